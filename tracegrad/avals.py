@@ -1,0 +1,117 @@
+"""Abstract values: what the compiler knows of an array without its elements, and how dtypes combine.
+
+An `Aval` is a shape and a dtype. A *literal* is a Python `bool`, `int` or `float` written in the program; it is weak,
+as NumPy 2 has it (NEP 50): it takes the dtype of the arrays it meets. A value can also be weak without being a
+literal (a Python number given as an argument of a traced function); such a value says so by its attribute `weak`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import DTypeError, located
+
+__all__ = [
+    "LITERALS",
+    "SUPPORTED",
+    "Aval",
+    "aval_of",
+    "dtype_named",
+    "is_literal",
+    "literal_of",
+    "supported",
+    "weak_dtype",
+]
+
+Literal = bool | int | float
+
+LITERALS: tuple[type, ...] = (bool, int, float)
+
+_SHORT = {
+    "float64": "f64", "float32": "f32", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8",
+    "uint64": "u64", "uint32": "u32", "uint16": "u16", "uint8": "u8", "bool": "bool",
+}  # fmt: skip
+_LONG = {short: np.dtype(name) for name, short in _SHORT.items()}
+
+SUPPORTED: frozenset[np.dtype[Any]] = frozenset(_LONG.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Aval:
+    """The shape and dtype of an array.
+
+    >>> print(Aval((2, 3), np.dtype("float32")))
+    f32[2,3]
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __str__(self) -> str:
+        return f"{_SHORT[self.dtype.name]}[{','.join(map(str, self.shape))}]"
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype.kind == "f"
+
+
+def dtype_named(short: str) -> np.dtype[Any]:
+    """The dtype that prints as `short` in the text form (`f64`, `i32`, `bool`)."""
+    return _LONG[short]
+
+
+def supported(dtype: Any, what: str = "an array") -> np.dtype[Any]:
+    """`dtype` in native byte order, or a `DTypeError` that names what has it."""
+    dtype = np.dtype(dtype)
+    native = dtype.newbyteorder("=") if dtype.kind in "fiu" else dtype
+    for known in SUPPORTED:
+        if known == native:
+            return known
+    names = ", ".join(sorted(d.name for d in SUPPORTED))
+    raise DTypeError(located(f"{what} has dtype {dtype}, which tracegrad does not support; supported are {names}"))
+
+
+def aval_of(x: Any) -> Aval:
+    """The abstract value of an ndarray, a NumPy scalar or any carrier of a value."""
+    if isinstance(x, np.ndarray | np.generic):
+        return Aval(x.shape, x.dtype)
+    aval: Aval = x.aval
+    return aval
+
+
+def is_literal(x: Any) -> bool:
+    """Whether `x` is exactly a Python bool, int or float (NumPy's scalars are arrays of no axes)."""
+    return type(x) in LITERALS
+
+
+_WEAK: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float}
+
+
+def weak_dtype(x: Any) -> Any:
+    """What NumPy's promotion is told of `x`: a dtype, or a Python type when `x` is weak."""
+    if type(x) in LITERALS:
+        return type(x)
+    if getattr(x, "weak", False):
+        return _WEAK[x.dtype.kind]
+    return x.dtype
+
+
+def literal_of(x: Literal, dtype: np.dtype[Any]) -> Literal:
+    """The Python number that `x` becomes in an op that computes in `dtype`; OverflowError as NumPy's."""
+    if dtype.kind == "f":
+        return float(x)
+    if dtype.kind == "b":
+        return bool(x)
+    return int(dtype.type(int(x)))

@@ -1,0 +1,69 @@
+"""The log: one line for each thing that costs time or comes as a surprise, by topic.
+
+The topics are those of `tracegrad.settings`: compile, cache, retrace. Each is a logger of the standard
+library, `tracegrad.<topic>`, at level INFO. What `TRACEGRAD_LOG` (or `settings.log`) names goes to stderr, and
+only there; the others go where the program's own configuration of `logging` sends them, by default nowhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, TextIO
+
+from tracegrad.settings import TOPICS, settings
+
+__all__ = ["enabled", "log"]
+
+_LOGGERS = {topic: logging.getLogger(f"tracegrad.{topic}") for topic in TOPICS}
+
+
+class _StderrHandler(logging.StreamHandler[TextIO]):
+    """Writes to what `sys.stderr` is at the moment, not to what it was at the time of configuration."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+        self.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]
+        return sys.stderr
+
+
+_HANDLER = _StderrHandler()
+_attached: frozenset[str] = frozenset()
+
+
+def _attach(topics: frozenset[str]) -> None:
+    """Send these topics to stderr, and leave the others to the program's own configuration."""
+    global _attached
+    for topic in topics - _attached:
+        _LOGGERS[topic].addHandler(_HANDLER)
+        _LOGGERS[topic].setLevel(logging.INFO)
+        _LOGGERS[topic].propagate = False
+    for topic in _attached - topics:
+        _LOGGERS[topic].removeHandler(_HANDLER)
+        _LOGGERS[topic].setLevel(logging.NOTSET)
+        _LOGGERS[topic].propagate = True
+    _attached = topics
+
+
+def enabled(topic: str) -> bool:
+    """Whether anything listens to `topic`; ask before work that is done for the message only.
+
+    >>> with settings.override(log="compile"):
+    ...     enabled("compile"), enabled("cache")
+    (True, False)
+    """
+    if settings.log is not _attached:
+        _attach(settings.log)
+    return _LOGGERS[topic].isEnabledFor(logging.INFO)
+
+
+def log(topic: str, message: str, *args: Any) -> None:
+    """Log `message % args` under `topic`; an unknown topic is a KeyError.
+
+    >>> log("retrace", "%s was called with a new shape", "f")
+    """
+    if enabled(topic):
+        _LOGGERS[topic].info(message, *args)

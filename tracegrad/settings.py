@@ -1,0 +1,223 @@
+"""The switches: what the environment says, read in one place, and changeable at run time.
+
+    TRACEGRAD_LOG          topics to log to stderr, separated by commas: compile, cache, retrace
+    TRACEGRAD_VERIFY       1: verify the graph after every pass; 0 (default): do not
+    TRACEGRAD_NUM_THREADS  threads of a kernel, from 1 to 1024; without it, one for each usable CPU
+    TRACEGRAD_CACHE        0 (or off, no, false): no disk cache; 1 (default): a disk cache
+    TRACEGRAD_CACHE_DIR    its folder; without it, the user's cache folder
+
+A variable that is empty counts as not set. Each is read when its setting is first asked for, and not again;
+`settings.reload()` forgets what was read or set. The settings hold for the whole process, `disable_jit` for
+the thread that calls it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
+
+__all__ = ["MOST_THREADS", "TOPICS", "Settings", "disable_jit", "jit_disabled", "settings", "unusual"]
+
+TOPICS = ("compile", "cache", "retrace")
+MOST_THREADS = 1024
+
+_T = TypeVar("_T")
+_WORDS = {
+    "1": True,
+    "on": True,
+    "yes": True,
+    "true": True,
+    "0": False,
+    "off": False,
+    "no": False,
+    "false": False,
+}
+
+
+def _topics(given: str | Iterable[str]) -> frozenset[str]:
+    names = given.split(",") if isinstance(given, str) else given
+    found = frozenset(name.strip() for name in names) - {""}
+    if unknown := sorted(found.difference(TOPICS)):
+        raise ValueError(f"unknown topic {unknown[0]!r}; the topics are {', '.join(TOPICS)}")
+    return found
+
+
+def _flag(given: str | bool) -> bool:
+    found = _WORDS.get(str(given).strip().lower())
+    if found is None:
+        raise ValueError(f"it must be one of {', '.join(_WORDS)}")
+    return found
+
+
+def _thread_count(given: str | int | None) -> int | None:
+    if given is None:
+        return None
+    text = str(given).strip()
+    # The length comes first: int() of a very long text is an error of its own.
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= MOST_THREADS):
+        raise ValueError(f"it must be a whole number from 1 to {MOST_THREADS}")
+    return int(text)
+
+
+def _folder(given: str | os.PathLike[str] | None) -> str | None:
+    return None if given is None else os.fspath(given)
+
+
+class _Switch(Generic[_T]):
+    """A setting: its environment variable, its default, and what makes a value of what is given.
+
+    There is no `__set__` at run time: once read, the value is a plain attribute, and costs no call.
+    """
+
+    def __init__(self, variable: str, default: _T, parse: Callable[[Any], _T]):
+        self.variable, self.default, self.parse = variable, default, parse
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: Settings, owner: type) -> _T: ...
+    def __get__(self, instance: Settings | None, owner: type) -> Self | _T:
+        if instance is None:
+            return self
+        text = os.environ.get(self.variable, "")
+        value = self.checked(text, f"{self.variable}={text!r}") if text.strip() else self.default
+        return cast(_T, vars(instance).setdefault(self.name, value))
+
+    if TYPE_CHECKING:
+
+        def __set__(self, instance: Settings, value: Any) -> None: ...
+
+    def checked(self, given: Any, described: str) -> _T:
+        try:
+            return self.parse(given)
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{described}: {error}") from None
+
+
+class Settings:
+    """What the switches say; see the module for the environment variables they come from.
+
+    log: the topics that are logged to stderr, a frozenset of names out of `TOPICS`
+    verify: whether graphs are verified after every pass
+    num_threads: threads of a kernel, or None for one for each usable CPU
+    cache: whether compiled code is kept on disk
+    cache_dir: the folder of the disk cache, or None for the user's cache folder
+
+    A value that is set is checked as the environment variable would be (ValueError); an attribute that is no
+    setting is an AttributeError.
+
+    >>> settings = Settings()
+    >>> settings.num_threads = 2
+    >>> settings.num_threads
+    2
+    >>> settings.log = "compile, retrace"
+    >>> sorted(settings.log)
+    ['compile', 'retrace']
+    """
+
+    log = _Switch[frozenset[str]]("TRACEGRAD_LOG", frozenset(), _topics)
+    verify = _Switch[bool]("TRACEGRAD_VERIFY", False, _flag)
+    num_threads = _Switch[int | None]("TRACEGRAD_NUM_THREADS", None, _thread_count)
+    cache = _Switch[bool]("TRACEGRAD_CACHE", True, _flag)
+    cache_dir = _Switch[str | None]("TRACEGRAD_CACHE_DIR", None, _folder)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        switch = _switches().get(name)
+        if switch is None:
+            raise AttributeError(f"there is no setting {name!r}; the settings are {', '.join(_switches())}")
+        vars(self)[name] = switch.checked(value, f"settings.{name} = {value!r}")
+
+    def __repr__(self) -> str:
+        return f"Settings({', '.join(f'{name}={getattr(self, name)!r}' for name in _switches())})"
+
+    def reload(self) -> None:
+        """Forget all values: each is read from the environment again when it is next asked for."""
+        vars(self).clear()
+
+    @contextmanager
+    def override(self, **values: Any) -> Iterator[None]:
+        """The settings with other values for the length of a `with` block, in all threads.
+
+        >>> with settings.override(num_threads=1):
+        ...     settings.num_threads
+        1
+        """
+        before = dict(vars(self))
+        try:
+            for name, value in values.items():
+                setattr(self, name, value)
+            yield
+        finally:
+            for name in values:
+                vars(self).pop(name, None)
+            vars(self).update({name: value for name, value in before.items() if name in values})
+
+
+def _switches() -> dict[str, _Switch[Any]]:
+    return {name: switch for name, switch in vars(Settings).items() if isinstance(switch, _Switch)}
+
+
+settings = Settings()
+
+
+class Unusual:
+    """Counts the blocks open in any thread (of `disable_jit`, and traces) in which a call is not only a call.
+
+    Hot paths look at `count`, and ask what it is about only when it is not zero.
+    """
+
+    __slots__ = ("_lock", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self.count += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self.count -= 1
+
+
+unusual = Unusual()
+
+
+class _Thread(threading.local):
+    disabled = 0
+
+
+_thread = _Thread()
+
+
+@contextmanager
+def disable_jit() -> Iterator[None]:
+    """Within the block, or in a function decorated so, traced functions of this thread run eagerly.
+
+    Blocks nest; however one is left, what held before holds again.
+
+    >>> with disable_jit():
+    ...     jit_disabled()
+    True
+    >>> jit_disabled()
+    False
+    """
+    _thread.disabled += 1
+    try:
+        with unusual:
+            yield
+    finally:
+        _thread.disabled -= 1
+
+
+def jit_disabled() -> bool:
+    """Whether this thread is within `disable_jit`."""
+    return _thread.disabled > 0
