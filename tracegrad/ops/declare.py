@@ -1,0 +1,150 @@
+"""Elementwise ops: how one is declared in one statement.
+
+    exp = elementwise("exp(x)", np.exp, "exp(x)", lambda t, ans, x: multiply(t, ans), domain=(-2, 2), doc="...")
+
+that is: the signature, the NumPy function, the scalar template, and per operand the rule `rule(t, ans, *operands)`, which
+is linear in `t` and serves as vjp and jvp alike (None where there is no derivative). The call broadcasts and promotes
+once, with explicit `broadcast_to` and `cast`; rules and codegen only ever see operands of one shape.
+
+`loop` says in which dtypes an op computes: a NumPy ufunc (whose own type resolution is asked), or a function from the
+operand dtypes (Python types for literals) to the dtypes of operands and result.
+
+The scalar template is an expression in the operands: `+ - * / < <= == != > >=`, unary `-`, literals, and calls of the
+scalar functions that `tracegrad.codegen.scalar` knows. `scalar=None` means: compiled code calls `impl`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import SUPPORTED, Aval, aval_of, is_literal, literal_of, weak_dtype
+from tracegrad.errors import DTypeError, ShapeError
+from tracegrad.ops.op import TABLE, Op, bind
+from tracegrad.ops.samples import uniform
+
+__all__ = ["Elementwise", "elementwise", "float_loop", "promote", "same_loop"]
+
+Loop = tuple[np.dtype[Any], ...]
+
+
+class Elementwise(Op):
+    """An op on the elements of arrays of one shape."""
+
+    kind = "elementwise"
+
+    def __init__(self, name: str, operands: tuple[str, ...], impl: Callable[..., Any], doc: str, *,
+                 scalar: str | None, rules: tuple[Callable[..., Any] | None, ...], loop: Any):  # fmt: skip
+        super().__init__(name, operands, impl, doc, variadic=False)
+        self.scalar = scalar
+        self.aval = self._aval
+        self.loop_dtypes: Callable[..., Loop] = lru_cache(maxsize=4096)(self._resolver(loop))
+        for i, rule in enumerate(rules):
+            if rule is not None:
+                self._vjp[i] = rule
+
+    def _resolver(self, loop: Any) -> Callable[..., Loop]:
+        def resolve(*dtypes: Any) -> Loop:
+            dtypes = tuple(np.dtype(bool) if d is bool else d for d in dtypes)  # not weak, and the least of all dtypes
+            try:
+                found = loop.resolve_dtypes((*dtypes, None)) if isinstance(loop, np.ufunc) else loop(*dtypes)
+            except TypeError as error:
+                given = ", ".join(getattr(d, "__name__", str(d)) for d in dtypes)
+                raise DTypeError(f"{self.name} is not defined for dtypes ({given}): {error}") from None
+            for dtype in found:
+                if dtype not in SUPPORTED:
+                    raise DTypeError(f"{self.name} of these operands would compute in {dtype}, which is not supported")
+            return tuple(found)
+
+        return resolve
+
+    def __call__(self, *operands: Any, **params: Any) -> Any:
+        if len(operands) != len(self.operands):
+            raise TypeError(f"{self.name} takes {len(self.operands)} operands, got {len(operands)}")
+        arrays = [x for x in operands if not is_literal(x)]
+        if not arrays:
+            with np.errstate(all="ignore"):
+                return self.impl(*operands).item()
+        loop = self.loop_dtypes(*map(weak_dtype, operands))
+        shape = self._shape(operands, arrays)
+        conformed = [conform(x, shape, dtype) for x, dtype in zip(operands, loop)]
+        self._anchor(conformed, shape, loop)
+        return bind(self, tuple(conformed), {})
+
+    def _shape(self, operands: tuple[Any, ...], arrays: list[Any]) -> tuple[int, ...]:
+        first: tuple[int, ...] = arrays[0].shape
+        if all(x.shape == first for x in arrays):
+            return first
+        try:
+            return np.broadcast_shapes(*(x.shape for x in arrays))
+        except ValueError:
+            shapes = ", ".join(str(x) if is_literal(x) else str(aval_of(x)) for x in operands)
+            raise ShapeError(f"{self.name}: shapes cannot be broadcast together: {shapes}") from None
+
+    @staticmethod
+    def _anchor(operands: list[Any], shape: tuple[int, ...], loop: Loop) -> None:
+        """At least one operand that is no literal must have each loop dtype, so that avals can be told from operands."""
+        for dtype in set(loop[:-1]):
+            mine = [i for i, d in enumerate(loop[:-1]) if d == dtype]
+            if all(is_literal(operands[i]) for i in mine):
+                value = operands[mine[0]]
+                constant = TABLE["full"](shape=(), value=value, dtype=dtype.name)
+                operands[mine[0]] = TABLE["broadcast_to"](constant, shape=shape) if shape else constant
+
+    def _aval(self, *operands: Any) -> Aval:
+        avals = [a for a in operands if isinstance(a, Aval)]
+        if len({a.shape for a in avals}) != 1:
+            raise ShapeError(f"{self.name} wants operands of one shape, got {', '.join(map(str, operands))}")
+        loop = self.loop_dtypes(*(a.dtype if isinstance(a, Aval) else type(a) for a in operands))
+        for a, dtype in zip(operands, loop):
+            if isinstance(a, Aval) and a.dtype != dtype:
+                raise DTypeError(f"{self.name} computes in {dtype}, got {', '.join(map(str, operands))}")
+        return Aval(avals[0].shape, loop[-1])
+
+
+def conform(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """`x` with the dtype and shape that the op computes in; literals stay literals."""
+    if is_literal(x):
+        return literal_of(x, dtype)
+    if x.dtype != dtype:
+        x = TABLE["cast"](x, dtype=dtype.name)
+    if x.shape != shape:
+        x = TABLE["broadcast_to"](x, shape=shape)
+    return x
+
+
+def same_loop(*dtypes: Any) -> Loop:
+    """All operands and the result in the promoted dtype."""
+    dtype = promote(dtypes)
+    return (dtype,) * (len(dtypes) + 1)
+
+
+def float_loop(*dtypes: Any) -> Loop:
+    """As `same_loop`, with integers and booleans taken to float64 (small ones too, unlike NumPy's float16)."""
+    dtype = promote(dtypes)
+    return (dtype if dtype.kind == "f" else np.dtype(np.float64),) * (len(dtypes) + 1)
+
+
+def promote(dtypes: Any) -> np.dtype[Any]:
+    """The dtype that operands of `dtypes` (Python types for literals) share, by NumPy's rules."""
+    return np.result_type(*(d(0) if isinstance(d, type) else d for d in dtypes))
+
+
+def elementwise(signature: str, impl: Callable[..., Any], scalar: str | None, *rules: Callable[..., Any] | None,
+                doc: str, loop: Any = None, domain: tuple[float, float] | None = (-2, 2)) -> Elementwise:  # fmt: skip
+    """Declare an elementwise op in one statement; its samples are reals from `domain`."""
+    name, inside = signature[:-1].split("(")
+    operands = tuple(inside.split(", "))
+    op = Elementwise(name, operands, impl, doc, scalar=scalar, rules=rules, loop=loop or impl)
+    if domain:
+        low, high = domain
+
+        @op.def_samples
+        def _() -> Any:
+            for dtype in ("float64", "float32"):
+                yield tuple(uniform((3, 4), low, high, seed=k, dtype=dtype) for k in range(len(operands))), {}
+
+    return op

@@ -1,0 +1,235 @@
+"""Elementwise ops, one statement each; `tracegrad.ops.declare` says how to read one.
+
+In a rule, `t` is the cotangent (or tangent), `ans` the answer; rules are linear in `t` and written in ops. Where an
+operand is masked out the rule uses `where`, never a product with 0, because 0 * inf is nan.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_literal
+from tracegrad.ops.declare import Elementwise, float_loop, promote
+from tracegrad.ops.declare import elementwise as op
+from tracegrad.ops.samples import integers, uniform
+
+BOOL = np.dtype(bool)
+
+# Named by rules above their definitions.
+cos: Elementwise
+cosh: Elementwise
+divide: Elementwise
+equal: Elementwise
+floor_divide: Elementwise
+isfinite: Elementwise
+log: Elementwise
+multiply: Elementwise
+negative: Elementwise
+power: Elementwise
+sign: Elementwise
+where: Elementwise
+
+
+def _keep(t: Any, ans: Any, *operands: Any) -> Any:
+    return t
+
+
+def _scipy(name: str) -> Any:
+    """A SciPy special function, imported when it is first called: the import is slow."""
+
+    def call(*args: Any) -> Any:
+        import scipy.special
+
+        return getattr(scipy.special, name)(*args)
+
+    return call
+
+
+def _exponent(x: Any, y: Any) -> Any:
+    """`y`, with 1 for 0 where x is 0: the slope of x**0 is 0 there, not 0 * 0**-1."""
+    if is_literal(y):
+        return y or 1
+    return where(logical_and(equal(x, 0), equal(y, 0)), 1, y)
+
+
+# -- arithmetic --------------------------------------------------------------------------------
+add = op("add(x, y)", np.add, "x + y", _keep, _keep, doc="x + y")
+subtract = op("subtract(x, y)", np.subtract, "x - y", _keep, lambda t, ans, x, y: negative(t), doc="x - y")
+multiply = op("multiply(x, y)", np.multiply, "x * y",
+              lambda t, ans, x, y: multiply(t, y),
+              lambda t, ans, x, y: multiply(t, x), doc="x * y")  # fmt: skip
+divide = op("divide(x, y)", np.divide, "x / y",
+            lambda t, ans, x, y: divide(t, y),
+            lambda t, ans, x, y: negative(divide(multiply(t, ans), y)), domain=(1, 3), doc="x / y")  # fmt: skip
+negative = op("negative(x)", np.negative, "-x", lambda t, ans, x: negative(t), doc="-x")
+power = op("power(x, y)", np.power, "power(x, y)",
+           lambda t, ans, x, y: multiply(t, multiply(y, power(x, subtract(_exponent(x, y), 1)))),
+           lambda t, ans, x, y: multiply(t, where(equal(ans, 0), 0.0, multiply(ans, log(where(equal(x, 0), 1.0, x))))),
+           domain=(0.5, 3), doc="x to the power y; integer powers of negative numbers are real")  # fmt: skip
+square = op("square(x)", np.square, "x * x", lambda t, ans, x: multiply(t, multiply(x, 2)), doc="x * x")
+reciprocal = op("reciprocal(x)", np.reciprocal, "1 / x", lambda t, ans, x: negative(multiply(t, square(ans))),
+                domain=(1, 3), doc="1 / x")  # fmt: skip
+remainder = op("remainder(x, y)", np.remainder, "remainder(x, y)", _keep,
+               lambda t, ans, x, y: negative(multiply(t, floor_divide(x, y))), domain=(1, 3),
+               doc="x - y * floor(x / y), with the sign of y")  # fmt: skip
+floor_divide = op("floor_divide(x, y)", np.floor_divide, "floor_divide(x, y)", domain=(1, 3), doc="floor(x / y)")
+
+# -- exponential ---------------------------------------------------------------------------------
+exp = op("exp(x)", np.exp, "exp(x)", lambda t, ans, x: multiply(t, ans), doc="e to the power x")
+exp2 = op(
+    "exp2(x)",
+    np.exp2,
+    "exp2(x)",
+    lambda t, ans, x: multiply(t, multiply(ans, math.log(2))),
+    doc="2 to the power x",
+)
+expm1 = op(
+    "expm1(x)",
+    np.expm1,
+    "expm1(x)",
+    lambda t, ans, x: multiply(t, add(ans, 1)),
+    doc="exp(x) - 1, precise near 0",
+)
+log = op("log(x)", np.log, "log(x)", lambda t, ans, x: divide(t, x), domain=(0.5, 3), doc="natural logarithm")
+log2 = op("log2(x)", np.log2, "log2(x)", lambda t, ans, x: divide(t, multiply(x, math.log(2))), domain=(0.5, 3),
+          doc="logarithm to base 2")  # fmt: skip
+log10 = op("log10(x)", np.log10, "log10(x)", lambda t, ans, x: divide(t, multiply(x, math.log(10))), domain=(0.5, 3),
+           doc="logarithm to base 10")  # fmt: skip
+log1p = op("log1p(x)", np.log1p, "log1p(x)", lambda t, ans, x: divide(t, add(x, 1)), domain=(-0.5, 3),
+           doc="log(1 + x), precise near 0")  # fmt: skip
+sqrt = op("sqrt(x)", np.sqrt, "sqrt(x)", lambda t, ans, x: divide(multiply(t, 0.5), ans), domain=(0.5, 3),
+          doc="square root")  # fmt: skip
+cbrt = op("cbrt(x)", np.cbrt, "cbrt(x)", lambda t, ans, x: divide(t, multiply(square(ans), 3)), domain=(0.5, 3),
+          doc="cube root")  # fmt: skip
+sigmoid = op("sigmoid(x)", _scipy("expit"), "sigmoid(x)", lambda t, ans, x: multiply(t, multiply(ans, subtract(1, ans))),
+             loop=float_loop, doc="1 / (1 + exp(-x))")  # fmt: skip
+erf = op("erf(x)", _scipy("erf"), "erf(x)",
+         lambda t, ans, x: multiply(t, multiply(exp(negative(square(x))), 2 / math.sqrt(math.pi))),
+         loop=float_loop, doc="error function")  # fmt: skip
+logaddexp = op("logaddexp(x, y)", np.logaddexp,
+               "where(x == y, x + 0.6931471805599453, maximum(x, y) + log1p(exp(-absolute(x - y))))",
+               lambda t, ans, x, y: multiply(t, exp(subtract(x, where(isfinite(ans), ans, 0.0)))),
+               lambda t, ans, x, y: multiply(t, exp(subtract(y, where(isfinite(ans), ans, 0.0)))),
+               doc="log(exp(x) + exp(y))")  # fmt: skip
+
+# -- trigonometric ---------------------------------------------------------------------------------
+sin = op("sin(x)", np.sin, "sin(x)", lambda t, ans, x: multiply(t, cos(x)), doc="sine")
+cos = op("cos(x)", np.cos, "cos(x)", lambda t, ans, x: negative(multiply(t, sin(x))), doc="cosine")
+tan = op(
+    "tan(x)",
+    np.tan,
+    "tan(x)",
+    lambda t, ans, x: multiply(t, add(square(ans), 1)),
+    domain=(-1, 1),
+    doc="tangent",
+)
+arcsin = op("arcsin(x)", np.arcsin, "arcsin(x)", lambda t, ans, x: divide(t, sqrt(subtract(1, square(x)))),
+            domain=(-0.9, 0.9), doc="inverse sine")  # fmt: skip
+arccos = op("arccos(x)", np.arccos, "arccos(x)", lambda t, ans, x: negative(divide(t, sqrt(subtract(1, square(x))))),
+            domain=(-0.9, 0.9), doc="inverse cosine")  # fmt: skip
+arctan = op("arctan(x)", np.arctan, "arctan(x)", lambda t, ans, x: divide(t, add(square(x), 1)), doc="inverse tangent")
+arctan2 = op("arctan2(x, y)", np.arctan2, "arctan2(x, y)",
+             lambda t, ans, x, y: multiply(t, divide(y, add(square(x), square(y)))),
+             lambda t, ans, x, y: negative(multiply(t, divide(x, add(square(x), square(y))))),
+             domain=(0.5, 2), doc="angle of the point (y, x)")  # fmt: skip
+hypot = op("hypot(x, y)", np.hypot, "hypot(x, y)",
+           lambda t, ans, x, y: multiply(t, divide(x, ans)),
+           lambda t, ans, x, y: multiply(t, divide(y, ans)), domain=(0.5, 2), doc="sqrt(x**2 + y**2)")  # fmt: skip
+
+# -- hyperbolic --------------------------------------------------------------------------------------
+sinh = op("sinh(x)", np.sinh, "sinh(x)", lambda t, ans, x: multiply(t, cosh(x)), doc="hyperbolic sine")
+cosh = op("cosh(x)", np.cosh, "cosh(x)", lambda t, ans, x: multiply(t, sinh(x)), doc="hyperbolic cosine")
+tanh = op(
+    "tanh(x)",
+    np.tanh,
+    "tanh(x)",
+    lambda t, ans, x: multiply(t, subtract(1, square(ans))),
+    doc="hyperbolic tangent",
+)
+arcsinh = op("arcsinh(x)", np.arcsinh, "arcsinh(x)", lambda t, ans, x: divide(t, sqrt(add(square(x), 1))),
+             doc="inverse hyperbolic sine")  # fmt: skip
+arccosh = op("arccosh(x)", np.arccosh, "arccosh(x)", lambda t, ans, x: divide(t, sqrt(subtract(square(x), 1))),
+             domain=(1.5, 3), doc="inverse hyperbolic cosine")  # fmt: skip
+arctanh = op("arctanh(x)", np.arctanh, "arctanh(x)", lambda t, ans, x: divide(t, subtract(1, square(x))),
+             domain=(-0.9, 0.9), doc="inverse hyperbolic tangent")  # fmt: skip
+
+# -- pieces ----------------------------------------------------------------------------------------------
+absolute = op("absolute(x)", np.absolute, "absolute(x)", lambda t, ans, x: multiply(t, sign(x)), doc="magnitude")
+sign = op("sign(x)", np.sign, "sign(x)", doc="-1, 0 or 1")
+floor = op("floor(x)", np.floor, "floor(x)", doc="largest integer not above x")
+ceil = op("ceil(x)", np.ceil, "ceil(x)", doc="smallest integer not below x")
+trunc = op("trunc(x)", np.trunc, "trunc(x)", doc="integer part of x")
+rint = op("rint(x)", np.rint, "rint(x)", doc="nearest integer, ties to even")
+
+
+def _share(t: Any, ans: Any, mine: Any, other: Any) -> Any:
+    """All of `t` where mine is the answer, half where both are."""
+    return where(equal(mine, other), multiply(t, 0.5), where(equal(mine, ans), t, 0.0))
+
+
+maximum = op("maximum(x, y)", np.maximum, "maximum(x, y)",
+             lambda t, ans, x, y: _share(t, ans, x, y),
+             lambda t, ans, x, y: _share(t, ans, y, x), doc="the larger, nan if either is; ties share the cotangent")  # fmt: skip
+minimum = op("minimum(x, y)", np.minimum, "minimum(x, y)",
+             lambda t, ans, x, y: _share(t, ans, x, y),
+             lambda t, ans, x, y: _share(t, ans, y, x), doc="the smaller, nan if either is; ties share the cotangent")  # fmt: skip
+
+
+def _where_loop(condition: Any, x: Any, y: Any) -> Any:
+    dtype = promote((x, y))
+    return BOOL, dtype, dtype, dtype
+
+
+where = op("where(condition, x, y)", np.where, "where(condition, x, y)",
+           None,
+           lambda t, ans, condition, x, y: where(condition, t, 0.0),
+           lambda t, ans, condition, x, y: where(condition, 0.0, t),
+           loop=_where_loop, domain=None, doc="x where the condition holds, else y")  # fmt: skip
+
+
+@where.def_samples
+def _() -> Any:
+    for dtype in ("float64", "float32"):
+        yield (
+            (uniform((3, 4)) > 0, uniform((3, 4), seed=1, dtype=dtype), uniform((3, 4), seed=2, dtype=dtype)),
+            {},
+        )
+    yield (uniform((3, 4)) > 0, integers((3, 4), -9, 9), integers((3, 4), -9, 9, seed=1)), {}
+
+
+# -- comparison and logic --------------------------------------------------------------------------------
+equal = op("equal(x, y)", np.equal, "x == y", doc="x == y")
+not_equal = op("not_equal(x, y)", np.not_equal, "x != y", doc="x != y")
+less = op("less(x, y)", np.less, "x < y", doc="x < y")
+less_equal = op("less_equal(x, y)", np.less_equal, "x <= y", doc="x <= y")
+greater = op("greater(x, y)", np.greater, "x > y", doc="x > y")
+greater_equal = op("greater_equal(x, y)", np.greater_equal, "x >= y", doc="x >= y")
+
+
+def _logic(n: int) -> Any:
+    def loop(*dtypes: Any) -> Any:
+        return (BOOL,) * (n + 1)
+
+    return loop
+
+
+logical_and = op("logical_and(x, y)", np.logical_and, "logical_and(x, y)", loop=_logic(2), domain=None, doc="x and y")
+logical_or = op("logical_or(x, y)", np.logical_or, "logical_or(x, y)", loop=_logic(2), domain=None, doc="x or y")
+logical_xor = op("logical_xor(x, y)", np.logical_xor, "x != y", loop=_logic(2), domain=None, doc="x or y, not both")
+logical_not = op("logical_not(x)", np.logical_not, "logical_not(x)", loop=_logic(1), domain=None, doc="not x")
+
+
+def _truth_tables() -> Any:
+    yield (np.array([True, True, False, False]), np.array([True, False, True, False])), {}
+
+
+for _op in (logical_and, logical_or, logical_xor):
+    _op.def_samples(_truth_tables)
+logical_not.def_samples(lambda: [((np.array([True, False]),), {})])
+
+isnan = op("isnan(x)", np.isnan, "x != x", doc="whether x is nan")
+isfinite = op("isfinite(x)", np.isfinite, "isfinite(x)", doc="whether x is neither infinite nor nan")
+isinf = op("isinf(x)", np.isinf, "isinf(x)", doc="whether x is infinite")

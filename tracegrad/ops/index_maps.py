@@ -1,0 +1,31 @@
+"""How an op that only moves data says so: as a map from an index of the result to an index of an operand.
+
+A `reads` rule has the signature `rule(index, size, shapes, result, **params)`. `index` is the index of the wanted
+element (one expression per axis of the result), `size` turns an integer of the params into an expression, `shapes` are
+those of the operands and `result` that of the result, as expressions. Expressions support `+`, `-` and `*`, and division
+through `size.divide`. The rule returns a list of `Read`s: the element is the operand's element at `Read.place` for the
+first read whose ranges all hold, and `fill` (a parameter of the op, or 0) where none does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+__all__ = ["Range", "Read"]
+
+
+class Range(NamedTuple):
+    """The condition `low <= value < high`, and where `step` > 1 also `(value - low) % step == 0`."""
+
+    low: Any
+    value: Any
+    high: Any
+    step: Any = 1
+
+
+class Read(NamedTuple):
+    """Element `place` of operand number `operand`, valid where all of `ranges` hold."""
+
+    operand: int
+    place: tuple[Any, ...]
+    ranges: tuple[Range, ...] = ()

@@ -1,0 +1,100 @@
+"""Indexing by integer arrays: gather and scatter-add, each the other's transpose.
+
+Indices are arrays of one integer dtype and one shape, one per indexed axis; the result of a gather has the shape of
+the indices followed by the axes of `x` that are not indexed. Negative indices count from the end; an index out of
+range raises IndexError, compiled or not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import DTypeError, ShapeError
+from tracegrad.ops.op import primitive
+from tracegrad.ops.samples import integers, uniform
+
+
+def _indices_shape(name: str, x: Aval, indices: tuple[Aval, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    if len(indices) != len(axes) or not indices or len(set(axes)) != len(axes) or max(axes) >= x.ndim:
+        raise ShapeError(f"{name}: {len(indices)} index arrays for axes {axes} of {x}")
+    if len({i.shape for i in indices}) != 1 or any(i.dtype.kind not in "iu" for i in indices):
+        raise DTypeError(f"{name}: indices must be integer arrays of one shape, got {', '.join(map(str, indices))}")
+    return indices[0].shape
+
+
+def _place(shape: tuple[int, ...], indices: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:
+    """The NumPy index that picks `indices` along `axes`, everything along the rest, index axes first."""
+    rest = [a for a in range(len(shape)) if a not in axes]
+    depth = len(indices[0].shape)
+    place: list[Any] = [None] * len(shape)
+    for k, a in enumerate(rest):
+        place[a] = np.arange(shape[a]).reshape((1,) * depth + tuple(-1 if j == k else 1 for j in range(len(rest))))
+    for i, a in zip(indices, axes):
+        place[a] = np.asarray(i).reshape(i.shape + (1,) * len(rest))
+    return tuple(place)
+
+
+# -- gather ----------------------------------------------------------------------------------------
+@primitive("gather")
+def gather(*xs: Any, axes: tuple[int, ...]) -> Any:
+    """Elements of `xs[0]` at the indices `xs[1:]` along `axes`."""
+    x, *indices = xs
+    return x[_place(x.shape, indices, axes)]
+
+
+@gather.def_aval
+def _(*xs: Aval, axes: tuple[int, ...]) -> Aval:
+    x, *indices = xs
+    shape = _indices_shape("gather", x, tuple(indices), axes)
+    return Aval((*shape, *(n for a, n in enumerate(x.shape) if a not in axes)), x.dtype)
+
+
+@gather.def_vjp("xs")
+def _(i: int, ct: Any, ans: Any, *xs: Any, axes: tuple[int, ...]) -> Any:
+    return scatter_add(ct, *xs[1:], shape=xs[0].shape, axes=axes)
+
+
+@gather.def_samples
+def _() -> Any:
+    yield (uniform((5, 3)), integers((4,), -5, 5)), {"axes": (0,)}
+    yield (uniform((4, 5)), integers((6,), 0, 4), integers((6,), 0, 5, seed=1)), {"axes": (0, 1)}
+    yield (uniform((3, 20, 2)), integers((2, 2), 0, 20)), {"axes": (1,)}
+
+
+# -- scatter_add -----------------------------------------------------------------------------------
+@primitive("scatter")
+def scatter_add(*xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+    """Zeros of `shape` with `xs[0]` added at the indices `xs[1:]` along `axes`; equal indices add up."""
+    updates, *indices = xs
+    out = np.zeros(shape, updates.dtype)
+    np.add.at(out, _place(shape, indices, axes), updates)
+    return out
+
+
+@scatter_add.def_aval
+def _(*xs: Aval, shape: tuple[int, ...], axes: tuple[int, ...]) -> Aval:
+    updates, *indices = xs
+    result = Aval(tuple(shape), updates.dtype)
+    head = _indices_shape("scatter_add", result, tuple(indices), axes)
+    wanted = (*head, *(n for a, n in enumerate(shape) if a not in axes))
+    if updates.shape != wanted:
+        raise ShapeError(f"scatter_add: updates {updates} should have shape {wanted}")
+    return result
+
+
+@scatter_add.def_vjp("xs")
+def _(i: int, ct: Any, ans: Any, *xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+    return gather(ct, *xs[1:], axes=axes)
+
+
+@scatter_add.def_samples
+def _() -> Any:
+    yield (uniform((4, 3)), integers((4,), -5, 5)), {"shape": (5, 3), "axes": (0,)}
+    yield (
+        (uniform((6,)), integers((6,), 0, 4), integers((6,), 0, 5, seed=1)),
+        {"shape": (4, 5), "axes": (0, 1)},
+    )
+    yield (uniform((30, 2, 3)), integers((30,), 0, 4)), {"shape": (2, 4, 3), "axes": (1,)}

@@ -1,0 +1,174 @@
+"""The op table: what an op is, how one is declared, and how one is applied.
+
+An op is defined once, in one section of one module of this package. It has
+
+- `impl`, its NumPy meaning: eager mode, and the reference for everything else;
+- `aval`, its shape and dtype rule, which is also the verifier's rule;
+- `vjp` rules, one per operand, written in ops: `rule(ct, ans, *operands, **params)` is the cotangent of the operand;
+- `samples`, operands to test it on;
+- codegen data: `scalar` (a template over operand names), `reads` (an index map), `reduction` (a combiner), ... An op
+  without codegen data still works compiled, as a call of its `impl`.
+
+Arrays are positional operands, everything static is a keyword parameter. `bind` is the one way to apply an op: the
+operands decide whether that computes (ndarray), computes and records on a tape (Tensor) or emits a node (Tracer).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval, aval_of, is_literal
+from tracegrad.errors import DTypeError, ShapeError
+
+__all__ = ["TABLE", "Carrier", "Op", "bind", "primitive"]
+
+TABLE: dict[str, Op] = {}
+
+Sample = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Carrier:
+    """A value other than an ndarray that ops can be applied to; the highest `level` among operands decides."""
+
+    __slots__ = ()
+    level = 0
+    weak = False
+
+    @property
+    def aval(self) -> Aval:
+        raise NotImplementedError
+
+    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+
+def bind(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """Apply `op` to operands that already conform to it."""
+    owner = None
+    for x in operands:
+        if isinstance(x, Carrier) and (owner is None or x.level > owner.level):
+            owner = x
+    if owner is not None:
+        return owner.bind(op, operands, params)
+    if op.ambient is not None and not operands and (recorder := op.ambient()) is not None:
+        return recorder.bind(op, operands, params)
+    with np.errstate(all="ignore"):
+        return np.asarray(op.impl(*operands, **params))
+
+
+class Op:
+    """One row of the table.
+
+    `linear` names the operands in which the op is linear while the others are held; `variadic` ops take any number
+    of operands, of which `operands` names the first, and their rules take the position first.
+    """
+
+    kind = "general"
+    # Ops without operands ask this hook whether a trace is under way; set by the trace layer.
+    ambient: Callable[[], Any] | None = None
+
+    def __init__(self, name: str, operands: tuple[str, ...], impl: Callable[..., Any], doc: str, variadic: bool):
+        self.name, self.operands, self.impl, self.__doc__ = name, operands, impl, doc
+        self.variadic = variadic
+        self.aval: Callable[..., Aval] = self._no_aval
+        self.samples: Callable[[], Iterable[Sample]] | None = None
+        self.reads: Callable[..., Any] | None = None
+        self.decompose: Callable[..., Any] | None = None
+        self._vjp: dict[int, Callable[..., Any]] = {}
+        if TABLE.setdefault(name, self) is not self:
+            raise ValueError(f"op {name} is defined twice")
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+    def __call__(self, *operands: Any, **params: Any) -> Any:
+        return bind(self, operands, params)
+
+    def _no_aval(self, *avals: Any, **params: Any) -> Aval:
+        raise NotImplementedError(f"op {self.name} has no shape rule")
+
+    # -- rules, each given once, right under the op --------------------------------------
+    def def_aval(self, rule: Callable[..., Aval]) -> Callable[..., Aval]:
+        self.aval = rule
+        return rule
+
+    def def_samples(self, rule: Callable[[], Iterable[Sample]]) -> Callable[[], Iterable[Sample]]:
+        self.samples = rule
+        return rule
+
+    def def_reads(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Codegen data of an op that only moves data: see `tracegrad.ops.index_maps`."""
+        self.reads = rule
+        return rule
+
+    def def_decompose(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """The op in terms of simpler ops; the compiler replaces it, derivatives are taken of the whole."""
+        self.decompose = rule
+        return rule
+
+    def def_vjp(self, operand: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def declare(rule: Callable[..., Any]) -> Callable[..., Any]:
+            self._vjp[self.operands.index(operand)] = rule
+            return rule
+
+        return declare
+
+    # -- what the transforms ask -----------------------------------------------------------
+    def differentiable_in(self, i: int) -> bool:
+        return (0 if self.variadic else i) in self._vjp
+
+    @property
+    def differentiable(self) -> bool:
+        return bool(self._vjp)
+
+    def pull(self, i: int, ct: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """The cotangent of operand `i`, given the cotangent of the answer."""
+        if self.variadic:
+            return self._vjp[0](i, ct, ans, *operands, **params)
+        return self._vjp[i](ct, ans, *operands, **params)
+
+    def sample_cases(self) -> Iterator[Sample]:
+        yield from self.samples() if self.samples else ()
+
+
+def primitive(kind: str = "general", nullary: bool = False) -> Callable[[Callable[..., Any]], Op]:
+    """Declare an op by decorating its NumPy implementation: positional arguments are operands, keywords params."""
+
+    def declare(impl: Callable[..., Any]) -> Op:
+        given = inspect.signature(impl).parameters.values()
+        names = tuple(p.name for p in given if p.kind is not p.KEYWORD_ONLY)
+        variadic = any(p.kind is p.VAR_POSITIONAL for p in given)
+        op = Op(impl.__name__, names, impl, impl.__doc__ or "", variadic)
+        op.kind = kind
+        return op
+
+    return declare
+
+
+def require_float(name: str, x: Any) -> None:
+    """Raise unless `x` is of a floating dtype."""
+    dtype = aval_of(x).dtype if not is_literal(x) else np.dtype(type(x))
+    if dtype.kind != "f":
+        raise DTypeError(f"{name} needs a floating dtype, got {dtype}")
+
+
+def normalize_axis(name: str, axis: int, ndim: int) -> int:
+    """`axis` counted from the front; NumPy's AxisError names the op when there is no such axis."""
+    if not -ndim <= axis < ndim:
+        raise np.exceptions.AxisError(f"{name}: axis {axis} is out of bounds for an array of {ndim} axes")
+    return axis % ndim
+
+
+def normalize_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
+    """The axes named by NumPy's `axis=None | int | tuple`, counted from the front, in order, each once."""
+    if axis is None:
+        return tuple(range(ndim))
+    given = (axis,) if not isinstance(axis, tuple | list) else tuple(axis)
+    axes = tuple(normalize_axis(name, a.__index__(), ndim) for a in given)
+    if len(set(axes)) != len(axes):
+        raise ShapeError(f"{name}: an axis is given twice in {given}")
+    return tuple(sorted(axes))

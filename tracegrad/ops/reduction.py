@@ -1,0 +1,307 @@
+"""Reductions other than the sum: extrema, products, arg-extrema, and the means and log-sums made of them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval, aval_of
+from tracegrad.errors import ShapeError
+from tracegrad.ops.elementwise import (
+    add,
+    divide,
+    equal,
+    exp,
+    isfinite,
+    log,
+    multiply,
+    square,
+    subtract,
+    where,
+)  # fmt: skip
+from tracegrad.ops.linear import (
+    cast,
+    concatenate,
+    full,
+    inverse_permutation,
+    pad,
+    reduce_sum,
+    reduced_shape,
+    reshape,
+    slice,
+    stop_gradient,
+    transpose,
+    unreduce,
+)  # fmt: skip
+from tracegrad.ops.op import primitive
+from tracegrad.ops.samples import integers, uniform
+
+
+def _reduced(x: Aval, *, axes: tuple[int, ...]) -> Aval:
+    return Aval(reduced_shape(x.shape, axes), x.dtype)
+
+
+def _nonempty(name: str, x: Aval, axes: tuple[int, ...]) -> Aval:
+    if any(x.shape[a] == 0 for a in axes):
+        raise ShapeError(f"{name}: zero-size reduction of {x} over axes {axes} has no identity")
+    return _reduced(x, axes=axes)
+
+
+def _axes_samples() -> Any:
+    yield (uniform((3, 4)),), {"axes": (1,)}
+    yield (uniform((3, 4), dtype="float32"),), {"axes": (0, 1)}
+    yield (uniform((20, 3)),), {"axes": (0,)}
+    yield (uniform((70,)),), {"axes": (0,)}
+
+
+# -- reduce_max and reduce_min: equal extrema share the cotangent ----------------------------------
+@primitive("reduction")
+def reduce_max(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """The maximum of `x` over `axes`; nan if there is one."""
+    return np.max(x, axis=axes)
+
+
+@primitive("reduction")
+def reduce_min(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """The minimum of `x` over `axes`; nan if there is one."""
+    return np.min(x, axis=axes)
+
+
+@reduce_max.def_aval
+def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
+    return _nonempty("reduce_max", x, axes)
+
+
+@reduce_min.def_aval
+def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
+    return _nonempty("reduce_min", x, axes)
+
+
+@reduce_max.def_vjp("x")
+@reduce_min.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    hit = equal(x, unreduce(ans, x.shape, axes))
+    count = reduce_sum(cast(hit, dtype=x.dtype.name), axes=axes)
+    return where(hit, unreduce(divide(ct, count), x.shape, axes), 0.0)
+
+
+reduce_max.def_samples(_axes_samples)
+reduce_min.def_samples(_axes_samples)
+
+
+# -- reduce_prod -------------------------------------------------------------------------------------
+@primitive("reduction")
+def reduce_prod(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """The product of `x` over `axes`; the dtype stays."""
+    return np.prod(x, axis=axes, dtype=x.dtype)
+
+
+reduce_prod.def_aval(_reduced)
+reduce_prod.def_samples(_axes_samples)
+
+
+@reduce_prod.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    others = x
+    kept = [a for a in range(len(x.shape)) if a not in axes]
+    order = (*kept, *axes)
+    moved = transpose(x, perm=order)
+    flat = reshape(moved, shape=(math.prod(moved.shape[: len(kept)]), math.prod(moved.shape[len(kept) :])))
+    others = transpose(reshape(_product_of_others(flat), shape=moved.shape), perm=inverse_permutation(order))
+    return multiply(unreduce(ct, x.shape, axes), others)
+
+
+def _product_of_others(x: Any) -> Any:
+    """Along axis 1, the product of all elements but this one: exact with zeros, in 2 log2(n) steps, at every order."""
+    rows, n = x.shape
+    if n <= 1:
+        return full(shape=x.shape, value=1.0, dtype=x.dtype.name)
+    even = x if n % 2 == 0 else pad(x, low=(0, 0), high=(0, 1), interior=(0, 0), value=1.0)
+    left, right = _column(even, 0), _column(even, 1)
+    above = _product_of_others(multiply(left, right))
+    both = concatenate(*(reshape(multiply(above, v), shape=(rows, above.shape[1], 1)) for v in (right, left)), axis=2)
+    return slice(reshape(both, shape=even.shape), start=(0, 0), stop=(rows, n), step=(1, 1))
+
+
+def _column(x: Any, first: int) -> Any:
+    return slice(x, start=(0, first), stop=x.shape, step=(1, 2))
+
+
+# -- any and all ---------------------------------------------------------------------------------------
+@primitive("reduction")
+def reduce_any(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """Whether any element over `axes` is true."""
+    return np.any(x, axis=axes)
+
+
+@primitive("reduction")
+def reduce_all(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """Whether all elements over `axes` are true."""
+    return np.all(x, axis=axes)
+
+
+def _boolean_samples() -> Any:
+    yield (integers((3, 4), 0, 2, dtype="bool"),), {"axes": (1,)}
+    yield (integers((3, 4), 0, 2, dtype="bool"),), {"axes": (0, 1)}
+
+
+for _op in (reduce_any, reduce_all):
+    _op.def_aval(_reduced)
+    _op.def_samples(_boolean_samples)
+
+
+# -- argmax and argmin -----------------------------------------------------------------------------------
+@primitive("argreduce")
+def argmax(x: Any, *, axis: int) -> Any:
+    """The index along `axis` of the first maximum, or of the first nan."""
+    return np.argmax(x, axis=axis)
+
+
+@primitive("argreduce")
+def argmin(x: Any, *, axis: int) -> Any:
+    """The index along `axis` of the first minimum, or of the first nan."""
+    return np.argmin(x, axis=axis)
+
+
+def _arg_aval(x: Aval, *, axis: int) -> Aval:
+    return Aval(_nonempty("argmax", x, (axis,)).shape, np.dtype(np.int64))
+
+
+def _arg_samples() -> Any:
+    yield (uniform((3, 4)),), {"axis": 1}
+    yield (uniform((20, 4), dtype="float32"),), {"axis": 0}
+    yield (integers((30,), 0, 5),), {"axis": 0}
+
+
+for _op in (argmax, argmin):
+    _op.def_aval(_arg_aval)
+    _op.def_samples(_arg_samples)
+
+
+# -- mean and variance ---------------------------------------------------------------------------------
+def _float_reduced(x: Aval, *, axes: tuple[int, ...]) -> Aval:
+    return Aval(reduced_shape(x.shape, axes), x.dtype)
+
+
+def count_of(x: Any, axes: tuple[int, ...]) -> int:
+    """How many elements one result of a reduction over `axes` is made of."""
+    return math.prod(aval_of(x).shape[a] for a in axes)
+
+
+@primitive("composite")
+def mean(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """The arithmetic mean over `axes`."""
+    return np.mean(x, axis=axes)
+
+
+mean.def_aval(_float_reduced)
+mean.def_samples(_axes_samples)
+
+
+@mean.def_decompose
+def _(x: Any, *, axes: tuple[int, ...]) -> Any:
+    return divide(reduce_sum(x, axes=axes), float(count_of(x, axes)))
+
+
+@mean.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    return unreduce(divide(ct, float(count_of(x, axes))), x.shape, axes)
+
+
+@primitive("composite")
+def var(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+    """The variance over `axes`: the mean square deviation, with n - ddof for n."""
+    return np.var(x, axis=axes, ddof=ddof)
+
+
+@var.def_aval
+def _(x: Aval, *, axes: tuple[int, ...], ddof: float) -> Aval:
+    return _float_reduced(x, axes=axes)
+
+
+def _deviation(x: Any, axes: tuple[int, ...]) -> Any:
+    return subtract(x, unreduce(mean(x, axes=axes), x.shape, axes))
+
+
+def _freedom(x: Any, axes: tuple[int, ...], ddof: float) -> float:
+    return float(max(count_of(x, axes) - ddof, 0))
+
+
+@var.def_decompose
+def _(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+    return divide(reduce_sum(square(_deviation(x, axes)), axes=axes), _freedom(x, axes, ddof))
+
+
+@var.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+    slope = divide(multiply(_deviation(x, axes), 2), _freedom(x, axes, ddof))
+    return multiply(unreduce(ct, x.shape, axes), slope)
+
+
+@var.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)),), {"axes": (1,), "ddof": 0}
+    yield (uniform((20, 4)),), {"axes": (0, 1), "ddof": 1}
+
+
+# -- logsumexp and softmax -----------------------------------------------------------------------------
+@primitive("composite")
+def logsumexp(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """log(sum(exp(x))) over `axes`, without overflow."""
+    return _logsumexp(x, axes)
+
+
+def _finite_max(x: Any, axes: tuple[int, ...]) -> Any:
+    top = stop_gradient(reduce_max(x, axes=axes))
+    return where(isfinite(top), top, 0.0)
+
+
+def _logsumexp(x: Any, axes: tuple[int, ...]) -> Any:
+    top = _finite_max(x, axes)
+    return add(log(reduce_sum(exp(subtract(x, unreduce(top, x.shape, axes))), axes=axes)), top)
+
+
+@logsumexp.def_decompose
+def _(x: Any, *, axes: tuple[int, ...]) -> Any:
+    return _logsumexp(x, axes)
+
+
+@logsumexp.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    return multiply(unreduce(ct, x.shape, axes), softmax(x, axes=axes))
+
+
+@primitive("composite")
+def softmax(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """exp(x) / sum(exp(x)) over `axes`, without overflow."""
+    return _softmax(x, axes)
+
+
+def _softmax(x: Any, axes: tuple[int, ...]) -> Any:
+    # The shift of logsumexp, so that the compiler finds the powers that both are made of.
+    powers = exp(subtract(x, unreduce(_finite_max(x, axes), x.shape, axes)))
+    return divide(powers, unreduce(reduce_sum(powers, axes=axes), x.shape, axes))
+
+
+@softmax.def_aval
+def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
+    _nonempty("softmax", x, axes)
+    return x
+
+
+@softmax.def_decompose
+def _(x: Any, *, axes: tuple[int, ...]) -> Any:
+    return _softmax(x, axes)
+
+
+@softmax.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    inner = reduce_sum(multiply(ct, ans), axes=axes)
+    return multiply(ans, subtract(ct, unreduce(inner, x.shape, axes)))
+
+
+logsumexp.def_aval(_float_reduced)
+logsumexp.def_samples(_axes_samples)
+softmax.def_samples(_axes_samples)
