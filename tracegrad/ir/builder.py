@@ -1,0 +1,159 @@
+"""The builder: how graphs come to be.
+
+Applying an op to a `Value` appends a node to its builder. Equal applications become one node, so every replay of a
+graph through a builder removes common subexpressions; `simplify`, when given, may answer an application with something
+simpler, so algebra and constant folding happen at the same place; nodes that no output needs are left out of the graph.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tracegrad.avals import LITERALS, Aval, is_literal
+from tracegrad.errors import TraceError
+from tracegrad.ir.graph import Graph, Node
+from tracegrad.ops.op import Carrier, Op
+
+__all__ = ["Builder", "Value", "build", "recorder", "recording"]
+
+Simplify = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
+
+
+class Value(Carrier):
+    """A node as a value: applying an op to it emits the op."""
+
+    __slots__ = ("builder", "node")
+    level = 2
+
+    def __init__(self, builder: Builder, node: Node):
+        self.builder, self.node = builder, node
+
+    @property
+    def aval(self) -> Aval:
+        return self.node.aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.node.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.node.aval.dtype
+
+    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        return self.builder.emit(op, operands, params)
+
+
+class Builder:
+    """Appends nodes to a graph under construction."""
+
+    def __init__(self, simplify: Simplify | None = None):
+        self.inputs: list[Node] = []
+        self.nodes: list[Node] = []
+        self.simplify = simplify
+        self.location = ""
+        self._numbering: dict[Any, Node] = {}
+
+    # -- what a trace does in its own way -----------------------------------------------------
+    def value(self, node: Node) -> Any:
+        return Value(self, node)
+
+    def lift(self, x: Any) -> Any:
+        """What stands for `x`, the result of a simplification or an operand, in this graph."""
+        if is_literal(x) or (isinstance(x, Value) and x.builder is self):
+            return x
+        raise TraceError(f"a value of type {type(x).__name__} does not belong to the graph being built")
+
+    def locate(self) -> str:
+        return self.location
+
+    # -- building ------------------------------------------------------------------------------
+    def input(self, aval: Aval) -> Any:
+        node = Node(None, (), (), aval)
+        self.inputs.append(node)
+        return self.value(node)
+
+    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        return self.emit(op, operands, params)
+
+    def emit(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """The value of `op` applied to `operands`: an earlier equal one, a simpler one, or a new node."""
+        operands = tuple(map(self.lift, operands))
+        if self.simplify and (simpler := self.simplify(op, operands, params)) is not None:
+            return self.lift(simpler)
+        inputs = tuple(x if is_literal(x) else x.node for x in operands)
+        items = tuple(sorted(params.items())) if len(params) > 1 else tuple(params.items())
+        return self.value(self.number(op, inputs, items))
+
+    def number(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], known: Node | None = None) -> Node:
+        """The earlier node that applies `op` so, or else `known`, or else a new node."""
+        key = (op, *map(_key, inputs), *((k, _key(v)) for k, v in items))
+        node = self._numbering.get(key)
+        if node is None:
+            node = known
+            if node is None:
+                aval = op.aval(*(x if is_literal(x) else x.aval for x in inputs), **dict(items))
+                node = Node(op, inputs, items, aval, self.locate())
+            self._numbering[key] = node
+            self.nodes.append(node)
+        return node
+
+    def build(self, outputs: Iterable[Any]) -> Graph:
+        """The graph of everything that `outputs` need."""
+        return sliced(self.inputs, self.nodes, [self.lift(x).node for x in outputs])
+
+
+def _key(x: Any) -> Any:
+    # 1, 1.0 and True are equal and -0.0 equals 0.0, so a literal is known by how it prints.
+    return repr(x) if type(x) in LITERALS else x
+
+
+def sliced(inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node]) -> Graph:
+    """The graph from `inputs` to `outputs` with the `nodes` that are needed."""
+    live = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if node in live:
+            live.update(node.operands)
+            kept.append(node)
+    return Graph(tuple(inputs), tuple(reversed(kept)), tuple(outputs))
+
+
+def build(fn: Callable[..., Iterable[Any]], avals: Iterable[Aval], simplify: Simplify | None = None) -> Graph:
+    """The graph of `fn`, which takes and returns flat sequences of values."""
+    builder = Builder(simplify)
+    with recording(builder):
+        outputs = list(fn(*[builder.input(a) for a in avals]))
+        return builder.build(outputs)
+
+
+class _Recorders(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[Builder] = []
+
+
+_recorders = _Recorders()
+
+
+def recorder() -> Builder | None:
+    """The builder of this thread that ops without operands go to: the innermost that is recording."""
+    stack = _recorders.stack
+    return stack[-1] if stack else None
+
+
+@contextmanager
+def recording(builder: Builder) -> Iterator[Builder]:
+    """Ops without operands are emitted to `builder` inside the block, in this thread."""
+    stack = _recorders.stack
+    depth = len(stack)
+    stack.append(builder)
+    try:
+        yield builder
+    finally:
+        del stack[depth:]
+
+
+Op.ambient = staticmethod(recorder)

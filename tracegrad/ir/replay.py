@@ -1,0 +1,53 @@
+"""The meaning of a graph: apply its ops, one after the other, to whatever carries the values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.ad import Entry
+from tracegrad.avals import is_literal
+from tracegrad.errors import TracegradError, located
+from tracegrad.ir.builder import Value
+from tracegrad.ir.graph import Graph, Node
+from tracegrad.ops.op import bind
+
+__all__ = ["replay", "run"]
+
+
+def replay(graph: Graph, operands: Sequence[Any]) -> tuple[list[Any], list[Entry]]:
+    """Apply the graph's ops to `operands`, ndarrays or values of a builder. Returns the outputs and the tape.
+
+    An error raised by an op names the user's line that the node comes from.
+    """
+    builder = next((x.builder for x in operands if isinstance(x, Value)), None)
+    env: dict[Node, Any] = dict(zip(graph.inputs, operands))
+    tape: list[Entry] = []
+    for node in graph.nodes:
+        assert node.op is not None
+        args = tuple(x if is_literal(x) else env[x] for x in node.inputs)
+        params = dict(node.params)
+        if builder is not None:
+            builder.location = node.location
+        env[node] = _apply(node, args, params, builder)
+        tape.append((env[node], node.op, args, params))
+    return [env[x] for x in graph.outputs], tape
+
+
+def _apply(node: Node, args: tuple[Any, ...], params: dict[str, Any], builder: Any) -> Any:
+    assert node.op is not None
+    if builder is not None and not node.operands:
+        return builder.emit(node.op, args, params)
+    try:
+        return bind(node.op, args, params)
+    except (ArithmeticError, LookupError, ValueError) as error:
+        if isinstance(error, TracegradError) or not node.location:
+            raise
+        raise type(error)(located(f"{node.name}: {error}", node.location)) from error
+
+
+def run(graph: Graph, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
+    """The outputs of the graph for ndarrays, computed op by op by NumPy: the reference."""
+    return replay(graph, [np.asarray(x) for x in arrays])[0]
