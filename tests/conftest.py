@@ -1,0 +1,44 @@
+"""What the tests share: the `golden` fixture, and a cache of kernels that is theirs alone."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+os.environ.setdefault("TRACEGRAD_CACHE_DIR", tempfile.mkdtemp(prefix="tracegrad-tests-"))
+os.environ.setdefault("TRACEGRAD_VERIFY", "1")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files with what the tests produce")
+
+
+class Golden:
+    """The text that a test is to produce: `assert str(graph) == golden`."""
+
+    def __init__(self, path: Path, update: bool):
+        self.path, self.update = path, update
+
+    def __repr__(self) -> str:
+        return self.path.read_text() if self.path.exists() else f"<no golden file {self.path.name}>"
+
+    def __eq__(self, other: object) -> bool:
+        if self.update:
+            self.path.parent.mkdir(exist_ok=True)
+            self.path.write_text(f"{other}\n")
+        return self.path.exists() and self.path.read_text() == f"{other}\n"
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """The golden text of the test, in `golden/<module>/<test>.txt`; `--update-golden` rewrites it."""
+    name = request.node.name.replace("[", "-").replace("]", "")
+    path = GOLDEN / request.node.module.__name__.rpartition(".")[2] / f"{name}.txt"
+    return Golden(path, request.config.getoption("--update-golden"))

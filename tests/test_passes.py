@@ -1,0 +1,381 @@
+"""Passes keep the meaning of a graph; golden files show what they make of it, evaluated as well as compared."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from graphs import SAMPLES, every_op, f32, f64, graph_of, graphs, like, vjp_of
+from hypothesis import HealthCheck, given, settings
+
+from tracegrad import passes
+from tracegrad.ir import Graph, build, parse, replay, run, to_text, verify
+from tracegrad.ops import contraction, elementwise, indexing, linear, reduction
+from tracegrad.ops.elementwise import add, exp, multiply, negative, square, subtract, tanh, where
+from tracegrad.ops.linear import broadcast_to, cast, concatenate, flip, full, pad, reduce_sum, reshape, slice, transpose
+from tracegrad.passes.constants import constant
+
+rng = np.random.default_rng(0)
+
+BY_NAME: dict[str, Callable[[Graph], Graph]] = {run.__name__: run for run, _ in passes.PIPELINE}
+BY_NAME["optimize"] = lambda graph: passes.optimize(graph, verify=True)
+
+every_pass = pytest.mark.parametrize("name", BY_NAME)
+
+
+def examples(n: int) -> Any:
+    return settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=n)
+
+
+def names(graph: Graph) -> list[str]:
+    return [node.name for node in graph.nodes]
+
+
+def assert_same_meaning(before: Graph, after: Graph, arrays: Any) -> None:
+    """Equal results but for rounding; the scale is that of the largest value computed on the way."""
+    verify(after)
+    assert after.avals == before.avals
+    assert [x.aval for x in after.outputs] == [x.aval for x in before.outputs]
+    outputs, tape = replay(before, arrays)
+    for got, want in zip(run(after, arrays), outputs):
+        if want.dtype.kind != "f":
+            np.testing.assert_array_equal(got, want)
+            continue
+        eps = max(float(np.finfo(x.dtype).eps) for x, *_ in tape if x.dtype.kind == "f") if tape else 0
+        finite = [np.abs(x[np.isfinite(x)]).max(initial=0) for x, *_ in tape if x.dtype.kind == "f"]
+        scale = max([1.0, *map(float, finite)])
+        np.testing.assert_allclose(got, want, rtol=100 * eps, atol=100 * eps * scale)
+
+
+# -- every op, random graphs -------------------------------------------------------------------------------
+@every_op
+@every_pass
+def test_pass_keeps_the_meaning_of_every_op_and_its_derivatives(op: Any, operands: Any, params: Any, name: str) -> None:
+    graph, arrays = graph_of(op, operands, params), list(operands)
+    for _order in range(3):
+        assert_same_meaning(graph, BY_NAME[name](graph), arrays)
+        pulled = vjp_of(graph)
+        if pulled is None:
+            return
+        arrays += [like(a, rng) for a in pulled.avals[len(arrays) :]]
+        graph = pulled
+
+
+@examples(250)
+@given(graph=graphs())
+def test_pipeline_keeps_the_meaning_of_random_graphs(graph: Graph) -> None:
+    arrays = [like(a, rng) for a in graph.avals]
+    assert_same_meaning(graph, BY_NAME["optimize"](graph), arrays)
+
+
+@examples(100)
+@given(graph=graphs(steps=5))
+def test_pipeline_keeps_the_meaning_of_random_derivatives(graph: Graph) -> None:
+    pulled = vjp_of(graph)
+    assert pulled is not None
+    arrays = [like(a, rng) for a in pulled.avals]
+    assert_same_meaning(pulled, BY_NAME["optimize"](pulled), arrays)
+
+
+@examples(150)
+@given(graph=graphs())
+def test_simplify_reaches_its_normal_form_at_once(graph: Graph) -> None:
+    once = passes.simplify(passes.decompose(graph))
+    twice = passes.simplify(once)
+    assert len(twice.nodes) == len(once.nodes)
+
+
+@every_op
+def test_optimized_graphs_have_only_ops_the_compiler_knows(op: Any, operands: Any, params: Any) -> None:
+    for node in passes.optimize(graph_of(op, operands, params)).nodes:
+        assert node.op is not None
+        assert node.op.decompose is None
+        assert node.name not in ("fresh", "stop_gradient")
+
+
+# -- golden ------------------------------------------------------------------------------------------------
+def layer(w: Any, b: Any, x: Any) -> list[Any]:
+    return [reduction.mean(square(tanh(add(contraction.matmul_any(x, w), b))), axes=(0, 1))]
+
+
+def cross_entropy(x: Any, labels: Any) -> list[Any]:
+    chosen = reduce_sum(multiply(x, labels), axes=(1,))
+    return [reduction.mean(subtract(reduction.logsumexp(x, axes=(1,)), chosen), axes=(0,))]
+
+
+def layer_norm(x: Any) -> list[Any]:
+    centred = subtract(x, reshape(reduction.mean(x, axes=(1,)), shape=(4, 1)))
+    spread = elementwise.sqrt(add(reduction.var(x, axes=(1,), ddof=0.0), 1e-5))
+    return [elementwise.divide(centred, reshape(spread, shape=(4, 1)))]
+
+
+def logistic(w: Any, x: Any, y: Any) -> list[Any]:
+    margin = multiply(contraction.dot(x, w), y)
+    return [reduction.mean(elementwise.log1p(exp(negative(margin))), axes=(0,))]
+
+
+PROGRAMS = {
+    "layer": (layer, [f64(40, 20), f64(20), f64(30, 40)], 20),
+    "cross_entropy": (cross_entropy, [f32(16, 10), f32(16, 10)], 28),
+    "layer_norm": (layer_norm, [f64(4, 8)], 34),
+    "logistic": (logistic, [f64(5), f64(30, 5), f64(30)], 24),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_golden_gradient(name: str, golden: Any) -> None:
+    fn, avals, most = PROGRAMS[name]
+    graph = vjp_of(build(fn, avals))
+    assert graph is not None
+    optimized = passes.optimize(graph, verify=True)
+    assert_same_meaning(graph, optimized, [like(a, rng) for a in graph.avals])
+    assert len(optimized.nodes) <= most
+    assert f"{to_text(graph)}\n\n{to_text(optimized)}" == golden
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_golden_files_are_graphs_that_mean_the_same(name: str) -> None:
+    path = Path(__file__).parent / "golden" / "test_passes" / f"test_golden_gradient-{name}.txt"
+    before, after = map(parse, path.read_text().split("\n\n"))
+    assert_same_meaning(before, verify(after), [like(a, rng) for a in before.avals])
+
+
+# -- decompose and the contractions ------------------------------------------------------------------------
+def test_decompose_returns_a_graph_without_composites_itself() -> None:
+    graph = build(lambda x: [exp(x)], [f64(3)])
+    assert passes.decompose(graph) is graph
+    assert passes.unroll_small_contractions(graph) is graph
+
+
+def test_decompose_reaches_composites_inside_composites() -> None:
+    graph = passes.decompose(build(lambda x: [reduction.var(x, axes=(0,), ddof=1.0)], [f64(9)]))
+    assert "mean" not in names(graph)
+    assert "var" not in names(graph)
+
+
+@pytest.mark.parametrize(
+    ("m", "k", "n", "unrolled"),
+    [(3, 3, 3, True), (8, 8, 8, True), (9, 8, 8, False), (300, 50, 1, True), (1, 50, 300, True), (40, 1, 30, True),
+     (1, 70, 1, True), (100, 100, 100, False), (3, 0, 2, True), (0, 20, 1, True)],
+)  # fmt: skip
+@pytest.mark.parametrize("lead", [(), (2,)])
+def test_products_that_a_loop_computes_better_leave_blas(lead: Any, m: int, k: int, n: int, unrolled: bool) -> None:
+    graph = build(lambda x, y: [contraction.matmul(x, y)], [f64(*lead, m, k), f64(*lead, k, n)])
+    after = passes.unroll_small_contractions(graph)
+    assert ("matmul" not in names(after)) == unrolled
+    assert_same_meaning(graph, after, [like(a, rng) for a in graph.avals])
+    assert_same_meaning(graph, passes.optimize(graph), [like(a, rng) for a in graph.avals])
+
+
+def test_thresholds_are_options() -> None:
+    graph = build(lambda x, y: [contraction.matmul(x, y)], [f64(300, 50), f64(50, 1)])
+    options = passes.Thresholds(small=0, vector_elements=100)
+    assert names(passes.unroll_small_contractions(graph, options)) == ["matmul"]
+
+
+# -- structure: text in, names out ---------------------------------------------------------------------------
+def no_ops(shape: tuple[int, ...]) -> Any:
+    return {"low": (0,) * len(shape), "high": (0,) * len(shape), "interior": (0,) * len(shape)}
+
+
+def window(x: Any, *parts: tuple[int, int, int]) -> Any:
+    start, stop, step = zip(*parts)
+    return slice(x, start=start, stop=stop, step=step)
+
+
+def filled(x: Any, value: float, shape: tuple[int, ...] | None = None) -> Any:
+    params = {"shape": x.shape if shape is None else shape, "value": value, "dtype": x.dtype.name}
+    return x.builder.emit(full, (), params)
+
+
+X = f64(2, 3)
+STRUCTURE: dict[str, tuple[Callable[[Any], Any], Any, list[str]]] = {
+    "reshape of reshape": (lambda x: reshape(reshape(x, shape=(6,)), shape=(3, 2)), X, ["reshape"]),
+    "reshape back": (lambda x: reshape(reshape(x, shape=(6,)), shape=(2, 3)), X, []),
+    "transpose twice": (lambda x: transpose(transpose(x, perm=(1, 0)), perm=(1, 0)), X, []),
+    "three transposes": (lambda x: transpose(transpose(x, perm=(1, 2, 0)), perm=(1, 2, 0)), f64(2, 3, 4), ["transpose"]),
+    "transpose of a column": (lambda x: transpose(x, perm=(1, 0)), f64(5, 1), ["reshape"]),
+    "broadcast to the same shape": (lambda x: broadcast_to(x, shape=(2, 3)), X, []),
+    "broadcast of broadcast": (
+        lambda x: broadcast_to(broadcast_to(x, shape=(4, 2, 3)), shape=(5, 4, 2, 3)), X, ["broadcast_to"],
+    ),
+    "broadcast that adds axes of size one": (lambda x: broadcast_to(x, shape=(1, 1, 2, 3)), X, ["reshape"]),
+    "reshape of a repeated number": (
+        lambda x: reshape(broadcast_to(x, shape=(4, 6)), shape=(3, 8)), f64(1), ["reshape", "broadcast_to"],
+    ),
+    "reshape of broadcast by axes of size one": (
+        lambda x: reshape(broadcast_to(x, shape=(4, 3)), shape=(1, 4, 1, 3)), f64(3), ["broadcast_to"],
+    ),
+    "full slice": (lambda x: window(x, (0, 2, 1), (0, 3, 1)), X, []),
+    "slice of slice": (lambda x: window(window(x, (1, 20, 2)), (1, 9, 3)), f64(20), ["slice"]),
+    "slice of pad": (
+        lambda x: window(pad(x, low=(2,), high=(3,), interior=(0,), value=0), (2, 7, 1)), f64(5), [],
+    ),
+    "slice between the elements of pad": (
+        lambda x: window(pad(x, low=(2,), high=(0,), interior=(1,), value=0), (2, 11, 2)), f64(5), [],
+    ),
+    "slice of the fill of pad": (
+        lambda x: window(pad(x, low=(2,), high=(3,), interior=(0,), value=0), (1, 4, 1)), f64(5), ["pad", "slice"],
+    ),
+    "slice of one piece": (
+        lambda x: window(concatenate(x, negative(x), axis=0), (2, 4, 1), (0, 3, 1)), X, ["negative"],
+    ),
+    "pad of nothing": (lambda x: pad(x, **no_ops((2, 3)), value=0), X, []),
+    "flip twice": (lambda x: flip(flip(x, axes=(0, 1)), axes=(1,)), X, ["flip"]),
+    "flip back": (lambda x: flip(flip(x, axes=(0,)), axes=(0,)), X, []),
+    "flip of axes of size one": (lambda x: flip(x, axes=(0,)), f64(1, 3), []),
+    "concatenate of one": (lambda x: concatenate(x, axis=0), X, []),
+    "concatenate with nothing": (lambda x: concatenate(x, window(x, (0, 0, 1), (0, 3, 1)), axis=0), X, []),
+    "sum over no axes": (lambda x: reduce_sum(x, axes=()), X, []),
+    "sum over axes of size one": (lambda x: reduce_sum(x, axes=(1,)), f64(3, 1), ["reshape"]),
+    "sum of sum": (lambda x: reduce_sum(reduce_sum(x, axes=(1,)), axes=(0,)), X, ["reduce_sum"]),
+    "sum of all of a reshape": (lambda x: reduce_sum(reshape(x, shape=(6,)), axes=(0,)), X, ["reduce_sum"]),
+    "sum of repeats": (
+        lambda x: reduce_sum(broadcast_to(x, shape=(4, 2, 3)), axes=(0,)), X, ["multiply"],
+    ),
+    "sum of repeats and others": (
+        lambda x: reduce_sum(broadcast_to(x, shape=(4, 2, 3)), axes=(0, 1)), X, ["reduce_sum", "multiply"],
+    ),
+    "maximum of repeats": (lambda x: reduction.reduce_max(broadcast_to(x, shape=(4, 2, 3)), axes=(0,)), X, []),
+    "cast to the same dtype": (lambda x: cast(x, dtype="float64"), X, []),
+    "cast there and back": (lambda x: cast(cast(x, dtype="float64"), dtype="float32"), f32(3), []),
+    "cast that loses bits stays": (lambda x: cast(cast(x, dtype="float32"), dtype="float64"), X, ["cast", "cast"]),
+    "op on repeats": (
+        lambda x: multiply(exp(broadcast_to(x, shape=(4, 2, 3))), 2.0), X, ["exp", "multiply", "broadcast_to"],
+    ),
+    "op on repeats of different shapes": (
+        lambda x: add(broadcast_to(x, shape=(9, 2, 3)), broadcast_to(reduce_sum(x, axes=(0,)), shape=(9, 2, 3))),
+        X, ["reduce_sum", "broadcast_to", "add", "broadcast_to"],
+    ),
+    "constant operand becomes a literal": (lambda x: add(x, filled(x, 3.0)), X, ["add"]),
+    "constant behind a broadcast": (
+        lambda x: multiply(x, broadcast_to(reshape(filled(x, 2.0, ()), shape=(1, 1)), shape=(2, 3))), X, ["multiply"],
+    ),
+    "times one": (lambda x: multiply(x, filled(x, 1.0)), X, []),
+    "constants alone": (lambda x: add(x, exp(add(filled(x, 1.0), filled(x, -1.0)))), X, ["add"]),
+    "sum of a constant": (lambda x: add(x, reduce_sum(filled(x, 0.5, (8, 2, 3)), axes=(0,))), X, ["add"]),
+    "choice among constants keeps an array": (
+        lambda x: where(elementwise.greater(x, 0), filled(x, 1.0), filled(x, 0.0)), X, ["greater", "full", "where"],
+    ),
+    "choice of equal constants": (
+        lambda x: multiply(x, where(elementwise.greater(x, 0), filled(x, 1.0), 1.0)), X, [],
+    ),
+    "choice already made": (
+        lambda x: where(elementwise.equal(filled(x, 1.0), 1.0), x, negative(x)), X, [],
+    ),
+    "choice of a literal already made": (
+        lambda x: add(x, where(elementwise.equal(filled(x, 1.0), 1.0), 2.0, x)), X, ["add"],
+    ),
+    "zeros stay where they are added": (lambda x: add(x, filled(x, 0.0)), X, ["add"]),
+    "common subexpressions": (lambda x: add(exp(negative(negative(x))), exp(x)), X, ["exp", "add"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STRUCTURE)
+def test_structure(name: str) -> None:
+    fn, aval, left = STRUCTURE[name]
+    graph = build(lambda x: [fn(x)], [aval])
+    after = passes.simplify(graph)
+    assert names(after) == left
+    assert_same_meaning(graph, after, [like(aval, rng)])
+
+
+def test_every_elementwise_op_keeps_an_array_of_each_dtype() -> None:
+    choice = STRUCTURE["choice among constants keeps an array"][0]
+    graph = passes.simplify(build(lambda x: [choice(x)], [f32(2, 3)]))
+    (chosen,) = graph.outputs
+    assert chosen.aval == f32(2, 3)
+    assert len(chosen.operands) == 2
+
+
+def test_a_shared_sum_is_not_computed_twice() -> None:
+    def fn(x: Any) -> list[Any]:
+        rows = reduce_sum(x, axes=(1,))
+        return [rows, reduce_sum(rows, axes=(0,))]
+
+    graph = passes.simplify(build(fn, [X]))
+    assert graph.nodes[1].inputs == (graph.nodes[0],)
+
+
+def test_constants_keep_their_dtype_and_sign() -> None:
+    graph = build(lambda x: [linear.zeros_like(x), filled(x, -0.0), multiply(filled(x, -0.0), 2.0)], [f32(3)])
+    after = passes.simplify(graph)
+    assert names(after) == ["full", "full"]
+    assert all(np.array_equal(np.signbit(a), np.signbit(b)) for a, b in zip(run(graph, [np.ones(3)]), run(after, [np.ones(3)])))
+    assert constant(1.0) is None
+
+
+def test_integer_division_of_constants_is_left_to_run_time() -> None:
+    def fn(x: Any) -> list[Any]:
+        return [add(x, cast(elementwise.floor_divide(cast(filled(x, 1.0), dtype="int64"), 0), dtype="float64"))]
+
+    assert "floor_divide" in names(passes.simplify(build(fn, [X])))
+
+
+def test_indices_out_of_range_still_raise() -> None:
+    def fn(x: Any) -> list[Any]:
+        index = x.builder.emit(full, (), {"shape": (4,), "value": 9, "dtype": "int64"})
+        return [indexing.gather(filled(x, 1.0), index, axes=(0,))]
+
+    graph = passes.optimize(build(fn, [X]))
+    with pytest.raises(IndexError):
+        run(graph, [np.ones((2, 3))])
+
+
+# -- the pipeline --------------------------------------------------------------------------------------------
+def test_record_holds_the_graph_after_every_pass() -> None:
+    stages: list[tuple[str, Graph]] = []
+    graph = vjp_of(build(layer, PROGRAMS["layer"][1]))
+    assert graph is not None
+    result = passes.optimize(graph, record=stages)
+    assert [name for name, _ in stages] == [run.__name__ for run, _ in passes.PIPELINE]
+    assert stages[-1][1] is result
+
+
+def test_every_pass_states_its_contract_and_its_reason() -> None:
+    for run_pass, reason in passes.PIPELINE:
+        assert run_pass.__doc__
+        assert reason
+
+
+def test_unused_inputs_and_repeated_outputs_stay() -> None:
+    graph = build(lambda x, y: [x, negative(negative(x)), exp(x), exp(x)], [X, X])
+    after = passes.optimize(graph)
+    assert len(after.inputs) == 2
+    assert after.outputs[0] is after.outputs[1] is after.inputs[0]
+    assert after.outputs[2] is after.outputs[3]
+
+
+def test_locations_survive_the_pipeline() -> None:
+    from tracegrad.ir import Builder
+
+    builder = Builder()
+    x = builder.input(X)
+    builder.location = "model.py:7"
+    y = reduction.softmax(x, axes=(1,))
+    after = passes.optimize(builder.build([y]))
+    assert {node.location for node in after.nodes} == {"model.py:7"}
+
+
+def test_pipeline_costs_tens_of_microseconds_a_node() -> None:
+    def chain(x: Any) -> list[Any]:
+        for _ in range(12):
+            x = add(multiply(elementwise.sin(x), 0.5), where(elementwise.greater(x, 0), x, multiply(x, 0.1)))
+        return [reduction.mean(x, axes=(0,))]
+
+    graph = vjp_of(build(chain, [f64(1000)]))
+    assert graph is not None
+    times = []
+    for _ in range(20):
+        begin = time.perf_counter()
+        passes.optimize(graph)
+        times.append(time.perf_counter() - begin)
+    assert min(times) / len(graph.nodes) < 60e-6
+
+
+def test_samples_cover_the_table() -> None:
+    assert len(SAMPLES) > 100

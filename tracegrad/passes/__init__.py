@@ -1,0 +1,52 @@
+"""Passes: functions from graph to graph that keep what the graph computes.
+
+`PIPELINE` is the order they run in, with a reason each; `optimize` runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tracegrad.ir import Graph
+from tracegrad.ir import verify as check
+from tracegrad.passes.contractions import Thresholds, unroll_small_contractions
+from tracegrad.passes.decompose import decompose
+from tracegrad.passes.simplify import simplify
+from tracegrad.settings import settings
+
+__all__ = ["PIPELINE", "Thresholds", "decompose", "optimize", "simplify", "unroll_small_contractions"]
+
+Pass = Callable[[Graph], Graph]
+
+PIPELINE: tuple[tuple[Pass, str], ...] = (
+    (decompose, "composite ops hide the work that fusion and the rules act on"),
+    (unroll_small_contractions, "what it emits is redundant in shape, so it goes before the simplifier"),
+    (simplify, "last: what it leaves is the normal form that the scheduler and the cache key read"),
+)
+
+
+def optimize(graph: Graph, verify: bool = False, record: list[tuple[str, Graph]] | None = None) -> Graph:
+    """`graph` after every pass of `PIPELINE`; inputs and outputs keep their order, shapes and dtypes.
+
+    With `verify`, or when TRACEGRAD_VERIFY is set, the verifier checks the graph after every pass. `record` receives
+    the name of each pass with the graph it returned.
+
+    >>> from tracegrad.ir import parse
+    >>> stages = []
+    >>> text = "graph(%0: f64[4]) {\\n  %1 = mean(%0) {axes=(0,)} : f64[]\\n  return %1\\n}"
+    >>> print(optimize(parse(text), record=stages))
+    graph(%0: f64[4]) {
+      %1 = reduce_sum(%0) {axes=(0,)} : f64[]
+      %2 = multiply(%1, 0.25) : f64[]
+      return %2
+    }
+    >>> [name for name, _ in stages]
+    ['decompose', 'unroll_small_contractions', 'simplify']
+    """
+    for run, _reason in PIPELINE:
+        graph = run(graph)
+        if verify or settings.verify:
+            check(graph)
+        if record is not None:
+            record.append((run.__name__, graph))
+    return graph

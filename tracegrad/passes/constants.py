@@ -1,0 +1,106 @@
+"""Constants: arrays that hold one value everywhere, `full`, become literals of the elementwise ops that use them.
+
+What a derivative starts from are such arrays; as literals they cost no memory and the algebra of `rules` sees them. An
+elementwise op keeps at least one operand that is no literal for each dtype it computes in (see `Elementwise`), and one
+on constants alone is computed here. Integer division by zero and the like is left to run time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Literal, is_literal
+from tracegrad.ops import TABLE, Op
+from tracegrad.ops.declare import Elementwise
+from tracegrad.ops.linear import full
+from tracegrad.passes.rewrite import producer
+
+__all__ = ["constant", "fold", "full_like"]
+
+
+def constant(x: Any) -> Literal | None:
+    """The value that `x` holds everywhere, in its own dtype; None if it is not known to hold one."""
+    if producer(x) is not full:
+        return None
+    value: Literal = x.dtype.type(dict(x.node.params)["value"]).item()
+    return value
+
+
+def full_like(x: Any, value: Any) -> Any:
+    """An array with the shape and dtype of `x` and `value` everywhere, in the graph of `x`."""
+    return _emit_full(x, x.shape, value, x.dtype)
+
+
+def _emit_full(near: Any, shape: tuple[int, ...], value: Any, dtype: np.dtype[Any]) -> Any:
+    item = dtype.type(value).item()
+    return near.builder.emit(full, (), {"shape": tuple(shape), "value": item, "dtype": dtype.name})
+
+
+def fold(op: Elementwise, operands: tuple[Any, ...]) -> Any:
+    """`op` with literals for its constant operands, or its value if all are constant; None if nothing changes."""
+    known = [x if is_literal(x) else constant(x) for x in operands]
+    arrays = [i for i, x in enumerate(operands) if not is_literal(x)]
+    if all(known[i] is None for i in arrays):
+        return None
+    loop = op.loop_dtypes(*[type(x) if is_literal(x) else x.dtype for x in operands])
+    if all(x is not None for x in known):
+        return _computed(op, operands[arrays[0]], known, loop)
+    replaced = _replaced(operands, known, loop)
+    if all(a is b for a, b in zip(replaced, operands)):
+        return None
+    return operands[arrays[0]].builder.emit(op, tuple(replaced), {})
+
+
+def _replaced(operands: tuple[Any, ...], known: list[Any], loop: tuple[Any, ...]) -> list[Any]:
+    """The operands with literals for constants, as long as an array of their dtype remains."""
+    replaced = list(operands)
+    for dtype in set(loop[:-1]):
+        mine = [i for i, d in enumerate(loop[:-1]) if d == dtype]
+        anchored = any(known[i] is None for i in mine)
+        arrays = [i for i in mine if not is_literal(operands[i])]
+        for i in mine if anchored else [i for i in mine if i != arrays[0]]:
+            if known[i] is not None:
+                replaced[i] = known[i]
+    return replaced
+
+
+def _computed(op: Elementwise, near: Any, known: list[Any], loop: tuple[Any, ...]) -> Any:
+    if loop[-1].kind in "iu" and op.name in ("power", "floor_divide", "remainder"):
+        return None
+    value = op.impl(*[dtype.type(x) for x, dtype in zip(known, loop)])
+    return _emit_full(near, near.shape, value, loop[-1])
+
+
+def fold_cast(x: Any, *, dtype: str) -> Any:
+    """`cast` of a constant."""
+    value = constant(x)
+    wanted = np.dtype(dtype)
+    if value is None or (wanted.kind in "iu" and x.dtype.kind == "f"):
+        return None
+    return _emit_full(x, x.shape, np.asarray(value, x.dtype).astype(wanted).item(), wanted)
+
+
+def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    """The constant `x` with another shape; None if it is no constant."""
+    value = constant(x)
+    return None if value is None else _emit_full(x, shape, value, x.dtype)
+
+
+_SCALED = {"reduce_sum": np.multiply, "reduce_max": None, "reduce_min": None, "reduce_any": None, "reduce_all": None}
+
+
+def fold_reduction(op: Op, x: Any, axes: tuple[int, ...]) -> Any:
+    """A reduction of a constant over `axes`, of which none is empty."""
+    value = constant(x)
+    if value is None or op.name not in _SCALED:
+        return None
+    count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
+    aval = TABLE[op.name].aval(x.aval, axes=axes)
+    if not count:
+        return None
+    result = np.asarray(value, x.dtype)
+    if op.name == "reduce_sum":
+        result = np.multiply(result, np.asarray(count).astype(x.dtype), dtype=x.dtype)
+    return _emit_full(x, aval.shape, result, aval.dtype)

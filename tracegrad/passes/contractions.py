@@ -1,0 +1,90 @@
+"""The pass that takes from BLAS the products that a loop computes better, because the loop fuses with its neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tracegrad.ir import Graph
+from tracegrad.ops import Op
+from tracegrad.ops.contraction import matmul, matrix_transpose
+from tracegrad.ops.elementwise import multiply
+from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape, transpose
+from tracegrad.passes.rewrite import operand, producer, rewrite
+
+__all__ = ["Thresholds", "unroll_small_contractions"]
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """Where `matmul` of (..., m, k) and (..., k, n) becomes a loop.
+
+    `small`: when m, k and n are all at most this. `vector_elements`: when m, k or n is 1 (matrix-vector and outer
+    products, which move as many numbers as they compute) and the matrix has at most so many elements.
+    """
+
+    small: int = 8
+    vector_elements: int = 1 << 30
+
+    def unrolls(self, m: int, k: int, n: int) -> bool:
+        """Whether a product of these sizes becomes a loop."""
+        if max(m, k, n) <= self.small:
+            return True
+        return 1 in (m, k, n) and m * k * n <= self.vector_elements
+
+
+def unroll_small_contractions(graph: Graph, thresholds: Thresholds = Thresholds()) -> Graph:
+    """`graph` with small and matrix-vector `matmul`s as multiply and reduce_sum. Sums may round differently.
+
+    >>> from tracegrad.ir import parse
+    >>> text = "graph(%0: f64[9,5], %1: f64[5,1]) {\\n  %2 = matmul(%0, %1) : f64[9,1]\\n  return %2\\n}"
+    >>> print(unroll_small_contractions(parse(text)))
+    graph(%0: f64[9,5], %1: f64[5,1]) {
+      %2 = reshape(%1) {shape=(5,)} : f64[5]
+      %3 = broadcast_to(%2) {shape=(9, 5)} : f64[9,5]
+      %4 = multiply(%0, %3) : f64[9,5]
+      %5 = reduce_sum(%4) {axes=(1,)} : f64[9]
+      %6 = reshape(%5) {shape=(9, 1)} : f64[9,1]
+      return %6
+    }
+    """
+    if not any(node.op is matmul for node in graph.nodes):
+        return graph
+
+    def hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if op is not matmul or operands[0].dtype.kind == "b":
+            return None
+        x, y = operands
+        m, k, n = *x.shape[-2:], y.shape[-1]
+        return _loop(x, y, m, k, n) if thresholds.unrolls(m, k, n) else None
+
+    return rewrite(graph, hook)
+
+
+def _loop(x: Any, y: Any, m: int, k: int, n: int) -> Any:
+    """The product as a sum over the axis that both operands share, without axes of size one."""
+    lead = x.shape[:-2]
+    if k == 1:
+        return multiply(broadcast_to(x, shape=(*lead, m, n)), broadcast_to(y, shape=(*lead, m, n)))
+    if m == 1 and n == 1:
+        return reshape(_dot(reshape(x, shape=(*lead, k)), reshape(y, shape=(*lead, k)), -1), shape=(*lead, 1, 1))
+    if n == 1:
+        return reshape(_matrix_vector(x, reshape(y, shape=(*lead, k))), shape=(*lead, m, 1))
+    if m == 1:
+        return reshape(_matrix_vector(matrix_transpose(y), reshape(x, shape=(*lead, k))), shape=(*lead, 1, n))
+    left = broadcast_to(reshape(x, shape=(*lead, m, 1, k)), shape=(*lead, m, n, k))
+    right = broadcast_to(reshape(matrix_transpose(y), shape=(*lead, 1, n, k)), shape=(*lead, m, n, k))
+    return _dot(left, right, -1)
+
+
+def _matrix_vector(x: Any, v: Any) -> Any:
+    """(..., m, k) times (..., k), reading the matrix as it lies: a transpose is summed over its rows."""
+    lead, k = v.shape[:-1], v.shape[-1]
+    if producer(x) is transpose and x.node.params[0][1] == (*range(len(lead)), len(lead) + 1, len(lead)):
+        lying = operand(x)
+        return _dot(lying, broadcast_to(reshape(v, shape=(*lead, k, 1)), shape=lying.shape), -2)
+    return _dot(x, broadcast_to(reshape(v, shape=(*lead, 1, k)) if lead else v, shape=x.shape), -1)
+
+
+def _dot(x: Any, y: Any, axis: int) -> Any:
+    return reduce_sum(multiply(x, y), axes=(len(x.shape) + axis,))

@@ -1,0 +1,43 @@
+"""The pass that leaves only ops the compiler computes: composite ops become their decomposition.
+
+Derivatives have been taken by now, so the ops that only speak to derivatives (`fresh`, `stop_gradient`) go too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.ir import Graph
+from tracegrad.ops import Op
+from tracegrad.ops.linear import fresh, stop_gradient
+from tracegrad.passes.rewrite import rewrite
+
+__all__ = ["decompose"]
+
+_NAMES = (fresh, stop_gradient)
+
+
+def decompose(graph: Graph) -> Graph:
+    """`graph` without composite ops, `fresh` and `stop_gradient`. Values may differ in the last places.
+
+    >>> from tracegrad.ir import parse
+    >>> print(decompose(parse("graph(%0: f64[5]) {\\n  %1 = mean(%0) {axes=(0,)} : f64[]\\n  return %1\\n}")))
+    graph(%0: f64[5]) {
+      %1 = reduce_sum(%0) {axes=(0,)} : f64[]
+      %2 = divide(%1, 5.0) : f64[]
+      return %2
+    }
+    """
+    if any(_wanted(node.op) for node in graph.nodes):
+        return rewrite(graph, _hook)
+    return graph
+
+
+def _wanted(op: Op | None) -> bool:
+    return op is not None and (op.decompose is not None or op in _NAMES)
+
+
+def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    if op in _NAMES:
+        return operands[0]
+    return op.decompose(*operands, **params) if op.decompose is not None else None

@@ -1,0 +1,94 @@
+"""Rewriting: one replay of a graph in which every application may be answered by something simpler.
+
+A *hook* is what `Builder` calls `simplify`: `hook(op, operands, params)` returns a value, or None to leave the
+application as it is. What a hook emits passes through the hook again, so one replay reaches the normal form bottom-up.
+Nodes that nothing happened to are taken over as they are; equal ones become one and dead ones are left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import VerifyError
+from tracegrad.ir import Builder, Graph, Node, Value
+from tracegrad.ops.op import Op
+
+__all__ = ["Hook", "node_of", "operand", "producer", "rewrite", "shared"]
+
+Hook = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
+
+
+class Rewriter(Builder):
+    """A builder that takes over nodes of another graph, and knows which of them have several users."""
+
+    def __init__(self, graph: Graph, hook: Hook):
+        super().__init__(hook)
+        self.hook = hook
+        self.inputs = list(graph.inputs)
+        self.uses = Counter(_used(graph))
+        self.shared: set[Node] = {x for x in graph.inputs if self.uses[x] > 1}
+        self.moved: dict[Node, Node] = {}
+
+    def move(self, node: Node) -> None:
+        """Rebuild `node`, or take it over."""
+        assert node.op is not None
+        get = self.moved.get
+        inputs = tuple([get(x, x) for x in node.inputs])
+        operands = tuple([Value(self, x) if isinstance(x, Node) else x for x in inputs])
+        self.location = node.location
+        simpler = self.hook(node.op, operands, dict(node.params))
+        if simpler is not None:
+            new = self.lift(simpler).node
+            if new.aval != node.aval:
+                raise VerifyError(f"a rewrite of {node.name} turned {node.aval} into {new.aval}")
+        elif inputs == node.inputs:
+            new = self.number(node.op, inputs, node.params, node)
+        else:
+            # What stands for an operand has its aval, so the aval of the result stays and no shape rule need run.
+            new = self.number(node.op, inputs, node.params, Node(node.op, inputs, node.params, node.aval, node.location))
+        if new is not node:
+            self.moved[node] = new
+        if self.uses[node] > 1:
+            self.shared.add(new)
+
+
+def rewrite(graph: Graph, hook: Hook) -> Graph:
+    """`graph` with every application given to `hook`, operands first."""
+    rewriter = Rewriter(graph, hook)
+    with np.errstate(all="ignore"):
+        for node in graph.nodes:
+            rewriter.move(node)
+    get = rewriter.moved.get
+    return rewriter.build([Value(rewriter, get(x, x)) for x in graph.outputs])
+
+
+def _used(graph: Graph) -> Iterator[Node]:
+    yield from graph.outputs
+    for node in graph.nodes:
+        yield from node.operands
+
+
+# -- what hooks ask of a value -----------------------------------------------------------------------
+def node_of(x: Any) -> Node | None:
+    """The node of a value; None for a literal."""
+    return x.node if isinstance(x, Value) else None
+
+
+def producer(x: Any) -> Op | None:
+    """The op that computes `x`; None for literals and inputs."""
+    return x.node.op if isinstance(x, Value) else None
+
+
+def operand(x: Value, i: int = 0) -> Any:
+    """Operand `i` of the op that computes `x`."""
+    found = x.node.inputs[i]
+    return x.builder.value(found) if isinstance(found, Node) else found
+
+
+def shared(x: Value) -> bool:
+    """Whether `x` is known to have other users than the application at hand."""
+    return x.node in getattr(x.builder, "shared", ())

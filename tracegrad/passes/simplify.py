@@ -1,0 +1,55 @@
+"""The pass that simplifies: constants, the table of algebra and the rules of structure, in one replay.
+
+Every application is asked about as it is rebuilt, operands first, so common subexpressions merge and dead nodes vanish
+on the way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.ir import Graph
+from tracegrad.ops import Op
+from tracegrad.ops.declare import Elementwise
+from tracegrad.ops.linear import full
+from tracegrad.passes.constants import fold
+from tracegrad.passes.rewrite import producer, rewrite
+from tracegrad.passes.rules import algebra
+from tracegrad.passes.structure import BY_OP, hoist_broadcast
+
+__all__ = ["simplifier", "simplify"]
+
+
+def simplify(graph: Graph) -> Graph:
+    """`graph` computing the same with fewer or cheaper nodes.
+
+    Results keep their bits, but for the order of sums and the rows of `rules.RULES` that say otherwise.
+
+    >>> from tracegrad.ir import parse
+    >>> text = "graph(%0: f64[2,3]) {\\n  %1 = reshape(%0) {shape=(6,)} : f64[6]\\n"
+    >>> text += "  %2 = reshape(%1) {shape=(2, 3)} : f64[2,3]\\n  %3 = multiply(%2, -1.0) : f64[2,3]\\n  return %3\\n}"
+    >>> print(simplify(parse(text)))
+    graph(%0: f64[2,3]) {
+      %1 = negative(%0) : f64[2,3]
+      return %1
+    }
+    """
+    return rewrite(graph, simplifier)
+
+
+def simplifier(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """The hook of the pass."""
+    if isinstance(op, Elementwise):
+        return _elementwise(op, operands)
+    rule = BY_OP.get(op.name)
+    return rule(*operands, **params) if rule is not None else None
+
+
+def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
+    sources = [producer(x) for x in operands]
+    if full in sources and (found := fold(op, operands)) is not None:
+        return found
+    if op.name in BY_OP and (found := BY_OP[op.name](*operands)) is not None:
+        return found
+    found = algebra(op, operands, {})
+    return hoist_broadcast(op, operands) if found is None else found
