@@ -1,0 +1,157 @@
+"""The signature of a compiled program, and the block through which its entry point knows it.
+
+The program proper is a function `i32 tg_run(i64 *values, void **pointers)`. Its pointers are the data of the
+inputs, then of the outputs (all C-contiguous), then an arena of scratch memory aligned to 64 bytes; 0 means
+success. Python calls it by way of one entry point that all programs share (`codegen.entry_ir`).
+
+What the entry point must know of a program and its shapes stands in *the block*, an int64 array that is the
+`self` of a builtin. Addresses in it are of this process; nothing of it is ever stored. In words of 8 bytes:
+
+    header      see `Word`
+    inputs      for each: type object, dtype descriptor (0 for a Python float), ndim, dimensions
+    outputs     for each: NumPy's number of the dtype, dtype descriptor, ndim, dimensions
+    values      the program's own: `tg_run` gets the address of the first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import Any, Literal
+
+import numpy as np
+
+from tracegrad.errors import ShapeError, UnsupportedError
+
+__all__ = [
+    "RUN",
+    "SLOT_BYTES",
+    "EntrySpec",
+    "Flag",
+    "InputSpec",
+    "OutputSpec",
+    "Word",
+    "block_words",
+]
+
+RUN = "tg_run"
+SLOT_BYTES = 16  # for the value of a 0-d output; complex long doubles do not fit
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One argument: an exact ndarray of this dtype and number of dimensions, or an exact Python float.
+
+    A float is passed as a pointer to its value; it has dtype float64 and ndim 0.
+    """
+
+    dtype: np.dtype[Any]
+    ndim: int
+    kind: Literal["array", "float"] = "array"
+
+    def __post_init__(self) -> None:
+        _require_numeric(self.dtype)
+        if self.kind == "float" and (self.ndim != 0 or self.dtype != np.float64):
+            raise UnsupportedError(f"a float has dtype float64 and ndim 0, not {self.dtype}, {self.ndim}")
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """One result: a new ndarray, or with ndim 0 a NumPy scalar."""
+
+    dtype: np.dtype[Any]
+    ndim: int
+
+    def __post_init__(self) -> None:
+        _require_numeric(self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class EntrySpec:
+    """The signature of a program. Without `returns_tuple` there is exactly one output, returned by itself.
+
+    Raises `UnsupportedError` for dtypes that are not numbers in native byte order.
+
+    >>> x = np.dtype(np.float64)
+    >>> inputs = (InputSpec(x, 2), InputSpec(x, 0, "float"))
+    >>> EntrySpec(inputs, (OutputSpec(x, 1),), returns_tuple=False).inputs == inputs
+    True
+    """
+
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[OutputSpec, ...]
+    returns_tuple: bool
+
+    def __post_init__(self) -> None:
+        if not self.returns_tuple and len(self.outputs) != 1:
+            raise UnsupportedError(f"{len(self.outputs)} outputs can only be returned as a tuple")
+
+
+def _require_numeric(dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in "biufc" or not dtype.isnative or dtype.itemsize > SLOT_BYTES:
+        raise UnsupportedError(f"no entry point for dtype {dtype}; convert the array to a numeric dtype")
+
+
+class Flag(IntFlag):
+    """Bits of the block's first word."""
+
+    RELEASE_GIL = 1
+    RETURNS_TUPLE = 2
+
+
+class Word(IntEnum):
+    """The header of the block."""
+
+    FLAGS = 0
+    RUN = 1  # address of tg_run
+    VALUES = 2  # address of the first value
+    INPUTS = 3  # how many
+    OUTPUTS = 4
+    ARENA_BYTES = 5  # a multiple of 64
+    ARENA = 6  # address of the arena kept between calls; 0 before the first, and while a call uses it
+    HANDLER = 7  # NumPy memory handler (a capsule) for the outputs, 0 for NumPy's own
+    HEADER = 8  # words of header
+
+
+def block_words(
+    spec: EntrySpec,
+    input_shapes: Sequence[Shape],
+    output_shapes: Sequence[Shape],
+    values: Sequence[int],
+    *,
+    arena_bytes: int,
+    release_gil: bool,
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The block of one program and shape; the caller fills in RUN and HANDLER.
+
+    `input_shapes` has a shape per input, () for a float. Raises `ShapeError` when shapes do not fit the spec.
+
+    >>> x = np.dtype(np.float64)
+    >>> spec = EntrySpec((InputSpec(x, 1),), (OutputSpec(x, 0),), returns_tuple=False)
+    >>> words = block_words(spec, [(5,)], [()], [42], arena_bytes=100, release_gil=False)
+    >>> int(words[Word.ARENA_BYTES]), words[Word.HEADER + 2 :].tolist()[:2], words[-1].item()
+    (128, [1, 5], 42)
+    """
+    wanted = [x.ndim for x in spec.inputs] + [y.ndim for y in spec.outputs]
+    if [len(shape) for shape in (*input_shapes, *output_shapes)] != wanted:
+        raise ShapeError(f"shapes {input_shapes} -> {output_shapes} do not have the dimensions of {spec}")
+    flags = (Flag.RELEASE_GIL if release_gil else 0) | (Flag.RETURNS_TUPLE if spec.returns_tuple else 0)
+    words = [0] * Word.HEADER
+    words[Word.FLAGS] = int(flags)
+    words[Word.INPUTS], words[Word.OUTPUTS] = len(spec.inputs), len(spec.outputs)
+    words[Word.ARENA_BYTES] = -(-arena_bytes // 64) * 64
+    for x, shape in zip(spec.inputs, input_shapes, strict=True):
+        words += [id(float), 0] if x.kind == "float" else [id(np.ndarray), _descriptor(x.dtype)]
+        words += [len(shape), *shape]
+    for y, shape in zip(spec.outputs, output_shapes, strict=True):
+        words += [y.dtype.num, _descriptor(y.dtype), len(shape), *shape]
+    block = np.array([*words, *values], np.int64)
+    block[Word.VALUES] = block.ctypes.data + 8 * len(words)
+    return block
+
+
+def _descriptor(dtype: np.dtype[Any]) -> int:
+    # NumPy keeps one descriptor object a type number, for ever; a copy of it would not be for ever.
+    return id(np.dtype(dtype.char))

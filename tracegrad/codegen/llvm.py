@@ -1,0 +1,330 @@
+"""A kernel of the loop IR as an LLVM function.
+
+    void kernel(T *noalias buffer ..., i64 size ..., T constant ..., i32 *status, i64 low, i64 high)
+
+runs iterations [low, high) of the outermost loop. Loops are plain; LLVM's vectoriser makes vectors of them, which works
+because buffers do not alias and nothing in a body branches except `guard`. A reduction over the innermost loops runs in
+a register, one over outer loops accumulates in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
+from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.scalar_llvm import (
+    BOOL,
+    I64,
+    combine,
+    compare,
+    constant,
+    identity,
+    llvm_type,
+    memory_type,
+    operation,
+)  # fmt: skip
+
+__all__ = ["PolyEmitter", "kernel_function", "uses_status"]
+
+I32 = ir.IntType(32)
+
+
+def uses_status(kernel: Kernel) -> bool:
+    """Whether the kernel can fail."""
+    return any(isinstance(x, Check) for x in flattened(kernel.body))
+
+
+def flattened(body: list[Any]) -> list[Any]:
+    """All instructions, those of guards included."""
+    return [y for x in body for y in ([x, *flattened(x.body)] if isinstance(x, Guard) else [x])]
+
+
+class PolyEmitter:
+    """Integer polynomials as LLVM values; products of sizes are computed once, before the loops."""
+
+    def __init__(self, env: dict[str, Any]):
+        self.env = env
+
+    def emit(self, b: ir.IRBuilder, p: Poly) -> Any:
+        total = None
+        for monomial, c in sorted(p.terms.items(), key=lambda t: (len(t[0]), t[0])):
+            term = ir.Constant(I64, c) if c != 1 or not monomial else None
+            for s in sorted(monomial, key=_invariant_first):
+                term = self.env[s] if term is None else b.mul(term, self.env[s])
+            total = term if total is None else b.add(total, term)
+        return ir.Constant(I64, 0) if total is None else total
+
+
+def _invariant_first(symbol: str) -> tuple[int, str]:
+    return ("sk".find(symbol[0]) < 0, symbol)
+
+
+def kernel_function(module: ir.Module, kernel: Kernel, name: str) -> ir.Function:
+    """Define `kernel` in `module`."""
+    return _Emitter(module, kernel, name).function
+
+
+class _Emitter:
+    def __init__(self, module: ir.Module, kernel: Kernel, name: str):
+        self.kernel = kernel
+        self.dtypes: dict[str, str] = {}
+        sizes, constants = sorted(kernel.symbols(), key=lambda s: (s[0], int(s[1:]))), kernel.constants()
+        pointers = [memory_type(dtype).as_pointer() for dtype, _ in kernel.buffers.values()]
+        types = [
+            *pointers,
+            *[I64] * len(sizes),
+            *map(llvm_type, constants.values()),
+            I32.as_pointer(),
+            I64,
+            I64,
+        ]
+        self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), types), name)
+        self.function.linkage = "internal"
+        self.function.attributes.add("nounwind")
+        args = list(self.function.args)
+        for arg in args[: len(pointers)]:
+            arg.add_attribute("noalias")
+        self.b = ir.IRBuilder(self.function.append_basic_block("entry"))
+        self.pointers = dict(zip(kernel.buffers, args))
+        self.env: dict[str, Any] = dict(zip([*sizes, *constants], args[len(pointers) :]))
+        self.dtypes.update(constants)
+        self.status, self.low, self.high = args[-3:]
+        self.polys = PolyEmitter(self.env)
+        self._start()
+        self.reductions = [x for x in kernel.body if isinstance(x, Reduce)]
+        self._totals: dict[int, list[Any]] = {}
+        self._fill_memory()
+        self._nest(0)
+        self.b.ret_void()
+
+    def _start(self) -> None:
+        self._depth = {id(x): self._register_depth(x) for x in self.kernel.body if isinstance(x, Reduce)}
+
+    # -- loops -------------------------------------------------------------------------------------
+    def _register_depth(self, x: Reduce) -> int:
+        """The loop from which on all loops are reduced over: there the register starts."""
+        depth = len(self.kernel.loops)
+        if x.combiner == "scatter":
+            return depth
+        while depth and self.kernel.loops[depth - 1].var in x.over:
+            depth -= 1
+        return depth
+
+    def _in_memory(self, x: Reduce) -> bool:
+        """Whether the destination is combined into more than once."""
+        if x.combiner == "scatter":
+            return True
+        return any(loop.var in x.over for loop in self.kernel.loops[: self._depth[id(x)]]) or (
+            self._depth[id(x)] == len(self.kernel.loops) and bool(x.over)
+        )
+
+    def _fill_memory(self) -> None:
+        """Start the memory accumulators that belong to this chunk alone; the others are started by the program."""
+        for x in self.reductions:
+            mine = bool(self.kernel.loops) and self.kernel.loops[0].var in x.over
+            if x.combiner == "scatter" or (self._in_memory(x) and mine):
+                start = self._memory(identity(x.combiner, x.value.dtype, False), x.value.dtype)
+                self._for(ir.Constant(I64, 0), self.polys.emit(self.b, x.size), lambda i, x=x, start=start: self.b.store(
+                    start, self.b.gep(self.pointers[x.buffer], [i])))  # fmt: skip
+
+    def _for(self, low: Any, high: Any, body: Any) -> None:
+        before = self.b.block
+        head, inside, after = (self.function.append_basic_block(n) for n in ("head", "inside", "after"))
+        self.b.branch(head)
+        self.b.position_at_end(head)
+        i = self.b.phi(I64)
+        i.add_incoming(low, before)
+        self.b.cbranch(self.b.icmp_signed("<", i, high), inside, after)
+        self.b.position_at_end(inside)
+        body(i)
+        i.add_incoming(self.b.add(i, ir.Constant(I64, 1), flags=("nsw", "nuw")), self.b.block)
+        self.b.branch(head)
+        self.b.position_at_end(after)
+
+    def _nest(self, depth: int) -> None:
+        starting = [x for x in self.reductions if self._depth[id(x)] == depth and x.over]
+        for x in starting:
+            self._totals[id(x)] = self._identities(x)
+        if depth == len(self.kernel.loops):
+            self._block(self.kernel.body)
+        else:
+            self._loop(depth)
+        for x in starting:
+            self._finish(x)
+
+    def _loop(self, depth: int) -> None:
+        loop = self.kernel.loops[depth]
+        low = self.low if depth == 0 else ir.Constant(I64, 0)
+        high = self.high if depth == 0 else self.polys.emit(self.b, loop.extent)
+        running = [x for x in self.reductions if id(x) in self._totals and self._depth[id(x)] <= depth]
+        before = self.b.block
+        head, inside, after = (self.function.append_basic_block(f"{n}.{loop.var}") for n in ("head", "inside", "after"))
+        self.b.branch(head)
+        self.b.position_at_end(head)
+        i = self.b.phi(I64)
+        i.add_incoming(low, before)
+        phis = {id(x): [self.b.phi(v.type) for v in self._totals[id(x)]] for x in running}
+        for x in running:
+            for phi, value in zip(phis[id(x)], self._totals[id(x)]):
+                phi.add_incoming(value, before)
+            self._totals[id(x)] = list(phis[id(x)])
+        self.b.cbranch(self.b.icmp_signed("<", i, high), inside, after)
+        self.b.position_at_end(inside)
+        self.env[loop.var] = i
+        self._nest(depth + 1)
+        i.add_incoming(self.b.add(i, ir.Constant(I64, 1), flags=("nsw", "nuw")), self.b.block)
+        for x in running:
+            for phi, value in zip(phis[id(x)], self._totals[id(x)]):
+                phi.add_incoming(value, self.b.block)
+            self._totals[id(x)] = list(phis[id(x)])
+        back = self.b.branch(head)
+        if loop.extent.value is None:
+            back.set_metadata("llvm.loop", self._not_unrolled())
+        self.b.position_at_end(after)
+
+    def _not_unrolled(self) -> Any:
+        """Loops of run-time length are vectorised but not unrolled on top of that: a third of the compile time."""
+        module = self.b.module
+        return module.add_metadata([module.add_metadata(["llvm.loop.unroll.disable"])])
+
+    # -- reductions ----------------------------------------------------------------------------------
+    def _identities(self, x: Reduce) -> list[Any]:
+        empty = any(loop.extent == 0 for loop in self.kernel.loops if loop.var in x.over)
+        start = identity(x.combiner, x.value.dtype, empty)
+        return [start, ir.Constant(I64, 0), ir.Constant(BOOL, 1)] if x.index else [start]
+
+    def _finish(self, x: Reduce) -> None:
+        total = self._totals.pop(id(x))
+        if self._depth[id(x)] == len(self.kernel.loops):
+            return
+        pointer = self._at(x.buffer, x.address)
+        if x.index:
+            self.b.store(total[1], pointer)
+            return
+        value = total[0]
+        if self._in_memory(x):
+            value = combine(self.b, x.combiner, self._loaded(pointer, x.value.dtype), value, x.value.dtype)
+        self.b.store(self._memory(value, x.value.dtype), pointer)
+
+    def _reduce(self, x: Reduce) -> None:
+        value, dtype = self._value(x.value), x.value.dtype
+        if x.index:
+            self._arg_reduce(x, value, dtype)
+        elif not x.over and x.combiner != "scatter":
+            self.b.store(self._memory(value, dtype), self._at(x.buffer, x.address))
+        elif self._depth[id(x)] == len(self.kernel.loops):
+            pointer = self._at(x.buffer, x.address)
+            total = combine(self.b, x.combiner, self._loaded(pointer, dtype), value, dtype)
+            self.b.store(self._memory(total, dtype), pointer)
+        else:
+            total = combine(self.b, x.combiner, self._totals[id(x)][0], value, dtype)
+            self._totals[id(x)] = [total]
+
+    def _arg_reduce(self, x: Reduce, value: Any, dtype: str) -> None:
+        assert x.index is not None
+        if not x.over:
+            self.b.store(ir.Constant(I64, 0), self._at(x.buffer, x.address))
+            return
+        best, where, first = self._totals[id(x)]
+        kind = "b" if dtype == "bool" else dtype[0]
+        better = compare(self.b, "gt" if x.combiner == "argmax" else "lt", value, best, kind)
+        if kind == "f":
+            is_nan = self.b.fcmp_unordered("uno", value, value)
+            better = self.b.or_(better, self.b.and_(is_nan, self.b.fcmp_ordered("ord", best, best)))
+        take = self.b.or_(better, first)
+        self._totals[id(x)] = [
+            self.b.select(take, value, best), self.b.select(take, self._value(x.index), where), ir.Constant(BOOL, 0),
+        ]  # fmt: skip
+
+    # -- instructions ----------------------------------------------------------------------------------
+    def _block(self, body: list[Any]) -> None:
+        for x in body:
+            match x:
+                case Compute():
+                    args = [self._value(a) for a in x.args]
+                    value = operation(self.b, x.op, args, [a.dtype for a in x.args], x.out.dtype)
+                    self._define(x.out, value)
+                case Load():
+                    self._define(x.out, self._loaded(self._at(x.buffer, x.address), x.out.dtype))
+                case Index():
+                    self._define(x.out, self.polys.emit(self.b, x.value))
+                case Store():
+                    self.b.store(self._memory(self._value(x.value), x.value.dtype), self._at(x.buffer, x.address))
+                case Reduce():
+                    self._reduce(x)
+                case Check():
+                    self._check(x)
+                case Guard():
+                    self._guard(x)
+
+    def _guard(self, x: Guard) -> None:
+        inside = self._inside(x)
+        fill = self._value(x.fill)
+        before = self.b.block
+        then, after = self.function.append_basic_block("guarded"), self.function.append_basic_block("joined")
+        self.b.cbranch(inside, then, after)
+        self.b.position_at_end(then)
+        outer = dict(self.env)
+        self._block(x.body)
+        result = self._value(x.result)
+        end = self.b.block
+        self.env.clear()
+        self.env.update(outer)
+        self.b.branch(after)
+        self.b.position_at_end(after)
+        phi = self.b.phi(result.type)
+        phi.add_incoming(fill, before)
+        phi.add_incoming(result, end)
+        self._define(x.out, phi)
+
+    def _inside(self, x: Guard) -> Any:
+        tests = []
+        for low, value, high, step in x.ranges:
+            v, lo, hi = (self.polys.emit(self.b, p) for p in (value, low, high))
+            tests += [self.b.icmp_signed(">=", v, lo), self.b.icmp_signed("<", v, hi)]
+            if step != 1:
+                rest = self.b.urem(self.b.sub(v, lo), self.polys.emit(self.b, step))
+                tests.append(self.b.icmp_signed("==", rest, ir.Constant(I64, 0)))
+        total = tests[0]
+        for t in tests[1:]:
+            total = self.b.and_(total, t)
+        return total
+
+    def _check(self, x: Check) -> None:
+        value = self._value(x.value)
+        if value.type.width < 64:
+            value = self.b.sext(value, I64) if x.value.dtype[0] == "i" else self.b.zext(value, I64)
+        size, zero = self.polys.emit(self.b, x.size), ir.Constant(I64, 0)
+        wrapped = value
+        if x.value.dtype[0] == "i":
+            wrapped = self.b.select(self.b.icmp_signed("<", value, zero), self.b.add(value, size), value)
+        good = self.b.icmp_unsigned("<", wrapped, size)
+        bad_block, after = (
+            self.function.append_basic_block("bad"),
+            self.function.append_basic_block("checked"),
+        )
+        self.b.cbranch(good, after, bad_block)
+        self.b.position_at_end(bad_block)
+        self.b.store(ir.Constant(I32, 1), self.status)
+        self.b.ret_void()
+        self.b.position_at_end(after)
+        self._define(x.out, wrapped)
+
+    def _define(self, out: Operand, value: Any) -> None:
+        self.env[out.name] = value
+
+    def _value(self, x: Operand) -> Any:
+        return self.env[x.name] if x.name else constant(x.value, x.dtype)
+
+    def _at(self, buffer: str, address: Poly) -> Any:
+        return self.b.gep(self.pointers[buffer], [self.polys.emit(self.b, address)])
+
+    def _loaded(self, pointer: Any, dtype: str) -> Any:
+        value = self.b.load(pointer)
+        return self.b.trunc(value, BOOL) if dtype == "bool" else value
+
+    def _memory(self, value: Any, dtype: str) -> Any:
+        return self.b.zext(value, memory_type("bool")) if dtype == "bool" else value

@@ -1,0 +1,253 @@
+"""The loop IR: a kernel is a loop nest over scalar expressions.
+
+    kernel k(s0; b0: f64 in, b1: f64 out) for i0 in s0 {
+      v0 = load b0[i0] : f64
+      v1 = exp(v0) : f64
+      store b1[i0] = v1
+    }
+
+Instructions are in single static assignment; addresses and indices are polynomials over loop variables, sizes (`s0`),
+integers of the graph (`k0`) and loaded integers (`v3`). `c0` are floating constants passed at run time. `guard` blocks
+compute a value only where all ranges hold; `reduce` combines a value over the loops in `over`. A kernel's text is its
+identity: nothing that the text does not show may influence the machine code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracegrad.codegen.poly import Poly
+from tracegrad.errors import VerifyError
+
+__all__ = [
+    "Check",
+    "Compute",
+    "Guard",
+    "Index",
+    "Kernel",
+    "Load",
+    "Loop",
+    "Operand",
+    "Reduce",
+    "Store",
+    "immediate",
+    "verify_kernel",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A scalar: a named value, or (`name` empty) the immediate that `value` spells (so 0.0 and -0.0 differ)."""
+
+    name: str
+    dtype: str
+    value: str = ""
+
+    def __str__(self) -> str:
+        return self.name or self.value
+
+
+def immediate(value: Any, dtype: str) -> str:
+    """How `value` is spelled as an immediate of `dtype`."""
+    return repr(float(value)) if dtype[0] == "f" else repr(bool(value)) if dtype == "bool" else repr(int(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """`out = op(args)`; `op` is a scalar function of `tracegrad.codegen.scalar`."""
+
+    out: Operand
+    op: str
+    args: tuple[Operand, ...]
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.out} = {self.op}({', '.join(map(str, self.args))}) : {self.out.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`out = buffer[address]`."""
+
+    out: Operand
+    buffer: str
+    address: Poly
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.out} = load {self.buffer}[{self.address}] : {self.out.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """`out` is an integer polynomial as a scalar."""
+
+    out: Operand
+    value: Poly
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.out} = index {self.value} : {self.out.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`out` is `value` wrapped into [0, size) as NumPy wraps an index; out of range, the kernel fails."""
+
+    out: Operand
+    value: Operand
+    size: Poly
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.out} = check {self.value} in {self.size} : i64"
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """`out` is `result`, computed by `body`, where low <= value < high (and step divides value - low), else `fill`."""
+
+    out: Operand
+    ranges: tuple[tuple[Poly, Poly, Poly, Poly], ...]
+    body: list[Any]
+    result: Operand
+    fill: Operand
+
+    def lines(self) -> Iterator[str]:
+        tests = ", ".join(f"{lo} <= {v} < {hi}" + (f" step {st}" if st != 1 else "") for lo, v, hi, st in self.ranges)
+        yield f"{self.out} = guard {tests} else {self.fill} : {self.out.dtype} {{"
+        for instruction in self.body:
+            for line in instruction.lines():
+                yield f"  {line}"
+        yield f"  yield {self.result}"
+        yield "}"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """`buffer[address] = value`."""
+
+    buffer: str
+    address: Poly
+    value: Operand
+
+    def lines(self) -> Iterator[str]:
+        yield f"store {self.buffer}[{self.address}] = {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """`buffer[address]` combines `value` over the loops `over`; `index` is the position, for arg-reductions."""
+
+    buffer: str
+    address: Poly
+    combiner: str
+    value: Operand
+    over: tuple[str, ...]
+    size: Poly
+    index: Operand | None = None
+
+    def lines(self) -> Iterator[str]:
+        position = f" at {self.index}" if self.index else ""
+        yield f"reduce {self.combiner} {self.buffer}[{self.address}] of {self.size} by {self.value}{position} over {', '.join(self.over)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    var: str
+    extent: Poly
+
+
+@dataclass(slots=True)
+class Kernel:
+    """A loop nest, outermost loop first; every instruction stands in the innermost."""
+
+    buffers: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> (dtype, "in" | "out")
+    loops: list[Loop] = field(default_factory=list)
+    body: list[Any] = field(default_factory=list)
+    cost: int = 0
+
+    def text(self, name: str = "k") -> str:
+        buffers = ", ".join(f"{b}: {dtype} {use}" for b, (dtype, use) in self.buffers.items())
+        head = " ".join(f"for {x.var} in {x.extent}" for x in self.loops)
+        lines = [f"kernel {name}({buffers}) cost {self.cost}{' ' + head if head else ''} {{"]
+        for instruction in self.body:
+            lines.extend(f"  {line}" for line in instruction.lines())
+        return "\n".join([*lines, "}"])
+
+    def symbols(self) -> set[str]:
+        """Sizes and integers the kernel needs."""
+        found: set[str] = set()
+        for loop in self.loops:
+            found |= loop.extent.symbols
+        for p in polynomials(self.body):
+            found |= p.symbols
+        return {s for s in found if s[0] in "sk"}
+
+    def constants(self) -> dict[str, str]:
+        """Floating and integer constants the kernel needs, with their dtypes."""
+        found: dict[str, str] = {}
+        for x in operands(self.body):
+            if x.name.startswith("c"):
+                found[x.name] = x.dtype
+        return dict(sorted(found.items(), key=lambda t: int(t[0][1:])))
+
+
+def polynomials(body: list[Any]) -> Iterator[Poly]:
+    """Every polynomial in the instructions."""
+    for x in body:
+        match x:
+            case Load() | Store():
+                yield x.address
+            case Reduce():
+                yield x.address
+                yield x.size
+            case Index():
+                yield x.value
+            case Check():
+                yield x.size
+            case Guard():
+                for r in x.ranges:
+                    yield from r
+                yield from polynomials(x.body)
+
+
+def operands(body: list[Any]) -> Iterator[Operand]:
+    """Every scalar operand in the instructions."""
+    for x in body:
+        match x:
+            case Compute():
+                yield from x.args
+            case Store() | Check():
+                yield x.value
+            case Reduce():
+                yield x.value
+                if x.index:
+                    yield x.index
+            case Guard():
+                yield from operands(x.body)
+                yield x.result
+                yield x.fill
+
+
+def verify_kernel(kernel: Kernel) -> Kernel:
+    """`kernel` itself; `VerifyError` if a value is used before it is defined or a buffer is not declared."""
+    known = {x.var for x in kernel.loops} | kernel.symbols()
+    _verify(kernel.body, kernel, known)
+    return kernel
+
+
+def _verify(body: list[Any], kernel: Kernel, known: set[str]) -> None:
+    for x in body:
+        line = next(x.lines())
+        used = [o.name for o in operands([x]) if o.name and o.name[0] != "c"] if not isinstance(x, Guard) else []
+        names = {s for p in polynomials([x]) for s in p.symbols} if not isinstance(x, Guard) else set()
+        missing = [n for n in (*used, *names) if n not in known]
+        if missing:
+            raise VerifyError(f"loop IR: {', '.join(missing)} used before definition in: {line}")
+        if hasattr(x, "buffer") and x.buffer not in kernel.buffers:
+            raise VerifyError(f"loop IR: buffer {x.buffer} is not declared: {line}")
+        if isinstance(x, Guard):
+            _verify(x.body, kernel, set(known))
+        if hasattr(x, "out"):
+            if x.out.name in known:
+                raise VerifyError(f"loop IR: {x.out.name} is defined twice: {line}")
+            known.add(x.out.name)

@@ -1,0 +1,226 @@
+"""The LLVM module of a plan: its kernels, and the program `i32 tg_run(i64 *values, void **pointers)` that runs them.
+
+Every kernel has a *task*, `void task(void *context, i64 chunk)`, which runs one chunk of its outermost loop; the
+program runs the chunks one after the other or gives the task to the thread pool. Chunks that reduce write partial
+results, which the program combines in order of the chunks: bits do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from llvmlite import ir
+
+from tracegrad.codegen.llvm import PolyEmitter, kernel_function
+from tracegrad.codegen.loops import Reduce
+from tracegrad.codegen.plan import Call, Launch, Matmul, Plan
+from tracegrad.codegen.scalar_llvm import I64, identity, llvm_type, memory_type
+from tracegrad.codegen.support import TASK, loop, signature
+
+__all__ = ["RUN", "build_module"]
+
+RUN = "tg_run"
+I8, I32 = ir.IntType(8), ir.IntType(32)
+POINTER = I8.as_pointer()
+
+
+_LOOP_ID = re.compile(r"^!(\d+) = !\{ (!\d+) \}$", re.MULTILINE)
+
+
+def build_module(made: Plan) -> str:
+    """The module that computes `made`, as text."""
+    # A loop's metadata must be distinct and name itself first, which llvmlite's builder cannot write.
+    return _LOOP_ID.sub(r"!\1 = distinct !{ !\1, \2 }", str(_Program(made).module))
+
+
+class _Program:
+    def __init__(self, made: Plan):
+        self.plan = made
+        self.module = ir.Module("tracegrad")
+        run = ir.Function(self.module, ir.FunctionType(I32, [I64.as_pointer(), POINTER.as_pointer()]), RUN)
+        self.run = run
+        self.b = ir.IRBuilder(run.append_basic_block("entry"))
+        values, pointers = run.args
+        self.env = {name: self._word(values, i) for i, name in enumerate(made.values)}
+        self.pointers = self._buffers(pointers)
+        self.polys = PolyEmitter(self.env)
+        self.status = self.b.alloca(I32)
+        self.b.store(ir.Constant(I32, 0), self.status)
+        for i, step in enumerate(made.steps):
+            for fill in made.fills.get(i, []):
+                self._fill(*fill)
+            match step:
+                case Launch():
+                    self._launch(i, step)
+                case Matmul():
+                    self._matmul(step)
+                case Call():
+                    self._call(step)
+        self.b.ret(self.b.load(self.status))
+
+    def _word(self, values: Any, i: int) -> Any:
+        return self.b.load(self.b.gep(values, [ir.Constant(I64, i)]))
+
+    def _buffers(self, pointers: Any) -> dict[str, Any]:
+        inputs, outputs = len(self.plan.graph.inputs), len(self.plan.graph.outputs)
+        arena = self.b.load(self.b.gep(pointers, [ir.Constant(I64, inputs + outputs)]))
+        found = {}
+        for name, where in self.plan.memory.items():
+            kind, _, number = where.partition(" ")
+            if kind == "temp":
+                found[name] = self.b.gep(arena, [self.env[f"offset.{name}"]])
+            else:
+                position = int(number) + (inputs if kind == "output" else 0)
+                found[name] = self.b.load(self.b.gep(pointers, [ir.Constant(I64, position)]))
+        self.arena = arena
+        return found
+
+    # -- kernels -------------------------------------------------------------------------------------
+    def _launch(self, i: int, step: Launch) -> None:
+        kernel = step.kernel
+        function = kernel_function(self.module, kernel, f"kernel{i}")
+        sizes = sorted(kernel.symbols(), key=lambda s: (s[0], int(s[1:])))
+        scalars = [self.env[s] for s in sizes] + [self._constant(c, dtype) for c, dtype in kernel.constants().items()]
+        buffers = [self._typed(self.pointers[b], dtype) for b, (dtype, _) in kernel.buffers.items()]
+        rows = self.polys.emit(self.b, kernel.loops[0].extent) if kernel.loops else ir.Constant(I64, 1)
+        zero = ir.Constant(I64, 0)
+        if step.serial or not kernel.loops:
+            self.b.call(function, [*buffers, *scalars, self.status, zero, rows])
+            return
+        function.attributes.add("noinline")
+        once = self.b.icmp_signed("<=", self.env[f"chunks.{i}"], ir.Constant(I64, 1))
+        with self.b.if_else(once) as (then, otherwise):
+            with then:
+                self.b.call(function, [*buffers, *scalars, self.status, zero, rows])
+            with otherwise:
+                self._chunked(i, step, function, [*buffers, *scalars], rows)
+
+    def _constant(self, name: str, dtype: str) -> Any:
+        word = self.env[name]
+        if dtype[0] == "f":
+            value = self.b.bitcast(word, ir.DoubleType())
+            return value if dtype == "f64" else self.b.fptrunc(value, ir.FloatType())
+        t = llvm_type(dtype)
+        return word if t.width == 64 else self.b.trunc(word, t)
+
+    def _typed(self, pointer: Any, dtype: str) -> Any:
+        return self.b.bitcast(pointer, memory_type(dtype).as_pointer())
+
+    def _chunked(self, i: int, step: Launch, function: ir.Function, args: list[Any], rows: Any) -> None:
+        """Store the arguments in a context, run the task on every chunk, combine the partial results."""
+        kernel = step.kernel
+        buffers = list(kernel.buffers)
+        partial = {b: self.b.gep(self.arena, [self.env[f"partial.{i}.{b}"]]) for b in step.partials}
+        partial = {b: self._typed(p, kernel.buffers[b][0]) for b, p in partial.items()}
+        strides = {b: self.polys.emit(self.b, size) for b, size in step.partials.items()}
+        given = [*(partial.get(b, args[k]) for k, b in enumerate(buffers)), *args[len(buffers) :]]
+        fields = [*given, self.status, self.env[f"rows.{i}"], rows, *strides.values()]
+        context_type = ir.LiteralStructType([f.type for f in fields])
+        with self.b.goto_entry_block():
+            context = self.b.alloca(context_type)
+        for k, f in enumerate(fields):
+            self.b.store(f, self.b.gep(context, [ir.Constant(I32, 0), ir.Constant(I32, k)]))
+        task = self._task(i, function, context_type, len(given), {b: buffers.index(b) for b in strides})
+        opaque = self.b.bitcast(context, POINTER)
+        chunks = self.env[f"chunks.{i}"]
+        parallel = self.b.icmp_signed("!=", self.env[f"parallel.{i}"], ir.Constant(I64, 0))
+        with self.b.if_else(parallel) as (then, otherwise):
+            with then:
+                self.b.call(self._parallel_for(), [task, opaque, chunks])
+            with otherwise:
+                self.b.call(self._support("tg_chunks"), [task, opaque, chunks])
+        for x in kernel.body:
+            if isinstance(x, Reduce) and x.buffer in partial:
+                combiner = self._support(f"tg_combine.{x.combiner}.{x.value.dtype}")
+                self.b.call(combiner, [args[buffers.index(x.buffer)], partial[x.buffer], strides[x.buffer], chunks])
+
+    def _task(self, i: int, function: Any, context_type: Any, count: int, partial: dict[str, int]) -> ir.Function:
+        task = ir.Function(self.module, TASK, f"task{i}")
+        task.linkage = "internal"
+        b = ir.IRBuilder(task.append_basic_block("entry"))
+        context, chunk = task.args
+        typed = b.bitcast(context, context_type.as_pointer())
+        fields = [
+            b.load(b.gep(typed, [ir.Constant(I32, 0), ir.Constant(I32, k)])) for k in range(len(context_type.elements))
+        ]
+        given, (status, rows, total, *strides) = fields[:count], fields[count:]
+        for stride, position in zip(strides, partial.values()):
+            given[position] = b.gep(given[position], [b.mul(chunk, stride)])
+        low = b.mul(chunk, rows)
+        high = b.add(low, rows)
+        high = b.select(b.icmp_signed("<", high, total), high, total)
+        b.call(function, [*given, status, low, high])
+        b.ret_void()
+        return task
+
+    def _fill(self, buffer: str, dtype: str, combiner: str, size: Any) -> None:
+        start = identity(combiner, dtype, False)
+        start = ir.Constant(I8, start.constant) if dtype == "bool" else start
+        pointer = self._typed(self.pointers[buffer], dtype)
+        self.b.call(self._support(f"tg_fill.{dtype}"), [pointer, start, self.polys.emit(self.b, size)])
+
+    def _support(self, name: str) -> Any:
+        return self._external(name, signature(name))
+
+    def _parallel_for(self) -> Any:
+        return self._external("tg_parallel_for", signature("tg_chunks"))
+
+    def _external(self, name: str, signature: Any) -> Any:
+        return self.module.globals.get(name) or ir.Function(self.module, signature, name)
+
+    # -- contractions ----------------------------------------------------------------------------------
+    def _matmul(self, step: Matmul) -> None:
+        """Row-major C = A B is column-major C' = B' A'; BLAS's Fortran interface takes everything by address."""
+        t = llvm_type(step.dtype)
+        batch, m, n, k = (self.polys.emit(self.b, p) for p in step.sizes)
+        out, x, y = (self._typed(self.pointers[b], step.dtype) for b in (step.out, step.x[0], step.y[0]))
+        x_flipped, y_flipped = step.x[1], step.y[1]
+        one, zero = self._slot(ir.Constant(t, 1.0)), self._slot(ir.Constant(t, 0.0))
+        integers = [n, m, k, k if y_flipped else n, m if x_flipped else k, n]
+        n32, m32, k32, ldy, ldx, ldc = (
+            self._slot(self.b.trunc(self._at_least_one(v, at), I32)) for at, v in enumerate(integers)
+        )
+        letters = [self._slot(ir.Constant(I8, ord("T" if flipped else "N"))) for flipped in (y_flipped, x_flipped)]
+        pointer, integer = t.as_pointer(), I32.as_pointer()
+        signature = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, *[integer] * 3, pointer, pointer, integer, pointer,
+                                                    integer, pointer, pointer, integer])  # fmt: skip
+        gemm = self._external("tg_dgemm" if step.dtype == "f64" else "tg_sgemm", signature)
+
+        def one_matrix(i: Any) -> None:
+            at = [self.b.gep(p, [self.b.mul(i, self.b.mul(r, c))]) for p, r, c in ((y, k, n), (x, m, k), (out, m, n))]
+            self.b.call(gemm, [*letters, n32, m32, k32, one, at[0], ldy, at[1], ldx, zero, at[2], ldc])
+
+        if step.sizes[0] == 1:
+            one_matrix(ir.Constant(I64, 0))
+        else:
+            loop(self.b, batch, one_matrix)
+
+    def _at_least_one(self, value: Any, position: int) -> Any:
+        """Leading dimensions are at least 1, also of empty matrices."""
+        if position < 3:
+            return value
+        return self.b.select(self.b.icmp_signed("<", value, ir.Constant(I64, 1)), ir.Constant(I64, 1), value)
+
+    def _slot(self, value: Any) -> Any:
+        with self.b.goto_entry_block():
+            slot = self.b.alloca(value.type)
+        self.b.store(value, slot)
+        return slot
+
+    # -- calls of NumPy ----------------------------------------------------------------------------------
+    def _call(self, step: Call) -> None:
+        """`i32 callback(i64 number, void **pointers)`, pointers to the operands and to the result."""
+        names = [*step.operands, step.out]
+        array = ir.ArrayType(POINTER, len(names))
+        with self.b.goto_entry_block():
+            slots = self.b.alloca(array)
+        for k, name in enumerate(names):
+            self.b.store(self.pointers[name], self.b.gep(slots, [ir.Constant(I32, 0), ir.Constant(I32, k)]))
+        signature = ir.FunctionType(I32, [I64, POINTER.as_pointer()])
+        callback = self.b.inttoptr(self.env["callback"], signature.as_pointer())
+        first = self.b.gep(slots, [ir.Constant(I32, 0), ir.Constant(I32, 0)])
+        status = self.b.call(callback, [ir.Constant(I64, step.number), first])
+        failed = self.b.icmp_signed("!=", status, ir.Constant(I32, 0))
+        with self.b.if_then(failed):
+            self.b.ret(status)

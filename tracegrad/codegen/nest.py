@@ -1,0 +1,118 @@
+"""The loop nest of a kernel: its order, and loops that can run as one.
+
+The innermost loop should run along memory, or reduce into a register; adjacent loops are merged when every access runs
+through them as through one. Nothing else depends on the order: kernels are written so that any order is right.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.codegen.loops import Check, Guard, Index, Kernel, Load, Loop, Reduce, Store
+from tracegrad.codegen.poly import ZERO
+
+__all__ = ["arrange", "is_serial"]
+
+
+def arrange(kernel: Kernel) -> Kernel:
+    """Choose the loop order and merge loops, in place."""
+    if len(kernel.loops) > 1:
+        _choose_innermost(kernel)
+        for position in range(len(kernel.loops) - 2, -1, -1):
+            _merge(kernel, position)
+    return kernel
+
+
+def is_serial(kernel: Kernel) -> bool:
+    """Whether iterations depend on each other through memory, so that the kernel must run in order."""
+    return _reads_own(kernel.body, {b for b, (_, use) in kernel.buffers.items() if use == "out"}) or any(
+        isinstance(x, Reduce) and (x.combiner == "scatter" or (x.index and kernel.loops[0].var in x.over))
+        for x in kernel.body
+    )
+
+
+def _reads_own(body: list[Any], written: set[str]) -> bool:
+    return any(
+        (isinstance(x, Load) and x.buffer in written) or (isinstance(x, Guard) and _reads_own(x.body, written))
+        for x in body
+    )
+
+
+def _accesses(body: list[Any]) -> list[Any]:
+    found: list[Any] = []
+    for x in body:
+        if isinstance(x, Load | Store | Reduce):
+            found.append(x)
+        elif isinstance(x, Guard):
+            found.extend(_accesses(x.body))
+    return found
+
+
+def _choose_innermost(kernel: Kernel) -> None:
+    accesses = _accesses(kernel.body)
+    forced = [x.over[-1] for x in kernel.body if isinstance(x, Reduce) and x.index and x.over]
+    best, best_cost = len(kernel.loops) - 1, float("inf")
+    for position in range(len(kernel.loops) - 1, -1, -1):
+        var = kernel.loops[position].var
+        cost = sum(_cost(x, var) for x in accesses)
+        if cost < best_cost:
+            best, best_cost = position, cost
+    if forced:
+        best = next(i for i, x in enumerate(kernel.loops) if x.var == forced[0])
+    kernel.loops.append(kernel.loops.pop(best))
+
+
+def _cost(access: Any, var: str) -> float:
+    coefficient = access.address.coefficient(var).value
+    if isinstance(access, Reduce) and coefficient == 1:
+        return 0.3
+    if coefficient in (0, 1):
+        return 0.0
+    return 0.5 if coefficient == -1 else 2.0 if isinstance(access, Store) else 1.0
+
+
+def _merge(kernel: Kernel, position: int) -> None:
+    outer, inner = kernel.loops[position], kernel.loops[position + 1]
+    if not _mergeable(kernel.body, outer.var, inner):
+        return
+    kernel.body[:] = _without(kernel.body, outer.var)
+    kernel.loops[position : position + 2] = [Loop(inner.var, outer.extent * inner.extent)]
+
+
+def _mergeable(body: list[Any], outer: str, inner: Loop) -> bool:
+    for x in body:
+        match x:
+            case Load() | Store() | Reduce():
+                if x.address.coefficient(outer) != x.address.coefficient(inner.var) * inner.extent:
+                    return False
+                if isinstance(x, Reduce) and (x.index or (outer in x.over) != (inner.var in x.over)):
+                    return False
+            case Index():
+                if x.value.symbols & {outer, inner.var}:
+                    return False
+            case Check():
+                pass
+            case Guard():
+                if any(p.symbols & {outer, inner.var} for r in x.ranges for p in r) or not _mergeable(
+                    x.body, outer, inner
+                ):
+                    return False
+    return True
+
+
+def _without(body: list[Any], var: str) -> list[Any]:
+    gone = {var: ZERO}
+    result: list[Any] = []
+    for x in body:
+        match x:
+            case Load():
+                x = Load(x.out, x.buffer, x.address.substitute(gone))
+            case Store():
+                x = Store(x.buffer, x.address.substitute(gone), x.value)
+            case Reduce():
+                over = tuple(v for v in x.over if v != var)
+                x = Reduce(x.buffer, x.address.substitute(gone), x.combiner, x.value, over, x.size, x.index)
+            case Guard():
+                x = Guard(x.out, x.ranges, _without(x.body, var), x.result, x.fill)
+        result.append(x)
+    return result

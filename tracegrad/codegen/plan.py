@@ -1,0 +1,314 @@
+"""The plan of a program: everything about a scheduled graph that its code, and one call of it, needs.
+
+The plan splits what depends on the shapes from what does not. `text()` shows everything the machine code is made from;
+sizes, offsets, constants and the chunking of loops are *values*, int64 words that the program reads at run time. Two
+graphs with one text share one piece of machine code.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracegrad.codegen.dims import Dims
+from tracegrad.codegen.llvm import uses_status
+from tracegrad.codegen.loops import Kernel, Reduce
+from tracegrad.codegen.lower import Arguments, Lowering
+from tracegrad.codegen.materialize import DEAR, Storage, is_matrix_transpose
+from tracegrad.codegen.nest import arrange, is_serial
+from tracegrad.codegen.poly import ONE, Poly
+from tracegrad.codegen.schedule import Schedule, Step, schedule
+from tracegrad.ir import Graph, Node
+from tracegrad.ops.op import TABLE
+
+__all__ = ["Call", "Launch", "Matmul", "Plan", "plan"]
+
+CHUNK_COST = 131072  # cost units of one chunk: some 30 microseconds
+PARALLEL_COST = 200_000  # below this a kernel runs in the calling thread: some 50 microseconds
+MOST_CHUNKS = 64  # of a kernel that reduces across chunks
+RELEASE_GIL_COST = 100_000
+
+
+@dataclass(eq=False)
+class Launch:
+    """One kernel and how its outermost loop is cut into chunks; the cut depends on the sizes only."""
+
+    kernel: Kernel
+    roots: list[Node]
+    serial: bool
+    partials: dict[str, Poly]  # buffers reduced across chunks -> size of the result
+    rows: int = 0
+    chunks: int = 1
+    parallel: bool = False
+
+    def text(self) -> str:
+        notes = ["serial"] * self.serial + [f"partial {b} of {size}" for b, size in self.partials.items()]
+        return "\n".join([*notes, self.kernel.text()])
+
+
+@dataclass(eq=False)
+class Matmul:
+    """out[batch, m, n] = x[batch, m, k] @ y[batch, k, n] by BLAS; a flag says that an operand is stored transposed."""
+
+    dtype: str
+    out: str
+    x: tuple[str, bool]
+    y: tuple[str, bool]
+    sizes: tuple[Poly, Poly, Poly, Poly]
+    node: Node
+
+    def text(self) -> str:
+        x, y = (f"{b}{'.T' if flipped else ''}" for b, flipped in (self.x, self.y))
+        batch, m, n, k = self.sizes
+        return f"matmul {self.out} = {x} @ {y} : {self.dtype} batch {batch}, {m} x {k} x {n}"
+
+
+@dataclass(eq=False)
+class Call:
+    """An op without codegen data: its NumPy meaning is called."""
+
+    number: int
+    node: Node
+    out: str
+    operands: tuple[str, ...]
+
+    def text(self) -> str:
+        return f"call {self.number}: {self.out} = f({', '.join(self.operands)})"
+
+
+@dataclass
+class Plan:
+    """The steps in order, the buffers, and the run-time values by name."""
+
+    graph: Graph
+    schedule: Schedule
+    arguments: Arguments
+    steps: list[Launch | Matmul | Call] = field(default_factory=list)
+    buffers: dict[Node, str] = field(default_factory=dict)
+    memory: dict[str, str] = field(default_factory=dict)  # buffer -> "input 0", "output 1", "temp"
+    fills: dict[int, list[tuple[str, str, str, Poly]]] = field(default_factory=dict)
+    values: dict[str, int] = field(default_factory=dict)
+    arena_bytes: int = 0
+    cost: int = 0
+
+    def text(self) -> str:
+        """All that the machine code depends on."""
+        lines = [f"{name}: {where}" for name, where in self.memory.items()]
+        lines.append(f"values: {', '.join(self.values)}")
+        for i, step in enumerate(self.steps):
+            lines += [f"fill {b}: {dtype} of {size} for {c}" for b, dtype, c, size in self.fills.get(i, [])]
+            lines.append(step.text())
+        return "\n".join(lines)
+
+
+def plan(graph: Graph) -> Plan:
+    """Schedule `graph`, lower every step, place the buffers and fix the run-time values."""
+    graph = with_own_outputs(graph)
+    dims = Dims(graph)
+    also: dict[Node, str] = {}
+    for _ in range(4):
+        made = _attempt(graph, dims, also)
+        dear = _recomputed(made)
+        if not dear:
+            break
+        also |= dear
+    _cut(made)
+    _place(made)
+    return made
+
+
+def with_own_outputs(graph: Graph) -> Graph:
+    """The graph with a copy for every output that is an input or an earlier output: results never share memory."""
+    taken = set(graph.inputs)
+    nodes, outputs = list(graph.nodes), []
+    for i, x in enumerate(graph.outputs):
+        if x in taken:
+            x = Node(TABLE["fresh"], (x,), (("tag", i),), x.aval)
+            nodes.append(x)
+        taken.add(x)
+        outputs.append(x)
+    return Graph(graph.inputs, tuple(nodes), tuple(outputs))
+
+
+def _attempt(graph: Graph, dims: Dims, also: dict[Node, str]) -> Plan:
+    storage = Storage(graph, also)
+    made = Plan(graph, schedule(graph, storage, dims), Arguments(dims.values))
+    _name_buffers(made, storage)
+    for step in made.schedule.steps:
+        made.steps.append(_lowered(made, step, storage, dims))
+    return made
+
+
+def _name_buffers(made: Plan, storage: Storage) -> None:
+    graph = made.graph
+    for i, x in enumerate(graph.inputs):
+        made.buffers[x], made.memory[f"b{i}"] = f"b{i}", f"input {i}"
+    owners = {
+        storage.root_of.get(x, x): i for i, x in reversed(list(enumerate(graph.outputs))) if x not in storage.inputs
+    }
+    for node in graph.nodes:
+        if node in storage.reason and node not in storage.root_of:
+            name = f"b{len(made.memory)}"
+            made.buffers[node] = name
+            made.memory[name] = f"output {owners[node]}" if node in owners else "temp"
+    for alias, base in storage.root_of.items():
+        made.buffers[alias] = made.buffers[base]
+
+
+def _lowered(made: Plan, step: Step, storage: Storage, dims: Dims) -> Launch | Matmul | Call:
+    node = step.roots[0]
+    if step.kind == "matmul":
+        return _matmul(made, node, dims)
+    if step.kind == "call":
+        number = sum(isinstance(s, Call) for s in made.steps)
+        return Call(number, node, made.buffers[node], tuple(_block_of(made, x) for x in node.operands))
+    kernel = arrange(Lowering(storage, dims, made.buffers, made.arguments, made.schedule.counts).step(step.roots))
+    partials = {
+        x.buffer: x.size for x in kernel.body
+        if isinstance(x, Reduce) and x.combiner != "scatter" and kernel.loops and kernel.loops[0].var in x.over
+    }  # fmt: skip
+    return Launch(kernel, step.roots, bool(kernel.loops) and is_serial(kernel), partials)
+
+
+def _block_of(made: Plan, node: Node) -> str:
+    while node not in made.buffers:
+        assert node.name == "reshape", node.name
+        node = node.inputs[0]
+    return made.buffers[node]
+
+
+def _matmul(made: Plan, node: Node, dims: Dims) -> Matmul:
+    operands = []
+    for x in node.operands:
+        flipped = is_matrix_transpose(x) and x not in made.buffers
+        operands.append((_block_of(made, x.inputs[0] if flipped else x), flipped))
+    *lead, m, n = dims.shape(node)
+    batch = math.prod(lead, start=ONE)
+    k = dims.shape(node.inputs[0])[-1]
+    dtype = "f64" if node.aval.dtype == np.float64 else "f32"
+    return Matmul(dtype, made.buffers[node], operands[0], operands[1], (batch, m, n, k), node)
+
+
+def _recomputed(made: Plan) -> dict[Node, str]:
+    """Values that several kernels, or several places of one, compute and that are too dear for that."""
+    weight = made.schedule.storage.weight
+    dear = {
+        n: c for n, c in made.schedule.counts.items() if len(c) > 1 and weight.get(n, 0) >= DEAR and n.aval.size > 1
+    }
+    users = made.graph.users()
+    kept = [n for n, c in dear.items() if not any(u in dear and dear[u] >= c for u in users[n])]
+    reason = "used at {} places and dear to compute"
+    return {n: reason.format(len(dear[n])) for n in kept if n not in made.schedule.storage.reason}
+
+
+# -- what depends on the sizes -------------------------------------------------------------------------
+def _cut(made: Plan) -> None:
+    """Cut every kernel into chunks; start the accumulators that chunks share."""
+    sizes = made.arguments.sizes
+    for i, step in enumerate(made.steps):
+        if isinstance(step, Matmul):
+            made.cost += 2 * math.prod(p.evaluate(sizes) for p in step.sizes) // 16
+        if not isinstance(step, Launch):
+            continue
+        kernel = step.kernel
+        rows, *inner = [loop.extent.evaluate(sizes) for loop in kernel.loops] or [1]
+        row_cost = max(1, math.prod(inner) * max(kernel.cost, 1))
+        made.cost += rows * row_cost
+        step.rows = rows if step.serial or not kernel.loops else max(1, CHUNK_COST // row_cost)
+        if step.partials:
+            whole = sum(size.evaluate(sizes) for size in step.partials.values())
+            step.rows = max(step.rows, -(-rows // (MOST_CHUNKS if whole < 64 else 16)))
+        step.chunks = max(1, -(-rows // step.rows)) if rows else 1
+        step.parallel = step.chunks > 1 and rows * row_cost >= PARALLEL_COST
+        made.fills[i] = [f for x in kernel.body if isinstance(x, Reduce) for f in _fill(kernel, x)]
+
+
+def _fill(kernel: Kernel, x: Reduce) -> list[tuple[str, str, str, Poly]]:
+    over = [loop.var in x.over for loop in kernel.loops]
+    if x.combiner == "scatter" or not any(over) or over[0] or x.index:
+        return []
+    inner = len(over)
+    while inner and over[inner - 1]:
+        inner -= 1
+    in_memory = any(over[:inner]) or inner == len(over)
+    return [(x.buffer, x.value.dtype, x.combiner, x.size)] if in_memory else []
+
+
+def _place(made: Plan) -> None:
+    """Offsets in the arena for temporaries and partial results; buffers whose lives do not overlap share memory."""
+    bytes_of = {name: n.aval.size * n.aval.dtype.itemsize for n, name in made.buffers.items()}
+    temps = [{n for n in _buffers_of(step) if made.memory[n] == "temp"} for step in made.steps]
+    arena, begun = _Arena(), set[str]()
+    values: dict[str, int] = {}
+    for i, step in enumerate(made.steps):
+        for name in sorted(temps[i] - begun):
+            values[f"offset.{name}"] = arena.take(name, bytes_of[name])
+        begun |= temps[i]
+        if isinstance(step, Launch):
+            values |= _chunk_values(made, i, step, arena)
+        for name in temps[i].difference(*temps[i + 1 :]):
+            arena.give(name)
+    made.arena_bytes = arena.top
+    constants = {name: _bits(dtype, value) for name, (dtype, value) in made.arguments.constants.items()}
+    made.values = {**made.arguments.sizes, **constants, **values}
+    if any(isinstance(s, Call) for s in made.steps):
+        made.values["callback"] = 0
+
+
+def _chunk_values(made: Plan, i: int, step: Launch, arena: _Arena) -> dict[str, int]:
+    """How step `i` is cut, and where its partial results lie while it runs."""
+    values = {f"rows.{i}": step.rows, f"chunks.{i}": step.chunks, f"parallel.{i}": int(step.parallel)}
+    for name, size in step.partials.items():
+        needed = step.chunks * size.evaluate(made.arguments.sizes) * 8 if step.chunks > 1 else 0
+        values[f"partial.{i}.{name}"] = arena.take((i, name), needed)
+    for name in step.partials:
+        arena.give((i, name))
+    return values
+
+
+def _buffers_of(step: Launch | Matmul | Call) -> list[str]:
+    match step:
+        case Launch():
+            return list(step.kernel.buffers)
+        case Matmul():
+            return [step.out, step.x[0], step.y[0]]
+        case Call():
+            return [step.out, *step.operands]
+
+
+def _bits(dtype: str, value: Any) -> int:
+    if dtype == "f32":
+        value = float(np.float32(value))
+    word: int = struct.unpack("<q", struct.pack("<d", value))[0] if dtype[0] == "f" else int(value)
+    return word
+
+
+class _Arena:
+    """First-fit placement of blocks whose lives are known."""
+
+    def __init__(self) -> None:
+        self.top = 0
+        self._taken: dict[Any, tuple[int, int]] = {}
+
+    def take(self, name: Any, size: int) -> int:
+        size = -(-max(size, 1) // 64) * 64
+        offset = 0
+        for begin, end in sorted(self._taken.values()):
+            if offset + size <= begin:
+                break
+            offset = max(offset, end)
+        self._taken[name] = (offset, offset + size)
+        self.top = max(self.top, offset + size)
+        return offset
+
+    def give(self, name: Any) -> None:
+        self._taken.pop(name, None)
+
+
+def has_status(made: Plan) -> bool:
+    """Whether a call of the program can fail."""
+    return any(isinstance(s, Call) or (isinstance(s, Launch) and uses_status(s.kernel)) for s in made.steps)

@@ -1,0 +1,118 @@
+"""Scalar templates: the expression an elementwise op declares, as loop IR.
+
+A template is parsed once per op. A literal in it takes the dtype of the values it meets. `FUNCTIONS` lists what a
+template may call; `supports` says for which dtypes a function can be generated, so that an op whose dtypes are not
+covered (the integer power, say) is called instead.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from tracegrad.codegen.loops import Operand, immediate
+
+__all__ = ["COMPARISONS", "COST", "FUNCTIONS", "evaluate", "lowerable", "template_cost"]
+
+COMPARISONS = frozenset({"lt", "le", "eq", "ne", "gt", "ge"})
+_ANY = frozenset({"add", "sub", "mul", "neg", "maximum", "minimum", "where", "absolute", "sign", "floor_divide", "remainder",
+                  "isfinite", "isinf", "floor", "ceil", "trunc", "rint", *COMPARISONS})  # fmt: skip
+_BOOLEAN = frozenset(
+    {"logical_and", "logical_or", "logical_not", "eq", "ne", "where", "add", "mul", "maximum", "minimum"}
+)
+_FLOAT = frozenset({"div", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "arcsin",
+                    "arccos", "arctan", "arctan2", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "sigmoid", "erf",
+                    "power", "cbrt", "hypot", "logaddexp"})  # fmt: skip
+
+FUNCTIONS = _ANY | _BOOLEAN | _FLOAT
+
+# Rough costs of one scalar operation; what is not listed costs 1.
+COST = {"div": 4, "sqrt": 5, "floor_divide": 8, "remainder": 12} | dict.fromkeys(_FLOAT - {"div", "sqrt", "power", "logaddexp"}, 20) | {"power": 50, "logaddexp": 40}  # fmt: skip
+
+_BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
+_COMPARE = {ast.Lt: "lt", ast.LtE: "le", ast.Eq: "eq", ast.NotEq: "ne", ast.Gt: "gt", ast.GtE: "ge"}
+
+
+@cache
+def _parsed(template: str) -> ast.expr:
+    return ast.parse(template, mode="eval").body
+
+
+@cache
+def _calls(template: str) -> tuple[str, ...]:
+    found = []
+    for tree in ast.walk(_parsed(template)):
+        if isinstance(tree, ast.BinOp):
+            found.append(_BINARY[type(tree.op)])
+        elif isinstance(tree, ast.UnaryOp):
+            found.append("neg")
+        elif isinstance(tree, ast.Compare):
+            found.append(_COMPARE[type(tree.ops[0])])
+        elif isinstance(tree, ast.Call):
+            assert isinstance(tree.func, ast.Name)
+            found.append(tree.func.id)
+    return tuple(found)
+
+
+@cache
+def template_cost(template: str | None) -> int:
+    """The rough cost of one evaluation."""
+    return sum(COST.get(name, 1) for name in _calls(template)) if template else 0
+
+
+@cache
+def lowerable(template: str | None, dtypes: tuple[str, ...]) -> bool:
+    """Whether the template can be generated for operands of these dtypes."""
+    if template is None:
+        return False
+    kinds = {"b" if d == "bool" else d[0] for d in dtypes}
+    if "where" in _calls(template):
+        kinds = {"b" if d == "bool" else d[0] for d in dtypes[1:]}
+    for name in _calls(template):
+        if name in _FLOAT and kinds != {"f"}:
+            return False
+        if "b" in kinds and name not in _BOOLEAN and name not in COMPARISONS:
+            return False
+    return True
+
+
+Emit = Callable[[str, tuple[Operand, ...], str], Operand]
+
+
+def evaluate(template: str, operands: dict[str, Operand], emit: Emit) -> Operand:
+    """Emit the template for `operands`; `emit(function, args, dtype)` appends one instruction."""
+    result = _walk(_parsed(template), operands, emit)
+    assert isinstance(result, Operand)
+    return result
+
+
+def _walk(tree: ast.expr, env: dict[str, Operand], emit: Emit) -> Any:
+    match tree:
+        case ast.Name(id=name):
+            return env[name]
+        case ast.Constant(value=value):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            x = _walk(operand, env, emit)
+            return emit("neg", (x,), x.dtype) if isinstance(x, Operand) else -x
+        case ast.BinOp(left=left, op=op, right=right):
+            args = _typed([_walk(left, env, emit), _walk(right, env, emit)])
+            return emit(_BINARY[type(op)], args, args[0].dtype)
+        case ast.Compare(left=left, ops=[op], comparators=[right]):
+            args = _typed([_walk(left, env, emit), _walk(right, env, emit)])
+            return emit(_COMPARE[type(op)], args, "bool")
+        case ast.Call(func=ast.Name(id=name), args=given):
+            values = [_walk(x, env, emit) for x in given]
+            if name == "where":
+                args = (values[0], *_typed(values[1:]))
+                return emit(name, args, args[1].dtype)
+            args = _typed(values)
+            return emit(name, args, "bool" if name in ("isfinite", "isinf") else args[0].dtype)
+    raise ValueError(f"not a scalar template: {ast.unparse(tree)}")
+
+
+def _typed(values: list[Any]) -> tuple[Operand, ...]:
+    dtype = next(v.dtype for v in values if isinstance(v, Operand))
+    return tuple(v if isinstance(v, Operand) else Operand("", dtype, immediate(v, dtype)) for v in values)

@@ -1,0 +1,263 @@
+"""One scalar operation of the loop IR as LLVM IR.
+
+Strict IEEE: the only fast-math flag is `contract` (a product and a sum may become one fused operation). `maximum` and
+`minimum` propagate nan, comparisons are ordered except `ne`, integer division by zero gives 0 as in NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+from tracegrad.codegen import vecmath
+
+__all__ = [
+    "BOOL",
+    "CONTRACT",
+    "I64",
+    "combine",
+    "constant",
+    "identity",
+    "llvm_type",
+    "memory_type",
+    "operation",
+]
+
+BOOL, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
+CONTRACT = ("contract",)
+REASSOCIATE = ("reassoc", "contract")
+
+_TYPES: dict[str, Any] = {
+    "f64": ir.DoubleType(), "f32": ir.FloatType(), "bool": BOOL,
+    **{f"{s}{n}": ir.IntType(n) for s in "iu" for n in (8, 16, 32, 64)},
+}  # fmt: skip
+
+
+def llvm_type(dtype: str) -> Any:
+    """The type of a scalar in a register."""
+    return _TYPES[dtype]
+
+
+def memory_type(dtype: str) -> Any:
+    """The type of a scalar in memory; a boolean is a byte there."""
+    return I8 if dtype == "bool" else _TYPES[dtype]
+
+
+def constant(spelling: str, dtype: str) -> Any:
+    """The immediate operand that `spelling` stands for."""
+    if dtype == "bool":
+        return ir.Constant(BOOL, int(spelling == "True"))
+    if dtype[0] == "f":
+        return ir.Constant(_TYPES[dtype], float(spelling))
+    return ir.Constant(_TYPES[dtype], int(spelling))
+
+
+def operation(b: ir.IRBuilder, op: str, args: list[Any], dtypes: list[str], out: str) -> Any:
+    """The value of `op(args)`; `dtypes` are those of the arguments, `out` that of the result."""
+    if op == "cast":
+        return cast(b, args[0], dtypes[0], out)
+    if op == "where":
+        return b.select(*args)
+    kind = "b" if dtypes[0] == "bool" else dtypes[0][0]
+    emit = _BY_KIND[kind].get(op)
+    if emit is not None:
+        return emit(b, *args)
+    if op in _COMPARE:
+        return compare(b, op, args[0], args[1], kind)
+    return vecmath.call(b, op, *args)
+
+
+# -- comparisons and casts ---------------------------------------------------------------------------
+_COMPARE = {"lt": "<", "le": "<=", "eq": "==", "ne": "!=", "gt": ">", "ge": ">="}
+
+
+def compare(b: ir.IRBuilder, op: str, x: Any, y: Any, kind: str) -> Any:
+    """`x op y` as a boolean."""
+    sign = _COMPARE[op]
+    if kind == "f":
+        return b.fcmp_unordered(sign, x, y) if op == "ne" else b.fcmp_ordered(sign, x, y)
+    return b.icmp_signed(sign, x, y) if kind == "i" else b.icmp_unsigned(sign, x, y)
+
+
+def cast(b: ir.IRBuilder, x: Any, old: str, new: str) -> Any:
+    """`x` converted as `ndarray.astype` converts."""
+    if old == new:
+        return x
+    to, zero = _TYPES[new], ir.Constant(_TYPES[old], 0.0 if old[0] == "f" else 0)
+    if new == "bool":
+        return b.fcmp_unordered("!=", x, zero) if old[0] == "f" else b.icmp_unsigned("!=", x, zero)
+    if old[0] == "f" and new[0] == "f":
+        return b.fpext(x, to) if new == "f64" else b.fptrunc(x, to)
+    if old[0] == "f":
+        wide = b.fptoui(x, I64) if new == "u64" else b.fptosi(x, I64)
+        return wide if to.width == 64 else b.trunc(wide, to)
+    if new[0] == "f":
+        return b.sitofp(x, to) if old[0] == "i" else b.uitofp(x, to)
+    if to.width < x.type.width:
+        return b.trunc(x, to)
+    if to.width == x.type.width:
+        return x
+    return b.sext(x, to) if old[0] == "i" else b.zext(x, to)
+
+
+# -- arithmetic, by kind of dtype ----------------------------------------------------------------------
+def _intrinsic(name: str, count: int) -> Callable[..., Any]:
+    def emit(b: ir.IRBuilder, *args: Any) -> Any:
+        t = args[0].type
+        function = b.module.declare_intrinsic(f"llvm.{name}", [t], ir.FunctionType(t, [t] * count))
+        return b.call(function, args)
+
+    return emit
+
+
+def _float(value: float) -> Callable[[Any], Any]:
+    return lambda t: ir.Constant(t, value)
+
+
+def _sign_float(b: ir.IRBuilder, x: Any) -> Any:
+    one, zero = ir.Constant(x.type, 1.0), ir.Constant(x.type, 0.0)
+    down = b.select(
+        b.fcmp_ordered("<", x, zero),
+        ir.Constant(x.type, -1.0),
+        b.select(b.fcmp_ordered("==", x, zero), zero, x),
+    )
+    return b.select(b.fcmp_ordered(">", x, zero), one, down)
+
+
+def _remainder_float(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+    zero = ir.Constant(x.type, 0.0)
+    r = b.frem(x, y)
+    other_sign = b.xor(b.fcmp_ordered("<", r, zero), b.fcmp_ordered("<", y, zero))
+    moved = b.select(other_sign, b.fadd(r, y), r)
+    return b.select(b.fcmp_unordered("!=", r, zero), moved, _intrinsic("copysign", 2)(b, zero, y))
+
+
+def _floor_divide_float(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+    zero, one, half = (ir.Constant(x.type, v) for v in (0.0, 1.0, 0.5))
+    r = b.frem(x, y)
+    quotient = b.fdiv(b.fsub(x, r), y)
+    other_sign = b.xor(b.fcmp_ordered("<", r, zero), b.fcmp_ordered("<", y, zero))
+    lower = b.and_(other_sign, b.fcmp_unordered("!=", r, zero))
+    quotient = b.select(lower, b.fsub(quotient, one), quotient)
+    down = _intrinsic("floor", 1)(b, quotient)
+    rounded = b.select(b.fcmp_ordered(">", b.fsub(quotient, down), half), b.fadd(down, one), down)
+    signed_zero = _intrinsic("copysign", 2)(b, zero, b.fdiv(x, y))
+    result = b.select(b.fcmp_unordered("!=", quotient, zero), rounded, signed_zero)
+    return b.select(b.fcmp_ordered("==", y, zero), b.fdiv(x, y), result)
+
+
+def _finite(op: str) -> Callable[..., Any]:
+    def emit(b: ir.IRBuilder, x: Any) -> Any:
+        return b.fcmp_ordered(op, _intrinsic("fabs", 1)(b, x), ir.Constant(x.type, float("inf")))
+
+    return emit
+
+
+_FLOAT: dict[str, Callable[..., Any]] = {
+    "add": lambda b, x, y: b.fadd(x, y, flags=CONTRACT),
+    "sub": lambda b, x, y: b.fsub(x, y, flags=CONTRACT),
+    "mul": lambda b, x, y: b.fmul(x, y, flags=CONTRACT),
+    "div": lambda b, x, y: b.fdiv(x, y),
+    "neg": lambda b, x: b.fneg(x),
+    "maximum": _intrinsic("maximum", 2), "minimum": _intrinsic("minimum", 2), "absolute": _intrinsic("fabs", 1),
+    "sqrt": _intrinsic("sqrt", 1), "floor": _intrinsic("floor", 1), "ceil": _intrinsic("ceil", 1),
+    "trunc": _intrinsic("trunc", 1), "rint": _intrinsic("rint", 1),
+    "sign": _sign_float, "remainder": _remainder_float, "floor_divide": _floor_divide_float,
+    "isfinite": _finite("<"), "isinf": _finite("=="),
+}  # fmt: skip
+
+
+def _select_by(op: str, signed: bool) -> Callable[..., Any]:
+    def emit(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+        test = b.icmp_signed if signed else b.icmp_unsigned
+        return b.select(test(op, x, y), x, y)
+
+    return emit
+
+
+def _int(value: int, like: Any) -> Any:
+    return ir.Constant(like.type, value)
+
+
+def _floor_divide_int(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+    zero = _int(0, x)
+    by_zero = b.icmp_signed("==", y, zero)
+    negated = b.icmp_signed("==", y, _int(-1, x))
+    safe = b.select(b.or_(by_zero, negated), _int(1, x), y)
+    q, r = b.sdiv(x, safe), b.srem(x, safe)
+    lower = b.and_(b.icmp_signed("!=", r, zero), b.icmp_signed("<", b.xor(r, safe), zero))
+    q = b.select(lower, b.sub(q, _int(1, x)), q)
+    return b.select(by_zero, zero, b.select(negated, b.neg(x), q))
+
+
+def _remainder_int(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+    zero = _int(0, x)
+    trivial = b.or_(b.icmp_signed("==", y, zero), b.icmp_signed("==", y, _int(-1, x)))
+    safe = b.select(trivial, _int(1, x), y)
+    r = b.srem(x, safe)
+    lower = b.and_(b.icmp_signed("!=", r, zero), b.icmp_signed("<", b.xor(r, safe), zero))
+    return b.select(lower, b.add(r, safe), r)
+
+
+def _divide_unsigned(name: str) -> Callable[..., Any]:
+    def emit(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+        by_zero = b.icmp_unsigned("==", y, _int(0, x))
+        return b.select(by_zero, _int(0, x), getattr(b, name)(x, b.select(by_zero, _int(1, x), y)))
+
+    return emit
+
+
+def _sign_int(b: ir.IRBuilder, x: Any) -> Any:
+    positive = b.zext(b.icmp_signed(">", x, _int(0, x)), x.type)
+    return b.sub(positive, b.zext(b.icmp_signed("<", x, _int(0, x)), x.type))
+
+
+_INT: dict[str, Callable[..., Any]] = {
+    "add": lambda b, x, y: b.add(x, y), "sub": lambda b, x, y: b.sub(x, y), "mul": lambda b, x, y: b.mul(x, y),
+    "neg": lambda b, x: b.neg(x), "absolute": lambda b, x: b.select(b.icmp_signed("<", x, _int(0, x)), b.neg(x), x),
+    "maximum": _select_by(">", True), "minimum": _select_by("<", True), "sign": _sign_int,
+    "floor_divide": _floor_divide_int, "remainder": _remainder_int,
+    "isfinite": lambda b, x: ir.Constant(BOOL, 1), "isinf": lambda b, x: ir.Constant(BOOL, 0),
+    **{name: (lambda b, x: x) for name in ("floor", "ceil", "trunc", "rint")},
+}  # fmt: skip
+_UNSIGNED = _INT | {
+    "absolute": lambda b, x: x, "maximum": _select_by(">", False), "minimum": _select_by("<", False),
+    "sign": lambda b, x: b.zext(b.icmp_unsigned("!=", x, _int(0, x)), x.type),
+    "floor_divide": _divide_unsigned("udiv"), "remainder": _divide_unsigned("urem"),
+}  # fmt: skip
+_BOOLEAN: dict[str, Callable[..., Any]] = {
+    **{name: (lambda b, x, y: b.and_(x, y)) for name in ("logical_and", "mul", "minimum")},
+    **{name: (lambda b, x, y: b.or_(x, y)) for name in ("logical_or", "add", "maximum")},
+    "logical_not": lambda b, x: b.not_(x),
+}
+_BY_KIND = {"f": _FLOAT, "i": _INT, "u": _UNSIGNED, "b": _BOOLEAN}
+
+
+# -- reductions --------------------------------------------------------------------------------------------
+def identity(combiner: str, dtype: str, empty: bool) -> Any:
+    """What a reduction starts from: -0.0 for sums (0.0 if nothing is added), so that signs of zeros survive."""
+    t = _TYPES[dtype]
+    if combiner == "scatter":
+        return ir.Constant(t, 0.0 if dtype[0] == "f" else 0)
+    if combiner == "add":
+        return ir.Constant(t, (0.0 if empty else -0.0) if dtype[0] == "f" else 0)
+    if combiner in ("mul", "logical_and"):
+        return ir.Constant(t, 1.0 if dtype[0] == "f" else 1)
+    if combiner == "logical_or":
+        return ir.Constant(t, 0)
+    lowest = combiner in ("maximum", "argmax")
+    if dtype[0] == "f":
+        return ir.Constant(t, float("-inf") if lowest else float("inf"))
+    if dtype[0] == "i":
+        edge = 2 ** (t.width - 1)
+        return ir.Constant(t, -edge if lowest else edge - 1)
+    return ir.Constant(t, 0 if lowest else 2**t.width - 1)
+
+
+def combine(b: ir.IRBuilder, combiner: str, total: Any, value: Any, dtype: str) -> Any:
+    """`total` with one more `value`; sums and products may be reassociated, in an order that only the code fixes."""
+    if dtype[0] == "f" and combiner in ("add", "mul"):
+        return (b.fadd if combiner == "add" else b.fmul)(total, value, flags=REASSOCIATE)
+    return operation(b, "add" if combiner == "scatter" else combiner, [total, value], [dtype, dtype], dtype)

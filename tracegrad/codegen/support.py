@@ -1,0 +1,101 @@
+"""Loops that every program needs, compiled once: fills, the combination of partial results, chunks run in order.
+
+    void tg_fill.<dtype>(T *out, T value, i64 count)
+    void tg_combine.<combiner>.<dtype>(T *out, T *partial, i64 size, i64 chunks)
+    void tg_chunks(void (*task)(void *context, i64 chunk), void *context, i64 chunks)
+
+`tg_combine` folds `chunks` results of `size` elements each, in order of the chunks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, memory_type
+
+__all__ = ["FUNCTIONS", "TASK", "signature", "support_module"]
+
+_POINTER = ir.IntType(8).as_pointer()
+TASK = ir.FunctionType(ir.VoidType(), [_POINTER, I64])
+_DTYPES = ("f64", "f32", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool")
+_COMBINERS = ("add", "mul", "maximum", "minimum")
+
+FUNCTIONS = (
+    *(f"tg_fill.{d}" for d in _DTYPES),
+    *(f"tg_combine.{c}.{d}" for d in _DTYPES[:-1] for c in _COMBINERS),
+    *(f"tg_combine.{c}.bool" for c in ("logical_and", "logical_or", *_COMBINERS)),
+    "tg_chunks",
+)
+
+
+def signature(name: str) -> Any:
+    """The type of one of `FUNCTIONS`."""
+    if name == "tg_chunks":
+        return ir.FunctionType(ir.VoidType(), [TASK.as_pointer(), _POINTER, I64])
+    t = memory_type(name.rpartition(".")[2])
+    pointer = t.as_pointer()
+    rest = [pointer, t, I64] if name.startswith("tg_fill") else [pointer, pointer, I64, I64]
+    return ir.FunctionType(ir.VoidType(), rest)
+
+
+def support_module() -> ir.Module:
+    """The module that defines all of `FUNCTIONS`."""
+    module = ir.Module("tracegrad.support")
+    for name in FUNCTIONS:
+        _define(ir.Function(module, signature(name), name))
+    return module
+
+
+def _define(function: ir.Function) -> None:
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+    if function.name == "tg_chunks":
+        task, context, chunks = function.args
+        loop(b, chunks, lambda c: b.call(task, [context, c]))
+    elif function.name.startswith("tg_fill"):
+        out, value, count = function.args
+        loop(b, count, lambda i: b.store(value, b.gep(out, [i])))
+    else:
+        _combine(b, function, *function.name.split(".")[1:])
+    b.ret_void()
+
+
+def _combine(b: ir.IRBuilder, function: ir.Function, combiner: str, dtype: str) -> None:
+    out, partial, size, chunks = function.args
+
+    def register(value: Any) -> Any:
+        return b.trunc(value, BOOL) if dtype == "bool" else value
+
+    def first(e: Any) -> None:
+        b.store(b.load(b.gep(partial, [e])), b.gep(out, [e]))
+
+    def row(c: Any) -> None:
+        at = b.mul(b.add(c, ir.Constant(I64, 1)), size)
+
+        def element(e: Any) -> None:
+            place = b.gep(out, [e])
+            more = b.load(b.gep(partial, [b.add(at, e)]))
+            total = combine(b, combiner, register(b.load(place)), register(more), dtype)
+            b.store(b.zext(total, memory_type("bool")) if dtype == "bool" else total, place)
+
+        loop(b, size, element)
+
+    loop(b, size, first)
+    loop(b, b.sub(chunks, ir.Constant(I64, 1)), row)
+
+
+def loop(b: ir.IRBuilder, count: Any, body: Any) -> None:
+    """Emit `for i in range(count): body(i)`."""
+    before = b.block
+    head, inside, after = (b.append_basic_block(n) for n in ("head", "inside", "after"))
+    b.branch(head)
+    b.position_at_end(head)
+    i = b.phi(I64)
+    i.add_incoming(ir.Constant(I64, 0), before)
+    b.cbranch(b.icmp_signed("<", i, count), inside, after)
+    b.position_at_end(inside)
+    body(i)
+    i.add_incoming(b.add(i, ir.Constant(I64, 1)), b.block)
+    b.branch(head)
+    b.position_at_end(after)

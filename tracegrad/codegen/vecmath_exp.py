@@ -1,0 +1,171 @@
+"""The exponential family of `vecmath`: exp, exp2, expm1, sigmoid, tanh, sinh, cosh.
+
+All rest on one reduction (Cody & Waite 1980): x = k*ln2 + r, |r| <= ln2/2, where ln2 is two words of the format and both
+products enter by FMA, and on one polynomial, e**r = 1 + r + r**2 * q(r). `q` is a minimax fit (Lawson-weighted
+least squares in 60 digits, the lowest coefficients rounded one by one and the rest refitted) of
+(e**r - 1 - r) / r**2 on |r| <= 0.3467, for a relative error of r + r**2 * q(r) under 2**-61 (float64) and 2**-30 (float32).
+"""
+
+from __future__ import annotations
+
+from tracegrad.codegen.vecmath_lang import (
+    Bits,
+    Pair,
+    Real,
+    absolute,
+    copysign,
+    divide_by_pair,
+    fast_two_sum,
+    fma,
+    horner,
+    or_itself_if_tiny,
+    round_to_integer,
+    select,
+)
+
+__all__ = ["cosh", "exp", "exp2", "exp_of_nonpositive", "expm1", "sigmoid", "sinh", "tanh"]
+
+LOG2_E = 1.4426950408889634
+LN2 = {
+    "f64": (0.6931471805599453, 2.3190468138462996e-17),
+    "f32": (0.6931471824645996, -1.904654290582768e-09),
+}
+
+EXP = {
+    "f64": (
+        0.5,
+        0.16666666666666677,
+        0.041666666666666685,
+        0.008333333333321442,
+        0.0013888888888872939,
+        0.00019841269886569806,
+        2.4801587350453618e-05,
+        2.755724378613343e-06,
+        2.755725038035475e-07,
+        2.5109178720027914e-08,
+        2.0922300750184804e-09,
+    ),
+    "f32": (
+        0.5,
+        0.1666666716337204,
+        0.04166647791862488,
+        0.008333192206919193,
+        0.0013933699810877442,
+        0.00019958466873504221,
+    ),
+}
+# From here on up e**x overflows; from here on down it rounds to zero (both clear of the last such number).
+OVERFLOW = {"f64": 710.0, "f32": 89.0}
+UNDERFLOW = {"f64": -746.0, "f32": -104.0}
+# From here on tanh(x) rounds to 1.
+SATURATED = {"f64": 20.0, "f32": 10.0}
+
+
+def _reduce(x: Real, offset: int) -> tuple[Real, Pair, Bits]:
+    """r, r again in two words (not normalised), and the integer k + offset of x = k*ln2 + r."""
+    ln2, ln2_low = x.pick(LN2)
+    k, word = round_to_integer(x, LOG2_E, offset)
+    coarse = fma(k, -ln2, x)  # exact: its terms are multiples of an ulp of ln2, and they cancel
+    fine = k * -ln2_low
+    return coarse + fine, Pair(coarse, fine), word
+
+
+def power_of_two(biased: Bits) -> Real:
+    """2**k of the low bits k + bias, for k from 1 - bias to bias."""
+    return (biased << biased.format.mantissa).real
+
+
+def _scale(x: Real, word: Bits) -> Real:
+    """x * 2**k of the low bits k + 2*bias, through overflow and denormals, rounded once."""
+    half = word >> 1
+    return x * power_of_two(half) * power_of_two(word - half)
+
+
+def _expm1_reduced(r: Real, parts: Pair) -> Pair:
+    """e**r - 1 for the r of `_reduce`, as an exact leading term and the rest."""
+    square = r * r
+    return Pair(parts.hi, fma(square, horner(r, r.pick(EXP)), parts.lo))
+
+
+def exp(x: Real) -> Real:
+    x = x.at_least(x.pick(UNDERFLOW)).at_most(x.pick(OVERFLOW))
+    r, parts, word = _reduce(x, 2 * x.format.bias)
+    lead, rest = _expm1_reduced(r, parts)
+    return _scale(1.0 + (lead + rest), word)
+
+
+def exp_of_nonpositive(x: Real) -> Real:
+    """e**x for x at most 0 and far from underflow."""
+    r, parts, word = _reduce(x, x.format.bias)
+    lead, rest = _expm1_reduced(r, parts)
+    scale = power_of_two(word)
+    return fma(scale, lead + rest, scale)
+
+
+def _scaled_expm1(x: Real, shift: int) -> Real:
+    """(e**x - 1) / 2**shift, for x from -40 up to where that overflows."""
+    r, parts, word = _reduce(x, x.format.bias - shift)
+    scale = power_of_two(word)
+    lead, rest = _expm1_reduced(r, parts)
+    return fma(scale, lead + rest, scale - 2.0**-shift)
+
+
+def _scaled_expm1_pair(x: Real, shift: int) -> Pair:
+    """The same in two words."""
+    r, parts, word = _reduce(x, x.format.bias - shift)
+    scale = power_of_two(word)
+    base = scale - 2.0**-shift
+    p = fast_two_sum(*_expm1_reduced(r, parts))
+    high = fma(scale, p.hi, base)
+    return Pair(high, fma(scale, p.hi, base - high) + scale * p.lo)
+
+
+def expm1(x: Real) -> Real:
+    clamped = x.at_least(-40.0).at_most(x.pick(OVERFLOW))
+    half = _scaled_expm1(clamped, 1)
+    return or_itself_if_tiny(x, half + half)
+
+
+def tanh(x: Real) -> Real:
+    """With h = (e**2|x| - 1) / 2, tanh |x| = h / (h + 1)."""
+    magnitude = absolute(x).at_most(x.pick(SATURATED))
+    half = _scaled_expm1(magnitude + magnitude, 1)
+    return copysign(divide_by_pair(half, fast_two_sum(x.constant(1.0), half)), x)
+
+
+def sigmoid(x: Real) -> Real:
+    """With e = e**-|x| <= 1, 1 / (1 + e) or e / (1 + e): nothing overflows, and the left tail goes through denormals."""
+    e = exp(-absolute(x))
+    return divide_by_pair(select(x < 0.0, e, 1.0), fast_two_sum(x.constant(1.0), e))
+
+
+def sinh(x: Real) -> Real:
+    """With q = (e**|x| - 1) / 4, sinh |x| = 2 * (q + q / (4*q + 1)); the quarter keeps q finite where sinh is."""
+    quarter = _scaled_expm1_pair(absolute(x).at_most(x.pick(OVERFLOW) + 0.6), 2)
+    rest = quarter.hi / fma(quarter.hi, 4.0, 1.0) + quarter.lo
+    total = quarter.hi + rest
+    return or_itself_if_tiny(x, copysign(total + total, x))
+
+
+def cosh(x: Real) -> Real:
+    """With q = e**|x| / 4, cosh x = 2 * (q + 1 / (16*q))."""
+    r, parts, word = _reduce(absolute(x).at_most(x.pick(OVERFLOW) + 0.6), x.format.bias - 2)
+    scale = power_of_two(word)
+    lead, rest = _expm1_reduced(r, parts)
+    p = fast_two_sum(x.constant(1.0), lead + rest)
+    high = scale * p.hi
+    total = high + fma(scale, p.lo, 0.0625 / high)
+    return total + total
+
+
+def exp2(x: Real) -> Real:
+    """2**x = 2**k * e**((x - k) * ln2), x - k exact."""
+    ln2, ln2_low = x.pick(LN2)
+    bias = float(x.format.bias)
+    x = x.at_least(-bias - x.format.mantissa - 2.0).at_most(bias + 1.0)
+    k, word = round_to_integer(x, 1.0, 2 * x.format.bias)
+    fraction = x - k
+    r = fraction * ln2
+    r_low = fma(fraction, ln2_low, fma(fraction, ln2, -r))
+    lead, rest = _expm1_reduced(r, Pair(r, r_low))
+    return _scale(1.0 + (lead + rest), word)

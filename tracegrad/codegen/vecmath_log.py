@@ -1,0 +1,183 @@
+"""The logarithms of `vecmath` and what is made of them: log, log2, log10, log1p, arcsinh, arccosh, arctanh.
+
+All rest on x = 2**k * (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and on the odd series in s = f / (2 + f) (Tang 1990),
+arranged so that f stays exact: log(1+f) = f - s * (f - R(s**2)).
+R(z) = z * p(z), with p a minimax fit (as in `vecmath_exp`) of (log((1+s)/(1-s)) - 2*s) / s**3 on 0 <= z <= 0.02945, for a
+relative error under 2**-59 (float64) and 2**-30 (float32).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tracegrad.codegen.vecmath_lang import (
+    Bits,
+    Pair,
+    Real,
+    absolute,
+    copysign,
+    fast_two_sum,
+    fma,
+    horner,
+    or_itself_if_tiny,
+    select,
+    sqrt,
+)
+
+__all__ = ["arccosh", "arcsinh", "arctanh", "log", "log1p", "log2", "log10"]
+
+LN2 = {
+    "f64": (0.6931471805599453, 2.3190468138462996e-17),
+    "f32": (0.6931471824645996, -1.904654290582768e-09),
+}
+LOG2_E = {
+    "f64": (1.4426950408889634, 2.0355273740931033e-17),
+    "f32": (1.4426950216293335, 1.925963033500011e-08),
+}
+LOG10_E = {
+    "f64": (0.4342944819032518, 1.098319650216765e-17),
+    "f32": (0.4342944920063019, -1.0103049952192578e-08),
+}
+LOG10_2 = {
+    "f64": (0.3010299956639812, -2.8037281277851704e-18),
+    "f32": (0.3010300099849701, -1.432098883924482e-08),
+}
+
+LOG = {
+    "f64": (
+        0.6666666666666735,
+        0.3999999999940987,
+        0.2857142874349191,
+        0.22222198455373154,
+        0.1818357070265198,
+        0.1531388071390135,
+        0.1479771660030436,
+    ),
+    "f32": (0.6666677594184875, 0.3997757136821747, 0.2987135052680969),
+}
+
+
+@dataclass(frozen=True)
+class _Split:
+    """x = 2**k * m; `exponent` is k + bias as an integer."""
+
+    k: Real
+    m: Real
+    exponent: Bits
+
+
+def _split(x: Real, denormals: bool = True) -> _Split:
+    """Take a positive finite x apart, m within sqrt(2) of 1."""
+    form = x.format
+    one = form.bias << form.mantissa
+    half_sqrt = x.pick({"f64": 0x3FE6A09E667F3BCD, "f32": 0x3F3504F3})
+    base = x.constant(2.0**form.mantissa + form.bias)
+    if denormals:
+        grow = form.mantissa + 2
+        is_denormal = x < form.tiny
+        x = select(is_denormal, x * 2.0**grow, x)
+        base = select(is_denormal, 2.0**form.mantissa + form.bias + grow, base)
+    word = x.bits + (one - half_sqrt)
+    exponent = word >> form.mantissa
+    # An integer below 2**mantissa, put under the exponent of 2**mantissa, is that sum as a number.
+    k = (exponent | ((form.bias + form.mantissa) << form.mantissa)).real - base
+    m = ((word & ((1 << form.mantissa) - 1)) + half_sqrt).real
+    return _Split(k, m, exponent)
+
+
+def _correction(f: Real, low: Real | float) -> Real:
+    """f - log(1 + f) + low: a small number to take from f."""
+    s = f / (f + 2.0)
+    z = s * s
+    return fma(s, fma(-z, horner(z, f.pick(LOG)), f), low)
+
+
+def _assemble(k: Real, f: Pair) -> Real:
+    """k*ln2 + log(1 + f)."""
+    ln2, ln2_low = k.pick(LN2)
+    high = fma(k, ln2, f.hi)
+    lost = fma(k, -ln2, high) - f.hi - f.lo
+    return high - _correction(f.hi, fma(k, -ln2_low, lost))
+
+
+def _with_limits(x: Real, pole: float, result: Real) -> Real:
+    """-inf at the pole, NaN below it, infinity and NaN as they came."""
+    result = select(x < math.inf, result, x)
+    return select(x <= pole, select(x.equals(pole), -math.inf, math.nan), result)
+
+
+def log(x: Real) -> Real:
+    parts = _split(x)
+    return _with_limits(x, 0.0, _assemble(parts.k, Pair(parts.m - 1.0, x.constant(0.0))))
+
+
+def _log1p_of_pair(x: Pair, more: Real | float = 0.0) -> Real:
+    """log(1 + hi + lo) + more*ln2, for finite hi > -1."""
+    # Exact in this order too, for 1 is a multiple of an ulp of hi, unless hi is too large for it to matter.
+    total = fast_two_sum(x.hi.constant(1.0), x.hi)
+    parts = _split(total.hi, denormals=False)
+    form = x.hi.format
+    # 2**(1 - k); as zero for the largest k, where the low word no longer counts.
+    twice_scale = ((parts.exponent.constant(2 * form.bias + 1) - parts.exponent) << form.mantissa).real
+    low = (total.lo + x.lo) * 0.5 * twice_scale
+    return _assemble(parts.k + more, fast_two_sum(parts.m - 1.0, low))
+
+
+def log1p(x: Real) -> Real:
+    return or_itself_if_tiny(x, _with_limits(x, -1.0, _log1p_of_pair(Pair(x, x.constant(0.0)))))
+
+
+def _log_times(x: Real, k: Real, f: Real, scale: tuple[float, float], ln2_scaled: tuple[float, float]) -> Real:
+    """(k*ln2 + log(1 + f)) * scale, from `scale` and ln2 * `scale` in two words each."""
+    part = fast_two_sum(f, -_correction(f, 0.0))
+    product = part.hi * scale[0]
+    low = fma(part.lo, scale[0], fma(part.hi, scale[1], fma(part.hi, scale[0], -product)))
+    total = fma(k, ln2_scaled[0], product)
+    lost = fma(k, -ln2_scaled[0], total) - product
+    return _with_limits(x, 0.0, total + (low + fma(k, ln2_scaled[1], -lost)))
+
+
+def log2(x: Real) -> Real:
+    parts = _split(x)
+    return _log_times(x, parts.k, parts.m - 1.0, x.pick(LOG2_E), (1.0, 0.0))
+
+
+def log10(x: Real) -> Real:
+    parts = _split(x)
+    return _log_times(x, parts.k, parts.m - 1.0, x.pick(LOG10_E), x.pick(LOG10_2))
+
+
+def arcsinh(x: Real) -> Real:
+    """With a = |x|, log(a + sqrt(a**2 + 1)) = log1p(a + a**2 / (1 + sqrt(a**2 + 1))); where a**2 + 1 rounds to a**2, log(2*a)."""
+    a = absolute(x)
+    square = a * a
+    inner = fast_two_sum(a, square / (1.0 + sqrt(1.0 + square)))
+    return or_itself_if_tiny(x, copysign(_log1p_or_log_of_twice(a, inner), x))
+
+
+def arccosh(x: Real) -> Real:
+    """With t = x - 1, log1p(t + sqrt(2*t + t**2)); where that rounds to 2*x, log(2*x)."""
+    t = x - 1.0
+    inner = fast_two_sum(sqrt(fma(t, t, t + t)), t)
+    return select(x < 1.0, math.nan, _log1p_or_log_of_twice(x, inner))
+
+
+def _log1p_or_log_of_twice(a: Real, inner: Pair) -> Real:
+    """log(1 + inner), or log(2*a) of a large `a`, where `inner` may have overflowed."""
+    large = a > 2.0 ** (a.format.mantissa // 2 + 2)
+    inner = Pair(select(large, a, inner.hi), select(large, -1.0, inner.lo))
+    return select(a < math.inf, _log1p_of_pair(inner, select(large, a.constant(1.0), 0.0)), a)
+
+
+def arctanh(x: Real) -> Real:
+    """log1p(2*|x| / (1 - |x|)) / 2."""
+    a = absolute(x)
+    twice = a + a
+    below = fast_two_sum(a.constant(1.0), -a)
+    reciprocal = 1.0 / below.hi
+    quotient = twice * reciprocal
+    rest = fma(-quotient, below.lo, fma(-quotient, below.hi, twice)) * reciprocal
+    half = _log1p_of_pair(Pair(quotient, rest)) * 0.5
+    half = select(a < 1.0, half, select(a.equals(1.0), a.constant(math.inf), math.nan))
+    return or_itself_if_tiny(x, copysign(half, x))
