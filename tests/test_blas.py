@@ -1,0 +1,346 @@
+"""The BLAS under generated code: right for every argument, private, with the same bits on any number of threads."""
+
+import ctypes
+import importlib.util
+import itertools
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tracegrad.runtime import blas, threads
+
+C_TYPES = {"s": ctypes.c_float, "d": ctypes.c_double}
+DTYPES = {"s": np.float32, "d": np.float64}
+
+needs_openblas = pytest.mark.skipif(
+    importlib.util.find_spec("scipy_openblas32") is None, reason="needs the package scipy-openblas32"
+)
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+
+@pytest.fixture(autouse=True)
+def restored_thread_count() -> Iterator[None]:
+    before = threads.num_threads()
+    yield
+    threads.set_num_threads(before)
+
+
+@pytest.fixture(params=["scipy-openblas32", "scipy"])
+def provider(request, monkeypatch) -> str:
+    """Each provider in turn; the second is what is left when the first is not installed."""
+    monkeypatch.setattr(blas, "_library", None)
+    if request.param == "scipy":
+        monkeypatch.setattr(blas, "_PACKAGE", "no_such_package")
+    elif importlib.util.find_spec("scipy_openblas32") is None:
+        pytest.skip("needs the package scipy-openblas32")
+    assert blas.info()["provider"] == request.param
+    return request.param
+
+
+def reference(*arguments) -> list:
+    """Fortran's arguments: letters, integers and scalars by address, arrays as they lie in memory."""
+    return [x if isinstance(x, bytes) else ctypes.c_void_p(x.ctypes.data) for x in arguments]
+
+
+def gemm(kind, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) -> None:
+    dtype = DTYPES[kind]
+    integers = {name: np.array(value, np.int32) for name, value in
+                {"m": m, "n": n, "k": k, "lda": lda, "ldb": ldb, "ldc": ldc}.items()}  # fmt: skip
+    scalars = [np.array(alpha, dtype), np.array(beta, dtype)]
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 13)(blas.address(f"{kind}gemm"))
+    function(
+        *reference(transa, transb, integers["m"], integers["n"], integers["k"], scalars[0], a, integers["lda"]),
+        *reference(b, integers["ldb"], scalars[1], c, integers["ldc"]),
+    )
+
+
+def column_major(rng, rows, columns, leading, dtype) -> np.ndarray:
+    """A random matrix of `rows` by `columns`, in columns of `leading` elements."""
+    return rng.standard_normal((columns, leading)).astype(dtype).T[:rows]
+
+
+def product(rng, kind, transa, transb, m, n, k, alpha=1.0, beta=0.0, pad=0):
+    """C and what C must be, by NumPy in long double, of random operands."""
+    dtype = DTYPES[kind]
+    shape_a, shape_b = (m, k) if transa in b"Nn" else (k, m), (k, n) if transb in b"Nn" else (n, k)
+    lda, ldb, ldc = shape_a[0] + pad, shape_b[0] + pad, m + pad
+    a = column_major(rng, *shape_a, lda, dtype)
+    b = column_major(rng, *shape_b, ldb, dtype)
+    c = column_major(rng, m, n, ldc, dtype)
+    exact_a, exact_b = (x.astype(np.longdouble) for x in (a, b))
+    exact = (exact_a if transa in b"Nn" else exact_a.T) @ (exact_b if transb in b"Nn" else exact_b.T)
+    exact = alpha * exact + beta * c.astype(np.longdouble)
+    gemm(kind, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+    return c, exact
+
+
+def assert_close(c, exact, k) -> None:
+    scale = np.finfo(c.dtype).eps * (k + 4) * max(1.0, float(np.abs(exact).max()))
+    assert float(np.abs(c - exact).max()) <= scale
+
+
+def run_python(script: str, **environment: str) -> None:
+    """Run a script that must print "fine" and nothing else."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script]
+    result = subprocess.run(
+        command, env=os.environ | environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert (result.stdout, result.stderr) == ("fine\n", "")
+
+
+TRANSPOSES = [*itertools.product([b"N", b"T"], repeat=2)]
+
+
+@pytest.mark.parametrize("kind", ["s", "d"])
+@pytest.mark.parametrize("trans", TRANSPOSES)
+@pytest.mark.parametrize("size", [(1, 1, 1), (3, 5, 4), (17, 33, 9), (64, 48, 80)])
+def test_a_small_gemm_agrees_with_numpy(provider, kind, trans, size):
+    rng = np.random.default_rng(0)
+    c, exact = product(rng, kind, *trans, *size, alpha=0.75, beta=-0.5, pad=3)
+    assert_close(c, exact, size[2])
+
+
+# Above the size from which a gemm is cut: squares, remainders, one row or column, shallow, deep.
+CUT = [(130, 257, 131), (784, 256, 33), (1, 70001, 40), (70001, 1, 40), (700, 1, 4001), (2050, 1030, 1), (17, 15, 9001)]
+
+
+@pytest.mark.parametrize("kind", ["s", "d"])
+@pytest.mark.parametrize(
+    ("trans", "size"),
+    [*itertools.product(TRANSPOSES, CUT[:1]), *(((b"N", b"T"), size) for size in CUT[1:])],
+)
+def test_a_gemm_cut_into_tiles_agrees_with_numpy(provider, kind, trans, size):
+    assert np.prod(size) > 2**21
+    rng = np.random.default_rng(1)
+    c, exact = product(rng, kind, *trans, *size, alpha=1.5, beta=0.25, pad=5)
+    assert_close(c, exact, size[2])
+
+
+@pytest.mark.parametrize("letters", [b"n", b"t", b"C", b"c"])
+def test_other_letters_for_the_transposes_mean_the_same(provider, letters):
+    c, exact = product(np.random.default_rng(2), "d", letters, letters, 140, 150, 160)
+    assert_close(c, exact, 160)
+
+
+def test_nothing_outside_the_matrix_is_written(provider):
+    m, n, k, ldc = 150, 160, 170, 171
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((k, m)).T, rng.standard_normal((n, k)).T
+    c = np.full((n, ldc), 7.0)
+    gemm("d", b"N", b"N", m, n, k, 1.0, a, m, b, k, 0.0, c, ldc)
+    assert (c[:, m:] == 7.0).all()
+    np.testing.assert_allclose(c[:, :m].T, a @ b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [(0, 300, 300), (300, 0, 300), (300, 300, 0)])
+def test_an_empty_product_leaves_or_scales_c(provider, size):
+    c, exact = product(np.random.default_rng(4), "d", b"N", b"N", *size, beta=2.0, pad=1)
+    np.testing.assert_array_equal(c, exact.astype(np.float64))
+
+
+@pytest.mark.parametrize("kind", ["s", "d"])
+@pytest.mark.parametrize("trans", [b"N", b"T"])
+def test_gemv_agrees_with_numpy(provider, kind, trans):
+    rng, dtype, m, n = np.random.default_rng(5), DTYPES[kind], 70, 45
+    a = column_major(rng, m, n, m, dtype)
+    x = rng.standard_normal(n if trans == b"N" else m).astype(dtype)
+    y = rng.standard_normal(m if trans == b"N" else n).astype(dtype)
+    exact = 2.0 * (a if trans == b"N" else a.T).astype(np.longdouble) @ x - 0.5 * y.astype(np.longdouble)
+    rows, columns, one = (np.array(value, np.int32) for value in (m, n, 1))
+    alpha, beta = np.array(2.0, dtype), np.array(-0.5, dtype)
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 11)(blas.address(f"{kind}gemv"))
+    function(*reference(trans, rows, columns, alpha, a, rows, x, one, beta, y, one))
+    assert_close(y, exact, 70)
+
+
+@needs_openblas
+@pytest.mark.parametrize("kind", ["s", "d"])
+@pytest.mark.parametrize("size", [(256, 128, 784), (128, 256, 784), (300, 500, 200)])
+def test_bits_do_not_depend_on_the_number_of_threads(kind, size):
+    results = []
+    for count in (1, 2, 3, 4):
+        blas.set_num_threads(count)
+        c, _ = product(np.random.default_rng(6), kind, b"N", b"N", *size)
+        results.append(c.tobytes())
+    assert len(set(results)) == 1
+
+
+def test_gemm_may_be_called_from_many_threads(provider):
+    errors = []
+
+    def caller(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(5):
+            c, exact = product(rng, "d", b"N", b"N", 150, 140, 130)
+            try:
+                assert_close(c, exact, 130)
+            except AssertionError as error:
+                errors.append(error)
+
+    callers = [threading.Thread(target=caller, args=(seed,)) for seed in range(4)]
+    for thread in callers:
+        thread.start()
+    for thread in callers:
+        thread.join()
+    assert not errors
+
+
+def test_the_first_address_may_be_asked_by_many_threads_at_once(provider, monkeypatch):
+    monkeypatch.setattr(blas, "_library", None)
+    loads = []
+    real = blas._scipy_blas if provider == "scipy" else blas._private_openblas
+    monkeypatch.setattr(blas, real.__name__, lambda: loads.append(1) or real())
+    start, found = threading.Barrier(4), []
+
+    def ask() -> None:
+        start.wait(20)
+        found.append(blas.address("dgemm"))
+
+    askers = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in askers:
+        thread.start()
+    for thread in askers:
+        thread.join()
+    assert len(loads) == 1
+    assert len(found) == 4
+    assert len(set(found)) == 1
+
+
+def test_an_unknown_routine_is_an_error_that_names_it():
+    with pytest.raises(ValueError, match="no BLAS routine 'zgemm' here"):
+        blas.address("zgemm")
+
+
+def test_the_thread_count_is_that_of_parallel_regions():
+    blas.set_num_threads(3)
+    assert blas.get_num_threads() == threads.num_threads() == blas.info()["threads"] == 3
+
+
+def test_a_library_that_does_not_load_leads_to_that_of_scipy(monkeypatch, tmp_path):
+    broken = tmp_path / "libscipy_openblas.so"
+    broken.write_bytes(b"not a library")
+    monkeypatch.setattr(blas, "_openblas_path", lambda: broken)
+    monkeypatch.setattr(blas, "_library", None)
+    assert blas.info()["provider"] == "scipy"
+
+
+def test_integers_of_64_bits_are_refused():
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    name = ctypes.create_string_buffer(b"void (char *, char *, int64_t *)")
+    with pytest.raises(ImportError, match="32-bit integers"):
+        blas._capsule_address(new(ctypes.addressof(name), name, None))
+
+
+def test_importing_the_module_loads_nothing():
+    run_python("""
+import sys
+import tracegrad.runtime.blas
+assert not {"scipy", "scipy_openblas32", "llvmlite", "numba"} & set(sys.modules)
+print("fine")
+""")
+
+
+@needs_openblas
+def test_the_environment_is_as_before():
+    script = """
+import ctypes, os
+from tracegrad.runtime import blas
+names = ["OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS"]
+getenv = ctypes.CDLL(None).getenv
+getenv.restype = ctypes.c_char_p
+def environment():
+    return dict(os.environ), [getenv(name.encode()) for name in names]
+before = environment()
+assert blas.info()["provider"] == "scipy-openblas32"
+assert environment() == before
+print("fine")
+"""
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_NUM_THREADS"):
+        if name in os.environ:
+            pytest.skip(f"{name} is set")
+    run_python(script)
+    run_python(script, OPENBLAS_CORETYPE="Haswell", OPENBLAS_NUM_THREADS="3")
+
+
+@needs_openblas
+@pytest.mark.skipif(blas._core_type() is None, reason="needs AVX-512")
+def test_avx512_kernels_run_on_a_cpu_that_has_avx512_unless_the_user_chose():
+    script = 'from tracegrad.runtime import blas\nassert blas.info()["core"] == {!r}\nprint("fine")'
+    run_python(script.format("SkylakeX"))
+    run_python(script.format("Haswell"), OPENBLAS_CORETYPE="Haswell")
+
+
+@needs_openblas
+def test_the_libraries_of_numpy_and_scipy_are_left_alone():
+    pytest.importorskip("threadpoolctl")
+    run_python("""
+import numpy, scipy.linalg, threadpoolctl
+from tracegrad.runtime import blas
+def others():
+    return {x["filepath"]: x for x in threadpoolctl.threadpool_info() if "scipy_openblas32" not in x["filepath"]}
+before = others()
+assert before
+blas.set_num_threads(1)
+blas.address("dgemm")
+blas.set_num_threads(2)
+assert others() == before
+print("fine")
+""")
+
+
+@needs_openblas
+def test_a_library_loaded_from_the_same_file_is_left_alone():
+    run_python("""
+import ctypes, os, importlib
+os.environ |= {"OPENBLAS_CORETYPE": "Haswell", "OPENBLAS_NUM_THREADS": "2"}
+import scipy_openblas32
+del os.environ["OPENBLAS_CORETYPE"], os.environ["OPENBLAS_NUM_THREADS"]
+theirs = ctypes.CDLL(str(__import__("pathlib").Path(scipy_openblas32.get_lib_dir()) / "libscipy_openblas.so"))
+theirs.scipy_openblas_get_corename.restype = ctypes.c_char_p
+def state():
+    return theirs.scipy_openblas_get_corename(), theirs.scipy_openblas_get_num_threads()
+before = state()
+from tracegrad.runtime import blas
+core, ours = blas._core_type(), blas.info()
+assert ours["provider"] == "scipy-openblas32"
+assert core is None or ours["core"] == core and before[0] == b"Haswell"
+assert state() == before
+assert ctypes.cast(theirs.scipy_dgemv_, ctypes.c_void_p).value != blas.address("dgemv")
+print("fine")
+""")
+
+
+@needs_fork
+@pytest.mark.parametrize("package", ["scipy_openblas32", "no_such_package"])
+def test_a_forked_child_can_call_gemm(package):
+    run_python(f"""
+import ctypes, os
+import numpy as np
+from tracegrad.runtime import blas
+blas._PACKAGE = {package!r}
+def right():
+    a, b, c = np.random.rand(300, 300), np.random.rand(300, 300), np.empty((300, 300))
+    n, one, zero = np.array(300, np.int32), np.array(1.0), np.array(0.0)
+    pointers = [x if type(x) is bytes else ctypes.c_void_p(x.ctypes.data)
+                for x in (b"N", b"N", n, n, n, one, b, n, a, n, zero, c, n)]
+    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 13)(blas.address("dgemm"))(*pointers)
+    return np.allclose(c, a @ b)
+blas.set_num_threads(3)
+def child_is_right():
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if right() else 1)
+    return os.waitpid(child, 0)[1] == 0
+assert child_is_right()
+assert right()
+assert child_is_right()
+assert right()
+print("fine")
+""")

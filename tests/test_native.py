@@ -1,0 +1,211 @@
+"""Object code: made by Numba's code library, loaded without numba, linked to symbols anywhere in memory."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tracegrad.errors import UnsupportedError
+from tracegrad.runtime import native
+
+SQUARES = """
+define internal double @square(double %x) alwaysinline {
+  %y = fmul double %x, %x
+  ret double %y
+}
+define i32 @tg_run(i64* %block, i8** %p) {
+entry:
+  %n = load i64, i64* %block
+  %a = load i8*, i8** %p
+  %p1 = getelementptr i8*, i8** %p, i64 1
+  %b = load i8*, i8** %p1
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%j, %loop]
+  %q = getelementptr double, i8* %a, i64 %i
+  %x = load double, double* %q
+  %y = call double @square(double %x)
+  %r = getelementptr double, i8* %b, i64 %i
+  store double %y, double* %r
+  %j = add nuw nsw i64 %i, 1
+  %c = icmp slt i64 %j, %n
+  br i1 %c, label %loop, label %done
+done:
+  ret i32 0
+}
+"""
+
+RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def run_squares(code: native.NativeCode, x: np.ndarray) -> np.ndarray:
+    out = np.empty_like(x)
+    block = np.array([x.size], np.int64)
+    pointers = np.array([x.ctypes.data, out.ctypes.data], np.uintp)
+    assert RUN(code.address("tg_run"))(block.ctypes.data, pointers.ctypes.data) == 0
+    return out
+
+
+def test_compiled_code_computes_what_the_ir_says() -> None:
+    code = native.load_object(native.compile_ir(SQUARES, "squares"))
+    x = np.linspace(-3, 5, 1001)
+    assert np.array_equal(run_squares(code, x), x * x)
+
+
+def test_alwaysinline_is_inlined_and_the_loop_vectorised() -> None:
+    text = native.optimized_ir(SQUARES, "squares")
+    assert "@square" not in text
+    assert "x double>" in text, "no vector type in the optimised loop"
+    assert "tg_run:" in native.optimized_assembly(SQUARES, "squares")
+
+
+def test_equal_modules_give_equal_bytes() -> None:
+    assert native.compile_ir(SQUARES, "same") == native.compile_ir(SQUARES, "same")
+
+
+def test_two_objects_with_the_same_symbol_do_not_collide() -> None:
+    answers = [
+        native.load_object(native.compile_ir(f"define i64 @answer() {{ ret i64 {k} }}", "answer")) for k in (1, 2)
+    ]
+    call = ctypes.CFUNCTYPE(ctypes.c_int64)
+    assert [call(code.address("answer"))() for code in answers] == [1, 2]
+
+
+def test_invalid_ir_raises_and_the_compiler_stays_usable() -> None:
+    with pytest.raises(RuntimeError):
+        native.compile_ir("define i64 @broken() { ret i32 0 }", "broken")
+    assert native.compile_ir("define i64 @fine() { ret i64 0 }", "fine")
+
+
+def test_an_unknown_symbol_is_an_error_and_not_the_end_of_the_process() -> None:
+    code = native.compile_ir(
+        "declare i64 @tg_nobody_defines_this()\n"
+        "define i64 @f() { %r = call i64 @tg_nobody_defines_this()\n ret i64 %r }",
+        "unknown",
+    )
+    with pytest.raises(UnsupportedError, match="tg_nobody_defines_this"):
+        native.load_object(code)
+    known = native.load_object(native.compile_ir("define i64 @fine() { ret i64 0 }", "fine"))
+    with pytest.raises(KeyError, match="missing"):
+        known.address("missing")
+
+
+def test_bytes_that_are_no_object_file_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="object file"):
+        native.load_object(b"not an object file at all" * 10)
+
+
+def test_symbols_of_the_process_are_found() -> None:
+    source = """
+    declare double @hypot(double, double)
+    declare i8* @memcpy(i8*, i8*, i64)
+    declare i8* @PyTuple_New(i64)
+    define double @call_hypot(double %x, double %y) {
+      %r = call double @hypot(double %x, double %y)
+      ret double %r
+    }
+    define i8* @call_memcpy(i8* %to, i8* %from, i64 %n) {
+      %r = call i8* @memcpy(i8* %to, i8* %from, i64 %n)
+      ret i8* %r
+    }
+    define i8* @call_tuple(i64 %n) {
+      %r = call i8* @PyTuple_New(i64 %n)
+      ret i8* %r
+    }
+    """
+    code = native.load_object(native.compile_ir(source, "process"))
+    hypot = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double, ctypes.c_double)(code.address("call_hypot"))
+    assert hypot(3.0, 4.0) == 5.0
+    target, source_array = np.zeros(9), np.arange(9.0)
+    copy = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    copy(code.address("call_memcpy"))(target.ctypes.data, source_array.ctypes.data, 72)
+    assert np.array_equal(target, source_array)
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_int64)(code.address("call_tuple"))
+    assert make(0) == ()
+
+
+@pytest.mark.parametrize("high", [0x5A5A_0000_0000, 0x7FFF_FFFF_F000, 0x1000])
+def test_a_symbol_may_lie_anywhere_in_the_address_space(high: int) -> None:
+    """With 32-bit relocations the loader would fail, or cut the address."""
+    native.define_symbol("tg_test_far", high)
+    code = native.load_object(
+        native.compile_ir(
+            "@tg_test_far = external global i8\ndefine i8* @where() { ret i8* @tg_test_far }\n"
+            "declare i64 @tg_test_far_function()\n",
+            "far",
+        )
+    )
+    assert ctypes.CFUNCTYPE(ctypes.c_uint64)(code.address("where"))() == high
+
+
+def test_a_function_given_by_define_symbol_is_called() -> None:
+    @ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+    def callback(x: int) -> int:
+        return x + 1
+
+    address = ctypes.cast(callback, ctypes.c_void_p).value
+    assert address
+    native.define_symbol("tg_test_callback", address)
+    code = native.load_object(
+        native.compile_ir(
+            "declare i64 @tg_test_callback(i64)\n"
+            "define i64 @call(i64 %x) { %r = call i64 @tg_test_callback(i64 %x)\n ret i64 %r }",
+            "callback",
+        )
+    )
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(code.address("call"))(41) == 42
+
+
+def test_loading_needs_no_numba() -> None:
+    """The warm start: a fresh process, object code from a file, numba never imported."""
+    program = (
+        "import sys, ctypes\n"
+        "from tracegrad.runtime import native\n"
+        "native.cpu_key()\n"
+        "code = native.load_object(sys.stdin.buffer.read())\n"
+        "print(ctypes.CFUNCTYPE(ctypes.c_int64)(code.address('answer'))(), 'numba' in sys.modules)\n"
+    )
+    code = native.compile_ir("define i64 @answer() { ret i64 42 }", "answer")
+    done = subprocess.run([sys.executable, "-c", program], input=code, capture_output=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == [b"42", b"False"]
+
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def test_dead_code_gives_its_memory_back() -> None:
+    code = native.compile_ir(SQUARES, "squares")
+
+    def mappings() -> int:
+        with open("/proc/self/maps", encoding="ascii") as file:
+            return sum("x" in line.split()[1] for line in file)
+
+    if not os.path.exists("/proc/self/maps"):
+        pytest.skip("no /proc")
+    kept = [native.load_object(code) for _ in range(3)]
+    gc.collect()
+    before = mappings()
+    for _ in range(50):
+        native.load_object(code)
+    gc.collect()
+    assert mappings() <= before + 3
+    assert run_squares(kept[0], np.ones(3)).sum() == 3.0
+
+
+def test_cpu_key_follows_numbas_switches_and_the_compilers_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    def key(stamps: list[str]) -> str:
+        monkeypatch.setattr(native, "_source_stamps", lambda: stamps)
+        return native.cpu_key.__wrapped__()
+
+    assert native._source_stamps() != []
+    plain = key(["native.py 100 5"])
+    assert key(["native.py 100 5"]) == plain
+    assert key(["native.py 100 6"]) != plain
+    monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
+    assert key(["native.py 100 5"]) != plain

@@ -1,0 +1,1 @@
+"""What runs compiled programs: machine code, the disk cache, entry points, threads, BLAS."""

@@ -1,0 +1,404 @@
+"""The BLAS that generated code calls: a private copy of OpenBLAS, or else the one in SciPy.
+
+`address(routine)` is the address of a routine with Fortran's ABI and 32-bit integers, for instance
+
+    void dgemm(char *transa, char *transb, int32_t *m, int32_t *n, int32_t *k, double *alpha,
+               double *a, int32_t *lda, double *b, int32_t *ldb, double *beta, double *c, int32_t *ldc);
+
+on matrices in column-major order (Dongarra et al., "A Set of Level 3 Basic Linear Algebra Subprograms", ACM
+TOMS 16(1), 1990). A row-major product C = A B is the column-major product of the same memory with A and B,
+and m and n, exchanged.
+
+The private copy comes from the package `scipy-openblas32`. It is loaded when first asked for, so that
+- NumPy and SciPy keep their own libraries, thread counts and kernels: no symbol of the copy is visible to
+  them, and none of theirs to it; a library that somebody else has loaded from the same file is not touched;
+- its kernels are those the features of the CPU allow. OpenBLAS knows CPUs by name, and gives those it does
+  not know kernels without AVX-512, at half the speed. OPENBLAS_CORETYPE is set while the copy loads, unless
+  the user has set it;
+- it runs in the calling thread alone. A large gemm is cut here, into tiles that depend on m, n and k only
+  and run in `threads.parallel_for`. So bits do not depend on the number of threads, as they do when OpenBLAS
+  cuts; and a busy machine costs speed in proportion, where OpenBLAS's own threads wait for each other.
+
+Without that package, or where it cannot be loaded, the routines are those of `scipy.linalg.cython_blas`, as
+SciPy runs them: with the kernels and the threads that its BLAS chose for itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from typing import SupportsIndex
+
+from tracegrad.runtime import threads
+
+__all__ = ["address", "get_num_threads", "info", "set_num_threads"]
+
+_PACKAGE = "scipy_openblas32"
+_ROUTINES = ("sgemm", "dgemm", "sgemv", "dgemv")
+
+# `threads.parallel_for` over the tiles of C. Products below 2**21 multiply-adds (some 50 us) are not cut.
+# Tiles are as large as leaves four of them, at most 256 and at least 64 square, since each packs its
+# operands anew (256: 3 % slower than uncut; 64: 10 %). They carry 2**18 multiply-adds or more, for when m, n
+# or k is tiny.
+_TILED_GEMM = Template("""
+%call_$name = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64 }
+
+define void @$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
+                   ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc) {
+entry:
+  %call = alloca %call_$name
+  %height = call i64 @integer(ptr %m)
+  %width = call i64 @integer(ptr %n)
+  %depth = call i64 @integer(ptr %k)
+  %area = mul i64 %height, %width
+  %work = mul i64 %area, %depth
+  %small = icmp slt i64 %work, 2097152
+  br i1 %small, label %whole, label %cut
+whole:
+  call void $raw(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
+                 ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc)
+  ret void
+cut:
+  %tiles_256 = call i64 @tiles(i64 %height, i64 %width, i64 256)
+  %tiles_128 = call i64 @tiles(i64 %height, i64 %width, i64 128)
+  %four_256 = icmp sge i64 %tiles_256, 4
+  %four_128 = icmp sge i64 %tiles_128, 4
+  %smaller = select i1 %four_128, i64 128, i64 64
+  %edge = select i1 %four_256, i64 256, i64 %smaller
+  %most = lshr i64 %work, 18
+  %rows_wanted = call i64 @ceil_div(i64 %height, i64 %edge)
+  %rows_most = call i64 @llvm.smin.i64(i64 %rows_wanted, i64 %most)
+  %columns_wanted = call i64 @ceil_div(i64 %width, i64 %edge)
+  %columns_left = sdiv i64 %most, %rows_most
+  %columns_most = call i64 @llvm.smin.i64(i64 %columns_wanted, i64 %columns_left)
+  %tile_height = call i64 @tile_edge(i64 %height, i64 %rows_most)
+  %tile_width = call i64 @tile_edge(i64 %width, i64 %columns_most)
+  %rows = call i64 @ceil_div(i64 %height, i64 %tile_height)
+  %columns = call i64 @ceil_div(i64 %width, i64 %tile_width)
+$store
+  %tiles = mul i64 %rows, %columns
+  call void $parallel_for(ptr @tile_$name, ptr %call, i64 %tiles)
+  ret void
+}
+
+define internal void @tile_$name(ptr %call, i64 %tile) {
+entry:
+  %m_tile = alloca i32
+  %n_tile = alloca i32
+$load
+  %row = srem i64 %tile, %rows
+  %column = sdiv i64 %tile, %rows
+  %top = mul i64 %row, %tile_height
+  %left = mul i64 %column, %tile_width
+  call void @extent(ptr %m_tile, ptr %m, i64 %top, i64 %tile_height)
+  call void @extent(ptr %n_tile, ptr %n, i64 %left, i64 %tile_width)
+  %a_rows = call i1 @is_plain(ptr %transa)
+  %a_stride = call i64 @integer(ptr %lda)
+  %a_step = select i1 %a_rows, i64 1, i64 %a_stride
+  %a_offset = mul i64 %top, %a_step
+  %a_tile = getelementptr $type, ptr %a, i64 %a_offset
+  %b_columns = call i1 @is_plain(ptr %transb)
+  %b_stride = call i64 @integer(ptr %ldb)
+  %b_step = select i1 %b_columns, i64 %b_stride, i64 1
+  %b_offset = mul i64 %left, %b_step
+  %b_tile = getelementptr $type, ptr %b, i64 %b_offset
+  %c_stride = call i64 @integer(ptr %ldc)
+  %c_column = mul i64 %left, %c_stride
+  %c_offset = add i64 %c_column, %top
+  %c_tile = getelementptr $type, ptr %c, i64 %c_offset
+  call void $raw(ptr %transa, ptr %transb, ptr %m_tile, ptr %n_tile, ptr %k, ptr %alpha, ptr %a_tile,
+                 ptr %lda, ptr %b_tile, ptr %ldb, ptr %beta, ptr %c_tile, ptr %ldc)
+  ret void
+}
+""")
+
+_TILING = """
+declare i64 @llvm.smin.i64(i64, i64)
+
+define internal i64 @integer(ptr %word) {
+  %narrow = load i32, ptr %word
+  %wide = sext i32 %narrow to i64
+  ret i64 %wide
+}
+
+define internal i64 @ceil_div(i64 %x, i64 %y) {
+  %up = add i64 %x, %y
+  %sum = sub i64 %up, 1
+  %quotient = sdiv i64 %sum, %y
+  ret i64 %quotient
+}
+
+; The number of tiles of edge %t.
+define internal i64 @tiles(i64 %height, i64 %width, i64 %t) {
+  %rows = call i64 @ceil_div(i64 %height, i64 %t)
+  %columns = call i64 @ceil_div(i64 %width, i64 %t)
+  %tiles = mul i64 %rows, %columns
+  ret i64 %tiles
+}
+
+; The length of %parts even parts, in whole vectors of the kernels.
+define internal i64 @tile_edge(i64 %length, i64 %parts) {
+  %even = call i64 @ceil_div(i64 %length, i64 %parts)
+  %vectors = call i64 @ceil_div(i64 %even, i64 16)
+  %edge = mul i64 %vectors, 16
+  ret i64 %edge
+}
+
+; What is left of the length at %whole from %start on, at most %most, to %part.
+define internal void @extent(ptr %part, ptr %whole, i64 %start, i64 %most) {
+  %length = call i64 @integer(ptr %whole)
+  %rest = sub i64 %length, %start
+  %wide = call i64 @llvm.smin.i64(i64 %rest, i64 %most)
+  %narrow = trunc i64 %wide to i32
+  store i32 %narrow, ptr %part
+  ret void
+}
+
+; Whether a matrix is taken as it stands ("N" or "n"), not transposed.
+define internal i1 @is_plain(ptr %trans) {
+  %letter = load i8, ptr %trans
+  %lower = or i8 %letter, 32
+  %plain = icmp eq i8 %lower, 110
+  ret i1 %plain
+}
+"""
+
+# What a tile needs to know of its call: %call_$name.
+_FIELDS = (
+    *((field, "ptr") for field in ("transa", "transb", "m", "n", "k", "alpha")),
+    *((field, "ptr") for field in ("a", "lda", "b", "ldb", "beta", "c", "ldc")),
+    *((field, "i64") for field in ("tile_height", "tile_width", "rows")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Library:
+    """A provider: where its routines are, and what it says of itself."""
+
+    provider: str
+    config: str
+    core: str
+    addresses: Mapping[str, int]
+
+
+_lock = threading.Lock()
+_library: _Library | None = None
+
+
+def address(routine: str) -> int:
+    """The address of "sgemm", "dgemm", "sgemv" or "dgemv" (see the module's docstring).
+
+    Valid until the process ends, and in forked children. The first call loads the library.
+
+    Raises ValueError for another routine or if TRACEGRAD_NUM_THREADS has a bad value, ImportError if neither
+    `scipy-openblas32` nor SciPy can be loaded.
+
+    >>> address("dgemm") == address("dgemm") != 0
+    True
+    """
+    if routine not in _ROUTINES:
+        raise ValueError(f"no BLAS routine {routine!r} here; there are {', '.join(_ROUTINES)}")
+    return _loaded().addresses[routine]
+
+
+def set_num_threads(n: SupportsIndex) -> None:
+    """Set the number of threads that a gemm may use: it is that of all parallel regions (`threads`).
+
+    The routines of SciPy, where they are the ones used, keep to their own count.
+    Raises TypeError if `n` is not an integer, ValueError if it is not from 1 to 1024.
+
+    >>> before = get_num_threads()
+    >>> set_num_threads(1)
+    >>> get_num_threads()
+    1
+    >>> set_num_threads(before)
+    """
+    threads.set_num_threads(n)
+
+
+def get_num_threads() -> int:
+    """The number of threads that a gemm may use; see `threads.num_threads`.
+
+    >>> get_num_threads() >= 1
+    True
+    """
+    return threads.num_threads()
+
+
+def info() -> dict[str, object]:
+    """What the library is: "provider" (a package), "config" and "core" (its own words), "threads".
+
+    Loads the library.
+
+    >>> sorted(info())
+    ['config', 'core', 'provider', 'threads']
+    """
+    library = _loaded()
+    return {
+        "provider": library.provider,
+        "config": library.config,
+        "core": library.core,
+        "threads": get_num_threads(),
+    }
+
+
+def _loaded() -> _Library:
+    global _library
+    if _library is None:
+        with _lock:
+            if _library is None:
+                _library = _private_openblas() or _scipy_blas()
+    return _library
+
+
+def _private_openblas() -> _Library | None:
+    """The library of `scipy-openblas32`, or None where there is none that works."""
+    path = _openblas_path()
+    if path is None:
+        return None
+    settings = {"OPENBLAS_NUM_THREADS": "1"}
+    core = _core_type()
+    if core is not None and "OPENBLAS_CORETYPE" not in os.environ:
+        settings["OPENBLAS_CORETYPE"] = core
+    try:
+        with _environment(settings):
+            library = _load_privately(path)
+        library.scipy_openblas_set_num_threads(1)
+        addresses = {name: _function_address(library, f"scipy_{name}_") for name in _ROUTINES}
+        config, core = _text(library, "get_config"), _text(library, "get_corename")
+    except (OSError, AttributeError):
+        return None
+    return _Library("scipy-openblas32", config, core, addresses | _tiled(addresses))
+
+
+def _openblas_path() -> Path | None:
+    """The library's file. The package is found, not imported: imported, it loads the library for all."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for path in sorted(Path(folder, "lib").glob("*openblas*")):
+            if path.suffix in {".so", ".dylib", ".dll"}:
+                return path
+    return None
+
+
+def _core_type() -> str | None:
+    """The kernels that OpenBLAS should use on this CPU, or None to leave it the choice."""
+    import llvmlite.binding as llvm  # slow to import
+
+    if llvm.get_process_triple().split("-", 1)[0] != "x86_64":
+        return None
+    try:
+        features = llvm.get_host_cpu_features()
+    except RuntimeError:
+        return None
+    needed = ("avx512f", "avx512dq", "avx512bw", "avx512vl")
+    return "SkylakeX" if all(features.get(feature) for feature in needed) else None
+
+
+@contextmanager
+def _environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for the time of a `with` statement."""
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _load_privately(path: Path) -> ctypes.CDLL:
+    """A copy of the library that is ours alone.
+
+    The system loads a file once. Whoever loaded this one before chose its kernels and has threads in it; then
+    a copy of the file makes a library of its own.
+    """
+    if sys.platform == "win32":
+        return ctypes.CDLL(str(path))
+    # Deep binding: it must not take another library of the same names, loaded for all to see, for itself.
+    mode = os.RTLD_LOCAL | os.RTLD_NOW | getattr(os, "RTLD_DEEPBIND", 0)
+    try:
+        ctypes.CDLL(str(path), mode=mode | os.RTLD_NOLOAD)
+    except OSError:
+        return ctypes.CDLL(str(path), mode=mode)
+    with tempfile.TemporaryDirectory(prefix="tracegrad-") as folder:
+        return ctypes.CDLL(shutil.copy(path, folder), mode=mode)
+
+
+def _function_address(library: ctypes.CDLL, name: str) -> int:
+    return ctypes.cast(library[name], ctypes.c_void_p).value or 0
+
+
+def _text(library: ctypes.CDLL, question: str) -> str:
+    function = library[f"scipy_openblas_{question}"]
+    function.restype = ctypes.c_char_p
+    answer: bytes = function()
+    return answer.decode()
+
+
+def _tiled(addresses: Mapping[str, int]) -> dict[str, int]:
+    """gemm on many threads, from gemm on one."""
+    names = [name for name in addresses if name.endswith("gemm")]
+    source = _TILING + "".join(_tiled_source(name, addresses[name]) for name in names)
+    return dict(zip(names, threads.compile_forever(source, *names), strict=True))
+
+
+def _tiled_source(name: str, raw: int) -> str:
+    place = f"getelementptr %call_{name}, ptr %call, i32 0, i32"
+    store, load = [], []
+    for index, (field, kind) in enumerate(_FIELDS):
+        store += [f"  %at_{field} = {place} {index}", f"  store {kind} %{field}, ptr %at_{field}"]
+        load += [f"  %at_{field} = {place} {index}", f"  %{field} = load {kind}, ptr %at_{field}"]
+    return _TILED_GEMM.substitute(
+        name=name,
+        type="float" if name.startswith("s") else "double",
+        raw=f"inttoptr (i64 {raw} to ptr)",
+        parallel_for=f"inttoptr (i64 {threads.parallel_for_address()} to ptr)",
+        store="\n".join(store),
+        load="\n".join(load),
+    )
+
+
+def _scipy_blas() -> _Library:
+    """The BLAS that SciPy is linked with, by the function pointers SciPy publishes."""
+    functions = importlib.import_module("scipy.linalg.cython_blas").__pyx_capi__
+    build = importlib.import_module("scipy").show_config(mode="dicts")["Build Dependencies"]["blas"]
+    return _Library(
+        provider="scipy",
+        config=f"{build.get('name', '')} {build.get('version', '')}".strip(),
+        core="",
+        addresses={name: _capsule_address(functions[name]) for name in _ROUTINES},
+    )
+
+
+def _capsule_address(capsule: object) -> int:
+    """The function in a capsule of Cython's, whose name is the function's type."""
+    get_name = ctypes.pythonapi.PyCapsule_GetName
+    get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    name: bytes = get_name(capsule)
+    if not re.search(rb"\bint \*", name):
+        raise ImportError(f"SciPy's BLAS does not take 32-bit integers: {name.decode()}")
+    pointer: int = get_pointer(capsule, name)
+    return pointer
+
+
+if hasattr(os, "register_at_fork"):
+    # Under the lock, so that no child inherits a library half loaded.
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)

@@ -1,0 +1,279 @@
+"""The disk cache: compiled programs that outlive the process.
+
+One file per key. A file checks itself:
+
+    one line of JSON     {"format": 1, "header": {...}, "key": "...", "size": bytes of payload}
+    payload              object code
+    32 bytes             SHA-256 of everything before
+
+A file is written under a temporary name in the same folder and renamed, so that a reader sees all of it or
+nothing; two writers of one key write the same thing, and the last one wins. Nothing is ever unpickled.
+
+What is read here is run as machine code, so it is trusted only if it is the user's own: a folder or file of
+another owner, or one that group or others may write to, counts as absent. So does a damaged file. The cache
+never makes a program fail: where it cannot read or write, tracegrad compiles again, and says so once per kind
+of problem by a `CacheWarning`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import stat
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from tracegrad.errors import CacheWarning
+
+__all__ = ["DiskCache", "default_cache"]
+
+_FORMAT = 1
+_SUFFIX, _TEMPORARY = ".tgc", ".tmp"
+_DIGEST = hashlib.sha256().digest_size
+_MAX_BYTES = 512 * 2**20
+_PUTS_PER_SWEEP = 64
+_DAY = 86400.0
+_HINT = "Set TRACEGRAD_CACHE_DIR to a folder of your own, or TRACEGRAD_CACHE=0 to do without."
+
+_warned: set[str] = set()
+_serial = itertools.count()
+
+
+class _DamagedError(Exception):
+    """A file that is not what was once written."""
+
+
+def _warn_once(kind: str, message: str) -> None:
+    if kind not in _warned:
+        _warned.add(kind)
+        warnings.warn(f"{message} {_HINT}", CacheWarning, stacklevel=4)
+
+
+def _is_private(status: os.stat_result) -> bool:
+    """Owned by this user, and writable by nobody else; systems without owners pass."""
+    if not hasattr(os, "geteuid"):
+        return True
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _encode(key: str, header: dict[str, Any], payload: bytes) -> bytes:
+    fields = {"format": _FORMAT, "header": header, "key": key, "size": len(payload)}
+    body = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode() + b"\n" + payload
+    return body + hashlib.sha256(body).digest()
+
+
+def _decode(data: bytes, key: str) -> tuple[dict[str, Any], bytes] | None:
+    """Header and payload; None if it is of another format or key; `_DamagedError` if it does not check."""
+    body, digest = data[:-_DIGEST], data[-_DIGEST:]
+    if hashlib.sha256(body).digest() != digest:
+        raise _DamagedError
+    line, _, payload = body.partition(b"\n")
+    try:
+        fields = json.loads(line)
+        if fields["format"] != _FORMAT or fields["key"] != key:
+            return None
+        if fields["size"] != len(payload) or not isinstance(fields["header"], dict):
+            raise _DamagedError
+        return fields["header"], payload
+    except (ValueError, KeyError, TypeError) as error:
+        raise _DamagedError from error
+
+
+class DiskCache:
+    """Programs by key in one folder; with folder None, a cache that is always empty.
+
+    `max_bytes` bounds the sum of file sizes: now and then a `put` removes the files used longest ago (a hit
+    renews a file's time of change, at most once a day).
+
+    >>> import tempfile
+    >>> cache = DiskCache(tempfile.mkdtemp())
+    >>> cache.put("key", {"symbols": 1}, b"code")
+    >>> cache.get("key")
+    ({'symbols': 1}, b'code')
+    >>> cache.get("another key") is None
+    True
+    >>> cache.clear()
+    >>> cache.info()[1:]
+    (0, 0)
+    """
+
+    def __init__(self, folder: str | None, max_bytes: int = _MAX_BYTES) -> None:
+        self.folder = None if folder is None else os.path.abspath(os.path.expanduser(folder))
+        self.max_bytes = max_bytes
+        self._puts = 0
+
+    def get(self, key: str) -> tuple[dict[str, Any], bytes] | None:
+        """The header and payload stored under `key`, or None. Raises nothing but `CacheWarning` as an
+        error."""
+        if self.folder is None or not self._folder_is_trusted(self.folder):
+            return None
+        path = self._path(self.folder, key)
+        try:
+            data = self._read(path)
+            return None if data is None else _decode(data, key)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            _warn_once("read", f"Cannot read {path} of tracegrad's cache ({error.strerror}); compiling anew.")
+        except _DamagedError:
+            _warn_once("damaged", f"{path} of tracegrad's cache is damaged; compiling and writing it again.")
+        return None
+
+    def put(self, key: str, header: dict[str, Any], payload: bytes) -> None:
+        """Store `payload` and `header` under `key`, in place of what was there.
+
+        `header` consists of what JSON has: dicts with text keys, lists, text, numbers, None. It comes back
+        equal (tuples come back as lists). Raises `TypeError` for another header; a disk that is full or
+        cannot be written to is not an error.
+        """
+        data = _encode(key, header, payload)
+        if self.folder is None:
+            return
+        path = self._path(self.folder, key)
+        temporary = f"{path}.{os.getpid()}.{next(_serial)}{_TEMPORARY}"
+        try:
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            if not self._folder_is_trusted(self.folder):
+                return
+            try:
+                self._write(temporary, data)
+                os.replace(temporary, path)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
+        except OSError as error:
+            _warn_once(
+                "write",
+                f"Cannot write to tracegrad's cache folder {self.folder} ({error.strerror}); "
+                "compiled programs are not kept for the next process.",
+            )
+            return
+        if self._puts % _PUTS_PER_SWEEP == 0:
+            self._sweep(self.folder)
+        self._puts += 1
+
+    def clear(self) -> None:
+        """Remove every file of the cache; the folder, and files that are not the cache's, stay."""
+        for path, _ in self._files((_SUFFIX, _TEMPORARY)):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+    def info(self) -> tuple[str, int, int]:
+        """The folder ("" if there is none), how many programs it holds, and their size in bytes."""
+        sizes = [status.st_size for _, status in self._files((_SUFFIX,))]
+        return self.folder or "", len(sizes), sum(sizes)
+
+    @staticmethod
+    def _path(folder: str, key: str) -> str:
+        return os.path.join(folder, hashlib.sha256(key.encode()).hexdigest()[:40] + _SUFFIX)
+
+    @staticmethod
+    def _folder_is_trusted(folder: str) -> bool:
+        try:
+            status = os.stat(folder)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            _warn_once("folder", f"Cannot use tracegrad's cache folder {folder} ({error.strerror}).")
+            return False
+        if stat.S_ISDIR(status.st_mode) and _is_private(status):
+            return True
+        _warn_once(
+            "folder",
+            f"tracegrad's cache folder {folder} is not used: it must be a folder that you own and that "
+            f"nobody else can write to (chmod 700 {folder}).",
+        )
+        return False
+
+    @staticmethod
+    def _read(path: str) -> bytes | None:
+        """All bytes of a trusted file; None if it is not to be trusted."""
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+        with open(os.open(path, flags), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or not _is_private(status):
+                _warn_once(
+                    "file",
+                    f"{path} of tracegrad's cache is not used: it must be a file that you own and that "
+                    "nobody else can write to. Remove it.",
+                )
+                return None
+            data = file.read()
+        if time.time() - status.st_mtime > _DAY:
+            with contextlib.suppress(OSError):
+                os.utime(path)
+        return data
+
+    @staticmethod
+    def _write(path: str, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        with open(os.open(path, flags, 0o600), "wb") as file:
+            file.write(data)
+
+    def _files(self, suffixes: tuple[str, ...]) -> Iterator[tuple[str, os.stat_result]]:
+        """Files of the cache; those that vanish meanwhile (another process sweeps) are left out."""
+        if self.folder is None:
+            return
+        with contextlib.suppress(OSError), os.scandir(self.folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(suffixes):
+                    with contextlib.suppress(OSError):
+                        yield entry.path, entry.stat(follow_symlinks=False)
+
+    def _sweep(self, folder: str) -> None:
+        """Remove what a crashed writer left, and if the cache is too large the oldest files, down to 3/4."""
+        now = time.time()
+        for path, status in self._files((_TEMPORARY,)):
+            if now - status.st_mtime > _DAY:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+        files = sorted(self._files((_SUFFIX,)), key=lambda file: file[1].st_mtime)
+        total = sum(status.st_size for _, status in files)
+        if total <= self.max_bytes:
+            return
+        for path, status in files:
+            if total <= self.max_bytes * 3 // 4:
+                return
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+            total -= status.st_size
+
+
+_caches: dict[str | None, DiskCache] = {}
+
+
+def default_cache() -> DiskCache:
+    """The cache the environment asks for at this moment; the same object for the same folder.
+
+    `TRACEGRAD_CACHE=0` (or `off`, `no`, `false`) switches it off; `TRACEGRAD_CACHE_DIR` names the folder;
+    otherwise it is the user's cache folder as platformdirs knows it.
+
+    >>> default_cache() is default_cache()
+    True
+    """
+    folder = _default_folder()
+    cache = _caches.get(folder)
+    return cache if cache is not None else _caches.setdefault(folder, DiskCache(folder))
+
+
+def _default_folder() -> str | None:
+    if os.environ.get("TRACEGRAD_CACHE", "").strip().lower() in ("0", "off", "no", "false"):
+        return None
+    named = os.environ.get("TRACEGRAD_CACHE_DIR")
+    return named if named else _user_folder()
+
+
+def _user_folder() -> str:
+    if sys.platform == "linux":  # platformdirs' own rule, without the 5 ms of importing it
+        base = os.environ.get("XDG_CACHE_HOME", "").strip() or os.path.expanduser("~/.cache")
+        return os.path.join(base, "tracegrad")
+    import platformdirs
+
+    return platformdirs.user_cache_dir("tracegrad", appauthor=False)

@@ -1,0 +1,280 @@
+"""From the machine code of a program to the Python callable of one of its shapes.
+
+`make_callable` gives the fast one: a builtin whose machine code (`codegen.entry_ir`) reads its arguments from
+the array objects itself. `make_portable` gives a Python function that behaves the same, on builds where the
+layout of those objects is not known: free-threaded CPython, other Pythons, 32 bits, or a NumPy whose arrays
+look different from what this module expects (it looks at some before it trusts any).
+
+Both return MISS when the arguments are not what the program was compiled for, or when the program itself
+reports a failure.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from tracegrad.codegen.entry import RUN, EntrySpec, InputSpec, Shape, Word, block_words
+from tracegrad.codegen.entry_ir import ENTRY, OFFSETS, entry_ir
+from tracegrad.runtime import native, pool
+
+__all__ = ["MISS", "make_callable", "make_portable", "unsupported_reason"]
+
+
+class _Miss:
+    """The type of MISS."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "MISS"
+
+
+MISS: Final = _Miss()
+
+_METH_FASTCALL = 0x0080
+# Places in NumPy's C API table, which are part of its ABI (numpy/__multiarray_api.h).
+_ARRAY_TYPE = 2
+_NUMPY_FUNCTIONS = {"tg_PyArray_Scalar": 60, "tg_PyArray_New": 93, "tg_PyDataMem_SetHandler": 304}
+_PYTHON_FUNCTIONS = (
+    "Py_IncRef",
+    "Py_DecRef",
+    "PyTuple_New",
+    "PyTuple_SetItem",
+    "PyErr_NoMemory",
+    "PyErr_Clear",
+    "PyEval_SaveThread",
+    "PyEval_RestoreThread",
+)
+
+
+@cache
+def unsupported_reason() -> str | None:
+    """Why builtins cannot be made on this build of Python and NumPy; None if they can.
+
+    >>> unsupported_reason() is None or "not known" in unsupported_reason()
+    True
+    """
+    if sys.implementation.name != "cpython":
+        return f"the object layout of {sys.implementation.name} is not known"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "the object layout of free-threaded CPython is not known"
+    if struct.calcsize("P") != 8:
+        return "the object layout on 32 bits is not known"
+    if sys.platform == "win32":
+        return "a source of aligned memory is not known on Windows"
+    if _numpy_table()[_ARRAY_TYPE] != id(np.ndarray) or not _layout_is_known():
+        return f"the array layout of NumPy {np.__version__} is not known"
+    return None
+
+
+def _layout_is_known() -> bool:
+    """Whether two arrays and a float look right through the offsets that the machine code uses."""
+
+    def read(kind: Any, thing: object, field: str) -> Any:
+        return kind.from_address(id(thing) + OFFSETS[field]).value
+
+    word, number = ctypes.c_uint64, ctypes.c_int32
+    whole = np.arange(24.0).reshape(2, 3, 4)
+    strided = np.zeros((5, 6), np.int32)[:, ::2]
+    for x, flags in ((whole, 0x101), (strided, 0x100)):
+        dims = (ctypes.c_int64 * x.ndim).from_address(read(word, x, "DIMS"))
+        looks_right = (
+            read(word, x, "TYPE") == id(np.ndarray),
+            read(word, x, "DATA") == x.ctypes.data,
+            read(number, x, "ND") == x.ndim,
+            tuple(dims) == x.shape,
+            read(word, x, "DESCR") == id(x.dtype),
+            read(number, x, "ARRAY_FLAGS") & 0x101 == flags,
+        )
+        if not all(looks_right):
+            return False
+    some = float("1.5e300")
+    return bool(read(word, some, "TYPE") == id(float) and read(ctypes.c_double, some, "FLOAT") == some)
+
+
+def _numpy_table() -> Any:
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    capsule = np._core._multiarray_umath._ARRAY_API  # type: ignore[attr-defined]
+    return ctypes.cast(pointer(capsule, None), ctypes.POINTER(ctypes.c_size_t))
+
+
+@cache
+def _entry_code() -> native.NativeCode:
+    """The entry point of all programs, from the disk cache or compiled now; loaded once."""
+    for name in _PYTHON_FUNCTIONS:
+        address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+        native.define_symbol(name, address or 0)
+    table = _numpy_table()
+    for name, index in _NUMPY_FUNCTIONS.items():
+        native.define_symbol(name, table[index])
+    native.define_symbol("tg_PyArray_Type", id(np.ndarray))
+    native.define_symbol("tg_MISS", id(MISS))
+    return native.load_ir(entry_ir(), "tracegrad_entry")
+
+
+class _MethodDef(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+class _Block(np.ndarray[Any, Any]):
+    """The `self` of a builtin; keeps alive what the builtin points to."""
+
+    keep: tuple[object, ...]
+
+
+@cache
+def _free() -> Any:
+    function = ctypes.CDLL(None).free
+    function.argtypes, function.restype = [ctypes.c_void_p], None
+    return function
+
+
+class _ArenaOwner:
+    """Frees the arena that a block kept, when the block goes."""
+
+    __slots__ = ("free", "words")
+
+    def __init__(self, words: np.ndarray[Any, Any]) -> None:
+        self.words, self.free = words, _free()
+
+    def __del__(self) -> None:
+        address = int(self.words[Word.ARENA])
+        self.words[Word.ARENA] = 0
+        self.free(address)
+
+
+def make_callable(
+    code: native.NativeCode,
+    spec: EntrySpec,
+    *,
+    input_shapes: Sequence[Shape],
+    output_shapes: Sequence[Shape],
+    arena_bytes: int = 0,
+    values: Sequence[int] = (),
+    release_gil: bool = False,
+    name: str = "kernel",
+) -> Callable[..., Any]:
+    """The callable of a program at one set of shapes: `f(*arguments)` gives its result, or MISS.
+
+    `code` defines `i32 tg_run(i64 *values, void **pointers)`; see `codegen.entry`. `input_shapes` has one
+    shape per input, () for a float. `values` are the int64 words `tg_run` is given; floats go in as their
+    bits. Results are fresh; one arena of `arena_bytes` is kept from call to call. Many threads may call at
+    once. A call raises `MemoryError` and, for keyword arguments, `TypeError`. Raises `ShapeError` for shapes
+    that do not fit `spec`.
+
+    Falls back to `make_portable` where `unsupported_reason()` is not None.
+
+    >>> code = native.load_object(native.compile_ir('''
+    ...     define i32 @tg_run(ptr %values, ptr %pointers) {
+    ...       %x = load ptr, ptr %pointers
+    ...       %y.at = getelementptr ptr, ptr %pointers, i64 1
+    ...       %y = load ptr, ptr %y.at
+    ...       %value = load double, ptr %x
+    ...       %double = fadd double %value, %value
+    ...       store double %double, ptr %y
+    ...       ret i32 0
+    ...     }''', "doc"))
+    >>> from tracegrad.codegen.entry import OutputSpec
+    >>> float64 = np.dtype(np.float64)
+    >>> spec = EntrySpec((InputSpec(float64, 0, "float"),), (OutputSpec(float64, 0),), returns_tuple=False)
+    >>> twice = make_callable(code, spec, input_shapes=[()], output_shapes=[()], name="twice")
+    >>> twice(1.5), twice(1), twice()
+    (np.float64(3.0), MISS, MISS)
+    """
+    words = block_words(spec, input_shapes, output_shapes, values, arena_bytes=arena_bytes, release_gil=release_gil)
+    if unsupported_reason() is not None:
+        return _portable(code, spec, words, input_shapes, output_shapes, name, release_gil)
+    entry = _entry_code()
+    words[Word.RUN] = code.address(RUN)
+    if _has_large_output(spec, output_shapes):
+        words[Word.HANDLER] = id(pool.memory_handler())
+    method = _MethodDef(name.encode(), entry.address(ENTRY), _METH_FASTCALL, None)
+    block = words.view(_Block)
+    block.keep = (method, code, entry, _ArenaOwner(words))
+    new = ctypes.pythonapi.PyCFunction_NewEx
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    builtin: Callable[..., Any] = new(ctypes.addressof(method), block, None)
+    return builtin
+
+
+def _has_large_output(spec: EntrySpec, shapes: Sequence[Shape]) -> bool:
+    sizes = (math.prod(shape) * y.dtype.itemsize for y, shape in zip(spec.outputs, shapes, strict=True))
+    return max(sizes, default=0) >= pool.LARGE_BYTES
+
+
+def make_portable(
+    code: native.NativeCode,
+    spec: EntrySpec,
+    *,
+    input_shapes: Sequence[Shape],
+    output_shapes: Sequence[Shape],
+    arena_bytes: int = 0,
+    values: Sequence[int] = (),
+    release_gil: bool = False,
+    name: str = "kernel",
+) -> Callable[..., Any]:
+    """What `make_callable` does, by Python and ctypes: some 8 µs a call, on any build."""
+    words = block_words(spec, input_shapes, output_shapes, values, arena_bytes=arena_bytes, release_gil=release_gil)
+    return _portable(code, spec, words, input_shapes, output_shapes, name, release_gil)
+
+
+def _portable(
+    code: native.NativeCode,
+    spec: EntrySpec,
+    words: np.ndarray[Any, Any],
+    input_shapes: Sequence[Shape],
+    output_shapes: Sequence[Shape],
+    name: str,
+    release_gil: bool,
+) -> Callable[..., Any]:
+    prototype = ctypes.CFUNCTYPE if release_gil else ctypes.PYFUNCTYPE
+    run: Any = prototype(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(code.address(RUN))
+    run.keep = (words, code)  # all that `run` itself has is an address
+    arena_bytes, values_at = int(words[Word.ARENA_BYTES]), int(words[Word.VALUES])
+
+    def call(*args: Any) -> Any:
+        if len(args) != len(spec.inputs):
+            return MISS
+        inputs = []
+        for x, wanted, shape in zip(args, spec.inputs, input_shapes, strict=True):
+            array = _portable_input(x, wanted, shape)
+            if array is None:
+                return MISS
+            inputs.append(array)
+        outputs = [np.empty(shape, y.dtype) for y, shape in zip(spec.outputs, output_shapes, strict=True)]
+        scratch = np.empty(arena_bytes + 64, np.uint8)
+        addresses = [x.ctypes.data for x in (*inputs, *outputs)]
+        addresses.append(-(-scratch.ctypes.data // 64) * 64)
+        if run(values_at, (ctypes.c_void_p * len(addresses))(*addresses)):
+            return MISS
+        results = [y if y.ndim else y[()] for y in outputs]
+        return tuple(results) if spec.returns_tuple else results[0]
+
+    call.__name__ = call.__qualname__ = name
+    return call
+
+
+def _portable_input(x: Any, wanted: InputSpec, shape: Shape) -> np.ndarray[Any, Any] | None:
+    """The argument as an array; None if it is not what the program was compiled for."""
+    if wanted.kind == "float":
+        return np.array(x) if type(x) is float else None
+    if type(x) is not np.ndarray or x.dtype is not np.dtype(wanted.dtype.char) or x.shape != shape:
+        return None
+    return x if x.flags.c_contiguous and x.flags.aligned else None

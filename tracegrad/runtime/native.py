@@ -1,0 +1,303 @@
+"""From LLVM IR to machine code, and from machine code to addresses.
+
+The two halves meet in the bytes of an object file, which is what the disk cache keeps:
+
+* `compile_ir` makes the object file. It goes through Numba's CPU code library (its target machine, its
+  linker, its pass pipeline) and is the only function here that imports numba.
+* `load_object` maps an object file into the process and looks its symbols up. It needs llvmlite alone, so
+  that a program found on disk starts without the 0.2 s of importing numba.
+
+Machine code calls out by symbol. A symbol is one of the process (`memcpy`, `sqrt`) or was given its address
+by `define_symbol`. Numba's JIT target uses the large code model: an address may lie anywhere in the address
+space.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import platform
+import struct
+import sys
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracegrad.errors import UnsupportedError
+from tracegrad.runtime.cache import default_cache
+
+if TYPE_CHECKING:
+    from llvmlite import ir
+
+__all__ = [
+    "NativeCode",
+    "compile_ir",
+    "cpu_key",
+    "define_symbol",
+    "load_ir",
+    "load_object",
+    "optimized_assembly",
+    "optimized_ir",
+]
+
+# What Numba reads from the environment that changes the code it makes.
+_NUMBA_SWITCHES = (
+    "NUMBA_OPT",
+    "NUMBA_CPU_NAME",
+    "NUMBA_CPU_FEATURES",
+    "NUMBA_ENABLE_AVX",
+    "NUMBA_LOOP_VECTORIZE",
+    "NUMBA_SLP_VECTORIZE",
+)
+
+
+@cache
+def _binding() -> Any:
+    """llvmlite's binding layer, imported and initialised at first use."""
+    import llvmlite.binding as ll
+
+    ll.initialize_native_target()
+    ll.initialize_native_asmprinter()
+    return ll
+
+
+@cache
+def _library_class() -> Any:
+    """Numba's CPU code library, ending in object code instead of in Numba's own execution engine.
+
+    Numba's JIT library hands each module to one engine that keeps it for the life of the process. Here the
+    engine belongs to the program (`load_object`), so a dead program gives its memory back. Numba optimises
+    every function, then the module cheaply (to prune reference counts, of which there are none here), then
+    the module in full; the last alone gives the same code, sooner.
+    """
+    import numba.core.codegen
+
+    base: Any = numba.core.codegen.CPUCodeLibrary
+
+    class ObjectLibrary(base):  # type: ignore[misc]
+        def _optimize_functions(self, ll_module: Any) -> None:
+            ll_module.data_layout = self._codegen._data_layout
+
+        def _optimize_final_module(self) -> None:
+            passes, builder = self._codegen._module_pass_manager()
+            passes.run(self._final_module, builder)
+
+        def _finalize_final_module(self) -> None:
+            self._finalized = True
+
+        def emit(self, kind: str) -> Any:
+            self._ensure_finalized()
+            machine = self._codegen._tm
+            if kind == "object":
+                return machine.emit_object(self._final_module)
+            return machine.emit_assembly(self._final_module) if kind == "assembly" else str(self._final_module)
+
+    return ObjectLibrary
+
+
+def _compile(module: ir.Module | str, name: str, kind: str) -> Any:
+    ll = _binding()
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.registry import cpu_target
+
+    with global_compiler_lock:
+        codegen = cpu_target.target_context.codegen()
+        library = _library_class()(codegen, name)
+        parsed = ll.parse_assembly(str(module))
+        parsed.name = name
+        parsed.triple = ll.get_process_triple()
+        library.add_llvm_module(parsed)
+        return library.emit(kind)
+
+
+def compile_ir(module: ir.Module | str, name: str) -> bytes:
+    """The object code of an LLVM module, optimised for this CPU.
+
+    Triple and data layout are set here; the module need not carry them. `name` identifies the module in
+    debuggers and has no influence on the symbols. Optimisation is Numba's: level 3 with the loop vectoriser
+    on, unless `NUMBA_OPT` and its like say otherwise; `alwaysinline` functions are inlined before loops are
+    vectorised. Compilation is serialised by Numba's global compiler lock.
+
+    Raises `RuntimeError` (llvmlite's) when the IR does not parse or verify.
+
+    >>> code = compile_ir("define i64 @twice(i64 %x) { %y = add i64 %x, %x\\n ret i64 %y }", "doc")
+    >>> import ctypes
+    >>> native = load_object(code)
+    >>> ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(native.address("twice"))(21)
+    42
+    """
+    return bytes(_compile(module, name, "object"))
+
+
+def optimized_ir(module: ir.Module | str, name: str) -> str:
+    """The LLVM IR of a module after optimisation, the form `compile_ir` makes machine code of.
+
+    >>> text = optimized_ir("define i64 @three() { %y = add i64 1, 2\\n ret i64 %y }", "doc")
+    >>> "ret i64 3" in text
+    True
+    """
+    return str(_compile(module, name, "ir"))
+
+
+def optimized_assembly(module: ir.Module | str, name: str) -> str:
+    """The assembly of the machine code that `compile_ir` makes of a module.
+
+    >>> "three:" in optimized_assembly("define i64 @three() { ret i64 3 }", "doc")
+    True
+    """
+    return str(_compile(module, name, "assembly"))
+
+
+def define_symbol(name: str, address: int) -> None:
+    """Give machine code loaded from now on a symbol: `name` is at `address`, in the whole process.
+
+    A later definition of the same name holds for objects loaded after it. Whatever lives at the address must
+    outlive all code that was linked to it.
+
+    >>> define_symbol("tg_doc_symbol", 4096)
+    """
+    _binding().add_symbol(name, address)
+
+
+class NativeCode:
+    """An object file mapped into the process; its addresses are valid as long as this object lives."""
+
+    __slots__ = ("__weakref__", "_defined", "_engine", "size")
+
+    def __init__(self, engine: Any, defined: frozenset[str] | None, size: int) -> None:
+        self._engine = engine
+        self._defined = defined
+        self.size = size
+
+    def __contains__(self, symbol: str) -> bool:
+        return self._defined is None or symbol in self._defined
+
+    def address(self, symbol: str) -> int:
+        """The address of a function or global of the object file; KeyError if there is none of that name."""
+        # LLVM ends the process on a name it does not know, so the names are asked first.
+        if symbol not in self:
+            raise KeyError(f"the object code defines no symbol {symbol!r}")
+        return int(self._engine.get_function_address(symbol))
+
+
+def load_object(code: bytes) -> NativeCode:
+    """Map object code made by `compile_ir` into the process.
+
+    The bytes must be whole: LLVM checks nothing. Does not import numba. Raises `UnsupportedError` when the
+    code needs a symbol that neither the process nor `define_symbol` has, or when it is not an object file at
+    all.
+
+    >>> native = load_object(compile_ir("define i64 @seven() { ret i64 7 }", "doc"))
+    >>> native.address("seven") != 0
+    True
+    """
+    if not code.startswith(_OBJECT_MAGIC):
+        raise UnsupportedError("not an object file of this machine")
+    ll = _binding()
+    target = ll.Target.from_triple(ll.get_process_triple())
+    engine = ll.create_mcjit_compiler(ll.parse_assembly(""), target.create_target_machine())
+    defined, undefined = _elf_symbols(code)
+    missing = sorted(name for name in undefined if not ll.address_of_symbol(name))
+    if missing:
+        raise UnsupportedError(f"object code calls {', '.join(missing)}, which this process does not have")
+    engine.add_object_file(ll.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return NativeCode(engine, defined, len(code))
+
+
+def load_ir(text: str, name: str) -> NativeCode:
+    """The machine code of LLVM IR, from the disk cache where it has it; numba is imported where it has not.
+
+    >>> native = load_ir("define i64 @eight() { ret i64 8 }", "doc")
+    >>> "eight" in native
+    True
+    """
+    key = f"{name} {cpu_key()} {hashlib.sha256(text.encode()).hexdigest()}"
+    found = default_cache().get(key)
+    if found is not None:
+        return load_object(found[1])
+    code = compile_ir(text, name)
+    default_cache().put(key, {}, code)
+    return load_object(code)
+
+
+# LLVM crashes on what it does not know. ELF, Mach-O 64 and COFF for x86-64 and ARM64.
+_OBJECT_MAGIC = (b"\x7fELF\x02\x01", b"\xcf\xfa\xed\xfe", b"\x64\x86", b"\x64\xaa")
+_SYMTAB, _STT_SECTION, _STT_FILE = 2, 3, 4
+
+
+def _elf_symbols(code: bytes) -> tuple[frozenset[str] | None, frozenset[str]]:
+    """Names an ELF64 object file defines and names it needs; (None, nothing) for another format.
+
+    Layout: System V ABI, "Object Files", sections "ELF Header", "Section Header" and "Symbol Table".
+    """
+    if not code.startswith(_OBJECT_MAGIC[0]):
+        return None, frozenset()
+    (table,) = struct.unpack_from("<Q", code, 0x28)
+    entry_size, count = struct.unpack_from("<HH", code, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQII", code, table + i * entry_size) for i in range(count)]
+    defined: set[str] = set()
+    undefined: set[str] = set()
+    for _, kind, _, _, offset, size, link, _ in sections:
+        if kind != _SYMTAB:
+            continue
+        names = sections[link][4]
+        for name, info, _, index in struct.iter_unpack("<IBBH16x", code[offset : offset + size]):
+            if name == 0 or info & 15 in (_STT_SECTION, _STT_FILE):
+                continue
+            text = code[names + name : code.index(b"\0", names + name)].decode()
+            (defined if index else undefined).add(text)
+    return frozenset(defined), frozenset(undefined)
+
+
+@cache
+def cpu_key() -> str:
+    """What object code depends on besides its IR: CPU, its features, versions, the compiler's own source.
+
+    A part of every key of the disk cache. Numba is not imported for it. The package's source counts by size
+    and time of change, so that an edited compiler never meets the code of its former self.
+
+    >>> cpu_key() == cpu_key() and len(cpu_key()) == 64
+    True
+    """
+    ll = _binding()
+    import llvmlite
+
+    parts = [
+        sys.implementation.cache_tag or "",
+        sys.platform,
+        platform.machine(),
+        ll.get_host_cpu_name(),
+        ll.get_host_cpu_features().flatten(),
+        llvmlite.__version__,
+        _numba_version(),
+        np.__version__,
+        *(f"{switch}={os.environ.get(switch)}" for switch in _NUMBA_SWITCHES),
+        *_source_stamps(),
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _numba_version() -> str:
+    """The text of numba's version file: 0.1 ms, where importlib.metadata takes 20 and importing numba 200."""
+    spec = importlib.util.find_spec("numba")
+    if spec is None or not spec.submodule_search_locations:
+        raise UnsupportedError("numba is not installed; tracegrad compiles through it")
+    with open(os.path.join(spec.submodule_search_locations[0], "_version.py"), encoding="utf-8") as file:
+        return file.read()
+
+
+def _source_stamps() -> list[str]:
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    stamps = []
+    for folder in (root, *(os.path.join(root, layer) for layer in ("ops", "passes", "codegen", "runtime"))):
+        if not os.path.isdir(folder):
+            continue
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    status = entry.stat()
+                    stamps.append(f"{entry.name} {status.st_size} {status.st_mtime_ns}")
+    return sorted(stamps)

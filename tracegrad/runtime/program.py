@@ -1,0 +1,205 @@
+"""Programs: a graph compiled for its shapes, and called.
+
+`compile_program` optimises the graph, plans it, finds the machine code of the plan's text (in memory, on disk, or by
+compiling it) and makes a callable of it for these shapes. Graphs whose plans read the same share machine code, so a new
+batch size costs a plan, not a compilation. A program that cannot finish (an index out of range) leaves no result; `run`
+then asks the reference meaning of the graph for the error to raise.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tracegrad import passes
+from tracegrad.codegen.entry import EntrySpec, InputSpec, OutputSpec
+from tracegrad.codegen.module import build_module
+from tracegrad.codegen.plan import RELEASE_GIL_COST, Call, Launch, Matmul, Plan, plan
+from tracegrad.codegen.support import FUNCTIONS, support_module
+from tracegrad.errors import TracegradError
+from tracegrad.ir import Graph, run
+from tracegrad.runtime import blas, native, threads
+from tracegrad.runtime.cache import default_cache
+from tracegrad.runtime.entry import MISS, make_callable
+
+__all__ = ["MISS", "Program", "Report", "compile_program", "machine_code_count"]
+
+
+@dataclass
+class Report:
+    """What happened to a graph on its way to machine code; `seconds` by stage."""
+
+    optimized: Graph
+    plan: Plan
+    key: str
+    cache: str  # "memory", "disk" or "compiled"
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class Program:
+    """A compiled graph.
+
+    `entry(*leaves)` returns the output (or the tuple of outputs), or `MISS` when a leaf is not exactly what the program
+    was compiled for; it checks everything itself and costs a few hundred nanoseconds at most.
+    """
+
+    def __init__(self, graph: Graph, kinds: tuple[str, ...], single: bool, name: str):
+        self.graph, self.kinds, self.single, self.name = graph, kinds, single, name
+        self._error: BaseException | None = None
+        self.report = self._compile()
+
+    def run(self, leaves: Sequence[Any]) -> Any:
+        """The outputs for leaves of the right dtype, shape and memory order; raises what the ops raise."""
+        result = self.entry(*leaves)
+        if result is not MISS:
+            return result
+        outputs = tuple(x[()] if x.ndim == 0 else x for x in run(self.graph, leaves))
+        raise TracegradError(f"program {self.name} failed where the reference gives {outputs!r}; please report this")
+
+    def _compile(self) -> Report:
+        seconds: dict[str, float] = {}
+        clock = _Clock(seconds)
+        optimized = passes.optimize(self.graph)
+        clock.stage("passes")
+        made = plan(optimized)
+        clock.stage("plan")
+        code, key, cached = _machine_code(made)
+        clock.stage("compile" if cached == "compiled" else "load")
+        self.entry = self._callable(made, code)
+        clock.stage("link")
+        return Report(optimized, made, key, cached, seconds)
+
+    def _callable(self, made: Plan, code: native.NativeCode) -> Any:
+        graph = made.graph
+        inputs = tuple(InputSpec(a.dtype, a.ndim, kind) for a, kind in zip(graph.avals, self.kinds))  # type: ignore[arg-type]
+        outputs = tuple(OutputSpec(x.aval.dtype, x.aval.ndim) for x in graph.outputs)
+        values = dict(made.values)
+        if "callback" in values:
+            self._callback = _NumPyCalls(made)
+            values["callback"] = self._callback.address
+        return make_callable(
+            code,
+            EntrySpec(inputs, outputs, returns_tuple=not self.single),
+            input_shapes=[a.shape for a in graph.avals],
+            output_shapes=[x.aval.shape for x in graph.outputs],
+            arena_bytes=made.arena_bytes,
+            values=list(values.values()),
+            release_gil=made.cost >= RELEASE_GIL_COST,
+            name=self.name or "program",
+        )
+
+
+class _Clock:
+    def __init__(self, seconds: dict[str, float]):
+        self._seconds, self._last = seconds, time.perf_counter()
+
+    def stage(self, name: str) -> None:
+        now = time.perf_counter()
+        self._seconds[name], self._last = now - self._last, now
+
+
+class _NumPyCalls:
+    """The callback through which compiled code calls ops that have no codegen data."""
+
+    def __init__(self, made: Plan):
+        self._calls = [s for s in made.steps if isinstance(s, Call)]
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.POINTER(ctypes.c_void_p))
+        self._function = prototype(self._call)
+        self.address: int = ctypes.cast(self._function, ctypes.c_void_p).value or 0
+
+    def _call(self, number: int, pointers: Any) -> int:
+        try:
+            node = self._calls[number].node
+            assert node.op is not None
+            nodes = [*node.operands, node]
+            arrays = iter([_view(pointers[i], x.aval) for i, x in enumerate(nodes)])
+            operands = [next(arrays) if hasattr(x, "aval") else x for x in node.inputs]
+            with np.errstate(all="ignore"):
+                next(arrays)[...] = node.op.impl(*operands, **dict(node.params))
+        except BaseException:  # the error is raised again, with its message, by the reference
+            return 2
+        return 0
+
+
+def _view(address: int, aval: Any) -> Any:
+    buffer = (ctypes.c_char * max(aval.size * aval.dtype.itemsize, 1)).from_address(address)
+    return np.frombuffer(buffer, aval.dtype, aval.size).reshape(aval.shape)
+
+
+# -- machine code ----------------------------------------------------------------------------------------
+_loaded: dict[str, native.NativeCode] = {}
+_lock = threading.Lock()
+_in_progress: dict[str, threading.Lock] = {}
+_compiled = 0
+
+
+def machine_code_count() -> int:
+    """How many pieces of machine code this process has compiled (not loaded from the disk cache)."""
+    return _compiled
+
+
+def _machine_code(made: Plan) -> tuple[native.NativeCode, str, str]:
+    """The machine code of a plan, its key, and where it came from; several threads compile one key once."""
+    text = made.text()
+    key = hashlib.sha256(f"{native.cpu_key()}\n{text}".encode()).hexdigest()
+    with _lock:
+        if key in _loaded:
+            return _loaded[key], key, "memory"
+        mine = _in_progress.setdefault(key, threading.Lock())
+    with mine:
+        if key in _loaded:
+            return _loaded[key], key, "memory"
+        _define_symbols(made)
+        code, origin = _from_disk_or_compiler(made, key)
+        with _lock:
+            _loaded[key] = code
+            _in_progress.pop(key, None)
+        return code, key, origin
+
+
+def _from_disk_or_compiler(made: Plan, key: str) -> tuple[native.NativeCode, str]:
+    global _compiled
+    found = default_cache().get(key)
+    if found is not None:
+        return native.load_object(found[1]), "disk"
+    data = native.compile_ir(build_module(made), f"tracegrad.{key[:16]}")
+    default_cache().put(key, {"kind": "program"}, data)
+    _compiled += 1
+    return native.load_object(data), "compiled"
+
+
+def _define_symbols(made: Plan) -> None:
+    """Give the code the addresses of what it calls: BLAS and the thread pool, loaded when first needed."""
+    for step in made.steps:
+        if isinstance(step, Matmul):
+            routine = "dgemm" if step.dtype == "f64" else "sgemm"
+            native.define_symbol(f"tg_{routine}", blas.address(routine))
+        elif isinstance(step, Launch):
+            _support_code()
+
+
+@cache
+def _support_code() -> native.NativeCode:
+    """The loops that all programs share, as machine code, with their symbols and the thread pool's defined."""
+    code = native.load_ir(str(support_module()), "tracegrad_support")
+    for name in FUNCTIONS:
+        native.define_symbol(name, code.address(name))
+    native.define_symbol("tg_parallel_for", threads.parallel_for_address())
+    return code
+
+
+def compile_program(graph: Graph, kinds: tuple[str, ...], single: bool, name: str = "") -> Program:
+    """The program of `graph`.
+
+    `kinds` says for every input whether it is an "array" or a Python "float" (a 0-d float64 value); with `single` the
+    only output is returned by itself, else a tuple.
+    """
+    return Program(graph, kinds, single, name)
