@@ -1,0 +1,81 @@
+"""``python -m benchmarks [names] [--quick] [--cores N] [--json PATH]``: run the benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+BENCHMARKS = ("call_overhead", "elementwise", "mlp_step", "logistic", "kernels", "compile", "warm_start")
+
+
+def arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Times tracegrad and its peers.")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"which to run: {', '.join(BENCHMARKS)}")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and sizes")
+    parser.add_argument("--cores", type=int, help="use so many cores, for every peer")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the results and the versions there")
+    options = parser.parse_args(argv)
+    if unknown := set(options.names) - set(BENCHMARKS):
+        parser.error(f"no benchmark named {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
+    return options
+
+
+def run(names: list[str], quick: bool) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """Run the benchmarks; gives back the results by name, and what went wrong."""
+    # The peers read the environment when they are imported: main() must have set it before.
+    from benchmarks import harness, peers
+
+    settings = harness.QUICK if quick else harness.FULL
+    results: dict[str, list[dict[str, Any]]] = {}
+    faults: list[str] = []
+    for name in names:
+        module = importlib.import_module(f"benchmarks.bench_{name}")
+        peers.start(module.PACKAGES)
+        results[name] = []
+        for case in module.cases(settings):
+            try:
+                result = harness.run_case(case, settings)
+            except harness.Disagreement as error:
+                faults.append(f"DISAGREEMENT {error}")
+                print(f"{faults[-1]}\n", flush=True)
+                continue
+            print(harness.brief(result) if case.brief else harness.table(result) + "\n", flush=True)
+            results[name].append(result.as_json())
+            faults += [f"FAILED {case.name}, {r.peer}: {r.reason}" for r in result.rows if r.status == "failed"]
+    return results, faults
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The exit code is 1 if a peer disagreed or tracegrad failed."""
+    options = arguments(argv)
+    if options.cores is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
+    with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
+        # Cold means cold: no cache that an earlier process has filled.
+        for variable in ("TRACEGRAD_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+            os.environ[variable] = str(Path(folder) / variable.lower())
+        results, faults = run(options.names or list(BENCHMARKS), options.quick)
+        from benchmarks import peers
+
+        if options.json is not None:
+            options.json.parent.mkdir(parents=True, exist_ok=True)
+            report = {
+                "machine": peers.machine(),
+                "quick": options.quick,
+                "benchmarks": results,
+                "faults": faults,
+            }
+            options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,281 @@
+"""The harness every benchmark uses: check the peers against each other, then time them in the same run.
+
+A `Case` names its peers; a peer is a factory of a zero-argument callable. The order is fixed:
+
+1. every peer is built and called once (its cold time: the build, and the first call, apart);
+2. every result is compared with the expected one, in value, shape and dtype: a peer that disagrees raises
+   `Disagreement`, and nothing is timed;
+3. the peers are timed warm, in rounds: each round times every peer once, so that noise hits all alike.
+
+The garbage collector is off while a clock runs. Nothing is asserted about time.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Run = Callable[[], Any]
+Factory = Callable[[], Run]
+
+REFERENCE = "tracegrad"
+TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "float16": 1e-2}
+
+
+class Skip(Exception):
+    """Raised by a factory whose peer cannot run here; the message is the reason shown in the table."""
+
+
+class Disagreement(AssertionError):
+    """Raised when a peer's result is not the expected one: its time would mean nothing."""
+
+
+class Timed(NamedTuple):
+    """What a peer returns that holds its own clock, as one that runs in a process of its own does."""
+
+    seconds: float
+    result: Any
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long to measure: rounds per case, seconds a timed loop takes at least, the pause before it."""
+
+    rounds: int = 25
+    rounds_once: int = 5
+    loop_seconds: float = 0.01
+    settle_seconds: float = 0.03
+
+
+FULL = Settings()
+QUICK = Settings(rounds=7, rounds_once=2, loop_seconds=0.003, settle_seconds=0.01)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question put to several peers.
+
+    expected: computes the right result, independently of the peers.
+    once: every call is an event of its own (a first call, a new shape, a new process), so no call is
+        a warm-up for the next and loops are one call long.
+    tolerance: greatest error, relative to the greatest absolute value; by dtype if None.
+    settle_seconds: the pause before a timed loop, if another than the settings say.
+    brief: one of many, to be shown on one line.
+    """
+
+    name: str
+    peers: Mapping[str, Factory]
+    expected: Run
+    once: bool = False
+    tolerance: float | None = None
+    settle_seconds: float | None = None
+    brief: bool = False
+
+
+@dataclass
+class Row:
+    """What was measured of one peer, in seconds per call; `ratio` is relative to the reference peer."""
+
+    peer: str
+    status: str = "ok"
+    reason: str = ""
+    build: float | None = None
+    first: float | None = None
+    inner: int = 1
+    samples: list[float] = field(default_factory=list)
+    minimum: float | None = None
+    quartile1: float | None = None
+    median: float | None = None
+    quartile3: float | None = None
+    ratio: float | None = None
+
+
+@dataclass
+class Result:
+    """The rows of one case, and the peer their ratios refer to (None when no peer ran)."""
+
+    case: str
+    rows: list[Row]
+    reference: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def leaves(value: Any) -> list[np.ndarray[Any, Any]]:
+    """The arrays of a nested result, in order; arrays of JAX and tensors of PyTorch become ndarrays."""
+    if isinstance(value, dict):
+        return [leaf for key in sorted(value) for leaf in leaves(value[key])]
+    if isinstance(value, (tuple, list)):
+        return [leaf for item in value for leaf in leaves(item)]
+    if hasattr(value, "detach"):
+        value = value.detach().numpy()
+    return [np.asarray(value)]
+
+
+def check(peer: str, result: Any, expected: Any, tolerance: float | None = None) -> None:
+    """Raise `Disagreement` unless `result` has the expected structure, shapes, dtypes and values.
+
+    A scalar may come as a Python number, whose dtype is not compared.
+    """
+    got, want = leaves(result), leaves(expected)
+    if len(got) != len(want):
+        raise Disagreement(f"{peer}: {len(got)} arrays where {len(want)} are expected")
+    for index, (a, b) in enumerate(zip(got, want, strict=True)):
+        if a.shape != b.shape or (a.ndim and a.dtype != b.dtype):
+            raise Disagreement(f"{peer}: result {index} is {a.dtype}{a.shape}, expected {b.dtype}{b.shape}")
+        limit = TOLERANCE.get(b.dtype.name, 0.0) if tolerance is None else tolerance
+        error = np.max(np.abs(a.astype(np.float64) - b), initial=0.0)
+        scale = np.max(np.abs(b.astype(np.float64)), initial=0.0)
+        if not error <= limit * scale:
+            raise Disagreement(f"{peer}: result {index} is off by {error:.3g} at scale {scale:.3g}")
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Collect garbage, then keep the collector off within the block."""
+    gc.collect()
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _seconds(run: Run, inner: int) -> float:
+    loop = itertools.repeat(None, inner)
+    start = time.perf_counter()
+    for _ in loop:
+        result = run()
+    elapsed = (time.perf_counter() - start) / inner
+    return result.seconds if isinstance(result, Timed) else elapsed
+
+
+def _start(peer: str, factory: Factory) -> tuple[Row, Run | None, Any]:
+    """Build a peer and call it once; a peer that cannot run becomes a row that says why."""
+    row = Row(peer)
+    try:
+        with collector_off():
+            start = time.perf_counter()
+            run = factory()
+            built = time.perf_counter()
+            result = run()
+            done = time.perf_counter()
+    except Exception as error:
+        is_own = peer.startswith(REFERENCE) and not isinstance(error, Skip)
+        row.status = "failed" if is_own else "skipped"
+        kind = "" if isinstance(error, Skip) else f"{type(error).__name__}: "
+        row.reason = (kind + str(error)).strip().partition("\n")[0][:200]
+        return row, None, None
+    row.build, row.first = built - start, done - built
+    if isinstance(result, Timed):
+        row.first, result = result
+    return row, run, result
+
+
+def _autorange(run: Run, least: float) -> int:
+    """The number of calls that take at least `least` seconds together."""
+    inner = 1
+    while True:
+        elapsed = _seconds(run, inner) * inner
+        if elapsed >= least or inner >= 10**7:
+            return inner
+        inner = max(2 * inner, min(20 * inner, int(1.1 * inner * least / max(elapsed, 1e-9))))
+
+
+def _time_in_rounds(case: Case, settings: Settings, live: list[tuple[Row, Run]]) -> None:
+    pause = settings.settle_seconds if case.settle_seconds is None else case.settle_seconds
+    with collector_off():
+        for row, run in live:
+            row.inner = 1 if case.once else _autorange(run, settings.loop_seconds)
+        for turn in range(settings.rounds_once if case.once else settings.rounds):
+            offset = turn % len(live)
+            for row, run in live[offset:] + live[:offset]:
+                # The BLAS and OpenMP threads of the peer before spin for some 20 ms: wait for their end.
+                time.sleep(pause)
+                if not case.once:
+                    run()
+                row.samples.append(_seconds(run, row.inner))
+
+
+def _summarise(rows: list[Row], reference: Row) -> None:
+    for row in rows:
+        row.minimum, row.quartile1, row.median, row.quartile3 = (
+            float(q) for q in np.quantile(row.samples, [0.0, 0.25, 0.5, 0.75])
+        )
+        quotients = [a / b for a, b in zip(row.samples, reference.samples, strict=True)]
+        row.ratio = float(np.median(quotients))
+
+
+def run_case(case: Case, settings: Settings = FULL) -> Result:
+    """Check, then time, every peer of `case`. Raises `Disagreement` before anything is timed warm.
+
+    The ratio of a peer is the median over the rounds of its time divided by the reference peer's time in
+    the same round: above 1 means slower than the reference.
+    """
+    started = [_start(peer, factory) for peer, factory in case.peers.items()]
+    expected = case.expected()
+    for row, run, result in started:
+        if run is not None:
+            check(f"{case.name}, {row.peer}", result, expected, case.tolerance)
+    live = [(row, run) for row, run, _ in started if run is not None]
+    reference = next((row for row, _ in live if row.peer == REFERENCE), live[0][0] if live else None)
+    if reference is not None:
+        _time_in_rounds(case, settings, live)
+        _summarise([row for row, _ in live], reference)
+    return Result(case.name, [row for row, _, _ in started], reference.peer if reference else None)
+
+
+def show_seconds(seconds: float | None) -> str:
+    """Three significant digits and a unit.
+
+    >>> show_seconds(0.0000124), show_seconds(2.5)
+    ('12.4 µs', '2.50 s')
+    """
+    if seconds is None:
+        return ""
+    units = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6))
+    unit, scale = next((u for u in units if seconds >= 0.9995 * u[1]), units[-1])
+    value = seconds / scale
+    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{digits}f} {unit}"
+
+
+def table(result: Result) -> str:
+    """The rows of a result as text, one peer a line."""
+    header = ("peer", "build", "first call", "median", "min", "quartiles", "ratio")
+    lines: list[tuple[str, ...]] = [header]
+    for row in result.rows:
+        if row.status != "ok":
+            lines.append((row.peer, f"{row.status}: {row.reason}", "", "", "", "", ""))
+            continue
+        spread = f"{show_seconds(row.quartile1)} .. {show_seconds(row.quartile3)}"
+        times = [show_seconds(t) for t in (row.build, row.first, row.median, row.minimum)]
+        lines.append((row.peer, *times, spread, f"{row.ratio:.2f}"))
+    plain = [line for line in lines if line[-1]]
+    widths = [max(len(line[i]) for line in (plain if i else lines)) for i in range(len(header))]
+    text = [result.case]
+    for line in lines:
+        cells = [line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))]
+        text.append("  " + ("  ".join(cells) if line[-1] else f"{cells[0]}  {line[1]}").rstrip())
+    return "\n".join(text)
+
+
+def brief(result: Result) -> str:
+    """The medians and ratios of a result on one line."""
+    cells = []
+    for row in result.rows:
+        shown = f"{show_seconds(row.median):>7}" if row.status == "ok" else f"{row.status}: {row.reason}"
+        cells.append(f"{row.peer} {shown}")
+        if row.ratio is not None and row.peer != result.reference:
+            cells[-1] += f" (ratio {row.ratio:.2f})"
+    return f"{result.case:<42}  " + "   ".join(cells)

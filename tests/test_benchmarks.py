@@ -1,0 +1,249 @@
+"""The benchmark harness: it refuses to time wrong results, and its figures are what it says they are."""
+
+import gc
+import importlib
+import json
+import time
+
+import numpy as np
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import harness, peers
+from benchmarks.harness import Case, Disagreement, Settings, Skip, Timed, check, run_case
+
+FAST = Settings(rounds=3, rounds_once=3, loop_seconds=1e-5, settle_seconds=0.0)
+
+
+def case(once=False, **factories):
+    factories = {name.replace("_", " "): factory for name, factory in factories.items()}
+    return Case("a case", factories, lambda: np.arange(3.0), once=once)
+
+
+def right():
+    return lambda: np.arange(3.0)
+
+
+def raises(error):
+    raise error
+
+
+WRONG = {
+    "value": np.arange(3.0) + 1e-6,
+    "not a number": np.full(3, np.nan),
+    "shape": np.arange(4.0),
+    "dtype": np.arange(3.0, dtype=np.float32),
+    "structure": (np.arange(3.0), np.arange(3.0)),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_peer_that_disagrees_is_an_error_before_anything_is_timed(kind):
+    calls = []
+
+    def counting():
+        return lambda: calls.append(1) or np.arange(3.0)
+
+    with pytest.raises(Disagreement, match="a case, peer"):
+        run_case(case(tracegrad=counting, peer=lambda: lambda: WRONG[kind]), FAST)
+    assert len(calls) == 1
+
+
+def test_the_tolerance_follows_the_dtype_and_the_greatest_value():
+    expected = np.array([1e-3, 1.0], np.float32)
+    check("peer", expected + np.float32(1e-4), expected)
+    with pytest.raises(Disagreement):
+        check("peer", expected + np.float32(1e-3), expected)
+    with pytest.raises(Disagreement):
+        check("peer", expected.astype(float) + 1e-4, expected.astype(float))
+    with pytest.raises(Disagreement):
+        check("peer", np.array([1, 2]), np.array([1, 3]))
+
+
+def test_a_python_number_may_stand_for_a_scalar():
+    check("peer", (2.5, [1.0]), (np.float32(2.5), [np.float64(1.0)]))
+
+
+def test_a_missing_peer_is_a_row_with_the_reason_and_tracegrads_failure_is_a_failure():
+    rows = run_case(
+        case(
+            tracegrad=lambda: raises(ValueError("bad shape")),
+            tracegrad_eager=lambda: raises(Skip("tracegrad is not installed")),
+            broken=lambda: raises(OSError("no compiler\nfound")),
+            numpy=right,
+        ),
+        FAST,
+    ).rows
+    assert [(row.peer, row.status, row.reason) for row in rows] == [
+        ("tracegrad", "failed", "ValueError: bad shape"),
+        ("tracegrad eager", "skipped", "tracegrad is not installed"),
+        ("broken", "skipped", "OSError: no compiler"),
+        ("numpy", "ok", ""),
+    ]
+
+
+def test_a_package_that_is_not_installed_is_skipped():
+    with pytest.raises(Skip, match="no_such_package is not installed"):
+        peers.need("no_such_package")
+
+
+def test_a_case_without_any_peer_that_runs_has_rows_and_no_reference():
+    result = run_case(case(peer=lambda: raises(Skip("missing"))), FAST)
+    assert result.reference is None
+    assert "skipped: missing" in harness.table(result)
+    assert "skipped: missing" in harness.brief(result)
+
+
+def test_statistics_and_ratios_are_those_of_the_samples():
+    def clock(*seconds):
+        times = iter((9.0, *seconds))
+        return lambda: lambda: Timed(next(times), np.arange(3.0))
+
+    result = run_case(case(once=True, peer=clock(3.0, 8.0, 4.0), tracegrad=clock(1.0, 2.0, 8.0)), FAST)
+    peer, own = result.rows
+    assert result.reference == "tracegrad"
+    assert peer.samples == [3.0, 8.0, 4.0]
+    assert (peer.first, peer.minimum, peer.quartile1, peer.median, peer.quartile3) == (
+        9.0,
+        3.0,
+        3.5,
+        4.0,
+        6.0,
+    )
+    assert peer.ratio == 3.0  # the median of 3, 4 and 0.5, not the ratio of the medians
+    assert (own.median, own.ratio) == (2.0, 1.0)
+
+
+def test_every_round_times_every_peer_and_the_first_of_a_round_changes():
+    order = []
+    factories = {n: lambda n=n: lambda: order.append(n) or np.arange(3.0) for n in ("tracegrad", "b", "c")}
+    run_case(case(once=True, **factories), FAST)
+    rounds = [tuple(order[i : i + 3]) for i in range(3, 12, 3)]
+    assert rounds == [("tracegrad", "b", "c"), ("b", "c", "tracegrad"), ("c", "tracegrad", "b")]
+
+
+def test_a_loop_repeats_a_short_call_and_the_time_is_that_of_one():
+    calls = []
+    settings = Settings(rounds=3, loop_seconds=0.02, settle_seconds=0.0)
+    row = run_case(case(peer=lambda: lambda: calls.append(1) or time.sleep(0.001) or np.arange(3.0)), settings).rows[0]
+    assert row.inner > 1
+    assert len(calls) >= 3 * row.inner
+    assert all(sample >= 0.001 for sample in row.samples)
+
+
+def test_the_collector_is_off_while_a_clock_runs_and_on_afterwards():
+    states = []
+    run_case(case(peer=lambda: lambda: states.append(gc.isenabled()) or np.arange(3.0)), FAST)
+    assert states
+    assert not any(states)
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (None, ""),
+        (2.5e-8, "0.03 µs"),
+        (9.996e-6, "10.0 µs"),
+        (1.5e-3, "1.50 ms"),
+        (0.9996, "1.00 s"),
+        (61, "61.0 s"),
+    ],
+)
+def test_seconds_are_shown_with_a_unit(seconds, shown):
+    assert harness.show_seconds(seconds) == shown
+
+
+@pytest.mark.parametrize("name", command.BENCHMARKS)
+def test_a_benchmark_lists_cases_of_different_names_with_tracegrad_among_the_peers(name):
+    found = list(importlib.import_module(f"benchmarks.bench_{name}").cases(harness.QUICK))
+    assert len({case.name for case in found}) == len(found)
+    for one in found:
+        assert "tracegrad" in one.peers
+
+
+def directional(function, point, direction, h=1e-6):
+    return (function(point + h * direction) - function(point - h * direction)) / (2 * h)
+
+
+def test_the_gradients_written_by_hand_are_those_of_finite_differences():
+    from benchmarks import (
+        bench_call_overhead,
+        bench_compile,
+        bench_elementwise,
+        bench_logistic,
+        bench_mlp_step,
+    )
+
+    rng = np.random.default_rng(1)
+    w, x = rng.standard_normal(4), rng.standard_normal((7, 4))
+    y = np.array([0.0, 1, 1, 0, 1, 0, 1])
+    one_hot, weights = np.eye(3)[[0, 1, 2, 2, 1, 0, 1]], rng.standard_normal((4, 3))
+    hands = [
+        (bench_call_overhead.by_hand, bench_call_overhead.rosenbrock, (rng.standard_normal(10),)),
+        (bench_elementwise.by_hand, bench_elementwise.chain(np), (w, w + 1, w - 1)),
+        (bench_logistic.by_hand, bench_logistic.logistic(np), (w, x, y)),
+        (bench_compile.softmax_by_hand, bench_compile.softmax_loss(np), (weights, x, one_hot)),
+    ]
+    for by_hand, function, (point, *rest) in hands:
+        direction = rng.standard_normal(point.shape)
+        value, gradient = by_hand(point, *rest)
+        assert value == pytest.approx(function(point, *rest), rel=1e-12)
+        slope = directional(lambda p: function(p, *rest), point, direction)  # noqa: B023
+        assert np.sum(gradient * direction) == pytest.approx(slope, rel=1e-6)
+    for order in bench_compile.orders():
+        function, direction = bench_compile.function(np, order), rng.standard_normal(bench_compile.X.shape)
+        value, gradient = bench_compile.by_hand(order)
+        assert value == pytest.approx(function(bench_compile.X))
+        slope = directional(function, bench_compile.X, direction)
+        assert np.sum(gradient * direction) == pytest.approx(slope, rel=1e-6)
+    parameters, x, labels = bench_mlp_step.data()
+    parameters, x = [(w.astype(float), b.astype(float)) for w, b in parameters], x[:9].astype(float)
+    value, new = bench_mlp_step.by_hand(parameters, x, labels[:9])
+    (w, b), *rest = parameters
+    direction = rng.standard_normal(w.shape)
+    slope = directional(lambda w: bench_mlp_step.mlp(np)([(w, b), *rest], x, labels[:9]), w, direction)
+    assert np.sum((w - new[0][0]) * direction) == pytest.approx(float(bench_mlp_step.RATE) * slope, rel=1e-5)
+
+
+def test_the_json_holds_the_versions_the_machine_and_every_sample(tmp_path, monkeypatch, capsys):
+    for variable in ("TRACEGRAD_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    from benchmarks import bench_call_overhead
+
+    monkeypatch.setattr(bench_call_overhead, "PACKAGES", ())
+    monkeypatch.setattr(bench_call_overhead, "cases", lambda settings: [case(numpy=right)])
+    monkeypatch.setattr(harness, "QUICK", FAST)
+    path = tmp_path / "results" / "run.json"
+    assert command.main(["call_overhead", "--quick", "--json", str(path)]) == 0
+    assert "a case" in capsys.readouterr().out
+    report = json.loads(path.read_text())
+    assert report["machine"]["versions"]["numpy"] == np.__version__
+    assert report["machine"]["cpu"]
+    assert report["machine"]["threads"]["cores"] >= 1
+    (result,) = report["benchmarks"]["call_overhead"]
+    assert len(result["rows"][0]["samples"]) == FAST.rounds
+
+
+def test_a_disagreement_makes_the_command_fail(monkeypatch, capsys):
+    from benchmarks import bench_logistic
+
+    monkeypatch.setattr(bench_logistic, "PACKAGES", ())
+    monkeypatch.setattr(bench_logistic, "cases", lambda settings: [case(numpy=lambda: lambda: np.ones(3))])
+    monkeypatch.setattr(harness, "QUICK", FAST)
+    assert command.main(["logistic", "--quick"]) == 1
+    assert "DISAGREEMENT a case, numpy" in capsys.readouterr().err
+
+
+def test_an_unknown_benchmark_is_named(capsys):
+    with pytest.raises(SystemExit):
+        command.main(["no_such"])
+    assert "no benchmark named no_such" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["call_overhead", "logistic", "mlp_step"])
+def test_tracegrad_agrees_with_numpy_by_hand_in_the_benchmark(name):
+    (found,) = importlib.import_module(f"benchmarks.bench_{name}").cases(harness.QUICK)
+    chosen = {peer: found.peers[peer] for peer in ("tracegrad", "tracegrad eager", "numpy by hand")}
+    result = run_case(Case(found.name, chosen, found.expected), FAST)
+    assert [row.status for row in result.rows] == ["ok", "ok", "ok"], harness.table(result)

@@ -1,0 +1,63 @@
+"""The examples run as they are, in a reduced form, each in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sklearn")
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+WARNINGS = ("-W", "error::RuntimeWarning", "-W", "error::UserWarning")
+
+
+def run(cache, name, *arguments):
+    environment = {**os.environ, "TRACEGRAD_CACHE_DIR": str(cache), "PYTHONUTF8": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
+    command = [sys.executable, *WARNINGS, str(EXAMPLES / name), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", check=False)
+
+
+def test_digits_learns_and_prints_progress_and_the_table(tmp_path):
+    done = run(tmp_path, "digits.py", "--epochs", "4", "--accuracy", "0.94")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("epoch ") == 4 + 2
+    for heading in (
+        "time per step, eager",
+        "time per step, compiled",
+        "empty cache",
+        "full cache",
+        "held-out accuracy",
+    ):
+        assert heading in done.stdout
+
+
+def test_digits_learns_the_same_eagerly_and_compiled(tmp_path):
+    done = run(tmp_path, "digits.py", "--epochs", "2", "--accuracy", "0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith("epoch ")]
+    assert len(lines) == 4
+    compiled, eager = ([(float(line[3]), line[5]) for line in half] for half in (lines[:2], lines[2:]))
+    for (loss, _), (expected, _) in zip(compiled, eager, strict=True):
+        assert loss == pytest.approx(expected, abs=2e-3)
+
+
+def test_digits_fails_when_the_accuracy_is_not_reached(tmp_path):
+    done = run(tmp_path, "digits.py", "--epochs", "1", "--accuracy", "1")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "held-out accuracy" in done.stdout
+
+
+def test_logistic_regression_finds_scikit_learns_coefficients(tmp_path):
+    done = run(tmp_path, "logistic_regression.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "greatest difference of a coefficient" in done.stdout
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_is_short_and_described(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) < 150
+    assert f"**`{path.name}`**" in (EXAMPLES / "README.md").read_text(encoding="utf-8")
