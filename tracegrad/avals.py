@@ -23,6 +23,7 @@ __all__ = [
     "dtype_named",
     "is_literal",
     "literal_of",
+    "short_name",
     "supported",
     "weak_dtype",
 ]
@@ -36,6 +37,7 @@ _SHORT = {
     "uint64": "u64", "uint32": "u32", "uint16": "u16", "uint8": "u8", "bool": "bool",
 }  # fmt: skip
 _LONG = {short: np.dtype(name) for name, short in _SHORT.items()}
+_SHORT_OF = {dtype: short for short, dtype in _LONG.items()}
 
 SUPPORTED: frozenset[np.dtype[Any]] = frozenset(_LONG.values())
 
@@ -52,7 +54,7 @@ class Aval:
     dtype: np.dtype[Any]
 
     def __str__(self) -> str:
-        return f"{_SHORT[self.dtype.name]}[{','.join(map(str, self.shape))}]"
+        return f"{short_name(self.dtype)}[{','.join(map(str, self.shape))}]"
 
     @property
     def ndim(self) -> int:
@@ -65,6 +67,11 @@ class Aval:
     @property
     def is_float(self) -> bool:
         return self.dtype.kind == "f"
+
+
+def short_name(dtype: np.dtype[Any]) -> str:
+    """How a supported dtype prints in the text forms: `f64`, `i32`, `bool`."""
+    return _SHORT_OF[dtype]
 
 
 def dtype_named(short: str) -> np.dtype[Any]:

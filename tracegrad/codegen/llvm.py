@@ -1,6 +1,6 @@
 """A kernel of the loop IR as an LLVM function.
 
-    void kernel(T *noalias buffer ..., i64 size ..., T constant ..., i32 *status, i64 low, i64 high)
+    void kernel(buffers, sizes and constants in order of first use, i32 *status, i64 low, i64 high)
 
 runs iterations [low, high) of the outermost loop. Loops are plain; LLVM's vectoriser makes vectors of them, which works
 because buffers do not alias and nothing in a body branches except `guard`. A reduction over the innermost loops runs in
@@ -9,6 +9,7 @@ a register, one over outer loops accumulates in memory.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from llvmlite import ir
@@ -26,6 +27,7 @@ from tracegrad.codegen.scalar_llvm import (
     memory_type,
     operation,
 )  # fmt: skip
+from tracegrad.codegen.support import loop
 
 __all__ = ["PolyEmitter", "kernel_function", "uses_status"]
 
@@ -70,38 +72,32 @@ def kernel_function(module: ir.Module, kernel: Kernel, name: str) -> ir.Function
 class _Emitter:
     def __init__(self, module: ir.Module, kernel: Kernel, name: str):
         self.kernel = kernel
-        self.dtypes: dict[str, str] = {}
-        sizes, constants = sorted(kernel.symbols(), key=lambda s: (s[0], int(s[1:]))), kernel.constants()
-        pointers = [memory_type(dtype).as_pointer() for dtype, _ in kernel.buffers.values()]
-        types = [
-            *pointers,
-            *[I64] * len(sizes),
-            *map(llvm_type, constants.values()),
-            I32.as_pointer(),
-            I64,
-            I64,
-        ]
+        constants = kernel.constants()
+        _, names = kernel.signature()
+        types = [*(self._parameter(n, constants) for n in names), I32.as_pointer(), I64, I64]
         self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), types), name)
         self.function.linkage = "internal"
         self.function.attributes.add("nounwind")
         args = list(self.function.args)
-        for arg in args[: len(pointers)]:
-            arg.add_attribute("noalias")
+        given = dict(zip(names, args))
+        self.pointers = {b: given[b] for b in kernel.buffers}
+        for pointer in self.pointers.values():
+            pointer.add_attribute("noalias")
         self.b = ir.IRBuilder(self.function.append_basic_block("entry"))
-        self.pointers = dict(zip(kernel.buffers, args))
-        self.env: dict[str, Any] = dict(zip([*sizes, *constants], args[len(pointers) :]))
-        self.dtypes.update(constants)
+        self.env: dict[str, Any] = given
         self.status, self.low, self.high = args[-3:]
         self.polys = PolyEmitter(self.env)
-        self._start()
         self.reductions = [x for x in kernel.body if isinstance(x, Reduce)]
+        self._depth = {id(x): self._register_depth(x) for x in self.reductions}
         self._totals: dict[int, list[Any]] = {}
         self._fill_memory()
         self._nest(0)
         self.b.ret_void()
 
-    def _start(self) -> None:
-        self._depth = {id(x): self._register_depth(x) for x in self.kernel.body if isinstance(x, Reduce)}
+    def _parameter(self, name: str, constants: dict[str, str]) -> Any:
+        if name in self.kernel.buffers:
+            return memory_type(self.kernel.buffers[name][0]).as_pointer()
+        return llvm_type(constants[name]) if name in constants else I64
 
     # -- loops -------------------------------------------------------------------------------------
     def _register_depth(self, x: Reduce) -> int:
@@ -127,22 +123,11 @@ class _Emitter:
             mine = bool(self.kernel.loops) and self.kernel.loops[0].var in x.over
             if x.combiner == "scatter" or (self._in_memory(x) and mine):
                 start = self._memory(identity(x.combiner, x.value.dtype, False), x.value.dtype)
-                self._for(ir.Constant(I64, 0), self.polys.emit(self.b, x.size), lambda i, x=x, start=start: self.b.store(
-                    start, self.b.gep(self.pointers[x.buffer], [i])))  # fmt: skip
+                pointer = self.pointers[x.buffer]
+                loop(self.b, self.polys.emit(self.b, x.size), partial(self._put, pointer, start))
 
-    def _for(self, low: Any, high: Any, body: Any) -> None:
-        before = self.b.block
-        head, inside, after = (self.function.append_basic_block(n) for n in ("head", "inside", "after"))
-        self.b.branch(head)
-        self.b.position_at_end(head)
-        i = self.b.phi(I64)
-        i.add_incoming(low, before)
-        self.b.cbranch(self.b.icmp_signed("<", i, high), inside, after)
-        self.b.position_at_end(inside)
-        body(i)
-        i.add_incoming(self.b.add(i, ir.Constant(I64, 1), flags=("nsw", "nuw")), self.b.block)
-        self.b.branch(head)
-        self.b.position_at_end(after)
+    def _put(self, pointer: Any, value: Any, i: Any) -> None:
+        self.b.store(value, self.b.gep(pointer, [i]))
 
     def _nest(self, depth: int) -> None:
         starting = [x for x in self.reductions if self._depth[id(x)] == depth and x.over]

@@ -14,6 +14,7 @@ identity: nothing that the text does not show may influence the machine code.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,6 +36,9 @@ __all__ = [
     "immediate",
     "verify_kernel",
 ]
+
+
+_NAME = re.compile(r"\b[bskci]\d+\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,8 @@ class Reduce:
 
     def lines(self) -> Iterator[str]:
         position = f" at {self.index}" if self.index else ""
-        yield f"reduce {self.combiner} {self.buffer}[{self.address}] of {self.size} by {self.value}{position} over {', '.join(self.over)}"
+        place = f"{self.buffer}[{self.address}] of {self.size}"
+        yield f"reduce {self.combiner} {place} by {self.value}{position} over {', '.join(self.over)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +188,24 @@ class Kernel:
         return {s for s in found if s[0] in "sk"}
 
     def constants(self) -> dict[str, str]:
-        """Floating and integer constants the kernel needs, with their dtypes."""
-        found: dict[str, str] = {}
-        for x in operands(self.body):
-            if x.name.startswith("c"):
-                found[x.name] = x.dtype
-        return dict(sorted(found.items(), key=lambda t: int(t[0][1:])))
+        """Constants the kernel needs, with their dtypes."""
+        return {x.name: x.dtype for x in operands(self.body) if x.name.startswith("c")}
+
+    def signature(self) -> tuple[str, list[str]]:
+        """The text with names numbered by first use and the outermost extent left open, and those names in order.
+
+        Kernels with one signature are one function; the names say which arguments each of them passes.
+        """
+        known = {*self.buffers, *self.symbols(), *self.constants(), *(x.var for x in self.loops)}
+        order: dict[str, str] = {}
+
+        def renamed(found: re.Match[str]) -> str:
+            name = found[0]
+            return order.setdefault(name, f"{name[0]}{len(order)}") if name in known else name
+
+        loops = [Loop(x.var, x.extent if i or x.extent == 0 else Poly.symbol("rows")) for i, x in enumerate(self.loops)]
+        text = _NAME.sub(renamed, Kernel(self.buffers, loops, self.body).text())
+        return text, [name for name in order if name[0] != "i"]
 
 
 def polynomials(body: list[Any]) -> Iterator[Poly]:

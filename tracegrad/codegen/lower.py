@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tracegrad.avals import is_literal
+from tracegrad.avals import is_literal, short_name
 from tracegrad.codegen.dims import SMALL, Dims
 from tracegrad.codegen.loops import (
     Check,
@@ -31,24 +31,13 @@ from tracegrad.codegen.scalar import evaluate
 from tracegrad.ir import Node
 from tracegrad.ops.declare import Elementwise
 
-__all__ = ["COMBINERS", "Arguments", "Lowering", "short"]
+__all__ = ["COMBINERS", "Arguments", "Lowering"]
 
 COMBINERS = {"reduce_sum": "add", "reduce_prod": "mul", "reduce_max": "maximum", "reduce_min": "minimum",
              "reduce_any": "logical_or", "reduce_all": "logical_and", "argmax": "argmax", "argmin": "argmin",
              "scatter_add": "scatter"}  # fmt: skip
 
 IMMEDIATE = {repr(float(v)) for v in (0, -0.0, 1, -1, 2, -2, 3, 4, 0.5, -0.5, 0.25, math.inf, -math.inf, math.nan)}
-
-
-def short(dtype: Any) -> str:
-    """The dtype as the text forms write it."""
-    name = dtype.name
-    return (
-        "bool"
-        if name == "bool"
-        else {"float": "f", "int": "i", "uint": "u"}[name.rstrip("0123456789")]
-        + name.lstrip("abcdefghijklmnopqrstuvwxyz")
-    )
 
 
 class Arguments:
@@ -182,7 +171,7 @@ class Lowering:
         self._reduce(root, where, self.element(updates, index), tuple(x.var for x in self.kernel.loops), None)
 
     def _cumsum(self, root: Node, index: tuple[Poly, ...], axis: int) -> None:
-        name, dtype, here = self._buffer(root, "out"), short(root.aval.dtype), self.address(root, index)
+        name, dtype, here = self._buffer(root, "out"), short_name(root.aval.dtype), self.address(root, index)
         previous = tuple(i - 1 if a == axis else i for a, i in enumerate(index))
         value = self.element(root.inputs[0], index)
         zero = Operand("", dtype, "-0.0" if dtype[0] == "f" else "0")
@@ -201,7 +190,7 @@ class Lowering:
         if (known := self._known((node, index))) is not None:
             return known
         if node in self.buffers:
-            value = self._load(self._buffer(node, "in"), self.address(node, index), short(node.aval.dtype))
+            value = self._load(self._buffer(node, "in"), self.address(node, index), short_name(node.aval.dtype))
         else:
             value = self._compute(node, index)
         self._scopes[-1][node, index] = value
@@ -215,7 +204,7 @@ class Lowering:
         if kind == "elementwise":
             return self._elementwise(node, index)
         if kind == "cast":
-            return self.compute("cast", (self._operand(node, 0, index),), short(node.aval.dtype))
+            return self.compute("cast", (self._operand(node, 0, index),), short_name(node.aval.dtype))
         if kind == "view":
             return self._view(node, index)
         if kind == "reshape":
@@ -224,7 +213,7 @@ class Lowering:
             return self._gather(node, index)
         if kind == "full":
             params = dict(node.params)
-            return self.arguments.scalar((node, "value"), params["value"], short(node.aval.dtype))
+            return self.arguments.scalar((node, "value"), params["value"], short_name(node.aval.dtype))
         assert kind == "arange", kind
         return self._arange(node, index)
 
@@ -239,7 +228,7 @@ class Lowering:
         x = node.inputs[k]
         if not is_literal(x):
             return self.element(x, index)
-        dtype = "bool" if type(x) is bool else short(_literal_dtype(node, k))
+        dtype = "bool" if type(x) is bool else short_name(_literal_dtype(node, k))
         return self.arguments.scalar((node, k), x, dtype)
 
     def _view(self, node: Node, index: tuple[Poly, ...]) -> Operand:
@@ -248,7 +237,7 @@ class Lowering:
         shapes = tuple(self.dims.shape(x) for x in node.operands)
         params = dict(node.params)
         reads = node.op.reads(index, _Size(self, node), shapes, self.dims.shape(node), **params)
-        dtype = short(node.aval.dtype)
+        dtype = short_name(node.aval.dtype)
         value = self.arguments.scalar((node, "fill"), params.get("value", 0), dtype)
         for read in reversed(reads):
             value = self._guarded(node.inputs[read.operand], read, value)
@@ -276,7 +265,7 @@ class Lowering:
         while x not in self.buffers:
             assert x.name == "reshape"
             x = x.inputs[0]
-        return self._load(self._buffer(x, "in"), self.address(node, index), short(node.aval.dtype))
+        return self._load(self._buffer(x, "in"), self.address(node, index), short_name(node.aval.dtype))
 
     def _gather(self, node: Node, index: tuple[Poly, ...]) -> Operand:
         x, *indices = node.inputs
@@ -308,7 +297,7 @@ class Lowering:
             value = self.compute("cast", (value,), "f64")
         scaled = self.compute("mul", (self.arguments.scalar((node, "step"), params["step"], exact), value), exact)
         total = self.compute("add", (self.arguments.scalar((node, "start"), params["start"], exact), scaled), exact)
-        dtype = short(node.aval.dtype)
+        dtype = short_name(node.aval.dtype)
         return total if dtype == exact else self.compute("cast", (total,), dtype)
 
     # -- instructions --------------------------------------------------------------------------------
@@ -354,7 +343,7 @@ class Lowering:
         name = self.buffers[node]
         before = self.kernel.buffers.get(name)
         if before is None or use == "out":
-            self.kernel.buffers[name] = (short(node.aval.dtype), use)
+            self.kernel.buffers[name] = (short_name(node.aval.dtype), use)
         return name
 
     def _named(self, dtype: str) -> Operand:

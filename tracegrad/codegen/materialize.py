@@ -1,12 +1,13 @@
 """Which values of a graph get a buffer; all others are computed where they are read.
 
-A value is *stored* when something needs it whole (an output, a reduction, an operand of BLAS or of a called op), or when
-computing it at every read would cost more than storing it. Views are index maps and cost nothing; a reshape of a stored
-value is the same buffer.
+A value is *stored* when something needs it whole (an output, a reduction, an operand of BLAS or of a called op), or
+when computing it at every read would cost more than storing it. Views are index maps and cost nothing; a reshape of a
+stored value is the same buffer.
 """
 
 from __future__ import annotations
 
+from tracegrad.avals import short_name
 from tracegrad.codegen.scalar import lowerable, template_cost
 from tracegrad.ir import Graph, Node
 
@@ -24,15 +25,10 @@ def called(node: Node) -> bool:
     assert op is not None
     if op.kind == "elementwise":
         dtypes = tuple(x.aval.dtype if isinstance(x, Node) else node.operands[0].aval.dtype for x in node.inputs)
-        return not lowerable(getattr(op, "scalar", None), tuple(map(_short, dtypes)))
+        return not lowerable(getattr(op, "scalar", None), tuple(map(short_name, dtypes)))
     if op.kind == "matmul":
         return node.aval.dtype.kind != "f"
     return op.kind in ("general", "composite")
-
-
-def _short(dtype: object) -> str:
-    name = str(dtype)
-    return name if name == "bool" else name[0] + name.lstrip("abcdefghijklmnopqrstuvwxyz")
 
 
 def is_trivial_reshape(node: Node) -> bool:
@@ -47,6 +43,7 @@ class Storage:
     def __init__(self, graph: Graph, also: dict[Node, str] | None = None):
         self.graph = graph
         self.inputs = set(graph.inputs)
+        self.called = {node for node in graph.nodes if called(node)}
         self.reason: dict[Node, str] = dict(also or {})
         self.weight: dict[Node, int] = {}
         self._depth: dict[Node, int] = {}
@@ -78,7 +75,7 @@ class Storage:
     def _by_kind(self, node: Node) -> None:
         assert node.op is not None
         kind = node.op.kind
-        if called(node):
+        if node in self.called:
             self._store(node, f"{node.name} is called in NumPy")
             for x in node.operands:
                 self._store_base(x, f"operand of {node.name}, which is called in NumPy")

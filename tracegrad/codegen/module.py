@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from tracegrad.codegen.llvm import PolyEmitter, kernel_function
-from tracegrad.codegen.loops import Reduce
+from tracegrad.codegen.loops import Kernel, Reduce
 from tracegrad.codegen.plan import Call, Launch, Matmul, Plan
 from tracegrad.codegen.scalar_llvm import I64, identity, llvm_type, memory_type
 from tracegrad.codegen.support import TASK, loop, signature
@@ -37,6 +37,8 @@ def build_module(made: Plan) -> str:
 class _Program:
     def __init__(self, made: Plan):
         self.plan = made
+        self.functions: dict[str, ir.Function] = {}
+        self.tasks: dict[ir.Function, ir.Function] = {}
         self.module = ir.Module("tracegrad")
         run = ir.Function(self.module, ir.FunctionType(I32, [I64.as_pointer(), POINTER.as_pointer()]), RUN)
         self.run = run
@@ -79,22 +81,29 @@ class _Program:
     # -- kernels -------------------------------------------------------------------------------------
     def _launch(self, i: int, step: Launch) -> None:
         kernel = step.kernel
-        function = kernel_function(self.module, kernel, f"kernel{i}")
-        sizes = sorted(kernel.symbols(), key=lambda s: (s[0], int(s[1:])))
-        scalars = [self.env[s] for s in sizes] + [self._constant(c, dtype) for c, dtype in kernel.constants().items()]
-        buffers = [self._typed(self.pointers[b], dtype) for b, (dtype, _) in kernel.buffers.items()]
+        signature, names = kernel.signature()
+        if signature not in self.functions:
+            self.functions[signature] = kernel_function(self.module, kernel, f"kernel{len(self.functions)}")
+        function = self.functions[signature]
+        constants = kernel.constants()
+        args = [self._argument(n, kernel, constants) for n in names]
         rows = self.polys.emit(self.b, kernel.loops[0].extent) if kernel.loops else ir.Constant(I64, 1)
         zero = ir.Constant(I64, 0)
         if step.serial or not kernel.loops:
-            self.b.call(function, [*buffers, *scalars, self.status, zero, rows])
+            self.b.call(function, [*args, self.status, zero, rows])
             return
         function.attributes.add("noinline")
         once = self.b.icmp_signed("<=", self.env[f"chunks.{i}"], ir.Constant(I64, 1))
         with self.b.if_else(once) as (then, otherwise):
             with then:
-                self.b.call(function, [*buffers, *scalars, self.status, zero, rows])
+                self.b.call(function, [*args, self.status, zero, rows])
             with otherwise:
-                self._chunked(i, step, function, [*buffers, *scalars], rows)
+                self._chunked(i, step, function, dict(zip(names, args)), rows)
+
+    def _argument(self, name: str, kernel: Kernel, constants: dict[str, str]) -> Any:
+        if name in kernel.buffers:
+            return self._typed(self.pointers[name], kernel.buffers[name][0])
+        return self._constant(name, constants[name]) if name in constants else self.env[name]
 
     def _constant(self, name: str, dtype: str) -> Any:
         word = self.env[name]
@@ -107,21 +116,22 @@ class _Program:
     def _typed(self, pointer: Any, dtype: str) -> Any:
         return self.b.bitcast(pointer, memory_type(dtype).as_pointer())
 
-    def _chunked(self, i: int, step: Launch, function: ir.Function, args: list[Any], rows: Any) -> None:
+    def _chunked(self, i: int, step: Launch, function: ir.Function, args: dict[str, Any], rows: Any) -> None:
         """Store the arguments in a context, run the task on every chunk, combine the partial results."""
         kernel = step.kernel
-        buffers = list(kernel.buffers)
         partial = {b: self.b.gep(self.arena, [self.env[f"partial.{i}.{b}"]]) for b in step.partials}
         partial = {b: self._typed(p, kernel.buffers[b][0]) for b, p in partial.items()}
         strides = {b: self.polys.emit(self.b, size) for b, size in step.partials.items()}
-        given = [*(partial.get(b, args[k]) for k, b in enumerate(buffers)), *args[len(buffers) :]]
+        given = list({**args, **partial}.values())
         fields = [*given, self.status, self.env[f"rows.{i}"], rows, *strides.values()]
         context_type = ir.LiteralStructType([f.type for f in fields])
         with self.b.goto_entry_block():
             context = self.b.alloca(context_type)
         for k, f in enumerate(fields):
             self.b.store(f, self.b.gep(context, [ir.Constant(I32, 0), ir.Constant(I32, k)]))
-        task = self._task(i, function, context_type, len(given), {b: buffers.index(b) for b in strides})
+        positions = {b: list(args).index(b) for b in strides}
+        task = self.tasks.get(function) or self._task(function, context_type, len(given), positions)
+        self.tasks[function] = task
         opaque = self.b.bitcast(context, POINTER)
         chunks = self.env[f"chunks.{i}"]
         parallel = self.b.icmp_signed("!=", self.env[f"parallel.{i}"], ir.Constant(I64, 0))
@@ -133,10 +143,10 @@ class _Program:
         for x in kernel.body:
             if isinstance(x, Reduce) and x.buffer in partial:
                 combiner = self._support(f"tg_combine.{x.combiner}.{x.value.dtype}")
-                self.b.call(combiner, [args[buffers.index(x.buffer)], partial[x.buffer], strides[x.buffer], chunks])
+                self.b.call(combiner, [args[x.buffer], partial[x.buffer], strides[x.buffer], chunks])
 
-    def _task(self, i: int, function: Any, context_type: Any, count: int, partial: dict[str, int]) -> ir.Function:
-        task = ir.Function(self.module, TASK, f"task{i}")
+    def _task(self, function: Any, context_type: Any, count: int, partial: dict[str, int]) -> ir.Function:
+        task = ir.Function(self.module, TASK, f"task.{function.name}")
         task.linkage = "internal"
         b = ir.IRBuilder(task.append_basic_block("entry"))
         context, chunk = task.args
@@ -183,9 +193,9 @@ class _Program:
         )
         letters = [self._slot(ir.Constant(I8, ord("T" if flipped else "N"))) for flipped in (y_flipped, x_flipped)]
         pointer, integer = t.as_pointer(), I32.as_pointer()
-        signature = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, *[integer] * 3, pointer, pointer, integer, pointer,
-                                                    integer, pointer, pointer, integer])  # fmt: skip
-        gemm = self._external("tg_dgemm" if step.dtype == "f64" else "tg_sgemm", signature)
+        matrices = [pointer, pointer, integer, pointer, integer, pointer, pointer, integer]
+        gemm_type = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, *[integer] * 3, *matrices])
+        gemm = self._external("tg_dgemm" if step.dtype == "f64" else "tg_sgemm", gemm_type)
 
         def one_matrix(i: Any) -> None:
             at = [self.b.gep(p, [self.b.mul(i, self.b.mul(r, c))]) for p, r, c in ((y, k, n), (x, m, k), (out, m, n))]

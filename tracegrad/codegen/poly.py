@@ -54,18 +54,18 @@ class Poly:
     def __sub__(self, other: Any) -> Poly:
         return self + -poly(other)
 
-    def __rsub__(self, other: Any) -> Poly:
-        return poly(other) + -self
+    def __rsub__(self, other: int) -> Poly:
+        return -self + other
 
     def __mul__(self, other: Any) -> Poly:
-        other = poly(other)
-        if other.terms == {(): 1}:
+        factor = poly(other)
+        if factor.terms == {(): 1}:
             return self
         if self.terms == {(): 1}:
-            return other
+            return factor
         terms: dict[tuple[str, ...], int] = {}
         for a, c in self.terms.items():
-            for b, d in other.terms.items():
+            for b, d in factor.terms.items():
                 monomial = tuple(sorted(a + b))
                 terms[monomial] = terms.get(monomial, 0) + c * d
         return Poly({m: c for m, c in terms.items() if c})

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracegrad.codegen.dims import Dims
-from tracegrad.codegen.materialize import Storage, called
+from tracegrad.codegen.materialize import Storage
 from tracegrad.codegen.poly import Poly
 from tracegrad.ir import Graph, Node
 
 __all__ = ["Edge", "Schedule", "Step", "schedule"]
 
 HEAVIEST_GROUP = 4000
+SPACES_DIFFER = "iteration spaces differ"
 ALONE = ("scatter", "cumsum", "argreduce")
 
 
@@ -90,13 +91,12 @@ class _Planner:
             producer = self._step_of[x]
             if producer is not joined:
                 joined.deps.add(producer)
-                self.edges.append(Edge(x, node, reasons.get(producer, "another step computes it")))
+                self.edges.append(Edge(x, node, self._explained(reasons[producer], producer, step)))
         self._step_of[node] = joined
 
-    @staticmethod
-    def _kind(node: Node) -> str:
+    def _kind(self, node: Node) -> str:
         assert node.op is not None
-        return "call" if called(node) else "matmul" if node.op.kind == "matmul" else "kernel"
+        return "call" if node in self.storage.called else "matmul" if node.op.kind == "matmul" else "kernel"
 
     def _domain(self, node: Node) -> tuple[Poly, ...]:
         assert node.op is not None
@@ -146,13 +146,19 @@ class _Planner:
         if obstacle := self._data_obstacle(other, reads):
             return obstacle
         if step.domain != other.domain:
-            return f"iteration spaces differ: {_space(other.domain)} and {_space(step.domain)}"
+            return SPACES_DIFFER
         if step.weight + other.weight > HEAVIEST_GROUP:
             return "the kernel would be too long"
         producers = {self._step_of[x] for x in reads if x not in self.storage.inputs} - {other}
         if any(other in p.before() for p in producers):
             return "needs a step that needs this one"
         return ""
+
+    @staticmethod
+    def _explained(reason: str, producer: Step, step: Step) -> str:
+        if reason == SPACES_DIFFER:
+            return f"{reason}: {_space(producer.domain)} and {_space(step.domain)}"
+        return reason or "another kernel computes it already"
 
     def _data_obstacle(self, other: Step, reads: dict[Node, bool]) -> str:
         for x, aligned in reads.items():

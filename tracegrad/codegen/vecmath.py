@@ -6,8 +6,8 @@ body and the scalar tail give the same bits. NaN, infinities, -0.0 and denormals
 fast-math flag is set and the control register is not touched. The floating-point exception flags mean nothing.
 
 The error is at most 1 ulp for exp and log and 2 ulp for the others, over the whole range, in both formats. All are
-polynomials of this package (`vecmath_exp`, `vecmath_log`, `vecmath_trig`, `vecmath_erf`, `vecmath_power`); sin, cos and tan of huge
-arguments (2**40, 2**17 in float32) fall back on the C library, lane by lane.
+polynomials of this package (`vecmath_exp`, `vecmath_log`, `vecmath_trig`, `vecmath_erf`, `vecmath_power`); nothing calls the C
+library. sin, cos and tan compute a huge argument (from 2**40 on, 2**17 in float32) out of line, lane by lane.
 """
 
 from __future__ import annotations
@@ -19,21 +19,12 @@ from llvmlite import ir
 
 from tracegrad.codegen.vecmath_erf import erf
 from tracegrad.codegen.vecmath_exp import cosh, exp, exp2, expm1, sigmoid, sinh, tanh
-from tracegrad.codegen.vecmath_lang import FORMATS, Format, Real, libm
+from tracegrad.codegen.vecmath_lang import FORMATS, Format, Real
 from tracegrad.codegen.vecmath_log import arccosh, arcsinh, arctanh, log, log1p, log2, log10
+from tracegrad.codegen.vecmath_power import cbrt, power
 from tracegrad.codegen.vecmath_trig import arccos, arcsin, arctan, arctan2, cos, sin, tan
 
 __all__ = ["FUNCTIONS", "call"]
-
-
-def _from_libm(name: str) -> Callable[..., Real]:
-    def body(x: Real, *others: Real) -> Real:
-        arguments = [x.value, *(other.value for other in others)]
-        return Real(
-            x.builder, x.format, x.builder.call(libm(x.builder.module, x.format, name, len(arguments)), arguments)
-        )
-
-    return body
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Real]]] = {
@@ -44,7 +35,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Real]]] = {
     "arctan": arctan,
     "arctan2": arctan2,
     "arctanh": arctanh,
-    "cbrt": _from_libm("cbrt"),
+    "cbrt": cbrt,
     "cos": cos,
     "cosh": cosh,
     "erf": erf,
@@ -55,7 +46,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Real]]] = {
     "log10": log10,
     "log1p": log1p,
     "log2": log2,
-    "power": _from_libm("pow"),
+    "power": power,
     "sigmoid": sigmoid,
     "sin": sin,
     "sinh": sinh,

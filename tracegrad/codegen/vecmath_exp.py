@@ -23,7 +23,7 @@ from tracegrad.codegen.vecmath_lang import (
     select,
 )
 
-__all__ = ["cosh", "exp", "exp2", "exp_of_nonpositive", "expm1", "sigmoid", "sinh", "tanh"]
+__all__ = ["cosh", "exp", "exp2", "exp_of_nonpositive", "exp_of_pair", "expm1", "power_of_two", "sigmoid", "sinh", "tanh"]
 
 LOG2_E = 1.4426950408889634
 LN2 = {
@@ -87,11 +87,23 @@ def _expm1_reduced(r: Real, parts: Pair) -> Pair:
     return Pair(parts.hi, fma(square, horner(r, r.pick(EXP)), parts.lo))
 
 
+def _clamped(x: Real) -> Real:
+    return x.at_least(x.pick(UNDERFLOW)).at_most(x.pick(OVERFLOW))
+
+
 def exp(x: Real) -> Real:
-    x = x.at_least(x.pick(UNDERFLOW)).at_most(x.pick(OVERFLOW))
-    r, parts, word = _reduce(x, 2 * x.format.bias)
+    r, parts, word = _reduce(_clamped(x), 2 * x.format.bias)
     lead, rest = _expm1_reduced(r, parts)
     return _scale(1.0 + (lead + rest), word)
+
+
+def exp_of_pair(x: Pair) -> Real:
+    """e**(hi + lo); where e**hi overflows or underflows lo does not count, and may be anything."""
+    r, parts, word = _reduce(_clamped(x.hi), 2 * x.hi.format.bias)
+    low = parts.lo + select(absolute(x.hi) < -x.hi.pick(UNDERFLOW), x.lo, 0.0)
+    lead, rest = _expm1_reduced(parts.hi + low, Pair(parts.hi, low))
+    return _scale(1.0 + (lead + rest), word)
+
 
 
 def exp_of_nonpositive(x: Real) -> Real:

@@ -28,16 +28,17 @@ __all__ = [
     "call_where",
     "copysign",
     "divide_by_pair",
+    "divide_pair",
     "fast_two_sum",
     "fma",
     "horner",
-    "libm",
+    "multiply_pairs",
     "or_itself_if_tiny",
+    "round_half_even",
     "round_to_integer",
     "select",
     "sqrt",
     "two_product",
-    "two_sum",
 ]
 
 T = TypeVar("T")
@@ -232,6 +233,10 @@ def sqrt(x: Real) -> Real:
     return _intrinsic("sqrt", x)
 
 
+def round_half_even(x: Real) -> Real:
+    return _intrinsic("rint", x)
+
+
 def absolute(x: Real) -> Real:
     return _intrinsic("fabs", x)
 
@@ -286,37 +291,40 @@ def fast_two_sum(a: Real, b: Real) -> Pair:
     return Pair(hi, b - (hi - a))
 
 
-def two_sum(a: Real, b: Real) -> Pair:
-    """a + b exactly."""
-    hi = a + b
-    part = hi - a
-    return Pair(hi, (a - (hi - part)) + (b - part))
-
-
 def two_product(a: Real, b: Real | float) -> Pair:
     """a * b exactly, unless it underflows."""
     hi = a * b
     return Pair(hi, fma(a, b, -hi))
 
 
+def multiply_pairs(a: Pair, b: Pair) -> Pair:
+    hi = a.hi * b.hi
+    return Pair(hi, fma(a.hi, b.hi, -hi) + fma(a.hi, b.lo, a.lo * b.hi))
+
+
+def divide_pair(numerator: Real, denominator: Pair) -> Pair:
+    """The quotient, to about twice the precision."""
+    reciprocal = 1.0 / denominator.hi
+    hi = numerator * reciprocal
+    return Pair(hi, fma(-hi, denominator.lo, fma(-hi, denominator.hi, numerator)) * reciprocal)
+
+
 def divide_by_pair(numerator: Real, denominator: Pair) -> Real:
     """The quotient, nearly correctly rounded."""
-    reciprocal = 1.0 / denominator.hi
-    quotient = numerator * reciprocal
-    remainder = fma(-quotient, denominator.lo, fma(-quotient, denominator.hi, numerator))
-    return fma(remainder, reciprocal, quotient)
+    quotient = divide_pair(numerator, denominator)
+    return quotient.hi + quotient.lo
 
 
-def call_where(condition: Mask, name: str, x: Real, otherwise: Real) -> Real:
-    """libm's `name`(x) where the condition holds (expected hardly ever), else `otherwise`.
+def call_where(condition: Mask, name: str, body: Callable[[Real], Real], x: Real, otherwise: Real) -> Real:
+    """body(x) where the condition holds (expected hardly ever), else `otherwise`.
 
-    The one exception to "no control flow". LLVM's loop vectorizer leaves a loop with a call in it scalar, unless the
-    callee has a masked vector variant (the function attribute `vector-function-abi-variant` of the LLVM Language
-    Reference). With one for two lanes only it vectorises wider loops too, and calls the scalar function lane by lane, each
-    call behind a test of its lane's bit in the mask.
+    The one exception to "no control flow": `body` becomes a function of its own, `tg.rare_<name>`. LLVM's loop vectorizer leaves
+    a loop with a call in it scalar, unless the callee has a masked vector variant (the function attribute
+    `vector-function-abi-variant` of the LLVM Language Reference). With one for two lanes only it vectorises wider loops
+    too, and calls the scalar function lane by lane, each call behind a test of its lane's bit in the mask.
     """
     builder, form = x.builder, x.format
-    function = _rare_function(builder.module, form, name)
+    function = _rare_function(builder.module, form, name, body)
     before = builder.block
     with builder.if_then(condition.value, likely=False):
         rare = builder.call(function, [x.value])
@@ -327,28 +335,23 @@ def call_where(condition: Mask, name: str, x: Real, otherwise: Real) -> Real:
     return Real(builder, form, result)
 
 
-def _rare_function(module: ir.Module, form: Format, name: str) -> ir.Function:
+def _rare_function(module: ir.Module, form: Format, name: str, body: Callable[[Real], Real]) -> ir.Function:
     symbol = f"tg.rare_{name}.{form.name}"
-    if symbol in module.globals:
-        return module.globals[symbol]
-    signature = ir.FunctionType(form.real, [form.real])
-    function = ir.Function(module, signature, symbol)
+    function = ir.Function(module, ir.FunctionType(form.real, [form.real]), symbol)
     function.linkage = "internal"
     builder = ir.IRBuilder(function.append_basic_block())
-    builder.ret(builder.call(libm(module, form, name, 1), function.args))
+    builder.ret(body(Real(builder, form, function.args[0])).value)
 
     lanes = 2
-    vector, index = ir.VectorType(form.real, lanes), ir.IntType(32)
-    variant = ir.Function(
-        module, ir.FunctionType(vector, [vector, ir.VectorType(ir.IntType(1), lanes)]), f"{symbol}.x{lanes}"
-    )
+    vector, mask = ir.VectorType(form.real, lanes), ir.VectorType(ir.IntType(1), lanes)
+    variant = ir.Function(module, ir.FunctionType(vector, [vector, mask]), f"{symbol}.x{lanes}")
     variant.linkage = "internal"
     builder = ir.IRBuilder(variant.append_basic_block())
-    result = x = variant.args[0]
-    for lane in (ir.Constant(index, number) for number in range(lanes)):
-        result = builder.insert_element(result, builder.call(function, [builder.extract_element(x, lane)]), lane)
+    result = variant.args[0]
+    for lane in (ir.Constant(ir.IntType(32), number) for number in range(lanes)):
+        result = builder.insert_element(result, builder.call(function, [builder.extract_element(result, lane)]), lane)
     builder.ret(result)
-    # llvmlite knows the attributes that are single words; a set accepts the others.
+    # llvmlite checks an attribute against a list of words that lacks some; as a set it takes any.
     for attribute in ("noinline", "cold", "nounwind", "willreturn", "memory(none)"):
         set.add(function.attributes, attribute)
     set.add(function.attributes, f'"vector-function-abi-variant"="_ZGV_LLVM_M{lanes}v_{symbol}({variant.name})"')
@@ -367,13 +370,3 @@ def _keep(module: ir.Module, function: ir.Function) -> None:
     entries = [*kept.initializer.constant, function.bitcast(pointer)]
     kept.value_type = ir.ArrayType(pointer, len(entries))
     kept.initializer = ir.Constant(kept.value_type, entries)
-
-
-def libm(module: ir.Module, form: Format, name: str, arity: int) -> ir.Function:
-    """The C library's function, `name` or `namef`."""
-    symbol = name if form.name == "f64" else f"{name}f"
-    if symbol in module.globals:
-        return module.globals[symbol]
-    function = ir.Function(module, ir.FunctionType(form.real, [form.real] * arity), symbol)
-    function.attributes.add("nounwind")
-    return function

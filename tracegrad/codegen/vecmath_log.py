@@ -17,6 +17,7 @@ from tracegrad.codegen.vecmath_lang import (
     Real,
     absolute,
     copysign,
+    divide_pair,
     fast_two_sum,
     fma,
     horner,
@@ -59,7 +60,7 @@ LOG = {
 
 
 @dataclass(frozen=True)
-class _Split:
+class Split:
     """x = 2**k * m; `exponent` is k + bias as an integer."""
 
     k: Real
@@ -67,7 +68,7 @@ class _Split:
     exponent: Bits
 
 
-def _split(x: Real, denormals: bool = True) -> _Split:
+def split(x: Real, denormals: bool = True) -> Split:
     """Take a positive finite x apart, m within sqrt(2) of 1."""
     form = x.format
     one = form.bias << form.mantissa
@@ -83,7 +84,7 @@ def _split(x: Real, denormals: bool = True) -> _Split:
     # An integer below 2**mantissa, put under the exponent of 2**mantissa, is that sum as a number.
     k = (exponent | ((form.bias + form.mantissa) << form.mantissa)).real - base
     m = ((word & ((1 << form.mantissa) - 1)) + half_sqrt).real
-    return _Split(k, m, exponent)
+    return Split(k, m, exponent)
 
 
 def _correction(f: Real, low: Real | float) -> Real:
@@ -108,7 +109,7 @@ def _with_limits(x: Real, pole: float, result: Real) -> Real:
 
 
 def log(x: Real) -> Real:
-    parts = _split(x)
+    parts = split(x)
     return _with_limits(x, 0.0, _assemble(parts.k, Pair(parts.m - 1.0, x.constant(0.0))))
 
 
@@ -116,7 +117,7 @@ def _log1p_of_pair(x: Pair, more: Real | float = 0.0) -> Real:
     """log(1 + hi + lo) + more*ln2, for finite hi > -1."""
     # Exact in this order too, for 1 is a multiple of an ulp of hi, unless hi is too large for it to matter.
     total = fast_two_sum(x.hi.constant(1.0), x.hi)
-    parts = _split(total.hi, denormals=False)
+    parts = split(total.hi, denormals=False)
     form = x.hi.format
     # 2**(1 - k); as zero for the largest k, where the low word no longer counts.
     twice_scale = ((parts.exponent.constant(2 * form.bias + 1) - parts.exponent) << form.mantissa).real
@@ -139,12 +140,12 @@ def _log_times(x: Real, k: Real, f: Real, scale: tuple[float, float], ln2_scaled
 
 
 def log2(x: Real) -> Real:
-    parts = _split(x)
+    parts = split(x)
     return _log_times(x, parts.k, parts.m - 1.0, x.pick(LOG2_E), (1.0, 0.0))
 
 
 def log10(x: Real) -> Real:
-    parts = _split(x)
+    parts = split(x)
     return _log_times(x, parts.k, parts.m - 1.0, x.pick(LOG10_E), x.pick(LOG10_2))
 
 
@@ -173,11 +174,7 @@ def _log1p_or_log_of_twice(a: Real, inner: Pair) -> Real:
 def arctanh(x: Real) -> Real:
     """log1p(2*|x| / (1 - |x|)) / 2."""
     a = absolute(x)
-    twice = a + a
     below = fast_two_sum(a.constant(1.0), -a)
-    reciprocal = 1.0 / below.hi
-    quotient = twice * reciprocal
-    rest = fma(-quotient, below.lo, fma(-quotient, below.hi, twice)) * reciprocal
-    half = _log1p_of_pair(Pair(quotient, rest)) * 0.5
+    half = _log1p_of_pair(divide_pair(a + a, below)) * 0.5
     half = select(a < 1.0, half, select(a.equals(1.0), a.constant(math.inf), math.nan))
     return or_itself_if_tiny(x, copysign(half, x))

@@ -1,8 +1,8 @@
 """The circular functions of `vecmath`: sin, cos, tan, and their inverses.
 
-sin, cos and tan take a multiple of pi/2 from x in three words of pi/2 (Cody & Waite 1980), and keep what remains in two words, so that it is
-right to the last place beside the zeros too. That holds up to `REACH`; further out, where a reduction would need a thousand
-bits of pi (Payne & Hanek 1983), a lane falls back on the C library (`call_where`).
+sin, cos and tan take a multiple of pi/2 from x, in three words (Cody & Waite 1980), and keep what remains in two, so that it is
+right to the last place beside the zeros too. That holds up to `REACH`; further out a lane is computed by itself
+(`call_where`, `reduce_huge`).
 
 The polynomials are minimax fits (as in `vecmath_exp`) in z = r**2 of (f(r) - r) / r**3 (of (cos(r) - 1 + z/2) / z**2 on |r| <= pi/4): sin and tan on |r| <= pi/4,
 arctan on |r| <= tan(pi/8), arcsin on |r| <= 1/2.
@@ -11,7 +11,9 @@ arctan on |r| <= tan(pi/8), arcsin on |r| <= 1/2.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
+from tracegrad.codegen.vecmath_huge import HALF_PI, reduce_huge
 from tracegrad.codegen.vecmath_lang import (
     Mask,
     Pair,
@@ -32,10 +34,6 @@ from tracegrad.codegen.vecmath_lang import (
 
 __all__ = ["arccos", "arcsin", "arctan", "arctan2", "cos", "sin", "tan"]
 
-HALF_PI = {
-    "f64": (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
-    "f32": (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
-}
 REACH = {"f64": 2.0**40, "f32": 2.0**17}
 
 SIN = {
@@ -156,37 +154,51 @@ def _take_multiple(x: Real, count: Real, period: tuple[float, float, float]) -> 
     return Pair(r.hi, fma(-count, period[2], r.lo + middle.lo))
 
 
-def _sin_of_quadrant(x: Real, offset: int) -> Real:
-    """sin(x + offset*pi/2): with x = k*pi/2 + r, +-sin r for an even k + offset, +-cos r for an odd one."""
-    k, quadrant = round_to_integer(x, 2 / math.pi, offset)
-    r = _take_multiple(x, k, x.pick(HALF_PI))
-    sine = r.hi + _odd_polynomial(r, x.pick(SIN))
+def _reduce(x: Real, offset: int = 0) -> tuple[Pair, Bits]:
+    """r and the low bits of k + offset of x = k*pi/2 + r."""
+    k, word = round_to_integer(x, 2 / math.pi, offset)
+    return _take_multiple(x, k, x.pick(HALF_PI)), word
+
+
+def _sin_reduced(r: Pair, quadrant: Bits) -> Real:
+    """sin(k*pi/2 + r) for the low bits k: +-sin r or +-cos r."""
+    sine = r.hi + _odd_polynomial(r, r.hi.pick(SIN))
     z = r.hi * r.hi
-    cosine = fma(z, fma(z, horner(z, x.pick(COS)), -0.5), 1.0)
+    cosine = fma(z, fma(z, horner(z, r.hi.pick(COS)), -0.5), 1.0)
     value = select((quadrant & 1).equals(0), sine, cosine)
-    sign = (quadrant << (x.format.word.width - 2)) & x.format.sign_bit
+    sign = (quadrant << (quadrant.format.word.width - 2)) & quadrant.format.sign_bit
     return (value.bits ^ sign).real
 
 
-def _beyond_reach(x: Real, name: str, near: Real) -> Real:
-    return call_where(absolute(x) > x.pick(REACH), name, x, near)
+def _tan_reduced(r: Pair, quadrant: Bits) -> Real:
+    """tan(k*pi/2 + r) for the low bits k: tan r or -1 / tan r."""
+    tangent = fast_two_sum(r.hi, _odd_polynomial(r, r.hi.pick(TAN)))
+    return select((quadrant & 1).equals(0), tangent.hi, divide_by_pair(tangent.hi.constant(-1.0), tangent))
+
+
+def _beyond_reach(x: Real, name: str, far: Callable[[Real], Real], near: Real) -> Real:
+    def finite_or_nan(x: Real) -> Real:
+        return select(absolute(x) < math.inf, far(x), math.nan)
+
+    return call_where(absolute(x) > x.pick(REACH), name, finite_or_nan, x, near)
 
 
 def sin(x: Real) -> Real:
-    return _beyond_reach(x, "sin", or_itself_if_tiny(x, _sin_of_quadrant(x, 0)))
+    near = or_itself_if_tiny(x, _sin_reduced(*_reduce(x)))
+    return _beyond_reach(x, "sin", lambda x: _sin_reduced(*reduce_huge(x)), near)
 
 
 def cos(x: Real) -> Real:
-    return _beyond_reach(x, "cos", _sin_of_quadrant(x, 1))
+    def far(x: Real) -> Real:
+        r, quadrant = reduce_huge(x)
+        return _sin_reduced(r, quadrant + 1)
+
+    return _beyond_reach(x, "cos", far, _sin_reduced(*_reduce(x, offset=1)))
 
 
 def tan(x: Real) -> Real:
-    """With x = k*pi/2 + r, tan r for an even k and -1 / tan r for an odd one."""
-    k, word = round_to_integer(x, 2 / math.pi)
-    r = _take_multiple(x, k, x.pick(HALF_PI))
-    tangent = fast_two_sum(r.hi, _odd_polynomial(r, x.pick(TAN)))
-    near = select((word & 1).equals(0), tangent.hi, divide_by_pair(x.constant(-1.0), tangent))
-    return _beyond_reach(x, "tan", or_itself_if_tiny(x, near))
+    near = or_itself_if_tiny(x, _tan_reduced(*_reduce(x)))
+    return _beyond_reach(x, "tan", lambda x: _tan_reduced(*reduce_huge(x)), near)
 
 
 def _arctan_of_ratio(a: Real, b: Real) -> Real:
@@ -210,8 +222,10 @@ def arctan(x: Real) -> Real:
 def arctan2(y: Real, x: Real) -> Real:
     """The angle of (x, y), by C99's rules for signed zeros and infinities."""
     high, low, _ = x.pick(HALF_PI)
-    # Where y is so large that |y| + |x| could overflow, an x scaled to nothing does not matter.
-    scale = select(absolute(y) > 2.0 ** (x.format.bias - 2), y.constant(2.0 ** -(x.format.mantissa + 8)), 1.0)
+    # |y| + |x| must not overflow, and |x| must not be denormal; what the scaling loses then does not matter.
+    up, down = x.constant(2.0 ** (x.format.mantissa + 8)), x.constant(2.0 ** -(x.format.mantissa + 8))
+    is_small = absolute(x) < x.format.tiny * 2.0**x.format.mantissa
+    scale = select(absolute(y) > 2.0 ** (x.format.bias - 2), down, select(is_small, up, 1.0))
     angle = _arctan_of_ratio(absolute(y * scale), absolute(x * scale))
     leftward = copysign(x.constant(1.0), x) < 0.0
     return copysign(select(leftward, 2 * high - (angle - 2 * low), angle), y)

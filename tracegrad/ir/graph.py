@@ -24,11 +24,10 @@ class Node:
     params: tuple[tuple[str, Any], ...]
     aval: Aval
     location: str = field(default="", repr=False)
+    operands: tuple[Node, ...] = field(init=False, repr=False)  # the operands that are nodes
 
-    @property
-    def operands(self) -> tuple[Node, ...]:
-        """The operands that are nodes."""
-        return tuple(x for x in self.inputs if not is_literal(x))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "operands", tuple([x for x in self.inputs if not is_literal(x)]))
 
     @property
     def name(self) -> str:

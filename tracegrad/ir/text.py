@@ -1,7 +1,8 @@
 """The text form of a graph, and its parser.
 
     graph   = "graph(" [value ": " aval {", " ...}] ") {" newline {"  " node} "  return " [value {", " ...}] newline "}"
-    node    = value " = " op "(" [operand {", " ...}] ")" [" {" param "=" python-literal {", " ...} "}"] " : " aval newline
+    node    = value " = " op "(" [operand {", " ...}] ")" [" {" param {", " ...} "}"] " : " aval newline
+    param   = name "=" python-literal
     operand = value | python-literal            value = "%" number            aval = dtype "[" [size {"," size}] "]"
 
 Literals print as Python does, with `inf` and `nan`. `parse(to_text(g)) == g`.

@@ -96,7 +96,7 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
     """`np.tensordot`: the sum of products over the paired `axes`."""
     if isinstance(axes, int | np.integer):
         axes = range(len(x.shape) - int(axes), len(x.shape)), range(int(axes))
-    named = [[a] if isinstance(a, int | np.integer) else list(a) for a in axes]
+    named: list[list[int]] = [[int(a)] if isinstance(a, int | np.integer) else list(a) for a in axes]
     left = [normalize_axis("tensordot", a, len(x.shape)) for a in named[0]]
     right = [normalize_axis("tensordot", a, len(y.shape)) for a in named[1]]
     if [x.shape[a] for a in left] != [y.shape[b] for b in right]:
@@ -114,7 +114,7 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
 
 
 def dot(x: Any, y: Any) -> Any:
-    """`np.dot`: product of scalars, inner product of vectors, matrix product, or a sum over last and second-last axis."""
+    """`np.dot`: of scalars, vectors or matrices their product; else a sum over the last and the second-last axis."""
     if not x.shape or not y.shape:
         return multiply(x, y)
     if len(y.shape) <= 2:

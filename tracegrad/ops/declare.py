@@ -2,9 +2,9 @@
 
     exp = elementwise("exp(x)", np.exp, "exp(x)", lambda t, ans, x: multiply(t, ans), domain=(-2, 2), doc="...")
 
-that is: the signature, the NumPy function, the scalar template, and per operand the rule `rule(t, ans, *operands)`, which
-is linear in `t` and serves as vjp and jvp alike (None where there is no derivative). The call broadcasts and promotes
-once, with explicit `broadcast_to` and `cast`; rules and codegen only ever see operands of one shape.
+that is: the signature, the NumPy function, the scalar template, and per operand the rule `rule(t, ans, *operands)`,
+which is linear in `t` and serves as vjp and jvp alike (None where there is no derivative). The call broadcasts and
+promotes once, with explicit `broadcast_to` and `cast`; rules and codegen only ever see operands of one shape.
 
 `loop` says in which dtypes an op computes: a NumPy ufunc (whose own type resolution is asked), or a function from the
 operand dtypes (Python types for literals) to the dtypes of operands and result.
@@ -86,7 +86,7 @@ class Elementwise(Op):
 
     @staticmethod
     def _anchor(operands: list[Any], shape: tuple[int, ...], loop: Loop) -> None:
-        """At least one operand that is no literal must have each loop dtype, so that avals can be told from operands."""
+        """Each loop dtype needs an operand that is no literal, so that avals can be told from operands."""
         for dtype in set(loop[:-1]):
             mine = [i for i, d in enumerate(loop[:-1]) if d == dtype]
             if all(is_literal(operands[i]) for i in mine):

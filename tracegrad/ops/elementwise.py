@@ -104,7 +104,8 @@ sqrt = op("sqrt(x)", np.sqrt, "sqrt(x)", lambda t, ans, x: divide(multiply(t, 0.
           doc="square root")  # fmt: skip
 cbrt = op("cbrt(x)", np.cbrt, "cbrt(x)", lambda t, ans, x: divide(t, multiply(square(ans), 3)), domain=(0.5, 3),
           doc="cube root")  # fmt: skip
-sigmoid = op("sigmoid(x)", _scipy("expit"), "sigmoid(x)", lambda t, ans, x: multiply(t, multiply(ans, subtract(1, ans))),
+sigmoid = op("sigmoid(x)", _scipy("expit"), "sigmoid(x)",
+             lambda t, ans, x: multiply(t, multiply(ans, subtract(1, ans))),
              loop=float_loop, doc="1 / (1 + exp(-x))")  # fmt: skip
 erf = op("erf(x)", _scipy("erf"), "erf(x)",
          lambda t, ans, x: multiply(t, multiply(exp(negative(square(x))), 2 / math.sqrt(math.pi))),
@@ -172,10 +173,12 @@ def _share(t: Any, ans: Any, mine: Any, other: Any) -> Any:
 
 maximum = op("maximum(x, y)", np.maximum, "maximum(x, y)",
              lambda t, ans, x, y: _share(t, ans, x, y),
-             lambda t, ans, x, y: _share(t, ans, y, x), doc="the larger, nan if either is; ties share the cotangent")  # fmt: skip
+             lambda t, ans, x, y: _share(t, ans, y, x),
+             doc="the larger, nan if either is; ties share the cotangent")  # fmt: skip
 minimum = op("minimum(x, y)", np.minimum, "minimum(x, y)",
              lambda t, ans, x, y: _share(t, ans, x, y),
-             lambda t, ans, x, y: _share(t, ans, y, x), doc="the smaller, nan if either is; ties share the cotangent")  # fmt: skip
+             lambda t, ans, x, y: _share(t, ans, y, x),
+             doc="the smaller, nan if either is; ties share the cotangent")  # fmt: skip
 
 
 def _where_loop(condition: Any, x: Any, y: Any) -> Any:

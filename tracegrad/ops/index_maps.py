@@ -1,10 +1,10 @@
 """How an op that only moves data says so: as a map from an index of the result to an index of an operand.
 
 A `reads` rule has the signature `rule(index, size, shapes, result, **params)`. `index` is the index of the wanted
-element (one expression per axis of the result), `size` turns an integer of the params into an expression, `shapes` are
-those of the operands and `result` that of the result, as expressions. Expressions support `+`, `-` and `*`, and division
-through `size.divide`. The rule returns a list of `Read`s: the element is the operand's element at `Read.place` for the
-first read whose ranges all hold, and `fill` (a parameter of the op, or 0) where none does.
+element (one expression per axis of the result), `size` turns an integer of the params into an expression, `shapes`
+are those of the operands and `result` that of the result, as expressions. Expressions support `+`, `-` and `*`, and
+division through `size.divide`. The rule returns a list of `Read`s: the element is the operand's element at
+`Read.place` for the first read whose ranges all hold, and `fill` (a parameter of the op, or 0) where none does.
 """
 
 from __future__ import annotations

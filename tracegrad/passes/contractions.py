@@ -1,4 +1,4 @@
-"""The pass that takes from BLAS the products that a loop computes better, because the loop fuses with its neighbours."""
+"""The pass that takes from BLAS the products that a loop computes better, since it fuses with its neighbours."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def unroll_small_contractions(graph: Graph, thresholds: Thresholds = Thresholds(
         if op is not matmul or operands[0].dtype.kind == "b":
             return None
         x, y = operands
-        m, k, n = *x.shape[-2:], y.shape[-1]
+        m, k, n = x.shape[-2], x.shape[-1], y.shape[-1]
         return _loop(x, y, m, k, n) if thresholds.unrolls(m, k, n) else None
 
     return rewrite(graph, hook)

@@ -49,7 +49,9 @@ class Rewriter(Builder):
             new = self.number(node.op, inputs, node.params, node)
         else:
             # What stands for an operand has its aval, so the aval of the result stays and no shape rule need run.
-            new = self.number(node.op, inputs, node.params, Node(node.op, inputs, node.params, node.aval, node.location))
+            new = self.number(
+                node.op, inputs, node.params, Node(node.op, inputs, node.params, node.aval, node.location)
+            )
         if new is not node:
             self.moved[node] = new
         if self.uses[node] > 1:

@@ -155,7 +155,8 @@ def _constructor(pattern: ast.expr) -> Callable[[dict[str, Any]], Any]:
     """A function that builds what `pattern` says of the bound names; None where an op would be left without arrays."""
     if isinstance(pattern, ast.Name):
         return lambda env: env[pattern.id]
-    assert isinstance(pattern, ast.Call) and isinstance(pattern.func, ast.Name)
+    assert isinstance(pattern, ast.Call)
+    assert isinstance(pattern.func, ast.Name)
     op, operands = TABLE[pattern.func.id], [_constructor(a) for a in pattern.args]
 
     def construct(env: dict[str, Any]) -> Any:
@@ -168,11 +169,12 @@ def _constructor(pattern: ast.expr) -> Callable[[dict[str, Any]], Any]:
 
 
 class _Row:
-    """A rule made ready: operand matchers, the constructor, and what each operand must come from, where that is said."""
+    """A rule made ready: operand matchers, the constructor, and what each operand must come from."""
 
     def __init__(self, rule: Rule):
         left = ast.parse(rule.left, mode="eval").body
-        assert isinstance(left, ast.Call) and isinstance(left.func, ast.Name)
+        assert isinstance(left, ast.Call)
+        assert isinstance(left.func, ast.Name)
         self.rule = rule
         self.op = left.func.id
         self.heads = [_head(a) for a in left.args]
@@ -181,7 +183,7 @@ class _Row:
 
     def may_match(self, heads: list[Any]) -> bool:
         """Whether operands that come from `heads` can match: most rows are ruled out here."""
-        for wanted, head in zip(self.heads, heads):
+        for wanted, head in zip(self.heads, heads):  # noqa: SIM110, a generator takes twice the time
             if wanted is not None and wanted is not head:
                 return False
         return True

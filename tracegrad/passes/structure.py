@@ -2,8 +2,9 @@
 
 Each rule takes the operand and the params of one application and returns something simpler, or None. Most keep every
 bit; those that regroup a sum (`reduce_sum` of `reduce_sum`, of a `broadcast_to`, of a `reshape`) may round differently,
-as any order of summation may. What moves, moves towards the outputs and where there are fewer elements:
-`broadcast_to` sinks below elementwise ops and reductions, `reshape` sinks below `broadcast_to`.
+as any order of summation may, and a sum of -0.0 alone may keep the sign that NumPy drops. What moves, moves towards the
+outputs and to where there are fewer elements: `broadcast_to` sinks below elementwise ops and reductions, `reshape`
+sinks below `broadcast_to`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ import numpy as np
 
 from tracegrad.ops.elementwise import multiply
 from tracegrad.ops.linear import (
-    broadcast_to, cast, concatenate, flip, pad, reduce_sum, reshape, slice, transpose,
+    broadcast_to,
+    cast,
+    concatenate,
+    flip,
+    pad,
+    reduce_sum,
+    reshape,
+    slice,
+    transpose,
 )  # fmt: skip
 from tracegrad.ops.op import TABLE, Op
 from tracegrad.passes.constants import constant, fold_cast, fold_reduction, full_like, reshaped
@@ -65,7 +74,9 @@ def _(x: Any, *, dtype: str) -> Any:
 
 def _exact(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
     """Whether `target` holds every value of `source`; NumPy's "safe" but for 64-bit integers as float64."""
-    return np.can_cast(source, target, "safe") and not (source.kind in "iu" and source.itemsize == 8 and target.kind == "f")
+    return np.can_cast(source, target, "safe") and not (
+        source.kind in "iu" and source.itemsize == 8 and target.kind == "f"
+    )
 
 
 # -- reshape, transpose, broadcast_to -----------------------------------------------------------------
@@ -169,7 +180,9 @@ def _reduce_broadcast(op: Op, source: Any, shape: Shape, axes: Shape) -> Any:
     count = math.prod(shape[a] for a in axes if aligned[a] == 1)
     result = op(source, axes=own) if own else source
     if op is reduce_sum and count != 1:
-        result = multiply(result, float(count) if source.dtype.kind == "f" else int(np.asarray(count).astype(source.dtype)))
+        result = multiply(
+            result, float(count) if source.dtype.kind == "f" else int(np.asarray(count).astype(source.dtype))
+        )
     kept = [a for a in range(len(shape)) if a not in axes]
     return broadcast_to(reshape(result, shape=tuple(aligned[a] for a in kept)), shape=tuple(shape[a] for a in kept))
 
@@ -210,9 +223,7 @@ def _slice_of_slice(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
 def _slice_of_pad(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
     """A window of the padded operand that meets only its own elements."""
     begin, stride = [], []
-    for a, s, n, low, gap, size in zip(
-        start, step, lengths, _param(x, "low"), _param(x, "interior"), operand(x).shape
-    ):
+    for a, s, n, low, gap, size in zip(start, step, lengths, _param(x, "low"), _param(x, "interior"), operand(x).shape):
         first, period = a - low, gap + 1
         if n and (first < 0 or first % period or (s % period and n > 1) or first + (n - 1) * s > (size - 1) * period):
             return None
@@ -284,5 +295,3 @@ def _(condition: Any, x: Any, y: Any) -> Any:
 @rule_for(TABLE["cumsum"])
 def _(x: Any, *, axis: int) -> Any:
     return x if x.shape[axis] == 1 else None
-
-

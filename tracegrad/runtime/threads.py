@@ -45,7 +45,6 @@ _SPIN_NANOSECONDS = 30_000
 _RUN = """
 ; Take chunks from a counter and run them until none is left.
 define internal void @run(ptr %counter, ptr %task, ptr %context, i64 %chunks) {
-entry:
   br label %take
 take:
   %chunk = atomicrmw add ptr %counter, i64 1 monotonic
@@ -201,7 +200,6 @@ done:
 
 ; Wake up to %most of the threads that sleep on %condition, counted in %sleepers.
 define internal void @wake(ptr %sleepers, ptr %condition, i64 %most) {
-entry:
   %asleep = load atomic i64, ptr %sleepers seq_cst, align 8
   %count = call i64 @llvm.smin.i64(i64 %asleep, i64 %most)
   %any = icmp sgt i64 %count, 0
@@ -255,7 +253,6 @@ tell:
 
 ; Make sure that %helpers workers exist. Called by the owner of the pool only.
 define internal void @start_workers(i64 %helpers) {
-entry:
   %thread = alloca ptr
   br label %check
 check:
@@ -281,7 +278,6 @@ done:
 }
 
 define void @parallel_for(ptr %task, ptr %context, i64 %chunks) {
-entry:
   %limit = load atomic i64, ptr @limit monotonic, align 8
   %usable = call i64 @llvm.smin.i64(i64 %limit, i64 %chunks)
   %helpers = sub i64 %usable, 1
@@ -359,7 +355,6 @@ _ARM = {
 }
 _OTHER = {"declare_cpu": "", "pause": "", "get_control": "  %control = add i64 0, 0", "set_control": ""}
 _CPUS = {"x86_64": _X86, "aarch64": _ARM, "arm64": _ARM}
-
 
 _SET_LIMIT = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 _RESET = ctypes.CFUNCTYPE(None)

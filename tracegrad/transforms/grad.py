@@ -1,9 +1,11 @@
-"""Reverse-mode derivatives of a function, taken inside a trace.
+"""Reverse-mode derivatives of a function: `value_and_grad` and `pull_back`, inside a trace and eagerly.
 
-`linearize` runs a function on fresh copies of the differentiated arguments and keeps the part of the recorded graph that
-depends on them: a *pullback*. Calling the pullback sweeps that part backwards and emits the cotangents into the same
-trace, so a derivative is more nodes of the same graph, and nesting to any order needs nothing more. Fresh copies are
+Inside a trace, `traced_vjp` runs a flat function on fresh copies of the differentiated arguments and keeps the part of the
+recorded graph that depends on them: a *pullback*. Calling it sweeps that part backwards and emits the cotangents into the
+same trace, so a derivative is more nodes of the same graph, and nesting to any order needs nothing more. Fresh copies are
 values of their own (`fresh`), so that an inner derivative is not confused with an outer one.
+
+Outside of a trace, `tracegrad.eager.functional.eager_vjp` has the same meaning on the tape.
 """
 
 from __future__ import annotations
@@ -15,14 +17,19 @@ import numpy as np
 
 from tracegrad import ad, tree
 from tracegrad.avals import is_literal
+from tracegrad.eager.functional import eager_vjp
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.ir import Node
+from tracegrad.ops import Carrier
 from tracegrad.ops.linear import fresh, full, zeros_like
 from tracegrad.trace.builder import TraceBuilder, current_trace
-from tracegrad.trace.describe import describe
+from tracegrad.trace.describe import Description, describe, signature_of
 from tracegrad.trace.tracer import Number, Tracer
 
-__all__ = ["Pullback", "check_argnums", "linearize", "value_and_grad"]
+__all__ = ["Pullback", "pull_back", "traced_vjp", "value_and_grad"]
+
+
+FlatFunction = Callable[..., Sequence[Any]]
 
 
 class _Tape(list[ad.Entry]):
@@ -34,7 +41,7 @@ class _Tape(list[ad.Entry]):
 
     def _entry(self, node: Node) -> ad.Entry:
         assert node.op is not None
-        operands = tuple(x if is_literal(x) else self.builder.value(x) for x in node.inputs)
+        operands = tuple([x if is_literal(x) else self.builder.value(x) for x in node.inputs])
         return self.builder.value(node), node.op, operands, dict(node.params)
 
     def __reversed__(self) -> Iterator[ad.Entry]:
@@ -47,24 +54,25 @@ class Pullback:
     """From cotangents of outputs to cotangents of inputs."""
 
     def __init__(self, builder: TraceBuilder, inputs: Sequence[Tracer], outputs: Sequence[Tracer]):
-        self.builder, self.inputs = builder, [x.node for x in inputs]
-        self.outputs = [x.node for x in outputs]
-        between = _between(builder.nodes, self.inputs, self.outputs)
-        self.tape = _Tape(builder, between)
-        self.active = ad.active_values(self.tape, [builder.value(x) for x in self.inputs], key=_node)
+        self.builder = builder
+        self.inputs, self.outputs = list(inputs), [x.node for x in outputs]
+        nodes = [x.node for x in inputs]
+        self.tape = _Tape(builder, _between(builder.nodes, nodes, self.outputs))
+        self.active = ad.active_values(self.tape, inputs, key=_node)
 
     def __call__(self, cotangents: Sequence[Any]) -> list[Any]:
-        """Cotangents of the inputs, for one cotangent (or None: zero) per output."""
+        """Cotangents of the inputs, for one cotangent per output (None: zero)."""
         seeds: dict[Any, Any] = {}
         for node, ct in zip(self.outputs, cotangents):
             if ct is not None:
                 seeds[node] = ad.add(seeds[node], ct) if node in seeds else ct
-        before, builder = self.builder.location, self.builder
+        builder = self.builder
+        before = builder.location
         try:
             found = ad.reverse_sweep(self.tape, seeds, lambda x: x.node in self.active, key=_node)
         finally:
             builder.location = before
-        return [found[x] if x in found else zeros_like(x) for x in self.inputs]
+        return [found[x.node] if x.node in found else zeros_like(x) for x in self.inputs]
 
 
 def _node(x: Any) -> Any:
@@ -85,110 +93,190 @@ def _between(nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[No
     return found[::-1]
 
 
-def linearize(
-    fun: Callable[..., Any], args: Sequence[Any], argnums: Sequence[int], kwargs: dict[str, Any], who: str
-) -> Any:
-    """`fun(*args, **kwargs)` in the current trace, and the fresh leaves and tree structure of each of `argnums`."""
+def traced_vjp(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
+    """In the current trace: the flat outputs of `fn`, and the function from their cotangents to the primals'."""
     builder = current_trace()
     assert builder is not None
-    changed, leaves, structures = list(args), [], []
-    for i in dict.fromkeys(argnums):
-        given, structure = tree.flatten(args[i])
-        renewed = [
-            _fresh(builder, x, who, lambda k=k, i=i: _path(fun, i, structure, k)) for k, x in enumerate(given)
-        ]  # type: ignore[misc]
-        changed[i] = tree.unflatten(structure, renewed)
-        leaves.append([x for x in renewed])
-        structures.append(structure)
-    result = builder.world.inline(fun)(*changed, **kwargs)
-    return result, leaves, structures
+    inside = [_fresh(builder, x) for x in primals]
+    outputs = [builder.lift(x) for x in fn(*inside)]
+    return outputs, Pullback(builder, [x if x.weak else Tracer(builder, x.node) for x in inside], outputs)
 
 
-def _fresh(builder: TraceBuilder, x: Any, who: str, path: Callable[[], str]) -> Tracer:
+def _fresh(builder: TraceBuilder, x: Any) -> Tracer:
     weak = type(x) is float or getattr(x, "weak", False)
-    if isinstance(x, bool | int | np.bool_ | np.integer) or (hasattr(x, "dtype") and x.dtype.kind != "f"):
-        kind = x.dtype if hasattr(x, "dtype") else type(x).__name__
-        raise DTypeError(located(f"{who} requires real- or floating-valued inputs, got {kind} at {path()}"))
-    if not isinstance(x, float | np.ndarray | np.generic | Tracer):
-        raise TraceError(
-            located(f"{who} cannot differentiate with respect to {path()}, a {type(x).__name__}")
-        )
     if type(x) is float:
         x = full(shape=(), value=x, dtype="float64")
-    value = fresh(builder.lift(x), tag=builder.new_tag())
-    return builder.argument_like(Number if weak else Tracer, value.node)
+    node = fresh(builder.lift(x), tag=builder.new_tag()).node
+    value: Tracer = builder.argument_like(Number if weak else Tracer, node)
+    return value
 
 
-def _path(fun: Any, argnum: int, structure: Any, leaf: int) -> str:
-    return describe(fun).argument(argnum) + tree.leaf_paths(structure)[leaf]
+def _vjp(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
+    return eager_vjp(fn, primals) if current_trace() is None else traced_vjp(fn, primals)
 
 
-def value_and_grad(
-    fun: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool
-) -> Callable[..., Any]:
-    """The function `(*args, **kwargs) -> (value, gradient)`, or `((value, aux), gradient)`, of tracers."""
+def _inline(fun: Callable[..., Any]) -> Callable[..., Any]:
+    trace = current_trace()
+    if trace is None:
+        return fun
+    inlined: Callable[..., Any] = trace.world.inline(fun)
+    return inlined
+
+
+class _Arguments:
+    """The leaves of the arguments `argnums` of a call, and how to call with others in their place."""
+
+    def __init__(self, args: Sequence[Any], argnums: Sequence[int], who: Description):
+        self.args, self.argnums = list(args), list(dict.fromkeys(argnums))
+        self.structures = []
+        self.leaves: list[Any] = []
+        for i in self.argnums:
+            leaves, structure = tree.flatten(args[i])
+            for k, x in enumerate(leaves):
+                _require_floating(x, who, i, structure, k)
+            self.structures.append(structure)
+            self.leaves += leaves
+
+    def unflatten(self, leaves: Sequence[Any]) -> dict[int, Any]:
+        """For each argnum, the argument with these leaves."""
+        supply = iter(leaves)
+        return {
+            i: tree.unflatten(s, [next(supply) for _ in range(s.num_leaves)]) for i, s in zip(self.argnums, self.structures)
+        }
+
+    def replaced(self, leaves: Sequence[Any]) -> list[Any]:
+        """All arguments, with these leaves in those of the argnums."""
+        changed = self.unflatten(leaves)
+        return [changed.get(i, x) for i, x in enumerate(self.args)]
+
+
+def _require_floating(x: Any, who: Description, argnum: int, structure: Any, leaf: int) -> None:
+    dtype = getattr(x, "dtype", None) if isinstance(x, np.ndarray | np.generic | Carrier) else None
+    if (dtype is not None and dtype.kind == "f") or type(x) is float:
+        return
+    path = who.argument(argnum) + tree.paths(structure)[leaf]
+    if dtype is None and type(x) not in (int, bool):
+        raise TraceError(located(f"{who} cannot differentiate with respect to {path}, which is a {type(x).__name__}"))
+    raise DTypeError(located(f"{who} requires real- or floating-valued inputs, got {dtype or type(x).__name__} at {path}"))
+
+
+def value_and_grad(fun: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool) -> Callable[..., Any]:
+    """The function `(*args, **kwargs) -> (value, gradient)`, or `((value, aux), gradient)`."""
     several = argnums if isinstance(argnums, tuple) else (argnums,)
+    who = describe(fun, "grad of ")
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        who = f"grad of {describe(fun)}"
-        positions = check_argnums(several, len(args), who)
-        result, leaves, structures = linearize(fun, args, positions, kwargs, who)
-        value, aux = _pair(result, who) if has_aux else (result, None)
-        builder = current_trace()
-        assert builder is not None
-        value = _scalar(builder, value, who)
-        flat = [x for part in leaves for x in part]
+        given, keywords = _positional(fun, args, kwargs)
+        positions = _positions(several, len(given), who)
+        arguments = _Arguments(given, positions, who)
+        aux: list[Any] = [None, None]
+
+        def flat(*leaves: Any) -> list[Any]:
+            result = _inline(fun)(*arguments.replaced(leaves), **keywords)
+            value, rest = _pair(result, who) if has_aux else (result, None)
+            aux[:] = tree.flatten(rest)
+            return [_scalar(value, who), *(x for x in aux[0] if isinstance(x, Carrier))]
+
+        (value, *carried), pullback = _vjp(flat, arguments.leaves)
         seed = full(shape=(), value=1.0, dtype=value.dtype.name)
-        cts = iter(Pullback(builder, flat, [value])([seed]))
-        by_argnum = {
-            i: tree.unflatten(s, [next(cts) for _ in part])
-            for i, s, part in zip(dict.fromkeys(positions), structures, leaves)
-        }
-        gradients = tuple(by_argnum[i] for i in positions)
-        gradient = gradients if isinstance(argnums, tuple) else gradients[0]
-        return ((value, aux) if has_aux else value), gradient
+        gradients = arguments.unflatten(pullback([seed, *(None for _ in carried)]))
+        chosen = tuple([gradients[i] for i in positions])
+        gradient = chosen if isinstance(argnums, tuple) else chosen[0]
+        return ((value, _with_carried(aux, carried)) if has_aux else value), gradient
 
     return call
 
 
-def check_argnums(argnums: Sequence[int], count: int, who: str) -> list[int]:
-    """`argnums` counted from the front; ValueError for one that names no positional argument."""
+def _with_carried(aux: list[Any], carried: Sequence[Any]) -> Any:
+    supply = iter(carried)
+    return tree.unflatten(aux[1], [next(supply) if isinstance(x, Carrier) else x for x in aux[0]])
+
+
+def pull_back(fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool) -> tuple[Any, Callable[[Any], tuple[Any, ...]], Any]:
+    """The output of `fun`, the function from its cotangent to the tuple of the primals', and aux."""
+    who = describe(fun, "vjp of ")
+    arguments = _Arguments(primals, range(len(primals)), who)
+    aux: list[Any] = [None, None]
+    structures: list[Any] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        result = _inline(fun)(*arguments.replaced(leaves))
+        out, rest = _pair(result, who) if has_aux else (result, None)
+        aux[:] = tree.flatten(rest)
+        outputs, structure = tree.flatten(out)
+        structures.append(structure)
+        return [*(_output(x, who) for x in outputs), *(x for x in aux[0] if isinstance(x, Carrier))]
+
+    outputs, pullback = _vjp(flat, arguments.leaves)
+    structure = structures[0]
+    outputs, carried = outputs[: structure.num_leaves], outputs[structure.num_leaves :]
+
+    def vjp_fn(cotangent: Any) -> tuple[Any, ...]:
+        given = tree.flatten_up_to(structure, cotangent, "cotangent")
+        names = tree.paths(structure, "cotangent")
+        cts = [_cotangent(*three, who) for three in zip(given, outputs, names)]
+        return tuple(arguments.unflatten(pullback([*cts, *(None for _ in carried)])).values())
+
+    return tree.unflatten(structure, outputs), vjp_fn, _with_carried(aux, carried)
+
+
+def _output(x: Any, who: Description) -> Any:
+    if is_literal(x):
+        x = np.asarray(x)[()]
+    if not isinstance(x, Carrier | np.ndarray | np.generic):
+        raise TypeError(located(f"{who}: the outputs must be arrays, got {_what(x)}"))
+    return x
+
+
+def _cotangent(ct: Any, output: Any, name: str, who: Description) -> Any:
+    if output.dtype.kind != "f":
+        return None
+    if is_literal(ct):
+        ct = full(shape=(), value=float(ct), dtype=output.dtype.name)
+    if not isinstance(ct, Carrier | np.ndarray | np.generic):
+        raise TypeError(located(f"{who}: {name} must be an array, got {_what(ct)}"))
+    if ct.shape != output.shape:
+        raise ShapeError(located(f"{who}: {name} has shape {ct.shape}, the output has shape {output.shape}"))
+    if ct.dtype.kind != "f":
+        raise DTypeError(located(f"{who}: {name} must be floating as the output is, got {ct.dtype}"))
+    return ct if ct.dtype == output.dtype else ct.astype(output.dtype)
+
+
+def _positional(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    signature = signature_of(fun) if kwargs else None
+    if signature is None:
+        return args, kwargs
+    bound = signature.bind(*args, **kwargs)
+    return bound.args, bound.kwargs
+
+
+def _positions(argnums: Sequence[int], count: int, who: Description) -> list[int]:
     for i in argnums:
         if not -count <= i < count:
-            raise ValueError(
-                located(f"{who}: argnum {i} names no argument: {count} positional arguments were given")
-            )
+            raise ValueError(located(f"{who}: argnums names argument {i}, but there are {count} positional arguments"))
     return [i % count for i in argnums]
 
 
-def _pair(result: Any, who: str) -> tuple[Any, Any]:
+def _pair(result: Any, who: Description) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
-        raise TypeError(
-            located(
-                f"{who} with has_aux=True: the function must return a pair (value, aux), got {_what(result)}"
-            )
-        )
+        raise TypeError(located(f"{who}: with has_aux=True the function must return a pair (value, aux), got {_what(result)}"))
     return result
 
 
-def _scalar(builder: TraceBuilder, value: Any, who: str) -> Any:
+class OutputError(ShapeError, TypeError):
+    """An output that is no scalar: a ShapeError, and the TypeError that JAX raises."""
+
+
+def _scalar(value: Any, who: Description) -> Any:
     if type(value) is float:
-        value = full(shape=(), value=value, dtype="float64")
-    if not isinstance(value, Tracer | np.ndarray | np.generic):
-        raise TypeError(located(f"{who}: the function must return one number, got {_what(value)}"))
-    if value.shape != ():
-        raise ShapeTypeError(
-            located(
-                f"{who}: the output must be a scalar, got shape {value.shape}; use vjp, or sum the output"
-            )
-        )
+        value = np.float64(value)
+    if not isinstance(value, Carrier | np.ndarray | np.generic):
+        raise TypeError(located(f"{who}: the output must be a scalar, got {_what(value)}"))
+    if tuple(value.shape) != ():
+        raise OutputError(located(f"{who}: the output must be a scalar, got shape {value.shape}; use vjp, or sum the output"))
     if value.dtype.kind != "f":
         raise DTypeError(located(f"{who}: the output must be floating, got {value.dtype}"))
-    return builder.lift(value)
-
-
-class ShapeTypeError(ShapeError, TypeError):
-    """An output that is not a scalar; PyTorch and NumPy users look for ShapeError, JAX users for TypeError."""
+    return value
 
 
 def _what(x: Any) -> str:

@@ -1,0 +1,187 @@
+"""The shape of the program, read from its source: layers, sizes, docstrings, and what an import costs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "tracegrad"
+
+# From the bottom up: a module imports from its own layer and from those before it.
+LAYERS = (
+    "errors",
+    "settings",
+    "avals",
+    "tree",
+    "log",
+    "ops",
+    "ad",
+    "numpy_api",
+    "eager",
+    "ir",
+    "trace",
+    "transforms",
+    "passes",
+    "codegen",
+    "runtime",
+    "api",
+    "explain",
+    "__main__",
+    "tracegrad",
+)
+
+# What may be imported inside a function; nothing else is.
+LAZY = {"numba", "llvmlite", "scipy", "scipy_openblas32", "platformdirs"}
+
+# What `import tracegrad` must not import.
+SLOW = {"numba", "scipy", "scipy_openblas32"}
+
+MOST_LINES = 500
+
+
+class Import(NamedTuple):
+    """One imported name: the module it is or comes from, where, and whether inside a function."""
+
+    module: str
+    line: int
+    late: bool
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """The modules of the package, by dotted name."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def names_imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    assert isinstance(node, ast.ImportFrom)
+    assert not node.level, f"relative import in line {node.lineno}"
+    base = node.module or ""
+    inside = [f"{base}.{alias.name}" for alias in node.names]
+    return [name if name in modules() else base for name in inside]
+
+
+def guarded(node: ast.AST) -> bool:
+    """Whether `node` is `if TYPE_CHECKING:`."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def imports(node: ast.AST, late: bool = False, typing: bool = True) -> Iterator[Import]:
+    """The imports below `node`, with those for the type checker or without."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield from (Import(name, child.lineno, late) for name in names_imported(child))
+        elif typing or not guarded(child):
+            in_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from imports(child, late or in_function, typing)
+
+
+def layer(module: str) -> str:
+    """The layer of a module of the package: the first name below `tracegrad`, which is itself the top."""
+    return module.split(".")[1] if "." in module else module
+
+
+def rank(module: str) -> int:
+    return LAYERS.index(layer(module))
+
+
+def is_own(module: str) -> bool:
+    return module.split(".")[0] == "tracegrad"
+
+
+def all_imports(typing: bool = True) -> Iterator[tuple[str, Import]]:
+    """Each import of the package, with the module that it stands in."""
+    for module, path in modules().items():
+        yield from ((module, found) for found in imports(parsed(path), typing=typing))
+
+
+def told(module: str, found: Import) -> str:
+    return f"{module}, line {found.line}, imports {found.module}"
+
+
+def test_each_module_has_a_layer() -> None:
+    assert [module for module in modules() if layer(module) not in LAYERS] == []
+
+
+def test_imports_go_down_only() -> None:
+    own = [(module, found) for module, found in all_imports() if is_own(found.module)]
+    assert [told(*each) for each in own if rank(each[1].module) > rank(each[0])] == []
+
+
+def test_own_modules_that_are_imported_exist() -> None:
+    own = [(module, found) for module, found in all_imports() if is_own(found.module)]
+    assert [told(*each) for each in own if each[1].module not in modules()] == []
+
+
+def test_only_slow_or_optional_dependencies_are_imported_inside_functions() -> None:
+    late = [(module, found) for module, found in all_imports() if found.late]
+    assert [told(*each) for each in late if each[1].module.split(".")[0] not in LAZY] == []
+
+
+def test_slow_dependencies_are_imported_inside_functions_only() -> None:
+    early = [(module, found) for module, found in all_imports(typing=False) if not found.late]
+    assert [told(*each) for each in early if each[1].module.split(".")[0] in SLOW] == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    edges: dict[str, set[str]] = {module: set() for module in modules()}
+    for module, found in all_imports(typing=False):
+        if is_own(found.module) and not found.late:
+            edges[module].add(found.module)
+    # Taking away, again and again, what imports nothing that is left leaves the circles, and what leads to them.
+    while ready := [module for module, imported in edges.items() if not imported & set(edges) - {module}]:
+        for module in ready:
+            del edges[module]
+    assert {module: sorted(imported & set(edges)) for module, imported in edges.items()} == {}
+
+
+def test_each_module_is_short_enough_for_a_reader() -> None:
+    sizes = {module: len(path.read_text(encoding="utf-8").splitlines()) for module, path in modules().items()}
+    assert {module: lines for module, lines in sizes.items() if lines > MOST_LINES} == {}
+
+
+def test_each_module_has_a_docstring() -> None:
+    assert [module for module, path in modules().items() if not ast.get_docstring(parsed(path))] == []
+
+
+def test_importing_tracegrad_imports_no_slow_dependency() -> None:
+    program = f"import sys, tracegrad; print(*sorted(set(sys.modules) & {SLOW | {'numpy'}}))"
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
+    )
+    assert run.stdout.split() == ["numpy"]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import numpy", [("numpy", False)]),
+        ("from tracegrad import errors, tree", [("tracegrad.errors", False), ("tracegrad.tree", False)]),
+        ("from tracegrad import grad", [("tracegrad", False)]),
+        ("from tracegrad.errors import ShapeError", [("tracegrad.errors", False)]),
+        ("def f():\n if x:\n  import numba.core", [("numba.core", True)]),
+        ("class C:\n def f(self):\n  from scipy import special", [("scipy", True)]),
+        ("if TYPE_CHECKING:\n import numba", []),
+        ("try:\n import numba\nexcept ImportError:\n pass", [("numba", False)]),
+    ],
+)
+def test_the_reader_of_imports_sees_them_all(source: str, expected: list[tuple[str, bool]]) -> None:
+    assert [(f.module, f.late) for f in imports(ast.parse(source), typing=False)] == expected

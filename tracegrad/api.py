@@ -1,0 +1,213 @@
+"""The public transforms of functions: `trace`, `grad`, `value_and_grad`, `vjp`, `stop_gradient`.
+
+They nest in any order: what is called inside a traced function is recorded into its graph, so `grad(grad(f))` is one
+graph and one compiled program.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, overload
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.errors import located
+from tracegrad.ops import Carrier, linear
+from tracegrad.explain import Explanation, explain
+from tracegrad.ir import Graph
+from tracegrad.runtime.dispatch import Dispatcher
+from tracegrad.settings import jit_disabled
+from tracegrad.trace.builder import current_trace
+from tracegrad.trace.describe import describe
+from tracegrad.transforms import grad as reverse
+
+__all__ = ["grad", "stop_gradient", "trace", "value_and_grad", "vjp"]
+
+Function = Callable[..., Any]
+Argnums = int | tuple[int, ...]
+
+
+class Traced(Dispatcher):
+    """A function that is traced and compiled when it is called: what `trace`, `grad` and `value_and_grad` return."""
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """How a call with these arguments is computed; print it. Traces and compiles when need be.
+
+        >>> print(trace(lambda x: x + 1).explain(2.0))  # doctest: +ELLIPSIS
+        <lambda> (...
+        """
+        return explain(self, args, kwargs)
+
+    def graph(self, *args: Any, **kwargs: Any) -> Graph:
+        """The graph that a call with these arguments recorded; `tracegrad.ir.parse(str(graph)) == graph`.
+
+        >>> print(trace(lambda x: x + x)(1.5), trace(lambda x: x + x).graph(1.5))
+        3.0 graph(%0: f64[]) {
+          %1 = add(%0, %0) : f64[]
+          return %1
+        }
+        """
+        return self.find(self.binder.take_apart(args, kwargs))[0].trace.graph
+
+
+@overload
+def trace(fun: Function, *, static_argnums: Any = (), static_argnames: Any = ()) -> Traced: ...
+@overload
+def trace(*, static_argnums: Any = (), static_argnames: Any = ()) -> Callable[[Function], Traced]: ...
+def trace(fun: Function | None = None, *, static_argnums: Any = (), static_argnames: Any = ()) -> Any:
+    """A function that records what `fun` does with NumPy, compiles it, and runs the compiled program from then on.
+
+    Arguments are ndarrays, NumPy scalars, Python numbers, and containers of them (tuple, list, dict, namedtuple,
+    dataclass, None, `register_pytree_node`). What `static_argnums` (positions) or `static_argnames` name is a constant of
+    the trace instead; it must be hashable. A program is made for each structure of the arguments, dtypes and shapes, and
+    static values; Python that asks for a value (`if x.sum() > 0`) makes one for each answer. What the function reads from
+    outside is read again at each call.
+
+    Raises `TraceError` for arguments of other types, `DTypeError` for dtypes that are not supported, `UnsupportedError`
+    for NumPy functions that are not, with the user's file and line. Other side effects than writes to arrays made inside
+    happen once per trace.
+
+    >>> import numpy as np
+    >>> @trace
+    ... def norm(x):
+    ...     return np.sqrt(np.sum(x * x))
+    >>> print(norm(np.array([3.0, 4.0])))
+    5.0
+    """
+    if fun is None:
+        return lambda f: trace(f, static_argnums=static_argnums, static_argnames=static_argnames)
+    _require_callable(fun, "trace")
+    return Traced(fun, static_argnums=static_argnums, static_argnames=static_argnames)
+
+
+def value_and_grad(fun: Function, argnums: Argnums = 0, has_aux: bool = False) -> Traced:
+    """The function `(*args) -> (value, gradient)`, where `value = fun(*args)` is a floating scalar.
+
+    The gradient is with respect to the positional argument `argnums`, with its structure, shapes and dtypes; for a tuple
+    of argnums it is a tuple. With `has_aux`, `fun` returns `(value, aux)` and the result is `((value, aux), gradient)`.
+
+    Raises `DTypeError` (a TypeError) when an argument to differentiate is not floating, TypeError (a `ShapeError` too)
+    when the value is not a scalar, ValueError for argnums that name no argument or a static one.
+
+    >>> value, gradient = value_and_grad(lambda x: x * x)(3.0)
+    >>> print(value, gradient)
+    9.0 6.0
+    """
+    _check(fun, argnums, "value_and_grad")
+
+    def make() -> Traced:
+        return _derived(fun, reverse.value_and_grad(fun, argnums, has_aux), "value_and_grad")
+
+    return _remembered(fun, ("value_and_grad", argnums, has_aux), make)
+
+
+def grad(fun: Function, argnums: Argnums = 0, has_aux: bool = False) -> Traced:
+    """The function `(*args) -> gradient` of a scalar function; with `has_aux`, `(gradient, aux)`. See `value_and_grad`.
+
+    >>> import numpy as np
+    >>> print(grad(lambda x: np.sum(x**3))(np.array([1.0, 2.0])))
+    [ 3. 12.]
+    >>> print(grad(grad(np.sin))(0.5) == -np.sin(0.5))
+    True
+    """
+    _check(fun, argnums, "grad")
+
+    def make() -> Traced:
+        both = reverse.value_and_grad(fun, argnums, has_aux)
+
+        def body(*args: Any, **kwargs: Any) -> Any:
+            value, gradient = both(*args, **kwargs)
+            return (gradient, value[1]) if has_aux else gradient
+
+        return _derived(fun, body, "grad")
+
+    return _remembered(fun, ("grad", argnums, has_aux), make)
+
+
+def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
+    """`(out, vjp_fn)`, where `out = fun(*primals)` and `vjp_fn(ct)` is the tuple of the cotangents of the primals.
+
+    `out` is a pytree of arrays, `ct` has its structure, shapes and dtypes (Python numbers will do for scalars). With
+    `has_aux`, `fun` returns `(out, aux)` and the result is `(out, vjp_fn, aux)`. The primals must be floating
+    (`DTypeError`); a cotangent of another structure or shape is a `ShapeError`. `vjp_fn` is a compiled program of its own;
+    it keeps copies of the primals, and can be called any number of times.
+
+    >>> import numpy as np
+    >>> out, vjp_fn = vjp(lambda x, y: x * y, np.array([1.0, 2.0]), np.array([3.0, 4.0]))
+    >>> print(*vjp_fn(np.array([1.0, 10.0])))
+    [ 3. 40.] [ 1. 20.]
+    """
+    _require_callable(fun, "vjp")
+    leaves, structure = tree.flatten(primals)
+    if current_trace() is not None or jit_disabled() or any(isinstance(x, Carrier) for x in leaves):
+        out, vjp_fn, aux = reverse.pull_back(fun, primals, has_aux)
+        return (out, vjp_fn, aux) if has_aux else (out, vjp_fn)
+    result = _remembered(fun, ("forward",), lambda: fun if isinstance(fun, Traced) else Traced(fun))(*primals)
+    pulled = _remembered(fun, ("vjp", has_aux), lambda: _pulled(fun, has_aux))
+    kept = tree.unflatten(structure, [x.copy() if isinstance(x, np.ndarray) else x for x in leaves])
+    if not has_aux:
+        return result, lambda cotangent: pulled(kept, cotangent)
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TypeError(located(f"vjp of {describe(fun)}: with has_aux=True the function must return a pair (out, aux)"))
+    return result[0], lambda cotangent: pulled(kept, cotangent), result[1]
+
+
+def _pulled(fun: Function, has_aux: bool) -> Traced:
+    def backward(primals: Any, cotangent: Any) -> Any:
+        return reverse.pull_back(fun, primals, has_aux)[1](cotangent)
+
+    return Traced(fun, body=backward, signature=backward, name=f"vjp({describe(fun).name})")
+
+
+def stop_gradient(x: Any) -> Any:
+    """`x`, an array or a pytree of arrays, as a constant for every derivative.
+
+    >>> print(grad(lambda x: x * stop_gradient(x))(3.0))
+    3.0
+    """
+    return tree.map(lambda leaf: linear.stop_gradient(leaf) if isinstance(leaf, Carrier) else leaf, x)
+
+
+# -- what the transforms share --------------------------------------------------------------------------
+def _require_callable(fun: Any, name: str) -> None:
+    if not callable(fun):
+        raise TypeError(located(f"{name} takes a function, got a {type(fun).__name__}"))
+
+
+def _check(fun: Any, argnums: Any, name: str) -> None:
+    _require_callable(fun, name)
+    several = argnums if isinstance(argnums, tuple) else (argnums,)
+    if not several or not all(type(i) is int for i in several):
+        raise TypeError(located(f"{name}: argnums must be an int or a tuple of ints, got {argnums!r}"))
+    static = fun.binder.static_nums if isinstance(fun, Traced) else ()
+    for i in several:
+        if i in static:
+            raise ValueError(
+                located(f"{name} of {describe(fun)}: argnums names {describe(fun).argument(i)}, which is a static argument")
+            )
+
+
+def _derived(fun: Function, body: Function, name: str) -> Traced:
+    static_nums = fun.binder.static_nums if isinstance(fun, Traced) else ()
+    static_names = fun.binder.static_names if isinstance(fun, Traced) else ()
+    return Traced(
+        fun, body=body, static_argnums=tuple(static_nums), static_argnames=tuple(static_names),
+        name=f"{name}({describe(fun).name})",
+    )  # fmt: skip
+
+
+_MEMORY = "__tracegrad_derived__"
+
+
+def _remembered(fun: Any, key: Any, make: Callable[[], Traced]) -> Traced:
+    """What `make` made for this function and key before, so that `grad(f)(x)` in a loop is compiled once."""
+    if not isinstance(fun, Traced) and type(fun) is not type(_remembered):
+        return make()
+    memory = vars(fun).get(_MEMORY)
+    # functools.wraps copies attributes, this one included, to functions that it does not belong to.
+    if memory is None or memory[0]() is not fun:
+        memory = vars(fun)[_MEMORY] = (weakref.ref(fun), {})
+    found: Traced | None = memory[1].get(key)
+    return found if found is not None else memory[1].setdefault(key, make())

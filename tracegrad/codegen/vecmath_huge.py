@@ -1,0 +1,76 @@
+"""Huge arguments of the circular functions: the reduction of Payne & Hanek (1983), in wide integers.
+
+With x = M * 2**e, M an integer, the quadrant and the fraction of x * 2/pi depend on few of the bits of 2/pi: those far
+to the left make multiples of 4, those far to the right do not count. LLVM computes with integers of any width, so this is
+one shift, one product, and the conversion of what remains to two words. It is scalar code, for `call_where`.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from tracegrad.codegen.vecmath_lang import Bits, Pair, Real, fast_two_sum, multiply_pairs
+
+__all__ = ["HALF_PI", "reduce_huge"]
+
+HALF_PI = {
+    "f64": (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33),
+    "f32": (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
+}
+
+TWO_OVER_PI_BITS = 1168
+# The first bits of 2/pi after the point.
+TWO_OVER_PI = int(
+    "a2f9836e4e441529fc2757d1f534ddc0db6295993c439041fe5163abdebbc561b7246e3a424dd2e0"
+    "06492eea09d1921cfe1deb1cb129a73ee88235f52ebb4484e99c7026b45f7e413991d639835339f4"
+    "9c845f8bbdf9283b1ff897ffde05980fef2f118b5a0a6d1f6d367ecf27cb09b74f463f669e5fea2d"
+    "7527bac7ebe5f17b3d0739f78a5292ea6bfb5fb11f8d5d085603",
+    16,
+)
+
+# Width of the product: two bits of quadrant, as many as M has that are wrong, as many as cancel in the number closest to a
+# multiple of pi/2 (62, 32), and the bits of the result with more than enough to round it by.
+PRODUCT = {"f64": ir.IntType(192), "f32": ir.IntType(128)}
+
+
+def reduce_huge(x: Real) -> tuple[Pair, Bits]:
+    """r, |r| <= pi/4, and the low bits k of x = k*pi/2 + r, for a finite |x| of at least 1.
+
+    Of an infinity or NaN the result has no meaning.
+    """
+    builder, form, wide = x.builder, x.format, PRODUCT[x.format.name]
+    fraction_bits = wide.width - 2
+    digits = form.mantissa + 1
+    biased = (x.bits & ~form.sign_bit) >> form.mantissa
+    integer = (x.bits & ((1 << form.mantissa) - 1)) | (1 << form.mantissa)
+
+    # floor(2/pi * 2**(e + fraction_bits)) modulo 4 * 2**fraction_bits, e = biased - bias - mantissa.
+    largest = form.bias - form.mantissa
+    known = largest + fraction_bits + 1
+    table = ir.Constant(ir.IntType(known), TWO_OVER_PI >> (TWO_OVER_PI_BITS - known))
+    shift = biased.constant(2 * form.bias + 1) - biased
+    window = builder.trunc(builder.lshr(table, builder.zext(shift.value, table.type)), wide)
+    product = builder.mul(window, builder.zext(integer.value, wide))
+
+    # Without the quadrant, the fraction is a signed number, and the nearer multiple the one to count from.
+    signed = builder.shl(product, wide(2))
+    negative = builder.icmp_signed("<", signed, wide(0))
+    quadrant = builder.add(builder.lshr(product, wide(fraction_bits)), builder.zext(negative, wide))
+    size = builder.select(negative, builder.neg(signed), signed)
+    zeros = builder.ctlz(size, ir.IntType(1)(1))
+    size = builder.shl(size, zeros)
+
+    def word(from_top: int) -> Real:
+        """`digits` bits of the normalised size as an integral number."""
+        bits = builder.and_(builder.lshr(size, wide(wide.width - from_top - digits)), wide((1 << digits) - 1))
+        return Real(builder, form, builder.uitofp(builder.trunc(bits, form.word), form.real))
+
+    scale = (biased.constant(form.bias) - Bits(builder, form, builder.trunc(zeros, form.word))) << form.mantissa
+    sign = Bits(builder, form, builder.shl(builder.zext(negative, form.word), form.word(form.word.width - 1)))
+    scale = scale ^ sign ^ (x.bits & form.sign_bit)
+    fraction = Pair(word(0) * scale.real * 2.0**-digits, word(digits) * scale.real * 2.0 ** (-2 * digits))
+    high, low, _ = x.pick(HALF_PI)
+    r = multiply_pairs(fraction, Pair(x.constant(high), x.constant(low)))
+    count = Bits(builder, form, builder.trunc(quadrant, form.word))
+    backwards = Bits(builder, form, builder.ashr(x.bits.value, form.word(form.word.width - 1)))
+    return fast_two_sum(r.hi, r.lo), (count ^ backwards) - backwards

@@ -1,0 +1,115 @@
+"""What a call of a traced function computes, and how: the text behind `f.explain(*args)`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tracegrad.ir import Graph, Node, to_text
+from tracegrad.runtime.dispatch import Dispatcher, Path
+from tracegrad.runtime.why import show_kind
+from tracegrad.trace.describe import describe
+from tracegrad.trace.signature import Binder, Call
+
+__all__ = ["Explanation", "explain"]
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """How one call is computed; its `str` is meant to be read, its attributes to be used."""
+
+    name: str
+    where: str
+    entry_guards: tuple[str, ...]
+    world_guards: tuple[str, ...]
+    value_guards: tuple[str, ...]
+    graph: Graph
+    optimized: Graph | None
+    groups: tuple[str, ...]
+    kernels: tuple[str, ...]
+    cache: str
+    seconds: dict[str, float]
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{self.name} ({self.where})" if self.where else self.name
+        yield from _section("entry guards", self.entry_guards)
+        yield from _section("captured variables", self.world_guards)
+        yield from _section("value guards", self.value_guards)
+        yield from _section(f"graph, {len(self.graph.nodes)} nodes", to_text(self.graph, locations=True).splitlines())
+        if self.optimized is not None:
+            title = f"graph after the passes, {len(self.optimized.nodes)} nodes"
+            yield from _section(title, to_text(self.optimized).splitlines())
+        yield from _section("fusion groups", self.groups)
+        yield from _section("kernels", [line for text in self.kernels for line in text.splitlines()])
+        yield from _section("cache", [self.cache])
+        yield from _section("times", [f"{stage}: {1e3 * s:.2f} ms" for stage, s in self.seconds.items()])
+
+
+def _section(title: str, lines: Any) -> Iterator[str]:
+    yield ""
+    yield f"{title}:"
+    yield from (f"  {line}" for line in (lines or ["none"]))
+
+
+def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
+    """The explanation of a call of `fun`, which is traced and compiled if it has not been."""
+    call = fun.binder.take_apart(args, kwargs)
+    path, _ = fun.find(call)
+    report = getattr(path.program, "report", None)
+    made = getattr(report, "plan", None)
+    return Explanation(
+        name=fun.name,
+        where=describe(fun.fun).where,
+        entry_guards=tuple(_entry_guards(fun.binder, call)),
+        world_guards=tuple(_world_guards(path)),
+        value_guards=tuple(_value_guards(path)),
+        graph=path.trace.graph,
+        optimized=getattr(report, "optimized", None),
+        groups=tuple(_groups(made)) if made is not None else (),
+        kernels=tuple(step.text() for step in made.steps) if made is not None else (),
+        cache=f"program from {getattr(report, 'cache', 'the interpreter')}, key {getattr(report, 'key', 'none')}",
+        seconds={"trace": path.seconds["trace"], **getattr(report, "seconds", {"program": path.seconds["program"]})},
+    )
+
+
+def _entry_guards(binder: Binder, call: Call) -> Iterator[str]:
+    _, kinds, statics = call.key
+    for name, kind in zip(binder.leaf_names(call), kinds):
+        yield f"{name}: {show_kind(kind)}"
+    for place, value in call.statics:
+        yield f"{place if isinstance(place, str) else binder.parameter(place)} == {value!r} (static)"
+
+
+def _world_guards(path: Path) -> Iterator[str]:
+    for guard in path.trace.world.guards:
+        yield str(guard)
+    names = _names(path.trace.graph)
+    for capture in path.trace.captures:
+        source = capture.source or "an array that no variable leads to"
+        yield f"{names[capture.node]} is {source}: {capture.node.aval}, read at each call"
+
+
+def _value_guards(path: Path) -> Iterator[str]:
+    names = _names(path.trace.graph)
+    for guard in path.trace.guards:
+        seen = guard.seen.item() if guard.seen.ndim == 0 else f"an array of shape {guard.seen.shape}"
+        yield f"{guard.asked} at {guard.location}: {names[guard.node]} was {seen}"
+
+
+def _groups(made: Any) -> Iterator[str]:
+    names = _names(made.graph)
+    reasons = made.schedule.storage.reason
+    for i, step in enumerate(made.schedule.steps):
+        yield f"{i}: {step.kind} over {' x '.join(map(str, step.domain)) or 'one element'}"
+        for root in step.roots:
+            yield f"   stores {names.get(root, '?')} {root.name} {root.aval}: {reasons.get(root, 'an output')}"
+    for edge in made.schedule.edges:
+        yield f"{names.get(edge.producer, '?')} -> {names.get(edge.consumer, '?')} not fused: {edge.reason}"
+
+
+def _names(graph: Graph) -> dict[Node, str]:
+    return {n: f"%{i}" for i, n in enumerate((*graph.inputs, *graph.nodes))}

@@ -1,0 +1,205 @@
+"""Functions that make arrays: what `np.array`, `np.zeros`, `np.arange` ... mean inside a traced function.
+
+NumPy's own do not look at their arguments' kind, so traced code is given these in their place. While a trace is under
+way they answer with values of that trace, otherwise with ndarrays; carriers in nested lists are stacked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_literal, supported
+from tracegrad.errors import located
+from tracegrad.numpy_api import selection, shapes
+from tracegrad.numpy_api.operands import array as _array
+from tracegrad.numpy_api.operands import peer_of, promoted, to_dtype, to_float
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops import elementwise, linear
+from tracegrad.ops.elementwise import add, divide, equal, multiply, power, subtract
+from tracegrad.ops.linear import reshape
+from tracegrad.ops.op import Carrier, Op
+
+__all__ = [
+    "REPLACEMENTS", "arange", "array", "asanyarray", "asarray", "ascontiguousarray", "empty", "eye", "full", "identity",
+    "linspace", "logspace", "ones", "tri", "zeros",
+]  # fmt: skip
+
+
+def _ambient() -> Any:
+    """The recorder of the trace under way, or None."""
+    return Op.ambient() if Op.ambient is not None else None
+
+
+def _no_like(like: Any) -> None:
+    if like is not None:
+        raise refuse("the argument like= of array creation")
+
+
+# -- from what there is ---------------------------------------------------------------------------------------------
+def array(object: Any, dtype: Any = None, *, copy: Any = True, order: str = "K", subok: bool = False, ndmin: int = 0,
+          like: Any = None) -> Any:  # fmt: skip
+    """`np.array`."""
+    _no_like(like)
+    peer = peer_of(object) if not isinstance(object, Carrier) else object
+    peer = _ambient() if peer is None else peer
+    if peer is None:
+        return np.array(object, dtype, copy=copy, ndmin=ndmin)
+    given = object
+    if not isinstance(object, Carrier | np.ndarray | np.generic | list | tuple) and not is_literal(object):
+        object = np.asarray(object)
+    out = to_dtype(_array(object, peer), dtype)
+    if out is given and copy:
+        out = given._alias()
+    if len(out.shape) < ndmin:
+        out = reshape(out, shape=(*(1,) * (ndmin - len(out.shape)), *out.shape))
+    return out
+
+
+def asarray(
+    a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None, like: Any = None
+) -> Any:
+    """`np.asarray`: a carrier of the right dtype is returned as it is."""
+    return array(a, dtype, copy=copy, like=like)
+
+
+def asanyarray(
+    a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None, like: Any = None
+) -> Any:
+    """`np.asanyarray`."""
+    return array(a, dtype, copy=copy, like=like)
+
+
+def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
+    """`np.ascontiguousarray`: at least one axis."""
+    return array(a, dtype, copy=None, ndmin=1, like=like)
+
+
+# -- constants --------------------------------------------------------------------------------------------------------
+def _constant(shape: Any, value: Any, dtype: Any) -> Any:
+    kind = supported(np.float64 if dtype is None else dtype, "dtype=")
+    return linear.full(shape=shapes.as_shape(shape), value=np.asarray(value).astype(kind).item(), dtype=kind.name)
+
+
+def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+    """`np.zeros`."""
+    _no_like(like)
+    return _constant(shape, 0, dtype)
+
+
+def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+    """`np.ones`."""
+    _no_like(like)
+    return _constant(shape, 1, dtype)
+
+
+def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+    """`np.empty`: zeros."""
+    _no_like(like)
+    return _constant(shape, 0, dtype)
+
+
+def full(
+    shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
+) -> Any:
+    """`np.full`."""
+    _no_like(like)
+    if is_literal(fill_value) and not isinstance(fill_value, Carrier):
+        return _constant(shape, fill_value, np.asarray(fill_value).dtype if dtype is None else dtype)
+    value = array(fill_value, dtype)
+    return linear.broadcast_to(value, shape=shapes.as_shape(shape))
+
+
+# -- ranges -----------------------------------------------------------------------------------------------------------
+def _number(x: Any) -> Any:
+    """A Python number for the argument of a range; a traced one is asked for its value, which leaves a guard."""
+    if is_literal(x):
+        return x
+    if isinstance(x, Carrier):
+        value: Any = x
+        return int(value) if x.aval.dtype.kind in "iub" else float(value)
+    return np.asarray(x).item()
+
+
+def arange(
+    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, like: Any = None
+) -> Any:
+    """`np.arange`."""
+    _no_like(like)
+    if stop is None:
+        start, stop = 0, start
+    given = [x for x in (start, stop, step) if x is not None]
+    begin, end, by = _number(start), _number(stop), _number(1 if step is None else step)
+    if by == 0:
+        raise ZeroDivisionError(located("arange: the step is zero"))
+    kinds = [getattr(x, "dtype", None) or np.asarray(x).dtype for x in given]
+    kind = supported(np.result_type(*kinds, np.int64) if dtype is None else dtype, "arange")
+    length = max(math.ceil((end - begin) / by), 0)
+    if kind.kind in "iu" and all(isinstance(v, int) for v in (begin, by)):
+        return linear.arange(start=int(begin), step=int(by), length=length, dtype=kind.name)
+    # NumPy computes in the result's dtype the difference of the first two elements and steps by that.
+    first, second = kind.type(begin), kind.type(begin + by)
+    return linear.arange(start=first.item(), step=(second - first).item(), length=length, dtype=kind.name)
+
+
+def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,
+             axis: int = 0, *, device: Any = None) -> Any:  # fmt: skip
+    """`np.linspace`; start and stop may be traced."""
+    count = num.__index__()
+    if count < 0:
+        raise ValueError(located(f"Number of samples, {count}, must be non-negative."))
+    peer = peer_of(start, stop)
+    first, last = promoted([to_float(_array(v, peer if peer is not None else _ambient())) for v in (start, stop)])
+    span = subtract(last, first)
+    parts = max(count - 1 if endpoint else count, 0)
+    steps = to_dtype(linear.arange(start=0, step=1, length=count, dtype="int64"), span.dtype)
+    column = reshape(steps, shape=(count, *(1,) * len(span.shape)))
+    step = divide(span, float(parts)) if parts else span
+    out = add(multiply(column, step), first)
+    if endpoint and count > 1:
+        final = equal(column, float(count - 1))
+        out = elementwise.where(final, last, out)
+    if axis:
+        out = shapes.moveaxis(out, 0, axis)
+    if dtype is not None:
+        integer = np.dtype(dtype).kind in "iu"
+        out = to_dtype(elementwise.floor(out) if integer else out, dtype)
+    return (out, step if parts else math.nan) if retstep else out
+
+
+def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None,
+             axis: int = 0) -> Any:  # fmt: skip
+    """`np.logspace`."""
+    return to_dtype(power(base, linspace(start, stop, num, endpoint, False, None, axis)), dtype)
+
+
+# -- matrices ---------------------------------------------------------------------------------------------------------
+def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = float, order: str = "C", *, device: Any = None,
+        like: Any = None) -> Any:  # fmt: skip
+    """`np.eye`."""
+    _no_like(like)
+    rows, columns = N.__index__(), (N if M is None else M).__index__()
+    down = reshape(selection.positions(rows, k), shape=(rows, 1))
+    across = reshape(selection.positions(columns), shape=(1, columns))
+    return to_dtype(equal(down, across), np.float64 if dtype is None else dtype)
+
+
+def identity(n: int, dtype: Any = None, *, like: Any = None) -> Any:
+    """`np.identity`."""
+    return eye(n, dtype=dtype, like=like)
+
+
+def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float, *, like: Any = None) -> Any:
+    """`np.tri`."""
+    _no_like(like)
+    return to_dtype(selection.band(N.__index__(), (N if M is None else M).__index__(), k), dtype)
+
+
+REPLACEMENTS: dict[str, Callable[..., Any]] = {
+    "array": array, "asarray": asarray, "asanyarray": asanyarray, "ascontiguousarray": ascontiguousarray,
+    "zeros": zeros, "ones": ones, "empty": empty, "full": full, "arange": arange, "linspace": linspace,
+    "logspace": logspace, "eye": eye, "identity": identity, "tri": tri,
+}  # fmt: skip

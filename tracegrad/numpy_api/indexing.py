@@ -1,0 +1,465 @@
+"""Indexing as NumPy has it: `x[index]`, and the functional form of `x[index] = value`.
+
+An index is read once into a `Plan`: slices along all axes, axes reversed, axes dropped and inserted, arrays of
+integers along some axes, and the order of the axes of the result. `Plan.read` applies it; `Plan.spread` is its
+transpose (zeros everywhere else, equal indices add up), by which `x[i] = v` and `np.add.at` are made. Integers beside
+arrays of integers count as arrays, and the axes of several of them stand first unless they are neighbours, as in NumPy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import DTypeError, ShapeError, TraceError, located
+from tracegrad.numpy_api.operands import (
+    array,
+    broadcast_arrays,
+    constant,
+    operand,
+    peer_of,
+    size_of,
+    to_dtype,
+    viewed,
+)  # fmt: skip
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops import elementwise, linear
+from tracegrad.ops.indexing import gather, scatter_add
+from tracegrad.ops.linear import arange, cast, full, reshape, transpose
+from tracegrad.ops.op import Carrier
+from tracegrad.ops.reduction import reduce_any
+
+__all__ = ["Plan", "add_at", "getitem", "setitem"]
+
+MASK_HINT = "its shape would depend on values; use np.where(mask, x, y), or a mask that is a plain array of booleans"
+
+
+@dataclass(slots=True)
+class Plan:
+    """What an index does to an array of `shape`, step by step."""
+
+    shape: tuple[int, ...]
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+    step: tuple[int, ...]
+    flips: tuple[int, ...]
+    inner: tuple[int, ...]
+    indices: tuple[Any, ...]
+    axes: tuple[int, ...]
+    perm: tuple[int, ...]
+
+    @property
+    def sliced(self) -> tuple[int, ...]:
+        """The shape after slicing."""
+        return tuple(-((a - b) // s) for a, b, s in zip(self.start, self.stop, self.step))
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        """The shape of the result."""
+        if not self.indices:
+            return self.inner
+        rest = tuple(n for k, n in enumerate(self.inner) if k not in self.axes)
+        found = (*self.indices[0].shape, *rest)
+        return tuple(found[p] for p in self.perm)
+
+    def read(self, x: Any) -> Any:
+        """`x[index]`."""
+        sliced = self.sliced
+        if sliced != self.shape:
+            x = linear.slice(x, start=self.start, stop=self.stop, step=self.step)
+        if self.flips:
+            x = linear.flip(x, axes=self.flips)
+        if sliced != self.inner:
+            x = reshape(x, shape=self.inner)
+        if self.indices:
+            x = gather(x, *self.indices, axes=self.axes)
+            if self.perm != tuple(range(len(self.perm))):
+                x = transpose(x, perm=self.perm)
+        return x
+
+    def spread(self, v: Any) -> Any:
+        """An array of `shape` with `v`, of the shape of the result, added to zeros at the index."""
+        if self.indices:
+            if self.perm != tuple(range(len(self.perm))):
+                v = transpose(v, perm=linear.inverse_permutation(self.perm))
+            v = scatter_add(v, *self.indices, shape=self.inner, axes=self.axes)
+        return self.spread_slices(v)
+
+    def spread_slices(self, v: Any) -> Any:
+        """The transpose of the steps before the arrays of integers: `v` has the shape `inner`."""
+        sliced = self.sliced
+        if sliced != self.inner:
+            v = reshape(v, shape=sliced)
+        if self.flips:
+            v = linear.flip(v, axes=self.flips)
+        if sliced == self.shape:
+            return v
+        steps = zip(self.shape, self.start, self.step, sliced)
+        high = tuple(n - (a + (m - 1) * s + 1 if m else a) for n, a, s, m in steps)
+        zero: Any = {"f": 0.0, "b": False}.get(v.dtype.kind, 0)
+        return linear.pad(v, low=self.start, high=high, interior=tuple(s - 1 for s in self.step), value=zero)
+
+
+# -- reading an index ----------------------------------------------------------------------------------------------
+def _entries(x: Any, index: Any) -> list[Any]:
+    """The entries of `index`, the ellipsis spelt out as slices and boolean arrays turned into integers."""
+    entries = [_entry(e) for e in (index if isinstance(index, tuple) else (index,))]
+    if sum(e is Ellipsis for e in entries) > 1:
+        raise IndexError(located("an index can only have a single ellipsis ('...')"))
+    rank, used = len(x.shape), sum(map(_depth, entries))
+    if used > rank:
+        raise IndexError(located(f"too many indices for array: array is {rank}-dimensional, but {used} were indexed"))
+    if not any(e is Ellipsis for e in entries):
+        entries.append(Ellipsis)
+    at = next(k for k, e in enumerate(entries) if e is Ellipsis)
+    # The mark between the slices keeps what stands before and after an ellipsis from being neighbours.
+    entries = [*entries[:at], _GAP, *[slice(None)] * (rank - used), *entries[at + 1 :]]
+    plain: list[Any] = []
+    axis = 0
+    for entry in entries:
+        plain.extend(_mask_indices(x, entry, axis) if _is_mask(entry) else [entry])
+        axis += _depth(entry)
+    return plain
+
+
+def _is_mask(entry: Any) -> bool:
+    return _is_array(entry) and entry.dtype.kind == "b"
+
+
+def _depth(entry: Any) -> int:
+    """How many axes an entry indexes."""
+    if entry is None or entry is Ellipsis or entry is _GAP:
+        return 0
+    return len(entry.shape) if _is_mask(entry) else 1
+
+
+_GAP = object()
+
+
+def _entry(entry: Any) -> Any:
+    if entry is None or entry is Ellipsis or isinstance(entry, slice):
+        return entry
+    if isinstance(entry, bool | np.bool_):
+        raise refuse("indexing by True or False")
+    if isinstance(entry, int | np.integer):
+        return int(entry)
+    if isinstance(entry, list | tuple):
+        entry = _from_list(entry)
+    if not _is_array(entry):
+        if hasattr(entry, "__index__"):
+            return entry.__index__()
+        raise IndexError(located(_WRONG))
+    if entry.dtype.kind not in "iub":
+        raise IndexError(located("arrays used as indices must be of integer (or boolean) type"))
+    if entry.dtype.kind == "b" and not entry.shape:
+        raise refuse("indexing by a boolean of no axes")
+    return entry
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, Carrier | np.ndarray)
+
+
+_WRONG = (
+    "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) "
+    "and integer or boolean arrays are valid indices"
+)
+
+
+def _from_list(entry: Any) -> Any:
+    if peer_of(entry) is not None:
+        return operand(list(entry), peer_of(entry))
+    plain = np.asarray(entry)
+    return plain.astype(np.int64) if not plain.size and plain.dtype.kind == "f" else plain
+
+
+def _mask_indices(x: Any, mask: Any, axis: int) -> Any:
+    _check_mask(x, mask, axis)
+    if isinstance(mask, Carrier):
+        if not getattr(mask, "_concrete_masks", False):
+            raise refuse("indexing by a traced array of booleans", MASK_HINT)
+        mask = mask.concrete("a boolean index")  # type: ignore[attr-defined]
+    return mask.nonzero()
+
+
+def _check_mask(x: Any, mask: Any, axis: int) -> None:
+    found = x.shape[axis : axis + len(mask.shape)]
+    if mask.shape != found:
+        raise IndexError(
+            located(f"boolean index did not match indexed array along axis {axis}: shapes {mask.shape} and {found}")
+        )
+
+
+def plan(x: Any, index: Any) -> Plan:
+    """The plan of `index` for the carrier `x`."""
+    entries = _entries(x, index)
+    advanced = any(map(_is_array, entries))
+    start, stop, step, flips, inner = [], [], [], [], []
+    arrays: list[tuple[int, Any]] = []
+    places: list[int] = []
+    axis = 0
+    for place, entry in enumerate(entries):
+        if entry is _GAP:
+            continue
+        if entry is None:
+            inner.append(1)
+            continue
+        n = x.shape[axis]
+        a, b, s = 0, n, 1
+        if isinstance(entry, slice):
+            a, b, s, flip = _normalized(entry, n)
+            if flip:
+                flips.append(axis)
+            inner.append(-((a - b) // s))
+        elif advanced:
+            arrays.append((len(inner), _in_range(entry, n, axis)))
+            places.append(place)
+            inner.append(n)
+        else:
+            a = _in_range(entry, n, axis)
+            b = a + 1
+        start.append(a)
+        stop.append(b)
+        step.append(s)
+        axis += 1
+    if 0 in inner:
+        _check_known(arrays, inner)
+    indices, axes, perm = _placed(x, arrays, places, len(inner))
+    return Plan(x.shape, tuple(start), tuple(stop), tuple(step), tuple(flips), tuple(inner), indices, axes, perm)
+
+
+def _normalized(entry: slice, n: int) -> tuple[int, int, int, bool]:
+    """Start, stop and positive step of the elements that a slice picks, and whether it reverses them."""
+    try:
+        a, b, s = entry.indices(n)
+    except TypeError as error:
+        if isinstance(error, TraceError):
+            raise
+        raise TypeError(located(str(error))) from None
+    count = len(range(a, b, s))
+    if not count:
+        return 0, 0, 1, False
+    last = a + (count - 1) * s
+    low, high = min(a, last), max(a, last)
+    return low, high + 1, abs(s), s < 0
+
+
+def _in_range(entry: Any, n: int, axis: int) -> Any:
+    if not isinstance(entry, int):
+        return entry
+    if not -n <= entry < n:
+        raise IndexError(located(f"index {entry} is out of bounds for axis {axis} with size {n}"))
+    return entry % n
+
+
+def _check_known(arrays: list[tuple[int, Any]], inner: list[int]) -> None:
+    """Indices into an array without elements, which no op would look at."""
+    for k, i in arrays:
+        if isinstance(i, int) or (isinstance(i, Carrier) and not _is_known(i)):
+            continue
+        plain = i.concrete("an index") if isinstance(i, Carrier) else i  # type: ignore[attr-defined]
+        if plain.size and not (-inner[k] <= plain.min() and plain.max() < inner[k]):
+            raise IndexError(located(f"an index is out of bounds for an axis with size {inner[k]}"))
+
+
+def _is_known(i: Any) -> bool:
+    return not isinstance(i, Carrier) or getattr(i, "_concrete_masks", False)
+
+
+def _placed(x: Any, arrays: list[tuple[int, Any]], places: list[int], rank: int) -> Any:
+    """Index arrays of one shape and dtype, their axes, and the order of axes of the result."""
+    if not arrays:
+        return (), (), ()
+    peer = peer_of(x, *(i for _, i in arrays))
+    indices = [to_dtype(_constant_or_array(i, peer), "int64") for _, i in arrays]
+    try:
+        shape = np.broadcast_shapes(*(i.shape for i in indices))
+    except ValueError:
+        shapes = " ".join(str(i.shape) for i in indices)
+        raise IndexError(
+            located(f"shape mismatch: indexing arrays could not be broadcast together: {shapes}")
+        ) from None
+    axes = tuple(k for k, _ in arrays)
+    neighbours = places == list(range(places[0], places[0] + len(places)))
+    depth, before = len(shape), axes[0] if neighbours else 0
+    rest = rank - len(axes)
+    perm = (*range(depth, depth + before), *range(depth), *range(depth + before, depth + rest))
+    return tuple(broadcast_arrays("index", indices, shape)), axes, perm
+
+
+def _constant_or_array(i: Any, peer: Any) -> Any:
+    if isinstance(i, int):
+        return full(shape=(), value=i, dtype="int64")
+    return array(i, peer)
+
+
+# -- x[index] ------------------------------------------------------------------------------------------------------
+def getitem(x: Any, index: Any) -> Any:
+    """`x[index]`."""
+    steps = plan(x, index)
+    result = steps.read(x)
+    if steps.indices:
+        return result
+    if result is x:
+        result = x._alias()
+    return viewed(x, result, lambda base, new: _replaced(base, steps, new))
+
+
+# -- x[index] = value ----------------------------------------------------------------------------------------------
+def setitem(x: Any, index: Any, value: Any) -> Any:
+    """The array that `x` is after `x[index] = value`."""
+    peer = peer_of(x, value, index if isinstance(index, tuple | list) else (index,))
+    mask = _whole_mask(x, index)
+    value = operand(value, peer)
+    if mask is not None and size_of_operand(value) == 1:
+        v = value if not getattr(value, "shape", ()) else reshape(value, shape=())
+        return elementwise.where(_over(mask, x), _as_dtype(v, x.dtype), x)
+    return _replaced(x, plan(x, index), value)
+
+
+def size_of_operand(v: Any) -> int:
+    """The number of elements of an array, 1 for a literal."""
+    return size_of(v) if hasattr(v, "shape") else 1
+
+
+def _whole_mask(x: Any, index: Any) -> Any:
+    """The array of booleans along the first axes of `x` that `index` is, or None."""
+    if isinstance(index, tuple) and len(index) == 1:
+        index = index[0]
+    if _is_array(index) and index.dtype.kind == "b" and index.shape:
+        _check_mask(x, index, 0)
+        return index
+    return None
+
+
+def _over(mask: Any, x: Any) -> Any:
+    column = (*mask.shape, *(1,) * (len(x.shape) - len(mask.shape)))
+    mask = operand(mask, peer_of(x, mask))
+    return linear.broadcast_to(mask if column == mask.shape else reshape(mask, shape=column), shape=x.shape)
+
+
+def _as_dtype(v: Any, dtype: Any) -> Any:
+    if hasattr(v, "dtype"):
+        return v if v.dtype == dtype else cast(v, dtype=dtype.name)
+    return np.asarray(v).astype(dtype).item()
+
+
+def _replaced(x: Any, steps: Plan, value: Any) -> Any:
+    """`x` with `value` at the index that `steps` came from."""
+    shape = steps.result
+    value = _as_dtype(value, x.dtype)
+    if hasattr(value, "shape"):
+        value = _fit(value, shape)
+    if math.prod(shape) == 0:
+        return x._alias()
+    if not steps.indices:
+        return _replaced_slices(x, steps, value)
+    return _replaced_indices(x, steps, value)
+
+
+def _fit(value: Any, shape: tuple[int, ...]) -> Any:
+    """`value` broadcast to `shape`, without leading axes of size one that it may have too many of."""
+    extra = len(value.shape) - len(shape)
+    if extra > 0 and all(n == 1 for n in value.shape[:extra]):
+        value = reshape(value, shape=value.shape[extra:])
+    try:
+        fits = np.broadcast_shapes(value.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(located(f"could not broadcast input array from shape {value.shape} into shape {shape}"))
+    return value if value.shape == shape else linear.broadcast_to(value, shape=shape)
+
+
+def _replaced_slices(x: Any, steps: Plan, value: Any) -> Any:
+    literal = not hasattr(value, "shape")
+    if steps.sliced == x.shape:
+        if not literal:
+            return steps.spread_slices(value)
+        return constant_like(x, value)
+    inside = steps.spread_slices(full(shape=steps.inner, value=True, dtype="bool"))
+    return elementwise.where(inside, value if literal else steps.spread_slices(value), x)
+
+
+def constant_like(x: Any, value: Any) -> Any:
+    """An array like `x`, with the literal `value` everywhere."""
+    filled = full(shape=x.shape, value=value, dtype=x.dtype.name)
+    return filled if isinstance(filled, Carrier) else constant(filled, x)
+
+
+def _replaced_indices(x: Any, steps: Plan, value: Any) -> Any:
+    """Where several updates meet, the last one counts: every place learns the number of its last update."""
+    head = steps.indices[0].shape
+    flat = tuple(reshape(i, shape=(math.prod(head),)) for i in steps.indices)
+    places = tuple(steps.inner[k] for k in steps.axes)
+    number, written = _last_writer(flat, places)
+    rest = tuple(n for k, n in enumerate(steps.inner) if k not in steps.axes)
+    order = (*steps.axes, *(k for k in range(len(steps.inner)) if k not in steps.axes))
+    back = linear.inverse_permutation(order)
+
+    def from_table(table: Any) -> Any:
+        return steps.spread_slices(transpose(table, perm=back))
+
+    column = reshape(written, shape=(*places, *(1,) * len(rest)))
+    inside = from_table(linear.broadcast_to(column, shape=(*places, *rest)))
+    if not hasattr(value, "shape"):
+        return elementwise.where(inside, value, x)
+    updates = transpose(value, perm=linear.inverse_permutation(steps.perm))
+    updates = reshape(updates, shape=(math.prod(head), *rest))
+    return elementwise.where(inside, from_table(gather(updates, number, axes=(0,))), x)
+
+
+def _last_writer(flat: tuple[Any, ...], places: tuple[int, ...]) -> tuple[Any, Any]:
+    """For every place, the number of the last update that writes to it (0 if none), and whether one does."""
+    n = flat[0].shape[0]
+    one = full(shape=(n,), value=1, dtype="int64")
+    numbers = arange(start=0, step=1, length=n, dtype="int64")
+    if n > 1:
+        last = _is_last(flat, places)
+        one, numbers = (elementwise.where(last, v, 0) for v in (one, numbers))
+    axes = tuple(range(len(places)))
+    number = scatter_add(numbers, *flat, shape=places, axes=axes)
+    return number, elementwise.greater(scatter_add(one, *flat, shape=places, axes=axes), 0)
+
+
+def _is_last(flat: tuple[Any, ...], places: tuple[int, ...]) -> Any:
+    """Which updates no later one overwrites."""
+    n = flat[0].shape[0]
+    peer = peer_of(*flat)
+    if all(map(_is_known, flat)):
+        plain = [np.asarray(i.concrete("an index") if isinstance(i, Carrier) else i) for i in flat]  # type: ignore[attr-defined]
+        spots = np.ravel_multi_index([np.where(i < 0, i + m, i) for i, m in zip(plain, places)], places, mode="clip")
+        _, from_end = np.unique(spots[::-1], return_index=True)
+        last = np.zeros(n, bool)
+        last[n - 1 - from_end] = True
+        return constant(last, peer)
+    if n > 512:
+        raise refuse(
+            f"x[indices] = values with {n} traced indices", "use np.where, or np.add.at on zeros if none repeats"
+        )
+    same: Any = True
+    for i, m in zip(flat, places):
+        i = elementwise.where(elementwise.less(i, 0), elementwise.add(i, m), i)
+        same = elementwise.logical_and(same, elementwise.equal(reshape(i, shape=(n, 1)), reshape(i, shape=(1, n))))
+    numbers = arange(start=0, step=1, length=n, dtype="int64")
+    later = elementwise.less(reshape(numbers, shape=(n, 1)), reshape(numbers, shape=(1, n)))
+    return elementwise.logical_not(reduce_any(elementwise.logical_and(same, later), axes=(1,)))
+
+
+# -- np.add.at -----------------------------------------------------------------------------------------------------
+def add_at(x: Any, index: Any, value: Any, sign: int = 1) -> None:
+    """`np.add.at(x, index, value)`: equal indices add up."""
+    if not hasattr(x, "_assign"):
+        raise refuse("np.add.at on an ndarray that the traced function did not make")
+    steps = plan(x, index)
+    peer = peer_of(x, value)
+    v = array(value, peer)
+    if not np.can_cast(v.dtype, x.dtype, "same_kind"):
+        raise DTypeError(located(f"np.add.at cannot add {v.dtype} to {x.dtype}"))
+    v = _fit(_as_dtype(v, x.dtype), steps.result)
+    change = steps.spread(v)
+    new = elementwise.add(x, change) if sign > 0 else elementwise.subtract(x, change)
+    x._assign(new)

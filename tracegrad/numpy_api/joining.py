@@ -1,0 +1,385 @@
+"""Functions that join, split, repeat and pad arrays."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api.operands import (
+    arrays,
+    broadcast_arrays,
+    broadcast_shapes,
+    constant,
+    peer_of,
+    promoted,
+    size_of,
+    viewed,
+)
+from tracegrad.numpy_api.reductions import sum as _sum
+from tracegrad.numpy_api.registry import implements, refuse
+from tracegrad.numpy_api.shapes import as_shape, atleast_1d, atleast_2d, atleast_3d
+from tracegrad.ops import linear
+from tracegrad.ops.elementwise import add, divide, multiply, not_equal, subtract, where
+from tracegrad.ops.indexing import gather
+from tracegrad.ops.linear import reshape, transpose
+from tracegrad.ops.op import normalize_axis
+
+__all__ = ["along", "concatenate", "diff", "picked", "stack"]
+
+
+def _one(a: Any) -> Any:
+    return arrays(a)[0]
+
+
+def along(x: Any, axis: int, start: int, stop: int, step: int = 1) -> Any:
+    """`x[start:stop:step]` along one axis, with 0 <= start <= stop <= n."""
+    n = x.shape
+    begin = tuple(start if k == axis else 0 for k in range(len(n)))
+    end = tuple(max(stop, start) if k == axis else m for k, m in enumerate(n))
+    return linear.slice(x, start=begin, stop=end, step=tuple(step if k == axis else 1 for k in range(len(n))))
+
+
+def picked(x: Any, index: Any, axis: int) -> Any:
+    """`np.take(x, index, axis)` for an array of integers that are no literals."""
+    out = gather(x, index, axes=(axis,))
+    depth = len(index.shape)
+    perm = (*range(depth, depth + axis), *range(depth), *range(depth + axis, len(out.shape)))
+    return out if perm == tuple(range(len(perm))) else transpose(out, perm=perm)
+
+
+# -- joining -----------------------------------------------------------------------------------------------------
+@implements(np.concatenate, np.concat, refuses=("out",))
+def concatenate(arrays_: Sequence[Any], /, axis: int | None = 0, out: Any = None, *, dtype: Any = None,
+                casting: str = "same_kind") -> Any:  # fmt: skip
+    """`np.concatenate`."""
+    xs = _several("concatenate", arrays_)
+    if axis is None:
+        xs, axis = [reshape(x, shape=(size_of(x),)) for x in xs], 0
+    if any(not x.shape for x in xs):
+        raise ShapeError(located("zero-dimensional arrays cannot be concatenated"))
+    return _joined(promoted(xs, dtype, casting), normalize_axis("concatenate", axis, len(xs[0].shape)))
+
+
+def _joined(xs: list[Any], axis: int) -> Any:
+    rest = {(*x.shape[:axis], *x.shape[axis + 1 :]) for x in xs}
+    if len(rest) != 1 or len({len(x.shape) for x in xs}) != 1:
+        shapes = ", ".join(str(x.shape) for x in xs)
+        raise ShapeError(located(f"concatenate: shapes {shapes} cannot be joined along axis {axis}"))
+    return linear.concatenate(*xs, axis=axis)
+
+
+def _several(name: str, given: Any) -> list[Any]:
+    xs = list(given)
+    if not xs:
+        raise ValueError(located(f"{name}: need at least one array"))
+    return arrays(*xs)
+
+
+@implements(np.stack, refuses=("out",))
+def stack(
+    arrays_: Sequence[Any], axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
+) -> Any:
+    """`np.stack`."""
+    xs = promoted(_several("stack", arrays_), dtype, casting)
+    if len({x.shape for x in xs}) != 1:
+        raise ShapeError(
+            located(f"all input arrays must have the same shape, got {', '.join(str(x.shape) for x in xs)}")
+        )
+    k = normalize_axis("stack", axis, len(xs[0].shape) + 1)
+    wanted = (*xs[0].shape[:k], 1, *xs[0].shape[k:])
+    return linear.concatenate(*(reshape(x, shape=wanted) for x in xs), axis=k)
+
+
+def _listed(x: Any) -> list[Any]:
+    return list(x) if isinstance(x, tuple) else [x]
+
+
+@implements(np.vstack)
+def vstack(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    """`np.vstack`."""
+    return concatenate(_listed(atleast_2d(*_several("vstack", tup))), 0, dtype=dtype, casting=casting)
+
+
+@implements(np.hstack)
+def hstack(tup: Sequence[Any], *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    """`np.hstack`."""
+    xs = _listed(atleast_1d(*_several("hstack", tup)))
+    return concatenate(xs, 0 if len(xs[0].shape) == 1 else 1, dtype=dtype, casting=casting)
+
+
+@implements(np.dstack)
+def dstack(tup: Sequence[Any]) -> Any:
+    """`np.dstack`."""
+    return concatenate(_listed(atleast_3d(*_several("dstack", tup))), 2)
+
+
+@implements(np.column_stack)
+def column_stack(tup: Sequence[Any]) -> Any:
+    """`np.column_stack`."""
+    columns = [reshape(x, shape=(size_of(x), 1)) if len(x.shape) < 2 else x for x in _several("column_stack", tup)]
+    return concatenate(columns, 1)
+
+
+@implements(np.append)
+def append(arr: Any, values: Any, axis: int | None = None) -> Any:
+    """`np.append`."""
+    return concatenate((arr, values), axis)
+
+
+# -- splitting ---------------------------------------------------------------------------------------------------
+@implements(np.array_split)
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """`np.array_split`."""
+    x = _one(ary)
+    k = normalize_axis("split", axis, len(x.shape))
+    n = x.shape[k]
+    if hasattr(indices_or_sections, "__index__") and not isinstance(indices_or_sections, tuple | list):
+        parts = indices_or_sections.__index__()
+        if parts <= 0:
+            raise ValueError(located("number sections must be larger than 0."))
+        each, extra = divmod(n, parts)
+        bounds = [i * each + min(i, extra) for i in range(parts + 1)]
+    else:
+        bounds = [0, *(i.__index__() for i in indices_or_sections), n]
+    spans = [slice(*pair).indices(n) for pair in itertools.pairwise(bounds)]
+    return [_part(x, k, start, max(start, stop)) for start, stop, _ in spans]
+
+
+def _part(x: Any, axis: int, start: int, stop: int) -> Any:
+    def put(base: Any, new: Any) -> Any:
+        pieces = [along(base, axis, 0, start), new, along(base, axis, stop, base.shape[axis])]
+        return linear.concatenate(*pieces, axis=axis)
+
+    return viewed(x, along(x, axis, start, stop), put)
+
+
+@implements(np.split)
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """`np.split`."""
+    x = _one(ary)
+    if not isinstance(indices_or_sections, tuple | list | np.ndarray):
+        n = x.shape[normalize_axis("split", axis, len(x.shape))]
+        if n % indices_or_sections.__index__():
+            raise ShapeError(located(f"array split does not result in an equal division: {n} in {indices_or_sections}"))
+    parts: list[Any] = array_split(x, indices_or_sections, axis)
+    return parts
+
+
+@implements(np.hsplit)
+def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+    """`np.hsplit`."""
+    x = _one(ary)
+    parts: list[Any] = split(x, indices_or_sections, 1 if len(x.shape) > 1 else 0)
+    return parts
+
+
+@implements(np.vsplit)
+def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+    """`np.vsplit`."""
+    parts: list[Any] = split(ary, indices_or_sections, 0)
+    return parts
+
+
+@implements(np.dsplit)
+def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+    """`np.dsplit`."""
+    parts: list[Any] = split(ary, indices_or_sections, 2)
+    return parts
+
+
+@implements(np.unstack)
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
+    """`np.unstack`."""
+    x = _one(x)
+    k = normalize_axis("unstack", axis, len(x.shape))
+    rest = (*x.shape[:k], *x.shape[k + 1 :])
+    return tuple(reshape(along(x, k, i, i + 1), shape=rest) for i in range(x.shape[k]))
+
+
+# -- repeating ---------------------------------------------------------------------------------------------------
+@implements(np.tile)
+def tile(A: Any, reps: Any) -> Any:
+    """`np.tile`."""
+    x = _one(A)
+    times = as_shape(reps)
+    rank = max(len(times), len(x.shape))
+    times = (1,) * (rank - len(times)) + times
+    sizes = (1,) * (rank - len(x.shape)) + x.shape
+    spread = tuple(n for pair in zip(times, sizes) for n in pair)
+    column = reshape(x, shape=tuple(n for m in sizes for n in (1, m)))
+    return reshape(linear.broadcast_to(column, shape=spread), shape=tuple(t * n for t, n in zip(times, sizes)))
+
+
+@implements(np.repeat)
+def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
+    """`np.repeat`: by an integer, or by integers known while tracing."""
+    x = _one(a)
+    if axis is None:
+        x, axis = reshape(x, shape=(size_of(x),)), 0
+    k = normalize_axis("repeat", axis, len(x.shape))
+    n = x.shape[k]
+    if peer_of(repeats) is not None and peer_of(repeats).shape:
+        raise refuse("np.repeat by a traced array of counts", "the shape of the result would depend on values")
+    if not isinstance(repeats, tuple | list) and not getattr(repeats, "shape", ()):
+        times = repeats.__index__()
+        spread = linear.broadcast_to(reshape(x, shape=(*x.shape[: k + 1], 1, *x.shape[k + 1 :])),
+                                     shape=(*x.shape[: k + 1], times, *x.shape[k + 1 :]))  # fmt: skip
+        return reshape(spread, shape=(*x.shape[:k], n * times, *x.shape[k + 1 :]))
+    return picked(x, constant(np.repeat(np.arange(n), np.asarray(repeats)), peer_of(x)), k)
+
+
+@implements(np.roll)
+def roll(a: Any, shift: Any, axis: Any = None) -> Any:
+    """`np.roll`."""
+    x = _one(a)
+    if axis is None:
+        flat = reshape(x, shape=(size_of(x),))
+        return reshape(_rolled(flat, shift.__index__(), 0), shape=x.shape)
+    axes = axis if isinstance(axis, tuple | list) else (axis,)
+    shifts = shift if isinstance(shift, tuple | list) else (shift,)
+    for by, k in np.broadcast(np.array(shifts), np.array(axes)):
+        x = _rolled(x, int(by), normalize_axis("roll", int(k), len(x.shape)))
+    return x
+
+
+def _rolled(x: Any, shift: int, axis: int) -> Any:
+    n = x.shape[axis]
+    cut = (-shift) % n if n else 0
+    return linear.concatenate(along(x, axis, cut, n), along(x, axis, 0, cut), axis=axis) if cut else x._alias()
+
+
+# -- padding and differences -------------------------------------------------------------------------------------
+@implements(np.pad)
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
+    """`np.pad` with the modes constant, edge, reflect, symmetric and wrap."""
+    x = _one(array)
+    rank = len(x.shape)
+    if isinstance(pad_width, dict):
+        full = {normalize_axis("pad", k, rank): v for k, v in pad_width.items()}
+        pad_width = [full.get(k, 0) for k in range(rank)]
+    widths = _pairs(pad_width, rank)
+    if any(w < 0 for pair in widths for w in pair):
+        raise ValueError(located("index can't contain negative values"))
+    if mode == "constant":
+        return _padded_constant(x, widths, kwargs)
+    if mode not in ("edge", "reflect", "symmetric", "wrap") or kwargs.pop("reflect_type", "even") != "even" or kwargs:
+        raise refuse(f"np.pad with mode={mode!r} and {sorted(kwargs) or 'these arguments'}")
+    for k, pair in enumerate(widths):
+        if any(pair):
+            x = picked(x, constant(np.pad(np.arange(x.shape[k]), pair, mode=mode), peer_of(x)), k)
+    return x
+
+
+def _pairs(given: Any, rank: int) -> list[tuple[Any, Any]]:
+    pairs = np.broadcast_to(np.asarray(given), (rank, 2)).tolist() if rank else []
+    return [(a, b) for a, b in pairs]
+
+
+def _padded_constant(x: Any, widths: list[tuple[int, int]], kwargs: dict[str, Any]) -> Any:
+    values = kwargs.pop("constant_values", 0)
+    if kwargs:
+        raise refuse(f"the argument {sorted(kwargs)[0]}= of np.pad with mode='constant'")
+    if peer_of(values) is not None:
+        if peer_of(values) is not values or values.shape:
+            raise refuse("np.pad with several traced constant_values")
+        inside = _pad_once(_true_like(x), widths, False)
+        return where(inside, _pad_once(x, widths, 0), values)
+    pairs = _pairs(values, len(x.shape))
+    if len({v for pair in pairs for v in pair}) <= 1:
+        return _pad_once(x, widths, pairs[0][0] if pairs else 0)
+    for k, ((a, b), (u, v)) in enumerate(zip(widths, pairs)):
+        for low, high, value in ((a, 0, u), (0, b, v)):
+            x = _pad_once(x, [(low, high) if i == k else (0, 0) for i in range(len(widths))], value)
+    return x
+
+
+def _true_like(x: Any) -> Any:
+    return linear.full(shape=x.shape, value=True, dtype="bool")
+
+
+def _pad_once(x: Any, widths: list[tuple[int, int]], value: Any) -> Any:
+    kind = {"b": bool, "f": float}.get(x.dtype.kind, int)
+    low, high = (tuple(int(pair[side]) for pair in widths) for side in (0, 1))
+    return linear.pad(x, low=low, high=high, interior=(0,) * len(low), value=kind(value))
+
+
+@implements(np.diff)
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    """`np.diff`."""
+    x, *beside = arrays(*(v for v in (a, prepend, append) if v is not None))
+    k = normalize_axis("diff", axis, len(x.shape))
+    if n < 0:
+        raise ValueError(located(f"order must be non-negative but got {n}"))
+    first = beside.pop(0) if prepend is not None else None
+    ends = [_end(v, x, k) for v in (first, *([None] if append is None else beside[-1:]))]
+    parts = [p for p in (ends[0], x, ends[1] if len(ends) > 1 else None) if p is not None]
+    x = concatenate(parts, k) if len(parts) > 1 else x
+    for _ in range(n):
+        m = x.shape[k]
+        later, earlier = along(x, k, min(1, m), m), along(x, k, 0, max(m - 1, 0))
+        x = not_equal(later, earlier) if x.dtype.kind == "b" else subtract(later, earlier)
+    return x
+
+
+def _end(v: Any, x: Any, axis: int) -> Any:
+    if v is None or v.shape:
+        return v
+    return linear.broadcast_to(v, shape=tuple(1 if k == axis else n for k, n in enumerate(x.shape)))
+
+
+@implements(np.ediff1d, refuses=("to_end", "to_begin"))
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    """`np.ediff1d`."""
+    x = _one(ary)
+    return diff(reshape(x, shape=(size_of(x),)))
+
+
+@implements(np.trapezoid)
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    """`np.trapezoid`."""
+    if x is None:
+        (values,) = arrays(y)
+        step: Any = dx
+    else:
+        values, points = arrays(y, x)
+        step = diff(points, axis=axis if len(points.shape) > 1 else -1)
+        if len(points.shape) == 1:
+            k = normalize_axis("trapezoid", axis, len(values.shape))
+            step = reshape(step, shape=tuple(step.shape[0] if i == k else 1 for i in range(len(values.shape))))
+    k = normalize_axis("trapezoid", axis, len(values.shape))
+    n = values.shape[k]
+    pairs = add(along(values, k, 1, n), along(values, k, 0, n - 1))
+    return _sum(divide(multiply(step, pairs), 2.0), k)
+
+
+# -- grids ---------------------------------------------------------------------------------------------------------
+@implements(np.meshgrid)
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Any, ...]:
+    """`np.meshgrid`."""
+    if indexing not in ("xy", "ij"):
+        raise ValueError(located("Valid values for `indexing` are 'xy' and 'ij'."))
+    xs = arrays(*xi)
+    n = len(xs)
+    order = list(range(n))
+    if indexing == "xy" and n > 1:
+        order[:2] = [1, 0]
+    grid = [reshape(x, shape=tuple(size_of(x) if k == order[i] else 1 for k in range(n))) for i, x in enumerate(xs)]
+    if sparse:
+        return tuple(grid)
+    return tuple(broadcast_arrays("meshgrid", grid, broadcast_shapes("meshgrid", *(g.shape for g in grid))))
+
+
+@implements(np.kron)
+def kron(a: Any, b: Any) -> Any:
+    """`np.kron`."""
+    x, y = arrays(a, b)
+    rank = max(len(x.shape), len(y.shape))
+    p, q = ((1,) * (rank - len(v.shape)) + v.shape for v in (x, y))
+    left = reshape(x, shape=tuple(n for m in p for n in (m, 1)))
+    right = reshape(y, shape=tuple(n for m in q for n in (1, m)))
+    return reshape(multiply(left, right), shape=tuple(math.prod(pair) for pair in zip(p, q)))

@@ -1,0 +1,423 @@
+"""ArrayMethods: the operators, methods and attributes of `numpy.ndarray` for a carried value.
+
+The tracer's arrays and the eager Tensors mix it in. A subclass is a `Carrier` with `shape` and `dtype`, and gives
+
+- `concrete(asked)`: the value as an ndarray, for Python that wants a number; `asked` says what for ("bool()");
+- `_lift(x)`: an ndarray, NumPy scalar or carrier of a lower level as a carrier of this kind; `_constant(x)`: the same
+  for an ndarray that nobody else holds;
+- `_assign(new)`: this object stands for the value `new` from now on (`x[i] = v`, `x += y`); raises by default;
+- `_alias()`: another object for the same value, so that assigning to one leaves the other alone;
+- `_viewed(result, put)`, if `_tracks_views`: `result` is a view of this array, and `put(base, new)` is `base` with
+  `new` in its place;
+- `_weakened(result)`, if `weak`: the result of an operator on Python numbers only.
+
+`_concrete_masks` says that boolean arrays can be used as indices; `_immutable_scalars`, that `+=` on a value of no axes
+makes a new value, as it does for NumPy's scalars.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS, supported
+from tracegrad.errors import DTypeError, ShapeError, TraceError, located
+from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, ufuncs
+from tracegrad.numpy_api.operands import operand, to_dtype
+from tracegrad.numpy_api.registry import UFUNC_METHODS, refuse
+from tracegrad.ops import elementwise
+from tracegrad.ops.op import Carrier
+
+__all__ = ["ArrayMethods"]
+
+_ARRAYS = (np.ndarray, np.generic, list, tuple)
+
+
+def _beside(x: Any, other: Any) -> Any:
+    """`other` as the second operand of an operator of `x`, or NotImplemented."""
+    kind = type(other)
+    if kind in LITERALS or kind is type(x):
+        return other
+    if isinstance(other, Carrier):
+        return NotImplemented if other.level > x.level else operand(other, x)
+    return operand(other, x) if isinstance(other, _ARRAYS) else NotImplemented
+
+
+def _weak_pair(x: Any, other: Any) -> bool:
+    return x.weak and (type(other) in LITERALS or getattr(other, "weak", False))
+
+
+def _number(x: Any) -> Any:
+    """A weak boolean as Python's arithmetic has it: an integer."""
+    if type(x) is bool:
+        return int(x)
+    return x._weakened(to_dtype(x, "int64")) if type(x) not in LITERALS and x.dtype.kind == "b" else x
+
+
+def _binary(op: Callable[..., Any], arithmetic: bool = True) -> tuple[Any, Any]:
+    """An operator and its reflected form."""
+
+    def forward(self: Any, other: Any) -> Any:
+        other = _beside(self, other)
+        if other is NotImplemented:
+            return NotImplemented
+        if self.weak and _weak_pair(self, other):
+            pair = (_number(self), _number(other)) if arithmetic else (self, other)
+            return self._weakened(op(*pair))
+        return op(self, other)
+
+    def reflected(self: Any, other: Any) -> Any:
+        other = _beside(self, other)
+        if other is NotImplemented:
+            return NotImplemented
+        if self.weak and _weak_pair(self, other):
+            pair = (_number(other), _number(self)) if arithmetic else (other, self)
+            return self._weakened(op(*pair))
+        return op(other, self)
+
+    return forward, reflected
+
+
+def _unary(op: Callable[..., Any]) -> Any:
+    def apply(self: Any) -> Any:
+        return self._weakened(op(_number(self))) if self.weak else op(self)
+
+    return apply
+
+
+def _in_place(op: Callable[..., Any], name: str) -> Any:
+    def apply(self: Any, other: Any) -> Any:
+        if not self.shape and self._immutable_scalars:
+            return NotImplemented
+        other = _beside(self, other)
+        if other is NotImplemented:
+            return NotImplemented
+        self._update(op(self, other), name)
+        return self
+
+    return apply
+
+
+_FAST_POWERS: dict[float, Callable[..., Any]] = {
+    2: elementwise.square,
+    0.5: elementwise.sqrt,
+    -1: elementwise.reciprocal,
+}
+
+
+def power(x: Any, y: Any) -> Any:
+    """`x ** y` as ndarrays have it: the exponents 2, 0.5 and -1 have functions of their own."""
+    if type(y) in (int, float) and x.__class__ not in LITERALS:
+        fast = _FAST_POWERS.get(y)
+        if fast is not None and (x.dtype.kind == "f" or (type(y) is int and y == 2 and x.dtype.kind in "iu")):
+            return fast(x)
+    return elementwise.power(x, y)
+
+
+def _on_function(function: Callable[..., Any], doc: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(self, *args, **kwargs)
+
+    method.__doc__ = doc
+    return method
+
+
+class ArrayMethods:
+    """What an ndarray can do, for a carrier."""
+
+    __slots__ = ()
+    __array_priority__ = 1000.0
+    __hash__ = object.__hash__
+    _tracks_views = False
+    _concrete_masks = False
+    _immutable_scalars = True
+
+    # -- hooks ---------------------------------------------------------------------------------------------
+    shape: Any
+    dtype: Any
+    weak: bool
+
+    def concrete(self, asked: str) -> np.ndarray[Any, Any]:
+        """The value as an ndarray."""
+        raise NotImplementedError
+
+    def _lift(self, x: Any) -> Any:
+        raise NotImplementedError
+
+    def _constant(self, x: np.ndarray[Any, Any]) -> Any:
+        return self._lift(x)
+
+    def _assign(self, new: Any) -> None:
+        raise refuse("changing this array in place", "make a new one, as in x = x + y")
+
+    def _alias(self) -> Any:
+        return self
+
+    def _viewed(self, result: Any, put: Callable[[Any, Any], Any]) -> Any:
+        return result
+
+    def _weakened(self, result: Any) -> Any:
+        return result
+
+    def _update(self, new: Any, name: str) -> None:
+        """Assign the result `new` of the function `name`, which must fit."""
+        if new.shape != self.shape:
+            raise ShapeError(
+                located(f"{name}: non-broadcastable output operand with shape {self.shape} doesn't match {new.shape}")
+            )
+        if not np.can_cast(new.dtype, self.dtype, "same_kind"):
+            raise DTypeError(located(f"cannot cast the output of {name} from {new.dtype} to {self.dtype} in place"))
+        self._assign(to_dtype(new, self.dtype))
+
+    # -- operators -----------------------------------------------------------------------------------------
+    __add__, __radd__ = _binary(elementwise.add)
+    __sub__, __rsub__ = _binary(elementwise.subtract)
+    __mul__, __rmul__ = _binary(elementwise.multiply)
+    __truediv__, __rtruediv__ = _binary(elementwise.divide)
+    __floordiv__, __rfloordiv__ = _binary(elementwise.floor_divide)
+    __mod__, __rmod__ = _binary(elementwise.remainder)
+    __divmod__, __rdivmod__ = _binary(ufuncs.divmod_)
+    __pow__, __rpow__ = _binary(power)
+    __matmul__, __rmatmul__ = _binary(ufuncs.matmul)
+    __and__, __rand__ = _binary(ufuncs.bitwise_and, arithmetic=False)
+    __or__, __ror__ = _binary(ufuncs.bitwise_or, arithmetic=False)
+    __xor__, __rxor__ = _binary(ufuncs.bitwise_xor, arithmetic=False)
+    __lt__, _ = _binary(elementwise.less, arithmetic=False)
+    __le__, _ = _binary(elementwise.less_equal, arithmetic=False)
+    __gt__, _ = _binary(elementwise.greater, arithmetic=False)
+    __ge__, _ = _binary(elementwise.greater_equal, arithmetic=False)
+    __eq__, _ = _binary(elementwise.equal, arithmetic=False)
+    __ne__, _ = _binary(elementwise.not_equal, arithmetic=False)
+    del _
+
+    __neg__ = _unary(elementwise.negative)
+    __abs__ = _unary(elementwise.absolute)
+    __pos__ = _unary(ufuncs.positive)
+    __invert__ = _unary(ufuncs.invert)
+
+    __iadd__ = _in_place(elementwise.add, "add")
+    __isub__ = _in_place(elementwise.subtract, "subtract")
+    __imul__ = _in_place(elementwise.multiply, "multiply")
+    __itruediv__ = _in_place(elementwise.divide, "divide")
+    __ifloordiv__ = _in_place(elementwise.floor_divide, "floor_divide")
+    __imod__ = _in_place(elementwise.remainder, "remainder")
+    __ipow__ = _in_place(power, "power")
+    __imatmul__ = _in_place(ufuncs.matmul, "matmul")
+    __iand__ = _in_place(ufuncs.bitwise_and, "bitwise_and")
+    __ior__ = _in_place(ufuncs.bitwise_or, "bitwise_or")
+    __ixor__ = _in_place(ufuncs.bitwise_xor, "bitwise_xor")
+
+    # -- attributes ----------------------------------------------------------------------------------------
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> Any:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes per element."""
+        return int(self.dtype.itemsize)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.itemsize * int(math.prod(self.shape))
+
+    @property
+    def T(self) -> Any:
+        """The array with its axes reversed."""
+        return shapes.transpose(self)
+
+    @property
+    def mT(self) -> Any:
+        """The array with its last two axes exchanged."""
+        return shapes.matrix_transpose(self)
+
+    @property
+    def real(self) -> Any:
+        """The array itself."""
+        return self
+
+    @property
+    def imag(self) -> Any:
+        """Zeros."""
+        return selection.zeros_like(self)
+
+    @property
+    def flat(self) -> Any:
+        """Not supported: use `ravel()`."""
+        raise refuse("ndarray.flat", "use ravel()")
+
+    # -- Python's protocols --------------------------------------------------------------------------------
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        length: int = self.shape[0]
+        return length
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d array")
+        return iter([self[i] for i in range(self.shape[0])])
+
+    def __getitem__(self, index: Any) -> Any:
+        return indexing.getitem(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._assign(indexing.setitem(self, index, value))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(reductions.any_(self == value))
+
+    def _scalar(self, asked: str) -> Any:
+        if self.shape:
+            raise TypeError(
+                located(
+                    f"{asked}: only 0-dimensional arrays can be converted to Python scalars, got shape {self.shape}"
+                )
+            )
+        return self.concrete(asked).item()
+
+    def __bool__(self) -> bool:
+        if math.prod(self.shape) != 1:
+            raise ValueError(
+                located("The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()")
+            )
+        return bool(self.concrete("bool()").item())
+
+    def __int__(self) -> int:
+        return int(self._scalar("int()"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("float()"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex()"))
+
+    def __index__(self) -> int:
+        if self.shape or self.dtype.kind not in "iu":
+            raise TypeError("only integer scalar arrays can be converted to a scalar index")
+        return int(self.concrete("an index").item())
+
+    def item(self, *args: Any) -> Any:
+        """The element as a Python number; of larger arrays, the one at the given index."""
+        if args:
+            flat = len(args) == 1 and not isinstance(args[0], tuple)
+            picked = shapes.ravel(self)[args[0]] if flat else self[args if len(args) > 1 else args[0]]
+            return picked.item()
+        if math.prod(self.shape) != 1:
+            raise ValueError(located("can only convert an array of size 1 to a Python scalar"))
+        return self.concrete("item()").item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers."""
+        return self.concrete("tolist()").tolist()
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise TraceError(
+            located(
+                f"a {type(self).__name__} cannot become an ndarray without losing its derivative; use np.* functions "
+                "that tracegrad supports, or take the value on purpose with stop_gradient or detach().numpy()"
+            )
+        )
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return registry.dispatch_ufunc(ufunc, method, inputs, kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return registry.dispatch_function(func, args, kwargs)
+
+    # -- methods that differ from the function of that name --------------------------------------------------
+    def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
+        """`ndarray.reshape`: sizes, or one tuple of them."""
+        return shapes.reshape(self, shape[0] if len(shape) == 1 else shape, order)
+
+    def transpose(self, *axes: Any) -> Any:
+        """`ndarray.transpose`: axes, or one tuple of them; none reverses."""
+        given = axes[0] if len(axes) == 1 and not hasattr(axes[0], "__index__") else (axes or None)
+        return shapes.transpose(self, given)
+
+    def flatten(self, order: str = "C") -> Any:
+        """A copy with one axis."""
+        return shapes.ravel(self, order)._alias()
+
+    def copy(self, order: str = "C") -> Any:
+        """A copy."""
+        return self._alias()
+
+    def astype(
+        self, dtype: Any, order: str = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Any:
+        """A copy in another dtype."""
+        kind = supported(dtype, "astype")
+        if not np.can_cast(self.dtype, kind, casting):
+            raise DTypeError(
+                located(f"cannot cast array data from {self.dtype} to {kind} according to the rule {casting!r}")
+            )
+        return to_dtype(self, kind) if kind != self.dtype else self._alias()
+
+    def fill(self, value: Any) -> None:
+        """Assign one value to all elements."""
+        self[...] = value
+
+    def view(self, *args: Any, **kwargs: Any) -> Any:
+        """A view of the same dtype."""
+        if args or kwargs:
+            raise refuse("ndarray.view of another dtype", "use astype()")
+        return shapes.reshaped(self, self.shape)
+
+    def conj(self) -> Any:
+        """The array itself: there are no complex arrays."""
+        return self._alias()
+
+    conjugate = conj
+
+    # -- methods that are the function of that name ----------------------------------------------------------
+    ravel = _on_function(shapes.ravel, "`np.ravel`")
+    swapaxes = _on_function(shapes.swapaxes, "`np.swapaxes`")
+    squeeze = _on_function(shapes.squeeze, "`np.squeeze`")
+    sum = _on_function(reductions.sum, "`np.sum`")
+    prod = _on_function(reductions.prod, "`np.prod`")
+    mean = _on_function(reductions.mean, "`np.mean`")
+    var = _on_function(reductions.var, "`np.var`")
+    std = _on_function(reductions.std, "`np.std`")
+    max = _on_function(reductions.max, "`np.max`")
+    min = _on_function(reductions.min, "`np.min`")
+    any = _on_function(reductions.any_, "`np.any`")
+    all = _on_function(reductions.all_, "`np.all`")
+    argmax = _on_function(reductions.argmax, "`np.argmax`")
+    argmin = _on_function(reductions.argmin, "`np.argmin`")
+    cumsum = _on_function(reductions.cumsum, "`np.cumsum`")
+    clip = _on_function(selection.clip, "`np.clip`")
+    round = _on_function(selection.round, "`np.round`")
+    take = _on_function(selection.take, "`np.take`")
+    diagonal = _on_function(selection.diagonal, "`np.diagonal`")
+    trace = _on_function(selection.trace, "`np.trace`")
+    repeat = _on_function(joining.repeat, "`np.repeat`")
+    dot = _on_function(products.dot, "`np.dot`")
+
+
+def _refused_method(name: str) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        raise refuse(f"ndarray.{name}")
+
+    method.__doc__ = f"Not supported: `ndarray.{name}`."
+    return method
+
+
+for _name in ("argpartition", "argsort", "byteswap", "choose", "compress", "cumprod", "dump", "dumps", "getfield",
+              "nonzero", "partition", "put", "resize", "searchsorted", "setfield", "setflags", "sort", "tobytes",
+              "tofile"):  # fmt: skip
+    setattr(ArrayMethods, _name, _refused_method(_name))
+
+
+UFUNC_METHODS["add", "at"] = indexing.add_at
+UFUNC_METHODS["subtract", "at"] = lambda x, index, value: indexing.add_at(x, index, value, -1)

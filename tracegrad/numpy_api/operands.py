@@ -1,0 +1,141 @@
+"""What NumPy functions take for arrays, brought into one kind: the carrier of highest level decides.
+
+A function of this package first calls `operands` (Python scalars stay literals) or `arrays` (they become arrays of no
+axes) on all its array arguments. What is not of the leading carrier's kind (ndarrays, NumPy scalars, lists that contain
+carriers, carriers of a lower level) is lifted by that carrier before any op sees it, so that nothing is computed
+behind the back of a trace.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS, supported
+from tracegrad.errors import DTypeError, ShapeError, TraceError, located
+from tracegrad.ops.linear import broadcast_to, cast, concatenate, full, reshape
+from tracegrad.ops.op import Carrier
+
+__all__ = [
+    "array", "arrays", "broadcast_arrays", "broadcast_shapes", "constant", "from_sequence", "lift", "operand",
+    "operands", "peer_of", "promoted", "size_of", "to_dtype", "to_float", "viewed",
+]  # fmt: skip
+
+
+def peer_of(*xs: Any) -> Any:
+    """The carrier of the highest level among `xs`, looking into lists and tuples; None if there is none."""
+    found: Any = None
+    for x in xs:
+        if isinstance(x, list | tuple):
+            x = peer_of(*x)
+        if isinstance(x, Carrier) and (found is None or x.level > found.level):
+            found = x
+    return found
+
+
+def operand(x: Any, peer: Any) -> Any:
+    """`x` as the ops take it beside `peer`: a literal, or a value of the peer's kind."""
+    if type(x) in LITERALS:
+        return x
+    if isinstance(x, Carrier):
+        return x if peer is None or x.level == peer.level else peer._lift(x)
+    if isinstance(x, np.ndarray | np.generic):
+        supported(x.dtype)
+        return x if peer is None else peer._lift(x)
+    if isinstance(x, list | tuple):
+        return from_sequence(x, peer)
+    raise TraceError(located(f"a value of type {type(x).__name__} is not an array, a number or a list of them"))
+
+
+def operands(*xs: Any) -> list[Any]:
+    """Every one of `xs` as an operand beside the carriers among them."""
+    peer = peer_of(*xs)
+    return [operand(x, peer) for x in xs]
+
+
+def array(x: Any, peer: Any) -> Any:
+    """As `operand`, with a Python scalar made an array of no axes and NumPy's default dtype."""
+    if type(x) in LITERALS:
+        return lift(full(shape=(), value=x, dtype=np.asarray(x).dtype.name), peer)
+    return operand(x, peer)
+
+
+def arrays(*xs: Any) -> list[Any]:
+    """Every one of `xs` as an array beside the carriers among them."""
+    peer = peer_of(*xs)
+    return [array(x, peer) for x in xs]
+
+
+def lift(x: Any, peer: Any) -> Any:
+    """`x`, an ndarray or already a carrier, as a value of the peer's kind."""
+    return x if peer is None or (isinstance(x, Carrier) and x.level == peer.level) else peer._lift(x)
+
+
+def constant(x: np.ndarray[Any, Any], peer: Any) -> Any:
+    """An ndarray that nobody else holds, as a value of the peer's kind."""
+    return x if peer is None else peer._constant(x)
+
+
+def from_sequence(xs: Sequence[Any], peer: Any) -> Any:
+    """The array that the nested sequence `xs` spells, as `np.array(xs)` makes it."""
+    if peer_of(*xs) is None:
+        plain = np.array(xs)
+        supported(plain.dtype, "an array made of a sequence")
+        return constant(plain, peer)
+    parts = promoted([array(x, peer) for x in xs])
+    if len({x.shape for x in parts}) != 1:
+        shapes = ", ".join(str(x.shape) for x in parts)
+        raise ShapeError(located(f"array: elements of one sequence have different shapes: {shapes}"))
+    return concatenate(*(reshape(x, shape=(1, *x.shape)) for x in parts), axis=0)
+
+
+def to_dtype(x: Any, dtype: Any) -> Any:
+    """`x` with `dtype` (anything that names a dtype; None keeps it)."""
+    if dtype is None:
+        return x
+    dtype = supported(dtype, "dtype=")
+    return x if x.dtype == dtype else cast(x, dtype=dtype.name)
+
+
+def to_float(x: Any) -> Any:
+    """`x`, with integers and booleans taken to float64."""
+    if type(x) in LITERALS:
+        return float(x)
+    return x if x.dtype.kind == "f" else cast(x, dtype="float64")
+
+
+def promoted(xs: Sequence[Any], dtype: Any = None, casting: Any = "same_kind") -> list[Any]:
+    """Arrays in their common dtype, or in `dtype` where `casting` allows it."""
+    common = supported(np.result_type(*(x.dtype for x in xs)) if dtype is None else dtype)
+    for x in xs:
+        if not np.can_cast(x.dtype, common, casting):
+            raise DTypeError(located(f"cannot cast from {x.dtype} to {common} by the casting rule {casting!r}"))
+    return [x if x.dtype == common else cast(x, dtype=common.name) for x in xs]
+
+
+def broadcast_shapes(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that `shapes` broadcast to, or a `ShapeError`."""
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        listed = ", ".join(map(str, shapes))
+        raise ShapeError(located(f"{name}: shapes cannot be broadcast together: {listed}")) from None
+
+
+def broadcast_arrays(name: str, xs: Sequence[Any], shape: tuple[int, ...] | None = None) -> list[Any]:
+    """Arrays broadcast to `shape`, or to one shape."""
+    wanted = broadcast_shapes(name, *(x.shape for x in xs)) if shape is None else shape
+    return [x if x.shape == wanted else broadcast_to(x, shape=wanted) for x in xs]
+
+
+def size_of(x: Any) -> int:
+    """The number of elements."""
+    return math.prod(x.shape)
+
+
+def viewed(x: Any, result: Any, put: Callable[[Any, Any], Any]) -> Any:
+    """`result`, which NumPy makes a view of `x`; `put(base, new)` is `base` with `new` in the place of the view."""
+    return x._viewed(result, put) if getattr(x, "_tracks_views", False) else result

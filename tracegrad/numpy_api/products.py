@@ -1,0 +1,170 @@
+"""Products of arrays: dot, matmul, tensordot, einsum and what is made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_literal
+from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api.joining import stack, unstack
+from tracegrad.numpy_api.operands import array, arrays, broadcast_arrays, operands, peer_of, promoted, size_of, to_dtype
+from tracegrad.numpy_api.registry import UFUNC_METHODS, UFUNCS, implements, refuse, ufunc
+from tracegrad.numpy_api.ufuncs import matmul as _matmul
+from tracegrad.ops import contraction
+from tracegrad.ops.elementwise import multiply, subtract
+from tracegrad.ops.linear import reduce_sum, reshape
+from tracegrad.ops.op import normalize_axis
+
+
+def _flat(x: Any) -> Any:
+    return reshape(x, shape=(size_of(x),))
+
+
+@implements(np.dot, refuses=("out",))
+def dot(a: Any, b: Any, out: Any = None) -> Any:
+    """`np.dot`."""
+    x, y = operands(a, b)
+    return multiply(x, y) if is_literal(x) or is_literal(y) else contraction.dot(x, y)
+
+
+@implements(np.vdot)
+def vdot(a: Any, b: Any, /) -> Any:
+    """`np.vdot`."""
+    x, y = (_flat(v) for v in arrays(a, b))
+    return contraction.dot(x, y)
+
+
+@implements(np.inner)
+def inner(a: Any, b: Any, /) -> Any:
+    """`np.inner`."""
+    x, y = arrays(a, b)
+    return contraction.tensordot(x, y, axes=(-1, -1)) if x.shape and y.shape else multiply(x, y)
+
+
+@implements(np.outer, refuses=("out",))
+def outer(a: Any, b: Any, out: Any = None) -> Any:
+    """`np.outer`."""
+    x, y = (_flat(v) for v in arrays(a, b))
+    return multiply(reshape(x, shape=(*x.shape, 1)), reshape(y, shape=(1, *y.shape)))
+
+
+@implements(np.linalg.outer)
+def linalg_outer(x1: Any, x2: Any, /) -> Any:
+    """`np.linalg.outer`."""
+    return outer(x1, x2)
+
+
+@implements(np.linalg.matmul)
+def linalg_matmul(x1: Any, x2: Any, /) -> Any:
+    """`np.linalg.matmul`."""
+    return _matmul(x1, x2)
+
+
+@implements(np.tensordot, np.linalg.tensordot)
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    """`np.tensordot`."""
+    x, y = arrays(a, b)
+    return contraction.tensordot(x, y, axes=axes)
+
+
+@implements(np.linalg.multi_dot, refuses=("out",))
+def multi_dot(arrays_: Any, *, out: Any = None) -> Any:
+    """`np.linalg.multi_dot`, from left to right."""
+    first, *rest = arrays(*arrays_)
+    for x in rest:
+        first = contraction.dot(first, x)
+    return first
+
+
+@implements(np.linalg.matrix_power)
+def matrix_power(a: Any, n: int) -> Any:
+    """`np.linalg.matrix_power` for n >= 1, by repeated squaring."""
+    (x,) = arrays(a)
+    if n < 1:
+        raise refuse(f"np.linalg.matrix_power with exponent {n}")
+    out = None
+    while True:
+        if n & 1:
+            out = x if out is None else contraction.matmul_any(out, x)
+        n >>= 1
+        if not n:
+            return out
+        x = contraction.matmul_any(x, x)
+
+
+@implements(np.einsum, refuses=("out", "casting"))
+def einsum(subscripts: Any, *operands: Any, out: Any = None, dtype: Any = None, order: str = "K", casting: str = "safe",
+           optimize: Any = False) -> Any:  # fmt: skip
+    """`np.einsum` with a string of subscripts."""
+    if not isinstance(subscripts, str):
+        raise refuse("np.einsum with lists of axes", "write the subscripts as a string")
+    return contraction.einsum(subscripts, *(to_dtype(x, dtype) for x in arrays(*operands)))
+
+
+# -- generalised universal functions -------------------------------------------------------------------------------
+@ufunc("vecdot")
+def vecdot(x: Any, y: Any, axis: int = -1, dtype: Any = None) -> Any:
+    """The sum of products along one axis."""
+    x, y = (to_dtype(v, dtype) for v in promoted(arrays(x, y)))
+    x, y = broadcast_arrays("vecdot", [x, y])
+    return reduce_sum(multiply(x, y), axes=(normalize_axis("vecdot", axis, len(x.shape)),))
+
+
+@implements(np.linalg.vecdot)
+def linalg_vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    """`np.linalg.vecdot`."""
+    return vecdot(x1, x2, axis)
+
+
+@ufunc("matvec")
+def matvec(x: Any, y: Any) -> Any:
+    """Matrices times vectors."""
+    x, y = arrays(x, y)
+    out = contraction.matmul_any(x, reshape(y, shape=(*y.shape, 1)))
+    return reshape(out, shape=out.shape[:-1])
+
+
+@ufunc("vecmat")
+def vecmat(x: Any, y: Any) -> Any:
+    """Vectors times matrices."""
+    x, y = arrays(x, y)
+    out = contraction.matmul_any(reshape(x, shape=(*x.shape[:-1], 1, x.shape[-1])), y)
+    return reshape(out, shape=(*out.shape[:-2], out.shape[-1]))
+
+
+@implements(np.cross)
+def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
+    """`np.cross` of vectors of three components."""
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    x, y = promoted(arrays(a, b))
+    left, right = unstack(x, axis=axisa), unstack(y, axis=axisb)
+    if len(left) != 3 or len(right) != 3:
+        raise ShapeError(located(f"cross: vectors must have 3 components, got {len(left)} and {len(right)}"))
+    parts = []
+    for i, j in ((1, 2), (2, 0), (0, 1)):
+        parts.append(subtract(multiply(left[i], right[j]), multiply(left[j], right[i])))
+    return stack(parts, axisc)
+
+
+@implements(np.linalg.cross)
+def linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    """`np.linalg.cross`."""
+    return cross(x1, x2, axis=axis)
+
+
+# -- tables of a binary function -----------------------------------------------------------------------------------
+def _outer_of(name: str) -> None:
+    def call(x: Any, y: Any, /, **kwargs: Any) -> Any:
+        peer = peer_of(x, y)
+        u, v = array(x, peer), array(y, peer)
+        return UFUNCS[name](reshape(u, shape=(*u.shape, *(1,) * len(v.shape))), v, **kwargs)
+
+    UFUNC_METHODS[name, "outer"] = call
+
+
+for _name in ("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "equal", "not_equal", "less",
+              "less_equal", "greater", "greater_equal", "logaddexp", "arctan2", "hypot"):  # fmt: skip
+    _outer_of(_name)

@@ -1,0 +1,339 @@
+"""Reductions, with NumPy's signatures and its rules for the dtype of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api.operands import arrays, broadcast_shapes, promoted, size_of, to_dtype, to_float
+from tracegrad.numpy_api.registry import UFUNC_METHODS, implements, refuse
+from tracegrad.numpy_api.ufuncs import isclose as _isclose
+from tracegrad.ops import linear, reduction
+from tracegrad.ops.elementwise import (
+    absolute,
+    add,
+    divide,
+    equal,
+    isnan,
+    logical_and,
+    logical_or,
+    maximum,
+    minimum,
+    multiply,
+    not_equal,
+    power,
+    sqrt,
+    subtract,
+    where,
+)  # fmt: skip
+from tracegrad.ops.linear import broadcast_to, cast, keep_axes, reduce_sum, reshape
+from tracegrad.ops.op import normalize_axes, normalize_axis
+
+NONE: Any = None
+UNSET: Any = np._NoValue
+
+
+def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in which NumPy sums an array of `dtype`: at least the platform's integer."""
+    if dtype.kind in "bi" and dtype.itemsize < 8:
+        return np.dtype(np.int64)
+    if dtype.kind == "u" and dtype.itemsize < 8:
+        return np.dtype(np.uint64)
+    return dtype
+
+
+def _reduce(op: Callable[..., Any], name: str, x: Any, axis: Any, keepdims: bool, **params: Any) -> Any:
+    axes = normalize_axes(name, axis, len(x.shape))
+    out = op(x, axes=axes, **params)
+    return keep_axes(out, x.shape, axes) if keepdims else out
+
+
+def _one(a: Any) -> Any:
+    return arrays(a)[0]
+
+
+# -- sums and products ---------------------------------------------------------------------------------------
+@implements(np.sum, refuses=("out", "where"))
+def sum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+        initial: Any = UNSET, where: Any = True) -> Any:  # fmt: skip
+    """`np.sum`."""
+    x = _one(a)
+    total = _reduce(reduce_sum, "sum", to_dtype(x, dtype or accumulator(x.dtype)), axis, keepdims)
+    return total if initial is UNSET else to_dtype(add(total, initial), total.dtype)
+
+
+@implements(np.prod, refuses=("out", "where"))
+def prod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+         initial: Any = UNSET, where: Any = True) -> Any:  # fmt: skip
+    """`np.prod`."""
+    x = _one(a)
+    product = _reduce(reduction.reduce_prod, "prod", to_dtype(x, dtype or accumulator(x.dtype)), axis, keepdims)
+    return product if initial is UNSET else to_dtype(multiply(product, initial), product.dtype)
+
+
+@implements(np.nansum, refuses=("out", "initial", "where"))
+def nansum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+           initial: Any = UNSET, where: Any = True) -> Any:  # fmt: skip
+    """`np.nansum`."""
+    return sum(_without_nan(_one(a)), axis, dtype, None, keepdims)
+
+
+def _without_nan(x: Any) -> Any:
+    return where(isnan(x), 0.0, x) if x.dtype.kind == "f" else x
+
+
+@implements(np.nanmean, refuses=("out", "where"))
+def nanmean(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+) -> Any:
+    """`np.nanmean`."""
+    x = to_dtype(to_float(_one(a)), dtype)
+    count = sum(not_equal(isnan(x), True), axis, x.dtype, None, keepdims)
+    return divide(sum(_without_nan(x), axis, None, None, keepdims), count)
+
+
+@implements(np.cumsum, np.cumulative_sum, refuses=("out",))
+def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    """`np.cumsum`."""
+    x = _one(a)
+    x = to_dtype(x, dtype or accumulator(x.dtype))
+    if axis is None:
+        return linear.cumsum(reshape(x, shape=(size_of(x),)), axis=0)
+    return linear.cumsum(x, axis=normalize_axis("cumsum", axis, len(x.shape)))
+
+
+@implements(np.count_nonzero)
+def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """`np.count_nonzero`."""
+    return sum(to_dtype(_one(a), bool), axis, None, None, keepdims)
+
+
+# -- moments -------------------------------------------------------------------------------------------------
+@implements(np.mean, refuses=("out", "where"))
+def mean(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
+) -> Any:
+    """`np.mean`; of integers in float64."""
+    x = _one(a)
+    return _reduce(reduction.mean, "mean", to_float(x) if dtype is None else to_dtype(x, dtype), axis, keepdims)
+
+
+@implements(np.var, refuses=("out", "where", "mean"))
+def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
+        where: Any = True, mean: Any = UNSET, correction: Any = UNSET) -> Any:  # fmt: skip
+    """`np.var`: divides by n - ddof; of integers in float64."""
+    x = _one(a)
+    x = to_float(x) if dtype is None else to_dtype(x, dtype)
+    if correction is not UNSET:
+        if ddof != 0:
+            raise ValueError(located("ddof and correction can't be provided simultaneously."))
+        ddof = correction
+    return _reduce(reduction.var, "var", x, axis, keepdims, ddof=ddof)
+
+
+@implements(np.std, refuses=("out", "where", "mean"))
+def std(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
+        where: Any = True, mean: Any = UNSET, correction: Any = UNSET) -> Any:  # fmt: skip
+    """`np.std`: the square root of `np.var`."""
+    return sqrt(var(a, axis, dtype, None, ddof, keepdims, correction=correction))
+
+
+@implements(np.average)
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: bool = False) -> Any:
+    """`np.average`."""
+    if weights is None:
+        x = to_float(_one(a))
+        out = mean(x, axis, None, None, keepdims)
+        total = linear.full(
+            shape=out.shape,
+            value=float(reduction.count_of(x, normalize_axes("average", axis, len(x.shape)))),
+            dtype=out.dtype.name,
+        )
+    else:
+        x, w = promoted([to_float(v) for v in arrays(a, weights)])
+        w = _weights_along(x, w, axis)
+        total = sum(w, axis, None, None, keepdims)
+        out = divide(sum(multiply(x, w), axis, None, None, keepdims), total)
+    return (out, total) if returned else out
+
+
+def _weights_along(x: Any, w: Any, axis: Any) -> Any:
+    if w.shape == x.shape:
+        return w
+    if len(w.shape) != 1 or axis is None:
+        raise ShapeError(located(f"average: weights of shape {w.shape} do not fit shape {x.shape} along axis {axis}"))
+    k = normalize_axis("average", axis, len(x.shape))
+    column = reshape(
+        w, shape=tuple(n if i == k else 1 for i, n in enumerate((*x.shape[:k], *w.shape, *x.shape[k + 1 :])))
+    )
+    return broadcast_to(column, shape=broadcast_shapes("average", column.shape, x.shape))
+
+
+# -- extrema -------------------------------------------------------------------------------------------------
+@implements(np.max, np.amax, refuses=("out", "where"))
+def max(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
+) -> Any:
+    """`np.max`."""
+    top = _extreme(reduction.reduce_max, "max", a, axis, keepdims)
+    return top if initial is UNSET else maximum(top, initial)
+
+
+@implements(np.min, np.amin, refuses=("out", "where"))
+def min(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
+) -> Any:
+    """`np.min`."""
+    bottom = _extreme(reduction.reduce_min, "min", a, axis, keepdims)
+    return bottom if initial is UNSET else minimum(bottom, initial)
+
+
+def _extreme(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
+    x = _one(a)
+    axes = normalize_axes(name, axis, len(x.shape))
+    if any(x.shape[k] == 0 for k in axes):
+        raise ShapeError(located(f"np.{name}: zero-size array of shape {x.shape} has no {name}imum"))
+    return _reduce(op, name, x, axes, keepdims)
+
+
+@implements(np.ptp, refuses=("out",))
+def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    """`np.ptp`: maximum less minimum."""
+    return subtract(max(a, axis, None, keepdims), min(a, axis, None, keepdims))
+
+
+def _arg(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
+    x = _one(a)
+    if 0 in (x.shape if axis is None else (x.shape[normalize_axis(name, axis, len(x.shape))],)):
+        raise ShapeError(located(f"attempt to get {name} of an empty sequence"))
+    if axis is None:
+        flat = op(reshape(x, shape=(size_of(x),)), axis=0)
+        return reshape(flat, shape=(1,) * len(x.shape)) if keepdims else flat
+    k = normalize_axis(name, axis, len(x.shape))
+    out = op(x, axis=k)
+    return keep_axes(out, x.shape, (k,)) if keepdims else out
+
+
+@implements(np.argmax, refuses=("out",))
+def argmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+    """`np.argmax`."""
+    return _arg(reduction.argmax, "argmax", a, axis, keepdims)
+
+
+@implements(np.argmin, refuses=("out",))
+def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+    """`np.argmin`."""
+    return _arg(reduction.argmin, "argmin", a, axis, keepdims)
+
+
+# -- logic ---------------------------------------------------------------------------------------------------
+@implements(np.any, refuses=("out", "where"))
+def any_(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
+    """`np.any`."""
+    return _reduce(reduction.reduce_any, "any", to_dtype(_one(a), bool), axis, keepdims)
+
+
+@implements(np.all, refuses=("out", "where"))
+def all_(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
+    """`np.all`."""
+    return _reduce(reduction.reduce_all, "all", to_dtype(_one(a), bool), axis, keepdims)
+
+
+@implements(np.isclose)
+def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+    """`np.isclose`."""
+    return _isclose(a, b, rtol, atol, equal_nan)
+
+
+@implements(np.allclose)
+def allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+    """`np.allclose`, as a value of no axes."""
+    return all_(_isclose(a, b, rtol, atol, equal_nan))
+
+
+@implements(np.array_equal)
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+    """`np.array_equal`: False for different shapes, else a value of no axes."""
+    x, y = arrays(a1, a2)
+    if x.shape != y.shape:
+        return False
+    same = equal(x, y)
+    return all_(logical_or(same, logical_and(isnan(x), isnan(y))) if equal_nan else same)
+
+
+# -- norms ---------------------------------------------------------------------------------------------------
+@implements(np.linalg.norm)
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """`np.linalg.norm`: vector norms of any order, Frobenius, and the 1 and inf norms of matrices.
+
+    The derivative of the 2-norm at zero is taken to be zero.
+    """
+    x = to_float(_one(x))
+    axes = normalize_axes("norm", axis, len(x.shape)) if axis is not None else None
+    if axes is None and (ord is None or (ord == 2 and len(x.shape) == 1) or (ord == "fro" and len(x.shape) == 2)):
+        return _root(x, tuple(range(len(x.shape))), keepdims)
+    axes = tuple(range(len(x.shape))) if axes is None else axes
+    if len(axes) == 1:
+        return _vector_norm(x, 2 if ord is None else ord, axes, keepdims)
+    if len(axes) == 2:
+        pair = axes if axis is None else tuple(normalize_axis("norm", k, len(x.shape)) for k in axis)
+        return _matrix_norm(x, ord, pair, keepdims)
+    raise ValueError(located("Improper number of dimensions to norm."))
+
+
+def _root(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    total = _reduce(reduce_sum, "norm", multiply(x, x), axes, keepdims)
+    zero = equal(total, 0)
+    return where(zero, 0.0, sqrt(where(zero, 1.0, total)))
+
+
+def _vector_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    if ord == 2:
+        return _root(x, axes, keepdims)
+    if isinstance(ord, str):
+        raise ValueError(located(f"Invalid norm order {ord!r} for vectors"))
+    if ord in (np.inf, -np.inf):
+        return (max if ord > 0 else min)(absolute(x), axes, None, keepdims)
+    if ord == 0:
+        return sum(cast(not_equal(x, 0), dtype=x.dtype.name), axes, None, None, keepdims)
+    if ord == 1:
+        return sum(absolute(x), axes, None, None, keepdims)
+    return power(sum(power(absolute(x), ord), axes, None, None, keepdims), 1 / ord)
+
+
+def _matrix_norm(x: Any, ord: Any, pair: tuple[int, ...], keepdims: bool) -> Any:
+    if ord in (None, "fro", "f"):
+        return _root(x, pair, keepdims)
+    if ord not in (1, -1, np.inf, -np.inf):
+        raise refuse(f"np.linalg.norm of order {ord!r} of matrices")
+    along, across = pair if ord in (1, -1) else pair[::-1]
+    columns = sum(absolute(x), along, None, None, True)
+    out = (max if ord > 0 else min)(columns, across, None, True)
+    return out if keepdims else reshape(out, shape=tuple(n for i, n in enumerate(x.shape) if i not in pair))
+
+
+# -- methods of universal functions ----------------------------------------------------------------------------
+def _method(reduction_of: Callable[..., Any], takes_dtype: bool) -> Callable[..., Any]:
+    def reduce(array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False,
+               initial: Any = UNSET, where: Any = True) -> Any:  # fmt: skip
+        if takes_dtype:
+            return reduction_of(array, axis, dtype, out, keepdims, initial, where)
+        return reduction_of(array, axis, out, keepdims, **({} if where is True else {"where": where}))
+
+    return reduce
+
+
+def _accumulate(array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
+    return cumsum(array, axis, dtype, out)
+
+
+UFUNC_METHODS["add", "reduce"] = _method(sum, True)
+UFUNC_METHODS["multiply", "reduce"] = _method(prod, True)
+UFUNC_METHODS["maximum", "reduce"] = _method(max, False)
+UFUNC_METHODS["minimum", "reduce"] = _method(min, False)
+UFUNC_METHODS["logical_and", "reduce"] = _method(all_, False)
+UFUNC_METHODS["logical_or", "reduce"] = _method(any_, False)
+UFUNC_METHODS["add", "accumulate"] = _accumulate

@@ -1,0 +1,183 @@
+"""Which NumPy functions have an implementation in ops, and how NumPy's dispatch finds it.
+
+`@implements(np.sum, refuses=("out",))` registers a function with NumPy's own signature; an argument named in `refuses`
+that is given another value than its default raises `UnsupportedError` with the user's line. Universal functions are
+registered by name with `@ufunc("expit")`, because SciPy's are not imported before the user does so; the name counts
+only for the function of that name in NumPy or in `scipy.special`, never for somebody's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ops.op import Carrier
+
+__all__ = [
+    "FUNCTIONS", "NO_VALUE", "UFUNCS", "UFUNC_METHODS", "dispatch_function", "dispatch_ufunc", "implements", "refuse",
+    "supported", "ufunc",
+]  # fmt: skip
+
+Implementation = Callable[..., Any]
+
+FUNCTIONS: dict[Any, Implementation] = {}
+UFUNCS: dict[str, Implementation] = {}
+UFUNC_METHODS: dict[tuple[str, str], Implementation] = {}
+
+NO_VALUE: Any = np._NoValue
+
+
+def refuse(what: str, hint: str = "") -> UnsupportedError:
+    """The error to raise for `what`, naming the user's line."""
+    hint = f"; {hint}" if hint else ""
+    return UnsupportedError(located(f"{what} is not supported on traced arrays and Tensors{hint}"))
+
+
+def public_name(function: Any) -> str:
+    """The name by which users call a NumPy function."""
+    module = getattr(function, "__module__", None) or "numpy"
+    name = getattr(function, "__name__", repr(function))
+    return f"{module.replace('numpy', 'np', 1)}.{name}"
+
+
+def implements(*functions: Any, refuses: tuple[str, ...] = ()) -> Callable[[Implementation], Implementation]:
+    """Register the decorated function as the meaning of NumPy's `functions` on carriers."""
+
+    def declare(implementation: Implementation) -> Implementation:
+        checked = _refusing(implementation, refuses, public_name(functions[0])) if refuses else implementation
+        for function in functions:
+            FUNCTIONS[function] = checked
+        return checked
+
+    return declare
+
+
+_NEVER = sys.maxsize  # the position of an argument that can only be given by name
+
+
+def _refusing(implementation: Implementation, refuses: tuple[str, ...], name: str) -> Implementation:
+    parameters = list(inspect.signature(implementation).parameters.values())
+    watched = [
+        (_NEVER if p.kind is p.KEYWORD_ONLY else i, p.name, p.default)
+        for i, p in enumerate(parameters)
+        if p.name in refuses
+    ]
+
+    @functools.wraps(implementation)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for i, argument, default in watched:
+            value = args[i] if i < len(args) else kwargs.get(argument, default)
+            if value is not default and value is not NO_VALUE and not _equals(value, default):
+                raise refuse(f"the argument {argument}= of {name}")
+        return implementation(*args, **kwargs)
+
+    return call
+
+
+def _equals(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and isinstance(value, bool | int | str) and value == default
+
+
+def ufunc(*names: str) -> Callable[[Implementation], Implementation]:
+    """Register the decorated function as the meaning of the universal functions `names` on carriers."""
+
+    def declare(implementation: Implementation) -> Implementation:
+        for name in names:
+            UFUNCS[name] = implementation
+        return implementation
+
+    return declare
+
+
+# -- NumPy's two protocols -------------------------------------------------------------------------------
+def dispatch_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What `__array_function__` does."""
+    implementation = FUNCTIONS.get(function)
+    if implementation is None:
+        raise refuse(public_name(function))
+    if kwargs:
+        kwargs = {k: v for k, v in kwargs.items() if v is not NO_VALUE}
+    return implementation(*args, **kwargs)
+
+
+_IGNORED = {"order": ("K", "C", "A"), "subok": (True,), "casting": ("same_kind", "safe", "unsafe")}
+
+
+def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What `__array_ufunc__` does."""
+    name = _name_of(function)
+    if method != "__call__":
+        implementation = UFUNC_METHODS.get((name, method))
+        if implementation is None:
+            raise refuse(f"{public_ufunc(function)}.{method}")
+        return implementation(*inputs, **kwargs)
+    implementation = UFUNCS.get(name)
+    if implementation is None:
+        raise refuse(public_ufunc(function))
+    out = kwargs.pop("out", None)
+    if kwargs and kwargs.get("where") is True:
+        del kwargs["where"]
+    for argument, harmless in _IGNORED.items():
+        if kwargs and kwargs.get(argument) in harmless:
+            del kwargs[argument]
+    if "dtype" in kwargs and kwargs["dtype"] is None:
+        del kwargs["dtype"]
+    for argument in kwargs:
+        if argument not in ("dtype", "axis"):
+            raise refuse(f"the argument {argument}= of {public_ufunc(function)}")
+    result = implementation(*inputs, **kwargs)
+    return result if out is None else _write(function, out, result)
+
+
+def _write(function: Any, out: tuple[Any, ...], result: Any) -> Any:
+    if len(out) != 1 or not isinstance(out[0], Carrier):
+        raise refuse(
+            f"{public_ufunc(function)} writing into an ndarray that the traced function did not make",
+            "make the array inside, or use the result",
+        )
+    target: Any = out[0]
+    target._update(result, function.__name__)
+    return target
+
+
+_NAMES: dict[Any, str] = {}
+
+
+def _name_of(function: Any) -> str:
+    name = _NAMES.get(function)
+    if name is None:
+        name = function.__name__
+        special = sys.modules.get("scipy.special")
+        homes = (np, np.linalg, special)
+        if not any(getattr(home, name, None) is function for home in homes) and name not in _INTERNAL:
+            name = f"unknown {name}"
+        _NAMES[function] = name
+    return name
+
+
+# NumPy's functions that are ufuncs inside and reach us under a name which is another object in its namespace.
+_INTERNAL = frozenset({"clip"})
+
+
+def public_ufunc(function: Any) -> str:
+    """The name by which users call a universal function."""
+    name = function.__name__
+    return f"np.{name}" if getattr(np, name, None) is function else f"the universal function {name}"
+
+
+def supported() -> list[str]:
+    """Names of the NumPy functions, universal functions and their methods that carriers understand.
+
+    >>> {"np.sum", "np.tanh", "np.add.reduce"} <= set(supported())
+    True
+    """
+    special = {name for name in UFUNCS if not hasattr(np, name)}
+    names = {public_name(f) for f in FUNCTIONS}
+    names |= {f"scipy.special.{name}" if name in special else f"np.{name}" for name in UFUNCS}
+    return sorted(names | {f"np.{name}.{method}" for name, method in UFUNC_METHODS})

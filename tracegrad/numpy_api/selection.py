@@ -1,0 +1,381 @@
+"""Functions that choose elements: where, clip, take, diagonals, triangles, rounding and cleaning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_literal, weak_dtype
+from tracegrad.errors import DTypeError, ShapeError, located
+from tracegrad.numpy_api.joining import picked
+from tracegrad.numpy_api.operands import (
+    array,
+    arrays,
+    broadcast_arrays,
+    broadcast_shapes,
+    lift,
+    operand,
+    operands,
+    peer_of,
+    size_of,
+    to_dtype,
+    to_float,
+)  # fmt: skip
+from tracegrad.numpy_api.reductions import sum as _sum
+from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
+from tracegrad.numpy_api.shapes import as_shape
+from tracegrad.ops import elementwise, linear
+from tracegrad.ops.elementwise import (
+    absolute,
+    add,
+    divide,
+    equal,
+    greater,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    logical_and,
+    logical_or,
+    multiply,
+    rint,
+    sin,
+)  # fmt: skip
+from tracegrad.ops.indexing import gather, scatter_add
+from tracegrad.ops.linear import arange, full, reshape, transpose
+from tracegrad.ops.op import Carrier, normalize_axis
+
+
+def _one(a: Any) -> Any:
+    return arrays(a)[0]
+
+
+def positions(n: int, start: int = 0) -> Any:
+    """The integers from `start` to `start + n - 1`."""
+    return arange(start=start, step=1, length=n, dtype="int64")
+
+
+# -- by a condition ------------------------------------------------------------------------------------------------
+@implements(np.where)
+def where(condition: Any, x: Any = NO_VALUE, y: Any = NO_VALUE, /) -> Any:
+    """`np.where` with three arguments."""
+    if x is NO_VALUE or y is NO_VALUE:
+        raise refuse("np.where with one argument", "the shape of the result would depend on values; give x and y")
+    return elementwise.where(*operands(condition, x, y))
+
+
+@implements(np.select)
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+    """`np.select`."""
+    if len(condlist) != len(choicelist) or not condlist:
+        raise ValueError(located("list of cases must be same length as list of conditions, and not empty"))
+    n = len(condlist)
+    given = operands(*condlist, *choicelist, default)
+    out = given[-1]
+    for condition, choice in reversed(list(zip(given[:n], given[n:]))):
+        if condition.dtype.kind != "b":
+            raise DTypeError(located(f"select: conditions must be boolean, got {condition.dtype}"))
+        out = elementwise.where(condition, choice, out)
+    return out
+
+
+@implements(np.clip, refuses=("out",))
+def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None) -> Any:
+    """`np.clip`; at a bound all of the cotangent goes to `a`."""
+    low = min if a_min is None or a_min is NO_VALUE else a_min
+    high = max if a_max is None or a_max is NO_VALUE else a_max
+    peer = peer_of(a, low, high)
+    x = array(a, peer)
+    if low is not None:
+        x = _bounded(x, operand(low, peer), less)
+    if high is not None:
+        x = _bounded(x, operand(high, peer), greater)
+    return x._alias() if low is None and high is None else x
+
+
+def _bounded(x: Any, bound: Any, beyond: Any) -> Any:
+    if is_literal(bound):
+        return elementwise.where(beyond(x, bound), bound, x) if bound == bound else multiply(x, bound)
+    outside = beyond(x, bound)
+    if bound.dtype.kind == "f":
+        outside = logical_and(logical_or(outside, isnan(bound)), logical_or(isnan(bound), equal(x, x)))
+    return elementwise.where(outside, bound, x)
+
+
+@implements(np.nan_to_num, refuses=("copy",))
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    """`np.nan_to_num`."""
+    v = _one(x)
+    if v.dtype.kind != "f":
+        return v._alias()
+    info = np.finfo(v.dtype)
+    top = float(info.max) if posinf is None else posinf
+    bottom = float(info.min) if neginf is None else neginf
+    infinite = elementwise.where(greater(v, 0), top, bottom)
+    return elementwise.where(isnan(v), nan, elementwise.where(isinf(v), infinite, v))
+
+
+@implements(np.isposinf, refuses=("out",))
+def isposinf(x: Any, out: Any = None) -> Any:
+    """`np.isposinf`."""
+    return equal(_one(x), math.inf)
+
+
+@implements(np.isneginf, refuses=("out",))
+def isneginf(x: Any, out: Any = None) -> Any:
+    """`np.isneginf`."""
+    return equal(_one(x), -math.inf)
+
+
+# -- rounding ------------------------------------------------------------------------------------------------------
+@implements(np.round, np.around, refuses=("out",))
+def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
+    """`np.round`."""
+    x = _one(a)
+    if x.dtype.kind in "iu" and decimals >= 0:
+        return x._alias()
+    if x.dtype.kind != "f":
+        raise refuse(f"np.round of {x.dtype} to {decimals} decimals")
+    if decimals == 0:
+        return rint(x)
+    scale = 10.0 ** abs(decimals)
+    if decimals > 0:
+        return divide(rint(multiply(x, scale)), scale)
+    return multiply(rint(divide(x, scale)), scale)
+
+
+@implements(np.fix, refuses=("out",))
+def fix(x: Any, out: Any = None) -> Any:
+    """`np.fix`: towards zero."""
+    return elementwise.trunc(_one(x))
+
+
+@implements(np.sinc)
+def sinc(x: Any) -> Any:
+    """`np.sinc`: sin(pi x) / (pi x), near 0 by its Taylor series, which has the right derivatives there."""
+    angle = multiply(to_float(_one(x)), math.pi)
+    near = less(absolute(angle), 0.1)
+    far = elementwise.where(near, 1.0, angle)
+    close = elementwise.where(near, angle, 0.0)
+    squared = multiply(close, close)
+    series: Any = 1.0 / math.factorial(11)
+    for k in (9, 7, 5, 3, 1):
+        series = add(multiply(squared, multiply(series, -1.0)), 1.0 / math.factorial(k))
+    return elementwise.where(near, series, divide(sin(far), far))
+
+
+# -- by index ------------------------------------------------------------------------------------------------------
+def _as_index(x: Any) -> Any:
+    if x.dtype.kind not in "iu":
+        raise DTypeError(located(f"arrays used as indices must be of integer type, got {x.dtype}"))
+    return to_dtype(x, "int64")
+
+
+@implements(np.take, refuses=("out",))
+def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
+    """`np.take`; with mode "clip" or "wrap" the indices are brought into range first."""
+    x, index = arrays(a, indices)
+    index = _as_index(index)
+    if axis is None:
+        x, axis = reshape(x, shape=(size_of(x),)), 0
+    k = normalize_axis("take", axis, len(x.shape))
+    if mode == "wrap":
+        index = elementwise.remainder(index, x.shape[k])
+    elif mode == "clip":
+        index = clip(index, 0, x.shape[k] - 1)
+    elif mode != "raise":
+        raise ValueError(located(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})"))
+    return picked(x, index, k)
+
+
+@implements(np.take_along_axis)
+def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Any:
+    """`np.take_along_axis`."""
+    x, index = arrays(arr, indices)
+    index = _as_index(index)
+    if axis is None:
+        x, axis = reshape(x, shape=(size_of(x),)), 0
+    rank = len(x.shape)
+    k = normalize_axis("take_along_axis", axis, rank)
+    if len(index.shape) != rank:
+        raise ShapeError(located("`indices` and `arr` must have the same number of dimensions"))
+    others = [
+        index
+        if d == k
+        else reshape(positions(x.shape[d]), shape=tuple(x.shape[d] if i == d else 1 for i in range(rank)))
+        for d in range(rank)
+    ]
+    return gather(x, *broadcast_arrays("take_along_axis", others), axes=tuple(range(rank)))
+
+
+# -- diagonals and triangles ---------------------------------------------------------------------------------------
+def _span(rows: int, columns: int, offset: int) -> tuple[int, Any, Any]:
+    """How long a diagonal is, and the indices of its elements."""
+    length = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
+    return length, positions(length, max(-offset, 0)), positions(length, max(offset, 0))
+
+
+@implements(np.diagonal)
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """`np.diagonal`."""
+    x = _one(a)
+    if len(x.shape) < 2:
+        raise ValueError(located("diag requires an array of at least two dimensions"))
+    i, j = (normalize_axis("diagonal", k, len(x.shape)) for k in (axis1, axis2))
+    if i == j:
+        raise ValueError(located("axis1 and axis2 cannot be the same"))
+    _, rows, columns = _span(x.shape[i], x.shape[j], offset)
+    out = gather(x, rows, columns, axes=(i, j))
+    return transpose(out, perm=(*range(1, len(out.shape)), 0)) if len(out.shape) > 1 else out
+
+
+@implements(np.linalg.diagonal)
+def linalg_diagonal(x: Any, /, *, offset: int = 0) -> Any:
+    """`np.linalg.diagonal`."""
+    return diagonal(x, offset, -2, -1)
+
+
+@implements(np.diag)
+def diag(v: Any, k: int = 0) -> Any:
+    """`np.diag`."""
+    x = _one(v)
+    if len(x.shape) == 2:
+        return diagonal(x, k)
+    if len(x.shape) != 1:
+        raise ValueError(located("Input must be 1- or 2-d."))
+    n = x.shape[0] + abs(k)
+    _, rows, columns = _span(n, n, k)
+    return scatter_add(x, rows, columns, shape=(n, n), axes=(0, 1))
+
+
+@implements(np.diagflat)
+def diagflat(v: Any, k: int = 0) -> Any:
+    """`np.diagflat`."""
+    x = _one(v)
+    return diag(reshape(x, shape=(size_of(x),)), k)
+
+
+@implements(np.trace, refuses=("out",))
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+    """`np.trace`."""
+    return _sum(diagonal(a, offset, axis1, axis2), -1, dtype)
+
+
+@implements(np.linalg.trace)
+def linalg_trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
+    """`np.linalg.trace`."""
+    return trace(x, offset, -2, -1, dtype)
+
+
+def band(rows: int, columns: int, k: int) -> Any:
+    """Where column <= row + k."""
+    down, across = reshape(positions(rows, k), shape=(rows, 1)), reshape(positions(columns), shape=(1, columns))
+    return less_equal(across, down)
+
+
+def _triangle(m: Any, k: int, lower: bool) -> Any:
+    x = _one(m)
+    if len(x.shape) < 1:
+        raise ShapeError(located("tril and triu need at least one axis"))
+    rows, columns = x.shape[-2:] if len(x.shape) > 1 else (x.shape[0], x.shape[0])
+    zero: Any = {"f": 0.0, "b": False}.get(x.dtype.kind, 0)
+    inside = band(rows, columns, k if lower else k - 1)
+    return elementwise.where(inside, x, zero) if lower else elementwise.where(inside, zero, x)
+
+
+@implements(np.tril)
+def tril(m: Any, k: int = 0) -> Any:
+    """`np.tril`."""
+    return _triangle(m, k, True)
+
+
+@implements(np.triu)
+def triu(m: Any, k: int = 0) -> Any:
+    """`np.triu`."""
+    return _triangle(m, k, False)
+
+
+# -- arrays like another -------------------------------------------------------------------------------------------
+@implements(np.zeros_like)
+def zeros_like(
+    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Any:
+    """`np.zeros_like`."""
+    return full_like(a, 0, dtype, shape=shape)
+
+
+@implements(np.ones_like)
+def ones_like(
+    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+) -> Any:
+    """`np.ones_like`."""
+    return full_like(a, 1, dtype, shape=shape)
+
+
+@implements(np.empty_like)
+def empty_like(prototype: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *,
+               device: Any = None) -> Any:  # fmt: skip
+    """`np.empty_like`: zeros."""
+    return full_like(prototype, 0, dtype, shape=shape)
+
+
+@implements(np.full_like)
+def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *,
+              device: Any = None) -> Any:  # fmt: skip
+    """`np.full_like`."""
+    peer = peer_of(a, fill_value)
+    x = array(a, peer)
+    wanted = x.shape if shape is None else as_shape(shape)
+    kind = np.dtype(dtype) if dtype is not None else x.dtype
+    if is_literal(fill_value):
+        value = np.asarray(fill_value).astype(kind).item()
+        return lift(full(shape=wanted, value=value, dtype=kind.name), peer)
+    v = to_dtype(array(fill_value, peer), kind)
+    broadcast_shapes("full_like", v.shape, wanted)
+    return linear.broadcast_to(v, shape=wanted)
+
+
+@implements(np.copy)
+def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+    """`np.copy`."""
+    return _one(a)._alias()
+
+
+@implements(np.real)
+def real(val: Any) -> Any:
+    """`np.real`: the array itself."""
+    return _one(val)
+
+
+@implements(np.imag)
+def imag(val: Any) -> Any:
+    """`np.imag`: zeros."""
+    return zeros_like(val)
+
+
+@implements(np.iscomplexobj)
+def iscomplexobj(x: Any) -> bool:
+    """`np.iscomplexobj`: False."""
+    return False
+
+
+@implements(np.isrealobj)
+def isrealobj(x: Any) -> bool:
+    """`np.isrealobj`: True."""
+    return True
+
+
+@implements(np.result_type)
+def result_type(*arrays_and_dtypes: Any) -> Any:
+    """`np.result_type`."""
+    plain = [weak_dtype(x) if isinstance(x, Carrier) else x for x in arrays_and_dtypes]
+    return np.result_type(*(x(0) if x in (bool, int, float) and isinstance(x, type) else x for x in plain))
+
+
+@implements(np.can_cast)
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
+    """`np.can_cast`."""
+    return np.can_cast(getattr(from_, "dtype", from_), to, casting)

@@ -1,0 +1,279 @@
+"""Functions that give an array another shape: the same elements, in views where NumPy makes views."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api.operands import arrays, broadcast_shapes, viewed
+from tracegrad.numpy_api.operands import broadcast_arrays as _broadcast
+from tracegrad.numpy_api.registry import implements, refuse
+from tracegrad.ops import linear
+from tracegrad.ops.linear import inverse_permutation
+from tracegrad.ops.op import normalize_axes, normalize_axis
+
+
+def _one(a: Any) -> Any:
+    return arrays(a)[0]
+
+
+def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    """`x` in `shape`, as a view."""
+    old = x.shape
+    return viewed(x, linear.reshape(x, shape=shape), lambda base, new: linear.reshape(new, shape=old))
+
+
+def permuted(x: Any, perm: tuple[int, ...]) -> Any:
+    """`x` with its axes permuted, as a view."""
+    back = inverse_permutation(perm)
+    return viewed(x, linear.transpose(x, perm=perm), lambda base, new: linear.transpose(new, perm=back))
+
+
+def flipped(x: Any, axes: tuple[int, ...]) -> Any:
+    """`x` reversed along `axes`, as a view."""
+    return viewed(x, linear.flip(x, axes=axes), lambda base, new: linear.flip(new, axes=axes))
+
+
+def as_shape(shape: Any) -> tuple[int, ...]:
+    """The tuple of Python integers that `shape`, an integer or a sequence of them, means."""
+    if hasattr(shape, "__index__") and not isinstance(shape, tuple | list):
+        return (shape.__index__(),)
+    return tuple(n.__index__() for n in shape)
+
+
+def _filled_in(shape: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]:
+    """`shape` with its -1 replaced by what `old` leaves for it."""
+    size = math.prod(old)
+    unknown = shape.count(-1)
+    known = math.prod(n for n in shape if n != -1)
+    if unknown > 1:
+        raise ShapeError(located("can only specify one unknown dimension"))
+    fits = (known > 0 and size % known == 0) if unknown else known == size
+    if not fits or any(n < -1 for n in shape):
+        raise ShapeError(located(f"cannot reshape array of size {size} and shape {old} into shape {shape}"))
+    return tuple(size // known if n == -1 else n for n in shape)
+
+
+# -- reshape and its relatives ---------------------------------------------------------------------------------
+@implements(np.reshape)
+def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
+    """`np.reshape` in row-major order."""
+    x = _one(a)
+    wanted = _filled_in(as_shape(shape), x.shape)
+    if order == "F":
+        turned = reshaped(permuted(x, tuple(reversed(range(len(x.shape))))), wanted[::-1])
+        return permuted(turned, tuple(reversed(range(len(wanted)))))
+    if order not in ("C", "A"):
+        raise refuse(f"np.reshape with order={order!r}")
+    return reshaped(x, wanted)
+
+
+@implements(np.ravel)
+def ravel(a: Any, order: str = "C") -> Any:
+    """`np.ravel`."""
+    return reshape(_one(a), -1, "C" if order == "K" else order)
+
+
+@implements(np.expand_dims)
+def expand_dims(a: Any, axis: Any) -> Any:
+    """`np.expand_dims`."""
+    x = _one(a)
+    given = axis if isinstance(axis, tuple | list) else (axis,)
+    new = normalize_axes("expand_dims", tuple(given), len(x.shape) + len(given))
+    sizes = iter(x.shape)
+    return reshaped(x, tuple(1 if k in new else next(sizes) for k in range(len(x.shape) + len(given))))
+
+
+@implements(np.squeeze)
+def squeeze(a: Any, axis: Any = None) -> Any:
+    """`np.squeeze`."""
+    x = _one(a)
+    if axis is None:
+        return reshaped(x, tuple(n for n in x.shape if n != 1))
+    axes = normalize_axes("squeeze", axis, len(x.shape))
+    if any(x.shape[k] != 1 for k in axes):
+        raise ShapeError(
+            located(f"cannot select an axis to squeeze out which has size not equal to one: {x.shape}, {axis}")
+        )
+    return reshaped(x, tuple(n for k, n in enumerate(x.shape) if k not in axes))
+
+
+@implements(np.broadcast_to)
+def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
+    """`np.broadcast_to`."""
+    x = _one(array)
+    wanted = as_shape(shape)
+    if broadcast_shapes("broadcast_to", x.shape, wanted) != wanted:
+        raise ShapeError(located(f"cannot broadcast shape {x.shape} to shape {wanted}"))
+    return linear.broadcast_to(x, shape=wanted)
+
+
+@implements(np.broadcast_arrays)
+def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
+    """`np.broadcast_arrays`."""
+    return tuple(_broadcast("broadcast_arrays", arrays(*args)))
+
+
+def _at_least(rank: int, xs: tuple[Any, ...]) -> Any:
+    out = tuple(_grown(x, rank) for x in arrays(*xs))
+    return out[0] if len(out) == 1 else out
+
+
+def _grown(x: Any, rank: int) -> Any:
+    n = len(x.shape)
+    if n >= rank:
+        return x
+    shapes: dict[int, tuple[int, ...]] = {0: (1,) * rank, 1: (1, *x.shape, 1)[:rank] if rank > 1 else x.shape}
+    return reshaped(x, shapes.get(n, (*x.shape, 1)))
+
+
+@implements(np.atleast_1d)
+def atleast_1d(*arys: Any) -> Any:
+    """`np.atleast_1d`."""
+    return _at_least(1, arys)
+
+
+@implements(np.atleast_2d)
+def atleast_2d(*arys: Any) -> Any:
+    """`np.atleast_2d`."""
+    return _at_least(2, arys)
+
+
+@implements(np.atleast_3d)
+def atleast_3d(*arys: Any) -> Any:
+    """`np.atleast_3d`."""
+    return _at_least(3, arys)
+
+
+# -- axes in another order ---------------------------------------------------------------------------------------
+@implements(np.transpose, np.permute_dims)
+def transpose(a: Any, axes: Any = None) -> Any:
+    """`np.transpose`."""
+    x = _one(a)
+    n = len(x.shape)
+    if axes is None:
+        return permuted(x, tuple(reversed(range(n))))
+    perm = tuple(normalize_axis("transpose", k.__index__(), n) for k in axes)
+    if sorted(perm) != list(range(n)):
+        raise ShapeError(located(f"axes {tuple(axes)} do not permute the axes of shape {x.shape}"))
+    return permuted(x, perm)
+
+
+@implements(np.matrix_transpose, np.linalg.matrix_transpose)
+def matrix_transpose(x: Any, /) -> Any:
+    """`np.matrix_transpose`: the last two axes exchanged."""
+    x = _one(x)
+    if len(x.shape) < 2:
+        raise ShapeError(located("matrix transpose with ndim < 2 is undefined"))
+    return swapaxes(x, -1, -2)
+
+
+@implements(np.swapaxes)
+def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
+    """`np.swapaxes`."""
+    x = _one(a)
+    i, j = (normalize_axis("swapaxes", k, len(x.shape)) for k in (axis1, axis2))
+    perm = list(range(len(x.shape)))
+    perm[i], perm[j] = j, i
+    return permuted(x, tuple(perm))
+
+
+@implements(np.moveaxis)
+def moveaxis(a: Any, source: Any, destination: Any) -> Any:
+    """`np.moveaxis`."""
+    x = _one(a)
+    n = len(x.shape)
+    old, new = ([normalize_axis("moveaxis", k, n) for k in _sequence(v)] for v in (source, destination))
+    if len(set(old)) != len(old) or len(set(new)) != len(new) or len(old) != len(new):
+        raise ShapeError(located(f"moveaxis: source {source} and destination {destination} do not match"))
+    perm = [k for k in range(n) if k not in old]
+    for to, k in sorted(zip(new, old)):
+        perm.insert(to, k)
+    return permuted(x, tuple(perm))
+
+
+def _sequence(v: Any) -> Sequence[Any]:
+    return v if isinstance(v, tuple | list) else (v,)
+
+
+@implements(np.rollaxis)
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+    """`np.rollaxis`."""
+    x = _one(a)
+    n = len(x.shape)
+    k = normalize_axis("rollaxis", axis, n)
+    to = normalize_axis("rollaxis", start, n + 1)
+    return moveaxis(x, k, to - 1 if k < to else to)
+
+
+# -- reversing -----------------------------------------------------------------------------------------------------
+@implements(np.flip)
+def flip(m: Any, axis: Any = None) -> Any:
+    """`np.flip`."""
+    x = _one(m)
+    return flipped(x, normalize_axes("flip", axis, len(x.shape)))
+
+
+def _flip_axis(name: str, m: Any, axis: int) -> Any:
+    x = _one(m)
+    if len(x.shape) <= axis:
+        raise ShapeError(located(f"{name}: input must be >= {axis + 1}-d."))
+    return flipped(x, (axis,))
+
+
+@implements(np.fliplr)
+def fliplr(m: Any) -> Any:
+    """`np.fliplr`."""
+    return _flip_axis("fliplr", m, 1)
+
+
+@implements(np.flipud)
+def flipud(m: Any) -> Any:
+    """`np.flipud`."""
+    return _flip_axis("flipud", m, 0)
+
+
+@implements(np.rot90)
+def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
+    """`np.rot90`."""
+    x = _one(m)
+    i, j = (normalize_axis("rot90", v, len(x.shape)) for v in axes)
+    if i == j:
+        raise ValueError(located("Axes must be different."))
+    turns = k % 4
+    if turns == 0:
+        return x._alias()
+    if turns == 2:
+        return flipped(x, tuple(sorted((i, j))))
+    return swapaxes(flipped(x, (j,)), i, j) if turns == 1 else flipped(swapaxes(x, i, j), (j,))
+
+
+# -- what is known of an array -----------------------------------------------------------------------------------
+@implements(np.shape)
+def shape(a: Any) -> tuple[int, ...]:
+    """`np.shape`."""
+    found: tuple[int, ...] = _one(a).shape
+    return found
+
+
+@implements(np.ndim)
+def ndim(a: Any) -> int:
+    """`np.ndim`."""
+    return len(_one(a).shape)
+
+
+@implements(np.size)
+def size(a: Any, axis: Any = None) -> int:
+    """`np.size`."""
+    x = _one(a)
+    return math.prod(x.shape[k] for k in normalize_axes("size", axis, len(x.shape)))
+
+
+@implements(np.isscalar)
+def isscalar(element: Any) -> bool:
+    """`np.isscalar`: False, as for every array."""
+    return False

@@ -1,0 +1,256 @@
+"""Universal functions: NumPy's and SciPy's, over the elementwise ops.
+
+Ops that carry the name of a NumPy ufunc are registered by a loop over the table; the rest of the page makes the ufuncs
+that have no op of their own out of those that do. Masked operands go through `where`, so that no nan leaks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_literal
+from tracegrad.errors import UnsupportedError
+from tracegrad.numpy_api.operands import array, arrays, operands, peer_of, to_dtype, to_float
+from tracegrad.numpy_api.registry import refuse, ufunc
+from tracegrad.ops import TABLE
+from tracegrad.ops.contraction import matmul_any
+from tracegrad.ops.declare import Elementwise
+from tracegrad.ops.elementwise import (
+    absolute,
+    add,
+    divide,
+    equal,
+    floor_divide,
+    greater,
+    isfinite,
+    isnan,
+    less,
+    less_equal,
+    log,
+    log1p,
+    logaddexp,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    not_equal,
+    power,
+    remainder,
+    sigmoid,
+    subtract,
+    where,
+)  # fmt: skip
+from tracegrad.ops.linear import stop_gradient
+
+__all__ = ["bitwise_and", "bitwise_or", "bitwise_xor", "divmod_", "invert", "matmul", "positive"]
+
+
+def _register(op: Elementwise, *names: str) -> None:
+    def call(*xs: Any, dtype: Any = None) -> Any:
+        given = operands(*xs)
+        if dtype is not None:
+            peer = peer_of(*given)
+            given = [to_dtype(array(x, peer), dtype) for x in given]
+        return op(*given)
+
+    call.__doc__ = op.__doc__
+    ufunc(*names)(call)
+
+
+for _op in TABLE.values():
+    if isinstance(_op, Elementwise) and isinstance(getattr(np, _op.name, None), np.ufunc):
+        _register(_op, _op.name)
+_register(sigmoid, "expit")
+_register(TABLE["erf"], "erf")  # type: ignore[arg-type]
+
+
+# -- rounding and signs ----------------------------------------------------------------------------------
+@ufunc("positive")
+def positive(x: Any) -> Any:
+    """The same value as another array."""
+    return x._alias()
+
+
+@ufunc("conjugate", "conj")
+def conjugate(x: Any) -> Any:
+    """`x`: there are no complex arrays."""
+    return x._alias()
+
+
+@ufunc("fabs")
+def fabs(x: Any) -> Any:
+    """The magnitude, as a float."""
+    return absolute(to_float(x))
+
+
+# -- powers and products ---------------------------------------------------------------------------------
+@ufunc("float_power")
+def float_power(x: Any, y: Any) -> Any:
+    """`x` to the power `y` in float64."""
+    return power(*(to_dtype(v, "float64") for v in arrays(x, y)))
+
+
+@ufunc("divmod")
+def divmod_(x: Any, y: Any) -> tuple[Any, Any]:
+    """Floor quotient and remainder."""
+    x, y = operands(x, y)
+    return floor_divide(x, y), remainder(x, y)
+
+
+@ufunc("deg2rad", "radians")
+def deg2rad(x: Any) -> Any:
+    """Degrees in radians."""
+    return multiply(to_float(x), math.pi / 180)
+
+
+@ufunc("rad2deg", "degrees")
+def rad2deg(x: Any) -> Any:
+    """Radians in degrees."""
+    return multiply(to_float(x), 180 / math.pi)
+
+
+@ufunc("logaddexp2")
+def logaddexp2(x: Any, y: Any) -> Any:
+    """log2(2**x + 2**y)."""
+    x, y = operands(x, y)
+    return divide(logaddexp(multiply(x, math.log(2)), multiply(y, math.log(2))), math.log(2))
+
+
+@ufunc("matmul")
+def matmul(x: Any, y: Any, dtype: Any = None) -> Any:
+    """The matrix product."""
+    x, y = arrays(x, y)
+    return matmul_any(to_dtype(x, dtype), to_dtype(y, dtype))
+
+
+# -- extrema that pass over nan --------------------------------------------------------------------------
+def _ignoring_nan(op: Elementwise, x: Any, y: Any) -> Any:
+    x, y = operands(x, y)
+    if any(not is_literal(v) and v.dtype.kind == "f" for v in (x, y)):
+        return where(isnan(x), y, where(isnan(y), x, op(x, y)))
+    return op(x, y)
+
+
+@ufunc("fmax")
+def fmax(x: Any, y: Any) -> Any:
+    """The larger, or the one that is not nan."""
+    return _ignoring_nan(maximum, x, y)
+
+
+@ufunc("fmin")
+def fmin(x: Any, y: Any) -> Any:
+    """The smaller, or the one that is not nan."""
+    return _ignoring_nan(minimum, x, y)
+
+
+@ufunc("heaviside")
+def heaviside(x: Any, y: Any) -> Any:
+    """0 below zero, `y` at zero, 1 above; nan for nan."""
+    x, y = (to_float(v) for v in operands(x, y))
+    beside = x if is_literal(x) else stop_gradient(x)
+    return where(equal(x, 0), y, where(isnan(beside), beside, where(greater(x, 0), 1.0, 0.0)))
+
+
+# -- logic on booleans -----------------------------------------------------------------------------------
+def _on_booleans(name: str, op: Elementwise) -> Callable[..., Any]:
+    def call(*xs: Any) -> Any:
+        xs = tuple(operands(*xs))
+        if all(type(x) is bool if is_literal(x) else x.dtype.kind == "b" for x in xs):
+            return op(*xs)
+        if any(isinstance(x, float) if is_literal(x) else x.dtype.kind == "f" for x in xs):
+            return op_of_integers(name)(*xs)
+        raise refuse(f"np.{name} of integers", f"np.{op.name} works on booleans")
+
+    call.__doc__ = f"`np.{name}` of booleans."
+    return ufunc(name)(call)
+
+
+def op_of_integers(name: str) -> Callable[..., Any]:
+    """What raises NumPy's own TypeError for a bitwise function of floats."""
+
+    def call(*xs: Any) -> Any:
+        getattr(np, name)(*(np.zeros((), np.asarray(x).dtype if is_literal(x) else x.dtype) for x in xs))
+        raise UnsupportedError(f"np.{name} of these dtypes is not supported")
+
+    return call
+
+
+bitwise_and = _on_booleans("bitwise_and", logical_and)
+bitwise_or = _on_booleans("bitwise_or", logical_or)
+bitwise_xor = _on_booleans("bitwise_xor", logical_xor)
+invert = _on_booleans("invert", logical_not)
+
+
+# -- scipy.special -----------------------------------------------------------------------------------------
+def _vanishing(x: Any, y: Any, factor: Any) -> Any:
+    """x * factor, which is 0 where x is 0, except where y is nan."""
+    zero = logical_and(equal(x, 0), logical_not(isnan(y)))
+    return where(zero, 0.0, multiply(where(zero, 0.0, x), factor(where(zero, 1.0, y))))
+
+
+@ufunc("xlogy")
+def xlogy(x: Any, y: Any) -> Any:
+    """x * log(y), 0 where x is 0."""
+    x, y = operands(x, y)
+    return _vanishing(to_float(x), to_float(y), log)
+
+
+@ufunc("xlog1py")
+def xlog1py(x: Any, y: Any) -> Any:
+    """x * log(1 + y), 0 where x is 0."""
+    x, y = operands(x, y)
+    return _vanishing(to_float(x), to_float(y), log1p)
+
+
+@ufunc("entr")
+def entr(x: Any) -> Any:
+    """-x * log(x) for x > 0, 0 at 0, -inf below."""
+    x = to_float(x)
+    safe = where(less_equal(x, 0), 1.0, x)
+    return where(less(x, 0), -math.inf, where(equal(x, 0), 0.0, negative(multiply(x, log(safe)))))
+
+
+@ufunc("rel_entr")
+def rel_entr(x: Any, y: Any) -> Any:
+    """x * log(x / y) for positive x and y, 0 where x is 0 and y >= 0, else inf."""
+    x, y = (to_float(v) for v in operands(x, y))
+    inside = logical_and(greater(x, 0), greater(y, 0))
+    ratio = divide(where(inside, x, 1.0), where(inside, y, 1.0))
+    at_zero = logical_and(equal(x, 0), logical_not(less(y, 0)))
+    outside = where(logical_or(isnan(x), isnan(y)), math.nan, where(at_zero, 0.0, math.inf))
+    return where(inside, multiply(x, log(ratio)), outside)
+
+
+@ufunc("logit")
+def logit(x: Any) -> Any:
+    """log(x / (1 - x))."""
+    x = to_float(x)
+    return subtract(log(x), log1p(negative(x)))
+
+
+@ufunc("log_expit")
+def log_expit(x: Any) -> Any:
+    """log(expit(x))."""
+    return negative(logaddexp(negative(to_float(x)), 0.0))
+
+
+# -- comparison up to rounding -----------------------------------------------------------------------------
+def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+    """`np.isclose`: |a - b| <= atol + rtol * |b|, and equal infinities."""
+    a, b = operands(a, b)
+    if not is_literal(b) and b.dtype.kind in "iu":
+        b = to_float(b)
+    finite = logical_and(isfinite(a), isfinite(b))
+    near = less_equal(absolute(subtract(a, b)), add(multiply(absolute(b), rtol), atol))
+    close = logical_or(logical_and(near, finite), equal(a, b))
+    if not equal_nan:
+        return close
+    return logical_or(close, logical_and(not_equal(a, a), not_equal(b, b)))

@@ -1,0 +1,300 @@
+"""Traced functions: what `trace`, `grad` and the other transforms return, and what happens when one is called.
+
+The hot path hands the arguments to the last program's entry point, which checks them itself; any mismatch is a MISS and
+the slow path decides: another program of the same function, another path of the trace tree, a new trace, or an error.
+
+One function holds many *specializations*, by the key of the call (structure, dtypes, shapes, static values). Each has
+*paths*: programs that assume certain values of captured variables and certain answers to questions the Python code asked
+(value guards). Programs return the guard values beside their results. When they differ from what the path assumed, the
+values up to the first difference tell which path to try next: the paths of a specialization are the leaves of a tree.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+import types
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from tracegrad import tree
+from tracegrad.errors import TraceError, located
+from tracegrad.ir import Graph, recorder, run
+from tracegrad.log import enabled, log
+from tracegrad.runtime.entry import MISS
+from tracegrad.runtime.hot import hot_call
+from tracegrad.runtime.program import Program, compile_program
+from tracegrad.runtime.why import log_compile, new_answer, new_key, new_world
+from tracegrad.settings import jit_disabled, unusual
+from tracegrad.trace.builder import current_trace, value_key
+from tracegrad.trace.describe import describe, signature_of
+from tracegrad.trace.inline import Inlinable
+from tracegrad.trace.signature import Binder, Call
+from tracegrad.trace.sources import Weak
+from tracegrad.trace.trace import Trace, trace_call
+
+__all__ = ["CacheInfo", "Dispatcher", "Path", "Specialization"]
+
+MAX_SPECIALIZATIONS = 256
+MAX_PATHS = 64
+# Rounding can make the compiled answer to a question differ from NumPy's; then paths are tried this many times.
+MAX_ATTEMPTS = 8
+
+
+class CacheInfo(NamedTuple):
+    """How often a traced function was traced, and its calls that found a program or did not (slow path only)."""
+
+    traces: int
+    retraces: int
+    hits: int
+    misses: int
+    specializations: int
+
+
+def _miss(*args: Any) -> Any:
+    return MISS
+
+
+class Path:
+    """A program for one key, one state of the captured variables, and one sequence of answers."""
+
+    def __init__(self, trace: Trace, program: Program, seconds: dict[str, float]):
+        self.trace, self.program, self.seconds = trace, program, seconds
+        self.keys = tuple([g.key for g in trace.guards])
+        self._hot: dict[int, Callable[..., Any]] = {}
+
+    def hot(self, call: Call, positional: int) -> Callable[..., Any]:
+        """The hot path for calls like `call`."""
+        found = self._hot.get(positional)
+        if found is None:
+            found = self._hot[positional] = hot_call(self.trace, self.program, call, positional) or _miss
+        return found
+
+    def run(self, leaves: Sequence[Any], captured: Sequence[Any]) -> Sequence[Any]:
+        """The outputs of the graph, guard values last."""
+        outputs = self.program.run([*leaves, *captured])
+        return (outputs,) if self.program.single else outputs
+
+    def diverges(self, outputs: Sequence[Any]) -> tuple[Any, ...] | None:
+        """The guard values up to the first that is not as assumed; None when all are."""
+        values = outputs[self.trace.arrays :]
+        for i, (key, value) in enumerate(zip(self.keys, values)):
+            if value_key(value) != key:
+                return tuple(values[: i + 1])
+        return None
+
+
+class Specialization:
+    """The paths of one key, the most recently used first."""
+
+    def __init__(self) -> None:
+        self.paths: tuple[Path, ...] = ()
+
+    def promote(self, path: Path) -> None:
+        if not self.paths or self.paths[0] is not path:
+            self.paths = (path, *(p for p in self.paths if p is not path))
+
+
+class Dispatcher(Inlinable):
+    """A function that is traced and compiled when it is called; see `tracegrad.trace` for how to make one."""
+
+    def __init__(self, fun: Callable[..., Any], *, body: Any = None, signature: Any = None,
+                 static_argnums: Any = (), static_argnames: Any = (), name: str = ""):  # fmt: skip
+        functools.update_wrapper(self, fun)
+        self.__dict__.pop("__tracegrad_derived__", None)
+        self.fun, self.body = fun, body if body is not None else fun
+        self.name = name or describe(fun).name
+        self.binder = Binder(fun if signature is None else signature, static_argnums, static_argnames)
+        self._hot: Callable[..., Any] = _miss
+        self._lock = threading.RLock()
+        self._methods: dict[int, Any] = {}
+        self._specializations: OrderedDict[Any, Specialization] = OrderedDict()
+        self._counts = {"traces": 0, "retraces": 0, "hits": 0, "misses": 0}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs and not unusual.count:
+            result = self._hot(*args)
+            if result is not MISS:
+                return result
+        return self._call(args, kwargs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        if instance is None:
+            return self
+        return functools.partial(self, instance) if tree.is_node(instance) else self._method_of(instance)
+
+    def _method_of(self, instance: Any) -> Any:
+        """The traced method of one instance, whose attributes are captured variables of it."""
+        with self._lock:
+            found = self._methods.get(id(instance))
+            if found is None:
+                key = id(instance)
+                method = Method(self.fun, instance, lambda _: self._methods.pop(key, None))
+                found = self._methods[key] = type(self)(
+                    method, static_argnums=tuple([n - 1 for n in self.binder.static_nums if n]),
+                    static_argnames=tuple(self.binder.static_names), name=self.name,
+                )  # fmt: skip
+            return found
+
+    def __repr__(self) -> str:
+        return f"<traced {self.name}>"
+
+    # -- what users ask ------------------------------------------------------------------------
+    def cache_info(self) -> CacheInfo:
+        """Counts of traces and of slow-path calls since the last `clear`."""
+        with self._lock:
+            return CacheInfo(**self._counts, specializations=len(self._specializations))
+
+    def clear(self) -> None:
+        """Forget all traces and programs of this function."""
+        with self._lock:
+            self._hot = _miss
+            self._specializations = OrderedDict()
+            self._counts = dict.fromkeys(self._counts, 0)
+
+    # -- the slow path -----------------------------------------------------------------------------
+    def inlined(self, world: Any) -> Any:
+        return world.inline(self.body)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        trace = current_trace()
+        if trace is not None:
+            return self.inlined(trace.world)(*args, **kwargs)
+        if jit_disabled():
+            return self.body(*args, **kwargs)
+        call = self.binder.take_apart(args, kwargs)
+        if call.carriers:
+            if any(x.level > 1 for x in call.carriers):
+                raise TraceError(located("a traced value escaped from the trace that made it: return it from the function instead"))
+            return self.body(*args, **kwargs)
+        path, outputs = self.find(call)
+        if not kwargs:
+            self._hot = path.hot(call, len(args))
+        return path.trace.result(outputs)
+
+    def _specialization(self, key: Any) -> Specialization:
+        with self._lock:
+            found = self._specializations.get(key)
+            if found is None:
+                found = self._specializations[key] = Specialization()
+                if len(self._specializations) > MAX_SPECIALIZATIONS:
+                    self._specializations.popitem(last=False)
+            else:
+                self._specializations.move_to_end(key)
+            return found
+
+    def find(self, call: Call) -> tuple[Path, Sequence[Any]]:
+        """The path that holds for `call`, traced and compiled if there is none yet, and its outputs."""
+        spec = self._specialization(call.key)
+        known = spec.paths
+        found, answers = self._follow(spec, call, ())
+        if found is not None:
+            self._counts["hits"] += 1
+            return found
+        with self._lock:
+            if spec.paths is not known:
+                found, answers = self._follow(spec, call, ())
+                if found is not None:
+                    self._counts["hits"] += 1
+                    return found
+            self._counts["misses"] += 1
+            return self._extend(spec, call, answers)
+
+    def _follow(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        """Run paths until one holds: `((path, outputs), ())`, or `(None, the answers known)`."""
+        prefix = tuple(map(value_key, answers))
+        for path in spec.paths:
+            if path.keys[: len(prefix)] != prefix:
+                continue
+            captured = path.trace.world.read(path.trace.captures)
+            if captured is None:
+                continue
+            try:
+                outputs = path.run(call.leaves, captured)
+            except (ArithmeticError, LookupError, ValueError):
+                if not path.keys:
+                    raise
+                continue
+            diverged = path.diverges(outputs)
+            if diverged is None:
+                spec.promote(path)
+                return (path, outputs), ()
+            answers, prefix = diverged, tuple(map(value_key, diverged))
+        return None, answers
+
+    def _extend(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> tuple[Path, Sequence[Any]]:
+        """Trace another path, starting with the `answers` that programs computed."""
+        for attempt in range(MAX_ATTEMPTS):
+            path = self._trace(spec, call, answers)
+            captured = [c.array for c in path.trace.captures]
+            outputs = path.run(call.leaves, captured)
+            diverged = path.diverges(outputs)
+            if diverged is None:
+                break
+            found, answers = self._follow(spec, call, diverged)
+            if found is not None:
+                return found
+        return path, outputs
+
+    def _trace(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> Path:
+        retrace = bool(self._counts["traces"])
+        if retrace and enabled("retrace"):
+            log("retrace", "%s: %s", self.name, self._why(spec, call, answers))
+        start = time.perf_counter()
+        trace = trace_call(self.fun, self.body, call, answers)
+        middle = time.perf_counter()
+        single = len(trace.graph.outputs) == 1
+        if len(spec.paths) < MAX_PATHS:
+            program = compile_program(trace.graph, trace.kinds, single, self.name)
+        else:
+            program = Interpreted(trace.graph, trace.kinds, single)
+        end = time.perf_counter()
+        log_compile(self.name, trace, program, middle - start, end - middle)
+        path = Path(trace, program, {"trace": middle - start, "program": end - middle})
+        self._counts["traces"] += 1
+        self._counts["retraces"] += retrace
+        if len(spec.paths) < MAX_PATHS:
+            spec.promote(path)
+        return path
+
+
+    def _why(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> str:
+        if not spec.paths:
+            return new_key(self.binder, self._specializations, call)
+        if answers:
+            prefix = tuple(map(value_key, answers[:-1]))
+            path = next(p for p in spec.paths if p.keys[: len(prefix)] == prefix and len(p.keys) > len(prefix))
+            return new_answer(path.trace.guards, answers)
+        return new_world(p.trace for p in spec.paths)
+
+
+class Method(Inlinable):
+    """A method of an instance that it does not keep alive."""
+
+    def __init__(self, fun: Callable[..., Any], instance: Any, forget: Callable[[Any], None]):
+        self.__wrapped__ = fun
+        self.reference = weakref.ref(instance, forget)
+        signature = signature_of(fun)
+        if signature is not None:
+            self.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__wrapped__(self.reference(), *args, **kwargs)
+
+    def inlined(self, world: Any) -> Any:
+        instance = world.translate(self.reference(), Weak(self.reference, "self"), guard=False)
+        return types.MethodType(world.inline(self.__wrapped__), instance)
+
+
+class Interpreted(Program):
+    """A path that is not worth compiling, because its specialization has too many: run op by op, once."""
+
+    def __init__(self, graph: Graph, kinds: tuple[str, ...], single: bool):
+        self.graph, self.kinds, self.single = graph, kinds, single
+
+    def run(self, leaves: Sequence[Any]) -> Any:
+        outputs = tuple(run(self.graph, leaves))
+        return outputs[0] if self.single else outputs

@@ -1,0 +1,83 @@
+"""Why a function was traced again, in words; and the log lines of traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.log import log
+from tracegrad.trace.builder import ValueGuard
+from tracegrad.trace.signature import Binder, Call
+from tracegrad.trace.trace import Trace
+
+__all__ = ["log_compile", "new_answer", "new_key", "new_world", "show_kind"]
+
+
+def show_kind(kind: Any) -> str:
+    """A leaf's part of the key: `f64[3,2]`, or the type of a Python number.
+
+    >>> show_kind((np.dtype("float32"), (2,))), show_kind(float)
+    ('f32[2]', 'float')
+    """
+    return kind.__name__ if isinstance(kind, type) else str(Aval(kind[1], kind[0]))
+
+
+def new_key(binder: Binder, known: Iterable[tuple[Any, ...]], call: Call) -> str:
+    """What about `call` is unlike the most similar key that is known."""
+    candidates = [_differences(binder, key, call) for key in known if key != call.key]
+    return min(candidates, key=len, default=["another signature"])[0] if candidates else "its programs were dropped from the cache"
+
+
+def _differences(binder: Binder, key: tuple[Any, ...], call: Call) -> list[str]:
+    structure, kinds, statics = key
+    new_structure, new_kinds, new_statics = call.key
+    if structure != new_structure:
+        # Sorted behind every difference of another kind.
+        return [f"the structure of the arguments: {structure} -> {new_structure}", *("" for _ in range(999))]
+    names = binder.leaf_names(call)
+    found = [f"{n}: {show_kind(a)} -> {show_kind(b)}" for n, a, b in zip(names, kinds, new_kinds) if a != b]
+    found += _static_differences(binder, statics, new_statics)
+    return [", ".join(found), *found[1:]]
+
+
+def _static_differences(binder: Binder, old: Sequence[Any], new: Sequence[Any]) -> list[str]:
+    before, after = dict(old), dict(new)
+    found = []
+    for place in (*before, *(p for p in after if p not in before)):
+        if before.get(place) != after.get(place):
+            name = place if isinstance(place, str) else binder.parameter(place)
+            values = [repr(side[place][1]) if place in side else "nothing" for side in (before, after)]
+            found.append(f"the static argument {name}: {values[0]} -> {values[1]}")
+    return found
+
+
+def new_world(traces: Iterable[Trace]) -> str:
+    """What the most recent trace assumed of the captured variables that does not hold."""
+    for trace in traces:
+        failed = trace.world.failures(trace.captures)
+        if failed:
+            return "; ".join(failed)
+    return "captured variables"
+
+
+def new_answer(guards: Sequence[ValueGuard], answers: Sequence[Any]) -> str:
+    """The first question whose answer differs."""
+    guard, answer = guards[len(answers) - 1], np.asarray(answers[-1])
+    return f"{guard.asked} at {guard.location}: {_short(guard.seen)} -> {_short(answer)}"
+
+
+def _short(x: Any) -> str:
+    return repr(x.item()) if x.ndim == 0 else f"an array of shape {x.shape}"
+
+
+def log_compile(name: str, trace: Trace, program: Any, tracing: float, compiling: float) -> None:
+    """One line for a new trace."""
+    guards = len(trace.guards) + len(trace.world.guards)
+    log(
+        "compile", "%s: traced %d nodes, %d guards, %d captured arrays in %.1f ms; program from %s in %.1f ms", name,
+        len(trace.graph.nodes), guards, len(trace.captures), 1e3 * tracing,
+        getattr(getattr(program, "report", None), "cache", "the interpreter"), 1e3 * compiling,
+    )  # fmt: skip

@@ -1,0 +1,191 @@
+"""The builder of a trace: records ops on tracers, on the real values of the call that is being traced.
+
+Besides nodes it keeps what the recorded graph depends on: the arrays that came from outside (*captures*, inputs of the
+graph, found by identity), and the answers that Python code asked for (*value guards*: the node, the value seen and the
+user's line). A value that is asked for is computed from the real inputs by NumPy, only as far as it is needed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval, is_literal, supported
+from tracegrad.errors import TraceError, located, user_file
+from tracegrad.ir import Builder, Node, Value, recorder
+from tracegrad.ops import Op
+from tracegrad.ops.elementwise import not_equal
+from tracegrad.ops.linear import cast, full
+
+__all__ = ["Capture", "TraceBuilder", "ValueGuard", "current_trace", "value_key"]
+
+
+@dataclass(slots=True, eq=False)
+class Capture:
+    """An array from outside the trace: its node, and where it is read from at each call (None: `array` itself)."""
+
+    array: Any
+    value: Any
+    source: Any = None
+
+    @property
+    def node(self) -> Node:
+        node: Node = self.value.node
+        return node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueGuard:
+    """A value that Python code asked for and saw: the recorded path holds for calls where `node` has `key`."""
+
+    node: Node
+    seen: np.ndarray[Any, Any]
+    key: Any
+    asked: str
+    location: str
+
+
+def value_key(x: Any) -> Any:
+    """What two values of one node must share for Python code not to tell them apart."""
+    x = np.asarray(x)
+    return repr(x.item()) if x.ndim == 0 else x.tobytes()
+
+
+class TraceBuilder(Builder):
+    """Records one call. `make` turns a node into a tracer, `answers` are given to the first questions asked."""
+
+    def __init__(self, make: Any, answers: Sequence[np.ndarray[Any, Any]] = ()) -> None:
+        super().__init__()
+        self.make = make
+        self.captures: dict[int, Capture] = {}
+        self.guards: list[ValueGuard] = []
+        self.world: Any = None
+        self.open = True
+        self._tags = 0
+        self._computed: dict[Node, Any] = {}
+        self._asked: dict[Node, np.ndarray[Any, Any]] = {}
+        self._answers = answers
+
+    # Functions that make arrays are given the builder where others are given a tracer.
+    level = 2
+
+    # -- what Builder leaves to us --------------------------------------------------------------
+    def value(self, node: Node) -> Any:
+        return self.make(self, node)
+
+    def lift(self, x: Any) -> Any:
+        if is_literal(x):
+            return x
+        if isinstance(x, Value):
+            if x.builder is self and self.open:
+                return x
+            raise TraceError(located("a traced value escaped from the trace that made it: return it from the function instead"))
+        if isinstance(x, np.ndarray):
+            return self.capture(x).value
+        if isinstance(x, np.generic):
+            dtype = supported(x.dtype, "a NumPy scalar")
+            return full(shape=(), value=x.item(), dtype=dtype.name)
+        raise TraceError(located(f"a value of type {type(x).__name__} cannot be recorded in a trace"))
+
+    def _lift(self, x: Any) -> Any:
+        return self.lift(x)
+
+    _constant = _lift
+
+    def locate(self) -> str:
+        if self.location:
+            return self.location
+        frame: Any = sys._getframe(2)
+        while frame is not None:
+            filename = frame.f_code.co_filename
+            if user_file(filename):
+                return f"{filename}:{frame.f_lineno}"
+            frame = frame.f_back
+        return ""
+
+    def emit(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if not self.open:
+            raise TraceError(located("a traced value escaped from the trace that made it: return it from the function instead"))
+        return super().emit(op, operands, params)
+
+    # -- inputs -----------------------------------------------------------------------------------
+    def argument(self, kind: Any, array: np.ndarray[Any, Any]) -> Any:
+        """An input that a caller passes; `array` is its value in the call being traced."""
+        node = Node(None, (), (), Aval(array.shape, array.dtype))
+        self.inputs.append(node)
+        self._computed[node] = array
+        return self.argument_like(kind, node)
+
+    def argument_like(self, kind: Any, node: Node) -> Any:
+        """A tracer of `node` that its function must not update in place."""
+        value = kind(self, node)
+        value.frozen = "an argument"
+        return value
+
+    def new_tag(self) -> int:
+        """A number for `fresh` that this trace has not used."""
+        self._tags += 1
+        return self._tags
+
+    def capture(self, array: np.ndarray[Any, Any], source: Any = None) -> Capture:
+        """The input that stands for `array`; `source`, when known, says where to read it at each call."""
+        found = self.captures.get(id(array))
+        if found is None:
+            dtype = supported(array.dtype, f"the array captured from {source}" if source else "an array used by the traced function")
+            node = Node(None, (), (), Aval(array.shape, dtype))
+            self._computed[node] = array
+            found = self.captures[id(array)] = Capture(array, self.value(node), source)
+            found.value.frozen = "an array from outside the traced function"
+        elif found.source is None:
+            found.source = source
+        return found
+
+    # -- values ------------------------------------------------------------------------------------
+    def observe(self, x: Any, asked: str) -> np.ndarray[Any, Any]:
+        """The value of tracer `x`, for Python code that `asked` for it; leaves a guard."""
+        if not self.open:
+            raise TraceError(located("a traced value escaped from the trace that made it: return it from the function instead"))
+        node = _question(x, asked, self.compute(x.node)).node
+        if node not in self._asked:
+            forced = len(self.guards) < len(self._answers)
+            answer = self._answers[len(self.guards)] if forced else self.compute(node)
+            self._asked[node] = answer
+            self.guards.append(ValueGuard(node, answer, value_key(answer), asked, self.locate()))
+        return self._asked[node]
+
+    def compute(self, wanted: Node) -> np.ndarray[Any, Any]:
+        """The value of a node in the call being traced."""
+        computed, stack = self._computed, [wanted]
+        while stack:
+            node = stack[-1]
+            missing = [x for x in node.operands if x not in computed]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            if node not in computed:
+                assert node.op is not None
+                args = [x if is_literal(x) else computed[x] for x in node.inputs]
+                with np.errstate(all="ignore"):
+                    computed[node] = np.asarray(node.op.impl(*args, **dict(node.params)))
+        value: np.ndarray[Any, Any] = computed[wanted]
+        return value
+
+
+def _question(x: Any, asked: str, seen: np.ndarray[Any, Any]) -> Any:
+    """The value that decides the answer: for `bool(x)` only whether x is zero, for `int(x)` only its whole part."""
+    if asked.startswith("bool") and x.dtype.kind != "b":
+        return not_equal(x, 0)
+    if asked.startswith("int") and x.dtype.kind == "f" and np.all(np.abs(seen) < 2.0**62):
+        return cast(x, dtype="int64")
+    return x
+
+
+def current_trace() -> TraceBuilder | None:
+    """The trace under way in this thread."""
+    found = recorder()
+    return found if isinstance(found, TraceBuilder) else None

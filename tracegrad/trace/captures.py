@@ -1,0 +1,311 @@
+"""The world of a trace: what traced code reads from outside its arguments, and whether it still holds.
+
+Traced code runs as *shadows* (`tracegrad.trace.shadow`): every global variable, closure variable, attribute and item that
+it reads goes through `World.translate`, which answers by kind and remembers the *source*:
+
+- an ndarray becomes a tracer of a captured input. At each call the array is read from its source again, so updates in
+  place and rebinding to another array of the same dtype and shape are seen; another dtype or shape is another trace;
+- a number, string, None, dtype, enum member or other immutable value is itself, guarded by type and value;
+- a tuple, list, dict, namedtuple, dataclass or registered pytree is a copy whose items are translated, guarded by type
+  and keys. Writes to the copy reach the original when the trace ends;
+- a module, function, class or other object is guarded by identity; functions and objects of the user's become shadows.
+
+Seen, then: everything read by the user's Python code through names, attributes and items, at any depth, in functions
+called as well. Not seen, because the code is not the user's or runs in C: what functions of the standard library and of
+installed packages read; arrays in objects with C storage (deques, instances of C extensions, subclasses of built-in
+containers). Such an array is captured by identity when it meets a traced value; its updates in place are seen, its
+replacement by another array is not. What traced code itself changes (a counter, a list it appends to) is changed once
+per trace and leaves no guard. Generators of random numbers are refused.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import random
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.errors import TraceError, UnsupportedError, located
+from tracegrad.ir import Value
+from tracegrad.ops import Carrier
+from tracegrad.trace import shadow
+from tracegrad.trace.builder import Capture, TraceBuilder
+from tracegrad.trace.inline import Inlinable
+from tracegrad.trace.signature import exact
+from tracegrad.trace.sources import Attribute, Cell, Child, Fixed, Item, Source
+
+__all__ = ["Guard", "World"]
+
+_VALUES = (
+    bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, type(...), type(NotImplemented), slice, range, frozenset, enum.Enum,
+)  # fmt: skip
+_DRAWS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
+_CACHED = type(functools.lru_cache(len))
+_GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What a trace assumes of a source: `kind` is "is" (identity), "equals" (type and value), "keys" (type
+    and keys of a container) or "same" (the object that another source leads to)."""
+
+    source: Source
+    kind: str
+    expected: Any
+
+    def holds(self) -> bool:
+        try:
+            found = self.source.read()
+        except _GONE:
+            return False
+        if self.kind == "is":
+            return found is self.expected
+        if self.kind == "same":
+            return found is self.expected.read()
+        if self.kind == "equals":
+            return found is self.expected or exact(found) == exact(self.expected)
+        return _keys(found) == self.expected
+
+    def now(self) -> str:
+        """The source's present value, for messages."""
+        try:
+            return _short(self.source.read())
+        except _GONE:
+            return "nothing"
+
+    def __str__(self) -> str:
+        if self.kind == "keys":
+            cls, keys = self.expected
+            return f"{self.source} is a {cls.__name__} with keys {keys}" if isinstance(keys, tuple) else f"{self.source} is a {cls.__name__} of {keys}"
+        return f"{self.source} {'is' if self.kind == 'is' else '=='} {_short(self.expected)}"
+
+
+def _short(x: Any) -> str:
+    if isinstance(x, types.FunctionType | type | types.ModuleType):
+        return f"{'module ' if isinstance(x, types.ModuleType) else ''}{x.__name__}"
+    if isinstance(x, np.ndarray):
+        return f"an array {x.dtype}{list(x.shape)}"
+    text = repr(x) if isinstance(x, _VALUES) else f"a {type(x).__name__}"
+    return text if len(text) < 60 else text[:57] + "..."
+
+
+def _keys(x: Any) -> Any:
+    """The class and the keys or length of a container."""
+    if type(x) is dict:
+        return dict, tuple(x)
+    if isinstance(x, tuple | list):
+        return type(x), len(x)
+    return type(x), tree.skeleton(x)
+
+
+class World:
+    """What one trace has read; `inline` and `adopt` make the shadows it runs."""
+
+    def __init__(self, builder: TraceBuilder):
+        self.builder = builder
+        self.open = True
+        self.guards: list[Guard] = []
+        self._guards: dict[Any, Guard] = {}
+        self._seen: dict[int, tuple[Any, Any]] = {}
+        self._copies: list[tuple[Any, Any, Any]] = []
+        self._globals: dict[int, shadow.Globals] = {}
+        self._cells: dict[int, tuple[types.CellType, types.CellType, Cell]] = {}
+        self._unfilled: dict[int, Cell] = {}
+        self._before: dict[int, Any] = {}
+
+    # -- entry points ------------------------------------------------------------------------------
+    def inline(self, fun: Any) -> Callable[..., Any]:
+        """What to call in the place of `fun` inside this trace."""
+        if isinstance(fun, Inlinable):
+            inlined: Callable[..., Any] = fun.inlined(self)
+            return inlined
+        called: Callable[..., Any] = self.adopt(fun)
+        return called
+
+    def adopt(self, x: Any) -> Any:
+        """What stands for `x`, which no source leads to: a function or object that was passed."""
+        if isinstance(x, Carrier | np.ndarray) or isinstance(x, _VALUES):
+            return x
+        if isinstance(x, types.FunctionType | types.MethodType | functools.partial) or shadow.is_user_object(x):
+            name = getattr(x, "__name__", type(x).__name__)
+            return self.translate(x, Fixed(x, name), guard=False)
+        return x
+
+    # -- reading -----------------------------------------------------------------------------------
+    def translate(self, value: Any, source: Source, guard: bool = True) -> Any:
+        """What traced code gets when it reads `value` from `source`."""
+        if isinstance(value, np.ndarray):
+            return self._array(value, source)
+        if isinstance(value, Carrier):
+            return self._carrier(value, source)
+        if isinstance(value, _VALUES):
+            self._assume(source, "equals", value)
+            return value
+        if isinstance(value, _DRAWS):
+            raise UnsupportedError(
+                located(f"{source} draws random numbers, which would be drawn once and recorded as constants; draw outside, pass the array")
+            )
+        known = self._seen.get(id(value))
+        if guard and (known is not None or not tree.is_node(value)):
+            self._assume(source, "is", value)
+        if known is None:
+            # `function` and `_container` enter what they make before they fill it: it may lead to itself.
+            made = self._container(value, source) if tree.is_node(value) else self._shadow(value, source)
+            known = self._seen[id(value)] = (value, made)
+        return known[1]
+
+    def enter(self, value: Any, made: Any) -> Any:
+        """Let `made` stand for `value` from now on."""
+        self._seen[id(value)] = (value, made)
+        return made
+
+    def _assume(self, source: Source, kind: str, expected: Any) -> None:
+        self._guards.setdefault((source.key, kind), Guard(source, kind, expected))
+
+    def _array(self, value: Any, source: Source) -> Any:
+        if isinstance(value, np.ma.MaskedArray | np.matrix):
+            raise UnsupportedError(located(f"{source} is a {type(value).__name__}, which tracegrad does not support; use an ndarray"))
+        found = self.builder.capture(value, source)
+        if found.source is not source and found.source.key != source.key:
+            self._assume(source, "same", found.source)
+        return found.value
+
+    def _carrier(self, value: Any, source: Source) -> Any:
+        if isinstance(value, Value) and value.builder is self.builder:
+            return value
+        if isinstance(value, Value):
+            raise TraceError(located(f"{source} holds a traced value that escaped from another trace"))
+        raise UnsupportedError(located(f"{source} is a {type(value).__name__}; pass it to the traced function as an argument"))
+
+    def _shadow(self, value: Any, source: Source) -> Any:
+        if isinstance(value, types.FunctionType):
+            return shadow.function(self, value)
+        if isinstance(value, types.MethodType):
+            owner = self.translate(value.__self__, Attribute(source, "__self__"))
+            return types.MethodType(self.translate(value.__func__, Attribute(source, "__func__")), owner)
+        if isinstance(value, functools.partial):
+            return self._partial(value, source)
+        if isinstance(value, _CACHED):
+            # A cache outside the trace must not hold traced values.
+            return self.translate(value.__wrapped__, Attribute(source, "__wrapped__"))
+        if isinstance(value, types.ModuleType):
+            return shadow.module(self, value, source)
+        replaced = shadow.replacement(value)
+        if replaced is not None:
+            return replaced
+        return shadow.user_object(self, value, source) if shadow.is_user_object(value) else value
+
+    def _partial(self, value: Any, source: Source) -> Any:
+        args = [self.translate(x, Item(Attribute(source, "args"), i)) for i, x in enumerate(value.args)]
+        keywords = {k: self.translate(x, Item(Attribute(source, "keywords"), k)) for k, x in value.keywords.items()}
+        return functools.partial(self.translate(value.func, Attribute(source, "func")), *args, **keywords)
+
+    def _container(self, value: Any, source: Source) -> Any:
+        self._assume(source, "keys", _keys(value))
+        if type(value) is list:
+            return self._copied(value, [], enumerate(value), source)
+        if type(value) is dict:
+            return self._copied(value, {}, value.items(), source)
+        if isinstance(value, tuple):
+            return tuple.__new__(type(value), [self.translate(x, Item(source, i)) for i, x in enumerate(value)])
+        return tree.with_children(value, [self.translate(x, Child(source, i)) for i, x in enumerate(tree.children(value))])
+
+    def _copied(self, value: Any, copy: Any, items: Any, source: Source) -> Any:
+        self.enter(value, copy)
+        translated = [(k, self.translate(x, Item(source, k))) for k, x in items]
+        copy.extend(x for _, x in translated) if type(copy) is list else copy.update(translated)
+        self._copies.append((value, copy, copy.copy()))
+        return copy
+
+    def globals_of(self, real: dict[str, Any]) -> shadow.Globals:
+        """The namespace that shadows of functions with these globals run in."""
+        found = self._globals.get(id(real))
+        if found is None:
+            found = self._globals[id(real)] = shadow.Globals(real, self)
+        return found
+
+    def cell(self, real: types.CellType, source: Cell) -> types.CellType:
+        """The cell that shadows have for `real`; `fill` gives it its contents."""
+        found = self._cells.get(id(real))
+        if found is None:
+            found = self._cells[id(real)] = (types.CellType(), real, source)
+            self._unfilled[id(found[0])] = source
+        return found[0]
+
+    def fill(self, cell: types.CellType) -> None:
+        """Translate what a cell is to hold, once."""
+        source = self._unfilled.pop(id(cell), None)
+        if source is not None:
+            cell.cell_contents = self.translate(source.read(), source)
+            self._before[id(cell)] = cell.cell_contents
+
+    # -- the end -----------------------------------------------------------------------------------
+    def reveal(self, x: Any) -> Any:
+        """`x` with the real objects in the place of their shadows."""
+        real = {id(made): value for value, made in self._seen.values() if made is not value}
+
+        def undo(leaf: Any) -> Any:
+            return real.get(id(leaf), shadow.unshadowed(leaf))
+
+        return tree.map(undo, x)
+
+    def close(self) -> None:
+        """End: bring writes to the real world, and drop guards on what the traced code itself changed."""
+        self.open = False
+        for space in self._globals.values():
+            space.write_back(self.reveal)
+        for real, copy, before in self._copies:
+            if _changed(copy, before):
+                _overwrite(real, copy, self.reveal)
+        for mine, real, _ in self._cells.values():
+            if shadow.contents(mine) is not self._before.get(id(mine)):
+                real.cell_contents = self.reveal(shadow.contents(mine))
+        self.guards = [g for g in self._guards.values() if g.holds()]
+        self._guards.clear()
+        self._seen.clear()
+        self._copies.clear()
+
+    def read(self, captures: Sequence[Capture]) -> list[Any] | None:
+        """The captured arrays as they are now; None when a guard does not hold or an array has changed its kind."""
+        if not all([g.holds() for g in self.guards]):
+            return None
+        found = [_present(c) for c in captures]
+        return None if any(x is None for x in found) else found
+
+    def failures(self, captures: Sequence[Capture]) -> list[str]:
+        """What keeps `read` from an answer, in words."""
+        found = [f"{g}, now {g.now()}" for g in self.guards if not g.holds()]
+        return found + [f"{c.source} is no longer {c.node.aval}" for c in captures if _present(c) is None]
+
+
+def _present(capture: Capture) -> Any:
+    """The captured array as it is now; None when there is none of the right dtype and shape."""
+    try:
+        array = capture.array if capture.source is None else capture.source.read()
+    except _GONE:
+        return None
+    aval = capture.node.aval
+    return array if isinstance(array, np.ndarray) and (array.shape, array.dtype) == (aval.shape, aval.dtype) else None
+
+
+def _changed(copy: Any, before: Any) -> bool:
+    if len(copy) != len(before):
+        return True
+    if type(copy) is dict:
+        return any(a is not b or copy[a] is not before[b] for a, b in zip(copy, before))
+    return any(a is not b for a, b in zip(copy, before))
+
+
+def _overwrite(real: Any, copy: Any, reveal: Callable[[Any], Any]) -> None:
+    if type(real) is list:
+        real[:] = map(reveal, copy)
+    else:
+        changed = {k: reveal(x) for k, x in copy.items()}
+        real.clear()
+        real.update(changed)

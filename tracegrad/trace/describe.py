@@ -1,0 +1,67 @@
+"""How functions and their arguments are named in messages."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Description", "describe", "signature_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A function as messages name it; computed when it is asked for.
+
+    >>> describe(len).name
+    'len'
+    """
+
+    fun: Callable[..., Any]
+    role: str = ""
+
+    @property
+    def _inner(self) -> Any:
+        inner: Any = inspect.unwrap(self.fun)
+        while isinstance(inner, functools.partial):
+            inner = inner.func
+        return getattr(inner, "__func__", inner)
+
+    @property
+    def name(self) -> str:
+        """The qualified name of the function, or of its class."""
+        inner = self._inner
+        name: str = getattr(inner, "__qualname__", type(inner).__qualname__)
+        return name.replace("<locals>.", "")
+
+    @property
+    def where(self) -> str:
+        """`file:line` of its definition, or an empty string."""
+        inner = self._inner
+        code = getattr(inner, "__code__", None) or getattr(getattr(type(inner), "__call__", None), "__code__", None)
+        return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
+
+    def __str__(self) -> str:
+        where = self.where
+        return f"{self.role}{self.name} ({where})" if where else f"{self.role}{self.name}"
+
+    def argument(self, i: int) -> str:
+        """The name of the positional argument `i`."""
+        signature = signature_of(self.fun)
+        names = list(signature.parameters) if signature else []
+        return names[i] if i < len(names) else f"argument {i}"
+
+
+def describe(fun: Callable[..., Any], role: str = "") -> Description:
+    """The description of `fun`, or of what it wraps; `role` goes before the name."""
+    return Description(fun, role)
+
+
+def signature_of(fun: Callable[..., Any]) -> inspect.Signature | None:
+    """The signature of `fun`, None where Python cannot tell."""
+    try:
+        return inspect.signature(fun)
+    except (TypeError, ValueError):
+        return None

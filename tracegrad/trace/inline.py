@@ -1,0 +1,15 @@
+"""What a trace does when traced code calls a function that tracegrad itself made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Inlinable"]
+
+
+class Inlinable:
+    """A callable that, called inside a trace, is recorded into it."""
+
+    def inlined(self, world: Any) -> Any:
+        """The callable that records into the trace of `world`."""
+        raise NotImplementedError

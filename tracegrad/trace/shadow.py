@@ -1,0 +1,316 @@
+"""Shadows: the user's functions, modules and objects as traced code sees them, so that what it reads is known.
+
+The shadow of a function is its code with another namespace: `Globals`, whose lookups go through the world of the trace
+(CPython's LOAD_GLOBAL honours `__getitem__` of a dict subclass), and with cells whose contents are translated. In it the
+name of NumPy stands for NumPy with functions that make arrays, `math` for functions that know traced numbers. The shadow
+of an object reads its attributes through the world and calls its methods as shadows.
+
+Only the user's code is run so: functions from files outside the standard library, site-packages and tracegrad.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import random
+import sys
+import sysconfig
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.numpy_api.creation import REPLACEMENTS
+from tracegrad.ops import Carrier
+from tracegrad.trace.inline import Inlinable
+from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Item, Source
+
+__all__ = ["Globals", "contents", "function", "is_user_object", "module", "replacement", "unshadowed", "user_object"]
+
+_FOREIGN = tuple(
+    {os.path.join(path, "") for key in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(key))}
+)
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+
+
+@functools.cache
+def _is_user_file(filename: str) -> bool:
+    return not filename.startswith((*_FOREIGN, _PACKAGE, "<frozen")) and "site-packages" not in filename
+
+
+# -- namespaces and functions ------------------------------------------------------------------------
+class Globals(dict[str, Any]):
+    """The globals of shadows: reads come from the real namespace through the world, writes stay here until the end."""
+
+    __slots__ = ("known", "real", "world")
+
+    def __init__(self, real: dict[str, Any], world: Any):
+        super().__init__(__builtins__=real.get("__builtins__", __builtins__))
+        self.real, self.world = real, world
+        self.known: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self:
+            return super().__getitem__(name)
+        if not self.world.open:
+            return self.real[name]
+        if name not in self.known:
+            self.known[name] = self.world.translate(self.real[name], Global(self.real, name))
+        return self.known[name]
+
+    def write_back(self, reveal: Callable[[Any], Any]) -> None:
+        """Give the real namespace what traced code assigned."""
+        for name in [name for name in self if name != "__builtins__"]:
+            self.real[name] = reveal(self.pop(name))
+
+
+def contents(cell: types.CellType) -> Any:
+    """What a cell holds; an object equal to nothing else when it is empty."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _EMPTY
+
+
+_EMPTY = object()
+
+
+def function(world: Any, fun: types.FunctionType) -> Any:
+    """The shadow of `fun`, or `fun` itself when it is not the user's."""
+    replaced = replacement(fun)
+    if replaced is not None:
+        return replaced
+    if not _is_user_file(fun.__code__.co_filename) or isinstance(fun.__globals__, Globals):
+        return fun
+    closure = tuple([_cell(world, c, name) for c, name in zip(fun.__closure__ or (), fun.__code__.co_freevars)])
+    made = types.FunctionType(fun.__code__, world.globals_of(fun.__globals__), fun.__name__, None, closure)
+    world.enter(fun, made)
+    made.__kwdefaults__ = fun.__kwdefaults__ and {
+        k: _default(world, fun, "__kwdefaults__", k, x) for k, x in fun.__kwdefaults__.items()
+    }
+    made.__defaults__ = fun.__defaults__ and tuple(
+        [_default(world, fun, "__defaults__", i, x) for i, x in enumerate(fun.__defaults__)]
+    )
+    made.__qualname__, made.__module__, made.__doc__ = fun.__qualname__, fun.__module__, fun.__doc__
+    made.__dict__.update(fun.__dict__)
+    for c in closure:
+        world.fill(c)
+    return made
+
+
+def _cell(world: Any, cell: types.CellType, name: str) -> types.CellType:
+    """The cell itself if traced code can share it, else one for the translation of what it holds."""
+    value = contents(cell)
+    if value is _EMPTY or isinstance(value, type):
+        return cell
+    made: types.CellType = world.cell(cell, Cell(cell, name))
+    return made
+
+
+def _default(world: Any, fun: Any, attribute: str, key: Any, value: Any) -> Any:
+    return world.translate(value, Item(Attribute(Fixed(fun, fun.__name__), attribute), key))
+
+
+# -- modules ---------------------------------------------------------------------------------------------
+class _Refusal:
+    """Stands for functions that draw random numbers."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        raise UnsupportedError(
+            located(
+                f"{self._name}.{name} in a traced function would be drawn once and recorded as a constant; draw outside, pass the array"
+            )
+        )
+
+
+class _Numpy(types.ModuleType):
+    """NumPy with functions that make arrays which traces see."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = _Refusal("np.random") if name == "random" else REPLACEMENTS.get(name) or getattr(np, name)
+        setattr(self, name, value)
+        return value
+
+
+_ELSEWHERE = {"acos": "arccos", "asin": "arcsin", "atan": "arctan", "atan2": "arctan2", "acosh": "arccosh", "asinh": "arcsinh",
+              "atanh": "arctanh", "pow": "power", "fabs": "absolute", "degrees": "degrees", "radians": "radians"}  # fmt: skip
+_SAME = ("ceil", "copysign", "cos", "cosh", "exp", "exp2", "expm1", "floor", "fmod", "hypot", "isfinite", "isinf", "isnan", "log",
+         "log10", "log1p", "log2", "sin", "sinh", "sqrt", "tan", "tanh", "trunc")  # fmt: skip
+
+
+def _of_math(name: str) -> Callable[..., Any]:
+    theirs, ours = getattr(math, name), getattr(np, _ELSEWHERE.get(name, name))
+
+    def call(*args: Any) -> Any:
+        traced = next((x for x in args if isinstance(x, Carrier)), None)
+        if traced is None:
+            return theirs(*args)
+        if name == "log" and len(args) == 2:
+            return np.log(args[0]) / np.log(args[1])
+        result = ours(*args)
+        if name in ("ceil", "floor", "trunc"):
+            return int(result)
+        return traced._weakened(result) if all(getattr(x, "weak", True) for x in args) else result
+
+    return functools.wraps(theirs)(call)
+
+
+class _Math(types.ModuleType):
+    """`math` with functions that know traced numbers."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = replacement(getattr(math, name)) or getattr(math, name)
+        setattr(self, name, value)
+        return value
+
+
+class _UserModule(types.ModuleType):
+    """A module of the user's: its attributes are read through the world."""
+
+    def __init__(self, world: Any, real: types.ModuleType):
+        super().__init__(real.__name__, real.__doc__)
+        self.__dict__["_shadow"] = (world.globals_of(real.__dict__), real)
+
+    def __getattr__(self, name: str) -> Any:
+        space, real = self.__dict__["_shadow"]
+        return space[name] if name in real.__dict__ else getattr(real, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.__dict__["_shadow"][1], name, value)
+
+
+_NUMPY, _MATH = _Numpy("numpy"), _Math("math")
+
+
+def module(world: Any, real: types.ModuleType, source: Source) -> Any:
+    """What traced code sees of a module."""
+    if real is np:
+        return _NUMPY
+    if real is math:
+        return _MATH
+    if real is random or real is np.random:
+        return _Refusal("random" if real is random else "np.random")
+    filename = getattr(real, "__file__", None)
+    return _UserModule(world, real) if filename and _is_user_file(filename) else real
+
+
+_REPLACED: dict[int, Any] = {id(getattr(np, name)): ours for name, ours in REPLACEMENTS.items()}
+_REPLACED.update({id(getattr(math, name)): _of_math(name) for name in (*_SAME, *_ELSEWHERE)})
+_DRAWING = frozenset(id(f) for home in (np.random, random) for n, f in vars(home).items() if n.islower() and callable(f) and not n.startswith("_"))
+
+
+def replacement(value: Any) -> Any:
+    """What stands for a function of NumPy or `math` that does not look at the kind of its arguments; None for others."""
+    if id(value) in _DRAWING and not isinstance(value, type):
+        return getattr(_Refusal("random"), getattr(value, "__name__", "?"))
+    return _REPLACED.get(id(value))
+
+
+# -- objects -----------------------------------------------------------------------------------------------
+_get = object.__getattribute__
+
+
+class _Object:
+    """The shadow of an object: attributes are read through the world, methods run as shadows."""
+
+    __slots__ = ("__weakref__", "_known", "_real", "_source", "_world")
+
+    def __getattribute__(self, name: str) -> Any:
+        known = _get(self, "_known")
+        if name in known:
+            return known[name]
+        real, world = _get(self, "_real"), _get(self, "_world")
+        if name.startswith("__") and name.endswith("__") or not world.open:
+            return getattr(real, name)
+        found = next((vars(c)[name] for c in type(real).__mro__ if name in vars(c)), None)
+        if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
+            return world.adopt(found.fget)(self)
+        value = known[name] = _attribute(world, self, real, name, found)
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _get(self, "_known").pop(name, None)
+        setattr(_get(self, "_real"), name, _get(self, "_world").reveal(value))
+
+    def __delattr__(self, name: str) -> None:
+        _get(self, "_known").pop(name, None)
+        delattr(_get(self, "_real"), name)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(_get(self, "_real") == unshadowed(other))
+
+    def __hash__(self) -> int:
+        return hash(_get(self, "_real"))
+
+    def __repr__(self) -> str:
+        return repr(_get(self, "_real"))
+
+
+def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
+    """Attribute `name` of the shadow `owner` of `real`, whose class has `found` under that name."""
+    if name not in getattr(real, "__dict__", ()):
+        if isinstance(found, types.FunctionType):
+            return types.MethodType(world.adopt(found), owner)
+        if isinstance(found, classmethod) and isinstance(found.__func__, types.FunctionType):
+            return types.MethodType(world.adopt(found.__func__), type(real))
+        if isinstance(found, staticmethod):
+            return world.adopt(found.__func__)
+        if isinstance(found, Inlinable):
+            return functools.partial(found, owner)
+    return world.translate(getattr(real, name), Attribute(_get(owner, "_source"), name))
+
+
+def unshadowed(x: Any) -> Any:
+    """The real object of a shadow; anything else as it is."""
+    return _get(x, "_real") if isinstance(type(x), type) and issubclass(type(x), _Object) else x
+
+
+def is_user_object(x: Any) -> bool:
+    """Whether `x` is an instance of a class written in Python in the user's code, with nothing built in beneath."""
+    cls = type(x)
+    return cls.__module__ != "builtins" and not isinstance(x, type | Carrier | Inlinable | _Object) and _is_user_class(cls)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_user_class(cls: type) -> bool:
+    filename = getattr(sys.modules.get(cls.__module__), "__file__", "") or ""
+    heap = 1 << 9
+    written = all(c is object or c.__flags__ & heap for c in cls.__mro__)
+    plain = not issubclass(cls, BaseException | type | dict | list | tuple | set | str | bytes | int | float | np.ndarray)
+    return plain and written and _is_user_file(filename) and cls.__module__ not in sys.stdlib_module_names
+
+
+def user_object(world: Any, real: Any, source: Source) -> Any:
+    """The shadow of an instance of a user's class."""
+    made = object.__new__(_class_of(type(real)))
+    for name, value in (("_real", real), ("_world", world), ("_source", source), ("_known", {})):
+        object.__setattr__(made, name, value)
+    return made
+
+
+@functools.lru_cache(maxsize=1024)
+def _class_of(cls: type) -> Any:
+    """A class whose special methods run the user's as shadows."""
+    special: dict[str, Any] = {"__slots__": (), "__doc__": cls.__doc__}
+    for c in reversed(cls.__mro__):
+        for name, found in vars(c).items():
+            if name.startswith("__") and isinstance(found, types.FunctionType) and name not in _PLUMBING:
+                special[name] = _special(found)
+    return type(cls.__name__, (_Object,), special)
+
+
+_PLUMBING = {"__init__", "__new__", "__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__init_subclass__", "__del__",
+             "__class_getitem__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"}  # fmt: skip
+
+
+def _special(found: types.FunctionType) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return _get(self, "_world").adopt(found)(self, *args, **kwargs)
+
+    return functools.wraps(found)(method)

@@ -1,0 +1,180 @@
+"""From the arguments of a call to leaves and a key: calls with equal keys can share a trace.
+
+Arguments are put into canonical positional form by the function's signature; what `static_argnums` or `static_argnames`
+name goes into the key by value, the rest is flattened as a pytree. The key holds the structure, the dtype and shape of
+each array, and the type of each Python number.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.avals import SUPPORTED, supported
+from tracegrad.errors import DTypeError, TraceError, located
+from tracegrad.ops import Carrier
+from tracegrad.trace.describe import describe, signature_of
+
+__all__ = ["Binder", "Call", "exact"]
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A call taken apart: `leaves` are ndarrays and Python numbers, `key` is what a trace of it is valid for."""
+
+    leaves: list[Any]
+    structure: tree.TreeDef
+    statics: tuple[tuple[Any, Any], ...]
+    key: Any
+    carriers: list[Any]
+
+    def rebuild(self, leaves: Iterable[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The positional and keyword arguments with other leaves."""
+        args, kwargs = tree.unflatten(self.structure, leaves)
+        kwargs = dict(kwargs)
+        args = list(args)
+        for place, value in self.statics:
+            if isinstance(place, int):
+                args.insert(place, value)
+            else:
+                kwargs[place] = value
+        return args, kwargs
+
+
+class Binder:
+    """Takes calls of one function apart. `statics` name what is part of the key by value."""
+
+    def __init__(self, fun: Callable[..., Any], static_argnums: Any = (), static_argnames: Any = ()):
+        self.fun = fun
+        self.signature = signature_of(fun)
+        names = list(self.signature.parameters) if self.signature else []
+        self.static_nums = {_position(n, names, fun) for n in _several(static_argnums, int)}
+        self.static_names = set(_several(static_argnames, str))
+        if self.signature:
+            self._join(names, fun)
+
+    def _join(self, names: list[str], fun: Any) -> None:
+        assert self.signature is not None
+        kinds = [p.kind for p in self.signature.parameters.values()]
+        open_ended = inspect.Parameter.VAR_KEYWORD in kinds
+        for name in self.static_names:
+            if name not in names and not open_ended:
+                raise ValueError(located(f"static_argnames: {describe(fun)} has no parameter {name!r}"))
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        for i, (name, kind) in enumerate(zip(names, kinds)):
+            if kind in positional and (i in self.static_nums or name in self.static_names):
+                self.static_nums.add(i)
+                self.static_names.add(name)
+
+    def take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """The call in canonical form; TypeError as Python raises it when the arguments do not fit the signature."""
+        if kwargs and self.signature:
+            bound = self.signature.bind(*args, **kwargs)
+            args, kwargs = bound.args, bound.kwargs
+        statics: tuple[tuple[Any, Any], ...] = ()
+        dynamic: Any = (args, kwargs)
+        if self.static_nums or self.static_names:
+            statics, dynamic = self._split(args, kwargs)
+        leaves, structure = tree.flatten(dynamic)
+        call = Call(leaves, structure, statics, None, [])
+        kinds = tuple([self._kind(call, i, x) for i, x in enumerate(leaves)])
+        call.key = (structure, kinds, tuple((place, exact(value)) for place, value in statics))
+        return call
+
+    def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[tuple[Any, Any], ...], Any]:
+        statics: list[tuple[Any, Any]] = [(i, x) for i, x in enumerate(args) if i in self.static_nums]
+        statics += [(k, x) for k, x in sorted(kwargs.items()) if k in self.static_names]
+        for place, value in statics:
+            try:
+                hash(value)
+            except TypeError:
+                name = place if isinstance(place, str) else self.parameter(place)
+                raise TypeError(
+                    located(f"{describe(self.fun)}: the static argument {name} must be hashable, got a {type(value).__name__}")
+                ) from None
+        rest = tuple([x for i, x in enumerate(args) if i not in self.static_nums])
+        return tuple(statics), (rest, {k: x for k, x in kwargs.items() if k not in self.static_names})
+
+    def parameter(self, i: int) -> str:
+        """The name of the positional parameter `i`."""
+        names = list(self.signature.parameters) if self.signature else []
+        return names[i] if i < len(names) else f"argument {i}"
+
+    def _kind(self, call: Call, i: int, x: Any) -> Any:
+        cls = type(x)
+        if cls is np.ndarray:
+            if x.dtype in SUPPORTED and x.dtype.isnative:
+                return x.dtype, x.shape
+        elif cls is float or cls is int or cls is bool:
+            if cls is int and not -(2**63) <= x < 2**63:
+                raise DTypeError(located(f"{self._name(call, i)} is {x}, which does not fit int64; make it static by static_argnames"))
+            return cls
+        elif isinstance(x, Carrier):
+            call.carriers.append(x)
+            return cls
+        return self._unusual_kind(call, i, x)
+
+    def _unusual_kind(self, call: Call, i: int, x: Any) -> Any:
+        if not isinstance(x, np.ndarray | np.generic) or isinstance(x, np.ma.MaskedArray | np.matrix):
+            name = self._name(call, i)
+            raise TraceError(
+                located(
+                    f"{describe(self.fun)}: the argument {name} is of type {type(x).__name__}, which is neither an array, a number nor a "
+                    f"container of them; pass it as static (static_argnames={name.split('[')[0].split('.')[0]!r}) if it is a constant"
+                )
+            )
+        dtype = supported(x.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
+        call.leaves[i] = x = np.asarray(x, dtype=dtype)
+        return dtype, x.shape
+
+    def _name(self, call: Call, i: int) -> str:
+        return self.leaf_names(call)[i]
+
+    def leaf_names(self, call: Call) -> list[str]:
+        """For each leaf, the expression that leads to it from the function's parameters."""
+        names = list(self.signature.parameters) if self.signature else []
+        static = {place for place, _ in call.statics}
+        kinds = [p.kind for p in self.signature.parameters.values()] if self.signature else []
+        args, kwargs = tree.unflatten(call.structure, [None] * call.structure.num_leaves)
+        args, _ = tree.unflatten(call.structure, range(call.structure.num_leaves))
+        places = [i for i in range(len(args) + len(static)) if i not in static]
+        found: list[str] = []
+        for place, x in zip(places, args):
+            star = next((k for k, kind in enumerate(kinds) if kind is inspect.Parameter.VAR_POSITIONAL), None)
+            if star is not None and place >= star:
+                root = f"{names[star]}[{place - star}]"
+            else:
+                root = names[place] if place < len(names) else f"argument {place}"
+            found += tree.paths(x, root)
+        _, kwargs = tree.unflatten(call.structure, range(call.structure.num_leaves))
+        for name in sorted(kwargs):
+            found += tree.paths(kwargs[name], name)
+        return found
+
+
+def exact(value: Any) -> Any:
+    """A hashable that tells `value` from what merely compares equal to it: 1, 1.0 and True; 0.0 and -0.0."""
+    if type(value) is tuple:
+        return tuple(map(exact, value))
+    return (type(value), repr(value)) if isinstance(value, float | complex | np.inexact) else (type(value), value)
+
+
+def _several(given: Any, single: type) -> tuple[Any, ...]:
+    several = (given,) if isinstance(given, single) else tuple(given)
+    for x in several:
+        if not isinstance(x, single):
+            raise TypeError(located(f"static_arg{'nums' if single is int else 'names'}: expected {single.__name__}, got {x!r}"))
+    return several
+
+
+def _position(n: int, names: list[str], fun: Any) -> int:
+    if n >= 0:
+        return n
+    if not names or -n > len(names):
+        raise ValueError(located(f"static_argnums: {describe(fun)} has no parameter {n}"))
+    return n % len(names)

@@ -1,0 +1,116 @@
+"""Tracing one call: from a function and the leaves of its arguments to a graph, its guards and its captures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.errors import TracegradError, located, user_file
+from tracegrad.ir import Graph, recording
+from tracegrad.ir.builder import sliced
+from tracegrad.settings import unusual
+from tracegrad.trace.builder import Capture, TraceBuilder, ValueGuard
+from tracegrad.trace.captures import World
+from tracegrad.trace.describe import describe
+from tracegrad.trace.signature import Call
+from tracegrad.trace.tracer import Number, Tracer, make_tracer
+
+__all__ = ["Trace", "trace_call"]
+
+_DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}
+
+
+@dataclass(slots=True, eq=False)
+class Trace:
+    """What one call recorded.
+
+    The inputs of `graph` are the leaves of the arguments and then the `captures`; its outputs are the arrays of the
+    result and then one value per guard. `template` has, for each leaf of the result, `(position, type)` of the output
+    (the type is `float`, `int`, `bool` for a Python number, else None), or `(None, constant)`.
+    """
+
+    graph: Graph
+    kinds: tuple[str, ...]
+    structure: tree.TreeDef
+    template: list[tuple[int | None, Any]]
+    guards: tuple[ValueGuard, ...]
+    captures: tuple[Capture, ...]
+    world: World
+    arrays: int = field(default=0)
+
+    def result(self, outputs: Sequence[Any]) -> Any:
+        """The value of the function, from the outputs of the program."""
+        leaves = []
+        for position, kind in self.template:
+            if position is None:
+                leaves.append(kind)
+            else:
+                leaves.append(outputs[position] if kind is None else kind(outputs[position]))
+        return tree.unflatten(self.structure, leaves)
+
+
+def trace_call(fun: Callable[..., Any], body: Any, call: Call, answers: Sequence[Any] = ()) -> Trace:
+    """Run `body` on tracers of the leaves of `call`; `fun` is what messages name.
+
+    `answers` are what the first questions for values are answered with, where a compiled program has computed them.
+
+    Nothing of the trace is left behind when the function raises; tracegrad's own errors then name the user's line.
+    """
+    builder = TraceBuilder(make_tracer, answers)
+    builder.world = world = World(builder)
+    leaves = [_argument(builder, x) for x in call.leaves]
+    args, kwargs = call.rebuild(leaves)
+    try:
+        with unusual, recording(builder):
+            result = world.inline(body)(*[world.adopt(x) for x in args], **kwargs)
+            return _finish(builder, world, call, result)
+    except TracegradError as error:
+        _name_location(error, describe(fun))
+        raise
+    finally:
+        builder.open = False
+        world.close()
+
+
+def _argument(builder: TraceBuilder, x: Any) -> Any:
+    if type(x) in _DTYPES:
+        return builder.argument(Number, np.asarray(x, _DTYPES[type(x)]))
+    return builder.argument(Tracer, x)
+
+
+def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Trace:
+    flat, structure = tree.flatten(world.reveal(result))
+    outputs: list[Any] = []
+    template: list[tuple[int | None, Any]] = []
+    for x in flat:
+        if isinstance(x, Tracer | np.ndarray):
+            kind = {"f": float, "i": int, "b": bool}[x.dtype.kind] if isinstance(x, Number) else None
+            template.append((len(outputs), kind))
+            outputs.append(builder.lift(x).node)
+        else:
+            template.append((None, x))
+    asked = [g.node for g in builder.guards]
+    arguments = list(builder.inputs)
+    captures = list(builder.captures.values())
+    graph = sliced([*arguments, *(c.node for c in captures)], builder.nodes, [*outputs, *asked])
+    used = {*graph.outputs, *(x for n in graph.nodes for x in n.operands)}
+    captures = [c for c in captures if c.node in used]
+    graph = Graph((*arguments, *(c.node for c in captures)), graph.nodes, graph.outputs)
+    kinds = [("float" if type(x) is float else "array") for x in call.leaves] + ["array"] * len(captures)
+    return Trace(graph, tuple(kinds), structure, template, tuple(builder.guards), tuple(captures), world, len(outputs))
+
+
+def _name_location(error: TracegradError, who: Any) -> None:
+    """Add the user's innermost line to a message that names none."""
+    place, step = "", error.__traceback__
+    while step is not None:
+        if user_file(step.tb_frame.f_code.co_filename):
+            place = f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}"
+        step = step.tb_next
+    if place and error.args and ".py:" not in str(error.args[0]):
+        error.args = (located(str(error.args[0]), place), *error.args[1:])
+    error.add_note(f"while tracing {who}")

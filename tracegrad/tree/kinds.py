@@ -1,0 +1,237 @@
+"""How each class of containers is taken apart, put together, named and printed; and which classes these are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from enum import Enum
+from typing import Any
+
+from tracegrad.avals import Aval
+
+__all__ = ["KINDS", "LEAF_KIND", "Children", "Kind", "kind_of", "register_leaf", "register_pytree_node"]
+
+Children = Sequence[Any]
+
+
+class Kind:
+    """How one class of containers is taken apart, put together and printed; compares by identity."""
+
+    __slots__ = ("cls", "flatten", "names", "text", "unflatten")
+
+    def __init__(
+        self,
+        cls: type,
+        flatten: Callable[[Any], tuple[Children, Any]],
+        unflatten: Callable[[Any, Children], Any],
+        names: Callable[[Any, int], Sequence[str]],
+        text: Callable[[Any, Sequence[str]], str],
+    ):
+        self.cls, self.flatten, self.unflatten = cls, flatten, unflatten
+        self.names, self.text = names, text
+
+    def __repr__(self) -> str:
+        return self.cls.__name__
+
+
+def _exact(value: Any) -> Any:
+    """What tells `value` from others that compare equal to it: 1, 1.0 and True; 0.0 and -0.0."""
+    if type(value) is tuple:
+        return tuple(map(_exact, value))
+    return (type(value), repr(value)) if isinstance(value, float | complex) else type(value)
+
+
+def _static(cls: type, data: Any) -> tuple[Any, Any]:
+    try:
+        hash(data)
+    except TypeError as error:
+        raise TypeError(f"the static data of a {cls.__name__} must be hashable, got {data!r}: {error}") from None
+    return data, _exact(data)
+
+
+def _flatten_sequence(x: Any) -> tuple[Children, Any]:
+    return x, None
+
+
+def _flatten_dict(x: Any) -> tuple[Children, Any]:
+    try:
+        keys = tuple(sorted(x))
+    except TypeError:
+        keys = tuple(x)
+        return [x[key] for key in keys], (keys, _exact(keys))
+    # Strings compare only with strings: all keys are strings if the first one is.
+    exact = () if keys and type(keys[0]) is str else _exact(keys)
+    return [x[key] for key in keys], (keys, exact)
+
+
+def _flatten_defaultdict(x: Any) -> tuple[Children, Any]:
+    children, (keys, exact) = _flatten_dict(x)
+    return children, (keys, exact, x.default_factory)
+
+
+def _flatten_ordered(x: Any) -> tuple[Children, Any]:
+    keys = tuple(x)
+    return list(x.values()), (keys, _exact(keys))
+
+
+def _to_dict(aux: Any, children: Children) -> dict[Any, Any]:
+    return dict(zip(aux[0], children, strict=True))
+
+
+def _to_ordered(aux: Any, children: Children) -> OrderedDict[Any, Any]:
+    return OrderedDict(zip(aux[0], children, strict=True))
+
+
+def _to_defaultdict(aux: Any, children: Children) -> defaultdict[Any, Any]:
+    return defaultdict(aux[2], zip(aux[0], children, strict=True))
+
+
+def _item_names(aux: Any, n: int) -> Sequence[str]:
+    return [f"[{i}]" for i in range(n)]
+
+
+def _key_names(aux: Any, n: int) -> Sequence[str]:
+    return [f"[{key!r}]" for key in aux[0]]
+
+
+def _child_names(aux: Any, n: int) -> Sequence[str]:
+    return [f"<child {i}>" for i in range(n)]
+
+
+def _tuple_text(aux: Any, texts: Sequence[str]) -> str:
+    return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+
+
+def _list_text(aux: Any, texts: Sequence[str]) -> str:
+    return f"[{', '.join(texts)}]"
+
+
+def _dict_text(aux: Any, texts: Sequence[str]) -> str:
+    return "{" + ", ".join(f"{key!r}: {text}" for key, text in zip(aux[0], texts, strict=True)) + "}"
+
+
+def _ordered_text(aux: Any, texts: Sequence[str]) -> str:
+    return f"OrderedDict({_dict_text(aux, texts)})"
+
+
+def _defaultdict_text(aux: Any, texts: Sequence[str]) -> str:
+    return f"defaultdict({getattr(aux[2], '__name__', aux[2])}, {_dict_text(aux, texts)})"
+
+
+def _none_text(aux: Any, texts: Sequence[str]) -> str:
+    return "None"
+
+
+def _named_tuple_kind(cls: Any) -> Kind:
+    def text(aux: Any, texts: Sequence[str]) -> str:
+        return f"{cls.__name__}({', '.join(map('='.join, zip(cls._fields, texts, strict=True)))})"
+
+    names = [f".{name}" for name in cls._fields]
+    return Kind(cls, _flatten_sequence, lambda aux, xs: tuple.__new__(cls, xs), lambda aux, n: names, text)
+
+
+def _dataclass_kind(cls: Any) -> Kind:
+    fields = dataclasses.fields(cls)
+    dynamic = [f.name for f in fields if not f.metadata.get("static", False)]
+    static = [f.name for f in fields if f.metadata.get("static", False)]
+    names = [f".{name}" for name in dynamic]
+
+    def take_apart(x: Any) -> tuple[Children, Any]:
+        aux = _static(cls, tuple([getattr(x, name) for name in static])) if static else ((), ())
+        return [getattr(x, name) for name in dynamic], aux
+
+    def put_together(aux: Any, children: Children) -> Any:
+        x = object.__new__(cls)
+        for name, value in zip((*dynamic, *static), (*children, *aux[0]), strict=True):
+            object.__setattr__(x, name, value)  # the class may be frozen
+        return x
+
+    def text(aux: Any, texts: Sequence[str]) -> str:
+        values = dict(zip(dynamic, texts, strict=True)) | dict(zip(static, map(repr, aux[0]), strict=True))
+        return f"{cls.__name__}({', '.join(f'{f.name}={values[f.name]}' for f in fields)})"
+
+    return Kind(cls, take_apart, put_together, lambda aux, n: names, text)
+
+
+def _custom_kind(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Children], Any]) -> Kind:
+    def take_apart(x: Any) -> tuple[Children, Any]:
+        children, aux = flatten(x)
+        return tuple(children), _static(cls, aux)
+
+    def text(aux: Any, texts: Sequence[str]) -> str:
+        return f"{cls.__name__}[{aux[0]!r}]({', '.join(texts)})"
+
+    return Kind(cls, take_apart, lambda aux, xs: unflatten(aux[0], xs), _child_names, text)
+
+
+LEAF_KIND = Kind(object, lambda x: ((), None), lambda aux, xs: None, _item_names, lambda aux, texts: "*")
+
+# The kind of each class seen so far; None for leaves.
+KINDS: dict[type, Kind | None] = {
+    kind.cls: kind
+    for kind in (
+        Kind(tuple, _flatten_sequence, lambda aux, xs: tuple(xs), _item_names, _tuple_text),
+        Kind(list, _flatten_sequence, lambda aux, xs: list(xs), _item_names, _list_text),
+        Kind(dict, _flatten_dict, _to_dict, _key_names, _dict_text),
+        Kind(OrderedDict, _flatten_ordered, _to_ordered, _key_names, _ordered_text),
+        Kind(defaultdict, _flatten_defaultdict, _to_defaultdict, _key_names, _defaultdict_text),
+        Kind(type(None), lambda x: ((), None), lambda aux, xs: None, _item_names, _none_text),
+    )
+}
+_REGISTERED: set[type] = set(KINDS)
+
+
+def kind_of(cls: type) -> Kind | None:
+    """The kind of a class, None for a leaf; the same object in all threads, for `KINDS` to know from now on."""
+    kind = None
+    if issubclass(cls, tuple) and isinstance(getattr(cls, "_fields", None), tuple):
+        kind = _named_tuple_kind(cls)
+    elif dataclasses.is_dataclass(cls) and not issubclass(cls, Enum):
+        kind = _dataclass_kind(cls)
+    return KINDS.setdefault(cls, kind)
+
+
+def register_pytree_node(
+    cls: type,
+    flatten: Callable[[Any], tuple[Iterable[Any], Hashable]],
+    unflatten: Callable[[Any, Children], Any],
+) -> None:
+    """Make the instances of exactly `cls` nodes.
+
+    `flatten(x) -> (children, aux)` takes one apart, `unflatten(aux, children) -> x` puts one together. `aux`
+    is static: it is hashable and part of the structure. A class that is registered already is a ValueError,
+    and so are the built-in containers; namedtuples and dataclasses can be given a flattening of their own.
+
+    >>> from tracegrad.tree import leaves, structure
+    >>> class Scaled:
+    ...     def __init__(self, value, unit):
+    ...         self.value, self.unit = value, unit
+    >>> register_pytree_node(Scaled, lambda x: ((x.value,), x.unit), lambda unit, xs: Scaled(xs[0], unit))
+    >>> leaves([Scaled(2.0, "mm")]), str(structure(Scaled(2.0, "mm")))
+    ([2.0], "Scaled['mm'](*)")
+    """
+    _register(cls, _custom_kind(cls, flatten, unflatten))
+
+
+def register_leaf(cls: type) -> None:
+    """Make the instances of exactly `cls` leaves, though the class be a dataclass or a namedtuple.
+
+    >>> import numpy as np
+    >>> from tracegrad.tree import leaves
+    >>> leaves(Aval((2, 3), np.dtype("float64")))
+    [Aval(shape=(2, 3), dtype=dtype('float64'))]
+    """
+    _register(cls, None)
+
+
+def _register(cls: type, kind: Kind | None) -> None:
+    if not isinstance(cls, type):
+        raise TypeError(f"a class is needed, got {cls!r}")
+    if cls in _REGISTERED:
+        raise ValueError(f"{cls.__name__} is registered already")
+    _REGISTERED.add(cls)
+    KINDS[cls] = kind
+
+
+register_leaf(Aval)

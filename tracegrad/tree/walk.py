@@ -1,0 +1,261 @@
+"""Taking trees apart and putting them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+from tracegrad.errors import ShapeError
+from tracegrad.tree.kinds import KINDS, LEAF_KIND, Children, Kind, kind_of
+
+__all__ = [
+    "TreeDef",
+    "children",
+    "flatten",
+    "flatten_up_to",
+    "is_node",
+    "leaves",
+    "map",
+    "paths",
+    "skeleton",
+    "structure",
+    "unflatten",
+    "with_children",
+]
+
+_map: Any = map
+
+# Kind, static data and the specs of the children; a plain tuple, so that hashing and comparing run in C.
+_Spec = tuple[Kind, Any, tuple[Any, ...]]
+_LEAF: _Spec = (LEAF_KIND, None, ())
+_kind_if_known = KINDS.get
+
+
+class TreeDef(tuple[Any, ...]):
+    """The structure of a pytree, everything but the leaves: hashable, equal for equal structures.
+
+    >>> structure({"w": [1.0, 2.0], "b": None})
+    TreeDef({'b': None, 'w': [*, *]})
+    >>> structure((1, 2)) == structure((3.0, "x"))
+    True
+    """
+
+    __slots__ = ()
+
+    @property
+    def num_leaves(self) -> int:
+        """The number of leaves.
+
+        >>> structure({"w": [1.0, 2.0], "b": None}).num_leaves
+        2
+        """
+        return _count(self)
+
+    def __str__(self) -> str:
+        return _text(self)
+
+    def __repr__(self) -> str:
+        return f"TreeDef({_text(self)})"
+
+
+def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
+    """The leaves of `tree` in order, and its structure.
+
+    A container that holds itself is a RecursionError; static data that is not hashable is a TypeError.
+
+    >>> flatten({"w": [1.0, 2.0], "b": None})
+    ([1.0, 2.0], TreeDef({'b': None, 'w': [*, *]}))
+    """
+    found: list[Any] = []
+    return found, TreeDef(_walk(tree, found.append))
+
+
+def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
+    """The tree of this structure with these leaves; ShapeError when there are too few or too many.
+
+    Dicts come back in the order of their leaves. Dataclasses come back with all their fields, without a call
+    of `__init__` or `__post_init__`; attributes that are not fields are not carried over.
+
+    >>> unflatten(structure((0, {"a": 0})), [1, 2])
+    (1, {'a': 2})
+    """
+    given = list(leaves)
+    supply = iter(given)
+    try:
+        tree = _build(treedef, supply.__next__)
+    except StopIteration:
+        tree = _LEAF
+    if tree is _LEAF or next(supply, _LEAF) is not _LEAF:
+        raise ShapeError(f"the structure {treedef} has {_count(treedef)} leaves, got {len(given)}")
+    return tree
+
+
+def leaves(tree: Any) -> list[Any]:
+    """The leaves of `tree` in order.
+
+    >>> leaves((1, [2, None], {"b": 4, "a": 3}))
+    [1, 2, 3, 4]
+    """
+    return flatten(tree)[0]
+
+
+def structure(tree: Any) -> TreeDef:
+    """The structure of `tree`.
+
+    >>> print(structure((1, [2, None])))
+    (*, [*, None])
+    """
+    return flatten(tree)[1]
+
+
+def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
+    """The tree with `f(leaf, *others)` for each leaf of `tree`.
+
+    Each of `rest` has at least the structure of `tree`; where `tree` has a leaf, `f` gets what stands there,
+    be it a leaf or a subtree. Another structure is a ShapeError that names the path.
+
+    >>> map(lambda x, y: x + y, {"a": 1, "b": (2,)}, {"b": (20,), "a": 10})
+    {'a': 11, 'b': (22,)}
+    """
+    found, treedef = flatten(tree)
+    others = [flatten_up_to(treedef, other) for other in rest]
+    return unflatten(treedef, [f(*row) for row in zip(found, *others, strict=True)])
+
+
+def flatten_up_to(treedef: TreeDef, tree: Any, root: str = "") -> list[Any]:
+    """The subtrees of `tree` that stand where the structure `treedef` has its leaves.
+
+    A structure that differs above the leaves is a ShapeError that names the path, starting with `root`.
+
+    >>> flatten_up_to(structure((0, [0])), ("a", [("b", "c")]))
+    ['a', ('b', 'c')]
+    """
+    found: list[Any] = []
+    _walk_up_to(treedef, tree, root, found.append)
+    return found
+
+
+def paths(tree: Any, root: str = "") -> list[str]:
+    """For each leaf of `tree`, or of a TreeDef, the expression that leads to it from `root`.
+
+    >>> paths({"w": [1.0, 2.0], "b": None}, "params")
+    ["params['w'][0]", "params['w'][1]"]
+    """
+    found: list[str] = []
+    _collect_paths(tree if isinstance(tree, TreeDef) else structure(tree), root, found.append)
+    return found
+
+
+def is_node(x: Any) -> bool:
+    """Whether `x` is a container, and not a leaf.
+
+    >>> is_node([1]), is_node(None), is_node(1)
+    (True, True, False)
+    """
+    return _node(x)[0] is not LEAF_KIND
+
+
+def children(x: Any) -> list[Any]:
+    """The children of the container `x`, in order; a leaf has none.
+
+    >>> children({"w": [1, 2], "b": None})
+    [None, [1, 2]]
+    """
+    return list(_node(x)[2])
+
+
+def skeleton(x: Any) -> Hashable:
+    """What is static in `x` itself, its children apart: equal for containers that differ in their children only.
+
+    >>> skeleton({"a": 1, "b": 2}) == skeleton({"b": [3], "a": 4})
+    True
+    """
+    kind, aux, children = _node(x)
+    return kind, aux, len(children)
+
+
+def with_children(x: Any, children: Sequence[Any]) -> Any:
+    """The container `x` with other children, as many as it has.
+
+    >>> with_children({"w": [1, 2], "b": None}, [3, 4])
+    {'b': 3, 'w': 4}
+    """
+    kind, aux, _ = _node(x)
+    return kind.unflatten(aux, children)
+
+
+def _walk(tree: Any, append: Callable[[Any], None]) -> _Spec:
+    cls = type(tree)
+    try:
+        kind = KINDS[cls]
+    except KeyError:
+        kind = kind_of(cls)
+    if kind is None:
+        append(tree)
+        return _LEAF
+    children, aux = kind.flatten(tree)
+    specs = []
+    for child in children:
+        # A call for each leaf would be half of the cost of flattening.
+        if _kind_if_known(type(child), kind) is None:
+            append(child)
+            specs.append(_LEAF)
+        else:
+            specs.append(_walk(child, append))
+    return (kind, aux, tuple(specs))
+
+
+def _build(spec: _Spec, take: Callable[[], Any]) -> Any:
+    kind, aux, specs = spec
+    if kind is LEAF_KIND:
+        return take()
+    children = [take() if child is _LEAF else _build(child, take) for child in specs]
+    return kind.unflatten(aux, children)
+
+
+def _count(spec: _Spec) -> int:
+    return 1 if spec[0] is LEAF_KIND else sum(_map(_count, spec[2]))
+
+
+def _walk_up_to(spec: _Spec, tree: Any, path: str, append: Callable[[Any], None]) -> None:
+    kind, aux, specs = spec
+    if kind is LEAF_KIND:
+        append(tree)
+        return
+    given, given_aux, children = _node(tree)
+    if given is not kind or given_aux != aux or len(children) != len(specs):
+        raise ShapeError(_mismatch(spec, tree, path))
+    for name, child, child_spec in zip(kind.names(aux, len(specs)), children, specs, strict=True):
+        _walk_up_to(child_spec, child, path + name, append)
+
+
+def _node(tree: Any) -> tuple[Kind, Any, Children]:
+    cls = type(tree)
+    kind = KINDS[cls] if cls in KINDS else kind_of(cls)
+    if kind is None:
+        return LEAF_KIND, None, ()
+    children, aux = kind.flatten(tree)
+    return kind, aux, children
+
+
+def _mismatch(spec: _Spec, tree: Any, path: str) -> str:
+    kind, aux, children = _node(tree)
+    given = f"a leaf of type {type(tree).__name__}"
+    if kind is not LEAF_KIND:
+        given = _text((kind, aux, (_LEAF,) * len(children)))
+    expected = _text((spec[0], spec[1], (_LEAF,) * len(spec[2])))
+    return f"the structures differ at {path or 'the root'}: expected {expected}, got {given}"
+
+
+def _collect_paths(spec: _Spec, path: str, append: Callable[[str], None]) -> None:
+    kind, aux, specs = spec
+    if kind is LEAF_KIND:
+        append(path)
+        return
+    for name, child in zip(kind.names(aux, len(specs)), specs, strict=True):
+        _collect_paths(child, path + name, append)
+
+
+def _text(spec: _Spec) -> str:
+    kind, aux, specs = spec
+    return kind.text(aux, [_text(child) for child in specs])
