@@ -18,10 +18,10 @@ from tracegrad.codegen.dims import Dims
 from tracegrad.codegen.llvm import uses_status
 from tracegrad.codegen.loops import Kernel, Reduce
 from tracegrad.codegen.lower import Arguments, Lowering
-from tracegrad.codegen.materialize import DEAR, Storage, is_matrix_transpose
+from tracegrad.codegen.materialize import Storage, is_matrix_transpose
 from tracegrad.codegen.nest import arrange, is_serial
 from tracegrad.codegen.poly import ONE, Poly
-from tracegrad.codegen.schedule import Schedule, Step, schedule
+from tracegrad.codegen.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.op import TABLE
 
@@ -110,7 +110,7 @@ def plan(graph: Graph) -> Plan:
     graph = with_own_outputs(graph)
     dims = Dims(graph)
     also: dict[Node, str] = {}
-    for _ in range(4):
+    while True:
         made = _attempt(graph, dims, also)
         dear = _recomputed(made)
         if not dear:
@@ -136,7 +136,12 @@ def with_own_outputs(graph: Graph) -> Graph:
 
 def _attempt(graph: Graph, dims: Dims, also: dict[Node, str]) -> Plan:
     storage = Storage(graph, also)
-    made = Plan(graph, schedule(graph, storage, dims), Arguments(dims.values))
+    found = schedule(graph, storage, dims)
+    while shared := shared_by_steps(found):
+        also |= shared
+        storage = Storage(graph, also)
+        found = schedule(graph, storage, dims)
+    made = Plan(graph, found, Arguments(dims.values))
     _name_buffers(made, storage)
     for step in made.schedule.steps:
         made.steps.append(_lowered(made, step, storage, dims))
@@ -194,15 +199,8 @@ def _matmul(made: Plan, node: Node, dims: Dims) -> Matmul:
 
 
 def _recomputed(made: Plan) -> dict[Node, str]:
-    """Values that several kernels, or several places of one, compute and that are too dear for that."""
-    weight = made.schedule.storage.weight
-    dear = {
-        n: c for n, c in made.schedule.counts.items() if len(c) > 1 and weight.get(n, 0) >= DEAR and n.aval.size > 1
-    }
-    users = made.graph.users()
-    kept = [n for n, c in dear.items() if not any(u in dear and dear[u] >= c for u in users[n])]
-    reason = "used at {} places and dear to compute"
-    return {n: reason.format(len(dear[n])) for n in kept if n not in made.schedule.storage.reason}
+    """Values that kernels compute at several indices and that are too dear for that."""
+    return dear_values(made.schedule, made.schedule.counts)
 
 
 # -- what depends on the sizes -------------------------------------------------------------------------

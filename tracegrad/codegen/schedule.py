@@ -8,15 +8,16 @@ are calls of NumPy. Every edge between two steps has a reason why it was not fus
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tracegrad.codegen.dims import Dims
-from tracegrad.codegen.materialize import Storage
+from tracegrad.codegen.materialize import DEAR, Storage
 from tracegrad.codegen.poly import Poly
 from tracegrad.ir import Graph, Node
 
-__all__ = ["Edge", "Schedule", "Step", "schedule"]
+__all__ = ["Edge", "Schedule", "Step", "dear_values", "schedule", "shared_by_steps"]
 
 HEAVIEST_GROUP = 4000
 SPACES_DIFFER = "iteration spaces differ"
@@ -169,6 +170,33 @@ class _Planner:
             if not aligned:
                 return "reads it at another index"
         return ""
+
+
+def shared_by_steps(found: Schedule) -> dict[Node, str]:
+    """Values that are not stored, that several steps would compute, and that are too dear for that."""
+    storage = found.storage
+    steps: dict[Node, set[Step]] = {}
+    for step in found.steps:
+        stack = [x for root in step.roots for x in root.operands]
+        while stack:
+            node = stack.pop()
+            users = steps.setdefault(node, set())
+            if step not in users and not storage.stored(node):
+                users.add(step)
+                stack.extend(node.operands)
+    return dear_values(found, steps)
+
+
+def dear_values(found: Schedule, places: Mapping[Node, set[Any]]) -> dict[Node, str]:
+    """Of the values computed at several of `places`, those worth storing; of a chain of such, the last."""
+    storage = found.storage
+    dear = {
+        n: p for n, p in places.items()
+        if len(p) > 1 and n.aval.size > 1 and storage.weight.get(n, 0) >= DEAR and not storage.stored(n)
+    }  # fmt: skip
+    users = found.graph.users() if dear else {}
+    kept = [n for n, p in dear.items() if not any(u in dear and dear[u] >= p for u in users[n])]
+    return {n: f"used at {len(dear[n])} places and dear to compute" for n in kept}
 
 
 def _space(domain: tuple[Poly, ...]) -> str:

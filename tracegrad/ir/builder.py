@@ -90,7 +90,7 @@ class Builder:
 
     def number(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], known: Node | None = None) -> Node:
         """The earlier node that applies `op` so, or else `known`, or else a new node."""
-        key = (op, *map(_key, inputs), *((k, _key(v)) for k, v in items))
+        key = (op, _key(inputs), *[_key(item) for item in items])
         node = self._numbering.get(key)
         if node is None:
             node = known
@@ -106,9 +106,9 @@ class Builder:
         return sliced(self.inputs, self.nodes, [self.lift(x).node for x in outputs])
 
 
-def _key(x: Any) -> Any:
+def _key(xs: tuple[Any, ...]) -> tuple[Any, ...]:
     # 1, 1.0 and True are equal and -0.0 equals 0.0, so a literal is known by how it prints.
-    return repr(x) if type(x) in LITERALS else x
+    return tuple([repr(x) if type(x) in LITERALS else x for x in xs])
 
 
 def sliced(inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node]) -> Graph:

@@ -8,7 +8,7 @@ Nodes that nothing happened to are taken over as they are; equal ones become one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ class Rewriter(Builder):
         super().__init__(hook)
         self.hook = hook
         self.inputs = list(graph.inputs)
-        self.uses = Counter(_used(graph))
+        self.uses = Counter([*graph.outputs, *(x for node in graph.nodes for x in node.inputs)])
         self.shared: set[Node] = {x for x in graph.inputs if self.uses[x] > 1}
         self.moved: dict[Node, Node] = {}
 
@@ -66,12 +66,6 @@ def rewrite(graph: Graph, hook: Hook) -> Graph:
             rewriter.move(node)
     get = rewriter.moved.get
     return rewriter.build([Value(rewriter, get(x, x)) for x in graph.outputs])
-
-
-def _used(graph: Graph) -> Iterator[Node]:
-    yield from graph.outputs
-    for node in graph.nodes:
-        yield from node.operands
 
 
 # -- what hooks ask of a value -----------------------------------------------------------------------
