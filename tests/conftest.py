@@ -6,6 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
+import graphs
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -15,7 +16,9 @@ os.environ.setdefault("TRACEGRAD_VERIFY", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files with what the tests produce")
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite the golden files with what the tests produce"
+    )
 
 
 class Golden:
@@ -34,6 +37,12 @@ class Golden:
         return self.path.exists() and self.path.read_text() == f"{other}\n"
 
     __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers() -> None:
+    """Random arrays do not depend on which tests ran before."""
+    graphs.rng.bit_generator.state = graphs.START
 
 
 @pytest.fixture

@@ -13,12 +13,16 @@ from tracegrad.ir import Builder, Graph, build
 from tracegrad.ops import TABLE, contraction, elementwise, indexing, linear, reduction
 from tracegrad.transforms.vjp import vjp
 
+# Every test starts from its first state, whatever ran before.
+rng = np.random.default_rng(0)
+START = rng.bit_generator.state
+
 SAMPLES = [
     pytest.param(op, operands, params, id=f"{op.name}-{i}")
     for op in list(TABLE.values())
     for i, (operands, params) in enumerate(op.sample_cases())
 ]
-every_op = pytest.mark.parametrize("op, operands, params", SAMPLES)
+every_op = pytest.mark.parametrize(("op", "operands", "params"), SAMPLES)
 
 
 def graph_of(op: Any, operands: Any, params: Any) -> Graph:
@@ -35,7 +39,7 @@ def vjp_of(graph: Graph) -> Graph | None:
     return vjp(graph, wrt, seeded) if wrt and seeded else None
 
 
-def like(aval: Aval, rng: np.random.Generator) -> Any:
+def like(aval: Aval) -> Any:
     """A random array of `aval`; zeros where it is not of floats."""
     return rng.uniform(-2, 2, aval.shape).astype(aval.dtype) if aval.is_float else np.zeros(aval.shape, aval.dtype)
 
@@ -147,7 +151,9 @@ def _concatenate(draw: Any, x: Any, y: Any) -> Any:
 def _matmul(draw: Any, x: Any, y: Any) -> Any:
     if not x.shape or not x.shape[-1]:
         return x
-    return contraction.matmul_any(elementwise.sin(x), elementwise.tanh(contraction.matrix_transpose(x) if len(x.shape) > 1 else x))
+    return contraction.matmul_any(
+        elementwise.sin(x), elementwise.tanh(contraction.matrix_transpose(x) if len(x.shape) > 1 else x)
+    )
 
 
 def _gather(draw: Any, x: Any, y: Any) -> Any:
@@ -163,8 +169,9 @@ def _cast(draw: Any, x: Any, y: Any) -> Any:
     return linear.cast(linear.cast(x, dtype=name), dtype=draw(st.sampled_from([name, x.dtype.name])))
 
 
-STEPS = [_binary, _binary, _literal, _literal, _divide, _power, _where, _full, _reshape, _transpose, _broadcast, _broadcast,
-         _reduce, _reduce, _softmax, _slice, _pad, _flip, _concatenate, _matmul, _gather, _cast]  # fmt: skip
+STEPS = [_binary, _binary, _literal, _literal, _divide, _power, _where, _full, _reshape, _transpose, _broadcast,
+         _broadcast, _reduce, _reduce, _softmax, _slice, _pad, _flip, _concatenate, _matmul, _gather,
+         _cast]  # fmt: skip
 SHAPES = [(), (1,), (3,), (2, 3), (4, 1), (2, 1, 3), (17,), (5, 9), (0, 3), (33,)]
 
 

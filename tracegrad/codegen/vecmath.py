@@ -1,13 +1,15 @@
 """Elementary functions as LLVM IR that the loop vectorizer can take into a kernel.
 
-`call` emits the call of a scalar function of its own module, which is inlined: straight-line code of FMAs, selects and integer
-operations on bits, in float64 or float32 throughout. So a loop over it vectorises on any machine, and the vector
-body and the scalar tail give the same bits. NaN, infinities, -0.0 and denormals, in and out, are as NumPy has them; no
-fast-math flag is set and the control register is not touched. The floating-point exception flags mean nothing.
+`call` emits the call of a scalar function of its own module, which is inlined: straight-line code of FMAs,
+selects and integer operations on bits, in float64 or float32 throughout. So a loop over it vectorises on
+any machine, and the vector body and the scalar tail give the same bits. NaN, infinities, -0.0 and
+denormals, in and out, are as NumPy has them; no fast-math flag is set and the control register is not
+touched. The floating-point exception flags mean nothing.
 
-The error is at most 1 ulp for exp and log and 2 ulp for the others, over the whole range, in both formats. All are
-polynomials of this package (`vecmath_exp`, `vecmath_log`, `vecmath_trig`, `vecmath_erf`, `vecmath_power`); nothing calls the C
-library. sin, cos and tan compute a huge argument (from 2**40 on, 2**17 in float32) out of line, lane by lane.
+The error is at most 1 ulp for exp and log and 2 ulp for the others, over the whole range, in both formats.
+All are polynomials of this package (`vecmath_exp`, `vecmath_log`, `vecmath_trig`, `vecmath_erf`,
+`vecmath_power`); nothing calls the C library. sin, cos and tan compute a huge argument (from 2**40 on,
+2**17 in float32) out of line, lane by lane.
 """
 
 from __future__ import annotations
@@ -60,8 +62,8 @@ _FORMAT_OF_TYPE = {str(form.real): form for form in FORMATS.values()}
 def call(builder: ir.IRBuilder, name: str, *args: ir.Value) -> ir.Value:
     """Emit `name`(*args) at the builder's position, for arguments all double or all float.
 
-    The function is `tg.<name>.<f64|f32>`, private to the builder's module and defined there on first use. Raises KeyError for a
-    name that is not in `FUNCTIONS` and for an argument of another type.
+    The function is `tg.<name>.<f64|f32>`, private to the builder's module and defined there on first use.
+    Raises KeyError for a name that is not in `FUNCTIONS` and for an argument of another type.
 
     >>> module = ir.Module()
     >>> signature = ir.FunctionType(ir.DoubleType(), [ir.DoubleType()])

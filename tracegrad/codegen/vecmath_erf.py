@@ -1,7 +1,8 @@
 """The error function of `vecmath`.
 
-Below 1, x + x * p(x**2), p a minimax fit of erf(x)/x - 1; from there on, 1 - e**-g(x), g a fit of -log(erfc(x)) weighted by
-erfc(x) / erf(x), so that it is tight where erfc counts, up to where erf rounds to 1 (both fits as in `vecmath_exp`).
+Below 1, x + x * p(x**2), p a minimax fit of erf(x)/x - 1; from there on, 1 - e**-g(x), g a fit of
+-log(erfc(x)) weighted by erfc(x) / erf(x), so that it is tight where erfc counts, up to where erf rounds to
+1 (both fits as in `vecmath_exp`).
 """
 
 from __future__ import annotations

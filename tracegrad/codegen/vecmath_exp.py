@@ -1,9 +1,10 @@
 """The exponential family of `vecmath`: exp, exp2, expm1, sigmoid, tanh, sinh, cosh.
 
-All rest on one reduction (Cody & Waite 1980): x = k*ln2 + r, |r| <= ln2/2, where ln2 is two words of the format and both
-products enter by FMA, and on one polynomial, e**r = 1 + r + r**2 * q(r). `q` is a minimax fit (Lawson-weighted
-least squares in 60 digits, the lowest coefficients rounded one by one and the rest refitted) of
-(e**r - 1 - r) / r**2 on |r| <= 0.3467, for a relative error of r + r**2 * q(r) under 2**-61 (float64) and 2**-30 (float32).
+All rest on one reduction (Cody & Waite 1980): x = k*ln2 + r, |r| <= ln2/2, where ln2 is two words of the
+format and both products enter by FMA, and on one polynomial, e**r = 1 + r + r**2 * q(r). `q` is a minimax
+fit (Lawson-weighted least squares in 60 digits, the lowest coefficients rounded one by one and the rest
+refitted) of (e**r - 1 - r) / r**2 on |r| <= 0.3467, for a relative error of r + r**2 * q(r) under 2**-61
+(float64) and 2**-30 (float32).
 """
 
 from __future__ import annotations
@@ -23,7 +24,18 @@ from tracegrad.codegen.vecmath_lang import (
     select,
 )
 
-__all__ = ["cosh", "exp", "exp2", "exp_of_nonpositive", "exp_of_pair", "expm1", "power_of_two", "sigmoid", "sinh", "tanh"]
+__all__ = [
+    "cosh",
+    "exp",
+    "exp2",
+    "exp_of_nonpositive",
+    "exp_of_pair",
+    "expm1",
+    "power_of_two",
+    "sigmoid",
+    "sinh",
+    "tanh",
+]
 
 LOG2_E = 1.4426950408889634
 LN2 = {
@@ -99,11 +111,10 @@ def exp(x: Real) -> Real:
 
 def exp_of_pair(x: Pair) -> Real:
     """e**(hi + lo); where e**hi overflows or underflows lo does not count, and may be anything."""
-    r, parts, word = _reduce(_clamped(x.hi), 2 * x.hi.format.bias)
+    _, parts, word = _reduce(_clamped(x.hi), 2 * x.hi.format.bias)
     low = parts.lo + select(absolute(x.hi) < -x.hi.pick(UNDERFLOW), x.lo, 0.0)
     lead, rest = _expm1_reduced(parts.hi + low, Pair(parts.hi, low))
     return _scale(1.0 + (lead + rest), word)
-
 
 
 def exp_of_nonpositive(x: Real) -> Real:
@@ -146,13 +157,13 @@ def tanh(x: Real) -> Real:
 
 
 def sigmoid(x: Real) -> Real:
-    """With e = e**-|x| <= 1, 1 / (1 + e) or e / (1 + e): nothing overflows, and the left tail goes through denormals."""
+    """With e = e**-|x| <= 1, 1 / (1 + e) or e / (1 + e): no overflow, and denormals in the left tail."""
     e = exp(-absolute(x))
     return divide_by_pair(select(x < 0.0, e, 1.0), fast_two_sum(x.constant(1.0), e))
 
 
 def sinh(x: Real) -> Real:
-    """With q = (e**|x| - 1) / 4, sinh |x| = 2 * (q + q / (4*q + 1)); the quarter keeps q finite where sinh is."""
+    """With q = (e**|x| - 1) / 4, finite where sinh is, sinh |x| = 2 * (q + q / (4*q + 1))."""
     quarter = _scaled_expm1_pair(absolute(x).at_most(x.pick(OVERFLOW) + 0.6), 2)
     rest = quarter.hi / fma(quarter.hi, 4.0, 1.0) + quarter.lo
     total = quarter.hi + rest

@@ -1,8 +1,9 @@
 """Huge arguments of the circular functions: the reduction of Payne & Hanek (1983), in wide integers.
 
-With x = M * 2**e, M an integer, the quadrant and the fraction of x * 2/pi depend on few of the bits of 2/pi: those far
-to the left make multiples of 4, those far to the right do not count. LLVM computes with integers of any width, so this is
-one shift, one product, and the conversion of what remains to two words. It is scalar code, for `call_where`.
+With x = M * 2**e, M an integer, the quadrant and the fraction of x * 2/pi depend on few of the bits of
+2/pi: those far to the left make multiples of 4, those far to the right do not count. LLVM computes with
+integers of any width, so this is one shift, one product, and the conversion of what remains to two words.
+It is scalar code, for `call_where`.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ TWO_OVER_PI = int(
     16,
 )
 
-# Width of the product: two bits of quadrant, as many as M has that are wrong, as many as cancel in the number closest to a
-# multiple of pi/2 (62, 32), and the bits of the result with more than enough to round it by.
+# Width of the product: two bits of quadrant, as many as M has that are wrong, as many as cancel in the
+# number closest to a multiple of pi/2 (62, 32), and the bits of the result with more than enough to round
+# it by.
 PRODUCT = {"f64": ir.IntType(192), "f32": ir.IntType(128)}
 
 

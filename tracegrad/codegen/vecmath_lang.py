@@ -1,12 +1,14 @@
 """The small language that the bodies of `vecmath` are written in: scalar LLVM IR behind Python operators.
 
-A `Real` is a float64 or float32 SSA value, a `Bits` the integer of the same width, a `Mask` a one-bit truth value. Operators
-emit one instruction each; nothing is folded, reordered or contracted, and no fast-math flag is set, so a body means
-exactly what it says, in either format and in either of a loop's vector body and scalar tail. A Python number beside a
-`Real` becomes a constant of its format. There is no control flow: a choice is a `select`.
+A `Real` is a float64 or float32 SSA value, a `Bits` the integer of the same width, a `Mask` a one-bit truth
+value. Operators emit one instruction each; nothing is folded, reordered or contracted, and no fast-math
+flag is set, so a body means exactly what it says, in either format and in either of a loop's vector body
+and scalar tail. A Python number beside a `Real` becomes a constant of its format. There is no control flow:
+a choice is a `select`.
 
-Two-word numbers (`Pair`, an unevaluated sum `hi + lo`) carry what one rounding would lose. The error-free sums and
-products are those of Dekker (1971) and of Knuth; see Muller et al., Handbook of Floating-Point Arithmetic, chapter 4.
+Two-word numbers (`Pair`, an unevaluated sum `hi + lo`) carry what one rounding would lose. The error-free
+sums and products are those of Dekker (1971) and of Knuth; see Muller et al., Handbook of Floating-Point
+Arithmetic, chapter 4.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ class Format:
 
     @property
     def sign_bit(self) -> int:
-        return 1 << (self.word.width - 1)
+        return 1 << (self.mantissa + self.bias.bit_length() + 1)
 
 
 FORMATS: Mapping[str, Format] = {
@@ -140,7 +142,7 @@ class Bits(_Lane):
 
 
 class Real(_Lane):
-    """A number; comparisons are ordered (false for NaN) except `!=`-like `is_nan`."""
+    """A number; comparisons are false for NaN."""
 
     def _lift(self, other: Real | float) -> ir.Value:
         return other.value if isinstance(other, Real) else ir.Constant(self.format.real, float(other))
@@ -258,7 +260,7 @@ def or_itself_if_tiny(x: Real, result: Real) -> Real:
 
 
 def horner(x: Real, coefficients: Sequence[float]) -> Real:
-    """c0 + c1*x + c2*x**2 + ... by Horner's scheme; a long one as two in x**2, side by side, to shorten the wait."""
+    """c0 + c1*x + c2*x**2 + ... by Horner's scheme; a long one as two in x**2, side by side: less waiting."""
     if len(coefficients) >= 12:
         square = x * x
         return fma(horner(square, coefficients[1::2]), x, horner(square, coefficients[0::2]))
@@ -318,10 +320,11 @@ def divide_by_pair(numerator: Real, denominator: Pair) -> Real:
 def call_where(condition: Mask, name: str, body: Callable[[Real], Real], x: Real, otherwise: Real) -> Real:
     """body(x) where the condition holds (expected hardly ever), else `otherwise`.
 
-    The one exception to "no control flow": `body` becomes a function of its own, `tg.rare_<name>`. LLVM's loop vectorizer leaves
-    a loop with a call in it scalar, unless the callee has a masked vector variant (the function attribute
-    `vector-function-abi-variant` of the LLVM Language Reference). With one for two lanes only it vectorises wider loops
-    too, and calls the scalar function lane by lane, each call behind a test of its lane's bit in the mask.
+    The one exception to "no control flow": `body` becomes a function of its own, `tg.rare_<name>`. LLVM's
+    loop vectorizer leaves a loop with a call in it scalar, unless the callee has a masked vector variant
+    (the function attribute `vector-function-abi-variant` of the LLVM Language Reference). With one for two
+    lanes only it vectorises wider loops too, and calls the scalar function lane by lane, each call behind a
+    test of its lane's bit in the mask.
     """
     builder, form = x.builder, x.format
     function = _rare_function(builder.module, form, name, body)
@@ -352,8 +355,10 @@ def _rare_function(module: ir.Module, form: Format, name: str, body: Callable[[R
         result = builder.insert_element(result, builder.call(function, [builder.extract_element(result, lane)]), lane)
     builder.ret(result)
     # llvmlite checks an attribute against a list of words that lacks some; as a set it takes any.
-    for attribute in ("noinline", "cold", "nounwind", "willreturn", "memory(none)"):
+    # Code that hardly ever runs is not worth the time to optimise it.
+    for attribute in ("noinline", "optnone", "cold", "nounwind", "willreturn", "memory(none)"):
         set.add(function.attributes, attribute)
+        set.add(variant.attributes, attribute)
     set.add(function.attributes, f'"vector-function-abi-variant"="_ZGV_LLVM_M{lanes}v_{symbol}({variant.name})"')
     _keep(module, variant)
     return function

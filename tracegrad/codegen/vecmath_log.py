@@ -1,9 +1,9 @@
 """The logarithms of `vecmath` and what is made of them: log, log2, log10, log1p, arcsinh, arccosh, arctanh.
 
-All rest on x = 2**k * (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and on the odd series in s = f / (2 + f) (Tang 1990),
-arranged so that f stays exact: log(1+f) = f - s * (f - R(s**2)).
-R(z) = z * p(z), with p a minimax fit (as in `vecmath_exp`) of (log((1+s)/(1-s)) - 2*s) / s**3 on 0 <= z <= 0.02945, for a
-relative error under 2**-59 (float64) and 2**-30 (float32).
+All rest on x = 2**k * (1 + f), sqrt(1/2) <= 1 + f < sqrt(2), and on the odd series in s = f / (2 + f) (Tang
+1990), arranged so that f stays exact: log(1+f) = f - s * (f - R(s**2)). R(z) = z * p(z), with p a minimax
+fit (as in `vecmath_exp`) of (log((1+s)/(1-s)) - 2*s) / s**3 on 0 <= z <= 0.02945, for a relative error
+under 2**-59 (float64) and 2**-30 (float32).
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def log10(x: Real) -> Real:
 
 
 def arcsinh(x: Real) -> Real:
-    """With a = |x|, log(a + sqrt(a**2 + 1)) = log1p(a + a**2 / (1 + sqrt(a**2 + 1))); where a**2 + 1 rounds to a**2, log(2*a)."""
+    """With a = |x|, log1p(a + a**2 / (1 + sqrt(a**2 + 1))); where a**2 + 1 rounds to a**2, log(2*a)."""
     a = absolute(x)
     square = a * a
     inner = fast_two_sum(a, square / (1.0 + sqrt(1.0 + square)))

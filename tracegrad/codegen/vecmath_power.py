@@ -1,8 +1,9 @@
 """Powers and the cube root of `vecmath`.
 
-power is e**(y * log|x|) with the logarithm and the product in two words. With s = f / (2 + f) as in `vecmath_log`,
-log(1 + f) = s * (2 + z * (2/3 + z * q(z))), z = s**2, q a minimax fit (as in `vecmath_exp`) for a relative error of the whole
-under 2**-66 (float64) and 2**-36 (float32): ten bits beyond the format for the exponent to lose.
+power is e**(y * log|x|) with the logarithm and the product in two words. With s = f / (2 + f) as in
+`vecmath_log`, log(1 + f) = s * (2 + z * (2/3 + z * q(z))), z = s**2, q a minimax fit (as in `vecmath_exp`)
+for a relative error of the whole under 2**-66 (float64) and 2**-36 (float32): ten bits beyond the format
+for the exponent to lose.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def _log_pair(x: Real) -> Pair:
 
 
 def cbrt(x: Real) -> Real:
-    """With |x| = 8**q * m, m within sqrt(8) of 1: a fit of m**(-1/3), Newton's iteration for it, and one step for m**(1/3)."""
+    """With |x| = 8**q * m, m within sqrt(8) of 1: a fit of m**(-1/3), Newton's iteration, then m**(1/3)."""
     magnitude = absolute(x)
     parts = split(magnitude)
     third, word = round_to_integer(parts.k, 1 / 3, x.format.bias)

@@ -1,11 +1,11 @@
 """The circular functions of `vecmath`: sin, cos, tan, and their inverses.
 
-sin, cos and tan take a multiple of pi/2 from x, in three words (Cody & Waite 1980), and keep what remains in two, so that it is
-right to the last place beside the zeros too. That holds up to `REACH`; further out a lane is computed by itself
-(`call_where`, `reduce_huge`).
+sin, cos and tan take a multiple of pi/2 from x, in three words (Cody & Waite 1980), and keep what remains
+in two, so that it is right to the last place beside the zeros too. That holds up to `REACH`; further out a
+lane is computed by itself (`call_where`, `reduce_huge`).
 
-The polynomials are minimax fits (as in `vecmath_exp`) in z = r**2 of (f(r) - r) / r**3 (of (cos(r) - 1 + z/2) / z**2 on |r| <= pi/4): sin and tan on |r| <= pi/4,
-arctan on |r| <= tan(pi/8), arcsin on |r| <= 1/2.
+The polynomials are minimax fits (as in `vecmath_exp`) in z = r**2: of (f(r) - r) / r**3 for sin and tan on
+|r| <= pi/4, arctan on |r| <= tan(pi/8), arcsin on |r| <= 1/2; of (cos(r) - 1 + z/2) / z**2 on |r| <= pi/4.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from tracegrad.codegen.vecmath_huge import HALF_PI, reduce_huge
 from tracegrad.codegen.vecmath_lang import (
+    Bits,
     Mask,
     Pair,
     Real,

@@ -11,6 +11,7 @@ import numpy as np
 
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.operands import (
+    array,
     arrays,
     broadcast_arrays,
     broadcast_shapes,
@@ -19,7 +20,7 @@ from tracegrad.numpy_api.operands import (
     promoted,
     size_of,
     viewed,
-)
+)  # fmt: skip
 from tracegrad.numpy_api.reductions import sum as _sum
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import as_shape, atleast_1d, atleast_2d, atleast_3d
@@ -131,6 +132,35 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
     return concatenate((arr, values), axis)
 
 
+@implements(np.block)
+def block(arrays_: Any) -> Any:
+    """`np.block`: innermost lists are joined along the last axis, the others along those before it."""
+    depth = _depth(arrays_)
+    leaves = _leaves(arrays_, depth)
+    peer = peer_of(*leaves)
+    rank = max([depth, *(len(array(x, peer).shape) for x in leaves)])
+    return _block(arrays_, depth, rank, peer)
+
+
+def _depth(nested: Any) -> int:
+    return 1 + max(map(_depth, nested), default=0) if isinstance(nested, list) else 0
+
+
+def _leaves(nested: Any, depth: int) -> list[Any]:
+    if not depth:
+        return [nested]
+    if not isinstance(nested, list) or not nested:
+        raise ValueError(located("block: List depths are mismatched, or a list is empty"))
+    return [leaf for part in nested for leaf in _leaves(part, depth - 1)]
+
+
+def _block(nested: Any, depth: int, rank: int, peer: Any) -> Any:
+    if not depth:
+        x = array(nested, peer)
+        return reshape(x, shape=(*(1,) * (rank - len(x.shape)), *x.shape))
+    return concatenate([_block(part, depth - 1, rank, peer) for part in nested], -depth)
+
+
 # -- splitting ---------------------------------------------------------------------------------------------------
 @implements(np.array_split)
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
@@ -192,7 +222,7 @@ def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
     return parts
 
 
-@implements(np.unstack)
+@implements(getattr(np, "unstack", None))
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
     """`np.unstack`."""
     x = _one(x)

@@ -95,7 +95,7 @@ def nanmean(
     return divide(sum(_without_nan(x), axis, None, None, keepdims), count)
 
 
-@implements(np.cumsum, np.cumulative_sum, refuses=("out",))
+@implements(np.cumsum, refuses=("out",))
 def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
     """`np.cumsum`."""
     x = _one(a)
@@ -282,6 +282,19 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         pair = axes if axis is None else tuple(normalize_axis("norm", k, len(x.shape)) for k in axis)
         return _matrix_norm(x, ord, pair, keepdims)
     raise ValueError(located("Improper number of dimensions to norm."))
+
+
+@implements(np.linalg.vector_norm)
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+    """`np.linalg.vector_norm`: over several axes as over one."""
+    x = to_float(_one(x))
+    return _vector_norm(x, ord, normalize_axes("vector_norm", axis, len(x.shape)), keepdims)
+
+
+@implements(np.linalg.matrix_norm)
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+    """`np.linalg.matrix_norm`: of the last two axes."""
+    return norm(x, ord, (-2, -1), keepdims)
 
 
 def _root(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:

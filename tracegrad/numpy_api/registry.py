@@ -47,12 +47,17 @@ def public_name(function: Any) -> str:
 
 
 def implements(*functions: Any, refuses: tuple[str, ...] = ()) -> Callable[[Implementation], Implementation]:
-    """Register the decorated function as the meaning of NumPy's `functions` on carriers."""
+    """Register the decorated function as the meaning of NumPy's `functions` on carriers.
+
+    A function is None where the NumPy at hand is too old to have it.
+    """
 
     def declare(implementation: Implementation) -> Implementation:
-        checked = _refusing(implementation, refuses, public_name(functions[0])) if refuses else implementation
+        name = public_name(functions[0])
+        checked = _refusing(implementation, refuses, name) if refuses else implementation
         for function in functions:
-            FUNCTIONS[function] = checked
+            if function is not None:
+                FUNCTIONS[function] = checked
         return checked
 
     return declare

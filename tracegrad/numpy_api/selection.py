@@ -10,7 +10,7 @@ import numpy as np
 
 from tracegrad.avals import is_literal, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, located
-from tracegrad.numpy_api.joining import picked
+from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.operands import (
     array,
     arrays,
@@ -336,6 +336,23 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subo
     v = to_dtype(array(fill_value, peer), kind)
     broadcast_shapes("full_like", v.shape, wanted)
     return linear.broadcast_to(v, shape=wanted)
+
+
+@implements(getattr(np, "astype", None))
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+    """`np.astype`."""
+    v = _one(x)
+    return to_dtype(v, dtype) if v.dtype != np.dtype(dtype) or not copy else v._alias()
+
+
+@implements(np.polyval)
+def polyval(p: Any, x: Any) -> Any:
+    """`np.polyval`, by Horner's rule; an array of coefficients may be traced."""
+    coefficients, v = arrays(p, x)
+    out = zeros_like(v)
+    for k in range(coefficients.shape[0]):
+        out = add(multiply(out, v), reshape(along(coefficients, 0, k, k + 1), shape=()))
+    return out
 
 
 @implements(np.copy)

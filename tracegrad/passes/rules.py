@@ -5,8 +5,8 @@ The contract of a row:
 - It holds for every value of the dtype kinds it names, ±0, ±inf, nan and denormals included: both sides have the same
   bits, but for the sign and payload of a nan. A row that rounds otherwise says by how many units in the last place.
 - The right side is never dearer than the left, and no chain of rows leads back to where it began.
-- `x`, `y`, `z` stand for any operand; `c` for a literal; `p` for a literal power of two whose reciprocal is a normal
-  number in every float dtype. Equal names stand for equal operands. A number stands for itself, sign of zero included.
+- `x`, `y`, `z`, `w` stand for any operand; `c` for a literal; `p` for a literal that is a small power of two, so that
+  its reciprocal is exact. Equal names stand for equal operands. A number stands for itself, sign of zero included.
 - Ops on literals alone are folded when the right side is built.
 
 The suite evaluates every row on all special values of every dtype it is for, and checks that it fires.
@@ -24,7 +24,7 @@ from tracegrad.avals import is_literal
 from tracegrad.ir import Node, Value
 from tracegrad.ops import TABLE, Op
 
-__all__ = ["RULES", "Rule", "algebra", "is_power_of_two"]
+__all__ = ["RULES", "Rule", "algebra", "is_small_power_of_two"]
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,16 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def is_power_of_two(x: Any) -> bool:
-    """Whether `x` is ±2**n with n from -126 to 126, so that 1 / x is exact and normal in float32 and float64."""
-    if type(x) is not float or x == 0 or not math.isfinite(x):
-        return False
-    mantissa, exponent = math.frexp(x)
-    return abs(mantissa) == 0.5 and -125 <= exponent <= 127
+SMALL_POWERS = frozenset(s * 2.0**n for n in range(-3, 4) for s in (1, -1))
+
+
+def is_small_power_of_two(x: Any) -> bool:
+    """Whether `x` is a float of ±1/8, ±1/4, ... ±8.
+
+    Divisors come from sizes too. A size up to 8 is a constant of a kernel and a larger one is not, so the form of a
+    graph must not depend on whether a larger one is a power of two.
+    """
+    return type(x) is float and x in SMALL_POWERS
 
 
 # -- compiled rows -----------------------------------------------------------------------------------
@@ -117,7 +121,7 @@ _LITERAL = object()
 
 Matcher = Callable[[Any, dict[str, Any]], bool]
 
-_LITERAL_NAMES: dict[str, Callable[[Any], bool]] = {"c": is_literal, "p": is_power_of_two}
+_LITERAL_NAMES: dict[str, Callable[[Any], bool]] = {"c": is_literal, "p": is_small_power_of_two}
 
 
 def _matcher(pattern: ast.expr) -> Matcher:

@@ -310,10 +310,8 @@ def _core_type() -> str | None:
         features = llvm.get_host_cpu_features()
     except RuntimeError:
         return None
-    if not all(features.get(feature) for feature in ("avx512f", "avx512dq", "avx512bw", "avx512vl")):
-        return None
-    # Zen 4 has AVX-512 in halves: the kernels for AVX2 are some 5 to 15 % faster there. Zen 5 has it whole.
-    return "Haswell" if llvm.get_host_cpu_name() == "znver4" else "SkylakeX"
+    needed = ("avx512f", "avx512dq", "avx512bw", "avx512vl")
+    return "SkylakeX" if all(features.get(feature) for feature in needed) else None
 
 
 @contextmanager

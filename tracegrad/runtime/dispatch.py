@@ -17,8 +17,10 @@ import time
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from tracegrad import tree
 from tracegrad.errors import TraceError, located
@@ -75,7 +77,7 @@ class Path:
 
     def run(self, leaves: Sequence[Any], captured: Sequence[Any]) -> Sequence[Any]:
         """The outputs of the graph, guard values last."""
-        outputs = self.program.run([*leaves, *captured])
+        outputs = self.program.run([_converted(x) for x in (*leaves, *captured)])
         return (outputs,) if self.program.single else outputs
 
     def diverges(self, outputs: Sequence[Any]) -> tuple[Any, ...] | None:
@@ -87,11 +89,21 @@ class Path:
         return None
 
 
+def _converted(x: Any) -> Any:
+    """A leaf as programs take it: a float, or an array that is nothing but its elements in a row."""
+    if type(x) is float:
+        return x
+    if type(x) is np.ndarray and x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative:
+        return x
+    return np.require(x, np.asarray(x).dtype.newbyteorder("="), "CA").view(np.ndarray)
+
+
 class Specialization:
     """The paths of one key, the most recently used first."""
 
     def __init__(self) -> None:
         self.paths: tuple[Path, ...] = ()
+        self.varying: set[Hashable] = set()
 
     def promote(self, path: Path) -> None:
         if not self.paths or self.paths[0] is not path:
@@ -103,8 +115,8 @@ class Dispatcher(Inlinable):
 
     def __init__(self, fun: Callable[..., Any], *, body: Any = None, signature: Any = None,
                  static_argnums: Any = (), static_argnames: Any = (), name: str = ""):  # fmt: skip
-        functools.update_wrapper(self, fun)
-        self.__dict__.pop("__tracegrad_derived__", None)
+        # The attributes of a callable object are its own, those of a function are labels.
+        functools.update_wrapper(self, fun, updated=("__dict__",) if isinstance(fun, types.FunctionType) else ())
         self.fun, self.body = fun, body if body is not None else fun
         self.name = name or describe(fun).name
         self.binder = Binder(fun if signature is None else signature, static_argnums, static_argnames)
@@ -201,7 +213,12 @@ class Dispatcher(Inlinable):
                     self._counts["hits"] += 1
                     return found
             self._counts["misses"] += 1
-            return self._extend(spec, call, answers)
+            try:
+                return self._extend(spec, call, answers)
+            except BaseException:
+                if not spec.paths:
+                    self._specializations.pop(call.key, None)
+                raise
 
     def _follow(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         """Run paths until one holds: `((path, outputs), ())`, or `(None, the answers known)`."""
@@ -227,10 +244,11 @@ class Dispatcher(Inlinable):
 
     def _extend(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> tuple[Path, Sequence[Any]]:
         """Trace another path, starting with the `answers` that programs computed."""
-        for attempt in range(MAX_ATTEMPTS):
+        for _ in range(MAX_ATTEMPTS):
             path = self._trace(spec, call, answers)
-            captured = [c.array for c in path.trace.captures]
-            outputs = path.run(call.leaves, captured)
+            outputs = path.run(call.leaves, [c.array for c in path.trace.captures])
+            if len(spec.paths) < MAX_PATHS:
+                spec.promote(path)
             diverged = path.diverges(outputs)
             if diverged is None:
                 break
@@ -240,11 +258,13 @@ class Dispatcher(Inlinable):
         return path, outputs
 
     def _trace(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> Path:
+        for known in spec.paths:
+            spec.varying.update(known.trace.world.changed_floats())
         retrace = bool(self._counts["traces"])
         if retrace and enabled("retrace"):
             log("retrace", "%s: %s", self.name, self._why(spec, call, answers))
         start = time.perf_counter()
-        trace = trace_call(self.fun, self.body, call, answers)
+        trace = trace_call(self.fun, self.body, call, answers, spec.varying)
         middle = time.perf_counter()
         single = len(trace.graph.outputs) == 1
         if len(spec.paths) < MAX_PATHS:
@@ -256,19 +276,18 @@ class Dispatcher(Inlinable):
         path = Path(trace, program, {"trace": middle - start, "program": end - middle})
         self._counts["traces"] += 1
         self._counts["retraces"] += retrace
-        if len(spec.paths) < MAX_PATHS:
-            spec.promote(path)
         return path
 
 
     def _why(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> str:
         if not spec.paths:
             return new_key(self.binder, self._specializations, call)
-        if answers:
-            prefix = tuple(map(value_key, answers[:-1]))
-            path = next(p for p in spec.paths if p.keys[: len(prefix)] == prefix and len(p.keys) > len(prefix))
-            return new_answer(path.trace.guards, answers)
-        return new_world(p.trace for p in spec.paths)
+        keys = tuple(map(value_key, answers))
+        same = [p for p in spec.paths if p.keys[: len(keys)] == keys]
+        if same:
+            return new_world(p.trace for p in same)
+        path = next(p for p in spec.paths if p.keys[: len(keys) - 1] == keys[:-1] and len(p.keys) >= len(keys))
+        return new_answer(path.trace.guards, answers)
 
 
 class Method(Inlinable):

@@ -26,7 +26,7 @@ __all__ = ["Capture", "TraceBuilder", "ValueGuard", "current_trace", "value_key"
 
 @dataclass(slots=True, eq=False)
 class Capture:
-    """An array from outside the trace: its node, and where it is read from at each call (None: `array` itself)."""
+    """An array (or Python float) from outside the trace: its value there, and where it is read from at each call (None: `array` itself)."""
 
     array: Any
     value: Any
@@ -56,11 +56,12 @@ def value_key(x: Any) -> Any:
 
 
 class TraceBuilder(Builder):
-    """Records one call. `make` turns a node into a tracer, `answers` are given to the first questions asked."""
+    """Records one call. `make` and `number` turn a node into a tracer of an array and of a Python number; `answers` are
+    given to the first questions asked."""
 
-    def __init__(self, make: Any, answers: Sequence[np.ndarray[Any, Any]] = ()) -> None:
+    def __init__(self, make: Any, number: Any, answers: Sequence[np.ndarray[Any, Any]] = ()) -> None:
         super().__init__()
-        self.make = make
+        self.make, self.make_number = make, number
         self.captures: dict[int, Capture] = {}
         self.guards: list[ValueGuard] = []
         self.world: Any = None
@@ -143,6 +144,16 @@ class TraceBuilder(Builder):
         elif found.source is None:
             found.source = source
         return found
+
+    def capture_number(self, x: float, source: Any) -> Any:
+        """The input that stands for the Python float that `source` holds."""
+        node = Node(None, (), (), Aval((), np.dtype(np.float64)))
+        self._computed[node] = np.asarray(x)
+        found = Capture(x, self.make_number(self, node), source)
+        self.captures[id(found)] = found
+        value = found.value
+        value.frozen = "a number from outside the traced function"
+        return value
 
     # -- values ------------------------------------------------------------------------------------
     def observe(self, x: Any, asked: str) -> np.ndarray[Any, Any]:

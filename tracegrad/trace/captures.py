@@ -5,7 +5,8 @@ it reads goes through `World.translate`, which answers by kind and remembers the
 
 - an ndarray becomes a tracer of a captured input. At each call the array is read from its source again, so updates in
   place and rebinding to another array of the same dtype and shape are seen; another dtype or shape is another trace;
-- a number, string, None, dtype, enum member or other immutable value is itself, guarded by type and value;
+- a number, string, None, dtype, enum member or other immutable value is itself, guarded by type and value; a float that
+  has changed once becomes an input, so that a learning rate that decays does not make a program for each value;
 - a tuple, list, dict, namedtuple, dataclass or registered pytree is a copy whose items are translated, guarded by type
   and keys. Writes to the copy reach the original when the trace ends;
 - a module, function, class or other object is guarded by identity; functions and objects of the user's become shadows.
@@ -20,11 +21,10 @@ per trace and leaves no guard. Generators of random numbers are refused.
 
 from __future__ import annotations
 
-import enum
 import functools
 import random
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,9 +42,6 @@ from tracegrad.trace.sources import Attribute, Cell, Child, Fixed, Item, Source
 
 __all__ = ["Guard", "World"]
 
-_VALUES = (
-    bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, type(...), type(NotImplemented), slice, range, frozenset, enum.Enum,
-)  # fmt: skip
 _DRAWS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
 _CACHED = type(functools.lru_cache(len))
 _GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
@@ -72,6 +69,13 @@ class Guard:
             return found is self.expected or exact(found) == exact(self.expected)
         return _keys(found) == self.expected
 
+    def holds_a(self, cls: type) -> bool:
+        """Whether the source holds an instance of exactly `cls`."""
+        try:
+            return type(self.source.read()) is cls
+        except _GONE:
+            return False
+
     def now(self) -> str:
         """The source's present value, for messages."""
         try:
@@ -91,7 +95,7 @@ def _short(x: Any) -> str:
         return f"{'module ' if isinstance(x, types.ModuleType) else ''}{x.__name__}"
     if isinstance(x, np.ndarray):
         return f"an array {x.dtype}{list(x.shape)}"
-    text = repr(x) if isinstance(x, _VALUES) else f"a {type(x).__name__}"
+    text = repr(x) if isinstance(x, shadow.VALUES) else f"a {type(x).__name__}"
     return text if len(text) < 60 else text[:57] + "..."
 
 
@@ -107,8 +111,8 @@ def _keys(x: Any) -> Any:
 class World:
     """What one trace has read; `inline` and `adopt` make the shadows it runs."""
 
-    def __init__(self, builder: TraceBuilder):
-        self.builder = builder
+    def __init__(self, builder: TraceBuilder, varying: Collection[Hashable] = ()):
+        self.builder, self.varying = builder, varying
         self.open = True
         self.guards: list[Guard] = []
         self._guards: dict[Any, Guard] = {}
@@ -130,7 +134,7 @@ class World:
 
     def adopt(self, x: Any) -> Any:
         """What stands for `x`, which no source leads to: a function or object that was passed."""
-        if isinstance(x, Carrier | np.ndarray) or isinstance(x, _VALUES):
+        if isinstance(x, Carrier | np.ndarray) or isinstance(x, shadow.VALUES):
             return x
         if isinstance(x, types.FunctionType | types.MethodType | functools.partial) or shadow.is_user_object(x):
             name = getattr(x, "__name__", type(x).__name__)
@@ -144,7 +148,9 @@ class World:
             return self._array(value, source)
         if isinstance(value, Carrier):
             return self._carrier(value, source)
-        if isinstance(value, _VALUES):
+        if isinstance(value, shadow.VALUES):
+            if type(value) is float and source.key in self.varying:
+                return self.builder.capture_number(value, source)
             self._assume(source, "equals", value)
             return value
         if isinstance(value, _DRAWS):
@@ -278,6 +284,11 @@ class World:
         found = [_present(c) for c in captures]
         return None if any(x is None for x in found) else found
 
+    def changed_floats(self) -> list[Hashable]:
+        """The keys of sources that held another float when this was traced."""
+        failed = [g for g in self.guards if g.kind == "equals" and type(g.expected) is float and not g.holds()]
+        return [g.source.key for g in failed if g.holds_a(float)]
+
     def failures(self, captures: Sequence[Capture]) -> list[str]:
         """What keeps `read` from an answer, in words."""
         found = [f"{g}, now {g.now()}" for g in self.guards if not g.holds()]
@@ -285,11 +296,13 @@ class World:
 
 
 def _present(capture: Capture) -> Any:
-    """The captured array as it is now; None when there is none of the right dtype and shape."""
+    """The captured array or float as it is now; None when there is none of the right dtype and shape."""
     try:
         array = capture.array if capture.source is None else capture.source.read()
     except _GONE:
         return None
+    if type(capture.array) is float:
+        return array if type(array) is float else None
     aval = capture.node.aval
     return array if isinstance(array, np.ndarray) and (array.shape, array.dtype) == (aval.shape, aval.dtype) else None
 

@@ -10,6 +10,7 @@ Only the user's code is run so: functions from files outside the standard librar
 
 from __future__ import annotations
 
+import enum
 import functools
 import math
 import os
@@ -23,13 +24,18 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
+from tracegrad.ir import Value
 from tracegrad.numpy_api.creation import REPLACEMENTS
 from tracegrad.ops import Carrier
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Item, Source
 
-__all__ = ["Globals", "contents", "function", "is_user_object", "module", "replacement", "unshadowed", "user_object"]
+__all__ = ["VALUES", "Globals", "contents", "function", "is_user_object", "module", "replacement", "unshadowed", "user_object"]
 
+# Immutable values that need no more than a guard.
+VALUES = (
+    bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, type(...), type(NotImplemented), slice, range, frozenset, enum.Enum,
+)  # fmt: skip
 _FOREIGN = tuple(
     {os.path.join(path, "") for key in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(key))}
 )
@@ -58,6 +64,8 @@ class Globals(dict[str, Any]):
         if not self.world.open:
             return self.real[name]
         if name not in self.known:
+            if name not in self.real and name in _BUILTINS:
+                return _BUILTINS[name]
             self.known[name] = self.world.translate(self.real[name], Global(self.real, name))
         return self.known[name]
 
@@ -65,6 +73,19 @@ class Globals(dict[str, Any]):
         """Give the real namespace what traced code assigned."""
         for name in [name for name in self if name != "__builtins__"]:
             self.real[name] = reveal(self.pop(name))
+
+
+def _isinstance(x: Any, classes: Any) -> bool:
+    """`isinstance`, with traced values taken for what they stand for."""
+    if isinstance(x, classes):
+        return True
+    if not isinstance(x, Value):
+        return False
+    stands_for = {"f": float, "i": int, "b": bool}[x.dtype.kind] if x.weak else np.ndarray
+    return issubclass(stands_for, classes)
+
+
+_BUILTINS = {"isinstance": _isinstance}
 
 
 def contents(cell: types.CellType) -> Any:
@@ -111,6 +132,8 @@ def _cell(world: Any, cell: types.CellType, name: str) -> types.CellType:
 
 
 def _default(world: Any, fun: Any, attribute: str, key: Any, value: Any) -> Any:
+    if isinstance(value, VALUES):
+        return value
     return world.translate(value, Item(Attribute(Fixed(fun, fun.__name__), attribute), key))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,15 +53,16 @@ class Trace:
         return tree.unflatten(self.structure, leaves)
 
 
-def trace_call(fun: Callable[..., Any], body: Any, call: Call, answers: Sequence[Any] = ()) -> Trace:
+def trace_call(fun: Callable[..., Any], body: Any, call: Call, answers: Sequence[Any] = (), varying: Collection[Hashable] = ()) -> Trace:
     """Run `body` on tracers of the leaves of `call`; `fun` is what messages name.
 
-    `answers` are what the first questions for values are answered with, where a compiled program has computed them.
+    `answers` are what the first questions for values are answered with, where a compiled program has computed them;
+    floats from the sources with keys in `varying` become inputs.
 
     Nothing of the trace is left behind when the function raises; tracegrad's own errors then name the user's line.
     """
-    builder = TraceBuilder(make_tracer, answers)
-    builder.world = world = World(builder)
+    builder = TraceBuilder(make_tracer, Number, answers)
+    builder.world = world = World(builder, varying)
     leaves = [_argument(builder, x) for x in call.leaves]
     args, kwargs = call.rebuild(leaves)
     try:
@@ -100,7 +101,7 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     used = {*graph.outputs, *(x for n in graph.nodes for x in n.operands)}
     captures = [c for c in captures if c.node in used]
     graph = Graph((*arguments, *(c.node for c in captures)), graph.nodes, graph.outputs)
-    kinds = [("float" if type(x) is float else "array") for x in call.leaves] + ["array"] * len(captures)
+    kinds = ["float" if type(x) is float else "array" for x in (*call.leaves, *(c.array for c in captures))]
     return Trace(graph, tuple(kinds), structure, template, tuple(builder.guards), tuple(captures), world, len(outputs))
 
 

@@ -1,0 +1,243 @@
+"""Indexing and assignment mean what they mean for ndarrays, on every index NumPy accepts and on those it refuses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import hypothesis.extra.numpy as hnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracegrad.avals import Aval
+from tracegrad.eager import Tensor, from_numpy, grad, tensor
+from tracegrad.errors import UnsupportedError
+from tracegrad.ir import Builder, Value, run
+from tracegrad.numpy_api import ArrayMethods
+from tracegrad.numpy_api.indexing import setitem
+from tracegrad.ops import Op
+
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
+
+
+def _array(shape: tuple[int, ...]) -> np.ndarray:
+    return np.arange(1.0, 1 + math.prod(shape)).reshape(shape)
+
+
+@st.composite
+def slices(draw: Any, n: int) -> slice:
+    bound = st.none() | st.integers(-n - 2, n + 2)
+    step = draw(st.none() | st.sampled_from([-3, -2, -1, 1, 2, 3]))
+    return slice(draw(bound), draw(bound), step)
+
+
+@st.composite
+def entry(draw: Any, kind: str, n: int, together: tuple[int, ...]) -> Any:
+    """One entry of an index, for an axis of size `n`; arrays have the shape `together`."""
+    if kind == "slice":
+        return draw(slices(n))
+    if kind == "mask":
+        return np.arange(n) < draw(st.sampled_from([1, 1, 2]))
+    position = st.integers(-n, n - 1)
+    if kind == "int":
+        return draw(position)
+    if kind == "list":
+        return [draw(position)]
+    length = math.prod(together)
+    drawn = draw(st.lists(position, min_size=length, max_size=length))
+    return np.array(drawn, dtype=draw(st.sampled_from(["int64", "int8"]))).reshape(together)
+
+
+@st.composite
+def indices(draw: Any, shape: tuple[int, ...], advanced: bool) -> Any:
+    """An index for an array of `shape`: slices, integers, new axes, an ellipsis, integer arrays, lists, masks."""
+    entries: list[Any] = []
+    together = draw(st.sampled_from([(), (2,), (3, 1), (1, 2)]))
+    axis = 0
+    while axis < len(shape):
+        n = shape[axis]
+        kinds = ["slice", "slice", "none", "stop"] + ["int"] * (n > 0)
+        if advanced:
+            kinds += ["array", "array", "list"] * (n > 0) + ["mask"]
+        kind = draw(st.sampled_from(kinds))
+        if kind == "none":
+            entries.append(None)
+            continue
+        if kind == "stop":
+            break
+        entries.append(draw(entry(kind, n, together)))
+        axis += 1
+    if draw(st.booleans()) and axis <= len(shape):
+        entries.insert(draw(st.integers(0, len(entries))), Ellipsis)
+    if len(entries) == 1 and draw(st.booleans()):
+        return entries[0]
+    return tuple(entries)
+
+
+@st.composite
+def arrays_and_indices(draw: Any, advanced: bool) -> tuple[np.ndarray, Any]:
+    # NumPy lets wrong masks pass in arrays that have no elements.
+    shape = draw(hnp.array_shapes(min_dims=1, max_dims=4, max_side=4) if advanced else SHAPES)
+    return _array(shape), draw(indices(shape, advanced))
+
+
+def _check_read(x: np.ndarray, index: Any) -> None:
+    try:
+        expected = x[index]
+    except IndexError:
+        with pytest.raises(IndexError):
+            from_numpy(x)[index]
+        return
+    found = from_numpy(x)[index]
+    assert isinstance(found, Tensor)
+    assert found.dtype == x.dtype
+    np.testing.assert_array_equal(found.array, expected, strict=True)
+
+
+@settings(max_examples=300, deadline=None)
+@given(arrays_and_indices(advanced=False))
+def test_basic_indexing_is_numpys(case: tuple[np.ndarray, Any]) -> None:
+    _check_read(*case)
+
+
+@settings(max_examples=500, deadline=None)
+@given(arrays_and_indices(advanced=True))
+def test_advanced_indexing_is_numpys(case: tuple[np.ndarray, Any]) -> None:
+    _check_read(*case)
+
+
+@settings(max_examples=400, deadline=None)
+@given(arrays_and_indices(advanced=True), st.data())
+def test_assignment_is_numpys(case: tuple[np.ndarray, Any], data: Any) -> None:
+    x, index = case
+    try:
+        target = x[index].shape
+    except IndexError:
+        with pytest.raises(IndexError):
+            from_numpy(x)[index] = 0.0
+        return
+    scalar = data.draw(st.booleans())
+    drop = data.draw(st.integers(0, len(target)))
+    value: Any = -0.0 if scalar else -_array(target[drop:])
+    expected, found = x.copy(), from_numpy(x)
+    expected[index] = value
+    found[index] = value
+    np.testing.assert_array_equal(found.array, expected, strict=True)
+    np.testing.assert_array_equal(np.signbit(found.array), np.signbit(expected))
+    np.testing.assert_array_equal(x, _array(x.shape))
+
+
+@settings(max_examples=150, deadline=None)
+@given(arrays_and_indices(advanced=True))
+def test_the_derivative_of_indexing_adds_into_the_places_read(case: tuple[np.ndarray, Any]) -> None:
+    x, index = case
+    try:
+        read = np.asarray(x[index])
+    except IndexError:
+        return
+    weights = _array(read.shape)
+    t = tensor(x, requires_grad=True)
+    (found,) = grad((t[index] * weights).sum(), t)
+    expected = np.zeros_like(x)
+    np.add.at(expected, index, weights)
+    np.testing.assert_allclose(found.array, expected, rtol=1e-14)
+
+
+def test_add_at_adds_equal_indices_up() -> None:
+    x, v = np.zeros((4, 3)), np.arange(6.0).reshape(2, 3)
+    t = from_numpy(x.copy())
+    np.add.at(t, [1, 1], v)
+    np.subtract.at(t, (slice(None), 0), 2.0)
+    np.add.at(x, [1, 1], v)
+    np.subtract.at(x, (slice(None), 0), 2.0)
+    np.testing.assert_array_equal(t.array, x)
+
+
+def test_a_mask_of_the_whole_array_selects_and_assigns() -> None:
+    x = _array((3, 4))
+    t = from_numpy(x)
+    np.testing.assert_array_equal(t[t > 5].array, x[x > 5])
+    t[t > 5] = 0.0
+    np.testing.assert_array_equal(t.array, np.where(x > 5, 0.0, x))
+    u = from_numpy(x)
+    u[np.array([True, False, True])] = np.array(7.0)
+    assert u.array.sum() == 4 * (7 + 7) + x[1].sum()
+
+
+def test_the_last_of_several_assignments_to_one_place_counts() -> None:
+    t = tensor([0.0, 0.0, 0.0])
+    v = tensor([1.0, 2.0, 3.0], requires_grad=True)
+    t[[1, 0, 1]] = v
+    np.testing.assert_array_equal(t.array, [2.0, 3.0, 0.0])
+    (g,) = grad((t * tensor([10.0, 20.0, 30.0])).sum(), v)
+    np.testing.assert_array_equal(g.array, [0.0, 10.0, 20.0])
+
+
+def test_the_last_assignment_counts_for_indices_that_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Traced(Value, ArrayMethods):
+        __slots__ = ()
+        _concrete_masks = False
+
+        def _lift(self, x: Any) -> Any:
+            raise AssertionError("nothing here needs lifting")
+
+    class TracedBuilder(Builder):
+        def value(self, node: Any) -> Any:
+            return Traced(self, node)
+
+    builder = TracedBuilder()
+    x, i, v = (builder.input(Aval(s, np.dtype(d))) for s, d in (((5,), "float64"), ((4,), "int64"), ((4,), "float64")))
+    with monkeypatch.context() as during:
+        during.setattr(Op, "ambient", staticmethod(lambda: builder))
+        graph = builder.build([setitem(x, i, v)])
+    x0, v0 = np.zeros(5), np.array([1.0, 2.0, 3.0, 4.0])
+    for i0 in ([0, 1, 2, 3], [1, 1, 1, 1], [-1, 4, 0, -5], [2, 3, 2, 3]):
+        expected = x0.copy()
+        expected[i0] = v0
+        np.testing.assert_array_equal(run(graph, [x0, np.array(i0), v0])[0], expected)
+    with pytest.raises(IndexError):
+        run(graph, [x0, np.array([0, 1, 2, 5]), v0])
+
+
+def test_indices_may_be_tensors() -> None:
+    x = _array((4, 3))
+    i = tensor([2, 0])
+    np.testing.assert_array_equal(from_numpy(x)[i].array, x[[2, 0]])
+    np.testing.assert_array_equal(from_numpy(x)[i, 1:].array, x[[2, 0], 1:])
+    np.testing.assert_array_equal(from_numpy(x)[tensor(1)].array, x[1])
+    np.testing.assert_array_equal(from_numpy(x)[[tensor(1), 2]].array, x[[1, 2]])
+    np.testing.assert_array_equal(from_numpy(x)[: tensor(2)].array, x[:2])
+
+
+@pytest.mark.parametrize(
+    ("index", "error"),
+    [
+        (7, IndexError),
+        ((0, -4), IndexError),
+        ((0, 0, 0), IndexError),
+        ((..., 0, ...), IndexError),
+        ([0, 9], IndexError),
+        ([0.5], IndexError),
+        ("a", IndexError),
+        (1.0, IndexError),
+        (([0, 1], [0, 1, 2]), IndexError),
+        (np.ones(2, bool), IndexError),
+        (True, UnsupportedError),
+        (slice(0, 1.5), TypeError),
+    ],
+)
+def test_a_wrong_index_raises_numpys_class_of_error(index: Any, error: type[Exception]) -> None:
+    x = _array((4, 3))
+    if error is not UnsupportedError:
+        with pytest.raises(error):
+            x[index]
+    with pytest.raises(error):
+        from_numpy(x)[index]
+
+
+def test_assigning_a_wrong_shape_raises() -> None:
+    t = from_numpy(_array((4, 3)))
+    with pytest.raises(ValueError, match="could not broadcast"):
+        t[0] = np.ones(2)

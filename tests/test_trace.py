@@ -1,0 +1,409 @@
+"""Tracing and calling: which arguments and results a traced function has, and how often it is traced."""
+
+import dataclasses
+from collections import namedtuple
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+from tracegrad.ir import parse, verify
+
+X = np.linspace(-1.0, 2.0, 6).reshape(2, 3)
+
+
+def traces(f):
+    return f.cache_info().traces
+
+
+def test_a_traced_function_computes_what_numpy_computes():
+    def model(x, w, b):
+        hidden = np.maximum(x @ w + b, 0.0)
+        return (np.exp(hidden) / np.exp(hidden).sum(axis=1, keepdims=True)).T
+
+    w, b = np.cos(np.arange(12.0)).reshape(3, 4), np.arange(4.0) / 7
+    np.testing.assert_allclose(tg.trace(model)(X, w, b), model(X, w, b), rtol=1e-14)
+
+
+def test_one_trace_serves_all_calls_of_one_signature():
+    f = tg.trace(lambda x: x * 2 + 1)
+    for k in range(5):
+        np.testing.assert_array_equal(f(X + k), (X + k) * 2 + 1)
+    assert f.cache_info()[:2] == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [X.astype(np.float32), X[:1], X.ravel(), X.astype(int), X > 0, np.float64(2.0), 2.0, 2, True],
+    ids=lambda x: f"{type(x).__name__}{getattr(x, 'dtype', '')}{getattr(x, 'shape', '')}",
+)
+def test_another_dtype_shape_or_kind_of_number_is_another_trace(other):
+    def double(x):
+        return x + x
+
+    f = tg.trace(double)
+    f(X)
+    result = f(other)
+    expected = double(other) if not isinstance(other, bool) else 2
+    assert traces(f) == 2
+    np.testing.assert_array_equal(result, expected)
+    assert np.asarray(result).dtype == np.asarray(expected).dtype
+    f(X)
+    f(other)
+    assert traces(f) == 2
+
+
+def test_arrays_of_other_layout_and_byte_order_share_the_trace():
+    f = tg.trace(lambda x: x.sum(axis=0))
+    expected = f(X)
+    layouts = [np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2], X.astype(">f8"), X[::-1][::-1]]
+    unaligned = np.frombuffer(b"\0" + X.tobytes(), np.uint8)[1:].view(np.float64).reshape(X.shape)
+    for x in [*layouts, unaligned]:
+        np.testing.assert_array_equal(f(x), expected)
+    assert traces(f) == 1
+
+
+Pair = namedtuple("Pair", "left right")
+
+
+@dataclasses.dataclass
+class Layer:
+    w: object
+    b: object
+    name: str = dataclasses.field(default="layer", metadata={"static": True})
+
+
+def test_arguments_and_results_are_pytrees():
+    @tg.trace
+    def f(tree):
+        layer = tree["layer"]
+        return {"sum": layer.w + layer.b, "pair": Pair(tree["pair"].right, None), "list": [tree["x"][0], (tree["x"][1],)]}
+
+    tree = {"layer": Layer(X, X + 1), "pair": Pair(1.0, X), "x": [X, 2 * X]}
+    for _ in range(2):
+        result = f(tree)
+        np.testing.assert_array_equal(result["sum"], 2 * X + 1)
+        assert isinstance(result["pair"], Pair)
+        assert result["pair"].right is None
+        np.testing.assert_array_equal(result["pair"].left, X)
+        np.testing.assert_array_equal(result["list"][1][0], 2 * X)
+    assert traces(f) == 1
+
+
+def test_results_that_are_not_arrays_are_constants_of_the_structure():
+    f = tg.trace(lambda x: (x, "text", 3, 2.5, None, {"dtype": x.dtype, "shape": x.shape}))
+    for _ in range(2):
+        assert f(X)[1:] == ("text", 3, 2.5, None, {"dtype": X.dtype, "shape": (2, 3)})
+
+
+def test_an_empty_result_and_a_result_that_is_an_argument_work():
+    x = X.copy()
+    assert tg.trace(lambda x: ())(x) == ()
+    same = tg.trace(lambda x: x)(x)
+    np.testing.assert_array_equal(same, x)
+    assert not np.shares_memory(same, x)
+
+
+def test_python_numbers_are_weak_as_numpy_has_it():
+    f = tg.trace(lambda x, s, n: (x * s, x + n, s * 2, n * 2, n / 2, -s, s * n))
+    x = np.ones(3, np.float32)
+    for s, n in ((2.5, 3), (-0.5, 7)):
+        got, expected = f(x, s, n), (x * s, x + n, s * 2, n * 2, n / 2, -s, s * n)
+        for a, b in zip(got, expected):
+            assert type(a) is type(b)
+            assert getattr(a, "dtype", None) == getattr(b, "dtype", None)
+            np.testing.assert_array_equal(a, b)
+    assert traces(f) == 1
+
+
+def test_numpy_scalars_are_strong():
+    f = tg.trace(lambda x, s: x * s)
+    x = np.ones(3, np.float32)
+    assert f(x, 2.0).dtype == np.float32
+    assert f(x, np.float64(2.0)).dtype == np.float64
+
+
+def test_keywords_defaults_and_positions_share_a_trace():
+    def f(x, y=2.0, *rest, z):
+        return x * y + z + sum(rest)
+
+    g = tg.trace(f)
+    x = np.ones(3)
+    np.testing.assert_array_equal(g(x, 3.0, z=1.0), f(x, 3.0, z=1.0))
+    np.testing.assert_array_equal(g(z=1.0, y=3.0, x=x), f(x, 3.0, z=1.0))
+    assert traces(g) == 1
+    np.testing.assert_array_equal(g(x, z=1.0), f(x, z=1.0))
+    np.testing.assert_array_equal(g(x, 1.0, x, x, z=1.0), f(x, 1.0, x, x, z=1.0))
+    with pytest.raises(TypeError, match="missing a required"):
+        g(z=1.0)
+
+
+@pytest.mark.parametrize("how", [{"static_argnums": 1}, {"static_argnums": (-1,)}, {"static_argnames": "mode"}])
+def test_static_arguments_are_constants_by_value(how):
+    @tg.trace(**how)
+    def f(x, mode):
+        return x if mode == "id" else x * mode
+
+    x = np.ones(3)
+    for mode in ("id", 2, 2.0, True, "id", 2, 2.0, True):
+        expected = x if mode == "id" else x * mode
+        np.testing.assert_array_equal(f(x, mode), expected)
+        np.testing.assert_array_equal(f(x, mode=mode), expected)
+    assert traces(f) == 4
+
+
+def test_a_static_function_is_traced_too():
+    @tg.trace(static_argnums=0)
+    def f(act, x):
+        return act(x)
+
+    def make(x):
+        out = np.zeros(3)
+        out[0] = x[0]
+        return out
+
+    np.testing.assert_array_equal(f(make, np.ones(3)), [1, 0, 0])
+
+
+def test_constants_made_inside_are_nodes_of_the_graph():
+    @tg.trace
+    def f(x):
+        total = np.zeros(4, np.float32)
+        total[1:3] = x[:2]
+        total[0] += 5
+        return total + np.arange(4) + np.full(4, 0.5) + np.eye(4)[1] + np.array([x[0], 1.0, x[1], 2.0])
+
+    x = np.array([10.0, 20.0, 30.0])
+    np.testing.assert_array_equal(f(x), [15.5, 13.5, 42.5, 5.5] + x[[0, 0, 1, 0]] * [1, 0, 1, 0])
+    assert len(f.graph(x).inputs) == 1
+
+
+def test_names_imported_from_numpy_and_math_work():
+    from math import exp, pi
+    from numpy import array, zeros
+
+    @tg.trace
+    def f(x, s):
+        out = zeros(3)
+        out[:] = x
+        return out * exp(s) + array([s, pi, 1.0])
+
+    x = np.arange(3.0)
+    np.testing.assert_allclose(f(x, 0.5), x * np.exp(0.5) + [0.5, np.pi, 1.0], rtol=1e-15)
+    np.testing.assert_allclose(f(x, 0.7), x * np.exp(0.7) + [0.7, np.pi, 1.0], rtol=1e-15)
+    assert traces(f) == 1
+
+
+def test_in_place_updates_of_arrays_made_inside():
+    def f(x):
+        y = x * 1.0
+        alias = y
+        y += 1
+        y[0] *= 3
+        y[:, 1] = y[:, 0] - 1
+        part = y[1]
+        part[2] = -7
+        del part
+        np.add(y, 1.0, out=y)
+        return y, alias
+
+    got, expected = tg.trace(f)(X), f(X)
+    np.testing.assert_array_equal(got[0], expected[0])
+    np.testing.assert_array_equal(got[1], expected[1])
+
+
+def test_a_copy_does_not_change_with_the_original():
+    def f(x):
+        y = x + 0
+        kept = y.copy()
+        y += 1
+        return y, kept
+
+    got = tg.trace(f)(X)
+    np.testing.assert_array_equal(got[0], X + 1)
+    np.testing.assert_array_equal(got[1], X)
+
+
+@pytest.mark.parametrize("update", ["argument", "view of an argument", "captured", "viewed"])
+def test_updates_that_could_not_be_seen_are_refused(update):
+    outside = np.ones(3)
+
+    @tg.trace
+    def f(x):
+        if update == "argument":
+            x += 1
+        elif update == "view of an argument":
+            x[1:][0] = 5
+        elif update == "captured":
+            outside[0] = 5
+        else:
+            y = x * 2
+            view = y[1:]
+            y += 1
+            return view
+        return x
+
+    with pytest.raises(tg.UnsupportedError, match=r"in-place update .*test_trace.py:\d+"):
+        f(np.ones(3))
+    np.testing.assert_array_equal(outside, 1.0)
+
+
+def test_python_loops_unroll_and_equal_work_is_recorded_once():
+    @tg.trace
+    def f(x):
+        for _ in range(3):
+            x = np.tanh(x) + np.tanh(x)
+        return x
+
+    np.testing.assert_allclose(f(X), 2 * np.tanh(2 * np.tanh(2 * np.tanh(X))), rtol=1e-14)
+    assert [n.name for n in f.graph(X).nodes] == ["tanh", "add"] * 3
+
+
+def test_a_traced_function_called_by_another_is_recorded_into_it():
+    inner = tg.trace(lambda x: np.tanh(x) * 2)
+    outer = tg.trace(lambda x: inner(inner(x)) + inner(np.ones(2)).sum())
+    np.testing.assert_allclose(outer(X), 2 * np.tanh(2 * np.tanh(X)) + 4 * np.tanh(1), rtol=1e-14)
+    assert traces(inner) == 0
+    assert traces(outer) == 1
+
+
+def test_the_graph_prints_parses_and_verifies():
+    f = tg.trace(lambda x, s: np.where(x > 0, np.exp(x) * s, x).sum(axis=-1))
+    graph = f.graph(X, 2.0)
+    assert parse(str(graph)) == graph
+    verify(graph)
+    assert all("test_trace.py:" in node.location for node in graph.nodes)
+
+
+def test_a_traced_function_looks_like_the_function():
+    @tg.trace
+    def f(x, y=1):
+        """Doc."""
+
+    assert (f.__name__, f.__doc__, f.__wrapped__.__name__) == ("f", "Doc.", "f")
+    assert "f" in repr(f)
+
+
+def test_clear_forgets_programs_and_counts():
+    f = tg.trace(lambda x: x + 1)
+    f(X)
+    f.clear()
+    assert f.cache_info() == (0, 0, 0, 0, 0)
+    f(X)
+    assert traces(f) == 1
+
+
+def test_signatures_beyond_the_bound_drop_the_least_recently_used(monkeypatch):
+    from tracegrad.runtime import dispatch
+
+    monkeypatch.setattr(dispatch, "MAX_SPECIALIZATIONS", 2)
+    f = tg.trace(lambda x: x + 1)
+    for n in (1, 2, 1, 3):
+        f(np.ones(n))
+    assert f.cache_info().specializations == 2
+    f(np.ones(1))
+    assert traces(f) == 3
+    f(np.ones(2))
+    assert traces(f) == 4
+
+
+class Model:
+    def __init__(self, w):
+        self.w = w
+
+    @tg.trace
+    def predict(self, x):
+        """Predict."""
+        return x @ self.w
+
+    @tg.trace(static_argnums=2)
+    def powered(self, x, n):
+        return x**n
+
+    def __call__(self, x):
+        return x * self.w.sum()
+
+
+def test_methods_are_traced_per_instance():
+    one, two = Model(np.ones(3)), Model(np.arange(3.0))
+    for _ in range(2):
+        np.testing.assert_array_equal(one.predict(X), X @ np.ones(3))
+        np.testing.assert_array_equal(two.predict(X), X @ np.arange(3.0))
+    assert traces(one.predict) == traces(two.predict) == 1
+    np.testing.assert_array_equal(one.powered(X, 2), X**2)
+    np.testing.assert_array_equal(tg.trace(one)(X), X * 3)
+    both = tg.trace(lambda x: one.predict(x) + two(x).sum(axis=1))
+    np.testing.assert_array_equal(both(X), X @ one.w + (X * 3).sum(axis=1))
+
+
+def test_a_traced_method_does_not_keep_its_instance_alive():
+    import gc
+    import weakref
+
+    model = Model(np.ones(3))
+    model.predict(X)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+def test_an_escaped_value_says_so():
+    kept = []
+
+    @tg.trace
+    def f(x):
+        kept.append(x * 2)
+        return x
+
+    f(X)
+    with pytest.raises(tg.TraceError, match="escaped"):
+        kept[0] + 1
+    with pytest.raises(tg.TraceError, match="escaped"):
+        tg.trace(lambda x: x + kept[0])(X)
+    with pytest.raises(tg.TraceError, match="escaped"):
+        float(kept[0].sum())
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, SystemExit])
+def test_an_exception_inside_leaves_nothing_behind(error):
+    fail = [True]
+
+    @tg.trace
+    def f(x):
+        y = np.zeros(3) + x
+        if fail[0]:
+            raise error("inside")
+        return y
+
+    for _ in range(2):
+        with pytest.raises(error, match="inside"):
+            f(np.ones(3))
+        assert isinstance(np.zeros(3) + 1, np.ndarray)
+        assert f.cache_info().traces == f.cache_info().specializations == 0
+    fail[0] = False
+    np.testing.assert_array_equal(f(np.ones(3)), np.ones(3))
+
+
+def test_importing_tracegrad_imports_neither_numba_nor_scipy():
+    import subprocess
+    import sys
+
+    code = "import sys, tracegrad; sys.exit(any(m in sys.modules for m in ('numba', 'scipy', 'llvmlite')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_missing_public_name_is_named():
+    with pytest.raises(AttributeError, match="no 'jacobian'.*value_and_grad"):
+        tg.jacobian  # noqa: B018
+
+
+def test_isinstance_sees_arrays_and_numbers():
+    @tg.trace
+    def f(x, s):
+        assert isinstance(x, np.ndarray)
+        assert isinstance(s, (int, float))
+        assert not isinstance(x, float)
+        return x * s
+
+    np.testing.assert_array_equal(f(X, 2.0), X * 2)
