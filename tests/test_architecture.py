@@ -21,6 +21,7 @@ LAYERS = (
     "avals",
     "tree",
     "log",
+    "quiet",
     "ops",
     "ad",
     "numpy_api",
@@ -31,8 +32,8 @@ LAYERS = (
     "passes",
     "codegen",
     "runtime",
-    "api",
     "explain",
+    "api",
     "__main__",
     "tracegrad",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -75,14 +76,12 @@ def test_compiled_op_agrees_with_the_reference(op: Any, operands: Any, params: A
 
 @every_op
 def test_compiled_derivatives_agree_with_the_reference(op: Any, operands: Any, params: Any) -> None:
-    graph, arrays = graph_of(op, operands, params), list(operands)
-    for _order in range(2):
-        pulled = vjp_of(graph)
-        if pulled is None:
-            pytest.skip("has no float operand or result")
-        arrays += [like(a) for a in pulled.avals[len(arrays) :]]
-        graph = pulled
-        assert_close(graph, arrays)
+    first = vjp_of(graph_of(op, operands, params))
+    if first is None:
+        pytest.skip("has no float operand or result")
+    second = vjp_of(first)  # its first outputs are the answer and the first derivatives
+    assert second is not None
+    assert_close(second, [*operands, *(like(a) for a in second.avals[len(operands) :])])
 
 
 # -- special values of elementwise ops -----------------------------------------------------------------------
@@ -95,8 +94,7 @@ LAST_PLACES = 5
 
 
 def is_exact(op: Any) -> bool:
-    called = op.scalar.partition("(")[0] if op.scalar else ""
-    return "(" not in (op.scalar or "") or called in EXACT_FUNCTIONS
+    return set(re.findall(r"(\w+)\(", op.scalar or "")) <= EXACT_FUNCTIONS
 
 
 def special_values(dtype: np.dtype[Any], binary: bool) -> Any:
@@ -215,8 +213,8 @@ def test_sizes_around_vector_widths(dtype: str) -> None:
         assert_close(build(many_ops, [aval, aval]), [like(aval), like(aval)])
 
 
-@pytest.mark.parametrize("rows", [1, 3, 8, 9, 17, 70])
-@pytest.mark.parametrize("columns", [1, 2, 8, 13, 33])
+@pytest.mark.parametrize("rows", [1, 3, 9, 70])
+@pytest.mark.parametrize("columns", [1, 2, 8, 33])
 def test_rows_and_columns_of_every_size(rows: int, columns: int) -> None:
     def fn(x: Any) -> list[Any]:
         means = broadcast_to(reshape(reduction.mean(x, axes=(1,)), shape=(rows, 1)), shape=(rows, columns))
@@ -397,7 +395,7 @@ def test_programs_without_inputs_and_of_constants_alone() -> None:
 def test_long_chains_and_many_outputs() -> None:
     def fn(x: Any) -> list[Any]:
         values = [x]
-        for k in range(40):
+        for k in range(25):
             values.append(sin(add(multiply(values[-1], 0.9), values[k // 2])))
         return values[1::3]
 
@@ -422,7 +420,7 @@ def examples(n: int) -> Any:
     return settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), max_examples=n)
 
 
-@examples(40)
+@examples(30)
 @given(graph=graphs())
 def test_random_graphs_compiled(graph: Graph) -> None:
     assert_close(graph, [like(a) for a in graph.avals], ulps_allowed=200)

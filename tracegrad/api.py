@@ -147,11 +147,15 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     result = _remembered(fun, ("forward",), lambda: fun if isinstance(fun, Traced) else Traced(fun))(*primals)
     pulled = _remembered(fun, ("vjp", has_aux), lambda: _pulled(fun, has_aux))
     kept = tree.unflatten(structure, [x.copy() if isinstance(x, np.ndarray) else x for x in leaves])
-    if not has_aux:
-        return result, lambda cotangent: pulled(kept, cotangent)
-    if not isinstance(result, tuple) or len(result) != 2:
+    if has_aux and not (isinstance(result, tuple) and len(result) == 2):
         raise TypeError(located(f"vjp of {describe(fun)}: with has_aux=True the function must return a pair (out, aux)"))
-    return result[0], lambda cotangent: pulled(kept, cotangent), result[1]
+    out = result[0] if has_aux else result
+    reverse.check_pull_back(fun, primals, out)
+
+    def vjp_fn(cotangent: Any) -> Any:
+        return pulled(kept, cotangent)
+
+    return (out, vjp_fn, result[1]) if has_aux else (out, vjp_fn)
 
 
 def _pulled(fun: Function, has_aux: bool) -> Traced:

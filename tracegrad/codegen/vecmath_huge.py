@@ -68,11 +68,11 @@ def reduce_huge(x: Real) -> tuple[Pair, Bits]:
         return Real(builder, form, builder.uitofp(builder.trunc(bits, form.word), form.real))
 
     scale = (biased.constant(form.bias) - Bits(builder, form, builder.trunc(zeros, form.word))) << form.mantissa
-    sign = Bits(builder, form, builder.shl(builder.zext(negative, form.word), form.word(form.word.width - 1)))
+    sign = Bits(builder, form, builder.shl(builder.zext(negative, form.word), form.word(form.width - 1)))
     scale = scale ^ sign ^ (x.bits & form.sign_bit)
     fraction = Pair(word(0) * scale.real * 2.0**-digits, word(digits) * scale.real * 2.0 ** (-2 * digits))
     high, low, _ = x.pick(HALF_PI)
     r = multiply_pairs(fraction, Pair(x.constant(high), x.constant(low)))
     count = Bits(builder, form, builder.trunc(quadrant, form.word))
-    backwards = Bits(builder, form, builder.ashr(x.bits.value, form.word(form.word.width - 1)))
+    backwards = Bits(builder, form, builder.ashr(x.bits.value, form.word(form.width - 1)))
     return fast_two_sum(r.hi, r.lo), (count ^ backwards) - backwards

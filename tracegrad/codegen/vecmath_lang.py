@@ -67,8 +67,12 @@ class Format:
         return 2.0 ** (1 - self.bias)
 
     @property
+    def width(self) -> int:
+        return self.mantissa + self.bias.bit_length() + 2
+
+    @property
     def sign_bit(self) -> int:
-        return 1 << (self.mantissa + self.bias.bit_length() + 1)
+        return 1 << (self.width - 1)
 
 
 FORMATS: Mapping[str, Format] = {
@@ -103,7 +107,7 @@ class Bits(_Lane):
     def _lift(self, other: Bits | int) -> ir.Value:
         if isinstance(other, Bits):
             return other.value
-        return ir.Constant(self.format.word, other & ((1 << self.format.word.width) - 1))
+        return ir.Constant(self.format.word, other & ((1 << self.format.width) - 1))
 
     def _emit(self, instruction: Callable[..., ir.Value], other: Bits | int) -> Bits:
         return Bits(self.builder, self.format, instruction(self.value, self._lift(other)))

@@ -167,7 +167,7 @@ def _sin_reduced(r: Pair, quadrant: Bits) -> Real:
     z = r.hi * r.hi
     cosine = fma(z, fma(z, horner(z, r.hi.pick(COS)), -0.5), 1.0)
     value = select((quadrant & 1).equals(0), sine, cosine)
-    sign = (quadrant << (quadrant.format.word.width - 2)) & quadrant.format.sign_bit
+    sign = (quadrant << (quadrant.format.width - 2)) & quadrant.format.sign_bit
     return (value.bits ^ sign).real
 
 

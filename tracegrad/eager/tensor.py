@@ -13,7 +13,7 @@ import numpy as np
 from tracegrad.avals import Aval, supported
 from tracegrad.eager import engine
 from tracegrad.eager.modes import STATE
-from tracegrad.eager.quiet import QUIET, reset_traps, set_traps
+from tracegrad.quiet import QUIET, reset_traps, set_traps
 from tracegrad.eager.tape import CLASSES as _classes
 from tracegrad.eager.tape import AccumulateGrad, node_class
 from tracegrad.errors import TraceError, located

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tracegrad.avals import Aval, is_literal
+from tracegrad.ir.printing import to_text
 from tracegrad.ops.op import Op
 
 __all__ = ["Graph", "Node"]
@@ -43,8 +44,6 @@ class Graph:
     outputs: tuple[Node, ...]
 
     def __str__(self) -> str:
-        from tracegrad.ir.text import to_text
-
         return to_text(self)
 
     __repr__ = __str__

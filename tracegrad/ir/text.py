@@ -17,29 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Aval, dtype_named, is_literal
+from tracegrad.avals import Aval, dtype_named
 from tracegrad.errors import VerifyError
 from tracegrad.ir.graph import Graph, Node
+from tracegrad.ir.printing import to_text
 from tracegrad.ops.op import TABLE
 
 __all__ = ["parse", "to_text"]
-
-
-def to_text(graph: Graph, locations: bool = False) -> str:
-    """The text of `graph`; with `locations`, each node ends in a comment naming the user's line."""
-    names = {n: f"%{i}" for i, n in enumerate([*graph.inputs, *graph.nodes])}
-
-    def show(x: Any) -> str:
-        return repr(x) if is_literal(x) else names[x]
-
-    lines = [f"graph({', '.join(f'{names[x]}: {x.aval}' for x in graph.inputs)}) {{"]
-    for node in graph.nodes:
-        params = f" {{{', '.join(f'{k}={v!r}' for k, v in node.params)}}}" if node.params else ""
-        comment = f"  # {node.location}" if locations and node.location else ""
-        lines.append(
-            f"  {names[node]} = {node.name}({', '.join(map(show, node.inputs))}){params} : {node.aval}{comment}"
-        )
-    return "\n".join([*lines, f"  return {', '.join(map(show, graph.outputs))}", "}"])
 
 
 _INPUT = re.compile(r"(%\d+): (\w+)\[([\d,]*)\]")

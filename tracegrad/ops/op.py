@@ -23,6 +23,7 @@ import numpy as np
 
 from tracegrad.avals import Aval, aval_of, is_literal
 from tracegrad.errors import DTypeError, ShapeError
+from tracegrad.quiet import QUIET, reset_traps, set_traps
 
 __all__ = ["TABLE", "Carrier", "Op", "bind", "primitive"]
 
@@ -56,8 +57,11 @@ def bind(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         return owner.bind(op, operands, params)
     if op.ambient is not None and not operands and (recorder := op.ambient()) is not None:
         return recorder.bind(op, operands, params)
-    with np.errstate(all="ignore"):
+    token = set_traps(QUIET)
+    try:
         return np.asarray(op.impl(*operands, **params))
+    finally:
+        reset_traps(token)
 
 
 class Op:

@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad import tree
+from tracegrad.avals import SUPPORTED
 from tracegrad.errors import TraceError, located
 from tracegrad.ir import Graph, recorder, run
 from tracegrad.log import enabled, log
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.hot import hot_call
-from tracegrad.runtime.program import Program, compile_program
 from tracegrad.runtime.why import log_compile, new_answer, new_key, new_world
 from tracegrad.settings import jit_disabled, unusual
 from tracegrad.trace.builder import current_trace, value_key
@@ -63,7 +63,7 @@ def _miss(*args: Any) -> Any:
 class Path:
     """A program for one key, one state of the captured variables, and one sequence of answers."""
 
-    def __init__(self, trace: Trace, program: Program, seconds: dict[str, float]):
+    def __init__(self, trace: Trace, program: Any, seconds: dict[str, float]):
         self.trace, self.program, self.seconds = trace, program, seconds
         self.keys = tuple([g.key for g in trace.guards])
         self._hot: dict[int, Callable[..., Any]] = {}
@@ -89,13 +89,18 @@ class Path:
         return None
 
 
+_CANONICAL = {dtype: dtype for dtype in SUPPORTED}
+
+
 def _converted(x: Any) -> Any:
     """A leaf as programs take it: a float, or an array that is nothing but its elements in a row."""
     if type(x) is float:
         return x
-    if type(x) is np.ndarray and x.flags.c_contiguous and x.flags.aligned and x.dtype.isnative:
-        return x
-    return np.require(x, np.asarray(x).dtype.newbyteorder("="), "CA").view(np.ndarray)
+    array = np.asarray(x)
+    dtype = _CANONICAL[array.dtype]  # entry points know dtypes by identity
+    if type(array) is np.ndarray and array.dtype is dtype and array.flags.c_contiguous and array.flags.aligned:
+        return array
+    return np.require(array, dtype, "CA").view(np.ndarray).view(dtype)
 
 
 class Specialization:
@@ -268,9 +273,11 @@ class Dispatcher(Inlinable):
         middle = time.perf_counter()
         single = len(trace.graph.outputs) == 1
         if len(spec.paths) < MAX_PATHS:
-            program = compile_program(trace.graph, trace.kinds, single, self.name)
+            from tracegrad.runtime.program import compile_program  # loads LLVM
+
+            program: Any = compile_program(trace.graph, trace.kinds, single, self.name)
         else:
-            program = Interpreted(trace.graph, trace.kinds, single)
+            program = Interpreted(trace.graph)
         end = time.perf_counter()
         log_compile(self.name, trace, program, middle - start, end - middle)
         path = Path(trace, program, {"trace": middle - start, "program": end - middle})
@@ -308,12 +315,16 @@ class Method(Inlinable):
         return types.MethodType(world.inline(self.__wrapped__), instance)
 
 
-class Interpreted(Program):
+class Interpreted:
     """A path that is not worth compiling, because its specialization has too many: run op by op, once."""
 
-    def __init__(self, graph: Graph, kinds: tuple[str, ...], single: bool):
-        self.graph, self.kinds, self.single = graph, kinds, single
+    report = None
+
+    def __init__(self, graph: Graph):
+        self.graph, self.single = graph, False
+
+    def entry(self, *leaves: Any) -> Any:
+        return MISS
 
     def run(self, leaves: Sequence[Any]) -> Any:
-        outputs = tuple(run(self.graph, leaves))
-        return outputs[0] if self.single else outputs
+        return tuple(x[()] for x in run(self.graph, leaves))

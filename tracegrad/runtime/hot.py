@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from tracegrad.runtime.entry import MISS
-from tracegrad.runtime.program import Program
 from tracegrad.trace.captures import Guard
 from tracegrad.trace.signature import Call
 from tracegrad.trace.trace import Trace
@@ -98,7 +97,7 @@ class _Code:
             self.checks.append(f"len({text}) == {keys}" if cls is not dict else f"tuple({text}) == {self.name(keys)}")
 
 
-def hot_call(trace: Trace, program: Program, call: Call, positional: int) -> Callable[..., Any] | None:
+def hot_call(trace: Trace, program: Any, call: Call, positional: int) -> Callable[..., Any] | None:
     """The hot path for calls like `call` with `positional` positional arguments; None if it needs the slow path."""
     code = _Code()
     try:
@@ -108,7 +107,7 @@ def hot_call(trace: Trace, program: Program, call: Call, positional: int) -> Cal
             code.guard(guard)
         captured = [c.source.text(code.name) if c.source else code.name(c.array) for c in trace.captures]
         result = _result(code, trace, program)
-        tests = [_answer(i + trace.arrays, g.seen) for i, g in enumerate(trace.guards)]
+        tests = [_answer(_output(program, i + trace.arrays), g.seen) for i, g in enumerate(trace.guards)]
     except _NotSimple:
         return None
     if plain and not code.checks and not captured and result == "r":
@@ -117,7 +116,7 @@ def hot_call(trace: Trace, program: Program, call: Call, positional: int) -> Cal
     return _compiled(code, program, arguments, captured, tests, result)
 
 
-def _compiled(code: _Code, program: Program, arguments: list[str], captured: list[str], tests: list[str], result: str) -> Any:
+def _compiled(code: _Code, program: Any, arguments: list[str], captured: list[str], tests: list[str], result: str) -> Any:
     code.objects["entry"] = program.entry
     leaves = [*code.leaves, *captured]
     reads = "; ".join(f"x{i} = {text}" for i, text in enumerate(leaves)) or "pass"
@@ -159,7 +158,7 @@ def _arguments(code: _Code, call: Call, positional: int) -> list[str]:
     return names
 
 
-def _result(code: _Code, trace: Trace, program: Program) -> str:
+def _result(code: _Code, trace: Trace, program: Any) -> str:
     """Code that puts the result together from `r`, what the entry point returned."""
     template = iter(trace.template)
 
@@ -167,7 +166,7 @@ def _result(code: _Code, trace: Trace, program: Program) -> str:
         position, kind = next(template)
         if position is None:
             return code.name(kind)
-        text = "r" if program.single else f"r[{position}]"
+        text = _output(program, position)
         return text if kind is None else f"{kind.__name__}({text})"
 
     def build(structure: Any) -> str:
@@ -194,8 +193,12 @@ def _result(code: _Code, trace: Trace, program: Program) -> str:
     return text
 
 
-def _answer(position: int, seen: np.ndarray[Any, Any]) -> str:
+def _output(program: Any, position: int) -> str:
+    return "r" if program.single else f"r[{position}]"
+
+
+def _answer(text: str, seen: np.ndarray[Any, Any]) -> str:
     """Code that compares a guard value with what was seen."""
     if seen.ndim or (seen.dtype.kind == "f" and (seen == 0 or not math.isfinite(seen))):
         raise _NotSimple
-    return f"r[{position}] == {seen.item()!r}"
+    return f"{text} == {seen.item()!r}"

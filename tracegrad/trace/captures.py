@@ -270,7 +270,7 @@ class World:
             if _changed(copy, before):
                 _overwrite(real, copy, self.reveal)
         for mine, real, _ in self._cells.values():
-            if shadow.contents(mine) is not self._before.get(id(mine)):
+            if id(mine) in self._before and shadow.contents(mine) is not self._before[id(mine)]:
                 real.cell_contents = self.reveal(shadow.contents(mine))
         self.guards = [g for g in self._guards.values() if g.holds()]
         self._guards.clear()

@@ -4,17 +4,16 @@ A tracer is a box that holds a node of the trace's graph. NumPy's operators, met
 (`numpy_api`); a value that Python code asks for is the value of the call being traced, and leaves a guard.
 
 In-place updates put another node into the box, so everything that refers to the array sees them. A view (the result of
-basic indexing, `reshape`, `.T`, ...) knows its base and writes through to it. Refused, with the user's line:
-
-- updates of arrays from outside (arguments, captured arrays): the caller's array would not change;
-- updates of an array while another view of it is alive: that view would not see the update.
+basic indexing, `reshape`, `.T`, ...) knows its base: an update of a view writes through to the base, an update of the base
+computes its live views again. Arrays from outside (arguments, captured arrays) cannot be updated: the caller's array
+would not change.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,22 +26,20 @@ from tracegrad.trace.builder import TraceBuilder
 
 __all__ = ["Number", "Tracer", "make_tracer"]
 
-_NO_VIEWS: tuple[Any, ...] = ()
 
 
 class Tracer(ArrayMethods, Value):
     """An array of the call being traced."""
 
-    __slots__ = ("__weakref__", "base", "frozen", "put", "views")
+    __slots__ = ("__weakref__", "frozen", "origin", "views")
     builder: TraceBuilder
     _tracks_views = True
 
     def __init__(self, builder: TraceBuilder, node: Node):
         self.builder, self.node = builder, node
         self.frozen = ""
-        self.base: Tracer | None = None
-        self.put: Callable[[Any, Any], Any] | None = None
-        self.views: Any = _NO_VIEWS
+        self.origin: _Origin | None = None
+        self.views: Any = ()
 
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
         """The value in the call being traced; the trace then holds only for calls with the same answer."""
@@ -59,15 +56,15 @@ class Tracer(ArrayMethods, Value):
     def _viewed(self, result: Any, put: Callable[[Any, Any], Any]) -> Any:
         """`result` as a view of this array; `put(base, new)` is this array with `new` in the place of the view."""
         view = make_tracer(self.builder, result.node)
-        view.base, view.put, view.frozen = self, put, self.frozen
+        view.origin, view.frozen = _Origin(self, put, self.node, result.node), self.frozen
         self.views = [*(r for r in self.views if r() is not None), weakref.ref(view)]
         return view
 
     def _assign(self, new: Any) -> None:
         """Become `new`, as an update in place makes it."""
-        self._check_writable()
-        if is_literal(new) or isinstance(new, np.ndarray | np.generic):
-            new = self.builder.lift(np.asarray(new))
+        if self.frozen:
+            raise UnsupportedError(located(f"in-place update of {self.frozen}; copy it first (x = x.copy())"))
+        new = self.builder.lift(np.asarray(new)[()] if is_literal(new) else new)
         if new.dtype != self.dtype:
             new = cast(new, dtype=self.dtype.name)
         if new.shape != self.shape:
@@ -75,23 +72,47 @@ class Tracer(ArrayMethods, Value):
                 new = broadcast_to(new, shape=self.shape)
             except ShapeError as error:
                 raise ShapeError(located(f"in-place update of an array of shape {self.shape}: {error}")) from None
-        if self.base is not None and self.put is not None:
-            self.base._assign_part(self, self.put(self.base, new))
-        self.node = new.node
+        self._become(new.node, None)
 
-    def _assign_part(self, writer: Tracer, new: Any) -> None:
-        alive = [v for r in self.views if (v := r()) is not None and v is not writer]
-        if alive:
-            raise UnsupportedError(located("in-place update of a view while another view of the same array is in use; copy one"))
-        if self.base is not None and self.put is not None:
-            self.base._assign_part(self, self.put(self.base, new))
-        self.node = new.node
+    def _become(self, node: Node, writer: Tracer | None) -> None:
+        """Hold `node`, and bring that to the base and to the live views; not to `writer`, which has it already."""
+        self.node = node
+        for reference in self.views:
+            view = reference()
+            if view is not None and view is not writer:
+                view._become_again()
+        if self.origin is not None:
+            base = self.origin.base
+            base._become(self.origin.put(base, self).node, self)
 
-    def _check_writable(self) -> None:
-        if self.frozen:
-            raise UnsupportedError(located(f"in-place update of {self.frozen}; copy it first (x = x.copy())"))
-        if any(r() is not None for r in self.views):
-            raise UnsupportedError(located("in-place update of an array while a view of it is in use; copy the view"))
+    def _become_again(self) -> None:
+        """Compute the view anew from its changed base, and its own views."""
+        assert self.origin is not None
+        self.node = _replayed(self.builder, self.origin.result, self.origin.node, self.origin.base.node)
+        for reference in self.views:
+            view = reference()
+            if view is not None:
+                view._become_again()
+
+
+class _Origin(NamedTuple):
+    """Of a view: its base, how to write to it, and the nodes of base and view when it was made."""
+
+    base: Tracer
+    put: Callable[[Any, Any], Any]
+    node: Node
+    result: Node
+
+
+def _replayed(builder: TraceBuilder, result: Node, old: Node, new: Node) -> Node:
+    """`result`, which was computed from `old`, computed from `new` in the same way."""
+    if result is old:
+        return new
+    inputs = [x if is_literal(x) else builder.value(_replayed(builder, x, old, new)) for x in result.inputs]
+    if result.op is None or all(is_literal(x) or x.node is y for x, y in zip(inputs, result.inputs)):
+        return result
+    node: Node = builder.emit(result.op, tuple(inputs), dict(result.params)).node
+    return node
 
 
 class Number(Tracer):

@@ -26,7 +26,7 @@ from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import Description, describe, signature_of
 from tracegrad.trace.tracer import Number, Tracer
 
-__all__ = ["Pullback", "pull_back", "traced_vjp", "value_and_grad"]
+__all__ = ["Pullback", "check_pull_back", "pull_back", "traced_vjp", "value_and_grad"]
 
 
 FlatFunction = Callable[..., Sequence[Any]]
@@ -150,6 +150,9 @@ class _Arguments:
         return [changed.get(i, x) for i, x in enumerate(self.args)]
 
 
+_PYTHON = {"f": "float", "i": "int", "b": "bool"}
+
+
 def _require_floating(x: Any, who: Description, argnum: int, structure: Any, leaf: int) -> None:
     dtype = getattr(x, "dtype", None) if isinstance(x, np.ndarray | np.generic | Carrier) else None
     if (dtype is not None and dtype.kind == "f") or type(x) is float:
@@ -157,7 +160,8 @@ def _require_floating(x: Any, who: Description, argnum: int, structure: Any, lea
     path = who.argument(argnum) + tree.paths(structure)[leaf]
     if dtype is None and type(x) not in (int, bool):
         raise TraceError(located(f"{who} cannot differentiate with respect to {path}, which is a {type(x).__name__}"))
-    raise DTypeError(located(f"{who} requires real- or floating-valued inputs, got {dtype or type(x).__name__} at {path}"))
+    kind = _PYTHON[dtype.kind] if dtype is not None and getattr(x, "weak", False) else dtype or type(x).__name__
+    raise DTypeError(located(f"{who} requires real- or floating-valued inputs, got {kind} at {path}"))
 
 
 def value_and_grad(fun: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool) -> Callable[..., Any]:
@@ -190,6 +194,14 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | tuple[int, ...], has_
 def _with_carried(aux: list[Any], carried: Sequence[Any]) -> Any:
     supply = iter(carried)
     return tree.unflatten(aux[1], [next(supply) if isinstance(x, Carrier) else x for x in aux[0]])
+
+
+def check_pull_back(fun: Callable[..., Any], primals: Sequence[Any], out: Any) -> None:
+    """Raise what `pull_back` would raise for these primals and this output."""
+    who = describe(fun, "vjp of ")
+    _Arguments(primals, range(len(primals)), who)
+    for x in tree.leaves(out):
+        _output(x, who)
 
 
 def pull_back(fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool) -> tuple[Any, Callable[[Any], tuple[Any, ...]], Any]:

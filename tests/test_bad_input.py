@@ -1,0 +1,134 @@
+"""Bad input: every error names what is wrong, and the user's file and line."""
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+
+X = np.ones(3)
+HERE = r"test_bad_input\.py:\d+"
+
+
+def f(x, params=None, n=2):
+    return np.sum(x) * n
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "message"),
+    [
+        (("text",), tg.TraceError, r"f \(.*the argument x is of type str.*static_argnames='x'"),
+        ((X, {"w": [X, {1, 2}]}), tg.TraceError, r"the argument params\['w'\]\[1\] is of type set.*static_argnames='params'"),
+        ((X, object()), tg.TraceError, "the argument params is of type object"),
+        ((np.array(["a"]),), tg.DTypeError, "the argument x has dtype <U1.*supported are"),
+        ((np.array([1j]),), tg.DTypeError, "the argument x has dtype complex128"),
+        ((np.array([None]),), tg.DTypeError, "the argument x has dtype object"),
+        ((X, {"h": np.ones(2, np.float16)}), tg.DTypeError, r"the argument params\['h'\] has dtype float16"),
+        ((np.array("2020-01-01", "M8[D]"),), tg.DTypeError, "the argument x has dtype datetime64"),
+        ((np.ma.masked_array([1.0], [True]),), tg.TraceError, "of type MaskedArray"),
+        ((X, None, 2**70), tg.DTypeError, "n is 1180591620717411303424, which does not fit int64"),
+        ((X, None, 2j), tg.TraceError, "the argument n is of type complex"),
+    ],
+    ids=lambda x: str(x)[:40] if isinstance(x, str) else "",
+)
+def test_arguments_that_cannot_be_traced_are_named(args, error, message):
+    for fun in (tg.trace(f), tg.grad(f)):
+        with pytest.raises(error, match=message + f".*{HERE}"):
+            fun(*args)
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        (lambda x: x + np.ones(4), tg.ShapeError, r"add: .*f64\[3\], f64\[4\]"),
+        (lambda x: x @ np.ones((2, 2)), ValueError, "matmul"),
+        (lambda x: np.reshape(x, (2, 2)), ValueError, "reshape"),
+        (lambda x: np.sum(x, axis=3), ValueError, "axis 3 is out of bounds"),
+        (lambda x: np.concatenate([x, np.ones((2, 2))]), ValueError, "concatenate"),
+        (lambda x: np.linalg.eigvals(x[None].T @ x[None]), tg.UnsupportedError, r"np\.linalg\.eigvals"),
+        (lambda x: x + "text", TypeError, "unsupported operand"),
+        (lambda x: memoryview(x), TypeError, "bytes-like"),
+    ],
+)
+def test_errors_inside_name_the_line(function, error, message):
+    with pytest.raises(error, match=message) as caught:
+        tg.trace(function)(X)
+    if isinstance(caught.value, tg.TracegradError):
+        assert "test_bad_input.py:" in str(caught.value)
+        assert any("while tracing" in note for note in caught.value.__notes__)
+
+
+def test_an_index_out_of_range_is_an_error_at_every_call():
+    g = tg.trace(lambda x, i: x[i])
+    np.testing.assert_array_equal(g(X, np.array([0, 2])), [1, 1])
+    for _ in range(2):
+        with pytest.raises(IndexError, match=r"out of bounds"):
+            g(X, np.array([0, 3]))
+    np.testing.assert_array_equal(g(X, np.array([0, -3])), [1, 1])
+    assert g.cache_info().traces == 1
+
+
+def test_numpy_cannot_take_a_traced_array_behind_the_back_of_the_trace():
+    import collections
+
+    with pytest.raises(tg.TraceError, match=f"cannot become an ndarray.*{HERE}"):
+        tg.trace(lambda x: np.frompyfunc(lambda v: v, 1, 1)(np.array(collections.deque([x]), object)[0]) + np.float64(x))(X[:1])
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: tg.grad(3), TypeError, "grad takes a function, got a int"),
+        (lambda: tg.trace([]), TypeError, "trace takes a function, got a list"),
+        (lambda: tg.grad(f, argnums="x"), TypeError, "argnums must be an int or a tuple of ints, got 'x'"),
+        (lambda: tg.grad(f, argnums=()), TypeError, "argnums must be"),
+        (lambda: tg.grad(f, argnums=True), TypeError, "argnums must be"),
+        (lambda: tg.trace(f, static_argnames="nope"), ValueError, "f .*has no parameter 'nope'"),
+        (lambda: tg.trace(f, static_argnums=-9), ValueError, "has no parameter -9"),
+        (lambda: tg.trace(f, static_argnums="x"), TypeError, "expected int, got 'x'"),
+    ],
+)
+def test_transforms_check_what_they_are_given(make, error, message):
+    with pytest.raises(error, match=message + f".*{HERE}"):
+        make()
+
+
+def test_a_static_argument_that_cannot_be_hashed_is_named():
+    with pytest.raises(TypeError, match=f"the static argument params must be hashable, got a list.*{HERE}"):
+        tg.trace(f, static_argnames="params")(X, [1])
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: tg.grad(lambda x: x)(X), TypeError, r"the output must be a scalar, got shape \(3,\); use vjp"),
+        (lambda: tg.grad(lambda x: x)(X), tg.ShapeError, "the output must be a scalar"),
+        (lambda: tg.grad(lambda x: (x.sum(), x))(X), TypeError, "the output must be a scalar, got a tuple of 2"),
+        (lambda: tg.grad(lambda x: None)(X), TypeError, "the output must be a scalar, got a NoneType"),
+        (lambda: tg.grad(lambda x: np.argmax(x))(X), TypeError, "the output must be floating, got int64"),
+        (lambda: tg.grad(lambda x: x.sum(), has_aux=True)(X), TypeError, r"must return a pair \(value, aux\)"),
+        (lambda: tg.grad(f)(np.arange(3)), TypeError, "grad of f .*real- or floating-valued inputs, got int64 at x "),
+        (lambda: tg.grad(f)(X > 0), TypeError, "got bool at x "),
+        (lambda: tg.grad(f, argnums=1)(X, {"n": [np.arange(3)]}), tg.DTypeError, r"got int64 at params\['n'\]\[0\] "),
+        (lambda: tg.grad(f, argnums=2)(X, None, 3), tg.DTypeError, "got int at n "),
+        (lambda: tg.grad(f, argnums=5)(X), ValueError, "argnums names argument 5, but there are 1 positional arguments"),
+        (lambda: tg.grad(f, argnums=-4)(X), ValueError, "argnums names argument -4"),
+        (lambda: tg.vjp(lambda x: "text", X), TypeError, "the outputs must be arrays, got a str"),
+        (lambda: tg.vjp(lambda x: x, np.arange(3))[1](X), tg.DTypeError, "got int64 at x"),
+    ],
+)
+@pytest.mark.parametrize("eager", [False, True], ids=["compiled", "eager"])
+def test_derivatives_that_do_not_exist_are_refused(call, error, message, eager):
+    if eager:
+        with tg.disable_jit(), pytest.raises(error, match=message):
+            call()
+    else:
+        with pytest.raises(error, match=message):
+            call()
+
+
+def test_nothing_is_kept_of_a_call_that_failed():
+    g = tg.grad(lambda x: np.sum(x) * 2)
+    with pytest.raises(tg.DTypeError):
+        g(np.arange(3))
+    assert g.cache_info() == (0, 0, 0, 1, 0)
+    np.testing.assert_array_equal(g(X), [2, 2, 2])

@@ -1,0 +1,107 @@
+"""`explain`, `graph` and the log: seeing what was recorded, and why a function was traced again."""
+
+import logging
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+from tracegrad.ir import parse
+
+X = np.ones(3)
+RATE = 0.5
+
+
+@tg.trace(static_argnames="mode")
+def f(params, x, mode="a"):
+    if x.sum() > 0:
+        return np.tanh(x * params["w"]).sum() * RATE
+    return x.sum()
+
+
+def test_explain_shows_every_stage():
+    text = str(f.explain({"w": X}, X, mode="b"))
+    for part in (
+        "f (", "test_explain.py:", "params['w']: f64[3]", "x: f64[3]", "mode == 'b' (static)", "the global RATE == 0.5",
+        "bool() at ", "was True", "graph, ", "graph after the passes", "fusion groups:", "kernels:", "cache:", "times:", "trace: ",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+def test_the_parts_of_an_explanation_can_be_used():
+    explained = f.explain({"w": X}, X)
+    assert parse(str(explained.graph)) == explained.graph
+    assert parse(str(explained.optimized)) == explained.optimized
+    assert len(explained.optimized.nodes) <= len(explained.graph.nodes)
+    assert explained.entry_guards == ("params['w']: f64[3]", "x: f64[3]")
+    assert len(explained.kernels) >= 1
+    assert explained.seconds["trace"] > 0
+
+
+def test_explain_compiles_nothing_that_a_call_has_compiled():
+    g = tg.trace(lambda x: x * 2)
+    g(X)
+    g.explain(X)
+    assert g.graph(X) == g.explain(X).graph
+    assert g.cache_info().traces == 1
+
+
+def test_explain_names_captured_arrays():
+    w = np.ones(3)
+    assert any("the closure variable w: f64[3]" in line for line in tg.trace(lambda x: x * w).explain(X).world_guards)
+
+
+@pytest.fixture
+def log(caplog):
+    caplog.set_level(logging.INFO, "tracegrad.retrace")
+    caplog.set_level(logging.INFO, "tracegrad.compile")
+    return lambda topic: [r.getMessage() for r in caplog.records if r.name == f"tracegrad.{topic}"]
+
+
+def test_the_log_says_which_argument_caused_a_retrace(log):
+    g = tg.trace(f.fun, static_argnames="mode")
+    g({"w": X}, X)
+    assert log("retrace") == []
+    g({"w": X.astype(np.float32)}, X)
+    assert log("retrace")[-1] == "f: params['w']: f64[3] -> f32[3]"
+    g({"w": X}, np.ones((4, 3)))
+    assert log("retrace")[-1] == "f: x: f64[3] -> f64[4,3]"
+    g({"w": X}, X, mode="b")
+    assert "the static argument mode: " in log("retrace")[-1]
+    assert log("retrace")[-1].endswith("-> 'b'")
+    g({"w": X, "b": None}, X)
+    assert "the structure of the arguments" in log("retrace")[-1]
+    g({"w": 2.0}, X)
+    assert log("retrace")[-1] == "f: params['w']: f64[3] -> float"
+
+
+def test_the_log_says_which_value_caused_a_retrace(log):
+    g = tg.trace(lambda x: x if x.sum() > 0 else -x)
+    g(X)
+    g(-X)
+    (message,) = log("retrace")
+    assert "bool() at " in message
+    assert message.endswith("True -> False")
+
+
+def test_the_log_says_which_captured_variable_caused_a_retrace(log):
+    global RATE
+    g = tg.trace(lambda x: x * RATE)
+    g(X)
+    RATE, before = 3, RATE
+    try:
+        g(X)
+    finally:
+        RATE = before
+    (message,) = log("retrace")
+    assert message.endswith("the global RATE == 0.5, now 3")
+
+
+def test_the_log_reports_each_compilation(log):
+    g = tg.grad(lambda x: np.sum(x * x))
+    g(X)
+    g(X)
+    (message,) = log("compile")
+    assert message.startswith("grad(")
+    assert "traced" in message
+    assert "ms" in message

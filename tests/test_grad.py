@@ -1,0 +1,282 @@
+"""Derivatives by the public transforms, against complex steps and finite differences of NumPy."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+
+RNG = np.random.default_rng(7)
+
+
+def complex_step(f, *args, argnum=0):
+    """The derivative of a scalar NumPy function that is analytic, to rounding error."""
+    x = np.asarray(args[argnum], complex)
+    result = np.zeros(x.shape)
+    for i in np.ndindex(x.shape):
+        moved = x.copy()
+        moved[i] += 1e-30j
+        result[i] = np.imag(f(*args[:argnum], moved, *args[argnum + 1 :])) / 1e-30
+    return result
+
+
+def differences(f, x, h=1e-6):
+    result = np.zeros(x.shape)
+    for i in np.ndindex(x.shape):
+        e = np.zeros(x.shape)
+        e[i] = h
+        result[i] = (f(x + e) - f(x - e)) / (2 * h)
+    return result
+
+
+def loss(w, x, y):
+    return np.mean((np.tanh(x @ w) * np.exp(-(w**2)).sum() - y) ** 2)
+
+
+W, X, Y = RNG.normal(size=3), RNG.normal(size=(5, 3)), RNG.normal(size=5)
+
+
+@pytest.mark.parametrize("argnum", [0, 1, 2, -1])
+def test_grad_is_the_derivative_for_each_argument(argnum):
+    expected = complex_step(loss, W, X, Y, argnum=argnum % 3)
+    np.testing.assert_allclose(tg.grad(loss, argnums=argnum)(W, X, Y), expected, rtol=1e-12, atol=1e-14)
+
+
+def test_value_and_grad_gives_both_and_a_tuple_for_several_argnums():
+    value, (gx, gw) = tg.value_and_grad(loss, argnums=(1, 0))(W, X, Y)
+    assert value == pytest.approx(loss(W, X, Y), rel=1e-14)
+    np.testing.assert_allclose(gw, complex_step(loss, W, X, Y), rtol=1e-12)
+    np.testing.assert_allclose(gx, complex_step(loss, W, X, Y, argnum=1), rtol=1e-11, atol=1e-15)
+
+
+def test_everything_inside_is_one_trace_and_one_program():
+    inner = tg.trace(loss)
+    f = tg.value_and_grad(inner)
+    for _ in range(3):
+        f(W, X, Y)
+    assert f.cache_info().traces == 1
+    assert inner.cache_info().traces == 0
+
+
+@dataclasses.dataclass
+class Layer:
+    w: np.ndarray
+    b: np.ndarray
+
+
+def test_gradients_have_the_structure_shape_and_dtype_of_their_argument():
+    params = {"layers": [Layer(RNG.normal(size=(3, 2)).astype(np.float32), np.zeros(2)), None], "scale": 2.0, "s": np.float32(1.5)}
+
+    def f(p, x):
+        layer = p["layers"][0]
+        return np.sum(np.tanh(x @ layer.w + layer.b) * p["scale"] * p["s"])
+
+    g = tg.grad(f)(params, X)
+    assert isinstance(g["layers"][0], Layer)
+    assert g["layers"][1] is None
+    assert g["layers"][0].w.dtype == np.float32
+    assert g["layers"][0].w.shape == (3, 2)
+    assert g["s"].dtype == np.float32
+    assert g["scale"] == pytest.approx(f(params, X) / 2, rel=1e-6)
+    np.testing.assert_allclose(
+        g["layers"][0].b, differences(lambda b: f({**params, "layers": [Layer(params["layers"][0].w, b)]}, X), np.zeros(2)), rtol=1e-7
+    )
+
+
+def test_aux_is_returned_beside_the_gradient():
+    def f(x):
+        y = np.sin(x)
+        return y.sum(), {"y": y, "name": "f", "n": 3}
+
+    g, aux = tg.grad(f, has_aux=True)(W)
+    np.testing.assert_allclose(g, np.cos(W), rtol=1e-14)
+    np.testing.assert_allclose(aux["y"], np.sin(W), rtol=1e-14)
+    assert (aux["name"], aux["n"]) == ("f", 3)
+    (value, _), g = tg.value_and_grad(f, has_aux=True)(W)
+    assert value == pytest.approx(np.sin(W).sum())
+
+
+@pytest.mark.parametrize("order", [1, 2, 3, 4, 5])
+def test_grad_nests_to_any_order(order):
+    g = lambda x: x * np.exp(2 * x)  # noqa: E731
+    for _ in range(order):
+        g = tg.grad(g)
+    x = 0.3
+    assert g(x) == pytest.approx((2**order * x + order * 2 ** (order - 1)) * math.exp(2 * x), rel=1e-12)
+    assert g.cache_info().traces == 1
+
+
+def test_second_derivatives_of_a_vector_function_are_one_program():
+    hessian_times_ones = tg.grad(lambda w: tg.grad(loss)(w, X, Y).sum())
+    step = 1e-5
+    expected = [
+        (complex_step(loss, W + step * e, X, Y).sum() - complex_step(loss, W - step * e, X, Y).sum()) / (2 * step) for e in np.eye(3)
+    ]
+    np.testing.assert_allclose(hessian_times_ones(W), expected, rtol=1e-7)
+    assert hessian_times_ones.cache_info().traces == 1
+
+
+def test_inner_and_outer_derivatives_are_not_confused():
+    # d/dx (x * d/dy (x + y)) = 1, the example of Siskind and Pearlmutter (2005).
+    assert tg.grad(lambda x: x * tg.grad(lambda y: x + y)(1.0))(1.0) == 1.0
+    assert tg.grad(lambda x: x * tg.grad(lambda y: x * y)(x))(3.0) == 6.0
+
+
+def test_the_same_array_as_two_arguments_has_two_derivatives():
+    x = np.array([2.0, 3.0])
+    a, b = tg.grad(lambda a, b: np.sum(a * b * b), argnums=(0, 1))(x, x)
+    np.testing.assert_array_equal(a, x * x)
+    np.testing.assert_array_equal(b, 2 * x * x)
+
+
+def test_a_value_that_does_not_depend_on_the_argument_has_the_gradient_zero():
+    for f in (lambda x, y: np.sum(y), lambda x, y: 3.0, lambda x, y: np.sum(np.floor(x)), lambda x, y: np.float64(2.0)):
+        np.testing.assert_array_equal(tg.grad(f)(W, Y), np.zeros(3))
+
+
+def test_python_floats_can_be_differentiated_and_ints_cannot():
+    assert tg.grad(lambda x: x**3)(2.0) == 12.0
+    with pytest.raises(tg.DTypeError, match=r"real- or floating-valued inputs, got int at x "):
+        tg.grad(lambda x: x**3)(2)
+
+
+def test_stop_gradient_holds_its_argument_constant():
+    np.testing.assert_allclose(tg.grad(lambda x: np.sum(x * tg.stop_gradient({"a": x * x})["a"]))(W), W * W, rtol=1e-15)
+    np.testing.assert_array_equal(tg.stop_gradient(W), W)
+
+
+def test_in_place_updates_and_loops_are_differentiated():
+    def f(x):
+        y = np.zeros(3)
+        y[0] = x[2]
+        for i in range(1, 3):
+            y[i] = np.sin(y[i - 1]) * x[i]
+            y *= 1.5
+        return y.sum()
+
+    np.testing.assert_allclose(tg.grad(f)(W), differences(f, W), rtol=1e-7)
+
+
+def test_grad_of_a_function_remembers_its_programs():
+    def f(x):
+        return np.sum(x * x)
+
+    assert tg.grad(f) is tg.grad(f)
+    assert tg.grad(f) is not tg.grad(f, has_aux=True)
+    assert tg.value_and_grad(tg.trace(f)) is not tg.value_and_grad(f)
+
+    import functools
+
+    @functools.wraps(f)
+    def wrapped(x):
+        return 3 * f(x)
+
+    np.testing.assert_array_equal(tg.grad(wrapped)(W), 6 * W)
+
+
+def test_static_arguments_of_a_traced_function_stay_static():
+    @tg.trace(static_argnames=("power", "mode"))
+    def f(x, power, *, mode="sum"):
+        return np.sum(x**power) if mode == "sum" else np.mean(x**power)
+
+    np.testing.assert_allclose(tg.grad(f)(W, 3), 3 * W**2, rtol=1e-14)
+    np.testing.assert_allclose(tg.grad(f)(W, power=2, mode="mean"), 2 * W / 3, rtol=1e-14)
+    with pytest.raises(ValueError, match=r"argnums names power, which is a static argument"):
+        tg.grad(f, argnums=1)
+
+
+def test_the_differentiated_argument_may_be_given_by_keyword():
+    np.testing.assert_allclose(tg.grad(loss)(x=X, y=Y, w=W), tg.grad(loss)(W, X, Y), rtol=1e-15)
+    inside = tg.trace(lambda w: tg.grad(loss, argnums=1)(w, y=Y, x=X))
+    np.testing.assert_allclose(inside(W), tg.grad(loss, argnums=1)(W, X, Y), rtol=1e-15)
+
+
+# -- vjp --------------------------------------------------------------------------------------------------
+def test_vjp_pulls_cotangents_back_through_pytrees():
+    def f(a, b):
+        return {"product": a * b, "parts": (a.sum(), [b])}
+
+    a, b = RNG.normal(size=3), RNG.normal(size=3)
+    out, vjp_fn = tg.vjp(f, a, b)
+    np.testing.assert_array_equal(out["product"], a * b)
+    u, v = RNG.normal(size=3), RNG.normal(size=3)
+    for _ in range(2):
+        ct_a, ct_b = vjp_fn({"product": u, "parts": (2.0, [v])})
+        np.testing.assert_allclose(ct_a, u * b + 2, rtol=1e-14)
+        np.testing.assert_allclose(ct_b, u * a + v, rtol=1e-14)
+
+
+def test_vjp_keeps_the_primals_it_was_given():
+    x = W.copy()
+    _, vjp_fn = tg.vjp(lambda x: x * x, x)
+    x[:] = 100.0
+    np.testing.assert_allclose(vjp_fn(np.ones(3))[0], 2 * W, rtol=1e-15)
+
+
+def test_vjp_with_aux_and_inside_a_trace():
+    out, vjp_fn, aux = tg.vjp(lambda x: (np.sin(x), "aux"), W, has_aux=True)
+    assert aux == "aux"
+    np.testing.assert_allclose(vjp_fn(np.ones(3))[0], np.cos(W), rtol=1e-14)
+
+    @tg.trace
+    def f(x, u):
+        out, pull = tg.vjp(np.tanh, x)
+        return out, pull(u)[0], pull(2 * u)[0]
+
+    out, one, two = f(W, Y[:3])
+    np.testing.assert_allclose(one, (1 - np.tanh(W) ** 2) * Y[:3], rtol=1e-13)
+    np.testing.assert_allclose(two, 2 * one, rtol=1e-14)
+
+
+def test_vjp_of_integer_outputs_ignores_their_cotangent():
+    out, vjp_fn = tg.vjp(lambda x: (x * 2, np.argmax(x)), W)
+    assert out[1] == np.argmax(W)
+    np.testing.assert_array_equal(vjp_fn((np.ones(3), 0))[0], 2 * np.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("ct", "message"),
+    [
+        (np.ones(4), r"cotangent has shape \(4,\), the output has shape \(3,\)"),
+        ({"a": np.ones(3)}, "cotangent must be an array|structures differ|cotangent"),
+        (np.ones(3, int), "must be floating"),
+    ],
+)
+def test_a_cotangent_that_does_not_fit_is_refused(ct, message):
+    _, vjp_fn = tg.vjp(np.sin, W)
+    with pytest.raises((tg.ShapeError, TypeError), match=message):
+        vjp_fn(ct)
+
+
+# -- eager ------------------------------------------------------------------------------------------------
+def test_eager_and_compiled_derivatives_agree():
+    def f(p, x):
+        return np.sum(np.tanh(x @ p["w"]) ** 2) * p["s"], {"mean": np.mean(x @ p["w"])}
+
+    params = {"w": W, "s": 0.5}
+    compiled = tg.value_and_grad(f, has_aux=True)(params, X)
+    with tg.disable_jit():
+        eager = tg.value_and_grad(f, has_aux=True)(params, X)
+        second = tg.grad(lambda w: tg.grad(loss)(w, X, Y).sum())(W)
+        out, vjp_fn = tg.vjp(lambda x: {"y": np.sin(x)}, W)
+        (pulled,) = vjp_fn({"y": np.ones(3)})
+    for a, b in zip(tg.tree.leaves(compiled), tg.tree.leaves(eager), strict=True):
+        assert type(a) is type(b)
+        np.testing.assert_allclose(a, b, rtol=1e-13)
+    np.testing.assert_allclose(tg.grad(lambda w: tg.grad(loss)(w, X, Y).sum())(W), second, rtol=1e-12)
+    np.testing.assert_allclose(pulled, np.cos(W), rtol=1e-14)
+
+
+def test_a_traced_function_called_on_tensors_is_on_their_tape():
+    t = tg.tensor(W, requires_grad=True)
+    tg.trace(loss)(t, X, Y).backward()
+    np.testing.assert_allclose(t.grad.numpy(), tg.grad(loss)(W, X, Y), rtol=1e-13)
+
+
+def test_float32_stays_float32_forwards_and_backwards():
+    f = tg.value_and_grad(lambda w, x, s: np.mean(np.tanh(x @ w) * s) * 2)
+    value, g = f(W.astype(np.float32), X.astype(np.float32), 0.5)
+    assert value.dtype == g.dtype == np.float32
+    np.testing.assert_allclose(g, complex_step(lambda w: np.mean(np.tanh(X @ w) * 0.5) * 2, W), rtol=1e-5, atol=1e-7)

@@ -1,0 +1,157 @@
+"""Traced functions called from many threads at once, and the switch that turns compilation off."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+
+
+def together(n, work):
+    """`work(i)` in n threads that start at the same moment; their results."""
+    barrier = threading.Barrier(n)
+
+    def run(i):
+        barrier.wait()
+        return work(i)
+
+    with ThreadPoolExecutor(n) as pool:
+        return list(pool.map(run, range(n)))
+
+
+def test_many_threads_compile_once():
+    runs = []
+
+    @tg.trace
+    def f(x):
+        runs.append(threading.get_ident())
+        time.sleep(0.02)
+        return np.tanh(x) * 3
+
+    results = together(8, lambda i: f(np.full(4, float(i))))
+    for i, result in enumerate(results):
+        np.testing.assert_allclose(result, np.tanh(np.full(4, float(i))) * 3, rtol=1e-14)
+    assert len(runs) == 1
+    assert f.cache_info().traces == 1
+
+
+def test_threads_with_different_shapes_and_paths_get_their_own_results():
+    f = tg.value_and_grad(tg.trace(lambda x: np.sum(x**2) if x[0] > 0 else np.sum(np.abs(x))))
+
+    def work(i):
+        n, sign = 2 + i % 3, 1.0 if i % 2 else -1.0
+        x = sign * np.arange(1.0, n + 1)
+        for _ in range(20):
+            value, g = f(x)
+            assert value == (np.sum(x**2) if sign > 0 else np.sum(np.abs(x)))
+            np.testing.assert_array_equal(g, 2 * x if sign > 0 else np.sign(x))
+
+    together(6, work)
+    assert f.cache_info().traces == 6
+
+
+def test_traces_of_different_threads_do_not_mix():
+    entered = threading.Barrier(2)
+
+    def make(k):
+        def f(x):
+            y = np.zeros(3)
+            entered.wait(timeout=10)
+            y[:] = x * k
+            entered.wait(timeout=10)
+            return y + np.ones(3)
+
+        return tg.trace(f)
+
+    functions = [make(2.0), make(3.0)]
+    results = together(2, lambda i: functions[i](np.ones(3)))
+    np.testing.assert_array_equal(results, [[3, 3, 3], [4, 4, 4]])
+
+
+def test_disable_jit_holds_for_its_thread_and_block_only():
+    types = []
+
+    @tg.trace
+    def f(x):
+        types.append(type(x).__name__)
+        return x + 1
+
+    x = np.ones(3)
+    f(x)
+    with tg.disable_jit():
+        f(x)
+        together(1, lambda i: f(x))
+    f(x)
+    assert types == ["Tracer", "ndarray"]
+    assert f.cache_info().traces == 1
+
+
+def test_disable_jit_leaves_arguments_as_they_are():
+    @tg.trace(static_argnames="n")
+    def f(x, n):
+        x += n
+        return x
+
+    x = np.ones(3)
+    with tg.disable_jit():
+        assert f(x, 2) is x
+    np.testing.assert_array_equal(x, 3)
+
+
+def test_a_trace_in_one_thread_does_not_change_calls_in_another():
+    g = tg.trace(lambda x: x * 2)
+    g(np.ones(2))
+    seen = []
+
+    @tg.trace
+    def f(x):
+        thread = threading.Thread(target=lambda: seen.append(g(np.ones(2))))
+        thread.start()
+        thread.join()
+        return x + 1
+
+    f(np.ones(2))
+    assert type(seen[0]) is np.ndarray
+    assert g.cache_info().traces == 1
+
+
+def test_an_error_in_one_thread_leaves_the_others_alone():
+    @tg.trace
+    def f(x):
+        if x.shape == (3,):
+            raise RuntimeError("three")
+        return x + 1
+
+    def work(i):
+        if i % 2:
+            with pytest.raises(RuntimeError, match="three"):
+                f(np.ones(3))
+        else:
+            np.testing.assert_array_equal(f(np.ones(2)), [2, 2])
+
+    together(8, work)
+    assert f.cache_info().traces == 1
+
+
+def test_the_hot_path_takes_trees_and_statics_apart():
+    @tg.trace(static_argnums=2)
+    def f(params, x, mode, s):
+        return {"y": x @ params["w"] + params["b"][0] if mode == "dot" else x, "s": (s * 2, None, [s])}
+
+    params, x = {"w": np.ones(3), "b": (np.ones(()), None)}, np.ones((2, 3))
+    f(params, x, "dot", 1.5)
+    before = f.cache_info()
+    result = f(params, x, "dot", 2.5)
+    assert f.cache_info() == before  # not on the slow path
+    np.testing.assert_array_equal(result["y"], [4, 4])
+    assert result["s"] == (5.0, None, [2.5])
+    np.testing.assert_array_equal(f({"w": np.ones(3), "b": (np.ones(()), None)}, x, "id", 2.5)["y"], x)
+    with pytest.raises(KeyError):
+        f({"v": np.ones(3), "b": (np.ones(()), None)}, x, "dot", 2.5)
+    with pytest.raises(TypeError):
+        f(params, x, "dot")
+    with pytest.raises(TypeError):
+        f(params, x, "dot", 1.0, 2.0)
