@@ -14,9 +14,9 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.errors import located
-from tracegrad.ops import Carrier, linear
 from tracegrad.explain import Explanation, explain
 from tracegrad.ir import Graph
+from tracegrad.ops import Carrier, linear
 from tracegrad.runtime.dispatch import Dispatcher
 from tracegrad.settings import jit_disabled
 from tracegrad.trace.builder import current_trace

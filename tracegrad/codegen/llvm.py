@@ -2,7 +2,7 @@
 
     void kernel(buffers, sizes and constants in order of first use, i32 *status, i64 low, i64 high)
 
-runs iterations [low, high) of the outermost loop. Loops are plain; LLVM's vectoriser makes vectors of them, which works
+runs iterations [low, high) of the chunked loop, the outermost unless the kernel says otherwise. Loops are plain; LLVM's vectoriser makes vectors of them, which works
 because buffers do not alias and nothing in a body branches except `guard`. A reduction over the innermost loops runs in
 a register, one over outer loops accumulates in memory.
 """
@@ -15,6 +15,7 @@ from typing import Any
 from llvmlite import ir
 
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
+from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import (
     BOOL,
@@ -32,6 +33,9 @@ from tracegrad.codegen.support import loop
 __all__ = ["PolyEmitter", "kernel_function", "uses_status"]
 
 I32 = ir.IntType(32)
+JAM = 4
+LONGEST_JAMMED = 12
+LIGHTEST = 12
 
 
 def uses_status(kernel: Kernel) -> bool:
@@ -90,6 +94,8 @@ class _Emitter:
         self.reductions = [x for x in kernel.body if isinstance(x, Reduce)]
         self._depth = {id(x): self._register_depth(x) for x in self.reductions}
         self._totals: dict[int, list[Any]] = {}
+        self._copies: list[tuple[str, Any]] = []
+        self._jammed = self._jammed_loop()
         self._fill_memory()
         self._nest(0)
         self.b.ret_void()
@@ -120,7 +126,7 @@ class _Emitter:
     def _fill_memory(self) -> None:
         """Start the memory accumulators that belong to this chunk alone; the others are started by the program."""
         for x in self.reductions:
-            mine = bool(self.kernel.loops) and self.kernel.loops[0].var in x.over
+            mine = self.kernel.across_chunks in x.over
             if x.combiner == "scatter" or (self._in_memory(x) and mine):
                 start = self._memory(identity(x.combiner, x.value.dtype, False), x.value.dtype)
                 pointer = self.pointers[x.buffer]
@@ -134,16 +140,40 @@ class _Emitter:
         for x in starting:
             self._totals[id(x)] = self._identities(x)
         if depth == len(self.kernel.loops):
-            self._block(self.kernel.body)
+            self._innermost()
+        elif depth == self._jammed:
+            self._loop(depth, self._loop(depth, None, JAM), 1)
         else:
-            self._loop(depth)
+            self._loop(depth, None, 1)
         for x in starting:
             self._finish(x)
 
-    def _loop(self, depth: int) -> None:
+    def _innermost(self) -> None:
+        """The body, once for every iteration of the jammed loop that runs at a time."""
+        for name, i in self._copies or [("", None)]:
+            if name:
+                self.env[name] = i
+            self._block(self.kernel.body)
+
+    def _jammed_loop(self) -> int:
+        """The loop around the innermost, if several of its iterations should share each pass of the innermost; or -1.
+
+        They do where an accumulator in memory would be loaded and stored for each of them.
+        """
+        outer = len(self.kernel.loops) - 2
+        plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in self.kernel.body)
+        if outer < 0 or not plain or len(self.kernel.body) > LONGEST_JAMMED or is_serial(self.kernel):
+            return -1
+        var = self.kernel.loops[outer].var
+        memory = [self._depth[id(x)] == outer + 2 and var in x.over for x in self.reductions]
+        return outer if memory and all(memory) else -1
+
+    def _loop(self, depth: int, low: Any, copies: int) -> Any:
+        """One loop from `low` (its beginning, if None), `copies` iterations at a time; returns where it ended."""
         loop = self.kernel.loops[depth]
-        low = self.low if depth == 0 else ir.Constant(I64, 0)
-        high = self.high if depth == 0 else self.polys.emit(self.b, loop.extent)
+        if low is None:
+            low = self.low if depth == self.kernel.chunked else ir.Constant(I64, 0)
+        high = self.high if depth == self.kernel.chunked else self.polys.emit(self.b, loop.extent)
         running = [x for x in self.reductions if id(x) in self._totals and self._depth[id(x)] <= depth]
         before = self.b.block
         head, inside, after = (self.function.append_basic_block(f"{n}.{loop.var}") for n in ("head", "inside", "after"))
@@ -156,24 +186,35 @@ class _Emitter:
             for phi, value in zip(phis[id(x)], self._totals[id(x)]):
                 phi.add_incoming(value, before)
             self._totals[id(x)] = list(phis[id(x)])
-        self.b.cbranch(self.b.icmp_signed("<", i, high), inside, after)
+        last = i if copies == 1 else self.b.add(i, ir.Constant(I64, copies - 1))
+        self.b.cbranch(self.b.icmp_signed("<", last, high), inside, after)
         self.b.position_at_end(inside)
         self.env[loop.var] = i
+        if copies > 1:
+            self._copies = [(loop.var, self.b.add(i, ir.Constant(I64, k))) for k in range(copies)]
         self._nest(depth + 1)
-        i.add_incoming(self.b.add(i, ir.Constant(I64, 1), flags=("nsw", "nuw")), self.b.block)
+        self._copies = []
+        i.add_incoming(self.b.add(i, ir.Constant(I64, copies), flags=("nsw", "nuw")), self.b.block)
         for x in running:
             for phi, value in zip(phis[id(x)], self._totals[id(x)]):
                 phi.add_incoming(value, self.b.block)
             self._totals[id(x)] = list(phis[id(x)])
         back = self.b.branch(head)
         if loop.extent.value is None:
-            back.set_metadata("llvm.loop", self._not_unrolled())
+            back.set_metadata("llvm.loop", self._loop_hints(depth))
         self.b.position_at_end(after)
+        return i
 
-    def _not_unrolled(self) -> Any:
-        """Loops of run-time length are vectorised but not unrolled on top of that: a third of the compile time."""
+    def _loop_hints(self, depth: int) -> Any:
+        """Loops of run-time length are vectorised, but not unrolled on top of that: a third of the compile time.
+
+        Short bodies run several vectors at a time, so that a reduction does not wait for its last addition.
+        """
         module = self.b.module
-        return module.add_metadata([module.add_metadata(["llvm.loop.unroll.disable"])])
+        hints = [module.add_metadata(["llvm.loop.unroll.disable"])]
+        if depth == len(self.kernel.loops) - 1 and self.kernel.cost <= LIGHTEST:
+            hints.append(module.add_metadata(["llvm.loop.interleave.count", ir.Constant(I32, 4)]))
+        return module.add_metadata(hints)
 
     # -- reductions ----------------------------------------------------------------------------------
     def _identities(self, x: Reduce) -> list[Any]:

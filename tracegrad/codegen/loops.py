@@ -169,10 +169,17 @@ class Kernel:
     loops: list[Loop] = field(default_factory=list)
     body: list[Any] = field(default_factory=list)
     cost: int = 0
+    chunked: int = 0  # the loop that is cut into chunks
+
+    @property
+    def across_chunks(self) -> str:
+        """The variable of the chunked loop; empty in a kernel without loops."""
+        return self.loops[self.chunked].var if self.loops else ""
 
     def text(self, name: str = "k") -> str:
         buffers = ", ".join(f"{b}: {dtype} {use}" for b, (dtype, use) in self.buffers.items())
         head = " ".join(f"for {x.var} in {x.extent}" for x in self.loops)
+        head += f" chunked {self.loops[self.chunked].var}" if self.chunked else ""
         lines = [f"kernel {name}({buffers}) cost {self.cost}{' ' + head if head else ''} {{"]
         for instruction in self.body:
             lines.extend(f"  {line}" for line in instruction.lines())
@@ -192,7 +199,7 @@ class Kernel:
         return {x.name: x.dtype for x in operands(self.body) if x.name.startswith("c")}
 
     def signature(self) -> tuple[str, list[str]]:
-        """The text with names numbered by first use and the outermost extent left open, and those names in order.
+        """The text with names numbered by first use and the chunked extent left open, and those names in order.
 
         Kernels with one signature are one function; the names say which arguments each of them passes.
         """
@@ -203,8 +210,10 @@ class Kernel:
             name = found[0]
             return order.setdefault(name, f"{name[0]}{len(order)}") if name in known else name
 
-        loops = [Loop(x.var, x.extent if i or x.extent == 0 else Poly.symbol("rows")) for i, x in enumerate(self.loops)]
-        text = _NAME.sub(renamed, Kernel(self.buffers, loops, self.body).text())
+        loops = list(self.loops)
+        if loops and loops[self.chunked].extent != 0:
+            loops[self.chunked] = Loop(loops[self.chunked].var, Poly.symbol("rows"))
+        text = _NAME.sub(renamed, Kernel(self.buffers, loops, self.body, self.cost, self.chunked).text())
         return text, [name for name in order if name[0] != "i"]
 
 

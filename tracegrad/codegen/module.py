@@ -25,7 +25,7 @@ I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
 
 
-_LOOP_ID = re.compile(r"^!(\d+) = !\{ (!\d+) \}$", re.MULTILINE)
+_LOOP_ID = re.compile(r"^!(\d+) = !\{ (!\d+(?:, !\d+)*) \}$", re.MULTILINE)
 
 
 def build_module(made: Plan) -> str:
@@ -87,7 +87,7 @@ class _Program:
         function = self.functions[signature]
         constants = kernel.constants()
         args = [self._argument(n, kernel, constants) for n in names]
-        rows = self.polys.emit(self.b, kernel.loops[0].extent) if kernel.loops else ir.Constant(I64, 1)
+        rows = self.polys.emit(self.b, kernel.loops[kernel.chunked].extent) if kernel.loops else ir.Constant(I64, 1)
         zero = ir.Constant(I64, 0)
         if step.serial or not kernel.loops:
             self.b.call(function, [*args, self.status, zero, rows])

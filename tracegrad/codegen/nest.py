@@ -26,7 +26,7 @@ def arrange(kernel: Kernel) -> Kernel:
 def is_serial(kernel: Kernel) -> bool:
     """Whether iterations depend on each other through memory, so that the kernel must run in order."""
     return _reads_own(kernel.body, {b for b, (_, use) in kernel.buffers.items() if use == "out"}) or any(
-        isinstance(x, Reduce) and (x.combiner == "scatter" or (x.index and kernel.loops[0].var in x.over))
+        isinstance(x, Reduce) and (x.combiner == "scatter" or (x.index and kernel.across_chunks in x.over))
         for x in kernel.body
     )
 

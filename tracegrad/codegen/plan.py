@@ -31,11 +31,12 @@ CHUNK_COST = 131072  # cost units of one chunk: some 30 microseconds
 PARALLEL_COST = 200_000  # below this a kernel runs in the calling thread: some 50 microseconds
 MOST_CHUNKS = 64  # of a kernel that reduces across chunks
 RELEASE_GIL_COST = 100_000
+LONG_ROW = 4096  # elements of an innermost loop that is worth cutting
 
 
 @dataclass(eq=False)
 class Launch:
-    """One kernel and how its outermost loop is cut into chunks; the cut depends on the sizes only."""
+    """One kernel and how its chunked loop is cut; the cut depends on the sizes only."""
 
     kernel: Kernel
     roots: list[Node]
@@ -172,11 +173,24 @@ def _lowered(made: Plan, step: Step, storage: Storage, dims: Dims) -> Launch | M
         number = sum(isinstance(s, Call) for s in made.steps)
         return Call(number, node, made.buffers[node], tuple(_block_of(made, x) for x in node.operands))
     kernel = arrange(Lowering(storage, dims, made.buffers, made.arguments, made.schedule.counts).step(step.roots))
+    kernel.chunked = _chunked_loop(kernel, made.arguments.sizes)
     partials = {
         x.buffer: x.size for x in kernel.body
-        if isinstance(x, Reduce) and x.combiner != "scatter" and kernel.loops and kernel.loops[0].var in x.over
+        if isinstance(x, Reduce) and x.combiner != "scatter" and kernel.across_chunks in x.over
     }  # fmt: skip
     return Launch(kernel, step.roots, bool(kernel.loops) and is_serial(kernel), partials)
+
+
+def _chunked_loop(kernel: Kernel, sizes: dict[str, int]) -> int:
+    """Cut the outermost loop, unless all reduce over it and a long innermost loop, which none reduces over, remains."""
+    last = len(kernel.loops) - 1
+    reductions = [x for x in kernel.body if isinstance(x, Reduce)]
+    if last < 1 or not reductions or is_serial(kernel):
+        return 0
+    outer, inner = kernel.loops[0].var, kernel.loops[last].var
+    if any(outer not in x.over or inner in x.over for x in reductions):
+        return 0
+    return last if kernel.loops[last].extent.evaluate(sizes) >= LONG_ROW else 0
 
 
 def _block_of(made: Plan, node: Node) -> str:
@@ -213,8 +227,9 @@ def _cut(made: Plan) -> None:
         if not isinstance(step, Launch):
             continue
         kernel = step.kernel
-        rows, *inner = [loop.extent.evaluate(sizes) for loop in kernel.loops] or [1]
-        row_cost = max(1, math.prod(inner) * max(kernel.cost, 1))
+        extents = [loop.extent.evaluate(sizes) for loop in kernel.loops] or [1]
+        rows = extents.pop(kernel.chunked)
+        row_cost = max(1, math.prod(extents) * max(kernel.cost, 1))
         made.cost += rows * row_cost
         step.rows = rows if step.serial or not kernel.loops else max(1, CHUNK_COST // row_cost)
         if step.partials:
@@ -227,7 +242,7 @@ def _cut(made: Plan) -> None:
 
 def _fill(kernel: Kernel, x: Reduce) -> list[tuple[str, str, str, Poly]]:
     over = [loop.var in x.over for loop in kernel.loops]
-    if x.combiner == "scatter" or not any(over) or over[0] or x.index:
+    if x.combiner == "scatter" or not any(over) or over[kernel.chunked] or x.index:
         return []
     inner = len(over)
     while inner and over[inner - 1]:

@@ -25,13 +25,14 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.avals import SUPPORTED
 from tracegrad.errors import TraceError, located
-from tracegrad.ir import Graph, recorder, run
+from tracegrad.ir import Graph, run
 from tracegrad.log import enabled, log
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.hot import hot_call
+from tracegrad.runtime.program import compile_program
 from tracegrad.runtime.why import log_compile, new_answer, new_key, new_world
 from tracegrad.settings import jit_disabled, unusual
-from tracegrad.trace.builder import current_trace, value_key
+from tracegrad.trace.builder import ESCAPED, current_trace, value_key
 from tracegrad.trace.describe import describe, signature_of
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.signature import Binder, Call
@@ -185,7 +186,7 @@ class Dispatcher(Inlinable):
         call = self.binder.take_apart(args, kwargs)
         if call.carriers:
             if any(x.level > 1 for x in call.carriers):
-                raise TraceError(located("a traced value escaped from the trace that made it: return it from the function instead"))
+                raise TraceError(located(ESCAPED))
             return self.body(*args, **kwargs)
         path, outputs = self.find(call)
         if not kwargs:
@@ -273,8 +274,6 @@ class Dispatcher(Inlinable):
         middle = time.perf_counter()
         single = len(trace.graph.outputs) == 1
         if len(spec.paths) < MAX_PATHS:
-            from tracegrad.runtime.program import compile_program  # loads LLVM
-
             program: Any = compile_program(trace.graph, trace.kinds, single, self.name)
         else:
             program = Interpreted(trace.graph)

@@ -14,14 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Aval, is_literal, supported
+from tracegrad.avals import LITERALS, Aval, is_literal, supported
 from tracegrad.errors import TraceError, located, user_file
 from tracegrad.ir import Builder, Node, Value, recorder
 from tracegrad.ops import Op
 from tracegrad.ops.elementwise import not_equal
 from tracegrad.ops.linear import cast, full
 
-__all__ = ["Capture", "TraceBuilder", "ValueGuard", "current_trace", "value_key"]
+__all__ = ["ESCAPED", "Capture", "TraceBuilder", "ValueGuard", "current_trace", "value_key"]
+
+
+ESCAPED = "a traced value escaped from the trace that made it: return it from the function instead"
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +70,8 @@ class TraceBuilder(Builder):
         self.world: Any = None
         self.open = True
         self._tags = 0
+        self._nodes: dict[Any, Node] = {}
+        self._places: dict[tuple[int, int], str] = {}
         self._computed: dict[Node, Any] = {}
         self._asked: dict[Node, np.ndarray[Any, Any]] = {}
         self._answers = answers
@@ -84,7 +89,7 @@ class TraceBuilder(Builder):
         if isinstance(x, Value):
             if x.builder is self and self.open:
                 return x
-            raise TraceError(located("a traced value escaped from the trace that made it: return it from the function instead"))
+            raise TraceError(located(ESCAPED))
         if isinstance(x, np.ndarray):
             return self.capture(x).value
         if isinstance(x, np.generic):
@@ -102,16 +107,41 @@ class TraceBuilder(Builder):
             return self.location
         frame: Any = sys._getframe(2)
         while frame is not None:
-            filename = frame.f_code.co_filename
-            if user_file(filename):
-                return f"{filename}:{frame.f_lineno}"
+            code = frame.f_code
+            if user_file(code.co_filename):
+                # Finding the line takes longer than all the rest.
+                at = (id(code), frame.f_lasti)
+                place = self._places.get(at)
+                if place is None:
+                    place = self._places[at] = f"{code.co_filename}:{frame.f_lineno}"
+                return place
             frame = frame.f_back
         return ""
 
     def emit(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        # What Builder does, in one pass: this is most of the cost of a trace.
         if not self.open:
-            raise TraceError(located("a traced value escaped from the trace that made it: return it from the function instead"))
-        return super().emit(op, operands, params)
+            raise TraceError(located(ESCAPED))
+        inputs: list[Any] = []
+        key: list[Any] = [op]
+        for x in operands:
+            if type(x) in LITERALS:
+                inputs.append(x)
+                key.append(repr(x))
+                continue
+            node = x.node if isinstance(x, Value) and x.builder is self else self.lift(x).node
+            inputs.append(node)
+            key.append(node)
+        items = tuple(sorted(params.items())) if len(params) > 1 else tuple(params.items())
+        for k, v in items:
+            key.append((k, repr(v) if type(v) in LITERALS else v))
+        same = tuple(key)
+        node = self._nodes.get(same)
+        if node is None:
+            aval = op.aval(*[x if type(x) in LITERALS else x.aval for x in inputs], **params)
+            node = self._nodes[same] = Node(op, tuple(inputs), items, aval, self.locate())
+            self.nodes.append(node)
+        return self.make(self, node)
 
     # -- inputs -----------------------------------------------------------------------------------
     def argument(self, kind: Any, array: np.ndarray[Any, Any]) -> Any:
@@ -159,7 +189,7 @@ class TraceBuilder(Builder):
     def observe(self, x: Any, asked: str) -> np.ndarray[Any, Any]:
         """The value of tracer `x`, for Python code that `asked` for it; leaves a guard."""
         if not self.open:
-            raise TraceError(located("a traced value escaped from the trace that made it: return it from the function instead"))
+            raise TraceError(located(ESCAPED))
         node = _question(x, asked, self.compute(x.node)).node
         if node not in self._asked:
             forced = len(self.guards) < len(self._answers)

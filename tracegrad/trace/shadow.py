@@ -249,7 +249,7 @@ class _Object:
         if name in known:
             return known[name]
         real, world = _get(self, "_real"), _get(self, "_world")
-        if name.startswith("__") and name.endswith("__") or not world.open:
+        if (name.startswith("__") and name.endswith("__")) or not world.open:
             return getattr(real, name)
         found = next((vars(c)[name] for c in type(real).__mro__ if name in vars(c)), None)
         if isinstance(found, property) and isinstance(found.fget, types.FunctionType):

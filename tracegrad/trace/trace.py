@@ -17,7 +17,7 @@ from tracegrad.trace.builder import Capture, TraceBuilder, ValueGuard
 from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe
 from tracegrad.trace.signature import Call
-from tracegrad.trace.tracer import Number, Tracer, make_tracer
+from tracegrad.trace.tracer import Number, Tracer
 
 __all__ = ["Trace", "trace_call"]
 
@@ -61,7 +61,7 @@ def trace_call(fun: Callable[..., Any], body: Any, call: Call, answers: Sequence
 
     Nothing of the trace is left behind when the function raises; tracegrad's own errors then name the user's line.
     """
-    builder = TraceBuilder(make_tracer, Number, answers)
+    builder = TraceBuilder(Tracer, Number, answers)
     builder.world = world = World(builder, varying)
     leaves = [_argument(builder, x) for x in call.leaves]
     args, kwargs = call.rebuild(leaves)

@@ -24,7 +24,7 @@ from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.ops.linear import broadcast_to, cast
 from tracegrad.trace.builder import TraceBuilder
 
-__all__ = ["Number", "Tracer", "make_tracer"]
+__all__ = ["Number", "Tracer"]
 
 
 
@@ -51,11 +51,11 @@ class Tracer(ArrayMethods, Value):
     # -- views and updates in place --------------------------------------------------------------
     def _alias(self) -> Tracer:
         """The same value as another array."""
-        return make_tracer(self.builder, self.node)
+        return Tracer(self.builder, self.node)
 
     def _viewed(self, result: Any, put: Callable[[Any, Any], Any]) -> Any:
         """`result` as a view of this array; `put(base, new)` is this array with `new` in the place of the view."""
-        view = make_tracer(self.builder, result.node)
+        view = Tracer(self.builder, result.node)
         view.origin, view.frozen = _Origin(self, put, self.node, result.node), self.frozen
         self.views = [*(r for r in self.views if r() is not None), weakref.ref(view)]
         return view
@@ -123,8 +123,3 @@ class Number(Tracer):
 
     def _weakened(self, result: Any) -> Any:
         return Number(self.builder, result.node) if isinstance(result, Tracer) else result
-
-
-def make_tracer(builder: TraceBuilder, node: Node) -> Tracer:
-    """An array of the trace."""
-    return Tracer(builder, node)
