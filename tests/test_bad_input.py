@@ -17,7 +17,11 @@ def f(x, params=None, n=2):
     ("args", "error", "message"),
     [
         (("text",), tg.TraceError, r"f \(.*the argument x is of type str.*static_argnames='x'"),
-        ((X, {"w": [X, {1, 2}]}), tg.TraceError, r"the argument params\['w'\]\[1\] is of type set.*static_argnames='params'"),
+        (
+            (X, {"w": [X, {1, 2}]}),
+            tg.TraceError,
+            r"the argument params\['w'\]\[1\] is of type set.*static_argnames='params'",
+        ),
         ((X, object()), tg.TraceError, "the argument params is of type object"),
         ((np.array(["a"]),), tg.DTypeError, "the argument x has dtype <U1.*supported are"),
         ((np.array([1j]),), tg.DTypeError, "the argument x has dtype complex128"),
@@ -71,7 +75,9 @@ def test_numpy_cannot_take_a_traced_array_behind_the_back_of_the_trace():
     import collections
 
     with pytest.raises(tg.TraceError, match=f"cannot become an ndarray.*{HERE}"):
-        tg.trace(lambda x: np.frompyfunc(lambda v: v, 1, 1)(np.array(collections.deque([x]), object)[0]) + np.float64(x))(X[:1])
+        tg.trace(
+            lambda x: np.frompyfunc(lambda v: v, 1, 1)(np.array(collections.deque([x]), object)[0]) + np.float64(x)
+        )(X[:1])
 
 
 @pytest.mark.parametrize(
@@ -110,7 +116,11 @@ def test_a_static_argument_that_cannot_be_hashed_is_named():
         (lambda: tg.grad(f)(X > 0), TypeError, "got bool at x "),
         (lambda: tg.grad(f, argnums=1)(X, {"n": [np.arange(3)]}), tg.DTypeError, r"got int64 at params\['n'\]\[0\] "),
         (lambda: tg.grad(f, argnums=2)(X, None, 3), tg.DTypeError, "got int at n "),
-        (lambda: tg.grad(f, argnums=5)(X), ValueError, "argnums names argument 5, but there are 1 positional arguments"),
+        (
+            lambda: tg.grad(f, argnums=5)(X),
+            ValueError,
+            "argnums names argument 5, but there are 1 positional arguments",
+        ),
         (lambda: tg.grad(f, argnums=-4)(X), ValueError, "argnums names argument -4"),
         (lambda: tg.vjp(lambda x: "text", X), TypeError, "the outputs must be arrays, got a str"),
         (lambda: tg.vjp(lambda x: x, np.arange(3))[1](X), tg.DTypeError, "got int64 at x"),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from test_architecture import LAYERS
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")
@@ -200,6 +201,12 @@ def test_no_document_contains_an_absolute_path(name: str) -> None:
 def test_lines_are_short_enough_to_read(name: str) -> None:
     long = [line for line in text_of(name).splitlines() if len(line) > 120 and not line.startswith("|")]
     assert long == []
+
+
+def test_the_picture_of_the_layers_is_the_order_that_is_enforced() -> None:
+    picture = next(b.body for b in blocks(text_of("ARCHITECTURE.md")) if b.body.startswith("tracegrad "))
+    names = [name for line in picture.splitlines() for name in re.split(r"  +", line)[0].split()]
+    assert names == [layer for layer in reversed(LAYERS) if layer != "__main__"]
 
 
 @pytest.mark.parametrize(

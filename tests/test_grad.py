@@ -67,7 +67,11 @@ class Layer:
 
 
 def test_gradients_have_the_structure_shape_and_dtype_of_their_argument():
-    params = {"layers": [Layer(RNG.normal(size=(3, 2)).astype(np.float32), np.zeros(2)), None], "scale": 2.0, "s": np.float32(1.5)}
+    params = {
+        "layers": [Layer(RNG.normal(size=(3, 2)).astype(np.float32), np.zeros(2)), None],
+        "scale": 2.0,
+        "s": np.float32(1.5),
+    }
 
     def f(p, x):
         layer = p["layers"][0]
@@ -81,7 +85,9 @@ def test_gradients_have_the_structure_shape_and_dtype_of_their_argument():
     assert g["s"].dtype == np.float32
     assert g["scale"] == pytest.approx(f(params, X) / 2, rel=1e-6)
     np.testing.assert_allclose(
-        g["layers"][0].b, differences(lambda b: f({**params, "layers": [Layer(params["layers"][0].w, b)]}, X), np.zeros(2)), rtol=1e-7
+        g["layers"][0].b,
+        differences(lambda b: f({**params, "layers": [Layer(params["layers"][0].w, b)]}, X), np.zeros(2)),
+        rtol=1e-7,
     )
 
 
@@ -112,7 +118,8 @@ def test_second_derivatives_of_a_vector_function_are_one_program():
     hessian_times_ones = tg.grad(lambda w: tg.grad(loss)(w, X, Y).sum())
     step = 1e-5
     expected = [
-        (complex_step(loss, W + step * e, X, Y).sum() - complex_step(loss, W - step * e, X, Y).sum()) / (2 * step) for e in np.eye(3)
+        (complex_step(loss, W + step * e, X, Y).sum() - complex_step(loss, W - step * e, X, Y).sum()) / (2 * step)
+        for e in np.eye(3)
     ]
     np.testing.assert_allclose(hessian_times_ones(W), expected, rtol=1e-7)
     assert hessian_times_ones.cache_info().traces == 1

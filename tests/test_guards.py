@@ -31,7 +31,9 @@ def test_each_outcome_of_a_branch_is_traced_once():
 
 def test_a_branch_follows_the_value_of_each_call_not_of_the_first():
     g = tg.trace(lambda x: "positive" if x > 0 else "not positive")
-    assert [g(v) for v in (1.0, -1.0, 0.0, 2.0, math.nan)] == ["positive"] + ["not positive"] * 2 + ["positive"] + ["not positive"]
+    assert [g(v) for v in (1.0, -1.0, 0.0, 2.0, math.nan)] == ["positive"] + ["not positive"] * 2 + ["positive"] + [
+        "not positive"
+    ]
     assert traces(g) == 2
 
 

@@ -77,7 +77,11 @@ def test_arguments_and_results_are_pytrees():
     @tg.trace
     def f(tree):
         layer = tree["layer"]
-        return {"sum": layer.w + layer.b, "pair": Pair(tree["pair"].right, None), "list": [tree["x"][0], (tree["x"][1],)]}
+        return {
+            "sum": layer.w + layer.b,
+            "pair": Pair(tree["pair"].right, None),
+            "list": [tree["x"][0], (tree["x"][1],)],
+        }
 
     tree = {"layer": Layer(X, X + 1), "pair": Pair(1.0, X), "x": [X, 2 * X]}
     for _ in range(2):

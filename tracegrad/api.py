@@ -60,14 +60,14 @@ def trace(fun: Function | None = None, *, static_argnums: Any = (), static_argna
     """A function that records what `fun` does with NumPy, compiles it, and runs the compiled program from then on.
 
     Arguments are ndarrays, NumPy scalars, Python numbers, and containers of them (tuple, list, dict, namedtuple,
-    dataclass, None, `register_pytree_node`). What `static_argnums` (positions) or `static_argnames` name is a constant of
-    the trace instead; it must be hashable. A program is made for each structure of the arguments, dtypes and shapes, and
-    static values; Python that asks for a value (`if x.sum() > 0`) makes one for each answer. What the function reads from
-    outside is read again at each call.
+    dataclass, None, `register_pytree_node`). What `static_argnums` (positions) or `static_argnames` name is a
+    constant of the trace instead; it must be hashable. A program is made for each structure of the arguments,
+    dtypes and shapes, and static values; Python that asks for a value (`if x.sum() > 0`) makes one for each answer.
+    What the function reads from outside is read again at each call.
 
-    Raises `TraceError` for arguments of other types, `DTypeError` for dtypes that are not supported, `UnsupportedError`
-    for NumPy functions that are not, with the user's file and line. Other side effects than writes to arrays made inside
-    happen once per trace.
+    Raises `TraceError` for arguments of other types, `DTypeError` for dtypes that are not supported,
+    `UnsupportedError` for NumPy functions that are not, with the user's file and line. Other side effects than
+    writes to arrays made inside happen once per trace.
 
     >>> import numpy as np
     >>> @trace
@@ -85,8 +85,9 @@ def trace(fun: Function | None = None, *, static_argnums: Any = (), static_argna
 def value_and_grad(fun: Function, argnums: Argnums = 0, has_aux: bool = False) -> Traced:
     """The function `(*args) -> (value, gradient)`, where `value = fun(*args)` is a floating scalar.
 
-    The gradient is with respect to the positional argument `argnums`, with its structure, shapes and dtypes; for a tuple
-    of argnums it is a tuple. With `has_aux`, `fun` returns `(value, aux)` and the result is `((value, aux), gradient)`.
+    The gradient is with respect to the positional argument `argnums`, with its structure, shapes and dtypes; for a
+    tuple of argnums it is a tuple. With `has_aux`, `fun` returns `(value, aux)` and the result is `((value, aux),
+    gradient)`.
 
     Raises `DTypeError` (a TypeError) when an argument to differentiate is not floating, TypeError (a `ShapeError` too)
     when the value is not a scalar, ValueError for argnums that name no argument or a static one.
@@ -129,10 +130,10 @@ def grad(fun: Function, argnums: Argnums = 0, has_aux: bool = False) -> Traced:
 def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     """`(out, vjp_fn)`, where `out = fun(*primals)` and `vjp_fn(ct)` is the tuple of the cotangents of the primals.
 
-    `out` is a pytree of arrays, `ct` has its structure, shapes and dtypes (Python numbers will do for scalars). With
-    `has_aux`, `fun` returns `(out, aux)` and the result is `(out, vjp_fn, aux)`. The primals must be floating
-    (`DTypeError`); a cotangent of another structure or shape is a `ShapeError`. `vjp_fn` is a compiled program of its own;
-    it keeps copies of the primals, and can be called any number of times.
+    `out` is a pytree of arrays, `ct` has its structure, shapes and dtypes (Python numbers will do for scalars).
+    With `has_aux`, `fun` returns `(out, aux)` and the result is `(out, vjp_fn, aux)`. The primals must be floating
+    (`DTypeError`); a cotangent of another structure or shape is a `ShapeError`. `vjp_fn` is a compiled program of
+    its own; it keeps copies of the primals, and can be called any number of times.
 
     >>> import numpy as np
     >>> out, vjp_fn = vjp(lambda x, y: x * y, np.array([1.0, 2.0]), np.array([3.0, 4.0]))
@@ -142,13 +143,15 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     _require_callable(fun, "vjp")
     leaves, structure = tree.flatten(primals)
     if current_trace() is not None or jit_disabled() or any(isinstance(x, Carrier) for x in leaves):
-        out, vjp_fn, aux = reverse.pull_back(fun, primals, has_aux)
-        return (out, vjp_fn, aux) if has_aux else (out, vjp_fn)
+        now, pull, aux = reverse.pull_back(fun, primals, has_aux)
+        return (now, pull, aux) if has_aux else (now, pull)
     result = _remembered(fun, ("forward",), lambda: fun if isinstance(fun, Traced) else Traced(fun))(*primals)
     pulled = _remembered(fun, ("vjp", has_aux), lambda: _pulled(fun, has_aux))
     kept = tree.unflatten(structure, [x.copy() if isinstance(x, np.ndarray) else x for x in leaves])
     if has_aux and not (isinstance(result, tuple) and len(result) == 2):
-        raise TypeError(located(f"vjp of {describe(fun)}: with has_aux=True the function must return a pair (out, aux)"))
+        raise TypeError(
+            located(f"vjp of {describe(fun)}: with has_aux=True the function must return a pair (out, aux)")
+        )
     out = result[0] if has_aux else result
     reverse.check_pull_back(fun, primals, out)
 
@@ -189,7 +192,9 @@ def _check(fun: Any, argnums: Any, name: str) -> None:
     for i in several:
         if i in static:
             raise ValueError(
-                located(f"{name} of {describe(fun)}: argnums names {describe(fun).argument(i)}, which is a static argument")
+                located(
+                    f"{name} of {describe(fun)}: argnums names {describe(fun).argument(i)}, which is a static argument"
+                )
             )
 
 

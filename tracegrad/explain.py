@@ -77,7 +77,7 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
 
 
 def _entry_guards(binder: Binder, call: Call) -> Iterator[str]:
-    _, kinds, statics = call.key
+    kinds = call.key[1]
     for name, kind in zip(binder.leaf_names(call), kinds):
         yield f"{name}: {show_kind(kind)}"
     for place, value in call.statics:

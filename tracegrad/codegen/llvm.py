@@ -9,6 +9,7 @@ a register, one over outer loops accumulates in memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -94,7 +95,8 @@ class _Emitter:
         self.reductions = [x for x in kernel.body if isinstance(x, Reduce)]
         self._depth = {id(x): self._register_depth(x) for x in self.reductions}
         self._totals: dict[int, list[Any]] = {}
-        self._copies: list[tuple[str, Any]] = []
+        self._copies: list[Any] = []
+        self._copy = 0
         self._jammed = self._jammed_loop()
         self._fill_memory()
         self._nest(0)
@@ -138,7 +140,7 @@ class _Emitter:
     def _nest(self, depth: int) -> None:
         starting = [x for x in self.reductions if self._depth[id(x)] == depth and x.over]
         for x in starting:
-            self._totals[id(x)] = self._identities(x)
+            self._totals[id(x)] = self._identities(x) * max(len(self._copies), 1)
         if depth == len(self.kernel.loops):
             self._innermost()
         elif depth == self._jammed:
@@ -150,15 +152,22 @@ class _Emitter:
 
     def _innermost(self) -> None:
         """The body, once for every iteration of the jammed loop that runs at a time."""
-        for name, i in self._copies or [("", None)]:
-            if name:
-                self.env[name] = i
+        for self._copy in self._each_copy():
             self._block(self.kernel.body)
+
+    def _each_copy(self) -> Iterator[int]:
+        """The numbers of those iterations, with the variable of the jammed loop set for each."""
+        for number, i in enumerate(self._copies):
+            self.env[self.kernel.loops[-2].var] = i
+            yield number
+        if not self._copies:
+            yield 0
 
     def _jammed_loop(self) -> int:
         """The loop around the innermost, if several of its iterations should share each pass of the innermost; or -1.
 
-        They do where an accumulator in memory would be loaded and stored for each of them.
+        They should where each of them would load and store an accumulator in memory, or where each reduces into a
+        register of its own and they load something in common.
         """
         outer = len(self.kernel.loops) - 2
         plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in self.kernel.body)
@@ -166,7 +175,9 @@ class _Emitter:
             return -1
         var = self.kernel.loops[outer].var
         memory = [self._depth[id(x)] == outer + 2 and var in x.over for x in self.reductions]
-        return outer if memory and all(memory) else -1
+        register = [self._depth[id(x)] == outer + 1 and not x.index for x in self.reductions]
+        common = any(isinstance(x, Load) and var not in x.address.symbols for x in self.kernel.body)
+        return outer if memory and (all(memory) or (common and all(register))) else -1
 
     def _loop(self, depth: int, low: Any, copies: int) -> Any:
         """One loop from `low` (its beginning, if None), `copies` iterations at a time; returns where it ended."""
@@ -191,9 +202,10 @@ class _Emitter:
         self.b.position_at_end(inside)
         self.env[loop.var] = i
         if copies > 1:
-            self._copies = [(loop.var, self.b.add(i, ir.Constant(I64, k))) for k in range(copies)]
+            self._copies = [self.b.add(i, ir.Constant(I64, k)) for k in range(copies)]
         self._nest(depth + 1)
-        self._copies = []
+        if copies > 1:
+            self._copies = []
         i.add_incoming(self.b.add(i, ir.Constant(I64, copies), flags=("nsw", "nuw")), self.b.block)
         for x in running:
             for phi, value in zip(phis[id(x)], self._totals[id(x)]):
@@ -223,17 +235,15 @@ class _Emitter:
         return [start, ir.Constant(I64, 0), ir.Constant(BOOL, 1)] if x.index else [start]
 
     def _finish(self, x: Reduce) -> None:
-        total = self._totals.pop(id(x))
+        totals = self._totals.pop(id(x))
         if self._depth[id(x)] == len(self.kernel.loops):
             return
-        pointer = self._at(x.buffer, x.address)
-        if x.index:
-            self.b.store(total[1], pointer)
-            return
-        value = total[0]
-        if self._in_memory(x):
-            value = combine(self.b, x.combiner, self._loaded(pointer, x.value.dtype), value, x.value.dtype)
-        self.b.store(self._memory(value, x.value.dtype), pointer)
+        for copy in self._each_copy():
+            pointer = self._at(x.buffer, x.address)
+            value = totals[1 if x.index else copy]
+            if self._in_memory(x):
+                value = combine(self.b, x.combiner, self._loaded(pointer, x.value.dtype), value, x.value.dtype)
+            self.b.store(self._memory(value, x.value.dtype), pointer)
 
     def _reduce(self, x: Reduce) -> None:
         value, dtype = self._value(x.value), x.value.dtype
@@ -246,8 +256,8 @@ class _Emitter:
             total = combine(self.b, x.combiner, self._loaded(pointer, dtype), value, dtype)
             self.b.store(self._memory(total, dtype), pointer)
         else:
-            total = combine(self.b, x.combiner, self._totals[id(x)][0], value, dtype)
-            self._totals[id(x)] = [total]
+            totals = self._totals[id(x)]
+            totals[self._copy] = combine(self.b, x.combiner, totals[self._copy], value, dtype)
 
     def _arg_reduce(self, x: Reduce, value: Any, dtype: str) -> None:
         assert x.index is not None

@@ -206,9 +206,6 @@ class Real(_Lane):
     def equals(self, other: Real | float) -> Mask:
         return self._compare("==", other)
 
-    def is_nan(self) -> Mask:
-        return Mask(self.builder, self.format, self.builder.fcmp_unordered("uno", self.value, self.value))
-
     @property
     def bits(self) -> Bits:
         return Bits(self.builder, self.format, self.builder.bitcast(self.value, self.format.word))

@@ -3,10 +3,11 @@
 The hot path hands the arguments to the last program's entry point, which checks them itself; any mismatch is a MISS and
 the slow path decides: another program of the same function, another path of the trace tree, a new trace, or an error.
 
-One function holds many *specializations*, by the key of the call (structure, dtypes, shapes, static values). Each has
-*paths*: programs that assume certain values of captured variables and certain answers to questions the Python code asked
-(value guards). Programs return the guard values beside their results. When they differ from what the path assumed, the
-values up to the first difference tell which path to try next: the paths of a specialization are the leaves of a tree.
+One function holds many *specializations*, by the key of the call (structure, dtypes, shapes, static values). Each
+has *paths*: programs that assume certain values of captured variables and certain answers to questions the Python
+code asked (value guards). Programs return the guard values beside their results. When they differ from what the
+path assumed, the values up to the first difference tell which path to try next: the paths of a specialization are
+the leaves of a tree.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def _converted(x: Any) -> Any:
     dtype = _CANONICAL[array.dtype]  # entry points know dtypes by identity
     if type(array) is np.ndarray and array.dtype is dtype and array.flags.c_contiguous and array.flags.aligned:
         return array
-    return np.require(array, dtype, "CA").view(np.ndarray).view(dtype)
+    return np.require(array, dtype, ("C", "A")).view(np.ndarray).view(dtype)
 
 
 class Specialization:
@@ -283,7 +284,6 @@ class Dispatcher(Inlinable):
         self._counts["traces"] += 1
         self._counts["retraces"] += retrace
         return path
-
 
     def _why(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> str:
         if not spec.paths:

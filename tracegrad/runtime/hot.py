@@ -116,7 +116,9 @@ def hot_call(trace: Trace, program: Any, call: Call, positional: int) -> Callabl
     return _compiled(code, program, arguments, captured, tests, result)
 
 
-def _compiled(code: _Code, program: Any, arguments: list[str], captured: list[str], tests: list[str], result: str) -> Any:
+def _compiled(
+    code: _Code, program: Any, arguments: list[str], captured: list[str], tests: list[str], result: str
+) -> Any:
     code.objects["entry"] = program.entry
     leaves = [*code.leaves, *captured]
     reads = "; ".join(f"x{i} = {text}" for i, text in enumerate(leaves)) or "pass"

@@ -28,7 +28,11 @@ def show_kind(kind: Any) -> str:
 def new_key(binder: Binder, known: Iterable[tuple[Any, ...]], call: Call) -> str:
     """What about `call` is unlike the most similar key that is known."""
     candidates = [_differences(binder, key, call) for key in known if key != call.key]
-    return min(candidates, key=len, default=["another signature"])[0] if candidates else "its programs were dropped from the cache"
+    return (
+        min(candidates, key=len, default=["another signature"])[0]
+        if candidates
+        else "its programs were dropped from the cache"
+    )
 
 
 def _differences(binder: Binder, key: tuple[Any, ...], call: Call) -> list[str]:

@@ -29,7 +29,8 @@ ESCAPED = "a traced value escaped from the trace that made it: return it from th
 
 @dataclass(slots=True, eq=False)
 class Capture:
-    """An array (or Python float) from outside the trace: its value there, and where it is read from at each call (None: `array` itself)."""
+    """An array (or Python float) from outside the trace: its value there, and where it is read from at each call
+    (None: `array` itself)."""
 
     array: Any
     value: Any
@@ -166,7 +167,9 @@ class TraceBuilder(Builder):
         """The input that stands for `array`; `source`, when known, says where to read it at each call."""
         found = self.captures.get(id(array))
         if found is None:
-            dtype = supported(array.dtype, f"the array captured from {source}" if source else "an array used by the traced function")
+            dtype = supported(
+                array.dtype, f"the array captured from {source}" if source else "an array used by the traced function"
+            )
             node = Node(None, (), (), Aval(array.shape, dtype))
             self._computed[node] = array
             found = self.captures[id(array)] = Capture(array, self.value(node), source)

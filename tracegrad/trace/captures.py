@@ -1,7 +1,7 @@
 """The world of a trace: what traced code reads from outside its arguments, and whether it still holds.
 
-Traced code runs as *shadows* (`tracegrad.trace.shadow`): every global variable, closure variable, attribute and item that
-it reads goes through `World.translate`, which answers by kind and remembers the *source*:
+Traced code runs as *shadows* (`tracegrad.trace.shadow`): every global variable, closure variable, attribute and
+item that it reads goes through `World.translate`, which answers by kind and remembers the *source*:
 
 - an ndarray becomes a tracer of a captured input. At each call the array is read from its source again, so updates in
   place and rebinding to another array of the same dtype and shape are seen; another dtype or shape is another trace;
@@ -22,7 +22,6 @@ per trace and leaves no guard. Generators of random numbers are refused.
 from __future__ import annotations
 
 import functools
-import random
 import types
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
@@ -37,12 +36,11 @@ from tracegrad.ops import Carrier
 from tracegrad.trace import shadow
 from tracegrad.trace.builder import Capture, TraceBuilder
 from tracegrad.trace.inline import Inlinable
-from tracegrad.trace.signature import exact
+from tracegrad.trace.signature import exact, is_plain_array
 from tracegrad.trace.sources import Attribute, Cell, Child, Fixed, Item, Source
 
 __all__ = ["Guard", "World"]
 
-_DRAWS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
 _CACHED = type(functools.lru_cache(len))
 _GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
 
@@ -64,10 +62,10 @@ class Guard:
         if self.kind == "is":
             return found is self.expected
         if self.kind == "same":
-            return found is self.expected.read()
+            return bool(found is self.expected.read())
         if self.kind == "equals":
             return found is self.expected or exact(found) == exact(self.expected)
-        return _keys(found) == self.expected
+        return bool(_keys(found) == self.expected)
 
     def holds_a(self, cls: type) -> bool:
         """Whether the source holds an instance of exactly `cls`."""
@@ -86,7 +84,11 @@ class Guard:
     def __str__(self) -> str:
         if self.kind == "keys":
             cls, keys = self.expected
-            return f"{self.source} is a {cls.__name__} with keys {keys}" if isinstance(keys, tuple) else f"{self.source} is a {cls.__name__} of {keys}"
+            return (
+                f"{self.source} is a {cls.__name__} with keys {keys}"
+                if isinstance(keys, tuple)
+                else f"{self.source} is a {cls.__name__} of {keys}"
+            )
         return f"{self.source} {'is' if self.kind == 'is' else '=='} {_short(self.expected)}"
 
 
@@ -134,7 +136,7 @@ class World:
 
     def adopt(self, x: Any) -> Any:
         """What stands for `x`, which no source leads to: a function or object that was passed."""
-        if isinstance(x, Carrier | np.ndarray) or isinstance(x, shadow.VALUES):
+        if isinstance(x, (Carrier, np.ndarray, *shadow.VALUES)):
             return x
         if isinstance(x, types.FunctionType | types.MethodType | functools.partial) or shadow.is_user_object(x):
             name = getattr(x, "__name__", type(x).__name__)
@@ -153,9 +155,11 @@ class World:
                 return self.builder.capture_number(value, source)
             self._assume(source, "equals", value)
             return value
-        if isinstance(value, _DRAWS):
+        if shadow.draws(value):
             raise UnsupportedError(
-                located(f"{source} draws random numbers, which would be drawn once and recorded as constants; draw outside, pass the array")
+                located(
+                    f"{source} draws random numbers, which would be drawn once and recorded as constants; draw outside, pass the array"
+                )
             )
         known = self._seen.get(id(value))
         if guard and (known is not None or not tree.is_node(value)):
@@ -175,8 +179,10 @@ class World:
         self._guards.setdefault((source.key, kind), Guard(source, kind, expected))
 
     def _array(self, value: Any, source: Source) -> Any:
-        if isinstance(value, np.ma.MaskedArray | np.matrix):
-            raise UnsupportedError(located(f"{source} is a {type(value).__name__}, which tracegrad does not support; use an ndarray"))
+        if not is_plain_array(value):
+            raise UnsupportedError(
+                located(f"{source} is a {type(value).__name__}, which tracegrad does not support; use an ndarray")
+            )
         found = self.builder.capture(value, source)
         if found.source is not source and found.source.key != source.key:
             self._assume(source, "same", found.source)
@@ -187,7 +193,9 @@ class World:
             return value
         if isinstance(value, Value):
             raise TraceError(located(f"{source} holds a traced value that escaped from another trace"))
-        raise UnsupportedError(located(f"{source} is a {type(value).__name__}; pass it to the traced function as an argument"))
+        raise UnsupportedError(
+            located(f"{source} is a {type(value).__name__}; pass it to the traced function as an argument")
+        )
 
     def _shadow(self, value: Any, source: Source) -> Any:
         if isinstance(value, types.FunctionType):
@@ -220,7 +228,9 @@ class World:
             return self._copied(value, {}, value.items(), source)
         if isinstance(value, tuple):
             return tuple.__new__(type(value), [self.translate(x, Item(source, i)) for i, x in enumerate(value)])
-        return tree.with_children(value, [self.translate(x, Child(source, i)) for i, x in enumerate(tree.children(value))])
+        return tree.with_children(
+            value, [self.translate(x, Child(source, i)) for i, x in enumerate(tree.children(value))]
+        )
 
     def _copied(self, value: Any, copy: Any, items: Any, source: Source) -> Any:
         self.enter(value, copy)
@@ -279,7 +289,7 @@ class World:
 
     def read(self, captures: Sequence[Capture]) -> list[Any] | None:
         """The captured arrays as they are now; None when a guard does not hold or an array has changed its kind."""
-        if not all([g.holds() for g in self.guards]):
+        if not all(g.holds() for g in self.guards):
             return None
         found = [_present(c) for c in captures]
         return None if any(x is None for x in found) else found

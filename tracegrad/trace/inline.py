@@ -10,6 +10,9 @@ __all__ = ["Inlinable"]
 class Inlinable:
     """A callable that, called inside a trace, is recorded into it."""
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
     def inlined(self, world: Any) -> Any:
         """The callable that records into the trace of `world`."""
         raise NotImplementedError

@@ -1,9 +1,9 @@
 """Shadows: the user's functions, modules and objects as traced code sees them, so that what it reads is known.
 
-The shadow of a function is its code with another namespace: `Globals`, whose lookups go through the world of the trace
-(CPython's LOAD_GLOBAL honours `__getitem__` of a dict subclass), and with cells whose contents are translated. In it the
-name of NumPy stands for NumPy with functions that make arrays, `math` for functions that know traced numbers. The shadow
-of an object reads its attributes through the world and calls its methods as shadows.
+The shadow of a function is its code with another namespace: `Globals`, whose lookups go through the world of the
+trace (CPython's LOAD_GLOBAL honours `__getitem__` of a dict subclass), and with cells whose contents are
+translated. In it the name of NumPy stands for NumPy with functions that make arrays, `math` for functions that know
+traced numbers. The shadow of an object reads its attributes through the world and calls its methods as shadows.
 
 Only the user's code is run so: functions from files outside the standard library, site-packages and tracegrad.
 """
@@ -14,7 +14,6 @@ import enum
 import functools
 import math
 import os
-import random
 import sys
 import sysconfig
 import types
@@ -30,14 +29,29 @@ from tracegrad.ops import Carrier
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Item, Source
 
-__all__ = ["VALUES", "Globals", "contents", "function", "is_user_object", "module", "replacement", "unshadowed", "user_object"]
+__all__ = [
+    "VALUES",
+    "Globals",
+    "contents",
+    "function",
+    "is_user_object",
+    "module",
+    "replacement",
+    "unshadowed",
+    "user_object",
+]
 
 # Immutable values that need no more than a guard.
 VALUES = (
-    bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, type(...), type(NotImplemented), slice, range, frozenset, enum.Enum,
+    bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, type(...), type(NotImplemented), slice, range,
+    frozenset, enum.Enum,
 )  # fmt: skip
 _FOREIGN = tuple(
-    {os.path.join(path, "") for key in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(key))}
+    {
+        os.path.join(path, "")
+        for key in ("stdlib", "platstdlib", "purelib", "platlib")
+        if (path := sysconfig.get_path(key))
+    }
 )
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 
@@ -138,16 +152,13 @@ def _default(world: Any, fun: Any, attribute: str, key: Any, value: Any) -> Any:
 
 
 # -- modules ---------------------------------------------------------------------------------------------
-class _Refusal:
-    """Stands for functions that draw random numbers."""
-
-    def __init__(self, name: str):
-        self._name = name
+class _Refusal(types.ModuleType):
+    """Stands for a module whose functions draw random numbers."""
 
     def __getattr__(self, name: str) -> Any:
         raise UnsupportedError(
             located(
-                f"{self._name}.{name} in a traced function would be drawn once and recorded as a constant; draw outside, pass the array"
+                f"{self.__name__}.{name} in a traced function would be drawn once and recorded as a constant; draw outside, pass the array"
             )
         )
 
@@ -171,7 +182,7 @@ def _of_math(name: str) -> Callable[..., Any]:
     theirs, ours = getattr(math, name), getattr(np, _ELSEWHERE.get(name, name))
 
     def call(*args: Any) -> Any:
-        traced = next((x for x in args if isinstance(x, Carrier)), None)
+        traced: Any = next((x for x in args if isinstance(x, Carrier)), None)
         if traced is None:
             return theirs(*args)
         if name == "log" and len(args) == 2:
@@ -217,21 +228,28 @@ def module(world: Any, real: types.ModuleType, source: Source) -> Any:
         return _NUMPY
     if real is math:
         return _MATH
-    if real is random or real is np.random:
-        return _Refusal("random" if real is random else "np.random")
+    if real.__name__ in ("random", "numpy.random"):
+        return _Refusal(real.__name__)
     filename = getattr(real, "__file__", None)
     return _UserModule(world, real) if filename and _is_user_file(filename) else real
 
 
 _REPLACED: dict[int, Any] = {id(getattr(np, name)): ours for name, ours in REPLACEMENTS.items()}
 _REPLACED.update({id(getattr(math, name)): _of_math(name) for name in (*_SAME, *_ELSEWHERE)})
-_DRAWING = frozenset(id(f) for home in (np.random, random) for n, f in vars(home).items() if n.islower() and callable(f) and not n.startswith("_"))
+
+
+def draws(x: Any) -> bool:
+    """Whether `x` is a generator of random numbers."""
+    return any(
+        c.__module__.startswith("numpy.random") or c.__module__ in ("random", "_random") for c in type(x).__mro__
+    )
 
 
 def replacement(value: Any) -> Any:
-    """What stands for a function of NumPy or `math` that does not look at the kind of its arguments; None for others."""
-    if id(value) in _DRAWING and not isinstance(value, type):
-        return getattr(_Refusal("random"), getattr(value, "__name__", "?"))
+    """What stands for a function of NumPy or `math` that does not look at the kind of its arguments; None for
+    others."""
+    if isinstance(value, types.BuiltinMethodType | types.MethodType) and draws(value.__self__):
+        return getattr(_Refusal("random"), value.__name__)
     return _REPLACED.get(id(value))
 
 
@@ -297,15 +315,19 @@ def unshadowed(x: Any) -> Any:
 def is_user_object(x: Any) -> bool:
     """Whether `x` is an instance of a class written in Python in the user's code, with nothing built in beneath."""
     cls = type(x)
-    return cls.__module__ != "builtins" and not isinstance(x, type | Carrier | Inlinable | _Object) and _is_user_class(cls)
+    return (
+        cls.__module__ != "builtins" and not isinstance(x, type | Carrier | Inlinable | _Object) and _is_user_class(cls)
+    )
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_user_class(cls: type) -> bool:
+def _is_user_class(cls: Any) -> bool:
     filename = getattr(sys.modules.get(cls.__module__), "__file__", "") or ""
     heap = 1 << 9
     written = all(c is object or c.__flags__ & heap for c in cls.__mro__)
-    plain = not issubclass(cls, BaseException | type | dict | list | tuple | set | str | bytes | int | float | np.ndarray)
+    plain = not issubclass(
+        cls, BaseException | type | dict | list | tuple | set | str | bytes | int | float | np.ndarray
+    )
     return plain and written and _is_user_file(filename) and cls.__module__ not in sys.stdlib_module_names
 
 
@@ -318,7 +340,7 @@ def user_object(world: Any, real: Any, source: Source) -> Any:
 
 
 @functools.lru_cache(maxsize=1024)
-def _class_of(cls: type) -> Any:
+def _class_of(cls: Any) -> Any:
     """A class whose special methods run the user's as shadows."""
     special: dict[str, Any] = {"__slots__": (), "__doc__": cls.__doc__}
     for c in reversed(cls.__mro__):

@@ -20,7 +20,7 @@ from tracegrad.errors import DTypeError, TraceError, located
 from tracegrad.ops import Carrier
 from tracegrad.trace.describe import describe, signature_of
 
-__all__ = ["Binder", "Call", "exact"]
+__all__ = ["Binder", "Call", "exact", "is_plain_array"]
 
 
 @dataclass(slots=True, eq=False)
@@ -95,7 +95,9 @@ class Binder:
             except TypeError:
                 name = place if isinstance(place, str) else self.parameter(place)
                 raise TypeError(
-                    located(f"{describe(self.fun)}: the static argument {name} must be hashable, got a {type(value).__name__}")
+                    located(
+                        f"{describe(self.fun)}: the static argument {name} must be hashable, got a {type(value).__name__}"
+                    )
                 ) from None
         rest = tuple([x for i, x in enumerate(args) if i not in self.static_nums])
         return tuple(statics), (rest, {k: x for k, x in kwargs.items() if k not in self.static_names})
@@ -112,7 +114,11 @@ class Binder:
                 return x.dtype, x.shape
         elif cls is float or cls is int or cls is bool:
             if cls is int and not -(2**63) <= x < 2**63:
-                raise DTypeError(located(f"{self._name(call, i)} is {x}, which does not fit int64; make it static by static_argnames"))
+                raise DTypeError(
+                    located(
+                        f"{self._name(call, i)} is {x}, which does not fit int64; make it static by static_argnames"
+                    )
+                )
             return cls
         elif isinstance(x, Carrier):
             call.carriers.append(x)
@@ -120,12 +126,13 @@ class Binder:
         return self._unusual_kind(call, i, x)
 
     def _unusual_kind(self, call: Call, i: int, x: Any) -> Any:
-        if not isinstance(x, np.ndarray | np.generic) or isinstance(x, np.ma.MaskedArray | np.matrix):
+        if not isinstance(x, np.ndarray | np.generic) or not is_plain_array(x):
             name = self._name(call, i)
+            root = name.split("[")[0].split(".")[0]
             raise TraceError(
                 located(
                     f"{describe(self.fun)}: the argument {name} is of type {type(x).__name__}, which is neither an array, a number nor a "
-                    f"container of them; pass it as static (static_argnames={name.split('[')[0].split('.')[0]!r}) if it is a constant"
+                    f"container of them; pass it as static (static_argnames={root!r}) if it is a constant"
                 )
             )
         dtype = supported(x.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
@@ -157,6 +164,13 @@ class Binder:
         return found
 
 
+def is_plain_array(x: Any) -> bool:
+    """Whether `x` means what an ndarray of its elements means: it is no matrix and has no mask."""
+    return type(x) is np.ndarray or not any(
+        c is np.matrix or c.__module__.startswith("numpy.ma") for c in type(x).__mro__
+    )
+
+
 def exact(value: Any) -> Any:
     """A hashable that tells `value` from what merely compares equal to it: 1, 1.0 and True; 0.0 and -0.0."""
     if type(value) is tuple:
@@ -168,7 +182,9 @@ def _several(given: Any, single: type) -> tuple[Any, ...]:
     several = (given,) if isinstance(given, single) else tuple(given)
     for x in several:
         if not isinstance(x, single):
-            raise TypeError(located(f"static_arg{'nums' if single is int else 'names'}: expected {single.__name__}, got {x!r}"))
+            raise TypeError(
+                located(f"static_arg{'nums' if single is int else 'names'}: expected {single.__name__}, got {x!r}")
+            )
     return several
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import types
-import weakref
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any
 
 from tracegrad import tree
@@ -16,120 +13,94 @@ Names = Callable[[Any], str]
 
 
 class Source:
-    """A place that holds a value. `text(name)` is Python code for `read()`, `name` giving objects their names in it."""
+    """A place that holds a value: `name` in `parent`, which is another source or an object.
+
+    `text(name)` is Python code for `read()`; the function `name` gives objects their names in it.
+    """
+
+    __slots__ = ("name", "parent")
+
+    def __init__(self, parent: Any, name: Any):
+        self.parent, self.name = parent, name
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for equal places, as long as the objects on the way live."""
+        above = self.parent.key if isinstance(self.parent, Source) else id(self.parent)
+        return type(self), above, repr(self.name)
+
+    def read(self) -> Any:
+        """What the place holds now; LookupError, AttributeError, ValueError or ReferenceError when it is gone."""
+        raise NotImplementedError
+
+    def text(self, name: Names) -> str:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return str(self.name)
+
+
+class Global(Source):
+    """A global variable; the parent is the dict of its module."""
 
     __slots__ = ()
 
-    @property
-    def key(self) -> Hashable:
-        """Equal for equal places, while the objects of the path live."""
-        raise NotImplementedError
-
     def read(self) -> Any:
-        """What the place holds now; LookupError, AttributeError or ValueError when it is gone."""
-        raise NotImplementedError
+        return self.parent[self.name]
 
     def text(self, name: Names) -> str:
-        raise NotImplementedError
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Global(Source):
-    """A global variable of a module."""
-
-    namespace: dict[str, Any]
-    name: str
-
-    @property
-    def key(self) -> Hashable:
-        return "global", id(self.namespace), self.name
-
-    def read(self) -> Any:
-        return self.namespace[self.name]
-
-    def text(self, name: Names) -> str:
-        return f"{name(self.namespace)}[{self.name!r}]"
+        return f"{name(self.parent)}[{self.name!r}]"
 
     def __str__(self) -> str:
         return f"the global {self.name}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Cell(Source):
-    """A variable of an enclosing function."""
+    """A variable of an enclosing function; the parent is its cell."""
 
-    cell: types.CellType
-    name: str
-
-    @property
-    def key(self) -> Hashable:
-        return "cell", id(self.cell)
+    __slots__ = ()
 
     def read(self) -> Any:
-        return self.cell.cell_contents
+        return self.parent.cell_contents
 
     def text(self, name: Names) -> str:
-        return f"{name(self.cell)}.cell_contents"
+        return f"{name(self.parent)}.cell_contents"
 
     def __str__(self) -> str:
         return f"the closure variable {self.name}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Fixed(Source):
-    """An object itself."""
+    """The parent itself, an object."""
 
-    value: Any
-    name: str
-
-    @property
-    def key(self) -> Hashable:
-        return "fixed", id(self.value)
+    __slots__ = ()
 
     def read(self) -> Any:
-        return self.value
+        return self.parent
 
     def text(self, name: Names) -> str:
-        return name(self.value)
-
-    def __str__(self) -> str:
-        return self.name
+        return name(self.parent)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Weak(Source):
-    """An object that its trace must not keep alive."""
+    """An object that its trace must not keep alive; the parent is a weak reference."""
 
-    reference: weakref.ref[Any]
-    name: str
-
-    @property
-    def key(self) -> Hashable:
-        return "weak", id(self.reference)
+    __slots__ = ()
 
     def read(self) -> Any:
-        found = self.reference()
+        found = self.parent()
         if found is None:
             raise ReferenceError(f"{self.name} is gone")
         return found
 
     def text(self, name: Names) -> str:
-        return f"{name(self.reference)}()"
-
-    def __str__(self) -> str:
-        return self.name
+        return f"{name(self.parent)}()"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Attribute(Source):
-    """An attribute of an object."""
+    """An attribute."""
 
-    parent: Source
-    name: str
-
-    @property
-    def key(self) -> Hashable:
-        return "attribute", self.parent.key, self.name
+    __slots__ = ()
 
     def read(self) -> Any:
         return getattr(self.parent.read(), self.name)
@@ -141,44 +112,32 @@ class Attribute(Source):
         return f"{self.parent}.{self.name}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Item(Source):
     """An item of a tuple, list or dict."""
 
-    parent: Source
-    index: Any
-
-    @property
-    def key(self) -> Hashable:
-        return "item", self.parent.key, repr(self.index)
+    __slots__ = ()
 
     def read(self) -> Any:
-        return self.parent.read()[self.index]
+        return self.parent.read()[self.name]
 
     def text(self, name: Names) -> str:
-        key = repr(self.index) if type(self.index) in (int, str) else name(self.index)
-        return f"{self.parent.text(name)}[{key}]"
+        index = repr(self.name) if type(self.name) in (int, str) else name(self.name)
+        return f"{self.parent.text(name)}[{index}]"
 
     def __str__(self) -> str:
-        return f"{self.parent}[{self.index!r}]"
+        return f"{self.parent}[{self.name!r}]"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Child(Source):
     """A child of a registered pytree node."""
 
-    parent: Source
-    position: int
-
-    @property
-    def key(self) -> Hashable:
-        return "child", self.parent.key, self.position
+    __slots__ = ()
 
     def read(self) -> Any:
-        return tree.children(self.parent.read())[self.position]
+        return tree.children(self.parent.read())[self.name]
 
     def text(self, name: Names) -> str:
-        return f"{name(tree.children)}({self.parent.text(name)})[{self.position}]"
+        return f"{name(tree.children)}({self.parent.text(name)})[{self.name}]"
 
     def __str__(self) -> str:
-        return f"{self.parent}<child {self.position}>"
+        return f"{self.parent}<child {self.name}>"

@@ -53,7 +53,9 @@ class Trace:
         return tree.unflatten(self.structure, leaves)
 
 
-def trace_call(fun: Callable[..., Any], body: Any, call: Call, answers: Sequence[Any] = (), varying: Collection[Hashable] = ()) -> Trace:
+def trace_call(
+    fun: Callable[..., Any], body: Any, call: Call, answers: Sequence[Any] = (), varying: Collection[Hashable] = ()
+) -> Trace:
     """Run `body` on tracers of the leaves of `call`; `fun` is what messages name.
 
     `answers` are what the first questions for values are answered with, where a compiled program has computed them;

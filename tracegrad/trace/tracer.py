@@ -3,10 +3,10 @@
 A tracer is a box that holds a node of the trace's graph. NumPy's operators, methods and functions on it record nodes
 (`numpy_api`); a value that Python code asks for is the value of the call being traced, and leaves a guard.
 
-In-place updates put another node into the box, so everything that refers to the array sees them. A view (the result of
-basic indexing, `reshape`, `.T`, ...) knows its base: an update of a view writes through to the base, an update of the base
-computes its live views again. Arrays from outside (arguments, captured arrays) cannot be updated: the caller's array
-would not change.
+In-place updates put another node into the box, so everything that refers to the array sees them. A view (the result
+of basic indexing, `reshape`, `.T`, ...) knows its base: an update of a view writes through to the base, an update
+of the base computes its live views again. Arrays from outside (arguments, captured arrays) cannot be updated: the
+caller's array would not change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from tracegrad.ops.linear import broadcast_to, cast
 from tracegrad.trace.builder import TraceBuilder
 
 __all__ = ["Number", "Tracer"]
-
 
 
 class Tracer(ArrayMethods, Value):

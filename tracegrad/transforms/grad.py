@@ -1,9 +1,10 @@
 """Reverse-mode derivatives of a function: `value_and_grad` and `pull_back`, inside a trace and eagerly.
 
-Inside a trace, `traced_vjp` runs a flat function on fresh copies of the differentiated arguments and keeps the part of the
-recorded graph that depends on them: a *pullback*. Calling it sweeps that part backwards and emits the cotangents into the
-same trace, so a derivative is more nodes of the same graph, and nesting to any order needs nothing more. Fresh copies are
-values of their own (`fresh`), so that an inner derivative is not confused with an outer one.
+Inside a trace, `traced_vjp` runs a flat function on fresh copies of the differentiated arguments and keeps the part
+of the recorded graph that depends on them: a *pullback*. Calling it sweeps that part backwards and emits the
+cotangents into the same trace, so a derivative is more nodes of the same graph, and nesting to any order needs
+nothing more. Fresh copies are values of their own (`fresh`), so that an inner derivative is not confused with an
+outer one.
 
 Outside of a trace, `tracegrad.eager.functional.eager_vjp` has the same meaning on the tape.
 """
@@ -21,6 +22,7 @@ from tracegrad.eager.functional import eager_vjp
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.ir import Node
 from tracegrad.ops import Carrier
+from tracegrad.ops.elementwise import add
 from tracegrad.ops.linear import fresh, full, zeros_like
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import Description, describe, signature_of
@@ -65,7 +67,7 @@ class Pullback:
         seeds: dict[Any, Any] = {}
         for node, ct in zip(self.outputs, cotangents):
             if ct is not None:
-                seeds[node] = ad.add(seeds[node], ct) if node in seeds else ct
+                seeds[node] = add(seeds[node], ct) if node in seeds else ct
         builder = self.builder
         before = builder.location
         try:
@@ -141,7 +143,8 @@ class _Arguments:
         """For each argnum, the argument with these leaves."""
         supply = iter(leaves)
         return {
-            i: tree.unflatten(s, [next(supply) for _ in range(s.num_leaves)]) for i, s in zip(self.argnums, self.structures)
+            i: tree.unflatten(s, [next(supply) for _ in range(s.num_leaves)])
+            for i, s in zip(self.argnums, self.structures)
         }
 
     def replaced(self, leaves: Sequence[Any]) -> list[Any]:
@@ -204,7 +207,9 @@ def check_pull_back(fun: Callable[..., Any], primals: Sequence[Any], out: Any) -
         _output(x, who)
 
 
-def pull_back(fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool) -> tuple[Any, Callable[[Any], tuple[Any, ...]], Any]:
+def pull_back(
+    fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool
+) -> tuple[Any, Callable[[Any], tuple[Any, ...]], Any]:
     """The output of `fun`, the function from its cotangent to the tuple of the primals', and aux."""
     who = describe(fun, "vjp of ")
     arguments = _Arguments(primals, range(len(primals)), who)
@@ -235,7 +240,7 @@ def pull_back(fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool) ->
 def _output(x: Any, who: Description) -> Any:
     if is_literal(x):
         x = np.asarray(x)[()]
-    if not isinstance(x, Carrier | np.ndarray | np.generic):
+    if not _is_array(x):
         raise TypeError(located(f"{who}: the outputs must be arrays, got {_what(x)}"))
     return x
 
@@ -245,7 +250,7 @@ def _cotangent(ct: Any, output: Any, name: str, who: Description) -> Any:
         return None
     if is_literal(ct):
         ct = full(shape=(), value=float(ct), dtype=output.dtype.name)
-    if not isinstance(ct, Carrier | np.ndarray | np.generic):
+    if not _is_array(ct):
         raise TypeError(located(f"{who}: {name} must be an array, got {_what(ct)}"))
     if ct.shape != output.shape:
         raise ShapeError(located(f"{who}: {name} has shape {ct.shape}, the output has shape {output.shape}"))
@@ -254,7 +259,9 @@ def _cotangent(ct: Any, output: Any, name: str, who: Description) -> Any:
     return ct if ct.dtype == output.dtype else ct.astype(output.dtype)
 
 
-def _positional(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+def _positional(
+    fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Sequence[Any], dict[str, Any]]:
     signature = signature_of(fun) if kwargs else None
     if signature is None:
         return args, kwargs
@@ -271,7 +278,9 @@ def _positions(argnums: Sequence[int], count: int, who: Description) -> list[int
 
 def _pair(result: Any, who: Description) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
-        raise TypeError(located(f"{who}: with has_aux=True the function must return a pair (value, aux), got {_what(result)}"))
+        raise TypeError(
+            located(f"{who}: with has_aux=True the function must return a pair (value, aux), got {_what(result)}")
+        )
     return result
 
 
@@ -282,13 +291,19 @@ class OutputError(ShapeError, TypeError):
 def _scalar(value: Any, who: Description) -> Any:
     if type(value) is float:
         value = np.float64(value)
-    if not isinstance(value, Carrier | np.ndarray | np.generic):
+    if not _is_array(value):
         raise TypeError(located(f"{who}: the output must be a scalar, got {_what(value)}"))
     if tuple(value.shape) != ():
-        raise OutputError(located(f"{who}: the output must be a scalar, got shape {value.shape}; use vjp, or sum the output"))
+        raise OutputError(
+            located(f"{who}: the output must be a scalar, got shape {value.shape}; use vjp, or sum the output")
+        )
     if value.dtype.kind != "f":
         raise DTypeError(located(f"{who}: the output must be floating, got {value.dtype}"))
     return value
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, Carrier | np.ndarray | np.generic)
 
 
 def _what(x: Any) -> str:
