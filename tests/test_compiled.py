@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import itertools
-import re
 from typing import Any
 
 import numpy as np
@@ -94,7 +94,11 @@ LAST_PLACES = 5
 
 
 def is_exact(op: Any) -> bool:
-    return set(re.findall(r"(\w+)\(", op.scalar or "")) <= EXACT_FUNCTIONS
+    """Whether the template rounds once at most."""
+    nodes = list(ast.walk(ast.parse(op.scalar or "x", mode="eval")))
+    called = [n.func.id for n in nodes if isinstance(n, ast.Call)]
+    rounded = sum(isinstance(n, ast.BinOp) for n in nodes) + called.count("sqrt")
+    return set(called) <= EXACT_FUNCTIONS and rounded <= 1
 
 
 def special_values(dtype: np.dtype[Any], binary: bool) -> Any:

@@ -60,7 +60,7 @@ def expected_output(block: Block) -> str:
 
 
 def run_blocks(name: str) -> dict[str, Any]:
-    """Run the Python blocks of a document in one namespace, in order; AssertionError where one prints something else."""
+    """Run the Python blocks of a document in one namespace, in order; fail where one prints something else."""
     space: dict[str, Any] = {"__name__": "document"}
     for block in blocks(text_of(name)):
         if block.language != "python":

@@ -23,7 +23,8 @@ def test_explain_shows_every_stage():
     text = str(f.explain({"w": X}, X, mode="b"))
     for part in (
         "f (", "test_explain.py:", "params['w']: f64[3]", "x: f64[3]", "mode == 'b' (static)", "the global RATE == 0.5",
-        "bool() at ", "was True", "graph, ", "graph after the passes", "fusion groups:", "kernels:", "cache:", "times:", "trace: ",
+        "bool() at ", "was True", "graph, ", "graph after the passes", "fusion groups:",
+        "kernels:", "cache:", "times:", "trace: ",
     ):  # fmt: skip
         assert part in text, part
 

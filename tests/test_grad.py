@@ -223,16 +223,16 @@ def test_vjp_keeps_the_primals_it_was_given():
 
 
 def test_vjp_with_aux_and_inside_a_trace():
-    out, vjp_fn, aux = tg.vjp(lambda x: (np.sin(x), "aux"), W, has_aux=True)
+    _, vjp_fn, aux = tg.vjp(lambda x: (np.sin(x), "aux"), W, has_aux=True)
     assert aux == "aux"
     np.testing.assert_allclose(vjp_fn(np.ones(3))[0], np.cos(W), rtol=1e-14)
 
     @tg.trace
     def f(x, u):
-        out, pull = tg.vjp(np.tanh, x)
-        return out, pull(u)[0], pull(2 * u)[0]
+        _, pull = tg.vjp(np.tanh, x)
+        return pull(u)[0], pull(2 * u)[0]
 
-    out, one, two = f(W, Y[:3])
+    one, two = f(W, Y[:3])
     np.testing.assert_allclose(one, (1 - np.tanh(W) ** 2) * Y[:3], rtol=1e-13)
     np.testing.assert_allclose(two, 2 * one, rtol=1e-14)
 
@@ -267,7 +267,7 @@ def test_eager_and_compiled_derivatives_agree():
     with tg.disable_jit():
         eager = tg.value_and_grad(f, has_aux=True)(params, X)
         second = tg.grad(lambda w: tg.grad(loss)(w, X, Y).sum())(W)
-        out, vjp_fn = tg.vjp(lambda x: {"y": np.sin(x)}, W)
+        _, vjp_fn = tg.vjp(lambda x: {"y": np.sin(x)}, W)
         (pulled,) = vjp_fn({"y": np.ones(3)})
     for a, b in zip(tg.tree.leaves(compiled), tg.tree.leaves(eager), strict=True):
         assert type(a) is type(b)

@@ -402,7 +402,7 @@ def test_an_exception_inside_leaves_nothing_behind(error):
 
 
 def test_a_missing_public_name_is_named():
-    with pytest.raises(AttributeError, match="no 'jacobian'.*value_and_grad"):
+    with pytest.raises(AttributeError, match=r"no 'jacobian'.*value_and_grad"):
         tg.jacobian  # noqa: B018
 
 

@@ -218,5 +218,7 @@ def _remembered(fun: Any, key: Any, make: Callable[[], Traced]) -> Traced:
     # functools.wraps copies attributes, this one included, to functions that it does not belong to.
     if memory is None or memory[0]() is not fun:
         memory = vars(fun)[_MEMORY] = (weakref.ref(fun), {})
-    found: Traced | None = memory[1].get(key)
-    return found if found is not None else memory[1].setdefault(key, make())
+    known: dict[Any, Traced] = memory[1]
+    if key not in known:
+        known.setdefault(key, make())
+    return known[key]

@@ -137,7 +137,7 @@ class _Program:
         parallel = self.b.icmp_signed("!=", self.env[f"parallel.{i}"], ir.Constant(I64, 0))
         with self.b.if_else(parallel) as (then, otherwise):
             with then:
-                self.b.call(self._parallel_for(), [task, opaque, chunks])
+                self.b.call(self._support("tg_parallel_for"), [task, opaque, chunks])
             with otherwise:
                 self.b.call(self._support("tg_chunks"), [task, opaque, chunks])
         for x in kernel.body:
@@ -171,10 +171,8 @@ class _Program:
         self.b.call(self._support(f"tg_fill.{dtype}"), [pointer, start, self.polys.emit(self.b, size)])
 
     def _support(self, name: str) -> Any:
-        return self._external(name, signature(name))
-
-    def _parallel_for(self) -> Any:
-        return self._external("tg_parallel_for", signature("tg_chunks"))
+        """A function whose address is a run-time value, so that it is loaded only where some shape needs it."""
+        return self.b.inttoptr(self.env[name], signature(name).as_pointer())
 
     def _external(self, name: str, signature: Any) -> Any:
         return self.module.globals.get(name) or ir.Function(self.module, signature, name)

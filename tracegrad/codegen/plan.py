@@ -268,8 +268,22 @@ def _place(made: Plan) -> None:
     made.arena_bytes = arena.top
     constants = {name: _bits(dtype, value) for name, (dtype, value) in made.arguments.constants.items()}
     made.values = {**made.arguments.sizes, **constants, **values}
-    if any(isinstance(s, Call) for s in made.steps):
-        made.values["callback"] = 0
+    made.values |= dict.fromkeys(_functions_of(made), 0)
+
+
+def _functions_of(made: Plan) -> list[str]:
+    """The functions whose addresses the program is given as values: see `tracegrad.codegen.support`."""
+    names: list[str] = []
+    for i, step in enumerate(made.steps):
+        if isinstance(step, Call):
+            names.append("callback")
+        elif isinstance(step, Launch):
+            names += [f"tg_fill.{dtype}" for _, dtype, _, _ in made.fills[i]]
+            if step.kernel.loops and not step.serial:
+                names += ["tg_chunks", "tg_parallel_for"]
+                reductions = [x for x in step.kernel.body if isinstance(x, Reduce) and x.buffer in step.partials]
+                names += [f"tg_combine.{x.combiner}.{x.value.dtype}" for x in reductions]
+    return list(dict.fromkeys(names))
 
 
 def _chunk_values(made: Plan, i: int, step: Launch, arena: _Arena) -> dict[str, int]:

@@ -29,7 +29,7 @@ _ANY = COMPARISONS | _names(
 _BOOLEAN = _names("logical_and logical_or logical_not eq ne where add mul maximum minimum")
 _FUNCTIONS = _names(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh "
-    "arctanh sigmoid erf power cbrt hypot"
+    "arctanh sigmoid erf power cbrt"
 )
 _FLOAT = _FUNCTIONS | {"div", "sqrt"}
 

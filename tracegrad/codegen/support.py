@@ -31,8 +31,8 @@ FUNCTIONS = (
 
 
 def signature(name: str) -> Any:
-    """The type of one of `FUNCTIONS`."""
-    if name == "tg_chunks":
+    """The type of one of `FUNCTIONS`, or of the thread pool's `tg_parallel_for`, which is that of `tg_chunks`."""
+    if name in ("tg_chunks", "tg_parallel_for"):
         return ir.FunctionType(ir.VoidType(), [TASK.as_pointer(), _POINTER, I64])
     t = memory_type(name.rpartition(".")[2])
     pointer = t.as_pointer()

@@ -136,7 +136,12 @@ arctan2 = op("arctan2(x, y)", np.arctan2, "arctan2(x, y)",
              lambda t, ans, x, y: multiply(t, divide(y, add(square(x), square(y)))),
              lambda t, ans, x, y: negative(multiply(t, divide(x, add(square(x), square(y))))),
              domain=(0.5, 2), doc="angle of the point (y, x)")  # fmt: skip
-hypot = op("hypot(x, y)", np.hypot, "hypot(x, y)",
+_HYPOT = (
+    "where(isinf(x), absolute(x), where(isinf(y), absolute(y), where(maximum(absolute(x), absolute(y)) == 0, 0, "
+    "maximum(absolute(x), absolute(y)) * sqrt(1 + (minimum(absolute(x), absolute(y)) / maximum(absolute(x), absolute(y)))"
+    " * (minimum(absolute(x), absolute(y)) / maximum(absolute(x), absolute(y)))))))"
+)
+hypot = op("hypot(x, y)", np.hypot, _HYPOT,
            lambda t, ans, x, y: multiply(t, divide(x, ans)),
            lambda t, ans, x, y: multiply(t, divide(y, ans)), domain=(0.5, 2), doc="sqrt(x**2 + y**2)")  # fmt: skip
 

@@ -105,6 +105,10 @@ def _converted(x: Any) -> Any:
     return np.require(array, dtype, ("C", "A")).view(np.ndarray).view(dtype)
 
 
+# A path that holds for a call, and the outputs of its program.
+Found = tuple[Path, Sequence[Any]]
+
+
 class Specialization:
     """The paths of one key, the most recently used first."""
 
@@ -205,7 +209,7 @@ class Dispatcher(Inlinable):
                 self._specializations.move_to_end(key)
             return found
 
-    def find(self, call: Call) -> tuple[Path, Sequence[Any]]:
+    def find(self, call: Call) -> Found:
         """The path that holds for `call`, traced and compiled if there is none yet, and its outputs."""
         spec = self._specialization(call.key)
         known = spec.paths
@@ -227,7 +231,9 @@ class Dispatcher(Inlinable):
                     self._specializations.pop(call.key, None)
                 raise
 
-    def _follow(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    def _follow(
+        self, spec: Specialization, call: Call, answers: tuple[Any, ...]
+    ) -> tuple[Found | None, tuple[Any, ...]]:
         """Run paths until one holds: `((path, outputs), ())`, or `(None, the answers known)`."""
         prefix = tuple(map(value_key, answers))
         for path in spec.paths:
@@ -249,7 +255,7 @@ class Dispatcher(Inlinable):
             answers, prefix = diverged, tuple(map(value_key, diverged))
         return None, answers
 
-    def _extend(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> tuple[Path, Sequence[Any]]:
+    def _extend(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> Found:
         """Trace another path, starting with the `answers` that programs computed."""
         for _ in range(MAX_ATTEMPTS):
             path = self._trace(spec, call, answers)

@@ -119,7 +119,7 @@ def _entry_code() -> native.NativeCode:
         native.define_symbol(name, table[index])
     native.define_symbol("tg_PyArray_Type", id(np.ndarray))
     native.define_symbol("tg_MISS", id(MISS))
-    return native.load_ir(entry_ir(), "tracegrad_entry")
+    return native.load_ir(entry_ir, "tracegrad_entry")
 
 
 class _MethodDef(ctypes.Structure):

@@ -118,7 +118,7 @@ def hot_call(trace: Trace, program: Any, call: Call, positional: int) -> Callabl
 
 def _compiled(
     code: _Code, program: Any, arguments: list[str], captured: list[str], tests: list[str], result: str
-) -> Any:
+) -> Callable[..., Any]:
     code.objects["entry"] = program.entry
     leaves = [*code.leaves, *captured]
     reads = "; ".join(f"x{i} = {text}" for i, text in enumerate(leaves)) or "pass"
@@ -137,7 +137,8 @@ def _compiled(
     ]
     space = dict(code.objects)
     exec("\n".join(lines), space)
-    return space["hot"]
+    hot: Callable[..., Any] = space["hot"]
+    return hot
 
 
 def _arguments(code: _Code, call: Call, positional: int) -> list[str]:
@@ -146,7 +147,8 @@ def _arguments(code: _Code, call: Call, positional: int) -> list[str]:
     found = _opened(call.structure)
     assert found is not None
     args, keywords = (_opened(x) for x in found[2])
-    assert args is not None and keywords is not None
+    assert args is not None
+    assert keywords is not None
     if keywords[2]:
         raise _NotSimple
     static = dict(call.statics)

@@ -20,9 +20,11 @@ import os
 import platform
 import struct
 import sys
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import llvmlite.binding as ll
 import numpy as np
 
 from tracegrad.errors import UnsupportedError
@@ -54,13 +56,10 @@ _NUMBA_SWITCHES = (
 
 
 @cache
-def _binding() -> Any:
-    """llvmlite's binding layer, imported and initialised at first use."""
-    import llvmlite.binding as ll
-
+def _initialize() -> None:
+    """LLVM's own initialisation, once, at first use."""
     ll.initialize_native_target()
     ll.initialize_native_asmprinter()
-    return ll
 
 
 @cache
@@ -98,7 +97,7 @@ def _library_class() -> Any:
 
 
 def _compile(module: ir.Module | str, name: str, kind: str) -> Any:
-    ll = _binding()
+    _initialize()
     from numba.core.compiler_lock import global_compiler_lock
     from numba.core.registry import cpu_target
 
@@ -158,7 +157,8 @@ def define_symbol(name: str, address: int) -> None:
 
     >>> define_symbol("tg_doc_symbol", 4096)
     """
-    _binding().add_symbol(name, address)
+    _initialize()
+    ll.add_symbol(name, address)
 
 
 class NativeCode:
@@ -195,7 +195,7 @@ def load_object(code: bytes) -> NativeCode:
     """
     if not code.startswith(_OBJECT_MAGIC):
         raise UnsupportedError("not an object file of this machine")
-    ll = _binding()
+    _initialize()
     target = ll.Target.from_triple(ll.get_process_triple())
     engine = ll.create_mcjit_compiler(ll.parse_assembly(""), target.create_target_machine())
     defined, undefined = _elf_symbols(code)
@@ -207,18 +207,21 @@ def load_object(code: bytes) -> NativeCode:
     return NativeCode(engine, defined, len(code))
 
 
-def load_ir(text: str, name: str) -> NativeCode:
-    """The machine code of LLVM IR, from the disk cache where it has it; numba is imported where it has not.
+def load_ir(make: Callable[[], str], name: str) -> NativeCode:
+    """The machine code of the LLVM IR that `make` writes: from the disk cache, or compiled now, which imports numba.
 
-    >>> native = load_ir("define i64 @eight() { ret i64 8 }", "doc")
+    `make` is part of this package and always writes the same: its source is part of the key, so on a hit it is not
+    even called.
+
+    >>> native = load_ir(lambda: "define i64 @eight() { ret i64 8 }", "doc")
     >>> "eight" in native
     True
     """
-    key = f"{name} {cpu_key()} {hashlib.sha256(text.encode()).hexdigest()}"
+    key = f"{name} {cpu_key()}"
     found = default_cache().get(key)
     if found is not None:
         return load_object(found[1])
-    code = compile_ir(text, name)
+    code = compile_ir(make(), name)
     default_cache().put(key, {}, code)
     return load_object(code)
 
@@ -262,7 +265,7 @@ def cpu_key() -> str:
     >>> cpu_key() == cpu_key() and len(cpu_key()) == 64
     True
     """
-    ll = _binding()
+    _initialize()
     import llvmlite
 
     parts = [

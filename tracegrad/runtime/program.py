@@ -23,7 +23,7 @@ from tracegrad import passes
 from tracegrad.codegen.entry import EntrySpec, InputSpec, OutputSpec
 from tracegrad.codegen.module import build_module
 from tracegrad.codegen.plan import RELEASE_GIL_COST, Call, Launch, Matmul, Plan, plan
-from tracegrad.codegen.support import FUNCTIONS, support_module
+from tracegrad.codegen.support import support_module
 from tracegrad.errors import TracegradError
 from tracegrad.ir import Graph, run
 from tracegrad.runtime import blas, native, threads
@@ -81,7 +81,7 @@ class Program:
         graph = made.graph
         inputs = tuple(InputSpec(a.dtype, a.ndim, kind) for a, kind in zip(graph.avals, self.kinds))  # type: ignore[arg-type]
         outputs = tuple(OutputSpec(x.aval.dtype, x.aval.ndim) for x in graph.outputs)
-        values = dict(made.values)
+        values = {**made.values, **_support_addresses(made)}
         if "callback" in values:
             self._callback = _NumPyCalls(made)
             values["callback"] = self._callback.address
@@ -177,23 +177,29 @@ def _from_disk_or_compiler(made: Plan, key: str) -> tuple[native.NativeCode, str
 
 
 def _define_symbols(made: Plan) -> None:
-    """Give the code the addresses of what it calls: BLAS and the thread pool, loaded when first needed."""
+    """Give the code the addresses of BLAS, which is loaded when first needed."""
     for step in made.steps:
         if isinstance(step, Matmul):
             routine = "dgemm" if step.dtype == "f64" else "sgemm"
             native.define_symbol(f"tg_{routine}", blas.address(routine))
-        elif isinstance(step, Launch):
-            _support_code()
+
+
+def _support_addresses(made: Plan) -> dict[str, int]:
+    """The addresses of the functions that these shapes use; the others are not loaded for them."""
+    launches = [s for s in made.steps if isinstance(s, Launch)]
+    if not any(s.chunks > 1 for s in launches) and not any(made.fills.values()):
+        return {}
+    code = _support_code()
+    found = {name: code.address(name) for name in made.values if name in code}
+    if any(s.parallel for s in launches):
+        found["tg_parallel_for"] = threads.parallel_for_address()
+    return found
 
 
 @cache
 def _support_code() -> native.NativeCode:
-    """The loops that all programs share, as machine code, with their symbols and the thread pool's defined."""
-    code = native.load_ir(str(support_module()), "tracegrad_support")
-    for name in FUNCTIONS:
-        native.define_symbol(name, code.address(name))
-    native.define_symbol("tg_parallel_for", threads.parallel_for_address())
-    return code
+    """The loops that all programs share, as machine code."""
+    return native.load_ir(lambda: str(support_module()), "tracegrad_support")
 
 
 def compile_program(graph: Graph, kinds: tuple[str, ...], single: bool, name: str = "") -> Program:

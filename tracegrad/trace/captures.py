@@ -158,7 +158,8 @@ class World:
         if shadow.draws(value):
             raise UnsupportedError(
                 located(
-                    f"{source} draws random numbers, which would be drawn once and recorded as constants; draw outside, pass the array"
+                    f"{source} draws random numbers, which would be drawn once and recorded as constants; "
+                    "draw outside and pass the array"
                 )
             )
         known = self._seen.get(id(value))

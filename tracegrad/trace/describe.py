@@ -40,7 +40,7 @@ class Description:
     def where(self) -> str:
         """`file:line` of its definition, or an empty string."""
         inner = self._inner
-        code = getattr(inner, "__code__", None) or getattr(getattr(type(inner), "__call__", None), "__code__", None)
+        code = getattr(inner, "__code__", None) or getattr(vars(type(inner)).get("__call__"), "__code__", None)
         return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
     def __str__(self) -> str:

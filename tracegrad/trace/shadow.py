@@ -43,8 +43,8 @@ __all__ = [
 
 # Immutable values that need no more than a guard.
 VALUES = (
-    bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, type(...), type(NotImplemented), slice, range,
-    frozenset, enum.Enum,
+    bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, type(...), type(NotImplemented), slice,
+    range, frozenset, enum.Enum,
 )  # fmt: skip
 _FOREIGN = tuple(
     {
@@ -158,7 +158,8 @@ class _Refusal(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         raise UnsupportedError(
             located(
-                f"{self.__name__}.{name} in a traced function would be drawn once and recorded as a constant; draw outside, pass the array"
+                f"{self.__name__}.{name} in a traced function would be drawn once and recorded as a constant; "
+                "draw outside and pass the array"
             )
         )
 
@@ -172,10 +173,11 @@ class _Numpy(types.ModuleType):
         return value
 
 
-_ELSEWHERE = {"acos": "arccos", "asin": "arcsin", "atan": "arctan", "atan2": "arctan2", "acosh": "arccosh", "asinh": "arcsinh",
-              "atanh": "arctanh", "pow": "power", "fabs": "absolute", "degrees": "degrees", "radians": "radians"}  # fmt: skip
-_SAME = ("ceil", "copysign", "cos", "cosh", "exp", "exp2", "expm1", "floor", "fmod", "hypot", "isfinite", "isinf", "isnan", "log",
-         "log10", "log1p", "log2", "sin", "sinh", "sqrt", "tan", "tanh", "trunc")  # fmt: skip
+_ELSEWHERE = {"acos": "arccos", "asin": "arcsin", "atan": "arctan", "atan2": "arctan2", "acosh": "arccosh",
+              "asinh": "arcsinh", "atanh": "arctanh", "pow": "power", "fabs": "absolute",
+              "degrees": "degrees", "radians": "radians"}  # fmt: skip
+_SAME = ("ceil", "copysign", "cos", "cosh", "exp", "exp2", "expm1", "floor", "fmod", "hypot", "isfinite", "isinf",
+         "isnan", "log", "log10", "log1p", "log2", "sin", "sinh", "sqrt", "tan", "tanh", "trunc")  # fmt: skip
 
 
 def _of_math(name: str) -> Callable[..., Any]:
@@ -314,7 +316,7 @@ def unshadowed(x: Any) -> Any:
 
 def is_user_object(x: Any) -> bool:
     """Whether `x` is an instance of a class written in Python in the user's code, with nothing built in beneath."""
-    cls = type(x)
+    cls: Any = type(x)
     return (
         cls.__module__ != "builtins" and not isinstance(x, type | Carrier | Inlinable | _Object) and _is_user_class(cls)
     )
@@ -333,7 +335,8 @@ def _is_user_class(cls: Any) -> bool:
 
 def user_object(world: Any, real: Any, source: Source) -> Any:
     """The shadow of an instance of a user's class."""
-    made = object.__new__(_class_of(type(real)))
+    cls: Any = type(real)
+    made = object.__new__(_class_of(cls))
     for name, value in (("_real", real), ("_world", world), ("_source", source), ("_known", {})):
         object.__setattr__(made, name, value)
     return made
@@ -350,8 +353,10 @@ def _class_of(cls: Any) -> Any:
     return type(cls.__name__, (_Object,), special)
 
 
-_PLUMBING = {"__init__", "__new__", "__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__init_subclass__", "__del__",
-             "__class_getitem__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"}  # fmt: skip
+_PLUMBING = {
+    "__class_getitem__", "__del__", "__delattr__", "__getattr__", "__getattribute__", "__getstate__", "__init__",
+    "__init_subclass__", "__new__", "__reduce__", "__reduce_ex__", "__setattr__", "__setstate__",
+}  # fmt: skip
 
 
 def _special(found: types.FunctionType) -> Any:

@@ -96,7 +96,8 @@ class Binder:
                 name = place if isinstance(place, str) else self.parameter(place)
                 raise TypeError(
                     located(
-                        f"{describe(self.fun)}: the static argument {name} must be hashable, got a {type(value).__name__}"
+                        f"{describe(self.fun)}: the static argument {name} must be hashable, "
+                        f"got a {type(value).__name__}"
                     )
                 ) from None
         rest = tuple([x for i, x in enumerate(args) if i not in self.static_nums])
@@ -131,8 +132,9 @@ class Binder:
             root = name.split("[")[0].split(".")[0]
             raise TraceError(
                 located(
-                    f"{describe(self.fun)}: the argument {name} is of type {type(x).__name__}, which is neither an array, a number nor a "
-                    f"container of them; pass it as static (static_argnames={root!r}) if it is a constant"
+                    f"{describe(self.fun)}: the argument {name} is of type {type(x).__name__}, which is "
+                    f"neither an array, a number nor a container of them; pass it as static "
+                    f"(static_argnames={root!r}) if it is a constant"
                 )
             )
         dtype = supported(x.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
