@@ -76,7 +76,7 @@ def test_disable_jit_holds_for_its_thread_and_block_only():
 
     @tg.trace
     def f(x):
-        types.append(type(x).__name__)
+        types.append(x.__class__.__name__)
         return x + 1
 
     x = np.ones(3)
@@ -134,6 +134,22 @@ def test_an_error_in_one_thread_leaves_the_others_alone():
 
     together(8, work)
     assert f.cache_info().traces == 1
+
+
+def test_the_hot_path_takes_keywords_in_any_order():
+    @tg.trace(static_argnames="mode")
+    def f(x, y, *, mode="add", **more):
+        return x + y + more["z"] if mode == "add" else x - y
+
+    x, y, z = np.ones(2), np.arange(2.0), 3.0
+    f(x, z=z, y=y)
+    f(y=y, x=x, z=z, mode="sub")
+    before = f.cache_info()
+    for _ in range(2):
+        np.testing.assert_array_equal(f(x, z=z, y=y), x + y + 3)
+        np.testing.assert_array_equal(f(y=y, x=x, z=z, mode="sub"), x - y)
+    assert f.cache_info() == before
+    np.testing.assert_array_equal(f(y, y=x, z=1.0), x + y + 1)
 
 
 def test_the_hot_path_takes_trees_and_statics_apart():

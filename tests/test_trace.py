@@ -352,6 +352,22 @@ def test_methods_are_traced_per_instance():
     np.testing.assert_array_equal(both(X), X @ one.w + (X * 3).sum(axis=1))
 
 
+def test_a_program_keeps_no_array_that_it_reads_again():
+    import gc
+    import weakref
+
+    holder = {"w": np.ones(1000)}
+    f = tg.trace(lambda x: (x * holder["w"]).sum() if x.sum() > 0 else x.sum())
+    x = np.ones(1000)
+    f(x)
+    gone = weakref.ref(x), weakref.ref(holder["w"])
+    holder["w"] = np.zeros(1000)
+    del x
+    gc.collect()
+    assert [r() for r in gone] == [None, None]
+    assert f(np.ones(1000)) == 0
+
+
 def test_a_traced_method_does_not_keep_its_instance_alive():
     import gc
     import weakref
@@ -412,6 +428,9 @@ def test_isinstance_sees_arrays_and_numbers():
         assert isinstance(x, np.ndarray)
         assert isinstance(s, (int, float))
         assert not isinstance(x, float)
+        assert type(x) is np.ndarray
+        assert type(s) is float
+        assert isinstance(type(2), type)
         return x * s
 
     np.testing.assert_array_equal(f(X, 2.0), X * 2)

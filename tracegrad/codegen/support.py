@@ -1,4 +1,4 @@
-"""Loops that every program needs, compiled once: fills, the combination of partial results, chunks run in order.
+"""Loops that programs share, each compiled once: fills, the combination of partial results, chunks run in order.
 
     void tg_fill.<dtype>(T *out, T value, i64 count)
     void tg_combine.<combiner>.<dtype>(T *out, T *partial, i64 size, i64 chunks)
@@ -15,23 +15,14 @@ from llvmlite import ir
 
 from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, memory_type
 
-__all__ = ["FUNCTIONS", "TASK", "signature", "support_module"]
+__all__ = ["TASK", "loop", "signature", "support_module"]
 
 _POINTER = ir.IntType(8).as_pointer()
 TASK = ir.FunctionType(ir.VoidType(), [_POINTER, I64])
-_DTYPES = ("f64", "f32", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool")
-_COMBINERS = ("add", "mul", "maximum", "minimum")
-
-FUNCTIONS = (
-    *(f"tg_fill.{d}" for d in _DTYPES),
-    *(f"tg_combine.{c}.{d}" for d in _DTYPES[:-1] for c in _COMBINERS),
-    *(f"tg_combine.{c}.bool" for c in ("logical_and", "logical_or", *_COMBINERS)),
-    "tg_chunks",
-)
 
 
 def signature(name: str) -> Any:
-    """The type of one of `FUNCTIONS`, or of the thread pool's `tg_parallel_for`, which is that of `tg_chunks`."""
+    """The type of one of these functions, or of the thread pool's `tg_parallel_for`, which is that of `tg_chunks`."""
     if name in ("tg_chunks", "tg_parallel_for"):
         return ir.FunctionType(ir.VoidType(), [TASK.as_pointer(), _POINTER, I64])
     t = memory_type(name.rpartition(".")[2])
@@ -40,12 +31,11 @@ def signature(name: str) -> Any:
     return ir.FunctionType(ir.VoidType(), rest)
 
 
-def support_module() -> ir.Module:
-    """The module that defines all of `FUNCTIONS`."""
-    module = ir.Module("tracegrad.support")
-    for name in FUNCTIONS:
-        _define(ir.Function(module, signature(name), name))
-    return module
+def support_module(name: str) -> str:
+    """The module that defines one of these functions, as text."""
+    module = ir.Module(name)
+    _define(ir.Function(module, signature(name), name))
+    return str(module)
 
 
 def _define(function: ir.Function) -> None:

@@ -68,13 +68,14 @@ class Path:
     def __init__(self, trace: Trace, program: Any, seconds: dict[str, float]):
         self.trace, self.program, self.seconds = trace, program, seconds
         self.keys = tuple([g.key for g in trace.guards])
-        self._hot: dict[int, Callable[..., Any]] = {}
+        self._hot: dict[Any, Callable[..., Any]] = {}
 
-    def hot(self, call: Call, positional: int) -> Callable[..., Any]:
-        """The hot path for calls like `call`."""
-        found = self._hot.get(positional)
+    def hot(self, binder: Binder, call: Call, form: tuple[Any, ...]) -> Callable[..., Any]:
+        """The hot path for calls like `call` of this form: the number of positional arguments, then the keywords."""
+        found = self._hot.get(form)
         if found is None:
-            found = self._hot[positional] = hot_call(self.trace, self.program, call, positional) or _miss
+            arranged = binder.arrange(form[0], form[1:])
+            found = self._hot[form] = hot_call(self.trace, self.program, call, *arranged) or _miss
         return found
 
     def run(self, leaves: Sequence[Any], captured: Sequence[Any]) -> Sequence[Any]:
@@ -132,14 +133,19 @@ class Dispatcher(Inlinable):
         self.name = name or describe(fun).name
         self.binder = Binder(fun if signature is None else signature, static_argnums, static_argnames)
         self._hot: Callable[..., Any] = _miss
+        self._hot_with_keywords: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self._lock = threading.RLock()
         self._methods: dict[int, Any] = {}
         self._specializations: OrderedDict[Any, Specialization] = OrderedDict()
         self._counts = {"traces": 0, "retraces": 0, "hits": 0, "misses": 0}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs and not unusual.count:
-            result = self._hot(*args)
+        if not unusual.count:
+            if kwargs:
+                hot = self._hot_with_keywords.get((len(args), *kwargs), _miss)
+                result = hot(*args, *kwargs.values())
+            else:
+                result = self._hot(*args)
             if result is not MISS:
                 return result
         return self._call(args, kwargs)
@@ -150,7 +156,7 @@ class Dispatcher(Inlinable):
         return functools.partial(self, instance) if tree.is_node(instance) else self._method_of(instance)
 
     def _method_of(self, instance: Any) -> Any:
-        """The traced method of one instance, whose attributes are captured variables of it."""
+        """The traced method of one instance, whose attributes are captured variables of it; TypeError without weakref."""
         with self._lock:
             found = self._methods.get(id(instance))
             if found is None:
@@ -175,6 +181,7 @@ class Dispatcher(Inlinable):
         """Forget all traces and programs of this function."""
         with self._lock:
             self._hot = _miss
+            self._hot_with_keywords = {}
             self._specializations = OrderedDict()
             self._counts = dict.fromkeys(self._counts, 0)
 
@@ -194,8 +201,12 @@ class Dispatcher(Inlinable):
                 raise TraceError(located(ESCAPED))
             return self.body(*args, **kwargs)
         path, outputs = self.find(call)
-        if not kwargs:
-            self._hot = path.hot(call, len(args))
+        form = (len(args), *kwargs)
+        hot = path.hot(self.binder, call, form)
+        if kwargs:
+            self._hot_with_keywords[form] = hot
+        else:
+            self._hot = hot
         return path.trace.result(outputs)
 
     def _specialization(self, key: Any) -> Specialization:
@@ -259,7 +270,7 @@ class Dispatcher(Inlinable):
         """Trace another path, starting with the `answers` that programs computed."""
         for _ in range(MAX_ATTEMPTS):
             path = self._trace(spec, call, answers)
-            outputs = path.run(call.leaves, [c.array for c in path.trace.captures])
+            outputs = path.run(call.leaves, [c.settle() for c in path.trace.captures])
             if len(spec.paths) < MAX_PATHS:
                 spec.promote(path)
             diverged = path.diverges(outputs)

@@ -97,11 +97,16 @@ class _Code:
             self.checks.append(f"len({text}) == {keys}" if cls is not dict else f"tuple({text}) == {self.name(keys)}")
 
 
-def hot_call(trace: Trace, program: Any, call: Call, positional: int) -> Callable[..., Any] | None:
-    """The hot path for calls like `call` with `positional` positional arguments; None if it needs the slow path."""
+def hot_call(
+    trace: Trace, program: Any, call: Call, arguments: list[str], args: list[str], kwargs: dict[str, str]
+) -> Callable[..., Any] | None:
+    """The hot path for calls like `call`, or None if it needs the slow path.
+
+    It takes `arguments`, of which `args` and `kwargs` are the positional and the keyword arguments in canonical form.
+    """
     code = _Code()
     try:
-        arguments = _arguments(code, call, positional)
+        _take_arguments(code, call, args, kwargs)
         plain = not code.checks and code.leaves == arguments
         for guard in trace.world.guards:
             code.guard(guard)
@@ -141,25 +146,20 @@ def _compiled(
     return hot
 
 
-def _arguments(code: _Code, call: Call, positional: int) -> list[str]:
-    """The names of the parameters, after code for the leaves of the arguments in them."""
-    names = [f"a{i}" for i in range(positional)]
-    found = _opened(call.structure)
-    assert found is not None
-    args, keywords = (_opened(x) for x in found[2])
-    assert args is not None
+def _take_arguments(code: _Code, call: Call, args: list[str], kwargs: dict[str, str]) -> None:
+    """Code for the leaves of the arguments with these names, and for the checks of the static ones."""
+    opened = _opened(call.structure)
+    assert opened is not None
+    positional, keywords = (_opened(x) for x in opened[2])
+    assert positional is not None
     assert keywords is not None
-    if keywords[2]:
-        raise _NotSimple
-    static = dict(call.statics)
-    for i in static:
-        if not isinstance(i, int):
-            raise _NotSimple
-        code.checks.append(f"a{i} is {code.name(static[i])}")
-    dynamic = [a for i, a in enumerate(names) if i not in static]
-    for name, structure in zip(dynamic, args[2], strict=True):
+    for place, value in call.statics:
+        code.checks.append(f"{args[place] if isinstance(place, int) else kwargs[place]} is {code.name(value)}")
+    static = {place for place, _ in call.statics}
+    for name, structure in zip([a for i, a in enumerate(args) if i not in static], positional[2], strict=True):
         code.take(name, structure)
-    return names
+    for k, structure in zip(sorted(k for k in kwargs if k not in static), keywords[2], strict=True):
+        code.take(kwargs[k], structure)
 
 
 def _result(code: _Code, trace: Trace, program: Any) -> str:

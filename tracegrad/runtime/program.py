@@ -189,17 +189,17 @@ def _support_addresses(made: Plan) -> dict[str, int]:
     launches = [s for s in made.steps if isinstance(s, Launch)]
     if not any(s.chunks > 1 for s in launches) and not any(made.fills.values()):
         return {}
-    code = _support_code()
-    found = {name: code.address(name) for name in made.values if name in code}
+    shared = [name for name in made.values if name.startswith("tg_") and name != "tg_parallel_for"]
+    found = {name: _support_code(name).address(name) for name in shared}
     if any(s.parallel for s in launches):
         found["tg_parallel_for"] = threads.parallel_for_address()
     return found
 
 
 @cache
-def _support_code() -> native.NativeCode:
-    """The loops that all programs share, as machine code."""
-    return native.load_ir(lambda: str(support_module()), "tracegrad_support")
+def _support_code(name: str) -> native.NativeCode:
+    """One of the loops that programs share, as machine code."""
+    return native.load_ir(lambda: support_module(name), name)
 
 
 def compile_program(graph: Graph, kinds: tuple[str, ...], single: bool, name: str = "") -> Program:

@@ -35,11 +35,19 @@ class Capture:
     array: Any
     value: Any
     source: Any = None
+    number: bool = False
 
     @property
     def node(self) -> Node:
         node: Node = self.value.node
         return node
+
+    def settle(self) -> Any:
+        """The array of the traced call, which is not kept when it can be read again."""
+        array = self.array
+        if self.source is not None:
+            self.array = None
+        return array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,6 +152,13 @@ class TraceBuilder(Builder):
             self.nodes.append(node)
         return self.make(self, node)
 
+    def close(self) -> None:
+        """End the trace: tracers that escaped say so from now on, and keep nothing alive."""
+        self.open = False
+        self.nodes, self.captures = [], {}
+        for memory in (self._nodes, self._computed, self._asked, self._places):
+            memory.clear()
+
     # -- inputs -----------------------------------------------------------------------------------
     def argument(self, kind: Any, array: np.ndarray[Any, Any]) -> Any:
         """An input that a caller passes; `array` is its value in the call being traced."""
@@ -182,7 +197,7 @@ class TraceBuilder(Builder):
         """The input that stands for the Python float that `source` holds."""
         node = Node(None, (), (), Aval((), np.dtype(np.float64)))
         self._computed[node] = np.asarray(x)
-        found = Capture(x, self.make_number(self, node), source)
+        found = Capture(x, self.make_number(self, node), source, number=True)
         self.captures[id(found)] = found
         value = found.value
         value.frozen = "a number from outside the traced function"

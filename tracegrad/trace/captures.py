@@ -287,6 +287,7 @@ class World:
         self._guards.clear()
         self._seen.clear()
         self._copies.clear()
+        self.builder.close()
 
     def read(self, captures: Sequence[Capture]) -> list[Any] | None:
         """The captured arrays as they are now; None when a guard does not hold or an array has changed its kind."""
@@ -312,7 +313,7 @@ def _present(capture: Capture) -> Any:
         array = capture.array if capture.source is None else capture.source.read()
     except _GONE:
         return None
-    if type(capture.array) is float:
+    if capture.number:
         return array if type(array) is float else None
     aval = capture.node.aval
     return array if isinstance(array, np.ndarray) and (array.shape, array.dtype) == (aval.shape, aval.dtype) else None

@@ -95,11 +95,30 @@ def _isinstance(x: Any, classes: Any) -> bool:
         return True
     if not isinstance(x, Value):
         return False
-    stands_for = {"f": float, "i": int, "b": bool}[x.dtype.kind] if x.weak else np.ndarray
-    return issubclass(stands_for, classes)
+    return issubclass(_stands_for(x), classes)
 
 
-_BUILTINS = {"isinstance": _isinstance}
+def _stands_for(x: Any) -> type:
+    return {"f": float, "i": int, "b": bool}[x.dtype.kind] if x.weak else np.ndarray
+
+
+class _TypeMeta(type):
+    """`type`, but that the type of a traced value is that of what it stands for."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and isinstance(args[0], Value):
+            return _stands_for(args[0])
+        return type(*args, **kwargs) if cls is _Type else super().__call__(*args, **kwargs)
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, type) if cls is _Type else super().__instancecheck__(x)
+
+
+class _Type(type, metaclass=_TypeMeta):
+    """What traced code sees as `type`."""
+
+
+_BUILTINS = {"isinstance": _isinstance, "type": _Type}
 
 
 def contents(cell: types.CellType) -> Any:

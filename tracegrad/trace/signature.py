@@ -8,7 +8,7 @@ each array, and the type of each Python number.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,16 @@ class Binder:
         kinds = tuple([self._kind(call, i, x) for i, x in enumerate(leaves)])
         call.key = (structure, kinds, tuple((place, exact(value)) for place, value in statics))
         return call
+
+    def arrange(self, count: int, keywords: Sequence[str]) -> tuple[list[str], list[str], dict[str, str]]:
+        """Names `a0, a1, ...` for the arguments of a call in order; and which of them are, in canonical form, the
+        positional and the keyword arguments."""
+        names = [f"a{i}" for i in range(count + len(keywords))]
+        args, kwargs = names[:count], dict(zip(keywords, names[count:]))
+        if not kwargs or not self.signature:
+            return names, args, kwargs
+        bound = self.signature.bind(*args, **kwargs)
+        return names, list(bound.args), bound.kwargs
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[tuple[Any, Any], ...], Any]:
         statics: list[tuple[Any, Any]] = [(i, x) for i, x in enumerate(args) if i in self.static_nums]

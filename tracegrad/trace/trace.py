@@ -75,7 +75,6 @@ def trace_call(
         _name_location(error, describe(fun))
         raise
     finally:
-        builder.open = False
         world.close()
 
 
