@@ -171,7 +171,7 @@ def _transpose(dims: Dims, node: Node, operands: Operands, params: Any) -> tuple
 
 _RULES: dict[str, Callable[..., Any]] = {
     "elementwise": _same, "cast": _same, "fresh": _same, "stop_gradient": _same, "flip": _same, "cumsum": _same,
-    "broadcast_to": _broadcast, "reduction": _reduce, "argreduce": _reduce, "slice": _slice, "pad": _slice,
+    "broadcast_to": _broadcast, "reduction": _reduce, "slice": _slice, "pad": _slice,
     "concatenate": _concatenate, "matmul": _matmul, "gather": _gather, "scatter": _scatter, "reshape": _reshape,
     "transpose": _transpose,
 }  # fmt: skip

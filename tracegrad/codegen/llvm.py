@@ -2,9 +2,9 @@
 
     void kernel(buffers, sizes and constants in order of first use, i32 *status, i64 low, i64 high)
 
-runs iterations [low, high) of the chunked loop, the outermost unless the kernel says otherwise. Loops are plain; LLVM's vectoriser makes vectors of them, which works
-because buffers do not alias and nothing in a body branches except `guard`. A reduction over the innermost loops runs in
-a register, one over outer loops accumulates in memory.
+runs iterations [low, high) of the chunked loop, the outermost unless the kernel says otherwise. Loops are plain;
+LLVM's vectoriser makes vectors of them, which works because buffers do not alias and nothing in a body branches
+except `guard`. A reduction over the innermost loops runs in a register, one over outer loops accumulates in memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from tracegrad.codegen.scalar_llvm import (
     BOOL,
     I64,
     combine,
-    compare,
     constant,
     identity,
     llvm_type,
@@ -130,7 +129,7 @@ class _Emitter:
         for x in self.reductions:
             mine = self.kernel.across_chunks in x.over
             if x.combiner == "scatter" or (self._in_memory(x) and mine):
-                start = self._memory(identity(x.combiner, x.value.dtype, False), x.value.dtype)
+                start = self._memory(identity(x.combiner, x.value.dtype), x.value.dtype)
                 pointer = self.pointers[x.buffer]
                 loop(self.b, self.polys.emit(self.b, x.size), partial(self._put, pointer, start))
 
@@ -152,7 +151,8 @@ class _Emitter:
 
     def _innermost(self) -> None:
         """The body, once for every iteration of the jammed loop that runs at a time."""
-        for self._copy in self._each_copy():
+        for copy in self._each_copy():
+            self._copy = copy
             self._block(self.kernel.body)
 
     def _each_copy(self) -> Iterator[int]:
@@ -175,7 +175,7 @@ class _Emitter:
             return -1
         var = self.kernel.loops[outer].var
         memory = [self._depth[id(x)] == outer + 2 and var in x.over for x in self.reductions]
-        register = [self._depth[id(x)] == outer + 1 and not x.index for x in self.reductions]
+        register = [self._depth[id(x)] == outer + 1 for x in self.reductions]
         common = any(isinstance(x, Load) and var not in x.address.symbols for x in self.kernel.body)
         return outer if memory and (all(memory) or (common and all(register))) else -1
 
@@ -230,9 +230,7 @@ class _Emitter:
 
     # -- reductions ----------------------------------------------------------------------------------
     def _identities(self, x: Reduce) -> list[Any]:
-        empty = any(loop.extent == 0 for loop in self.kernel.loops if loop.var in x.over)
-        start = identity(x.combiner, x.value.dtype, empty)
-        return [start, ir.Constant(I64, 0), ir.Constant(BOOL, 1)] if x.index else [start]
+        return [identity(x.combiner, x.value.dtype)]
 
     def _finish(self, x: Reduce) -> None:
         totals = self._totals.pop(id(x))
@@ -240,16 +238,14 @@ class _Emitter:
             return
         for copy in self._each_copy():
             pointer = self._at(x.buffer, x.address)
-            value = totals[1 if x.index else copy]
+            value = totals[copy]
             if self._in_memory(x):
                 value = combine(self.b, x.combiner, self._loaded(pointer, x.value.dtype), value, x.value.dtype)
             self.b.store(self._memory(value, x.value.dtype), pointer)
 
     def _reduce(self, x: Reduce) -> None:
         value, dtype = self._value(x.value), x.value.dtype
-        if x.index:
-            self._arg_reduce(x, value, dtype)
-        elif not x.over and x.combiner != "scatter":
+        if not x.over and x.combiner != "scatter":
             self.b.store(self._memory(value, dtype), self._at(x.buffer, x.address))
         elif self._depth[id(x)] == len(self.kernel.loops):
             pointer = self._at(x.buffer, x.address)
@@ -258,22 +254,6 @@ class _Emitter:
         else:
             totals = self._totals[id(x)]
             totals[self._copy] = combine(self.b, x.combiner, totals[self._copy], value, dtype)
-
-    def _arg_reduce(self, x: Reduce, value: Any, dtype: str) -> None:
-        assert x.index is not None
-        if not x.over:
-            self.b.store(ir.Constant(I64, 0), self._at(x.buffer, x.address))
-            return
-        best, where, first = self._totals[id(x)]
-        kind = "b" if dtype == "bool" else dtype[0]
-        better = compare(self.b, "gt" if x.combiner == "argmax" else "lt", value, best, kind)
-        if kind == "f":
-            is_nan = self.b.fcmp_unordered("uno", value, value)
-            better = self.b.or_(better, self.b.and_(is_nan, self.b.fcmp_ordered("ord", best, best)))
-        take = self.b.or_(better, first)
-        self._totals[id(x)] = [
-            self.b.select(take, value, best), self.b.select(take, self._value(x.index), where), ir.Constant(BOOL, 0),
-        ]  # fmt: skip
 
     # -- instructions ----------------------------------------------------------------------------------
     def _block(self, body: list[Any]) -> None:

@@ -139,7 +139,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """`buffer[address]` combines `value` over the loops `over`; `index` is the position, for arg-reductions."""
+    """`buffer[address]`, an element of `size`, combines `value` over the loops `over`."""
 
     buffer: str
     address: Poly
@@ -147,12 +147,10 @@ class Reduce:
     value: Operand
     over: tuple[str, ...]
     size: Poly
-    index: Operand | None = None
 
     def lines(self) -> Iterator[str]:
-        position = f" at {self.index}" if self.index else ""
         place = f"{self.buffer}[{self.address}] of {self.size}"
-        yield f"reduce {self.combiner} {place} by {self.value}{position} over {', '.join(self.over)}"
+        yield f"reduce {self.combiner} {place} by {self.value} over {', '.join(self.over)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +244,6 @@ def operands(body: list[Any]) -> Iterator[Operand]:
                 yield x.value
             case Reduce():
                 yield x.value
-                if x.index:
-                    yield x.index
             case Guard():
                 yield from operands(x.body)
                 yield x.result

@@ -34,7 +34,7 @@ from tracegrad.ops.declare import Elementwise
 __all__ = ["COMBINERS", "Arguments", "Lowering"]
 
 COMBINERS = {"reduce_sum": "add", "reduce_prod": "mul", "reduce_max": "maximum", "reduce_min": "minimum",
-             "reduce_any": "logical_or", "reduce_all": "logical_and", "argmax": "argmax", "argmin": "argmin",
+             "reduce_any": "logical_or", "reduce_all": "logical_and",
              "scatter_add": "scatter"}  # fmt: skip
 
 IMMEDIATE = {repr(float(v)) for v in (0, -0.0, 1, -1, 2, -2, 3, 4, 0.5, -0.5, 0.25, math.inf, -math.inf, math.nan)}
@@ -119,19 +119,18 @@ class Lowering:
 
     def _space(self, root: Node) -> tuple[Poly, ...]:
         assert root.op is not None
-        source = root.inputs[0] if root.op.kind in ("reduction", "argreduce", "scatter") else root
+        source = root.inputs[0] if root.op.kind in ("reduction", "scatter") else root
         return self.dims.shape(source)
 
     def _root(self, root: Node, index: tuple[Poly, ...]) -> None:
         assert root.op is not None
         kind, params = root.op.kind, dict(root.params)
-        if kind in ("reduction", "argreduce"):
-            axes = params.get("axes", (params.get("axis"),))
+        if kind == "reduction":
+            axes = params["axes"]
             over = tuple(next(iter(index[a].symbols)) for a in axes if index[a].symbols)
             kept = tuple(i for a, i in enumerate(index) if a not in axes)
             value = self.element(root.inputs[0], index)
-            position = self.emit_index(index[axes[0]]) if kind == "argreduce" else None
-            self._reduce(root, kept, value, over, position)
+            self._reduce(root, kept, value, over)
         elif kind == "scatter":
             self._scatter(root, index, params)
         elif kind == "cumsum":
@@ -141,19 +140,12 @@ class Lowering:
             self._scopes[-1][root, index] = value
             self._emit(Store(self._buffer(root, "out"), self.address(root, index), value))
 
-    def _reduce(
-        self,
-        root: Node,
-        kept: tuple[Poly, ...],
-        value: Operand,
-        over: tuple[str, ...],
-        position: Operand | None,
-    ) -> None:
+    def _reduce(self, root: Node, kept: tuple[Poly, ...], value: Operand, over: tuple[str, ...]) -> None:
         name = self._buffer(root, "out")
         size = ONE
         for d in self.dims.shape(root):
             size = size * d
-        self._emit(Reduce(name, self.address(root, kept), COMBINERS[root.name], value, over, size, position))
+        self._emit(Reduce(name, self.address(root, kept), COMBINERS[root.name], value, over, size))
         self.kernel.cost += 1
 
     def _scatter(self, root: Node, index: tuple[Poly, ...], params: dict[str, Any]) -> None:
@@ -168,7 +160,7 @@ class Lowering:
         )
         rest = iter(index[depth:])
         where = tuple(place[a] if a in place else next(rest) for a in range(len(shape)))
-        self._reduce(root, where, self.element(updates, index), tuple(x.var for x in self.kernel.loops), None)
+        self._reduce(root, where, self.element(updates, index), tuple(x.var for x in self.kernel.loops))
 
     def _cumsum(self, root: Node, index: tuple[Poly, ...], axis: int) -> None:
         name, dtype, here = self._buffer(root, "out"), short_name(root.aval.dtype), self.address(root, index)

@@ -1,7 +1,7 @@
 """Which values of a graph get a buffer; all others are computed where they are read.
 
 A value is *stored* when something needs it whole (an output, a reduction, an operand of BLAS or of a called op), or
-when computing it at every read would cost more than storing it. Views are index maps and cost nothing; a reshape of a
+when computing it at every read would cost more than storing it. Views are index maps and cost little; a reshape of a
 stored value is the same buffer.
 """
 
@@ -11,10 +11,10 @@ from tracegrad.avals import short_name
 from tracegrad.codegen.scalar import lowerable, template_cost
 from tracegrad.ir import Graph, Node
 
-__all__ = ["Storage", "called", "is_trivial_reshape"]
+__all__ = ["Storage", "at_same_index", "called", "is_trivial_reshape"]
 
-DEEPEST = 100  # inlined ops along one path: bounds code size and compile time
-HEAVIEST = 3000  # inlined cost
+DEEPEST = 100  # inlined ops along one path: bounds the recursion of lowering
+HEAVIEST = 400  # inlined cost: bounds code size; longer straight-line code takes LLVM more than proportional time
 DEAR_SCALAR = 60  # a value of one element is recomputed (and hoisted out of the loop) up to this cost
 DEAR = 12  # a value that several kernels, or several places of one, would compute is stored from this cost on
 
@@ -47,6 +47,7 @@ class Storage:
         self.reason: dict[Node, str] = dict(also or {})
         self.weight: dict[Node, int] = {}
         self._depth: dict[Node, int] = {}
+        self._together: dict[Node, dict[Node, int]] = {}  # what is computed at one index with a value, at which cost
         for node in graph.outputs:
             if node not in self.inputs:
                 self._store(node, "output")
@@ -54,6 +55,7 @@ class Storage:
             self._by_kind(node)
         for node in graph.nodes:
             self._by_cost(node)
+        self._by_checks()
         self.root_of = self._aliases()
 
     def stored(self, node: Node) -> bool:
@@ -84,7 +86,7 @@ class Storage:
             for x in node.operands:
                 base = x.inputs[0] if is_matrix_transpose(x) else x
                 self._store_base(base, "operand of BLAS")
-        elif kind in ("reduction", "argreduce", "scatter", "cumsum"):
+        elif kind in ("reduction", "scatter", "cumsum"):
             self._store(node, f"result of {node.name}")
         elif kind == "reshape" and not is_trivial_reshape(node):
             self._store_base(node.inputs[0], "reshaped, so read as one block of memory")
@@ -95,11 +97,25 @@ class Storage:
             for x in operands:
                 self._expanded(node, x)
             operands = [x for x in operands if self.inlined(x)]
-        own = own_cost(node)
-        self.weight[node] = own + sum(self.weight.get(x, 0) for x in operands)
+        together = {node: own_cost(node)}
+        for x in operands:
+            if at_same_index(node):
+                together |= self._together[x]
+            else:
+                together[node] += self.weight[x]
+        self._together[node], self.weight[node] = together, sum(together.values())
         self._depth[node] = 1 + max((self._depth.get(x, 0) for x in operands), default=0)
         if self._depth[node] > DEEPEST or self.weight[node] > HEAVIEST:
             self._store(node, "a long chain, cut here")
+
+    def _by_checks(self) -> None:
+        """Store a gather that nothing reads whole, so that all its indices are checked, as NumPy checks them."""
+        whole: set[Node] = set()
+        for node in reversed(self.graph.nodes):
+            if node.name == "gather" and node not in whole:
+                self._store(node, "read in part, and every index is to be checked")
+            if node.aval.size and (node in whole or self.stored(node)):
+                whole.update(node.operands[1:] if node.name == "gather" else node.operands * (node.name != "slice"))
 
     def _expanded(self, node: Node, x: Node) -> None:
         while x.name == "reshape" and self.inlined(x):
@@ -112,7 +128,7 @@ class Storage:
 
     def _aliases(self) -> dict[Node, Node]:
         """Stored reshape -> the stored value whose memory it shares."""
-        taken = {x for x in self.graph.outputs if x.name != "reshape"}
+        taken = set(self.graph.outputs)
         aliases: dict[Node, Node] = {}
         for node in self.graph.outputs:
             base = node
@@ -124,11 +140,19 @@ class Storage:
         return aliases
 
 
+def at_same_index(node: Node) -> bool:
+    """Whether an element of `node` is made of the elements of its operands at the same index."""
+    assert node.op is not None
+    return node.op.kind in ("elementwise", "cast") or node.name in ("fresh", "stop_gradient")
+
+
 def own_cost(node: Node) -> int:
     """The rough cost of one element of `node`, operands apart."""
     assert node.op is not None
     if node.op.kind == "elementwise":
         return template_cost(getattr(node.op, "scalar", None))
+    if node.name in ("pad", "concatenate"):
+        return 2 * len(node.operands)
     return {"cast": 1, "gather": 2, "arange": 1}.get(node.op.kind, 0)
 
 

@@ -165,7 +165,7 @@ class _Program:
         return task
 
     def _fill(self, buffer: str, dtype: str, combiner: str, size: Any) -> None:
-        start = identity(combiner, dtype, False)
+        start = identity(combiner, dtype)
         start = ir.Constant(I8, start.constant) if dtype == "bool" else start
         pointer = self._typed(self.pointers[buffer], dtype)
         self.b.call(self._support(f"tg_fill.{dtype}"), [pointer, start, self.polys.emit(self.b, size)])

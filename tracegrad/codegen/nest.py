@@ -26,8 +26,7 @@ def arrange(kernel: Kernel) -> Kernel:
 def is_serial(kernel: Kernel) -> bool:
     """Whether iterations depend on each other through memory, so that the kernel must run in order."""
     return _reads_own(kernel.body, {b for b, (_, use) in kernel.buffers.items() if use == "out"}) or any(
-        isinstance(x, Reduce) and (x.combiner == "scatter" or (x.index and kernel.across_chunks in x.over))
-        for x in kernel.body
+        isinstance(x, Reduce) and x.combiner == "scatter" for x in kernel.body
     )
 
 
@@ -50,15 +49,12 @@ def _accesses(body: list[Any]) -> list[Any]:
 
 def _choose_innermost(kernel: Kernel) -> None:
     accesses = _accesses(kernel.body)
-    forced = [x.over[-1] for x in kernel.body if isinstance(x, Reduce) and x.index and x.over]
     best, best_cost = len(kernel.loops) - 1, float("inf")
     for position in range(len(kernel.loops) - 1, -1, -1):
         var = kernel.loops[position].var
         cost = sum(_cost(x, var) for x in accesses)
         if cost < best_cost:
             best, best_cost = position, cost
-    if forced:
-        best = next(i for i, x in enumerate(kernel.loops) if x.var == forced[0])
     kernel.loops.append(kernel.loops.pop(best))
 
 
@@ -85,7 +81,7 @@ def _mergeable(body: list[Any], outer: str, inner: Loop) -> bool:
             case Load() | Store() | Reduce():
                 if x.address.coefficient(outer) != x.address.coefficient(inner.var) * inner.extent:
                     return False
-                if isinstance(x, Reduce) and (x.index or (outer in x.over) != (inner.var in x.over)):
+                if isinstance(x, Reduce) and (outer in x.over) != (inner.var in x.over):
                     return False
             case Index():
                 if x.value.symbols & {outer, inner.var}:
@@ -111,7 +107,7 @@ def _without(body: list[Any], var: str) -> list[Any]:
                 x = Store(x.buffer, x.address.substitute(gone), x.value)
             case Reduce():
                 over = tuple(v for v in x.over if v != var)
-                x = Reduce(x.buffer, x.address.substitute(gone), x.combiner, x.value, over, x.size, x.index)
+                x = Reduce(x.buffer, x.address.substitute(gone), x.combiner, x.value, over, x.size)
             case Guard():
                 x = Guard(x.out, x.ranges, _without(x.body, var), x.result, x.fill)
         result.append(x)

@@ -242,7 +242,7 @@ def _cut(made: Plan) -> None:
 
 def _fill(kernel: Kernel, x: Reduce) -> list[tuple[str, str, str, Poly]]:
     over = [loop.var in x.over for loop in kernel.loops]
-    if x.combiner == "scatter" or not any(over) or over[kernel.chunked] or x.index:
+    if x.combiner == "scatter" or not any(over) or over[kernel.chunked]:
         return []
     inner = len(over)
     while inner and over[inner - 1]:
@@ -255,6 +255,7 @@ def _place(made: Plan) -> None:
     """Offsets in the arena for temporaries and partial results; buffers whose lives do not overlap share memory."""
     bytes_of = {name: n.aval.size * n.aval.dtype.itemsize for n, name in made.buffers.items()}
     temps = [{n for n in _buffers_of(step) if made.memory[n] == "temp"} for step in made.steps]
+    last = {name: i for i, names in enumerate(temps) for name in names}
     arena, begun = _Arena(), set[str]()
     values: dict[str, int] = {}
     for i, step in enumerate(made.steps):
@@ -263,8 +264,9 @@ def _place(made: Plan) -> None:
         begun |= temps[i]
         if isinstance(step, Launch):
             values |= _chunk_values(made, i, step, arena)
-        for name in temps[i].difference(*temps[i + 1 :]):
-            arena.give(name)
+        for name in temps[i]:
+            if last[name] == i:
+                arena.give(name)
     made.arena_bytes = arena.top
     constants = {name: _bits(dtype, value) for name, (dtype, value) in made.arguments.constants.items()}
     made.values = {**made.arguments.sizes, **constants, **values}

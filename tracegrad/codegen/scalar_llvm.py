@@ -65,6 +65,8 @@ def operation(b: ir.IRBuilder, op: str, args: list[Any], dtypes: list[str], out:
     if emit is not None:
         return emit(b, *args)
     if op in _COMPARE:
+        if dtypes[0] != dtypes[1]:
+            return _compare_signs(b, op, args[0], args[1], kind == "i")
         return compare(b, op, args[0], args[1], kind)
     return vecmath.call(b, op, *args)
 
@@ -81,6 +83,13 @@ def compare(b: ir.IRBuilder, op: str, x: Any, y: Any, kind: str) -> Any:
     return b.icmp_signed(sign, x, y) if kind == "i" else b.icmp_unsigned(sign, x, y)
 
 
+def _compare_signs(b: ir.IRBuilder, op: str, x: Any, y: Any, x_signed: bool) -> Any:
+    """`x op y` where one is signed and the other not: NumPy compares such 64-bit integers by value."""
+    less, more = op in ("lt", "le", "ne"), op in ("gt", "ge", "ne")
+    negative = b.icmp_signed("<", x if x_signed else y, ir.Constant(x.type, 0))
+    return b.select(negative, ir.Constant(BOOL, int(less if x_signed else more)), b.icmp_unsigned(_COMPARE[op], x, y))
+
+
 def cast(b: ir.IRBuilder, x: Any, old: str, new: str) -> Any:
     """`x` converted as `ndarray.astype` converts."""
     if old == new:
@@ -91,7 +100,7 @@ def cast(b: ir.IRBuilder, x: Any, old: str, new: str) -> Any:
     if old[0] == "f" and new[0] == "f":
         return b.fpext(x, to) if new == "f64" else b.fptrunc(x, to)
     if old[0] == "f":
-        wide = b.fptoui(x, I64) if new == "u64" else b.fptosi(x, I64)
+        wide = _unsigned(b, x) if new == "u64" else b.fptosi(x, I64)
         return wide if to.width == 64 else b.trunc(wide, to)
     if new[0] == "f":
         return b.sitofp(x, to) if old[0] == "i" else b.uitofp(x, to)
@@ -100,6 +109,13 @@ def cast(b: ir.IRBuilder, x: Any, old: str, new: str) -> Any:
     if to.width == x.type.width:
         return x
     return b.sext(x, to) if old[0] == "i" else b.zext(x, to)
+
+
+def _unsigned(b: ir.IRBuilder, x: Any) -> Any:
+    """`x` as an unsigned integer of 64 bits; negative numbers wrap, as they do for NumPy."""
+    low = b.fptosi(x, I64)
+    high = b.xor(b.fptosi(b.fsub(x, ir.Constant(x.type, 2.0**63)), I64), ir.Constant(I64, -(2**63)))
+    return b.select(b.fcmp_ordered("<", x, ir.Constant(x.type, 2.0**63)), low, high)
 
 
 # -- arithmetic, by kind of dtype ----------------------------------------------------------------------
@@ -236,18 +252,16 @@ _BY_KIND = {"f": _FLOAT, "i": _INT, "u": _UNSIGNED, "b": _BOOLEAN}
 
 
 # -- reductions --------------------------------------------------------------------------------------------
-def identity(combiner: str, dtype: str, empty: bool) -> Any:
-    """What a reduction starts from: -0.0 for sums (0.0 if nothing is added), so that signs of zeros survive."""
+def identity(combiner: str, dtype: str) -> Any:
+    """What a reduction starts from. To NumPy a sum of -0.0 alone is 0.0."""
     t = _TYPES[dtype]
-    if combiner == "scatter":
+    if combiner in ("add", "scatter"):
         return ir.Constant(t, 0.0 if dtype[0] == "f" else 0)
-    if combiner == "add":
-        return ir.Constant(t, (0.0 if empty else -0.0) if dtype[0] == "f" else 0)
     if combiner in ("mul", "logical_and"):
         return ir.Constant(t, 1.0 if dtype[0] == "f" else 1)
     if combiner == "logical_or":
         return ir.Constant(t, 0)
-    lowest = combiner in ("maximum", "argmax")
+    lowest = combiner == "maximum"
     if dtype[0] == "f":
         return ir.Constant(t, float("-inf") if lowest else float("inf"))
     if dtype[0] == "i":

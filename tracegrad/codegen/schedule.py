@@ -10,18 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from tracegrad.codegen.dims import Dims
-from tracegrad.codegen.materialize import DEAR, Storage
+from tracegrad.codegen.materialize import DEAR, Storage, at_same_index
 from tracegrad.codegen.poly import Poly
 from tracegrad.ir import Graph, Node
 
 __all__ = ["Edge", "Schedule", "Step", "dear_values", "schedule", "shared_by_steps"]
 
-HEAVIEST_GROUP = 4000
+HEAVIEST_GROUP = 400  # the cost of one kernel, and the values it stores: both bound the time to compile it
+LARGEST_GROUP = 32
 SPACES_DIFFER = "iteration spaces differ"
-ALONE = ("scatter", "cumsum", "argreduce")
+ALONE = ("scatter", "cumsum")
 
 
 @dataclass(eq=False)
@@ -31,19 +33,10 @@ class Step:
     kind: str  # "kernel", "matmul" or "call"
     domain: tuple[Poly, ...]
     roots: list[Node]
+    number: int
     deps: set[Step] = field(default_factory=set)
     weight: int = 0
-
-    def before(self) -> set[Step]:
-        """All steps that must run before this one."""
-        found: set[Step] = set()
-        stack = list(self.deps)
-        while stack:
-            step = stack.pop()
-            if step not in found:
-                found.add(step)
-                stack.extend(step.deps)
-        return found
+    before: int = 0  # a bit for the number of every step that must run before this one
 
 
 @dataclass(frozen=True)
@@ -79,20 +72,22 @@ class _Planner:
         self.storage, self.dims = storage, dims
         self.steps: list[Step] = []
         self.edges: list[Edge] = []
+        self._open: dict[tuple[Poly, ...], list[Step]] = {}  # steps that others may join, by iteration space
         self._step_of: dict[Node, Step] = {}
         self._reads: dict[Node, dict[Node, bool]] = {}
 
     def place(self, node: Node) -> None:
-        reads = self._stored_reads(node)
-        step = Step(self._kind(node), self._domain(node), [node], weight=self.storage.weight.get(node, 0))
-        joined, reasons = self._join(step, node, reads)
+        reads = {x: aligned for x, aligned in self._stored_reads(node).items() if x not in self.storage.inputs}
+        weight = self.storage.weight.get(node, 0)
+        step = Step(self._kind(node), self._domain(node), [node], len(self.steps), weight=weight)
+        obstacles = self._obstacles(step, reads)
+        joined = self._join(step, obstacles)
         for x in reads:
-            if x in self.storage.inputs:
-                continue
             producer = self._step_of[x]
             if producer is not joined:
-                joined.deps.add(producer)
-                self.edges.append(Edge(x, node, self._explained(reasons[producer], producer, step)))
+                self._order(producer, joined)
+                reason = obstacles[producer] or ("" if joined is step else "fused with a later kernel instead")
+                self.edges.append(Edge(x, node, self._explained(reason, producer, step)))
         self._step_of[node] = joined
 
     def _kind(self, node: Node) -> str:
@@ -101,16 +96,13 @@ class _Planner:
 
     def _domain(self, node: Node) -> tuple[Poly, ...]:
         assert node.op is not None
-        source = node.inputs[0] if node.op.kind in ("reduction", "argreduce", "scatter") else node
+        source = node.inputs[0] if node.op.kind in ("reduction", "scatter") else node
         return tuple(d for d in self.dims.shape(source) if d != 1)
 
     def _stored_reads(self, node: Node) -> dict[Node, bool]:
         """Stored values that computing `node` reads; True where only at the same index."""
         assert node.op is not None
-        aligned_op = node.op.kind in ("elementwise", "cast", "reduction") or node.name in (
-            "fresh",
-            "stop_gradient",
-        )
+        aligned_op = at_same_index(node) or node.op.kind == "reduction"
         found: dict[Node, bool] = {}
         for x in node.operands:
             if self.storage.stored(x):
@@ -123,53 +115,73 @@ class _Planner:
                 found[y] = found.get(y, True) and aligned and aligned_op
         return found
 
-    def _join(self, step: Step, node: Node, reads: dict[Node, bool]) -> tuple[Step, dict[Step, str]]:
-        reasons = {self._step_of[x]: self._obstacle(step, node, self._step_of[x], reads)
-                   for x in reads if x not in self.storage.inputs}  # fmt: skip
-        for candidate in reversed(self.steps):
-            if not (reasons.get(candidate) or self._obstacle(step, node, candidate, reads)):
-                candidate.roots.append(node)
+    def _join(self, step: Step, obstacles: dict[Step, str]) -> Step:
+        """The latest step that can compute what `step` does, or `step` itself as a new one."""
+        joinable = _joinable(step)
+        needed = 0
+        for producer in obstacles:
+            needed |= producer.before
+        for candidate in reversed(self._open.get(step.domain, [])) if joinable else ():
+            if obstacles.get(candidate) or needed >> candidate.number & 1:
+                continue  # the step that is to be joined comes before something that `step` needs
+            if _fits(step, candidate):
+                candidate.roots += step.roots
                 candidate.weight += step.weight
-                return candidate, reasons
+                return candidate
         self.steps.append(step)
-        return step, reasons
+        if joinable:
+            self._open.setdefault(step.domain, []).append(step)
+        return step
 
-    def _obstacle(self, step: Step, node: Node, other: Step, reads: dict[Node, bool]) -> str:
-        """Why `node` cannot be computed by `other`; empty if it can."""
-        for kind, reason in (
-            ("matmul", "BLAS computes whole matrices"),
-            ("call", "NumPy is called for one of them"),
+    def _order(self, first: Step, then: Step) -> None:
+        """Note that `first` must run before `then`, and so before everything that needs `then`."""
+        then.deps.add(first)
+        new = first.before | 1 << first.number
+        if new & ~then.before:
+            for step in self.steps:
+                if step is then or step.before >> then.number & 1:
+                    step.before |= new
+
+    def _obstacles(self, step: Step, reads: dict[Node, bool]) -> dict[Step, str]:
+        """The steps that compute what `step` reads, and why they cannot compute it; empty if they can."""
+        found: dict[Step, str] = {}
+        for x, aligned in reads.items():
+            producer = self._step_of[x]
+            found[producer] = found.get(producer) or self._obstacle(step, x, producer, aligned)
+        return found
+
+    @staticmethod
+    def _obstacle(step: Step, x: Node, producer: Step, aligned: bool) -> str:
+        assert x.op is not None
+        kinds = (step.kind, producer.kind)
+        for reason, holds in (
+            ("BLAS computes whole matrices", "matmul" in kinds),
+            ("NumPy is called for one of them", "call" in kinds),
+            ("has a loop of its own", not (_joinable(step) and _joinable(producer))),
+            ("needs the complete reduction", x.op.kind == "reduction"),
+            ("reads it at another index", not aligned),
+            (SPACES_DIFFER, step.domain != producer.domain),
         ):
-            if kind in (step.kind, other.kind):
+            if holds:
                 return reason
-        if node.op.kind in ALONE or other.roots[0].op.kind in ALONE:  # type: ignore[union-attr]
-            return "has a loop of its own"
-        if obstacle := self._data_obstacle(other, reads):
-            return obstacle
-        if step.domain != other.domain:
-            return SPACES_DIFFER
-        if step.weight + other.weight > HEAVIEST_GROUP:
-            return "the kernel would be too long"
-        producers = {self._step_of[x] for x in reads if x not in self.storage.inputs} - {other}
-        if any(other in p.before() for p in producers):
-            return "needs a step that needs this one"
         return ""
 
     @staticmethod
     def _explained(reason: str, producer: Step, step: Step) -> str:
         if reason == SPACES_DIFFER:
             return f"{reason}: {_space(producer.domain)} and {_space(step.domain)}"
-        return reason or "another kernel computes it already"
+        if not reason and not _fits(step, producer):
+            return "the kernel would be too long"
+        return reason or "needs a step that needs this one"
 
-    def _data_obstacle(self, other: Step, reads: dict[Node, bool]) -> str:
-        for x, aligned in reads.items():
-            if x in self.storage.inputs or self._step_of[x] is not other:
-                continue
-            if x.op.kind == "reduction":  # type: ignore[union-attr]
-                return "needs the complete reduction"
-            if not aligned:
-                return "reads it at another index"
-        return ""
+
+def _fits(step: Step, candidate: Step) -> bool:
+    return step.weight + candidate.weight <= HEAVIEST_GROUP and len(candidate.roots) < LARGEST_GROUP
+
+
+def _joinable(step: Step) -> bool:
+    """Whether a step shares its loops with others."""
+    return step.kind == "kernel" and step.roots[0].op.kind not in ALONE  # type: ignore[union-attr]
 
 
 def shared_by_steps(found: Schedule) -> dict[Node, str]:
@@ -206,16 +218,17 @@ def _space(domain: tuple[Poly, ...]) -> str:
 def _ordered(steps: list[Step]) -> list[Step]:
     order: list[Step] = []
     done: set[Step] = set()
+    number = attrgetter("number")
 
     def visit(step: Step) -> None:
-        stack = [(step, iter(sorted(step.deps, key=steps.index)))]
+        stack = [(step, iter(sorted(step.deps, key=number)))]
         entered = {step}
         while stack:
             current, rest = stack[-1]
             for d in rest:
                 if d not in done and d not in entered:
                     entered.add(d)
-                    stack.append((d, iter(sorted(d.deps, key=steps.index))))
+                    stack.append((d, iter(sorted(d.deps, key=number))))
                     break
             else:
                 stack.pop()

@@ -138,7 +138,8 @@ arctan2 = op("arctan2(x, y)", np.arctan2, "arctan2(x, y)",
              domain=(0.5, 2), doc="angle of the point (y, x)")  # fmt: skip
 _HYPOT = (
     "where(isinf(x), absolute(x), where(isinf(y), absolute(y), where(maximum(absolute(x), absolute(y)) == 0, 0, "
-    "maximum(absolute(x), absolute(y)) * sqrt(1 + (minimum(absolute(x), absolute(y)) / maximum(absolute(x), absolute(y)))"
+    "maximum(absolute(x), absolute(y))"
+    " * sqrt(1 + (minimum(absolute(x), absolute(y)) / maximum(absolute(x), absolute(y)))"
     " * (minimum(absolute(x), absolute(y)) / maximum(absolute(x), absolute(y)))))))"
 )
 hypot = op("hypot(x, y)", np.hypot, _HYPOT,

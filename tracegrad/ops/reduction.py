@@ -16,12 +16,16 @@ from tracegrad.ops.elementwise import (
     exp,
     isfinite,
     log,
+    logical_or,
     multiply,
+    not_equal,
     square,
     subtract,
     where,
 )  # fmt: skip
 from tracegrad.ops.linear import (
+    arange,
+    broadcast_to,
     cast,
     concatenate,
     full,
@@ -153,13 +157,13 @@ for _op in (reduce_any, reduce_all):
 
 
 # -- argmax and argmin -----------------------------------------------------------------------------------
-@primitive("argreduce")
+@primitive("composite")
 def argmax(x: Any, *, axis: int) -> Any:
     """The index along `axis` of the first maximum, or of the first nan."""
     return np.argmax(x, axis=axis)
 
 
-@primitive("argreduce")
+@primitive("composite")
 def argmin(x: Any, *, axis: int) -> Any:
     """The index along `axis` of the first minimum, or of the first nan."""
     return np.argmin(x, axis=axis)
@@ -173,6 +177,25 @@ def _arg_samples() -> Any:
     yield (uniform((3, 4)),), {"axis": 1}
     yield (uniform((20, 4), dtype="float32"),), {"axis": 0}
     yield (integers((30,), 0, 5),), {"axis": 0}
+
+
+def _first_place(x: Any, best: Any, axis: int) -> Any:
+    """The first index along `axis` where `x` is `best`, or where it is nan."""
+    n = x.shape[axis]
+    places = arange(start=0, step=1, length=n, dtype="int64")
+    shape = tuple(n if a == axis else 1 for a in range(len(x.shape)))
+    hit = logical_or(equal(x, unreduce(best, x.shape, (axis,))), not_equal(x, x))
+    return reduce_min(where(hit, broadcast_to(reshape(places, shape=shape), shape=x.shape), n), axes=(axis,))
+
+
+@argmax.def_decompose
+def _(x: Any, *, axis: int) -> Any:
+    return _first_place(x, reduce_max(x, axes=(axis,)), axis)
+
+
+@argmin.def_decompose
+def _(x: Any, *, axis: int) -> Any:
+    return _first_place(x, reduce_min(x, axes=(axis,)), axis)
 
 
 for _op in (argmax, argmin):

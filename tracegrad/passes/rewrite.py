@@ -15,6 +15,7 @@ import numpy as np
 
 from tracegrad.errors import VerifyError
 from tracegrad.ir import Builder, Graph, Node, Value
+from tracegrad.ir.builder import recording
 from tracegrad.ops.op import Op
 
 __all__ = ["Hook", "node_of", "operand", "producer", "rewrite", "shared"]
@@ -61,7 +62,7 @@ class Rewriter(Builder):
 def rewrite(graph: Graph, hook: Hook) -> Graph:
     """`graph` with every application given to `hook`, operands first."""
     rewriter = Rewriter(graph, hook)
-    with np.errstate(all="ignore"):
+    with recording(rewriter), np.errstate(all="ignore"):
         for node in graph.nodes:
             rewriter.move(node)
     get = rewriter.moved.get
