@@ -251,25 +251,55 @@ def operands(body: list[Any]) -> Iterator[Operand]:
 
 
 def verify_kernel(kernel: Kernel) -> Kernel:
-    """`kernel` itself; `VerifyError` if a value is used before it is defined or a buffer is not declared."""
-    known = {x.var for x in kernel.loops} | kernel.symbols()
-    _verify(kernel.body, kernel, known)
+    """`kernel` itself; `VerifyError` names an instruction that breaks a rule.
+
+    A value is defined once, before it is used, and not used outside of the guard that computes it; buffers are
+    declared, hold what is stored in them, and only those declared "out" are written; a reduction is over loops.
+    """
+    variables = [x.var for x in kernel.loops]
+    if len(set(variables)) < len(variables):
+        raise VerifyError(f"loop IR: two loops have one variable: {', '.join(variables)}")
+    _verify(kernel.body, kernel, {*variables, *kernel.symbols(), *kernel.constants()})
     return kernel
 
 
 def _verify(body: list[Any], kernel: Kernel, known: set[str]) -> None:
     for x in body:
-        line = next(x.lines())
-        used = [o.name for o in operands([x]) if o.name and o.name[0] != "c"] if not isinstance(x, Guard) else []
-        names = {s for p in polynomials([x]) for s in p.symbols} if not isinstance(x, Guard) else set()
-        missing = [n for n in (*used, *names) if n not in known]
-        if missing:
-            raise VerifyError(f"loop IR: {', '.join(missing)} used before definition in: {line}")
-        if hasattr(x, "buffer") and x.buffer not in kernel.buffers:
-            raise VerifyError(f"loop IR: buffer {x.buffer} is not declared: {line}")
-        if isinstance(x, Guard):
-            _verify(x.body, kernel, set(known))
+        problem = _undefined(_used(x), known) or _misused_buffer(x, kernel)
+        if isinstance(x, Guard) and not problem:
+            inside = set(known)
+            _verify(x.body, kernel, inside)
+            problem = _undefined({x.result.name}, inside)
+            if not problem and not x.result.dtype == x.fill.dtype == x.out.dtype:
+                problem = "the two values of a guard differ in dtype"
+        if isinstance(x, Reduce) and not set(x.over) <= {loop.var for loop in kernel.loops}:
+            problem = "reduces over something that is no loop"
+        if hasattr(x, "out") and x.out.name in known:
+            problem = f"{x.out.name} is defined twice"
+        if problem:
+            raise VerifyError(f"loop IR: {problem}: {next(x.lines())}")
         if hasattr(x, "out"):
-            if x.out.name in known:
-                raise VerifyError(f"loop IR: {x.out.name} is defined twice: {line}")
             known.add(x.out.name)
+
+
+def _used(x: Any) -> set[str]:
+    """The names that `x` itself uses, whatever stands inside of it."""
+    if isinstance(x, Guard):
+        return {x.fill.name}.union(*(p.symbols for r in x.ranges for p in r))
+    return {o.name for o in operands([x])}.union(*(p.symbols for p in polynomials([x])))
+
+
+def _undefined(names: set[str], known: set[str]) -> str:
+    missing = sorted(n for n in names if n and n not in known)
+    return f"{', '.join(missing)} used before definition" if missing else ""
+
+
+def _misused_buffer(x: Any, kernel: Kernel) -> str:
+    if not isinstance(x, Load | Store | Reduce):
+        return ""
+    if x.buffer not in kernel.buffers:
+        return f"buffer {x.buffer} is not declared"
+    dtype, use = kernel.buffers[x.buffer]
+    if use != "out" and not isinstance(x, Load):
+        return f"buffer {x.buffer} is declared as an input"
+    return "" if dtype == (x.out if isinstance(x, Load) else x.value).dtype else f"buffer {x.buffer} is of {dtype}"

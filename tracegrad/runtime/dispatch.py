@@ -68,14 +68,24 @@ class Path:
     def __init__(self, trace: Trace, program: Any, seconds: dict[str, float]):
         self.trace, self.program, self.seconds = trace, program, seconds
         self.keys = tuple([g.key for g in trace.guards])
-        self._hot: dict[Any, Callable[..., Any]] = {}
+        self._hot: dict[Any, Any] = {}
 
-    def hot(self, binder: Binder, call: Call, form: tuple[Any, ...]) -> Callable[..., Any]:
-        """The hot path for calls like `call` of this form: the number of positional arguments, then the keywords."""
+    def hot(self, binder: Binder, call: Call, form: tuple[Any, ...], plain: type) -> Any:
+        """The hot path for calls like `call` of this form: the number of positional arguments, then the keywords.
+
+        Without keywords it is a subclass of `plain` with another `__call__`, with keywords it is a function.
+        """
         found = self._hot.get(form)
         if found is None:
+            method = len(form) == 1
             arranged = binder.arrange(form[0], form[1:])
-            found = self._hot[form] = hot_call(self.trace, self.program, call, *arranged) or _miss
+            made = hot_call(self.trace, self.program, call, *arranged, method=method)
+            if method:
+                # The methods of classes are what Python calls with the least ado.
+                found = type(plain.__name__, (plain,), {"__call__": made, "__slots__": ()}) if made else plain
+            else:
+                found = made or _miss
+            self._hot[form] = found
         return found
 
     def run(self, leaves: Sequence[Any], captured: Sequence[Any]) -> Sequence[Any]:
@@ -132,23 +142,24 @@ class Dispatcher(Inlinable):
         self.fun, self.body = fun, body if body is not None else fun
         self.name = name or describe(fun).name
         self.binder = Binder(fun if signature is None else signature, static_argnums, static_argnames)
-        self._hot: Callable[..., Any] = _miss
-        self._hot_with_keywords: dict[tuple[Any, ...], Callable[..., Any]] = {}
+        self._hot: dict[tuple[Any, ...], Callable[..., Any]] = {}
+        self._plain: Any = type(self)
         self._lock = threading.RLock()
         self._methods: dict[int, Any] = {}
         self._specializations: OrderedDict[Any, Specialization] = OrderedDict()
         self._counts = {"traces": 0, "retraces": 0, "hits": 0, "misses": 0}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not unusual.count:
-            if kwargs:
-                hot = self._hot_with_keywords.get((len(args), *kwargs), _miss)
-                result = hot(*args, *kwargs.values())
-            else:
-                result = self._hot(*args)
+        return self.call_slowly(args, kwargs)
+
+    def call_slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that the hot path for calls without keywords does not know."""
+        if kwargs and not unusual.count:
+            hot: Callable[..., Any] = self._hot.get((len(args), *kwargs), _miss)
+            result = hot(*args, *kwargs.values())
             if result is not MISS:
                 return result
-        return self._call(args, kwargs)
+        return self._call(tuple([x for x in args if x is not MISS]), kwargs)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
@@ -156,13 +167,13 @@ class Dispatcher(Inlinable):
         return functools.partial(self, instance) if tree.is_node(instance) else self._method_of(instance)
 
     def _method_of(self, instance: Any) -> Any:
-        """The traced method of one instance, whose attributes are captured variables of it; TypeError without weakref."""
+        """The traced method of one instance, whose attributes are its captured variables."""
         with self._lock:
             found = self._methods.get(id(instance))
             if found is None:
                 key = id(instance)
                 method = Method(self.fun, instance, lambda _: self._methods.pop(key, None))
-                found = self._methods[key] = type(self)(
+                found = self._methods[key] = self._plain(
                     method, static_argnums=tuple([n - 1 for n in self.binder.static_nums if n]),
                     static_argnames=tuple(self.binder.static_names), name=self.name,
                 )  # fmt: skip
@@ -180,8 +191,8 @@ class Dispatcher(Inlinable):
     def clear(self) -> None:
         """Forget all traces and programs of this function."""
         with self._lock:
-            self._hot = _miss
-            self._hot_with_keywords = {}
+            self._hot = {}
+            self.__class__ = self._plain
             self._specializations = OrderedDict()
             self._counts = dict.fromkeys(self._counts, 0)
 
@@ -202,11 +213,11 @@ class Dispatcher(Inlinable):
             return self.body(*args, **kwargs)
         path, outputs = self.find(call)
         form = (len(args), *kwargs)
-        hot = path.hot(self.binder, call, form)
+        hot = path.hot(self.binder, call, form, self._plain)
         if kwargs:
-            self._hot_with_keywords[form] = hot
+            self._hot[form] = hot
         else:
-            self._hot = hot
+            self.__class__ = hot
         return path.trace.result(outputs)
 
     def _specialization(self, key: Any) -> Specialization:

@@ -1,18 +1,20 @@
 """The hot path of a program: straight Python code, made for one path, that takes a call's arguments apart, checks what
-is not checked by the entry point, calls it and puts the result together. Anything unexpected is a MISS.
+is not checked by the entry point, calls it and puts the result together. Anything unexpected is left to the slow path.
 
-For a function of arrays alone that reads nothing from outside, the hot path is the entry point itself. Otherwise code
-like this is generated and compiled by Python (some 100 µs):
+The code for calls without keywords is the `__call__` of a class made for it, because a method that hands its arguments
+on costs as much as a small program; it reads like this (some 100 µs to make):
 
-    def hot(a0=MISS, a1=MISS, *more):
-        if more: return MISS
+    def call(self, a0=MISS, a1=MISS, /, *more, **keywords):
+        if more or keywords or unusual.count: return self.call_slowly((a0, a1, *more), keywords)
         try:
-            if type(a0) is not dict or len(a0) != 2 or not (c0['np'] is c1): return MISS
-            x0 = a0['b']; x1 = a0['w']; x2 = c0['SCALE']
-        except GONE: return MISS
-        r = entry(x0, x1, a1, x2)
-        if r is MISS or not (r[2] == True): return MISS
-        return (r[0], {'b': r[1]})
+            if not (type(a0) is c0 and len(a0) == 2 and c1['np'] is c2): return self.call_slowly(...)
+            x0 = a0['b']; x1 = a0['w']; x2 = a1; x3 = c1['SCALE']
+        except GONE: return self.call_slowly(...)
+        r = entry(x0, x1, x2, x3)
+        if r is MISS or not (r[2] == True): return self.call_slowly(...)
+        return (r[0], {'b': r[1], })
+
+The code for one order of keywords is a function of the values of all arguments that returns MISS.
 """
 
 from __future__ import annotations
@@ -25,12 +27,15 @@ from typing import Any
 import numpy as np
 
 from tracegrad.runtime.entry import MISS
+from tracegrad.settings import unusual
 from tracegrad.trace.captures import Guard
 from tracegrad.trace.signature import Call
 from tracegrad.trace.trace import Trace
 
 __all__ = ["hot_call"]
 
+# Beyond, making the code takes longer than it saves.
+MOST_GUARDS = 256
 _GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
 
 
@@ -55,7 +60,7 @@ class _Code:
     """The text of a hot path under construction and the objects it refers to."""
 
     def __init__(self) -> None:
-        self.objects: dict[str, Any] = {"MISS": MISS, "GONE": _GONE, "float": float, "int": int, "bool": bool}
+        self.objects: dict[str, Any] = {"MISS": MISS, "GONE": _GONE, "unusual": unusual}
         self.checks: list[str] = []
         self.leaves: list[str] = []
         self._names: dict[int, str] = {}
@@ -98,52 +103,68 @@ class _Code:
 
 
 def hot_call(
-    trace: Trace, program: Any, call: Call, arguments: list[str], args: list[str], kwargs: dict[str, str]
+    trace: Trace, program: Any, call: Call, arguments: list[str], args: list[str], kwargs: dict[str, str], method: bool
 ) -> Callable[..., Any] | None:
-    """The hot path for calls like `call`, or None if it needs the slow path.
+    """The hot path for calls like `call`, or None if they need the slow path.
 
     It takes `arguments`, of which `args` and `kwargs` are the positional and the keyword arguments in canonical form.
+    As a `method` it has the dispatcher as first argument, and asks it where it does not know itself.
     """
+    if len(trace.world.guards) > MOST_GUARDS:
+        return None
     code = _Code()
     try:
         _take_arguments(code, call, args, kwargs)
-        plain = not code.checks and code.leaves == arguments
         for guard in trace.world.guards:
             code.guard(guard)
         captured = [c.source.text(code.name) if c.source else code.name(c.array) for c in trace.captures]
-        result = _result(code, trace, program)
+        result = _result(trace, program, code)
         tests = [_answer(_output(program, i + trace.arrays), g.seen) for i, g in enumerate(trace.guards)]
     except _NotSimple:
         return None
-    if plain and not code.checks and not captured and result == "r":
-        entry: Callable[..., Any] = program.entry
-        return entry
-    return _compiled(code, program, arguments, captured, tests, result)
-
-
-def _compiled(
-    code: _Code, program: Any, arguments: list[str], captured: list[str], tests: list[str], result: str
-) -> Callable[..., Any]:
     code.objects["entry"] = program.entry
-    leaves = [*code.leaves, *captured]
-    reads = "; ".join(f"x{i} = {text}" for i, text in enumerate(leaves)) or "pass"
-    checks = " and ".join(code.checks) or "True"
+    body = _method(arguments) if method else _function(arguments)
+    space = dict(code.objects)
+    exec("\n".join([*body, *_body(code, captured, tests, result, _slowly(arguments) if method else "MISS")]), space)
+    made: Callable[..., Any] = space["call"]
+    return made
+
+
+def _function(arguments: list[str]) -> list[str]:
+    return [f"def call({', '.join(arguments)}):"]
+
+
+def _method(arguments: list[str]) -> list[str]:
+    parameters = "".join(f"{a}=MISS, " for a in arguments)
+    return [
+        f"def call(self, {parameters}/, *more, **keywords):",
+        f"    if more or keywords or unusual.count: return {_slowly(arguments)}",
+    ]
+
+
+def _slowly(arguments: list[str]) -> str:
+    return f"self.call_slowly(({''.join(f'{a}, ' for a in arguments)}*more), keywords)"
+
+
+def _body(code: _Code, captured: list[str], tests: list[str], result: str, otherwise: str) -> list[str]:
+    """Check, read, call, check the answers, and put the result together; or return `otherwise`."""
+    lines, leaves = [], [*code.leaves, *captured]
+    if code.checks or not all(text.isidentifier() for text in leaves):
+        names = [f"x{i}" for i in range(len(leaves))]
+        lines = [
+            "    try:",
+            f"        if not ({' and '.join(code.checks) or 'True'}): return {otherwise}",
+            f"        {'; '.join(map(' = '.join, zip(names, leaves))) or 'pass'}",
+            f"    except GONE: return {otherwise}",
+        ]
+        leaves = names
     answers = "".join(f" or not ({t})" for t in tests)
-    lines = [
-        f"def hot({''.join(f'{a}=MISS, ' for a in arguments)}*more):",
-        "    if more: return MISS",
-        "    try:",
-        f"        if not ({checks}): return MISS",
-        f"        {reads}",
-        "    except GONE: return MISS",
-        f"    r = entry({', '.join(f'x{i}' for i in range(len(leaves)))})",
-        f"    if r is MISS{answers}: return MISS",
+    return [
+        *lines,
+        f"    r = entry({', '.join(leaves)})",
+        f"    if r is MISS{answers}: return {otherwise}",
         f"    return {result}",
     ]
-    space = dict(code.objects)
-    exec("\n".join(lines), space)
-    hot: Callable[..., Any] = space["hot"]
-    return hot
 
 
 def _take_arguments(code: _Code, call: Call, args: list[str], kwargs: dict[str, str]) -> None:
@@ -162,7 +183,7 @@ def _take_arguments(code: _Code, call: Call, args: list[str], kwargs: dict[str, 
         code.take(kwargs[k], structure)
 
 
-def _result(code: _Code, trace: Trace, program: Any) -> str:
+def _result(trace: Trace, program: Any, code: _Code) -> str:
     """Code that puts the result together from `r`, what the entry point returned."""
     template = iter(trace.template)
 

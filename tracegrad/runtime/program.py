@@ -8,13 +8,13 @@ then asks the reference meaning of the graph for the error to raise.
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import hashlib
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -53,16 +53,24 @@ class Program:
 
     def __init__(self, graph: Graph, kinds: tuple[str, ...], single: bool, name: str):
         self.graph, self.kinds, self.single, self.name = graph, kinds, single, name
-        self._error: BaseException | None = None
+        self._callback: _NumPyCalls | None = None
         self.report = self._compile()
 
     def run(self, leaves: Sequence[Any]) -> Any:
         """The outputs for leaves of the right dtype, shape and memory order; raises what the ops raise."""
+        if self._callback is not None:
+            self._callback.failed.error = None
         result = self.entry(*leaves)
         if result is not MISS:
             return result
         outputs = tuple(x[()] if x.ndim == 0 else x for x in run(self.graph, leaves))
-        raise TracegradError(f"program {self.name} failed where the reference gives {outputs!r}; please report this")
+        if self._callback is not None and self._callback.failed.error is not None:
+            raise self._callback.failed.error
+        given, wanted = ", ".join(map(_described, leaves)), ", ".join(map(str, self.graph.avals))
+        raise TracegradError(
+            f"program {self.name or 'without a name'} takes {wanted} and was given {given}, for which the reference "
+            f"gives {outputs!r}; if these leaves are what it takes, please report this"
+        )
 
     def _compile(self) -> Report:
         seconds: dict[str, float] = {}
@@ -97,6 +105,13 @@ class Program:
         )
 
 
+def _described(x: Any) -> str:
+    if not isinstance(x, np.ndarray):
+        return type(x).__name__
+    flaw = "" if x.flags.c_contiguous and x.flags.aligned else " (not in row-major order, or not aligned)"
+    return f"{type(x).__name__} of {x.dtype}{list(x.shape)}{flaw}"
+
+
 class _Clock:
     def __init__(self, seconds: dict[str, float]):
         self._seconds, self._last = seconds, time.perf_counter()
@@ -111,6 +126,7 @@ class _NumPyCalls:
 
     def __init__(self, made: Plan):
         self._calls = [s for s in made.steps if isinstance(s, Call)]
+        self.failed = _Failure()
         prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.POINTER(ctypes.c_void_p))
         self._function = prototype(self._call)
         self.address: int = ctypes.cast(self._function, ctypes.c_void_p).value or 0
@@ -124,9 +140,19 @@ class _NumPyCalls:
             operands = [next(arrays) if hasattr(x, "aval") else x for x in node.inputs]
             with np.errstate(all="ignore"):
                 next(arrays)[...] = node.op.impl(*operands, **dict(node.params))
-        except BaseException:  # the error is raised again, with its message, by the reference
+        except KeyboardInterrupt:
+            _thread.interrupt_main()  # raised again as soon as Python code runs
+            return 2
+        except BaseException as error:  # the reference raises it again, and says where the op comes from
+            self.failed.error = error.with_traceback(None)  # whose frames hold views of memory that is gone
             return 2
         return 0
+
+
+class _Failure(threading.local):
+    """What the last call of an op raised in this thread."""
+
+    error: BaseException | None = None
 
 
 def _view(address: int, aval: Any) -> Any:
@@ -139,6 +165,8 @@ _loaded: dict[str, native.NativeCode] = {}
 _lock = threading.Lock()
 _in_progress: dict[str, threading.Lock] = {}
 _compiled = 0
+_support: dict[str, native.NativeCode] = {}
+_support_lock = threading.Lock()
 
 
 def machine_code_count() -> int:
@@ -172,7 +200,8 @@ def _from_disk_or_compiler(made: Plan, key: str) -> tuple[native.NativeCode, str
         return native.load_object(found[1]), "disk"
     data = native.compile_ir(build_module(made), f"tracegrad.{key[:16]}")
     default_cache().put(key, {"kind": "program"}, data)
-    _compiled += 1
+    with _lock:
+        _compiled += 1
     return native.load_object(data), "compiled"
 
 
@@ -196,10 +225,12 @@ def _support_addresses(made: Plan) -> dict[str, int]:
     return found
 
 
-@cache
 def _support_code(name: str) -> native.NativeCode:
-    """One of the loops that programs share, as machine code."""
-    return native.load_ir(lambda: support_module(name), name)
+    """One of the loops that programs share, as machine code; loaded once, since programs keep its address only."""
+    with _support_lock:
+        if name not in _support:
+            _support[name] = native.load_ir(lambda: support_module(name), name)
+        return _support[name]
 
 
 def compile_program(graph: Graph, kinds: tuple[str, ...], single: bool, name: str = "") -> Program:

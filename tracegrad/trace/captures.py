@@ -11,10 +11,10 @@ item that it reads goes through `World.translate`, which answers by kind and rem
   and keys. Writes to the copy reach the original when the trace ends;
 - a module, function, class or other object is guarded by identity; functions and objects of the user's become shadows.
 
-Seen, then: everything read by the user's Python code through names, attributes and items, at any depth, in functions
-called as well. Not seen, because the code is not the user's or runs in C: what functions of the standard library and of
-installed packages read; arrays in objects with C storage (deques, instances of C extensions, subclasses of built-in
-containers). Such an array is captured by identity when it meets a traced value; its updates in place are seen, its
+Seen, then: everything that the user's Python code reads through names, attributes and items, at any depth, in the
+functions it calls as well. Not seen: what functions of the standard library and of installed packages read; arrays in
+objects with C storage (deques, instances of C extensions, subclasses of built-in containers); a method replaced in its
+class. An array found that way is captured by identity when it meets a traced value; its updates in place are seen, its
 replacement by another array is not. What traced code itself changes (a counter, a list it appends to) is changed once
 per trace and leaves no guard. Generators of random numbers are refused.
 """
