@@ -165,9 +165,7 @@ def test_the_builtin_is_one_and_has_its_name() -> None:
 
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (0,), (3, 0, 2), (2, 3), (2, 3, 4, 1, 2)])
 @pytest.mark.parametrize("kind", "?bhilqBHILQefdgFD")
-def test_every_dtype_and_rank_comes_back_as_it_went_in(
-    make: Maker, shape: tuple[int, ...], kind: str
-) -> None:
+def test_every_dtype_and_rank_comes_back_as_it_went_in(make: Maker, shape: tuple[int, ...], kind: str) -> None:
     x = np.random.default_rng(0).integers(0, 2, shape).astype(np.dtype(kind))
     y = copier(make, x)(x)
     assert type(y) is (np.ndarray if shape else x.dtype.type)
@@ -190,9 +188,7 @@ def test_no_inputs_and_no_outputs(make: Maker) -> None:
     nothing = make(code(NOTHING), EntrySpec((), (), True), input_shapes=[], output_shapes=[])
     assert nothing() == ()
     assert nothing(1) is MISS
-    one = make(
-        code(NOTHING), EntrySpec((), (OutputSpec(F64, 1),), True), input_shapes=[], output_shapes=[(0,)]
-    )
+    one = make(code(NOTHING), EntrySpec((), (OutputSpec(F64, 1),), True), input_shapes=[], output_shapes=[(0,)])
     (empty,) = one()
     assert empty.shape == (0,)
 

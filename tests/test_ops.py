@@ -55,7 +55,7 @@ def test_text_round_trip(op: Any, operands: Any, params: Any) -> None:
 @every("decompose")
 def test_decomposition_agrees_with_the_op(op: Any, operands: Any, params: Any) -> None:
     want = meaning(op, operands, params)
-    tolerance = 100 * np.finfo(want.dtype).eps
+    tolerance = 100 * np.finfo(want.dtype).eps if want.dtype.kind == "f" else 0
     got = op.decompose(*operands, **params)
     assert got.dtype == want.dtype
     np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)

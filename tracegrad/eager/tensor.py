@@ -13,7 +13,6 @@ import numpy as np
 from tracegrad.avals import Aval, supported
 from tracegrad.eager import engine
 from tracegrad.eager.modes import STATE
-from tracegrad.quiet import QUIET, reset_traps, set_traps
 from tracegrad.eager.tape import CLASSES as _classes
 from tracegrad.eager.tape import AccumulateGrad, node_class
 from tracegrad.errors import TraceError, located
@@ -24,6 +23,7 @@ from tracegrad.ops import TABLE, elementwise
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import fresh
 from tracegrad.ops.op import Carrier, Op
+from tracegrad.quiet import QUIET, reset_traps, set_traps
 
 __all__ = ["Tensor", "WeakTensor", "from_numpy", "tensor"]
 
