@@ -16,9 +16,19 @@ import pytest
 from tracegrad.errors import CacheWarning
 from tracegrad.runtime import cache as cache_module
 from tracegrad.runtime.cache import DiskCache, default_cache
+from tracegrad.settings import settings
 
 HEADER = {"symbols": ["n", "m"], "arena": 4096, "nested": {"a": None, "b": 1.5}}
 PAYLOAD = bytes(range(256)) * 8 + b"\n\0"
+
+
+@pytest.fixture(autouse=True)
+def _settings_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever a test says to the settings or the environment ends with it."""
+    yield
+    monkeypatch.undo()
+    settings.reload()
+
 
 posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="files have no owners here")
 
@@ -292,6 +302,7 @@ def test_two_writers_of_one_key_never_show_a_torn_file(tmp_path: Path) -> None:
 def test_the_environment_switches_the_cache_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, word: str) -> None:
     monkeypatch.setenv("TRACEGRAD_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("TRACEGRAD_CACHE", word)
+    settings.reload()
     cache = default_cache()
     cache.put("key", HEADER, PAYLOAD)
     assert cache.get("key") is None
@@ -300,12 +311,11 @@ def test_the_environment_switches_the_cache_off(monkeypatch: pytest.MonkeyPatch,
     assert not (tmp_path / "cache").exists()
 
 
-def test_the_environment_is_followed_at_call_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("TRACEGRAD_CACHE", raising=False)
+def test_the_settings_are_followed_at_call_time(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        monkeypatch.setenv("TRACEGRAD_CACHE_DIR", str(tmp_path / name))
+        settings.cache_dir = tmp_path / name
         default_cache().put("key", {"in": name}, b"")
-    monkeypatch.setenv("TRACEGRAD_CACHE_DIR", str(tmp_path / "a"))
+    settings.cache_dir = tmp_path / "a"
     assert default_cache().get("key") == ({"in": "a"}, b"")
 
 
@@ -318,6 +328,7 @@ def test_the_default_folder_is_the_one_of_platformdirs(
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     if base is not None:
         monkeypatch.setenv("XDG_CACHE_HOME", base and str(tmp_path / base))
+    settings.reload()
     assert default_cache().folder == platformdirs.user_cache_dir("tracegrad", appauthor=False)
 
 

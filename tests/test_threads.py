@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tracegrad.runtime import threads
+from tracegrad.settings import settings
 
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 
@@ -64,10 +65,10 @@ def counting() -> dict[str, int]:
 
 
 @pytest.fixture(autouse=True)
-def restored_thread_count() -> Iterator[None]:
-    before = threads.num_threads()
+def restored_thread_count(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
-    threads.set_num_threads(before)
+    monkeypatch.undo()
+    settings.reload()
 
 
 def parallel_for(task: int, context: int | None, chunks: int) -> None:
@@ -385,7 +386,7 @@ def test_the_environment_variable_sets_the_thread_count():
 
 def test_without_the_variable_there_is_one_thread_a_usable_cpu(monkeypatch):
     monkeypatch.delenv("TRACEGRAD_NUM_THREADS", raising=False)
-    monkeypatch.setattr(threads, "_threads", None)
+    settings.reload()
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     assert threads.num_threads() == usable
 
@@ -393,8 +394,8 @@ def test_without_the_variable_there_is_one_thread_a_usable_cpu(monkeypatch):
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", "1025", "9" * 5000, "²"])
 def test_a_bad_value_of_the_variable_is_an_error_that_names_it(monkeypatch, text):
     monkeypatch.setenv("TRACEGRAD_NUM_THREADS", text)
-    monkeypatch.setattr(threads, "_threads", None)
-    with pytest.raises(ValueError, match="TRACEGRAD_NUM_THREADS must be a whole number from 1 to 1024"):
+    vars(settings).clear()
+    with pytest.raises(ValueError, match=r"TRACEGRAD_NUM_THREADS=.*it must be a whole number from 1 to 1024"):
         threads.num_threads()
 
 
@@ -423,3 +424,15 @@ def test_the_source_is_valid_for_other_platforms(system, machine):
     module = llvm.parse_assembly(threads._source(system, machine))
     module.verify()
     assert not module.get_function("parallel_for").is_declaration
+
+
+def test_the_setting_is_the_thread_count(counting):
+    threads.parallel_for_address()
+    settings.num_threads = 1
+    assert threads.num_threads() == 1
+    seen = set()
+    parallel_for_python(lambda chunk: seen.add(threading.get_ident()), 50)
+    assert seen == {threading.get_ident()}
+    with settings.override(num_threads=3):
+        assert threads.num_threads() == 3
+    assert threads.num_threads() == 1

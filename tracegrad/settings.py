@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
 __all__ = ["MOST_THREADS", "TOPICS", "Settings", "disable_jit", "jit_disabled", "settings", "unusual"]
 
 TOPICS = ("compile", "cache", "retrace")
-MOST_THREADS = 1024
+MOST_THREADS = 1024  # the thread pool counts active workers in 16 bits
 
 _T = TypeVar("_T")
 _WORDS = {
@@ -75,6 +75,7 @@ class _Switch(Generic[_T]):
     def __init__(self, variable: str, default: _T, parse: Callable[[Any], _T]):
         self.variable, self.default, self.parse = variable, default, parse
         self.name = ""
+        self.watchers: list[Callable[[], None]] = []
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -133,6 +134,16 @@ class Settings:
         if switch is None:
             raise AttributeError(f"there is no setting {name!r}; the settings are {', '.join(_switches())}")
         vars(self)[name] = switch.checked(value, f"settings.{name} = {value!r}")
+        self._tell([name])
+
+    def watch(self, name: str, changed: Callable[[], None]) -> None:
+        """Call `changed()` whenever the setting may have another value than before."""
+        _switches()[name].watchers.append(changed)
+
+    def _tell(self, names: Iterable[str]) -> None:
+        for name in names:
+            for changed in _switches()[name].watchers:
+                changed()
 
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={getattr(self, name)!r}' for name in _switches())})"
@@ -140,6 +151,7 @@ class Settings:
     def reload(self) -> None:
         """Forget all values: each is read from the environment again when it is next asked for."""
         vars(self).clear()
+        self._tell(_switches())
 
     @contextmanager
     def override(self, **values: Any) -> Iterator[None]:
@@ -158,6 +170,7 @@ class Settings:
             for name in values:
                 vars(self).pop(name, None)
             vars(self).update({name: value for name, value in before.items() if name in values})
+            self._tell(values)
 
 
 def _switches() -> dict[str, _Switch[Any]]:

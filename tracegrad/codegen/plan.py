@@ -312,7 +312,8 @@ def _buffers_of(step: Launch | Matmul | Call) -> list[str]:
 def _bits(dtype: str, value: Any) -> int:
     if dtype == "f32":
         value = float(np.float32(value))
-    word: int = struct.unpack("<q", struct.pack("<d", value))[0] if dtype[0] == "f" else int(value)
+    bits = struct.pack("<d", value) if dtype[0] == "f" else struct.pack("<Q", int(value) % 2**64)
+    word: int = struct.unpack("<q", bits)[0]
     return word
 
 

@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tracegrad.errors import CacheWarning
+from tracegrad.settings import settings
 
 __all__ = ["DiskCache", "default_cache"]
 
@@ -250,10 +251,9 @@ _caches: dict[str | None, DiskCache] = {}
 
 
 def default_cache() -> DiskCache:
-    """The cache the environment asks for at this moment; the same object for the same folder.
+    """The cache that `settings.cache` and `settings.cache_dir` ask for; the same object for the same folder.
 
-    `TRACEGRAD_CACHE=0` (or `off`, `no`, `false`) switches it off; `TRACEGRAD_CACHE_DIR` names the folder;
-    otherwise it is the user's cache folder as platformdirs knows it.
+    Without a folder of its own it is the user's cache folder as platformdirs knows it.
 
     >>> default_cache() is default_cache()
     True
@@ -264,10 +264,7 @@ def default_cache() -> DiskCache:
 
 
 def _default_folder() -> str | None:
-    if os.environ.get("TRACEGRAD_CACHE", "").strip().lower() in ("0", "off", "no", "false"):
-        return None
-    named = os.environ.get("TRACEGRAD_CACHE_DIR")
-    return named if named else _user_folder()
+    return (settings.cache_dir or _user_folder()) if settings.cache else None
 
 
 def _user_folder() -> str:

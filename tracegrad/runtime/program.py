@@ -8,7 +8,6 @@ then asks the reference meaning of the graph for the error to raise.
 
 from __future__ import annotations
 
-import _thread
 import ctypes
 import hashlib
 import threading
@@ -58,19 +57,28 @@ class Program:
 
     def run(self, leaves: Sequence[Any]) -> Any:
         """The outputs for leaves of the right dtype, shape and memory order; raises what the ops raise."""
-        if self._callback is not None:
-            self._callback.failed.error = None
+        self._failure()  # of a call of `entry`, which could only return MISS
         result = self.entry(*leaves)
         if result is not MISS:
             return result
+        error = self._failure()
         outputs = tuple(x[()] if x.ndim == 0 else x for x in run(self.graph, leaves))
-        if self._callback is not None and self._callback.failed.error is not None:
-            raise self._callback.failed.error
+        if error is not None:
+            raise error
         given, wanted = ", ".join(map(_described, leaves)), ", ".join(map(str, self.graph.avals))
         raise TracegradError(
             f"program {self.name or 'without a name'} takes {wanted} and was given {given}, for which the reference "
             f"gives {outputs!r}; if these leaves are what it takes, please report this"
         )
+
+    def _failure(self) -> BaseException | None:
+        """What the last call of an op raised in this thread; raises it here if it is an interrupt or an exit."""
+        if self._callback is None:
+            return None
+        error, self._callback.failed.error = self._callback.failed.error, None
+        if error is not None and not isinstance(error, Exception):
+            raise error
+        return error
 
     def _compile(self) -> Report:
         seconds: dict[str, float] = {}
@@ -140,17 +148,14 @@ class _NumPyCalls:
             operands = [next(arrays) if hasattr(x, "aval") else x for x in node.inputs]
             with np.errstate(all="ignore"):
                 next(arrays)[...] = node.op.impl(*operands, **dict(node.params))
-        except KeyboardInterrupt:
-            _thread.interrupt_main()  # raised again as soon as Python code runs
-            return 2
-        except BaseException as error:  # the reference raises it again, and says where the op comes from
+        except BaseException as error:  # `Program.run` raises it again
             self.failed.error = error.with_traceback(None)  # whose frames hold views of memory that is gone
             return 2
         return 0
 
 
 class _Failure(threading.local):
-    """What the last call of an op raised in this thread."""
+    """What a called op raised, by thread."""
 
     error: BaseException | None = None
 

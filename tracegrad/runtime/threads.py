@@ -34,10 +34,9 @@ from collections.abc import Callable
 from string import Template
 from typing import NamedTuple, SupportsIndex
 
-__all__ = ["compile_forever", "num_threads", "parallel_for_address", "set_num_threads"]
+from tracegrad.settings import MOST_THREADS, settings
 
-_VARIABLE = "TRACEGRAD_NUM_THREADS"
-_MOST_THREADS = 1024  # `state` below counts active workers in 16 bits
+__all__ = ["compile_forever", "num_threads", "parallel_for_address", "set_num_threads"]
 
 # Bridges the serial gap between two regions of one call, and is no load on an idle machine.
 _SPIN_NANOSECONDS = 30_000
@@ -370,24 +369,18 @@ class _Pool(NamedTuple):
 
 _lock = threading.Lock()
 _pool: _Pool | None = None
-_threads: int | None = None
 
 
 def num_threads() -> int:
-    """The number of threads a parallel region uses, the calling thread included.
+    """The number of threads a parallel region uses, the calling thread included: `settings.num_threads`.
 
-    It is what `set_num_threads` set last, or else what the environment variable TRACEGRAD_NUM_THREADS said
-    when it was first needed, or else the number of CPUs this process may run on.
-
-    Raises ValueError if the variable is not a whole number from 1 to 1024.
+    That is what was set last, or what the environment variable TRACEGRAD_NUM_THREADS says; without either, the
+    number of CPUs this process may run on. Raises ValueError if the variable is not a whole number from 1 to 1024.
 
     >>> num_threads() >= 1
     True
     """
-    global _threads
-    if _threads is None:
-        _threads = _threads_by_environment()
-    return _threads
+    return settings.num_threads or min(_usable_cpus(), MOST_THREADS)
 
 
 def set_num_threads(n: SupportsIndex) -> None:
@@ -401,14 +394,16 @@ def set_num_threads(n: SupportsIndex) -> None:
     1
     >>> set_num_threads(before)
     """
-    global _threads
-    n = operator.index(n)
-    if not 1 <= n <= _MOST_THREADS:
-        raise ValueError(f"the number of threads must be from 1 to {_MOST_THREADS}, not {n}")
+    settings.num_threads = operator.index(n)
+
+
+def _limit_changed() -> None:
     with _lock:
-        _threads = n
         if _pool is not None:
-            _pool.set_limit(n)
+            _pool.set_limit(num_threads())
+
+
+settings.watch("num_threads", _limit_changed)
 
 
 def parallel_for_address() -> int:
@@ -434,15 +429,6 @@ def parallel_for_address() -> int:
                 pool.set_limit(limit)
                 _pool = pool
     return _pool.address
-
-
-def _threads_by_environment() -> int:
-    text = os.environ.get(_VARIABLE, "").strip()
-    if not text:
-        return min(_usable_cpus(), _MOST_THREADS)
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= _MOST_THREADS):
-        raise ValueError(f"{_VARIABLE} must be a whole number from 1 to {_MOST_THREADS}, not {text!r}")
-    return int(text)
 
 
 def _usable_cpus() -> int:
