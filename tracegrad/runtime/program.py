@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -166,7 +167,7 @@ def _view(address: int, aval: Any) -> Any:
 
 
 # -- machine code ----------------------------------------------------------------------------------------
-_loaded: dict[str, native.NativeCode] = {}
+_loaded: WeakValueDictionary[str, native.NativeCode] = WeakValueDictionary()  # code lives as long as its programs
 _lock = threading.Lock()
 _in_progress: dict[str, threading.Lock] = {}
 _compiled = 0
@@ -184,12 +185,12 @@ def _machine_code(made: Plan) -> tuple[native.NativeCode, str, str]:
     text = made.text()
     key = hashlib.sha256(f"{native.cpu_key()}\n{text}".encode()).hexdigest()
     with _lock:
-        if key in _loaded:
-            return _loaded[key], key, "memory"
+        if (code := _loaded.get(key)) is not None:
+            return code, key, "memory"
         mine = _in_progress.setdefault(key, threading.Lock())
     with mine:
-        if key in _loaded:
-            return _loaded[key], key, "memory"
+        if (code := _loaded.get(key)) is not None:
+            return code, key, "memory"
         _define_symbols(made)
         code, origin = _from_disk_or_compiler(made, key)
         with _lock:
