@@ -24,7 +24,7 @@ from tracegrad.eager import (
     set_grad_enabled,
     tensor,
 )  # fmt: skip
-from tracegrad.errors import DTypeError
+from tracegrad.errors import DTypeError, UnsupportedError
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(0.5, 1.5, (3, 4))
@@ -403,3 +403,16 @@ def test_integer_primals_cannot_be_differentiated() -> None:
         eager_vjp(lambda x: [x], [np.arange(3)])
     (y,), pullback = eager_vjp(lambda i, x: [x[i]], [np.array([0, 1]), X], wrt=[1])
     np.testing.assert_array_equal(pullback([np.ones_like(y)])[0][:2], np.ones((2, 4)))
+
+
+def test_an_update_in_place_beside_a_view_is_refused_not_lost():
+    x = tensor(np.ones((2, 3))) * 1.0
+    row = x[0]
+    with pytest.raises(UnsupportedError, match="view"):
+        x[0] = 2.0
+    with pytest.raises(UnsupportedError, match="view"):
+        row += 5.0
+    np.testing.assert_array_equal(x.numpy(), np.ones((2, 3)))
+    del row
+    x[0] = 2.0
+    np.testing.assert_array_equal(x.numpy(), [[2.0] * 3, [1.0] * 3])

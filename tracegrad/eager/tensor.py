@@ -6,6 +6,8 @@ that came out of a recorded op has a `grad_fn`, one that the user made and that 
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from tracegrad.eager import engine
 from tracegrad.eager.modes import STATE
 from tracegrad.eager.tape import CLASSES as _classes
 from tracegrad.eager.tape import AccumulateGrad, node_class
-from tracegrad.errors import TraceError, located
+from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.numpy_api.operands import peer_of
 from tracegrad.numpy_api.registry import dispatch_ufunc
@@ -64,8 +66,9 @@ UNARY: dict[Any, Op] = {
 class Tensor(Carrier, ArrayMethods):
     """An array that operations are recorded on; made by `tensor`."""
 
-    __slots__ = ("__weakref__", "_accumulator", "array", "grad", "grad_fn", "requires_grad")
+    __slots__ = ("__weakref__", "_accumulator", "_base", "_views", "array", "grad", "grad_fn", "requires_grad")
     level = 1
+    _tracks_views = True
     _concrete_masks = True
     _immutable_scalars = False
 
@@ -153,7 +156,14 @@ class Tensor(Carrier, ArrayMethods):
             out.grad_fn.answer = out.array
         return out
 
+    def _viewed(self, result: Any, put: Callable[[Any, Any], Any]) -> Any:
+        result._base = self
+        self._views = [*(r for r in getattr(self, "_views", ()) if r() is not None), weakref.ref(result)]
+        return result
+
     def _assign(self, new: Any) -> None:
+        if hasattr(self, "_base") or any(r() is not None for r in getattr(self, "_views", ())):
+            raise UnsupportedError(located("in-place update of a Tensor that is a view, or has one; copy the view"))
         leaf = self.grad_fn is None and self.requires_grad
         if leaf and STATE.enabled:
             raise RuntimeError(located("a leaf Variable that requires grad is being used in an in-place operation."))
