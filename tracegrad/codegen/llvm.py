@@ -9,6 +9,7 @@ except `guard`. A reduction over the innermost loops runs in a register, one ove
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -23,6 +24,7 @@ from tracegrad.codegen.scalar_llvm import (
     I64,
     combine,
     constant,
+    extremum,
     identity,
     llvm_type,
     memory_type,
@@ -71,6 +73,11 @@ def _invariant_first(symbol: str) -> tuple[int, str]:
 def kernel_function(module: ir.Module, kernel: Kernel, name: str) -> ir.Function:
     """Define `kernel` in `module`."""
     return _Emitter(module, kernel, name).function
+
+
+def _is_extremum(x: Reduce) -> bool:
+    """Whether a register holds the extremum of floats: then a second one holds whether there was a nan."""
+    return x.combiner in ("maximum", "minimum") and x.value.dtype[0] == "f"
 
 
 class _Emitter:
@@ -230,7 +237,8 @@ class _Emitter:
 
     # -- reductions ----------------------------------------------------------------------------------
     def _identities(self, x: Reduce) -> list[Any]:
-        return [identity(x.combiner, x.value.dtype)]
+        start = identity(x.combiner, x.value.dtype)
+        return [start, ir.Constant(BOOL, 0)] if _is_extremum(x) else [start]
 
     def _finish(self, x: Reduce) -> None:
         totals = self._totals.pop(id(x))
@@ -239,6 +247,9 @@ class _Emitter:
         for copy in self._each_copy():
             pointer = self._at(x.buffer, x.address)
             value = totals[copy]
+            if _is_extremum(x):
+                value, is_nan = totals[2 * copy : 2 * copy + 2]
+                value = self.b.select(is_nan, ir.Constant(value.type, math.nan), value)
             if self._in_memory(x):
                 value = combine(self.b, x.combiner, self._loaded(pointer, x.value.dtype), value, x.value.dtype)
             self.b.store(self._memory(value, x.value.dtype), pointer)
@@ -252,8 +263,11 @@ class _Emitter:
             total = combine(self.b, x.combiner, self._loaded(pointer, dtype), value, dtype)
             self.b.store(self._memory(total, dtype), pointer)
         else:
-            totals = self._totals[id(x)]
-            totals[self._copy] = combine(self.b, x.combiner, totals[self._copy], value, dtype)
+            totals, at = self._totals[id(x)], self._copy
+            if _is_extremum(x):
+                totals[2 * at : 2 * at + 2] = extremum(self.b, x.combiner, totals[2 * at], totals[2 * at + 1], value)
+            else:
+                totals[at] = combine(self.b, x.combiner, totals[at], value, dtype)
 
     # -- instructions ----------------------------------------------------------------------------------
     def _block(self, body: list[Any]) -> None:

@@ -25,7 +25,7 @@ from tracegrad.codegen.loops import (
     Store,
     immediate,
 )
-from tracegrad.codegen.materialize import Storage, is_trivial_reshape, own_cost
+from tracegrad.codegen.materialize import Storage, in_range, is_trivial_reshape, own_cost
 from tracegrad.codegen.poly import ONE, ZERO, Poly, poly
 from tracegrad.codegen.scalar import evaluate
 from tracegrad.ir import Node
@@ -269,10 +269,8 @@ class Lowering:
         return self.element(x, tuple(place[a] if a in place else next(rest) for a in range(x.aval.ndim)))
 
     def _checked(self, indices: Node, index: tuple[Poly, ...], size: Poly) -> Poly:
-        if indices.name == "arange" and size == self.dims.shape(indices)[0]:
-            params = dict(indices.params)
-            if params["start"] == 0 and params["step"] == 1:
-                return index[0]
+        if in_range(indices, size.evaluate(self.arguments.sizes)):
+            return self._progression(indices, index)
         value = self.element(indices, index)
         key = ("check", value, size)
         if key not in self._scopes[-1]:
@@ -282,15 +280,20 @@ class Lowering:
         return Poly.symbol(self._scopes[-1][key].name)
 
     def _arange(self, node: Node, index: tuple[Poly, ...]) -> Operand:
+        params, dtype = dict(node.params), short_name(node.aval.dtype)
+        if isinstance(params["start"], int) and isinstance(params["step"], int):
+            total = self.emit_index(self._progression(node, index))
+        else:
+            step, start = (self.arguments.scalar((node, name), params[name], "f64") for name in ("step", "start"))
+            place = self.compute("cast", (self.emit_index(index[0]),), "f64")
+            total = self.compute("add", (start, self.compute("mul", (step, place), "f64")), "f64")
+        return total if dtype == total.dtype else self.compute("cast", (total,), dtype)
+
+    def _progression(self, node: Node, index: tuple[Poly, ...]) -> Poly:
+        """The element of an `arange` of integers."""
         params = dict(node.params)
-        exact = "i64" if isinstance(params["start"], int) and isinstance(params["step"], int) else "f64"
-        value = self.emit_index(index[0])
-        if exact == "f64":
-            value = self.compute("cast", (value,), "f64")
-        scaled = self.compute("mul", (self.arguments.scalar((node, "step"), params["step"], exact), value), exact)
-        total = self.compute("add", (self.arguments.scalar((node, "start"), params["start"], exact), scaled), exact)
-        dtype = short_name(node.aval.dtype)
-        return total if dtype == exact else self.compute("cast", (total,), dtype)
+        start, step = (self.arguments.integer((node, name), params[name]) for name in ("start", "step"))
+        return start + step * index[0]
 
     # -- instructions --------------------------------------------------------------------------------
     def address(self, node: Node, index: tuple[Poly, ...]) -> Poly:

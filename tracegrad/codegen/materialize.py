@@ -11,7 +11,7 @@ from tracegrad.avals import short_name
 from tracegrad.codegen.scalar import lowerable, template_cost
 from tracegrad.ir import Graph, Node
 
-__all__ = ["Storage", "at_same_index", "called", "is_trivial_reshape"]
+__all__ = ["Storage", "at_same_index", "called", "in_range", "is_trivial_reshape"]
 
 DEEPEST = 100  # inlined ops along one path: bounds the recursion of lowering
 HEAVIEST = 400  # inlined cost: bounds code size; longer straight-line code takes LLVM more than proportional time
@@ -112,7 +112,7 @@ class Storage:
         """Store a gather that nothing reads whole, so that all its indices are checked, as NumPy checks them."""
         whole: set[Node] = set()
         for node in reversed(self.graph.nodes):
-            if node.name == "gather" and node not in whole:
+            if node.name == "gather" and node not in whole and not _in_range(node):
                 self._store(node, "read in part, and every index is to be checked")
             if node.aval.size and (node in whole or self.stored(node)):
                 whole.update(node.operands[1:] if node.name == "gather" else node.operands * (node.name != "slice"))
@@ -138,6 +138,22 @@ class Storage:
                 taken.add(base)
                 aliases[node] = base
         return aliases
+
+
+def in_range(indices: Node, size: int) -> bool:
+    """Whether `indices` is an `arange` of indices from 0 to `size`, so that none need be checked."""
+    if indices.name != "arange":
+        return False
+    params = dict(indices.params)
+    first, step, length = params["start"], params["step"], indices.aval.size
+    whole = isinstance(first, int) and isinstance(step, int)
+    return whole and all(0 <= end < size for end in (first, first + step * (length - 1)) if length)
+
+
+def _in_range(node: Node) -> bool:
+    """Whether no index of a gather need be checked."""
+    x, *indices = node.inputs
+    return all(in_range(i, x.aval.shape[a]) for i, a in zip(indices, dict(node.params)["axes"]))
 
 
 def at_same_index(node: Node) -> bool:

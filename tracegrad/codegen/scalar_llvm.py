@@ -1,7 +1,8 @@
 """One scalar operation of the loop IR as LLVM IR.
 
-Strict IEEE: the only fast-math flag is `contract` (a product and a sum may become one fused operation). `maximum` and
-`minimum` propagate nan, comparisons are ordered except `ne`, integer division by zero gives 0 as in NumPy.
+Strict IEEE: the only fast-math flag is `contract` (a product and a sum may become one fused operation); reductions have
+flags of their own, at the end of the module. `maximum` and `minimum` propagate nan, comparisons are ordered except
+`ne`, integer division by zero gives 0 as in NumPy.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ __all__ = [
 BOOL, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 CONTRACT = ("contract",)
 REASSOCIATE = ("reassoc", "contract")
+_NUMBERS = ("nnan", "nsz")
 
 _TYPES: dict[str, Any] = {
     "f64": ir.DoubleType(), "f32": ir.FloatType(), "bool": BOOL,
@@ -275,3 +277,13 @@ def combine(b: ir.IRBuilder, combiner: str, total: Any, value: Any, dtype: str) 
     if dtype[0] == "f" and combiner in ("add", "mul"):
         return (b.fadd if combiner == "add" else b.fmul)(total, value, flags=REASSOCIATE)
     return operation(b, "add" if combiner == "scatter" else combiner, [total, value], [dtype, dtype], dtype)
+
+
+def extremum(b: ir.IRBuilder, combiner: str, total: Any, seen_nan: Any, value: Any) -> list[Any]:
+    """`total` and whether there was a nan, with one more `value`: cheaper than an extremum that keeps nans.
+
+    The flags say that the total means nothing once there was a nan, and that of two zeros either will do.
+    """
+    better = b.fcmp_ordered("<" if combiner == "minimum" else ">", value, total, flags=_NUMBERS)
+    is_nan = b.fcmp_unordered("uno", value, value)
+    return [b.select(better, value, total, flags=_NUMBERS), b.or_(seen_nan, is_nan)]
