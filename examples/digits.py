@@ -17,11 +17,11 @@ import time
 
 import numpy as np
 from sklearn.datasets import load_digits
+from threadpoolctl import threadpool_limits
 
 import tracegrad as tg
 
-SIZES = (64, 128, 64, 10)
-BATCH = 64
+SIZES, BATCH = (64, 128, 64, 10), 64
 DECAY1, DECAY2, EPSILON = 0.9, 0.999, 1e-8
 
 
@@ -132,7 +132,7 @@ def main():
 
     accuracy, compiled = train(options.epochs)
     print("\nthe same code eagerly, two epochs")
-    with tg.disable_jit():
+    with threadpool_limits(1), tg.disable_jit():  # for products this small, threads of NumPy's BLAS cost time
         _, eager = train(2)
     with tempfile.TemporaryDirectory() as folder:
         cold, warm = first_call_in_new_process(folder), first_call_in_new_process(folder)

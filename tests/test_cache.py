@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -56,6 +57,24 @@ def test_a_program_comes_back_as_it_was_stored(cache: DiskCache) -> None:
     cache.put("key", HEADER, PAYLOAD)
     assert cache.get("key") == (HEADER, PAYLOAD)
     assert cache.get("kez") is None
+
+
+def test_the_log_tells_what_became_of_each_key(cache: DiskCache, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "tracegrad.cache")
+    assert cache.folder is not None
+    os.mkdir(cache.folder, mode=0o700)
+    cache.get("key")
+    cache.put("key", HEADER, PAYLOAD)
+    cache.get("key")
+    path = str(stored(cache))
+    size = os.path.getsize(path)
+    stored(cache).write_bytes(b"rubbish")
+    cache_module._warned.add("damaged")
+    cache.get("key")
+    said = [f"there is no {path} yet", f"wrote {size} bytes to {path}", f"read {path}"]
+    assert caplog.messages[:3] == said
+    assert len(caplog.messages) == 4
+    assert "damaged" in caplog.messages[3]
 
 
 @pytest.mark.parametrize("payload", [b"", b"\n", b"x" * 100_000])
@@ -236,10 +255,13 @@ def test_a_file_in_place_of_the_folder_is_one_warning_and_no_error(tmp_path: Pat
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
         cache_module._warned.clear()
         cache = DiskCache(str(folder))
-        with pytest.warns(CacheWarning, match="Cannot write"):
-            cache.put("key", HEADER, PAYLOAD)
-        with pytest.warns(CacheWarning, match="cache folder"):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             assert cache.get("key") is None
+            cache.put("key", HEADER, PAYLOAD)
+            assert cache.get("key") is None
+        assert [w.category for w in caught] == [CacheWarning]
+        assert [w.filename for w in caught] == [__file__], "one warning, at the user's line"
 
 
 def test_the_oldest_files_go_when_the_cache_is_too_large(tmp_path: Path) -> None:

@@ -68,12 +68,18 @@ def test_the_log_says_which_argument_caused_a_retrace(log):
     g({"w": X}, np.ones((4, 3)))
     assert log("retrace")[-1] == "f: x: f64[3] -> f64[4,3]"
     g({"w": X}, X, mode="b")
-    assert "the static argument mode: " in log("retrace")[-1]
-    assert log("retrace")[-1].endswith("-> 'b'")
+    assert log("retrace")[-1] == "f: the static argument mode: nothing -> 'b'"
+    g({"w": X}, X, mode=0.5)
+    assert log("retrace")[-1] == "f: the static argument mode: 'b' -> 0.5"
+    g({"w": X}, X, mode=(1, (2.0,)))
+    assert log("retrace")[-1] == "f: the static argument mode: 0.5 -> (1, (2.0,))"
     g({"w": X, "b": None}, X)
-    assert "the structure of the arguments" in log("retrace")[-1]
+    assert log("retrace")[-1] == "f: the structure of params: {'w': *} -> {'b': None, 'w': *}"
+    with pytest.raises(AttributeError):
+        g({"w": X}, [X])
+    assert log("retrace")[-1] == "f: the structure of x: * -> [*]"
     g({"w": 2.0}, X)
-    assert log("retrace")[-1] == "f: params['w']: f64[3] -> float"
+    assert log("retrace")[-1] == "f: params['w']: f32[3] -> float"
 
 
 def test_the_log_says_which_value_caused_a_retrace(log):

@@ -1,5 +1,6 @@
 """Derivatives by the public transforms, against complex steps and finite differences of NumPy."""
 
+import contextlib
 import dataclasses
 import math
 
@@ -287,3 +288,64 @@ def test_float32_stays_float32_forwards_and_backwards():
     value, g = f(W.astype(np.float32), X.astype(np.float32), 0.5)
     assert value.dtype == g.dtype == np.float32
     np.testing.assert_allclose(g, complex_step(lambda w: np.mean(np.tanh(X @ w) * 0.5) * 2, W), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["compiled", "eager"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: float(np.sum(x**2)),
+        lambda x: np.sum(x) * np.max(x).item(),
+        lambda x: np.sum(x) * sum(x.tolist()),
+        lambda x: np.sum(x) * math.gamma(x[0]),
+    ],
+    ids=["float", "item", "tolist", "math.gamma"],
+)
+def test_a_number_taken_of_what_is_differentiated_warns(function, eager):
+    warned = pytest.warns(tg.DerivativeWarning, match=r"counts as a constant.*test_grad.py:\d+")
+    with tg.disable_jit() if eager else contextlib.nullcontext(), warned:
+        tg.grad(function)(np.array([1.0, 2.0]))
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["compiled", "eager"])
+def test_numbers_that_need_no_derivative_do_not_warn(eager):
+    def f(x, y):
+        small = float(tg.stop_gradient(x)) < 3.0 and int(x) < 3 and x > 0
+        return x * y * float(y) if small else x
+
+    def after(x):
+        value, slope = tg.value_and_grad(lambda v: v * v)(x)
+        return x * float(slope) + float(value)
+
+    with tg.disable_jit() if eager else contextlib.nullcontext():
+        assert tg.grad(f)(2.0, 3.0) == 9.0
+        assert tg.trace(after)(2.0) == 12.0
+        assert tg.trace(lambda x: float(np.sum(x)))(np.ones(3)) == 3.0
+
+
+def test_functions_of_math_and_imports_inside_have_derivatives():
+    def f(x):
+        import math as m
+        from math import sqrt
+
+        import numpy as n
+
+        out = n.zeros(2)
+        out[0] = sqrt(x) * m.erf(x)
+        out[1] = m.exp(x)
+        return n.sum(out)
+
+    slope = math.erf(0.5) / (2 * math.sqrt(0.5)) + math.sqrt(0.5) * 2 / math.sqrt(math.pi) * math.exp(-0.25)
+    np.testing.assert_allclose(tg.grad(f)(0.5), slope + math.exp(0.5), rtol=1e-14)
+
+
+def test_scalars_are_immutable_in_eager_derivatives_too():
+    def f(x):
+        total = old = np.sum(x)
+        total += 1.0
+        return total * old
+
+    x = np.array([1.0, 2.0])
+    np.testing.assert_allclose(tg.grad(f)(x), [7.0, 7.0], rtol=1e-15)
+    with tg.disable_jit():
+        np.testing.assert_allclose(tg.grad(f)(x), [7.0, 7.0], rtol=1e-15)

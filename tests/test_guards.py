@@ -56,6 +56,13 @@ def test_float_and_item_guard_the_value():
     assert traces(g) == 2
 
 
+def test_formatting_guards_the_value_and_repr_does_not():
+    f = tg.trace(lambda x: (f"{x.sum():.1f}", repr(x), f"{x}"))
+    assert f(np.ones(3)) == ("3.0", "Tracer(f64[3])", "Tracer(f64[3])")
+    assert f(np.ones(3) * 2)[0] == "6.0"
+    assert f.cache_info().traces == 2
+
+
 def test_minus_zero_and_nan_are_values_of_their_own():
     g = tg.trace(lambda x: math.copysign(1.0, float(x)) if not math.isnan(float(x)) else 5.0)
     values = [0.0, -0.0, math.nan, math.nan, 0.0, -0.0]

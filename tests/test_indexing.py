@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tracegrad as tg
 from tracegrad.avals import Aval
 from tracegrad.eager import Tensor, from_numpy, grad, tensor
 from tracegrad.errors import UnsupportedError
@@ -241,3 +242,56 @@ def test_assigning_a_wrong_shape_raises() -> None:
     t = from_numpy(_array((4, 3)))
     with pytest.raises(ValueError, match="could not broadcast"):
         t[0] = np.ones(2)
+
+
+def test_an_element_is_a_scalar_that_later_updates_leave_alone():
+    def exchange(x):
+        y = x.copy()
+        y[0], y[2] = y[2], y[0]
+        return y
+
+    def scan(x):
+        y, seen = x * 1, []
+        for i, v in enumerate(y):
+            y[i] = 0.0
+            seen.append(v)
+        return np.stack(seen) + y
+
+    def kept(x):
+        y = x * 1
+        element, row = y[1], y[1:2]
+        y *= 10
+        return np.stack([element, row[0], y[()][1]])
+
+    x = np.array([1.0, -2.0, 3.0])
+    for f in (exchange, scan, kept):
+        np.testing.assert_array_equal(tg.trace(f)(x), f(x))
+    weights = np.array([1.0, 10.0, 100.0])
+    gradient = tg.grad(lambda x: np.sum(exchange(x) * weights))
+    np.testing.assert_array_equal(gradient(x), [100, 10, 1])
+    with tg.disable_jit():
+        np.testing.assert_array_equal(gradient(x), [100, 10, 1])
+
+
+MASK = np.array([True, False, True, True])
+
+
+def test_masks_that_no_argument_has_a_part_in_are_indices(monkeypatch):
+    def whole(x):
+        y = x * 1
+        y[~MASK] = x[MASK][:1] * 3
+        return np.sum(y[MASK] ** 2) + np.sum(np.outer(x, x)[~np.eye(4, dtype=bool)]) + y[np.arange(4) % 2 == 0][0]
+
+    x = np.arange(1.0, 5.0)
+    f = tg.trace(whole)
+    np.testing.assert_allclose(f(x), whole(x), rtol=1e-14)
+    np.testing.assert_allclose(f(x * 2), whole(x * 2), rtol=1e-14)
+    assert f.cache_info().traces == 1
+    for mask in (np.array([True, True, False, False]), np.ones(4, bool)):
+        monkeypatch.setitem(globals(), "MASK", mask)
+        np.testing.assert_allclose(f(x), whole(x), rtol=1e-14)
+    assert f.cache_info().traces == 3
+    np.testing.assert_array_equal(tg.grad(lambda x: np.sum(x[MASK]))(x), MASK)
+    for function in (lambda x: x[x > 2], lambda x: x[(x > 2) | MASK]):
+        with pytest.raises(UnsupportedError, match=r"array of booleans.*without the arguments \(.*test_indexing.py"):
+            tg.trace(function)(x)

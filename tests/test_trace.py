@@ -1,5 +1,6 @@
 """Tracing and calling: which arguments and results a traced function has, and how often it is traced."""
 
+import copy
 import dataclasses
 from collections import namedtuple
 
@@ -14,6 +15,9 @@ X = np.linspace(-1.0, 2.0, 6).reshape(2, 3)
 
 def traces(f):
     return f.cache_info().traces
+
+
+SCALE = 1.5
 
 
 def test_a_traced_function_computes_what_numpy_computes():
@@ -223,6 +227,34 @@ def test_names_imported_from_numpy_and_math_work():
     assert traces(f) == 1
 
 
+def test_functions_of_scipy_that_never_dispatch_work_under_any_name():
+    import scipy
+    import scipy.special as sp
+    from scipy.special import log_softmax, logsumexp
+
+    functions = (
+        lambda x: sp.softmax(x, axis=1), lambda x: scipy.special.softmax(x), lambda x: log_softmax(x, axis=0),
+        lambda x: logsumexp(x, axis=1, keepdims=True), lambda x: sp.expit(x),
+    )  # fmt: skip
+    x = np.random.default_rng(0).normal(size=(3, 4))
+    for f in functions:
+        np.testing.assert_allclose(tg.trace(f)(x), f(x), rtol=1e-14)
+    np.testing.assert_allclose(tg.grad(lambda x: logsumexp(x))(x), sp.softmax(x), rtol=1e-14)
+
+
+def test_functions_of_no_arguments_are_traced():
+    @tg.trace
+    def f():
+        return np.arange(3) * SCALE
+
+    assert f().tolist() == f().tolist() == [0.0, 1.5, 3.0]
+    assert traces(f) == 1
+    out, pull = tg.vjp(lambda: np.float64(3.0))
+    assert (out, pull(1.0)) == (3.0, ())
+    with pytest.raises(TypeError, match="positional argument"):
+        f(1)
+
+
 def test_in_place_updates_of_arrays_made_inside():
     def f(x):
         y = x * 1.0
@@ -239,6 +271,18 @@ def test_in_place_updates_of_arrays_made_inside():
     got, expected = tg.trace(f)(X), f(X)
     np.testing.assert_array_equal(got[0], expected[0])
     np.testing.assert_array_equal(got[1], expected[1])
+
+
+def test_the_copy_module_copies_traced_values():
+    @tg.trace
+    def f(tree, n):
+        other = copy.deepcopy(tree)
+        other["w"][0] = 7.0
+        return copy.copy(tree["w"]) + other["w"], copy.deepcopy(n) * np.float32(2)
+
+    total, n = f({"w": np.ones(2)}, 1.5)
+    assert total.tolist() == [8.0, 2.0]
+    assert n.dtype == np.float32
 
 
 def test_a_copy_does_not_change_with_the_original():
@@ -441,6 +485,23 @@ def test_an_exception_inside_leaves_nothing_behind(error):
     np.testing.assert_array_equal(f(np.ones(3)), np.ones(3))
 
 
+def test_an_exception_inside_is_raised_once_and_alone():
+    calls = []
+
+    @tg.trace
+    def f(x):
+        calls.append(len(x["a"]))
+        if len(calls) > 1:
+            raise ValueError("mine")
+        return x["a"] * SCALE
+
+    f({"a": np.ones(3)})
+    with pytest.raises(ValueError, match="mine") as caught:
+        f({"a": [np.ones(3), np.ones(3)]})
+    assert calls == [3, 2]
+    assert caught.value.__context__ is None
+
+
 def test_a_missing_public_name_is_named():
     with pytest.raises(AttributeError, match=r"no 'jacobian'.*value_and_grad"):
         tg.jacobian  # noqa: B018
@@ -458,3 +519,21 @@ def test_isinstance_sees_arrays_and_numbers():
         return x * s
 
     np.testing.assert_array_equal(f(X, 2.0), X * 2)
+
+
+@pytest.mark.parametrize(
+    ("function", "args"),
+    [
+        (lambda a, b: (a < b, a == b, a >= b, a != b), (6, 3)),
+        (lambda a, b: a if a > b else b, (1, 2)),
+        (lambda a, b: (min(a, b), max(a, b)), (3, 2)),
+        (lambda a, b: [b] * a, (3, 2.5)),
+        (lambda a, b: a * (b, 1), (2, 2.5)),
+        (lambda a, b: (round(a), round(b, 1), round(b)), (2, 2.345)),
+    ],
+)
+def test_python_numbers_behave_as_python_numbers(function, args):
+    got, expected = tg.trace(function)(*args), function(*args)
+    assert got == expected
+    if isinstance(expected, tuple | list):
+        assert list(map(type, got)) == list(map(type, expected))

@@ -17,6 +17,7 @@ from tracegrad.api import grad, stop_gradient, trace, value_and_grad, vjp
 from tracegrad.eager import Tensor, enable_grad, from_numpy, is_grad_enabled, no_grad, set_grad_enabled, tensor
 from tracegrad.errors import (
     CacheWarning,
+    DerivativeWarning,
     DTypeError,
     ShapeError,
     TraceError,
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CacheWarning",
     "DTypeError",
+    "DerivativeWarning",
     "ShapeError",
     "Tensor",
     "TraceError",

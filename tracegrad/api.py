@@ -6,6 +6,7 @@ graph and one compiled program.
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable
 from typing import Any, overload
@@ -165,6 +166,8 @@ def _pulled(fun: Function, has_aux: bool) -> Traced:
     def backward(primals: Any, cotangent: Any) -> Any:
         return reverse.pull_back(fun, primals, has_aux)[1](cotangent)
 
+    # Messages are to name the user's function; the arguments are those of this one.
+    vars(backward).update(__signature__=inspect.signature(backward), __wrapped__=fun)
     return Traced(fun, body=backward, signature=backward, name=f"vjp({describe(fun).name})")
 
 

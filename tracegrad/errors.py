@@ -10,10 +10,13 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import warnings
 
 __all__ = [
+    "MADE",
     "CacheWarning",
     "DTypeError",
+    "DerivativeWarning",
     "ShapeError",
     "TraceError",
     "TracegradError",
@@ -22,6 +25,7 @@ __all__ = [
     "located",
     "user_file",
     "user_location",
+    "warn_of_constant",
 ]
 
 
@@ -53,24 +57,45 @@ class CacheWarning(UserWarning):
     """The disk cache could not be used; compilation went on without it."""
 
 
+class DerivativeWarning(UserWarning):
+    """A Python number was taken of a value that is being differentiated: what is computed from it is a constant."""
+
+
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# The file name of code that tracegrad makes as text.
+MADE = "<tracegrad>"
 
 
 @functools.cache
 def user_file(filename: str) -> bool:
     """Whether code of this file is the user's: neither tracegrad's nor NumPy's nor frozen."""
     inside_numpy = f"{os.sep}numpy{os.sep}" in filename and "site-packages" in filename
-    return not filename.startswith((_PACKAGE, "<frozen")) and not inside_numpy
+    return not filename.startswith((_PACKAGE, "<frozen", MADE)) and not inside_numpy
 
 
 def user_location() -> str:
-    """`file:line` of the innermost frame outside tracegrad and NumPy, or an empty string."""
-    frame = sys._getframe(1)
+    """`file:line` of the innermost frame outside tracegrad and NumPy, or an empty string.
+
+    Installed packages between the user's code and tracegrad are passed over, unless there is nothing else.
+    """
+    found, frame = "", sys._getframe(1)
     while frame is not None:
-        if user_file(frame.f_code.co_filename):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        filename = frame.f_code.co_filename
+        if user_file(filename):
+            found = found or f"{filename}:{frame.f_lineno}"
+            if "site-packages" not in filename:
+                return f"{filename}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
-    return ""
+    return found
+
+
+def warn_of_constant(asked: str) -> None:
+    """Warn that the number that `asked` gives is a constant for the derivative under way."""
+    message = (
+        f"{asked} of a value that is being differentiated gives a number without a derivative: what is computed from "
+        "it counts as a constant; compute with the value itself, or say stop_gradient(x) if that is meant"
+    )
+    warnings.warn(located(message), DerivativeWarning, stacklevel=2)
 
 
 def located(message: str, location: str = "") -> str:

@@ -73,6 +73,7 @@ class _Planner:
         self.steps: list[Step] = []
         self.edges: list[Edge] = []
         self._open: dict[tuple[Poly, ...], list[Step]] = {}  # steps that others may join, by iteration space
+        self._leaders = 0  # a bit for every step that another one needs
         self._step_of: dict[Node, Step] = {}
         self._reads: dict[Node, dict[Node, bool]] = {}
 
@@ -137,10 +138,13 @@ class _Planner:
         """Note that `first` must run before `then`, and so before everything that needs `then`."""
         then.deps.add(first)
         new = first.before | 1 << first.number
+        self._leaders |= 1 << first.number
         if new & ~then.before:
-            for step in self.steps:
-                if step is then or step.before >> then.number & 1:
+            followed = self._leaders >> then.number & 1
+            for step in self.steps if followed else ():
+                if step.before >> then.number & 1:
                     step.before |= new
+            then.before |= new
 
     def _obstacles(self, step: Step, reads: dict[Node, bool]) -> dict[Step, str]:
         """The steps that compute what `step` reads, and why they cannot compute it; empty if they can."""

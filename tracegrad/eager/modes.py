@@ -23,7 +23,11 @@ STATE = _State()
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations on Tensors that require grad are recorded in this thread."""
+    """Whether operations on Tensors that require grad are recorded in this thread.
+
+    >>> is_grad_enabled()
+    True
+    """
     return STATE.enabled
 
 
@@ -88,7 +92,12 @@ class no_grad(_Mode):
 
 
 class enable_grad(_Mode):
-    """Record again, inside of `no_grad`."""
+    """Record again, inside of `no_grad`.
+
+    >>> with no_grad(), enable_grad():
+    ...     is_grad_enabled()
+    True
+    """
 
     mode = True
 

@@ -17,7 +17,7 @@ from tracegrad.eager import engine
 from tracegrad.eager.modes import STATE
 from tracegrad.eager.tape import CLASSES as _classes
 from tracegrad.eager.tape import AccumulateGrad, node_class
-from tracegrad.errors import TraceError, UnsupportedError, located
+from tracegrad.errors import TraceError, UnsupportedError, located, warn_of_constant
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.numpy_api.operands import peer_of
 from tracegrad.numpy_api.registry import dispatch_ufunc
@@ -70,7 +70,6 @@ class Tensor(Carrier, ArrayMethods):
     level = 1
     _tracks_views = True
     _concrete_masks = True
-    _immutable_scalars = False
 
     array: np.ndarray[Any, Any]
     grad: Any
@@ -137,8 +136,15 @@ class Tensor(Carrier, ArrayMethods):
     __mul__, __rmul__ = _fast_pair(elementwise.multiply, ArrayMethods.__mul__, ArrayMethods.__rmul__)
     __truediv__, __rtruediv__ = _fast_pair(elementwise.divide, ArrayMethods.__truediv__, ArrayMethods.__rtruediv__)
 
+    @property
+    def _immutable_scalars(self) -> bool:  # type: ignore[override]
+        # Inside a transform a Tensor of no axes stands for a NumPy scalar; by itself it is an array, as in PyTorch.
+        return self.weak or STATE.depth > 0
+
     # -- what NumPy's methods ask -----------------------------------------------------------------------------
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
+        if self.requires_grad and STATE.depth and asked in ("float()", "item()", "tolist()"):
+            warn_of_constant(asked)
         return self.array
 
     def _lift(self, x: Any) -> Any:
@@ -312,6 +318,14 @@ def _values(data: Any) -> Any:
 
 
 def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
-    """A Tensor that shares the memory of `array`."""
+    """A Tensor of the dtype and shape of `array` that shares its memory; DTypeError for dtypes not supported.
+
+    >>> import numpy as np
+    >>> x = np.zeros(2)
+    >>> t = from_numpy(x)
+    >>> x[0] = 1.0
+    >>> t
+    tensor([1., 0.])
+    """
     supported(array.dtype, "from_numpy")
     return Tensor(array.view())

@@ -17,7 +17,7 @@ from tracegrad.errors import located
 from tracegrad.numpy_api import selection, shapes
 from tracegrad.numpy_api.operands import array as _array
 from tracegrad.numpy_api.operands import peer_of, promoted, to_dtype, to_float
-from tracegrad.numpy_api.registry import refuse
+from tracegrad.numpy_api.registry import REPLACED, refuse
 from tracegrad.ops import elementwise, linear
 from tracegrad.ops.elementwise import add, divide, equal, multiply, power, subtract
 from tracegrad.ops.linear import reshape
@@ -203,3 +203,4 @@ REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "zeros": zeros, "ones": ones, "empty": empty, "full": full, "arange": arange, "linspace": linspace,
     "logspace": logspace, "eye": eye, "identity": identity, "tri": tri,
 }  # fmt: skip
+REPLACED.update(f"np.{name}" for name in REPLACEMENTS)

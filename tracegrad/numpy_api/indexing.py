@@ -34,7 +34,7 @@ from tracegrad.ops.reduction import reduce_any
 
 __all__ = ["Plan", "add_at", "getitem", "setitem"]
 
-MASK_HINT = "its shape would depend on values; use np.where(mask, x, y), or a mask that is a plain array of booleans"
+MASK_HINT = "its shape would depend on values; use np.where(mask, x, y), or a mask computed without the arguments"
 
 
 @dataclass(slots=True)
@@ -179,9 +179,10 @@ def _from_list(entry: Any) -> Any:
 def _mask_indices(x: Any, mask: Any, axis: int) -> Any:
     _check_mask(x, mask, axis)
     if isinstance(mask, Carrier):
-        if not getattr(mask, "_concrete_masks", False):
+        known = mask._known()  # type: ignore[attr-defined]
+        if known is None:
             raise refuse("indexing by a traced array of booleans", MASK_HINT)
-        mask = mask.concrete("a boolean index")  # type: ignore[attr-defined]
+        mask = known
     return mask.nonzero()
 
 
@@ -305,7 +306,13 @@ def getitem(x: Any, index: Any) -> Any:
         return result
     if result is x:
         result = x._alias()
+    if not steps.result and not _has_ellipsis(index):
+        return result  # An element is a scalar, which keeps its value when the array is updated.
     return viewed(x, result, lambda base, new: _replaced(base, steps, new))
+
+
+def _has_ellipsis(index: Any) -> bool:
+    return any(e is Ellipsis for e in (index if isinstance(index, tuple) else (index,)))
 
 
 # -- x[index] = value ----------------------------------------------------------------------------------------------

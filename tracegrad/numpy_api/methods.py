@@ -61,6 +61,8 @@ def _binary(op: Callable[..., Any], arithmetic: bool = True) -> tuple[Any, Any]:
     """An operator and its reflected form."""
 
     def forward(self: Any, other: Any) -> Any:
+        if op is elementwise.multiply and _repeats(self, other):
+            return other * int(self)
         other = _beside(self, other)
         if other is NotImplemented:
             return NotImplemented
@@ -70,6 +72,8 @@ def _binary(op: Callable[..., Any], arithmetic: bool = True) -> tuple[Any, Any]:
         return op(self, other)
 
     def reflected(self: Any, other: Any) -> Any:
+        if op is elementwise.multiply and _repeats(self, other):
+            return other * int(self)
         other = _beside(self, other)
         if other is NotImplemented:
             return NotImplemented
@@ -79,6 +83,11 @@ def _binary(op: Callable[..., Any], arithmetic: bool = True) -> tuple[Any, Any]:
         return op(other, self)
 
     return forward, reflected
+
+
+def _repeats(x: Any, other: Any) -> bool:
+    """Whether `x * other` is that many times a sequence: `x` is an integer scalar."""
+    return isinstance(other, list | tuple | str) and not x.shape and x._immutable_scalars and x.dtype.kind in "iu"
 
 
 def _unary(op: Callable[..., Any]) -> Any:
@@ -112,7 +121,7 @@ def power(x: Any, y: Any) -> Any:
     """`x ** y` as ndarrays have it: the exponents 2, 0.5 and -1 have functions of their own."""
     if type(y) in (int, float) and x.__class__ not in LITERALS:
         fast = _FAST_POWERS.get(y)
-        if fast is not None and (x.dtype.kind == "f" or (type(y) is int and y == 2 and x.dtype.kind in "iu")):
+        if fast is not None and (x.dtype.kind == "f" or (type(y) is int and y == 2)):
             return fast(x)
     return elementwise.power(x, y)
 
@@ -143,6 +152,10 @@ class ArrayMethods:
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
         """The value as an ndarray."""
         raise NotImplementedError
+
+    def _known(self) -> np.ndarray[Any, Any] | None:
+        """The value, for an index that decides shapes; None if it may be different at each call."""
+        return self.concrete("a boolean index") if self._concrete_masks else None
 
     def _lift(self, x: Any) -> Any:
         raise NotImplementedError
@@ -301,6 +314,13 @@ class ArrayMethods:
 
     def __complex__(self) -> complex:
         return complex(self._scalar("complex()"))
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        if self.shape:
+            raise TypeError(located(f"round: type {type(self).__name__} of shape {self.shape} has no __round__ method"))
+        if ndigits is None:
+            return int(selection.round(self)) if self.dtype.kind == "f" else int(self)
+        return self._weakened(selection.round(self, ndigits)) if self.weak else selection.round(self, ndigits)
 
     def __index__(self) -> int:
         if self.shape or self.dtype.kind not in "iu":

@@ -151,6 +151,8 @@ def _write(function: Any, out: tuple[Any, ...], result: Any) -> Any:
     return target
 
 
+# Names of functions that never dispatch, for which traced code has others.
+REPLACED: set[str] = set()
 _NAMES: dict[Any, str] = {}
 
 
@@ -177,12 +179,12 @@ def public_ufunc(function: Any) -> str:
 
 
 def supported() -> list[str]:
-    """Names of the NumPy functions, universal functions and their methods that carriers understand.
+    """Names of the functions, universal functions and their methods that traced code can call.
 
-    >>> {"np.sum", "np.tanh", "np.add.reduce"} <= set(supported())
+    >>> {"np.sum", "np.tanh", "np.add.reduce", "np.zeros", "scipy.special.softmax"} <= set(supported())
     True
     """
     special = {name for name in UFUNCS if not hasattr(np, name)}
     names = {public_name(f) for f in FUNCTIONS}
     names |= {f"scipy.special.{name}" if name in special else f"np.{name}" for name in UFUNCS}
-    return sorted(names | {f"np.{name}.{method}" for name, method in UFUNC_METHODS})
+    return sorted(names | REPLACED | {f"np.{name}.{method}" for name, method in UFUNC_METHODS})

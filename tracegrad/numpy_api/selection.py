@@ -34,7 +34,6 @@ from tracegrad.ops.elementwise import (
     divide,
     equal,
     greater,
-    isinf,
     isnan,
     less,
     less_equal,
@@ -89,11 +88,20 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     high = max if a_max is None or a_max is NO_VALUE else a_max
     peer = peer_of(a, low, high)
     x = array(a, peer)
+    # Python integers beyond the dtype bound nothing; on the other side they are NumPy's OverflowError.
+    if _is_integer(low, x) and low < np.iinfo(x.dtype).min:
+        low = None
+    if _is_integer(high, x) and high > np.iinfo(x.dtype).max:
+        high = None
     if low is not None:
         x = _bounded(x, operand(low, peer), less)
     if high is not None:
         x = _bounded(x, operand(high, peer), greater)
     return x._alias() if low is None and high is None else x
+
+
+def _is_integer(bound: Any, x: Any) -> bool:
+    return type(bound) is int and x.dtype.kind in "iu"
 
 
 def _bounded(x: Any, bound: Any, beyond: Any) -> Any:
@@ -114,8 +122,8 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
     info = np.finfo(v.dtype)
     top = float(info.max) if posinf is None else posinf
     bottom = float(info.min) if neginf is None else neginf
-    infinite = elementwise.where(greater(v, 0), top, bottom)
-    return elementwise.where(isnan(v), nan, elementwise.where(isinf(v), infinite, v))
+    bounded = elementwise.where(equal(v, math.inf), top, elementwise.where(equal(v, -math.inf), bottom, v))
+    return elementwise.where(isnan(v), nan, bounded)
 
 
 @implements(np.isposinf, refuses=("out",))

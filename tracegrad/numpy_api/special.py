@@ -10,7 +10,7 @@ from typing import Any
 
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.numpy_api.reductions import max as _max
-from tracegrad.numpy_api.registry import refuse
+from tracegrad.numpy_api.registry import REPLACED, refuse
 from tracegrad.ops import reduction
 from tracegrad.ops.elementwise import add, equal, exp, log, multiply, subtract, where
 from tracegrad.ops.linear import keep_axes, reduce_sum, stop_gradient, unreduce
@@ -55,3 +55,4 @@ def log_softmax(x: Any, axis: Any = None) -> Any:
 
 
 REPLACEMENTS: dict[str, Callable[..., Any]] = {"logsumexp": logsumexp, "softmax": softmax, "log_softmax": log_softmax}
+REPLACED.update(f"scipy.special.{name}" for name in REPLACEMENTS)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_literal
-from tracegrad.errors import UnsupportedError
+from tracegrad.errors import DTypeError, UnsupportedError, located
 from tracegrad.numpy_api.operands import array, arrays, operands, peer_of, to_dtype, to_float
 from tracegrad.numpy_api.registry import refuse, ufunc
 from tracegrad.ops import TABLE
@@ -76,6 +76,8 @@ _register(TABLE["erf"], "erf")  # type: ignore[arg-type]
 @ufunc("positive")
 def positive(x: Any) -> Any:
     """The same value as another array."""
+    if x.dtype.kind == "b":
+        raise DTypeError(located(f"positive is not defined for dtypes ({x.dtype})"))
     return x._alias()
 
 
@@ -121,7 +123,9 @@ def rad2deg(x: Any) -> Any:
 def logaddexp2(x: Any, y: Any) -> Any:
     """log2(2**x + 2**y)."""
     x, y = operands(x, y)
-    return divide(logaddexp(multiply(x, math.log(2)), multiply(y, math.log(2))), math.log(2))
+    # Extrema have the common dtype: a product with a Python float would be rounded to that of its operand.
+    larger, smaller = multiply(maximum(x, y), math.log(2)), multiply(minimum(x, y), math.log(2))
+    return divide(logaddexp(larger, smaller), math.log(2))
 
 
 @ufunc("matmul")
@@ -156,7 +160,7 @@ def heaviside(x: Any, y: Any) -> Any:
     """0 below zero, `y` at zero, 1 above; nan for nan."""
     x, y = (to_float(v) for v in operands(x, y))
     beside = x if is_literal(x) else stop_gradient(x)
-    return where(equal(x, 0), y, where(isnan(beside), beside, where(greater(x, 0), 1.0, 0.0)))
+    return where(equal(x, 0), y, where(greater(x, 0), 1.0, where(less(x, 0), 0.0, beside)))
 
 
 # -- logic on booleans -----------------------------------------------------------------------------------
@@ -246,7 +250,7 @@ def log_expit(x: Any) -> Any:
 def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
     """`np.isclose`: |a - b| <= atol + rtol * |b|, and equal infinities."""
     a, b = operands(a, b)
-    if not is_literal(b) and b.dtype.kind in "iu":
+    if not is_literal(b):
         b = to_float(b)
     finite = logical_and(isfinite(a), isfinite(b))
     near = less_equal(absolute(subtract(a, b)), add(multiply(absolute(b), rtol), atol))

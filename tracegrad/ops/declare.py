@@ -51,6 +51,8 @@ class Elementwise(Op):
     def _resolver(self, loop: Any) -> Callable[..., Loop]:
         def resolve(*dtypes: Any) -> Loop:
             dtypes = tuple(np.dtype(bool) if d is bool else d for d in dtypes)  # not weak, and the least of all dtypes
+            if all(d is int for d in dtypes):
+                dtypes = (np.dtype(np.int64),) * len(dtypes)  # NumPy compares two Python integers as objects
             try:
                 found = loop.resolve_dtypes((*dtypes, None)) if isinstance(loop, np.ufunc) else loop(*dtypes)
             except TypeError as error:

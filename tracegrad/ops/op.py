@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval, aval_of, is_literal
-from tracegrad.errors import DTypeError, ShapeError
+from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 
 __all__ = ["TABLE", "Carrier", "Op", "bind", "primitive"]
@@ -163,7 +163,7 @@ def require_float(name: str, x: Any) -> None:
 def normalize_axis(name: str, axis: int, ndim: int) -> int:
     """`axis` counted from the front; NumPy's AxisError names the op when there is no such axis."""
     if not -ndim <= axis < ndim:
-        raise np.exceptions.AxisError(f"{name}: axis {axis} is out of bounds for an array of {ndim} axes")
+        raise np.exceptions.AxisError(located(f"{name}: axis {axis} is out of bounds for an array of {ndim} axes"))
     return axis % ndim
 
 
@@ -172,6 +172,8 @@ def normalize_axes(name: str, axis: Any, ndim: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(ndim))
     given = (axis,) if not isinstance(axis, tuple | list) else tuple(axis)
+    if not all(hasattr(a, "__index__") for a in given):
+        raise TypeError(located(f"{name}: an axis is an integer, got axis={axis!r}"))
     axes = tuple(normalize_axis(name, a.__index__(), ndim) for a in given)
     if len(set(axes)) != len(axes):
         raise ShapeError(f"{name}: an axis is given twice in {given}")

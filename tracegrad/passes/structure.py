@@ -179,7 +179,7 @@ def _reduce_broadcast(op: Op, source: Any, shape: Shape, axes: Shape) -> Any:
     own = tuple(a - new for a in axes if aligned[a] != 1)
     count = math.prod(shape[a] for a in axes if aligned[a] == 1)
     result = op(source, axes=own) if own else source
-    if op is reduce_sum and count != 1:
+    if op is reduce_sum and count != 1 and source.dtype.kind != "b":  # to add booleans is to ask for any
         result = multiply(
             result, float(count) if source.dtype.kind == "f" else int(np.asarray(count).astype(source.dtype))
         )

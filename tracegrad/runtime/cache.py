@@ -29,7 +29,8 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from tracegrad.errors import CacheWarning
+from tracegrad.errors import CacheWarning, user_location
+from tracegrad.log import log
 from tracegrad.settings import settings
 
 __all__ = ["DiskCache", "default_cache"]
@@ -51,9 +52,11 @@ class _DamagedError(Exception):
 
 
 def _warn_once(kind: str, message: str) -> None:
+    log("cache", "%s", message)
     if kind not in _warned:
         _warned.add(kind)
-        warnings.warn(f"{message} {_HINT}", CacheWarning, stacklevel=4)
+        file, _, line = user_location().rpartition(":")
+        warnings.warn_explicit(f"{message} {_HINT}", CacheWarning, file or __file__, int(line or 1))
 
 
 def _is_private(status: os.stat_result) -> bool:
@@ -117,9 +120,11 @@ class DiskCache:
         path = self._path(self.folder, key)
         try:
             data = self._read(path)
-            return None if data is None else _decode(data, key)
+            found = None if data is None else _decode(data, key)
+            log("cache", "%s %s", "read" if found else "cannot use", path)
+            return found
         except FileNotFoundError:
-            return None
+            log("cache", "there is no %s yet", path)
         except OSError as error:
             _warn_once("read", f"Cannot read {path} of tracegrad's cache ({error.strerror}); compiling anew.")
         except _DamagedError:
@@ -151,11 +156,12 @@ class DiskCache:
                 raise
         except OSError as error:
             _warn_once(
-                "write",
+                "folder",
                 f"Cannot write to tracegrad's cache folder {self.folder} ({error.strerror}); "
                 "compiled programs are not kept for the next process.",
             )
             return
+        log("cache", "wrote %d bytes to %s", len(data), path)
         if self._puts % _PUTS_PER_SWEEP == 0:
             self._sweep(self.folder)
         self._puts += 1

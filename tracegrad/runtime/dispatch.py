@@ -198,6 +198,7 @@ class Dispatcher(Inlinable):
 
     # -- the slow path -----------------------------------------------------------------------------
     def inlined(self, world: Any) -> Any:
+        """What a call of this function inside a trace runs: it is recorded into that trace."""
         return world.inline(self.body)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -5,11 +5,12 @@ The code for calls without keywords is the `__call__` of a class made for it, be
 on costs as much as a small program; it reads like this (some 100 µs to make):
 
     def call(self, a0=MISS, a1=MISS, /, *more, **keywords):
-        if more or keywords or unusual.count: return self.call_slowly((a0, a1, *more), keywords)
+        if more or keywords or unusual.count: return self.call_slowly((a0, a1, *more,), keywords)
         try:
-            if not (type(a0) is c0 and len(a0) == 2 and c1['np'] is c2): return self.call_slowly(...)
-            x0 = a0['b']; x1 = a0['w']; x2 = a1; x3 = c1['SCALE']
-        except GONE: return self.call_slowly(...)
+            fits = type(a0) is c0 and len(a0) == 2 and c1['np'] is c2
+            if fits: x0 = a0['b']; x1 = a0['w']; x2 = a1; x3 = c1['SCALE']
+        except GONE: fits = False
+        if not fits: return self.call_slowly(...)
         r = entry(x0, x1, x2, x3)
         if r is MISS or not (r[2] == True): return self.call_slowly(...)
         return (r[0], {'b': r[1], })
@@ -26,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.errors import MADE
 from tracegrad.runtime.entry import MISS
 from tracegrad.settings import unusual
 from tracegrad.trace.captures import Guard
@@ -94,6 +96,8 @@ class _Code:
             self.checks.append(f"{text} is {self.name(guard.expected)}")
         elif guard.kind == "same":
             self.checks.append(f"{text} is {guard.expected.text(self.name)}")
+        elif guard.kind == "items":
+            raise _NotSimple
         else:
             cls, keys = guard.expected
             if cls not in (tuple, list, dict):
@@ -125,7 +129,8 @@ def hot_call(
     code.objects["entry"] = program.entry
     body = _method(arguments) if method else _function(arguments)
     space = dict(code.objects)
-    exec("\n".join([*body, *_body(code, captured, tests, result, _slowly(arguments) if method else "MISS")]), space)
+    lines = [*body, *_body(code, captured, tests, result, _slowly(arguments) if method else "MISS")]
+    exec(compile("\n".join(lines), MADE, "exec"), space)
     made: Callable[..., Any] = space["call"]
     return made
 
@@ -143,7 +148,7 @@ def _method(arguments: list[str]) -> list[str]:
 
 
 def _slowly(arguments: list[str]) -> str:
-    return f"self.call_slowly(({''.join(f'{a}, ' for a in arguments)}*more), keywords)"
+    return f"self.call_slowly(({''.join(f'{a}, ' for a in arguments)}*more,), keywords)"
 
 
 def _body(code: _Code, captured: list[str], tests: list[str], result: str, otherwise: str) -> list[str]:
@@ -151,11 +156,13 @@ def _body(code: _Code, captured: list[str], tests: list[str], result: str, other
     lines, leaves = [], [*code.leaves, *captured]
     if code.checks or not all(text.isidentifier() for text in leaves):
         names = [f"x{i}" for i in range(len(leaves))]
+        # The slow path runs the user's code, whose exceptions are not to be caught here.
         lines = [
             "    try:",
-            f"        if not ({' and '.join(code.checks) or 'True'}): return {otherwise}",
-            f"        {'; '.join(map(' = '.join, zip(names, leaves))) or 'pass'}",
-            f"    except GONE: return {otherwise}",
+            f"        fits = {' and '.join(code.checks) or 'True'}",
+            f"        if fits: {'; '.join(map(' = '.join, zip(names, leaves))) or 'pass'}",
+            "    except GONE: fits = False",
+            f"    if not fits: return {otherwise}",
         ]
         leaves = names
     answers = "".join(f" or not ({t})" for t in tests)

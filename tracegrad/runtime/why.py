@@ -26,8 +26,8 @@ def show_kind(kind: Any) -> str:
 
 
 def new_key(binder: Binder, known: Iterable[tuple[Any, ...]], call: Call) -> str:
-    """What about `call` is unlike the most similar key that is known."""
-    candidates = [_differences(binder, key, call) for key in known if key != call.key]
+    """What about `call` is unlike the most similar key that is known; of several, the last."""
+    candidates = [_differences(binder, key, call) for key in reversed(list(known)) if key != call.key]
     return (
         min(candidates, key=len, default=["another signature"])[0]
         if candidates
@@ -39,8 +39,15 @@ def _differences(binder: Binder, key: tuple[Any, ...], call: Call) -> list[str]:
     structure, kinds, statics = key
     new_structure, new_kinds, new_statics = call.key
     if structure != new_structure:
+        before = dict(binder.arguments(structure, statics))
+        after = dict(binder.arguments(new_structure, new_statics))
+        changed = [
+            f"the structure of {name}: {before.get(name, 'nothing')} -> {after.get(name, 'nothing')}"
+            for name in {**before, **after}
+            if before.get(name) != after.get(name)
+        ]
         # Sorted behind every difference of another kind.
-        return [f"the structure of the arguments: {structure} -> {new_structure}", *("" for _ in range(999))]
+        return [", ".join(changed), *changed[1:], *("" for _ in range(999))]
     names = binder.leaf_names(call)
     found = [f"{n}: {show_kind(a)} -> {show_kind(b)}" for n, a, b in zip(names, kinds, new_kinds) if a != b]
     found += _static_differences(binder, statics, new_statics)
@@ -53,9 +60,17 @@ def _static_differences(binder: Binder, old: Sequence[Any], new: Sequence[Any]) 
     for place in (*before, *(p for p in after if p not in before)):
         if before.get(place) != after.get(place):
             name = place if isinstance(place, str) else binder.parameter(place)
-            values = [repr(side[place][1]) if place in side else "nothing" for side in (before, after)]
+            values = [_exactly(side[place]) if place in side else "nothing" for side in (before, after)]
             found.append(f"the static argument {name}: {values[0]} -> {values[1]}")
     return found
+
+
+def _exactly(x: Any) -> str:
+    """The value behind what `tracegrad.trace.signature.exact` made of it, as Python writes it."""
+    cls, value = x if not x or isinstance(x[0], type) else (None, x)
+    if cls is None:
+        return f"({', '.join(map(_exactly, value))}{',' if len(value) == 1 else ''})"
+    return value if isinstance(value, str) and cls is not str else repr(value)
 
 
 def new_world(traces: Iterable[Trace]) -> str:

@@ -8,14 +8,15 @@ user's line). A value that is asked for is computed from the real inputs by NumP
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tracegrad.avals import LITERALS, Aval, is_literal, supported
-from tracegrad.errors import TraceError, located, user_file
+from tracegrad.errors import TraceError, located, user_file, warn_of_constant
 from tracegrad.ir import Builder, Node, Value, recorder
 from tracegrad.ops import Op
 from tracegrad.ops.elementwise import not_equal
@@ -84,6 +85,8 @@ class TraceBuilder(Builder):
         self._computed: dict[Node, Any] = {}
         self._asked: dict[Node, np.ndarray[Any, Any]] = {}
         self._answers = answers
+        self._differentiated: list[Node] = []
+        self._warned = False
 
     # Functions that make arrays are given the builder where others are given a tracer.
     level = 2
@@ -208,6 +211,9 @@ class TraceBuilder(Builder):
         """The value of tracer `x`, for Python code that `asked` for it; leaves a guard."""
         if not self.open:
             raise TraceError(located(ESCAPED))
+        if asked in _NUMBERS and not self._warned and self._has_derivative(x.node):
+            self._warned = True
+            warn_of_constant(asked)
         node = _question(x, asked, self.compute(x.node)).node
         if node not in self._asked:
             forced = len(self.guards) < len(self._answers)
@@ -215,6 +221,44 @@ class TraceBuilder(Builder):
             self._asked[node] = answer
             self.guards.append(ValueGuard(node, answer, value_key(answer), asked, self.locate()))
         return self._asked[node]
+
+    @contextmanager
+    def differentiating(self, nodes: Sequence[Node]) -> Iterator[None]:
+        """While a function runs whose derivative with respect to `nodes` is wanted."""
+        before = self._differentiated
+        self._differentiated = [*before, *nodes]
+        try:
+            yield
+        finally:
+            self._differentiated = before
+
+    def _has_derivative(self, wanted: Node) -> bool:
+        """Whether a derivative under way goes through the node."""
+        sources, seen, stack = set(self._differentiated), set(), [wanted]
+        while sources and stack:
+            node = stack.pop()
+            if node in sources:
+                return True
+            if (
+                node not in seen
+                and node.aval.dtype.kind == "f"
+                and (node.op is None or node.op.name != "stop_gradient")
+            ):
+                seen.add(node)
+                stack.extend(node.operands)
+        return False
+
+    def constant(self, x: Any) -> np.ndarray[Any, Any] | None:
+        """The value of `x` if no argument has a part in it, else None; a guard if captured variables have."""
+        seen, stack = {x.node}, [x.node]
+        while stack:
+            fresh = set(stack.pop().operands) - seen
+            seen |= fresh
+            stack.extend(fresh)
+        if not seen.isdisjoint(self.inputs):
+            return None
+        captured = any(c.node in seen for c in self.captures.values())
+        return self.observe(x, "a boolean index") if captured else self.compute(x.node)
 
     def compute(self, wanted: Node) -> np.ndarray[Any, Any]:
         """The value of a node in the call being traced."""
@@ -242,6 +286,10 @@ def _question(x: Any, asked: str, seen: np.ndarray[Any, Any]) -> Any:
     if asked.startswith("int") and x.dtype.kind == "f" and np.all(np.abs(seen) < 2.0**62):
         return cast(x, dtype="int64")
     return x
+
+
+# The questions whose answer is a number to compute with, not a truth or an index.
+_NUMBERS = frozenset({"float()", "item()", "tolist()"})
 
 
 def current_trace() -> TraceBuilder | None:

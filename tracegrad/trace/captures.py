@@ -9,14 +9,16 @@ item that it reads goes through `World.translate`, which answers by kind and rem
   has changed once becomes an input, so that a learning rate that decays does not make a program for each value;
 - a tuple, list, dict, namedtuple, dataclass or registered pytree is a copy whose items are translated, guarded by type
   and keys. Writes to the copy reach the original when the trace ends;
+- a set, deque or other mutable collection is itself, guarded by its items;
 - a module, function, class or other object is guarded by identity; functions and objects of the user's become shadows.
+  What they may read where no shadow sees it is guarded at the end (`tracegrad.trace.natives`).
 
 Seen, then: everything that the user's Python code reads through names, attributes and items, at any depth, in the
-functions it calls as well. Not seen: what functions of the standard library and of installed packages read; arrays in
-objects with C storage (deques, instances of C extensions, subclasses of built-in containers); a method replaced in its
-class. An array found that way is captured by identity when it meets a traced value; its updates in place are seen, its
-replacement by another array is not. What traced code itself changes (a counter, a list it appends to) is changed once
-per trace and leaves no guard. Generators of random numbers are refused.
+functions it calls as well. Not seen: what functions of the standard library and of installed packages read, and
+objects with C storage (iterators, memoryviews, instances of C extensions). An array found that way is captured by
+identity when it meets a traced value; its updates in place are seen, its replacement by another array is not. What
+traced code itself changes (a counter, a list it appends to) is changed once per trace and leaves no guard. Generators
+of random numbers are refused.
 """
 
 from __future__ import annotations
@@ -36,19 +38,24 @@ from tracegrad.ops import Carrier
 from tracegrad.trace import shadow
 from tracegrad.trace.builder import Capture, TraceBuilder
 from tracegrad.trace.inline import Inlinable
+from tracegrad.trace.natives import Natives
 from tracegrad.trace.signature import exact, is_plain_array
 from tracegrad.trace.sources import Attribute, Cell, Child, Fixed, Item, Source
 
 __all__ = ["Guard", "World"]
 
 _CACHED = type(functools.lru_cache(len))
+# What is compared with == where it is not the same object; larger collections are taken for constants.
+_ATOMS = (bool, int, float, complex, str, bytes, np.generic)
+_MOST_ITEMS = 4096
 _GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
     """What a trace assumes of a source: `kind` is "is" (identity), "equals" (type and value), "keys" (type
-    and keys of a container) or "same" (the object that another source leads to)."""
+    and keys of a container), "items" (all items of a collection) or "same" (the object that another source leads to).
+    """
 
     source: Source
     kind: str
@@ -65,6 +72,8 @@ class Guard:
             return bool(found is self.expected.read())
         if self.kind == "equals":
             return found is self.expected or exact(found) == exact(self.expected)
+        if self.kind == "items":
+            return _same_items(_items(found), self.expected)
         return bool(_keys(found) == self.expected)
 
     def holds_a(self, cls: type) -> bool:
@@ -101,6 +110,21 @@ def _short(x: Any) -> str:
     return text if len(text) < 60 else text[:57] + "..."
 
 
+def _items(x: Any) -> list[Any]:
+    return [type(x), *(x.items() if isinstance(x, dict) else x)]
+
+
+def _same_items(found: list[Any], expected: list[Any]) -> bool:
+    """Whether these are the same objects, or equal values of the same type."""
+    if len(found) != len(expected):
+        return False
+    return all(
+        a is b or (isinstance(a, _ATOMS) and isinstance(b, _ATOMS) and exact(a) == exact(b))
+        or (type(a) is type(b) is tuple and _same_items([*a], [*b]))
+        for a, b in zip(found, expected)
+    )  # fmt: skip
+
+
 def _keys(x: Any) -> Any:
     """The class and the keys or length of a container."""
     if type(x) is dict:
@@ -124,6 +148,7 @@ class World:
         self._cells: dict[int, tuple[types.CellType, types.CellType, Cell]] = {}
         self._unfilled: dict[int, Cell] = {}
         self._before: dict[int, Any] = {}
+        self.natives = Natives(self)
 
     # -- entry points ------------------------------------------------------------------------------
     def inline(self, fun: Any) -> Callable[..., Any]:
@@ -138,6 +163,7 @@ class World:
         """What stands for `x`, which no source leads to: a function or object that was passed."""
         if isinstance(x, (Carrier, np.ndarray, *shadow.VALUES)):
             return x
+        self.natives.note_all(x)
         if isinstance(x, types.FunctionType | types.MethodType | functools.partial) or shadow.is_user_object(x):
             name = getattr(x, "__name__", type(x).__name__)
             return self.translate(x, Fixed(x, name), guard=False)
@@ -153,7 +179,7 @@ class World:
         if isinstance(value, shadow.VALUES):
             if type(value) is float and source.key in self.varying:
                 return self.builder.capture_number(value, source)
-            self._assume(source, "equals", value)
+            self.assume(source, "equals", value)
             return value
         if shadow.draws(value):
             raise UnsupportedError(
@@ -164,7 +190,13 @@ class World:
             )
         known = self._seen.get(id(value))
         if guard and (known is not None or not tree.is_node(value)):
-            self._assume(source, "is", value)
+            self.assume(source, "is", value)
+        if isinstance(value, shadow.COLLECTIONS) and not tree.is_node(value) and len(value) <= _MOST_ITEMS:
+            self.assume(source, "items", _items(value))
+        if isinstance(value, type):
+            self.natives.note(value)
+        else:
+            self.natives.note(type(value), methods=tree.is_node(value))
         if known is None:
             # `function` and `_container` enter what they make before they fill it: it may lead to itself.
             made = self._container(value, source) if tree.is_node(value) else self._shadow(value, source)
@@ -176,7 +208,7 @@ class World:
         self._seen[id(value)] = (value, made)
         return made
 
-    def _assume(self, source: Source, kind: str, expected: Any) -> None:
+    def assume(self, source: Source, kind: str, expected: Any) -> None:
         self._guards.setdefault((source.key, kind), Guard(source, kind, expected))
 
     def _array(self, value: Any, source: Source) -> Any:
@@ -186,7 +218,7 @@ class World:
             )
         found = self.builder.capture(value, source)
         if found.source is not source and found.source.key != source.key:
-            self._assume(source, "same", found.source)
+            self.assume(source, "same", found.source)
         return found.value
 
     def _carrier(self, value: Any, source: Source) -> Any:
@@ -222,7 +254,7 @@ class World:
         return functools.partial(self.translate(value.func, Attribute(source, "func")), *args, **keywords)
 
     def _container(self, value: Any, source: Source) -> Any:
-        self._assume(source, "keys", _keys(value))
+        self.assume(source, "keys", _keys(value))
         if type(value) is list:
             return self._copied(value, [], enumerate(value), source)
         if type(value) is dict:
@@ -274,6 +306,8 @@ class World:
 
     def close(self) -> None:
         """End: bring writes to the real world, and drop guards on what the traced code itself changed."""
+        self.varying = ()
+        self.natives.guard(made for _, made in self._seen.values())
         self.open = False
         for space in self._globals.values():
             space.write_back(self.reveal)
@@ -304,7 +338,15 @@ class World:
     def failures(self, captures: Sequence[Capture]) -> list[str]:
         """What keeps `read` from an answer, in words."""
         found = [f"{g}, now {g.now()}" for g in self.guards if not g.holds()]
-        return found + [f"{c.source} is no longer {c.node.aval}" for c in captures if _present(c) is None]
+        return found + [f"{c.source} is no longer {c.node.aval}{_now(c)}" for c in captures if _present(c) is None]
+
+
+def _now(capture: Capture) -> str:
+    try:
+        value = capture.source.read() if capture.source else None
+    except Exception:  # reading runs code of the user's
+        return ""
+    return f" but {_short(value)}"
 
 
 def _present(capture: Capture) -> Any:

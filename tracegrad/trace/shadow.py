@@ -3,13 +3,15 @@
 The shadow of a function is its code with another namespace: `Globals`, whose lookups go through the world of the
 trace (CPython's LOAD_GLOBAL honours `__getitem__` of a dict subclass), and with cells whose contents are
 translated. In it the name of NumPy stands for NumPy with functions that make arrays, `math` for functions that know
-traced numbers. The shadow of an object reads its attributes through the world and calls its methods as shadows.
+traced numbers, `scipy.special` for functions over ops. The shadow of an object reads its attributes through the
+world and calls its methods as shadows.
 
 Only the user's code is run so: functions from files outside the standard library, site-packages and tracegrad.
 """
 
 from __future__ import annotations
 
+import builtins
 import enum
 import functools
 import math
@@ -17,6 +19,7 @@ import os
 import sys
 import sysconfig
 import types
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -24,16 +27,23 @@ import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Value
+from tracegrad.numpy_api import special
 from tracegrad.numpy_api.creation import REPLACEMENTS
+from tracegrad.numpy_api.operands import peer_of
+from tracegrad.numpy_api.registry import FUNCTIONS, UFUNCS, dispatch_function
 from tracegrad.ops import Carrier
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Item, Source
 
 __all__ = [
+    "COLLECTIONS",
     "VALUES",
     "Globals",
     "contents",
     "function",
+    "is_user_code",
+    "is_user_function",
+    "is_user_module",
     "is_user_object",
     "module",
     "replacement",
@@ -46,6 +56,8 @@ VALUES = (
     bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype, type(...), type(NotImplemented), slice,
     range, frozenset, enum.Enum,
 )  # fmt: skip
+# Mutable collections that traced code is given as they are.
+COLLECTIONS = (set, deque, dict, list, bytearray)
 _FOREIGN = tuple(
     {
         os.path.join(path, "")
@@ -61,6 +73,25 @@ def _is_user_file(filename: str) -> bool:
     return not filename.startswith((*_FOREIGN, _PACKAGE, "<frozen")) and "site-packages" not in filename
 
 
+def is_user_module(x: types.ModuleType) -> bool:
+    """Whether a module is the user's."""
+    filename = getattr(x, "__file__", None)
+    return bool(filename) and _is_user_file(str(filename))
+
+
+def is_user_function(x: types.FunctionType) -> bool:
+    """Whether a function is the user's."""
+    return _is_user_file(x.__code__.co_filename)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_user_code(cls: Any) -> bool:
+    """Whether a class comes from a module of the user's."""
+    if cls.__module__ == "builtins" or cls.__module__ in sys.stdlib_module_names:
+        return False
+    return _is_user_file(getattr(sys.modules.get(cls.__module__), "__file__", "") or "")
+
+
 # -- namespaces and functions ------------------------------------------------------------------------
 class Globals(dict[str, Any]):
     """The globals of shadows: reads come from the real namespace through the world, writes stay here until the end."""
@@ -68,7 +99,7 @@ class Globals(dict[str, Any]):
     __slots__ = ("known", "real", "world")
 
     def __init__(self, real: dict[str, Any], world: Any):
-        super().__init__(__builtins__=real.get("__builtins__", __builtins__))
+        super().__init__(__builtins__=_builtins_of(real, world))
         self.real, self.world = real, world
         self.known: dict[str, Any] = {}
 
@@ -87,6 +118,20 @@ class Globals(dict[str, Any]):
         """Give the real namespace what traced code assigned."""
         for name in [name for name in self if name != "__builtins__"]:
             self.real[name] = reveal(self.pop(name))
+
+
+def _builtins_of(real: dict[str, Any], world: Any) -> dict[str, Any]:
+    """The built-in names for shadows with the globals `real`: what they import are shadows too."""
+    found = real.get("__builtins__", builtins)
+    names = dict(found if isinstance(found, dict) else vars(found))
+    theirs = names["__import__"]
+
+    def imported(name: str, _: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        module = theirs(name, real, locals, fromlist, level)
+        return world.translate(module, Fixed(module, name), guard=False) if world.open else module
+
+    names["__import__"] = imported
+    return names
 
 
 def _isinstance(x: Any, classes: Any) -> bool:
@@ -108,6 +153,8 @@ class _TypeMeta(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and isinstance(args[0], Value):
             return _stands_for(args[0])
+        if len(args) == 1 and cls is _Type:
+            return type(unshadowed(args[0]))
         return type(*args, **kwargs) if cls is _Type else super().__call__(*args, **kwargs)
 
     def __instancecheck__(cls, x: Any) -> bool:
@@ -137,7 +184,7 @@ def function(world: Any, fun: types.FunctionType) -> Any:
     replaced = replacement(fun)
     if replaced is not None:
         return replaced
-    if not _is_user_file(fun.__code__.co_filename) or isinstance(fun.__globals__, Globals):
+    if not is_user_function(fun) or isinstance(fun.__globals__, Globals):
         return fun
     closure = tuple([_cell(world, c, name) for c, name in zip(fun.__closure__ or (), fun.__code__.co_freevars)])
     made = types.FunctionType(fun.__code__, world.globals_of(fun.__globals__), fun.__name__, None, closure)
@@ -158,7 +205,10 @@ def function(world: Any, fun: types.FunctionType) -> Any:
 def _cell(world: Any, cell: types.CellType, name: str) -> types.CellType:
     """The cell itself if traced code can share it, else one for the translation of what it holds."""
     value = contents(cell)
-    if value is _EMPTY or isinstance(value, type):
+    if value is _EMPTY:
+        return cell
+    if isinstance(value, type):
+        world.natives.note(value)
         return cell
     made: types.CellType = world.cell(cell, Cell(cell, name))
     return made
@@ -187,7 +237,8 @@ class _Numpy(types.ModuleType):
     """NumPy with functions that make arrays which traces see."""
 
     def __getattr__(self, name: str) -> Any:
-        value = _Refusal("np.random") if name == "random" else REPLACEMENTS.get(name) or getattr(np, name)
+        found = getattr(np, name)
+        value = module(None, found, None) if isinstance(found, types.ModuleType) else replacement(found) or found
         setattr(self, name, value)
         return value
 
@@ -197,10 +248,12 @@ _ELSEWHERE = {"acos": "arccos", "asin": "arcsin", "atan": "arctan", "atan2": "ar
               "degrees": "degrees", "radians": "radians"}  # fmt: skip
 _SAME = ("ceil", "copysign", "cos", "cosh", "exp", "exp2", "expm1", "floor", "fmod", "hypot", "isfinite", "isinf",
          "isnan", "log", "log10", "log1p", "log2", "sin", "sinh", "sqrt", "tan", "tanh", "trunc")  # fmt: skip
+_OVER_OPS = ("cbrt", "erf")
 
 
 def _of_math(name: str) -> Callable[..., Any]:
-    theirs, ours = getattr(math, name), getattr(np, _ELSEWHERE.get(name, name))
+    theirs = getattr(math, name)
+    ours = UFUNCS[name] if name in _OVER_OPS else getattr(np, _ELSEWHERE.get(name, name))
 
     def call(*args: Any) -> Any:
         traced: Any = next((x for x in args if isinstance(x, Carrier)), None)
@@ -225,6 +278,20 @@ class _Math(types.ModuleType):
         return value
 
 
+class _Replaced(types.ModuleType):
+    """`np.linalg`, `scipy` or `scipy.special`, with the functions that do not dispatch replaced."""
+
+    def __init__(self, real: types.ModuleType):
+        super().__init__(real.__name__, real.__doc__)
+        self.__dict__["_real"] = real
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.__dict__["_real"], name)
+        value = _Replaced(found) if getattr(found, "__name__", "") == "scipy.special" else replacement(found) or found
+        setattr(self, name, value)
+        return value
+
+
 class _UserModule(types.ModuleType):
     """A module of the user's: its attributes are read through the world."""
 
@@ -243,7 +310,7 @@ class _UserModule(types.ModuleType):
 _NUMPY, _MATH = _Numpy("numpy"), _Math("math")
 
 
-def module(world: Any, real: types.ModuleType, source: Source) -> Any:
+def module(world: Any, real: types.ModuleType, source: Source | None) -> Any:
     """What traced code sees of a module."""
     if real is np:
         return _NUMPY
@@ -251,12 +318,28 @@ def module(world: Any, real: types.ModuleType, source: Source) -> Any:
         return _MATH
     if real.__name__ in ("random", "numpy.random"):
         return _Refusal(real.__name__)
-    filename = getattr(real, "__file__", None)
-    return _UserModule(world, real) if filename and _is_user_file(filename) else real
+    if real.__name__ in ("numpy.linalg", "scipy", "scipy.special"):
+        return _Replaced(real)
+    return _UserModule(world, real) if is_user_module(real) else real
 
 
 _REPLACED: dict[int, Any] = {id(getattr(np, name)): ours for name, ours in REPLACEMENTS.items()}
-_REPLACED.update({id(getattr(math, name)): _of_math(name) for name in (*_SAME, *_ELSEWHERE)})
+_REPLACED.update({id(getattr(math, name)): _of_math(name) for name in (*_SAME, *_ELSEWHERE, *_OVER_OPS)})
+
+
+def _of_lists(function: Any) -> Any:
+    """A NumPy function that sees traced values in the lists it is given; its own dispatch looks at arrays only."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if peer_of(*args, *kwargs.values()) is None:
+            return function(*args, **kwargs)
+        return dispatch_function(function, args, kwargs)
+
+    return call
+
+
+_REPLACED.update({id(f): _of_lists(f) for f in FUNCTIONS})
 
 
 def draws(x: Any) -> bool:
@@ -267,10 +350,12 @@ def draws(x: Any) -> bool:
 
 
 def replacement(value: Any) -> Any:
-    """What stands for a function of NumPy or `math` that does not look at the kind of its arguments; None for
+    """What stands for a function of NumPy, SciPy or `math` that does not look at the kind of its arguments; None for
     others."""
     if isinstance(value, types.BuiltinMethodType | types.MethodType) and draws(value.__self__):
         return getattr(_Refusal("random"), value.__name__)
+    if isinstance(value, types.FunctionType) and (value.__module__ or "").startswith("scipy.special."):
+        return special.REPLACEMENTS.get(value.__name__)
     return _REPLACED.get(id(value))
 
 
@@ -288,6 +373,8 @@ class _Object:
         if name in known:
             return known[name]
         real, world = _get(self, "_real"), _get(self, "_world")
+        if name == "__dict__" and world.open:
+            return world.translate(real.__dict__, Attribute(_get(self, "_source"), name))
         if (name.startswith("__") and name.endswith("__")) or not world.open:
             return getattr(real, name)
         found = next((vars(c)[name] for c in type(real).__mro__ if name in vars(c)), None)
@@ -336,13 +423,19 @@ def unshadowed(x: Any) -> Any:
 def is_user_object(x: Any) -> bool:
     """Whether `x` is an instance of a class written in Python in the user's code, with nothing built in beneath."""
     cls: Any = type(x)
-    return (
-        cls.__module__ != "builtins" and not isinstance(x, type | Carrier | Inlinable | _Object) and _is_user_class(cls)
-    )
+    known = is_user_class(cls) or (cls.__module__, cls.__qualname__) in _NAMESPACES
+    return known and not isinstance(x, type | Carrier | Inlinable | _Object)
+
+
+# Objects that are only their attributes.
+_NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace")}
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_user_class(cls: Any) -> bool:
+def is_user_class(cls: Any) -> bool:
+    """Whether `cls` is written in Python in the user's code, with nothing built in beneath."""
+    if cls.__module__ == "builtins":
+        return False
     filename = getattr(sys.modules.get(cls.__module__), "__file__", "") or ""
     heap = 1 << 9
     written = all(c is object or c.__flags__ & heap for c in cls.__mro__)

@@ -23,6 +23,10 @@ from tracegrad.trace.describe import describe, signature_of
 __all__ = ["Binder", "Call", "exact", "is_plain_array"]
 
 
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_VARIADIC = inspect.Parameter.VAR_POSITIONAL
+
+
 @dataclass(slots=True, eq=False)
 class Call:
     """A call taken apart: `leaves` are ndarrays and Python numbers, `key` is what a trace of it is valid for."""
@@ -53,7 +57,7 @@ class Binder:
         self.fun = fun
         self.signature = signature_of(fun)
         names = list(self.signature.parameters) if self.signature else []
-        self.static_nums = {_position(n, names, fun) for n in _several(static_argnums, int)}
+        self.static_nums = {_position(n, self.signature, fun) for n in _several(static_argnums, int)}
         self.static_names = set(_several(static_argnames, str))
         if self.signature:
             self._join(names, fun)
@@ -65,16 +69,18 @@ class Binder:
         for name in self.static_names:
             if name not in names and not open_ended:
                 raise ValueError(located(f"static_argnames: {describe(fun)} has no parameter {name!r}"))
-        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         for i, (name, kind) in enumerate(zip(names, kinds)):
-            if kind in positional and (i in self.static_nums or name in self.static_names):
+            if kind in _POSITIONAL and (i in self.static_nums or name in self.static_names):
                 self.static_nums.add(i)
                 self.static_names.add(name)
 
     def take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The call in canonical form; TypeError as Python raises it when the arguments do not fit the signature."""
         if kwargs and self.signature:
-            bound = self.signature.bind(*args, **kwargs)
+            try:
+                bound = self.signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise TypeError(located(f"{describe(self.fun)}: {error}")) from None
             args, kwargs = bound.args, bound.kwargs
         statics: tuple[tuple[Any, Any], ...] = ()
         dynamic: Any = (args, kwargs)
@@ -156,24 +162,24 @@ class Binder:
 
     def leaf_names(self, call: Call) -> list[str]:
         """For each leaf, the expression that leads to it from the function's parameters."""
-        names = list(self.signature.parameters) if self.signature else []
-        static = {place for place, _ in call.statics}
-        kinds = [p.kind for p in self.signature.parameters.values()] if self.signature else []
-        args, kwargs = tree.unflatten(call.structure, [None] * call.structure.num_leaves)
-        args, _ = tree.unflatten(call.structure, range(call.structure.num_leaves))
+        arguments = self.arguments(call.structure, call.statics)
+        return [path for name, structure in arguments for path in tree.paths(structure, name)]
+
+    def arguments(self, structure: tree.TreeDef, statics: Sequence[tuple[Any, Any]]) -> list[tuple[str, tree.TreeDef]]:
+        """The name and the structure of each argument that is not static, in the order of their leaves."""
+        parameters = self.signature.parameters if self.signature else {}
+        names = list(parameters)
+        kinds = [p.kind for p in parameters.values()]
+        star = kinds.index(_VARIADIC) if _VARIADIC in kinds else len(kinds)
+        static = {place for place, _ in statics}
+        args, kwargs = tree.unflatten(structure, range(structure.num_leaves))
         places = [i for i in range(len(args) + len(static)) if i not in static]
-        found: list[str] = []
-        for place, x in zip(places, args):
-            star = next((k for k, kind in enumerate(kinds) if kind is inspect.Parameter.VAR_POSITIONAL), None)
-            if star is not None and place >= star:
-                root = f"{names[star]}[{place - star}]"
-            else:
-                root = names[place] if place < len(names) else f"argument {place}"
-            found += tree.paths(x, root)
-        _, kwargs = tree.unflatten(call.structure, range(call.structure.num_leaves))
-        for name in sorted(kwargs):
-            found += tree.paths(kwargs[name], name)
-        return found
+        roots = [
+            names[i] if i < star else f"{names[star]}[{i - star}]" if star < len(names) else f"argument {i}"
+            for i in places
+        ]
+        found = [(root, tree.structure(x)) for root, x in zip(roots, args)]
+        return found + [(name, tree.structure(kwargs[name])) for name in sorted(kwargs)]
 
 
 def is_plain_array(x: Any) -> bool:
@@ -200,9 +206,13 @@ def _several(given: Any, single: type) -> tuple[Any, ...]:
     return several
 
 
-def _position(n: int, names: list[str], fun: Any) -> int:
-    if n >= 0:
+def _position(n: int, signature: inspect.Signature | None, fun: Any) -> int:
+    if signature is None and n >= 0:
         return n
-    if not names or -n > len(names):
-        raise ValueError(located(f"static_argnums: {describe(fun)} has no parameter {n}"))
-    return n % len(names)
+    kinds = [p.kind for p in signature.parameters.values()] if signature else []
+    count = sum(kind in _POSITIONAL for kind in kinds)
+    if n >= 0 and _VARIADIC in kinds:
+        return n
+    if not -count <= n < count:
+        raise ValueError(located(f"static_argnums: {describe(fun)} has no positional parameter {n}"))
+    return n % count

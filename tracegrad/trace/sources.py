@@ -7,7 +7,7 @@ from typing import Any
 
 from tracegrad import tree
 
-__all__ = ["Attribute", "Cell", "Child", "Fixed", "Global", "Item", "Source", "Weak"]
+__all__ = ["Attribute", "Cell", "Child", "Fixed", "Global", "Item", "Source", "Static", "Weak"]
 
 Names = Callable[[Any], str]
 
@@ -110,6 +110,24 @@ class Attribute(Source):
 
     def __str__(self) -> str:
         return f"{self.parent}.{self.name}"
+
+
+class Static(Source):
+    """What a class, the parent, has under a name, itself or from a base: functions and properties as they are."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        for cls in self.parent.__mro__:
+            if self.name in vars(cls):
+                return vars(cls)[self.name]
+        raise AttributeError(self.name)
+
+    def text(self, name: Names) -> str:
+        return f"{name(self.read)}()"
+
+    def __str__(self) -> str:
+        return f"{self.parent.__name__}.{self.name}"
 
 
 class Item(Source):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.errors import TracegradError, located, user_file
+from tracegrad.errors import TraceError, TracegradError, located, user_file
 from tracegrad.ir import Graph, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.settings import unusual
@@ -61,7 +61,7 @@ def trace_call(
     `answers` are what the first questions for values are answered with, where a compiled program has computed them;
     floats from the sources with keys in `varying` become inputs.
 
-    Nothing of the trace is left behind when the function raises; tracegrad's own errors then name the user's line.
+    Nothing of the trace is left behind when the function raises; the exception then names the user's line.
     """
     builder = TraceBuilder(Tracer, Number, answers)
     builder.world = world = World(builder, varying)
@@ -71,7 +71,7 @@ def trace_call(
         with unusual, recording(builder):
             result = world.inline(body)(*[world.adopt(x) for x in args], **kwargs)
             return _finish(builder, world, call, result)
-    except TracegradError as error:
+    except Exception as error:
         _name_location(error, describe(fun))
         raise
     finally:
@@ -94,7 +94,7 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
             template.append((len(outputs), kind))
             outputs.append(builder.lift(x).node)
         else:
-            template.append((None, x))
+            template.append((None, _constant(x)))
     asked = [g.node for g in builder.guards]
     arguments = list(builder.inputs)
     captures = list(builder.captures.values())
@@ -106,13 +106,21 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     return Trace(graph, tuple(kinds), structure, template, tuple(builder.guards), tuple(captures), world, len(outputs))
 
 
-def _name_location(error: TracegradError, who: Any) -> None:
-    """Add the user's innermost line to a message that names none."""
+def _constant(x: Any) -> Any:
+    """A leaf of the result that every call returns as it is."""
+    if isinstance(x, Iterator | Coroutine):
+        what = f"a {type(x).__name__}, which can be read only once"
+        raise TraceError(located(f"the result of a traced function holds {what}; return a list or a tuple"))
+    return x
+
+
+def _name_location(error: Exception, who: Any) -> None:
+    """Add the user's innermost line: to the message of tracegrad's own errors, when it names none; else as a note."""
     place, step = "", error.__traceback__
     while step is not None:
         if user_file(step.tb_frame.f_code.co_filename):
             place = f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}"
         step = step.tb_next
-    if place and error.args and ".py:" not in str(error.args[0]):
+    if isinstance(error, TracegradError) and place and error.args and ".py:" not in str(error.args[0]):
         error.args = (located(str(error.args[0]), place), *error.args[1:])
-    error.add_note(f"while tracing {who}")
+    error.add_note(f"while tracing {who}" + (f", at {place}" if place else ""))

@@ -44,6 +44,21 @@ class Tracer(ArrayMethods, Value):
         """The value in the call being traced; the trace then holds only for calls with the same answer."""
         return self.builder.observe(self, asked)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.aval})"
+
+    def __copy__(self) -> Any:
+        return self._weakened(self._alias())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self.__copy__()
+
+    def __format__(self, spec: str) -> str:
+        return format(self.concrete("format()").item(), spec) if spec and not self.shape else repr(self)
+
+    def _known(self) -> np.ndarray[Any, Any] | None:
+        return self.builder.constant(self)
+
     def _lift(self, x: Any) -> Any:
         return self.builder.lift(x)
 

@@ -100,7 +100,8 @@ def traced_vjp(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Cal
     builder = current_trace()
     assert builder is not None
     inside = [_fresh(builder, x) for x in primals]
-    outputs = [builder.lift(x) for x in fn(*inside)]
+    with builder.differentiating([x.node for x in inside]):
+        outputs = [builder.lift(x) for x in fn(*inside)]
     return outputs, Pullback(builder, [x if x.weak else Tracer(builder, x.node) for x in inside], outputs)
 
 
@@ -229,7 +230,10 @@ def pull_back(
     outputs, carried = outputs[: structure.num_leaves], outputs[structure.num_leaves :]
 
     def vjp_fn(cotangent: Any) -> tuple[Any, ...]:
-        given = tree.flatten_up_to(structure, cotangent, "cotangent")
+        try:
+            given = tree.flatten_up_to(structure, cotangent, "cotangent")
+        except ShapeError as error:
+            raise ShapeError(located(f"{who}: {error}")) from None
         names = tree.paths(structure, "cotangent")
         cts = [_cotangent(*three, who) for three in zip(given, outputs, names)]
         return tuple(arguments.unflatten(pullback([*cts, *(None for _ in carried)])).values())

@@ -1,0 +1,138 @@
+"""What code that a trace runs as it is may read from outside.
+
+Methods of dataclasses, namedtuples and other pytrees, and of objects made inside a trace, run on the real functions of
+their classes, not on shadows; and classes are given to traced code as they are. Nobody sees these reads. So when the
+trace ends, everything that the names in such code may mean is guarded, whether it was read or not: attributes of
+classes, and globals and closure variables of methods and of the functions they call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.errors import TracegradError
+from tracegrad.trace import shadow
+from tracegrad.trace.sources import Attribute, Cell, Global, Source, Static
+
+__all__ = ["Natives"]
+
+
+class Natives:
+    """The classes and functions whose code one trace may have run as it is."""
+
+    def __init__(self, world: Any):
+        self.world = world
+        self._classes: dict[Any, bool] = {}
+        self._functions: dict[Any, None] = {}
+        self._modules: list[tuple[Any, Source]] = []
+        self._names: set[str] = set()
+
+    def note(self, cls: Any, methods: bool = True) -> None:
+        """Traced code may read attributes of this class, and run its `methods` as they are."""
+        if shadow.is_user_code(cls):
+            self._classes[cls] = self._classes.get(cls, False) or methods
+
+    def note_all(self, x: Any) -> None:
+        """Note the classes of the nodes of a pytree."""
+        if tree.is_node(x):
+            self.note(type(x))
+            for child in tree.children(x):
+                self.note_all(child)
+
+    def guard(self, shadows: Iterable[Any]) -> None:
+        """Leave guards on all that the code may have read; `shadows` are the functions that ran as shadows."""
+        if not self._classes:
+            return
+        for made in shadows:
+            self._names.update(_names_in(made))
+        size = -1
+        while size != (size := len(self._names) + len(self._functions) + len(self._classes)):
+            self._follow()
+        for module, source in self._modules:
+            for name in self._names & vars(module).keys():
+                self._found(vars(module)[name], Attribute(source, name))
+        for cls in list(self._classes):
+            for name in self._names:
+                self._static(Static(cls, name))
+
+    def _follow(self) -> None:
+        """Add what is reached from the classes and functions known so far."""
+        for cls, methods in list(self._classes.items()):
+            for name, value in [item for c in cls.__mro__ for item in vars(c).items()]:
+                if name not in self._names and not name.startswith("__"):
+                    continue
+                if isinstance(value, type):
+                    self.note(value)
+                for function in _functions_of(value) if methods else ():
+                    self._names.add(name)
+                    self._add(function)
+
+    def _add(self, function: Any) -> None:
+        if not isinstance(function, types.FunctionType) or not shadow.is_user_function(function):
+            return
+        if function in self._functions:
+            return
+        self._functions[function] = None
+        names = set(_names_in(function))
+        self._names |= names
+        for name in names & function.__globals__.keys():
+            self._found(function.__globals__[name], Global(function.__globals__, name))
+        for cell, name in zip(function.__closure__ or (), function.__code__.co_freevars):
+            with contextlib.suppress(ValueError):
+                self._found(cell.cell_contents, Cell(cell, name))
+
+    def _found(self, value: Any, source: Source) -> None:
+        if isinstance(value, types.FunctionType):
+            self._add(value)
+        elif isinstance(value, type):
+            self.note(value)
+        elif isinstance(value, types.ModuleType):
+            if shadow.is_user_module(value):
+                self._modules.append((value, source))
+        elif shadow.is_user_object(value):
+            self.note(type(value))
+            if hasattr(value, "__dict__"):
+                self._modules.append((value, source))
+        self._guard(value, source)
+
+    def _static(self, source: Static) -> None:
+        try:
+            value = source.read()
+        except AttributeError:
+            return
+        self._guard(value, source)
+
+    def _guard(self, value: Any, source: Source) -> None:
+        if isinstance(value, (np.ndarray, *shadow.VALUES)) or tree.is_node(value):
+            with contextlib.suppress(TracegradError):
+                self.world.translate(value, source)
+                return
+        self.world.assume(source, "is", value)
+
+
+def _names_in(function: Any) -> Iterator[str]:
+    """The names and strings in the code of a function."""
+    waiting = [function.__code__] if isinstance(function, types.FunctionType) else []
+    while waiting:
+        code = waiting.pop()
+        yield from code.co_names
+        for x in code.co_consts:
+            if isinstance(x, str):
+                yield x
+            elif isinstance(x, types.CodeType):
+                waiting.append(x)
+
+
+def _functions_of(value: Any) -> list[Any]:
+    """The functions that an attribute of a class runs."""
+    if isinstance(value, property):
+        return [f for f in (value.fget, value.fset) if f is not None]
+    if isinstance(value, classmethod | staticmethod):
+        return [value.__func__]
+    return [value] if isinstance(value, types.FunctionType) else []
