@@ -349,3 +349,33 @@ def test_scalars_are_immutable_in_eager_derivatives_too():
     np.testing.assert_allclose(tg.grad(f)(x), [7.0, 7.0], rtol=1e-15)
     with tg.disable_jit():
         np.testing.assert_allclose(tg.grad(f)(x), [7.0, 7.0], rtol=1e-15)
+
+
+BRANCHES = {
+    "sqrt": lambda x: np.where(x > 0, np.sqrt(x), 0.0),
+    "x log x": lambda x: np.where(x > 0, x * np.log(x), 0.0),
+    "1 / x": lambda x: np.where(x != 0, 1 / x, 0.0),
+    "nested": lambda x: np.where(x > 0, np.where(x > 1, np.log(x), x), 0.0),
+    "through views": lambda x: np.where(x > 0, np.exp(np.sqrt(np.reshape(x, (3, 1)))).T[:, ::-1][:, ::-1], 1.0),
+    "through a broadcast": lambda x: np.where(x[:, None] > 0, np.broadcast_to(np.sqrt(x)[:, None], (3, 2)), 0.0),
+    "used outside too": lambda x: np.where(x > 0, np.sqrt(x), 0.0) + np.where(x > 0, 0.0, x * x) * x,
+}
+
+
+@pytest.mark.parametrize("name", BRANCHES)
+def test_where_never_leaks_nan_from_the_branch_not_taken(name):
+    def total(x):
+        return np.sum(BRANCHES[name](x))
+
+    x = np.array([-1.0, 0.0, 4.0])
+    first = tg.grad(total)
+    for derivative in (first, tg.grad(lambda p: np.sum(first(p)))):
+        compiled = derivative(x)
+        with tg.disable_jit():
+            np.testing.assert_allclose(derivative(x), compiled, rtol=1e-12)
+        assert np.isfinite(compiled).all()
+    step = 1e-6
+    away = np.array([-1.0, 0.5, 4.0])  # from the jump of the branch, where differences tell nothing
+    with np.errstate(invalid="ignore", divide="ignore"):
+        slopes = [(total(away + step * e) - total(away - step * e)) / (2 * step) for e in np.eye(3)]
+    np.testing.assert_allclose(first(away), slopes, rtol=1e-6, atol=1e-8)

@@ -10,8 +10,21 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.ops.elementwise import add
+from tracegrad.ops.elementwise import add, logical_and, logical_not, logical_or, negative, subtract, where
+from tracegrad.ops.linear import (
+    broadcast_to,
+    cast,
+    concatenate,
+    flip,
+    fresh,
+    pad,
+    reduce_sum,
+    reshape,
+    slice,
+    transpose,
+)
 from tracegrad.ops.op import Op
+from tracegrad.ops.reduction import reduce_any
 
 __all__ = ["Entry", "active_values", "reverse_sweep"]
 
@@ -40,17 +53,57 @@ def reverse_sweep(
 
     Every rule is applied in ops, so the cotangents are of the kind of the operands: ndarrays, Tensors with a tape of
     their own, or nodes of a graph.
+
+    A branch that `where` did not take has no part in the derivative, whatever its own derivative is there: 0 * inf and
+    0 * nan are nan, so a cotangent that comes out of a `where` keeps the *mask* of where it is not 0, and is cut by it
+    again after every rule that multiplies.
     """
     cotangents = dict(seeds)
+    masks: dict[Hashable, Any] = {}
     for ans, op, operands, params in reversed(tape):
-        ct = cotangents.get(key(ans))
+        ct, mask = cotangents.get(key(ans)), masks.get(key(ans))
         if ct is None or ans.dtype.kind != "f":
             continue
         for i, x in enumerate(operands):
             if is_literal(x) or not op.differentiable_in(i) or not active(x):
                 continue
             ct_x = op.pull(i, ct, ans, operands, params)
-            if ct_x is not None:
-                k = key(x)
-                cotangents[k] = add(cotangents[k], ct_x) if k in cotangents else ct_x
+            if ct_x is None:
+                continue
+            k, mask_x = key(x), _mask_of_operand(op, i, mask, ans, operands, params)
+            if mask_x is not None and op.kind == "elementwise" and op not in _WITHOUT_FACTOR:
+                ct_x = where(mask_x, ct_x, 0.0)
+            if k in cotangents:
+                ct_x = add(cotangents[k], ct_x)
+                mask_x = logical_or(masks[k], mask_x) if mask_x is not None and masks.get(k) is not None else None
+            cotangents[k], masks[k] = ct_x, mask_x
     return cotangents
+
+
+# Their rules multiply by nothing, so they cannot make a nan of a 0.
+_WITHOUT_FACTOR = frozenset({add, negative, subtract, where})
+# Their rules only move elements, those of a mask as well.
+_MOVES = frozenset({concatenate, flip, fresh, pad, reduce_sum, reshape, slice, transpose})
+
+
+def _mask_of_operand(op: Op, i: int, mask: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """Where the cotangent of operand `i` can differ from 0, given the mask of the answer's; None for anywhere."""
+    if op is where and not is_literal(operands[0]):
+        taken = operands[0] if i == 1 else logical_not(operands[0])
+        return taken if mask is None else logical_and(mask, taken)
+    if mask is None or op.kind == "elementwise":
+        return mask
+    if op is cast:
+        return mask
+    if op in _MOVES:
+        return op.pull(i, mask, ans, operands, params)
+    if op is broadcast_to:
+        return _mask_of_repeated(mask, operands[0].shape)
+    return None
+
+
+def _mask_of_repeated(mask: Any, shape: tuple[int, ...]) -> Any:
+    """The mask of a value of `shape`, given that of the value repeated along axes: where any repetition is in it."""
+    new = len(mask.shape) - len(shape)
+    axes = tuple(a for a, n in enumerate(mask.shape) if a < new or shape[a - new] != n)
+    return reshape(reduce_any(mask, axes=axes), shape=shape)
