@@ -202,3 +202,15 @@ def test_what_a_method_changes_itself_is_no_guard():
     for _ in range(3):
         np.testing.assert_array_equal(g(X), X * 2)
     assert (g.cache_info().traces, Counted.made) == (1, 1)
+
+
+@pytest.mark.parametrize("cls", [Layer, Pair])
+def test_dataclasses_and_namedtuples_take_the_hot_path(cls):
+    held = cls(np.ones(3))
+    g = tg.value_and_grad(lambda p, x: np.sum(p.w * x * held.w))
+    for k in range(4):
+        value, slope = g(cls(np.full(3, float(k))), X)
+        assert type(slope) is cls
+        assert value == 6.0 * k
+        np.testing.assert_array_equal(slope.w, X)
+    assert g.cache_info()[:4] == (1, 0, 0, 1)

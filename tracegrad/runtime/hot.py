@@ -100,9 +100,11 @@ class _Code:
             raise _NotSimple
         else:
             cls, keys = guard.expected
-            if cls not in (tuple, list, dict):
-                raise _NotSimple
             self.checks.append(f"type({text}) is {self.name(cls)}")
+            if dataclasses.is_dataclass(cls) and keys[1] == ((), ()):
+                return
+            if cls not in (list, dict) and not issubclass(cls, tuple):
+                raise _NotSimple
             self.checks.append(f"len({text}) == {keys}" if cls is not dict else f"tuple({text}) == {self.name(keys)}")
 
 
@@ -215,7 +217,8 @@ def _result(trace: Trace, program: Any, code: _Code) -> str:
             return f"[{', '.join(parts)}]"
         if cls is dict:
             return "{" + ", ".join(f"{k[1:-1]}: {p}" for k, p in zip(keys, parts)) + "}"
-        raise _NotSimple
+        kind, aux, _ = structure
+        return f"{code.name(kind.unflatten)}({code.name(aux)}, ({''.join(p + ', ' for p in parts)}))"
 
     text = build(trace.structure)
     everything = [(i, None) for i in range(len(trace.graph.outputs))]

@@ -164,6 +164,8 @@ class World:
         if isinstance(x, (Carrier, np.ndarray, *shadow.VALUES)):
             return x
         self.natives.note_all(x)
+        if tree.is_node(x) and any(isinstance(leaf, Carrier) for leaf in tree.leaves(x)):
+            return x
         if isinstance(x, types.FunctionType | types.MethodType | functools.partial) or shadow.is_user_object(x):
             name = getattr(x, "__name__", type(x).__name__)
             return self.translate(x, Fixed(x, name), guard=False)

@@ -55,10 +55,10 @@ class Natives:
         while size != (size := len(self._names) + len(self._functions) + len(self._classes)):
             self._follow()
         for module, source in self._modules:
-            for name in self._names & vars(module).keys():
+            for name in sorted(self._names & vars(module).keys()):
                 self._found(vars(module)[name], Attribute(source, name))
         for cls in list(self._classes):
-            for name in self._names:
+            for name in sorted(self._names):
                 self._static(Static(cls, name))
 
     def _follow(self) -> None:
@@ -70,25 +70,24 @@ class Natives:
                 if isinstance(value, type):
                     self.note(value)
                 for function in _functions_of(value) if methods else ():
-                    self._names.add(name)
-                    self._add(function)
+                    if shadow.is_user_function(function):
+                        self._names.add(name)
+                        self._add(function)
 
     def _add(self, function: Any) -> None:
-        if not isinstance(function, types.FunctionType) or not shadow.is_user_function(function):
-            return
         if function in self._functions:
             return
         self._functions[function] = None
         names = set(_names_in(function))
         self._names |= names
-        for name in names & function.__globals__.keys():
+        for name in sorted(names & function.__globals__.keys()):
             self._found(function.__globals__[name], Global(function.__globals__, name))
         for cell, name in zip(function.__closure__ or (), function.__code__.co_freevars):
             with contextlib.suppress(ValueError):
                 self._found(cell.cell_contents, Cell(cell, name))
 
     def _found(self, value: Any, source: Source) -> None:
-        if isinstance(value, types.FunctionType):
+        if shadow.is_user_function(value):
             self._add(value)
         elif isinstance(value, type):
             self.note(value)
@@ -106,7 +105,8 @@ class Natives:
             value = source.read()
         except AttributeError:
             return
-        self._guard(value, source)
+        if not isinstance(value, types.GetSetDescriptorType):
+            self._guard(value, source)
 
     def _guard(self, value: Any, source: Source) -> None:
         if isinstance(value, (np.ndarray, *shadow.VALUES)) or tree.is_node(value):

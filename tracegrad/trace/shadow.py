@@ -79,9 +79,9 @@ def is_user_module(x: types.ModuleType) -> bool:
     return bool(filename) and _is_user_file(str(filename))
 
 
-def is_user_function(x: types.FunctionType) -> bool:
-    """Whether a function is the user's."""
-    return _is_user_file(x.__code__.co_filename)
+def is_user_function(x: Any) -> bool:
+    """Whether `x` is a function written in a file of the user's."""
+    return isinstance(x, types.FunctionType) and _is_user_file(x.__code__.co_filename)
 
 
 @functools.lru_cache(maxsize=4096)
