@@ -32,7 +32,7 @@ from tracegrad.codegen.scalar_llvm import (
 )  # fmt: skip
 from tracegrad.codegen.support import loop
 
-__all__ = ["PolyEmitter", "kernel_function", "uses_status"]
+__all__ = ["PolyEmitter", "flattened", "kernel_function", "uses_status"]
 
 I32 = ir.IntType(32)
 JAM = 4

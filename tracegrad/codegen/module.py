@@ -17,6 +17,7 @@ from tracegrad.codegen.loops import Kernel, Reduce
 from tracegrad.codegen.plan import Call, Launch, Matmul, Plan
 from tracegrad.codegen.scalar_llvm import I64, identity, llvm_type, memory_type
 from tracegrad.codegen.support import TASK, loop, signature
+from tracegrad.codegen.vecmath_lang import share_rare_functions
 
 __all__ = ["RUN", "build_module"]
 
@@ -40,6 +41,7 @@ class _Program:
         self.functions: dict[str, ir.Function] = {}
         self.tasks: dict[ir.Function, ir.Function] = {}
         self.module = ir.Module("tracegrad")
+        share_rare_functions(self.module)
         run = ir.Function(self.module, ir.FunctionType(I32, [I64.as_pointer(), POINTER.as_pointer()]), RUN)
         self.run = run
         self.b = ir.IRBuilder(run.append_basic_block("entry"))

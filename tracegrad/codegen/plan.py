@@ -15,17 +15,18 @@ from typing import Any
 import numpy as np
 
 from tracegrad.codegen.dims import Dims
-from tracegrad.codegen.llvm import uses_status
-from tracegrad.codegen.loops import Kernel, Reduce
+from tracegrad.codegen.llvm import flattened, uses_status
+from tracegrad.codegen.loops import Compute, Kernel, Reduce
 from tracegrad.codegen.lower import Arguments, Lowering
 from tracegrad.codegen.materialize import Storage, is_matrix_transpose
 from tracegrad.codegen.nest import arrange, is_serial
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
+from tracegrad.codegen.vecmath import RARE
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.op import TABLE
 
-__all__ = ["Call", "Launch", "Matmul", "Plan", "plan"]
+__all__ = ["Call", "Launch", "Matmul", "Plan", "plan", "rare_functions"]
 
 CHUNK_COST = 131072  # cost units of one chunk: some 30 microseconds
 PARALLEL_COST = 200_000  # below this a kernel runs in the calling thread: some 50 microseconds
@@ -337,6 +338,12 @@ class _Arena:
 
     def give(self, name: Any) -> None:
         self._taken.pop(name, None)
+
+
+def rare_functions(made: Plan) -> set[str]:
+    """The symbols of the out-of-line functions that the kernels call: see `vecmath.rare_module`."""
+    instructions = [x for s in made.steps if isinstance(s, Launch) for x in flattened(s.kernel.body)]
+    return {f"tg.rare_{x.op}.{x.out.dtype}" for x in instructions if isinstance(x, Compute) and x.op in RARE}
 
 
 def has_status(made: Plan) -> bool:

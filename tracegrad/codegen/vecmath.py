@@ -26,7 +26,7 @@ from tracegrad.codegen.vecmath_log import arccosh, arcsinh, arctanh, log, log1p,
 from tracegrad.codegen.vecmath_power import cbrt, power
 from tracegrad.codegen.vecmath_trig import arccos, arcsin, arctan, arctan2, cos, sin, tan
 
-__all__ = ["FUNCTIONS", "call"]
+__all__ = ["FUNCTIONS", "RARE", "call", "rare_module"]
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Real]]] = {
@@ -55,6 +55,9 @@ FUNCTIONS: Final[dict[str, Callable[..., Real]]] = {
     "tan": tan,
     "tanh": tanh,
 }
+
+# Functions that compute huge arguments out of line, in a function that a module may leave to others.
+RARE: Final = ("sin", "cos", "tan")
 
 _FORMAT_OF_TYPE = {str(form.real): form for form in FORMATS.values()}
 
@@ -90,3 +93,16 @@ def _define(module: ir.Module, symbol: str, body: Callable[..., Real], form: For
     result = body(*(Real(builder, form, argument) for argument in function.args))
     builder.ret(result.value)
     return function
+
+
+def rare_module(symbol: str) -> str:
+    """The module that defines `tg.rare_<name>.<format>` for the modules that share it, as text.
+
+    >>> "define double @\\"tg.rare_sin.f64\\"" in rare_module("tg.rare_sin.f64")
+    True
+    """
+    name, _, form = symbol.removeprefix("tg.rare_").partition(".")
+    module = ir.Module(symbol)
+    _define(module, f"tg.{name}.{form}", FUNCTIONS[name], FORMATS[form], 1)
+    module.globals[symbol].linkage = ""
+    return str(module)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
+from weakref import WeakSet
 
 from llvmlite import ir
 
@@ -39,6 +40,7 @@ __all__ = [
     "round_half_even",
     "round_to_integer",
     "select",
+    "share_rare_functions",
     "sqrt",
     "two_product",
 ]
@@ -339,12 +341,24 @@ def call_where(condition: Mask, name: str, body: Callable[[Real], Real], x: Real
     return Real(builder, form, result)
 
 
+_sharing: WeakSet[ir.Module] = WeakSet()
+
+
+def share_rare_functions(module: ir.Module) -> None:
+    """Leave the functions of `call_where` out of `module`: they take longer to compile than the loops that use them.
+
+    Who loads the module defines their symbols, `tg.rare_<name>.<format>`; see `vecmath.rare_module`.
+    """
+    _sharing.add(module)
+
+
 def _rare_function(module: ir.Module, form: Format, name: str, body: Callable[[Real], Real]) -> ir.Function:
     symbol = f"tg.rare_{name}.{form.name}"
     function = ir.Function(module, ir.FunctionType(form.real, [form.real]), symbol)
-    function.linkage = "internal"
-    builder = ir.IRBuilder(function.append_basic_block())
-    builder.ret(body(Real(builder, form, function.args[0])).value)
+    if module not in _sharing:
+        function.linkage = "internal"
+        builder = ir.IRBuilder(function.append_basic_block())
+        builder.ret(body(Real(builder, form, function.args[0])).value)
 
     lanes = 2
     vector, mask = ir.VectorType(form.real, lanes), ir.VectorType(ir.IntType(1), lanes)
@@ -357,9 +371,12 @@ def _rare_function(module: ir.Module, form: Format, name: str, body: Callable[[R
     builder.ret(result)
     # llvmlite checks an attribute against a list of words that lacks some; as a set it takes any.
     # Code that hardly ever runs is not worth the time to optimise it.
-    for attribute in ("noinline", "optnone", "cold", "nounwind", "willreturn", "memory(none)"):
+    for attribute in ("cold", "nounwind", "willreturn", "memory(none)"):
         set.add(function.attributes, attribute)
         set.add(variant.attributes, attribute)
+    for one in (function, variant):
+        if not one.is_declaration:
+            set.update(one.attributes, ("noinline", "optnone"))
     set.add(function.attributes, f'"vector-function-abi-variant"="_ZGV_LLVM_M{lanes}v_{symbol}({variant.name})"')
     _keep(module, variant)
     return function

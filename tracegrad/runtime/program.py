@@ -22,8 +22,9 @@ import numpy as np
 from tracegrad import passes
 from tracegrad.codegen.entry import EntrySpec, InputSpec, OutputSpec
 from tracegrad.codegen.module import build_module
-from tracegrad.codegen.plan import RELEASE_GIL_COST, Call, Launch, Matmul, Plan, plan
+from tracegrad.codegen.plan import RELEASE_GIL_COST, Call, Launch, Matmul, Plan, plan, rare_functions
 from tracegrad.codegen.support import support_module
+from tracegrad.codegen.vecmath import rare_module
 from tracegrad.errors import TracegradError
 from tracegrad.ir import Graph, run
 from tracegrad.runtime import blas, native, threads
@@ -212,7 +213,9 @@ def _from_disk_or_compiler(made: Plan, key: str) -> tuple[native.NativeCode, str
 
 
 def _define_symbols(made: Plan) -> None:
-    """Give the code the addresses of BLAS, which is loaded when first needed."""
+    """Give the code the addresses of BLAS and of the functions it shares, loaded when first needed."""
+    for symbol in rare_functions(made):
+        native.define_symbol(symbol, _support_code(symbol).address(symbol))
     for step in made.steps:
         if isinstance(step, Matmul):
             routine = "dgemm" if step.dtype == "f64" else "sgemm"
@@ -232,10 +235,11 @@ def _support_addresses(made: Plan) -> dict[str, int]:
 
 
 def _support_code(name: str) -> native.NativeCode:
-    """One of the loops that programs share, as machine code; loaded once, since programs keep its address only."""
+    """A function that programs share, as machine code; loaded once, since programs keep its address only."""
+    make = rare_module if name.startswith("tg.rare_") else support_module
     with _support_lock:
         if name not in _support:
-            _support[name] = native.load_ir(lambda: support_module(name), name)
+            _support[name] = native.load_ir(lambda: make(name), name)
         return _support[name]
 
 
