@@ -13,7 +13,7 @@ The private copy comes from the package `scipy-openblas32`. It is loaded when fi
 - NumPy and SciPy keep their own libraries, thread counts and kernels: no symbol of the copy is visible to
   them, and none of theirs to it; a library that somebody else has loaded from the same file is not touched;
 - its kernels are those the features of the CPU allow. OpenBLAS knows CPUs by name, and gives those it does
-  not know kernels without AVX-512, at half the speed. OPENBLAS_CORETYPE is set while the copy loads, unless
+  not know kernels without AVX-512, which can be half as fast. OPENBLAS_CORETYPE is set while the copy loads, unless
   the user has set it;
 - it runs in the calling thread alone. A large gemm is cut here, into tiles that depend on m, n and k only
   and run in `threads.parallel_for`. So bits do not depend on the number of threads, as they do when OpenBLAS
