@@ -537,3 +537,16 @@ def test_python_numbers_behave_as_python_numbers(function, args):
     assert got == expected
     if isinstance(expected, tuple | list):
         assert list(map(type, got)) == list(map(type, expected))
+
+
+def test_numbers_of_every_kind_take_the_hot_path():
+    f = tg.trace(lambda x, n: x * n)
+    x = np.ones(3)
+    for first, second in ((2, 3), (True, False), (np.float64(2), np.array(3.0)), (np.float32(2), np.float32(3))):
+        f(x, first)
+        misses = f.cache_info().misses
+        for n in (first, second, first):
+            got = f(x, n)
+            np.testing.assert_array_equal(got, x * n)
+            assert got.dtype == (x * n).dtype
+        assert f.cache_info().misses == misses

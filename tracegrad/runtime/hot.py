@@ -121,6 +121,7 @@ def hot_call(
     code = _Code()
     try:
         _take_arguments(code, call, args, kwargs)
+        _convert_scalars(code, call)
         for guard in trace.world.guards:
             code.guard(guard)
         captured = [c.source.text(code.name) if c.source else code.name(c.array) for c in trace.captures]
@@ -190,6 +191,19 @@ def _take_arguments(code: _Code, call: Call, args: list[str], kwargs: dict[str, 
         code.take(name, structure)
     for k, structure in zip(sorted(k for k in kwargs if k not in static), keywords[2], strict=True):
         code.take(kwargs[k], structure)
+
+
+def _convert_scalars(code: _Code, call: Call) -> None:
+    """Code that makes 0-d arrays, as the entry point takes them, of NumPy scalars and of Python's ints and bools."""
+    code.objects |= {"asarray": np.asarray, "NUMPY": (np.ndarray, np.generic)}
+    for i, x in enumerate(call.leaves):
+        text = code.leaves[i]
+        if type(x) is int or type(x) is bool:
+            code.checks.append(f"type({text}) is {type(x).__name__}")
+            code.leaves[i] = f"asarray({text})"
+        elif type(x) is np.ndarray and x.ndim == 0:
+            code.checks.append(f"isinstance({text}, NUMPY)")
+            code.leaves[i] = f"asarray({text})"
 
 
 def _result(trace: Trace, program: Any, code: _Code) -> str:
