@@ -32,17 +32,12 @@ from tracegrad.codegen.scalar_llvm import (
 )  # fmt: skip
 from tracegrad.codegen.support import loop
 
-__all__ = ["PolyEmitter", "flattened", "kernel_function", "uses_status"]
+__all__ = ["PolyEmitter", "flattened", "kernel_function"]
 
 I32 = ir.IntType(32)
 JAM = 4
 LONGEST_JAMMED = 12
 LIGHTEST = 12
-
-
-def uses_status(kernel: Kernel) -> bool:
-    """Whether the kernel can fail."""
-    return any(isinstance(x, Check) for x in flattened(kernel.body))
 
 
 def flattened(body: list[Any]) -> list[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.codegen.dims import Dims
-from tracegrad.codegen.llvm import flattened, uses_status
+from tracegrad.codegen.llvm import flattened
 from tracegrad.codegen.loops import Compute, Kernel, Reduce
 from tracegrad.codegen.lower import Arguments, Lowering
 from tracegrad.codegen.materialize import Storage, is_matrix_transpose
@@ -344,8 +344,3 @@ def rare_functions(made: Plan) -> set[str]:
     """The symbols of the out-of-line functions that the kernels call: see `vecmath.rare_module`."""
     instructions = [x for s in made.steps if isinstance(s, Launch) for x in flattened(s.kernel.body)]
     return {f"tg.rare_{x.op}.{x.out.dtype}" for x in instructions if isinstance(x, Compute) and x.op in RARE}
-
-
-def has_status(made: Plan) -> bool:
-    """Whether a call of the program can fail."""
-    return any(isinstance(s, Call) or (isinstance(s, Launch) and uses_status(s.kernel)) for s in made.steps)

@@ -130,10 +130,6 @@ def _intrinsic(name: str, count: int) -> Callable[..., Any]:
     return emit
 
 
-def _float(value: float) -> Callable[[Any], Any]:
-    return lambda t: ir.Constant(t, value)
-
-
 def _sign_float(b: ir.IRBuilder, x: Any) -> Any:
     one, zero = ir.Constant(x.type, 1.0), ir.Constant(x.type, 0.0)
     down = b.select(

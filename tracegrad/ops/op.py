@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Aval, aval_of, is_literal
-from tracegrad.errors import DTypeError, ShapeError, located
+from tracegrad.avals import Aval
+from tracegrad.errors import ShapeError, located
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 
 __all__ = ["TABLE", "Carrier", "Op", "bind", "primitive"]
@@ -139,7 +139,7 @@ class Op:
         yield from self.samples() if self.samples else ()
 
 
-def primitive(kind: str = "general", nullary: bool = False) -> Callable[[Callable[..., Any]], Op]:
+def primitive(kind: str = "general") -> Callable[[Callable[..., Any]], Op]:
     """Declare an op by decorating its NumPy implementation: positional arguments are operands, keywords params."""
 
     def declare(impl: Callable[..., Any]) -> Op:
@@ -151,13 +151,6 @@ def primitive(kind: str = "general", nullary: bool = False) -> Callable[[Callabl
         return op
 
     return declare
-
-
-def require_float(name: str, x: Any) -> None:
-    """Raise unless `x` is of a floating dtype."""
-    dtype = aval_of(x).dtype if not is_literal(x) else np.dtype(type(x))
-    if dtype.kind != "f":
-        raise DTypeError(f"{name} needs a floating dtype, got {dtype}")
 
 
 def normalize_axis(name: str, axis: int, ndim: int) -> int:

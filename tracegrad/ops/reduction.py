@@ -108,7 +108,6 @@ reduce_prod.def_samples(_axes_samples)
 
 @reduce_prod.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
-    others = x
     kept = [a for a in range(len(x.shape)) if a not in axes]
     order = (*kept, *axes)
     moved = transpose(x, perm=order)
@@ -204,10 +203,6 @@ for _op in (argmax, argmin):
 
 
 # -- mean and variance ---------------------------------------------------------------------------------
-def _float_reduced(x: Aval, *, axes: tuple[int, ...]) -> Aval:
-    return Aval(reduced_shape(x.shape, axes), x.dtype)
-
-
 def count_of(x: Any, axes: tuple[int, ...]) -> int:
     """How many elements one result of a reduction over `axes` is made of."""
     return math.prod(aval_of(x).shape[a] for a in axes)
@@ -219,7 +214,7 @@ def mean(x: Any, *, axes: tuple[int, ...]) -> Any:
     return np.mean(x, axis=axes)
 
 
-mean.def_aval(_float_reduced)
+mean.def_aval(_reduced)
 mean.def_samples(_axes_samples)
 
 
@@ -241,7 +236,7 @@ def var(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
 
 @var.def_aval
 def _(x: Aval, *, axes: tuple[int, ...], ddof: float) -> Aval:
-    return _float_reduced(x, axes=axes)
+    return _reduced(x, axes=axes)
 
 
 def _deviation(x: Any, axes: tuple[int, ...]) -> Any:
@@ -325,6 +320,6 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     return multiply(ans, subtract(ct, unreduce(inner, x.shape, axes)))
 
 
-logsumexp.def_aval(_float_reduced)
+logsumexp.def_aval(_reduced)
 logsumexp.def_samples(_axes_samples)
 softmax.def_samples(_axes_samples)
