@@ -14,7 +14,7 @@ import pytest
 from exact import assert_same, compiled, full_slice, graph_from, outputs_of, values_for, whole
 from graphs import graph_of
 
-from tracegrad.avals import SUPPORTED, aval_of
+from tracegrad.avals import COMPILED, aval_of
 from tracegrad.codegen import plan as plan_module
 from tracegrad.codegen.plan import Launch
 from tracegrad.ir import build, run
@@ -168,7 +168,7 @@ def test_arrays_of_no_axes_in_every_kind_of_kernel() -> None:
 
 
 # -- dtypes ----------------------------------------------------------------------------------------------------------
-DTYPES = sorted(d.name for d in SUPPORTED)
+DTYPES = sorted(d.name for d in COMPILED)
 UNARY = [elementwise.negative, elementwise.absolute, elementwise.sign, square, elementwise.logical_not,
          elementwise.isnan, elementwise.isfinite, elementwise.isinf, elementwise.floor, elementwise.rint]  # fmt: skip
 COMPARISONS = [elementwise.less, elementwise.less_equal, elementwise.equal, elementwise.not_equal, elementwise.greater,

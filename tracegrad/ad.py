@@ -10,7 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.ops.elementwise import add, logical_and, logical_not, logical_or, negative, subtract, where
+from tracegrad.ops.elementwise import add, logical_and, logical_not, logical_or, negative, not_equal, subtract, where
+from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import (
     broadcast_to,
     cast,
@@ -26,18 +27,18 @@ from tracegrad.ops.linear import (
 from tracegrad.ops.op import Op
 from tracegrad.ops.reduction import reduce_any
 
-__all__ = ["Entry", "active_values", "reverse_sweep"]
+__all__ = ["Entry", "active_values", "either_mask", "mask_of_repeated", "pull_masked", "reverse_sweep"]
 
 Entry = tuple[Any, Op, tuple[Any, ...], dict[str, Any]]
 
 
 def active_values(tape: Iterable[Entry], wanted: Iterable[Any], key: Callable[[Any], Hashable] = id) -> set[Hashable]:
     """Keys of the values through which a derivative with respect to `wanted` flows."""
-    active = {key(x) for x in wanted if x.dtype.kind == "f"}
+    active = {key(x) for x in wanted if x.dtype.kind in "fc"}
     for ans, op, operands, _ in tape:
         for i, x in enumerate(operands):
             if not is_literal(x) and key(x) in active and op.differentiable_in(i):
-                if ans.dtype.kind == "f":
+                if ans.dtype.kind in "fc":
                     active.add(key(ans))
                 break
     return active
@@ -48,6 +49,7 @@ def reverse_sweep(
     seeds: Mapping[Hashable, Any],
     active: Callable[[Any], bool],
     key: Callable[[Any], Hashable] = id,
+    masks: dict[Hashable, Any] | None = None,
 ) -> dict[Hashable, Any]:
     """Cotangents by key, from `seeds`, the cotangents of some answers; only `active` operands receive one.
 
@@ -56,28 +58,45 @@ def reverse_sweep(
 
     A branch that `where` did not take has no part in the derivative, whatever its own derivative is there: 0 * inf and
     0 * nan are nan, so a cotangent that comes out of a `where` keeps the *mask* of where it is not 0, and is cut by it
-    again after every rule that multiplies.
+    again after every rule that multiplies. `masks` are those of the seeds, and get those of the results.
     """
     cotangents = dict(seeds)
-    masks: dict[Hashable, Any] = {}
+    masks = {} if masks is None else masks
     for ans, op, operands, params in reversed(tape):
         ct, mask = cotangents.get(key(ans)), masks.get(key(ans))
-        if ct is None or ans.dtype.kind != "f":
+        if ct is None or ans.dtype.kind not in "fc":
             continue
         for i, x in enumerate(operands):
             if is_literal(x) or not op.differentiable_in(i) or not active(x):
                 continue
-            ct_x = op.pull(i, ct, ans, operands, params)
+            ct_x, mask_x = pull_masked(op, i, ct, mask, ans, operands, params)
             if ct_x is None:
                 continue
-            k, mask_x = key(x), _mask_of_operand(op, i, mask, ans, operands, params)
-            if mask_x is not None and op.kind == "elementwise" and op not in _WITHOUT_FACTOR:
-                ct_x = where(mask_x, ct_x, 0.0)
+            k = key(x)
             if k in cotangents:
-                ct_x = add(cotangents[k], ct_x)
-                mask_x = logical_or(masks[k], mask_x) if mask_x is not None and masks.get(k) is not None else None
+                ct_x, mask_x = add(cotangents[k], ct_x), either_mask(masks.get(k), mask_x)
             cotangents[k], masks[k] = ct_x, mask_x
     return cotangents
+
+
+def pull_masked(
+    op: Op, i: int, ct: Any, mask: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]
+) -> tuple[Any, Any]:
+    """The cotangent of operand `i` and its mask, given those of the answer (a mask is None for everywhere)."""
+    ct_x = op.pull(i, ct, ans, operands, params)
+    if ct_x is None:
+        return None, None
+    if mask is not None and op is gather:
+        return ct_x, not_equal(ct_x, 0.0)  # what nothing was gathered from, or only what is not taken
+    mask_x = _mask_of_operand(op, i, mask, ans, operands, params)
+    if mask_x is not None and op.kind == "elementwise" and op not in _WITHOUT_FACTOR:
+        ct_x = where(mask_x, ct_x, 0.0)
+    return ct_x, mask_x
+
+
+def either_mask(x: Any, y: Any) -> Any:
+    """The mask of the sum of two cotangents."""
+    return None if x is None or y is None else logical_or(x, y)
 
 
 # Their rules multiply by nothing, so they cannot make a nan of a 0.
@@ -98,11 +117,11 @@ def _mask_of_operand(op: Op, i: int, mask: Any, ans: Any, operands: tuple[Any, .
     if op in _MOVES:
         return op.pull(i, mask, ans, operands, params)
     if op is broadcast_to:
-        return _mask_of_repeated(mask, operands[0].shape)
+        return mask_of_repeated(mask, operands[0].shape)
     return None
 
 
-def _mask_of_repeated(mask: Any, shape: tuple[int, ...]) -> Any:
+def mask_of_repeated(mask: Any, shape: tuple[int, ...]) -> Any:
     """The mask of a value of `shape`, given that of the value repeated along axes: where any repetition is in it."""
     new = len(mask.shape) - len(shape)
     axes = tuple(a for a, n in enumerate(mask.shape) if a < new or shape[a - new] != n)

@@ -1,10 +1,23 @@
 """NumPy's face of a carried value: operators, methods, functions and array creation over the ops."""
 
-from tracegrad.numpy_api import creation, indexing, joining, products, reductions, selection, shapes, special, ufuncs
+from tracegrad.numpy_api import (
+    complex_numbers,
+    creation,
+    indexing,
+    joining,
+    linalg,
+    products,
+    reductions,
+    selection,
+    shapes,
+    sorting,
+    special,
+    ufuncs,
+)
 from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.numpy_api.registry import implements, supported
 
 __all__ = [
-    "ArrayMethods", "creation", "implements", "indexing", "joining", "products", "reductions", "selection", "shapes",
-    "special", "supported", "ufuncs",
+    "ArrayMethods", "complex_numbers", "creation", "implements", "indexing", "joining", "linalg", "products",
+    "reductions", "selection", "shapes", "sorting", "special", "supported", "ufuncs",
 ]  # fmt: skip

@@ -25,10 +25,10 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, supported
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
-from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, ufuncs
+from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, sorting, ufuncs
 from tracegrad.numpy_api.operands import operand, to_dtype
 from tracegrad.numpy_api.registry import UFUNC_METHODS, refuse
-from tracegrad.ops import elementwise
+from tracegrad.ops import complex_numbers, elementwise
 from tracegrad.ops.op import Carrier
 
 __all__ = ["ArrayMethods"]
@@ -121,7 +121,7 @@ def power(x: Any, y: Any) -> Any:
     """`x ** y` as ndarrays have it: the exponents 2, 0.5 and -1 have functions of their own."""
     if type(y) in (int, float) and x.__class__ not in LITERALS:
         fast = _FAST_POWERS.get(y)
-        if fast is not None and (x.dtype.kind == "f" or (type(y) is int and y == 2)):
+        if fast is not None and (x.dtype.kind in "fc" or (type(y) is int and y == 2)):
             return fast(x)
     return elementwise.power(x, y)
 
@@ -256,13 +256,13 @@ class ArrayMethods:
 
     @property
     def real(self) -> Any:
-        """The array itself."""
-        return self
+        """The real part: the array itself unless it is complex."""
+        return complex_numbers.real(self) if self.dtype.kind == "c" else self
 
     @property
     def imag(self) -> Any:
-        """Zeros."""
-        return selection.zeros_like(self)
+        """The imaginary part: zeros unless the array is complex."""
+        return complex_numbers.imag(self) if self.dtype.kind == "c" else selection.zeros_like(self)
 
     @property
     def flat(self) -> Any:
@@ -395,10 +395,18 @@ class ArrayMethods:
         return shapes.reshaped(self, self.shape)
 
     def conj(self) -> Any:
-        """The array itself: there are no complex arrays."""
-        return self._alias()
+        """The complex conjugate."""
+        return complex_numbers.conj(self) if self.dtype.kind == "c" else self._alias()
 
     conjugate = conj
+
+    def sort(self, axis: int = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None) -> None:
+        """Sort in place."""
+        self._update(sorting.sort(self, axis, kind, order, stable=stable), "sort")
+
+    def partition(self, kth: Any, axis: int = -1, kind: str = "introselect", order: Any = None) -> None:
+        """Partition in place: sorts altogether."""
+        self._update(sorting.partition(self, kth, axis, kind, order), "partition")
 
     # -- methods that are the function of that name ----------------------------------------------------------
     ravel = _on_function(shapes.ravel, "`np.ravel`")
@@ -422,6 +430,9 @@ class ArrayMethods:
     diagonal = _on_function(selection.diagonal, "`np.diagonal`")
     trace = _on_function(selection.trace, "`np.trace`")
     repeat = _on_function(joining.repeat, "`np.repeat`")
+    argsort = _on_function(sorting.argsort, "`np.argsort`")
+    argpartition = _on_function(sorting.argpartition, "`np.argpartition`")
+    searchsorted = _on_function(sorting.searchsorted, "`np.searchsorted`")
     dot = _on_function(products.dot, "`np.dot`")
 
 
@@ -433,9 +444,8 @@ def _refused_method(name: str) -> Any:
     return method
 
 
-for _name in ("argpartition", "argsort", "byteswap", "choose", "compress", "cumprod", "dump", "dumps", "getfield",
-              "nonzero", "partition", "put", "resize", "searchsorted", "setfield", "setflags", "sort", "tobytes",
-              "tofile"):  # fmt: skip
+for _name in ("byteswap", "choose", "compress", "cumprod", "dump", "dumps", "getfield", "nonzero", "put", "resize",
+              "setfield", "setflags", "tobytes", "tofile"):  # fmt: skip
     setattr(ArrayMethods, _name, _refused_method(_name))
 
 

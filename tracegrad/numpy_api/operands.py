@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import LITERALS, supported
+from tracegrad.avals import LITERALS, name_of, supported
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.ops.linear import broadcast_to, cast, concatenate, full, reshape
 from tracegrad.ops.op import Carrier
@@ -97,14 +97,14 @@ def to_dtype(x: Any, dtype: Any) -> Any:
     if dtype is None:
         return x
     dtype = supported(dtype, "dtype=")
-    return x if x.dtype == dtype else cast(x, dtype=dtype.name)
+    return x if x.dtype == dtype else cast(x, dtype=name_of(dtype))
 
 
 def to_float(x: Any) -> Any:
-    """`x`, with integers and booleans taken to float64."""
+    """`x`, with integers and booleans taken to float64; complex numbers stay."""
     if type(x) in LITERALS:
-        return float(x)
-    return x if x.dtype.kind == "f" else cast(x, dtype="float64")
+        return x if type(x) is complex else float(x)
+    return x if x.dtype.kind in "fc" else cast(x, dtype="float64")
 
 
 def promoted(xs: Sequence[Any], dtype: Any = None, casting: Any = "same_kind") -> list[Any]:

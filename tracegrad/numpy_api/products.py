@@ -13,9 +13,14 @@ from tracegrad.numpy_api.operands import array, arrays, broadcast_arrays, operan
 from tracegrad.numpy_api.registry import UFUNC_METHODS, UFUNCS, implements, refuse, ufunc
 from tracegrad.numpy_api.ufuncs import matmul as _matmul
 from tracegrad.ops import contraction
+from tracegrad.ops.complex_numbers import conj
 from tracegrad.ops.elementwise import multiply, subtract
 from tracegrad.ops.linear import reduce_sum, reshape
 from tracegrad.ops.op import normalize_axis
+
+
+def _conjugated(x: Any) -> Any:
+    return conj(x) if x.dtype.kind == "c" else x
 
 
 def _flat(x: Any) -> Any:
@@ -33,7 +38,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
 def vdot(a: Any, b: Any, /) -> Any:
     """`np.vdot`."""
     x, y = (_flat(v) for v in arrays(a, b))
-    return contraction.dot(x, y)
+    return contraction.dot(_conjugated(x), y)
 
 
 @implements(np.inner)
@@ -69,31 +74,6 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     return contraction.tensordot(x, y, axes=axes)
 
 
-@implements(np.linalg.multi_dot, refuses=("out",))
-def multi_dot(arrays_: Any, *, out: Any = None) -> Any:
-    """`np.linalg.multi_dot`, from left to right."""
-    first, *rest = arrays(*arrays_)
-    for x in rest:
-        first = contraction.dot(first, x)
-    return first
-
-
-@implements(np.linalg.matrix_power)
-def matrix_power(a: Any, n: int) -> Any:
-    """`np.linalg.matrix_power` for n >= 1, by repeated squaring."""
-    (x,) = arrays(a)
-    if n < 1:
-        raise refuse(f"np.linalg.matrix_power with exponent {n}")
-    out = None
-    while True:
-        if n & 1:
-            out = x if out is None else contraction.matmul_any(out, x)
-        n >>= 1
-        if not n:
-            return out
-        x = contraction.matmul_any(x, x)
-
-
 @implements(np.einsum, refuses=("out", "casting"))
 def einsum(subscripts: Any, *operands: Any, out: Any = None, dtype: Any = None, order: str = "K", casting: str = "safe",
            optimize: Any = False) -> Any:  # fmt: skip
@@ -109,7 +89,7 @@ def vecdot(x: Any, y: Any, axis: int = -1, dtype: Any = None) -> Any:
     """The sum of products along one axis."""
     x, y = (to_dtype(v, dtype) for v in promoted(arrays(x, y)))
     x, y = broadcast_arrays("vecdot", [x, y])
-    return reduce_sum(multiply(x, y), axes=(normalize_axis("vecdot", axis, len(x.shape)),))
+    return reduce_sum(multiply(_conjugated(x), y), axes=(normalize_axis("vecdot", axis, len(x.shape)),))
 
 
 @implements(np.linalg.vecdot)
@@ -130,7 +110,7 @@ def matvec(x: Any, y: Any) -> Any:
 def vecmat(x: Any, y: Any) -> Any:
     """Vectors times matrices."""
     x, y = arrays(x, y)
-    out = contraction.matmul_any(reshape(x, shape=(*x.shape[:-1], 1, x.shape[-1])), y)
+    out = contraction.matmul_any(reshape(_conjugated(x), shape=(*x.shape[:-1], 1, x.shape[-1])), y)
     return reshape(out, shape=(*out.shape[:-2], out.shape[-1]))
 
 

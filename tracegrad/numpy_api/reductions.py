@@ -9,9 +9,10 @@ import numpy as np
 
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.operands import arrays, broadcast_shapes, promoted, size_of, to_dtype, to_float
-from tracegrad.numpy_api.registry import UFUNC_METHODS, implements, refuse
+from tracegrad.numpy_api.registry import UFUNC_METHODS, implements
 from tracegrad.numpy_api.ufuncs import isclose as _isclose
 from tracegrad.ops import linear, reduction
+from tracegrad.ops.complex_numbers import imag, real
 from tracegrad.ops.elementwise import (
     absolute,
     add,
@@ -29,7 +30,8 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.linear import broadcast_to, cast, keep_axes, reduce_sum, reshape
+from tracegrad.ops.factorizations import svdvals
+from tracegrad.ops.linear import broadcast_to, cast, keep_axes, reduce_sum, reshape, transpose
 from tracegrad.ops.op import normalize_axes, normalize_axis
 
 NONE: Any = None
@@ -82,7 +84,7 @@ def nansum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdim
 
 
 def _without_nan(x: Any) -> Any:
-    return where(isnan(x), 0.0, x) if x.dtype.kind == "f" else x
+    return where(isnan(x), 0.0, x) if x.dtype.kind in "fc" else x
 
 
 @implements(np.nanmean, refuses=("out", "where"))
@@ -267,7 +269,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
 # -- norms ---------------------------------------------------------------------------------------------------
 @implements(np.linalg.norm)
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """`np.linalg.norm`: vector norms of any order, Frobenius, and the 1 and inf norms of matrices.
+    """`np.linalg.norm`.
 
     The derivative of the 2-norm at zero is taken to be zero.
     """
@@ -297,8 +299,15 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     return norm(x, ord, (-2, -1), keepdims)
 
 
+def _squares(x: Any) -> Any:
+    if x.dtype.kind != "c":
+        return multiply(x, x)
+    first, second = real(x), imag(x)
+    return add(multiply(first, first), multiply(second, second))
+
+
 def _root(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    total = _reduce(reduce_sum, "norm", multiply(x, x), axes, keepdims)
+    total = _reduce(reduce_sum, "norm", _squares(x), axes, keepdims)
     zero = equal(total, 0)
     return where(zero, 0.0, sqrt(where(zero, 1.0, total)))
 
@@ -311,21 +320,36 @@ def _vector_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
     if ord in (np.inf, -np.inf):
         return (max if ord > 0 else min)(absolute(x), axes, None, keepdims)
     if ord == 0:
-        return sum(cast(not_equal(x, 0), dtype=x.dtype.name), axes, None, None, keepdims)
+        return sum(cast(not_equal(x, 0), dtype=absolute(x).dtype.name), axes, None, None, keepdims)
     if ord == 1:
         return sum(absolute(x), axes, None, None, keepdims)
-    return power(sum(power(absolute(x), ord), axes, None, None, keepdims), 1 / ord)
+    # Where a power has an infinite slope, at zero, that of the norm is taken to be zero.
+    size = absolute(x)
+    none = equal(size, 0.0)
+    powers = where(none, 0.0 if ord > 0 else np.inf, power(where(none, 1.0, size), ord))
+    total = sum(powers, axes, None, None, keepdims)
+    none = equal(total, 0.0)
+    return where(none, 0.0 if ord > 0 else np.inf, power(where(none, 1.0, total), 1 / ord))
 
 
 def _matrix_norm(x: Any, ord: Any, pair: tuple[int, ...], keepdims: bool) -> Any:
     if ord in (None, "fro", "f"):
         return _root(x, pair, keepdims)
+    if ord in (2, -2, "nuc"):
+        return _spectral_norm(x, ord, pair, keepdims)
     if ord not in (1, -1, np.inf, -np.inf):
-        raise refuse(f"np.linalg.norm of order {ord!r} of matrices")
+        raise ValueError(located(f"Invalid norm order {ord!r} for matrices"))
     along, across = pair if ord in (1, -1) else pair[::-1]
     columns = sum(absolute(x), along, None, None, True)
     out = (max if ord > 0 else min)(columns, across, None, True)
     return out if keepdims else reshape(out, shape=tuple(n for i, n in enumerate(x.shape) if i not in pair))
+
+
+def _spectral_norm(x: Any, ord: Any, pair: tuple[int, ...], keepdims: bool) -> Any:
+    """The largest or smallest singular value, or the sum of all."""
+    values = svdvals(transpose(x, perm=(*(k for k in range(len(x.shape)) if k not in pair), *pair)))
+    out = (sum if ord == "nuc" else max if ord > 0 else min)(values, -1)
+    return keep_axes(out, x.shape, pair) if keepdims else out
 
 
 # -- methods of universal functions ----------------------------------------------------------------------------

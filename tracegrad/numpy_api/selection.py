@@ -28,6 +28,7 @@ from tracegrad.numpy_api.reductions import sum as _sum
 from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
 from tracegrad.numpy_api.shapes import as_shape
 from tracegrad.ops import elementwise, linear
+from tracegrad.ops.complex_numbers import complex_, imag, real
 from tracegrad.ops.elementwise import (
     absolute,
     add,
@@ -117,6 +118,8 @@ def _bounded(x: Any, bound: Any, beyond: Any) -> Any:
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     """`np.nan_to_num`."""
     v = _one(x)
+    if v.dtype.kind == "c":
+        return complex_(*(nan_to_num(part, copy, nan, posinf, neginf) for part in (real(v), imag(v))))
     if v.dtype.kind != "f":
         return v._alias()
     info = np.finfo(v.dtype)
@@ -367,30 +370,6 @@ def polyval(p: Any, x: Any) -> Any:
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     """`np.copy`."""
     return _one(a)._alias()
-
-
-@implements(np.real)
-def real(val: Any) -> Any:
-    """`np.real`: the array itself."""
-    return _one(val)
-
-
-@implements(np.imag)
-def imag(val: Any) -> Any:
-    """`np.imag`: zeros."""
-    return zeros_like(val)
-
-
-@implements(np.iscomplexobj)
-def iscomplexobj(x: Any) -> bool:
-    """`np.iscomplexobj`: False."""
-    return False
-
-
-@implements(np.isrealobj)
-def isrealobj(x: Any) -> bool:
-    """`np.isrealobj`: True."""
-    return True
 
 
 @implements(np.result_type)

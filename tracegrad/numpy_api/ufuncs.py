@@ -81,12 +81,6 @@ def positive(x: Any) -> Any:
     return x._alias()
 
 
-@ufunc("conjugate", "conj")
-def conjugate(x: Any) -> Any:
-    """`x`: there are no complex arrays."""
-    return x._alias()
-
-
 @ufunc("fabs")
 def fabs(x: Any) -> Any:
     """The magnitude, as a float."""
@@ -96,8 +90,10 @@ def fabs(x: Any) -> Any:
 # -- powers and products ---------------------------------------------------------------------------------
 @ufunc("float_power")
 def float_power(x: Any, y: Any) -> Any:
-    """`x` to the power `y` in float64."""
-    return power(*(to_dtype(v, "float64") for v in arrays(x, y)))
+    """`x` to the power `y` in float64, or complex128."""
+    xs = arrays(x, y)
+    kind = "complex128" if any(v.dtype.kind == "c" for v in xs) else "float64"
+    return power(*(to_dtype(v, kind) for v in xs))
 
 
 @ufunc("divmod")

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import LITERALS, SUPPORTED, Aval, aval_of, is_literal, literal_of, weak_dtype
-from tracegrad.errors import DTypeError, ShapeError
-from tracegrad.ops.op import TABLE, Op, bind
+from tracegrad.avals import LITERALS, SUPPORTED, Aval, aval_of, is_literal, literal_of, name_of, weak_dtype
+from tracegrad.errors import DTypeError, ShapeError, located
+from tracegrad.ops.op import TABLE, Op, bind, leading
 from tracegrad.ops.samples import uniform
 
 __all__ = ["Elementwise", "elementwise", "float_loop", "promote", "same_loop"]
@@ -37,16 +37,24 @@ class Elementwise(Op):
     kind = "elementwise"
 
     def __init__(self, name: str, operands: tuple[str, ...], impl: Callable[..., Any], doc: str, *,
-                 scalar: str | None, rules: tuple[Callable[..., Any] | None, ...], loop: Any):  # fmt: skip
+                 scalar: str | None, rules: tuple[Callable[..., Any] | None, ...], loop: Any,
+                 on_complex: str = ""):  # fmt: skip
         super().__init__(name, operands, impl, doc, variadic=False)
+        self.on_complex = on_complex
         self.scalar = scalar
         self.aval = self._aval
         self.loop_dtypes: Callable[..., Loop] = lru_cache(maxsize=4096)(self._resolver(loop))
-        double = (np.dtype(np.float64),) * len(operands)
-        self._floating = self.loop_dtypes(*double)[:-1] == double
+        self._floating = self._takes_floats()
         for i, rule in enumerate(rules):
             if rule is not None:
                 self._vjp[i] = rule
+
+    def _takes_floats(self) -> bool:
+        double = (np.dtype(np.float64),) * len(self.operands)
+        try:
+            return self.loop_dtypes(*double)[:-1] == double
+        except DTypeError:
+            return False
 
     def _resolver(self, loop: Any) -> Callable[..., Loop]:
         def resolve(*dtypes: Any) -> Loop:
@@ -59,6 +67,8 @@ class Elementwise(Op):
                 given = ", ".join(getattr(d, "__name__", str(d)) for d in dtypes)
                 raise DTypeError(f"{self.name} is not defined for dtypes ({given}): {error}") from None
             for dtype in found:
+                if dtype.kind == "c" and not self.on_complex:
+                    raise DTypeError(located(f"{self.name} is not defined for complex numbers"))
                 if dtype not in SUPPORTED:
                     raise DTypeError(f"{self.name} of these operands would compute in {dtype}, which is not supported")
             return tuple(found)
@@ -68,6 +78,9 @@ class Elementwise(Op):
     def __call__(self, *operands: Any, **params: Any) -> Any:
         if len(operands) != len(self.operands):
             raise TypeError(f"{self.name} takes {len(self.operands)} operands, got {len(operands)}")
+        owner = leading(operands)
+        if owner is not None and owner.takes_any:
+            return owner.bind(self, operands, {})
         if self._floating and (ready := _conforming(operands)) is not None:
             return bind(self, ready, {})
         arrays = [x for x in operands if not is_literal(x)]
@@ -119,6 +132,8 @@ def _conforming(operands: tuple[Any, ...]) -> tuple[Any, ...] | None:
     literals = False
     for x in operands:
         if type(x) in LITERALS:
+            if type(x) is complex:
+                return None
             literals = True
         elif dtype is None:
             dtype, shape = x.dtype, x.shape
@@ -136,7 +151,7 @@ def conform(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     if is_literal(x):
         return literal_of(x, dtype)
     if x.dtype != dtype:
-        x = TABLE["cast"](x, dtype=dtype.name)
+        x = TABLE["cast"](x, dtype=name_of(dtype))
     if x.shape != shape:
         x = TABLE["broadcast_to"](x, shape=shape)
     return x
@@ -151,7 +166,7 @@ def same_loop(*dtypes: Any) -> Loop:
 def float_loop(*dtypes: Any) -> Loop:
     """As `same_loop`, with integers and booleans taken to float64 (small ones too, unlike NumPy's float16)."""
     dtype = promote(dtypes)
-    return (dtype if dtype.kind == "f" else np.dtype(np.float64),) * (len(dtypes) + 1)
+    return (dtype if dtype.kind in "fc" else np.dtype(np.float64),) * (len(dtypes) + 1)
 
 
 def promote(dtypes: Any) -> np.dtype[Any]:
@@ -160,11 +175,12 @@ def promote(dtypes: Any) -> np.dtype[Any]:
 
 
 def elementwise(signature: str, impl: Callable[..., Any], scalar: str | None, *rules: Callable[..., Any] | None,
-                doc: str, loop: Any = None, domain: tuple[float, float] | None = (-2, 2)) -> Elementwise:  # fmt: skip
+                doc: str, loop: Any = None, domain: tuple[float, float] | None = (-2, 2),
+                on_complex: str = "") -> Elementwise:  # fmt: skip
     """Declare an elementwise op in one statement; its samples are reals from `domain`."""
     name, inside = signature[:-1].split("(")
     operands = tuple(inside.split(", "))
-    op = Elementwise(name, operands, impl, doc, scalar=scalar, rules=rules, loop=loop or impl)
+    op = Elementwise(name, operands, impl, doc, scalar=scalar, rules=rules, loop=loop or impl, on_complex=on_complex)
     if domain:
         low, high = domain
 

@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_literal
-from tracegrad.ops.declare import Elementwise, float_loop, promote
+from tracegrad.ops.declare import Elementwise, float_loop, promote, same_loop
 from tracegrad.ops.declare import elementwise as op
+from tracegrad.ops.linear import zeros_like
+from tracegrad.ops.op import TABLE
 from tracegrad.ops.samples import integers, uniform
 
 BOOL = np.dtype(bool)
@@ -24,8 +26,12 @@ cosh: Elementwise
 divide: Elementwise
 equal: Elementwise
 floor_divide: Elementwise
+greater: Elementwise
 isfinite: Elementwise
+less: Elementwise
+less_equal: Elementwise
 log: Elementwise
+logical_and: Elementwise
 multiply: Elementwise
 negative: Elementwise
 power: Elementwise
@@ -55,6 +61,12 @@ def _exponent(x: Any, y: Any) -> Any:
     return where(logical_and(equal(x, 0), equal(y, 0)), 1, y)
 
 
+def _divisor_rule(t: Any, ans: Any, x: Any, y: Any) -> Any:
+    if t.dtype.kind == "c":  # the same, with the signs of zeros that PyTorch has
+        return divide(multiply(negative(t), ans), y)
+    return negative(divide(multiply(t, ans), y))
+
+
 # -- arithmetic --------------------------------------------------------------------------------
 add = op("add(x, y)", np.add, "x + y", _keep, _keep, doc="x + y")
 subtract = op("subtract(x, y)", np.subtract, "x - y", _keep, lambda t, ans, x, y: negative(t), doc="x - y")
@@ -63,7 +75,7 @@ multiply = op("multiply(x, y)", np.multiply, "x * y",
               lambda t, ans, x, y: multiply(t, x), doc="x * y")  # fmt: skip
 divide = op("divide(x, y)", np.divide, "x / y",
             lambda t, ans, x, y: divide(t, y),
-            lambda t, ans, x, y: negative(divide(multiply(t, ans), y)), domain=(1, 3), doc="x / y")  # fmt: skip
+            _divisor_rule, domain=(1, 3), doc="x / y")  # fmt: skip
 negative = op("negative(x)", np.negative, "-x", lambda t, ans, x: negative(t), doc="-x")
 power = op("power(x, y)", np.power, "power(x, y)",
            lambda t, ans, x, y: multiply(t, multiply(y, power(x, subtract(_exponent(x, y), 1)))),
@@ -102,6 +114,9 @@ log1p = op("log1p(x)", np.log1p, "log1p(x)", lambda t, ans, x: divide(t, add(x, 
            doc="log(1 + x), precise near 0")  # fmt: skip
 sqrt = op("sqrt(x)", np.sqrt, "sqrt(x)", lambda t, ans, x: divide(multiply(t, 0.5), ans), domain=(0.5, 3),
           doc="square root")  # fmt: skip
+rsqrt = op("rsqrt(x)", lambda x: 1 / np.sqrt(x), "1 / sqrt(x)",
+           lambda t, ans, x: multiply(multiply(t, -0.5), multiply(ans, square(ans))),
+           loop=float_loop, domain=(0.5, 3), doc="1 / sqrt(x)")  # fmt: skip
 cbrt = op("cbrt(x)", np.cbrt, "cbrt(x)", lambda t, ans, x: divide(t, multiply(square(ans), 3)), domain=(0.5, 3),
           doc="cube root")  # fmt: skip
 sigmoid = op("sigmoid(x)", _scipy("expit"), "sigmoid(x)",
@@ -110,6 +125,13 @@ sigmoid = op("sigmoid(x)", _scipy("expit"), "sigmoid(x)",
 erf = op("erf(x)", _scipy("erf"), "erf(x)",
          lambda t, ans, x: multiply(t, multiply(exp(negative(square(x))), 2 / math.sqrt(math.pi))),
          loop=float_loop, doc="error function")  # fmt: skip
+erfc = op("erfc(x)", _scipy("erfc"), None,
+          lambda t, ans, x: multiply(t, multiply(exp(negative(square(x))), -2 / math.sqrt(math.pi))),
+          loop=float_loop, doc="1 - erf(x), precise where it is small")  # fmt: skip
+xlogy = op("xlogy(x, y)", _scipy("xlogy"), "where(x == 0, where(y != y, y, 0), x * log(y))",
+           lambda t, ans, x, y: where(logical_and(equal(x, 0), less_equal(y, 0)), 0.0, multiply(t, log(y))),
+           lambda t, ans, x, y: divide(multiply(t, x), y),
+           loop=float_loop, domain=(0.5, 3), doc="x * log(y), 0 where x is 0")  # fmt: skip
 logaddexp = op("logaddexp(x, y)", np.logaddexp,
                "where(x == y, x + 0.6931471805599453, maximum(x, y) + log1p(exp(-absolute(x - y))))",
                lambda t, ans, x, y: multiply(t, exp(subtract(x, where(isfinite(ans), ans, 0.0)))),
@@ -132,10 +154,18 @@ arcsin = op("arcsin(x)", np.arcsin, "arcsin(x)", lambda t, ans, x: divide(t, sqr
 arccos = op("arccos(x)", np.arccos, "arccos(x)", lambda t, ans, x: negative(divide(t, sqrt(subtract(1, square(x))))),
             domain=(-0.9, 0.9), doc="inverse cosine")  # fmt: skip
 arctan = op("arctan(x)", np.arctan, "arctan(x)", lambda t, ans, x: divide(t, add(square(x), 1)), doc="inverse tangent")
+
+
+def _over_square(x: Any, y: Any) -> Any:
+    """x / (x**2 + y**2), and 0 for 0 / 0."""
+    squared = add(square(x), square(y))
+    return divide(x, where(equal(squared, 0), 1.0, squared))
+
+
 arctan2 = op("arctan2(x, y)", np.arctan2, "arctan2(x, y)",
-             lambda t, ans, x, y: multiply(t, divide(y, add(square(x), square(y)))),
-             lambda t, ans, x, y: negative(multiply(t, divide(x, add(square(x), square(y))))),
-             domain=(0.5, 2), doc="angle of the point (y, x)")  # fmt: skip
+             lambda t, ans, x, y: multiply(t, _over_square(y, x)),
+             lambda t, ans, x, y: negative(multiply(t, _over_square(x, y))),
+             domain=(0.5, 2), doc="angle of the point (y, x); its slope at the origin is 0")  # fmt: skip
 _HYPOT = (
     "where(isinf(x), absolute(x), where(isinf(y), absolute(y), where(maximum(absolute(x), absolute(y)) == 0, 0, "
     "maximum(absolute(x), absolute(y))"
@@ -158,18 +188,42 @@ tanh = op(
 )
 arcsinh = op("arcsinh(x)", np.arcsinh, "arcsinh(x)", lambda t, ans, x: divide(t, sqrt(add(square(x), 1))),
              doc="inverse hyperbolic sine")  # fmt: skip
-arccosh = op("arccosh(x)", np.arccosh, "arccosh(x)", lambda t, ans, x: divide(t, sqrt(subtract(square(x), 1))),
+
+
+def _arccosh_rule(t: Any, ans: Any, x: Any) -> Any:
+    if x.dtype.kind == "c":  # the root of the product is not the product of the roots
+        return divide(t, multiply(sqrt(subtract(x, 1)), sqrt(add(x, 1))))
+    return divide(t, sqrt(subtract(square(x), 1)))
+
+
+arccosh = op("arccosh(x)", np.arccosh, "arccosh(x)", _arccosh_rule,
              domain=(1.5, 3), doc="inverse hyperbolic cosine")  # fmt: skip
 arctanh = op("arctanh(x)", np.arctanh, "arctanh(x)", lambda t, ans, x: divide(t, subtract(1, square(x))),
              domain=(-0.9, 0.9), doc="inverse hyperbolic tangent")  # fmt: skip
 
 # -- pieces ----------------------------------------------------------------------------------------------
-absolute = op("absolute(x)", np.absolute, "absolute(x)", lambda t, ans, x: multiply(t, sign(x)), doc="magnitude")
+def _direction(x: Any) -> Any:
+    return TABLE["sgn"](x) if x.dtype.kind == "c" else sign(x)
+
+
+absolute = op(
+    "absolute(x)", np.absolute, "absolute(x)", lambda t, ans, x: multiply(t, _direction(x)), doc="magnitude"
+)
 sign = op("sign(x)", np.sign, "sign(x)", doc="-1, 0 or 1")
 floor = op("floor(x)", np.floor, "floor(x)", doc="largest integer not above x")
 ceil = op("ceil(x)", np.ceil, "ceil(x)", doc="smallest integer not below x")
 trunc = op("trunc(x)", np.trunc, "trunc(x)", doc="integer part of x")
 rint = op("rint(x)", np.rint, "rint(x)", doc="nearest integer, ties to even")
+signbit = op("signbit(x)", np.signbit, "where(x == 0, 1 / x, x) < 0", doc="whether x is negative, or -0.0")
+copysign = op("copysign(x, y)", np.copysign, "where(where(y == 0, 1 / y, y) < 0, -absolute(x), absolute(x))",
+              lambda t, ans, x, y: multiply(t, multiply(sign(x), sign(ans))),
+              lambda t, ans, x, y: zeros_like(t), domain=(0.5, 2), doc="magnitude of x, sign of y")  # fmt: skip
+_FMOD = "remainder(absolute(x), absolute(y))"
+fmod = op("fmod(x, y)", np.fmod, f"where(where(x == 0, 1 / x, x) < 0, -{_FMOD}, {_FMOD})",
+          _keep, lambda t, ans, x, y: negative(multiply(t, trunc(divide(x, y)))), domain=(1, 3),
+          doc="x - y * trunc(x / y), with the sign of x")  # fmt: skip
+flat = op("flat(x, y)", lambda x, y: x[...], "x", _keep, lambda t, ans, x, y: zeros_like(t),
+          loop=same_loop, doc="x, as a function of y whose slope is 0")  # fmt: skip
 
 
 def _share(t: Any, ans: Any, mine: Any, other: Any) -> Any:
@@ -185,6 +239,30 @@ minimum = op("minimum(x, y)", np.minimum, "minimum(x, y)",
              lambda t, ans, x, y: _share(t, ans, x, y),
              lambda t, ans, x, y: _share(t, ans, y, x),
              doc="the smaller, nan if either is; ties share the cotangent")  # fmt: skip
+
+
+def _clamped_low(x: Any, low: Any) -> Any:
+    return np.where(np.less(x, low), low, x)
+
+
+def _clamped_high(x: Any, high: Any) -> Any:
+    return np.where(np.greater(x, high), high, x)
+
+
+clamp_min = op("clamp_min(x, low)", _clamped_low, "where(x < low, low, x)",
+               lambda t, ans, x, low: where(less(x, low), 0.0, t),
+               lambda t, ans, x, low: where(less(x, low), t, 0.0),
+               loop=same_loop, doc="x, at least low; the slope on the bound is that of x")  # fmt: skip
+clamp_max = op("clamp_max(x, high)", _clamped_high, "where(x > high, high, x)",
+               lambda t, ans, x, high: where(greater(x, high), 0.0, t),
+               lambda t, ans, x, high: where(greater(x, high), t, 0.0),
+               loop=same_loop, doc="x, at most high; the slope on the bound is that of x")  # fmt: skip
+clamp = op("clamp(x, low, high)", lambda x, low, high: _clamped_high(_clamped_low(x, low), high),
+           "where(where(x < low, low, x) > high, high, where(x < low, low, x))",
+           lambda t, ans, x, low, high: where(less(x, low), 0.0, where(greater(x, high), 0.0, t)),
+           lambda t, ans, x, low, high: where(less(x, low), where(greater(low, high), 0.0, t), 0.0),
+           lambda t, ans, x, low, high: where(greater(clamp_min(x, low), high), t, 0.0),
+           loop=same_loop, doc="x, at least low, then at most high; on a bound the slope is that of x")  # fmt: skip
 
 
 def _where_loop(condition: Any, x: Any, y: Any) -> Any:

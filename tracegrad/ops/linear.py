@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Aval, aval_of, supported
+from tracegrad.avals import Aval, aval_of, name_of, supported
 from tracegrad.errors import ShapeError
 from tracegrad.ops.index_maps import Range, Read
-from tracegrad.ops.op import primitive
+from tracegrad.ops.op import TABLE, primitive
 from tracegrad.ops.samples import integers, uniform
 
 
@@ -64,7 +64,14 @@ def _(x: Aval, *, dtype: str) -> Aval:
 
 @cast.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, dtype: str) -> Any:
-    return cast(ct, dtype=x.dtype.name)
+    return in_dtype(ct, x.dtype)
+
+
+def in_dtype(ct: Any, dtype: np.dtype[Any]) -> Any:
+    """The cotangent of a value of `dtype`, given that of the value converted: of a real one, the real part."""
+    if ct.dtype.kind == "c" and dtype.kind != "c":
+        ct = TABLE["real"](ct)
+    return cast(ct, dtype=name_of(dtype))
 
 
 @cast.def_samples
@@ -262,6 +269,8 @@ def keep_axes(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
 
 def unreduce(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     """Undo the shape of a reduction: put `axes` back and repeat along them."""
+    if len(axes) == len(shape):
+        return broadcast_to(x, shape=tuple(shape)) if shape else x
     return broadcast_to(keep_axes(x, shape, axes), shape=tuple(shape))
 
 
@@ -444,4 +453,4 @@ def _() -> Any:
 def zeros_like(x: Any) -> Any:
     """An array of zeros with the shape and dtype of `x`."""
     aval = aval_of(x)
-    return full(shape=aval.shape, value=0.0 if aval.is_float else 0, dtype=aval.dtype.name)
+    return full(shape=aval.shape, value=0.0 if aval.is_float else 0, dtype=name_of(aval.dtype))

@@ -15,29 +15,41 @@ operands decide whether that computes (ndarray), computes and records on a tape 
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Aval
-from tracegrad.errors import ShapeError, located
+from tracegrad.avals import LITERALS, Aval
+from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 
-__all__ = ["TABLE", "Carrier", "Op", "bind", "primitive"]
+__all__ = [
+    "AS_WRITTEN", "HOLOMORPHIC", "TABLE", "Carrier", "Op", "bind", "leading", "named", "one_node", "primitive",
+]  # fmt: skip
 
 TABLE: dict[str, Op] = {}
+
+# What the derivative rules of an op, which are written for real numbers, are for complex ones: right as they stand,
+# because the op is linear with real coefficients or because they are written for both; or, because the op is
+# holomorphic, right up to conjugation.
+AS_WRITTEN, HOLOMORPHIC = "as written", "holomorphic"
 
 Sample = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Carrier:
-    """A value other than an ndarray that ops can be applied to; the highest `level` among operands decides."""
+    """A value other than an ndarray that ops can be applied to; the highest `level` among operands decides.
+
+    `takes_any`: its `bind` takes the operands of an elementwise op as they are, neither broadcast nor promoted.
+    """
 
     __slots__ = ()
-    level = 0
+    level: float = 0
     weak = False
+    takes_any = False
 
     @property
     def aval(self) -> Aval:
@@ -45,6 +57,47 @@ class Carrier:
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         raise NotImplementedError
+
+    def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`fn(*args, **kwargs)`, a function of several ops, as one operation called `name` where that makes sense."""
+        return fn(*args, **kwargs)
+
+    def named(self, name: str) -> Any:
+        """This result of an op, which a user knows as the operation `name`."""
+        return self
+
+
+def leading(xs: Iterable[Any]) -> Carrier | None:
+    """The carrier of the highest level among `xs`, looking into lists and tuples; None if there is none."""
+    owner: Carrier | None = None
+    for x in xs:
+        if isinstance(x, list | tuple):
+            x = leading(x)
+        if isinstance(x, Carrier) and (owner is None or x.level > owner.level):
+            owner = x
+    return owner
+
+
+def one_node(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a function of several ops one node `name` of the eager tape, whatever ops it is made of.
+
+    Its arrays are positional arguments, or lists of them; it may return a tuple of arrays.
+    """
+
+    def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(fn)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            owner = leading(args)
+            return fn(*args, **kwargs) if owner is None else owner.composed(name, fn, args, kwargs)
+
+        return call
+
+    return declare
+
+
+def named(name: str, result: Any) -> Any:
+    """`result` of one op, whose node on the eager tape is called `name` instead of by the op."""
+    return result.named(name) if isinstance(result, Carrier) else result
 
 
 def bind(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -67,11 +120,13 @@ def bind(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
 class Op:
     """One row of the table.
 
-    `linear` names the operands in which the op is linear while the others are held; `variadic` ops take any number
-    of operands, of which `operands` names the first, and their rules take the position first.
+    `variadic` ops take any number of operands, of which `operands` names the first, and their rules take the position
+    first. `on_complex` says what the rules are for complex numbers: `AS_WRITTEN`, `HOLOMORPHIC`, or nothing at all, and
+    then the op refuses them; `tracegrad.ops.complex_numbers` has the list.
     """
 
     kind = "general"
+    on_complex = ""
     # Ops without operands ask this hook whether a trace is under way; set by the trace layer.
     ambient: Callable[[], Any] | None = None
 
@@ -131,12 +186,34 @@ class Op:
 
     def pull(self, i: int, ct: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The cotangent of operand `i`, given the cotangent of the answer."""
+        if self.on_complex is not AS_WRITTEN and ct.dtype.kind == "c":
+            return self._pull_of_complex(i, ct, ans, operands, params)
         if self.variadic:
             return self._vjp[0](i, ct, ans, *operands, **params)
         return self._vjp[i](ct, ans, *operands, **params)
 
+    def _pull_of_complex(self, i: int, ct: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """`pull` for a holomorphic op: the cotangent times the conjugate of the derivative, which is that at the
+        conjugate operands, because a rule has real coefficients."""
+        if self.on_complex is not HOLOMORPHIC:
+            raise UnsupportedError(located(f"the derivative of {self.name} of complex numbers is not known"))
+        return self._vjp[i](ct, _conjugate(ans, ct), *[_conjugate(x, ct) for x in operands], **params)
+
     def sample_cases(self) -> Iterator[Sample]:
         yield from self.samples() if self.samples else ()
+
+
+def _conjugate(x: Any, like: Any) -> Any:
+    """The complex conjugate of an operand, or of what stands for one that was not saved, in the dtype of `like`.
+
+    Of a real one, too: the logarithm of the negative base of a complex power is complex.
+    """
+    if type(x) in LITERALS:
+        return complex(x).conjugate()
+    if not isinstance(x, np.ndarray | np.generic | Carrier):
+        return x
+    dtype = x.dtype  # type: ignore[union-attr]
+    return TABLE["conj"](x if dtype == like.dtype else TABLE["cast"](x, dtype=like.dtype.name))
 
 
 def primitive(kind: str = "general") -> Callable[[Callable[..., Any]], Op]:

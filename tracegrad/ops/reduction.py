@@ -19,10 +19,12 @@ from tracegrad.ops.elementwise import (
     logical_or,
     multiply,
     not_equal,
+    sqrt,
     square,
     subtract,
     where,
 )  # fmt: skip
+from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import (
     arange,
     broadcast_to,
@@ -202,6 +204,71 @@ for _op in (argmax, argmin):
     _op.def_samples(_arg_samples)
 
 
+# -- argmedian -------------------------------------------------------------------------------------------
+@primitive("general")
+def argmedian(x: Any, *, axis: int) -> Any:
+    """The index along `axis` of the median, the lower one of an even number; of the first nan, if there is one."""
+    n = x.shape[axis]
+    middle = np.take(np.argpartition(x, (n - 1) // 2, axis=axis), (n - 1) // 2, axis=axis)
+    unordered = np.not_equal(x, x)
+    return np.where(np.any(unordered, axis=axis), np.argmax(unordered, axis=axis), middle)
+
+
+@argmedian.def_aval
+def _(x: Aval, *, axis: int) -> Aval:
+    return Aval(_nonempty("argmedian", x, (axis,)).shape, np.dtype(np.int64))
+
+
+argmedian.def_samples(_arg_samples)
+
+
+# -- pick --------------------------------------------------------------------------------------------------
+@primitive("composite")
+def pick(x: Any, indices: Any, *, axis: int) -> Any:
+    """The elements of `x` at `indices` along `axis`, one in each place.
+
+    The indices count from 0, and have the shape of `x` without that axis, or with it at length one; so has the result.
+    """
+    kept = indices if indices.ndim == x.ndim else np.expand_dims(indices, axis)
+    return np.take_along_axis(x, kept, axis).reshape(indices.shape)
+
+
+@pick.def_aval
+def _(x: Aval, indices: Aval, *, axis: int) -> Aval:
+    kept = tuple(1 if a == axis else n for a, n in enumerate(x.shape))
+    if indices.shape not in (kept, reduced_shape(x.shape, (axis,))):
+        raise ShapeError(f"pick: indices {indices} do not fit {x} along axis {axis}")
+    return Aval(indices.shape, x.dtype)
+
+
+@pick.def_decompose
+def _(x: Any, indices: Any, *, axis: int) -> Any:
+    shape = reduced_shape(x.shape, (axis,))
+    flat = reshape(indices, shape=shape)
+    rest = iter(range(len(shape)))
+    places = [flat if a == axis else _places(shape, next(rest), indices.dtype.name) for a in range(len(x.shape))]
+    return reshape(gather(x, *places, axes=tuple(range(len(x.shape)))), shape=indices.shape)
+
+
+def _places(shape: tuple[int, ...], axis: int, dtype: str) -> Any:
+    """The index along `axis` of each place of an array of `shape`."""
+    along = arange(start=0, step=1, length=shape[axis], dtype=dtype)
+    return broadcast_to(reshape(along, shape=tuple(n if a == axis else 1 for a, n in enumerate(shape))), shape=shape)
+
+
+@pick.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, indices: Any, *, axis: int) -> Any:
+    hit = equal(unreduce(indices, x.shape, (axis,)), _places(x.shape, axis, indices.dtype.name))
+    return where(hit, unreduce(ct, x.shape, (axis,)), 0.0)
+
+
+@pick.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)), integers((3,), 0, 4)), {"axis": 1}
+    yield (uniform((5, 2, 3), dtype="float32"), integers((1, 2, 3), 0, 5)), {"axis": 0}
+    yield (uniform((6,)), integers((), 0, 6)), {"axis": 0}
+
+
 # -- mean and variance ---------------------------------------------------------------------------------
 def count_of(x: Any, axes: tuple[int, ...]) -> int:
     """How many elements one result of a reduction over `axes` is made of."""
@@ -264,11 +331,47 @@ def _() -> Any:
     yield (uniform((20, 4)),), {"axes": (0, 1), "ddof": 1}
 
 
+@primitive("composite")
+def std(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+    """The square root of `var`; its slope is 0 where that is 0."""
+    return np.std(x, axis=axes, ddof=ddof)
+
+
+@std.def_aval
+def _(x: Aval, *, axes: tuple[int, ...], ddof: float) -> Aval:
+    return _reduced(x, axes=axes)
+
+
+@std.def_decompose
+def _(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+    return sqrt(var(x, axes=axes, ddof=ddof))
+
+
+@std.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
+    none = equal(ans, 0)
+    share = where(none, 0.0, divide(ct, where(none, 1.0, ans)))
+    return multiply(unreduce(share, x.shape, axes), divide(_deviation(x, axes), _freedom(x, axes, ddof)))
+
+
+@std.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)),), {"axes": (1,), "ddof": 1}
+    yield (uniform((20, 4)),), {"axes": (0, 1), "ddof": 0}
+
+
 # -- logsumexp and softmax -----------------------------------------------------------------------------
 @primitive("composite")
 def logsumexp(x: Any, *, axes: tuple[int, ...]) -> Any:
     """log(sum(exp(x))) over `axes`, without overflow."""
-    return _logsumexp(x, axes)
+    top = _numpy_top(x, axes)
+    return np.log(np.sum(np.exp(x - top), axis=axes)) + np.squeeze(top, axes)
+
+
+def _numpy_top(x: Any, axes: tuple[int, ...]) -> Any:
+    """The maximum, where that is finite, else 0."""
+    top = np.max(x, axis=axes, keepdims=True)
+    return np.where(np.isfinite(top), top, 0)
 
 
 def _finite_max(x: Any, axes: tuple[int, ...]) -> Any:
@@ -294,7 +397,8 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 @primitive("composite")
 def softmax(x: Any, *, axes: tuple[int, ...]) -> Any:
     """exp(x) / sum(exp(x)) over `axes`, without overflow."""
-    return _softmax(x, axes)
+    powers = np.exp(x - _numpy_top(x, axes))
+    return powers / np.sum(powers, axis=axes, keepdims=True)
 
 
 def _softmax(x: Any, axes: tuple[int, ...]) -> Any:
@@ -323,3 +427,34 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 logsumexp.def_aval(_reduced)
 logsumexp.def_samples(_axes_samples)
 softmax.def_samples(_axes_samples)
+
+
+@primitive("composite")
+def log_softmax(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """log(softmax(x)) over `axes`, which neither overflows nor loses small differences of large numbers."""
+    shifted = x - _numpy_top(x, axes)
+    return shifted - np.log(np.sum(np.exp(shifted), axis=axes, keepdims=True))
+
+
+def _log_softmax(x: Any, axes: tuple[int, ...]) -> Any:
+    shifted = subtract(x, unreduce(_finite_max(x, axes), x.shape, axes))
+    return subtract(shifted, unreduce(log(reduce_sum(exp(shifted), axes=axes)), x.shape, axes))
+
+
+@log_softmax.def_aval
+def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
+    _nonempty("log_softmax", x, axes)
+    return x
+
+
+@log_softmax.def_decompose
+def _(x: Any, *, axes: tuple[int, ...]) -> Any:
+    return _log_softmax(x, axes)
+
+
+@log_softmax.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    return subtract(ct, multiply(exp(ans), unreduce(reduce_sum(ct, axes=axes), x.shape, axes)))
+
+
+log_softmax.def_samples(_axes_samples)

@@ -1,0 +1,80 @@
+"""Complex numbers in NumPy's functions; of real ones the functions are what they are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api import selection
+from tracegrad.numpy_api.operands import arrays, to_float
+from tracegrad.numpy_api.registry import implements, ufunc
+from tracegrad.ops import complex_numbers as ops
+from tracegrad.ops import elementwise
+from tracegrad.ops.elementwise import arctan2, equal, multiply, not_equal
+from tracegrad.ops.linear import stop_gradient
+
+__all__ = ["angle", "conjugate", "imag", "real", "sign"]
+
+
+def _is_complex(x: Any) -> bool:
+    return bool(x.dtype.kind == "c")
+
+
+@implements(np.real)
+def real(val: Any) -> Any:
+    """`np.real`: the array itself unless it is complex."""
+    (x,) = arrays(val)
+    return ops.real(x) if _is_complex(x) else x
+
+
+@implements(np.imag)
+def imag(val: Any) -> Any:
+    """`np.imag`: zeros unless the array is complex."""
+    (x,) = arrays(val)
+    return ops.imag(x) if _is_complex(x) else selection.zeros_like(x)
+
+
+@implements(np.angle)
+def angle(z: Any, deg: bool = False) -> Any:
+    """`np.angle`: of real numbers 0, or pi below zero."""
+    x = to_float(*arrays(z))
+    turned = ops.angle(x) if _is_complex(x) else arctan2(0.0, stop_gradient(x))
+    return multiply(turned, 180 / math.pi) if deg else turned
+
+
+@implements(np.iscomplex)
+def iscomplex(x: Any) -> Any:
+    """`np.iscomplex`: whether the imaginary part is not 0."""
+    return not_equal(imag(x), 0)
+
+
+@implements(np.isreal)
+def isreal(x: Any) -> Any:
+    """`np.isreal`: whether the imaginary part is 0."""
+    return equal(imag(x), 0)
+
+
+@implements(np.iscomplexobj)
+def iscomplexobj(x: Any) -> bool:
+    """`np.iscomplexobj`: whether the dtype is complex."""
+    return _is_complex(arrays(x)[0])
+
+
+@implements(np.isrealobj)
+def isrealobj(x: Any) -> bool:
+    """`np.isrealobj`: whether the dtype is not complex."""
+    return not iscomplexobj(x)
+
+
+@ufunc("conjugate", "conj")
+def conjugate(x: Any) -> Any:
+    """The complex conjugate."""
+    return ops.conj(x) if _is_complex(x) else x._alias()
+
+
+@ufunc("sign")
+def sign(x: Any) -> Any:
+    """-1, 0 or 1; of complex numbers the direction x / abs(x)."""
+    return ops.sgn(x) if _is_complex(x) else elementwise.sign(x)

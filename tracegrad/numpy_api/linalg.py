@@ -1,0 +1,345 @@
+"""`np.linalg`: solving, determinants, factorizations. Matrices are the last two axes; integers become float64.
+
+Functions that read one triangle of a symmetric matrix (`cholesky`, `eigh`, `eigvalsh`) have symmetric derivatives.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api.joining import along
+from tracegrad.numpy_api.operands import arrays, broadcast_shapes, constant, peer_of, promoted, to_float
+from tracegrad.numpy_api.reductions import norm
+from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
+from tracegrad.ops import factorizations, linalg
+from tracegrad.ops.contraction import matmul, matmul_any, matrix_transpose
+from tracegrad.ops.elementwise import divide, greater, maximum, multiply, not_equal, square, subtract
+from tracegrad.ops.linear import broadcast_to, cast, concatenate, reduce_sum, reshape
+from tracegrad.ops.op import named, one_node
+from tracegrad.ops.reduction import reduce_any, reduce_max
+
+__all__ = [
+    "MatrixError", "cholesky", "det", "eigh", "eigvalsh", "factor", "inv", "matrices", "matrix_power", "matrix_rank",
+    "multi_dot", "pinv", "pseudoinverse", "qr", "rank_of", "slogdet", "solve", "solved", "square_matrices", "svd",
+    "svdvals",
+]  # fmt: skip
+
+# NumPy's own classes of results, which it does not export.
+_ONE = np.eye(1)
+_Eigh: Any = type(np.linalg.eigh(_ONE))
+_QR: Any = type(np.linalg.qr(_ONE))
+_SVD: Any = type(np.linalg.svd(_ONE))
+_Slogdet: Any = type(np.linalg.slogdet(_ONE))
+
+
+class MatrixError(ShapeError, np.linalg.LinAlgError, RuntimeError):
+    """An array that is no stack of matrices, or not of square ones: NumPy's LinAlgError, PyTorch's RuntimeError."""
+
+
+def matrices(name: str, a: Any) -> Any:
+    """`a` as a stack of matrices of a floating dtype."""
+    x = to_float(arrays(a)[0])
+    if len(x.shape) < 2:
+        raise MatrixError(located(f"linalg.{name}: The input tensor A must have at least 2 dimensions."))
+    return x
+
+
+def square_matrices(name: str, a: Any) -> Any:
+    """`a` as a stack of square matrices of a floating dtype."""
+    x = matrices(name, a)
+    m, n = x.shape[-2:]
+    if m != n:
+        raise MatrixError(
+            located(f"linalg.{name}: A must be batches of square matrices, but they are {m} by {n} matrices")
+        )
+    return x
+
+
+def _triangle(uplo: Any) -> bool:
+    if uplo not in ("L", "U", "l", "u"):
+        raise ValueError(located(f"Expected UPLO argument to be 'L' or 'U', but got {uplo}"))
+    return uplo in ("L", "l")
+
+
+# -- solving -----------------------------------------------------------------------------------------------
+@implements(np.linalg.inv)
+def inv(a: Any) -> Any:
+    """`np.linalg.inv`; LinAlgError if a matrix is singular."""
+    return named("LinalgInvExBackward0", linalg.inv(square_matrices("inv", a)))
+
+
+@implements(np.linalg.solve)
+def solve(a: Any, b: Any) -> Any:
+    """`np.linalg.solve`; LinAlgError if a matrix is singular."""
+    return solved(a, b, vector=len(np.shape(b)) == 1)
+
+
+def solved(a: Any, b: Any, *, vector: bool) -> Any:
+    """The solution of a @ y = b, where `b` is a stack of vectors or of matrices."""
+    x, y = arrays(a, b)
+    x, y = promoted([square_matrices("solve", x), to_float(y)])
+    rows = y.shape[-1:] if vector else y.shape[-2:-1]
+    if rows != x.shape[-1:]:
+        wide = 1 if vector or not y.shape else y.shape[-1]
+        shapes = f"{x.shape[-2]}x{x.shape[-1]} and {rows[0] if rows else 1}x{wide}"
+        raise MatrixError(located(f"linalg.solve: Incompatible shapes of A and B for the equation AX = B ({shapes})"))
+    return _solved(x, y, vector=vector)
+
+
+@one_node("LinalgSolveExBackward0")
+def _solved(x: Any, y: Any, *, vector: bool) -> Any:
+    y = reshape(y, shape=(*y.shape, 1)) if vector else y
+    lead = broadcast_shapes("solve", x.shape[:-2], y.shape[:-2])
+    x, y = (v if v.shape[:-2] == lead else broadcast_to(v, shape=(*lead, *v.shape[-2:])) for v in (x, y))
+    out = linalg.solve(x, y)
+    return reshape(out, shape=out.shape[:-1]) if vector else out
+
+
+@implements(np.linalg.pinv)
+def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NO_VALUE) -> Any:
+    """`np.linalg.pinv`; the derivative is that at constant rank."""
+    x = matrices("pinv", a)
+    if rcond is None:
+        default = 1e-15 if rtol is NO_VALUE else None
+        rcond = default if rtol is NO_VALUE else rtol
+    elif rtol is not NO_VALUE:
+        raise ValueError(located("`rtol` and `rcond` can't be both set."))
+    if rcond is None:
+        rcond = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps)
+    return pseudoinverse(x, 0.0, _number("np.linalg.pinv", rcond))
+
+
+def _number(name: str, given: Any) -> float:
+    if not isinstance(given, int | float | np.number):
+        raise refuse(f"a tolerance of {name} that is not a Python number")
+    return float(given)
+
+
+def pseudoinverse(x: Any, atol: float, rtol: float) -> Any:
+    """The pseudoinverse; singular values up to max(atol, rtol * the largest) count as zero."""
+    return named("LinalgPinvBackward0", factorizations.pinv(x, atol=atol, rtol=rtol))
+
+
+@implements(np.linalg.lstsq)
+def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
+    """`np.linalg.lstsq`: solution, residuals, rank, singular values; the solution of least norm, by `pinv`."""
+    x, y = arrays(a, b)
+    x, y = promoted([matrices("lstsq", x), to_float(y)])
+    m, n = x.shape[-2:]
+    if len(x.shape) != 2 or len(y.shape) not in (1, 2) or y.shape[0] != m:
+        raise MatrixError(located(f"lstsq: incompatible dimensions of A and B: {x.shape} and {y.shape}"))
+    rtol = max(m, n) * float(np.finfo(x.dtype).eps) if rcond is None else _number("np.linalg.lstsq", rcond)
+    solution = matmul_any(pseudoinverse(x, 0.0, rtol), y)
+    rank = rank_of(x, 0.0, rtol)
+    rest = square(subtract(matmul_any(x, solution), y))
+    residuals = reduce_sum(rest, axes=(0,)) if m > n and int(rank) == n else along(rest, 0, 0, 0)
+    if not residuals.shape:
+        residuals = reshape(residuals, shape=(1,))
+    elif not residuals.shape[0]:
+        residuals = reshape(residuals, shape=(0,))
+    return solution, residuals, cast(rank, dtype="int32"), svdvals(x)
+
+
+# -- products ----------------------------------------------------------------------------------------------
+def product(x: Any, y: Any) -> Any:
+    """The product of two stacks of matrices, as the operation that PyTorch makes of it."""
+    return named("MmBackward0" if len(x.shape) == 2 else "BmmBackward0", matmul(x, y))
+
+
+@implements(np.linalg.multi_dot, refuses=("out",))
+def multi_dot(arrays_: Any, *, out: Any = None) -> Any:
+    """`np.linalg.multi_dot`, in the order that takes the fewest multiplications."""
+    xs = promoted(arrays(*arrays_))
+    if len(xs) < 2:
+        raise ValueError(located("Expecting at least two arrays."))
+    vectors = [len(xs[0].shape) == 1, len(xs[-1].shape) == 1]
+    xs[0] = reshape(xs[0], shape=(1, *xs[0].shape)) if vectors[0] else xs[0]
+    xs[-1] = reshape(xs[-1], shape=(*xs[-1].shape, 1)) if vectors[1] else xs[-1]
+    if any(len(x.shape) != 2 for x in xs) or any(x.shape[1] != y.shape[0] for x, y in itertools.pairwise(xs)):
+        raise MatrixError(located(f"multi_dot: cannot multiply shapes {', '.join(str(x.shape) for x in xs)}"))
+    result = _chain(xs, _splits([xs[0].shape[0], *(x.shape[1] for x in xs)]), 0, len(xs) - 1)
+    shape = result.shape[vectors[0] : 2 - vectors[1]]
+    return result if shape == result.shape else reshape(result, shape=shape)
+
+
+def _splits(sizes: list[int]) -> dict[tuple[int, int], int]:
+    """Of each run of matrices, behind which one to split it: T. Cormen et al., "Introduction to Algorithms", 15.2."""
+    n = len(sizes) - 1
+    cost = {(i, i): 0 for i in range(n)}
+    best: dict[tuple[int, int], int] = {}
+    for length in range(1, n):
+        for i in range(n - length):
+            j = i + length
+            costs = {k: cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1] for k in range(i, j)}
+            best[i, j] = min(costs, key=costs.__getitem__)
+            cost[i, j] = costs[best[i, j]]
+    return best
+
+
+def _chain(xs: list[Any], splits: dict[tuple[int, int], int], i: int, j: int) -> Any:
+    if i == j:
+        return xs[i]
+    k = splits[i, j]
+    return product(_chain(xs, splits, i, k), _chain(xs, splits, k + 1, j))
+
+
+@implements(np.linalg.matrix_power)
+def matrix_power(a: Any, n: int) -> Any:
+    """`np.linalg.matrix_power`, by repeated squaring."""
+    (x,) = arrays(a)
+    if n < 0:
+        x, n = inv(x), -n
+    if len(x.shape) < 2 or x.shape[-1] != x.shape[-2]:
+        square_matrices("matrix_power", x)
+    if n == 0:
+        identity = constant(np.eye(x.shape[-1], dtype=x.dtype), peer_of(x))
+        return broadcast_to(identity, shape=x.shape)
+    out = None
+    while True:
+        if n & 1:
+            out = x if out is None else product(out, x)
+        n >>= 1
+        if not n:
+            return out
+        x = product(x, x)
+
+
+# -- determinants ------------------------------------------------------------------------------------------
+@implements(np.linalg.det)
+def det(a: Any) -> Any:
+    """`np.linalg.det`; its derivative is right where the matrix is singular, its second derivative nan."""
+    return named("LinalgDetBackward0", linalg.det(square_matrices("det", a)))
+
+
+@implements(np.linalg.slogdet)
+def slogdet(a: Any) -> Any:
+    """`np.linalg.slogdet`; LinAlgError from the derivative at a singular matrix."""
+    return _Slogdet(*_slogdet(square_matrices("slogdet", a)))
+
+
+@one_node("LinalgSlogdetBackward0")
+def _slogdet(x: Any) -> tuple[Any, Any]:
+    packed = linalg.slogdet(x)
+    sign, log = (reshape(linalg.columns(packed, i, i + 1), shape=x.shape[:-2]) for i in (0, 1))
+    return sign, log
+
+
+@implements(np.linalg.matrix_rank)
+def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+    """`np.linalg.matrix_rank`."""
+    x = to_float(arrays(A)[0])
+    if len(x.shape) < 2:
+        return cast(reduce_any(not_equal(x, 0.0), axes=tuple(range(len(x.shape)))), dtype="int64")
+    if rtol is None:
+        rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps)
+    if tol is None:
+        return rank_of(x, 0.0, _number("np.linalg.matrix_rank", rtol))
+    return rank_of(x, _number("np.linalg.matrix_rank", tol), 0.0)
+
+
+def rank_of(x: Any, atol: float, rtol: float) -> Any:
+    """How many singular values are above max(atol, rtol * the largest)."""
+    s = factorizations.svdvals(x)
+    last = (len(s.shape) - 1,)
+    if not s.shape[-1]:
+        return cast(reduce_sum(s, axes=last), dtype="int64")
+    largest = reshape(reduce_max(s, axes=last), shape=(*s.shape[:-1], 1))
+    return reduce_sum(cast(greater(s, maximum(multiply(largest, rtol), atol)), dtype="int64"), axes=last)
+
+
+@implements(np.linalg.cond)
+def cond(x: Any, p: Any = None) -> Any:
+    """`np.linalg.cond`; LinAlgError for singular matrices in other norms than the 2-norm."""
+    v = matrices("cond", x)
+    if p in (None, 2, -2):
+        s = svdvals(v)
+        first, last = (reshape(along(s, len(s.shape) - 1, i, i + 1), shape=s.shape[:-1]) for i in (0, s.shape[-1] - 1))
+        return divide(last, first) if p == -2 else divide(first, last)
+    v = square_matrices("cond", v)
+    return multiply(norm(v, p, (-2, -1)), norm(inv(v), p, (-2, -1)))
+
+
+# -- factorizations ----------------------------------------------------------------------------------------
+@implements(np.linalg.cholesky)
+def cholesky(a: Any, /, *, upper: bool = False) -> Any:
+    """`np.linalg.cholesky`; LinAlgError if a matrix is not positive definite."""
+    return _cholesky(square_matrices("cholesky", a), upper=upper)
+
+
+def factor(x: Any, *, upper: bool) -> Any:
+    """The Cholesky factor of square matrices."""
+    lower = factorizations.cholesky(linalg.symmetric(x, lower=not upper))
+    return matrix_transpose(lower) if upper else lower
+
+
+_cholesky = one_node("LinalgCholeskyExBackward0")(factor)
+
+
+@implements(np.linalg.qr)
+def qr(a: Any, mode: str = "reduced") -> Any:
+    """`np.linalg.qr` with the modes "reduced", "r", and "complete" where it is not more than the reduced one."""
+    x = matrices("qr", a)
+    if mode not in ("reduced", "complete", "r"):
+        raise refuse(f"np.linalg.qr with mode={mode!r}")
+    if mode == "complete" and x.shape[-2] > x.shape[-1]:
+        raise refuse("np.linalg.qr with mode='complete' of matrices with more rows than columns", "use mode='reduced'")
+    q, r = _qr(x)
+    return r if mode == "r" else _QR(q, r)
+
+
+@one_node("LinalgQrBackward0")
+def _qr(x: Any) -> tuple[Any, Any]:
+    return factorizations.unpack_qr(factorizations.qr(x), x.shape[-2])
+
+
+@implements(np.linalg.eigh)
+def eigh(a: Any, UPLO: str = "L") -> Any:
+    """`np.linalg.eigh`; derivatives through vectors of equal eigenvalues are inf or nan, as in PyTorch."""
+    return _Eigh(*_eigh(square_matrices("eigh", a), lower=_triangle(UPLO)))
+
+
+@one_node("LinalgEighBackward0")
+def _eigh(x: Any, *, lower: bool) -> tuple[Any, Any]:
+    return factorizations.unpack_eigh(factorizations.eigh(linalg.symmetric(x, lower=lower)))
+
+
+@implements(np.linalg.eigvalsh)
+def eigvalsh(a: Any, UPLO: str = "L") -> Any:
+    """`np.linalg.eigvalsh`."""
+    return _eigvalsh(square_matrices("eigvalsh", a), lower=_triangle(UPLO))
+
+
+@one_node("LinalgEighBackward0")
+def _eigvalsh(x: Any, *, lower: bool) -> Any:
+    return factorizations.eigvalsh(linalg.symmetric(x, lower=lower))
+
+
+@implements(np.linalg.svd, refuses=("hermitian",))
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+    """`np.linalg.svd`; derivatives through vectors of equal singular values are inf or nan, as in PyTorch.
+
+    The vectors that `full_matrices` adds count as constants.
+    """
+    return _SVD(*_svd(matrices("svd", a), full=full_matrices)) if compute_uv else svdvals(a)
+
+
+@one_node("LinalgSvdBackward0")
+def _svd(x: Any, *, full: bool) -> tuple[Any, Any, Any]:
+    m, n = x.shape[-2:]
+    u, s, v = factorizations.unpack_svd(factorizations.svd(x), m)
+    last = len(x.shape) - 1
+    if full and m > n:
+        u = concatenate(u, factorizations.complement(u), axis=last)
+    if full and n > m:
+        v = concatenate(v, factorizations.complement(v), axis=last)
+    return u, s, matrix_transpose(v)
+
+
+@implements(np.linalg.svdvals)
+def svdvals(x: Any, /) -> Any:
+    """`np.linalg.svdvals`."""
+    return named("LinalgSvdBackward0", factorizations.svdvals(matrices("svdvals", x)))

@@ -1,0 +1,85 @@
+"""Functions that order elements: sort and argsort, partitions (which sort altogether), places in sorted arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api.operands import array, arrays, peer_of, promoted, size_of
+from tracegrad.numpy_api.registry import implements
+from tracegrad.numpy_api.selection import take_along_axis
+from tracegrad.ops import sorting
+from tracegrad.ops.linear import reshape
+from tracegrad.ops.op import normalize_axis, one_node
+
+__all__ = ["argpartition", "argsort", "ordered", "partition", "searchsorted", "sort"]
+
+
+def ordered(x: Any, axis: int, descending: bool = False, stable: bool = True) -> tuple[Any, Any]:
+    """`x` sorted along `axis`, and the indices that sort it."""
+    index = sorting.argsort(x, axis=axis, descending=descending, stable=stable)
+    return take_along_axis(x, index, axis), index
+
+
+def _along(name: str, a: Any, axis: int | None) -> tuple[Any, int]:
+    (x,) = arrays(a)
+    if axis is None:
+        return reshape(x, shape=(size_of(x),)), 0
+    return x, normalize_axis(name, axis, len(x.shape))
+
+
+def _is_stable(kind: str | None, stable: bool | None) -> bool:
+    if kind not in (None, "quicksort", "heapsort", "mergesort", "stable"):
+        raise ValueError(located(f"sort kind must be one of 'quick', 'heap', or 'stable' (got {kind!r})"))
+    return bool(stable) or kind in ("mergesort", "stable")
+
+
+@implements(np.sort, refuses=("order",))
+def sort(
+    a: Any, axis: int | None = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None
+) -> Any:
+    """`np.sort`; equal elements share nothing: each keeps the cotangent of its place."""
+    x, k = _along("sort", a, axis)
+    return _sorted(x, axis=k, stable=_is_stable(kind, stable))
+
+
+@one_node("SortBackward0")
+def _sorted(x: Any, *, axis: int, stable: bool) -> Any:
+    return ordered(x, axis, stable=stable)[0]
+
+
+@implements(np.argsort, refuses=("order",))
+def argsort(
+    a: Any, axis: int | None = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None
+) -> Any:
+    """`np.argsort`."""
+    x, k = _along("argsort", a, axis)
+    return sorting.argsort(x, axis=k, descending=False, stable=_is_stable(kind, stable))
+
+
+@implements(np.partition, refuses=("order",))
+def partition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Any:
+    """`np.partition`: sorted altogether, which is one of the orders that are allowed."""
+    return sort(a, axis)
+
+
+@implements(np.argpartition, refuses=("order",))
+def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Any:
+    """`np.argpartition`: the indices of a whole sort, which is one of the orders that are allowed."""
+    return argsort(a, axis)
+
+
+@implements(np.searchsorted)
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    """`np.searchsorted`."""
+    peer = peer_of(a, v, sorter)
+    x, values = promoted([array(a, peer), array(v, peer)])
+    if len(x.shape) != 1:
+        raise ShapeError(located("object too deep for desired array"))
+    if side not in ("left", "right"):
+        raise ValueError(located(f"search side must be one of 'left' or 'right' (got {side!r})"))
+    if sorter is not None:
+        x = take_along_axis(x, array(sorter, peer), 0)
+    return sorting.searchsorted(x, values, right=side == "right")

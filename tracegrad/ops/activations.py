@@ -1,0 +1,180 @@
+"""The functions of one element that networks are made of, with static parameters: each is one op.
+
+An op is given by its definition in ops, which is its meaning, its decomposition for the compiler, and what makes it
+precise (no power overflows, no difference cancels); by its rule `rule(t, ans, x, **params)`, linear in `t`; and by the
+parameters that it is tested with. At a kink the derivative is PyTorch's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.ops.declare import elementwise, float_loop
+from tracegrad.ops.elementwise import (
+    add,
+    divide,
+    erf,
+    exp,
+    expm1,
+    greater,
+    less,
+    less_equal,
+    log,
+    log1p,
+    logaddexp,
+    maximum,
+    multiply,
+    negative,
+    sigmoid,
+    square,
+    subtract,
+    tanh,
+    where,
+)  # fmt: skip
+from tracegrad.ops.op import Op
+from tracegrad.ops.samples import uniform
+
+Rule = Callable[..., Any]
+
+
+def activation(rule: Rule, impl: Callable[..., Any] | None = None, **sample: float | str) -> Callable[[Rule], Op]:
+    """Declare an op by decorating its definition in ops; `impl` is a faster way to say it in NumPy."""
+
+    def declare(definition: Rule) -> Op:
+        op = Op(definition.__name__, ("x",), impl or definition, definition.__doc__ or "", variadic=False)
+        op.kind = "composite"
+        op.def_aval(_same_aval)
+        op.def_decompose(definition)
+        op.def_vjp("x")(lambda ct, ans, x, **params: rule(ct, ans, x, **params))
+
+        @op.def_samples
+        def _() -> Any:
+            yield (uniform((3, 4)),), sample
+            yield (uniform((20,), dtype="float32"),), sample
+
+        return op
+
+    return declare
+
+
+def _same_aval(x: Aval, **params: Any) -> Aval:
+    return x
+
+
+# -- rectifiers --------------------------------------------------------------------------------------
+@activation(lambda t, ans, x: where(less_equal(ans, 0), 0.0, t), impl=lambda x: np.maximum(x, 0))
+def relu(x: Any) -> Any:
+    """max(x, 0)"""
+    return maximum(x, 0)
+
+
+@activation(
+    lambda t, ans, x, negative_slope: where(greater(x, 0), t, multiply(t, negative_slope)),
+    impl=lambda x, negative_slope: np.where(x > 0, x, x * negative_slope),
+    negative_slope=0.1,
+)
+def leaky_relu(x: Any, *, negative_slope: float) -> Any:
+    """x for x > 0, else negative_slope * x"""
+    return where(greater(x, 0), x, multiply(x, negative_slope))
+
+
+def _elu_rule(t: Any, ans: Any, x: Any, *, alpha: float, scale: float, input_scale: float) -> Any:
+    slope = multiply(exp(multiply(where(less(x, 0), x, 0.0), input_scale)), alpha * scale * input_scale)
+    return where(greater(x, 0), multiply(t, scale), multiply(t, slope))
+
+
+def _numpy_elu(x: Any, *, alpha: float, scale: float, input_scale: float) -> Any:
+    return np.where(x > 0, x * scale, np.expm1(np.where(x > 0, 0, x) * input_scale) * (alpha * scale))
+
+
+@activation(_elu_rule, impl=_numpy_elu, alpha=0.75, scale=1.25, input_scale=1.5)
+def elu(x: Any, *, alpha: float, scale: float, input_scale: float) -> Any:
+    """scale * x for x > 0, else scale * alpha * (exp(input_scale * x) - 1)"""
+    below = multiply(expm1(multiply(where(greater(x, 0), 0.0, x), input_scale)), alpha * scale)
+    return where(greater(x, 0), multiply(x, scale), below)
+
+
+# -- smooth ones -------------------------------------------------------------------------------------
+def _silu_rule(t: Any, ans: Any, x: Any) -> Any:
+    gate = sigmoid(x)
+    return multiply(t, multiply(gate, add(multiply(x, subtract(1, gate)), 1)))
+
+
+@activation(_silu_rule)
+def silu(x: Any) -> Any:
+    """x * sigmoid(x)"""
+    return multiply(x, sigmoid(x))
+
+
+def _softplus_rule(t: Any, ans: Any, x: Any, *, beta: float, threshold: float) -> Any:
+    scaled = multiply(x, beta)
+    return where(greater(scaled, threshold), t, multiply(t, sigmoid(scaled)))
+
+
+def _numpy_softplus(x: Any, *, beta: float, threshold: float) -> Any:
+    scaled = x * beta
+    linear = scaled > threshold
+    return np.where(linear, x, np.log1p(np.exp(np.where(linear, 0, scaled))) / beta)
+
+
+@activation(_softplus_rule, impl=_numpy_softplus, beta=1.5, threshold=20.0)
+def softplus(x: Any, *, beta: float, threshold: float) -> Any:
+    """log(1 + exp(beta * x)) / beta, and x where beta * x is above the threshold"""
+    scaled = multiply(x, beta)
+    linear = greater(scaled, threshold)
+    return where(linear, x, divide(log1p(exp(where(linear, 0.0, scaled))), beta))
+
+
+@activation(lambda t, ans, x: multiply(t, sigmoid(negative(x))), impl=lambda x: -np.logaddexp(-x, 0))
+def log_sigmoid(x: Any) -> Any:
+    """log(sigmoid(x))"""
+    return negative(logaddexp(negative(x), 0.0))
+
+
+_ROOT = math.sqrt(2 / math.pi)
+_CUBIC = 0.044715
+
+
+def _gelu_rule(t: Any, ans: Any, x: Any, *, approximate: str) -> Any:
+    if approximate == "tanh":
+        squared = square(x)
+        slope = multiply(add(multiply(squared, 3 * _CUBIC), 1), _ROOT)
+        bend = tanh(multiply(multiply(x, add(multiply(squared, _CUBIC), 1)), _ROOT))
+        rest = multiply(multiply(x, slope), subtract(1, square(bend)))
+        return multiply(t, multiply(add(add(bend, 1), rest), 0.5))
+    below = multiply(add(erf(multiply(x, math.sqrt(0.5))), 1), 0.5)
+    density = multiply(exp(multiply(square(x), -0.5)), 1 / math.sqrt(2 * math.pi))
+    return multiply(t, add(below, multiply(x, density)))
+
+
+@activation(_gelu_rule, approximate="none")
+def gelu(x: Any, *, approximate: str) -> Any:
+    """x times the probability that a standard normal variable is below x, exactly or by its approximation "tanh" """
+    if approximate == "tanh":
+        bend = tanh(multiply(multiply(x, add(multiply(square(x), _CUBIC), 1)), _ROOT))
+    else:
+        bend = erf(multiply(x, math.sqrt(0.5)))
+    return multiply(multiply(x, 0.5), add(bend, 1))
+
+
+# -- the logarithmic loss of a probability -------------------------------------------------------------
+# Logarithms end at -100; the slope in the probability ends at that of a probability of 1e-12 (PyTorch's bounds).
+def _loss_of_probability(x: Any, y: Any) -> Any:
+    return (y - 1) * np.maximum(np.log1p(-x), -100) - y * np.maximum(np.log(x), -100)
+
+
+binary_cross_entropy = elementwise(
+    "binary_cross_entropy(x, y)",
+    _loss_of_probability,
+    "(y - 1) * maximum(log1p(-x), -100) - y * maximum(log(x), -100)",
+    lambda t, ans, x, y: divide(multiply(t, subtract(x, y)), maximum(multiply(subtract(1, x), x), 1e-12)),
+    lambda t, ans, x, y: multiply(t, subtract(log1p(negative(x)), log(x))),
+    loop=float_loop,
+    domain=(0.1, 0.9),
+    doc="-log of the probability of y, 1 or 0, where that of 1 is x",
+)

@@ -1,0 +1,210 @@
+"""Complex numbers: their parts and what is made of them, and what every other op makes of them.
+
+A cotangent follows PyTorch's convention: that of a real function L with respect to z = x + iy is dL/dx + i dL/dy, so
+that a step against it goes downhill. A holomorphic function multiplies it by the conjugate of the derivative; conj, abs
+and the like, which have no derivative, have rules of their own. A real operand gets the real part.
+
+Complex numbers are computed with at once and recorded on the eager tape; graphs have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import DTypeError, ShapeError, UnsupportedError, located
+from tracegrad.ops.declare import Elementwise, elementwise, promote
+from tracegrad.ops.elementwise import absolute, add, divide, equal, multiply, subtract, where
+from tracegrad.ops.linear import cast
+from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, TABLE, Op, primitive
+from tracegrad.ops.samples import uniform
+
+__all__ = [
+    "angle", "complex_", "complex_of", "conj", "imag", "real", "real_of", "settle", "sgn",
+    "view_as_complex", "view_as_real",
+]  # fmt: skip
+
+
+def complex_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of complex numbers whose parts have the floating `dtype`."""
+    return np.result_type(dtype, np.complex64)
+
+
+def real_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of the parts of numbers of a complex `dtype`."""
+    return np.finfo(dtype).dtype
+
+
+def sample(shape: tuple[int, ...], seed: int = 0, dtype: str = "complex128") -> Any:
+    """Complex numbers with parts between -2 and 2."""
+    return (uniform(shape, seed=seed) + 1j * uniform(shape, seed=seed + 7)).astype(dtype)
+
+
+def _of_complex(op: Op, *dtypes: str) -> None:
+    @op.def_samples
+    def _() -> Any:
+        for dtype in dtypes or ("complex128", "complex64"):
+            yield (sample((3, 4), dtype=dtype),), {}
+
+
+# -- parts -----------------------------------------------------------------------------------------------
+def _part_loop(dtype: Any) -> Any:
+    if np.dtype(dtype).kind != "c":
+        raise TypeError("only complex numbers have parts")
+    return dtype, real_of(dtype)
+
+
+def _as_complex(t: Any) -> Any:
+    return t if t.dtype.kind == "c" else cast(t, dtype=complex_of(t.dtype).name)
+
+
+real = elementwise("real(x)", np.real, None, lambda t, ans, x: _as_complex(t), loop=_part_loop,
+                   domain=None, on_complex=AS_WRITTEN, doc="the real part, as a view")  # fmt: skip
+imag = elementwise("imag(x)", np.imag, None, lambda t, ans, x: multiply(t, 1j), loop=_part_loop,
+                   domain=None, on_complex=AS_WRITTEN, doc="the imaginary part, as a view")  # fmt: skip
+conj: Elementwise = elementwise("conj(x)", np.conjugate, None, lambda t, ans, x: conj(t),
+                                domain=None, on_complex=AS_WRITTEN, doc="complex conjugate")  # fmt: skip
+
+
+def _complex_loop(x: Any, y: Any) -> Any:
+    dtype = promote((x, y))
+    if dtype.kind == "c":
+        raise TypeError("the parts of complex numbers are real")
+    dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
+    return dtype, dtype, complex_of(dtype)
+
+
+def _numpy_complex(x: Any, y: Any) -> Any:
+    # Not x + 1j * y, which is nan where y is infinite.
+    out = np.empty(np.broadcast_shapes(np.shape(x), np.shape(y)), complex_of(np.result_type(x, y)))
+    out.real, out.imag = x, y
+    return out
+
+
+complex_ = elementwise("complex(x, y)", _numpy_complex, None,
+                       lambda t, ans, x, y: real(t),
+                       lambda t, ans, x, y: imag(t),
+                       loop=_complex_loop, on_complex=AS_WRITTEN, doc="x + iy")  # fmt: skip
+
+
+# -- magnitude and direction -----------------------------------------------------------------------------
+def _direction_loop(dtype: Any) -> Any:
+    if np.dtype(dtype).kind != "c":
+        raise TypeError("this op is for complex numbers")
+    return dtype, dtype
+
+
+def _across(t: Any, ans: Any, x: Any) -> Any:
+    """The part of `t` across the direction `ans`, over the magnitude; 0 where there is no direction."""
+    size = absolute(x)
+    none = equal(size, 0)
+    across = subtract(t, multiply(real(multiply(t, conj(ans))), ans))
+    return where(none, 0.0, divide(across, where(none, 1.0, size)))
+
+
+sgn = elementwise("sgn(x)", np.sign, None, _across, loop=_direction_loop, domain=None, on_complex=AS_WRITTEN,
+                  doc="x / abs(x), 0 where x is 0")  # fmt: skip
+
+
+def _turned(t: Any, ans: Any, x: Any) -> Any:
+    squared = add(multiply(real(x), real(x)), multiply(imag(x), imag(x)))
+    none = equal(squared, 0)
+    slope = where(none, 0.0, divide(multiply(x, 1j), where(none, 1.0, squared)))
+    return multiply(t, slope)
+
+
+angle = elementwise("angle(x)", np.angle, None, _turned, loop=_part_loop, domain=None, on_complex=AS_WRITTEN,
+                    doc="the angle of x in the plane, from -pi to pi; its slope at 0 is 0")  # fmt: skip
+
+for _op in (real, imag, conj, sgn, angle):
+    _of_complex(_op)
+
+
+# -- one memory as two arrays: each op is the other's transpose --------------------------------------------
+@primitive("complex view")
+def view_as_real(x: Any) -> Any:
+    """Real and imaginary parts along a new last axis, in the memory of the complex `x`."""
+    return x[..., None].view(real_of(x.dtype))
+
+
+@view_as_real.def_aval
+def _(x: Aval) -> Aval:
+    if x.dtype.kind != "c":
+        raise DTypeError(located(f"view_as_real is only supported for complex tensors, got {x}"))
+    return Aval((*x.shape, 2), real_of(x.dtype))
+
+
+@view_as_real.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any) -> Any:
+    return view_as_complex(ct)
+
+
+_of_complex(view_as_real)
+
+
+@primitive("complex view")
+def view_as_complex(x: Any) -> Any:
+    """The complex numbers whose parts lie along the last axis of `x`, in its memory if that is possible."""
+    parts = x if x.strides[-1] == x.itemsize or not x.size else np.ascontiguousarray(x)
+    return parts.view(complex_of(x.dtype))[..., 0]
+
+
+@view_as_complex.def_aval
+def _(x: Aval) -> Aval:
+    if not x.shape or x.shape[-1] != 2 or not x.is_float:
+        raise ShapeError(f"view_as_complex: the last axis of floating numbers must have size 2, got {x}")
+    return Aval(x.shape[:-1], complex_of(x.dtype))
+
+
+@view_as_complex.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any) -> Any:
+    return view_as_real(ct)
+
+
+@view_as_complex.def_samples
+def _() -> Any:
+    yield (uniform((3, 2)),), {}
+    yield (uniform((2,), dtype="float32"),), {}
+
+
+# -- what the rules of every op are for complex numbers ----------------------------------------------------
+_LINEAR = """
+add broadcast_to cast concatenate cumsum custom_call custom_output flat flip fresh full gather mean negative pad pick
+reduce_sum reshape scatter_add slice stop_gradient subtract transpose where
+"""
+_WITHOUT_DERIVATIVE = """
+equal isfinite isinf isnan logical_and logical_not logical_or logical_xor not_equal reduce_all reduce_any
+"""
+_WITH_RULES_FOR_BOTH = "absolute std var view_as_complex view_as_real"
+_HOLOMORPHIC = """
+arccos arccosh arcsin arcsinh arctan arctanh cofactors cos cosh cumprod det divide exp expm1 inv linear_scan log log10
+log1p log2 matmul matrix_exp multiply power reciprocal reduce_prod rsqrt sin sinh solve solve_triangular sqrt square tan
+tanh
+"""
+
+
+def settle() -> None:
+    """Tell each op of the table, which has to be complete, what its rules are for complex numbers."""
+    for name in f"{_LINEAR} {_WITHOUT_DERIVATIVE} {_WITH_RULES_FOR_BOTH}".split():
+        TABLE[name].on_complex = AS_WRITTEN
+    for name in _HOLOMORPHIC.split():
+        TABLE[name].on_complex = HOLOMORPHIC
+    for op in TABLE.values():
+        # An elementwise op refuses where it finds out in which dtype to compute.
+        if not op.on_complex and op.kind != "elementwise":
+            op.impl = _refusing(op)
+
+
+def _refusing(op: Op) -> Callable[..., Any]:
+    impl = op.impl
+
+    def call(*operands: Any, **params: Any) -> Any:
+        for x in operands:
+            if x.dtype.kind == "c":
+                raise UnsupportedError(located(f"{op.name} of complex numbers is not supported"))
+        return impl(*operands, **params)
+
+    return call

@@ -1,0 +1,335 @@
+"""Linear algebra: products with an inverse, determinants and the exponential, of matrices and of stacks of them.
+
+LAPACK computes, through NumPy and SciPy; compiled code calls it between kernels. Operands are real floating arrays
+whose last two axes are the rows and columns, with equal leading axes. A singular matrix raises NumPy's LinAlgError.
+
+The vjp rules are those of M. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
+differentiation" (2008), where no other source is named.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import DTypeError, ShapeError
+from tracegrad.ops.contraction import matmul, matrix_transpose
+from tracegrad.ops.elementwise import add, divide, less_equal, multiply, negative, subtract, where
+from tracegrad.ops.linear import arange, concatenate, reduce_sum, reshape, slice, unreduce, zeros_like
+from tracegrad.ops.op import primitive
+from tracegrad.ops.samples import uniform
+
+__all__ = [
+    "band", "cofactors", "columns", "det", "inv", "matrices", "matrix_exp", "rows", "slogdet", "solve",
+    "solve_triangular", "square", "symmetric", "well_conditioned",
+]  # fmt: skip
+
+
+# -- what the rules of this page and of `factorizations` share ------------------------------------------
+def matrices(name: str, x: Aval) -> Aval:
+    """`x`, which has to be a stack of real matrices."""
+    if x.ndim < 2:
+        raise ShapeError(f"{name}: the operand must have at least 2 axes, got {x}")
+    if not x.is_float:
+        raise DTypeError(f"{name}: the operand must be of a floating dtype, got {x}")
+    return x
+
+
+def square(name: str, x: Aval) -> Aval:
+    """`x`, which has to be a stack of real square matrices."""
+    matrices(name, x)
+    if x.shape[-1] != x.shape[-2]:
+        raise ShapeError(f"{name}: A must be batches of square matrices, got {x}")
+    return x
+
+
+def rows(x: Any, start: int, stop: int) -> Any:
+    """Rows `start` to `stop` of every matrix."""
+    lead, n = x.shape[:-2], x.shape[-1]
+    return slice(x, start=(*(0,) * len(lead), start, 0), stop=(*lead, stop, n), step=(1,) * len(x.shape))
+
+
+def columns(x: Any, start: int, stop: int) -> Any:
+    """Elements `start` to `stop` along the last axis: columns of matrices."""
+    lead = x.shape[:-1]
+    return slice(x, start=(*(0,) * len(lead), start), stop=(*lead, stop), step=(1,) * len(x.shape))
+
+
+def band(n: int, m: int, k: int) -> Any:
+    """The mask of a matrix of `n` rows and `m` columns that is true where column <= row + k."""
+    down = reshape(arange(start=k, step=1, length=n, dtype="int64"), shape=(n, 1))
+    return less_equal(reshape(arange(start=0, step=1, length=m, dtype="int64"), shape=(1, m)), down)
+
+
+def well_conditioned(shape: tuple[int, ...], seed: int = 0, dtype: str = "float64") -> Any:
+    """A sample: square matrices that are easily inverted, with simple singular values far apart."""
+    n = shape[-1]
+    return uniform(shape, -0.5, 0.5, seed, dtype) + np.diag(1.5 * np.arange(n) + 2).astype(dtype)
+
+
+def _square_samples() -> Any:
+    yield (well_conditioned((3, 3)),), {}
+    yield (well_conditioned((2, 4, 4), dtype="float32"),), {}
+    yield (well_conditioned((10, 10)),), {}
+    yield (well_conditioned((1, 1)),), {}
+    yield (uniform((0, 2, 2)),), {}
+
+
+# -- symmetric -------------------------------------------------------------------------------------------
+@primitive("composite")
+def symmetric(x: Any, *, lower: bool) -> Any:
+    """The symmetric matrix of which `x` has the lower (or the upper) triangle; the other is not read.
+
+    Its derivative is that for symmetric `x`, in which both triangles are one: the symmetric part of the cotangent. So
+    functions of symmetric matrices have symmetric gradients, as in PyTorch, whichever triangle LAPACK reads.
+    """
+    n = x.shape[-1]
+    kept = np.tri(n, dtype=bool) if lower else np.tri(n, dtype=bool).T
+    return np.where(kept, x, np.swapaxes(x, -1, -2))
+
+
+@symmetric.def_aval
+def _(x: Aval, *, lower: bool) -> Aval:
+    return square("symmetric", x)
+
+
+@symmetric.def_decompose
+def _(x: Any, *, lower: bool) -> Any:
+    n = x.shape[-1]
+    mine, other = (x, matrix_transpose(x)) if lower else (matrix_transpose(x), x)
+    return where(band(n, n, 0), mine, other)
+
+
+@symmetric.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, lower: bool) -> Any:
+    return multiply(add(ct, matrix_transpose(ct)), 0.5)
+
+
+@symmetric.def_samples
+def _() -> Any:
+    yield (uniform((3, 3)),), {"lower": True}
+    yield (uniform((2, 12, 12), dtype="float32"),), {"lower": False}
+    yield (uniform((0, 0)),), {"lower": True}
+
+
+# -- inv and solve ---------------------------------------------------------------------------------------
+@primitive()
+def inv(x: Any) -> Any:
+    """The inverse matrix."""
+    return np.linalg.inv(x)
+
+
+@inv.def_aval
+def _(x: Aval) -> Aval:
+    return square("inv", x)
+
+
+@inv.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any) -> Any:
+    flipped = matrix_transpose(ans)
+    return negative(matmul(flipped, matmul(ct, flipped)))
+
+
+inv.def_samples(_square_samples)
+
+
+@primitive()
+def solve(a: Any, b: Any) -> Any:
+    """The matrix y with a @ y = b."""
+    return np.linalg.solve(a, b)
+
+
+@solve.def_aval
+def _(a: Aval, b: Aval) -> Aval:
+    return _right_side("solve", a, b)
+
+
+def _right_side(name: str, a: Aval, b: Aval) -> Aval:
+    square(name, a)
+    if b.ndim != a.ndim or b.shape[:-1] != a.shape[:-1] or a.dtype != b.dtype:
+        raise ShapeError(f"{name}: incompatible A and B for the equation AX = B: {a} and {b}")
+    return b
+
+
+@solve.def_vjp("a")
+def _(ct: Any, ans: Any, a: Any, b: Any) -> Any:
+    return negative(matmul(solve(matrix_transpose(a), ct), matrix_transpose(ans)))
+
+
+@solve.def_vjp("b")
+def _(ct: Any, ans: Any, a: Any, b: Any) -> Any:
+    return solve(matrix_transpose(a), ct)
+
+
+@solve.def_samples
+def _() -> Any:
+    yield (well_conditioned((3, 3)), uniform((3, 2))), {}
+    yield (well_conditioned((2, 9, 9), dtype="float32"), uniform((2, 9, 1), dtype="float32")), {}
+    yield (well_conditioned((1, 1)), uniform((1, 1))), {}
+    yield (uniform((0, 0)), uniform((0, 3))), {}
+    yield (well_conditioned((2, 2)), uniform((2, 0))), {}
+
+
+# -- solve_triangular ------------------------------------------------------------------------------------
+@primitive()
+def solve_triangular(a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
+    """The matrix y with a @ y = b (a.T @ y = b if `transposed`) for triangular a.
+
+    Only the lower (or upper) triangle of `a` is read; if `unit`, its diagonal counts as ones. A zero on the diagonal
+    gives inf or nan, not an error, as in PyTorch.
+    """
+    from scipy.linalg.blas import ctrsm, dtrsm, strsm, ztrsm
+
+    routine = {"f": strsm, "d": dtrsm, "F": ctrsm, "D": ztrsm}[a.dtype.char]
+    # Fortran sees the transpose of a matrix in row-major order, without a copy.
+    side, trans, out = not lower, not transposed, np.empty(b.shape, b.dtype)
+    for i in np.ndindex(b.shape[:-2] if b.size else (0,)):
+        out[i] = routine(1.0, np.ascontiguousarray(a[i]).T, b[i], lower=side, trans_a=trans, diag=unit)
+    return out
+
+
+@solve_triangular.def_aval
+def _(a: Aval, b: Aval, *, lower: bool, transposed: bool, unit: bool) -> Aval:
+    return _right_side("solve_triangular", a, b)
+
+
+@solve_triangular.def_vjp("a")
+def _(ct: Any, ans: Any, a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
+    ct_b = solve_triangular(a, ct, lower=lower, transposed=not transposed, unit=unit)
+    left, right = (ans, ct_b) if transposed else (ct_b, ans)
+    whole = negative(matmul(left, matrix_transpose(right)))
+    n, off = a.shape[-1], int(unit)
+    if lower:
+        return where(band(n, n, -off), whole, 0.0)
+    return where(band(n, n, off - 1), 0.0, whole)
+
+
+@solve_triangular.def_vjp("b")
+def _(ct: Any, ans: Any, a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
+    return solve_triangular(a, ct, lower=lower, transposed=not transposed, unit=unit)
+
+
+@solve_triangular.def_samples
+def _() -> Any:
+    for lower, transposed in ((True, True), (False, True), (False, False)):
+        params = {"lower": lower, "transposed": transposed, "unit": lower == transposed}
+        yield (well_conditioned((3, 3)), uniform((3, 2))), params
+    params = {"lower": True, "transposed": False, "unit": False}
+    yield (well_conditioned((2, 9, 9), dtype="float32"), uniform((2, 9, 1), dtype="float32")), params
+    yield (uniform((0, 0)), uniform((0, 3))), params
+    yield (well_conditioned((2, 2)), uniform((2, 0))), params
+
+
+# -- determinants ----------------------------------------------------------------------------------------
+@primitive()
+def det(x: Any) -> Any:
+    """The determinant."""
+    return np.linalg.det(x)
+
+
+@det.def_aval
+def _(x: Aval) -> Aval:
+    return Aval(square("det", x).shape[:-2], x.dtype)
+
+
+@det.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any) -> Any:
+    return multiply(unreduce(ct, x.shape, _last_two(x)), cofactors(x))
+
+
+def _last_two(x: Any) -> tuple[int, int]:
+    return len(x.shape) - 2, len(x.shape) - 1
+
+
+det.def_samples(_square_samples)
+
+
+@primitive()
+def cofactors(x: Any) -> Any:
+    """The derivative of the determinant: det(x) * inv(x).T, and its limit where `x` is singular.
+
+    Its own derivative is nan where `x` is singular.
+    """
+    scale = np.linalg.det(x)[..., None, None]
+    try:
+        return np.swapaxes(np.linalg.inv(x), -1, -2) * scale
+    except np.linalg.LinAlgError:
+        u, s, v = np.linalg.svd(x)
+        # Of every singular value, the product of the others.
+        n = s.shape[-1]
+        others = np.prod(np.where(np.eye(n, dtype=bool), 1, s[..., None, :]), axis=-1)
+        sign = (np.linalg.det(u) * np.linalg.det(v))[..., None, None]
+        sign = sign if x.dtype.kind == "c" else np.round(sign)
+        return (sign * (u.conj() * others[..., None, :]) @ v.conj()).astype(x.dtype)
+
+
+@cofactors.def_aval
+def _(x: Aval) -> Aval:
+    return square("cofactors", x)
+
+
+@cofactors.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any) -> Any:
+    inner = unreduce(reduce_sum(multiply(ct, ans), axes=_last_two(x)), x.shape, _last_two(x))
+    product = subtract(multiply(inner, ans), matmul(ans, matmul(matrix_transpose(ct), ans)))
+    return divide(product, unreduce(det(x), x.shape, _last_two(x)))
+
+
+cofactors.def_samples(_square_samples)
+
+
+@primitive()
+def slogdet(x: Any) -> Any:
+    """The sign of the determinant and the logarithm of its magnitude: two elements along a last axis.
+
+    One op, because one factorization gives both. The sign has no derivative.
+    """
+    return np.stack(np.linalg.slogdet(x), -1)
+
+
+@slogdet.def_aval
+def _(x: Aval) -> Aval:
+    return Aval((*square("slogdet", x).shape[:-2], 2), x.dtype)
+
+
+@slogdet.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any) -> Any:
+    scale = reshape(columns(ct, 1, 2), shape=(*x.shape[:-2], 1, 1))
+    return multiply(scale, matrix_transpose(inv(x)))
+
+
+slogdet.def_samples(_square_samples)
+
+
+# -- matrix_exp ------------------------------------------------------------------------------------------
+@primitive()
+def matrix_exp(x: Any) -> Any:
+    """The matrix exponential, by scaling and squaring."""
+    from scipy.linalg import expm
+
+    return expm(x)
+
+
+@matrix_exp.def_aval
+def _(x: Aval) -> Aval:
+    return square("matrix_exp", x)
+
+
+@matrix_exp.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any) -> Any:
+    # The exponential of [[A, E], [0, A]] has the derivative of exp at A along E in its corner: R. Mathias, "A chain
+    # rule for matrix functions and applications", SIAM J. Matrix Anal. Appl. 17 (1996).
+    n, flipped = x.shape[-1], matrix_transpose(x)
+    top = concatenate(flipped, ct, axis=len(x.shape) - 1)
+    bottom = concatenate(zeros_like(x), flipped, axis=len(x.shape) - 1)
+    return columns(rows(matrix_exp(concatenate(top, bottom, axis=len(x.shape) - 2)), 0, n), n, 2 * n)
+
+
+@matrix_exp.def_samples
+def _() -> Any:
+    yield (uniform((3, 3), -1, 1),), {}
+    yield (uniform((2, 9, 9), -0.5, 0.5, dtype="float32"),), {}
+    yield (uniform((1, 1)),), {}
+    yield (uniform((0, 0)),), {}

@@ -1,0 +1,144 @@
+"""Order: the indices that sort an array, those of running extrema and modes, and places in sorted arrays.
+
+All results are int64 indices and have no derivative; the values are a gather at the indices, which has one. NaN counts
+as the largest of all numbers, as NumPy and PyTorch have it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import DTypeError, ShapeError
+from tracegrad.ops.linear import reduced_shape
+from tracegrad.ops.op import primitive
+from tracegrad.ops.samples import integers, uniform
+
+__all__ = ["argmode", "argsort", "cumargmax", "cumargmin", "searchsorted"]
+
+_INT64 = np.dtype(np.int64)
+
+
+def _indices(x: Aval, *, axis: int, **params: Any) -> Aval:
+    reduced_shape(x.shape, (axis,))
+    return Aval(x.shape, _INT64)
+
+
+# -- argsort ---------------------------------------------------------------------------------------------
+@primitive()
+def argsort(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
+    """The indices that sort `x` along `axis`; if `stable`, equal elements keep their order, either way."""
+    kind: Any = "stable" if stable else None
+    if not descending:
+        return np.argsort(x, axis=axis, kind=kind)
+    # Sorted from behind and read backwards: equal elements keep their order, and nan comes first.
+    return x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind=kind), axis)
+
+
+argsort.def_aval(_indices)
+
+
+@argsort.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)),), {"axis": 1, "descending": False, "stable": True}
+    yield (integers((20, 3), 0, 5),), {"axis": 0, "descending": True, "stable": True}
+    yield (uniform((2, 3, 4), dtype="float32"),), {"axis": 1, "descending": True, "stable": False}
+    yield (np.array([1.0, np.nan, -np.inf, np.nan, 1.0]),), {"axis": 0, "descending": True, "stable": True}
+    yield (uniform((0, 3)),), {"axis": 0, "descending": False, "stable": True}
+
+
+# -- cumargmax and cumargmin -----------------------------------------------------------------------------
+def _running(extremum: np.ufunc, x: Any, axis: int) -> Any:
+    best = extremum.accumulate(x, axis=axis)
+    n = x.shape[axis]
+    places = np.arange(n).reshape(tuple(n if a == axis else 1 for a in range(x.ndim)))
+    # Nothing equals nan, so behind the first one the last hit is that one.
+    first = np.isnan(x) & (np.cumsum(np.isnan(x), axis=axis) == 1) if x.dtype.kind == "f" else False
+    return np.maximum.accumulate(np.where((x == best) | first, places, 0), axis=axis)
+
+
+@primitive()
+def cumargmax(x: Any, *, axis: int) -> Any:
+    """The index of the maximum so far along `axis`: of equal ones the last, of nans the first."""
+    return _running(np.maximum, x, axis)
+
+
+@primitive()
+def cumargmin(x: Any, *, axis: int) -> Any:
+    """The index of the minimum so far along `axis`: of equal ones the last, of nans the first."""
+    return _running(np.minimum, x, axis)
+
+
+def _running_samples() -> Any:
+    yield (uniform((3, 4)),), {"axis": 1}
+    yield (integers((20, 3), 0, 5),), {"axis": 0}
+    yield (np.array([1.0, 2.0, 2.0, np.nan, 5.0, np.nan]),), {"axis": 0}
+    yield (uniform((0, 3), dtype="float32"),), {"axis": 0}
+
+
+for _op in (cumargmax, cumargmin):
+    _op.def_aval(_indices)
+    _op.def_samples(_running_samples)
+
+
+# -- argmode ---------------------------------------------------------------------------------------------
+@primitive()
+def argmode(x: Any, *, axis: int) -> Any:
+    """The index along `axis` of the last of the most frequent elements; among equally frequent ones, of the least."""
+    return np.apply_along_axis(_last_of_most, axis, x).astype(np.int64)
+
+
+def _last_of_most(v: Any) -> Any:
+    values, counts = np.unique(v, return_counts=True)
+    most = values[np.argmax(counts)]
+    return np.flatnonzero((v == most) if most == most else np.isnan(v))[-1]
+
+
+@argmode.def_aval
+def _(x: Aval, *, axis: int) -> Aval:
+    shape = reduced_shape(x.shape, (axis,))
+    if not x.shape[axis]:
+        raise ShapeError(f"argmode: {x} has no elements along axis {axis}")
+    return Aval(shape, _INT64)
+
+
+@argmode.def_samples
+def _() -> Any:
+    yield (integers((3, 9), 0, 3),), {"axis": 1}
+    yield (integers((9, 2), 0, 3, dtype="float32"),), {"axis": 0}
+    yield (np.array([1.0, np.nan, np.nan]),), {"axis": 0}
+
+
+# -- searchsorted ----------------------------------------------------------------------------------------
+@primitive()
+def searchsorted(x: Any, values: Any, *, right: bool) -> Any:
+    """Where to insert `values` into `x`, sorted along its last axis, to keep it sorted.
+
+    `x` of one axis serves all values; else `x` and `values` have equal leading axes. Before equal elements, or `right`
+    of them.
+    """
+    side: Any = "right" if right else "left"
+    if x.ndim == 1:
+        return np.searchsorted(x, values, side)
+    out = np.empty(values.shape, np.int64)
+    for i in np.ndindex(x.shape[:-1]):
+        out[i] = np.searchsorted(x[i], values[i], side)
+    return out
+
+
+@searchsorted.def_aval
+def _(x: Aval, values: Aval, *, right: bool) -> Aval:
+    if not x.ndim or (x.ndim > 1 and x.shape[:-1] != values.shape[:-1]):
+        raise ShapeError(f"searchsorted: leading axes of {x} and {values} differ")
+    if x.dtype != values.dtype:
+        raise DTypeError(f"searchsorted: {x} and {values} have different dtypes")
+    return Aval(values.shape, _INT64)
+
+
+@searchsorted.def_samples
+def _() -> Any:
+    yield (np.sort(uniform((5,))), uniform((3, 4))), {"right": False}
+    yield (np.sort(integers((2, 20), 0, 9)), integers((2, 3), 0, 9)), {"right": True}
+    yield (np.sort(uniform((5,), dtype="float32")), uniform((), dtype="float32")), {"right": False}
