@@ -1,0 +1,142 @@
+"""Dimensions as PyTorch names and checks them, and the errors it raises where they do not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api.joining import along
+from tracegrad.numpy_api.operands import arrays, viewed
+from tracegrad.ops import linear
+from tracegrad.ops.op import Carrier
+
+__all__ = [
+    "DimensionError", "SizeError", "broadcast_shapes", "copied", "dim_of", "dims_of", "index_error", "integers",
+    "lengths", "one", "part", "size_error", "type_name",
+]  # fmt: skip
+
+
+class SizeError(RuntimeError, ShapeError):
+    """Shapes that do not fit together, which PyTorch's users know as a RuntimeError and NumPy's as a ValueError."""
+
+
+class DimensionError(IndexError, ShapeError):
+    """A dimension that a value does not have, or an index beyond its end: an IndexError, as PyTorch's users know it."""
+
+
+def index_error(message: str) -> DimensionError:
+    """The error to raise for a dimension or index that there is none of, naming the user's line."""
+    return DimensionError(located(message))
+
+
+def size_error(message: str) -> SizeError:
+    """The error to raise for shapes that do not fit, naming the user's line."""
+    return SizeError(located(message))
+
+
+_TYPES = {
+    "float64": "Double", "float32": "Float", "complex128": "ComplexDouble", "complex64": "ComplexFloat",
+    "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool",
+}  # fmt: skip
+
+
+def type_name(dtype: Any) -> str:
+    """A dtype as PyTorch's messages call it.
+
+    >>> type_name("int64")
+    'Long'
+    """
+    return _TYPES.get(str(dtype), str(dtype))
+
+
+def not_real(kind: str) -> RuntimeError:
+    """The error for a complex number where one of the type `kind` has to be, in PyTorch's words for types."""
+    name = {"float64": "double", "float32": "float", "int64": "int64_t"}.get(kind, kind)
+    return RuntimeError(located(f"value cannot be converted to type {name} without overflow"))
+
+
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that shapes broadcast to, or a `SizeError` that names the sizes that differ.
+
+    >>> broadcast_shapes((3, 1), (4,))
+    (3, 4)
+    """
+    rank = max(map(len, shapes), default=0)
+    found = [1] * rank
+    for shape in shapes:
+        for k, n in reversed(list(enumerate(shape, rank - len(shape)))):
+            if found[k] != n and found[k] != 1 and n != 1:
+                raise size_error(
+                    f"The size of tensor a ({found[k]}) must match the size of tensor b ({n}) at non-singleton "
+                    f"dimension {k}"
+                )
+            found[k] = n if found[k] == 1 else found[k]
+    return tuple(found)
+
+
+def dim_of(dim: Any, rank: int) -> int:
+    """`dim` counted from the front; a value of no axes has the dimensions 0 and -1, as in PyTorch.
+
+    Raises `DimensionError` when there is no such dimension.
+
+    >>> dim_of(-1, 3)
+    2
+    """
+    k: int = dim.__index__()
+    n = max(rank, 1)
+    if not -n <= k < n:
+        raise index_error(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {k})")
+    return k % n
+
+
+def dims_of(dims: Any, rank: int) -> tuple[int, ...]:
+    """The dimensions that an integer or a sequence of integers names, in the order given, each once.
+
+    >>> dims_of((-1, 0), 3)
+    (2, 0)
+    """
+    found = tuple(dim_of(d, rank) for d in (dims if isinstance(dims, tuple | list) else (dims,)))
+    for k in found:
+        if found.count(k) > 1:
+            raise size_error(f"dim {k} appears multiple times in the list of dims")
+    return found
+
+
+def integers(given: tuple[Any, ...]) -> tuple[int, ...]:
+    """Sizes or dimensions given one by one, or as one sequence.
+
+    >>> integers((2, 3)), integers(([2, 3],)), integers((2,))
+    ((2, 3), (2, 3), (2,))
+    """
+    if len(given) == 1 and not hasattr(given[0], "__index__"):
+        given = tuple(given[0])
+    return tuple(n.__index__() for n in given)
+
+
+def lengths(shape: tuple[int, ...]) -> str:
+    """A shape as PyTorch's messages write it.
+
+    >>> lengths((2, 3))
+    '[2, 3]'
+    """
+    return str(list(shape))
+
+
+def one(x: Any) -> Any:
+    """The array that an argument is: numbers and sequences become arrays."""
+    return x if isinstance(x, Carrier) else arrays(x)[0]
+
+
+def copied(x: Any) -> Any:
+    """The same values in memory of their own."""
+    return linear.cast(x, dtype=x.dtype.name)
+
+
+def part(x: Any, dim: int, start: int, stop: int) -> Any:
+    """`x[start:stop]` along one dimension, with 0 <= start <= stop <= n, as a view."""
+
+    def put(base: Any, new: Any) -> Any:
+        pieces = [along(base, dim, 0, start), new, along(base, dim, stop, base.shape[dim])]
+        return linear.concatenate(*pieces, axis=dim)
+
+    return viewed(x, along(x, dim, start, stop), put)

@@ -1,0 +1,106 @@
+"""Where random numbers come from: generators with PyTorch's interface over NumPy's PCG64.
+
+Drawing is safe from several threads. It is refused while a trace is under way, since a program would repeat what was
+drawn when it was traced.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ops.op import Op
+
+__all__ = ["Generator", "default_generator", "source"]
+
+_SEED = 67280421310721  # of every new generator, so that each starts a sequence that is known
+_WORD = 1 << 64
+_STATE = struct.Struct("<Q16s16s?I")
+
+
+class Generator:
+    """A source of random numbers with a seed and a state of its own.
+
+    >>> g = Generator().manual_seed(5)
+    >>> g.initial_seed()
+    5
+    """
+
+    __slots__ = ("_seed", "bits")
+
+    def __init__(self, device: Any = "cpu"):
+        if str(getattr(device, "type", device)) != "cpu":
+            raise RuntimeError(located(f"tracegrad computes on the CPU: there is no generator for device {device!r}"))
+        self.manual_seed(_SEED)
+
+    @property
+    def device(self) -> str:
+        """Where it draws: always "cpu"."""
+        return "cpu"
+
+    def manual_seed(self, seed: int) -> Generator:
+        """Start the sequence that belongs to `seed`, a number of 64 bits; negative ones count from the end.
+
+        ValueError for a number of more bits.
+        """
+        number = int(seed)
+        if not -(_WORD >> 1) <= number < _WORD:
+            raise ValueError(located(f"the seed {seed} has more than 64 bits"))
+        # One assignment each, so a thread that draws meanwhile sees the old sequence or the new one.
+        self.bits = np.random.Generator(np.random.PCG64(number % _WORD))
+        self._seed = number % _WORD
+        return self
+
+    def seed(self) -> int:
+        """Start a sequence that cannot be foretold; returns its seed."""
+        entropy = np.random.SeedSequence().entropy
+        assert isinstance(entropy, int)
+        return self.manual_seed(entropy % _WORD).initial_seed()
+
+    def initial_seed(self) -> int:
+        """The seed of the sequence under way."""
+        return self._seed
+
+    def get_state(self) -> np.ndarray[Any, Any]:
+        """Where in its sequence the generator is, as bytes for `set_state`."""
+        source = self.bits.bit_generator
+        with source.lock:
+            at: Any = source.state
+        words = (at["state"][part].to_bytes(16, "little") for part in ("state", "inc"))
+        packed = _STATE.pack(self._seed, *words, bool(at["has_uint32"]), at["uinteger"])
+        return np.frombuffer(packed, np.uint8).copy()
+
+    def set_state(self, new_state: Any) -> Generator:
+        """Continue from where a generator was when `new_state` was got; RuntimeError if it is no such state."""
+        given = np.asarray(new_state)
+        if given.dtype != np.uint8 or given.shape != (_STATE.size,):
+            raise RuntimeError(located("set_state: not a state that get_state() gave"))
+        seed, state, inc, half, word = _STATE.unpack(given.tobytes())
+        source = np.random.PCG64()
+        source.state = {
+            "bit_generator": "PCG64",
+            "state": {"state": int.from_bytes(state, "little"), "inc": int.from_bytes(inc, "little")},
+            "has_uint32": int(half),
+            "uinteger": word,
+        }
+        self.bits, self._seed = np.random.Generator(source), seed
+        return self
+
+
+default_generator = Generator()
+default_generator.seed()
+
+
+def source(name: str, generator: Generator | None = None) -> np.random.Generator:
+    """What the function `name` draws from: `generator`, or the default one. UnsupportedError within a trace."""
+    if Op.ambient is not None and Op.ambient() is not None:
+        raise UnsupportedError(
+            located(
+                f"{name} draws random numbers, which would be drawn once and recorded as constants; "
+                "draw outside and pass the array"
+            )
+        )
+    return (default_generator if generator is None else generator).bits

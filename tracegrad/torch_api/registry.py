@@ -1,0 +1,75 @@
+"""Which of PyTorch's functions and methods exist here: each is one function over ops, registered under its names.
+
+A function takes ndarrays, numbers or carriers and gives what the ops give for them; `dim` may be called `axis`, and
+`keepdim` `keepdims`. As a method of a Tensor it is the same function, the Tensor being its first argument.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["FUNCTIONS", "IN_PLACE", "METHODS", "ONE_OP", "function", "method", "with_aliases"]
+
+Function = Callable[..., Any]
+
+FUNCTIONS: dict[str, Function] = {}
+METHODS: dict[str, Function] = {}
+# Methods that are one op of one operand, and the name of their node if it is not the op's.
+ONE_OP: dict[str, tuple[Any, str]] = {}
+# Methods that have a form with an underscore, which updates the Tensor in place.
+IN_PLACE: set[str] = set()
+
+_SAME = {"axis": "dim", "keepdims": "keepdim"}
+
+
+def with_aliases(fn: Function) -> Function:
+    """`fn`, whose parameters `dim` and `keepdim` may also be given by NumPy's names for them."""
+    parameters = inspect.signature(fn).parameters
+    same = {other: name for other, name in _SAME.items() if name in parameters and other not in parameters}
+    if not same:
+        return fn
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            for other, name in same.items():
+                if other in kwargs:
+                    if name in kwargs:
+                        raise TypeError(f"{fn.__name__}() got both {name}= and {other}=, which mean the same")
+                    kwargs[name] = kwargs.pop(other)
+        return fn(*args, **kwargs)
+
+    return call
+
+
+def function(*names: str, in_place: bool = False, methods: bool = True) -> Callable[[Function], Function]:
+    """Register a function under `names`, as a function of the package and, unless PyTorch has none, as a method."""
+
+    def declare(fn: Function) -> Function:
+        made = with_aliases(fn)
+        for name in names:
+            FUNCTIONS[name] = made
+            if methods:
+                METHODS[name] = made
+            if in_place:
+                IN_PLACE.add(name)
+        return made
+
+    return declare
+
+
+def method(*names: str, in_place: bool = False) -> Callable[[Function], Function]:
+    """Register a function under `names` as a method only."""
+
+    def declare(fn: Function) -> Function:
+        made = with_aliases(fn)
+        for name in names:
+            METHODS[name] = made
+            if in_place:
+                IN_PLACE.add(name)
+        return made
+
+    return declare

@@ -1,0 +1,40 @@
+"""Results of several parts: named tuples, one class for each function that has one, printed as PyTorch prints them."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+__all__ = ["return_type"]
+
+_TYPES: dict[str, Any] = {}
+
+
+def return_type(name: str, *fields: str) -> Any:
+    """The named tuple class `name` with `fields`, in this order; the same class at every call.
+
+    >>> sort = return_type("sort", "values", "indices")
+    >>> result = sort([1.0, 3.0], [1, 0])
+    >>> values, indices = result
+    >>> result.indices is indices
+    True
+    >>> print(result)
+    tracegrad.return_types.sort(
+    values=[1.0, 3.0],
+    indices=[1, 0])
+    """
+    found = _TYPES.get(name)
+    if found is not None:
+        if found._fields != fields:
+            raise ValueError(f"the return type {name} has the fields {found._fields}, not {fields}")
+        return found
+    made = _TYPES[name] = type(name, (namedtuple(name, fields),), {"__slots__": (), "__repr__": _repr})
+    made.__module__ = __name__
+    # Where pickle looks for the class.
+    globals()[name] = made
+    return made
+
+
+def _repr(self: Any) -> str:
+    parts = ",\n".join(f"{field}={value}" for field, value in zip(self._fields, self))
+    return f"tracegrad.return_types.{type(self).__name__}(\n{parts})"
