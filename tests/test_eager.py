@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 
 from tracegrad.eager import (
+    TapeArray,
     Tensor,
     backward,
     eager_vjp,
     enable_grad,
-    from_numpy,
     grad,
     is_grad_enabled,
     no_grad,
     set_grad_enabled,
-    tensor,
 )  # fmt: skip
-from tracegrad.errors import DTypeError, UnsupportedError
+from tracegrad.eager.factories import from_numpy, tensor
+from tracegrad.errors import DTypeError
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(0.5, 1.5, (3, 4))
@@ -42,15 +42,15 @@ def _difference(f: Callable[[np.ndarray], float], x: np.ndarray, step: float = 1
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "chain": lambda x: np.sum(np.tanh(x) * np.exp(-x) + np.log1p(x) / (1 + x**2)),
-    "broadcast": lambda x: np.sum((x - x.mean(axis=0)) ** 2 / (1e-3 + x.var(axis=0))),
+    "broadcast": lambda x: np.sum((x - np.mean(x, axis=0)) ** 2 / (1e-3 + np.var(x, axis=0))),
     "matmul": lambda x: np.sum(np.sin(x @ x.T) @ x),
     "einsum": lambda x: np.einsum("ij,kj,kl->", x, x * x, np.sqrt(x)),
     "index": lambda x: np.sum(x[1:, ::-2] ** 3) + x[0, -1] * x[[0, 2, 0], [1, 1, 1]].sum(),
-    "softmax": lambda x: np.sum(np.exp(x - x.max(1, keepdims=True)) / np.exp(x).sum(1, keepdims=True) * x),
+    "softmax": lambda x: np.sum(np.exp(x - np.max(x, 1, keepdims=True)) / np.exp(x).sum(1, keepdims=True) * x),
     "extrema": lambda x: np.sum(np.maximum(x, 1.0)) * np.min(x) + np.max(x, axis=0).prod(),
     "where": lambda x: np.sum(np.where(x > 1, np.log(x), x * x)),
     "join": lambda x: np.sum(np.concatenate([x, 2 * x[:1]], 0) * np.stack([x[0]] * 4)),
-    "shape": lambda x: np.sum(np.pad(x, 1).reshape(-1, 2)[:, 0] * np.roll(x, 2).repeat(5)[:15]),
+    "shape": lambda x: np.sum(np.pad(x, 1).reshape(-1, 2)[:, 0] * np.repeat(np.roll(x, 2), 5)[:15]),
     "scan": lambda x: np.sum(np.cumsum(x, 1) ** 2) + np.prod(x, axis=1).sum() + np.trace(x) ** 2,
     "norm": lambda x: np.linalg.norm(x) + np.linalg.norm(x, axis=1).sum() + np.std(x, ddof=1),
     "powers": lambda x: np.sum(x**x + 2**x + x**0.5 + x**-1.5) + np.sum(abs(x - 1.1)),
@@ -102,14 +102,15 @@ def test_a_derivative_agrees_with_the_complex_step() -> None:
 
 
 # -- the tape ----------------------------------------------------------------------------------------------------
-def test_gradients_accumulate_and_earlier_arrays_stay() -> None:
+def test_gradients_accumulate_in_the_memory_of_the_first() -> None:
     x = tensor([1.0, 2.0], requires_grad=True)
     (x * 3).sum().backward()
     first, held = x.grad, x.grad.array
     (x * x).sum().backward()
     assert x.grad is first
-    np.testing.assert_array_equal(x.grad.array, [5.0, 7.0])
-    np.testing.assert_array_equal(held, [3.0, 3.0])
+    assert first.array is held
+    assert first._version == 1
+    np.testing.assert_array_equal(held, [5.0, 7.0])
 
 
 def test_gradients_of_two_leaves_do_not_share_memory() -> None:
@@ -197,12 +198,19 @@ def test_detached_values_that_share_memory_are_constants() -> None:
     assert np.shares_memory(x.detach().array, x.array)
 
 
-def test_integer_steps_cut_the_tape() -> None:
+def test_integer_results_cut_the_tape() -> None:
     x = tensor([1.5, 2.5], requires_grad=True)
     assert not x.astype(int).requires_grad
     assert not np.argmax(x).requires_grad
     assert not (x > 2).requires_grad
-    assert not np.floor(x).requires_grad
+
+
+@pytest.mark.parametrize("step", [np.floor, np.ceil, np.trunc, np.rint, np.sign])
+def test_steps_have_the_derivative_zero(step: Any) -> None:
+    x = tensor([1.5, -2.5], requires_grad=True)
+    (g,) = grad((step(x) * x).sum(), x, create_graph=True)
+    np.testing.assert_array_equal(g.numpy(force=True), step(np.array([1.5, -2.5])))
+    assert grad(step(x).sum(), x)[0].tolist() == [0.0, 0.0]
 
 
 def test_lower_precision_keeps_its_dtype_in_the_gradient() -> None:
@@ -256,7 +264,7 @@ def test_an_error_inside_no_grad_restores_the_mode() -> None:
 def test_changes_in_place_are_differentiated() -> None:
     x = tensor([1.0, 2.0, 3.0], requires_grad=True)
     y = x * 1.0
-    before = y * y
+    before = (y * 1.0) ** 2
     y[1:] = y[:2] * 10.0
     y *= 2.0
     y += x
@@ -289,15 +297,16 @@ def test_assigning_a_leaf_to_a_whole_tensor_leads_back_to_it() -> None:
 
 def test_an_in_place_result_that_does_not_fit_raises() -> None:
     x = tensor([1, 2])
-    with pytest.raises(TypeError, match="cannot cast"):
+    with pytest.raises(RuntimeError, match="result type Double can't be cast to the desired output type Long"):
         x += 0.5
-    with pytest.raises(ValueError, match="non-broadcastable output"):
+    with pytest.raises(RuntimeError, match=r"output with shape \[2\] doesn't match the broadcast shape \[3, 2\]"):
         x += np.ones((3, 2), int)
+    assert x.tolist() == [1, 2]
 
 
 def test_copies_do_not_share_memory() -> None:
     x = tensor([1.0, 2.0], requires_grad=True)
-    for y in (x.copy(), np.copy(x), x.flatten(), x.astype(float), +x):
+    for y in (x.clone(), np.copy(x), x.astype(float), np.positive(x)):
         assert not np.shares_memory(y.array, x.array)
         assert grad(y.sum(), x)[0].tolist() == [1.0, 1.0]
 
@@ -309,7 +318,7 @@ def test_pytorchs_conditions_of_error() -> None:
         (x * 2).backward()
     with pytest.raises(RuntimeError, match="element 0 of tensors does not require grad and does not have a grad_fn"):
         tensor(1.0).backward()
-    with pytest.raises(RuntimeError, match="only Tensors of floating point dtype can require gradients"):
+    with pytest.raises(RuntimeError, match="Only Tensors of floating point and complex dtype can require gradients"):
         tensor([1, 2], requires_grad=True)
     with pytest.raises(RuntimeError, match="only Tensors of floating point dtype can require gradients"):
         tensor([1, 2]).requires_grad_()
@@ -405,14 +414,13 @@ def test_integer_primals_cannot_be_differentiated() -> None:
     np.testing.assert_array_equal(pullback([np.ones_like(y)])[0][:2], np.ones((2, 4)))
 
 
-def test_an_update_in_place_beside_a_view_is_refused_not_lost():
-    x = tensor(np.ones((2, 3))) * 1.0
-    row = x[0]
-    with pytest.raises(UnsupportedError, match="view"):
-        x[0] = 2.0
-    with pytest.raises(UnsupportedError, match="view"):
-        row += 5.0
-    np.testing.assert_array_equal(x.numpy(), np.ones((2, 3)))
-    del row
-    x[0] = 2.0
-    np.testing.assert_array_equal(x.numpy(), [[2.0] * 3, [1.0] * 3])
+def test_functions_of_arrays_compute_on_values_with_numpys_methods() -> None:
+    def f(x: Any) -> Any:
+        kinds.add(type(x))
+        return np.sum(x.var(axis=0) * x.max(0) + x.astype(np.float64).flatten().repeat(2).reshape(6, 4).std(0))
+
+    kinds: set[type] = set()
+    (y,), pullback = eager_vjp(lambda x: [f(x)], [X])
+    assert kinds == {TapeArray}
+    assert y == pytest.approx(float(f(X)), rel=1e-13)
+    np.testing.assert_allclose(pullback([1.0])[0], _difference(lambda v: float(f(v)), X), rtol=2e-8, atol=2e-8)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tracegrad as tg
 from tracegrad.avals import Aval
-from tracegrad.eager import Tensor, from_numpy, grad, tensor
+from tracegrad.eager import TapeArray, grad
 from tracegrad.errors import UnsupportedError
 from tracegrad.ir import Builder, Value, run
 from tracegrad.numpy_api import ArrayMethods
@@ -89,10 +89,10 @@ def _check_read(x: np.ndarray, index: Any) -> None:
         expected = x[index]
     except IndexError:
         with pytest.raises(IndexError):
-            from_numpy(x)[index]
+            TapeArray(x)[index]
         return
-    found = from_numpy(x)[index]
-    assert isinstance(found, Tensor)
+    found = TapeArray(x)[index]
+    assert isinstance(found, TapeArray)
     assert found.dtype == x.dtype
     np.testing.assert_array_equal(found.array, expected, strict=True)
 
@@ -117,12 +117,12 @@ def test_assignment_is_numpys(case: tuple[np.ndarray, Any], data: Any) -> None:
         target = x[index].shape
     except IndexError:
         with pytest.raises(IndexError):
-            from_numpy(x)[index] = 0.0
+            TapeArray(x)[index] = 0.0
         return
     scalar = data.draw(st.booleans())
     drop = data.draw(st.integers(0, len(target)))
     value: Any = -0.0 if scalar else -_array(target[drop:])
-    expected, found = x.copy(), from_numpy(x)
+    expected, found = x.copy(), TapeArray(x.copy())
     expected[index] = value
     found[index] = value
     np.testing.assert_array_equal(found.array, expected, strict=True)
@@ -139,7 +139,7 @@ def test_the_derivative_of_indexing_adds_into_the_places_read(case: tuple[np.nda
     except IndexError:
         return
     weights = _array(read.shape)
-    t = tensor(x, requires_grad=True)
+    t = TapeArray(np.asarray(x), requires_grad=True)
     (found,) = grad((t[index] * weights).sum(), t)
     expected = np.zeros_like(x)
     np.add.at(expected, index, weights)
@@ -148,7 +148,7 @@ def test_the_derivative_of_indexing_adds_into_the_places_read(case: tuple[np.nda
 
 def test_add_at_adds_equal_indices_up() -> None:
     x, v = np.zeros((4, 3)), np.arange(6.0).reshape(2, 3)
-    t = from_numpy(x.copy())
+    t = TapeArray(x.copy())
     np.add.at(t, [1, 1], v)
     np.subtract.at(t, (slice(None), 0), 2.0)
     np.add.at(x, [1, 1], v)
@@ -158,21 +158,21 @@ def test_add_at_adds_equal_indices_up() -> None:
 
 def test_a_mask_of_the_whole_array_selects_and_assigns() -> None:
     x = _array((3, 4))
-    t = from_numpy(x)
+    t = TapeArray(x.copy())
     np.testing.assert_array_equal(t[t > 5].array, x[x > 5])
     t[t > 5] = 0.0
     np.testing.assert_array_equal(t.array, np.where(x > 5, 0.0, x))
-    u = from_numpy(x)
+    u = TapeArray(x.copy())
     u[np.array([True, False, True])] = np.array(7.0)
     assert u.array.sum() == 4 * (7 + 7) + x[1].sum()
 
 
 def test_the_last_of_several_assignments_to_one_place_counts() -> None:
-    t = tensor([0.0, 0.0, 0.0])
-    v = tensor([1.0, 2.0, 3.0], requires_grad=True)
+    t = TapeArray(np.asarray([0.0, 0.0, 0.0]))
+    v = TapeArray(np.asarray([1.0, 2.0, 3.0]), requires_grad=True)
     t[[1, 0, 1]] = v
     np.testing.assert_array_equal(t.array, [2.0, 3.0, 0.0])
-    (g,) = grad((t * tensor([10.0, 20.0, 30.0])).sum(), v)
+    (g,) = grad((t * TapeArray(np.asarray([10.0, 20.0, 30.0]))).sum(), v)
     np.testing.assert_array_equal(g.array, [0.0, 10.0, 20.0])
 
 
@@ -204,12 +204,12 @@ def test_the_last_assignment_counts_for_indices_that_are_not_known(monkeypatch: 
 
 def test_indices_may_be_tensors() -> None:
     x = _array((4, 3))
-    i = tensor([2, 0])
-    np.testing.assert_array_equal(from_numpy(x)[i].array, x[[2, 0]])
-    np.testing.assert_array_equal(from_numpy(x)[i, 1:].array, x[[2, 0], 1:])
-    np.testing.assert_array_equal(from_numpy(x)[tensor(1)].array, x[1])
-    np.testing.assert_array_equal(from_numpy(x)[[tensor(1), 2]].array, x[[1, 2]])
-    np.testing.assert_array_equal(from_numpy(x)[: tensor(2)].array, x[:2])
+    i = TapeArray(np.asarray([2, 0]))
+    np.testing.assert_array_equal(TapeArray(x)[i].array, x[[2, 0]])
+    np.testing.assert_array_equal(TapeArray(x)[i, 1:].array, x[[2, 0], 1:])
+    np.testing.assert_array_equal(TapeArray(x)[TapeArray(np.asarray(1))].array, x[1])
+    np.testing.assert_array_equal(TapeArray(x)[[TapeArray(np.asarray(1)), 2]].array, x[[1, 2]])
+    np.testing.assert_array_equal(TapeArray(x)[: TapeArray(np.asarray(2))].array, x[:2])
 
 
 @pytest.mark.parametrize(
@@ -235,11 +235,11 @@ def test_a_wrong_index_raises_numpys_class_of_error(index: Any, error: type[Exce
         with pytest.raises(error):
             x[index]
     with pytest.raises(error):
-        from_numpy(x)[index]
+        TapeArray(x)[index]
 
 
 def test_assigning_a_wrong_shape_raises() -> None:
-    t = from_numpy(_array((4, 3)))
+    t = TapeArray(_array((4, 3)))
     with pytest.raises(ValueError, match="could not broadcast"):
         t[0] = np.ones(2)
 

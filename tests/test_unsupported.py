@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import scipy.special as sp
 
-from tracegrad.eager import Tensor, from_numpy, tensor
+import tracegrad as tg
+from tracegrad.eager import TapeArray
 from tracegrad.errors import TraceError, UnsupportedError
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.numpy_api.registry import FUNCTIONS
@@ -18,16 +19,16 @@ from tracegrad.numpy_api.registry import FUNCTIONS
 A = np.arange(12.0).reshape(3, 4)
 
 REFUSED: dict[str, Callable[[Any], Any]] = {
-    "np.sort": lambda t: np.sort(t),
-    "np.argsort": lambda t: np.argsort(t),
+    "np.unwrap": lambda t: np.unwrap(t),
+    "np.lexsort": lambda t: np.lexsort(t),
     "np.median": lambda t: np.median(t),
     "np.interp": lambda t: np.interp(t[0], [0.0, 1.0], [0.0, 1.0]),
     "np.unique": lambda t: np.unique(t),
     "np.nonzero": lambda t: np.nonzero(t),
     "np.convolve": lambda t: np.convolve(t[0], t[1]),
-    "np.linalg.inv": lambda t: np.linalg.inv(t[:, :3]),
+    "np.linalg.eig": lambda t: np.linalg.eig(t[:, :3]),
     "np.fft.fft": lambda t: np.fft.fft(t),
-    "np.copysign": lambda t: np.copysign(t, t),
+    "np.nextafter": lambda t: np.nextafter(t, t),
     "np.modf": lambda t: np.modf(t),
     "the universal function gammaln": lambda t: sp.gammaln(t),
     "np.subtract.reduce": lambda t: np.subtract.reduce(t),
@@ -43,7 +44,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "np.einsum with lists of axes": lambda t: np.einsum(t, [0, 1], [1]),
     "np.bitwise_and of integers": lambda t: t.astype(int) & 1,
     "np.reshape with order='Z'": lambda t: np.reshape(t, (4, 3), order="Z"),
-    "ndarray.sort": lambda t: t.sort(),
+    "ndarray.byteswap": lambda t: t.byteswap(),
     "ndarray.tobytes": lambda t: t.tobytes(),
     "ndarray.flat": lambda t: t.flat,
     "ndarray.view of another dtype": lambda t: t.view(np.int64),
@@ -56,7 +57,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
 def test_a_refusal_names_the_function_and_the_users_line(what: str) -> None:
     call = REFUSED[what]
     with pytest.raises(UnsupportedError) as caught:
-        call(tensor(A, requires_grad=True))
+        call(TapeArray(np.asarray(A), requires_grad=True))
     line = inspect.getsourcelines(call)[1]
     assert what in str(caught.value)
     assert f"{__file__}:{line}" in str(caught.value)
@@ -64,19 +65,19 @@ def test_a_refusal_names_the_function_and_the_users_line(what: str) -> None:
 
 def test_refusals_are_not_implemented_errors_too() -> None:
     with pytest.raises(NotImplementedError):
-        np.sort(tensor(A))
+        np.unwrap(TapeArray(np.asarray(A)))
 
 
 def test_adding_a_tensor_to_an_ndarray_in_place_is_refused() -> None:
     x = A.copy()
     with pytest.raises(UnsupportedError, match="add writing into an ndarray"):
-        x += tensor(A)
+        x += TapeArray(np.asarray(A))
     np.testing.assert_array_equal(x, A)
 
 
 def test_an_output_that_is_a_tensor_is_assigned() -> None:
-    t = tensor(A)
-    out = from_numpy(np.zeros((3, 4)))
+    t = TapeArray(np.asarray(A))
+    out = TapeArray(np.zeros((3, 4)))
     assert np.exp(t, out=out) is out
     np.testing.assert_array_equal(out.array, np.exp(A))
 
@@ -86,9 +87,9 @@ def test_an_array_of_unknown_kind_is_refused() -> None:
         pass
 
     with pytest.raises(TypeError):
-        tensor(A) + Opaque()
+        TapeArray(np.asarray(A)) + Opaque()
     with pytest.raises(TraceError, match="a value of type Opaque"):
-        np.concatenate([tensor(A), Opaque()])
+        np.concatenate([TapeArray(np.asarray(A)), Opaque()])
 
 
 def test_a_users_own_universal_function_is_not_taken_for_numpys() -> None:
@@ -97,21 +98,23 @@ def test_a_users_own_universal_function_is_not_taken_for_numpys() -> None:
 
     mine = np.frompyfunc(exp, 1, 1)
     with pytest.raises(UnsupportedError, match="the universal function"):
-        mine(tensor(A))
+        mine(TapeArray(np.asarray(A)))
 
 
 def test_the_base_class_never_becomes_an_ndarray_in_silence() -> None:
     with pytest.raises(TraceError, match="cannot become an ndarray"):
-        ArrayMethods.__array__(tensor(A))
+        ArrayMethods.__array__(TapeArray(np.asarray(A)))
 
 
 def test_unsupported_dtypes_are_refused() -> None:
-    with pytest.raises(TypeError, match="complex128"):
-        tensor([1j])
     with pytest.raises(TypeError, match="float16"):
-        tensor(A).astype(np.float16)
-    with pytest.raises(TypeError, match="complex128"):
-        tensor(A) * np.ones(4, complex)
+        TapeArray(np.asarray(A)).astype(np.float16)
+    with pytest.raises(TypeError, match="float16"):
+        TapeArray(np.asarray(A)) * np.ones(4, np.float16)
+    with pytest.raises(TypeError, match="complex128, which compiled functions do not support"):
+        tg.trace(lambda x: x * np.ones(4, complex))(A)
+    with pytest.raises(TypeError, match="complex128, which compiled functions do not support"):
+        tg.trace(lambda x: x * 1j)(A)
 
 
 NUMPY_FUNCTIONS = [
@@ -124,7 +127,7 @@ NUMPY_FUNCTIONS = [
 
 @pytest.mark.parametrize("function", NUMPY_FUNCTIONS, ids=lambda f: f"{f.__module__}.{f.__name__}")
 def test_each_numpy_function_that_dispatches_is_supported_or_refused(function: Any) -> None:
-    t = tensor(A, requires_grad=True)
+    t = TapeArray(np.asarray(A), requires_grad=True)
     if function in FUNCTIONS:
         return
     for args in ((t,), (t, t), (t, t, t), ([t, t],)):
@@ -133,4 +136,4 @@ def test_each_numpy_function_that_dispatches_is_supported_or_refused(function: A
         except (UnsupportedError, TypeError, RuntimeError, AttributeError):
             continue
         # What does not dispatch on its arguments must not have made an array of them.
-        assert not isinstance(result, np.ndarray) or isinstance(result, Tensor), function
+        assert not isinstance(result, np.ndarray) or isinstance(result, TapeArray), function

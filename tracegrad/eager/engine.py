@@ -1,47 +1,63 @@
-"""The backward pass: from Tensors back along the tape, by the sweep that the compiler uses too."""
+"""The engine: derivatives along the tape, as results or added to `grad`."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import math
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tracegrad.ad import Entry, active_values, reverse_sweep
-from tracegrad.avals import is_literal
-from tracegrad.eager.modes import enable_grad, no_grad
-from tracegrad.eager.tape import AccumulateGrad, Node
+from tracegrad.avals import name_of
+from tracegrad.eager.sweep import Edge, Sweep, run
+from tracegrad.eager.tape import AccumulateGrad, GradientEdge, owned, rewrap, writing
 from tracegrad.errors import located
+from tracegrad.ops.linear import cast, concatenate, full, reshape
 from tracegrad.ops.op import Carrier
 
-__all__ = ["backward", "grad"]
-
-_SECOND_TIME = (
-    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
-    "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
-    "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
-    "after calling backward."
-)
+__all__ = ["Edge", "Sweep", "backward", "edge_of", "grad", "run"]
 
 
 def backward(
-    tensors: Sequence[Any],
-    grad_tensors: Sequence[Any] | None = None,
+    tensors: Any,
+    grad_tensors: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    inputs: Any = None,
 ) -> None:
-    """Add the derivative of the sum of `tensors`, weighted by `grad_tensors`, to the `grad` of the leaves."""
-    seeds = _seeds(tensors, grad_tensors, create_graph)
-    nodes, leaves = _reachable(tensors)
-    active: set[Hashable] = {id(x) for node in nodes for x, p in zip(node.operands, node.parents) if p is not None}
-    cotangents = _sweep(nodes, seeds, active, create_graph)
-    if not (create_graph if retain_graph is None else retain_graph):
-        _release(nodes)
-    given: set[int] = {id(ct) for ct in seeds.values()}
-    for leaf in leaves:
-        ct = cotangents.get(id(leaf.answer))
-        if ct is not None:
-            _accumulate(leaf.variable, ct, given)
+    """Add the derivative of the sum of `tensors`, weighted by `grad_tensors`, to the `grad` of the leaves.
+
+    Only to that of `inputs`, if given. Scalars need no weight. Without `retain_graph` (by default `create_graph`), what
+    the tape saved is freed; with `create_graph`, the gradients are recorded and can be differentiated.
+
+    Raises RuntimeError for tensors that do not require grad, weights of another shape, no weight for a tensor that is
+    not a scalar, and a tape that has been freed or whose values were updated in place.
+    """
+    outs = _listed(tensors)
+    ins = None if inputs is None else _listed(inputs)
+    if ins is not None and not ins:
+        raise RuntimeError(located("`inputs` argument to `backward()` cannot be empty."))
+    keep = create_graph if retain_graph is None else retain_graph
+    roots = _roots(outs, _weights(outs, grad_tensors), create_graph)
+    if create_graph:
+        warnings.warn(located(_CYCLE), UserWarning, stacklevel=2)
+    if ins is None:
+        work, _ = run(roots, create_graph, keep)
+        work.write()
+        return
+    edges = [edge_of(x) for x in ins]
+    work, found = run(roots, create_graph, keep, edges)
+    seen: set[Edge] = set()
+    for x, e, ct in zip(ins, edges, found):
+        if ct is None or e in seen:
+            continue
+        seen.add(e)
+        if e[0].__class__ is AccumulateGrad:
+            work.leaves.append((e[0], ct))
+        else:
+            work.retained.append((x, ct))
+    work.write()
 
 
 def grad(
@@ -51,154 +67,177 @@ def grad(
     retain_graph: bool | None = None,
     create_graph: bool = False,
     allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
     """The derivatives of the sum of `outputs`, weighted by `grad_outputs`, with respect to `inputs`.
 
     With `create_graph` they are recorded, so that derivatives of any order can be taken. An input that the outputs do
-    not depend on raises RuntimeError, or gives None with `allow_unused`, or zeros with `materialize_grads`.
+    not depend on raises RuntimeError, or gives None with `allow_unused`, or zeros with `materialize_grads`. With
+    `is_grads_batched`, `grad_outputs` have one more axis in front, and so has the result.
 
-    >>> from tracegrad.eager import tensor
+    >>> from tracegrad import tensor
     >>> x = tensor(3.0, requires_grad=True)
     >>> (g,) = grad(x * x * x, x, create_graph=True)
     >>> g, grad(g, x)
     (tensor(27., grad_fn=<AddBackward0>), (tensor(18.),))
     """
-    outs, ins = (list(v) if isinstance(v, tuple | list) else [v] for v in (outputs, inputs))
-    cts = grad_outputs if grad_outputs is None or isinstance(grad_outputs, tuple | list) else [grad_outputs]
-    if any(not x.requires_grad for x in ins):
-        raise RuntimeError(located("One of the differentiated Tensors does not require grad"))
-    seeds = _seeds(outs, cts, create_graph)
-    nodes, _ = _reachable(outs)
-    if any(node.released for node in nodes):
-        raise RuntimeError(located(_SECOND_TIME))
-    tape = [(node.answer, node.op, node.operands, node.params) for node in nodes]
-    active = active_values(tape, [x.array for x in ins])
-    cotangents = _sweep(nodes, seeds, active, create_graph)
-    if not (create_graph if retain_graph is None else retain_graph):
-        _release(nodes)
-    return tuple(_found(x, cotangents, allow_unused, materialize_grads) for x in ins)
+    outs, ins = _listed(outputs), _listed(inputs)
+    if not ins:
+        raise RuntimeError(located("`inputs` argument to `grad()` cannot be empty."))
+    if materialize_grads and allow_unused is False:
+        raise ValueError(
+            located(
+                "Expected allow_unused to be True or not passed when materialize_grads=True, "
+                "but got: allow_unused=False."
+            )
+        )
+    if is_grads_batched:
+        return _batched(outs, ins, grad_outputs, retain_graph, create_graph, allow_unused, materialize_grads)
+    edges = [edge_of(x) for x in ins]
+    keep = create_graph if retain_graph is None else retain_graph
+    roots = _roots(outs, _weights(outs, grad_outputs), create_graph)
+    work, found = run(roots, create_graph, keep, edges)
+    with writing:
+        work.write_retained()
+    return tuple(
+        [_found(i, x, ct, allow_unused, materialize_grads, work.given) for i, (x, ct) in enumerate(zip(ins, found))]
+    )
 
 
-def _found(x: Any, cotangents: dict[Hashable, Any], allow_unused: bool | None, materialize: bool) -> Any:
-    ct = cotangents.get(id(x.array))
+def _batched(
+    outs: Sequence[Any], ins: Sequence[Any], grad_outputs: Any, retain_graph: Any, create_graph: bool,
+    allow_unused: Any, materialize: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """One pass for each of the weights."""
+    weights = _listed(grad_outputs)
+    for i, (x, w) in enumerate(zip(outs, weights)):
+        if w is not None and w.shape[1:] != x.shape:
+            raise RuntimeError(
+                located(
+                    "If `is_grads_batched=True`, the first dimension of each grad_output counts the gradients, and the "
+                    f"others match the output: grad_output[{i}] has a shape of {_size(w)} and output[{i}] has a shape "
+                    f"of {_size(x)}."
+                )
+            )
+    size = min(w.shape[0] for w in weights if w is not None)
+    rows = []
+    for k in range(size):
+        keep = True if k < size - 1 else retain_graph
+        some = [None if w is None else w[k] for w in weights]
+        rows.append(grad(outs, ins, some, keep, create_graph, allow_unused, False, materialize))
+    if not rows:
+        return tuple([rewrap(full(shape=(0, *x.shape), value=0.0, dtype=x.dtype.name), None) for x in ins])
+    return tuple([None if column[0] is None else _stacked(column) for column in zip(*rows)])
+
+
+def _stacked(column: Sequence[Any]) -> Any:
+    return concatenate(*[reshape(x, shape=(1, *x.shape)) for x in column], axis=0)
+
+
+def _found(i: int, x: Any, ct: Any, allow_unused: Any, materialize: bool, given: set[int]) -> Any:
     if ct is not None:
-        return ct if isinstance(ct, Carrier) else x.of(_owned(ct))
+        return ct if hasattr(ct, "_edge") else rewrap(owned(ct, given), None)
     if materialize:
-        return x.of(np.zeros_like(x.array))
+        return rewrap(full(shape=x.shape, value=0.0, dtype=x.dtype.name), None)
     if not allow_unused:
         raise RuntimeError(
             located(
-                "One of the differentiated Tensors appears to not have been used in the graph. "
+                f"The differentiated Tensor at index {i} appears to not have been used in the graph. "
                 "Set allow_unused=True if this is the desired behavior."
             )
         )
     return None
 
 
-# -- the pieces ------------------------------------------------------------------------------------------------------
-def _seeds(tensors: Sequence[Any], cts: Sequence[Any] | None, create_graph: bool) -> dict[Hashable, Any]:
-    """The cotangents of `tensors` by the identity of their values."""
-    seeds: dict[Hashable, Any] = {}
-    if cts is not None and len(cts) != len(tensors):
-        raise RuntimeError(located(f"got {len(tensors)} tensors and {len(cts)} gradients"))
-    for i, x in enumerate(tensors):
-        if not x.requires_grad:
+def _listed(x: Any) -> list[Any]:
+    """One or several Tensors or edges as a list."""
+    several = isinstance(x, tuple | list) and not isinstance(x, GradientEdge)
+    return list(x) if several or hasattr(x, "__next__") else [x]
+
+
+def edge_of(x: Any) -> Edge:
+    """The edge that a cotangent of `x`, a Tensor or a `GradientEdge`, arrives along."""
+    if isinstance(x, GradientEdge):
+        return x.node, x.output_nr
+    if not x.requires_grad:
+        raise RuntimeError(located("One of the differentiated Tensors does not require grad"))
+    e = x._edge_of() or AccumulateGrad(x, None)
+    return e if e.__class__ is tuple else (e, 0)
+
+
+def _weights(outs: Sequence[Any], weights: Any) -> list[Any]:
+    given = [None] * len(outs) if weights is None else _listed(weights)
+    if len(given) != len(outs):
+        raise RuntimeError(located(f"got {len(outs)} tensors and {len(given)} gradients"))
+    return given
+
+
+def _roots(outs: Sequence[Any], weights: Sequence[Any], create_graph: bool) -> list[tuple[Any, Any]]:
+    """Where the pass begins: the edges of the outputs, and their cotangents."""
+    roots: list[tuple[Any, Any]] = []
+    like: Any
+    for i, (x, ct) in enumerate(zip(outs, weights)):
+        if isinstance(x, GradientEdge):
+            edge, like = (x.node, x.output_nr), x.spec
+        elif not isinstance(x, Carrier):
+            raise TypeError(located(f"expected Tensors, but element {i} of tensors is of type {type(x).__name__}"))
+        elif not x._requires:  # type: ignore[attr-defined]
             raise RuntimeError(located(f"element {i} of tensors does not require grad and does not have a grad_fn"))
-        ct = _seed(i, x, None if cts is None else cts[i])
-        seed = ct if create_graph else ct.array
-        seeds[id(x.array)] = seeds[id(x.array)] + seed if id(x.array) in seeds else seed
-    return seeds
+        else:
+            edge, like = x._edge_of(), x  # type: ignore[attr-defined]
+        if ct is None:
+            one = _one(like)
+            roots.append((edge, rewrap(one, None) if create_graph else one))
+        else:
+            weight = _weight(i, like, ct)
+            roots.append((edge, weight if create_graph else weight._snapshot()))
+    return roots
 
 
-def _seed(i: int, x: Any, ct: Any) -> Any:
-    if ct is None:
-        if x.array.size != 1:
-            raise RuntimeError(located("grad can be implicitly created only for scalar outputs"))
-        return x.of(np.ones_like(x.array))
-    ct = ct if isinstance(ct, Carrier) else x.of(np.asarray(ct))
+def _one(x: Any) -> Any:
+    """The cotangent of a scalar that no other is given for, as an array."""
+    if x is None or math.prod(x.shape) != 1:
+        raise RuntimeError(located("grad can be implicitly created only for scalar outputs"))
+    if x.dtype.kind == "c":
+        raise RuntimeError(located(f"grad can be implicitly created only for real scalar outputs but got {x.dtype}"))
+    if isinstance(getattr(x, "array", None), np.ndarray):
+        return np.ones(x.shape, x.dtype)
+    return full(shape=x.shape, value=1.0, dtype=name_of(x.dtype))
+
+
+def _weight(i: int, x: Any, ct: Any) -> Any:
+    """The cotangent `ct` of `x` as a Tensor."""
+    if not hasattr(ct, "_edge"):
+        if not isinstance(ct, np.ndarray | np.generic | Carrier):
+            raise TypeError(located(f"gradients can be either Tensors or None, but got {type(ct).__name__}"))
+        ct = rewrap(ct if isinstance(ct, Carrier) else np.asarray(ct), None)
+    if x is None:
+        return ct
     if ct.shape != x.shape:
         raise RuntimeError(
             located(
-                f"Mismatch in shape: grad_output[{i}] has a shape of {ct.shape} "
-                f"and output[{i}] has a shape of {x.shape}."
+                f"Mismatch in shape: grad_output[{i}] has a shape of {_size(ct)} "
+                f"and output[{i}] has a shape of {_size(x)}."
             )
         )
-    return ct if ct.dtype == x.dtype else ct.astype(x.dtype)
+    if ct.dtype != x.dtype and "c" in (ct.dtype.kind, x.dtype.kind):
+        raise RuntimeError(
+            located(
+                "For complex Tensors, both grad_output and output are required to have the same dtype. Mismatch in "
+                f"dtype: grad_output[{i}] has a dtype of {ct.dtype} and output[{i}] has a dtype of {x.dtype}."
+            )
+        )
+    return ct if ct.dtype == x.dtype else cast(ct, dtype=x.dtype.name)
 
 
-def _reachable(tensors: Sequence[Any]) -> tuple[list[Node], list[AccumulateGrad]]:
-    """The nodes that `tensors` were computed by, in the order they were made, and the leaves they end at."""
-    stack = [x.node() for x in tensors]
-    seen: dict[int, Any] = {}
-    leaves: dict[int, AccumulateGrad] = {}
-    while stack:
-        node = stack.pop()
-        if node is None or id(node) in seen:
-            continue
-        seen[id(node)] = node
-        if isinstance(node, AccumulateGrad):
-            leaves[id(node)] = node
-            continue
-        if node.released:
-            raise RuntimeError(located(_SECOND_TIME))
-        stack.extend(node.parents)
-    nodes = [n for n in seen.values() if isinstance(n, Node)]
-    nodes.sort(key=lambda n: n.number)
-    return nodes, list(leaves.values())
+def _size(x: Any) -> str:
+    return str(tuple(x.shape))
 
 
-def _sweep(
-    nodes: list[Node], seeds: dict[Hashable, Any], active: set[Hashable], create_graph: bool
-) -> dict[Hashable, Any]:
-    if not create_graph:
-        tape: list[Entry] = [(n.answer, n.op, n.operands, n.params) for n in nodes]
-        with no_grad():
-            return reverse_sweep(tape, seeds, lambda x: id(x) in active)
-    values: dict[int, Any] = {}
-    of = next(iter(seeds.values())).of
-    tape = [(_value(n.answer, n, values, of), n.op, _values(n, values, of), n.params) for n in nodes]
-    with enable_grad():
-        return reverse_sweep(tape, seeds, lambda x: _identity(x) in active, key=_identity)
-
-
-def _identity(x: Any) -> Hashable:
-    return id(getattr(x, "array", x))
-
-
-def _values(node: Node, values: dict[int, Any], of: Any) -> tuple[Any, ...]:
-    """The operands of a node as Tensors on the tape."""
-    pairs = zip(node.operands, node.parents)
-    return tuple(x if is_literal(x) else _value(x, p, values, of) for x, p in pairs)
-
-
-def _value(array: Any, node: Any, values: dict[int, Any], of: Any) -> Any:
-    if node is None and id(array) not in values:
-        return array
-    if id(array) not in values:
-        values[id(array)] = of(array, node)
-    return values[id(array)]
-
-
-def _release(nodes: list[Node]) -> None:
-    for node in nodes:
-        node.release()
-
-
-def _owned(ct: Any) -> np.ndarray[Any, Any]:
-    """`ct` as an array that nothing else writes to or reads from."""
-    return ct if ct.flags.owndata and ct.flags.c_contiguous else np.array(ct, order="C")
-
-
-def _accumulate(leaf: Any, ct: Any, given: set[int]) -> None:
-    """Add `ct` to the gradient of `leaf`. Arrays that users may have taken from there before stay as they are."""
-    old = leaf.grad
-    if isinstance(ct, Carrier):
-        leaf.grad = ct if old is None else old + ct
-    elif old is None:
-        leaf.grad = leaf.of(ct.copy() if id(ct) in given else _owned(ct))
-        given.add(id(leaf.grad.array))
-    elif old.grad_fn is None:
-        old.array = old.array + ct
-    else:
-        leaf.grad = leaf.of(old.array + ct)
+_CYCLE = (
+    "Using backward() with create_graph=True will create a reference cycle between the parameter and its gradient "
+    "which can cause a memory leak. We recommend using autograd.grad when creating the graph to avoid this. If you "
+    "have to use this function, make sure to reset the .grad fields of your parameters to None after use to break the "
+    "cycle and avoid the leak."
+)

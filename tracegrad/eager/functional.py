@@ -15,9 +15,11 @@ import numpy as np
 from tracegrad.avals import LITERALS
 from tracegrad.eager import engine
 from tracegrad.eager.modes import STATE, enable_grad
-from tracegrad.eager.tensor import Tensor, WeakTensor
+from tracegrad.eager.recorded import Recorded
+from tracegrad.eager.tensor import TapeArray, WeakArray
 from tracegrad.errors import DTypeError, located
 from tracegrad.ops.linear import fresh
+from tracegrad.ops.op import Carrier
 
 __all__ = ["eager_vjp"]
 
@@ -46,7 +48,7 @@ def eager_vjp(
     STATE.depth += 1
     try:
         with enable_grad():
-            outputs = [x if isinstance(x, Tensor) else _output(x) for x in fn(*inside)]
+            outputs = [x if isinstance(x, Recorded) else _output(x) for x in fn(*inside)]
     finally:
         STATE.depth -= 1
     inputs = [inside[i] for i in places]
@@ -60,46 +62,58 @@ def eager_vjp(
 
 
 def _stays_on_tape(values: Sequence[Any]) -> bool:
-    return STATE.depth > 0 or any(isinstance(x, Tensor) for x in values)
+    return STATE.depth > 0 or any(isinstance(x, Recorded) for x in values)
 
 
-def _input(i: int, primal: Any) -> Tensor:
-    """A Tensor of its own with the value of `primal`, that leads back to it if it is on a tape."""
-    if isinstance(primal, Tensor):
+def _input(i: int, primal: Any) -> Recorded:
+    """A value of its own that is `primal`, and leads back to it if it is on a tape."""
+    if isinstance(primal, Recorded):
         source = primal
     elif type(primal) in LITERALS:
-        source = WeakTensor(np.asarray(primal))
+        source = WeakArray(np.asarray(primal))
     else:
-        source = Tensor(np.asarray(primal))
-    if source.dtype.kind != "f":
+        source = TapeArray(np.asarray(primal))
+    if source.dtype.kind not in "fc":
         raise DTypeError(located(f"derivatives need floating inputs, argument {i} has dtype {source.dtype}"))
-    alias = fresh(source, tag=0) if source.requires_grad else Tensor(source.array.view(), requires_grad=True)
+    if source.requires_grad:
+        alias: Recorded = fresh(source, tag=0)
+    else:
+        alias = type(source)(source._snapshot(), requires_grad=True)  # type: ignore[call-arg]
+        alias._frozen = "an argument of a function that is being differentiated"  # type: ignore[attr-defined]
     if source.weak:
-        alias.__class__ = WeakTensor
+        alias.__class__ = WeakArray
     return alias
 
 
-def _output(x: Any) -> Tensor:
-    return Tensor(np.asarray(x))
+def _output(x: Any) -> Recorded:
+    return TapeArray(np.asarray(x))
 
 
 def _pull(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], cotangents: Sequence[Any], create_graph: bool
+    outputs: Sequence[Recorded], inputs: Sequence[Recorded], cotangents: Sequence[Any], create_graph: bool
 ) -> list[Any]:
     pairs = [(x, _cotangent(x, ct)) for x, ct in zip(outputs, cotangents) if ct is not None and x.requires_grad]
     if not pairs:
-        return [Tensor(np.zeros_like(x.array)) for x in inputs]
+        return [_of_face(x, x._like(np.zeros(x.shape, x.dtype))) for x in inputs]
     outs, cts = zip(*pairs)
-    return list(engine.grad(outs, inputs, cts, retain_graph=True, create_graph=create_graph, materialize_grads=True))
+    found = engine.grad(outs, inputs, cts, retain_graph=True, create_graph=create_graph, materialize_grads=True)
+    return [_of_face(x, ct) for x, ct in zip(inputs, found)]
 
 
-def _cotangent(x: Tensor, ct: Any) -> Tensor:
-    if isinstance(ct, Tensor):
-        return ct
+def _of_face(x: Recorded, found: Any) -> Any:
+    """`found`, a Tensor of the engine, with the methods that `x` has."""
+    out = x._like(found.array)
+    out._requires, out._edge = found._requires, found._edge_of()
+    return out
+
+
+def _cotangent(x: Recorded, ct: Any) -> Any:
+    if isinstance(ct, Carrier):
+        return ct if isinstance(ct, Recorded) else x._lift(ct)
     array = np.asarray(ct, x.dtype)
-    return Tensor(np.broadcast_to(array, x.shape) if array.shape == () else array)
+    return x._lift(np.broadcast_to(array, x.shape) if array.shape == () else array)
 
 
-def _answer(x: Tensor, stays: bool) -> Any:
-    """A Tensor where the tape goes on; else an ndarray, or a NumPy scalar for no axes."""
+def _answer(x: Recorded, stays: bool) -> Any:
+    """A carrier where the tape goes on; else an ndarray, or a NumPy scalar for no axes."""
     return x if stays else x.array[()] if not x.shape else x.array

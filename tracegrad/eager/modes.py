@@ -1,22 +1,44 @@
-"""Whether operations are recorded: PyTorch's grad mode, one per thread."""
+"""Whether and how operations are recorded: PyTorch's modes, each thread with its own."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-__all__ = ["STATE", "enable_grad", "is_grad_enabled", "no_grad", "set_grad_enabled"]
+__all__ = [
+    "STATE", "enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "no_grad",
+    "set_grad_enabled",
+]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _State(threading.local):
-    """`enabled`: the grad mode; `depth`: how many eager derivatives are under way around this call."""
+    """The modes of a thread.
+
+    `enabled` and `inference` are the grad mode and the inference mode; `watching` says whether anomalies are looked
+    for, `check_nan` whether nan is one; `saving` are the pairs of hooks on saved tensors, the innermost last, and
+    `refused` why there may be none; `unusual` says that there is more to do for each result than in the usual mode.
+    `depth` is how many eager derivatives of functions are under way around this call, `sweep` the backward pass under
+    way.
+    """
 
     enabled = True
+    inference = False
     depth = 0
+    watching = False
+    check_nan = True
+    saving: tuple[tuple[Callable[[Any], Any], Callable[[Any], Any]], ...] = ()
+    refused = ""
+    unusual = False
+    sweep: Any = None
+
+    def settle(self) -> None:
+        """Bring `unusual` up to date."""
+        self.unusual = self.inference or self.watching or bool(self.saving)
 
 
 STATE = _State()
@@ -31,7 +53,107 @@ def is_grad_enabled() -> bool:
     return STATE.enabled
 
 
-class set_grad_enabled:
+def is_inference_mode_enabled() -> bool:
+    """Whether this thread is in inference mode.
+
+    >>> with inference_mode():
+    ...     is_inference_mode_enabled(), is_grad_enabled()
+    (True, False)
+    """
+    return STATE.inference
+
+
+class Mode:
+    """A context manager that sets modes for a while, and a decorator; may be entered again while it is active."""
+
+    def __init__(self) -> None:
+        self._previous: list[tuple[bool, bool]] = []
+
+    def modes(self) -> tuple[bool, bool]:
+        """The grad mode and the inference mode inside."""
+        raise NotImplementedError
+
+    def __enter__(self) -> None:
+        self._previous.append((STATE.enabled, STATE.inference))
+        _set(self.modes())
+
+    def __exit__(self, *_: object) -> None:
+        _set(self._previous.pop())
+
+    def __call__(self, fn: F) -> F:
+        return _decorated(fn, self.modes)
+
+
+def _set(modes: tuple[bool, bool]) -> None:
+    STATE.enabled, STATE.inference = modes
+    STATE.settle()
+
+
+class _Plain(Mode):
+    """A mode without arguments, which decorates with and without parentheses."""
+
+    def __new__(cls, fn: Callable[..., Any] | None = None) -> Any:
+        made = super().__new__(cls)
+        if fn is None:
+            return made
+        made.__init__()  # type: ignore[misc]
+        return made(fn)
+
+
+class no_grad(_Plain):
+    """Record nothing: as a context manager, or as a decorator with or without parentheses.
+
+    >>> from tracegrad import tensor
+    >>> x = tensor(2.0, requires_grad=True)
+    >>> with no_grad():
+    ...     (x * x).requires_grad
+    False
+    """
+
+    def modes(self) -> tuple[bool, bool]:
+        return False, STATE.inference
+
+
+class enable_grad(_Plain):
+    """Record again, inside of `no_grad`.
+
+    >>> with no_grad(), enable_grad():
+    ...     is_grad_enabled()
+    True
+    """
+
+    def modes(self) -> tuple[bool, bool]:
+        return True, STATE.inference
+
+
+class inference_mode(Mode):
+    """Record nothing, and make Tensors that never will be: they have no version counter.
+
+    As a context manager, or as a decorator with or without parentheses; `inference_mode(False)` leaves the mode. In
+    normal mode an inference tensor cannot be changed in place nor saved for a derivative (RuntimeError).
+
+    >>> from tracegrad import tensor
+    >>> with inference_mode():
+    ...     tensor([1.0]).is_inference()
+    True
+    """
+
+    def __new__(cls, mode: Any = True) -> Any:
+        made = super().__new__(cls)
+        if isinstance(mode, bool):
+            return made
+        made.__init__(True)  # type: ignore[misc]
+        return made(mode)
+
+    def __init__(self, mode: bool = True):
+        super().__init__()
+        self.mode = mode
+
+    def modes(self) -> tuple[bool, bool]:
+        return not self.mode, self.mode
+
+
+class set_grad_enabled(Mode):
     """Set the grad mode, from the call on, or as a context manager or decorator for a while.
 
     >>> with set_grad_enabled(False):
@@ -40,75 +162,72 @@ class set_grad_enabled:
     """
 
     def __init__(self, mode: bool):
+        super().__init__()
         self.mode = mode
-        self.previous = [STATE.enabled]
+        self._before: tuple[bool, bool] | None = (STATE.enabled, STATE.inference)
         STATE.enabled = mode
 
-    def __enter__(self) -> set_grad_enabled:
-        STATE.enabled = self.mode
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        STATE.enabled = self.previous[-1]
-
-    def __call__(self, fn: F) -> F:
-        mode, STATE.enabled = self.mode, self.previous[-1]
-        return _decorated(fn, mode)
-
-
-class _Mode:
-    """A context manager and decorator that sets the grad mode to `mode`; may be entered again while it is active."""
-
-    mode: bool
-
-    def __init__(self) -> None:
-        self.previous: list[bool] = []
-
-    def __new__(cls, fn: Callable[..., Any] | None = None) -> Any:
-        return super().__new__(cls) if fn is None else _decorated(fn, cls.mode)
+    def modes(self) -> tuple[bool, bool]:
+        return self.mode, STATE.inference
 
     def __enter__(self) -> None:
-        self.previous.append(STATE.enabled)
-        STATE.enabled = self.mode
-
-    def __exit__(self, *_: object) -> None:
-        STATE.enabled = self.previous.pop()
+        # The first block ends what the call began.
+        now = (STATE.enabled, STATE.inference)
+        self._previous.append(self._before or now)
+        self._before = None
+        _set(self.modes())
 
     def __call__(self, fn: F) -> F:
-        return _decorated(fn, self.mode)
+        if self._before is not None:
+            _set(self._before)
+            self._before = None
+        return super().__call__(fn)
 
 
-class no_grad(_Mode):
-    """Record nothing: as a context manager, or as a decorator with or without parentheses.
+def _decorated(fn: F, modes: Callable[[], tuple[bool, bool]]) -> F:
+    if inspect.isgeneratorfunction(fn):
+        return _generating(fn, modes)
 
-    >>> from tracegrad.eager import tensor
-    >>> x = tensor(2.0, requires_grad=True)
-    >>> with no_grad():
-    ...     (x * x).requires_grad
-    False
-    """
-
-    mode = False
-
-
-class enable_grad(_Mode):
-    """Record again, inside of `no_grad`.
-
-    >>> with no_grad(), enable_grad():
-    ...     is_grad_enabled()
-    True
-    """
-
-    mode = True
-
-
-def _decorated(fn: F, mode: bool) -> F:
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        previous, STATE.enabled = STATE.enabled, mode
+        previous = (STATE.enabled, STATE.inference)
+        _set(modes())
         try:
             return fn(*args, **kwargs)
         finally:
-            STATE.enabled = previous
+            _set(previous)
+
+    return call  # type: ignore[return-value]
+
+
+def _generating(fn: F, modes: Callable[[], tuple[bool, bool]]) -> F:
+    """A generator function whose body runs in the modes, and whose caller does not."""
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        generator = fn(*args, **kwargs)
+        step: Callable[[], Any] = functools.partial(next, generator)
+        while True:
+            previous = (STATE.enabled, STATE.inference)
+            _set(modes())
+            try:
+                value = step()
+            except StopIteration as stop:
+                return stop.value
+            finally:
+                _set(previous)
+            try:
+                sent = yield value
+                step = functools.partial(generator.send, sent)
+            except GeneratorExit:
+                previous = (STATE.enabled, STATE.inference)
+                _set(modes())
+                try:
+                    generator.close()
+                finally:
+                    _set(previous)
+                raise
+            except BaseException as error:
+                step = functools.partial(generator.throw, error)
 
     return call  # type: ignore[return-value]

@@ -1,331 +1,421 @@
-"""The eager Tensor: an ndarray with a tape.
+"""The Tensor: PyTorch's face of a recorded array. `TapeArray` is NumPy's face of one.
 
-Values, dtypes and methods are NumPy's; the tape behaves as PyTorch's. A Tensor holds an ndarray (`array`); a Tensor
-that came out of a recorded op has a `grad_fn`, one that the user made and that requires grad is a leaf.
+What a caller passes decides: a function differentiated for ndarrays computes on TapeArrays, whose methods are NumPy's;
+a Tensor has PyTorch's methods and attributes. Values and dtypes are NumPy's in both, and so is the tape.
 """
 
 from __future__ import annotations
 
-import weakref
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Aval, supported
-from tracegrad.eager import engine
+from tracegrad.avals import LITERALS
+from tracegrad.eager import engine, shortcuts, views
+from tracegrad.eager.hooks import Hooks, RemovableHandle
+from tracegrad.eager.indexing import get_item, set_item
 from tracegrad.eager.modes import STATE
-from tracegrad.eager.tape import CLASSES as _classes
-from tracegrad.eager.tape import AccumulateGrad, node_class
-from tracegrad.errors import TraceError, UnsupportedError, located, warn_of_constant
+from tracegrad.eager.printing import format_of, text_of
+from tracegrad.eager.recorded import Recorded
+from tracegrad.eager.tape import AccumulateGrad, wrapper
+from tracegrad.errors import located
 from tracegrad.numpy_api import ArrayMethods
-from tracegrad.numpy_api.operands import peer_of
 from tracegrad.numpy_api.registry import dispatch_ufunc
-from tracegrad.ops import TABLE, elementwise
+from tracegrad.ops import TABLE, elementwise, linear
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import fresh
 from tracegrad.ops.op import Carrier, Op
-from tracegrad.quiet import QUIET, reset_traps, set_traps
+from tracegrad.torch_api.dims import not_real
+from tracegrad.torch_api.methods import TensorMethods
+from tracegrad.torch_api.registry import ONE_OP
 
-__all__ = ["Tensor", "WeakTensor", "from_numpy", "tensor"]
+__all__ = ["TapeArray", "Tensor", "WeakArray", "of_array"]
 
-_ndarray = np.ndarray
-_new = object.__new__
-
-
-def _fast_pair(op: Op, general: Any, general_reflected: Any) -> tuple[Any, Any]:
-    """An operator and its reflected form, with a short way for operands that need no conversion."""
-
-    def forward(self: Any, other: Any) -> Any:
-        array = self.array
-        if type(self) is Tensor and array.dtype.kind == "f":
-            kind = type(other)
-            if kind is float or kind is int:
-                return self.bind(op, (self, float(other)), _NONE)
-            if kind is Tensor and other.array.shape == array.shape and other.array.dtype is array.dtype:
-                return self.bind(op, (self, other), _NONE)
-        return general(self, other)
-
-    def reflected(self: Any, other: Any) -> Any:
-        if type(self) is Tensor and (type(other) is float or type(other) is int) and self.array.dtype.kind == "f":
-            return self.bind(op, (float(other), self), _NONE)
-        return general_reflected(self, other)
-
-    return forward, reflected
-
-
-_NONE: dict[str, Any] = {}
-# Universal functions of one operand that are one op, for every floating dtype.
+# Universal functions of one operand that are one differentiable op, for every floating dtype.
 UNARY: dict[Any, Op] = {
     getattr(np, op.name): op
     for op in TABLE.values()
-    if isinstance(op, Elementwise) and len(op.operands) == 1 and isinstance(getattr(np, op.name, None), np.ufunc)
+    if isinstance(op, Elementwise)
+    and len(op.operands) == 1
+    and op.differentiable
+    and isinstance(getattr(np, op.name, None), np.ufunc)
 }
 
 
-class Tensor(Carrier, ArrayMethods):
-    """An array that operations are recorded on; made by `tensor`."""
+_NO_LEAF = (
+    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
+    "populated during autograd.backward(). If you indeed want the .grad field to be populated for a non-leaf Tensor, "
+    "use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access the "
+    "leaf Tensor instead."
+)
 
-    __slots__ = ("__weakref__", "_accumulator", "_base", "_views", "array", "grad", "grad_fn", "requires_grad")
-    level = 1
-    _tracks_views = True
-    _concrete_masks = True
 
-    array: np.ndarray[Any, Any]
-    grad: Any
-    grad_fn: Any
-    requires_grad: bool
-    _accumulator: AccumulateGrad | None
+class Tensor(Recorded, TensorMethods):
+    """An array with PyTorch's methods that operations are recorded on; made by `tensor`."""
 
-    def __init__(self, array: np.ndarray[Any, Any], requires_grad: bool = False):
+    level = 1.1
+    _counter: Any
+
+    def __init__(self, array: Any, requires_grad: bool = False):
         self.array = array
-        self.requires_grad = requires_grad
-        self.grad = self.grad_fn = self._accumulator = None
-
-    # -- what ops ask ----------------------------------------------------------------------------------------
-    @property
-    def shape(self) -> Any:
-        return self.array.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self.array.dtype
-
-    @property
-    def aval(self) -> Aval:
-        return Aval(self.array.shape, self.array.dtype)
-
-    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        arrays = tuple([x.array if isinstance(x, Tensor) else x for x in operands])
-        with_traps = set_traps(QUIET)
-        try:
-            answer = op.impl(*arrays, **params)
-        finally:
-            reset_traps(with_traps)
-        if type(answer) is not _ndarray:
-            answer = np.asarray(answer)
-        if op.kind == "view" and any(answer is x for x in arrays):
-            answer = answer.view()
-        out = _new(Tensor)
-        out.array = answer
-        out.requires_grad = False
-        out.grad = out.grad_fn = out._accumulator = None
-        if STATE.enabled and answer.dtype.kind == "f":
-            tracked = False
-            parents: list[Any] = []
-            for i, x in enumerate(operands):
-                if isinstance(x, Tensor) and x.requires_grad and op.differentiable_in(i):
-                    tracked = True
-                    parents.append(x.grad_fn or x.node())
-                else:
-                    parents.append(None)
-            if tracked:
-                out.requires_grad = True
-                out.grad_fn = (_classes.get(op) or node_class(op))(op, arrays, params, answer, parents)
-        return out
+        self._counter = None if STATE.inference else [0]
+        if requires_grad:
+            self._requires = True
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        op = UNARY.get(ufunc)
-        if op is not None and method == "__call__" and not kwargs and self.array.dtype.kind == "f":
-            return self.bind(op, inputs, {})
+        way = self._of_ufunc.get(ufunc)
+        if way is not None and method == "__call__" and not kwargs:
+            return way(*inputs)
         return dispatch_ufunc(ufunc, method, inputs, kwargs)
 
-    # Two Tensors of one floating dtype and shape, or one and a Python number, conform to these ops as they are.
-    __add__, __radd__ = _fast_pair(elementwise.add, ArrayMethods.__add__, ArrayMethods.__radd__)
-    __sub__, __rsub__ = _fast_pair(elementwise.subtract, ArrayMethods.__sub__, ArrayMethods.__rsub__)
-    __mul__, __rmul__ = _fast_pair(elementwise.multiply, ArrayMethods.__mul__, ArrayMethods.__rmul__)
-    __truediv__, __rtruediv__ = _fast_pair(elementwise.divide, ArrayMethods.__truediv__, ArrayMethods.__rtruediv__)
+    _of_ufunc: dict[Any, Any]
+
+    # -- attributes of the tape ----------------------------------------------------------------------------------
+    @property
+    def grad(self) -> Any:
+        """The gradient that backward passes have added up here, a Tensor, or None; a warning if there will be none."""
+        if self._grad is None and self._edge is not None and not self._retains and self.grad_fn is not None:
+            warnings.warn(located(_NO_LEAF), UserWarning, stacklevel=2)
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        if value is not None:
+            if not isinstance(value, Tensor):
+                raise TypeError(
+                    located(
+                        f"assigned grad expected to be a Tensor or None but got grad of type {type(value).__name__}"
+                    )
+                )
+            if value is self:
+                raise RuntimeError(located("can't assign Variable as its own grad"))
+            if value.dtype != self.dtype:
+                raise RuntimeError(
+                    located(
+                        f"attempting to assign a gradient with dtype '{value.dtype}' to a tensor with dtype "
+                        f"'{self.dtype}'. Please ensure that the gradient and the tensor have the same dtype"
+                    )
+                )
+            if value.shape != self.shape:
+                raise RuntimeError(
+                    located(
+                        f"attempting to assign a gradient of size '{list(value.shape)}' to a tensor of size "
+                        f"'{list(self.shape)}'. Please ensure that the gradient and the tensor are the same size"
+                    )
+                )
+        self._grad = value
+
+    @grad.deleter
+    def grad(self) -> None:
+        self._grad = None
 
     @property
-    def _immutable_scalars(self) -> bool:  # type: ignore[override]
-        # Inside a transform a Tensor of no axes stands for a NumPy scalar; by itself it is an array, as in PyTorch.
-        return self.weak or STATE.depth > 0
+    def requires_grad(self) -> bool:
+        """Whether operations on this Tensor are recorded, or on the base of this view."""
+        return self._requires or (self._base is not None and self._base._requires)
 
-    # -- what NumPy's methods ask -----------------------------------------------------------------------------
-    def concrete(self, asked: str) -> np.ndarray[Any, Any]:
-        if self.requires_grad and STATE.depth and asked in ("float()", "item()", "tolist()"):
-            warn_of_constant(asked)
-        return self.array
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if value and self.dtype.kind not in "fc":
+            raise RuntimeError(located("only Tensors of floating point and complex dtype can require gradients"))
+        self.requires_grad_(value)
 
-    def _lift(self, x: Any) -> Any:
-        if isinstance(x, Tensor):
-            return x
-        if isinstance(x, Carrier):
-            raise TraceError(located(f"a {type(x).__name__} cannot become a Tensor"))
-        supported(x.dtype)
-        return Tensor(np.asarray(x))
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Set whether operations on this leaf are recorded.
 
-    def _alias(self) -> Any:
-        out = fresh(self, tag=0)
-        out.array = out.array.copy()
-        if out.grad_fn is not None:
-            out.grad_fn.answer = out.array
-        return out
+        RuntimeError for dtypes that are neither floating nor complex, and for what is not a leaf.
+        """
+        if not requires_grad and self.grad_fn is not None:
+            raise RuntimeError(
+                located(
+                    "you can only change requires_grad flags of leaf variables. If you want to use a computed variable "
+                    "in a subgraph that doesn't require differentiation use var_no_grad = var.detach()."
+                )
+            )
+        if requires_grad:
+            if self.dtype.kind not in "fc":
+                raise RuntimeError(located("only Tensors of floating point dtype can require gradients"))
+            if self._counter is None and not STATE.inference:
+                raise RuntimeError(
+                    located("Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.")
+                )
+        self._requires = bool(requires_grad)
+        return self
 
-    def _viewed(self, result: Any, put: Callable[[Any, Any], Any]) -> Any:
-        result._base = self
-        self._views = [*(r for r in getattr(self, "_views", ()) if r() is not None), weakref.ref(result)]
-        return result
-
-    def _assign(self, new: Any) -> None:
-        if hasattr(self, "_base") or any(r() is not None for r in getattr(self, "_views", ())):
-            raise UnsupportedError(located("in-place update of a Tensor that is a view, or has one; copy the view"))
-        leaf = self.grad_fn is None and self.requires_grad
-        if leaf and STATE.enabled:
-            raise RuntimeError(located("a leaf Variable that requires grad is being used in an in-place operation."))
-        if not isinstance(new, Tensor):
-            new = Tensor(np.asarray(new))
-        if new.requires_grad and new.grad_fn is None:
-            new = fresh(new, tag=0)
-        # What was recorded keeps the ndarray that it was recorded with: this Tensor gets another one.
-        self.array, self._accumulator = (new.array.view() if new.grad_fn is None else new.array), None
-        if not leaf:
-            self.requires_grad, self.grad_fn = new.requires_grad, new.grad_fn
-
-    def _weakened(self, result: Any) -> Any:
-        for x in result if isinstance(result, tuple) else (result,):
-            if isinstance(x, Tensor):
-                x.__class__ = WeakTensor
-        return result
-
-    # -- what the engine asks ----------------------------------------------------------------------------------
-    def node(self) -> Any:
-        """The node that a recorded use of this Tensor leads back to, or None."""
-        if self.grad_fn is not None:
-            return self.grad_fn
-        if not self.requires_grad:
-            return None
-        found = self._accumulator
-        if found is None or found.answer is not self.array:
-            found = self._accumulator = AccumulateGrad(self, self.array)
-        return found
-
-    @staticmethod
-    def of(array: np.ndarray[Any, Any], node: Any = None) -> Tensor:
-        """The Tensor for a value, which `node` made if it is on the tape."""
-        if isinstance(node, AccumulateGrad):
-            if node.variable.array is array:
-                return node.variable  # type: ignore[no-any-return]
-            out = Tensor(array, True)
-            out._accumulator = node
-            return out
-        out = Tensor(array, node is not None)
-        out.grad_fn = node
-        return out
-
-    # -- the tape ----------------------------------------------------------------------------------------------
     @property
     def is_leaf(self) -> bool:
-        """Whether no recorded op made this Tensor."""
-        return self.grad_fn is None
+        """Whether no recorded operation made this Tensor."""
+        return not self._requires or self.grad_fn is None
 
     @property
-    def data(self) -> Tensor:
-        """The value without the tape; shares memory."""
-        return Tensor(self.array.view())
+    def retains_grad(self) -> bool:
+        """Whether a backward pass keeps the gradient of this Tensor though it is not a leaf."""
+        return self._retains
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this Tensor in `grad`, as of a leaf."""
+        if not self._requires:
+            raise RuntimeError(located("can't retain_grad on Tensor that has requires_grad=False"))
+        if self.grad_fn is not None:
+            self._retains = True
+            views.retain(self)
+
+    @property
+    def _version(self) -> int:
+        """How often the memory of this Tensor has been updated in place."""
+        if self._counter is None:
+            raise RuntimeError(located("Inference tensors do not track version counter."))
+        version: int = self._counter[0]
+        return version
+
+    def is_inference(self) -> bool:
+        """Whether this Tensor was made in inference mode."""
+        return self._counter is None
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
+        return int(self.concrete("data_ptr()").ctypes.data)
+
+    def _is_view(self) -> bool:
+        """Whether this Tensor is a view of another one."""
+        return self._base is not None
+
+    # -- the value without the tape --------------------------------------------------------------------------------
+    @property
+    def data(self) -> Any:
+        """The value without the tape, in the same memory; updates of it are not noticed."""
+        return of_array(self.array)
 
     @data.setter
     def data(self, value: Any) -> None:
-        self.array = np.asarray(value.array if isinstance(value, Tensor) else value).view()
-        self._accumulator = None
+        if not isinstance(value, Tensor):
+            raise TypeError(located(f"Variable data has to be a tensor, but got {type(value).__name__}"))
+        self.array = value.array
 
-    def detach(self) -> Tensor:
-        """The value without the tape; shares memory.
+    def detach(self) -> Any:
+        """The value without the tape, in the same memory, with the same version counter.
 
+        >>> from tracegrad import tensor
         >>> tensor([1.0], requires_grad=True).detach().requires_grad
         False
         """
-        return Tensor(self.array.view())
+        out = of_array(self.array)
+        out._counter = self._counter
+        return out
 
-    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Set whether operations on this leaf are recorded."""
-        if self.grad_fn is not None and not requires_grad:
-            raise RuntimeError("you can only change requires_grad flags of leaf variables.")
-        if requires_grad:
-            _check_differentiable(self.array)
-        self.requires_grad = requires_grad
+    def detach_(self) -> Tensor:
+        """Make this Tensor a leaf."""
+        if self._base is not None:
+            raise RuntimeError(located("Can't detach views in-place. Use detach() instead"))
+        self._edge, self._requires = None, False
         return self
 
-    def backward(self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False) -> None:
-        """Add the derivative of this Tensor to the `grad` of the leaves it was computed from.
+    def clone(self, *, memory_format: Any = None) -> Any:
+        """A copy, which derivatives flow through."""
+        out = self.bind(fresh, (self,), {"tag": 0})
+        out.array = self._copied()
+        return out.named("CloneBackward0")
+
+    _alias = clone
+
+    def _copied(self) -> Any:
+        return self.array.copy()
+
+    def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
+        """The ndarray; shares memory. RuntimeError while the Tensor requires grad, unless by `force`."""
+        if self._requires and not force:
+            raise RuntimeError(
+                located("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+            )
+        array: np.ndarray[Any, Any] = self.array
+        if not isinstance(array, np.ndarray):
+            array = self.concrete("numpy()")
+        return array
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.array(self.numpy(), dtype, copy=copy)
+
+    # -- backward ----------------------------------------------------------------------------------------------------
+    def backward(
+        self, gradient: Any = None, retain_graph: bool | None = None, create_graph: bool = False, inputs: Any = None
+    ) -> None:
+        """Add the derivative of this Tensor to the `grad` of the leaves it was computed from, or of `inputs`.
 
         `gradient` is the cotangent of this Tensor; one element needs none. With `create_graph` the gradients are
         recorded themselves. Without `retain_graph` the tape is freed.
 
+        >>> from tracegrad import tensor
         >>> x = tensor([2.0, 3.0], requires_grad=True)
         >>> (x * x).sum().backward()
         >>> x.grad
         tensor([4., 6.])
         """
-        engine.backward([self], None if gradient is None else [gradient], retain_graph, create_graph)
+        engine.backward(self, gradient, retain_graph, create_graph, inputs)
 
-    # -- the value ---------------------------------------------------------------------------------------------
-    def numpy(self) -> np.ndarray[Any, Any]:
-        """The ndarray; shares memory. Not while the Tensor requires grad."""
-        if self.requires_grad:
-            raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-        return self.array
+    def register_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+        """Call `hook(grad)` whenever a gradient of this Tensor is computed; what it returns takes its place."""
+        if not self._requires:
+            raise RuntimeError(located("cannot register a hook on a tensor that doesn't require gradient"))
+        node = self.grad_fn
+        hooks = self._leaf_hooks() if node is None else node._hooks()
+        return RemovableHandle(hooks.tensor.setdefault(self.output_nr, {}), hook)
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        return np.array(self.numpy(), dtype, copy=copy)
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Any], Any]) -> RemovableHandle:
+        """Call `hook(tensor)` after a backward pass has added to `grad` of this leaf."""
+        if not self._requires:
+            raise RuntimeError(located("cannot register a hook on a tensor that doesn't require gradient"))
+        if self.grad_fn is not None:
+            raise RuntimeError(located("post accumulate grad hooks cannot be registered on non-leaf tensors"))
+        return RemovableHandle(self._leaf_hooks().accumulated, hook)
+
+    def _leaf_hooks(self) -> Hooks:
+        if self._hooks is None:
+            self._hooks = Hooks()
+            node = self._accumulator() if self._accumulator is not None else None
+            if node is not None:
+                node.hooks = self._hooks
+        hooks: Hooks = self._hooks
+        return hooks
+
+    # -- updates in place --------------------------------------------------------------------------------------------
+    def copy_(self, src: Any, non_blocking: bool = False) -> Tensor:
+        """Take the values of `src`, broadcast to this shape and converted to this dtype."""
+        return self._overwrite(self._lift(_as_operand(src)), "CopyBackwards")
+
+    def fill_(self, value: Any) -> Tensor:
+        """Set all elements to `value`, a number or a Tensor of no dimensions."""
+        if isinstance(value, Carrier) and value.aval.shape:
+            raise RuntimeError(
+                located(
+                    f"fill_ only supports 0-dimension value tensor but got tensor with {value.aval.ndim} dimensions."
+                )
+            )
+        if type(value) is complex and self.dtype.kind != "c":
+            raise not_real(self.dtype.name)
+        name = "FillBackward3" if isinstance(value, Carrier) else "FillBackward2"
+        return self._overwrite(self._lift(_as_operand(value)), name)
+
+    def zero_(self) -> Tensor:
+        """Set all elements to 0."""
+        return self._overwrite(self._lift(np.asarray(0)), "ZeroBackward0")
+
+    def _overwrite(self, new: Any, name: str) -> Tensor:
+        views.overwrite(self, new, name)
+        return self
+
+    # -- elements ------------------------------------------------------------------------------------------------------
+    def __getitem__(self, index: Any) -> Any:
+        return get_item(self, index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        set_item(self, index, value)
 
     def __repr__(self) -> str:
-        text = np.array2string(self.array, separator=", ", prefix="tensor(")
-        dtype = "" if self.array.dtype in (np.float64, np.int64, np.bool_) else f", dtype={self.array.dtype}"
-        if self.grad_fn is not None:
-            return f"tensor({text}{dtype}, grad_fn=<{self.grad_fn.name()}>)"
-        return f"tensor({text}{dtype}{', requires_grad=True' if self.requires_grad else ''})"
+        return text_of(self)
+
+    def __format__(self, spec: str) -> str:
+        return format_of(self, spec)
+
+
+def _as_operand(x: Any) -> Any:
+    return np.asarray(x) if type(x) in LITERALS or isinstance(x, list | tuple) else x
+
+
+class TapeArray(Recorded, ArrayMethods):
+    """A recorded array with NumPy's methods: what a function of ndarrays computes on when it is differentiated."""
+
+    _of_ufunc: dict[Any, Any]
+    __array_ufunc__ = Tensor.__array_ufunc__
+    _tracks_views = False
+    _frozen = ""
+
+    def __init__(self, array: Any, requires_grad: bool = False):
+        self.array = array
+        self._counter = [0]
+        if requires_grad:
+            self._requires = True
+
+    @property
+    def _immutable_scalars(self) -> bool:  # type: ignore[override]
+        return True
+
+    def __getitem__(self, index: Any) -> Any:
+        return get_item(self, index)
+
+    def _alias(self) -> Any:
+        out = self.bind(fresh, (self,), {"tag": 0})
+        out.array = self.array.copy()
+        return out
+
+    def _weakened(self, result: Any) -> Any:
+        for x in result if isinstance(result, tuple) else (result,):
+            if isinstance(x, TapeArray):
+                x.__class__ = WeakArray
+        return result
+
+    def _leaf_hooks(self) -> Hooks:
+        self._hooks = self._hooks or Hooks()
+        hooks: Hooks = self._hooks
+        return hooks
+
+    def __repr__(self) -> str:
+        return f"TapeArray({np.array2string(self.array, separator=', ', prefix='TapeArray(')})"
 
     def __format__(self, spec: str) -> str:
         return format(self.array.item(), spec) if not self.shape and spec else repr(self)
 
 
-class WeakTensor(Tensor):
-    """A Python number as a Tensor: it takes the dtype of the arrays it meets."""
+class WeakArray(TapeArray):
+    """A Python number as a recorded array: it takes the dtype of the arrays it meets."""
 
-    __slots__ = ()
     weak = True
 
 
-def _check_differentiable(array: np.ndarray[Any, Any]) -> None:
-    if array.dtype.kind != "f":
-        raise RuntimeError(located("only Tensors of floating point dtype can require gradients"))
+def _take_short_ways(cls: Any) -> None:
+    """Give a class the short ways of what its methods do in general."""
+    ops = elementwise
+    for name, op in (
+        ("__add__", ops.add), ("__radd__", ops.add), ("__sub__", ops.subtract), ("__mul__", ops.multiply),
+        ("__rmul__", ops.multiply), ("__truediv__", ops.divide),
+    ):  # fmt: skip
+        setattr(cls, name, shortcuts.operator(cls, op, getattr(cls, name)))
+    cls.__rsub__ = shortcuts.reflected(cls, ops.subtract, cls.__rsub__, "RsubBackward1")
+    cls.__rtruediv__ = shortcuts.reflected(cls, ops.divide, cls.__rtruediv__)
+    cls.__neg__ = shortcuts.unary(cls, ops.negative, cls.__neg__)
+    general = cls.__pow__
+    cls.__pow__ = shortcuts.power(shortcuts.unary(cls, ops.square, lambda x: general(x, 2)), general)
+    cls.sum = shortcuts.total(cls, linear.reduce_sum, np.add.reduce, cls.sum)
+    cls._of_ufunc = {ufunc: shortcuts.unary(cls, op, _by_dispatch(ufunc)) for ufunc, op in UNARY.items()}
 
 
-def tensor(data: Any, dtype: Any = None, requires_grad: bool = False) -> Tensor:
-    """A new leaf Tensor with a copy of `data`: a number, nested sequence, ndarray or Tensor.
-
-    The dtype is NumPy's choice unless given (float64 for Python floats). RuntimeError if `requires_grad` is asked of a
-    dtype that is not floating.
-
-    >>> tensor([1.0, 2.0], requires_grad=True)
-    tensor([1., 2.], requires_grad=True)
-    """
-    if isinstance(data, list | tuple) and (peer := peer_of(data)) is not None:
-        data = peer._lift(_values(data))
-    plain = data.array if isinstance(data, Tensor) else data
-    array = np.array(plain, dtype)
-    array = array.astype(supported(array.dtype, "tensor"), copy=False)
-    if requires_grad:
-        _check_differentiable(array)
-    return Tensor(array, requires_grad)
+def _by_dispatch(ufunc: Any) -> Callable[[Any], Any]:
+    return lambda x: dispatch_ufunc(ufunc, "__call__", (x,), {})
 
 
-def _values(data: Any) -> Any:
-    if isinstance(data, list | tuple):
-        return np.array([_values(x) for x in data])
-    return data.array if isinstance(data, Tensor) else data
+for _cls in (Tensor, TapeArray):
+    _take_short_ways(_cls)
+for _name, (_op, _node) in ONE_OP.items():
+    setattr(Tensor, _name, shortcuts.unary(Tensor, _op, getattr(TensorMethods, _name), _node))
+
+Tensor._face = Tensor
+TapeArray._face = TapeArray
 
 
-def from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
-    """A Tensor of the dtype and shape of `array` that shares its memory; DTypeError for dtypes not supported.
+def of_array(array: Any, requires_grad: bool = False) -> Any:
+    """A leaf Tensor that holds `array`: an ndarray, or a value of a trace."""
+    return (array._tensor_class if isinstance(array, Carrier) else Tensor)(array, requires_grad)  # type: ignore[attr-defined]
 
-    >>> import numpy as np
-    >>> x = np.zeros(2)
-    >>> t = from_numpy(x)
-    >>> x[0] = 1.0
-    >>> t
-    tensor([1., 0.])
-    """
-    supported(array.dtype, "from_numpy")
-    return Tensor(array.view())
+
+def _on_tape(array: Any, edge: Any) -> Any:
+    """A value of the tape as a Tensor: the leaf itself if it is one's."""
+    if edge.__class__ is AccumulateGrad and edge.variable._holds(array):
+        return edge.variable
+    out = of_array(array if isinstance(array, Carrier) else np.asarray(array))
+    if edge:
+        out._requires, out._edge = True, edge
+    return out
+
+
+wrapper.append(_on_tape)

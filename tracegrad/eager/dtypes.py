@@ -1,0 +1,174 @@
+"""Dtypes under PyTorch's names: NumPy's dtype objects, what is asked of them, and the default floating dtype.
+
+`DTYPES` is the table of names to export; `float`, `int` and `bool` are names of dtypes only there. As in PyTorch,
+`float` is float32 and `int` is int32; promotion is NumPy's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import weak_dtype
+from tracegrad.errors import located
+
+__all__ = [
+    "DTYPES", "can_cast", "finfo", "get_default_dtype", "iinfo", "is_complex", "is_floating_point", "promote_types",
+    "result_type", "set_default_dtype",
+]  # fmt: skip
+
+DType = np.dtype[Any]
+
+DTYPES: dict[str, DType] = {
+    name: np.dtype(name)
+    for name in ("float32", "float64", "complex64", "complex128", "int8", "int16", "int32", "int64", "uint8", "uint16",
+                 "uint32", "uint64", "bool")
+}  # fmt: skip
+DTYPES.update(
+    {
+        other: DTYPES[name]
+        for other, name in (
+            ("float", "float32"), ("double", "float64"), ("cfloat", "complex64"), ("cdouble", "complex128"),
+            ("short", "int16"), ("int", "int32"), ("long", "int64"),
+        )
+    }
+)  # fmt: skip
+
+
+class _Default:
+    """The dtype that Python floats become in a new Tensor, for the whole process."""
+
+    dtype: DType = DTYPES["float64"]
+
+
+def get_default_dtype() -> DType:
+    """The dtype of a Tensor made of Python floats, or of nothing that has a dtype; float64 unless set.
+
+    >>> get_default_dtype()
+    dtype('float64')
+    """
+    return _Default.dtype
+
+
+def set_default_dtype(dtype: Any) -> None:
+    """Make `dtype`, float32 or float64, the one of Tensors made of Python floats; TypeError for others.
+
+    >>> set_default_dtype(np.float32)
+    >>> get_default_dtype()
+    dtype('float32')
+    >>> set_default_dtype(np.float64)
+    """
+    given = np.dtype(dtype)
+    if given not in (DTYPES["float32"], DTYPES["float64"]):
+        raise TypeError(located("only floating-point types are supported as the default type"))
+    _Default.dtype = DTYPES[given.name]
+
+
+def default_complex() -> DType:
+    """The dtype of a Tensor made of Python complex numbers: the one whose parts have the default dtype."""
+    return DTYPES["complex64" if _Default.dtype == DTYPES["float32"] else "complex128"]
+
+
+# -- questions about a dtype ---------------------------------------------------------------------------------------
+def finfo(dtype: Any = None) -> np.finfo[Any]:
+    """The limits of a floating (or complex) dtype, the default one if none is given; TypeError for others.
+
+    >>> float(finfo(np.float32).eps)
+    1.1920928955078125e-07
+    """
+    kind = np.dtype(get_default_dtype() if dtype is None else dtype)
+    if kind.kind not in "fc":
+        raise TypeError(located("finfo() requires a floating point input type. Use iinfo to handle integers"))
+    return np.finfo(kind)
+
+
+def iinfo(dtype: Any) -> np.iinfo[Any]:
+    """The limits of an integer dtype; TypeError for others.
+
+    >>> iinfo(np.int8).max
+    127
+    """
+    kind = np.dtype(dtype)
+    if kind.kind not in "iu":
+        raise TypeError(located("iinfo() requires an integer input type. Use finfo to handle floating point"))
+    return np.iinfo(kind)
+
+
+def _asked_dtype(x: Any) -> Any:
+    """What promotion is told of an argument: a dtype, or a Python type for a number that takes the others' dtype."""
+    if isinstance(x, complex) and not isinstance(x, np.generic):
+        return complex
+    return weak_dtype(x) if hasattr(x, "dtype") or isinstance(x, bool | int | float) else np.dtype(x)
+
+
+def result_type(*xs: Any) -> DType:
+    """The dtype that an operation on `xs` (Tensors, arrays, dtypes, Python numbers) computes in, by NumPy's rules.
+
+    >>> result_type(np.ones(2, "float32"), 1.5)
+    dtype('float32')
+    >>> result_type(1, 2.5)
+    dtype('float64')
+    """
+    asked = [_asked_dtype(x) for x in xs]
+    if all(isinstance(each, type) for each in asked):  # Python numbers alone
+        widest = max(asked, key=(bool, int, float, complex).index)
+        return {bool: DTYPES["bool"], int: DTYPES["int64"], float: get_default_dtype(), complex: default_complex()}[
+            widest
+        ]
+    # A Python type stands for a number of that type: any value does, since NumPy looks at the type alone.
+    return np.result_type(*(each(1) if isinstance(each, type) else each for each in asked))
+
+
+def promote_types(type1: Any, type2: Any) -> DType:
+    """The smallest dtype that both can be promoted to, by NumPy's rules.
+
+    >>> promote_types(np.int32, np.float32)
+    dtype('float64')
+    """
+    return np.promote_types(type1, type2)
+
+
+_KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
+
+
+def can_cast(from_: Any, to: Any) -> bool:
+    """Whether a result of dtype `from_` may be stored as `to`: not from floating to integer, nor from complex to real,
+    nor from numbers to bool.
+
+    >>> can_cast(np.float64, np.float32), can_cast(np.float64, np.int64)
+    (True, False)
+    """
+    return _KINDS[np.dtype(from_).kind] <= _KINDS[np.dtype(to).kind]
+
+
+# -- questions about a Tensor ----------------------------------------------------------------------------------------
+def _dtype_of(name: str, x: Any) -> DType:
+    dtype = getattr(x, "dtype", x)
+    if not isinstance(dtype, np.dtype):
+        raise TypeError(located(f"{name}(): argument 'input' (position 1) must be Tensor, not {type(x).__name__}"))
+    return dtype
+
+
+def is_floating_point(input: Any) -> bool:
+    """Whether a Tensor, array or dtype is of floating point numbers.
+
+    >>> is_floating_point(np.ones(2))
+    True
+    """
+    return _dtype_of("is_floating_point", input).kind == "f"
+
+
+def is_complex(input: Any) -> bool:
+    """Whether a Tensor, array or dtype is of complex numbers.
+
+    >>> is_complex(np.ones(2))
+    False
+    """
+    return _dtype_of("is_complex", input).kind == "c"
+
+
+def check_requires_grad(dtype: DType, requires_grad: bool) -> None:
+    """RuntimeError if `requires_grad` is asked of a dtype that has no derivatives."""
+    if requires_grad and dtype.kind not in "fc":
+        raise RuntimeError(located("Only Tensors of floating point and complex dtype can require gradients"))

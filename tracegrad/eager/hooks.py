@@ -1,0 +1,55 @@
+"""Hooks on Tensors and nodes: kept in the order they were registered, each removable by the handle it gave."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Hooks", "RemovableHandle"]
+
+_numbers = itertools.count()
+
+
+class RemovableHandle:
+    """What registering a hook returns: `remove()` takes the hook away, as does leaving it as a context manager.
+
+    >>> hooks = {}
+    >>> with RemovableHandle(hooks, print) as handle:
+    ...     len(hooks)
+    1
+    >>> len(hooks)
+    0
+    """
+
+    def __init__(self, hooks: dict[int, Callable[..., Any]], hook: Callable[..., Any]):
+        self._hooks = hooks
+        self.id = next(_numbers)
+        hooks[self.id] = hook
+
+    def remove(self) -> None:
+        """Take the hook away; it may be gone already."""
+        self._hooks.pop(self.id, None)
+
+    def __enter__(self) -> RemovableHandle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+class Hooks:
+    """The hooks of a node: `tensor` on the cotangent of an output, by its number; `retained`, the Tensors that keep
+    the cotangent of an output; `before` on all cotangents, `after` on the results; of a leaf, `accumulated`. With them
+    is `metadata`, what users note on the node."""
+
+    __slots__ = ("accumulated", "after", "before", "metadata", "retained", "tensor")
+
+    def __init__(self) -> None:
+        self.metadata: dict[str, Any] = {}
+        self.tensor: dict[int, dict[int, Callable[..., Any]]] = {}
+        self.retained: dict[int, weakref.ref[Any]] = {}
+        self.before: dict[int, Callable[..., Any]] = {}
+        self.after: dict[int, Callable[..., Any]] = {}
+        self.accumulated: dict[int, Callable[..., Any]] = {}

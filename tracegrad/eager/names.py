@@ -1,0 +1,82 @@
+"""PyTorch's names for operations: of the node that an op leaves on the tape, and of what it saves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.ops.op import Op
+
+__all__ = ["node_name", "saved_names", "saved_options"]
+
+_STEMS = {
+    "subtract": "Sub", "multiply": "Mul", "divide": "Div", "negative": "Neg", "power": "Pow", "absolute": "Abs",
+    "square": "Pow", "reduce_max": "Amax", "reduce_min": "Amin", "reduce_prod": "Prod", "reduce_sum": "Sum",
+    "broadcast_to": "Expand", "cast": "ToCopy", "matmul": "Bmm", "gather": "Index", "concatenate": "Cat",
+    "transpose": "Permute", "fresh": "Clone", "reshape": "View", "arcsin": "Asin", "arccos": "Acos",
+    "arctan": "Atan", "arctan2": "Atan2", "arcsinh": "Asinh", "arccosh": "Acosh", "arctanh": "Atanh",
+    "scatter_add": "IndexPut", "pad": "ConstantPadNd", "rint": "Round",
+}  # fmt: skip
+
+
+def node_name(op: Op) -> str:
+    """The name of the node of `op`.
+
+    >>> from tracegrad.ops import TABLE
+    >>> node_name(TABLE["multiply"]), node_name(TABLE["exp"])
+    ('MulBackward0', 'ExpBackward0')
+    """
+    stem = _STEMS.get(op.name) or "".join(part.capitalize() for part in op.name.split("_"))
+    return f"{stem}Backward0"
+
+
+_OPERANDS = {
+    "pow": ("self", "exponent"), "mm": ("self", "mat2"), "bmm": ("self", "mat2"), "mv": ("self", "vec"),
+    "dot": ("self", "tensor"), "where": ("condition", "self", "other"), "clamp": ("self", "min", "max"),
+    "max": ("self", "indices"), "min": ("self", "indices"), "median": ("self", "indices"),
+    "lerp": ("self", "end", "weight"), "addcmul": ("self", "tensor1", "tensor2"),
+    "addcdiv": ("self", "tensor1", "tensor2"), "addmm": ("self", "mat1", "mat2"), "index": ("self", "indices"),
+    "gather": ("self", "index"), "linalgsolveex": ("A", "B"),
+}  # fmt: skip
+
+
+def _stem(name: str) -> str:
+    return name.rstrip("0123456789").removesuffix("Backward").lower()
+
+
+def saved_names(name: str, count: int) -> tuple[str, ...]:
+    """What the operands of the node `name` are called, in order, if there are `count`.
+
+    >>> saved_names("PowBackward0", 2), saved_names("WhereBackward0", 3)
+    (('self', 'exponent'), ('condition', 'self', 'other'))
+    """
+    known = _OPERANDS.get(_stem(name), ("self", "other"))
+    return known[:count] if count <= len(known) else tuple([f"tensors_{k}" for k in range(count)])
+
+
+_OF_ONE_DIM = {"softmax", "logsoftmax", "cumsum", "cumprod", "sort", "topk", "cat", "stack", "logcumsumexp"}
+_REDUCTIONS = {"sum", "mean", "var", "std", "prod", "amax", "amin", "logsumexp", "max", "min", "median", "norm"}
+
+
+def saved_options(name: str, params: dict[str, Any], shape: Any, result: Any) -> dict[str, Any]:
+    """What the node `name` of an op with `params` says of its options, from an operand of one shape to another.
+
+    >>> saved_options("SumBackward1", {"axes": (1,)}, (2, 3), (2,))
+    {'dim': (1,), 'keepdim': False}
+    """
+    stem, found = _stem(name), {}
+    if stem in ("add", "sub"):
+        return {"alpha": 1}
+    for key, value in params.items():
+        if key in ("axes", "axis"):
+            found["dim"] = value[0] if stem in _OF_ONE_DIM and isinstance(value, tuple) else value
+        elif key == "ddof":
+            found["correction"] = value
+        elif key == "perm" and stem == "transpose":
+            found["dim0"], found["dim1"] = [k for k, place in enumerate(value) if k != place] or (0, 0)
+        elif key == "perm":
+            found.update({"dims": value} if stem == "permute" else {})
+        else:
+            found[key] = value
+    if stem in _REDUCTIONS and "dim" in found:
+        found["keepdim"] = len(shape) == len(result)
+    return found
