@@ -1,0 +1,297 @@
+"""Functions of matrices and of order give PyTorch's values, derivatives of both orders and nodes, compiled or not."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch_linalg
+from torch_linalg import CALLS, INPUTS, OTHER_NODES, call, inputs_of, weights
+
+import tracegrad as tg
+from tracegrad import eager
+from tracegrad.eager import Tensor
+from tracegrad.torch_api import linalg
+from tracegrad.torch_api.registry import FUNCTIONS
+
+RECORDED = json.loads(torch_linalg.DATA.read_text(encoding="utf-8"))
+F = SimpleNamespace(**FUNCTIONS)
+
+each_call = pytest.mark.parametrize("text", CALLS)
+DIFFERENTIABLE = [text for text in CALLS if RECORDED[text]["gradients"] is not None]
+
+
+def array_of(entry: dict[str, Any]) -> np.ndarray[Any, Any]:
+    return np.array(entry["values"], entry["dtype"]).reshape(entry["shape"])
+
+
+def assert_recorded(found: Any, entries: list[dict[str, Any]], tolerance: float = 1e-11) -> None:
+    wanted = [array_of(entry) for entry in entries]
+    assert [(x.shape, x.dtype) for x in found] == [(x.shape, x.dtype) for x in wanted]
+    for x, y in zip(found, wanted):
+        scale = max(1.0, float(np.abs(y[np.isfinite(y)]).max(initial=0))) if y.dtype.kind == "f" else 1
+        np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance * scale)
+
+
+def tensors(text: str) -> dict[str, Tensor]:
+    return {name: Tensor(INPUTS[name].copy(), INPUTS[name].dtype.kind == "f") for name in inputs_of(text)}
+
+
+def plain(xs: Any) -> list[np.ndarray[Any, Any]]:
+    return [x.detach().numpy() if isinstance(x, Tensor) else np.asarray(x) for x in xs]
+
+
+def weighted(xs: Any, on_tape: bool = False) -> Any:
+    """The weighted sum of the outputs that are floats (that are on the tape)."""
+    chosen = [(k, x) for k, x in enumerate(xs) if (x.requires_grad if on_tape else x.dtype.kind == "f")]
+    return sum(((x * weights(x.shape, k)).sum() for k, x in chosen), 0.0)
+
+
+# -- against PyTorch -----------------------------------------------------------------------------------------
+@each_call
+def test_tensors_give_the_values_and_nodes_of_pytorch(text: str) -> None:
+    outputs = call(text, F, linalg, tensors(text))
+    assert_recorded(plain(outputs), RECORDED[text]["outputs"])
+    if text not in OTHER_NODES:
+        nodes = [[x.grad_fn.name(), x.output_nr] if x.grad_fn else None for x in outputs]
+        assert nodes == RECORDED[text]["nodes"]
+
+
+@each_call
+def test_arrays_give_the_values_of_pytorch(text: str) -> None:
+    outputs = call(text, F, linalg, {name: INPUTS[name] for name in inputs_of(text)})
+    assert all(isinstance(x, np.ndarray | np.generic) for x in outputs)
+    assert_recorded(outputs, RECORDED[text]["outputs"])
+
+
+@pytest.mark.parametrize("text", DIFFERENTIABLE)
+def test_derivatives_of_both_orders_are_those_of_pytorch(text: str) -> None:
+    inputs = tensors(text)
+    wanted = [x for x in inputs.values() if x.requires_grad]
+    outputs = call(text, F, linalg, inputs)
+    first = eager.grad(weighted(outputs, on_tape=True), wanted, create_graph=True, allow_unused=True)
+    first = [x * 0.0 if g is None else g for g, x in zip(first, wanted)]
+    assert_recorded(plain(first), RECORDED[text]["gradients"], 1e-9)
+    if RECORDED[text]["second"] is not None:
+        total, second = weighted(first, on_tape=True), [None] * len(wanted)
+        if isinstance(total, Tensor):
+            second = eager.grad(total, wanted, allow_unused=True)
+        second = [x * 0.0 if g is None else g for g, x in zip(second, wanted)]
+        assert_recorded(plain(second), RECORDED[text]["second"], 1e-8)
+
+
+SHAPED = [text for text in CALLS if not text.startswith("f.unique")]
+# What compiled derivatives of each op are is tested with the table of ops; these are whole calls.
+COMPILED_TWICE = """
+L.solve(b, y)
+L.det(a)
+L.slogdet(b)
+L.cholesky(S)
+sq(L.eigh(S))
+sq(L.svd(w, full_matrices=False))
+f.matrix_exp(a)
+f.sort(ties, descending=True)
+f.topk(w, 2)
+""".splitlines()[1:]
+
+
+@pytest.mark.parametrize("start", range(0, len(SHAPED), 12))
+def test_traced_calls_give_the_values_of_pytorch(start: int) -> None:
+    chunk = SHAPED[start : start + 12]
+    names = sorted({name for text in chunk for name in inputs_of(text)})
+    traced = tg.trace(lambda *xs: [call(text, F, linalg, dict(zip(names, xs))) for text in chunk])
+    for text, found in zip(chunk, traced(*(INPUTS[name] for name in names))):
+        assert_recorded(found, RECORDED[text]["outputs"])
+
+
+@pytest.mark.parametrize("text", COMPILED_TWICE)
+def test_traced_derivatives_of_both_orders_are_those_of_pytorch(text: str) -> None:
+    names = inputs_of(text)
+    every = tuple(range(len(names)))
+
+    def first(*xs: Any) -> Any:
+        return tg.grad(lambda *ys: weighted(call(text, F, linalg, dict(zip(names, ys)))), argnums=every)(*xs)
+
+    arrays = [INPUTS[name] for name in names]
+    assert_recorded(tg.trace(first)(*arrays), RECORDED[text]["gradients"], 1e-9)
+    if RECORDED[text]["second"] is not None:
+        second = tg.trace(tg.grad(lambda *xs: weighted(first(*xs)), argnums=every))
+        assert_recorded(second(*arrays), RECORDED[text]["second"], 1e-8)
+
+
+# -- against definitions ---------------------------------------------------------------------------------------
+def difference(fn: Any, x: Any, direction: Any, step: float = 1e-5) -> float:
+    """The derivative of `fn` at `x` along `direction`, from values alone."""
+    return float((fn(x + step * direction) - fn(x - step * direction)) / (2 * step))
+
+
+RNG = np.random.default_rng(3)
+SPD = np.array([[4.0, 1.0, 0.5], [1.0, 3.0, 0.2], [0.5, 0.2, 2.0]])
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x: np.sum(np.linalg.cholesky(x) * SPD),
+    lambda x: np.sum(np.linalg.cholesky(x, upper=True) * SPD),
+    lambda x: np.sum(np.linalg.eigh(x).eigenvectors ** 2 * SPD),
+    lambda x: np.sum(np.linalg.eigvalsh(x, "U") * SPD[0]),
+])  # fmt: skip
+def test_functions_of_symmetric_matrices_have_symmetric_gradients(fn: Any) -> None:
+    gradient = tg.grad(fn)(SPD)
+    np.testing.assert_array_equal(gradient, gradient.T)
+    direction = RNG.normal(size=(3, 3))
+    direction += direction.T
+    assert float(np.vdot(gradient, direction)) == pytest.approx(difference(fn, SPD, direction), rel=1e-7)
+
+
+def test_only_the_triangle_asked_for_is_read() -> None:
+    garbage = np.where(np.tri(3, k=-1).T > 0, np.nan, SPD)
+    for fn, x in ((linalg.cholesky, garbage), (linalg.eigvalsh, garbage)):
+        for run in (fn, tg.trace(fn)):
+            np.testing.assert_allclose(run(x), fn(SPD), rtol=1e-14)
+    np.testing.assert_array_equal(linalg.cholesky(garbage.T, upper=True), linalg.cholesky(SPD, upper=True))
+
+
+def test_eigenvalues_that_are_equal_have_derivatives_and_their_vectors_have_none() -> None:
+    x = Tensor(np.diag([2.0, 2.0, 5.0]), True)
+    values, vectors = linalg.eigh(x)
+    (gradient,) = eager.grad(values.sum(), [x], retain_graph=True)
+    np.testing.assert_array_equal(gradient.numpy(), np.eye(3))
+    (gradient,) = eager.grad((vectors * np.arange(9.0).reshape(3, 3)).sum(), [x])
+    assert not np.isfinite(gradient.numpy()).all()
+    y = Tensor(np.eye(2), True)
+    (gradient,) = eager.grad(linalg.svd(y).S.sum(), [y])
+    np.testing.assert_array_equal(gradient.numpy(), np.eye(2))
+
+
+@pytest.mark.parametrize("rank", [0, 1, 2, 3])
+def test_the_derivative_of_det_is_the_matrix_of_cofactors_at_every_rank(rank: int) -> None:
+    x = RNG.integers(-3, 4, (3, rank)) @ RNG.integers(-3, 4, (rank, 3)) + 0.0
+    minors = [[np.delete(np.delete(x, i, 0), j, 1) for j in range(3)] for i in range(3)]
+    wanted = [[(-1) ** (i + j) * (m[0, 0] * m[1, 1] - m[0, 1] * m[1, 0]) for j, m in enumerate(row)]
+              for i, row in enumerate(minors)]  # fmt: skip
+    for gradient in (tg.grad(np.linalg.det), tg.trace(tg.grad(np.linalg.det))):
+        np.testing.assert_allclose(gradient(x), wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize("fn", [
+    lambda x: linalg.cholesky(x),
+    lambda x: linalg.eigh(x).eigenvectors,
+    lambda x: linalg.pinv(x[:, :2]).mT,
+])  # fmt: skip
+def test_third_derivatives_agree_with_differences_of_second_ones(fn: Any) -> None:
+    first = tg.grad(lambda x: np.sum(fn(x) ** 3 * SPD[:, :1]))
+    second = tg.grad(lambda x: np.sum(first(x) * SPD**2))
+    contracted = tg.trace(lambda x: np.sum(second(x) * SPD))
+    direction = RNG.normal(size=(3, 3))
+    direction += direction.T
+    wanted = difference(contracted, SPD, direction)
+    assert float(np.vdot(tg.grad(contracted)(SPD), direction)) == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5)])
+def test_the_vectors_that_complete_a_basis_are_orthonormal_and_constant(shape: tuple[int, int]) -> None:
+    x = Tensor(RNG.normal(size=(2, *shape)), True)
+    u, s, vh = linalg.svd(x)
+    for basis in (u, vh):
+        q = basis.detach().numpy()
+        np.testing.assert_allclose(q @ q.mT, np.broadcast_to(np.eye(q.shape[-1]), q.shape), atol=1e-14)
+    (full,) = eager.grad((u[..., :3] ** 2).sum() + (vh[..., :3, :] ** 3).sum() + s.sum(), [x])
+    u, s, vh = linalg.svd(x, full_matrices=False)
+    (reduced,) = eager.grad((u**2).sum() + (vh**3).sum() + s.sum(), [x])
+    np.testing.assert_allclose(full.numpy(), reduced.numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_matrices_of_no_elements_and_of_one(n: int) -> None:
+    x = np.full((2, n, n), 2.0)
+
+    def every(x: Any) -> Any:
+        values, vectors = np.linalg.eigh(x)
+        u, s, vh = np.linalg.svd(x)
+        q, r = np.linalg.qr(x)
+        return (np.linalg.inv(x), np.linalg.det(x), *np.linalg.slogdet(x), np.linalg.cholesky(x), values, vectors**2,
+                u * vh, s, q * r, np.linalg.pinv(x), np.linalg.solve(x, x), np.linalg.matrix_rank(x),
+                linalg.matrix_exp(x), linalg.solve_triangular(x, x, upper=True))  # fmt: skip
+
+    for found, wanted in zip(tg.trace(every)(x), every(x)):
+        np.testing.assert_allclose(found, wanted, strict=True)
+    gradient = tg.trace(tg.grad(lambda x: sum(np.sum(v) for v in every(x) if v.dtype.kind == "f")))(x)
+    assert gradient.shape == x.shape
+    assert np.isfinite(gradient).all()
+
+
+# -- errors ----------------------------------------------------------------------------------------------------
+SINGULAR = {
+    "inv": np.linalg.inv,
+    "solve": lambda x: np.linalg.solve(x, np.ones(2)),
+    "cholesky": np.linalg.cholesky,
+}
+
+
+@pytest.mark.parametrize("name", SINGULAR)
+def test_a_singular_matrix_raises_as_in_numpy_and_compiled_code_names_the_line(name: str) -> None:
+    fn, bad = SINGULAR[name], np.array([[[2.0, 0.0], [0.0, 1.0]], [[1.0, 1.0], [1.0, 1.0]]])
+    message = "not positive definite" if name == "cholesky" else "Singular matrix"
+    with pytest.raises(np.linalg.LinAlgError, match=message):
+        fn(Tensor(bad))
+
+    @tg.trace
+    def program(x: Any) -> Any:
+        return fn(x * 1.0) + 1.0
+
+    good = bad + 3 * np.eye(2)
+    np.testing.assert_allclose(program(good), fn(good) + 1.0)
+    with pytest.raises(np.linalg.LinAlgError, match=rf"{name}: .*{message}.*test_linalg\.py:\d+"):
+        program(bad)
+    np.testing.assert_allclose(program(good), fn(good) + 1.0)
+
+
+@pytest.mark.parametrize("name", ["inv", "det", "slogdet", "cholesky", "eigh", "eigvalsh", "matrix_exp"])
+def test_matrices_that_are_not_square_are_refused_by_shape(name: str) -> None:
+    fn = getattr(linalg, name)
+    for x in (np.ones((2, 3)), Tensor(np.ones((2, 3)))):
+        with pytest.raises(RuntimeError, match=rf"linalg.{name}: A must be batches of square matrices.* 2 by 3 "):
+            fn(x)
+    with pytest.raises(np.linalg.LinAlgError, match="square matrices"):
+        tg.trace(fn)(np.ones((2, 3)))
+    with pytest.raises(RuntimeError, match="must have at least 2 dimensions"):
+        fn(np.ones(3))
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: linalg.solve(np.eye(2), np.ones(3)), r"Incompatible shapes of A and B .*\(2x2 and 3x1\)"),
+    (lambda: linalg.solve(np.eye(2), np.ones(2), left=False), "not supported for left=False"),
+    (lambda: linalg.solve_triangular(np.eye(2), np.ones(2), upper=True), "B must have at least 2 dimensions"),
+    (lambda: linalg.solve_triangular(np.eye(2), np.ones((3, 1)), upper=True), "AX = B"),
+    (lambda: linalg.norm(np.ones((2, 2, 2)), 1), "must be 1D or 2D"),
+    (lambda: linalg.matrix_norm(np.eye(2), 3), "Order 3 not supported"),
+    (lambda: linalg.cross(np.ones(2), np.ones(2)), "must have length 3"),
+    (lambda: linalg.qr(np.eye(2), mode="raw"), "unrecognized mode"),
+    (lambda: linalg.lstsq(np.eye(2), np.eye(2), driver="x"), "driver"),
+])  # fmt: skip
+def test_what_does_not_fit_says_so_as_pytorch_does(call: Any, message: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        call()
+
+
+def test_products_of_several_matrices_take_the_fewest_multiplications() -> None:
+    shapes = [(30, 35), (35, 15), (15, 5), (5, 10), (10, 20), (20, 25)]
+    arrays = [RNG.normal(size=shape) for shape in shapes]
+    graph = tg.trace(lambda *xs: np.linalg.multi_dot(xs)).graph(*arrays)
+    sizes = [n.inputs[0].aval.size * n.aval.shape[1] for n in graph.nodes if n.name == "matmul"]
+    assert sum(sizes) == 15125  # Cormen et al., "Introduction to Algorithms", figure 15.5
+    np.testing.assert_allclose(np.linalg.multi_dot([Tensor(x) for x in arrays]).numpy(), np.linalg.multi_dot(arrays))
+
+
+def test_an_unused_factor_costs_no_call_and_parts_share_one() -> None:
+    def both(x: Any) -> Any:
+        values, vectors = np.linalg.eigh(x)
+        return values, vectors
+
+    assert [n.name for n in tg.trace(both).graph(SPD).nodes].count("eigh") == 1
+    graph = tg.trace(lambda x: np.linalg.eigh(x).eigenvalues * 2.0).explain(SPD).optimized
+    assert [n.name for n in graph.nodes].count("eigh") == 1
+    assert "cholesky" not in str(tg.trace(lambda x: (np.linalg.cholesky(x), x)[1]).explain(SPD).optimized)

@@ -1,0 +1,174 @@
+"""Functions of order: ties, nan, every direction and axis, and where the cotangents of the values go.
+
+`test_linalg.py` compares them with what PyTorch gives.
+"""
+
+from __future__ import annotations
+
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+from tracegrad.eager import Tensor
+from tracegrad.errors import UnsupportedError
+from tracegrad.torch_api.registry import FUNCTIONS
+from tracegrad.torch_api.return_types import return_type
+
+F = SimpleNamespace(**FUNCTIONS)
+RNG = np.random.default_rng(5)
+HARD = {
+    "ties": RNG.integers(0, 4, (5, 6, 7)).astype(float),
+    "integers": RNG.integers(0, 4, (5, 6, 7)),
+    "bytes": RNG.integers(0, 4, (5, 6, 7)).astype(np.uint8),
+    "booleans": RNG.integers(0, 2, (5, 6, 7)).astype(bool),
+    "nan": np.where(RNG.random((5, 6, 7)) < 0.3, np.nan, RNG.integers(0, 3, (5, 6, 7))),
+    "singles": np.where(RNG.random((5, 6, 7)) < 0.3, -np.inf, RNG.normal(size=(5, 6, 7))).astype(np.float32),
+    "nothing": np.zeros((5, 0, 7)),
+}
+
+
+def by_python(x: Any, axis: int, descending: bool) -> Any:
+    """Stable indices by Python's sort; nan is the largest."""
+
+    def one(column: Any) -> Any:
+        keys = [(bool(v != v), float(v) if v == v else 0.0) for v in column]
+        if descending:
+            return sorted(range(len(column)), key=lambda i: (not keys[i][0], -keys[i][1]))
+        return sorted(range(len(column)), key=keys.__getitem__)
+
+    return np.apply_along_axis(one, axis, x) if x.size else np.zeros(x.shape, int)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("name", HARD)
+def test_sorting_is_stable_in_both_directions_with_nan_as_the_largest(name: str, axis: int, descending: bool) -> None:
+    x = HARD[name]
+    index = by_python(x, axis, descending)
+    for fn in (F.sort, tg.trace(F.sort)):
+        found = fn(x, axis, descending) if fn is F.sort else tg.trace(lambda v: F.sort(v, axis, descending))(x)
+        np.testing.assert_array_equal(found.indices, index, strict=True)
+        np.testing.assert_array_equal(found.values, np.take_along_axis(x, index, axis), strict=True)
+    np.testing.assert_array_equal(F.argsort(x, dim=axis, descending=descending), index)
+
+
+@pytest.mark.parametrize("axis", [0, 2])
+def test_topk_and_kthvalue_are_parts_of_the_sorted_values(axis: int) -> None:
+    for name in ("ties", "integers", "nan", "singles"):
+        x = HARD[name]
+        down, up = F.sort(x, axis, True).values, F.sort(x, axis).values
+        for k in (1, 3, x.shape[axis]):
+            top, low = F.topk(x, k, axis), F.topk(x, k, axis, largest=False)
+            np.testing.assert_array_equal(top.values, np.take(down, range(k), axis))
+            np.testing.assert_array_equal(low.values, np.take(up, range(k), axis))
+            np.testing.assert_array_equal(np.take_along_axis(x, top.indices, axis), top.values)
+            found = F.kthvalue(x, k, axis, keepdim=True)
+            np.testing.assert_array_equal(found.values, np.take(up, [k - 1], axis))
+            np.testing.assert_array_equal(np.take_along_axis(x, found.indices, axis), found.values)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_running_extrema_are_those_of_every_beginning(axis: int) -> None:
+    for name in ("ties", "integers", "nan", "singles", "booleans"):
+        x = HARD[name]
+        for fn, extremum in ((F.cummax, np.maximum), (F.cummin, np.minimum)):
+            for run in (fn, tg.trace(lambda v, d, fn=fn: fn(v, int(d)))):
+                found = run(x, axis)
+                np.testing.assert_array_equal(found.values, extremum.accumulate(x, axis))
+                np.testing.assert_array_equal(np.take_along_axis(x, found.indices, axis), found.values)
+
+
+def test_cotangents_go_to_the_elements_that_were_chosen() -> None:
+    x = np.array([[3.0, 1.0, 2.0], [1.0, 1.0, 5.0]])
+    weight = np.array([[1.0, 10.0, 100.0], [1.0, 10.0, 100.0]])
+
+    def gradient(fn: Any) -> Any:
+        eager = Tensor(x.copy(), True)
+        values = fn(eager)[0]
+        (values * weight[: values.shape[0], : values.shape[-1]]).sum().backward()
+        plain = tg.trace(tg.grad(lambda v: ((y := fn(v)[0]) * weight[: y.shape[0], : y.shape[-1]]).sum()))(x)
+        np.testing.assert_array_equal(eager.grad.numpy(), plain)
+        return plain.tolist()
+
+    assert gradient(lambda v: F.sort(v)) == [[100, 1, 10], [1, 10, 100]]
+    assert gradient(lambda v: F.sort(v, descending=True)) == [[1, 100, 10], [10, 100, 1]]
+    assert gradient(lambda v: F.topk(v, 2)) == [[1, 0, 10], [10, 0, 1]]
+    assert gradient(lambda v: F.kthvalue(v, 2, keepdim=True)) == [[0, 0, 1], [0, 1, 0]]
+    assert gradient(lambda v: F.cummax(v, 1)) == [[111, 0, 0], [1, 10, 100]]
+    assert gradient(lambda v: F.mode(v, 1, True)) == [[0, 1, 0], [0, 1, 0]]
+    assert gradient(lambda v: (np.sort(v, axis=0),)) == [[10 * 0 + 1, 10, 100], [1, 10, 100]]
+
+
+def test_indices_do_not_require_grad() -> None:
+    x = Tensor(RNG.normal(size=(3, 4)), True)
+    for result in (F.sort(x), F.topk(x, 2), F.kthvalue(x, 1), F.cummax(x, 0), F.mode(x)):
+        assert result.values.requires_grad
+        assert not result.indices.requires_grad
+        assert result.indices.grad_fn is None
+        assert result.indices.dtype == np.int64
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda x: F.topk(x, 5), "selected index k out of range"),
+    (lambda x: F.topk(x, -1), "selected index k out of range"),
+    (lambda x: F.kthvalue(x, 0), r"kthvalue\(\): selected number k out of range for dimension 1"),
+    (lambda x: F.searchsorted(x, x[:2]), "boundaries tensor"),
+    (lambda x: F.searchsorted(x[0], x, side="middle"), "side can only be 'left' or 'right'"),
+])  # fmt: skip
+def test_what_does_not_fit_says_so_as_pytorch_does(call: Any, message: str) -> None:
+    for x in (np.ones((3, 4)), Tensor(np.ones((3, 4)))):
+        with pytest.raises(RuntimeError, match=message):
+            call(x)
+    with pytest.raises(IndexError, match=r"Dimension out of range \(expected to be in range of \[-1, 0\], but got 5\)"):
+        F.sort(np.ones(3), 5)
+
+
+# -- NumPy's names -----------------------------------------------------------------------------------------------
+def test_arrays_inside_a_trace_are_sorted_in_place() -> None:
+    def in_place(x: Any, axis: int) -> Any:
+        y = x.copy()
+        assert y.sort(axis) is None
+        return y, x
+
+    x = RNG.normal(size=(4, 5))
+    for axis in (0, -1):
+        found, same = tg.trace(lambda v, axis=axis: in_place(v, axis))(x)
+        np.testing.assert_array_equal(found, np.sort(x, axis))
+        np.testing.assert_array_equal(same, x)
+
+
+def test_partitions_put_the_element_where_it_belongs() -> None:
+    x = RNG.normal(size=(4, 9))
+    for k in (0, 4, 8):
+        part = tg.trace(lambda v, k=k: np.partition(v, k, axis=1))(x)
+        index = tg.trace(lambda v, k=k: np.argpartition(v, k, axis=1))(x)
+        np.testing.assert_array_equal(part[:, k], np.sort(x, 1)[:, k])
+        np.testing.assert_array_equal(np.take_along_axis(x, index, 1)[:, k], part[:, k])
+
+
+def test_the_shape_of_unique_cannot_be_traced() -> None:
+    with pytest.raises(UnsupportedError, match=r"unique .*test_sorting\.py"):
+        tg.trace(lambda v: F.unique(v))(np.ones(3))
+
+
+# -- results of several parts --------------------------------------------------------------------------------------
+def test_results_print_as_pytorch_prints_them_and_are_trees() -> None:
+    result = F.sort(Tensor(np.array([2.0, 1.0]), True))
+    assert str(result) == (
+        "tracegrad.return_types.sort(\nvalues=tensor([1., 2.], grad_fn=<SortBackward0>),\nindices=tensor([1, 0]))"
+    )
+    assert type(tg.trace(lambda v: F.sort(v))(np.ones(3))) is type(result)
+    plain = F.sort(np.array([2.0, 1.0]))
+    again = pickle.loads(pickle.dumps(plain))
+    assert type(again) is type(plain)
+    np.testing.assert_array_equal(again.values, plain.values)
+
+
+def test_a_return_type_is_one_class_with_one_list_of_fields() -> None:
+    assert return_type("sort", "values", "indices") is type(F.sort(np.ones(2)))
+    with pytest.raises(ValueError, match="has the fields"):
+        return_type("sort", "values")

@@ -1,0 +1,102 @@
+"""Derivatives by central differences, which know nothing of the tape: what `gradcheck` compares its gradients with.
+
+A Tensor is changed where it is, so a function that reads it from elsewhere than its arguments sees the change too.
+
+Complex numbers follow PyTorch: for a real function `L` of `z = x + iy`, the gradient is `dL/dx + i dL/dy`, and a
+complex function is two real ones, its real and its imaginary part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+
+__all__ = ["Call", "Slopes", "along", "columns"]
+
+Array = np.ndarray[Any, Any]
+# The function at its present inputs: one array for each output.
+Call = Callable[[], Sequence[Array]]
+Part = Callable[[Any], Any]
+
+
+class Slopes:
+    """How one output changes with one input: per step along its real and, if it is complex, its imaginary axis."""
+
+    def __init__(self, real: Array, imaginary: Array | None):
+        self.real, self.imaginary = real, imaginary
+
+    def of(self, part: Part) -> Array:
+        """The gradient of one part of the output, `np.real` or `np.imag`."""
+        slope: Array = part(self.real)
+        return slope if self.imaginary is None else slope + 1j * part(self.imaginary)
+
+
+def columns(call: Call, array: Array, eps: float) -> list[Slopes]:
+    """For each output, the slopes along each element of the input: a matrix, elements of the input by those of it.
+
+    AssertionError if a step changes the shape or dtype of an output.
+    """
+    directions = [(array.shape, index) for index in np.ndindex(array.shape)]
+    real = [_outputs(call, array, _unit(array, index, eps), eps, index) for _, index in directions]
+    imaginary = None
+    if array.dtype.kind == "c":
+        imaginary = [_outputs(call, array, _unit(array, index, eps * 1j), eps, index) for _, index in directions]
+    if not real:
+        return [Slopes(np.zeros((0, x.size), x.dtype), None) for x in call()]
+    return [
+        Slopes(np.stack(x), None if imaginary is None else np.stack(y))
+        for x, y in zip(zip(*real), zip(*(imaginary or real)))
+    ]
+
+
+def along(call: Call, array: Array, direction: tuple[Array, Array], eps: float) -> list[Slopes]:
+    """For each output, the slopes along a direction of the input, its real and its imaginary part: vectors.
+
+    AssertionError if a step changes the shape or dtype of an output.
+    """
+    u, v = (d.reshape(array.shape) for d in direction)
+    real = _outputs(call, array, (u * eps).astype(array.dtype), eps, None)
+    if array.dtype.kind != "c":
+        return [Slopes(x, None) for x in real]
+    imaginary = _outputs(call, array, (v * (eps * 1j)).astype(array.dtype), eps, None)
+    return [Slopes(x, y) for x, y in zip(real, imaginary)]
+
+
+def _unit(array: Array, index: tuple[int, ...], step: Any) -> Array:
+    out = np.zeros_like(array)
+    out[index] = step
+    return out
+
+
+def _outputs(call: Call, array: Array, step: Array, eps: float, index: tuple[int, ...] | None) -> list[Array]:
+    """`(f(x + step) - f(x - step)) / (2 eps)` of each output, flat; `x` is what `array` holds, now and afterwards."""
+    before = array.copy()
+    try:
+        array[...] = before - step
+        low = call()
+        array[...] = before + step
+        high = call()
+    finally:
+        array[...] = before
+    return [_quotient(a, b, eps, index) for a, b in zip(low, high)]
+
+
+def _quotient(low: Array, high: Array, eps: float, index: tuple[int, ...] | None) -> Array:
+    for what, a, b in (("shape", low.shape, high.shape), ("dtype", low.dtype, high.dtype)):
+        if a != b:
+            where = "" if index is None else f"on index {index} "
+            raise AssertionError(
+                located(
+                    f"Expected `func` to return outputs with the same {what} when inputs are perturbed {where}by "
+                    f"{eps}, but got: {what}s {a} and {b}."
+                )
+            )
+    if low.dtype.kind not in "fc":
+        low, high = low.astype(np.float64), high.astype(np.float64)
+    with np.errstate(all="ignore"):
+        quotient: Array = (high - low) / (2 * eps)
+    return quotient.reshape(-1)
