@@ -348,10 +348,14 @@ def test_random_numbers_drawn_inside_are_refused():
             tg.trace(f)(X)
 
 
-def test_a_captured_tensor_is_refused():
+def test_a_captured_tensor_is_read_at_each_call_and_makes_the_result_one():
     t = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
-    with pytest.raises(tg.UnsupportedError, match=r"closure variable t is a Tensor"):
-        tg.trace(lambda x: x * t)(X)
+    f = tg.trace(lambda x: x * t)
+    f(X).sum().backward()
+    np.testing.assert_array_equal(t.grad.numpy(), X)
+    t.data = tg.tensor([5.0, 5.0, 5.0])
+    np.testing.assert_array_equal(f(X).detach().numpy(), 5.0 * X)
+    assert traces(f) == 1
 
 
 def test_captured_arrays_are_constants_of_derivatives_and_read_again():

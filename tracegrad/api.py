@@ -23,6 +23,7 @@ from tracegrad.settings import jit_disabled
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import describe
 from tracegrad.transforms import grad as reverse
+from tracegrad.transforms.custom import CustomRule
 
 __all__ = ["grad", "stop_gradient", "trace", "value_and_grad", "vjp"]
 
@@ -215,7 +216,7 @@ _MEMORY = "__tracegrad_derived__"
 
 def _remembered(fun: Any, key: Any, make: Callable[[], Traced]) -> Traced:
     """What `make` made for this function and key before, so that `grad(f)(x)` in a loop is compiled once."""
-    if not isinstance(fun, Traced) and type(fun) is not type(_remembered):
+    if not isinstance(fun, Traced | CustomRule) and type(fun) is not type(_remembered):
         return make()
     memory = vars(fun).get(_MEMORY)
     # functools.wraps copies attributes, this one included, to functions that it does not belong to.

@@ -58,7 +58,7 @@ def _section(title: str, lines: Any) -> Iterator[str]:
 def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
     """The explanation of a call of `fun`, which is traced and compiled if it has not been."""
     call = fun.binder.take_apart(args, kwargs)
-    path, _ = fun.find(call)
+    path, *_ = fun.find(call)
     report = getattr(path.program, "report", None)
     made = getattr(report, "plan", None)
     return Explanation(

@@ -34,6 +34,18 @@ class Node:
     def name(self) -> str:
         return self.op.name if self.op else "input"
 
+    def depends_on(self, nodes: set[Node]) -> bool:
+        """Whether any of `nodes` has a part in this value."""
+        seen, stack = {self}, [self]
+        while stack:
+            node = stack.pop()
+            if node in nodes:
+                return True
+            fresh = set(node.operands) - seen
+            seen |= fresh
+            stack.extend(fresh)
+        return False
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:

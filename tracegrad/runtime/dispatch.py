@@ -21,16 +21,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tracegrad import tree
-from tracegrad.avals import SUPPORTED
 from tracegrad.errors import TraceError, located
 from tracegrad.ir import Graph, run
 from tracegrad.log import enabled, log
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.hot import hot_call
-from tracegrad.runtime.program import compile_program
+from tracegrad.runtime.on_tape import OnTape
+from tracegrad.runtime.program import compile_program, conformed
 from tracegrad.runtime.why import log_compile, new_answer, new_key, new_world
 from tracegrad.settings import jit_disabled, unusual
 from tracegrad.trace.builder import ESCAPED, current_trace, value_key
@@ -38,6 +36,7 @@ from tracegrad.trace.describe import describe, signature_of
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.signature import Binder, Call
 from tracegrad.trace.sources import Weak
+from tracegrad.trace.tensors import on_call
 from tracegrad.trace.trace import Trace, trace_call
 
 __all__ = ["CacheInfo", "Dispatcher", "Path", "Specialization"]
@@ -65,8 +64,8 @@ def _miss(*args: Any) -> Any:
 class Path:
     """A program for one key, one state of the captured variables, and one sequence of answers."""
 
-    def __init__(self, trace: Trace, program: Any, seconds: dict[str, float]):
-        self.trace, self.program, self.seconds = trace, program, seconds
+    def __init__(self, trace: Trace, program: Any, seconds: dict[str, float], on_tape: OnTape | None = None):
+        self.trace, self.program, self.seconds, self.on_tape = trace, program, seconds, on_tape
         self.keys = tuple([g.key for g in trace.guards])
         self._hot: dict[Any, Any] = {}
 
@@ -90,7 +89,7 @@ class Path:
 
     def run(self, leaves: Sequence[Any], captured: Sequence[Any]) -> Sequence[Any]:
         """The outputs of the graph, guard values last."""
-        outputs = self.program.run([_converted(x) for x in (*leaves, *captured)])
+        outputs = self.program.run([conformed(x) for x in (*leaves, *captured)])
         return (outputs,) if self.program.single else outputs
 
     def diverges(self, outputs: Sequence[Any]) -> tuple[Any, ...] | None:
@@ -102,22 +101,8 @@ class Path:
         return None
 
 
-_CANONICAL = {dtype: dtype for dtype in SUPPORTED}
-
-
-def _converted(x: Any) -> Any:
-    """A leaf as programs take it: a float, or an array that is nothing but its elements in a row."""
-    if type(x) is float:
-        return x
-    array = np.asarray(x)
-    dtype = _CANONICAL[array.dtype]  # entry points know dtypes by identity
-    if type(array) is np.ndarray and array.dtype is dtype and array.flags.c_contiguous and array.flags.aligned:
-        return array
-    return np.require(array, dtype, ("C", "A")).view(np.ndarray).view(dtype)
-
-
-# A path that holds for a call, and the outputs of its program.
-Found = tuple[Path, Sequence[Any]]
+# A path that holds for a call, the outputs of its program, and the captured arrays it was given.
+Found = tuple[Path, Sequence[Any], Sequence[Any]]
 
 
 class Specialization:
@@ -134,6 +119,9 @@ class Specialization:
 
 class Dispatcher(Inlinable):
     """A function that is traced and compiled when it is called; see `tracegrad.trace` for how to make one."""
+
+    # Whether what the function does to Tensors from outside is done at each call.
+    effects = True
 
     def __init__(self, fun: Callable[..., Any], *, body: Any = None, signature: Any = None,
                  static_argnums: Any = (), static_argnames: Any = (), name: str = ""):  # fmt: skip
@@ -212,7 +200,12 @@ class Dispatcher(Inlinable):
             if any(x.level > 1 for x in call.carriers):
                 raise TraceError(located(ESCAPED))
             return self.body(*args, **kwargs)
-        path, outputs = self.find(call)
+        path, outputs, captured = self.find(call)
+        if path.on_tape is not None:
+            with on_call(call.tensors):
+                if path.on_tape.overlaps(call, captured):
+                    return self.body(*args, **kwargs)
+                return path.on_tape.finish(call, captured, outputs, self)
         form = (len(args), *kwargs)
         hot = path.hot(self.binder, call, form, self._plain)
         if kwargs:
@@ -232,8 +225,17 @@ class Dispatcher(Inlinable):
                 self._specializations.move_to_end(key)
             return found
 
+    def derive(self, fun: Callable[..., Any], name: str) -> Dispatcher:
+        """A traced function derived from this one."""
+        made: Dispatcher = self._plain(fun, name=name)
+        return made
+
     def find(self, call: Call) -> Found:
         """The path that holds for `call`, traced and compiled if there is none yet, and its outputs."""
+        with on_call(call.tensors):
+            return self._find(call)
+
+    def _find(self, call: Call) -> Found:
         spec = self._specialization(call.key)
         known = spec.paths
         found, answers = self._follow(spec, call, ())
@@ -257,7 +259,7 @@ class Dispatcher(Inlinable):
     def _follow(
         self, spec: Specialization, call: Call, answers: tuple[Any, ...]
     ) -> tuple[Found | None, tuple[Any, ...]]:
-        """Run paths until one holds: `((path, outputs), ())`, or `(None, the answers known)`."""
+        """Run paths until one holds: `((path, outputs, captured), ())`, or `(None, the answers known)`."""
         prefix = tuple(map(value_key, answers))
         for path in spec.paths:
             if path.keys[: len(prefix)] != prefix:
@@ -274,7 +276,7 @@ class Dispatcher(Inlinable):
             diverged = path.diverges(outputs)
             if diverged is None:
                 spec.promote(path)
-                return (path, outputs), ()
+                return (path, outputs, captured), ()
             answers, prefix = diverged, tuple(map(value_key, diverged))
         return None, answers
 
@@ -282,7 +284,8 @@ class Dispatcher(Inlinable):
         """Trace another path, starting with the `answers` that programs computed."""
         for _ in range(MAX_ATTEMPTS):
             path = self._trace(spec, call, answers)
-            outputs = path.run(call.leaves, [c.settle() for c in path.trace.captures])
+            captured = [c.settle() for c in path.trace.captures]
+            outputs = path.run(call.leaves, captured)
             if len(spec.paths) < MAX_PATHS:
                 spec.promote(path)
             diverged = path.diverges(outputs)
@@ -291,7 +294,7 @@ class Dispatcher(Inlinable):
             found, answers = self._follow(spec, call, diverged)
             if found is not None:
                 return found
-        return path, outputs
+        return path, outputs, captured
 
     def _trace(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> Path:
         for known in spec.paths:
@@ -302,14 +305,16 @@ class Dispatcher(Inlinable):
         start = time.perf_counter()
         trace = trace_call(self.fun, self.body, call, answers, spec.varying)
         middle = time.perf_counter()
-        single = len(trace.graph.outputs) == 1
+        on_tape = None if trace.tape is None else OnTape(trace, self.name, self.body)
+        graph = trace.graph if on_tape is None else on_tape.graph
+        single = len(graph.outputs) == 1
         if len(spec.paths) < MAX_PATHS:
-            program: Any = compile_program(trace.graph, trace.kinds, single, self.name)
+            program: Any = compile_program(graph, trace.kinds, single, self.name)
         else:
-            program = Interpreted(trace.graph)
+            program = Interpreted(graph)
         end = time.perf_counter()
         log_compile(self.name, trace, program, middle - start, end - middle)
-        path = Path(trace, program, {"trace": middle - start, "program": end - middle})
+        path = Path(trace, program, {"trace": middle - start, "program": end - middle}, on_tape)
         self._counts["traces"] += 1
         self._counts["retraces"] += retrace
         return path

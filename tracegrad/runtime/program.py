@@ -20,6 +20,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from tracegrad import passes
+from tracegrad.avals import COMPILED
 from tracegrad.codegen.entry import EntrySpec, InputSpec, OutputSpec
 from tracegrad.codegen.module import build_module
 from tracegrad.codegen.plan import RELEASE_GIL_COST, Call, Launch, Matmul, Plan, plan, rare_functions
@@ -31,7 +32,7 @@ from tracegrad.runtime import blas, native, threads
 from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.entry import MISS, make_callable
 
-__all__ = ["MISS", "Program", "Report", "compile_program", "machine_code_count"]
+__all__ = ["MISS", "Program", "Report", "compile_program", "conformed", "machine_code_count"]
 
 
 @dataclass
@@ -43,6 +44,20 @@ class Report:
     key: str
     cache: str  # "memory", "disk" or "compiled"
     seconds: dict[str, float] = field(default_factory=dict)
+
+
+_CANONICAL = {dtype: dtype for dtype in COMPILED}
+
+
+def conformed(x: Any) -> Any:
+    """A leaf as programs take it: a float, or an array that is nothing but its elements in a row."""
+    if type(x) is float:
+        return x
+    array = np.asarray(x)
+    dtype = _CANONICAL[array.dtype]  # entry points know dtypes by identity
+    if type(array) is np.ndarray and array.dtype is dtype and array.flags.c_contiguous and array.flags.aligned:
+        return array
+    return np.require(array, dtype, ("C", "A")).view(np.ndarray).view(dtype)
 
 
 class Program:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import LITERALS, Aval, is_literal, supported
+from tracegrad.avals import LITERALS, Aval, compiled, is_literal
+from tracegrad.eager.recorded import Recorded
 from tracegrad.errors import TraceError, located, user_file, warn_of_constant
-from tracegrad.ir import Builder, Node, Value, recorder
+from tracegrad.ir import Builder, Node, Value, recorder, recording
 from tracegrad.ops import Op
 from tracegrad.ops.elementwise import not_equal
 from tracegrad.ops.linear import cast, full
@@ -78,6 +79,7 @@ class TraceBuilder(Builder):
         self.captures: dict[int, Capture] = {}
         self.guards: list[ValueGuard] = []
         self.world: Any = None
+        self.tensors: Any = None
         self.open = True
         self._tags = 0
         self._nodes: dict[Any, Node] = {}
@@ -104,8 +106,10 @@ class TraceBuilder(Builder):
             raise TraceError(located(ESCAPED))
         if isinstance(x, np.ndarray):
             return self.capture(x).value
+        if isinstance(x, Recorded):
+            return self.lift(x.array)
         if isinstance(x, np.generic):
-            dtype = supported(x.dtype, "a NumPy scalar")
+            dtype = compiled(x.dtype, "a NumPy scalar")
             return full(shape=(), value=x.item(), dtype=dtype.name)
         raise TraceError(located(f"a value of type {type(x).__name__} cannot be recorded in a trace"))
 
@@ -130,10 +134,14 @@ class TraceBuilder(Builder):
             frame = frame.f_back
         return ""
 
-    def emit(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        # What Builder does, in one pass: this is most of the cost of a trace.
+    def require_open(self) -> None:
+        """Raise unless the trace is under way."""
         if not self.open:
             raise TraceError(located(ESCAPED))
+
+    def emit(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        # What Builder does, in one pass: this is most of the cost of a trace.
+        self.require_open()
         inputs: list[Any] = []
         key: list[Any] = [op]
         for x in operands:
@@ -151,6 +159,8 @@ class TraceBuilder(Builder):
         node = self._nodes.get(same)
         if node is None:
             aval = op.aval(*[x if type(x) in LITERALS else x.aval for x in inputs], **params)
+            if aval.dtype.kind == "c":
+                compiled(aval.dtype, f"the result of {op.name} in a traced function")
             node = self._nodes[same] = Node(op, tuple(inputs), items, aval, self.locate())
             self.nodes.append(node)
         return self.make(self, node)
@@ -159,6 +169,8 @@ class TraceBuilder(Builder):
         """End the trace: tracers that escaped say so from now on, and keep nothing alive."""
         self.open = False
         self.nodes, self.captures = [], {}
+        if self.tensors is not None:
+            self.tensors.close()
         for memory in (self._nodes, self._computed, self._asked, self._places):
             memory.clear()
 
@@ -185,7 +197,7 @@ class TraceBuilder(Builder):
         """The input that stands for `array`; `source`, when known, says where to read it at each call."""
         found = self.captures.get(id(array))
         if found is None:
-            dtype = supported(
+            dtype = compiled(
                 array.dtype, f"the array captured from {source}" if source else "an array used by the traced function"
             )
             node = Node(None, (), (), Aval(array.shape, dtype))
@@ -206,11 +218,16 @@ class TraceBuilder(Builder):
         value.frozen = "a number from outside the traced function"
         return value
 
+    def cotangent(self, like: Any) -> Any:
+        """An input that stands for the cotangent of `like`."""
+        node = Node(None, (), (), like.aval)
+        self._computed[node] = np.ones(node.aval.shape, node.aval.dtype)
+        return self.value(node)
+
     # -- values ------------------------------------------------------------------------------------
     def observe(self, x: Any, asked: str) -> np.ndarray[Any, Any]:
         """The value of tracer `x`, for Python code that `asked` for it; leaves a guard."""
-        if not self.open:
-            raise TraceError(located(ESCAPED))
+        self.require_open()
         if asked in _NUMBERS and not self._warned and self._has_derivative(x.node):
             self._warned = True
             warn_of_constant(asked)
@@ -221,6 +238,10 @@ class TraceBuilder(Builder):
             self._asked[node] = answer
             self.guards.append(ValueGuard(node, answer, value_key(answer), asked, self.locate()))
         return self._asked[node]
+
+    def aside(self) -> AbstractContextManager[Any]:
+        """While code runs that is not recorded, on the values of the call being traced."""
+        return recording(None)  # type: ignore[arg-type]
 
     @contextmanager
     def differentiating(self, nodes: Sequence[Node]) -> Iterator[None]:

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
+from tracegrad.eager import Tensor, TracedTensor
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ir import Value
 from tracegrad.ops import Carrier
@@ -228,6 +229,10 @@ class World:
             return value
         if isinstance(value, Value):
             raise TraceError(located(f"{source} holds a traced value that escaped from another trace"))
+        if isinstance(value, TracedTensor):
+            return value
+        if isinstance(value, Tensor):
+            return self.builder.tensors.captured(value, source)
         raise UnsupportedError(
             located(f"{source} is a {type(value).__name__}; pass it to the traced function as an argument")
         )

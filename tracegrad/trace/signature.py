@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.avals import SUPPORTED, supported
+from tracegrad.avals import COMPILED, compiled
+from tracegrad.eager import Tensor
 from tracegrad.errors import DTypeError, TraceError, located
 from tracegrad.ops import Carrier
 from tracegrad.trace.describe import describe, signature_of
@@ -36,6 +37,7 @@ class Call:
     statics: tuple[tuple[Any, Any], ...]
     key: Any
     carriers: list[Any]
+    tensors: dict[int, Any]  # the Tensors among the leaves, by number; the leaves are their arrays
 
     def rebuild(self, leaves: Iterable[Any]) -> tuple[list[Any], dict[str, Any]]:
         """The positional and keyword arguments with other leaves."""
@@ -87,7 +89,7 @@ class Binder:
         if self.static_nums or self.static_names:
             statics, dynamic = self._split(args, kwargs)
         leaves, structure = tree.flatten(dynamic)
-        call = Call(leaves, structure, statics, None, [])
+        call = Call(leaves, structure, statics, None, [], {})
         kinds = tuple([self._kind(call, i, x) for i, x in enumerate(leaves)])
         call.key = (structure, kinds, tuple((place, exact(value)) for place, value in statics))
         return call
@@ -127,7 +129,7 @@ class Binder:
     def _kind(self, call: Call, i: int, x: Any) -> Any:
         cls = type(x)
         if cls is np.ndarray:
-            if x.dtype in SUPPORTED and x.dtype.isnative:
+            if x.dtype in COMPILED and x.dtype.isnative:
                 return x.dtype, x.shape
         elif cls is float or cls is int or cls is bool:
             if cls is int and not -(2**63) <= x < 2**63:
@@ -137,6 +139,12 @@ class Binder:
                     )
                 )
             return cls
+        elif cls is Tensor:
+            if x.array.dtype not in COMPILED:
+                compiled(x.array.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
+            call.tensors[i] = x
+            call.leaves[i] = x.array
+            return Tensor, x.dtype, x.shape, x.requires_grad, x.is_leaf
         elif isinstance(x, Carrier):
             call.carriers.append(x)
             return cls
@@ -153,7 +161,7 @@ class Binder:
                     f"(static_argnames={root!r}) if it is a constant"
                 )
             )
-        dtype = supported(x.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
+        dtype = compiled(x.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
         call.leaves[i] = x = np.asarray(x, dtype=dtype)
         return dtype, x.shape
 

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
+from tracegrad.eager import TracedTensor
+from tracegrad.eager.recorded import Recorded
 from tracegrad.errors import TraceError, TracegradError, located, user_file
 from tracegrad.ir import Graph, recording
 from tracegrad.ir.builder import sliced
@@ -17,6 +19,7 @@ from tracegrad.trace.builder import Capture, TraceBuilder, ValueGuard
 from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe
 from tracegrad.trace.signature import Call
+from tracegrad.trace.tensors import TapeTrace, TensorResult, Tensors, on_call
 from tracegrad.trace.tracer import Number, Tracer
 
 __all__ = ["Trace", "trace_call"]
@@ -41,6 +44,7 @@ class Trace:
     captures: tuple[Capture, ...]
     world: World
     arrays: int = field(default=0)
+    tape: TapeTrace | None = None
 
     def result(self, outputs: Sequence[Any]) -> Any:
         """The value of the function, from the outputs of the program."""
@@ -65,20 +69,24 @@ def trace_call(
     """
     builder = TraceBuilder(Tracer, Number, answers)
     builder.world = world = World(builder, varying)
-    leaves = [_argument(builder, x) for x in call.leaves]
+    builder.tensors = Tensors(builder)
+    leaves = [_argument(builder, x, i, call.tensors.get(i)) for i, x in enumerate(call.leaves)]
     args, kwargs = call.rebuild(leaves)
     try:
-        with unusual, recording(builder):
+        with unusual, recording(builder), on_call(call.tensors):
             result = world.inline(body)(*[world.adopt(x) for x in args], **kwargs)
             return _finish(builder, world, call, result)
     except Exception as error:
         _name_location(error, describe(fun))
         raise
     finally:
-        world.close()
+        with on_call(call.tensors):
+            world.close()
 
 
-def _argument(builder: TraceBuilder, x: Any) -> Any:
+def _argument(builder: TraceBuilder, x: Any, number: int, tensor: Any) -> Any:
+    if tensor is not None:
+        return builder.tensors.argument(number, tensor, builder.argument(Tracer, x).node)
     if type(x) in _DTYPES:
         return builder.argument(Number, np.asarray(x, _DTYPES[type(x)]))
     return builder.argument(Tracer, x)
@@ -88,22 +96,53 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     flat, structure = tree.flatten(world.reveal(result))
     outputs: list[Any] = []
     template: list[tuple[int | None, Any]] = []
+    roots: list[Any] = []
     for x in flat:
-        if isinstance(x, Tracer | np.ndarray):
+        if isinstance(x, Recorded):
+            template.append(_tensor(builder, x, outputs, roots))
+        elif isinstance(x, Tracer | np.ndarray):
             kind = {"f": float, "i": int, "b": bool}[x.dtype.kind] if isinstance(x, Number) else None
             template.append((len(outputs), kind))
             outputs.append(builder.lift(x).node)
         else:
             template.append((None, _constant(x)))
+    tensors = builder.tensors
+    effects = tensors.effects(outputs, roots) if tensors.any else []
+    cts, cotangents, wanted, spent = tensors.swept(roots) if tensors.any else ([], [], [], "")
     asked = [g.node for g in builder.guards]
     arguments = list(builder.inputs)
     captures = list(builder.captures.values())
-    graph = sliced([*arguments, *(c.node for c in captures)], builder.nodes, [*outputs, *asked])
-    used = {*graph.outputs, *(x for n in graph.nodes for x in n.operands)}
+    inputs = [*arguments, *(c.node for c in captures)]
+    joint = sliced([*inputs, *cts], builder.nodes, [*outputs, *asked, *cotangents])
+    used = {*joint.outputs, *(x for n in joint.nodes for x in n.operands)}
     captures = [c for c in captures if c.node in used]
-    graph = Graph((*arguments, *(c.node for c in captures)), graph.nodes, graph.outputs)
+    inputs = [*arguments, *(c.node for c in captures)]
+    graph = sliced(inputs, builder.nodes, [*outputs, *asked])
     kinds = ["float" if type(x) is float else "array" for x in (*call.leaves, *(c.array for c in captures))]
-    return Trace(graph, tuple(kinds), structure, template, tuple(builder.guards), tuple(captures), world, len(outputs))
+    tape = None
+    if tensors.any or any(isinstance(kind, TensorResult) for _, kind in template):
+        tape = TapeTrace(
+            tensors.places(inputs), tuple(wanted), tuple([x.array.aval for x in roots]), tuple(effects),
+            Graph((*inputs, *cts), joint.nodes, joint.outputs) if cotangents else None, spent,
+        )  # fmt: skip
+    return Trace(
+        graph, tuple(kinds), structure, template, tuple(builder.guards), tuple(captures), world, len(outputs), tape
+    )
+
+
+def _tensor(builder: TraceBuilder, x: Any, outputs: list[Any], roots: list[Any]) -> tuple[int | None, Any]:
+    """The entry of the template for a Tensor of the result."""
+    if not isinstance(x, TracedTensor):
+        x = builder.tensors.of(x)
+    outside = builder.tensors.real_of(x)
+    if outside is not None:
+        return None, outside.source
+    root = -1
+    if x.requires_grad:
+        root = len(roots)
+        roots.append(x)
+    outputs.append(x.array.node)
+    return len(outputs) - 1, TensorResult(root)
 
 
 def _constant(x: Any) -> Any:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.avals import is_literal
+from tracegrad.eager import TracedTensor
 from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ir import Node, Value
 from tracegrad.numpy_api.methods import ArrayMethods
@@ -33,6 +34,7 @@ class Tracer(ArrayMethods, Value):
     __slots__ = ("__weakref__", "frozen", "origin", "views")
     builder: TraceBuilder
     _tracks_views = True
+    _tensor_class = TracedTensor
 
     def __init__(self, builder: TraceBuilder, node: Node):
         self.builder, self.node = builder, node
@@ -61,6 +63,13 @@ class Tracer(ArrayMethods, Value):
 
     def _lift(self, x: Any) -> Any:
         return self.builder.lift(x)
+
+    def _stand_in(self, tensor: Any) -> Any:
+        """What stands for a Tensor from outside in this trace."""
+        return self.builder.tensors.of(tensor)
+
+    def _grad_of(self, stand_in: Any) -> Any:
+        return self.builder.tensors.grad_of(stand_in)
 
     # -- views and updates in place --------------------------------------------------------------
     def _alias(self) -> Tracer:

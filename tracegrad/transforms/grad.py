@@ -19,6 +19,7 @@ import numpy as np
 from tracegrad import ad, tree
 from tracegrad.avals import is_literal
 from tracegrad.eager.functional import eager_vjp
+from tracegrad.eager.recorded import Recorded
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.ir import Node
 from tracegrad.ops import Carrier
@@ -115,7 +116,8 @@ def _fresh(builder: TraceBuilder, x: Any) -> Tracer:
 
 
 def _vjp(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-    return eager_vjp(fn, primals) if current_trace() is None else traced_vjp(fn, primals)
+    on_tape = current_trace() is None or any(isinstance(x, Recorded) for x in primals)
+    return eager_vjp(fn, primals) if on_tape else traced_vjp(fn, primals)
 
 
 def _inline(fun: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,219 @@
+"""Compiled functions on the eager tape: calls of a traced function on Tensors.
+
+The outputs of such a call have one node, `CompiledBackward`, whose backward pass is a compiled program too. What the
+forward pass keeps for it is chosen to save memory (`tracegrad.transforms.partition`). Where the backward pass is itself
+recorded, it is a traced function of the arguments and the cotangents, called on Tensors again; so there is a derivative
+of every order.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.eager import Tensor, engine, views
+from tracegrad.eager.modes import STATE
+from tracegrad.eager.opnode import modified_error
+from tracegrad.eager.tape import RELEASED, SECOND_TIME, Node, next_number, rewrap, unmasked
+from tracegrad.errors import located
+from tracegrad.ir import Graph
+from tracegrad.ops.linear import zeros_like
+from tracegrad.runtime.program import compile_program, conformed
+from tracegrad.trace.builder import current_trace
+from tracegrad.trace.signature import Call
+from tracegrad.trace.tensors import Argument, Effect, TensorResult
+from tracegrad.trace.trace import Trace
+from tracegrad.transforms.partition import partition
+
+__all__ = ["CompiledBackward", "OnTape"]
+
+
+class OnTape:
+    """What calls on Tensors need of one path: the forward graph with what it keeps, the backward program, made when it
+    is first needed, and the derived function."""
+
+    def __init__(self, trace: Trace, name: str, body: Callable[..., Any]):
+        assert trace.tape is not None
+        self.trace, self.tape, self.name, self.body = trace, trace.tape, name, body
+        self.graph = trace.graph
+        self._lock = threading.Lock()
+        self._backward: Any = None
+        self._derived: Any = None
+        self._graph: Graph | None = None
+        self.saved: tuple[int, ...] = ()  # numbers of inputs that the backward pass takes
+        self.kept = 0  # how many outputs are kept for it
+        if self.tape.joint is not None:
+            inputs, results = len(trace.graph.inputs), len(trace.graph.outputs)
+            self.graph, self._graph, values = partition(self.tape.joint, inputs, results)
+            places = {x: k for k, x in enumerate(self.tape.joint.inputs)}
+            self.saved = tuple([places[x] for x in values if x.op is None])
+            self.kept = len(values) - len(self.saved)
+
+    @property
+    def backward(self) -> Any:
+        """The program (saved inputs, kept values, cotangents) -> (cotangents of the wanted Tensors)."""
+        with self._lock:
+            if self._backward is None:
+                assert self._graph is not None
+                kinds = [self.trace.kinds[k] for k in self.saved]
+                kinds += ["array"] * (len(self._graph.inputs) - len(kinds))
+                single = len(self._graph.outputs) == 1
+                self._backward = compile_program(self._graph, tuple(kinds), single, f"{self.name} backward")
+            return self._backward
+
+    def derived(self, make: Callable[..., Any]) -> Any:
+        """The traced function (args, kwargs, Tensors, cotangents) -> cotangents that a recorded pass calls."""
+        with self._lock:
+            if self._derived is None:
+                self._derived = make(self._pulled, f"{self.name} backward")
+                self._derived.effects = False
+            return self._derived
+
+    def _pulled(self, args: Any, kwargs: Any, leaves: Any, cts: Any) -> tuple[Any, ...]:
+        trace = current_trace()
+        body = self.body if trace is None else trace.world.inline(self.body)
+        result = body(*args, **kwargs)
+        given = {id(x) for x in leaves.values()}
+        outputs = [x for x in tree.leaves(result) if isinstance(x, Tensor) and x.requires_grad and id(x) not in given]
+        wanted = [leaves[s.name] if isinstance(s, Argument) else _stand_in(trace, s) for s in self.tape.wanted]
+        found = engine.grad(outputs, wanted, list(cts), create_graph=True, allow_unused=True)
+        return tuple([zeros_like(x) if ct is None else ct for x, ct in zip(wanted, found)])
+
+    def overlaps(self, call: Call, captured: Sequence[Any]) -> bool:
+        """Whether a Tensor that is updated in place shares memory with another input: a graph does not know that."""
+        targets = {id(e.source.read().array) for e in self.tape.effects if e.kind == "data"}
+        if not targets:
+            return False
+        arrays = [x for x in (*call.leaves, *captured) if isinstance(x, np.ndarray)]
+        written = [x for x in arrays if id(x) in targets]
+        return any(x is not y and np.may_share_memory(x, y) for x in written for y in arrays)
+
+    # -- a call ----------------------------------------------------------------------------------------------------
+    def finish(self, call: Call, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
+        """The result of a call with these outputs of the program; repeats the effects."""
+        node = self._node(call, captured, outputs, owner)
+        if owner.effects:
+            for effect in self.tape.effects:
+                if effect.kind == "data":
+                    views.check(effect.source.read(), effect.root >= 0)
+            for effect in self.tape.effects:
+                self._repeat(effect, outputs, node)
+        leaves = []
+        for position, kind in self.trace.template:
+            if isinstance(kind, TensorResult):
+                leaves.append(self._tensor(outputs[position], kind.root, node))  # type: ignore[index]
+            elif position is None:
+                leaves.append(kind.read() if hasattr(kind, "read") else kind)
+            else:
+                leaves.append(outputs[position] if kind is None else kind(outputs[position]))
+        return tree.unflatten(self.trace.structure, leaves)
+
+    def _node(self, call: Call, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
+        if not self.tape.roots or not STATE.enabled:
+            return None
+        if self.tape.joint is None:
+            return _Spent(self.tape.spent) if self.tape.spent else None
+        return CompiledBackward(self, call, captured, outputs[len(outputs) - self.kept :], owner)
+
+    @staticmethod
+    def _tensor(array: Any, root: int, node: Any) -> Tensor:
+        out = Tensor(np.asarray(array))
+        if root >= 0 and node is not None:
+            out._requires, out._edge = True, (node, root)
+        return out
+
+    def _repeat(self, effect: Effect, outputs: Sequence[Any], node: Any) -> None:
+        target = effect.source.read()
+        if effect.kind == "grad":
+            place = effect.position
+            if place is None or hasattr(place, "read"):
+                target.grad = None if place is None else place.read()
+            else:
+                target.grad = self._tensor(outputs[place], effect.root, node)
+        elif effect.root >= 0:
+            views.update(target, self._tensor(outputs[effect.position], effect.root, node))
+        else:
+            target._store(outputs[effect.position])
+            views.bump(target)
+
+
+def _stand_in(trace: Any, source: Any) -> Any:
+    real = source.read()
+    return real if trace is None else trace.tensors.captured(real, source)
+
+
+class _Spent(Node):
+    """The derivative that a traced function has used up, or that an update in place has made impossible."""
+
+    __slots__ = ("why",)
+    several = True
+
+    def __init__(self, why: str):
+        self.why, self.edges, self.hooks, self.number = why, (), None, next_number()
+
+    def name(self) -> str:
+        return "CompiledBackward"
+
+    def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
+        raise RuntimeError(self.why)
+
+
+class CompiledBackward(Node):
+    """One call of a compiled function: its inputs, and what the forward pass kept for the backward pass."""
+
+    __slots__ = ("captured", "checks", "kept", "leaves", "owner", "path", "structure", "tensors")
+    several = True
+
+    def __init__(self, path: OnTape, call: Call, captured: Sequence[Any], kept: Sequence[Any], owner: Any):
+        self.path, self.owner, self.kept = path, owner, tuple(kept)
+        # An ndarray may be changed by its owner before the backward pass, and has no version counter.
+        inputs = [*call.leaves, *captured]
+        needed = set(path.saved)
+        numbers = dict(call.tensors)
+        for k, x in enumerate(inputs):
+            if k in needed and k not in numbers and isinstance(x, np.ndarray) and k < len(call.leaves):
+                inputs[k] = x.copy()
+        self.leaves: Any = inputs
+        self.structure = call
+        tape = path.tape
+        tensors = [s.read() for s in tape.wanted]
+        self.edges = tuple([t._edge_of() for t in tensors])
+        watched = [(s.read(), number in needed) for s, number in tape.stand_ins]
+        self.checks = [(t._counter, t._counter[0], t.array, saved) for t, saved in watched if t._counter is not None]
+        self.tensors = numbers
+        self.hooks, self.number = None, next_number()
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        """How many outputs there are."""
+        return len(self.path.tape.roots)
+
+    def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
+        if self.leaves is RELEASED:
+            raise RuntimeError(located(SECOND_TIME))
+        for counter, version, array, saved in self.checks:
+            if counter[0] != version and (saved or recording):
+                raise modified_error(array, "", counter[0], version)
+        if recording:
+            return self._recorded(cts)
+        path = self.path
+        given = [np.zeros(a.shape, a.dtype) if ct is None else unmasked(ct) for a, ct in zip(path.tape.roots, cts)]
+        values = [*(self.leaves[k] for k in path.saved), *self.kept, *given]
+        found = path.backward.run([conformed(x) for x in values])
+        return (found,) if path.backward.single else found
+
+    def _recorded(self, cts: Any) -> Sequence[Any]:
+        given = [rewrap(np.zeros(a.shape, a.dtype), None) if ct is None else unmasked(ct)
+                 for a, ct in zip(self.path.tape.roots, cts)]  # fmt: skip
+        leaves = [self.tensors.get(k, x) for k, x in enumerate(self.leaves[: len(self.structure.leaves)])]
+        args, kwargs = self.structure.rebuild(leaves)
+        found: Sequence[Any] = self.path.derived(self.owner.derive)(args, kwargs, dict(self.tensors), given)
+        return found
+
+    def release(self) -> None:
+        self.leaves = self.kept = self.structure = RELEASED
+        self.checks, self.tensors = [], {}

@@ -1,0 +1,281 @@
+"""Tensors in a trace: those that come from outside, what happens to them, and the derivative of what is returned.
+
+Each Tensor that a traced function is given, or reads, has one *stand-in*: a `TracedTensor` whose array is a tracer of
+an input of the graph. The tape inside the trace begins at the stand-ins. When the function has run, what became of them
+is an *effect* that every call repeats on the real Tensors: new values, a new gradient. And what is returned is swept
+backwards once, for cotangents that are further inputs: the *joint* graph of the forward and the backward pass.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.eager import Tensor, TracedTensor, engine
+from tracegrad.eager.modes import STATE
+from tracegrad.eager.tape import Node as TapeNode
+from tracegrad.eager.tape import next_number
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ir import Node
+from tracegrad.trace.sources import Attribute, Fixed, Source
+
+__all__ = ["Argument", "Effect", "GradMode", "StandIn", "TapeTrace", "TensorResult", "Tensors", "on_call"]
+
+
+# -- sources -----------------------------------------------------------------------------------------------------------
+class _Calls(threading.local):
+    """The Tensors of the call under way in this thread, by the number of their leaf."""
+
+    tensors: dict[int, Any] | None = None
+
+
+_calls = _Calls()
+
+
+class on_call:
+    """While the sources that begin at arguments mean those of a call with these `tensors`."""
+
+    def __init__(self, tensors: dict[int, Any]):
+        self.tensors = tensors
+
+    def __enter__(self) -> None:
+        self.before, _calls.tensors = _calls.tensors, self.tensors
+
+    def __exit__(self, *_: object) -> None:
+        _calls.tensors = self.before
+
+
+class Argument(Source):
+    """The Tensor that is leaf number `name` of the arguments of the call under way."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        if _calls.tensors is None:
+            raise LookupError("no call is under way")
+        return _calls.tensors[self.name]
+
+    def text(self, name: Callable[[Any], str]) -> str:
+        return f"{name(self.read)}()"
+
+    def __str__(self) -> str:
+        return f"the Tensor argument {self.name}"
+
+
+class GradMode(Source):
+    """Whether operations are recorded."""
+
+    __slots__ = ()
+
+    def read(self) -> bool:
+        return STATE.enabled
+
+    def text(self, name: Callable[[Any], str]) -> str:
+        return f"{name(self.read)}()"
+
+    def __str__(self) -> str:
+        return "is_grad_enabled()"
+
+
+# -- what a trace knows of Tensors -------------------------------------------------------------------------------------
+@dataclass(slots=True, eq=False)
+class StandIn:
+    """A Tensor from outside: where it is found, what stands for it, and the node of its value."""
+
+    source: Source
+    tensor: Any
+    node: Node
+    edge: Any = None
+    grad: Any = None  # the stand-in of its gradient, if that was read and there is one
+    read: bool = False  # whether the gradient was read or replaced
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorResult:
+    """An output that is a Tensor; `root` is its number among those with a derivative, or -1."""
+
+    root: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Effect:
+    """What every call does to the Tensor at `source`: write the output at `position` into it ("data"), or make that, or
+    nothing (None), or the Tensor at another source, its gradient ("grad")."""
+
+    kind: str
+    source: Source
+    position: Any
+    root: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class TapeTrace:
+    """What calls on Tensors need beside a graph.
+
+    `joint` has the inputs of the graph and then a cotangent for each of `roots`; its outputs are the outputs of the
+    graph and then the cotangents of the Tensors at `wanted`. `spent` says why there is no derivative, if there is none.
+    """
+
+    stand_ins: tuple[tuple[Source, int], ...]  # and the numbers of the inputs that have their values
+    wanted: tuple[Source, ...]
+    roots: tuple[Aval, ...]
+    effects: tuple[Effect, ...]
+    joint: Any = None
+    spent: str = ""
+
+
+class _Given(TapeNode):
+    """What made a stand-in of a Tensor that is not a leaf: the tape outside."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.edges, self.hooks, self.number = (), None, next_number()
+
+    def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
+        raise UnsupportedError(
+            located(
+                "backward() inside a traced function reached an argument that is not a leaf; return the result and "
+                "call backward() outside, or pass inputs="
+            )
+        )
+
+
+class Tensors:
+    """The stand-ins of one trace."""
+
+    def __init__(self, builder: Any):
+        self.builder = builder
+        self._known: dict[int, tuple[Any, StandIn]] = {}
+
+    def close(self) -> None:
+        """End the trace: keep no Tensor alive."""
+        self._known.clear()
+
+    @property
+    def any(self) -> bool:
+        """Whether there are Tensors at all."""
+        return bool(self._known)
+
+    def argument(self, number: int, real: Tensor, node: Node) -> TracedTensor:
+        """The stand-in of the Tensor that is a leaf of the arguments; `node` is the input with its value."""
+        found = self._known.get(id(real))
+        if found is not None:
+            self.builder.world.assume(Argument(None, number), "same", found[1].source)
+            return found[1].tensor  # type: ignore[no-any-return]
+        return self._stand_in(real, Argument(None, number), node)
+
+    def captured(self, real: Tensor, source: Source) -> TracedTensor:
+        """The stand-in of a Tensor that was read from `source`."""
+        found = self._known.get(id(real))
+        if found is not None:
+            if found[1].source.key != source.key:
+                self.builder.world.assume(source, "same", found[1].source)
+            return found[1].tensor  # type: ignore[no-any-return]
+        world = self.builder.world
+        world.assume(Attribute(source, "requires_grad"), "equals", real.requires_grad)
+        world.assume(Attribute(source, "is_leaf"), "equals", real.is_leaf)
+        capture = self.builder.capture(real.array, Attribute(source, "array"))
+        return self._stand_in(real, source, capture.node)
+
+    def of(self, real: Tensor) -> TracedTensor:
+        """The stand-in of a Tensor that no source is known of."""
+        self.builder.require_open()
+        found = self._known.get(id(real))
+        return found[1].tensor if found is not None else self.captured(real, Fixed(real, "a Tensor"))
+
+    def _stand_in(self, real: Tensor, source: Source, node: Node) -> TracedTensor:
+        self.builder.world.assume(GradMode(None, ""), "equals", STATE.enabled)
+        tensor = TracedTensor(self.builder.value(node), real.requires_grad)
+        if not real.is_leaf:
+            tensor._edge = _Given()
+        found = StandIn(source, tensor, node)
+        tensor._outside = found
+        if tensor._requires:
+            found.edge = engine.edge_of(tensor)
+        self._known[id(real)] = (real, found)
+        return tensor
+
+    def grad_of(self, stand_in: StandIn) -> Any:
+        """The gradient that the Tensor had when the function was called, as a stand-in, or None."""
+        stand_in.read = True
+        real = next(r for r, s in self._known.values() if s is stand_in)
+        place = Attribute(stand_in.source, "grad")
+        if real.grad is None:
+            self.builder.world.assume(place, "equals", None)
+            return None
+        stand_in.grad = self.captured(real.grad, place)
+        return stand_in.grad
+
+    def places(self, inputs: Sequence[Node]) -> tuple[tuple[Source, int], ...]:
+        """Where the Tensors are found, and the numbers of their values among the `inputs` (-1: not among them)."""
+        numbers = {x: k for k, x in enumerate(inputs)}
+        return tuple([(s.source, numbers.get(s.node, -1)) for _, s in self._known.values()])
+
+    def real_of(self, tensor: Any) -> StandIn | None:
+        """What `tensor` stands for, if it is a stand-in and nothing but that."""
+        found = getattr(tensor, "_outside", None)
+        return found if isinstance(found, StandIn) else None
+
+    # -- the end of a trace ----------------------------------------------------------------------------------------
+    def effects(self, outputs: list[Node], roots: list[Any]) -> list[Effect]:
+        """What has become of the stand-ins; values that calls must compute for it are added to the `outputs`, those
+        with a derivative to the `roots`."""
+        found = []
+
+        def position(tensor: Any) -> tuple[int, int]:
+            outputs.append(tensor.array.node)
+            root = -1
+            if tensor.requires_grad:
+                root = len(roots)
+                roots.append(tensor)
+            return len(outputs) - 1, root
+
+        for _, s in list(self._known.values()):
+            if s.tensor.array.node is not s.node:
+                changed = s.tensor.grad_fn is not None and not isinstance(s.tensor.grad_fn, _Given)
+                if changed:
+                    found.append(Effect("data", s.source, *position(s.tensor)))
+                else:
+                    outputs.append(s.tensor.array.node)
+                    found.append(Effect("data", s.source, len(outputs) - 1))
+            now = s.tensor._grad if s.read else None
+            if s.read and now is not s.grad:
+                if now is None:
+                    found.append(Effect("grad", s.source, None))
+                elif (other := self.real_of(now)) is not None:
+                    found.append(Effect("grad", s.source, other.source))
+                else:
+                    found.append(Effect("grad", s.source, *position(now)))
+        return found
+
+    def swept(self, roots: Sequence[Any]) -> tuple[list[Node], list[Node], list[Source], str]:
+        """The inputs that stand for the cotangents of `roots`; the cotangents of the stand-ins that require grad, and
+        where these are found; or why there are none."""
+        wanted = [s for _, s in self._known.values() if s.edge is not None]
+        cts = [self.builder.cotangent(x.array) for x in roots]
+        asked = len(self.builder.guards)
+        pairs = [(x._edge_of(), ct) for x, ct in zip(roots, cts)]
+        if not pairs or not wanted:
+            return [], [], [], ""
+        try:
+            _, found = engine.run(pairs, False, True, [s.edge for s in wanted])
+        except RuntimeError as error:
+            return [], [], [], str(error)
+        for guard in self.builder.guards[asked:]:
+            if guard.node.depends_on({ct.node for ct in cts}):
+                raise UnsupportedError(
+                    located(
+                        f"{guard.asked} of a gradient of what a traced function returns: it is not known while the "
+                        "function runs",
+                        guard.location,
+                    )
+                )
+        reached = [(s, ct) for s, ct in zip(wanted, found) if ct is not None]
+        nodes = [self.builder.lift(ct if hasattr(ct, "node") else np.asarray(ct)).node for _, ct in reached]
+        return [ct.node for ct in cts], nodes, [s.source for s, _ in reached], ""

@@ -1,0 +1,123 @@
+"""Cutting a joint graph into a forward and a backward pass: what to keep in between, and what to compute again.
+
+Between the passes stand the values of the forward pass that the backward pass reads. Keeping one costs its bytes; but a
+cheap op can be applied again in the backward pass, to values that are kept or are arguments. What to keep is a minimum
+cut of the graph from the arguments to the backward pass, in which a value that is kept weighs its bytes (after Chen et
+al., "Training Deep Nets with Sublinear Memory Cost", 2016, with the cut in place of the heuristic).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_literal
+from tracegrad.ir import Builder, Graph, Node
+from tracegrad.ir.builder import sliced
+
+__all__ = ["partition"]
+
+# Ops that are cheap enough to be applied again: their loops are fused into those of what reads them.
+_CHEAP = frozenset({"elementwise", "view", "reshape", "full", "arange"})
+_INFINITE = 2**30
+
+
+def partition(joint: Graph, arguments: int, results: int) -> tuple[Graph, Graph, tuple[Node, ...]]:
+    """The forward graph (arguments) -> (results, kept values); the backward graph (values, cotangents) -> (cotangents),
+    and the values it takes: nodes of `joint`, arguments among them, of which the rest are the kept ones in order.
+
+    The first `arguments` inputs of `joint` are those of the function, the others cotangents; its first `results`
+    outputs are those of the function, the others cotangents.
+    """
+    cts = joint.inputs[arguments:]
+    late = set(cts)
+    for node in joint.nodes:
+        if not late.isdisjoint(node.operands):
+            late.add(node)
+    read = {x for node in joint.nodes if node in late for x in node.operands if x not in late}
+    read |= {x for x in joint.outputs[results:] if x not in late}
+    values = _cut(joint, arguments, results, late, read)
+    kept = [x for x in values if x.op is not None]
+    forward = sliced(joint.inputs[:arguments], joint.nodes, [*joint.outputs[:results], *kept])
+    return forward, _backward(joint, values, cts, joint.outputs[results:]), tuple(values)
+
+
+def _cut(joint: Graph, arguments: int, results: int, late: set[Node], read: set[Node]) -> list[Node]:
+    """The values to hand over, arguments first, in the order of the graph."""
+    early = [x for x in (*joint.inputs[:arguments], *joint.nodes) if x not in late]
+    needed = _needed(early, read)
+    candidates = [x for x in early if x in needed]
+    free = {*joint.inputs[:arguments], *joint.outputs[:results]}
+    chosen = _minimum_cut(candidates, free, read)
+    order = {x: k for k, x in enumerate(early)}
+    return sorted(chosen, key=lambda x: (x.op is not None, order[x]))
+
+
+def _needed(early: Sequence[Node], read: set[Node]) -> set[Node]:
+    """The early values that the backward pass reads, directly or to compute them again."""
+    needed = set(read)
+    for node in reversed(early):
+        if node in needed and _cheap(node):
+            needed.update(node.operands)
+    return needed
+
+
+def _cheap(node: Node) -> bool:
+    return node.op is not None and node.op.kind in _CHEAP
+
+
+def _minimum_cut(candidates: Sequence[Node], free: set[Node], read: set[Node]) -> set[Node]:
+    """The values of a minimum cut: value k is an edge from 2k to 2k + 1 that weighs its bytes; one that cannot be
+    computed again comes from the source."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+    count = len(candidates)
+    number = {x: k for k, x in enumerate(candidates)}
+    source, sink = 2 * count, 2 * count + 1
+    edges: list[tuple[int, int, int]] = []
+    for k, x in enumerate(candidates):
+        edges.append((2 * k, 2 * k + 1, _weight(x, x in free)))
+        if _cheap(x) and x.operands:
+            edges.extend((2 * number[y] + 1, 2 * k, _INFINITE) for y in dict.fromkeys(x.operands))
+        elif not _cheap(x):
+            edges.append((source, 2 * k, _INFINITE))
+        if x in read:
+            edges.append((2 * k + 1, sink, _INFINITE))
+    if not edges:
+        return set()
+    rows, columns, weights = (np.array(v, np.int32) for v in zip(*edges))
+    size = 2 * count + 2
+    capacity = csr_array((weights, (rows, columns)), shape=(size, size))
+    flow = maximum_flow(capacity, source, sink).flow
+    rest = csr_array(capacity - flow)
+    rest.eliminate_zeros()
+    reached = set(breadth_first_order(rest, source, return_predecessors=False).tolist())
+    return {x for k, x in enumerate(candidates) if 2 * k in reached and 2 * k + 1 not in reached}
+
+
+def _weight(node: Node, free: bool) -> int:
+    """Units of 64 bytes, at least 2; 1 for arguments and results, which are there in any case."""
+    if free:
+        return 1
+    return min(2 + node.aval.size * node.aval.dtype.itemsize // 64, _INFINITE - 1)
+
+
+def _backward(joint: Graph, values: Sequence[Node], cts: Sequence[Node], outputs: Sequence[Node]) -> Graph:
+    """The graph from `values` and cotangents to `outputs`."""
+    builder = Builder()
+    env: dict[Node, Any] = {x: builder.input(x.aval) for x in (*values, *cts)}
+    needed = set(outputs)
+    steps = []
+    for node in reversed(joint.nodes):
+        if node in needed and node not in env:
+            needed.update(node.operands)
+            steps.append(node)
+    for node in reversed(steps):
+        assert node.op is not None
+        builder.location = node.location
+        args = tuple([x if is_literal(x) else env[x] for x in node.inputs])
+        env[node] = builder.emit(node.op, args, dict(node.params))
+    return builder.build([env[x] for x in outputs])
