@@ -1,4 +1,4 @@
-"""tracegrad: a JIT-compiled, static-graph autograd compiler for NumPy code.
+"""tracegrad: a JIT-compiled, static-graph autograd compiler for NumPy code, with an eager mode like PyTorch's.
 
 >>> import numpy as np
 >>> import tracegrad as tg
@@ -8,13 +8,35 @@
 >>> value, gradient = tg.value_and_grad(loss)(np.zeros(2), np.eye(2), np.ones(2))
 >>> print(value, gradient)
 1.0 [-1. -1.]
+
+>>> x = tg.tensor([1.0, 2.0], requires_grad=True)
+>>> (x * x).sum().backward()
+>>> x.grad
+tensor([2., 4.])
+
+The names of PyTorch's tensor functions and dtypes are here too (`tg.sin`, `tg.float32`), those of `torch.autograd` in
+`tg.autograd`. `tg.grad` and `tg.vjp` transform functions; `tg.trace` compiles.
 """
 
 from typing import Any
 
-from tracegrad import errors, tree
+from tracegrad import autograd, errors, linalg, nn, special, tree
 from tracegrad.api import grad, stop_gradient, trace, value_and_grad, vjp
-from tracegrad.eager import Tensor, enable_grad, from_numpy, is_grad_enabled, no_grad, set_grad_enabled, tensor
+from tracegrad.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
+from tracegrad.eager import (
+    Tensor,
+    conversion,
+    dtypes,
+    enable_grad,
+    factories,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    random,
+    set_grad_enabled,
+)
+from tracegrad.eager.factories import from_numpy, tensor
 from tracegrad.errors import (
     CacheWarning,
     DerivativeWarning,
@@ -26,38 +48,31 @@ from tracegrad.errors import (
     VerifyError,
 )
 from tracegrad.settings import disable_jit, settings
+from tracegrad.torch_api.registry import FUNCTIONS
+from tracegrad.transforms.custom import custom_jvp, custom_vjp
 from tracegrad.tree import register_pytree_node
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "CacheWarning",
-    "DTypeError",
-    "DerivativeWarning",
-    "ShapeError",
-    "Tensor",
-    "TraceError",
-    "TracegradError",
-    "UnsupportedError",
-    "VerifyError",
-    "disable_jit",
-    "enable_grad",
-    "errors",
-    "from_numpy",
-    "grad",
-    "is_grad_enabled",
-    "no_grad",
-    "register_pytree_node",
-    "set_grad_enabled",
-    "settings",
-    "stop_gradient",
-    "tensor",
-    "trace",
-    "tree",
-    "value_and_grad",
-    "vjp",
-]
+    "CacheWarning", "DTypeError", "DerivativeWarning", "ShapeError", "Tensor", "TraceError", "TracegradError",
+    "UnsupportedError", "VerifyError", "autograd", "custom_jvp", "custom_vjp", "disable_jit", "enable_grad", "errors",
+    "from_numpy", "grad", "inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
+    "is_inference_mode_enabled", "linalg", "nn", "no_grad", "register_pytree_node", "set_grad_enabled", "settings",
+    "special", "stop_gradient", "tensor", "trace", "tree", "value_and_grad", "vjp",
+]  # fmt: skip
+
+# PyTorch's names of tensor functions, of what makes Tensors, and of dtypes; tracegrad's own names come first.
+_torch: dict[str, Any] = {**dtypes.DTYPES, "Size": tuple, "numel": Tensor.numel}
+for _module in (dtypes, factories, random, conversion):
+    _torch.update({name: getattr(_module, name) for name in _module.__all__})
+_torch.update(FUNCTIONS)
+_torch = {name: value for name, value in _torch.items() if name not in __all__}
+globals().update(_torch)
+__all__.extend(_torch)
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"tracegrad has no {name!r}; it offers {', '.join(__all__)}")
+    near = [known for known in __all__ if name.lower() in known.lower() or known.lower() in name.lower()]
+    hint = f"; similar names are {', '.join(near[:8])}" if near else ""
+    raise AttributeError(f"tracegrad has no {name!r}{hint}")
