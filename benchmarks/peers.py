@@ -94,6 +94,13 @@ def torch_compiler() -> Any:
     return torch
 
 
+def torch_alone() -> Any:
+    """PyTorch on one thread: of several it makes no use for ten elements, and they take the processor from others."""
+    torch = need("torch")
+    torch.set_num_threads(1)
+    return torch
+
+
 def start(names: tuple[str, ...]) -> None:
     """Import and start packages ahead of the clock; what fails is left for `need` to tell."""
     for name in names:

@@ -57,6 +57,13 @@ def test_logistic_regression_finds_scikit_learns_coefficients(tmp_path):
     assert "greatest difference of a coefficient" in done.stdout
 
 
+def test_the_tour_of_autograd_finds_what_it_asserts(tmp_path):
+    done = run(tmp_path, "autograd_tour.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("error:") == 2
+    assert [line[0] for line in done.stdout.splitlines() if line[:1].isdigit()] == list("123456789")
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_an_example_is_short_and_described(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) < 150
