@@ -64,7 +64,7 @@ class OpNode(Node):
             operands, answer = self._recorded(operands, answer)
         elif self.op.kind == "elementwise" and (ct.__class__ is _ndarray or isinstance(ct, np.generic)):
             rules = self._rules(operands)
-            if rules:
+            if rules and answer.__class__ is not Spec and ct.dtype.kind != "c":
                 return self._computed(rules, ct, answer, operands)
         found = [self._pulled(i, ct, answer, operands) if e else None for i, e in enumerate(self.edges)]
         if recording and self.op in _PIECEWISE:
@@ -90,18 +90,15 @@ class OpNode(Node):
 
     def _computed(self, rules: Any, ct: Any, answer: Any, operands: tuple[Any, ...]) -> list[Any]:
         found: list[Any] = []
+        shapes = self.shapes
         for i, e in enumerate(self.edges):
             if not e:
                 found.append(None)
-                continue
-            rule = rules[i]
-            if rule is False or answer.__class__ is Spec or ct.dtype.kind == "c":
-                ct_x = self._pulled(i, ct, answer, operands)
+            elif (rule := rules[i]) is False:
+                found.append(self._pulled(i, ct, answer, operands))
             else:
                 ct_x = rule(ct, answer, *operands)
-                if self.shapes is not None:
-                    ct_x = summed_to(ct_x, self.shapes[i])
-            found.append(ct_x)
+                found.append(ct_x if shapes is None else summed_to(ct_x, shapes[i]))
         return found
 
     def _pulled(self, i: int, ct: Any, answer: Any, operands: tuple[Any, ...]) -> Any:

@@ -109,20 +109,21 @@ class Sweep:
 
     def run(self, nodes: list[Node]) -> None:
         arrived, needed, wanted = self.arrived, self.needed, self.wanted
+        recording, watching, keep = self.create_graph, self.watching, self.keep
         for node in nodes:
             ct = arrived.pop(node, None)
-            if ct is not None and (node.hooks is not None or node in wanted):
+            hooks = node.hooks
+            if ct is not None and (hooks is not None or node in wanted):
                 ct = self.observed(node, ct)
             if ct is None or (needed is not None and node not in needed):
                 self.skip(node)
-            else:
-                if node.several:
-                    ct = tuple([ct.get(k) for k in range(node.count)])
-                self.deliver(node, node.pull(ct, self.create_graph) if self.unseen(node) else self.applied(node, ct))
-
-    def unseen(self, node: Node) -> bool:
-        """Whether nobody looks on when `node` runs."""
-        return node.hooks is None and not self.watching
+                continue
+            if node.several:
+                ct = tuple([ct.get(k) for k in range(node.count)])
+            found = node.pull(ct, recording) if hooks is None and not watching else self.applied(node, ct)
+            if not keep:
+                node.release()
+            self.deliver(node.edges, found)
 
     def skip(self, node: Node) -> None:
         """Nothing arrived at the node, or nothing is wanted from it."""
@@ -138,12 +139,10 @@ class Sweep:
         found = self.watched(node, ct) if self.watching else node.pull(ct, self.create_graph)
         return self.after(node, found, ct) if hooks is not None and hooks.after else found
 
-    def deliver(self, node: Node, found: Sequence[Any]) -> None:
-        """Free what the node saved, and send its results along its edges."""
-        if not self.keep:
-            node.release()
+    def deliver(self, edges: Sequence[Any], found: Sequence[Any]) -> None:
+        """Send results along edges."""
         arrived = self.arrived
-        for e, x in zip(node.edges, found):
+        for e, x in zip(edges, found):
             if not e:
                 continue
             if e.__class__ is tuple or e.__class__ is AccumulateGrad or x is None or e in arrived:

@@ -180,9 +180,9 @@ equal isfinite isinf isnan logical_and logical_not logical_or logical_xor not_eq
 """
 _WITH_RULES_FOR_BOTH = "absolute std var view_as_complex view_as_real"
 _HOLOMORPHIC = """
-arccos arccosh arcsin arcsinh arctan arctanh cofactors cos cosh cumprod det divide exp expm1 inv linear_scan log log10
-log1p log2 matmul matrix_exp multiply power reciprocal reduce_prod rsqrt sin sinh solve solve_triangular sqrt square tan
-tanh
+arccos arccosh arcsin arcsinh arctan arctanh cofactors cos cosh cumprod det divide exp expm1 inner inv linear_scan log
+log10 log1p log2 matmul matrix_exp matvec multiply power reciprocal reduce_prod rsqrt sin sinh solve solve_triangular
+sqrt square tan tanh
 """
 
 

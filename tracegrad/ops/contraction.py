@@ -63,6 +63,78 @@ def matrix_transpose(x: Any) -> Any:
     return transpose(x, perm=(*range(n - 2), n - 1, n - 2))
 
 
+# -- with vectors: one op each, which the compiler computes as a matmul ----------------------------------
+@primitive()
+def matvec(x: Any, y: Any) -> Any:
+    """The product of a matrix and a vector of one dtype."""
+    return np.dot(x, y)
+
+
+@matvec.def_aval
+def _(x: Aval, y: Aval) -> Aval:
+    if (x.ndim, y.ndim) != (2, 1) or x.shape[1] != y.shape[0] or x.dtype != y.dtype:
+        raise ShapeError(f"matvec: cannot multiply {x} and {y}")
+    return Aval(x.shape[:1], x.dtype)
+
+
+@matvec.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, y: Any) -> Any:
+    return multiply(reshape(ct, shape=(ct.shape[0], 1)), y)
+
+
+@matvec.def_vjp("y")
+def _(ct: Any, ans: Any, x: Any, y: Any) -> Any:
+    return matvec(transpose(x, perm=(1, 0)), ct)
+
+
+@matvec.def_decompose
+def _(x: Any, y: Any) -> Any:
+    return reshape(matmul(x, reshape(y, shape=(y.shape[0], 1))), shape=x.shape[:1])
+
+
+@matvec.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)), uniform((4,))), {}
+    yield (uniform((30, 20), dtype="float32"), uniform((20,), dtype="float32")), {}
+    yield (integers((3, 4), -9, 9), integers((4,), -9, 9)), {}
+
+
+@primitive()
+def inner(x: Any, y: Any) -> Any:
+    """The sum of the products of two vectors of one dtype."""
+    return np.dot(x, y)
+
+
+@inner.def_aval
+def _(x: Aval, y: Aval) -> Aval:
+    if x.ndim != 1 or x != y:
+        raise ShapeError(f"inner: cannot multiply {x} and {y}")
+    return Aval((), x.dtype)
+
+
+@inner.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, y: Any) -> Any:
+    return multiply(ct, y)
+
+
+@inner.def_vjp("y")
+def _(ct: Any, ans: Any, x: Any, y: Any) -> Any:
+    return multiply(ct, x)
+
+
+@inner.def_decompose
+def _(x: Any, y: Any) -> Any:
+    n = x.shape[0]
+    return reshape(matmul(reshape(x, shape=(1, n)), reshape(y, shape=(n, 1))), shape=())
+
+
+@inner.def_samples
+def _() -> Any:
+    yield (uniform((4,)), uniform((4,), seed=1)), {}
+    yield (uniform((30,), dtype="float32"), uniform((30,), seed=1, dtype="float32")), {}
+    yield (integers((5,), -9, 9), integers((5,), -9, 9, seed=1)), {}
+
+
 # -- what is made of it --------------------------------------------------------------------------------
 def promoted(x: Any, y: Any) -> tuple[Any, Any]:
     """Both operands in their common dtype."""

@@ -133,9 +133,8 @@ def mv(input: Any, vec: Any) -> Any:
     return _mv(x, y)
 
 
-@one_node("MvBackward0")
 def _mv(x: Any, y: Any) -> Any:
-    return matmul_any(x, y)
+    return named("MvBackward0", contraction.matvec(*contraction.promoted(x, y)))
 
 
 def _check_vectors(x: Any, y: Any) -> None:
@@ -161,9 +160,8 @@ def dot(input: Any, tensor: Any) -> Any:
     return _dot(x, y)
 
 
-@one_node("DotBackward0")
 def _dot(x: Any, y: Any) -> Any:
-    return matmul_any(x, y)
+    return named("DotBackward0", contraction.inner(*contraction.promoted(x, y)))
 
 
 @function("vdot")
