@@ -51,6 +51,7 @@ from tracegrad.settings import disable_jit, settings
 from tracegrad.torch_api.registry import FUNCTIONS
 from tracegrad.transforms.custom import custom_jvp, custom_vjp
 from tracegrad.tree import register_pytree_node
+from tracegrad.visualize import visualize
 
 __version__ = "0.1.0"
 
@@ -59,7 +60,7 @@ __all__ = [
     "UnsupportedError", "VerifyError", "autograd", "custom_jvp", "custom_vjp", "disable_jit", "enable_grad", "errors",
     "from_numpy", "grad", "inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
     "is_inference_mode_enabled", "linalg", "nn", "no_grad", "register_pytree_node", "set_grad_enabled", "settings",
-    "special", "stop_gradient", "tensor", "trace", "tree", "value_and_grad", "vjp",
+    "special", "stop_gradient", "tensor", "trace", "tree", "value_and_grad", "visualize", "vjp",
 ]  # fmt: skip
 
 # PyTorch's names of tensor functions, of what makes Tensors, and of dtypes; tracegrad's own names come first.

@@ -111,7 +111,7 @@ def _cotangent(x: Recorded, ct: Any) -> Any:
     if isinstance(ct, Carrier):
         return ct if isinstance(ct, Recorded) else x._lift(ct)
     array = np.asarray(ct, x.dtype)
-    return x._lift(np.broadcast_to(array, x.shape) if array.shape == () else array)
+    return x._lift(np.broadcast_to(array, x.shape) if array.shape == () and x.shape else array)
 
 
 def _answer(x: Recorded, stays: bool) -> Any:

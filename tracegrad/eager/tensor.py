@@ -23,7 +23,7 @@ from tracegrad.eager.tape import AccumulateGrad, wrapper
 from tracegrad.errors import located
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.numpy_api.registry import dispatch_ufunc
-from tracegrad.ops import TABLE, elementwise, linear
+from tracegrad.ops import TABLE, elementwise, linear, reduction
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import fresh
 from tracegrad.ops.op import Carrier, Op
@@ -387,7 +387,12 @@ def _take_short_ways(cls: Any) -> None:
     general = cls.__pow__
     cls.__pow__ = shortcuts.power(shortcuts.unary(cls, ops.square, lambda x: general(x, 2)), general)
     cls.sum = shortcuts.total(cls, linear.reduce_sum, np.add.reduce, cls.sum)
+    cls.mean = shortcuts.total(cls, reduction.mean, _mean, cls.mean)
     cls._of_ufunc = {ufunc: shortcuts.unary(cls, op, _by_dispatch(ufunc)) for ufunc, op in UNARY.items()}
+
+
+def _mean(x: np.ndarray[Any, Any], axis: None) -> Any:
+    return np.add.reduce(x, axis) / x.size
 
 
 def _by_dispatch(ufunc: Any) -> Callable[[Any], Any]:
