@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-BENCHMARKS = ("call_overhead", "elementwise", "mlp_step", "logistic", "kernels", "compile", "warm_start")
+BENCHMARKS = ("call_overhead", "elementwise", "mlp_step", "logistic", "kernels", "compile", "warm_start", "eager")
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:

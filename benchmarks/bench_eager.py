@@ -18,7 +18,7 @@ from benchmarks.harness import Case, Factory, Run, Settings, Timed
 from benchmarks.peers import need, torch_alone
 
 PACKAGES = ("tracegrad", "autograd", "torch")
-Y = np.linspace(0.5, 2.0, 10)
+A, B = np.linspace(0.5, 2.0, 10), np.linspace(1.0, 3.0, 10)
 CHAIN = 100_000
 
 OPS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
@@ -35,21 +35,20 @@ OPS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
 }
 
 
-def _tensors(package: str) -> tuple[Any, Any, Any]:
-    """The package, and the two operands as leaves that require grad."""
+def _leaf(package: str, array: np.ndarray[Any, Any]) -> Any:
+    """A Tensor of the package that requires grad."""
     module = torch_alone() if package == "torch" else need(package)
-    return module, *(module.tensor(v, requires_grad=True) for v in (X, Y))
+    return module.tensor(array, requires_grad=True)
 
 
 def op(package: str, fn: Callable[[Any, Any], Any]) -> Run:
     """The op on leaves that require grad: a new Tensor and a new node."""
-    _, x, y = _tensors(package)
-    return functools.partial(fn, x, y)
+    return functools.partial(fn, _leaf(package, A), _leaf(package, B))
 
 
 def gradient(package: str) -> Run:
     """Value and gradient of the Rosenbrock function by `backward`."""
-    _, x, _ = _tensors(package)
+    x = _leaf(package, X)
 
     def run() -> Any:
         x.grad = None
@@ -66,7 +65,7 @@ def hips() -> Run:
 
 def chain(package: str) -> Run:
     """The backward pass alone of a chain of 100,000 ops, and what it gives."""
-    _, x, _ = _tensors(package)
+    x = _leaf(package, X)
 
     def run() -> Timed:
         x.grad = None
@@ -87,9 +86,9 @@ def cases(settings: Settings) -> list[Case]:
         peers: dict[str, Factory] = {
             "tracegrad": functools.partial(op, "tracegrad", fn),
             "torch": functools.partial(op, "torch", fn),
-            "numpy, no tape": lambda plain=plain: functools.partial(plain, X, Y),
+            "numpy, no tape": lambda plain=plain: functools.partial(plain, A, B),
         }
-        found.append(Case(f"eager op: {name}", peers, lambda plain=plain: plain(X, Y), brief=True))
+        found.append(Case(f"eager op: {name}", peers, lambda plain=plain: plain(A, B), brief=True))
     small: dict[str, Factory] = {
         "tracegrad": functools.partial(gradient, "tracegrad"),
         "torch": functools.partial(gradient, "torch"),

@@ -7,18 +7,21 @@ is not so goes the general way.
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tracegrad.eager import views
 from tracegrad.eager.modes import STATE
 from tracegrad.eager.opnode import Plan, node_class, plan_of
 from tracegrad.eager.tape import Spec, next_number
 from tracegrad.ops.op import Op
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 
-__all__ = ["operator", "power", "reflected", "total", "unary"]
+__all__ = ["operator", "power", "product", "reflected", "reshaped", "total", "unary"]
 
 Method = Callable[..., Any]
 
@@ -101,10 +104,25 @@ def _beside_number(cls: Any, op: Op, general: Method) -> Method:
     return apply
 
 
-def _pair(cls: Any, op: Op, general: Method) -> Method:
+def product(cls: Any, ops: dict[tuple[int, int], tuple[Op, str]], general: Method) -> Method:
+    """The operator @ of two arrays of `cls` with one dtype; `ops` has the op and the node's name by their ranks."""
+    ways = {ranks: _pair(cls, op, general, name) for ranks, (op, name) in ops.items()}
+
+    def apply(self: Any, other: Any) -> Any:
+        if other.__class__ is not cls or not _usual(cls, self):
+            return general(self, other)
+        return ways.get((self.array.ndim, other.array.ndim), general)(self, other)
+
+    return apply
+
+
+def _pair(cls: Any, op: Op, general: Method, name: str = "") -> Method:
     function = op.impl
+    elementwise = op.kind == "elementwise"
     # By what requires grad: both, the left one, the right one.
     both, left, right = (plan_of(op, kinds) for kinds in ((2, 2), (2, 1), (1, 2)))
+    if name:
+        both, left, right = (plan._replace(cls=node_class(name)) for plan in (both, left, right))
 
     def apply(self: Any, other: Any) -> Any:
         x, y = self.array, other.array
@@ -125,7 +143,7 @@ def _pair(cls: Any, op: Op, general: Method) -> Method:
             if y_kept:
                 checks.append((other._counter, other._counter[0], 1))
             node = _noted(op, plan, out, (a, b), (x if x_kept else None, y if y_kept else None), checks)
-            if x.shape != y.shape:
+            if elementwise and x.shape != y.shape:
                 node.shapes = (Spec(x.shape, x.dtype), Spec(y.shape, y.dtype))
         return out
 
@@ -161,17 +179,19 @@ def reflected(cls: Any, op: Op, general: Method, name: str = "") -> Method:
 def unary(cls: Any, op: Op, general: Method, name: str = "") -> Method:
     """A method without arguments that is one op; its node is called `name`."""
     function = op.impl
-    plan = plan_of(op, (2,))
-    if name:
-        plan = plan._replace(cls=node_class(name))
-    (kept,) = plan.operands
+    plan: Any = None
 
     def apply(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal plan
         if args or kwargs or not _usual(cls, self):
             return general(self, *args, **kwargs)
         x = self.array
         out = _computed(cls, function, x)
         if self._requires and STATE.enabled:
+            if plan is None:  # there are many such methods, and most are never called
+                plan = plan_of(op, (2,))
+                plan = plan._replace(cls=node_class(name)) if name else plan
+            kept = plan.operands[0]
             checks = [(self._counter, self._counter[0], 0)] if kept else [] if plan.saves else None
             _noted(op, plan, out, (self._edge or self._source(),), (x if kept else None,), checks)
         return out
@@ -200,6 +220,30 @@ def total(cls: Any, op: Op, function: Any, general: Method) -> Method:
         return out
 
     apply.__name__, apply.__doc__ = op.name, (general.__doc__ or "").partition(">>>")[0].rstrip()
+    return apply
+
+
+def reshaped(cls: Any, op: Op, general: Method) -> Method:
+    """A method that gives an array in row-major order another shape: sizes, of which none is left to find out."""
+    plan = plan_of(op, (2,))
+
+    def apply(self: Any, *shape: Any, **kwargs: Any) -> Any:
+        x = self.array
+        if kwargs or not _usual(cls, self) or not all([n.__class__ is int and n >= 0 for n in shape]):
+            return general(self, *shape, **kwargs)
+        if math.prod(shape) != x.size or not x.flags.c_contiguous:
+            return general(self, *shape)
+        out = _new(cls)
+        out.array = x.reshape(shape)
+        params = {"shape": shape}
+        views.register(out, self, functools.partial(op, **params))
+        if self._requires and STATE.enabled:
+            operands = (Spec(x.shape, x.dtype),)
+            node = _noted(op, plan, out, (self._edge or self._source(),), operands, None)
+            node.params, node.answer = params, Spec(shape, x.dtype)
+        return out
+
+    apply.__name__, apply.__doc__ = general.__name__, (general.__doc__ or "").partition(">>>")[0].rstrip()
     return apply
 
 

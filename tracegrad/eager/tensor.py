@@ -23,7 +23,7 @@ from tracegrad.eager.tape import AccumulateGrad, wrapper
 from tracegrad.errors import located
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.numpy_api.registry import dispatch_ufunc
-from tracegrad.ops import TABLE, elementwise, linear, reduction
+from tracegrad.ops import TABLE, contraction, elementwise, linear, reduction
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import fresh
 from tracegrad.ops.op import Carrier, Op
@@ -401,6 +401,17 @@ def _by_dispatch(ufunc: Any) -> Callable[[Any], Any]:
 
 for _cls in (Tensor, TapeArray):
     _take_short_ways(_cls)
+Tensor.__matmul__ = shortcuts.product(
+    Tensor,
+    {
+        (2, 2): (contraction.matmul, "MmBackward0"),
+        (2, 1): (contraction.matvec, "MvBackward0"),
+        (1, 1): (contraction.inner, "DotBackward0"),
+    },
+    Tensor.__matmul__,
+)
+for _name in ("reshape", "view"):
+    setattr(Tensor, _name, shortcuts.reshaped(Tensor, linear.reshape, getattr(TensorMethods, _name)))
 for _name, (_op, _node) in ONE_OP.items():
     setattr(Tensor, _name, shortcuts.unary(Tensor, _op, getattr(TensorMethods, _name), _node))
 
