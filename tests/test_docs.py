@@ -18,8 +18,15 @@ import pytest
 from test_architecture import LAYERS
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")
-WITH_CODE = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+DOCUMENTS = (
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "examples/README.md",
+    "docs/visualize.md",
+)
+WITH_CODE = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/visualize.md")
 # Files that an example tells the reader to make.
 MADE_BY_READERS = {"tracegrad/ops/convolution.py", "tracegrad/passes/transposes.py"}
 

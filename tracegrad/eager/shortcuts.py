@@ -229,7 +229,7 @@ def reshaped(cls: Any, op: Op, general: Method) -> Method:
 
     def apply(self: Any, *shape: Any, **kwargs: Any) -> Any:
         x = self.array
-        if kwargs or not _usual(cls, self) or not all([n.__class__ is int and n >= 0 for n in shape]):
+        if kwargs or not _usual(cls, self) or not all(n.__class__ is int and n >= 0 for n in shape):
             return general(self, *shape, **kwargs)
         if math.prod(shape) != x.size or not x.flags.c_contiguous:
             return general(self, *shape)

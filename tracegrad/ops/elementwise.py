@@ -201,14 +201,13 @@ arccosh = op("arccosh(x)", np.arccosh, "arccosh(x)", _arccosh_rule,
 arctanh = op("arctanh(x)", np.arctanh, "arctanh(x)", lambda t, ans, x: divide(t, subtract(1, square(x))),
              domain=(-0.9, 0.9), doc="inverse hyperbolic tangent")  # fmt: skip
 
+
 # -- pieces ----------------------------------------------------------------------------------------------
 def _direction(x: Any) -> Any:
     return TABLE["sgn"](x) if x.dtype.kind == "c" else sign(x)
 
 
-absolute = op(
-    "absolute(x)", np.absolute, "absolute(x)", lambda t, ans, x: multiply(t, _direction(x)), doc="magnitude"
-)
+absolute = op("absolute(x)", np.absolute, "absolute(x)", lambda t, ans, x: multiply(t, _direction(x)), doc="magnitude")
 sign = op("sign(x)", np.sign, "sign(x)", doc="-1, 0 or 1")
 floor = op("floor(x)", np.floor, "floor(x)", doc="largest integer not above x")
 ceil = op("ceil(x)", np.ceil, "ceil(x)", doc="smallest integer not below x")

@@ -1,0 +1,129 @@
+"""Pictures of graphs: what was computed, and how its derivative will be taken.
+
+A picture is an SVG, laid out and written here: nothing has to be installed to see it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tracegrad import tree
+from tracegrad.api import Traced
+from tracegrad.errors import located
+from tracegrad.visualize.graph import graph_diagram
+from tracegrad.visualize.model import Diagram
+from tracegrad.visualize.svg import render
+from tracegrad.visualize.tape import Names, is_tensor, tape_diagram, tensors_in
+
+__all__ = ["Picture", "visualize"]
+
+_DERIVED = ("grad(", "value_and_grad(", "vjp(")
+
+
+class Picture:
+    """A picture: `svg` is its text, `width` and `height` are in pixels. A notebook shows it by itself."""
+
+    def __init__(self, diagram: Diagram, direction: str):
+        self.title = diagram.title
+        self.svg, self.width, self.height = render(diagram, direction)
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | Path) -> None:
+        """Write the SVG to a file, whose name ends in `.svg` (ValueError otherwise)."""
+        path = Path(path)
+        if path.suffix.lower() != ".svg":
+            raise ValueError(located(f"a picture is an SVG: save it as {path.stem}.svg, not as {path.name}"))
+        path.write_text(self.svg, encoding="utf-8")
+
+    def __repr__(self) -> str:
+        return f"<Picture of {self.title}, {self.width:.0f} x {self.height:.0f}; .save('graph.svg') writes it>"
+
+
+def visualize(
+    x: Any,
+    *args: Any,
+    names: Mapping[str, Any] | None = None,
+    forward: bool = True,
+    saved: bool = True,
+    direction: str = "down",
+    title: str = "",
+    max_nodes: int = 1000,
+    **kwargs: Any,
+) -> Picture:
+    """Draw the graph of `x`: of a Tensor (or of several, in a tuple, list or dict), or of a function called on `args`.
+
+    Of Tensors, the picture shows what they were computed from, and the nodes of the backward pass with the values that
+    these have saved. Of a traced function of arrays it shows the graph that the compiler starts from. Tensors have the
+    names that the caller's variables give them, or those in `names`.
+
+    Without `forward` only the backward graph is drawn, without `saved` no saved values. Levels go "down" or to the
+    "right". ValueError for more than `max_nodes` boxes; TypeError for what is neither a Tensor nor a function.
+
+    >>> from tracegrad import tensor
+    >>> w = tensor([1.0, 2.0], requires_grad=True)
+    >>> picture = visualize((w * w).sum())
+    >>> "MulBackward0" in picture.svg, "w.grad" in picture.svg
+    (True, True)
+    """
+    if direction not in ("down", "right"):
+        raise ValueError(located(f"direction is 'down' or 'right', got {direction!r}"))
+    known = list(tensors_in(dict(names), "")) if names else []
+    known = [(name[2:-2], t) for name, t in known]
+    if callable(x) and not is_tensor(x):
+        return Picture(_of_function(x, args, kwargs, known, forward, saved, title, max_nodes), direction)
+    if args or kwargs:
+        raise TypeError(located("only a function is drawn with arguments"))
+    roots = list(tensors_in(x))
+    if not roots:
+        raise TypeError(located(f"visualize takes a Tensor, several of them, or a function; got {type(x).__name__}"))
+    caller = sys._getframe(1)
+    for space in (caller.f_locals, caller.f_globals):
+        for name, value in list(space.items()):
+            if not name.startswith("_"):
+                known += tensors_in(value, name)
+    title = title or ", ".join(filter(None, (Names(known).get(t) for _, t in roots))) or "tape"
+    diagram = tape_diagram(roots, Names(known), title=title, forward=forward, saved=saved, most=max_nodes)
+    return Picture(diagram, direction)
+
+
+def _of_function(
+    function: Callable[..., Any], args: Any, kwargs: Any, known: list[tuple[str, Any]], forward: bool, saved: bool,
+    title: str, most: int,
+) -> Diagram:  # fmt: skip
+    """The diagram of a call: of the tape of its result, if that is on one, else of the graph of the function."""
+    name: str = getattr(function, "name", "") or getattr(function, "__name__", type(function).__name__)
+    given = _arguments(function, args, kwargs)
+    tensors = [pair for key, value in given.items() for pair in tensors_in(value, key)]
+    known += _read_by(inspect.unwrap(function))
+    if tensors or not isinstance(function, Traced):
+        roots = [(n, t) for n, t in tensors_in(function(*args, **kwargs)) if t.requires_grad]
+        if roots:
+            names = Names([*known, *tensors])
+            return tape_diagram(roots, names, title=title or name, forward=forward, saved=saved, most=most)
+    traced = function if isinstance(function, Traced) else Traced(function)
+    leaves = [path for key, value in given.items() for path in tree.paths(tree.structure(value), key)]
+    derived = name.startswith(_DERIVED)
+    return graph_diagram(traced.graph(*args, **kwargs), leaves, title=title or name, derived=derived, most=most)
+
+
+def _read_by(function: Any) -> list[tuple[str, Any]]:
+    """The Tensors that a function reads from outside, by their names."""
+    if not inspect.isfunction(function):
+        return []
+    read = inspect.getclosurevars(function)
+    spaces = {**read.globals, **read.nonlocals}
+    return [pair for key, value in spaces.items() for pair in tensors_in(value, key)]
+
+
+def _arguments(function: Callable[..., Any], args: Any, kwargs: Any) -> dict[str, Any]:
+    """The arguments by the names of the parameters."""
+    try:
+        return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
+    except (TypeError, ValueError):
+        return {**{f"argument {i}": value for i, value in enumerate(args)}, **kwargs}

@@ -1,0 +1,71 @@
+"""The diagram of a graph of the IR: one panel, an input or an op to a box, with its parameters and its aval."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from tracegrad.avals import is_literal
+from tracegrad.errors import located
+from tracegrad.ir import Graph, Node
+from tracegrad.visualize.model import Box, Diagram, Line, Panel, number_text, shortened
+
+__all__ = ["graph_diagram"]
+
+LEGEND = {
+    "leaf": "argument",
+    "constant": "read from outside at each call",
+    "op": "operation and its value",
+    "backward": "operation of the derivative",
+    "result": "result",
+}
+
+
+def graph_diagram(graph: Graph, names: Sequence[str], *, title: str, derived: bool, most: int) -> Diagram:
+    """The diagram of `graph`; `names` are those of its first inputs.
+
+    Where it is a derivative, what depends on the cotangent of the result, the number 1, belongs to the backward pass.
+    """
+    values = [*graph.inputs, *graph.nodes]
+    if len(values) + len(graph.outputs) > most:
+        raise ValueError(
+            located(
+                f"the graph has {len(values) + len(graph.outputs)} boxes, more than {most}; visualize a smaller "
+                "function, or say how many may be drawn by max_nodes="
+            )
+        )
+    place = {value: i for i, value in enumerate(values)}
+    later = _backward(graph) if derived else set()
+    boxes = {i: _box(value, i, names, value in later) for i, value in enumerate(values)}
+    edges = [(place[x], place[node], 0, "") for node in graph.nodes for x in node.operands]
+    for k, output in enumerate(graph.outputs):
+        boxes[len(values) + k] = Box("result", "result" if len(graph.outputs) == 1 else f"result {k}", [_aval(output)])
+        edges.append((place[output], len(values) + k, 0, "root"))
+    used = {tail for tail, _, _, _ in edges}
+    for i in range(len(graph.inputs)):
+        if i not in used:
+            boxes[i].lines.append(Line("not used"))
+    return Diagram(title, len(boxes), edges, [Panel("graph", boxes)], LEGEND)
+
+
+def _backward(graph: Graph) -> set[Node]:
+    later: set[Node] = set()
+    for node in graph.nodes:
+        seed = node.op is not None and node.op.name == "full" and dict(node.params)["value"] == 1.0
+        if seed or not later.isdisjoint(node.operands):
+            later.add(node)
+    return later
+
+
+def _box(value: Node, i: int, names: Sequence[str], later: bool) -> Box:
+    if value.op is None:
+        named = i < len(names)
+        return Box("leaf" if named else "constant", names[i] if named else "captured", [_aval(value)])
+    lines = [Line(f"{k} = ", shortened(str(v), 18)) for k, v in value.params if k not in ("tag", "dtype")][:3]
+    lines += [Line("with ", number_text(x)) for x in value.inputs if is_literal(x)]
+    return Box("backward" if later else "op", value.op.name, [*lines, _aval(value)], os.path.basename(value.location))
+
+
+def _aval(value: Any) -> Line:
+    return Line(str(value.aval))

@@ -1,0 +1,116 @@
+"""What is drawn: a `Diagram` of places, edges between them, and panels that show a box at some of the places.
+
+The forward and the backward panel of a tape share places and edges: an operation and its backward node have the same
+place, a leaf and the node that accumulates its gradient too, and each edge runs down in the one and up in the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+
+__all__ = ["Box", "Diagram", "Line", "Panel", "array_of", "shape_text", "shortened", "value_text"]
+
+MOST_LETTERS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a box: what it is about (printed paler), and what is said of that."""
+
+    key: str
+    text: str = ""
+
+
+@dataclass(slots=True)
+class Box:
+    """One box; `kind` chooses its colours."""
+
+    kind: str
+    title: str
+    lines: list[Line] = field(default_factory=list)
+    hint: str = ""
+
+
+@dataclass(slots=True)
+class Panel:
+    """One picture of the places: boxes by place. `upward`: its edges point from their heads to their tails."""
+
+    title: str
+    boxes: dict[int, Box]
+    upward: bool = False
+
+
+@dataclass(slots=True)
+class Diagram:
+    """Panels over the same places and edges; an edge is (tail, head, output of the tail, kind)."""
+
+    title: str
+    count: int
+    edges: list[tuple[int, int, int, str]]
+    panels: list[Panel]
+    legend: dict[str, str]
+    several: set[int] = field(default_factory=set)  # places whose edges carry the number of the output
+
+
+# -- text ------------------------------------------------------------------------------------------------------------
+def shortened(text: str, most: int = MOST_LETTERS) -> str:
+    """`text` in one line of at most `most` letters; what is left out is in the middle.
+
+    >>> shortened("BinaryCrossEntropyWithLogitsBackward0", 20)
+    'BinaryCros…Backward0'
+    """
+    text = " ".join(text.split())
+    if len(text) <= most:
+        return text
+    tail = (most - 1) // 2
+    return f"{text[: most - 1 - tail]}…{text[-tail:]}"
+
+
+def shape_text(shape: Sequence[int], dtype: Any) -> str:
+    """Shape and dtype, as graphs print them.
+
+    >>> shape_text((2, 3), np.dtype("float32"))
+    'f32[2,3]'
+    """
+    dtype = np.dtype(dtype)
+    try:
+        return str(Aval(tuple(shape), dtype))
+    except KeyError:
+        return f"{dtype.name}[{','.join(map(str, shape))}]"
+
+
+def array_of(x: Any) -> np.ndarray[Any, Any] | None:
+    """The elements of an array or a Tensor, if it can be asked for them."""
+    array = getattr(x, "array", x)
+    if isinstance(array, np.ndarray | np.generic):
+        return np.asarray(array)
+    return None
+
+
+def value_text(x: Any) -> str:
+    """An array or Tensor in a few letters: its value if it has one element and no axes, else shape and dtype."""
+    array = array_of(x)
+    if array is None:
+        return shape_text(x.shape, x.dtype)
+    return number_text(array[()]) if array.ndim == 0 else shape_text(array.shape, array.dtype)
+
+
+def number_text(x: Any) -> str:
+    """A number in at most about ten letters.
+
+    >>> number_text(np.float64(1 / 3)), number_text(2), number_text(3.0)
+    ('0.3333', '2', '3.0')
+    """
+    x = x.item() if isinstance(x, np.generic) else x
+    if isinstance(x, float) and math.isfinite(x):
+        return f"{x:.1f}" if x == int(x) and abs(x) < 1e6 else f"{x:.4g}"
+    if isinstance(x, complex):
+        return f"{x:.3g}"
+    return str(x)

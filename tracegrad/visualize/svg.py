@@ -1,0 +1,235 @@
+"""From a diagram to the text of an SVG: sizes of boxes, panels beside each other, curves, a legend.
+
+The text is a function of the diagram alone. It has no ids, so that several pictures may stand on one page; every
+colour is a class of its one style sheet, which knows light and dark pages; every long text is there in full as the
+tooltip of its box.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from tracegrad.visualize.layout import Edge, Placed, Point, arrange, assign_levels, place
+from tracegrad.visualize.model import Diagram, Line, Panel, shortened
+
+__all__ = ["render"]
+
+TITLE, TEXT = 13.0, 11.5  # font sizes in a box
+LETTER = 0.602  # the width of a letter of the usual monospaced fonts, in font sizes
+PADDING, LINE = 10.0, 16.0
+MARGIN, HEADING = 20.0, 26.0
+WIDEST = 1500.0
+
+LIGHT = {
+    "page": ("#ffffff", "#d8dee9"), "panel": ("#f7f9fc", "#e3e8f0"), "text": ("#1c2330", ""), "pale": ("#667085", ""),
+    "line": ("none", "#8593a8"), "arrow": ("#8593a8", ""),
+    "leaf": ("#d9f2e3", "#2a9d5c"), "constant": ("#eceff4", "#98a2b3"), "op": ("#ffffff", "#5b7fb5"),
+    "result": ("#dbe9ff", "#2f6fd0"), "seed": ("#dbe9ff", "#2f6fd0"),
+    "backward": ("#fff0dc", "#d98a1f"), "accumulate": ("#d9f2e3", "#2a9d5c"), "guard": ("#f3e8fb", "#9b5cc9"),
+}  # fmt: skip
+DARK = {
+    "page": ("#14181f", "#343c49"), "panel": ("#1a202a", "#2b3340"), "text": ("#e6eaf1", ""), "pale": ("#9aa6b8", ""),
+    "line": ("none", "#76859c"), "arrow": ("#76859c", ""),
+    "leaf": ("#173a2a", "#3fb878"), "constant": ("#2a313c", "#7c889a"), "op": ("#1d2735", "#6f97d3"),
+    "result": ("#1a3358", "#5b97f0"), "seed": ("#1a3358", "#5b97f0"),
+    "backward": ("#43301a", "#e0a044"), "accumulate": ("#173a2a", "#3fb878"), "guard": ("#38264a", "#b583df"),
+}  # fmt: skip
+
+
+def render(diagram: Diagram, direction: str = "down") -> tuple[str, float, float]:
+    """The SVG text, its width and its height; levels go `"down"` or to the `"right"`."""
+    drawing = _Drawing(diagram, direction == "right")
+    body = list(drawing.parts())
+    width, height = drawing.width, drawing.height
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="tracegrad-picture" role="img" '
+        f'width="{_n(width)}" height="{_n(height)}" viewBox="0 0 {_n(width)} {_n(height)}">'
+    )
+    name = f"<title>{_text(diagram.title)}</title>"
+    return "\n".join([head, name, f"<style>{_style()}</style>", *body, "</svg>", ""]), width, height
+
+
+def _style() -> str:
+    def rules(colours: dict[str, tuple[str, str]]) -> str:
+        made = []
+        for name, (fill, stroke) in colours.items():
+            line = f";stroke:{stroke}" if stroke else ""
+            made.append(f".tracegrad-picture .{name}{{fill:{fill}{line}}}")
+        return "".join(made)
+
+    fonts = (
+        ".tracegrad-picture text{font-family:ui-monospace,'SF Mono',Menlo,Consolas,'DejaVu Sans Mono',monospace;"
+        f"font-size:{TEXT}px}}"
+        f".tracegrad-picture .title{{font-size:{TITLE}px;font-weight:600}}"
+        ".tracegrad-picture .heading{font-size:15px;font-weight:600}"
+        ".tracegrad-picture .line{stroke-width:1.4}"
+        ".tracegrad-picture .dashed{stroke-dasharray:5 4}"
+    )
+    return f"{fonts}{rules(LIGHT)}@media (prefers-color-scheme:dark){{{rules(DARK)}}}"
+
+
+class _Drawing:
+    """Lays the panels out and yields the elements; `width` and `height` are known after the last."""
+
+    def __init__(self, diagram: Diagram, sideways: bool):
+        self.diagram, self.sideways = diagram, sideways
+        self.width = self.height = 0.0
+        self.edges = [Edge(t, h, o, 1 if kind == "leaf" else 3) for t, h, o, kind in diagram.edges]
+        # Panels share levels and order; each has boxes of its own sizes, and places across of its own.
+        most = [self._size_at(i) for i in range(diagram.count)]
+        self.levels = arrange(assign_levels(most, self.edges, WIDEST), self.edges)
+        self.bands = [max((most[v][1] for v in row if isinstance(v, int)), default=0.0) for row in self.levels.rows]
+
+    def _box_size(self, panel: Panel, i: int) -> tuple[float, float]:
+        """Across and along."""
+        box = panel.boxes[i]
+        letters = max([len(_shown(x)) * TEXT for x in box.lines] + [len(shortened(box.title)) * TITLE * 1.02])
+        ports = max(sum(e.head == i for e in self.edges), len({e.output for e in self.edges if e.tail == i}))
+        width, height = LETTER * letters + 2 * PADDING, LINE * (1 + len(box.lines)) + PADDING + 2
+        if self.sideways:
+            return max(height, 12.0 * ports), width
+        return max(width, 12.0 * ports, 56.0), height
+
+    def _size_at(self, i: int) -> tuple[float, float]:
+        sizes = [self._box_size(panel, i) for panel in self.diagram.panels if i in panel.boxes]
+        return max(a for a, _ in sizes), max(b for _, b in sizes)
+
+    # -- elements ----------------------------------------------------------------------------------------------------
+    def parts(self) -> Iterator[str]:
+        placed = [self._placed(panel) for panel in self.diagram.panels]
+        body: list[str] = []
+        x, y = MARGIN, MARGIN + HEADING
+        for panel, layout in zip(self.diagram.panels, placed):
+            body += self._panel(panel, layout, x, y)
+            w, h = self._turned((layout.breadth, layout.depth))
+            w, h = w + 2 * MARGIN, h + 2 * MARGIN + HEADING
+            self.width = max(self.width, x + w + MARGIN)
+            self.height = max(self.height, y + h + MARGIN)
+            x, y = (x, y + h + MARGIN) if self.sideways else (x + w + MARGIN, y)
+        title = shortened(self.diagram.title, 90)
+        self.width = max(self.width, LETTER * 15 * len(title) + 2 * MARGIN, 360.0)
+        legend = list(self._legend())
+        yield (
+            f'<rect class="page" x="0.5" y="0.5" width="{_n(self.width - 1)}" height="{_n(self.height - 1)}" rx="8"/>'
+        )
+        yield f'<text class="text heading" x="{_n(MARGIN)}" y="{_n(MARGIN + 12)}">{_text(title)}</text>'
+        yield from body
+        yield from legend
+
+    def _placed(self, panel: Panel) -> Placed:
+        sizes = {i: self._box_size(panel, i) for i in panel.boxes}
+        edges = [e for e in self.edges if e.tail in sizes and e.head in sizes]
+        return place(self.levels, sizes, edges, self.bands)
+
+    def _turned(self, point: Point) -> Point:
+        return (point[1], point[0]) if self.sideways else point
+
+    def _panel(self, panel: Panel, layout: Placed, x: float, y: float) -> Iterator[str]:
+        w, h = self._turned((layout.breadth, layout.depth))
+        box = f'x="{_n(x)}" y="{_n(y)}" width="{_n(w + 2 * MARGIN)}" height="{_n(h + 2 * MARGIN + HEADING)}"'
+        yield f'<rect class="panel" {box} rx="6"/>'
+        yield f'<text class="pale title" x="{_n(x + MARGIN)}" y="{_n(y + 22)}">{_text(panel.title)}</text>'
+        yield f'<g transform="translate({_n(x + MARGIN)} {_n(y + MARGIN + HEADING)})">'
+        edges = [k for k, e in enumerate(self.edges) if e.tail in panel.boxes and e.head in panel.boxes]
+        for k, route, whole in zip(edges, layout.routes, layout.whole):
+            yield from self._edge(panel, k, route, whole)
+        for i in sorted(panel.boxes):
+            yield from self._box(panel, i, self._turned(layout.centres[i]))
+        yield "</g>"
+
+    def _edge(self, panel: Panel, k: int, route: Sequence[tuple[Point, Point]], whole: bool) -> Iterator[str]:
+        kind = self.diagram.edges[k][3]
+        dashed = " dashed" if kind == "residual" else ""
+        yield f'<path class="line{dashed}" d="{self._curve(route)}"/>'
+        if not panel.upward:
+            yield self._arrow(route[-1][1], 1)
+        elif whole:
+            yield self._arrow(route[0][0], -1)
+        edge = self.edges[k]
+        if edge.tail in self.diagram.several and whole:
+            across, along = route[0][0]
+            # On the side that the line does not bend to.
+            right = len(route) < 2 or route[1][0][0] <= across + 0.3
+            x, y = self._turned((across + (5 if right else -5), along + 15))
+            anchor = "start" if right else "end"
+            yield f'<text class="pale" x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}">{edge.output}</text>'
+
+    def _curve(self, route: Sequence[tuple[Point, Point]]) -> str:
+        """Straight along each stretch, and from one to the next in an S that starts and ends along."""
+        text = [f"M{self._p(route[0][0])}"]
+        at = route[0][0]
+        for start, end in route:
+            if abs(start[0] - at[0]) > 0.3:
+                middle = (start[1] + at[1]) / 2
+                text.append(f"C{self._p((at[0], middle))} {self._p((start[0], middle))} {self._p(start)}")
+            if abs(end[1] - start[1]) > 0.3 or abs(start[0] - at[0]) <= 0.3:
+                text.append(f"L{self._p(end)}")
+            at = end
+        return "".join(text)
+
+    def _arrow(self, tip: Point, way: int) -> str:
+        """The head of an edge at `tip`, which points along the levels (1) or against (-1)."""
+        across, along = tip
+        corners = [(across, along), (across - 4, along - 8 * way), (across + 4, along - 8 * way)]
+        return f'<path class="arrow" d="M{"L".join(self._p(c) for c in corners)}Z"/>'
+
+    def _p(self, point: Point) -> str:
+        x, y = self._turned(point)
+        return f"{_n(x)} {_n(y)}"
+
+    def _box(self, panel: Panel, i: int, centre: Point) -> Iterator[str]:
+        box = panel.boxes[i]
+        w, h = self._turned(self._box_size(panel, i))
+        x, y = centre[0] - w / 2, centre[1] - h / 2
+        full = "\n".join([box.title, *([box.hint] if box.hint else []), *(f"{s.key}{s.text}" for s in box.lines)])
+        yield f"<g><title>{_text(full)}</title>"
+        round_ = {"leaf": 12, "constant": 12, "accumulate": 12}.get(box.kind, 4)
+        yield f'<rect class="{box.kind}" x="{_n(x)}" y="{_n(y)}" width="{_n(w)}" height="{_n(h)}" rx="{round_}"/>'
+        top = centre[1] - (LINE * len(box.lines)) / 2 + 4.5
+        middle = _n(centre[0])
+        place = f'x="{middle}" y="{_n(top)}" text-anchor="middle"'
+        yield f'<text class="text title" {place}>{_text(shortened(box.title))}</text>'
+        for k, line in enumerate(box.lines):
+            yield self._line(line, middle, _n(top + LINE * (k + 1)))
+        yield "</g>"
+
+    def _line(self, line: Line, x: str, y: str) -> str:
+        text = _shown(line)
+        key = text[: len(line.key)]
+        spans = f'<tspan class="pale">{_text(key)}</tspan><tspan class="text">{_text(text[len(key) :])}</tspan>'
+        return f'<text x="{x}" y="{y}" text-anchor="middle" xml:space="preserve">{spans}</text>'
+
+    def _legend(self) -> Iterator[str]:
+        used = {box.kind for panel in self.diagram.panels for box in panel.boxes.values()}
+        x, y = MARGIN, self.height + 4
+        for kind, said in self.diagram.legend.items():
+            if kind not in used:
+                continue
+            width = 24 + LETTER * TEXT * len(said) + 22
+            if x + width > self.width - MARGIN and x > MARGIN:
+                x, y = MARGIN, y + 22
+            yield f'<rect class="{kind}" x="{_n(x)}" y="{_n(y - 10)}" width="16" height="12" rx="3"/>'
+            yield f'<text class="text" x="{_n(x + 24)}" y="{_n(y)}">{_text(said)}</text>'
+            x += width
+        self.height = y + MARGIN
+
+
+def _shown(line: Line) -> str:
+    return shortened_keeping(line.key + line.text)
+
+
+def shortened_keeping(text: str) -> str:
+    return text if len(text) <= 34 else text[:33] + "…"
+
+
+def _n(x: float) -> str:
+    """A coordinate, to a tenth."""
+    text = f"{x:.1f}".removesuffix(".0")
+    return "0" if text == "-0" else text
+
+
+def _text(text: str) -> str:
+    """Text for XML: escaped, without the characters that XML does not have."""
+    return escape(re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text), quote=False)

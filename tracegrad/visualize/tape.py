@@ -1,0 +1,324 @@
+"""The diagram of a tape: from Tensors back through `grad_fn` and `next_functions` to the leaves.
+
+Everything is read from the public attributes of Tensors and nodes: `grad_fn`, `output_nr`, `next_functions`,
+`variable`, `name()`, `_saved_*`. What the tape does not hold cannot be drawn: of an operand that needs no gradient
+it knows the value if that was saved, and nothing otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tracegrad.visualize.model import (
+    Box,
+    Diagram,
+    Line,
+    Panel,
+    array_of,
+    number_text,
+    shape_text,
+    shortened,
+    value_text,
+)
+
+__all__ = ["Names", "is_tensor", "tape_diagram", "tensors_in"]
+
+MOST_SAVED = 6
+
+LEGEND = {
+    "leaf": "leaf that requires grad",
+    "constant": "leaf that does not",
+    "op": "operation and its value",
+    "result": "result",
+    "seed": "where backward starts",
+    "backward": "backward node, with what it saved",
+    "accumulate": "accumulates into a leaf",
+}
+
+
+def is_tensor(x: Any) -> bool:
+    """Whether `x` is an array that a tape can lead back from."""
+    return hasattr(x, "grad_fn") and hasattr(x, "requires_grad") and hasattr(x, "shape")
+
+
+def tensors_in(x: Any, name: str = "", depth: int = 4) -> Iterator[tuple[str, Any]]:
+    """The Tensors in `x` and in the containers in it, with the Python expression that leads to each from `name`."""
+    if is_tensor(x):
+        yield name, x
+    elif depth and isinstance(x, Mapping):
+        for key, value in x.items():
+            yield from tensors_in(value, f"{name}[{key!r}]", depth - 1)
+    elif depth and isinstance(x, list | tuple):
+        for i, value in enumerate(x):
+            yield from tensors_in(value, f"{name}[{i}]", depth - 1)
+
+
+class Names:
+    """What the user calls the Tensors: leaves by identity or by their memory, others by what made them."""
+
+    def __init__(self, named: Iterable[tuple[str, Any]]):
+        self.of: dict[Any, str] = {}
+        self.kept: list[Any] = []
+        self.tensors: list[Any] = []
+        for name, x in named:
+            self.kept.append((x, x.grad_fn))
+            self.tensors.append(x)
+            for key in _identities(x):
+                self.of.setdefault(key, name)
+
+    def get(self, x: Any) -> str:
+        return next((self.of[key] for key in _identities(x) if key in self.of), "")
+
+
+def _identities(x: Any) -> Iterator[Any]:
+    """Keys by which a Tensor or an array is the same as another."""
+    yield id(x)
+    node = getattr(x, "grad_fn", None)
+    if node is not None:
+        yield "made by", id(node), getattr(x, "output_nr", 0)
+        return
+    array = array_of(x)
+    if array is not None and array.size:
+        face = array.__array_interface__
+        yield face["data"][0], array.shape, array.strides, array.dtype.str
+
+
+class _Saved(NamedTuple):
+    name: str
+    value: Any
+
+
+class _Reader:
+    """Walks the tape once, and gives each node, leaf and constant a place."""
+
+    def __init__(self, roots: Sequence[tuple[str, Any]], names: Names, saved: bool, most: int):
+        self.roots, self.names, self.show_saved, self.most = roots, names, saved, most
+        self.places: list[tuple[str, Any]] = []
+        self.edges: list[tuple[int, int, int, str]] = []
+        self.of: dict[Any, int] = {}
+        self.values: dict[tuple[int, int], Any] = {}  # what is known of the outputs of nodes
+        self.saved: dict[int, list[_Saved]] = {}
+        self.nodes: dict[int, Any] = {}
+        self.several: set[int] = set()
+
+    def read(self) -> None:
+        order = self._walk()
+        for x in self.names.tensors:
+            self._learn(x)
+        for node in order:
+            place = self.of[id(node)]
+            for tail, output in self._operands(node):
+                kind = "" if self.places[tail][0] == "node" else "leaf"
+                self.edges.append((tail, place, output, kind))
+                if output:
+                    self.several.add(tail)
+        for name, x in self.roots:
+            if x.grad_fn is None:
+                self._place("leaf" if x.requires_grad else "constant", x, _leaf_key(x))
+                continue
+            output = getattr(x, "output_nr", 0)
+            place = self._place("root", (name, x), ("root", id(x)))
+            self.edges.append((self.of[id(x.grad_fn)], place, output, "root"))
+            if output:
+                self.several.add(self.of[id(x.grad_fn)])
+
+    def _place(self, what: str, thing: Any, key: Any) -> int:
+        if key not in self.of:
+            self.of[key] = len(self.places)
+            self.places.append((what, thing))
+            if len(self.places) > self.most:
+                raise ValueError(
+                    f"the graph has more than {self.most} boxes, too many to read; visualize a part of it, "
+                    f"or say how many may be drawn by max_nodes="
+                )
+        return self.of[key]
+
+    def _walk(self) -> list[Any]:
+        """The backward nodes, each before those that it leads to; their places; what they saved."""
+        order = []
+        stack = [x.grad_fn for _, x in reversed(self.roots) if x.grad_fn is not None]
+        while stack:
+            node = stack.pop()
+            if id(node) in self.nodes:
+                continue
+            self.nodes[id(node)] = node
+            order.append(node)
+            self._place("node", node, id(node))
+            self.saved[id(node)] = list(_saved_by(node))
+            for saved in self.saved[id(node)]:
+                if saved.name == "result" and is_tensor(saved.value):
+                    self.values.setdefault((id(node), getattr(saved.value, "output_nr", 0)), saved.value)
+                self._learn(saved.value)
+            stack += [n for n, _ in reversed(node.next_functions) if n is not None and not _ends(n)]
+        for _, x in self.roots:
+            self._learn(x)
+        return order
+
+    def _learn(self, x: Any) -> None:
+        if isinstance(x, list | tuple):
+            for each in x:
+                self._learn(each)
+        elif is_tensor(x) and x.grad_fn is not None:
+            self.values.setdefault((id(x.grad_fn), getattr(x, "output_nr", 0)), x)
+
+    def _operands(self, node: Any) -> Iterator[tuple[int, int]]:
+        """The places of the operands of the operation behind `node`, and the numbers of their outputs."""
+        constants = [s.value for s in self.saved[id(node)] if self._is_constant(node, s)]
+        numbers = [s for s in self.saved[id(node)] if _is_setting(s) and not isinstance(s.value, bool | tuple | list)]
+        for k, (before, number) in enumerate(node.next_functions):
+            if before is None:
+                if constants:
+                    yield self._constant(constants.pop(0)), 0
+                elif not numbers:
+                    yield self._place("unknown", None, ("unknown", id(node), k)), 0
+            elif _ends(before):
+                yield self._place("leaf", before.variable, _leaf_key(before.variable)), 0
+            else:
+                yield self.of[id(before)], number
+        for value in constants:
+            yield self._constant(value), 0
+
+    def _is_constant(self, node: Any, saved: _Saved) -> bool:
+        x = saved.value
+        if saved.name.startswith(("result", "output")) or not (is_tensor(x) or array_of(x) is not None):
+            return False
+        return not is_tensor(x) or (x.grad_fn is None and not x.requires_grad)
+
+    def _constant(self, x: Any) -> int:
+        return self._place("constant", x, _leaf_key(x))
+
+    # -- boxes -------------------------------------------------------------------------------------------------------
+    def forward(self) -> dict[int, Box]:
+        return {i: self._forward_box(what, thing) for i, (what, thing) in enumerate(self.places)}
+
+    def _forward_box(self, what: str, thing: Any) -> Box:
+        if what == "node":
+            return self._operation(thing)
+        if what == "unknown":
+            return Box("constant", "no grad", [], "an operand that needs no gradient and was not saved")
+        if what == "root":
+            name, x = thing
+            return Box("result", self.names.get(x) or name or "result", [_tensor_line(x)])
+        name = self.names.get(thing)
+        line = _tensor_line(thing)
+        return Box(what, name, [line]) if name else Box(what, line.key + line.text, [])
+
+    def _operation(self, node: Any) -> Box:
+        lines = [Line(f"{s.name} = ", shortened(str(s.value), 16)) for s in self.saved[id(node)] if _is_setting(s)][:2]
+        outputs = sorted(number for key, number in self.values if key == id(node))
+        many = len(outputs) > 1 or any(outputs)
+        for number in outputs[:MOST_SAVED]:
+            x = self.values[id(node), number]
+            name = self.names.get(x)
+            said = _tensor_line(x)
+            lines.append(Line(f"{number}: " if many else "", f"{name + ' ' if name else ''}{said.key}{said.text}"))
+        return Box("op", operation_name(node.name()), lines, node.name())
+
+    def backward(self) -> dict[int, Box]:
+        found = {}
+        for i, (what, thing) in enumerate(self.places):
+            if what == "node":
+                found[i] = self._backward_node(thing)
+            elif what == "leaf":
+                found[i] = self._accumulate(thing)
+            elif what == "root":
+                found[i] = self._seed(*thing)
+        return found
+
+    def _backward_node(self, node: Any) -> Box:
+        saved = [s for s in self.saved[id(node)] if not _is_usual(s)] if self.show_saved else []
+        lines = [Line(f"{s.name} ", self._saved_text(s.value)) for s in saved]
+        if len(lines) > MOST_SAVED:
+            lines[MOST_SAVED - 1 :] = [Line(f"… {len(lines) - MOST_SAVED + 1} more")]
+        return Box("backward", node.name(), lines)
+
+    def _saved_text(self, x: Any) -> str:
+        if isinstance(x, list | tuple) and any(is_tensor(each) for each in x):
+            return shortened(f"[{', '.join(map(self._saved_text, x))}]")
+        if is_tensor(x) or array_of(x) is not None:
+            name = self.names.get(x)
+            return f"{name} {value_text(x)}" if name else value_text(x)
+        return number_text(x) if isinstance(x, float) else shortened(str(x), 20)
+
+    def _accumulate(self, x: Any) -> Box:
+        name = self.names.get(x)
+        grad = getattr(x, "grad", None)
+        said = "None" if grad is None else value_text(grad)
+        return Box("accumulate", "AccumulateGrad", [Line(f"{name}.grad " if name else "grad ", said)])
+
+    def _seed(self, name: str, x: Any) -> Box:
+        name = self.names.get(x) or name
+        one = not any(n != 1 for n in x.shape)
+        seed = "1.0" if one else shape_text(x.shape, _dtype(x))
+        return Box("seed", f"{name}.backward()" if name else "backward()", [Line("gradient ", seed)])
+
+
+def _ends(node: Any) -> bool:
+    return hasattr(node, "variable")
+
+
+def _leaf_key(x: Any) -> Any:
+    return "leaf", list(_identities(x))[-1]
+
+
+def _saved_by(node: Any) -> Iterator[_Saved]:
+    for attribute in sorted(a for a in dir(node) if a.startswith("_saved_")):
+        try:
+            value = getattr(node, attribute)
+        except AttributeError:
+            continue
+        except RuntimeError:
+            value = "freed"
+        if value is not None:
+            yield _Saved(attribute.removeprefix("_saved_"), value)
+
+
+def _is_usual(saved: _Saved) -> bool:
+    """Whether what was saved is a parameter that says nothing: a factor 1, a dimension not kept."""
+    if isinstance(saved.value, bool | int | float):
+        return (saved.name, saved.value) in (("alpha", 1), ("beta", 1), ("keepdim", False))
+    return False
+
+
+def _is_setting(saved: _Saved) -> bool:
+    """Whether what was saved is a parameter of the operation that a reader of the forward graph wants to see."""
+    if saved.name.endswith(("sizes", "numel", "options")) or _is_usual(saved):
+        return False
+    return isinstance(saved.value, bool | int | float) or (
+        isinstance(saved.value, tuple | list) and all(isinstance(each, int) for each in saved.value)
+    )
+
+
+def operation_name(node: str) -> str:
+    """The operation that a backward node belongs to.
+
+    >>> operation_name("LogSoftmaxBackward0"), operation_name("MyExpBackward")
+    ('log_softmax', 'MyExp')
+    """
+    stem, mark, number = node.partition("Backward")
+    if not mark or not number:
+        return stem
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", stem).lower()
+
+
+def _dtype(x: Any) -> Any:
+    array = array_of(x)
+    return x.dtype if array is None else array.dtype
+
+
+def _tensor_line(x: Any) -> Line:
+    kind = shape_text(x.shape, _dtype(x))
+    return Line(f"{kind} ", f"= {value_text(x)}") if len(x.shape) == 0 else Line(kind)
+
+
+def tape_diagram(
+    roots: Sequence[tuple[str, Any]], names: Names, *, title: str, forward: bool, saved: bool, most: int
+) -> Diagram:
+    """The diagram of what `roots` were computed by."""
+    reader = _Reader(roots, names, saved, most)
+    reader.read()
+    panels = [Panel("forward", reader.forward())] if forward else []
+    panels.append(Panel("backward", reader.backward(), upward=True))
+    return Diagram(title, len(reader.places), reader.edges, panels, LEGEND, reader.several)
