@@ -169,6 +169,32 @@ def test_the_compiled_derivative_of_a_group_is_the_sum_of_pytorchs(group: str) -
         np.testing.assert_allclose(got[name], want, rtol=1e-10, atol=1e-11, err_msg=name)
 
 
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_group_of_calls_compiled_on_the_tape_has_the_derivatives_of_eager_mode(group: str) -> None:
+    chosen = [c for c in traceable(group) if RECORDED[c]["grads"] and finite(RECORDED[c]["grads"])]
+    if not chosen:
+        pytest.skip("has no derivative")
+    names = sorted({name for call in chosen for name in names_in(call)})
+
+    def total(inputs: dict[str, Any]) -> Any:
+        outputs = [x for call in chosen for x in evaluate(call, inputs) if isinstance(x, tg.Tensor) and x.requires_grad]
+        return sum((x * tg.tensor(weights(x.shape))).sum() for x in outputs)
+
+    found = []
+    for f in (total, tg.trace(total)):
+        inputs, wanted = tensors(" ".join(chosen))
+        assert sorted(inputs) == names
+        first = derivatives([f(inputs)], wanted)
+        second = derivatives([x for x in first.values() if x is not None], wanted)
+        found.append({**first, **{f"second of {name}": x for name, x in (second or {}).items()}})
+    eager, compiled = found
+    for name, want in eager.items():
+        if want is None or compiled[name] is None:
+            assert not any(value(x).any() for x in (want, compiled[name]) if x is not None), name
+        elif np.isfinite(value(want)).all():
+            np.testing.assert_allclose(value(compiled[name]), value(want), rtol=1e-8, atol=1e-9, err_msg=name)
+
+
 def finite(grads: dict[str, Any]) -> bool:
     return all(g is None or np.isfinite(np.array(g)).all() for g in grads.values())
 

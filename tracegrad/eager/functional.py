@@ -14,7 +14,7 @@ import numpy as np
 
 from tracegrad.avals import LITERALS
 from tracegrad.eager import engine
-from tracegrad.eager.modes import STATE, enable_grad
+from tracegrad.eager.modes import STATE
 from tracegrad.eager.recorded import Recorded
 from tracegrad.eager.tensor import TapeArray, WeakArray
 from tracegrad.errors import DTypeError, located
@@ -41,16 +41,18 @@ def eager_vjp(
     """
     places = range(len(primals)) if wrt is None else wrt
     inside = list(primals)
-    with enable_grad():
+    stays = _stays_on_tape(primals)
+    mode, STATE.enabled = STATE.enabled, True
+    try:
         for i in places:
             inside[i] = _input(i, primals[i])
-    stays = _stays_on_tape(primals)
-    STATE.depth += 1
-    try:
-        with enable_grad():
+        STATE.depth += 1
+        try:
             outputs = [x if isinstance(x, Recorded) else _output(x) for x in fn(*inside)]
+        finally:
+            STATE.depth -= 1
     finally:
-        STATE.depth -= 1
+        STATE.enabled = mode
     inputs = [inside[i] for i in places]
 
     def pullback(cotangents: Sequence[Any]) -> list[Any]:

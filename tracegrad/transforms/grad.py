@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import ad, tree
-from tracegrad.avals import is_literal
+from tracegrad.avals import is_literal, name_of
 from tracegrad.eager.functional import eager_vjp
 from tracegrad.eager.recorded import Recorded
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
@@ -188,7 +188,7 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | tuple[int, ...], has_
             return [_scalar(value, who), *(x for x in aux[0] if isinstance(x, Carrier))]
 
         (value, *carried), pullback = _vjp(flat, arguments.leaves)
-        seed = full(shape=(), value=1.0, dtype=value.dtype.name)
+        seed = full(shape=(), value=1.0, dtype=name_of(value.dtype))
         gradients = arguments.unflatten(pullback([seed, *(None for _ in carried)]))
         chosen = tuple([gradients[i] for i in positions])
         gradient = chosen if isinstance(argnums, tuple) else chosen[0]
