@@ -31,6 +31,7 @@ LAYERS = (
     "linalg",
     "nn",
     "special",
+    "cuda",
     "ir",
     "trace",
     "transforms",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tracegrad as tg
 from tracegrad import Tensor, trace
 from tracegrad.eager import dtypes, factories, random
 from tracegrad.eager.printing import text_of
@@ -506,3 +507,13 @@ def test_dlpack_shares_memory_but_not_what_requires_grad() -> None:
     assert np.shares_memory(back.array, x.array)
     with pytest.raises(BufferError, match=r"Can't export tensors that require gradient, use tensor.detach"):
         x.requires_grad_().__dlpack__()
+
+
+def test_the_class_makes_tensors_of_data_and_of_sizes_as_pytorchs_does() -> None:
+    assert tg.Tensor([1, 2]).tolist() == [1.0, 2.0]
+    assert tg.Tensor([1, 2]).dtype == tg.get_default_dtype()
+    assert tg.Tensor(2, 3).shape == (2, 3)
+    assert tg.Tensor(3).shape == (3,)
+    assert tg.Tensor().shape == (0,)
+    assert tg.ones(2).device == "cpu"
+    assert (tg.cuda.is_available(), tg.cuda.device_count()) == (False, 0)

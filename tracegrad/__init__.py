@@ -20,7 +20,7 @@ The names of PyTorch's tensor functions and dtypes are here too (`tg.sin`, `tg.f
 
 from typing import Any
 
-from tracegrad import autograd, errors, linalg, nn, special, tree
+from tracegrad import autograd, cuda, errors, linalg, nn, special, tree
 from tracegrad.api import grad, stop_gradient, trace, value_and_grad, vjp
 from tracegrad.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from tracegrad.eager import (
@@ -33,6 +33,7 @@ from tracegrad.eager import (
     is_grad_enabled,
     is_inference_mode_enabled,
     no_grad,
+    printing,
     random,
     set_grad_enabled,
 )
@@ -57,14 +58,16 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CacheWarning", "DTypeError", "DerivativeWarning", "ShapeError", "Tensor", "TraceError", "TracegradError",
-    "UnsupportedError", "VerifyError", "autograd", "custom_jvp", "custom_vjp", "disable_jit", "enable_grad", "errors",
-    "from_numpy", "grad", "inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
-    "is_inference_mode_enabled", "linalg", "nn", "no_grad", "register_pytree_node", "set_grad_enabled", "settings",
-    "special", "stop_gradient", "tensor", "trace", "tree", "value_and_grad", "visualize", "vjp",
+    "UnsupportedError", "VerifyError", "autograd", "cuda", "custom_jvp", "custom_vjp", "disable_jit", "enable_grad",
+    "errors", "from_numpy", "grad", "inference_mode", "is_anomaly_check_nan_enabled", "is_anomaly_enabled",
+    "is_grad_enabled", "is_inference_mode_enabled", "linalg", "nn", "no_grad", "register_pytree_node",
+    "set_grad_enabled", "settings", "special", "stop_gradient", "tensor", "trace", "tree", "value_and_grad",
+    "visualize", "vjp",
 ]  # fmt: skip
 
 # PyTorch's names of tensor functions, of what makes Tensors, and of dtypes; tracegrad's own names come first.
 _torch: dict[str, Any] = {**dtypes.DTYPES, "Size": tuple, "numel": Tensor.numel}
+_torch |= {"get_printoptions": printing.get_printoptions, "set_printoptions": printing.set_printoptions}
 for _module in (dtypes, factories, random, conversion):
     _torch.update({name: getattr(_module, name) for name in _module.__all__})
 _torch.update(FUNCTIONS)

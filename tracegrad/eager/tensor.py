@@ -14,6 +14,7 @@ import numpy as np
 
 from tracegrad.avals import LITERALS
 from tracegrad.eager import engine, shortcuts, views
+from tracegrad.eager.dtypes import get_default_dtype
 from tracegrad.eager.hooks import Hooks, RemovableHandle
 from tracegrad.eager.indexing import get_item, set_item
 from tracegrad.eager.modes import STATE
@@ -58,7 +59,9 @@ class Tensor(Recorded, TensorMethods):
     level = 1.1
     _counter: Any
 
-    def __init__(self, array: Any, requires_grad: bool = False):
+    def __init__(self, array: Any = (), requires_grad: bool = False, *sizes: int):
+        if array.__class__ is not np.ndarray and not isinstance(array, Carrier):
+            array, requires_grad = _as_pytorch_has_it((array, requires_grad, *sizes))
         self.array = array
         self._counter = None if STATE.inference else [0]
         if requires_grad:
@@ -181,6 +184,11 @@ class Tensor(Recorded, TensorMethods):
     def _is_view(self) -> bool:
         """Whether this Tensor is a view of another one."""
         return self._base is not None
+
+    @property
+    def device(self) -> str:
+        """Where the Tensor is: the CPU."""
+        return "cpu"
 
     # -- the value without the tape --------------------------------------------------------------------------------
     @property
@@ -317,6 +325,15 @@ class Tensor(Recorded, TensorMethods):
 
     def __format__(self, spec: str) -> str:
         return format_of(self, spec)
+
+
+def _as_pytorch_has_it(given: tuple[Any, ...]) -> tuple[np.ndarray[Any, Any], bool]:
+    """The array of a Tensor made by its class, of data or of sizes, in the default dtype; `tensor` does that better."""
+    data, requires_grad, *sizes = given
+    if not hasattr(data, "__index__") or isinstance(data, np.ndarray):
+        return np.array(data, get_default_dtype()), requires_grad
+    rest = [] if requires_grad is False else [requires_grad, *sizes]
+    return np.zeros([data.__index__(), *(n.__index__() for n in rest)], get_default_dtype()), False
 
 
 def _as_operand(x: Any) -> Any:
