@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -289,16 +289,16 @@ def test_threads_add_to_one_gradient_and_lose_nothing() -> None:
 
 # -- size ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("op", [lambda y: y * 1.0, lambda y: y + 1.0])
-def test_a_chain_of_a_hundred_thousand_runs_backward_in_a_second(op: Any) -> None:
+def test_a_chain_of_a_hundred_thousand_runs_backward_and_is_freed_without_recursion(op: Any) -> None:
     x = tg.tensor(1.0, requires_grad=True)
     y = x
     for _ in range(100_000):
         y = op(y)
-    began = time.process_time()
     y.backward()
-    assert time.process_time() - began < 2.0  # 0.5 on an idle machine; others may run beside the test
     assert x.grad.item() == 1.0
-    assert y.grad_fn is not None
+    node = weakref.ref(y.grad_fn)
+    del y
+    assert node() is None
 
 
 # -- branches not taken ----------------------------------------------------------------------------------------------

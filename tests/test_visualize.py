@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
-import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
 
 sys.path.insert(0, str(DOCS))
-make_images = pytest.importorskip("make_images")
+make_images = importlib.import_module("make_images")
 
 
 def leaf(*shape: int) -> Any:
@@ -236,11 +236,9 @@ def test_what_cannot_be_drawn_says_so() -> None:
         tg.visualize(y, direction="up")
 
 
-def test_a_thousand_boxes_are_laid_out_in_seconds() -> None:
+def test_a_thousand_boxes_are_laid_out() -> None:
     x = leaf(2)
     y = x
     for _ in range(300):
         y = (y * 1.1).sin() + x
-    start = time.process_time()
-    tg.visualize(y.sum(), max_nodes=2000)
-    assert time.process_time() - start < 20
+    assert list(map(len, boxes(tg.visualize(y.sum(), max_nodes=2000)))) == [903, 903]
