@@ -582,3 +582,20 @@ def test_an_update_through_a_view_that_the_trace_does_not_follow_is_refused_not_
     with pytest.raises(RuntimeError, match="in-place update of a view that a function of several ops gave"):
         tg.trace(f)(x)
     assert f(x).requires_grad
+
+
+def test_the_derivative_of_an_update_of_an_argument_uses_the_value_from_before() -> None:
+    w = leaf(3)
+
+    def f(v: Any) -> None:
+        v.mul_(w)
+
+    for function in (f, tg.trace(f)):
+        x = tensor([1.0, 2.0, 3.0], requires_grad=True)
+        y = x * 2.0
+        function(y)
+        slopes = grad(y.sum(), [x, w], retain_graph=True)
+        np.testing.assert_allclose(slopes[0].numpy(), 2.0 * w.detach().numpy())
+        np.testing.assert_allclose(slopes[1].numpy(), [2.0, 4.0, 6.0])
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        grad(y.sum(), [x, w], create_graph=True)

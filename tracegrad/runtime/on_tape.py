@@ -19,7 +19,7 @@ from tracegrad.eager import Tensor, engine, views
 from tracegrad.eager.modes import STATE
 from tracegrad.eager.opnode import modified_error
 from tracegrad.eager.tape import RELEASED, SECOND_TIME, Node, next_number, rewrap, unmasked
-from tracegrad.errors import located
+from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph
 from tracegrad.ops.linear import zeros_like
 from tracegrad.runtime.program import compile_program, conformed
@@ -46,6 +46,8 @@ class OnTape:
         self._graph: Graph | None = None
         self.saved: tuple[int, ...] = ()  # numbers of inputs that the backward pass takes
         self.kept = 0  # how many outputs are kept for it
+        written = {effect.source.key for effect in self.tape.effects if effect.kind == "data"}
+        self.updated = frozenset([k for source, k in self.tape.stand_ins if source.key in written])
         if self.tape.joint is not None:
             inputs, results = len(trace.graph.inputs), len(trace.graph.outputs)
             self.graph, self._graph, values = partition(self.tape.joint, inputs, results)
@@ -79,6 +81,13 @@ class OnTape:
         result = body(*args, **kwargs)
         given = {id(x) for x in leaves.values()}
         outputs = [x for x in tree.leaves(result) if isinstance(x, Tensor) and x.requires_grad and id(x) not in given]
+        if len(outputs) != len(cts):
+            raise UnsupportedError(
+                located(
+                    f"a second derivative through {self.name}, which updates Tensors from outside in place; return the "
+                    "new values instead"
+                )
+            )
         wanted = [leaves[s.name] if isinstance(s, Argument) else _stand_in(trace, s) for s in self.tape.wanted]
         found = engine.grad(outputs, wanted, list(cts), create_graph=True, allow_unused=True)
         return tuple([zeros_like(x) if ct is None else ct for x, ct in zip(wanted, found)])
@@ -165,26 +174,24 @@ class _Spent(Node):
 class CompiledBackward(Node):
     """One call of a compiled function: its inputs, and what the forward pass kept for the backward pass."""
 
-    __slots__ = ("captured", "checks", "kept", "leaves", "owner", "path", "structure", "tensors")
+    __slots__ = ("call", "checks", "inputs", "kept", "owner", "path")
     several = True
 
     def __init__(self, path: OnTape, call: Call, captured: Sequence[Any], kept: Sequence[Any], owner: Any):
         self.path, self.owner, self.kept = path, owner, tuple(kept)
-        # An ndarray may be changed by its owner before the backward pass, and has no version counter.
-        inputs = [*call.leaves, *captured]
-        needed = set(path.saved)
-        numbers = dict(call.tensors)
-        for k, x in enumerate(inputs):
-            if k in needed and k not in numbers and isinstance(x, np.ndarray) and k < len(call.leaves):
-                inputs[k] = x.copy()
-        self.leaves: Any = inputs
-        self.structure = call
-        tape = path.tape
-        tensors = [s.read() for s in tape.wanted]
-        self.edges = tuple([t._edge_of() for t in tensors])
-        watched = [(s.read(), number in needed) for s, number in tape.stand_ins]
+        self.call: Any = call
+        self.inputs: Any = [*call.leaves, *captured]
+        updated = path.updated if owner.effects else frozenset()
+        for k in path.saved:
+            # An ndarray may be changed by its owner before the backward pass, and has no version counter; a Tensor
+            # that the call updates in place is going to be overwritten.
+            mine = k < len(call.leaves) and k not in call.tensors
+            if (mine or k in updated) and isinstance(self.inputs[k], np.ndarray):
+                self.inputs[k] = self.inputs[k].copy()
+        self.edges = tuple([source.read()._edge_of() for source in path.tape.wanted])
+        watched = [(source.read(), k in path.saved and k not in updated) for source, k in path.tape.stand_ins]
+        # A version counter, the version, the array, and whether a pass that is not recorded needs it too.
         self.checks = [(t._counter, t._counter[0], t.array, saved) for t, saved in watched if t._counter is not None]
-        self.tensors = numbers
         self.hooks, self.number = None, next_number()
 
     @property
@@ -193,27 +200,27 @@ class CompiledBackward(Node):
         return len(self.path.tape.roots)
 
     def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
-        if self.leaves is RELEASED:
+        if self.inputs is RELEASED:
             raise RuntimeError(located(SECOND_TIME))
         for counter, version, array, saved in self.checks:
             if counter[0] != version and (saved or recording):
                 raise modified_error(array, "", counter[0], version)
-        if recording:
-            return self._recorded(cts)
         path = self.path
         given = [np.zeros(a.shape, a.dtype) if ct is None else unmasked(ct) for a, ct in zip(path.tape.roots, cts)]
-        values = [*(self.leaves[k] for k in path.saved), *self.kept, *given]
+        if recording:
+            return self._recorded([rewrap(ct, None) if isinstance(ct, np.ndarray) else ct for ct in given])
+        values = [*(self.inputs[k] for k in path.saved), *self.kept, *given]
         found = path.backward.run([conformed(x) for x in values])
         return (found,) if path.backward.single else found
 
-    def _recorded(self, cts: Any) -> Sequence[Any]:
-        given = [rewrap(np.zeros(a.shape, a.dtype), None) if ct is None else unmasked(ct)
-                 for a, ct in zip(self.path.tape.roots, cts)]  # fmt: skip
-        leaves = [self.tensors.get(k, x) for k, x in enumerate(self.leaves[: len(self.structure.leaves)])]
-        args, kwargs = self.structure.rebuild(leaves)
-        found: Sequence[Any] = self.path.derived(self.owner.derive)(args, kwargs, dict(self.tensors), given)
+    def _recorded(self, cts: Sequence[Any]) -> Sequence[Any]:
+        """The cotangents by a call of the derived function on the Tensors of this call."""
+        call = self.call
+        leaves = [call.tensors.get(k, x) for k, x in enumerate(self.inputs[: len(call.leaves)])]
+        args, kwargs = call.rebuild(leaves)
+        found: Sequence[Any] = self.path.derived(self.owner.derive)(args, kwargs, dict(call.tensors), cts)
         return found
 
     def release(self) -> None:
-        self.leaves = self.kept = self.structure = RELEASED
-        self.checks, self.tensors = [], {}
+        self.inputs = self.kept = self.call = RELEASED
+        self.checks = []
