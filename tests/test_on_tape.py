@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -599,3 +600,38 @@ def test_the_derivative_of_an_update_of_an_argument_uses_the_value_from_before()
         np.testing.assert_allclose(slopes[1].numpy(), [2.0, 4.0, 6.0])
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         grad(y.sum(), [x, w], create_graph=True)
+
+
+def test_hooks_on_saved_tensors_pack_what_a_call_keeps_and_do_not_run_inside_its_trace() -> None:
+    packed: list[Any] = []
+
+    def pack(t: Any) -> Any:
+        packed.append(t)
+        return t.numpy().copy()
+
+    x, w = leaf(5, 4), leaf(4, 3)
+    with tg.autograd.graph.saved_tensors_hooks(pack, tg.tensor):
+        out = tg.trace(lambda a, b: np.sum(np.tanh(a @ b)))(x, w)
+    assert [t.shape for t in packed] == [(5, 3)]
+    close(grad(out, x)[0], grad(np.sum(np.tanh(x @ w)), x)[0])
+
+
+def test_anomaly_detection_names_the_compiled_node_and_where_it_was_called() -> None:
+    x = tensor([0.0, 1.0], requires_grad=True)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with tg.autograd.detect_anomaly():
+            out = tg.trace(lambda v: np.sum(np.sqrt(v * 0.0)))(x)
+            with pytest.raises(RuntimeError, match="'CompiledBackward' returned nan values in its 0th output"):
+                out.backward()
+    assert "CompiledBackward" in str(told[-1].message)
+    assert "test_on_tape.py" in str(told[-1].message)
+
+
+def test_a_call_in_inference_mode_makes_inference_tensors() -> None:
+    f, x = tg.trace(lambda v: v * 2.0), leaf(3)
+    with tg.inference_mode():
+        out = f(x)
+    assert out.is_inference()
+    assert not out.requires_grad
+    assert f(x).requires_grad

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 __all__ = [
-    "STATE", "enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "no_grad",
+    "STATE", "as_usual", "enable_grad", "inference_mode", "is_grad_enabled", "is_inference_mode_enabled", "no_grad",
     "set_grad_enabled",
 ]  # fmt: skip
 
@@ -42,6 +43,18 @@ class _State(threading.local):
 
 
 STATE = _State()
+
+
+@contextmanager
+def as_usual() -> Iterator[None]:
+    """Neither inference mode nor anomaly detection nor hooks on saved tensors for a while, whatever is set."""
+    before = STATE.inference, STATE.watching, STATE.saving
+    STATE.inference, STATE.watching, STATE.saving, STATE.unusual = False, False, (), False
+    try:
+        yield
+    finally:
+        STATE.inference, STATE.watching, STATE.saving = before
+        STATE.settle()
 
 
 def is_grad_enabled() -> bool:

@@ -9,6 +9,7 @@ of every order.
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from tracegrad import tree
 from tracegrad.eager import Tensor, engine, views
 from tracegrad.eager.modes import STATE
 from tracegrad.eager.opnode import modified_error
+from tracegrad.eager.packing import PackedValue
 from tracegrad.eager.tape import RELEASED, SECOND_TIME, Node, next_number, rewrap, unmasked
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph
@@ -126,7 +128,12 @@ class OnTape:
             return None
         if self.tape.joint is None:
             return _Spent(self.tape.spent) if self.tape.spent else None
-        return CompiledBackward(self, call, captured, outputs[len(outputs) - self.kept :], owner)
+        node = CompiledBackward(self, call, captured, outputs[len(outputs) - self.kept :], owner)
+        if STATE.watching:
+            node.metadata["traceback_"] = traceback.format_stack()
+        if STATE.saving:
+            node.pack(*STATE.saving[-1])
+        return node
 
     @staticmethod
     def _tensor(array: Any, root: int, node: Any) -> Tensor:
@@ -209,7 +216,8 @@ class CompiledBackward(Node):
         given = [np.zeros(a.shape, a.dtype) if ct is None else unmasked(ct) for a, ct in zip(path.tape.roots, cts)]
         if recording:
             return self._recorded([rewrap(ct, None) if isinstance(ct, np.ndarray) else ct for ct in given])
-        values = [*(self.inputs[k] for k in path.saved), *self.kept, *given]
+        kept = [x() if x.__class__ is PackedValue else x for x in self.kept]
+        values = [*(self.inputs[k] for k in path.saved), *kept, *given]
         found = path.backward.run([conformed(x) for x in values])
         return (found,) if path.backward.single else found
 
@@ -220,6 +228,9 @@ class CompiledBackward(Node):
         args, kwargs = call.rebuild(leaves)
         found: Sequence[Any] = self.path.derived(self.owner.derive)(args, kwargs, dict(call.tensors), cts)
         return found
+
+    def pack(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
+        self.kept = tuple([PackedValue(np.asarray(x), None, pack, unpack) for x in self.kept])
 
     def release(self) -> None:
         self.inputs = self.kept = self.call = RELEASED

@@ -10,6 +10,7 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.eager import TracedTensor
+from tracegrad.eager.modes import as_usual
 from tracegrad.eager.recorded import Recorded
 from tracegrad.errors import TraceError, TracegradError, located, user_file
 from tracegrad.ir import Graph, recording
@@ -73,7 +74,7 @@ def trace_call(
     leaves = [_argument(builder, x, i, call.tensors.get(i)) for i, x in enumerate(call.leaves)]
     args, kwargs = call.rebuild(leaves)
     try:
-        with unusual, recording(builder), on_call(call.tensors):
+        with unusual, recording(builder), on_call(call.tensors), as_usual():
             result = world.inline(body)(*[world.adopt(x) for x in args], **kwargs)
             return _finish(builder, world, call, result)
     except Exception as error:
