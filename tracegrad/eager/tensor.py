@@ -405,6 +405,7 @@ def _take_short_ways(cls: Any) -> None:
     cls.__pow__ = shortcuts.power(shortcuts.unary(cls, ops.square, lambda x: general(x, 2)), general)
     cls.sum = shortcuts.total(cls, linear.reduce_sum, np.add.reduce, cls.sum)
     cls.mean = shortcuts.total(cls, reduction.mean, _mean, cls.mean)
+    cls.__abs__ = shortcuts.unary(cls, ops.absolute, cls.__abs__)
     cls._of_ufunc = {ufunc: shortcuts.unary(cls, op, _by_dispatch(ufunc)) for ufunc, op in UNARY.items()}
 
 
@@ -429,6 +430,17 @@ Tensor.__matmul__ = shortcuts.product(
 )
 for _name in ("reshape", "view"):
     setattr(Tensor, _name, shortcuts.reshaped(Tensor, linear.reshape, getattr(TensorMethods, _name)))
+
+
+def _none(x: Any) -> None:
+    """There is no short way."""
+
+
+Tensor.short_ways = {
+    **{op: shortcuts.unary(Tensor, op, _none) for op, node in ONE_OP.values() if not node},
+    linear.reduce_sum: shortcuts.total(Tensor, linear.reduce_sum, np.add.reduce, _none),
+    reduction.mean: shortcuts.total(Tensor, reduction.mean, _mean, _none),
+}
 for _name, (_op, _node) in ONE_OP.items():
     setattr(Tensor, _name, shortcuts.unary(Tensor, _op, getattr(TensorMethods, _name), _node))
 

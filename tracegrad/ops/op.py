@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from tracegrad.quiet import QUIET, reset_traps, set_traps
 
 __all__ = [
     "AS_WRITTEN", "HOLOMORPHIC", "TABLE", "Carrier", "Op", "bind", "leading", "named", "one_node", "primitive",
+    "shortly",
 ]  # fmt: skip
 
 TABLE: dict[str, Op] = {}
@@ -44,12 +45,15 @@ class Carrier:
     """A value other than an ndarray that ops can be applied to; the highest `level` among operands decides.
 
     `takes_any`: its `bind` takes the operands of an elementwise op as they are, neither broadcast nor promoted.
+    `short_ways`: for some ops, a function of the operand alone that is shorter than `bind`; it gives None where it does
+    not apply. For a reduction that is the one over all axes.
     """
 
     __slots__ = ()
     level: float = 0
     weak = False
     takes_any = False
+    short_ways: Mapping[Any, Callable[[Any], Any]] = {}
 
     @property
     def aval(self) -> Aval:
@@ -65,6 +69,12 @@ class Carrier:
     def named(self, name: str) -> Any:
         """This result of an op, which a user knows as the operation `name`."""
         return self
+
+
+def shortly(op: Op, x: Any) -> Any:
+    """`op` of `x` by a short way of its class, or None."""
+    way = x.short_ways.get(op) if isinstance(x, Carrier) else None
+    return None if way is None else way(x)
 
 
 def leading(xs: Iterable[Any]) -> Carrier | None:

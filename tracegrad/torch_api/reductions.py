@@ -28,7 +28,7 @@ from tracegrad.ops.elementwise import (
     where,
 )  # fmt: skip
 from tracegrad.ops.linear import cast, keep_axes, reduce_sum
-from tracegrad.ops.op import Op, named, one_node
+from tracegrad.ops.op import Op, named, one_node, shortly
 from tracegrad.torch_api.arguments import as_node, floating
 from tracegrad.torch_api.dims import dim_of, dims_of, one
 from tracegrad.torch_api.norms import matrix_norm
@@ -69,6 +69,8 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
     >>> sum(np.ones((2, 3)), dim=1).tolist()
     [3.0, 3.0]
     """
+    if dim is None and dtype is None and not keepdim and (short := shortly(reduce_sum, input)) is not None:
+        return short
     x = one(input)
     if dtype is not None or x.dtype.kind != "f":
         x = as_dtype(x, dtype or accumulator(x.dtype))
@@ -112,6 +114,8 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     >>> mean(np.array([[1.0, 2.0], [3.0, 5.0]]), dim=0).tolist()
     [2.0, 3.5]
     """
+    if dim is None and dtype is None and not keepdim and (short := shortly(reduction.mean, input)) is not None:
+        return short
     x = as_dtype(floating(input), dtype)
     return reduced(_numbered("Mean", dim), reduction.mean, x, axes_of(dim, len(x.shape)), keepdim)
 
