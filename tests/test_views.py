@@ -369,3 +369,15 @@ def test_lower_precision_is_kept_through_updates() -> None:
     y.sum().backward()
     assert x.grad.dtype == np.float32
     assert x.grad.tolist() == [3.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 1])
+def test_an_update_of_a_diagonal_reaches_the_matrix_or_is_refused(offset: int) -> None:
+    matrix = np.arange(12.0).reshape(3, 4)
+    for of in (lambda m: m, lambda m: m.T, lambda m: m[:, ::2]):
+        array, t = matrix.copy(), tg.tensor(matrix)
+        np.copyto(of(array), np.where(np.eye(*of(array).shape, k=offset, dtype=bool), -1.0, of(array)))
+        of(t).diagonal(offset).fill_(-1.0)
+        np.testing.assert_array_equal(t.numpy(), array)
+    with pytest.raises(RuntimeError, match="which is a copy"):
+        tg.tensor(matrix)[:, :2].diagonal(offset).fill_(-1.0)

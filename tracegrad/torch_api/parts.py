@@ -254,6 +254,9 @@ def _diagonal_start(columns: int, offset: int) -> int:
 def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """The diagonal of two dimensions as a new last one; `offset` counts diagonals above the main one.
 
+    A view where the matrices lie in memory in row-major or column-major order; else a copy, which cannot be updated
+    in place (RuntimeError).
+
     >>> diagonal(np.arange(6).reshape(2, 3), 1).tolist()
     [1, 5]
     """
@@ -261,7 +264,15 @@ def diagonal(input: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     i, j = dim_of(dim1, len(x.shape)), dim_of(dim2, len(x.shape))
     if i == j:
         raise size_error(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    return _diagonal(x, offset=offset, dims=(i, j))
+    memory = getattr(x, "array", None)
+    if not isinstance(memory, np.ndarray):
+        return _diagonal(x, offset=offset, dims=(i, j))
+    if not memory.flags.c_contiguous and memory.swapaxes(i, j).flags.c_contiguous:
+        i, j, offset = j, i, -offset  # the same elements, of the transpose
+    result = _diagonal(x, offset=offset, dims=(i, j))
+    if not np.may_share_memory(memory, result.array):
+        result._frozen = "a diagonal of a matrix that is not contiguous, which is a copy"
+    return result
 
 
 @one_node("DiagonalBackward0")
