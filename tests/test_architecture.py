@@ -22,16 +22,17 @@ LAYERS = (
     "tree",
     "log",
     "quiet",
+    "torch",
     "ops",
     "ad",
     "numpy_api",
-    "torch_api",
-    "eager",
-    "autograd",
-    "linalg",
-    "nn",
-    "special",
-    "cuda",
+    "torch.functions",
+    "torch.tape",
+    "torch.autograd",
+    "torch.linalg",
+    "torch.nn",
+    "torch.special",
+    "torch.cuda",
     "ir",
     "trace",
     "transforms",
@@ -103,8 +104,12 @@ def imports(node: ast.AST, late: bool = False, typing: bool = True) -> Iterator[
 
 
 def layer(module: str) -> str:
-    """The layer of a module of the package: the first name below `tracegrad`, which is itself the top."""
-    return module.split(".")[1] if "." in module else module
+    """The layer of a module of the package: the first name below `tracegrad`, which is itself the top.
+
+    The folders of PyTorch's face are layers of their own.
+    """
+    parts = module.split(".")
+    return ".".join(parts[1 : 3 if parts[1:2] == ["torch"] else 2]) or module
 
 
 def rank(module: str) -> int:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tracegrad.eager import (
+from tracegrad.errors import DTypeError
+from tracegrad.torch.tape import (
     TapeArray,
     Tensor,
     backward,
@@ -23,8 +24,7 @@ from tracegrad.eager import (
     no_grad,
     set_grad_enabled,
 )  # fmt: skip
-from tracegrad.eager.factories import from_numpy, tensor
-from tracegrad.errors import DTypeError
+from tracegrad.torch.tape.factories import from_numpy, tensor
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(0.5, 1.5, (3, 4))

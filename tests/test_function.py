@@ -13,12 +13,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from tracegrad.autograd.function import Function, FunctionCtx, once_differentiable
 
 import tracegrad as tg
-from tracegrad import eager
-from tracegrad.autograd.function import Function, FunctionCtx, once_differentiable
-from tracegrad.eager.modes import STATE
 from tracegrad.errors import TraceError, UnsupportedError
+from tracegrad.torch.tape.modes import STATE
 
 X = np.array([0.5, 1.0, 2.0])
 
@@ -107,13 +106,13 @@ class Once(Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Any) -> Any:
-        assert not eager.is_grad_enabled()
+        assert not tape.is_grad_enabled()
         (x,) = ctx.saved_tensors
         return 5.0 * grad * x
 
 
 def pulled(y: Any, *inputs: Any, create_graph: bool = False) -> Any:
-    found = eager.grad(y.sum(), inputs, create_graph=create_graph)
+    found = tape.grad(y.sum(), inputs, create_graph=create_graph)
     return found[0] if len(inputs) == 1 else found
 
 
@@ -259,7 +258,7 @@ def test_needs_input_grad_names_the_arguments_that_require_grad() -> None:
 @pytest.mark.parametrize("wanted", [True, False])
 def test_nothing_is_recorded_without_grad_mode_or_inputs_that_require_grad(wanted: bool) -> None:
     if wanted:
-        with eager.no_grad():
+        with tape.no_grad():
             y = TripledExp.apply(leaf())
     else:
         y = TripledExp.apply(tg.tensor(X))
@@ -530,7 +529,7 @@ def test_an_exception_in_backward_comes_out_as_it_is_and_leaves_no_gradient() ->
 def test_once_differentiable_gives_first_derivatives_and_refuses_second_ones() -> None:
     x, weight = leaf(), leaf(np.ones(3))
     np.testing.assert_array_equal(pulled(Once.apply(x), x).numpy(), 5 * X)
-    (first,) = eager.grad(Once.apply(x), x, weight, create_graph=True)
+    (first,) = tape.grad(Once.apply(x), x, weight, create_graph=True)
     assert first.grad_fn.name() == "Error"
     with pytest.raises(RuntimeError, match="differentiate twice a function that was marked with @once_differentiable"):
         first.sum().backward()

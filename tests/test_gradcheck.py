@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import tracegrad as tg
-from tracegrad import torch_api  # noqa: F401  registers the functions
 from tracegrad.autograd.function import Function
 from tracegrad.autograd.gradcheck import GradcheckError, gradcheck, gradgradcheck
-from tracegrad.eager.factories import ones, tensor
-from tracegrad.eager.tape import Node, next_number
-from tracegrad.eager.tensor import of_array
+
+import tracegrad as tg
 from tracegrad.errors import UnsupportedError
-from tracegrad.torch_api.registry import FUNCTIONS
+from tracegrad.torch import functions  # noqa: F401  registers the functions
+from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.tape.factories import ones, tensor
+from tracegrad.torch.tape.tape import Node, next_number
+from tracegrad.torch.tape.tensor import of_array
 
 RNG = np.random.default_rng(11)
 

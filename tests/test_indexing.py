@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import tracegrad as tg
 from tracegrad.avals import Aval
-from tracegrad.eager import TapeArray, grad
 from tracegrad.errors import UnsupportedError
 from tracegrad.ir import Builder, Value, run
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.numpy_api.indexing import setitem
 from tracegrad.ops import Op
+from tracegrad.torch.tape import TapeArray, grad
 
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
 

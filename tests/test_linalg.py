@@ -12,10 +12,9 @@ import torch_linalg
 from torch_linalg import CALLS, INPUTS, OTHER_NODES, call, inputs_of, weights
 
 import tracegrad as tg
-from tracegrad import eager
-from tracegrad.eager import Tensor
-from tracegrad.torch_api import linalg
-from tracegrad.torch_api.registry import FUNCTIONS
+from tracegrad.torch.functions import linalg
+from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.tape import Tensor
 
 RECORDED = json.loads(torch_linalg.DATA.read_text(encoding="utf-8"))
 F = SimpleNamespace(**FUNCTIONS)
@@ -72,13 +71,13 @@ def test_derivatives_of_both_orders_are_those_of_pytorch(text: str) -> None:
     inputs = tensors(text)
     wanted = [x for x in inputs.values() if x.requires_grad]
     outputs = call(text, F, linalg, inputs)
-    first = eager.grad(weighted(outputs, on_tape=True), wanted, create_graph=True, allow_unused=True)
+    first = tape.grad(weighted(outputs, on_tape=True), wanted, create_graph=True, allow_unused=True)
     first = [x * 0.0 if g is None else g for g, x in zip(first, wanted)]
     assert_recorded(plain(first), RECORDED[text]["gradients"], 1e-9)
     if RECORDED[text]["second"] is not None:
         total, second = weighted(first, on_tape=True), [None] * len(wanted)
         if isinstance(total, Tensor):
-            second = eager.grad(total, wanted, allow_unused=True)
+            second = tape.grad(total, wanted, allow_unused=True)
         second = [x * 0.0 if g is None else g for g, x in zip(second, wanted)]
         assert_recorded(plain(second), RECORDED[text]["second"], 1e-8)
 
@@ -157,12 +156,12 @@ def test_only_the_triangle_asked_for_is_read() -> None:
 def test_eigenvalues_that_are_equal_have_derivatives_and_their_vectors_have_none() -> None:
     x = Tensor(np.diag([2.0, 2.0, 5.0]), True)
     values, vectors = linalg.eigh(x)
-    (gradient,) = eager.grad(values.sum(), [x], retain_graph=True)
+    (gradient,) = tape.grad(values.sum(), [x], retain_graph=True)
     np.testing.assert_array_equal(gradient.numpy(), np.eye(3))
-    (gradient,) = eager.grad((vectors * np.arange(9.0).reshape(3, 3)).sum(), [x])
+    (gradient,) = tape.grad((vectors * np.arange(9.0).reshape(3, 3)).sum(), [x])
     assert not np.isfinite(gradient.numpy()).all()
     y = Tensor(np.eye(2), True)
-    (gradient,) = eager.grad(linalg.svd(y).S.sum(), [y])
+    (gradient,) = tape.grad(linalg.svd(y).S.sum(), [y])
     np.testing.assert_array_equal(gradient.numpy(), np.eye(2))
 
 
@@ -198,9 +197,9 @@ def test_the_vectors_that_complete_a_basis_are_orthonormal_and_constant(shape: t
     for basis in (u, vh):
         q = basis.detach().numpy()
         np.testing.assert_allclose(q @ q.mT, np.broadcast_to(np.eye(q.shape[-1]), q.shape), atol=1e-14)
-    (full,) = eager.grad((u[..., :3] ** 2).sum() + (vh[..., :3, :] ** 3).sum() + s.sum(), [x])
+    (full,) = tape.grad((u[..., :3] ** 2).sum() + (vh[..., :3, :] ** 3).sum() + s.sum(), [x])
     u, s, vh = linalg.svd(x, full_matrices=False)
-    (reduced,) = eager.grad((u**2).sum() + (vh**3).sum() + s.sum(), [x])
+    (reduced,) = tape.grad((u**2).sum() + (vh**3).sum() + s.sum(), [x])
     np.testing.assert_allclose(full.numpy(), reduced.numpy(), atol=1e-12)
 
 

@@ -7,8 +7,8 @@ import pytest
 import scipy.special as sp
 
 import tracegrad.numpy_api as numpy_api
-from tracegrad.eager import TapeArray
 from tracegrad.numpy_api import creation, special
+from tracegrad.torch.tape import TapeArray
 
 RNG = np.random.default_rng(7)
 ARRAYS = {

@@ -11,7 +11,7 @@ import pytest
 from test_numpy_functions import ARRAYS, EXPRESSIONS, SCOPE
 
 import tracegrad as tg
-from tracegrad.eager import eager_vjp
+from tracegrad.torch.tape import eager_vjp
 
 # An array of the module is a captured value inside of a trace, which np.argsort refuses.
 TRACEABLE = [e for e in EXPRESSIONS if "argsort" not in e]

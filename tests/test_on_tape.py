@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.eager import Tensor, backward, enable_grad, grad, no_grad
-from tracegrad.eager.factories import tensor
 from tracegrad.errors import TraceError, UnsupportedError
+from tracegrad.torch.tape import Tensor, backward, enable_grad, grad, no_grad
+from tracegrad.torch.tape.factories import tensor
 
 RNG = np.random.default_rng(11)
 

@@ -12,9 +12,9 @@ import pytest
 from graphs import SAMPLES, every_op, graph_of, like, rng, vjp_of
 
 from tracegrad.avals import aval_of
-from tracegrad.eager.factories import tensor
 from tracegrad.ir import parse, run, to_text, verify
 from tracegrad.ops import TABLE, elementwise, reduction
+from tracegrad.torch.tape.factories import tensor
 
 
 def every(attribute: str) -> Any:

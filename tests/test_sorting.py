@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.eager import Tensor
 from tracegrad.errors import UnsupportedError
-from tracegrad.torch_api.registry import FUNCTIONS
-from tracegrad.torch_api.return_types import return_type
+from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.functions.return_types import return_type
+from tracegrad.torch.tape import Tensor
 
 F = SimpleNamespace(**FUNCTIONS)
 RNG = np.random.default_rng(5)

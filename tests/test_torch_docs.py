@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tracegrad.nn import functional
 
 from tracegrad import linalg
-from tracegrad.nn import functional
-from tracegrad.torch_api.registry import FUNCTIONS, METHODS
+from tracegrad.torch.functions.registry import FUNCTIONS, METHODS
 
 
 def documented() -> dict[str, Callable[..., Any]]:

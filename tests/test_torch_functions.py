@@ -14,11 +14,11 @@ import pytest
 from torch_cases import CONSTANT, GROUPS, INPUTS, calls, recorded, weights
 
 import tracegrad as tg
-from tracegrad.eager.engine import grad
-from tracegrad.torch_api import nn_functional as F
-from tracegrad.torch_api import registry, special
-from tracegrad.torch_api.generator import default_generator
-from tracegrad.torch_api.registry import FUNCTIONS
+from tracegrad.torch.functions import nn_functional as F
+from tracegrad.torch.functions import registry, special
+from tracegrad.torch.functions.generator import default_generator
+from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.tape.engine import grad
 
 RECORDED = recorded()
 CALLS = [call for group in GROUPS for call in calls(group)]

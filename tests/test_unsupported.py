@@ -11,10 +11,10 @@ import pytest
 import scipy.special as sp
 
 import tracegrad as tg
-from tracegrad.eager import TapeArray
 from tracegrad.errors import TraceError, UnsupportedError
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.numpy_api.registry import FUNCTIONS
+from tracegrad.torch.tape import TapeArray
 
 A = np.arange(12.0).reshape(3, 4)
 

@@ -18,12 +18,26 @@ The names of PyTorch's tensor functions and dtypes are here too (`tg.sin`, `tg.f
 `tg.autograd`. `tg.grad` and `tg.vjp` transform functions; `tg.trace` compiles.
 """
 
+import sys
 from typing import Any
 
-from tracegrad import autograd, cuda, errors, linalg, nn, special, tree
+from tracegrad import errors, tree
 from tracegrad.api import grad, stop_gradient, trace, value_and_grad, vjp
-from tracegrad.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
-from tracegrad.eager import (
+from tracegrad.errors import (
+    CacheWarning,
+    DerivativeWarning,
+    DTypeError,
+    ShapeError,
+    TraceError,
+    TracegradError,
+    UnsupportedError,
+    VerifyError,
+)
+from tracegrad.settings import disable_jit, settings
+from tracegrad.torch import autograd, cuda, linalg, nn, special
+from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
+from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.tape import (
     Tensor,
     conversion,
     dtypes,
@@ -37,24 +51,19 @@ from tracegrad.eager import (
     random,
     set_grad_enabled,
 )
-from tracegrad.eager.factories import from_numpy, tensor
-from tracegrad.errors import (
-    CacheWarning,
-    DerivativeWarning,
-    DTypeError,
-    ShapeError,
-    TraceError,
-    TracegradError,
-    UnsupportedError,
-    VerifyError,
-)
-from tracegrad.settings import disable_jit, settings
-from tracegrad.torch_api.registry import FUNCTIONS
+from tracegrad.torch.tape.factories import from_numpy, tensor
 from tracegrad.transforms.custom import custom_jvp, custom_vjp
 from tracegrad.tree import register_pytree_node
 from tracegrad.visualize import visualize
 
 __version__ = "0.1.0"
+
+# PyTorch's namespaces are found where PyTorch has them: `import tracegrad.nn.functional as F`.
+for _name, _module in list(sys.modules.items()):
+    if _name.split(".")[:2] == ["tracegrad", "torch"] and _name.split(".")[2:3] in (
+        ["autograd"], ["cuda"], ["linalg"], ["nn"], ["special"],
+    ):  # fmt: skip
+        sys.modules[_name.replace("tracegrad.torch.", "tracegrad.", 1)] = _module
 
 __all__ = [
     "CacheWarning", "DTypeError", "DerivativeWarning", "ShapeError", "Tensor", "TraceError", "TracegradError",

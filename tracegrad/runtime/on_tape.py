@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.eager import Tensor, engine, views
-from tracegrad.eager.modes import STATE
-from tracegrad.eager.opnode import modified_error
-from tracegrad.eager.packing import PackedValue
-from tracegrad.eager.tape import RELEASED, SECOND_TIME, Node, next_number, rewrap, unmasked
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph
 from tracegrad.ops.linear import zeros_like
 from tracegrad.runtime.program import compile_program, conformed
+from tracegrad.torch.tape import Tensor, engine, views
+from tracegrad.torch.tape.modes import STATE
+from tracegrad.torch.tape.opnode import modified_error
+from tracegrad.torch.tape.packing import PackedValue
+from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Node, next_number, rewrap, unmasked
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.signature import Call
 from tracegrad.trace.tensors import Argument, Effect, TensorResult

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import LITERALS, Aval, compiled, is_literal
-from tracegrad.eager.recorded import Recorded
 from tracegrad.errors import TraceError, located, user_file, warn_of_constant
 from tracegrad.ir import Builder, Node, Value, recorder, recording
 from tracegrad.ops import Op
 from tracegrad.ops.elementwise import not_equal
 from tracegrad.ops.linear import cast, full
+from tracegrad.torch.tape.recorded import Recorded
 
 __all__ = ["ESCAPED", "Capture", "TraceBuilder", "ValueGuard", "current_trace", "value_key"]
 

@@ -32,10 +32,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.eager import Tensor, TracedTensor
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ir import Value
 from tracegrad.ops import Carrier
+from tracegrad.torch.tape import Tensor, TracedTensor
 from tracegrad.trace import shadow
 from tracegrad.trace.builder import Capture, TraceBuilder
 from tracegrad.trace.inline import Inlinable

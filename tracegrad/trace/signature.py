@@ -16,9 +16,9 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.avals import COMPILED, compiled
-from tracegrad.eager import Tensor
 from tracegrad.errors import DTypeError, TraceError, located
 from tracegrad.ops import Carrier
+from tracegrad.torch.tape import Tensor
 from tracegrad.trace.describe import describe, signature_of
 
 __all__ = ["Binder", "Call", "exact", "is_plain_array"]

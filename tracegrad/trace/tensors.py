@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.eager import Tensor, TracedTensor, engine
-from tracegrad.eager.modes import STATE
-from tracegrad.eager.tape import Node as TapeNode
-from tracegrad.eager.tape import next_number
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node
+from tracegrad.torch.tape import Tensor, TracedTensor, engine
+from tracegrad.torch.tape.modes import STATE
+from tracegrad.torch.tape.tape import Node as TapeNode
+from tracegrad.torch.tape.tape import next_number
 from tracegrad.trace.sources import Attribute, Fixed, Source
 
 __all__ = ["Argument", "Effect", "GradMode", "StandIn", "TapeTrace", "TensorResult", "Tensors", "on_call"]

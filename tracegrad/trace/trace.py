@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.eager import TracedTensor
-from tracegrad.eager.modes import as_usual
-from tracegrad.eager.recorded import Recorded
 from tracegrad.errors import TraceError, TracegradError, located, user_file
 from tracegrad.ir import Graph, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.settings import unusual
+from tracegrad.torch.tape import TracedTensor
+from tracegrad.torch.tape.modes import as_usual
+from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.trace.builder import Capture, TraceBuilder, ValueGuard
 from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.avals import is_literal
-from tracegrad.eager import TracedTensor
 from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ir import Node, Value
 from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.ops.linear import broadcast_to, cast
+from tracegrad.torch.tape import TracedTensor
 from tracegrad.trace.builder import TraceBuilder
 
 __all__ = ["Number", "Tracer"]

@@ -1,7 +1,7 @@
 """`custom_vjp` and `custom_jvp`: functions with derivative rules of the user's, as in JAX.
 
-A call is one of a `Function` (`tracegrad.autograd.function`), so the rule holds wherever derivatives are taken: in
-transforms, compiled or not, and on the tape of Tensors. What a rule computes is differentiated like anything else, so
+A call is one of a `Function` (`tracegrad.torch.autograd.function`), so the rule holds wherever derivatives are taken:
+in transforms, compiled or not, and on the tape of Tensors. What a rule computes is differentiated like anything else, so
 there are derivatives of any order.
 """
 
@@ -14,17 +14,17 @@ from typing import Any, cast
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.autograd.context import face_of, like
-from tracegrad.autograd.function import Function, inlined
-from tracegrad.autograd.gradients import zeros
 from tracegrad.avals import aval_of, is_literal
-from tracegrad.eager.functional import eager_vjp
-from tracegrad.eager.modes import STATE
-from tracegrad.eager.recorded import Recorded
 from tracegrad.errors import ShapeError, located
 from tracegrad.ops import Carrier
 from tracegrad.ops.elementwise import add
 from tracegrad.ops.linear import zeros_like
+from tracegrad.torch.autograd.context import face_of, like
+from tracegrad.torch.autograd.function import Function, inlined
+from tracegrad.torch.autograd.gradients import zeros
+from tracegrad.torch.tape.functional import eager_vjp
+from tracegrad.torch.tape.modes import STATE
+from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.trace.describe import Description, describe, signature_of
 from tracegrad.transforms.grad import traced_vjp
 

@@ -6,7 +6,7 @@ cotangents into the same trace, so a derivative is more nodes of the same graph,
 nothing more. Fresh copies are values of their own (`fresh`), so that an inner derivative is not confused with an
 outer one.
 
-Outside of a trace, `tracegrad.eager.functional.eager_vjp` has the same meaning on the tape.
+Outside of a trace, `tracegrad.torch.tape.functional.eager_vjp` has the same meaning on the tape.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy as np
 
 from tracegrad import ad, tree
 from tracegrad.avals import is_literal, name_of
-from tracegrad.eager.functional import eager_vjp
-from tracegrad.eager.recorded import Recorded
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.ir import Node
 from tracegrad.ops import Carrier
 from tracegrad.ops.elementwise import add
 from tracegrad.ops.linear import fresh, full, zeros_like
+from tracegrad.torch.tape.functional import eager_vjp
+from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import Description, describe, signature_of
 from tracegrad.trace.tracer import Number, Tracer

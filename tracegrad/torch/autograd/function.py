@@ -1,0 +1,185 @@
+"""`Function`: an operation with a derivative of the user's, as in PyTorch.
+
+The same class works on Tensors, where a call is one node of the tape; on ndarrays, where it just computes; and inside
+traced functions, where `forward` is recorded, and `backward` wherever a derivative is taken.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tracegrad.errors import TraceError, UnsupportedError, located
+from tracegrad.ops import Carrier, Op
+from tracegrad.torch.autograd.context import FunctionCtx
+from tracegrad.torch.autograd.in_graph import call_in_graph
+from tracegrad.torch.autograd.on_tape import FunctionNode, call_on_tape
+from tracegrad.torch.autograd.once import once_differentiable
+from tracegrad.torch.autograd.opaque import is_traced, opaque_backward, opaque_forward
+from tracegrad.torch.tape.modes import no_grad
+from tracegrad.torch.tape.recorded import Recorded
+
+__all__ = ["Function", "FunctionCtx", "inlined", "once_differentiable"]
+
+
+class Function:
+    """An operation that says itself what its derivative is. Subclasses define static methods and are called by `apply`.
+
+    `forward(ctx, *args)` computes, on values that nothing is recorded of, and returns an array or a tuple of arrays and
+    other objects. `backward(ctx, *grads)` returns a cotangent (or None) for each argument of `forward`, given those of
+    its outputs; it is recorded itself under `create_graph`. In between, `ctx` (`FunctionCtx`) carries what
+    `ctx.save_for_backward` was given, and attributes. Or `forward(*args)` does without a context, and
+    `setup_context(ctx, inputs, output)` says what is kept.
+
+    Inside a traced function, what the methods do is recorded. With the class attribute `opaque = True` they run as they
+    are instead, at each call, on Tensors or ndarrays with values (SciPy and the like will do); `forward` runs again for
+    `backward`, whose derivative is refused.
+
+    Raises RuntimeError for what `backward` must not return: a wrong number of cotangents, or one that does not fit the
+    shape of its argument.
+
+    >>> import numpy as np
+    >>> from tracegrad import tensor
+    >>> class Exp(Function):
+    ...     @staticmethod
+    ...     def forward(ctx, x):
+    ...         y = np.exp(x)
+    ...         ctx.save_for_backward(y)
+    ...         return y
+    ...     @staticmethod
+    ...     def backward(ctx, grad):
+    ...         (y,) = ctx.saved_tensors
+    ...         return grad * y
+    >>> x = tensor(0.0, requires_grad=True)
+    >>> y = Exp.apply(x)
+    >>> y.backward()
+    >>> y, x.grad
+    (tensor(1., grad_fn=<ExpBackward>), tensor(1.))
+    """
+
+    # Inside a traced function, run the code as it is at each call instead of recording what it does.
+    opaque = False
+    _backward_cls: Any = FunctionNode
+    _context_cls: Any = FunctionCtx
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        name = f"{cls.__name__}Backward"
+        # As in PyTorch, the class of the nodes belongs to this module, whatever the user's is.
+        members = {"__slots__": (), "__module__": __name__, "_forward_cls": cls}
+        cls._backward_cls = type(name, (FunctionNode,), members)
+        cls._context_cls = type(name, (FunctionCtx,), {"__module__": __name__})
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        warnings.warn(
+            located(
+                f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should "
+                "invoke them on the class itself."
+            ),
+            DeprecationWarning,
+            stacklevel=2,
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            located(
+                "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
+                "function with static forward method."
+            )
+        )
+
+    # -- what users define -------------------------------------------------------------------------------------
+    @staticmethod
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        """Compute the outputs: `forward(ctx, *args)`, or `forward(*args)` where there is a `setup_context`."""
+        raise NotImplementedError(located("You must implement the forward function for custom autograd.Function."))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
+        """Keep on `ctx` what `backward` needs, for a `forward` without a context."""
+        raise NotImplementedError(located("setup_context is not implemented."))
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """The cotangents of the arguments, given those of the outputs; may be called `vjp` as well."""
+        raise NotImplementedError(
+            located(
+                "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
+                "backward mode AD."
+            )
+        )
+
+    vjp = backward
+
+    # -- calling -----------------------------------------------------------------------------------------------
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Compute the outputs, and record the operation where ops on these arguments are recorded."""
+        if kwargs or cls.setup_context is not Function.setup_context:
+            args = _bound(cls, args, kwargs)
+        owner: Any = None
+        for x in args:
+            if isinstance(x, Carrier) and (owner is None or x.level > owner.level):
+                owner = x
+        if owner is None:
+            with no_grad():
+                return cls.computed(cls._context_cls(), args)
+        if isinstance(owner, Recorded):
+            return call_on_tape(cls, args, owner)
+        return call_in_graph(cls, args, owner)
+
+    @classmethod
+    def computed(cls, context: FunctionCtx, args: tuple[Any, ...]) -> Any:
+        """What `forward` gives; `context` is set up."""
+        context.needs_input_grad = context.needs_input_grad or (False,) * len(args)
+        traced = any(map(is_traced, args))
+        if cls.opaque and traced:
+            return opaque_forward(cls, context, args)
+        try:
+            if cls.setup_context is Function.setup_context:
+                return inlined(cls.forward)(context, *args)
+            output = inlined(cls.forward)(*args)
+            inlined(cls.setup_context)(context, args, output)
+        except (TraceError, UnsupportedError) as error:
+            if traced:
+                error.add_note(f"with `opaque = True` in the class, {cls.__name__}.forward is called as it is instead")
+            raise
+        return output
+
+    @classmethod
+    def pulled(cls, context: FunctionCtx, cotangents: Sequence[Any]) -> Any:
+        """What `backward` gives."""
+        if hasattr(context, "_opaque"):
+            return once_differentiable(opaque_backward)(context, *cotangents)
+        rule = cls.backward
+        if cls.vjp is not Function.vjp:
+            if rule is not Function.backward:
+                raise RuntimeError(
+                    located(
+                        "Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only "
+                        "implement one of them."
+                    )
+                )
+            rule = cls.vjp
+        return inlined(rule)(context, *cotangents)
+
+
+def _bound(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments by position, with defaults where they are not given."""
+    separate = cls.setup_context is not Function.setup_context
+    signature = inspect.signature(cls.forward)
+    try:
+        bound = signature.bind(*args, **kwargs) if separate else signature.bind(None, *args, **kwargs)
+    except TypeError as error:
+        raise TypeError(located(f"forward() {error}")) from None
+    bound.apply_defaults()
+    return bound.args if separate else bound.args[1:]
+
+
+def inlined(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """What to call in the place of a function of the user's: inside a trace, what records it."""
+    builder = Op.ambient() if Op.ambient is not None else None
+    world = getattr(builder, "world", None)
+    return fn if world is None else world.inline(fn)

@@ -1,0 +1,177 @@
+"""`gradcheck` and `gradgradcheck`: do the gradients of a function agree with central differences?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.torch.autograd.comparison import (
+    SEED,
+    Check,
+    Function,
+    GradcheckError,
+    Options,
+    as_tuple,
+    differentiable,
+    outputs_of,
+    random_cotangent,
+    requires,
+)
+from tracegrad.torch.tape import engine
+
+__all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
+
+
+# -- what users call -------------------------------------------------------------------------------------------------
+def gradcheck(
+    func: Function,
+    inputs: Any,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_batched_forward_grad: bool = False,
+    check_forward_ad: bool = False,
+    check_backward_ad: bool = True,
+    fast_mode: bool = False,
+    masked: bool | None = None,
+) -> bool:
+    """Whether the gradients of `func(*inputs)` agree with central differences of step `eps`.
+
+    `inputs` is a Tensor, or a tuple or list of Tensors and whatever else `func` takes; checked are those that require
+    grad, which should be float64 or complex128 (a warning says so). `func` gives a Tensor or several. A complex
+    function is checked as two real ones, see `differences.py`. Elements agree if they differ by at most
+    `atol + rtol * abs(difference)`. Also checked: that two backward passes agree to `nondet_tol`; that cotangents of
+    zero give gradients of zero, and absent ones as well unless `check_undefined_grad=False`; with `check_grad_dtypes`,
+    that gradients have the dtype of their input; with `check_batched_grad`, that `is_grads_batched` gives what
+    separate passes give. `masked` makes the check of zeros one up to rounding.
+
+    Returns True, or raises GradcheckError; with `raise_exception=False` returns False instead. ValueError if no input
+    requires grad, RuntimeError for an input that is memory several elements share, AssertionError if a step changes
+    the shape of an output, UnsupportedError for the checks of forward mode, which does not exist here.
+
+    >>> from tracegrad import tensor
+    >>> gradcheck(lambda x: x.exp().sum(), tensor([1.0, 2.0], requires_grad=True))
+    True
+    """
+    for wrong, message in (
+        (
+            not (check_forward_ad or check_backward_ad),
+            "Expected at least one of check_forward_ad or check_backward_ad to be True",
+        ),
+        (
+            check_batched_grad and not check_backward_ad,
+            "Setting check_batched_grad=True requires check_backward_ad to be True",
+        ),
+        (
+            check_batched_forward_grad and not check_forward_ad,
+            "Setting check_batched_forward_grad=True requires check_forward_ad to be True",
+        ),
+    ):
+        if wrong:
+            raise AssertionError(located(message))
+    if check_forward_ad:
+        raise UnsupportedError(located("gradcheck: check_forward_ad=True needs forward-mode derivatives of Tensors"))
+    options = Options(
+        eps,
+        atol,
+        rtol,
+        nondet_tol,
+        check_undefined_grad,
+        check_grad_dtypes,
+        check_batched_grad,
+        fast_mode,
+        bool(masked),
+    )
+    try:
+        Check(func, as_tuple(inputs), options).run()
+    except GradcheckError:
+        if raise_exception:
+            raise
+        return False
+    return True
+
+
+def gradgradcheck(
+    func: Function,
+    inputs: Any,
+    grad_outputs: Any = None,
+    *,
+    eps: float = 1e-6,
+    atol: float = 1e-5,
+    rtol: float = 1e-3,
+    gen_non_contig_grad_outputs: bool = False,
+    raise_exception: bool = True,
+    nondet_tol: float = 0.0,
+    check_undefined_grad: bool = True,
+    check_grad_dtypes: bool = False,
+    check_batched_grad: bool = False,
+    check_fwd_over_rev: bool = False,
+    check_rev_over_rev: bool = True,
+    fast_mode: bool = False,
+    masked: bool = False,
+) -> bool:
+    """Whether the second derivatives of `func(*inputs)` agree with central differences of the first.
+
+    Checks, with `gradcheck`, the gradients as a function of the inputs and of the cotangents `grad_outputs` (None for
+    the only element of an output). By default those are random numbers from -1 to 1 that require grad;
+    `gen_non_contig_grad_outputs` puts them at every other place of their memory. Options and errors as for `gradcheck`.
+
+    >>> from tracegrad import tensor
+    >>> gradgradcheck(lambda x: x**3, tensor([1.0, 2.0], requires_grad=True))
+    True
+    """
+    for wrong, message in (
+        (
+            not (check_fwd_over_rev or check_rev_over_rev),
+            "Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True",
+        ),
+        (
+            check_undefined_grad and not check_rev_over_rev,
+            "Setting check_undefined_grad=True requires check_rev_over_rev to be True",
+        ),
+        (
+            check_batched_grad and not check_rev_over_rev,
+            "Setting check_batched_grad=True requires check_rev_over_rev to be True",
+        ),
+    ):
+        if wrong:
+            raise AssertionError(located(message))
+    given = as_tuple(inputs)
+    if grad_outputs is None:
+        outputs = differentiable(outputs_of(func, given))
+        rng = np.random.default_rng(SEED)
+        weights = tuple([random_cotangent(x, rng, gen_non_contig_grad_outputs) for x in outputs])
+    else:
+        weights = as_tuple(grad_outputs)
+
+    def gradients(*args: Any) -> tuple[Any, ...]:
+        xs, cts = args[: len(given)], args[len(given) :]
+        wanted = [x for x in xs if requires(x)]
+        outputs = differentiable(outputs_of(func, xs))
+        found = engine.grad(outputs, wanted, cts, create_graph=True, allow_unused=True)
+        return tuple([g for g in found if g is not None])
+
+    return gradcheck(
+        gradients,
+        given + weights,
+        eps=eps,
+        atol=atol,
+        rtol=rtol,
+        raise_exception=raise_exception,
+        nondet_tol=nondet_tol,
+        check_undefined_grad=check_undefined_grad,
+        check_grad_dtypes=check_grad_dtypes,
+        check_batched_grad=check_batched_grad,
+        check_forward_ad=check_fwd_over_rev,
+        check_backward_ad=check_rev_over_rev,
+        fast_mode=fast_mode,
+        masked=masked,
+    )

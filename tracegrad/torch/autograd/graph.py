@@ -1,0 +1,185 @@
+"""What `torch.autograd.graph` offers: nodes and edges of the tape, hooks on what it saves and on several Tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tracegrad.errors import located
+from tracegrad.torch.tape.hooks import RemovableHandle
+from tracegrad.torch.tape.modes import STATE
+from tracegrad.torch.tape.tape import GradientEdge, Node, Spec
+
+__all__ = [
+    "GradientEdge", "Node", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version",
+    "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks",
+]  # fmt: skip
+
+Hook = Callable[[Any], Any]
+
+
+class saved_tensors_hooks:
+    """A context in which the tape keeps `pack_hook(tensor)` instead of each Tensor that it saves for backward, and uses
+    what `unpack_hook` makes of that, a Tensor; the innermost pair counts.
+
+    RuntimeError on entering within `disable_saved_tensors_hooks`; TypeError if `unpack_hook` gives no Tensor.
+
+    >>> from tracegrad import tensor
+    >>> x = tensor([2.0], requires_grad=True)
+    >>> with saved_tensors_hooks(lambda t: t.tolist(), tensor):
+    ...     y = x.exp()
+    >>> y.backward()
+    >>> bool(x.grad == y)
+    True
+    """
+
+    def __init__(self, pack_hook: Hook, unpack_hook: Hook):
+        self.pack_hook, self.unpack_hook = pack_hook, unpack_hook
+
+    def __enter__(self) -> None:
+        if STATE.refused:
+            raise RuntimeError(located(STATE.refused))
+        STATE.saving = (*STATE.saving, (self.pack_hook, self.unpack_hook))
+        STATE.settle()
+
+    def __exit__(self, *_: object) -> None:
+        STATE.saving = STATE.saving[:-1]
+        STATE.settle()
+
+
+class save_on_cpu(saved_tensors_hooks):
+    """A context in which what is saved is kept in the memory of the CPU, where all of it is anyway."""
+
+    def __init__(self, pin_memory: bool = False, device_type: str = "cuda"):
+        super().__init__(lambda tensor: tensor, lambda tensor: tensor)
+
+
+@contextlib.contextmanager
+def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+    """Raise RuntimeError with this message when hooks on saved tensors are asked for, or are active already.
+
+    >>> with disable_saved_tensors_hooks("not here"), saved_tensors_hooks(id, id):  # doctest: +ELLIPSIS
+    ...     pass
+    Traceback (most recent call last):
+    RuntimeError: not here...
+    """
+    if STATE.saving:
+        raise RuntimeError(located(error_message))
+    outer, STATE.refused = STATE.refused, error_message
+    try:
+        yield
+    finally:
+        STATE.refused = outer
+
+
+def get_gradient_edge(tensor: Any) -> GradientEdge:
+    """Where the gradient of a Tensor arrives: it stands for the Tensor in `grad` and `backward`, and does not keep its
+    memory. RuntimeError for a Tensor that does not require grad.
+
+    >>> from tracegrad import tensor
+    >>> get_gradient_edge(tensor([2.0], requires_grad=True) * 2).node.name()
+    'MulBackward0'
+    """
+    if not tensor.requires_grad:
+        raise RuntimeError(
+            located("It is not possible to get the gradient edge for a Tensor that does not require gradients")
+        )
+    edge = tensor._edge_of()
+    node, number = edge if type(edge) is tuple else (edge, 0)
+    return GradientEdge(node, number, Spec(tensor.shape, tensor.dtype))
+
+
+def increment_version(tensor: Any) -> None:
+    """Tell the tape that the memory of a Tensor, or of several, has been changed by other means.
+
+    RuntimeError for an inference tensor.
+
+    >>> from tracegrad import tensor
+    >>> x = tensor([1.0])
+    >>> increment_version(x)
+    >>> x._version
+    1
+    """
+    for x in [tensor] if hasattr(tensor, "_counter") else tensor:
+        if x._counter is None:
+            raise RuntimeError(located("increment_version expects each element of the iterable to be a tensor that "
+                                       "tracks its version: not one made in inference mode"))  # fmt: skip
+        x._counter[0] += 1
+
+
+class _Handle:
+    """Takes several hooks away."""
+
+    def __init__(self, handles: Sequence[RemovableHandle]):
+        self.handles = handles
+
+    def remove(self) -> None:
+        for handle in self.handles:
+            handle.remove()
+
+    def __enter__(self) -> _Handle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def register_multi_grad_hook(tensors: Sequence[Any], fn: Callable[..., None], *, mode: str = "all") -> Any:
+    """Call `fn` in each backward pass once the gradients of all the Tensors that it reaches are known (`mode="all"`),
+    with a list of them, None for those that it does not reach; or with the first one that is (`mode="any"`).
+
+    ValueError for another mode. Returns a handle that removes the hook.
+
+    >>> from tracegrad import tensor
+    >>> x, y = tensor(1.0, requires_grad=True), tensor(2.0, requires_grad=True)
+    >>> handle = register_multi_grad_hook([x, y], lambda grads: print(grads))
+    >>> (x * y).backward()
+    [tensor(2.), tensor(1.)]
+    """
+    if mode not in ("all", "any"):
+        raise ValueError(located(f"Expects mode to be one of ('all', 'any') but got {mode}"))
+    if mode == "any":
+        return _Handle([x.register_hook(hook) for x, hook in zip(tensors, _hooks_for_any(len(tensors), fn))])
+    nodes = [get_gradient_edge(x).node for x in tensors]
+    return _Handle([x.register_hook(hook) for x, hook in zip(tensors, _hooks_for_all(nodes, fn))])
+
+
+def _hooks_for_any(count: int, fn: Callable[..., None]) -> list[Hook]:
+    lock = threading.Lock()
+    seen: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def hook(ct: Any) -> None:
+        with lock:
+            first = STATE.sweep not in seen
+            seen.add(STATE.sweep)
+        if first:
+            fn(ct)
+
+    return [hook] * count
+
+
+def _hooks_for_all(nodes: Sequence[Node], fn: Callable[..., None]) -> list[Hook]:
+    lock = threading.Lock()
+    # What is known in each pass that is under way, and how much will be.
+    known: weakref.WeakKeyDictionary[Any, tuple[list[Any], list[int]]] = weakref.WeakKeyDictionary()
+
+    def hook_of(k: int) -> Hook:
+        def hook(ct: Any) -> None:
+            sweep = STATE.sweep
+            with lock:
+                if sweep not in known:
+                    known[sweep] = [None] * len(nodes), [sum(map(sweep.will_run, nodes))]
+                cts, missing = known[sweep]
+                cts[k] = ct
+                missing[0] -= 1
+                if missing[0]:
+                    return
+                del known[sweep]
+            fn(cts)
+
+        return hook
+
+    return [hook_of(k) for k in range(len(nodes))]

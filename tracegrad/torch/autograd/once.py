@@ -1,0 +1,92 @@
+"""`once_differentiable`: a backward pass that has no derivative itself, and says so when one is asked for."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api import ArrayMethods
+from tracegrad.ops import Carrier
+from tracegrad.ops.custom import custom_call, custom_output
+from tracegrad.torch.autograd.context import like
+from tracegrad.torch.tape.modes import STATE
+from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.torch.tape.tape import Node, next_number
+
+__all__ = ["once_differentiable"]
+
+TWICE = "trying to differentiate twice a function that was marked with @once_differentiable"
+
+
+def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A decorator of the `backward` of a `Function` that is not to be differentiated, because it computes what is not
+    recorded: it runs without recording, and a derivative of what it returned is a RuntimeError."""
+
+    @functools.wraps(fn)
+    def backward(ctx: Any, *grads: Any) -> Any:
+        mode, STATE.enabled = STATE.enabled, False
+        try:
+            result = fn(ctx, *grads)
+        finally:
+            STATE.enabled = mode
+        outputs = result if isinstance(result, tuple) else (result,)
+        if any(isinstance(x, Carrier) and not isinstance(x, Recorded) for x in outputs):
+            outputs = _refused_in_graph(outputs, [*grads, *ctx.saved_tensors])
+        elif mode:
+            outputs = _refused_on_tape(outputs, _sources(ctx, grads))
+        return outputs if isinstance(result, tuple) else outputs[0]
+
+    return backward
+
+
+def _sources(ctx: Any, grads: Sequence[Any]) -> Sequence[Any]:
+    """What a derivative of the outputs could lead to. In PyTorch these are the cotangents alone; a transform of a
+    function of arrays would give a wrong zero for what was saved."""
+    return [*grads, *ctx.saved_tensors] if any(isinstance(x, ArrayMethods) for x in grads) else grads
+
+
+class Error(Node):
+    """The derivative that there is none of."""
+
+    __slots__ = ("count",)
+    several = True
+
+    def __init__(self, edges: tuple[Any, ...], count: int):
+        self.edges, self.hooks, self.number, self.count = edges, None, next_number(), count
+
+    def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
+        raise RuntimeError(located(TWICE))
+
+
+def _refused_on_tape(outputs: Sequence[Any], sources: Sequence[Any]) -> tuple[Any, ...]:
+    edges = tuple([x._edge_of() for x in sources if isinstance(x, Recorded)])
+    if not any(edges):
+        return tuple(outputs)
+    node = Error(edges, len(outputs))
+    return tuple(
+        [
+            like(type(x)._face, x.array, (node, k) if k else node) if isinstance(x, Recorded) else x
+            for k, x in enumerate(outputs)
+        ]
+    )
+
+
+class _Refused:
+    """The rule of a call that has no derivative."""
+
+    def __repr__(self) -> str:
+        return "'Error'"
+
+    def pull(self, cotangents: Mapping[int, Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+        raise RuntimeError(located(TWICE))
+
+
+def _refused_in_graph(outputs: Sequence[Any], sources: Sequence[Any]) -> tuple[Any, ...]:
+    token = custom_call(*[x for x in sources if isinstance(x, Carrier)], rule=_Refused())
+    if isinstance(token, np.ndarray):
+        return tuple(outputs)
+    return tuple([custom_output(x, token, number=k) if isinstance(x, Carrier) else x for k, x in enumerate(outputs)])

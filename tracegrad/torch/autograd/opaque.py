@@ -1,0 +1,181 @@
+"""Calls of a `Function` that a trace does not look into: its code runs as it is at each call of the compiled program.
+
+A call is one node of the graph, and its backward pass another, which runs `forward` again for what that saved. Shapes
+and dtypes of the outputs are those of the call being traced. Derivatives of the backward pass are refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval, aval_of
+from tracegrad.errors import ShapeError, UnsupportedError, located
+from tracegrad.numpy_api import ArrayMethods
+from tracegrad.ops import Carrier, Op
+from tracegrad.ops.custom import opaque
+from tracegrad.ops.linear import cast, reshape, slice
+from tracegrad.torch.autograd.context import ARRAYS, FunctionCtx
+from tracegrad.torch.autograd.gradients import Inputs, zeros
+from tracegrad.torch.tape.modes import no_grad
+from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.torch.tape.tensor import of_array
+
+__all__ = ["Opaque", "is_traced", "opaque_backward", "opaque_forward"]
+
+
+def is_traced(x: Any) -> bool:
+    """Whether `x` is a value of a graph, or a Tensor that holds one."""
+    return isinstance(x.array if isinstance(x, Recorded) else x, Carrier)
+
+
+class Opaque:
+    """A call: its class, its arguments without the traced ones, and how those are given to it."""
+
+    def __init__(self, cls: Any, args: Sequence[Any]):
+        self.cls = cls
+        self.places = [k for k, x in enumerate(args) if is_traced(x)]
+        self.args = [None if k in self.places else x for k, x in enumerate(args)]
+        self.tensors = [isinstance(args[k], Recorded) and not isinstance(args[k], ArrayMethods) for k in self.places]
+        self.numbers = [args[k].weak for k in self.places]
+        self.needs = tuple([k in self.places and aval_of(x).dtype.kind == "f" for k, x in enumerate(args)])
+        self.inputs = Inputs.of(args, self.places, numbers=True)
+        # For each output its aval, or the object that it is; and the context of the call being traced.
+        self.outputs: list[Any] = []
+
+    def forward(self, arrays: Sequence[Any]) -> tuple[FunctionCtx, tuple[Any, ...]]:
+        """The context and the outputs for these arrays."""
+        args = list(self.args)
+        for k, x, tensor, number in zip(self.places, arrays, self.tensors, self.numbers):
+            args[k] = of_array(x.copy()) if tensor else x.item() if number else x.copy()
+        context: FunctionCtx = self.cls._context_cls()
+        context.needs_input_grad = self.needs
+        result = self.cls.computed(context, tuple(args))
+        if context.dirty_tensors:
+            raise UnsupportedError(located(f"{self.cls.__name__} is opaque to traces, so it cannot update its inputs"))
+        context._saved = context.to_save
+        return context, tuple([_plain(x) for x in (result if isinstance(result, tuple) else (result,))])
+
+    def backward(self, arrays: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+        """The cotangents of the arrays, given those of the outputs (None: not there)."""
+        context, _ = self.forward(arrays)
+        given: list[Any] = []
+        for x, ct in zip(self.outputs, cts):
+            if ct is None and context.materialize_grads and isinstance(x, Aval):
+                ct = zeros(x)
+            given.append(of_array(ct.copy()) if ct is not None and any(self.tensors) else ct)
+        result = self.cls.pulled(context, given)
+        wanted = [self.needs[k] for k in self.places]
+        found = self.inputs.cotangents(self.cls._backward_cls.__name__, result, wanted)
+        return [np.zeros(s.shape) if x is None else _plain(x) for x, s in zip(found, self.inputs.specs)]
+
+
+def _plain(x: Any) -> Any:
+    return x.array if isinstance(x, Recorded) else x
+
+
+class _Forward:
+    """What the node of a call computes."""
+
+    def __init__(self, call: Opaque):
+        self.call = call
+
+    def __repr__(self) -> str:
+        return repr(self.call.cls.__name__)
+
+    def __call__(self, *arrays: Any) -> Any:
+        call = self.call
+        with _aside(), no_grad():
+            _, outputs = call.forward(arrays)
+        for x, known in zip(outputs, call.outputs):
+            if isinstance(known, Aval) and aval_of(np.asarray(x)) != known:
+                text = f"{call.cls.__name__} is opaque to traces and returned {aval_of(np.asarray(x))}, not {known}"
+                raise ShapeError(f"{text} as when it was traced for inputs of these shapes")
+        return _packed([x for x, known in zip(outputs, call.outputs) if isinstance(known, Aval)])
+
+
+class _Backward:
+    """What the node of its backward pass computes, where the outputs `present` have cotangents."""
+
+    def __init__(self, call: Opaque, present: Sequence[bool]):
+        self.call, self.present = call, tuple(present)
+
+    def __repr__(self) -> str:
+        return repr(f"{self.call.cls.__name__}Backward")
+
+    def __call__(self, *arrays: Any) -> Any:
+        call, supply = self.call, iter(arrays)
+        inputs = [next(supply) for _ in call.places]
+        cts = [next(supply) if there else None for there in self.present]
+        with _aside(), no_grad():
+            return _packed(call.backward(inputs, cts))
+
+
+def _aside() -> Any:
+    """While code runs that no trace records."""
+    builder: Any = Op.ambient() if Op.ambient is not None else None
+    return contextlib.nullcontext() if builder is None else builder.aside()
+
+
+def _packed(xs: Sequence[Any]) -> Any:
+    return np.concatenate([np.ravel(np.asarray(x)).astype(np.float64) for x in xs] or [np.zeros(0)])
+
+
+def _unpacked(flat: Any, avals: Sequence[Aval]) -> list[Any]:
+    found, at = [], 0
+    for aval in avals:
+        x = slice(flat, start=(at,), stop=(at + aval.size,), step=(1,))
+        at += aval.size
+        x = x if aval.dtype == np.float64 else cast(x, dtype=aval.dtype.name)
+        found.append(reshape(x, shape=aval.shape))
+    return found
+
+
+def opaque_forward(cls: Any, context: FunctionCtx, args: tuple[Any, ...]) -> tuple[Any, ...] | Any:
+    """The outputs of `cls.forward` for traced arguments, as results of one node."""
+    call = Opaque(cls, args)
+    arguments = [args[k] for k in call.places]
+    arrays = [_plain(x) for x in arguments]
+    with _aside(), no_grad():
+        known, outputs = call.forward([x.builder.compute(x.node) for x in arrays])
+    known.checked(ARRAYS)
+    call.outputs = [aval_of(np.asarray(x)) if isinstance(x, np.ndarray | np.generic) else x for x in outputs]
+    avals = [x for x in call.outputs if isinstance(x, Aval)]
+    if any(a.dtype.kind == "c" for a in avals):
+        raise UnsupportedError(located(f"{cls.__name__}: an opaque call cannot return complex numbers"))
+    supply = iter(_unpacked(opaque(*arrays, size=_size(avals), call=_Forward(call)), avals))
+    owner = next((x for x in arguments if isinstance(x, Recorded)), None)
+    made = [_faced(next(supply), owner) if isinstance(x, Aval) else x for x in call.outputs]
+    constant = {id(_plain(x)) for x in known.non_differentiable}
+    context.non_differentiable = tuple([x for x, y in zip(made, outputs) if id(y) in constant])
+    context.materialize_grads = False
+    context.save_for_backward(*arguments)
+    context._opaque = call  # type: ignore[attr-defined]
+    return tuple(made) if len(made) != 1 else made[0]
+
+
+def _faced(x: Any, owner: Any) -> Any:
+    return x if owner is None else owner._like(x)
+
+
+def opaque_backward(context: Any, *cts: Any) -> tuple[Any, ...]:
+    """The cotangents of the arguments of an opaque call."""
+    call: Opaque = context._opaque
+    arguments = context.saved_tensors
+    present = [ct is not None for ct in cts]
+    arrays = [_plain(x) for x in (*arguments, *(ct for ct in cts if ct is not None))]
+    avals = [Aval(s.shape, np.dtype(np.float64)) for s in call.inputs.specs]
+    flat = opaque(*arrays, size=_size(avals), call=_Backward(call, present))
+    owner = next((x for x in arguments if isinstance(x, Recorded)), None)
+    found: list[Any] = [None] * call.inputs.number
+    for k, x in zip(call.places, _unpacked(flat, avals)):
+        found[k] = _faced(x, owner) if call.needs[k] else None
+    return tuple(found)
+
+
+def _size(avals: Sequence[Aval]) -> int:
+    return sum(math.prod(a.shape) for a in avals)

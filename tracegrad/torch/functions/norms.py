@@ -1,0 +1,110 @@
+"""Norms and condition numbers, as `linalg` has them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tracegrad.numpy_api import linalg as numpy_linalg
+from tracegrad.numpy_api import reductions
+from tracegrad.numpy_api.operands import to_dtype, to_float
+from tracegrad.ops.linear import keep_axes, transpose
+from tracegrad.ops.op import named, one_node
+from tracegrad.torch.functions.dims import dims_of, one, size_error
+from tracegrad.torch.functions.registry import with_aliases
+
+__all__ = ["cond", "matrix_norm", "norm", "vector_norm"]
+
+
+@with_aliases
+def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """sum(abs(x) ** ord) ** (1 / ord) over `dim`, all by default, as of one vector; for inf and -inf the extrema.
+
+    Its derivative where it is not differentiable, at zero, is zero.
+
+    >>> import numpy as np
+    >>> float(vector_norm(np.array([[3.0, 0.0], [0.0, 4.0]])))
+    5.0
+    """
+    v = to_float(to_dtype(one(x), dtype))
+    return _vector_norm(v, ord=ord, dims=None if dim is None else dims_of(dim, len(v.shape)), keepdim=keepdim)
+
+
+@one_node("LinalgVectorNormBackward0")
+def _vector_norm(x: Any, *, ord: float, dims: Any, keepdim: bool) -> Any:
+    return reductions.vector_norm(x, axis=dims, keepdims=keepdim, ord=ord)
+
+
+def _largest(x: Any, dim: int, keepdim: bool) -> Any:
+    return named("AmaxBackward0", reductions.max(x, dim, keepdims=keepdim))
+
+
+def _smallest(x: Any, dim: int, keepdim: bool) -> Any:
+    return named("AminBackward0", reductions.min(x, dim, keepdims=keepdim))
+
+
+def _total(x: Any, dim: int, keepdim: bool) -> Any:
+    return named("SumBackward1", reductions.sum(x, dim, keepdims=keepdim))
+
+
+@with_aliases
+def matrix_norm(
+    A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
+) -> Any:  # fmt: skip
+    """The norm of matrices: "fro", "nuc", 2 and -2 (singular values), 1 and -1 (columns), inf and -inf (rows).
+
+    >>> import numpy as np
+    >>> float(matrix_norm(np.array([[1.0, -2.0], [3.0, 4.0]]), 1))
+    6.0
+    """
+    x = numpy_linalg.matrices("matrix_norm", to_dtype(one(A), dtype))
+    dims = dims_of(dim, len(x.shape))
+    if len(dims) != 2:
+        raise size_error("linalg.matrix_norm: dim must be a 2-tuple.")
+    if ord == "fro":
+        return vector_norm(x, 2, dims, keepdim)
+    extremum = _smallest if ord in (-1, -2, -math.inf) else _largest
+    if ord in ("nuc", 2, -2):
+        rest = tuple(k for k in range(len(x.shape)) if k not in dims)
+        moved = x if (*rest, *dims) == tuple(range(len(x.shape))) else transpose(x, perm=(*rest, *dims))
+        out = (_total if ord == "nuc" else extremum)(numpy_linalg.svdvals(moved), -1, False)
+        return keep_axes(out, x.shape, dims) if keepdim else out
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise size_error(f"linalg.matrix_norm: Order {ord} not supported.")
+    across, along = dims if ord in (1, -1) else dims[::-1]
+    sums = vector_norm(x, 1, across, keepdim)
+    return extremum(sums, along if keepdim else along - (across < along), keepdim)
+
+
+@with_aliases
+def norm(input: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """`vector_norm` or `matrix_norm`: of vectors if `dim` is one dimension, of matrices if it is two and `ord` given.
+
+    Without `ord`, the 2-norm of all elements over `dim`.
+
+    >>> import numpy as np
+    >>> float(norm(np.array([[1.0, -2.0], [3.0, 4.0]]), "fro")) ** 2
+    30.0
+    """
+    x = one(input)
+    if ord is None:
+        return vector_norm(x, 2, dim, keepdim, dtype=dtype)
+    pair = len(dim) == 2 if isinstance(dim, tuple | list) else dim is None and len(x.shape) == 2
+    if pair:
+        return matrix_norm(x, ord, (0, 1) if dim is None else dim, keepdim, dtype=dtype)
+    if isinstance(ord, str) or (dim is None and len(x.shape) > 2):
+        raise size_error(
+            "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D, and names of norms are of "
+            f"matrices. Got {len(x.shape)}D and ord={ord!r}."
+        )
+    return vector_norm(x, ord, dim, keepdim, dtype=dtype)
+
+
+def cond(A: Any, p: Any = None) -> Any:
+    """The condition number of matrices in the norm `p`; by default the ratio of extreme singular values.
+
+    >>> import numpy as np
+    >>> float(cond(np.diag([8.0, 2.0])))
+    4.0
+    """
+    return numpy_linalg.cond(one(A), p)

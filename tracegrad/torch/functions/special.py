@@ -1,0 +1,97 @@
+"""Special functions: those of `tracegrad.torch.special`, most of them known as functions of the package too."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tracegrad.numpy_api import selection, ufuncs
+from tracegrad.numpy_api.operands import to_float
+from tracegrad.ops import elementwise as ops
+from tracegrad.ops import special
+from tracegrad.ops.elementwise import multiply
+from tracegrad.ops.op import named
+from tracegrad.torch.functions.arguments import as_node, floating, is_number, pair
+from tracegrad.torch.functions.pointwise import of_one
+from tracegrad.torch.functions.reductions import log_softmax, logsumexp, softmax
+from tracegrad.torch.functions.registry import FUNCTIONS, function
+
+__all__ = [
+    "digamma", "entr", "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "gammaln", "log1p", "log_softmax", "logit",
+    "logsumexp", "polygamma", "psi", "round", "sinc", "softmax", "xlog1py", "xlogy",
+]  # fmt: skip
+
+for _op, _names in {
+    special.digamma: ("digamma",), special.erfinv: ("erfinv",), special.lgamma: ("lgamma",),
+}.items():  # fmt: skip
+    of_one(_op, *_names, real=True)
+
+
+@function("deg2rad", in_place=True)
+def deg2rad(input: Any) -> Any:
+    """Degrees in radians"""
+    return named("Deg2RadBackward0", multiply(floating(input), math.pi / 180))
+
+
+@function("rad2deg", in_place=True)
+def rad2deg(input: Any) -> Any:
+    """Radians in degrees"""
+    return named("Rad2DegBackward0", multiply(floating(input), 180 / math.pi))
+
+
+@function("logaddexp2")
+def logaddexp2(input: Any, other: Any) -> Any:
+    """log2(2**input + 2**other), without overflow"""
+    x, y = pair(input, other)
+    return as_node("Logaddexp2Backward0", ufuncs.logaddexp2, to_float(x), to_float(y))
+
+
+@function("logit", in_place=True)
+def logit(input: Any, eps: float | None = None) -> Any:
+    """log(x / (1 - x)), where x is `input`, brought between `eps` and 1 - eps first if that is given"""
+    return as_node("LogitBackward0", _logit, floating(input), eps)
+
+
+def _logit(x: Any, eps: float | None) -> Any:
+    return ufuncs.logit(x if eps is None else selection.clip(x, eps, 1 - eps))
+
+
+@function("sinc", in_place=True)
+def sinc(input: Any) -> Any:
+    """sin(pi * x) / (pi * x), and 1 at 0"""
+    return as_node("SincBackward0", selection.sinc, floating(input))
+
+
+@function("xlogy", in_place=True)
+def xlogy(input: Any, other: Any) -> Any:
+    """input * log(other), and 0 where `input` is 0 and `other` is not nan"""
+    x, y = (to_float(v) for v in pair(input, other))
+    name = "XlogyBackward1" if is_number(x) else "XlogyBackward2" if is_number(y) else "XlogyBackward0"
+    return named(name, ops.xlogy(x, y))
+
+
+@function("polygamma", methods=False)
+def polygamma(n: int, input: Any) -> Any:
+    """The n-th derivative of `digamma`."""
+    x = floating(input)
+    return named("PolygammaBackward0", special.polygamma(x, n=n) if n else special.digamma(x))
+
+
+# -- functions of the namespace `special` alone, and its other names -------------------------------------------------------
+def entr(input: Any) -> Any:
+    """-input * log(input) above 0, 0 at 0, -inf below."""
+    return as_node("SpecialEntrBackward0", ufuncs.entr, floating(input))
+
+
+def xlog1py(input: Any, other: Any) -> Any:
+    """input * log(1 + other), and 0 where `input` is 0 and `other` is not nan."""
+    x, y = (to_float(v) for v in pair(input, other))
+    name = "SpecialXlog1PyBackward1" if is_number(x) else "SpecialXlog1PyBackward2" if is_number(y) else None
+    return as_node(name or "SpecialXlog1PyBackward0", ufuncs.xlog1py, x, y)
+
+
+erf, erfc, erfinv = FUNCTIONS["erf"], FUNCTIONS["erfc"], FUNCTIONS["erfinv"]
+exp2, expm1, log1p, expit = (FUNCTIONS[name] for name in ("exp2", "expm1", "log1p", "sigmoid"))
+digamma = psi = FUNCTIONS["digamma"]
+gammaln = FUNCTIONS["lgamma"]
+round = FUNCTIONS["round"]

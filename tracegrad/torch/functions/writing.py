@@ -1,0 +1,289 @@
+"""Functions that write elements at indices, each into a new value; their forms with an underscore write in place.
+
+Where an index occurs twice the last value written counts, and functions with "add" in their names add all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tracegrad.avals import is_literal
+from tracegrad.numpy_api.indexing import plan, setitem
+from tracegrad.numpy_api.joining import along
+from tracegrad.numpy_api.operands import arrays, lift, peer_of, to_dtype
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops import elementwise, linear
+from tracegrad.ops import indexing as ops
+from tracegrad.ops.elementwise import add, divide, multiply
+from tracegrad.ops.op import Carrier, one_node
+from tracegrad.torch.functions.dims import dim_of, lengths, size_error
+from tracegrad.torch.functions.indexing import as_dtype, checked_index, places_of, vector_of, with_value
+from tracegrad.torch.functions.registry import function
+from tracegrad.torch.functions.shapes import expanded
+
+__all__ = ["index_add", "index_put", "scatter", "scatter_add"]
+
+
+# -- writing at a vector of indices --------------------------------------------------------------------------------
+def _along_dim(name: str, input: Any, dim: int, index: Any, source: Any) -> tuple[Any, int, Any, Any]:
+    x, index, source = arrays(input, index, source)
+    k = dim_of(dim, len(x.shape))
+    index = vector_of(name, index)
+    if source.shape and x.shape and source.shape[k] != index.shape[0]:
+        raise size_error(
+            f"{name}(): Number of indices ({index.shape[0]}) should be equal to source.size(dim): "
+            f"({source.shape[k] if k < len(source.shape) else 1}), for dim: {k}"
+        )
+    if (*source.shape[:k], *source.shape[k + 1 :]) != (*x.shape[:k], *x.shape[k + 1 :]):
+        raise size_error(
+            f"{name}(): source {lengths(source.shape)} and destination {lengths(x.shape)} must have the same shape "
+            f"apart from dim {k}"
+        )
+    return x, k, index, to_dtype(source, x.dtype)
+
+
+@function("index_add", in_place=True)
+def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> Any:
+    """`alpha * source` added to the values at a vector of indices along `dim`; equal indices add up.
+
+    >>> import numpy as np
+    >>> index_add(np.zeros(3), 0, np.array([0, 2, 0]), np.ones(3)).tolist()
+    [2.0, 0.0, 1.0]
+    """
+    x, k, index, source = _along_dim("index_add_", input, dim, index, source)
+    return _index_add(x, index, source, dim=k, alpha=alpha)
+
+
+@one_node("IndexAddBackward0")
+def _index_add(x: Any, index: Any, source: Any, *, dim: int, alpha: float) -> Any:
+    rank = len(source.shape)
+    source = source if alpha == 1 else multiply(source, alpha)
+    if not x.shape:
+        return add(x, linear.reduce_sum(source, axes=tuple(range(rank))))
+    if dim:
+        source = linear.transpose(source, perm=(dim, *(d for d in range(rank) if d != dim)))
+    return add(x, ops.scatter_add(source, index, shape=x.shape, axes=(dim,)))
+
+
+def _at(index: Any, dim: int) -> tuple[Any, ...]:
+    return (*(slice(None),) * dim, index)
+
+
+def _written(x: Any, index: Any, value: Any) -> Any:
+    """`x` after `x[index] = value`."""
+    if isinstance(x, Carrier):
+        return setitem(x, index, value)
+    out = x.copy()
+    out[index] = value
+    return out
+
+
+@function("index_copy", in_place=True)
+def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
+    """The input with `source` at a vector of indices along `dim`.
+
+    >>> import numpy as np
+    >>> index_copy(np.zeros(3), 0, np.array([2, 0]), np.array([1.0, 2.0])).tolist()
+    [2.0, 0.0, 1.0]
+    """
+    x, k, index, source = _along_dim("index_copy_", input, dim, index, source)
+    return _index_copy(x, index, source, dim=k)
+
+
+@one_node("IndexCopyBackward0")
+def _index_copy(x: Any, index: Any, source: Any, *, dim: int) -> Any:
+    if not x.shape:
+        return linear.reshape(source, shape=())
+    return _written(x, _at(index, dim), source)
+
+
+@function("index_fill", in_place=True)
+def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
+    """The input with `value`, a number or a value of no dimensions, at a vector of indices along `dim`.
+
+    >>> import numpy as np
+    >>> index_fill(np.zeros(3), 0, np.array([2, 0]), 1.0).tolist()
+    [1.0, 0.0, 1.0]
+    """
+    x, index, filled = with_value(input, index, value)
+    k = dim_of(dim, len(x.shape))
+    index, filled = vector_of("index_fill_", index), as_dtype(filled, x.dtype)
+    if is_literal(filled):
+        return _index_fill(x, index, dim=k, value=filled)
+    return _index_fill_by(x, index, filled, dim=k)
+
+
+@one_node("IndexFillBackward0")
+def _index_fill(x: Any, index: Any, *, dim: int, value: Any) -> Any:
+    return _written(x, _at(index, dim) if x.shape else (...,), value)
+
+
+@one_node("IndexFillBackward1")
+def _index_fill_by(x: Any, index: Any, value: Any, *, dim: int) -> Any:
+    return _written(x, _at(index, dim) if x.shape else (...,), value)
+
+
+@function("index_put", in_place=True)
+def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool = False) -> Any:
+    """The input with `values` at a tuple of index arrays (or masks), or added there if they accumulate.
+
+    >>> import numpy as np
+    >>> index_put(np.zeros(3), (np.array([0, 0]),), np.array([1.0, 2.0]), accumulate=True).tolist()
+    [3.0, 0.0, 0.0]
+    """
+    x, values, *places = arrays(input, values, *indices)
+    return _index_put(x, to_dtype(values, x.dtype), places, accumulate=accumulate)
+
+
+@one_node("IndexPutBackward0")
+def _index_put(x: Any, values: Any, places: list[Any], *, accumulate: bool) -> Any:
+    index = tuple(places)
+    if not accumulate:
+        return _written(x, index, values)
+    steps = plan(x, index)
+    return add(x, steps.spread(values if values.shape == steps.result else expanded(values, steps.result)))
+
+
+# -- writing elements along a dimension ----------------------------------------------------------------------------
+def _scattered(name: str, input: Any, dim: int, index: Any, src: Any) -> tuple[Any, int, Any, Any]:
+    x, index, src = arrays(input, index, src)
+    k = dim_of(dim, len(x.shape))
+    index = checked_index(name, x, index, k)
+    if len(src.shape) != len(x.shape) or any(n > m for n, m in zip(index.shape, src.shape)):
+        raise size_error(
+            f"Expected index {lengths(index.shape)} to be no larger than src {lengths(src.shape)} in every dimension"
+        )
+    return x, k, index, to_dtype(src, x.dtype)
+
+
+def _first(src: Any, shape: tuple[int, ...]) -> Any:
+    """The corner of `src` that has `shape`."""
+    for d, n in enumerate(shape):
+        src = src if src.shape[d] == n else along(src, d, 0, n)
+    return src
+
+
+@function("scatter", in_place=True)
+def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None, reduce: str | None = None) -> Any:
+    """The input with elements of `src`, or a number, at `index` along `dim`: `x[index[i, j], j] = src[i, j]` for dim 0.
+
+    >>> import numpy as np
+    >>> scatter(np.zeros((2, 2)), 1, np.array([[1], [0]]), np.array([[5.0], [6.0]])).tolist()
+    [[0.0, 5.0], [6.0, 0.0]]
+    """
+    if reduce == "add":
+        return scatter_add(input, dim, index, _spread_number(index, src if value is None else value, input))
+    if reduce is not None:
+        raise refuse(f"scatter with reduce={reduce!r}", "use scatter_reduce")
+    src = value if src is None else src
+    if is_literal(src):
+        x, index = arrays(input, index)
+        k = dim_of(dim, len(x.shape))
+        return _scatter_number(x, checked_index("scatter", x, index, k), dim=k, value=as_dtype(src, x.dtype))
+    x, k, index, src = _scattered("scatter", input, dim, index, src)
+    return _scatter(x, index, src, dim=k)
+
+
+def _spread_number(index: Any, src: Any, input: Any) -> Any:
+    if not is_literal(src):
+        return src
+    x, index = arrays(input, index)
+    value = as_dtype(src, x.dtype)
+    return lift(linear.full(shape=index.shape, value=value, dtype=x.dtype.name), peer_of(x))
+
+
+@one_node("ScatterBackward0")
+def _scatter(x: Any, index: Any, src: Any, *, dim: int) -> Any:
+    if not x.shape:
+        return linear.reshape(src, shape=())
+    return _written(x, tuple(places_of(index, dim, len(x.shape))), _first(src, index.shape))
+
+
+@one_node("ScatterBackward1")
+def _scatter_number(x: Any, index: Any, *, dim: int, value: Any) -> Any:
+    return _written(x, tuple(places_of(index, dim, len(x.shape))) if x.shape else (...,), value)
+
+
+@function("scatter_add", in_place=True)
+def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
+    """The input with elements of `src` added at `index` along `dim`: `x[index[i, j], j] += src[i, j]` for dim 0.
+
+    >>> import numpy as np
+    >>> scatter_add(np.zeros(3), 0, np.array([0, 2, 0]), np.ones(3)).tolist()
+    [2.0, 0.0, 1.0]
+    """
+    x, k, index, src = _scattered("scatter_add", input, dim, index, src)
+    return _scatter_add(x, index, src, dim=k)
+
+
+@one_node("ScatterAddBackward0")
+def _scatter_add(x: Any, index: Any, src: Any, *, dim: int) -> Any:
+    return add(x, _total(x, index, src, dim))
+
+
+def _total(x: Any, index: Any, src: Any, dim: int) -> Any:
+    """Zeros like `x` with `src` added at `index` along `dim`."""
+    rank = len(x.shape)
+    src = _first(src, index.shape)
+    if not rank:
+        return src
+    return ops.scatter_add(src, *places_of(index, dim, rank), shape=x.shape, axes=tuple(range(rank)))
+
+
+@function("scatter_reduce", in_place=True)
+def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
+    """As `scatter_add`, with the sum or the mean of all elements that meet, with or without those of the input.
+
+    >>> import numpy as np
+    >>> scatter_reduce(np.zeros(2), 0, np.array([1, 1]), np.array([1.0, 3.0]), "mean", include_self=False).tolist()
+    [0.0, 2.0]
+    """
+    if reduce not in ("sum", "mean"):
+        raise refuse(f"scatter_reduce with reduce={reduce!r}", 'it knows "sum" and "mean"')
+    x, k, index, src = _scattered("scatter_reduce", input, dim, index, src)
+    return _scatter_reduce(x, index, src, dim=k, mean=reduce == "mean", include_self=include_self)
+
+
+@one_node("ScatterReduceBackward0")
+def _scatter_reduce(x: Any, index: Any, src: Any, *, dim: int, mean: bool, include_self: bool) -> Any:
+    ones = linear.full(shape=index.shape, value=1.0, dtype=src.dtype.name)
+    count = _total(x, index, lift(ones, peer_of(x)), dim)
+    written = elementwise.greater(count, 0)
+    kept = x if include_self else elementwise.where(written, as_dtype(0, x.dtype), x)
+    total = add(kept, _total(x, index, src, dim))
+    if not mean:
+        return total
+    return divide(total, add(count, 1) if include_self else elementwise.where(written, count, 1))
+
+
+# -- writing a part ------------------------------------------------------------------------------------------------
+@function("select_scatter")
+def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
+    """The input with `src` at one index along `dim`.
+
+    >>> import numpy as np
+    >>> select_scatter(np.zeros((2, 2)), np.ones(2), 0, 1).tolist()
+    [[0.0, 0.0], [1.0, 1.0]]
+    """
+    x, src = arrays(input, src)
+    return _select_scatter(x, to_dtype(src, x.dtype), dim=dim_of(dim, len(x.shape)), index=index)
+
+
+@one_node("SelectScatterBackward0")
+def _select_scatter(x: Any, src: Any, *, dim: int, index: int) -> Any:
+    return _written(x, _at(index, dim), src)
+
+
+@function("slice_scatter")
+def slice_scatter(
+    input: Any, src: Any, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Any:
+    """The input with `src` at a slice along `dim`."""
+    x, src = arrays(input, src)
+    return _slice_scatter(x, to_dtype(src, x.dtype), dim=dim_of(dim, len(x.shape)), piece=(start, end, step))
+
+
+@one_node("SliceScatterBackward0")
+def _slice_scatter(x: Any, src: Any, *, dim: int, piece: tuple[Any, Any, Any]) -> Any:
+    return _written(x, _at(slice(*piece), dim), src)

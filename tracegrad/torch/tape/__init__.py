@@ -1,0 +1,19 @@
+"""Eager mode: Tensors that compute at once and leave a tape, with PyTorch's autograd semantics."""
+
+from tracegrad.torch.tape.engine import backward, grad
+from tracegrad.torch.tape.functional import eager_vjp
+from tracegrad.torch.tape.modes import (
+    enable_grad,
+    inference_mode,
+    is_grad_enabled,
+    is_inference_mode_enabled,
+    no_grad,
+    set_grad_enabled,
+)
+from tracegrad.torch.tape.tensor import TapeArray, Tensor
+from tracegrad.torch.tape.traced import TracedTensor
+
+__all__ = [
+    "TapeArray", "Tensor", "TracedTensor", "backward", "eager_vjp", "enable_grad", "grad", "inference_mode",
+    "is_grad_enabled", "is_inference_mode_enabled", "no_grad", "set_grad_enabled",
+]  # fmt: skip

@@ -1,0 +1,121 @@
+"""Derivatives of functions without compilation: what the transforms do while jit is disabled.
+
+`eager_vjp` runs a flat function on Tensors that alias the primals, so that the derivative is taken with respect to this
+use of them and no other: nested derivatives do not confuse their perturbations. Inside of another eager derivative
+(or on Tensors that are recorded) everything it returns stays on the tape; outermost it returns ndarrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS
+from tracegrad.errors import DTypeError, located
+from tracegrad.ops.linear import fresh
+from tracegrad.ops.op import Carrier
+from tracegrad.torch.tape import engine
+from tracegrad.torch.tape.modes import STATE
+from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.torch.tape.tensor import TapeArray, WeakArray
+
+__all__ = ["eager_vjp"]
+
+Pullback = Callable[[Sequence[Any]], list[Any]]
+
+
+def eager_vjp(
+    fn: Callable[..., Sequence[Any]], primals: Sequence[Any], wrt: Sequence[int] | None = None
+) -> tuple[list[Any], Pullback]:
+    """The flat outputs of `fn` and a function from their cotangents to those of the primals `wrt`.
+
+    Primals are ndarrays, Tensors and Python numbers; those in `wrt` (all by default) must be floating, or a
+    `DTypeError` is raised, and are Tensors inside of `fn`. A cotangent may be None, which stands for zero. The function
+    for cotangents may be called more than once.
+
+    >>> outputs, pullback = eager_vjp(lambda x, y: [x * y], [np.array([1.0, 2.0]), 3.0])
+    >>> outputs, pullback([np.array([1.0, 1.0])])
+    ([array([3., 6.])], [array([3., 3.]), np.float64(3.0)])
+    """
+    places = range(len(primals)) if wrt is None else wrt
+    inside = list(primals)
+    stays = _stays_on_tape(primals)
+    mode, STATE.enabled = STATE.enabled, True
+    try:
+        for i in places:
+            inside[i] = _input(i, primals[i])
+        STATE.depth += 1
+        try:
+            outputs = [x if isinstance(x, Recorded) else _output(x) for x in fn(*inside)]
+        finally:
+            STATE.depth -= 1
+    finally:
+        STATE.enabled = mode
+    inputs = [inside[i] for i in places]
+
+    def pullback(cotangents: Sequence[Any]) -> list[Any]:
+        keep = stays or _stays_on_tape(cotangents)
+        found = _pull(outputs, inputs, cotangents, create_graph=keep)
+        return [_answer(ct, keep) for ct in found]
+
+    return [_answer(x, stays) for x in outputs], pullback
+
+
+def _stays_on_tape(values: Sequence[Any]) -> bool:
+    return STATE.depth > 0 or any(isinstance(x, Recorded) for x in values)
+
+
+def _input(i: int, primal: Any) -> Recorded:
+    """A value of its own that is `primal`, and leads back to it if it is on a tape."""
+    if isinstance(primal, Recorded):
+        source = primal
+    elif type(primal) in LITERALS:
+        source = WeakArray(np.asarray(primal))
+    else:
+        source = TapeArray(np.asarray(primal))
+    if source.dtype.kind not in "fc":
+        raise DTypeError(located(f"derivatives need floating inputs, argument {i} has dtype {source.dtype}"))
+    if source.requires_grad:
+        alias: Recorded = fresh(source, tag=0)
+    else:
+        alias = type(source)(source._snapshot(), requires_grad=True)  # type: ignore[call-arg]
+        alias._frozen = "an argument of a function that is being differentiated"  # type: ignore[attr-defined]
+    if source.weak:
+        alias.__class__ = WeakArray
+    return alias
+
+
+def _output(x: Any) -> Recorded:
+    return TapeArray(np.asarray(x))
+
+
+def _pull(
+    outputs: Sequence[Recorded], inputs: Sequence[Recorded], cotangents: Sequence[Any], create_graph: bool
+) -> list[Any]:
+    pairs = [(x, _cotangent(x, ct)) for x, ct in zip(outputs, cotangents) if ct is not None and x.requires_grad]
+    if not pairs:
+        return [_of_face(x, x._like(np.zeros(x.shape, x.dtype))) for x in inputs]
+    outs, cts = zip(*pairs)
+    found = engine.grad(outs, inputs, cts, retain_graph=True, create_graph=create_graph, materialize_grads=True)
+    return [_of_face(x, ct) for x, ct in zip(inputs, found)]
+
+
+def _of_face(x: Recorded, found: Any) -> Any:
+    """`found`, a Tensor of the engine, with the methods that `x` has."""
+    out = x._like(found.array)
+    out._requires, out._edge = found._requires, found._edge_of()
+    return out
+
+
+def _cotangent(x: Recorded, ct: Any) -> Any:
+    if isinstance(ct, Carrier):
+        return ct if isinstance(ct, Recorded) else x._lift(ct)
+    array = np.asarray(ct, x.dtype)
+    return x._lift(np.broadcast_to(array, x.shape) if array.shape == () and x.shape else array)
+
+
+def _answer(x: Recorded, stays: bool) -> Any:
+    """A carrier where the tape goes on; else an ndarray, or a NumPy scalar for no axes."""
+    return x if stays else x.array[()] if not x.shape else x.array

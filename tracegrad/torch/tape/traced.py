@@ -1,0 +1,105 @@
+"""The Tensor inside a trace.
+
+Its `array` is a tracer. What is done to it is recorded twice: in the trace's graph, and on the tape, by the code that
+eager Tensors run; so a backward pass inside a trace becomes nodes of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api import indexing
+from tracegrad.ops import TABLE, linear
+from tracegrad.ops.op import Carrier, Op
+from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.torch.tape.tensor import Tensor
+
+__all__ = ["TracedTensor"]
+
+
+def _put_slice(base: Any, new: Any, params: dict[str, Any]) -> Any:
+    index = tuple(map(slice, params["start"], params["stop"], params["step"]))
+    return indexing.setitem(base, index, new)
+
+
+# The base with `new` in the place of the view that an op made of it.
+_PUT: dict[Op, Callable[[Any, Any, dict[str, Any]], Any]] = {
+    TABLE["fresh"]: lambda base, new, params: new,
+    TABLE["reshape"]: lambda base, new, params: linear.reshape(new, shape=base.shape),
+    TABLE["transpose"]: lambda base, new, params: linear.transpose(
+        new, perm=linear.inverse_permutation(params["perm"])
+    ),
+    TABLE["slice"]: _put_slice,
+}
+
+
+class TracedTensor(Tensor):
+    """A Tensor inside a trace: its `array` is a tracer, and what is done to it is recorded twice, in the trace's graph
+    and on the tape; so a backward pass inside a trace becomes nodes of the graph."""
+
+    level = 3.0
+    # Of the stand-in of a Tensor from outside: what the trace knows of it. Its gradient is read when it is asked for.
+    _outside: Any = None
+
+    _kept_grad: Any = None
+
+    @property
+    def _grad(self) -> Any:
+        found = self._outside
+        if found is not None and not found.read:
+            self._kept_grad = self.array._grad_of(found)
+        return self._kept_grad
+
+    @_grad.setter
+    def _grad(self, value: Any) -> None:
+        if self._outside is not None and not self._outside.read:
+            self.array._grad_of(self._outside)
+        self._kept_grad = self._lift(value) if isinstance(value, Recorded) else value
+
+    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        given = tuple([self._lift(x) if isinstance(x, Recorded) else x for x in operands])
+        arrays = tuple([x.array if isinstance(x, Recorded) else x for x in given])
+        return self._result(op, given, arrays, params, self._traced(op, arrays, params))
+
+    def _traced(self, op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        answer = op(*arrays, **params)
+        if not isinstance(answer, Carrier):
+            answer = self.array._lift(np.asarray(answer))
+        if op in _PUT and isinstance(arrays[0], Carrier):
+            put = _PUT[op]
+            return arrays[0]._viewed(answer, lambda base, new: put(base, new, params))  # type: ignore[attr-defined]
+        return answer if all(answer is not x for x in arrays) else answer._alias()
+
+    def _lift(self, x: Any) -> Any:
+        if isinstance(x, TracedTensor):
+            return x
+        if isinstance(x, Tensor):
+            return self.array._stand_in(x)
+        return self._like(x if isinstance(x, Carrier) else self.array._lift(np.asarray(x)))
+
+    def concrete(self, asked: str) -> Any:
+        return self.array.concrete(asked)
+
+    def _known(self) -> Any:
+        return self.array._known()
+
+    def _shares(self, answer: Any, array: Any) -> bool:
+        return getattr(answer, "origin", None) is not None and answer.origin.base is array
+
+    def _snapshot(self) -> Any:
+        return self.array._alias()
+
+    def _copied(self) -> Any:
+        return self.array._alias()
+
+    def _store(self, array: Any) -> None:
+        self.array._assign(array)
+
+    def _holds(self, array: Any) -> bool:
+        return array.__class__ is self.array.__class__ and array.node is self.array.node
+
+
+TracedTensor._face = TracedTensor
