@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import graphs
@@ -37,6 +38,14 @@ class Golden:
         return self.path.exists() and self.path.read_text() == f"{other}\n"
 
     __hash__ = None  # type: ignore[assignment]
+
+    def differing(self, lines: Mapping[str, str]) -> list[str]:
+        """The names of the lines `name: text` that are not as in the file. One that the file lacks is no difference."""
+        if self.update:
+            self.path.parent.mkdir(exist_ok=True)
+            self.path.write_text("".join(f"{name}: {text}\n" for name, text in lines.items()))
+        known = dict(line.split(": ", 1) for line in self.path.read_text().splitlines())
+        return [name for name, text in lines.items() if known.get(name, text) != text]
 
 
 @pytest.fixture(autouse=True)
