@@ -12,6 +12,7 @@ import torch_linalg
 from torch_linalg import CALLS, INPUTS, OTHER_NODES, call, inputs_of, weights
 
 import tracegrad as tg
+from tracegrad.torch import tape
 from tracegrad.torch.functions import linalg
 from tracegrad.torch.functions.registry import FUNCTIONS
 from tracegrad.torch.tape import Tensor

@@ -1,8 +1,8 @@
 """`custom_vjp` and `custom_jvp`: functions with derivative rules of the user's, as in JAX.
 
 A call is one of a `Function` (`tracegrad.torch.autograd.function`), so the rule holds wherever derivatives are taken:
-in transforms, compiled or not, and on the tape of Tensors. What a rule computes is differentiated like anything else, so
-there are derivatives of any order.
+in transforms, compiled or not, and on the tape of Tensors. What a rule computes is differentiated like anything else,
+so there are derivatives of any order.
 """
 
 from __future__ import annotations

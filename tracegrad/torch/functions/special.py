@@ -77,7 +77,7 @@ def polygamma(n: int, input: Any) -> Any:
     return named("PolygammaBackward0", special.polygamma(x, n=n) if n else special.digamma(x))
 
 
-# -- functions of the namespace `special` alone, and its other names -------------------------------------------------------
+# -- functions of the namespace `special` alone, and its other names ---------------------------------------------
 def entr(input: Any) -> Any:
     """-input * log(input) above 0, 0 at 0, -inf below."""
     return as_node("SpecialEntrBackward0", ufuncs.entr, floating(input))
