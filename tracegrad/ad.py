@@ -1,6 +1,7 @@
 """Reverse-mode differentiation: one sweep, used by the eager tape and by the graph transform.
 
-A tape is a sequence of entries `(answer, op, operands, params)` in the order of computation. Cotangents are symbolic
+A tape is a sequence of entries `(answer, op, operands, params)` in the order of computation; the answer of an op with
+several results is a tuple. Cotangents are symbolic
 where they are zero: a value without an entry in the result has the cotangent 0.
 """
 
@@ -38,8 +39,7 @@ def active_values(tape: Iterable[Entry], wanted: Iterable[Any], key: Callable[[A
     for ans, op, operands, _ in tape:
         for i, x in enumerate(operands):
             if not is_literal(x) and key(x) in active and op.differentiable_in(i):
-                if ans.dtype.kind in "fc":
-                    active.add(key(ans))
+                active.update(key(y) for y in _results(ans) if y.dtype.kind in "fc")
                 break
     return active
 
@@ -62,21 +62,32 @@ def reverse_sweep(
     """
     cotangents = dict(seeds)
     masks = {} if masks is None else masks
+
+    def arrive(x: Any, ct: Any, mask: Any) -> None:
+        if ct is None:
+            return
+        k = key(x)
+        if k in cotangents:
+            ct, mask = add(cotangents[k], ct), either_mask(masks.get(k), mask)
+        cotangents[k], masks[k] = ct, mask
+
     for ans, op, operands, params in reversed(tape):
-        ct, mask = cotangents.get(key(ans)), masks.get(key(ans))
-        if ct is None or ans.dtype.kind not in "fc":
+        cts = tuple([cotangents.get(key(y)) if y.dtype.kind in "fc" else None for y in _results(ans)])
+        if all(ct is None for ct in cts):
             continue
-        for i, x in enumerate(operands):
-            if is_literal(x) or not op.differentiable_in(i) or not active(x):
-                continue
-            ct_x, mask_x = pull_masked(op, i, ct, mask, ans, operands, params)
-            if ct_x is None:
-                continue
-            k = key(x)
-            if k in cotangents:
-                ct_x, mask_x = add(cotangents[k], ct_x), either_mask(masks.get(k), mask_x)
-            cotangents[k], masks[k] = ct_x, mask_x
+        wanted = [i for i, x in enumerate(operands) if op.differentiable_in(i) and not is_literal(x) and active(x)]
+        if type(ans) is tuple:
+            for i, ct_x in zip(wanted, op.pull_all(wanted, cts, ans, operands, params) if wanted else ()):
+                arrive(operands[i], ct_x, None)
+            continue
+        for i in wanted:
+            ct_x, mask_x = pull_masked(op, i, cts[0], masks.get(key(ans)), ans, operands, params)
+            arrive(operands[i], ct_x, mask_x)
     return cotangents
+
+
+def _results(ans: Any) -> tuple[Any, ...]:
+    return ans if type(ans) is tuple else (ans,)
 
 
 def pull_masked(

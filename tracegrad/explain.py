@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tracegrad.ir import Graph, Node, to_text
+from tracegrad.ir import Graph, to_text
+from tracegrad.ir.printing import names_of
 from tracegrad.runtime.dispatch import Dispatcher, Path
 from tracegrad.runtime.why import show_kind
 from tracegrad.trace.describe import describe
@@ -87,21 +88,21 @@ def _entry_guards(binder: Binder, call: Call) -> Iterator[str]:
 def _world_guards(path: Path) -> Iterator[str]:
     for guard in path.trace.world.guards:
         yield str(guard)
-    names = _names(path.trace.graph)
+    names = names_of(path.trace.graph)
     for capture in path.trace.captures:
         source = capture.source or "an array that no variable leads to"
         yield f"{names[capture.node]} is {source}: {capture.node.aval}, read at each call"
 
 
 def _value_guards(path: Path) -> Iterator[str]:
-    names = _names(path.trace.graph)
+    names = names_of(path.trace.graph)
     for guard in path.trace.guards:
         seen = guard.seen.item() if guard.seen.ndim == 0 else f"an array of shape {guard.seen.shape}"
         yield f"{guard.asked} at {guard.location}: {names[guard.node]} was {seen}"
 
 
 def _groups(made: Any) -> Iterator[str]:
-    names = _names(made.graph)
+    names = names_of(made.graph)
     reasons = made.schedule.storage.reason
     for i, step in enumerate(made.schedule.steps):
         yield f"{i}: {step.kind} over {' x '.join(map(str, step.domain)) or 'one element'}"
@@ -109,7 +110,3 @@ def _groups(made: Any) -> Iterator[str]:
             yield f"   stores {names.get(root, '?')} {root.name} {root.aval}: {reasons.get(root, 'an output')}"
     for edge in made.schedule.edges:
         yield f"{names.get(edge.producer, '?')} -> {names.get(edge.consumer, '?')} not fused: {edge.reason}"
-
-
-def _names(graph: Graph) -> dict[Node, str]:
-    return {n: f"%{i}" for i, n in enumerate((*graph.inputs, *graph.nodes))}

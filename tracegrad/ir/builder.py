@@ -16,6 +16,7 @@ from tracegrad.avals import LITERALS, Aval, is_literal
 from tracegrad.errors import TraceError
 from tracegrad.ir.graph import Graph, Node
 from tracegrad.ops.op import Carrier, Op
+from tracegrad.ops.results import result
 
 __all__ = ["Builder", "Value", "build", "recorder", "recording"]
 
@@ -83,10 +84,17 @@ class Builder:
         """The value of `op` applied to `operands`: an earlier equal one, a simpler one, or a new node."""
         operands = tuple(map(self.lift, operands))
         if self.simplify and (simpler := self.simplify(op, operands, params)) is not None:
-            return self.lift(simpler)
+            return tuple(map(self.lift, simpler)) if type(simpler) is tuple else self.lift(simpler)
         inputs = tuple(x if is_literal(x) else x.node for x in operands)
         items = tuple(sorted(params.items())) if len(params) > 1 else tuple(params.items())
-        return self.value(self.number(op, inputs, items))
+        return self.valued(self.number(op, inputs, items))
+
+    def valued(self, node: Node) -> Any:
+        """The value of a node; of an op with several results, the tuple of their values."""
+        if not node.several:
+            return self.value(node)
+        picked = [self.number(result, (node,), (("index", i),)) for i in range(len(node.aval))]  # type: ignore[arg-type]
+        return tuple([self.value(x) for x in picked])
 
     def number(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], known: Node | None = None) -> Node:
         """The earlier node that applies `op` so, or else `known`, or else a new node."""
@@ -115,11 +123,21 @@ def sliced(inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node
     """The graph from `inputs` to `outputs` with the `nodes` that are needed."""
     live = set(outputs)
     kept = []
+    picked: dict[Node, list[Node]] = {}  # results stand behind the node that they are results of
     for node in reversed(nodes):
         if node in live:
             live.update(node.operands)
+            if node.picks is not None:
+                picked.setdefault(node.operands[0], []).append(node)
+                continue
+            kept += sorted(picked.pop(node, ()), key=_position, reverse=True)
             kept.append(node)
     return Graph(tuple(inputs), tuple(reversed(kept)), tuple(outputs))
+
+
+def _position(node: Node) -> int:
+    assert node.picks is not None
+    return node.picks
 
 
 def build(fn: Callable[..., Iterable[Any]], avals: Iterable[Aval], simplify: Simplify | None = None) -> Graph:

@@ -1,19 +1,28 @@
 """Nodes and graphs.
 
-A graph is a straight line of SSA nodes, each one op applied to earlier nodes; a node is its value. Nodes are immutable
-and compare by identity; numbers exist only in print. Graphs compare by what they print.
+A graph is a straight line of SSA nodes, each one op applied to earlier nodes. A node with one result is its value. A
+node of an op with several results has a tuple of avals and no value of its own: its results are nodes of the op
+`result`, which pick one each. Nodes are immutable and compare by identity; numbers exist only in print. Graphs compare
+by what they print.
+
+A parameter of a node may be a graph, or a tuple of graphs: a *region*, which the op runs as it says (the body of a
+loop, the branches of a condition). Regions are closed: what they read from outside is an operand of the node.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from tracegrad.avals import Aval, is_literal
 from tracegrad.ir.printing import to_text
-from tracegrad.ops.op import Op
+from tracegrad.ops.op import Op, Several
+from tracegrad.ops.results import result
 
-__all__ = ["Graph", "Node"]
+__all__ = ["Graph", "Node", "map_regions"]
+
+Params = tuple[tuple[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,17 +31,34 @@ class Node:
 
     op: Op | None
     inputs: tuple[Any, ...]
-    params: tuple[tuple[str, Any], ...]
+    params: Params
     aval: Aval
     location: str = field(default="", repr=False)
     operands: tuple[Node, ...] = field(init=False, repr=False)  # the operands that are nodes
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operands", tuple([x for x in self.inputs if not is_literal(x)]))
+        if type(self.aval) is tuple:
+            object.__setattr__(self, "aval", Several(self.aval))
 
     @property
     def name(self) -> str:
         return self.op.name if self.op else "input"
+
+    @property
+    def several(self) -> bool:
+        """Whether the op has several results, so that this node is no value."""
+        return type(self.aval) is Several
+
+    @property
+    def picks(self) -> int | None:
+        """Of a node that is one of several results of its operand: which one."""
+        return self.params[0][1] if self.op is result else None
+
+    @property
+    def regions(self) -> tuple[Graph, ...]:
+        """The graphs among the parameters."""
+        return tuple([g for _, v in self.params for g in _regions_of(v)])
 
     def depends_on(self, nodes: set[Node]) -> bool:
         """Whether any of `nodes` has a part in this value."""
@@ -47,6 +73,28 @@ class Node:
         return False
 
 
+def _regions_of(value: Any) -> Iterator[Graph]:
+    if isinstance(value, Graph):
+        yield value
+    elif type(value) is tuple:
+        yield from (g for g in value if isinstance(g, Graph))
+
+
+def map_regions(params: Params, change: Callable[[Graph], Graph]) -> Params:
+    """The parameters with `change` applied to every region; the same object if there is none."""
+    if not any(isinstance(v, Graph) or (type(v) is tuple and v and isinstance(v[0], Graph)) for _, v in params):
+        return params
+    return tuple([(k, _mapped(v, change)) for k, v in params])
+
+
+def _mapped(value: Any, change: Callable[[Graph], Graph]) -> Any:
+    if isinstance(value, Graph):
+        return change(value)
+    if type(value) is tuple and value and isinstance(value[0], Graph):
+        return tuple([change(g) for g in value])
+    return value
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
     """Inputs, nodes in order of computation, outputs (inputs and nodes, repeated if need be)."""
@@ -54,14 +102,17 @@ class Graph:
     inputs: tuple[Node, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[Node, ...]
+    _text: str | None = field(default=None, init=False, repr=False)
 
     def __str__(self) -> str:
-        return to_text(self)
+        if self._text is None:
+            object.__setattr__(self, "_text", to_text(self))
+        return self._text  # type: ignore[return-value]
 
     __repr__ = __str__
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Graph) and str(self) == str(other)
+        return self is other or (isinstance(other, Graph) and str(self) == str(other))
 
     def __hash__(self) -> int:
         return hash(str(self))
@@ -70,6 +121,11 @@ class Graph:
     def avals(self) -> tuple[Aval, ...]:
         """The abstract values of the inputs."""
         return tuple(x.aval for x in self.inputs)
+
+    @property
+    def results(self) -> tuple[Aval, ...]:
+        """The abstract values of the outputs."""
+        return tuple(x.aval for x in self.outputs)
 
     def users(self) -> dict[Node, list[Node]]:
         """The nodes that use each value, in order."""

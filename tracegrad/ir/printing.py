@@ -2,28 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import is_literal
 
 if TYPE_CHECKING:
-    from tracegrad.ir.graph import Graph
+    from tracegrad.ir.graph import Graph, Node
 
-__all__ = ["to_text"]
+__all__ = ["names_of", "to_text"]
+
+
+def names_of(graph: Graph) -> dict[Node, str]:
+    """What the values of `graph` are called in its text."""
+    return {n: f"%{i}" for i, n in enumerate([*graph.inputs, *(n for n in graph.nodes if not n.several)])}
 
 
 def to_text(graph: Graph, locations: bool = False) -> str:
     """The text of `graph`; with `locations`, each node ends in a comment naming the user's line."""
-    names = {n: f"%{i}" for i, n in enumerate([*graph.inputs, *graph.nodes])}
+    return "\n".join(_lines(graph, "graph", locations))
 
-    def show(x: Any) -> str:
-        return repr(x) if is_literal(x) else names[x]
 
-    lines = [f"graph({', '.join(f'{names[x]}: {x.aval}' for x in graph.inputs)}) {{"]
+def _lines(graph: Graph, head: str, locations: bool) -> Iterator[str]:
+    names = names_of(graph)
+    picked: dict[Node, dict[int, str]] = {}
     for node in graph.nodes:
-        params = f" {{{', '.join(f'{k}={v!r}' for k, v in node.params)}}}" if node.params else ""
-        comment = f"  # {node.location}" if locations and node.location else ""
-        lines.append(
-            f"  {names[node]} = {node.name}({', '.join(map(show, node.inputs))}){params} : {node.aval}{comment}"
-        )
-    return "\n".join([*lines, f"  return {', '.join(map(show, graph.outputs))}", "}"])
+        if node.picks is not None:
+            picked.setdefault(node.operands[0], {})[node.picks] = names[node]
+    yield f"{head}({', '.join(f'{names[x]}: {x.aval}' for x in graph.inputs)}) {{"
+    for node in graph.nodes:
+        if node.picks is not None:
+            continue
+        if node.several:
+            found = picked.get(node, {})
+            named = ", ".join(found.get(i, "_") for i in range(len(node.aval)))  # type: ignore[arg-type]
+            named += "," * (len(node.aval) == 1)  # type: ignore[arg-type]
+        else:
+            named = names[node]
+        yield from _node(node, named, names, locations)
+    yield f"  return {', '.join(names[x] for x in graph.outputs)}"
+    yield "}"
+
+
+def _node(node: Node, named: str, names: dict[Node, str], locations: bool) -> Iterator[str]:
+    regions = list(_regions(node))
+    hidden = {name.partition(".")[0] for name, _ in regions}
+    shown = [f"{k}={v!r}" for k, v in node.params if k not in hidden]
+    operands = ", ".join(repr(x) if is_literal(x) else names[x] for x in node.inputs)
+    params = f" {{{', '.join(shown)}}}" if shown else ""
+    comment = f"  # {node.location}" if locations and node.location else ""
+    yield f"  {named} = {node.name}({operands}){params} : {node.aval}{comment}"
+    for name, region in regions:
+        yield from (f"    {line}" for line in _lines(region, name, locations))
+
+
+def _regions(node: Node) -> Iterator[tuple[str, Any]]:
+    """The regions of a node with their names: that of the parameter, and a number where it has several."""
+    for name, value in node.params:
+        if hasattr(value, "nodes"):
+            yield name, value
+        elif type(value) is tuple and value and hasattr(value[0], "nodes"):
+            yield from ((f"{name}.{k}", g) for k, g in enumerate(value))

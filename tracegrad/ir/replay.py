@@ -27,6 +27,9 @@ def replay(graph: Graph, operands: Sequence[Any]) -> tuple[list[Any], list[Entry
     tape: list[Entry] = []
     for node in graph.nodes:
         assert node.op is not None
+        if node.picks is not None:
+            env[node] = env[node.operands[0]][node.picks]
+            continue
         args = tuple(x if is_literal(x) else env[x] for x in node.inputs)
         params = dict(node.params)
         if builder is not None:

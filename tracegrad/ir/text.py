@@ -1,11 +1,16 @@
 """The text form of a graph, and its parser.
 
-    graph   = "graph(" [value ": " aval {", " ...}] ") {" newline {"  " node} "  return " [value {", " ...}] newline "}"
-    node    = value " = " op "(" [operand {", " ...}] ")" [" {" param {", " ...} "}"] " : " aval newline
+    graph   = "graph" block
+    block   = "(" [value ": " aval {", " ...}] ") {" newline {"  " node} "  return " [value {", " ...}] newline "}"
+    node    = results " = " op "(" [operand {", " ...}] ")" [" {" param {", " ...} "}"] " : " avals newline {region}
+    region  = "    " name ["." number] block, indented by four
+    results = value | (value | "_") {", " (value | "_")} [","]     avals = aval {", " aval} [","]
     param   = name "=" python-literal
     operand = value | python-literal            value = "%" number            aval = dtype "[" [size {"," size}] "]"
 
-Literals print as Python does, with `inf` and `nan`. `parse(to_text(g)) == g`.
+Literals print as Python does, with `inf` and `nan`. An op with several results has as many names and avals, `_` for
+one that nothing uses, and a comma behind a single one. The regions of a node follow it; values in them are numbered
+from 0. `parse(to_text(g)) == g`.
 """
 
 from __future__ import annotations
@@ -21,35 +26,92 @@ from tracegrad.avals import Aval, dtype_named
 from tracegrad.errors import VerifyError
 from tracegrad.ir.graph import Graph, Node
 from tracegrad.ir.printing import to_text
-from tracegrad.ops.op import TABLE
+from tracegrad.ops.op import TABLE, Several
+from tracegrad.ops.results import result
 
 __all__ = ["parse", "to_text"]
 
 
 _INPUT = re.compile(r"(%\d+): (\w+)\[([\d,]*)\]")
-_NODE = re.compile(r"  (%\d+) = (\w+)\((.*?)\)(?: \{(.*)\})? : (\w+)\[([\d,]*)\](?:  #.*)?")
+_AVAL = re.compile(r"(\w+)\[([\d,]*)\]")
+_NODE = re.compile(
+    r"((?:%\d+|_)(?:, (?:%\d+|_))*,?) = (\w+)\((.*?)\)(?: \{(.*)\})? : (\w+\[[\d,]*\](?:, \w+\[[\d,]*\])*,?)(?:  #.*)?"
+)
+_HEAD = re.compile(r"([\w.]+)\((.*)\) \{")
 
 
 def parse(text: str) -> Graph:
     """The graph that prints as `text`; `VerifyError` names a line that does not follow the grammar."""
-    lines = text.strip().splitlines()
-    if len(lines) < 3 or not lines[0].startswith("graph(") or lines[-1] != "}" or not lines[-2].startswith("  return"):
+    lines = _Lines(text.strip().splitlines())
+    name, graph = lines.block("")
+    if name != "graph" or lines.left():
         raise VerifyError("not the text of a graph: it has no head, return line or closing brace")
-    env = {name: Node(None, (), (), _aval(d, s)) for name, d, s in _INPUT.findall(lines[0])}
-    inputs, nodes = tuple(env.values()), []
-    for line in lines[1:-2]:
+    return graph
+
+
+class _Lines:
+    """The lines of a text, read from the first to the last."""
+
+    def __init__(self, lines: list[str]):
+        self.lines, self.at = lines, 0
+
+    def left(self) -> bool:
+        return self.at < len(self.lines)
+
+    def take(self, indent: str) -> str:
+        """The next line, without its indentation."""
+        if not self.left() or not self.lines[self.at].startswith(indent):
+            raise VerifyError("not the text of a graph: it has no head, return line or closing brace")
+        self.at += 1
+        return self.lines[self.at - 1][len(indent) :]
+
+    def block(self, indent: str) -> tuple[str, Graph]:
+        """A name and the graph of the block behind it."""
+        head = _HEAD.fullmatch(self.take(indent))
+        if head is None:
+            raise VerifyError("not the text of a graph: it has no head, return line or closing brace")
+        env = {name: Node(None, (), (), _aval(d, s)) for name, d, s in _INPUT.findall(head[2])}
+        inputs, nodes = tuple(env.values()), list[Node]()
+        while not (line := self.take(f"{indent}  ")).startswith("return"):
+            nodes += self.node(line, indent, env)
+        outputs = [_operand(x, env, line) for x in line.removeprefix("return").strip().split(", ") if x]
+        if self.take(indent) != "}":
+            raise VerifyError("not the text of a graph: it has no head, return line or closing brace")
+        return head[1], Graph(inputs, tuple(nodes), tuple(outputs))
+
+    def node(self, line: str, indent: str, env: dict[str, Node]) -> list[Node]:
+        """The node of a line and the regions below it; of an op with several results, the nodes of those too."""
         found = _NODE.fullmatch(line)
         if found is None or found[2] not in TABLE:
             raise VerifyError(f"not a node: {line!r}")
-        name, op, operands, params, dtype, shape = found.groups()
+        named, op, operands, params, avals = found.groups()
         args = tuple(_operand(x, env, line) for x in operands.split(", ") if x)
         call = ast.parse(f"f({params or ''})", mode="eval").body
         assert isinstance(call, ast.Call)
-        items = tuple((str(k.arg), _literal(k.value)) for k in call.keywords)
-        env[name] = Node(TABLE[op], args, items, _aval(dtype, shape))
-        nodes.append(env[name])
-    outputs = [x for x in lines[-2].removeprefix("  return").strip().split(", ") if x]
-    return Graph(inputs, tuple(nodes), tuple(_operand(x, env, lines[-2]) for x in outputs))
+        given = {str(k.arg): _literal(k.value) for k in call.keywords} | self.regions(f"{indent}    ")
+        several = tuple(_aval(*each) for each in _AVAL.findall(avals))
+        single = len(several) == 1 and not avals.endswith(",")
+        names = [name for name in named.split(", ") if name] if single else named.rstrip(",").split(", ")
+        if len(names) != len(several):
+            raise VerifyError(f"not a node, it has {len(names)} names and {len(several)} results: {line!r}")
+        node = Node(TABLE[op], args, tuple(sorted(given.items())), several[0] if single else Several(several))  # type: ignore[arg-type]
+        if single:
+            env[names[0]] = node
+            return [node]
+        picked = {
+            name: Node(result, (node,), (("index", i),), several[i]) for i, name in enumerate(names) if name != "_"
+        }
+        env.update(picked)
+        return [node, *picked.values()]
+
+    def regions(self, indent: str) -> dict[str, Any]:
+        """The regions that follow a node, by the name of the parameter; a tuple where they are numbered."""
+        found: dict[str, Any] = {}
+        while self.left() and self.lines[self.at].startswith(indent) and self.lines[self.at][len(indent)] not in " }":
+            name, graph = self.block(indent)
+            base, dot, _ = name.partition(".")
+            found[base] = (*found.get(base, ()), graph) if dot else graph
+        return found
 
 
 def _aval(dtype: str, shape: str) -> Aval:
@@ -75,6 +137,6 @@ def _literal(tree: Any) -> Any:
             return -_literal(operand)
         case ast.Tuple(elts=elements):
             return tuple(_literal(e) for e in elements)
-        case ast.Constant(value=value) if np.isscalar(value):
+        case ast.Constant(value=value) if np.isscalar(value) or value is None:
             return value
     raise VerifyError(f"not a literal: {ast.unparse(tree)}")

@@ -20,6 +20,10 @@ def verify(graph: Graph) -> Graph:
             raise VerifyError(f"{where}: operand used before it is defined")
         if node in defined:
             raise VerifyError(f"{where}: defined twice")
+        for region in node.regions:
+            verify(region)
+        if any(x.several for x in node.operands) != (node.picks is not None):
+            raise VerifyError(f"{where}: several results are used otherwise than through one of them")
         try:
             aval = node.op.aval(*(x if is_literal(x) else x.aval for x in node.inputs), **dict(node.params))
         except TracegradError as error:
@@ -27,6 +31,6 @@ def verify(graph: Graph) -> Graph:
         if aval != node.aval:
             raise VerifyError(f"{where}: says {node.aval}, its rule says {aval}")
         defined.add(node)
-    if any(x not in defined for x in graph.outputs):
+    if any(x not in defined or x.several for x in graph.outputs):
         raise VerifyError("an output is not defined")
     return graph

@@ -4,10 +4,14 @@ An op is defined once, in one section of one module of this package. It has
 
 - `impl`, its NumPy meaning: eager mode, and the reference for everything else;
 - `aval`, its shape and dtype rule, which is also the verifier's rule;
-- `vjp` rules, one per operand, written in ops: `rule(ct, ans, *operands, **params)` is the cotangent of the operand;
+- `vjp` rules, one per operand, written in ops: `rule(ct, ans, *operands, **params)` is the cotangent of the operand; or
+  one for all of them (`def_vjp_all`);
 - `samples`, operands to test it on;
 - codegen data: `scalar` (a template over operand names), `reads` (an index map), `reduction` (a combiner), ... An op
   without codegen data still works compiled, as a call of its `impl`.
+
+An op may have several results: then `impl` and `aval` give tuples (of avals: `Several`), applying it gives a tuple, and
+its rules get tuples for `ct` (None where a cotangent is zero) and `ans`.
 
 Arrays are positional operands, everything static is a keyword parameter. `bind` is the one way to apply an op: the
 operands decide whether that computes (ndarray), computes and records on a tape (Tensor) or emits a node (Tracer).
@@ -17,7 +21,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,8 +31,8 @@ from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 
 __all__ = [
-    "AS_WRITTEN", "HOLOMORPHIC", "TABLE", "Carrier", "Op", "bind", "leading", "named", "one_node", "primitive",
-    "shortly",
+    "AS_WRITTEN", "HOLOMORPHIC", "TABLE", "Carrier", "Op", "Several", "bind", "leading", "named", "one_node",
+    "primitive", "shortly",
 ]  # fmt: skip
 
 TABLE: dict[str, Op] = {}
@@ -39,6 +43,20 @@ TABLE: dict[str, Op] = {}
 AS_WRITTEN, HOLOMORPHIC = "as written", "holomorphic"
 
 Sample = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Several(tuple[Aval, ...]):
+    """The avals of an op with several results.
+
+    >>> import numpy as np
+    >>> print(Several((Aval((), np.dtype("float64")), Aval((2,), np.dtype("int64")))))
+    f64[], i64[2]
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self)) + "," * (len(self) == 1)
 
 
 class Carrier:
@@ -122,9 +140,10 @@ def bind(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         return recorder.bind(op, operands, params)
     token = set_traps(QUIET)
     try:
-        return np.asarray(op.impl(*operands, **params))
+        answer = op.impl(*operands, **params)
     finally:
         reset_traps(token)
+    return tuple(map(np.asarray, answer)) if isinstance(answer, tuple) else np.asarray(answer)
 
 
 class Op:
@@ -140,7 +159,8 @@ class Op:
     # Ops without operands ask this hook whether a trace is under way; set by the trace layer.
     ambient: Callable[[], Any] | None = None
 
-    def __init__(self, name: str, operands: tuple[str, ...], impl: Callable[..., Any], doc: str, variadic: bool):
+    def __init__(self, name: str, operands: tuple[str, ...], impl: Callable[..., Any], doc: str, variadic: bool,
+                 listed: bool = True):  # fmt: skip
         self.name, self.operands, self.impl, self.__doc__ = name, operands, impl, doc
         self.variadic = variadic
         self.aval: Callable[..., Aval] = self._no_aval
@@ -148,7 +168,8 @@ class Op:
         self.reads: Callable[..., Any] | None = None
         self.decompose: Callable[..., Any] | None = None
         self._vjp: dict[int, Callable[..., Any]] = {}
-        if TABLE.setdefault(name, self) is not self:
+        self._vjp_all: Callable[..., Sequence[Any]] | None = None
+        if listed and TABLE.setdefault(name, self) is not self:
             raise ValueError(f"op {name} is defined twice")
 
     def __repr__(self) -> str:
@@ -186,17 +207,33 @@ class Op:
 
         return declare
 
+    def def_vjp_all(self, rule: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+        """One rule for all operands: `rule(wanted, ct, ans, *operands, **params)` gives the cotangents (None: zero) of
+        the operands at the positions `wanted`."""
+        self._vjp_all = rule
+        return rule
+
     # -- what the transforms ask -----------------------------------------------------------
     def differentiable_in(self, i: int) -> bool:
-        return (0 if self.variadic else i) in self._vjp
+        return self._vjp_all is not None or (0 if self.variadic else i) in self._vjp
 
     @property
     def differentiable(self) -> bool:
-        return bool(self._vjp)
+        return bool(self._vjp) or self._vjp_all is not None
+
+    def pull_all(
+        self, wanted: Sequence[int], ct: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]
+    ) -> Sequence[Any]:
+        """The cotangents (None: zero) of the operands at the positions `wanted`, given that of the answer."""
+        if self._vjp_all is not None:
+            return self._vjp_all(wanted, ct, ans, *operands, **params)
+        return [self.pull(i, ct, ans, operands, params) for i in wanted]
 
     def pull(self, i: int, ct: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The cotangent of operand `i`, given the cotangent of the answer."""
-        if self.on_complex is not AS_WRITTEN and ct.dtype.kind == "c":
+        if self._vjp_all is not None:
+            return self._vjp_all([i], ct, ans, *operands, **params)[0]
+        if type(ct) is not tuple and self.on_complex is not AS_WRITTEN and ct.dtype.kind == "c":
             return self._pull_of_complex(i, ct, ans, operands, params)
         if self.variadic:
             return self._vjp[0](i, ct, ans, *operands, **params)

@@ -16,6 +16,7 @@ import numpy as np
 from tracegrad.errors import VerifyError
 from tracegrad.ir import Builder, Graph, Node, Value
 from tracegrad.ir.builder import recording
+from tracegrad.ir.graph import map_regions
 from tracegrad.ops.op import Op
 
 __all__ = ["Hook", "node_of", "operand", "producer", "rewrite", "shared"]
@@ -32,30 +33,40 @@ class Rewriter(Builder):
         self.inputs = list(graph.inputs)
         self.uses = Counter([*graph.outputs, *(x for node in graph.nodes for x in node.inputs)])
         self.shared: set[Node] = {x for x in graph.inputs if self.uses[x] > 1}
-        self.moved: dict[Node, Node] = {}
+        self.moved: dict[Node, Any] = {}
 
     def move(self, node: Node) -> None:
         """Rebuild `node`, or take it over."""
         assert node.op is not None
         get = self.moved.get
         inputs = tuple([get(x, x) for x in node.inputs])
+        if node.picks is not None:
+            whole = inputs[0]
+            new = whole[node.picks] if type(whole) is tuple else self.number(node.op, inputs, node.params, node)
+            self.settle(node, new)
+            return
+        params = map_regions(node.params, lambda region: rewrite(region, self.hook))
         operands = tuple([Value(self, x) if isinstance(x, Node) else x for x in inputs])
         self.location = node.location
-        simpler = self.hook(node.op, operands, dict(node.params))
+        simpler = self.hook(node.op, operands, dict(params))
         if simpler is not None:
-            new = self.lift(simpler).node
-            if new.aval != node.aval:
-                raise VerifyError(f"a rewrite of {node.name} turned {node.aval} into {new.aval}")
-        elif inputs == node.inputs:
-            new = self.number(node.op, inputs, node.params, node)
+            several = type(simpler) is tuple
+            new: Any = tuple([self.lift(x).node for x in simpler]) if several else self.lift(simpler).node
+            aval = tuple([x.aval for x in new]) if several else new.aval
+            if aval != node.aval:
+                raise VerifyError(f"a rewrite of {node.name} turned {node.aval} into {aval}")
+        elif inputs == node.inputs and params is node.params:
+            new = self.number(node.op, inputs, params, node)
         else:
             # What stands for an operand has its aval, so the aval of the result stays and no shape rule need run.
-            new = self.number(
-                node.op, inputs, node.params, Node(node.op, inputs, node.params, node.aval, node.location)
-            )
+            new = self.number(node.op, inputs, params, Node(node.op, inputs, params, node.aval, node.location))
+        self.settle(node, new)
+
+    def settle(self, node: Node, new: Any) -> None:
+        """`new` stands for `node` from now on; a tuple for the results of an op with several."""
         if new is not node:
             self.moved[node] = new
-        if self.uses[node] > 1:
+        if self.uses[node] > 1 and isinstance(new, Node):
             self.shared.add(new)
 
 

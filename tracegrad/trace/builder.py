@@ -159,11 +159,12 @@ class TraceBuilder(Builder):
         node = self._nodes.get(same)
         if node is None:
             aval = op.aval(*[x if type(x) in LITERALS else x.aval for x in inputs], **params)
-            if aval.dtype.kind == "c":
-                compiled(aval.dtype, f"the result of {op.name} in a traced function")
+            for each in aval if isinstance(aval, tuple) else (aval,):
+                if each.dtype.kind == "c":
+                    compiled(each.dtype, f"the result of {op.name} in a traced function")
             node = self._nodes[same] = Node(op, tuple(inputs), items, aval, self.locate())
             self.nodes.append(node)
-        return self.make(self, node)
+        return self.valued(node) if node.several else self.make(self, node)
 
     def close(self) -> None:
         """End the trace: tracers that escaped say so from now on, and keep nothing alive."""
@@ -260,11 +261,8 @@ class TraceBuilder(Builder):
             node = stack.pop()
             if node in sources:
                 return True
-            if (
-                node not in seen
-                and node.aval.dtype.kind == "f"
-                and (node.op is None or node.op.name != "stop_gradient")
-            ):
+            carries = node.several or node.aval.dtype.kind == "f"
+            if node not in seen and carries and (node.op is None or node.op.name != "stop_gradient"):
                 seen.add(node)
                 stack.extend(node.operands)
         return False
@@ -295,7 +293,8 @@ class TraceBuilder(Builder):
                 assert node.op is not None
                 args = [x if is_literal(x) else computed[x] for x in node.inputs]
                 with np.errstate(all="ignore"):
-                    computed[node] = np.asarray(node.op.impl(*args, **dict(node.params)))
+                    found = node.op.impl(*args, **dict(node.params))
+                computed[node] = tuple(map(np.asarray, found)) if node.several else np.asarray(found)
         value: np.ndarray[Any, Any] = computed[wanted]
         return value
 

@@ -39,13 +39,13 @@ class _Tape(list[ad.Entry]):
     """Entries of a tape; read backwards, it tells the builder the user's line of each."""
 
     def __init__(self, builder: TraceBuilder, nodes: Sequence[Node]):
-        self.builder, self.nodes = builder, nodes
-        super().__init__(self._entry(node) for node in nodes)
+        self.builder, self.nodes = builder, [node for node in nodes if node.picks is None]
+        super().__init__(self._entry(node) for node in self.nodes)
 
     def _entry(self, node: Node) -> ad.Entry:
         assert node.op is not None
         operands = tuple([x if is_literal(x) else self.builder.value(x) for x in node.inputs])
-        return self.builder.value(node), node.op, operands, dict(node.params)
+        return self.builder.valued(node), node.op, operands, dict(node.params)
 
     def __reversed__(self) -> Iterator[ad.Entry]:
         for node, entry in zip(reversed(self.nodes), super().__reversed__()):

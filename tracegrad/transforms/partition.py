@@ -65,7 +65,7 @@ def _needed(early: Sequence[Node], read: set[Node]) -> set[Node]:
 
 
 def _cheap(node: Node) -> bool:
-    return node.op is not None and node.op.kind in _CHEAP
+    return node.op is not None and node.op.kind in _CHEAP and not node.several
 
 
 def _minimum_cut(candidates: Sequence[Node], free: set[Node], read: set[Node]) -> set[Node]:
@@ -117,6 +117,9 @@ def _backward(joint: Graph, values: Sequence[Node], cts: Sequence[Node], outputs
             steps.append(node)
     for node in reversed(steps):
         assert node.op is not None
+        if node.picks is not None:
+            env[node] = env[node.operands[0]][node.picks]
+            continue
         builder.location = node.location
         args = tuple([x if is_literal(x) else env[x] for x in node.inputs])
         env[node] = builder.emit(node.op, args, dict(node.params))

@@ -1,0 +1,27 @@
+"""Results: how one of several results of an op is a value.
+
+An op with several results computes a tuple, and so does applying it: to arrays, a tuple of arrays. In a graph, a node
+for such an op stands for all of them, and each result that is used is a node of the op `result`. The text of a graph
+shows both as one line, so `result` is not in the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.avals import Aval
+from tracegrad.ops.op import Op, Several
+
+__all__ = ["result"]
+
+
+def _pick(x: Any, *, index: int) -> Any:
+    return x[index]
+
+
+result = Op("result", ("x",), _pick, "One of several results of an op.", variadic=False, listed=False)
+
+
+@result.def_aval
+def _(x: Several, *, index: int) -> Aval:  # type: ignore[misc]
+    return x[index]
