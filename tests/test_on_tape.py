@@ -635,3 +635,17 @@ def test_a_call_in_inference_mode_makes_inference_tensors() -> None:
     assert out.is_inference()
     assert not out.requires_grad
     assert f(x).requires_grad
+
+
+def test_a_tensor_of_a_users_class_is_called_as_it_is() -> None:
+    class Weight(tg.Tensor):
+        def penalty(self) -> Any:
+            return (self * self).sum()
+
+    w = Weight(np.array([1.0, 2.0]), True)
+    f = tg.trace(lambda v, x: v.penalty() + (v * x).sum())
+    x = leaf(2)
+    out = f(w, x)
+    out.backward()
+    close(w.grad, w.detach() * 2.0 + x.detach())
+    assert f.cache_info().traces == 0

@@ -15,7 +15,7 @@ from typing import Any
 from tracegrad.avals import LITERALS, Aval, is_literal
 from tracegrad.errors import TraceError
 from tracegrad.ir.graph import Graph, Node
-from tracegrad.ops.op import Carrier, Op
+from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.ops.results import result
 
 __all__ = ["Builder", "Value", "build", "recorder", "recording"]
@@ -27,7 +27,7 @@ class Value(Carrier):
     """A node as a value: applying an op to it emits the op."""
 
     __slots__ = ("builder", "node")
-    level = 2
+    level = Level.VALUE
 
     def __init__(self, builder: Builder, node: Node):
         self.builder, self.node = builder, node

@@ -17,7 +17,7 @@ import numpy as np
 from tracegrad.avals import LITERALS, name_of, supported
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.ops.linear import broadcast_to, cast, concatenate, full, reshape
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.op import Carrier, lead
 
 __all__ = [
     "array", "arrays", "broadcast_arrays", "broadcast_shapes", "constant", "from_sequence", "lift", "operand",
@@ -27,13 +27,7 @@ __all__ = [
 
 def peer_of(*xs: Any) -> Any:
     """The carrier of the highest level among `xs`, looking into lists and tuples; None if there is none."""
-    found: Any = None
-    for x in xs:
-        if isinstance(x, list | tuple):
-            x = peer_of(*x)
-        if isinstance(x, Carrier) and (found is None or x.level > found.level):
-            found = x
-    return found
+    return lead(xs)
 
 
 def operand(x: Any, peer: Any) -> Any:

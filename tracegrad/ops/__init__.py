@@ -15,13 +15,14 @@ from tracegrad.ops import (
     sorting,
     special,
 )
-from tracegrad.ops.op import TABLE, Carrier, Op, bind
+from tracegrad.ops.op import TABLE, Carrier, Level, Op, bind
 
 complex_numbers.settle()
 
 __all__ = [
     "TABLE",
     "Carrier",
+    "Level",
     "Op",
     "activations",
     "bind",

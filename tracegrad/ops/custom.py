@@ -19,7 +19,7 @@ from tracegrad.avals import Aval
 from tracegrad.errors import TraceError, located
 from tracegrad.ops.index_maps import Read
 from tracegrad.ops.linear import full
-from tracegrad.ops.op import Carrier, Op, primitive
+from tracegrad.ops.op import Carrier, Level, Op, primitive
 
 __all__ = ["Gathered", "Rule", "custom_call", "custom_output", "opaque"]
 
@@ -35,7 +35,7 @@ class Gathered(Carrier):
     """The cotangent of a token: those of the outputs of its call, by their number."""
 
     __slots__ = ("cotangents", "found")
-    level = 9
+    level = Level.TERM
     takes_any = True
 
     def __init__(self, cotangents: dict[int, Any]):

@@ -23,7 +23,7 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, SUPPORTED, Aval, aval_of, is_literal, literal_of, name_of, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, located
-from tracegrad.ops.op import TABLE, Op, bind, leading
+from tracegrad.ops.op import TABLE, Op, bind, lead
 from tracegrad.ops.samples import uniform
 
 __all__ = ["Elementwise", "elementwise", "float_loop", "promote", "same_loop"]
@@ -78,7 +78,7 @@ class Elementwise(Op):
     def __call__(self, *operands: Any, **params: Any) -> Any:
         if len(operands) != len(self.operands):
             raise TypeError(f"{self.name} takes {len(self.operands)} operands, got {len(operands)}")
-        owner = leading(operands)
+        owner = lead(operands)
         if owner is not None and owner.takes_any:
             return owner.bind(self, operands, {})
         if self._floating and (ready := _conforming(operands)) is not None:

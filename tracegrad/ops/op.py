@@ -19,6 +19,7 @@ operands decide whether that computes (ndarray), computes and records on a tape 
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 
 __all__ = [
-    "AS_WRITTEN", "HOLOMORPHIC", "TABLE", "Carrier", "Op", "Several", "bind", "leading", "named", "one_node",
+    "AS_WRITTEN", "HOLOMORPHIC", "TABLE", "Carrier", "Level", "Op", "Several", "bind", "lead", "named", "one_node",
     "primitive", "shortly",
 ]  # fmt: skip
 
@@ -59,6 +60,18 @@ class Several(tuple[Aval, ...]):
         return ", ".join(map(str, self)) + "," * (len(self) == 1)
 
 
+class Level(enum.IntEnum):
+    """Which carrier decides what applying an op means, where several meet: the highest."""
+
+    PLAIN = 0  # ndarrays and numbers, which are no carriers
+    ARRAY_ON_TAPE = 1  # computes and records, with NumPy's methods
+    TENSOR = 2  # computes and records, with PyTorch's
+    VALUE = 3  # emits a node of a graph
+    TRACED_TENSOR = 4  # emits a node and records
+    PART = 5  # computes and writes down, within a function of several ops
+    TERM = 6  # writes down: in the analysis of a derivative rule, or where cotangents of one call are gathered
+
+
 class Carrier:
     """A value other than an ndarray that ops can be applied to; the highest `level` among operands decides.
 
@@ -68,7 +81,7 @@ class Carrier:
     """
 
     __slots__ = ()
-    level: float = 0
+    level = Level.PLAIN
     weak = False
     takes_any = False
     short_ways: Mapping[Any, Callable[[Any], Any]] = {}
@@ -95,15 +108,15 @@ def shortly(op: Op, x: Any) -> Any:
     return None if way is None else way(x)
 
 
-def leading(xs: Iterable[Any]) -> Carrier | None:
-    """The carrier of the highest level among `xs`, looking into lists and tuples; None if there is none."""
-    owner: Carrier | None = None
+def lead(xs: Iterable[Any]) -> Any:
+    """The lead carrier: that of the highest level among `xs`, looking into lists and tuples; None if there is none."""
+    found, level = None, Level.PLAIN
     for x in xs:
         if isinstance(x, list | tuple):
-            x = leading(x)
-        if isinstance(x, Carrier) and (owner is None or x.level > owner.level):
-            owner = x
-    return owner
+            x = lead(x)
+        if isinstance(x, Carrier) and x.level > level:
+            found, level = x, x.level
+    return found
 
 
 def one_node(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -115,7 +128,7 @@ def one_node(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)
         def call(*args: Any, **kwargs: Any) -> Any:
-            owner = leading(args)
+            owner = lead(args)
             return fn(*args, **kwargs) if owner is None else owner.composed(name, fn, args, kwargs)
 
         return call
@@ -130,10 +143,7 @@ def named(name: str, result: Any) -> Any:
 
 def bind(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """Apply `op` to operands that already conform to it."""
-    owner = None
-    for x in operands:
-        if isinstance(x, Carrier) and (owner is None or x.level > owner.level):
-            owner = x
+    owner = lead(operands)
     if owner is not None:
         return owner.bind(op, operands, params)
     if op.ambient is not None and not operands and (recorder := op.ambient()) is not None:

@@ -25,6 +25,7 @@ from tracegrad import tree
 from tracegrad.errors import TraceError, located
 from tracegrad.ir import Graph, run
 from tracegrad.log import enabled, log
+from tracegrad.ops import Level
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.hot import hot_call
 from tracegrad.runtime.on_tape import OnTape
@@ -197,7 +198,7 @@ class Dispatcher(Inlinable):
             return self.body(*args, **kwargs)
         call = self.binder.take_apart(args, kwargs)
         if call.carriers:
-            if any(x.level > 1 for x in call.carriers):
+            if any(x.level > Level.TENSOR for x in call.carriers):
                 raise TraceError(located(ESCAPED))
             return self.body(*args, **kwargs)
         path, outputs, captured = self.find(call)

@@ -18,7 +18,7 @@ import numpy as np
 from tracegrad.avals import LITERALS, Aval, compiled, is_literal
 from tracegrad.errors import TraceError, located, user_file, warn_of_constant
 from tracegrad.ir import Builder, Node, Value, recorder, recording
-from tracegrad.ops import Op
+from tracegrad.ops import Level, Op
 from tracegrad.ops.elementwise import not_equal
 from tracegrad.ops.linear import cast, full
 from tracegrad.torch.tape.recorded import Recorded
@@ -91,7 +91,7 @@ class TraceBuilder(Builder):
         self._warned = False
 
     # Functions that make arrays are given the builder where others are given a tracer.
-    level = 2
+    level = Level.VALUE
 
     # -- what Builder leaves to us --------------------------------------------------------------
     def value(self, node: Node) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ops import Carrier, Op
+from tracegrad.ops.op import lead
 from tracegrad.torch.autograd.context import FunctionCtx
 from tracegrad.torch.autograd.in_graph import call_in_graph
 from tracegrad.torch.autograd.on_tape import FunctionNode, call_on_tape
@@ -119,10 +120,7 @@ class Function:
         """Compute the outputs, and record the operation where ops on these arguments are recorded."""
         if kwargs or cls.setup_context is not Function.setup_context:
             args = _bound(cls, args, kwargs)
-        owner: Any = None
-        for x in args:
-            if isinstance(x, Carrier) and (owner is None or x.level > owner.level):
-                owner = x
+        owner = lead([x for x in args if isinstance(x, Carrier)])
         if owner is None:
             with no_grad():
                 return cls.computed(cls._context_cls(), args)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracegrad.avals import LITERALS
 from tracegrad.numpy_api.operands import operands, to_float
-from tracegrad.ops.op import Carrier, leading
+from tracegrad.ops.op import Carrier, lead
 from tracegrad.torch.functions.dims import one
 
 __all__ = ["as_node", "counted", "floating", "is_number", "pair"]
@@ -40,5 +40,5 @@ def counted(name: str, array: Any, number: int = 0) -> str:
 
 def as_node(name: str, fn: Any, *args: Any) -> Any:
     """`fn(*args)`, a function of several ops, as one node of the eager tape, as `one_node` makes it."""
-    owner = leading(args)
+    owner = lead(args)
     return fn(*args) if owner is None else owner.composed(name, fn, args, {})

@@ -18,7 +18,7 @@ from tracegrad.avals import Aval, is_literal
 from tracegrad.errors import located
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.ops.linear import reshape, slice, transpose
-from tracegrad.ops.op import Carrier, Op
+from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 from tracegrad.torch.tape.names import saved_names, saved_options
 from tracegrad.torch.tape.opnode import made_by, modified_error, of_inference
@@ -66,7 +66,7 @@ class Part(ArrayMethods, Carrier):
     """An array inside a function of several ops."""
 
     __slots__ = ("array", "recipe", "weak")
-    level = 4
+    level = Level.PART
     _concrete_masks = True
     weak: bool
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracegrad.avals import Aval, aval_of, is_literal
 from tracegrad.errors import MADE
-from tracegrad.ops.op import Carrier, Op
+from tracegrad.ops.op import Carrier, Level, Op
 
 __all__ = ["Needs", "needs_of", "numpy_rules"]
 
@@ -33,7 +33,7 @@ class _Term(Carrier):
     """A value of a rule: its name in the text, and the aval that the ops ask for."""
 
     __slots__ = ("_aval", "name", "text")
-    level = 9
+    level = Level.TERM
 
     def __init__(self, text: _Text, name: str, aval: Aval):
         self.text, self.name, self._aval = text, name, aval

@@ -18,7 +18,7 @@ from tracegrad.avals import LITERALS, Aval, is_literal, supported
 from tracegrad.errors import TraceError, located, warn_of_constant
 from tracegrad.ops import TABLE
 from tracegrad.ops.linear import broadcast_to, cast
-from tracegrad.ops.op import Carrier, Op
+from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 from tracegrad.torch.tape import views
 from tracegrad.torch.tape.composite import Recipe, composite_class
@@ -49,7 +49,7 @@ SQRT = TABLE["sqrt"]
 class Recorded(Carrier):
     """An array that operations are recorded on."""
 
-    level = 1.0
+    level = Level.ARRAY_ON_TAPE
     takes_any = True
     _concrete_masks = True
 

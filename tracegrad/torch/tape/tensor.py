@@ -19,7 +19,7 @@ from tracegrad.numpy_api.registry import dispatch_ufunc
 from tracegrad.ops import TABLE, contraction, elementwise, linear, reduction
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import fresh
-from tracegrad.ops.op import Carrier, Op
+from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.torch.functions.dims import not_real
 from tracegrad.torch.functions.methods import TensorMethods
 from tracegrad.torch.functions.registry import ONE_OP
@@ -56,7 +56,7 @@ _NO_LEAF = (
 class Tensor(Recorded, TensorMethods):
     """An array with PyTorch's methods that operations are recorded on; made by `tensor`."""
 
-    level = 1.1
+    level = Level.TENSOR
     _counter: Any
 
     def __init__(self, array: Any = (), requires_grad: bool = False, *sizes: int):

@@ -13,7 +13,7 @@ import numpy as np
 
 from tracegrad.numpy_api import indexing
 from tracegrad.ops import TABLE, linear
-from tracegrad.ops.op import Carrier, Op
+from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tensor import Tensor
 
@@ -40,7 +40,7 @@ class TracedTensor(Tensor):
     """A Tensor inside a trace: its `array` is a tracer, and what is done to it is recorded twice, in the trace's graph
     and on the tape; so a backward pass inside a trace becomes nodes of the graph."""
 
-    level = 3.0
+    level = Level.TRACED_TENSOR
     # Of the stand-in of a Tensor from outside: what the trace knows of it. Its gradient is read when it is asked for.
     _outside: Any = None
 
