@@ -36,6 +36,7 @@ LAYERS = (
     "ir",
     "trace",
     "transforms",
+    "control",
     "passes",
     "codegen",
     "runtime",

@@ -21,7 +21,11 @@ The names of PyTorch's tensor functions and dtypes are here too (`tg.sin`, `tg.f
 import sys
 from typing import Any
 
-from tracegrad import errors, tree
+from tracegrad import (
+    control,  # noqa: F401  whose ops belong to the table
+    errors,
+    tree,
+)
 from tracegrad.api import grad, stop_gradient, trace, value_and_grad, vjp
 from tracegrad.errors import (
     CacheWarning,

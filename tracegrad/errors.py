@@ -15,6 +15,7 @@ import warnings
 __all__ = [
     "MADE",
     "CacheWarning",
+    "CapacityError",
     "DTypeError",
     "DerivativeWarning",
     "ShapeError",
@@ -51,6 +52,10 @@ class UnsupportedError(TracegradError, NotImplementedError):
 
 class VerifyError(TracegradError):
     """A graph that breaks a rule of the IR; a defect of tracegrad itself."""
+
+
+class CapacityError(TracegradError, RuntimeError):
+    """A loop made more turns than there is room for what a derivative keeps of them."""
 
 
 class CacheWarning(UserWarning):

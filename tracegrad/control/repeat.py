@@ -1,0 +1,66 @@
+"""`scan`: a region that runs a known number of times.
+
+The operands are the initial carries, the arrays that are taken apart row by row, and constants. Each turn the body gets
+the carries, a row of each array and the constants; it gives new carries and results, which are stacked.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.control.regions import require, rows, run_region
+from tracegrad.ir import Graph, build
+from tracegrad.ops.elementwise import add, multiply, sin
+from tracegrad.ops.op import Several, primitive
+from tracegrad.ops.samples import uniform
+
+__all__ = ["scan"]
+
+
+@primitive()
+def scan(*operands: Any, body: Graph, carries: int, xs: int, length: int, reverse: bool) -> Any:
+    """The last carries and the stacked results of `body`, run `length` times, from the end if `reverse`."""
+    carry, seqs, consts = list(operands[:carries]), operands[carries : carries + xs], operands[carries + xs :]
+    stacked = [np.empty((length, *y.aval.shape), y.aval.dtype) for y in body.outputs[carries:]]
+    for i in reversed(range(length)) if reverse else range(length):
+        outputs = run_region(body, [*carry, *(np.asarray(x[i]) for x in seqs), *consts])
+        carry = outputs[:carries]
+        for rows_of, y in zip(stacked, outputs[carries:]):
+            rows_of[i] = y
+    return (*carry, *stacked)
+
+
+@scan.def_aval
+def _(*operands: Aval, body: Graph, carries: int, xs: int, length: int, reverse: bool) -> Several:  # type: ignore[misc]
+    taken = rows("scan", operands[carries : carries + xs], length)
+    require("scan: its body takes", body.avals, (*operands[:carries], *taken, *operands[carries + xs :]))
+    require("scan: its body carries", body.results[:carries], operands[:carries])
+    return Several((*operands[:carries], *(Aval((length, *y.shape), y.dtype) for y in body.results[carries:])))
+
+
+def _recurrence(dtype: str = "float64") -> Graph:
+    """h' = sin(h * w + x), with h' * x as result; an int64 counter."""
+
+    def step(h: Any, n: Any, x: Any, w: Any) -> list[Any]:
+        new = sin(add(multiply(h, w), x))
+        return [new, add(n, 1), multiply(new, x)]
+
+    return build(step, [_aval(dtype, 3), _aval("int64"), _aval(dtype, 3), _aval(dtype, 3)])
+
+
+def _aval(dtype: str, *shape: int) -> Aval:
+    return Aval(shape, np.dtype(dtype))
+
+
+@scan.def_samples
+def _() -> Any:
+    for length, dtype, reverse in ((4, "float64", False), (12, "float64", True), (2, "float32", False)):
+        x = uniform((length, 3), seed=1, dtype=dtype)
+        operands = (uniform((3,), dtype=dtype), np.array(2), x, uniform((3,), seed=2, dtype=dtype))
+        yield operands, {"body": _recurrence(dtype), "carries": 2, "xs": 1, "length": length, "reverse": reverse}
+    body = build(lambda h, w: [multiply(h, w)], [_aval("float64", 10)] * 2)
+    params = {"body": body, "carries": 1, "xs": 0, "length": 3, "reverse": False}
+    yield (uniform((10,)), uniform((10,), seed=1)), params
