@@ -42,8 +42,9 @@ class Rewriter(Builder):
         inputs = tuple([get(x, x) for x in node.inputs])
         if node.picks is not None:
             whole = inputs[0]
-            new = whole[node.picks] if type(whole) is tuple else self.number(node.op, inputs, node.params, node)
-            self.settle(node, new)
+            known = node if inputs == node.inputs else None
+            picked = whole[node.picks] if type(whole) is tuple else self.number(node.op, inputs, node.params, known)
+            self.settle(node, picked)
             return
         params = map_regions(node.params, lambda region: rewrite(region, self.hook))
         operands = tuple([Value(self, x) if isinstance(x, Node) else x for x in inputs])
