@@ -10,9 +10,9 @@ import numpy as np
 from tracegrad.ad import Entry
 from tracegrad.avals import is_literal
 from tracegrad.errors import TracegradError, located
-from tracegrad.ir.builder import Value
+from tracegrad.ir.builder import recorder
 from tracegrad.ir.graph import Graph, Node
-from tracegrad.ops.op import bind
+from tracegrad.ops.op import Carrier, bind
 
 __all__ = ["replay", "run"]
 
@@ -22,7 +22,7 @@ def replay(graph: Graph, operands: Sequence[Any]) -> tuple[list[Any], list[Entry
 
     An error raised by an op names the user's line that the node comes from.
     """
-    builder = next((x.builder for x in operands if isinstance(x, Value)), None)
+    builder = recorder() if any(isinstance(x, Carrier) for x in operands) else None
     env: dict[Node, Any] = dict(zip(graph.inputs, operands))
     tape: list[Entry] = []
     for node in graph.nodes:

@@ -1,5 +1,8 @@
 """The builder of a trace: records ops on tracers, on the real values of the call that is being traced.
 
+While a region is recorded (`trace.subtrace`), its builder is `inner` of the one around it: what is done to values of
+the outer trace then is recorded in the region.
+
 Besides nodes it keeps what the recorded graph depends on: the arrays that came from outside (*captures*, inputs of the
 graph, found by identity), and the answers that Python code asked for (*value guards*: the node, the value seen and the
 user's line). A value that is asked for is computed from the real inputs by NumPy, only as far as it is needed.
@@ -81,6 +84,7 @@ class TraceBuilder(Builder):
         self.world: Any = None
         self.tensors: Any = None
         self.open = True
+        self.inner: TraceBuilder | None = None
         self._tags = 0
         self._nodes: dict[Any, Node] = {}
         self._places: dict[tuple[int, int], str] = {}
@@ -175,6 +179,28 @@ class TraceBuilder(Builder):
         for memory in (self._nodes, self._computed, self._asked, self._places):
             memory.clear()
 
+    # -- regions ----------------------------------------------------------------------------------
+    def here(self) -> TraceBuilder:
+        """The builder that records what is done to values of this trace: the innermost region under way, or itself."""
+        found = self
+        while found.inner is not None:
+            found = found.inner
+        return found
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """While something is recorded in this trace although a region of it is under way."""
+        inner, self.inner = self.inner, None
+        try:
+            with recording(self):
+                yield
+        finally:
+            self.inner = inner
+
+    def entered(self, tensor: Any) -> Any:
+        """What stands in this trace for the Tensor of a trace: itself."""
+        return tensor
+
     # -- inputs -----------------------------------------------------------------------------------
     def argument(self, kind: Any, array: np.ndarray[Any, Any]) -> Any:
         """An input that a caller passes; `array` is its value in the call being traced."""
@@ -232,7 +258,8 @@ class TraceBuilder(Builder):
         if asked in _NUMBERS and not self._warned and self._has_derivative(x.node):
             self._warned = True
             warn_of_constant(asked)
-        node = _question(x, asked, self.compute(x.node)).node
+        with self.outside():
+            node = _question(x, asked, self.compute(x.node)).node
         if node not in self._asked:
             forced = len(self.guards) < len(self._answers)
             answer = self._answers[len(self.guards)] if forced else self.compute(node)

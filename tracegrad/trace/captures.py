@@ -225,7 +225,7 @@ class World:
         return found.value
 
     def _carrier(self, value: Any, source: Source) -> Any:
-        if isinstance(value, Value) and value.builder is self.builder:
+        if isinstance(value, Value) and getattr(value.builder, "world", None) is self:
             return value
         if isinstance(value, Value):
             raise TraceError(located(f"{source} holds a traced value that escaped from another trace"))

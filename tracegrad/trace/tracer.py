@@ -21,6 +21,7 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ir import Node, Value
 from tracegrad.numpy_api.methods import ArrayMethods
+from tracegrad.ops import Op
 from tracegrad.ops.linear import broadcast_to, cast
 from tracegrad.torch.tape import TracedTensor
 from tracegrad.trace.builder import TraceBuilder
@@ -42,6 +43,12 @@ class Tracer(ArrayMethods, Value):
         self.origin: _Origin | None = None
         self.views: Any = ()
 
+    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        builder = self.builder
+        while builder.inner is not None:
+            builder = builder.inner
+        return builder.emit(op, operands, params)
+
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
         """The value in the call being traced; the trace then holds only for calls with the same answer."""
         return self.builder.observe(self, asked)
@@ -62,7 +69,11 @@ class Tracer(ArrayMethods, Value):
         return self.builder.constant(self)
 
     def _lift(self, x: Any) -> Any:
-        return self.builder.lift(x)
+        return self.builder.here().lift(x)
+
+    def _entered(self, tensor: Any) -> Any:
+        """What stands for a Tensor with this array in the region under way, if there is one."""
+        return self.builder.here().entered(tensor)
 
     def _stand_in(self, tensor: Any) -> Any:
         """What stands for a Tensor from outside in this trace."""
@@ -74,10 +85,14 @@ class Tracer(ArrayMethods, Value):
     # -- views and updates in place --------------------------------------------------------------
     def _alias(self) -> Tracer:
         """The same value as another array."""
-        return Tracer(self.builder, self.node)
+        builder = self.builder.here()
+        return Tracer(builder, self.node if builder is self.builder else builder.lift(self).node)
 
     def _viewed(self, result: Any, put: Callable[[Any, Any], Any]) -> Any:
         """`result` as a view of this array; `put(base, new)` is this array with `new` in the place of the view."""
+        if self.builder.inner is not None:
+            own: Tracer = self.builder.here().lift(self)
+            return own._viewed(result, put)
         view = Tracer(self.builder, result.node)
         view.origin, view.frozen = _Origin(self, put, self.node, result.node), self.frozen
         self.views = [*(r for r in self.views if r() is not None), weakref.ref(view)]
@@ -85,6 +100,8 @@ class Tracer(ArrayMethods, Value):
 
     def _assign(self, new: Any) -> None:
         """Become `new`, as an update in place makes it."""
+        if self.builder.inner is not None:
+            self.builder.here().lift(self)._assign(new)  # which is refused
         if self.frozen:
             raise UnsupportedError(located(f"in-place update of {self.frozen}; copy it first (x = x.copy())"))
         new = self.builder.lift(np.asarray(new)[()] if is_literal(new) else new)
@@ -145,4 +162,4 @@ class Number(Tracer):
     weak = True
 
     def _weakened(self, result: Any) -> Any:
-        return Number(self.builder, result.node) if isinstance(result, Tracer) else result
+        return Number(result.builder, result.node) if isinstance(result, Tracer) else result

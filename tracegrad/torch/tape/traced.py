@@ -73,11 +73,12 @@ class TracedTensor(Tensor):
             return arrays[0]._viewed(answer, lambda base, new: put(base, new, params))  # type: ignore[attr-defined]
         return answer if all(answer is not x for x in arrays) else answer._alias()
 
+    def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return super().composed(name, fn, tuple(map(_entered, args)), kwargs)
+
     def _lift(self, x: Any) -> Any:
-        if isinstance(x, TracedTensor):
-            return x
         if isinstance(x, Tensor):
-            return self.array._stand_in(x)
+            return _entered(x if isinstance(x, TracedTensor) else self.array._stand_in(x))
         return self._like(x if isinstance(x, Carrier) else self.array._lift(np.asarray(x)))
 
     def concrete(self, asked: str) -> Any:
@@ -103,3 +104,10 @@ class TracedTensor(Tensor):
 
 
 TracedTensor._face = TracedTensor
+
+
+def _entered(x: Any) -> Any:
+    """What stands for a Tensor, or for those in a list, in the region that is being recorded, if there is one."""
+    if isinstance(x, TracedTensor):
+        return x.array._entered(x)
+    return type(x)(map(_entered, x)) if type(x) in (list, tuple) else x

@@ -1,0 +1,237 @@
+"""Closed traces: from a function to a graph that can be a parameter of a node, without values.
+
+`closed(fn, args, what)` runs `fn` inside the trace under way, on tracers that stand for `args` and have no value. What
+it does is recorded in a graph of its own, a *region*. The region reads nothing from around it: a value of an enclosing
+trace that `fn` uses, or an array from outside of all traces, becomes an input of the region and is listed in
+`captured`; whoever applies the graph passes both, `(*leaves of args, *captured)`. Regions nest to any depth, and
+derivatives, traced functions and custom rules work in them as they do in a trace.
+
+A question for a value (`if`, `int`, an index) that depends on the arguments raises a `TraceError`, which names what to
+use instead; one that does not is answered by the trace around it. So does an update in place of an array from outside,
+and whatever keeps a value of a region for later. After an exception the trace around it is as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.avals import LITERALS, Aval, aval_of, compiled
+from tracegrad.errors import TraceError, located
+from tracegrad.ir import Graph, Node, Value, recording, replay
+from tracegrad.ir.builder import sliced
+from tracegrad.ops.linear import full
+from tracegrad.torch.tape import Tensor, TracedTensor
+from tracegrad.trace.builder import TraceBuilder, current_trace
+from tracegrad.trace.tracer import Number, Tracer
+
+__all__ = ["Closed", "Region", "closed", "emitted", "weakened"]
+
+_DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Closed:
+    """A function as a graph.
+
+    The inputs of `graph` are the leaves of the arguments and then one for each of `captured`, which are values of the
+    trace around it (tracers, and Tensors where the function read Tensors). Its outputs are the leaves of the result,
+    all of them arrays; `structure` is that of the result. `weak` and `tensors` say of each output whether it is a
+    Python number, and whether it is a Tensor.
+    """
+
+    graph: Graph
+    captured: tuple[Any, ...]
+    structure: tree.TreeDef
+    weak: tuple[bool, ...]
+    tensors: tuple[bool, ...]
+
+    @property
+    def avals(self) -> tuple[Aval, ...]:
+        """The shapes and dtypes of the outputs."""
+        return tuple([x.aval for x in self.graph.outputs])
+
+    def result(self, outputs: Sequence[Any]) -> Any:
+        """The result of the function, from the values of the outputs in a trace."""
+        leaves = [weakened(x) if weak else x for x, weak in zip(outputs, self.weak)]
+        return tree.unflatten(self.structure, leaves)
+
+
+def closed(fn: Callable[..., Any], args: Sequence[Any], what: str) -> Closed:
+    """`fn(*args)` as a graph, recorded inside the trace under way; `what` is what messages call `fn`.
+
+    The leaves of `args` say of what kind the arguments are: anything with a shape and a dtype, or an `Aval`; Python
+    numbers, and values that are `weak`, stand for Python numbers, Tensors for Tensors. The leaves of the result are
+    arrays or Python numbers; others are a `TraceError`.
+    """
+    outer = current_trace()
+    if outer is None:
+        raise TraceError(located(f"{what} cannot be recorded, because no trace is under way"))
+    with _region(outer.here(), what) as region:
+        leaves, structure = tree.flatten(tuple(args))
+        inside = tree.unflatten(structure, [region.parameter(x) for x in leaves])
+        flat, shape = tree.flatten(outer.world.inline(fn)(*inside))
+        outputs = [region.output(x, path) for x, path in zip(flat, tree.paths(shape, "the result"))]
+        graph = sliced(region.inputs, region.nodes, outputs)
+        used = {*graph.outputs, *(x for n in graph.nodes for x in n.operands)}
+        captured = [(value, node) for value, node in region.captured.values() if node in used]
+        return Closed(
+            Graph((*graph.inputs, *(node for _, node in captured)), graph.nodes, graph.outputs),
+            tuple([value for value, _ in captured]),
+            shape,
+            tuple([type(x) in LITERALS or getattr(x, "weak", False) for x in flat]),
+            tuple([isinstance(x, Tensor) for x in flat]),
+        )
+
+
+def emitted(graph: Graph, operands: Sequence[Any]) -> list[Any]:
+    """Record the nodes of `graph`, applied to these values, in the trace under way, as from the same lines of the
+    user's. Returns the outputs."""
+    builder = current_trace()
+    assert builder is not None
+    before = builder.location
+    try:
+        return replay(graph, operands)[0]
+    finally:
+        builder.location = before
+
+
+def weakened(x: Any) -> Any:
+    """The value of a trace as a Python number."""
+    return Number(x.builder, x.node) if isinstance(x, Tracer) else x
+
+
+@contextmanager
+def _region(outer: TraceBuilder, what: str) -> Iterator[Region]:
+    region = Region(outer, what)
+    outer.inner = region
+    try:
+        with recording(region):
+            yield region
+    finally:
+        outer.inner = None
+        region.close()
+
+
+class Region(TraceBuilder):
+    """Records what a function does to values that are not known, inside the trace `outer`."""
+
+    def __init__(self, outer: TraceBuilder, what: str):
+        super().__init__(outer.make, outer.make_number)
+        self.outer, self.what = outer, what
+        self.world, self.tensors = outer.world, outer.tensors
+        # By the node outside, and the Tensor if it is one: the value outside, and the node that stands for it.
+        self.captured: dict[tuple[Node, int], tuple[Any, Node]] = {}
+
+    # -- inputs and outputs -------------------------------------------------------------------------
+    def parameter(self, like: Any) -> Any:
+        """What stands for an argument like this one."""
+        number = type(like) in _DTYPES
+        aval = Aval((), np.dtype(_DTYPES[type(like)])) if number else like if isinstance(like, Aval) else aval_of(like)
+        compiled(aval.dtype, f"an argument of {self.what}")
+        node = Node(None, (), (), aval)
+        self.inputs.append(node)
+        return self._standing(node, like, f"an argument of {self.what}")
+
+    def output(self, x: Any, path: str) -> Node:
+        """The node of a leaf of the result."""
+        if type(x) in _DTYPES:
+            x = full(shape=(), value=x, dtype=_DTYPES[type(x)])
+        if isinstance(x, Tensor):
+            x = self.entered(x if isinstance(x, TracedTensor) else self.tensors.of(x)).array
+        if not isinstance(x, Value | np.ndarray | np.generic):
+            raise TraceError(located(f"{self.what} must return arrays, but {path} is a {type(x).__name__}"))
+        node: Node = self.lift(x).node
+        return node
+
+    def lift(self, x: Any) -> Any:
+        self.require_open()
+        if isinstance(x, np.ndarray) or (isinstance(x, Value) and x.builder is not self):
+            value = self.outer.lift(x)
+            return self._from_outside(value, self.outer.value(value.node))
+        return super().lift(x)
+
+    def entered(self, tensor: Any) -> Any:
+        """What stands in this region for a Tensor of the trace: for one from outside, its value."""
+        if not isinstance(tensor, TracedTensor) or tensor.array.builder is self:
+            return tensor
+        outside = self.outer.entered(tensor)
+        return self._from_outside(outside, outside)
+
+    def _from_outside(self, like: Any, value: Any) -> Any:
+        node = value.array.node if isinstance(value, Tensor) else value.node
+        key = node, id(value) if isinstance(value, Tensor) else 0
+        if key not in self.captured:
+            self.captured[key] = value, Node(None, (), (), node.aval)
+        return self._standing(self.captured[key][1], like, f"an array from outside of {self.what}")
+
+    def _standing(self, node: Node, like: Any, frozen: str) -> Any:
+        weak = type(like) in _DTYPES or getattr(like, "weak", False)
+        value = (Number if weak else Tracer)(self, node)
+        value.frozen = frozen
+        return TracedTensor(value) if isinstance(like, Tensor) else value
+
+    def capture(self, array: Any, source: Any = None) -> Any:
+        return self.outer.capture(array, source)
+
+    def new_tag(self) -> int:
+        return self.outer.new_tag()
+
+    def locate(self) -> str:
+        return self.location or self.outer.location or super().locate()
+
+    def close(self) -> None:
+        self.open, self.nodes = False, []
+        for memory in (self._nodes, self._places, self.captured):
+            memory.clear()
+
+    # -- questions ----------------------------------------------------------------------------------
+    def observe(self, x: Any, asked: str) -> Any:
+        known = self._known_outside(x.node)
+        if known is None:
+            raise TraceError(
+                located(f"{asked} of a value inside {self.what}, which has no value yet: {_instead(asked)}")
+            )
+        return self.outer.observe(known, asked)
+
+    def constant(self, x: Any) -> Any:
+        known = self._known_outside(x.node)
+        return None if known is None else self.outer.constant(known)
+
+    def compute(self, wanted: Node) -> Any:
+        known = self._known_outside(wanted)
+        if known is None:
+            raise TraceError(located(f"the code needs the value of an array inside {self.what}, which has none yet"))
+        return self.outer.compute(known.node)
+
+    def _known_outside(self, node: Node) -> Any:
+        """The value in the trace around this region of a node that the arguments have no part in; else None."""
+        self.require_open()
+        if node.depends_on(set(self.inputs)):
+            return None
+        inputs = [mine for _, mine in self.captured.values()]
+        values = [self.outer.value(theirs) for theirs, _ in self.captured]
+        with self.outer.outside():
+            return self.outer.lift(emitted(sliced(inputs, self.nodes, [node]), values)[0])
+
+
+def _instead(asked: str) -> str:
+    """What to do instead of a question."""
+    if asked.startswith("bool"):
+        return (
+            "choose element by element with tg.where(condition, x, y), between computations with "
+            "tg.cond(condition, f, g, ...), and repeat while a condition holds with tg.while_loop"
+        )
+    if asked.startswith("int") or asked == "an index":
+        return (
+            "an array can be indexed by it as it is; for a number of turns use tg.fori_loop or tg.while_loop, and for "
+            "a choice tg.where or tg.cond"
+        )
+    if asked == "a boolean index":
+        return "the shape would depend on it; use tg.where(mask, x, 0) or the three-argument np.where"
+    return "compute with the value itself, and choose with tg.where or tg.cond"
