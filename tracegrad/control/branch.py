@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Aval
+from tracegrad.avals import Aval, aval_of
 from tracegrad.control.regions import require, run_region
 from tracegrad.errors import ShapeError
 from tracegrad.ir import Graph, build
 from tracegrad.ops.elementwise import add, exp, multiply, sin
+from tracegrad.ops.linear import zeros_like
 from tracegrad.ops.op import Several, primitive
 from tracegrad.ops.samples import uniform
+from tracegrad.transforms.vjp import joint
 
 __all__ = ["cond"]
 
@@ -35,6 +38,29 @@ def _(*operands: Aval, branches: tuple[Graph, ...]) -> Several:  # type: ignore[
         require("cond: a branch takes", branch.avals, operands[1:])
         require("cond: a branch gives", branch.results, branches[0].results)
     return Several(branches[0].results)
+
+
+@cond.def_vjp_all
+def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, branches: tuple[Graph, ...]) -> list[Any]:
+    # A branch backwards computes again what it needs of the branch forwards.
+    seeded = [k for k, ct in enumerate(cts) if ct is not None]
+    wrt = [i - 1 for i in wanted if i and aval_of(operands[i]).is_float]
+    passes = [joint(branch, wrt, seeded) for branch in branches]
+    found = sorted({i for _, reached in passes for i in reached})
+    if not found:
+        return [None for _ in wanted]
+
+    def backwards(both: Graph, reached: Sequence[int]) -> Graph:
+        def fn(*args: Any) -> list[Any]:
+            pulled = dict(zip(reached, run_region(both, args)[len(ans) :]))
+            return [pulled[i] if i in pulled else zeros_like(args[i]) for i in found]
+
+        return build(fn, both.avals)
+
+    given = [*operands, *(cts[k] for k in seeded)]
+    results = cond(*given, branches=tuple([backwards(*each) for each in passes]))
+    pulled = {i + 1: ct for i, ct in zip(found, results)}
+    return [pulled.get(i) for i in wanted]
 
 
 @cond.def_samples

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.avals import Aval
+from tracegrad.avals import Aval, aval_of
 from tracegrad.errors import ShapeError, VerifyError
 from tracegrad.ir import Graph, replay
 
-__all__ = ["require", "rows", "run_region"]
+__all__ = ["require", "row_of", "rows", "run_region"]
 
 
 def run_region(region: Graph, operands: Sequence[Any]) -> list[Any]:
@@ -22,6 +22,12 @@ def require(what: str, given: Sequence[Aval], wanted: Sequence[Aval]) -> None:
     if tuple(given) != tuple(wanted):
         shown = [", ".join(map(str, avals)) or "nothing" for avals in (given, wanted)]
         raise VerifyError(f"{what}: {shown[0]} instead of {shown[1]}")
+
+
+def row_of(x: Any) -> Aval:
+    """The aval of one row of the array `x`."""
+    aval = aval_of(x)
+    return Aval(aval.shape[1:], aval.dtype)
 
 
 def rows(name: str, xs: Sequence[Aval], length: int) -> list[Aval]:

@@ -7,20 +7,25 @@ turn. The number of turns is a result too.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Aval
+from tracegrad.avals import Aval, aval_of
 from tracegrad.control.regions import require, run_region
+from tracegrad.control.reverse import accumulated, next_cotangents, turn_of
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, build
-from tracegrad.ops.elementwise import add, less, multiply, sin
-from tracegrad.ops.linear import reduce_sum
+from tracegrad.ops.elementwise import add, greater_equal, less, multiply, sin, subtract
+from tracegrad.ops.indexing import gather
+from tracegrad.ops.linear import reduce_sum, zeros_like
 from tracegrad.ops.op import Several, primitive
 from tracegrad.ops.samples import uniform
 
-__all__ = ["while_loop"]
+__all__ = ["room_for", "while_loop"]
 
 _BOOL, _INT64 = Aval((), np.dtype(bool)), Aval((), np.dtype(np.int64))
 
@@ -53,6 +58,60 @@ def _(*operands: Aval, cond: Graph, body: Graph, carries: int, capacity: int) ->
     require("while_loop: its body carries", body.results[:carries], operands[:carries])
     results = [Aval((capacity, *y.shape), y.dtype) for y in body.results[carries:]]
     return Several((*operands[:carries], _INT64, *results))
+
+
+class _Room(threading.local):
+    """For how many turns a derivative keeps what it needs, in this thread."""
+
+    turns = 64
+
+
+_room = _Room()
+
+
+@contextmanager
+def room_for(turns: int) -> Iterator[None]:
+    """While derivatives of loops keep what they need of so many turns."""
+    before, _room.turns = _room.turns, turns
+    try:
+        yield
+    finally:
+        _room.turns = before
+
+
+@while_loop.def_vjp_all
+def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, cond: Graph, body: Graph, carries: int,
+      capacity: int) -> list[Any]:  # fmt: skip
+    # What comes behind the carries: the count, which has no cotangent, and the stacked results.
+    given = [k if k < carries else k - 1 for k, ct in enumerate(cts) if ct is not None]
+    turn = turn_of(body, wanted, given, carries, 0)
+    count = ans[carries]
+    capacity = capacity or (max(int(count), 1) if isinstance(count, np.ndarray) else _room.turns)
+    kept = while_loop(*operands, cond=cond, body=turn.forward, carries=carries, capacity=capacity)
+    consts = [i for i in turn.found if i >= carries]
+    init = [zeros_like(ans[k]) if cts[k] is None else cts[k] for k in turn.live]
+    totals = [zeros_like(operands[i]) for i in consts]
+    stacked = [*kept[carries + 1 + len(body.outputs) - carries :], *(cts[k + 1] for k in turn.seeded if k >= carries)]
+    loose = turn.needed("input")
+    groups = [init, totals, stacked, [operands[i] for i in loose], run_region(turn.outside, operands[carries:])]
+
+    def step(i: Any, *args: Any) -> list[Any]:
+        supply = iter(args)
+        after, sums, stacks, fixed, known = ([next(supply) for _ in group] for group in groups)
+        rows = [gather(x, i, axes=(0,)) for x in stacks]
+        inputs = dict(zip(loose, fixed))
+        found = {"residual": dict(enumerate(rows)), "input": inputs, "outside": dict(enumerate(known))}
+        pulled = turn.cotangents(lambda sort, k: found[sort][k], [*after, *rows[turn.residuals :]])
+        return [subtract(i, 1), *next_cotangents(turn, pulled, after), *accumulated(pulled, consts, sums)]
+
+    flat = [subtract(count, 1), *(x for group in groups for x in group)]
+    avals = [aval_of(x) for x in flat]
+    back = while_loop(
+        *flat, cond=build(lambda i, *_: [greater_equal(i, 0)], avals), body=build(step, avals),
+        carries=1 + len(init) + len(totals), capacity=0,
+    )  # fmt: skip
+    pulled = dict(zip([*turn.live, *consts], back[1:]))
+    return [pulled.get(i) for i in wanted]
 
 
 @while_loop.def_samples

@@ -8,7 +8,7 @@ al., "Training Deep Nets with Sublinear Memory Cost", 2016, with the cut in plac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,15 @@ _CHEAP = frozenset({"elementwise", "view", "reshape", "full", "arange"})
 _INFINITE = 2**30
 
 
-def partition(joint: Graph, arguments: int, results: int) -> tuple[Graph, Graph, tuple[Node, ...]]:
+def partition(
+    joint: Graph, arguments: int, results: int, dear: Collection[Node] = ()
+) -> tuple[Graph, Graph, tuple[Node, ...]]:
     """The forward graph (arguments) -> (results, kept values); the backward graph (values, cotangents) -> (cotangents),
     and the values it takes: nodes of `joint`, arguments among them, of which the rest are the kept ones in order.
 
     The first `arguments` inputs of `joint` are those of the function, the others cotangents; its first `results`
-    outputs are those of the function, the others cotangents.
+    outputs are those of the function, the others cotangents. Arguments and results are there in any case, but for those
+    that are `dear`.
     """
     cts = joint.inputs[arguments:]
     late = set(cts)
@@ -38,18 +41,18 @@ def partition(joint: Graph, arguments: int, results: int) -> tuple[Graph, Graph,
             late.add(node)
     read = {x for node in joint.nodes if node in late for x in node.operands if x not in late}
     read |= {x for x in joint.outputs[results:] if x not in late}
-    values = _cut(joint, arguments, results, late, read)
+    free = {*joint.inputs[:arguments], *joint.outputs[:results]}.difference(dear)
+    values = _cut(joint, arguments, free, late, read)
     kept = [x for x in values if x.op is not None]
     forward = sliced(joint.inputs[:arguments], joint.nodes, [*joint.outputs[:results], *kept])
     return forward, _backward(joint, values, cts, joint.outputs[results:]), tuple(values)
 
 
-def _cut(joint: Graph, arguments: int, results: int, late: set[Node], read: set[Node]) -> list[Node]:
+def _cut(joint: Graph, arguments: int, free: set[Node], late: set[Node], read: set[Node]) -> list[Node]:
     """The values to hand over, arguments first, in the order of the graph."""
     early = [x for x in (*joint.inputs[:arguments], *joint.nodes) if x not in late]
     needed = _needed(early, read)
     candidates = [x for x in early if x in needed]
-    free = {*joint.inputs[:arguments], *joint.outputs[:results]}
     chosen = _minimum_cut(candidates, free, read)
     order = {x: k for k, x in enumerate(early)}
     return sorted(chosen, key=lambda x: (x.op is not None, order[x]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tracegrad import ad
@@ -10,7 +10,27 @@ from tracegrad.ir import Graph, build, replay
 from tracegrad.ops.elementwise import add
 from tracegrad.ops.linear import zeros_like
 
-__all__ = ["vjp"]
+__all__ = ["active_outputs", "joint", "vjp"]
+
+
+def joint(graph: Graph, wrt: Sequence[int], seeded: Sequence[int]) -> tuple[Graph, list[int]]:
+    """(inputs, cotangents of the outputs `seeded`) -> (outputs, cotangents of those inputs `wrt` that are not zero
+    everywhere), and the positions of these inputs."""
+    n = len(graph.inputs)
+    found: list[int] = []
+
+    def fn(*args: Any) -> list[Any]:
+        outputs, tape = replay(graph, args[:n])
+        active = ad.active_values(tape, [args[i] for i in wrt], key=_node)
+        seeds: dict[Any, Any] = {}
+        for i, ct in zip(seeded, args[n:]):
+            k = _node(outputs[i])
+            seeds[k] = add(seeds[k], ct) if k in seeds else ct
+        cts = ad.reverse_sweep(tape, seeds, lambda x: _node(x) in active, key=_node)
+        found[:] = [i for i in wrt if _node(args[i]) in cts]
+        return [*outputs, *(cts[_node(args[i])] for i in found)]
+
+    return build(fn, [*graph.avals, *(graph.outputs[i].aval for i in seeded)]), found
 
 
 def vjp(graph: Graph, wrt: Sequence[int] | None = None, seeded: Sequence[int] | None = None) -> Graph:
@@ -19,22 +39,31 @@ def vjp(graph: Graph, wrt: Sequence[int] | None = None, seeded: Sequence[int] | 
     `wrt` and `seeded` are positions; the default is all inputs, and all outputs. A cotangent that is zero everywhere
     comes out as `full(0)`. Only what the wanted cotangents need is emitted.
     """
-    n = len(graph.inputs)
-    wrt = range(n) if wrt is None else wrt
-    seeded = range(len(graph.outputs)) if seeded is None else seeded
+    wrt = range(len(graph.inputs)) if wrt is None else wrt
+    both, found = joint(graph, wrt, range(len(graph.outputs)) if seeded is None else seeded)
 
     def fn(*args: Any) -> list[Any]:
-        outputs, tape = replay(graph, args[:n])
-        wanted = [args[i] for i in wrt]
-        active = ad.active_values(tape, wanted, key=_node)
-        seeds: dict[Any, Any] = {}
-        for i, ct in zip(seeded, args[n:]):
-            k = _node(outputs[i])
-            seeds[k] = add(seeds[k], ct) if k in seeds else ct
-        cts = ad.reverse_sweep(tape, seeds, lambda x: _node(x) in active, key=_node)
-        return [*outputs, *(cts[_node(x)] if _node(x) in cts else zeros_like(x) for x in wanted)]
+        results = replay(both, args)[0]
+        cts = dict(zip(found, results[len(graph.outputs) :]))
+        return [*results[: len(graph.outputs)], *(cts[i] if i in cts else zeros_like(args[i]) for i in wrt)]
 
-    return build(fn, [*graph.avals, *(graph.outputs[i].aval for i in seeded)])
+    return build(fn, both.avals)
+
+
+def active_outputs(graph: Graph, inputs: Iterable[int]) -> set[int]:
+    """The positions of the outputs to which a derivative with respect to these inputs flows."""
+    active = {graph.inputs[i] for i in inputs if graph.avals[i].is_float}
+    for node in graph.nodes:
+        if node.picks is not None:
+            through = node.operands[0] in active
+        else:
+            through = any(
+                x in active and node.op is not None and node.op.differentiable_in(k)
+                for k, x in enumerate(node.inputs)
+            )  # fmt: skip
+        if through and (node.several or node.aval.dtype.kind in "fc"):
+            active.add(node)
+    return {k for k, x in enumerate(graph.outputs) if x in active}
 
 
 def _node(x: Any) -> Any:

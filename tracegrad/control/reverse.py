@@ -1,0 +1,108 @@
+"""Reverse mode through loops: what a turn keeps for the backward pass, and the body of the loop that runs backwards.
+
+A turn of a loop takes `carries`, then rows of arrays, then constants. Its derivative is found once, for the body. What
+the backward turn reads is kept by the forward one (a minimum cut decides, see `transforms.partition`), but for rows and
+constants, which are there anyway, and for what depends on constants alone, which is computed once, outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tracegrad.control.regions import run_region
+from tracegrad.ir import Graph, Node
+from tracegrad.ir.builder import sliced
+from tracegrad.ops.elementwise import add
+from tracegrad.ops.linear import zeros_like
+from tracegrad.transforms.partition import partition
+from tracegrad.transforms.vjp import active_outputs, joint
+
+__all__ = ["Turn", "differentiable", "turn_of"]
+
+
+def differentiable(body: Graph, wanted: Sequence[int], carries: int) -> list[int]:
+    """The inputs of a body through which a derivative with respect to the inputs `wanted` flows, in some turn."""
+    active = {i for i in wanted if body.avals[i].is_float}
+    while not (reached := {k for k in active_outputs(body, active) if k < carries}) <= active:
+        active |= reached
+    return sorted(active)
+
+
+@dataclass(eq=False)
+class Turn:
+    """The two passes of one turn.
+
+    `forward` is the body with what is kept as further results: `residuals` of them. `live` are the carries with
+    cotangents, `found` the inputs that get one, `seeded` the results whose cotangents the turn reads (carries first).
+    `backward` takes `values`, then the cotangents of `seeded`; it gives those of `found`. A value is `("residual", k)`,
+    `("input", i)` or `("outside", k)`, the latter a number among what `outside` gives for the constants.
+    """
+
+    forward: Graph
+    residuals: int
+    live: list[int]
+    seeded: list[int]
+    found: list[int]
+    backward: Graph
+    values: list[tuple[str, int]]
+    outside: Graph
+
+    def cotangents(self, value: Callable[[str, int], Any], cts: Sequence[Any]) -> dict[int, Any]:
+        """The cotangents of the inputs `found`, by position, given those of `seeded`."""
+        given = [value(*each) for each in self.values]
+        return dict(zip(self.found, run_region(self.backward, [*given, *cts])))
+
+    def needed(self, sort: str) -> list[int]:
+        """The numbers of the values of this sort."""
+        return [k for name, k in self.values if name == sort]
+
+
+def turn_of(body: Graph, wanted: Sequence[int], cts: Sequence[int], carries: int, rows: int) -> Turn:
+    """The two passes for derivatives with respect to the inputs `wanted`, where the results `cts` have cotangents."""
+    wrt = differentiable(body, wanted, carries)
+    live = {k for k in cts if k < carries}
+    results = [k for k in cts if k >= carries]
+    while True:
+        seeded = [*sorted(live), *results]
+        both, found = joint(body, wrt, seeded)
+        new = live.union(i for i in found if i < carries)
+        if new == live:
+            break
+        live = new
+    n, count = len(body.inputs), len(body.outputs)
+    inputs, loose = both.inputs[:n], n - carries - rows
+    moving = _moving(both, inputs[: n - loose])
+    _, backward, values = partition(both, n, count, dear=inputs[:carries])
+    kept = [x for x in values if x.op is not None]
+    fixed = [x for x in kept if x not in moving]
+    carried = [x for x in values if x.op is None and x in inputs[:carries]]
+    residuals = [*(x for x in kept if x in moving), *carried]
+    place = {x: ("input", i) for i, x in enumerate(inputs)}
+    place |= {x: ("residual", k) for k, x in enumerate(residuals)}
+    place |= {x: ("outside", k) for k, x in enumerate(fixed)}
+    return Turn(
+        forward=sliced(inputs, both.nodes, [*both.outputs[:count], *residuals]), residuals=len(residuals),
+        live=sorted(live), seeded=seeded, found=found, backward=backward, values=[place[x] for x in values],
+        outside=sliced(inputs[n - loose :], both.nodes, fixed),
+    )  # fmt: skip
+
+
+def _moving(graph: Graph, inputs: Sequence[Node]) -> set[Node]:
+    """What depends on these inputs."""
+    moving = set(inputs)
+    for node in graph.nodes:
+        if not moving.isdisjoint(node.operands):
+            moving.add(node)
+    return moving
+
+
+def next_cotangents(turn: Turn, cts: dict[int, Any], like: Sequence[Any]) -> list[Any]:
+    """The cotangents of the live carries before the turn; `like` are those after it."""
+    return [cts[k] if k in cts else zeros_like(x) for k, x in zip(turn.live, like)]
+
+
+def accumulated(cts: dict[int, Any], positions: Sequence[int], totals: Sequence[Any]) -> list[Any]:
+    """The totals of cotangents of constants, with those of this turn added."""
+    return [add(total, cts[i]) for i, total in zip(positions, totals)]
