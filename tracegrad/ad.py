@@ -1,8 +1,8 @@
-"""Reverse-mode differentiation: one sweep, used by the eager tape and by the graph transform.
+"""Differentiation of a tape: one sweep backwards and one forwards, used by the eager tape and by transforms of graphs.
 
 A tape is a sequence of entries `(answer, op, operands, params)` in the order of computation; the answer of an op with
-several results is a tuple. Cotangents are symbolic
-where they are zero: a value without an entry in the result has the cotangent 0.
+several results is a tuple. Cotangents and tangents are symbolic where they are zero: a value without an entry in the
+result has the cotangent, or tangent, 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tracegrad.ops.linear import (
 from tracegrad.ops.op import Op
 from tracegrad.ops.reduction import reduce_any
 
-__all__ = ["Entry", "active_values", "either_mask", "mask_of_repeated", "pull_masked", "reverse_sweep"]
+__all__ = ["Entry", "active_values", "either_mask", "forward_sweep", "mask_of_repeated", "pull_masked", "reverse_sweep"]
 
 Entry = tuple[Any, Op, tuple[Any, ...], dict[str, Any]]
 
@@ -84,6 +84,31 @@ def reverse_sweep(
             ct_x, mask_x = pull_masked(op, i, cts[0], masks.get(key(ans)), ans, operands, params)
             arrive(operands[i], ct_x, mask_x)
     return cotangents
+
+
+def forward_sweep(
+    tape: Iterable[Entry], tangents: Mapping[Hashable, Any], key: Callable[[Any], Hashable] = id
+) -> dict[Hashable, Any]:
+    """Tangents by key, from `tangents`, those of some values; what does not depend on these has none.
+
+    As in `reverse_sweep`, every rule is applied in ops. No masks are needed: `where` passes on the tangent of the
+    branch that it took, and nothing of the other.
+    """
+    found = dict(tangents)
+    for ans, op, operands, params in tape:
+        given = tuple(
+            [
+                None if is_literal(x) or not op.differentiable_in(i) else found.get(key(x))
+                for i, x in enumerate(operands)
+            ]
+        )
+        answers = _results(ans)
+        if all(t is None for t in given) or not any(y.dtype.kind in "fc" for y in answers):
+            continue
+        for y, t in zip(answers, _results(op.push(given, ans, operands, params))):
+            if t is not None and y.dtype.kind in "fc":
+                found[key(y)] = t
+    return found
 
 
 def _results(ans: Any) -> tuple[Any, ...]:

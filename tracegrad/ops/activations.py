@@ -51,6 +51,7 @@ def activation(rule: Rule, impl: Callable[..., Any] | None = None, **sample: flo
         op.def_aval(_same_aval)
         op.def_decompose(definition)
         op.def_vjp("x")(lambda ct, ans, x, **params: rule(ct, ans, x, **params))
+        op.def_jvp(lambda tangents, ans, x, **params: rule(tangents[0], ans, x, **params))
 
         @op.def_samples
         def _() -> Any:

@@ -90,6 +90,12 @@ complex_ = elementwise("complex(x, y)", _numpy_complex, None,
                        loop=_complex_loop, on_complex=AS_WRITTEN, doc="x + iy")  # fmt: skip
 
 
+real.linear_in("x")
+imag.linear_in("x")
+conj.linear_in("x")
+complex_.linear_in("x", "y")
+
+
 # -- magnitude and direction -----------------------------------------------------------------------------
 def _direction_loop(dtype: Any) -> Any:
     if np.dtype(dtype).kind != "c":
@@ -143,6 +149,7 @@ def _(ct: Any, ans: Any, x: Any) -> Any:
 
 
 _of_complex(view_as_real)
+view_as_real.linear_in("x")
 
 
 @primitive("complex view")
@@ -162,6 +169,9 @@ def _(x: Aval) -> Aval:
 @view_as_complex.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any) -> Any:
     return view_as_real(ct)
+
+
+view_as_complex.linear_in("x")
 
 
 @view_as_complex.def_samples

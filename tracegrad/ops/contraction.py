@@ -37,6 +37,9 @@ def _(x: Aval, y: Aval) -> Aval:
     return Aval((*x.shape[:-1], y.shape[-1]), x.dtype)
 
 
+matmul.separately_linear("x", "y")
+
+
 @matmul.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, y: Any) -> Any:
     return matmul(ct, matrix_transpose(y))
@@ -77,6 +80,9 @@ def _(x: Aval, y: Aval) -> Aval:
     return Aval(x.shape[:1], x.dtype)
 
 
+matvec.separately_linear("x", "y")
+
+
 @matvec.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, y: Any) -> Any:
     return multiply(reshape(ct, shape=(ct.shape[0], 1)), y)
@@ -110,6 +116,9 @@ def _(x: Aval, y: Aval) -> Aval:
     if x.ndim != 1 or x != y:
         raise ShapeError(f"inner: cannot multiply {x} and {y}")
     return Aval((), x.dtype)
+
+
+inner.separately_linear("x", "y")
 
 
 @inner.def_vjp("x")

@@ -15,7 +15,8 @@ scalar functions that `tracegrad.codegen.scalar` knows. `scalar=None` means: com
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -23,7 +24,7 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, SUPPORTED, Aval, aval_of, is_literal, literal_of, name_of, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, located
-from tracegrad.ops.op import TABLE, Op, bind, lead
+from tracegrad.ops.op import AS_WRITTEN, TABLE, Op, bind, lead
 from tracegrad.ops.samples import uniform
 
 __all__ = ["Elementwise", "elementwise", "float_loop", "promote", "same_loop"]
@@ -91,6 +92,15 @@ class Elementwise(Op):
         conformed = [conform(x, shape, dtype) for x, dtype in zip(operands, loop)]
         self._anchor(conformed, shape, loop)
         return bind(self, tuple(conformed), {})
+
+    def push(self, tangents: Sequence[Any], ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        # The rules act on each element by itself, so they are their own transposes; over the complex numbers only those
+        # of holomorphic ops.
+        moved = [i for i, t in enumerate(tangents) if t is not None]
+        as_written = self.on_complex is AS_WRITTEN and "c" in (ans.dtype.kind, *(tangents[i].dtype.kind for i in moved))
+        if self._jvp is not None or not moved or as_written:
+            return super().push(tangents, ans, operands, params)
+        return functools.reduce(TABLE["add"], [self._vjp[i](tangents[i], ans, *operands) for i in moved])
 
     def _shape(self, operands: tuple[Any, ...], arrays: list[Any]) -> tuple[int, ...]:
         first: tuple[int, ...] = arrays[0].shape

@@ -276,6 +276,9 @@ where = op("where(condition, x, y)", np.where, "where(condition, x, y)",
            loop=_where_loop, domain=None, doc="x where the condition holds, else y")  # fmt: skip
 
 
+where.linear_in("x", "y")
+
+
 @where.def_samples
 def _() -> Any:
     for dtype in ("float64", "float32"):

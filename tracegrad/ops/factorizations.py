@@ -19,7 +19,7 @@ from tracegrad.errors import ShapeError
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import add, divide, equal, logical_and, multiply, negative, subtract, where
 from tracegrad.ops.linalg import band, columns, matrices, rows, solve_triangular, square, well_conditioned
-from tracegrad.ops.linear import concatenate, reshape
+from tracegrad.ops.linear import concatenate, reduce_sum, reshape
 from tracegrad.ops.op import primitive
 from tracegrad.ops.samples import uniform
 
@@ -198,6 +198,25 @@ def _(ct: Any, ans: Any, x: Any) -> Any:
     return matmul(add(multiply(v, _as_row(ct_w)), matmul(v, mixed)), matrix_transpose(v))
 
 
+@eigh.def_jvp
+def _(tangents: Any, ans: Any, x: Any) -> Any:
+    w, v = unpack_eigh(ans)
+    t = multiply(add(tangents[0], matrix_transpose(tangents[0])), 0.5)
+    moved = matmul(t, v)
+    mixed = _ratio(_off_diagonal(matmul(matrix_transpose(v), moved)), subtract(_as_row(w), _as_column(w)))
+    return concatenate(_as_row(_column_products(v, moved)), matmul(v, mixed), axis=len(x.shape) - 2)
+
+
+def _off_diagonal(x: Any) -> Any:
+    n = x.shape[-1]
+    return where(band(n, n, -1), x, where(band(n, n, 0), 0.0, x))
+
+
+def _column_products(x: Any, y: Any) -> Any:
+    """The inner product of each column of `x` with that of `y`."""
+    return reduce_sum(multiply(x, y), axes=(len(x.shape) - 2,))
+
+
 def _eigh_samples() -> Any:
     yield (_positive((3, 3)),), {}
     yield (_positive((2, 4, 4), dtype="float32"),), {}
@@ -264,6 +283,24 @@ def _(ct: Any, ans: Any, x: Any) -> Any:
         core = add(core, _ratio(_outside(u, ct_u), row))
     out = matmul(core, matrix_transpose(v))
     return add(out, matmul(u, matrix_transpose(_ratio(_outside(v, ct_v), row)))) if n > m else out
+
+
+@svd.def_jvp
+def _(tangents: Any, ans: Any, x: Any) -> Any:
+    m, n = x.shape[-2:]
+    u, s, v = unpack_svd(ans, m)
+    row, column = _as_row(s), _as_column(s)
+    gaps = multiply(subtract(row, column), add(row, column))
+    right, left = matmul(tangents[0], v), matmul(matrix_transpose(tangents[0]), u)
+    inner, flipped = matmul(matrix_transpose(u), right), matmul(matrix_transpose(v), left)
+    mixed_u = _ratio(_off_diagonal(add(multiply(inner, row), multiply(column, flipped))), gaps)
+    mixed_v = _ratio(_off_diagonal(add(multiply(column, inner), multiply(flipped, row))), gaps)
+    t_u, t_v = matmul(u, mixed_u), matmul(v, mixed_v)
+    if m > n:
+        t_u = add(t_u, _ratio(_outside(u, right), row))
+    if n > m:
+        t_v = add(t_v, _ratio(_outside(v, left), row))
+    return concatenate(t_u, _as_row(_column_products(u, right)), t_v, axis=len(x.shape) - 2)
 
 
 def _skew(basis: Any, ct: Any) -> Any:

@@ -52,6 +52,9 @@ def _(*xs: Aval, axes: tuple[int, ...]) -> Aval:
     return Aval((*shape, *(n for a, n in enumerate(x.shape) if a not in axes)), x.dtype)
 
 
+gather.linear_in("xs")
+
+
 @gather.def_vjp("xs")
 def _(i: int, ct: Any, ans: Any, *xs: Any, axes: tuple[int, ...]) -> Any:
     return scatter_add(ct, *xs[1:], shape=xs[0].shape, axes=axes)
@@ -83,6 +86,9 @@ def _(*xs: Aval, shape: tuple[int, ...], axes: tuple[int, ...]) -> Aval:
     if updates.shape != wanted:
         raise ShapeError(f"scatter_add: updates {updates} should have shape {wanted}")
     return result
+
+
+scatter_add.linear_in("xs")
 
 
 @scatter_add.def_vjp("xs")

@@ -163,6 +163,17 @@ def _(ct: Any, ans: Any, a: Any, b: Any) -> Any:
     return solve(matrix_transpose(a), ct)
 
 
+@solve.def_jvp
+def _(tangents: Any, ans: Any, a: Any, b: Any) -> Any:
+    t_a, t_b = tangents
+    return solve(a, t_b if t_a is None else _less(t_b, matmul(t_a, ans)))
+
+
+def _less(x: Any, y: Any) -> Any:
+    """x - y, where `x` may be None for 0."""
+    return negative(y) if x is None else subtract(x, y)
+
+
 @solve.def_samples
 def _() -> Any:
     yield (well_conditioned((3, 3)), uniform((3, 2))), {}
@@ -199,16 +210,29 @@ def _(a: Aval, b: Aval, *, lower: bool, transposed: bool, unit: bool) -> Aval:
 def _(ct: Any, ans: Any, a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
     ct_b = solve_triangular(a, ct, lower=lower, transposed=not transposed, unit=unit)
     left, right = (ans, ct_b) if transposed else (ct_b, ans)
-    whole = negative(matmul(left, matrix_transpose(right)))
-    n, off = a.shape[-1], int(unit)
+    return _triangle(negative(matmul(left, matrix_transpose(right))), lower, unit)
+
+
+def _triangle(x: Any, lower: bool, unit: bool) -> Any:
+    """What `solve_triangular` reads of a square matrix, 0 elsewhere."""
+    n, off = x.shape[-1], int(unit)
     if lower:
-        return where(band(n, n, -off), whole, 0.0)
-    return where(band(n, n, off - 1), 0.0, whole)
+        return where(band(n, n, -off), x, 0.0)
+    return where(band(n, n, off - 1), 0.0, x)
 
 
 @solve_triangular.def_vjp("b")
 def _(ct: Any, ans: Any, a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
     return solve_triangular(a, ct, lower=lower, transposed=not transposed, unit=unit)
+
+
+@solve_triangular.def_jvp
+def _(tangents: Any, ans: Any, a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
+    t_a, t_b = tangents
+    if t_a is not None:
+        t_a = _triangle(t_a, lower, unit)
+        t_b = _less(t_b, matmul(matrix_transpose(t_a) if transposed else t_a, ans))
+    return solve_triangular(a, t_b, lower=lower, transposed=transposed, unit=unit)
 
 
 @solve_triangular.def_samples
@@ -319,12 +343,20 @@ def _(x: Aval) -> Aval:
 
 @matrix_exp.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any) -> Any:
+    return _derivative_of_exp(matrix_transpose(x), ct)
+
+
+@matrix_exp.def_jvp
+def _(tangents: Any, ans: Any, x: Any) -> Any:
+    return _derivative_of_exp(x, tangents[0])
+
+
+def _derivative_of_exp(x: Any, t: Any) -> Any:
     # The exponential of [[A, E], [0, A]] has the derivative of exp at A along E in its corner: R. Mathias, "A chain
     # rule for matrix functions and applications", SIAM J. Matrix Anal. Appl. 17 (1996).
-    n, flipped = x.shape[-1], matrix_transpose(x)
-    top = concatenate(flipped, ct, axis=len(x.shape) - 1)
-    bottom = concatenate(zeros_like(x), flipped, axis=len(x.shape) - 1)
-    return columns(rows(matrix_exp(concatenate(top, bottom, axis=len(x.shape) - 2)), 0, n), n, 2 * n)
+    n, last = x.shape[-1], len(x.shape) - 1
+    top, bottom = concatenate(x, t, axis=last), concatenate(zeros_like(x), x, axis=last)
+    return columns(rows(matrix_exp(concatenate(top, bottom, axis=last - 1)), 0, n), n, 2 * n)
 
 
 @matrix_exp.def_samples

@@ -67,6 +67,11 @@ def _(ct: Any, ans: Any, x: Any, *, dtype: str) -> Any:
     return in_dtype(ct, x.dtype)
 
 
+@cast.def_jvp
+def _(tangents: Any, ans: Any, x: Any, *, dtype: str) -> Any:
+    return in_dtype(tangents[0], ans.dtype)
+
+
 def in_dtype(ct: Any, dtype: np.dtype[Any]) -> Any:
     """The cotangent of a value of `dtype`, given that of the value converted: of a real one, the real part."""
     if ct.dtype.kind == "c" and dtype.kind != "c":
@@ -99,6 +104,11 @@ def _(x: Aval, *, tag: int) -> Aval:
 @fresh.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, tag: int) -> Any:
     return ct
+
+
+@fresh.def_jvp
+def _(tangents: Any, ans: Any, x: Any, *, tag: int) -> Any:
+    return tangents[0]
 
 
 @fresh.def_reads
@@ -147,6 +157,9 @@ def _(x: Aval, *, shape: tuple[int, ...]) -> Aval:
     return Aval(tuple(shape), x.dtype)
 
 
+reshape.linear_in("x")
+
+
 @reshape.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
     return reshape(ct, shape=x.shape)
@@ -171,6 +184,9 @@ def _(x: Aval, *, perm: tuple[int, ...]) -> Aval:
     if sorted(perm) != list(range(x.ndim)):
         raise ShapeError(f"transpose: {tuple(perm)} does not permute the axes of {x}")
     return Aval(tuple(x.shape[p] for p in perm), x.dtype)
+
+
+transpose.linear_in("x")
 
 
 @transpose.def_vjp("x")
@@ -209,6 +225,9 @@ def _(x: Aval, *, shape: tuple[int, ...]) -> Aval:
     return Aval(tuple(shape), x.dtype)
 
 
+broadcast_to.linear_in("x")
+
+
 @broadcast_to.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
     new = len(shape) - len(x.shape)
@@ -239,6 +258,9 @@ def reduce_sum(x: Any, *, axes: tuple[int, ...]) -> Any:
 @reduce_sum.def_aval
 def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
     return Aval(reduced_shape(x.shape, axes), x.dtype)
+
+
+reduce_sum.linear_in("x")
 
 
 @reduce_sum.def_vjp("x")
@@ -294,6 +316,9 @@ def _(x: Aval, *, start: tuple[int, ...], stop: tuple[int, ...], step: tuple[int
     return Aval(tuple(-((a - b) // s) for a, b, s in zip(start, stop, step)), x.dtype)
 
 
+slice.linear_in("x")
+
+
 @slice.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, start: Any, stop: Any, step: Any) -> Any:
     ends = tuple(n - (a + (m - 1) * s + 1 if m else a) for n, a, s, m in zip(x.shape, start, step, ans.shape))
@@ -343,6 +368,11 @@ def _(ct: Any, ans: Any, x: Any, *, low: Any, high: Any, interior: Any, value: f
     return slice(ct, start=tuple(low), stop=stop, step=step)
 
 
+@pad.def_jvp
+def _(tangents: Any, ans: Any, x: Any, *, low: Any, high: Any, interior: Any, value: float) -> Any:
+    return pad(tangents[0], low=low, high=high, interior=interior, value=0)
+
+
 @pad.def_reads
 def _(index: Any, size: Any, shapes: Any, result: Any, *, low: Any, high: Any, interior: Any, value: float) -> Any:
     inner, ranges = [], []
@@ -371,6 +401,9 @@ def flip(x: Any, *, axes: tuple[int, ...]) -> Any:
 def _(x: Aval, *, axes: tuple[int, ...]) -> Aval:
     reduced_shape(x.shape, axes)
     return x
+
+
+flip.linear_in("x")
 
 
 @flip.def_vjp("x")
@@ -403,6 +436,9 @@ def _(*xs: Aval, axis: int) -> Aval:
     if not 0 <= axis < first.ndim or rest != [first.shape[:axis] + first.shape[axis + 1 :]] * len(xs):
         raise ShapeError(f"concatenate: cannot join {', '.join(map(str, xs))} along axis {axis}")
     return Aval((*first.shape[:axis], sum(x.shape[axis] for x in xs), *first.shape[axis + 1 :]), first.dtype)
+
+
+concatenate.linear_in("xs")
 
 
 @concatenate.def_vjp("xs")
@@ -441,6 +477,9 @@ def cumsum(x: Any, *, axis: int) -> Any:
 def _(x: Aval, *, axis: int) -> Aval:
     reduced_shape(x.shape, (axis,))
     return x
+
+
+cumsum.linear_in("x")
 
 
 @cumsum.def_vjp("x")

@@ -6,6 +6,8 @@ An op is defined once, in one section of one module of this package. It has
 - `aval`, its shape and dtype rule, which is also the verifier's rule;
 - `vjp` rules, one per operand, written in ops: `rule(ct, ans, *operands, **params)` is the cotangent of the operand; or
   one for all of them (`def_vjp_all`);
+- what it does to tangents, for forward mode: `linear_in`, `separately_linear` or a rule (`def_jvp`); where nothing is
+  said, the vjp rules are transposed;
 - `samples`, operands to test it on;
 - codegen data: `scalar` (a template over operand names), `reads` (an index map), `reduction` (a combiner), ... An op
   without codegen data still works compiled, as a call of its `impl`.
@@ -27,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import LITERALS, Aval
+from tracegrad.avals import LITERALS, Aval, aval_of
 from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 
@@ -179,6 +181,7 @@ class Op:
         self.decompose: Callable[..., Any] | None = None
         self._vjp: dict[int, Callable[..., Any]] = {}
         self._vjp_all: Callable[..., Sequence[Any]] | None = None
+        self._jvp: Callable[..., Any] | None = None
         if listed and TABLE.setdefault(name, self) is not self:
             raise ValueError(f"op {name} is defined twice")
 
@@ -223,6 +226,52 @@ class Op:
         self._vjp_all = rule
         return rule
 
+    def def_jvp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """The rule of forward mode: `rule(tangents, ans, *operands, **params)` is the tangent of the answer.
+
+        `tangents` has None for zero, but at least one tangent. Of an op with several results the rule gives a tuple.
+        """
+        self._jvp = rule
+        return rule
+
+    def linear_in(self, *names: str) -> None:
+        """Say that the op is linear in these operands together, so that it is itself what becomes of their tangents."""
+        places = self._places(names)
+
+        def rule(tangents: Sequence[Any], ans: Any, *operands: Any, **params: Any) -> Any:
+            moved = [
+                _moved(x, t) if self.variadic or i in places else x for i, (x, t) in enumerate(zip(operands, tangents))
+            ]
+            return self(*moved, **params)
+
+        self._jvp = self._for_tangents_of(places, rule)
+
+    def separately_linear(self, *names: str) -> None:
+        """Say that the op is linear in each of these operands, the others held: a product."""
+        places = self._places(names)
+
+        def rule(tangents: Sequence[Any], ans: Any, *operands: Any, **params: Any) -> Any:
+            moved = [i for i in places if tangents[i] is not None]
+            shares = [self(*operands[:i], tangents[i], *operands[i + 1 :], **params) for i in moved]
+            return functools.reduce(TABLE["add"], shares)
+
+        self._jvp = self._for_tangents_of(places, rule)
+
+    def _places(self, names: Sequence[str]) -> tuple[int, ...]:
+        return tuple([self.operands.index(name) for name in names])
+
+    def _for_tangents_of(self, places: tuple[int, ...], rule: Callable[..., Any]) -> Callable[..., Any]:
+        """`rule` where the operands at `places` are the only ones with tangents, else the transpose of the vjp."""
+        if self.variadic or len(places) == len(self.operands):
+            return rule
+
+        def either(tangents: Sequence[Any], ans: Any, *operands: Any, **params: Any) -> Any:
+            if any(t is not None and i not in places for i, t in enumerate(tangents)):
+                return transposed(self, tangents, ans, operands, params)
+            return rule(tangents, ans, *operands, **params)
+
+        return either
+
     # -- what the transforms ask -----------------------------------------------------------
     def differentiable_in(self, i: int) -> bool:
         return self._vjp_all is not None or (0 if self.variadic else i) in self._vjp
@@ -256,6 +305,15 @@ class Op:
             raise UnsupportedError(located(f"the derivative of {self.name} of complex numbers is not known"))
         return self._vjp[i](ct, _conjugate(ans, ct), *[_conjugate(x, ct) for x in operands], **params)
 
+    def push(self, tangents: Sequence[Any], ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """The tangent of the answer (None for zero; of an op with several results a tuple of such), given those of the
+        operands: None for zero, and for operands that the op is not differentiable in."""
+        if all(t is None for t in tangents):
+            return (None,) * len(ans) if type(ans) is tuple else None
+        if self._jvp is not None:
+            return self._jvp(tangents, ans, *operands, **params)
+        return transposed(self, tangents, ans, operands, params)
+
     def sample_cases(self) -> Iterator[Sample]:
         yield from self.samples() if self.samples else ()
 
@@ -271,6 +329,73 @@ def _conjugate(x: Any, like: Any) -> Any:
         return x
     dtype = x.dtype  # type: ignore[union-attr]
     return TABLE["conj"](x if dtype == like.dtype else TABLE["cast"](x, dtype=like.dtype.name))
+
+
+def _moved(x: Any, t: Any) -> Any:
+    """The tangent of an operand in which an op is linear; an index stays as it is."""
+    if t is not None:
+        return t
+    if type(x) in LITERALS:
+        return 0.0
+    return x if x.dtype.kind not in "fc" else TABLE["full"](shape=x.shape, value=0.0, dtype=x.dtype.name)
+
+
+class Term(Carrier):
+    """Stands for a cotangent while a derivative rule writes down what it does to it."""
+
+    __slots__ = ("_aval", "tape")
+    level = Level.TERM
+
+    def __init__(self, aval: Aval, tape: list[Any]):
+        self._aval, self.tape = aval, tape
+
+    @property
+    def aval(self) -> Aval:
+        return self._aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self._aval.dtype
+
+    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if any(isinstance(x, Term) and not op.differentiable_in(i) for i, x in enumerate(operands)):
+            raise TypeError(f"{op.name} is not linear: a rule that applies it to cotangents cannot be transposed")
+        answer = Term(op.aval(*[x if type(x) in LITERALS else aval_of(x) for x in operands], **params), self.tape)
+        self.tape.append((answer, op, operands, params))
+        return answer
+
+
+def transposed(op: Op, tangents: Sequence[Any], ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """`push` by the vjp rules alone: what they do to cotangents is linear, and its transpose is what tangents become.
+
+    The rules are applied to terms, and what these wrote down is swept backwards from the tangents. Everything is done
+    in ops, so it holds for ndarrays, Tensors and values of a graph, and can be differentiated again.
+    """
+    tape: list[Any] = []
+    several = type(ans) is tuple
+    terms = [Term(aval_of(y), tape) if y.dtype.kind in "fc" else None for y in (ans if several else (ans,))]
+    wanted = [i for i, t in enumerate(tangents) if t is not None]
+    pulled = op.pull_all(wanted, tuple(terms) if several else terms[0], ans, operands, params)
+    found: dict[Any, Any] = {}
+
+    def arrive(term: Any, t: Any) -> None:
+        if isinstance(t, Term):
+            raise TypeError(f"the vjp rule of {op.name} is not linear in the cotangent: give it a rule by def_jvp")
+        if isinstance(term, Term) and t is not None:
+            found[term] = TABLE["add"](found[term], t) if term in found else t
+
+    for i, ct in zip(wanted, pulled):
+        arrive(ct, tangents[i])
+    for answer, step, args, given in reversed(tape):
+        if answer in found:
+            for i, x in enumerate(args):
+                if isinstance(x, Term):
+                    arrive(x, step.pull(i, found[answer], answer, args, given))
+    return tuple(map(found.get, terms)) if several else found.get(terms[0])
 
 
 def primitive(kind: str = "general") -> Callable[[Callable[..., Any]], Op]:

@@ -17,6 +17,7 @@ from tracegrad.ops.elementwise import (
     isfinite,
     log,
     logical_or,
+    maximum,
     multiply,
     not_equal,
     sqrt,
@@ -91,6 +92,15 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     hit = equal(x, unreduce(ans, x.shape, axes))
     count = reduce_sum(cast(hit, dtype=x.dtype.name), axes=axes)
     return where(hit, unreduce(divide(ct, count), x.shape, axes), 0.0)
+
+
+@reduce_max.def_jvp
+@reduce_min.def_jvp
+def _(tangents: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    hit = equal(x, unreduce(ans, x.shape, axes))
+    count = reduce_sum(cast(hit, dtype=x.dtype.name), axes=axes)
+    # Nothing equals nan: then the count is 0, and so is the derivative.
+    return divide(reduce_sum(where(hit, tangents[0], 0.0), axes=axes), maximum(count, 1.0))
 
 
 reduce_max.def_samples(_axes_samples)
@@ -256,6 +266,9 @@ def _places(shape: tuple[int, ...], axis: int, dtype: str) -> Any:
     return broadcast_to(reshape(along, shape=tuple(n if a == axis else 1 for a, n in enumerate(shape))), shape=shape)
 
 
+pick.linear_in("x")
+
+
 @pick.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, indices: Any, *, axis: int) -> Any:
     hit = equal(unreduce(indices, x.shape, (axis,)), _places(x.shape, axis, indices.dtype.name))
@@ -288,6 +301,9 @@ mean.def_samples(_axes_samples)
 @mean.def_decompose
 def _(x: Any, *, axes: tuple[int, ...]) -> Any:
     return divide(reduce_sum(x, axes=axes), float(count_of(x, axes)))
+
+
+mean.linear_in("x")
 
 
 @mean.def_vjp("x")

@@ -8,7 +8,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
-from tracegrad.ops.elementwise import equal, exp, multiply, subtract, where
+from tracegrad.ops.elementwise import add, equal, exp, multiply, subtract, where
 from tracegrad.ops.linear import flip, pad, reduced_shape, slice
 from tracegrad.ops.op import primitive
 from tracegrad.ops.samples import uniform
@@ -65,6 +65,15 @@ def _(ct: Any, ans: Any, a: Any, b: Any, *, axis: int) -> Any:
     return _backwards(a, ct, axis)
 
 
+@linear_scan.def_jvp
+def _(tangents: Any, ans: Any, a: Any, b: Any, *, axis: int) -> Any:
+    t_a, t_b = tangents
+    if t_a is not None:
+        share = multiply(t_a, _shifted(ans, axis, 1, 0.0))
+        t_b = share if t_b is None else add(share, t_b)
+    return linear_scan(a, t_b, axis=axis)
+
+
 @linear_scan.def_samples
 def _() -> Any:
     yield (uniform((3, 4)), uniform((3, 4), seed=1)), {"axis": 1}
@@ -85,6 +94,11 @@ cumprod.def_aval(_same)
 def _(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
     # By the recurrence, not by quotients: exact where an element is 0, at every order.
     return multiply(_backwards(x, ct, axis), _shifted(ans, axis, 1, 1.0))
+
+
+@cumprod.def_jvp
+def _(tangents: Any, ans: Any, x: Any, *, axis: int) -> Any:
+    return linear_scan(x, multiply(tangents[0], _shifted(ans, axis, 1, 1.0)), axis=axis)
 
 
 @cumprod.def_samples
@@ -114,6 +128,12 @@ def _(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
     # No factor is above 1: the answer grows along the axis.
     growth = _quotient(_shifted(ans, axis, 1, -np.inf), ans)
     return multiply(_quotient(x, ans), _backwards(growth, ct, axis))
+
+
+@logcumsumexp.def_jvp
+def _(tangents: Any, ans: Any, x: Any, *, axis: int) -> Any:
+    growth = _quotient(_shifted(ans, axis, 1, -np.inf), ans)
+    return linear_scan(growth, multiply(_quotient(x, ans), tangents[0]), axis=axis)
 
 
 @logcumsumexp.def_samples

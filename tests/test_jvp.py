@@ -1,0 +1,207 @@
+"""What every op of the table does to tangents: it is the adjoint of what it does to cotangents, and the derivative.
+
+There is nothing here to edit when an op is added.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracegrad.avals import COMPILED, aval_of
+from tracegrad.ir import build, run, verify
+from tracegrad.ops import TABLE, bind, elementwise, linalg, linear, reduction
+from tracegrad.ops.op import Term, transposed
+from tracegrad.torch.tape.factories import tensor
+
+rng = np.random.default_rng(0)
+WIDE = {"float32": "float64", "complex64": "complex128"}
+
+
+def wide(x: Any) -> Any:
+    return x.astype(WIDE[x.dtype.name]) if x.dtype.name in WIDE else x
+
+
+def like(x: Any) -> Any:
+    """A random array of the aval of `x`, which is floating."""
+    t = rng.uniform(-1, 1, x.shape)
+    return (t + 1j * rng.uniform(-1, 1, x.shape) if x.dtype.kind == "c" else t).astype(x.dtype)
+
+
+def several(answer: Any) -> tuple[Any, ...]:
+    return answer if isinstance(answer, tuple) else (answer,)
+
+
+def moves(op: Any, operands: Any, params: Any) -> list[int]:
+    """The operands that have tangents, if the answer has one."""
+    answers = several(bind(op, operands, params))
+    if not any(y.dtype.kind in "fc" for y in answers):
+        return []
+    return [i for i, x in enumerate(operands) if x.dtype.kind in "fc" and op.differentiable_in(i)]
+
+
+CASES = [
+    pytest.param(op, tuple(wide(np.asarray(x)) for x in operands), params, id=f"{op.name}-{i}")
+    for op in TABLE.values()
+    if op.differentiable
+    for i, (operands, params) in enumerate(op.sample_cases())
+]
+CASES = [case for case in CASES if moves(*case.values)]
+every_differentiable = pytest.mark.parametrize(("op", "operands", "params"), CASES)
+
+# Those whose derivative is that of their values: of the others, it is meant to differ.
+with_differences = pytest.mark.parametrize(
+    ("op", "operands", "params"), [case for case in CASES if case.values[0].name != "symmetric"]
+)
+
+
+def dot(x: Any, y: Any) -> float:
+    """The inner product over the real numbers."""
+    return float(np.vdot(x, y).real)
+
+
+def pushed(op: Any, tangents: Any, operands: Any, params: Any) -> tuple[Any, ...]:
+    answer = bind(op, operands, params)
+    answers, found = several(answer), several(op.push(tangents, answer, operands, params))
+    assert len(found) == len(answers)
+    for t, y in zip(found, answers):
+        assert t is None or aval_of(t) == aval_of(y)
+    return tuple([np.zeros(y.shape, y.dtype) if t is None else np.asarray(t) for t, y in zip(found, answers)])
+
+
+def test_every_differentiable_op_is_tested() -> None:
+    tested = {case.values[0] for case in CASES}
+    without = {op.name for op in TABLE.values() if op.differentiable} - {op.name for op in tested}
+    assert without <= {"custom_call", "custom_output"}, without
+
+
+def check_adjoint(op: Any, operands: Any, params: Any) -> None:
+    """<ct, J t> == <J^T ct, t>, for each operand by itself and for all at once."""
+    answer = bind(op, operands, params)
+    answers, places = several(answer), moves(op, operands, params)
+    cts = tuple([like(y) if y.dtype.kind in "fc" else None for y in answers])
+    ct = cts if isinstance(answer, tuple) else cts[0]
+    pulled = dict(zip(places, op.pull_all(places, ct, answer, operands, params)))
+    eps = max(float(np.finfo(x.dtype).eps) for x in (*operands, *answers) if x.dtype.kind in "fc")
+    for chosen in [places, *([i] for i in places if len(places) > 1)]:
+        tangents = tuple([like(x) if i in chosen else None for i, x in enumerate(operands)])
+        found = pushed(op, tangents, operands, params)
+        forward = sum(dot(c, t) for c, t in zip(cts, found) if c is not None)
+        backward = sum(dot(pulled[i], tangents[i]) for i in chosen if pulled[i] is not None)
+        assert np.isfinite(forward) == np.isfinite(backward)
+        if np.isfinite(forward):
+            size = 1 + abs(forward) + sum(float(np.abs(t).sum()) for t in found)
+            assert forward == pytest.approx(backward, rel=0, abs=5000 * eps * size)
+
+
+@every_differentiable
+def test_tangents_and_cotangents_are_adjoint(op: Any, operands: Any, params: Any) -> None:
+    check_adjoint(op, operands, params)
+
+
+@every_differentiable
+def test_they_are_adjoint_at_ties_zeros_and_edges(op: Any, operands: Any, params: Any) -> None:
+    whole = tuple([np.round(x) if x.dtype.kind in "fc" else x for x in operands])
+    with np.errstate(all="ignore"), contextlib.suppress(np.linalg.LinAlgError):
+        check_adjoint(op, whole, params)
+
+
+@with_differences
+def test_tangents_agree_with_differences(op: Any, operands: Any, params: Any) -> None:
+    places = moves(op, operands, params)
+    tangents = tuple([like(x) if i in places else None for i, x in enumerate(operands)])
+    found = pushed(op, tangents, operands, params)
+
+    def at(step: float) -> Any:
+        moved = [x if t is None else x + step * t for x, t in zip(operands, tangents)]
+        return several(bind(op, tuple(moved), params))
+
+    eps = max(float(np.finfo(x.dtype).eps) for x in (*operands, *found) if x.dtype.kind in "fc")
+    h = eps**0.2 / 8
+    one, two = ([(a - b) / (2 * s) for a, b in zip(at(s), at(-s))] for s in (h, 2 * h))
+    for a, b, t in zip(one, two, found):
+        if t.dtype.kind in "fc":
+            want = (4 * a - b) / 3  # of fourth order
+            np.testing.assert_allclose(t, want, rtol=0, atol=50 * eps / h * (1 + np.abs(want).max(initial=0)))
+
+
+# -- on other carriers ---------------------------------------------------------------------------------------------
+def compiled_dtypes(op: Any, operands: Any, params: Any) -> bool:
+    avals = several(op.aval(*map(aval_of, operands), **params))
+    return all(a.dtype in COMPILED for a in (*map(aval_of, operands), *avals))
+
+
+@pytest.mark.parametrize(("op", "operands", "params"), [case for case in CASES if compiled_dtypes(*case.values)])
+def test_in_a_graph_they_are_what_they_are_for_arrays(op: Any, operands: Any, params: Any) -> None:
+    places = moves(op, operands, params)
+    tangents = tuple([like(x) if i in places else None for i, x in enumerate(operands)])
+    want = pushed(op, tangents, operands, params)
+    avals = [aval_of(x) for x in (*operands, *(tangents[i] for i in places))]
+
+    def fn(*values: Any) -> list[Any]:
+        inputs = values[: len(operands)]
+        given: list[Any] = [None] * len(operands)
+        for i, t in zip(places, values[len(operands) :]):
+            given[i] = t
+        answer = op(*inputs, **params)
+        found = several(op.push(tuple(given), answer, inputs, params))
+        return [linear.zeros_like(y) if t is None else t for t, y in zip(found, several(answer))]
+
+    got = run(verify(build(fn, avals)), [*operands, *(tangents[i] for i in places)])
+    for a, b in zip(got, want):
+        np.testing.assert_array_equal(a, b)
+
+
+@every_differentiable
+def test_on_tensors_they_are_on_the_tape(op: Any, operands: Any, params: Any) -> None:
+    places = moves(op, operands, params)
+    tangents = tuple([like(x) if i in places else None for i, x in enumerate(operands)])
+    want = pushed(op, tangents, operands, params)
+    inputs = tuple([tensor(x) for x in operands])
+    moved = tuple([None if t is None else tensor(t, requires_grad=True) for t in tangents])
+    found = several(op.push(moved, op(*inputs, **params), inputs, params))
+    for t, b in zip(found, want):
+        if t is not None:
+            np.testing.assert_array_equal(t.detach().numpy(), b)
+    assert any(t is not None and t.requires_grad for t in found)
+
+
+# -- conventions -----------------------------------------------------------------------------------------------------
+def test_equal_extrema_share_the_tangent() -> None:
+    x, t = np.array([1.0, 3.0, 3.0]), np.array([10.0, 1.0, 3.0])
+    (found,) = pushed(reduction.reduce_max, (t,), (x,), {"axes": (0,)})
+    assert found == 2.0
+    (found,) = pushed(elementwise.maximum, (t, 2 * t), (x, x), {})
+    np.testing.assert_array_equal(found, 1.5 * t)
+    (found,) = pushed(reduction.reduce_max, (t,), (np.array([1.0, np.nan, 3.0]),), {"axes": (0,)})
+    assert found == 0.0
+
+
+def test_where_passes_nothing_of_the_branch_not_taken() -> None:
+    taken, t = np.array([True, False]), np.array([np.nan, np.inf])
+    (found,) = pushed(elementwise.where, (None, t, np.ones(2)), (taken, np.ones(2), np.ones(2)), {})
+    np.testing.assert_array_equal(found, [np.nan, 1.0])
+    (found,) = pushed(elementwise.where, (None, None, t), (taken, np.ones(2), np.ones(2)), {})
+    np.testing.assert_array_equal(found, [0.0, np.inf])
+
+
+def test_a_rule_that_is_not_linear_in_the_cotangent_cannot_be_transposed() -> None:
+    x = np.ones((2, 2))
+    with pytest.raises(TypeError, match=r"vjp rule of matrix_exp is not linear.*def_jvp"):
+        transposed(linalg.matrix_exp, (x,), linalg.matrix_exp(x), (x,), {})
+    with pytest.raises(TypeError, match="equal is not linear"):
+        elementwise.equal(Term(aval_of(x), []), 0.0)
+
+
+@pytest.mark.parametrize("name", ["linear_scan", "solve", "cumprod", "where", "matmul", "gather", "pad"])
+def test_rules_by_hand_are_the_transposed_ones(name: str) -> None:
+    op = TABLE[name]
+    operands, params = next(iter(op.sample_cases()))
+    places = moves(op, operands, params)
+    tangents = tuple([like(x) if i in places else None for i, x in enumerate(operands)])
+    (want,) = pushed(op, tangents, operands, params)
+    got = transposed(op, tangents, op(*operands, **params), operands, params)
+    np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
