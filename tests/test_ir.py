@@ -306,3 +306,79 @@ def test_samples_of_the_helpers_have_the_aval_asked_for() -> None:
     for aval in (f64(2), f32(), i64(3, 1)):
         assert like(aval).dtype == aval.dtype
         assert like(aval).shape == aval.shape
+
+
+# -- several results, and regions ------------------------------------------------------------------------------
+SEVERAL = """graph(%0: f64[3], %1: i64[]) {
+  %2 = exp(%0) : f64[3]
+  _, %3, %4 = while_loop(%1, %2) {capacity=4, carries=1} : i64[], i64[], f64[4,3]
+    body(%0: i64[], %1: f64[3]) {
+      %2 = add(%0, 1) : i64[]
+      %3, _ = scan(%1) {carries=1, length=2, reverse=False, xs=0} : f64[3], f64[2,3]
+        body(%0: f64[3]) {
+          %1 = sin(%0) : f64[3]
+          return %1, %0
+        }
+      return %2, %3
+    }
+    cond(%0: i64[], %1: f64[3]) {
+      %2 = less(%0, 3) : bool[]
+      return %2
+    }
+  %5, = cond(%3, %2) : f64[3],
+    branches.0(%0: f64[3]) {
+      %1 = sin(%0) : f64[3]
+      return %1
+    }
+    branches.1(%0: f64[3]) {
+      return %0
+    }
+  return %4, %5
+}"""
+
+
+def test_several_results_and_regions_print_as_they_parse() -> None:
+    graph = verify(parse(SEVERAL))
+    assert str(graph) == SEVERAL
+    assert parse(str(graph)) == graph
+    x = np.array([0.1, 0.2, 0.3])
+    stacked, chosen = run(graph, [x, np.array(1)])
+    np.testing.assert_array_equal(stacked, [np.sin(np.sin(np.exp(x)))] * 2 + [np.zeros(3)] * 2)
+    np.testing.assert_array_equal(chosen, np.exp(x))  # the loop turned twice, which names the last branch
+
+
+def test_a_result_that_nothing_uses_has_no_name_and_no_node() -> None:
+    graph = parse(SEVERAL)
+    loop = next(n for n in graph.nodes if n.name == "while_loop")
+    assert [n.picks for n in graph.nodes if loop in n.operands] == [1, 2]
+    assert [g.nodes[-1].name for g in loop.regions] == ["result", "less"]
+
+
+def test_a_node_of_which_nothing_is_used_is_left_out() -> None:
+    graph = parse(SEVERAL)
+    kept = build(lambda *xs: replay(graph, xs)[0][:1], graph.avals)
+    assert [n.name for n in kept.nodes] == ["exp", "while_loop", "result"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("  %5, = cond", "  %5, %6 = cond", "it has 2 names and 1 results"),
+        ("f64[4,3]\n", "f64[3,3]\n", "its rule says i64.., i64.., f64.4,3."),
+        ("%2, %3\n    }\n    cond", "%2, %1, %3\n    }\n    cond", "its rule says"),
+        ("less(%0, 3)", "add(%0, 3)", "says bool.., its rule says i64"),
+        ("    branches.1(", "    branches.1[", "it has no head"),
+    ],
+)
+def test_a_text_that_is_wrong_about_results_or_regions_is_refused(old: str, new: str, why: str) -> None:
+    with pytest.raises(VerifyError, match=why):
+        verify(parse(SEVERAL.replace(old, new)))
+
+
+def test_results_are_used_one_by_one() -> None:
+    graph = parse(SEVERAL)
+    loop = next(n for n in graph.nodes if n.name == "while_loop")
+    with pytest.raises(VerifyError, match="otherwise than through one of them"):
+        verify(Graph(graph.inputs, (*graph.nodes, Node(TABLE["exp"], (loop,), (), f64(3))), graph.outputs))
+    with pytest.raises(VerifyError, match="an output is not defined"):
+        verify(Graph(graph.inputs, graph.nodes, (loop,)))

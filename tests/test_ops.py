@@ -9,11 +9,12 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
-from graphs import SAMPLES, every_op, graph_of, like, rng, vjp_of
+from graphs import SAMPLES, every_op, graph_of, like, rng, several, vjp_of
 
 from tracegrad.avals import aval_of
 from tracegrad.ir import parse, run, to_text, verify
 from tracegrad.ops import TABLE, elementwise, reduction
+from tracegrad.torch.autograd import backward
 from tracegrad.torch.tape.factories import tensor
 
 
@@ -23,9 +24,9 @@ def every(attribute: str) -> Any:
     return pytest.mark.parametrize(("op", "operands", "params"), cases)
 
 
-def meaning(op: Any, operands: Any, params: Any) -> Any:
+def meaning(op: Any, operands: Any, params: Any) -> tuple[Any, ...]:
     with np.errstate(all="ignore"):
-        return np.asarray(op.impl(*operands, **params))
+        return tuple(map(np.asarray, several(op.impl(*operands, **params))))
 
 
 def test_every_op_has_samples_and_a_description() -> None:
@@ -36,13 +37,14 @@ def test_every_op_has_samples_and_a_description() -> None:
 
 @every_op
 def test_shape_rule_agrees_with_numpy(op: Any, operands: Any, params: Any) -> None:
-    assert op.aval(*map(aval_of, operands), **params) == aval_of(meaning(op, operands, params))
+    assert several(op.aval(*map(aval_of, operands), **params)) == tuple(map(aval_of, meaning(op, operands, params)))
 
 
 @every_op
 def test_graph_computes_what_the_op_does(op: Any, operands: Any, params: Any) -> None:
     graph = verify(graph_of(op, operands, params))
-    np.testing.assert_array_equal(run(graph, operands)[0], meaning(op, operands, params))
+    for got, want in zip(run(graph, operands), meaning(op, operands, params), strict=True):
+        np.testing.assert_array_equal(got, want)
 
 
 @every_op
@@ -55,11 +57,11 @@ def test_text_round_trip(op: Any, operands: Any, params: Any) -> None:
 
 @every("decompose")
 def test_decomposition_agrees_with_the_op(op: Any, operands: Any, params: Any) -> None:
-    want = meaning(op, operands, params)
-    tolerance = 100 * np.finfo(want.dtype).eps if want.dtype.kind == "f" else 0
-    got = op.decompose(*operands, **params)
-    assert got.dtype == want.dtype
-    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+    found = several(op.decompose(*operands, **params))
+    for got, want in zip(found, meaning(op, operands, params), strict=True):
+        tolerance = 100 * np.finfo(want.dtype).eps if want.dtype.kind == "f" else 0
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
 
 
 # -- derivatives -------------------------------------------------------------------------------------------
@@ -70,7 +72,7 @@ def check_vjp(graph: Any, operands: list[Any]) -> None:
         return
     floats = [i for i, a in enumerate(graph.avals) if a.is_float]
     outputs = [i for i, x in enumerate(graph.outputs) if x.aval.is_float]
-    every = [n.aval.dtype for n in (*graph.inputs, *graph.nodes) if n.aval.is_float]
+    every = [a.dtype for n in (*graph.inputs, *graph.nodes) for a in several(n.aval) if a.is_float]
     eps = max(float(np.finfo(d).eps) for d in every)
     weights = [like(graph.outputs[i].aval) for i in outputs]
     direction = {i: like(graph.avals[i]) for i in floats}
@@ -92,8 +94,8 @@ def double(x: Any) -> Any:
     return x.astype(np.float64) if x.dtype == np.float32 else x
 
 
-# Ops whose derivative is meant to differ from that of their values.
-DECLARED = {"stop_gradient", "symmetric", "complement"}
+# Ops whose derivative is meant to differ from that of their values; ops that run regions have none.
+DECLARED = {"stop_gradient", "symmetric", "complement", "cond", "scan", "while_loop"}
 
 
 @every_op
@@ -132,12 +134,12 @@ def test_eager_and_graph_gradients_agree(op: Any, operands: Any, params: Any) ->
     if pulled is None or not op.differentiable:
         pytest.skip("has no derivative")
     tensors = [tensor(x, requires_grad=True) if x.dtype.kind == "f" else tensor(x) for x in operands]
-    answer = op(*tensors, **params)
-    weight = like(graph.outputs[0].aval)
-    want = run(pulled, [*operands, weight])[1:]
-    answer.backward(tensor(weight))
+    answers = several(op(*tensors, **params))
+    weights = {i: like(x.aval) for i, x in enumerate(graph.outputs) if x.aval.is_float}
+    want = run(pulled, [*operands, *weights.values()])[len(answers) :]
+    backward([answers[i] for i in weights], [tensor(w) for w in weights.values()])
     got = [t.grad for t, x in zip(tensors, operands) if x.dtype.kind == "f"]
-    eps = float(np.finfo(weight.dtype).eps)
+    eps = max(float(np.finfo(w.dtype).eps) for w in weights.values())
     for g, w in zip(got, want):
         assert g is not None
         assert g.dtype == w.dtype
@@ -168,7 +170,7 @@ def read_element(op: Any, operands: Any, params: Any, index: tuple[int, ...], re
 
 @every("reads")
 def test_index_map_reads_what_the_op_does(op: Any, operands: Any, params: Any) -> None:
-    want = meaning(op, operands, params)
+    (want,) = meaning(op, operands, params)
     got = np.empty_like(want)
     for index in np.ndindex(want.shape):
         got[index] = read_element(op, operands, params, index, want.shape)

@@ -105,7 +105,8 @@ def _groups(made: Any) -> Iterator[str]:
     names = names_of(made.graph)
     reasons = made.schedule.storage.reason
     for i, step in enumerate(made.schedule.steps):
-        yield f"{i}: {step.kind} over {' x '.join(map(str, step.domain)) or 'one element'}"
+        called = f"of {step.roots[0].operands[0].name}" if step.roots[0].picks is not None else "over one element"
+        yield f"{i}: {step.kind} " + (f"over {' x '.join(map(str, step.domain))}" if step.domain else called)
         for root in step.roots:
             yield f"   stores {names.get(root, '?')} {root.name} {root.aval}: {reasons.get(root, 'an output')}"
     for edge in made.schedule.edges:

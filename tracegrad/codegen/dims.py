@@ -24,7 +24,7 @@ class Dims:
     def __init__(self, graph: Graph):
         self._parent: list[int] = []
         self._value: list[int] = []
-        self._axes: dict[Node, tuple[int, ...]] = {}
+        self._axes: dict[Node, Any] = {}  # of a node with several results, the axes of each
         for x in graph.inputs:
             self._axes[x] = self._fresh(x.aval.shape)
         for node in graph.nodes:
@@ -32,7 +32,7 @@ class Dims:
         self._names: dict[int, Poly] = {}
         self.values: dict[str, int] = {}
         for x in (*graph.inputs, *graph.nodes):
-            for axis in self._axes[x]:
+            for axis in self._axes[x] if not x.several else ():
                 self._name(axis)
 
     def shape(self, node: Node) -> tuple[Poly, ...]:
@@ -70,13 +70,15 @@ class Dims:
             self._names[root] = Poly.symbol(name)
 
     # -- what each kind of op forces -----------------------------------------------------------------
-    def _infer(self, node: Node) -> tuple[int, ...]:
+    def _infer(self, node: Node) -> tuple[Any, ...]:
         operands = [self._axes[x] for x in node.operands]
         assert node.op is not None
         rule = _RULES.get(node.name) or _RULES.get(node.op.kind)
         params = dict(node.params)
         out = rule(self, node, operands, params) if rule else None
-        return self._fresh(node.aval.shape) if out is None else out
+        if out is not None:
+            return out  # type: ignore[no-any-return]
+        return tuple([self._fresh(a.shape) for a in node.aval]) if node.several else self._fresh(node.aval.shape)  # type: ignore[attr-defined]
 
     def _joined(self, groups: list[tuple[int, ...]]) -> tuple[int, ...]:
         for other in groups[1:]:
@@ -165,6 +167,10 @@ def _reshape(dims: Dims, node: Node, operands: Operands, params: Any) -> tuple[i
     return tuple(dims._new(n) if a is None else a for a, n in zip(out, new))
 
 
+def _result(dims: Dims, node: Node, operands: list[Any], params: Any) -> tuple[int, ...]:
+    return operands[0][params["index"]]  # type: ignore[no-any-return]
+
+
 def _transpose(dims: Dims, node: Node, operands: Operands, params: Any) -> tuple[int, ...]:
     return tuple(operands[0][p] for p in params["perm"])
 
@@ -173,5 +179,5 @@ _RULES: dict[str, Callable[..., Any]] = {
     "elementwise": _same, "cast": _same, "fresh": _same, "stop_gradient": _same, "flip": _same, "cumsum": _same,
     "broadcast_to": _broadcast, "reduction": _reduce, "slice": _slice, "pad": _slice,
     "concatenate": _concatenate, "matmul": _matmul, "gather": _gather, "scatter": _scatter, "reshape": _reshape,
-    "transpose": _transpose,
+    "transpose": _transpose, "result": _result,
 }  # fmt: skip

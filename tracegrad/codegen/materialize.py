@@ -2,7 +2,7 @@
 
 A value is *stored* when something needs it whole (an output, a reduction, an operand of BLAS or of a called op), or
 when computing it at every read would cost more than storing it. Views are index maps and cost little; a reshape of a
-stored value is the same buffer.
+stored value is the same buffer. Of a node with several results, each that is used is stored.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ def called(node: Node) -> bool:
     """Whether the op has no codegen data for these dtypes: compiled code calls its NumPy meaning."""
     op = node.op
     assert op is not None
+    if node.picks is not None:
+        return False
     if op.kind == "elementwise":
         dtypes = tuple(x.aval.dtype if isinstance(x, Node) else node.operands[0].aval.dtype for x in node.inputs)
         return not lowerable(getattr(op, "scalar", None), tuple(map(short_name, dtypes)))
@@ -44,6 +46,7 @@ class Storage:
         self.graph = graph
         self.inputs = set(graph.inputs)
         self.called = {node for node in graph.nodes if called(node)}
+        self.results: dict[Node, list[Node]] = {node: [] for node in graph.nodes if node.several}  # those that are used
         self.reason: dict[Node, str] = dict(also or {})
         self.weight: dict[Node, int] = {}
         self._depth: dict[Node, int] = {}
@@ -54,7 +57,8 @@ class Storage:
         for node in graph.nodes:
             self._by_kind(node)
         for node in graph.nodes:
-            self._by_cost(node)
+            if not node.several and node.picks is None:
+                self._by_cost(node)
         self._by_checks()
         self.root_of = self._aliases()
 
@@ -77,8 +81,12 @@ class Storage:
     def _by_kind(self, node: Node) -> None:
         assert node.op is not None
         kind = node.op.kind
-        if node in self.called:
-            self._store(node, f"{node.name} is called in NumPy")
+        if node.picks is not None:
+            self._store(node, f"result {node.picks} of {node.operands[0].name}")
+            self.results[node.operands[0]].append(node)
+        elif node in self.called:
+            if not node.several:
+                self._store(node, f"{node.name} is called in NumPy")
             for x in node.operands:
                 self._store_base(x, f"operand of {node.name}, which is called in NumPy")
         elif kind == "matmul":
@@ -114,7 +122,7 @@ class Storage:
         for node in reversed(self.graph.nodes):
             if node.name == "gather" and node not in whole and not _in_range(node):
                 self._store(node, "read in part, and every index is to be checked")
-            if node.aval.size and (node in whole or self.stored(node)):
+            if (node.several or node.aval.size) and (node in whole or self.stored(node)):
                 whole.update(node.operands[1:] if node.name == "gather" else node.operands * (node.name != "slice"))
 
     def _expanded(self, node: Node, x: Node) -> None:

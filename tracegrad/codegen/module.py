@@ -220,8 +220,8 @@ class _Program:
 
     # -- calls of NumPy ----------------------------------------------------------------------------------
     def _call(self, step: Call) -> None:
-        """`i32 callback(i64 number, void **pointers)`, pointers to the operands and to the result."""
-        names = [*step.operands, step.out]
+        """`i32 callback(i64 number, void **pointers)`, pointers to the operands and to the results that are used."""
+        names = [*step.operands, *filter(None, step.outs)]
         array = ir.ArrayType(POINTER, len(names))
         with self.b.goto_entry_block():
             slots = self.b.alloca(array)

@@ -71,15 +71,15 @@ class Matmul:
 
 @dataclass(eq=False)
 class Call:
-    """An op without codegen data: its NumPy meaning is called."""
+    """An op without codegen data: its NumPy meaning is called; `outs` has "" for a result that nothing uses."""
 
     number: int
     node: Node
-    out: str
+    outs: tuple[str, ...]
     operands: tuple[str, ...]
 
     def text(self) -> str:
-        return f"call {self.number}: {self.out} = f({', '.join(self.operands)})"
+        return f"call {self.number}: {', '.join(b or '_' for b in self.outs)} = f({', '.join(self.operands)})"
 
 
 @dataclass
@@ -167,12 +167,12 @@ def _name_buffers(made: Plan, storage: Storage) -> None:
 
 
 def _lowered(made: Plan, step: Step, storage: Storage, dims: Dims) -> Launch | Matmul | Call:
-    node = step.roots[0]
     if step.kind == "matmul":
-        return _matmul(made, node, dims)
+        return _matmul(made, step.roots[0], dims)
     if step.kind == "call":
         number = sum(isinstance(s, Call) for s in made.steps)
-        return Call(number, node, made.buffers[node], tuple(_block_of(made, x) for x in node.operands))
+        node, outs = _outs(made, step.roots)
+        return Call(number, node, outs, tuple(_block_of(made, x) for x in node.operands))
     kernel = arrange(Lowering(storage, dims, made.buffers, made.arguments, made.schedule.counts).step(step.roots))
     kernel.chunked = _chunked_loop(kernel, made.arguments.sizes)
     partials = {
@@ -180,6 +180,15 @@ def _lowered(made: Plan, step: Step, storage: Storage, dims: Dims) -> Launch | M
         if isinstance(x, Reduce) and x.combiner != "scatter" and kernel.across_chunks in x.over
     }  # fmt: skip
     return Launch(kernel, step.roots, bool(kernel.loops) and is_serial(kernel), partials)
+
+
+def _outs(made: Plan, roots: list[Node]) -> tuple[Node, tuple[str, ...]]:
+    """The node that `roots` are the results of, and their buffers; "" for a result that nothing uses."""
+    if roots[0].picks is None:
+        return roots[0], (made.buffers[roots[0]],)
+    node = roots[0].operands[0]
+    named = {root.picks: made.buffers[root] for root in roots}
+    return node, tuple([named.get(i, "") for i in range(len(node.aval))])  # type: ignore[arg-type]
 
 
 def _chunked_loop(kernel: Kernel, sizes: dict[str, int]) -> int:
@@ -307,7 +316,7 @@ def _buffers_of(step: Launch | Matmul | Call) -> list[str]:
         case Matmul():
             return [step.out, step.x[0], step.y[0]]
         case Call():
-            return [step.out, *step.operands]
+            return [*filter(None, step.outs), *step.operands]
 
 
 def _bits(dtype: str, value: Any) -> int:

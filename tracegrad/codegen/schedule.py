@@ -32,7 +32,7 @@ class Step:
 
     kind: str  # "kernel", "matmul" or "call"
     domain: tuple[Poly, ...]
-    roots: list[Node]
+    roots: list[Node]  # what it stores; of a node with several results, those that are used
     number: int
     deps: set[Step] = field(default_factory=set)
     weight: int = 0
@@ -62,7 +62,7 @@ def schedule(graph: Graph, storage: Storage, dims: Dims) -> Schedule:
     """Group the stored values of `graph` into steps, in an order that respects their dependencies."""
     planner = _Planner(storage, dims)
     for node in graph.nodes:
-        if node in storage.reason and node not in storage.root_of:
+        if storage.results.get(node) or (node in storage.reason and node not in storage.root_of and node.picks is None):
             planner.place(node)
     return Schedule(graph, storage, dims, _ordered(planner.steps), planner.edges)
 
@@ -80,7 +80,8 @@ class _Planner:
     def place(self, node: Node) -> None:
         reads = {x: aligned for x, aligned in self._stored_reads(node).items() if x not in self.storage.inputs}
         weight = self.storage.weight.get(node, 0)
-        step = Step(self._kind(node), self._domain(node), [node], len(self.steps), weight=weight)
+        roots = self.storage.results.get(node) or [node]
+        step = Step(self._kind(node), self._domain(node), list(roots), len(self.steps), weight=weight)
         obstacles = self._obstacles(step, reads)
         joined = self._join(step, obstacles)
         for x in reads:
@@ -88,8 +89,8 @@ class _Planner:
             if producer is not joined:
                 self._order(producer, joined)
                 reason = obstacles[producer] or ("" if joined is step else "fused with a later kernel instead")
-                self.edges.append(Edge(x, node, self._explained(reason, producer, step)))
-        self._step_of[node] = joined
+                self.edges.append(Edge(x, roots[0], self._explained(reason, producer, step)))
+        self._step_of |= dict.fromkeys(roots, joined)
 
     def _kind(self, node: Node) -> str:
         assert node.op is not None
@@ -97,6 +98,8 @@ class _Planner:
 
     def _domain(self, node: Node) -> tuple[Poly, ...]:
         assert node.op is not None
+        if node.several:
+            return ()
         source = node.inputs[0] if node.op.kind in ("reduction", "scatter") else node
         return tuple(d for d in self.dims.shape(source) if d != 1)
 

@@ -158,13 +158,18 @@ class _NumPyCalls:
 
     def _call(self, number: int, pointers: Any) -> int:
         try:
-            node = self._calls[number].node
+            step = self._calls[number]
+            node = step.node
             assert node.op is not None
-            nodes = [*node.operands, node]
-            arrays = iter([_view(pointers[i], x.aval) for i, x in enumerate(nodes)])
+            results = node.aval if node.several else (node.aval,)
+            used = [i for i, out in enumerate(step.outs) if out]
+            avals = [*(x.aval for x in node.operands), *(results[i] for i in used)]  # type: ignore[index]
+            arrays = iter([_view(pointers[k], aval) for k, aval in enumerate(avals)])
             operands = [next(arrays) if hasattr(x, "aval") else x for x in node.inputs]
             with np.errstate(all="ignore"):
-                next(arrays)[...] = node.op.impl(*operands, **dict(node.params))
+                answer = node.op.impl(*operands, **dict(node.params))
+            for i, out in zip(used, arrays):
+                out[...] = answer[i] if node.several else answer
         except BaseException as error:  # `Program.run` raises it again
             self.failed.error = error.with_traceback(None)  # whose frames hold views of memory that is gone
             return 2

@@ -27,7 +27,7 @@ def graph_diagram(graph: Graph, names: Sequence[str], *, title: str, derived: bo
 
     Where it is a derivative, what depends on the cotangent of the result, the number 1, belongs to the backward pass.
     """
-    values = [*graph.inputs, *graph.nodes]
+    values = [*graph.inputs, *(x for x in graph.nodes if x.picks is None)]
     if len(values) + len(graph.outputs) > most:
         raise ValueError(
             located(
@@ -36,17 +36,19 @@ def graph_diagram(graph: Graph, names: Sequence[str], *, title: str, derived: bo
             )
         )
     place = {value: i for i, value in enumerate(values)}
+    source = {x: x if x.picks is None else x.operands[0] for x in (*graph.inputs, *graph.nodes)}
     later = _backward(graph) if derived else set()
     boxes = {i: _box(value, i, names, value in later) for i, value in enumerate(values)}
-    edges = [(place[x], place[node], 0, "") for node in graph.nodes for x in node.operands]
+    edges = [(place[source[x]], place[node], x.picks or 0, "") for node in place for x in node.operands]
     for k, output in enumerate(graph.outputs):
         boxes[len(values) + k] = Box("result", "result" if len(graph.outputs) == 1 else f"result {k}", [_aval(output)])
-        edges.append((place[output], len(values) + k, 0, "root"))
+        edges.append((place[source[output]], len(values) + k, output.picks or 0, "root"))
     used = {tail for tail, _, _, _ in edges}
     for i in range(len(graph.inputs)):
         if i not in used:
             boxes[i].lines.append(Line("not used"))
-    return Diagram(title, len(boxes), edges, [Panel("graph", boxes)], LEGEND)
+    several = {i for i, value in enumerate(values) if value.several}
+    return Diagram(title, len(boxes), edges, [Panel("graph", boxes)], LEGEND, several)
 
 
 def _backward(graph: Graph) -> set[Node]:
