@@ -22,7 +22,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 from tracegrad import tree
-from tracegrad.errors import TraceError, located
+from tracegrad.control.until import room_for
+from tracegrad.errors import CapacityError, TraceError, located
 from tracegrad.ir import Graph, run
 from tracegrad.log import enabled, log
 from tracegrad.ops import Level
@@ -44,6 +45,8 @@ __all__ = ["CacheInfo", "Dispatcher", "Path", "Specialization"]
 
 MAX_SPECIALIZATIONS = 256
 MAX_PATHS = 64
+# The turns of a loop that a derivative has room for at first; what a call needs beyond is found out when it runs.
+ROOM = 128
 # Rounding can make the compiled answer to a question differ from NumPy's; then paths are tried this many times.
 MAX_ATTEMPTS = 8
 
@@ -112,10 +115,16 @@ class Specialization:
     def __init__(self) -> None:
         self.paths: tuple[Path, ...] = ()
         self.varying: set[Hashable] = set()
+        self.room = ROOM
 
     def promote(self, path: Path) -> None:
         if not self.paths or self.paths[0] is not path:
             self.paths = (path, *(p for p in self.paths if p is not path))
+
+    def enlarge(self) -> None:
+        """Forget programs that have too little room for what derivatives keep of the turns of loops."""
+        self.room *= 16
+        self.paths = ()
 
 
 class Dispatcher(Inlinable):
@@ -238,6 +247,13 @@ class Dispatcher(Inlinable):
 
     def _find(self, call: Call) -> Found:
         spec = self._specialization(call.key)
+        while True:
+            try:
+                return self._known_or_new(spec, call)
+            except CapacityError:
+                spec.enlarge()
+
+    def _known_or_new(self, spec: Specialization, call: Call) -> Found:
         known = spec.paths
         found, answers = self._follow(spec, call, ())
         if found is not None:
@@ -252,6 +268,8 @@ class Dispatcher(Inlinable):
             self._counts["misses"] += 1
             try:
                 return self._extend(spec, call, answers)
+            except CapacityError:
+                raise
             except BaseException:
                 if not spec.paths:
                     self._specializations.pop(call.key, None)
@@ -304,7 +322,8 @@ class Dispatcher(Inlinable):
         if retrace and enabled("retrace"):
             log("retrace", "%s: %s", self.name, self._why(spec, call, answers))
         start = time.perf_counter()
-        trace = trace_call(self.fun, self.body, call, answers, spec.varying)
+        with room_for(spec.room):
+            trace = trace_call(self.fun, self.body, call, answers, spec.varying)
         middle = time.perf_counter()
         on_tape = None if trace.tape is None else OnTape(trace, self.name, self.body)
         graph = trace.graph if on_tape is None else on_tape.graph

@@ -1,0 +1,77 @@
+"""`associative_scan`: running combinations by a function that may group them as it likes, in logarithmic depth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.control.values import inlined
+from tracegrad.errors import ShapeError, located
+from tracegrad.ops.linear import flip
+from tracegrad.ops.op import Carrier, normalize_axis
+from tracegrad.torch.functions.joining import cat, stack
+
+__all__ = ["associative_scan"]
+
+Combine = Callable[[list[Any], list[Any]], list[Any]]
+
+
+def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+    """For each position along `axis` the combination of all elements up to it: `fn(fn(x0, x1), x2)` and so on.
+
+    `fn` must be associative and work on whole arrays: it gets two pytrees like `elems`, of corresponding elements, and
+    returns one. It is called some 2 log2(n) times for n elements. `reverse` combines from the end. TypeError if `fn` is
+    not callable, `ShapeError` if the arrays have different lengths along `axis`.
+
+    >>> import numpy as np
+    >>> print(associative_scan(np.multiply, np.array([1.0, 2.0, 3.0, 4.0])))
+    [ 1.  2.  6. 24.]
+
+    G. Blelloch, "Prefix sums and their applications" (1990).
+    """
+    if not callable(fn):
+        raise TypeError(located("associative_scan: fn must be a function of two arguments"))
+    leaves, structure = tree.flatten(elems)
+    if not leaves:
+        return elems
+    axes = [normalize_axis("associative_scan", axis, len(np.shape(x))) for x in leaves]
+    lengths = {np.shape(x)[a] for x, a in zip(leaves, axes)}
+    if len(lengths) != 1:
+        raise ShapeError(located(f"associative_scan: the arrays have different lengths along the axis: {lengths}"))
+    called, at = inlined(fn), axes[0]
+
+    def combine(x: list[Any], y: list[Any]) -> list[Any]:
+        return tree.leaves(called(tree.unflatten(structure, x), tree.unflatten(structure, y)))
+
+    arrays = [x if isinstance(x, Carrier) else np.asarray(x) for x in leaves]
+    found = _scanned(combine, [flip(x, axes=(at,)) for x in arrays] if reverse else arrays, at)
+    return tree.unflatten(structure, [flip(x, axes=(at,)) for x in found] if reverse else found)
+
+
+def _scanned(combine: Combine, xs: list[Any], axis: int) -> list[Any]:
+    """Pairs are combined first, then what is known of every second element tells the others."""
+    n = xs[0].shape[axis]
+    if n < 2:
+        return xs
+    odd = _scanned(combine, combine(_part(xs, axis, 0, n - 1, 2), _part(xs, axis, 1, n, 2)), axis)
+    even = _part(xs, axis, 0, 1)
+    if n > 2:
+        rest = combine(_part(odd, axis, 0, (n - 1) // 2), _part(xs, axis, 2, n, 2))
+        even = [cat([x, y], axis) for x, y in zip(even, rest)]
+    return [_interleaved(x, y, axis) for x, y in zip(even, odd)]
+
+
+def _part(xs: list[Any], axis: int, start: int, stop: int, step: int = 1) -> list[Any]:
+    return [x[(slice(None),) * axis + (slice(start, stop, step),)] for x in xs]
+
+
+def _interleaved(x: Any, y: Any, axis: int) -> Any:
+    """The elements of x and y in turns along `axis`; x may have one more."""
+    n, m = x.shape[axis], y.shape[axis]
+    (front,) = _part([x], axis, 0, m)
+    shape = (*x.shape[:axis], 2 * m, *x.shape[axis + 1 :])
+    both = stack([front, y], axis + 1).reshape(shape)
+    return both if n == m else cat([both, *_part([x], axis, m, n)], axis)

@@ -1,0 +1,110 @@
+"""`cond` and `switch`: choices between computations, with the signatures of JAX.
+
+Inside a traced function a choice is one node with a region for each branch, of which only one runs; elsewhere it is an
+`if` of Python's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.avals import Aval
+from tracegrad.control import branch
+from tracegrad.control.values import Recording, inlined, joined, operand, recorded
+from tracegrad.errors import located
+from tracegrad.ops.elementwise import not_equal
+from tracegrad.ops.linear import cast
+from tracegrad.ops.op import Carrier
+from tracegrad.trace.builder import current_trace
+from tracegrad.trace.describe import describe
+from tracegrad.trace.subtrace import weakened
+
+__all__ = ["cond", "switch"]
+
+Function = Callable[..., Any]
+
+
+def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any) -> Any:
+    """`true_fun(*operands)` if `pred` holds, else `false_fun(*operands)`.
+
+    `pred` is one truth value or number. Both functions must return values of one structure, with equal shapes and
+    dtypes: TypeError otherwise.
+
+    >>> import tracegrad as tg
+    >>> @tg.trace
+    ... def root(x):
+    ...     return tg.cond(x >= 0.0, lambda x: x**0.5, lambda x: 0.0 * x, x)
+    >>> print(root(9.0), root(-1.0), tg.grad(root)(4.0))
+    3.0 0.0 0.25
+    """
+    if current_trace() is None or not isinstance(pred, Carrier):
+        return inlined(true_fun if pred else false_fun)(*operands)
+    _require_one("cond", "pred", pred)
+    index = cast(pred if pred.dtype.kind == "b" else not_equal(pred, 0), dtype="int64")  # type: ignore[attr-defined]
+    return _chosen("cond", index, (false_fun, true_fun), operands)
+
+
+def switch(index: Any, branches: Sequence[Function], *operands: Any) -> Any:
+    """`branches[index](*operands)`; an index out of range means the nearest branch.
+
+    `index` is one integer. The functions must return values of one structure, with equal shapes and dtypes: TypeError
+    otherwise. ValueError without branches.
+
+    >>> print(switch(1, [lambda x: x + 1.0, lambda x: x * 10.0], 2.0))
+    20.0
+    """
+    branches = tuple(branches)
+    if not branches:
+        raise ValueError(located("switch needs at least one branch"))
+    if isinstance(index, Carrier):
+        _require_one("switch", "index", index)
+    if np.result_type(index.dtype if hasattr(index, "dtype") else index).kind not in "iu":
+        raise TypeError(located(f"switch: the index must be an integer, got {index!r}"))
+    if current_trace() is None or not isinstance(index, Carrier):
+        return inlined(branches[min(max(int(index), 0), len(branches) - 1)])(*operands)
+    return _chosen("switch", cast(index, dtype="int64"), branches, operands)
+
+
+def _require_one(name: str, what: str, x: Any) -> None:
+    if x.shape != ():
+        raise TypeError(located(f"{name}: {what} must be one value, got an array of shape {x.shape}"))
+
+
+def _chosen(name: str, index: Any, functions: Sequence[Function], operands: Sequence[Any]) -> Any:
+    names = [f"a branch of {name} ({describe(f).name})" for f in functions]
+    made = [recorded(f, operands, what) for f, what in zip(functions, names)]
+    structure = made[0].structures[0]
+    for other, what in zip(made, names):
+        if other.structures[0] != structure:
+            text = f"{structure}, which {names[0]} does, but returns {other.structures[0]}"
+            raise TypeError(located(f"{what} must return a value of the structure {text}"))
+    wanted = _agreed(made)
+    if any(other.region.avals != tuple(wanted) for other in made):
+        # A Python number takes the dtype that another branch gives.
+        made = [recorded(f, operands, what, wanted=wanted) for f, what in zip(functions, names)]
+    for other, what in zip(made, names):
+        for path, a, b in zip(tree.paths(structure, "the result"), other.region.avals, wanted):
+            if a != b:
+                raise TypeError(located(f"the branches of {name} must agree, but {path} of {what} is {a}, not {b}"))
+    leaves = tree.leaves(tuple(operands))
+    captured, graphs = joined([other.region for other in made], len(leaves))
+    given = [operand(x, a) for x, a in zip(leaves, graphs[0].avals)]
+    results = branch.cond(operand(index, _INDEX), *given, *captured, branches=tuple(graphs))
+    weak = [all(each) for each in zip(*[other.region.weak for other in made])]
+    return tree.unflatten(structure, [weakened(x) if w else x for x, w in zip(results, weak)])
+
+
+_INDEX = Aval((), np.dtype(np.int64))
+
+
+def _agreed(made: Sequence[Recording]) -> list[Aval]:
+    """The avals that all branches should give: those of arrays, where some give arrays and some Python numbers."""
+    found = []
+    for avals, weak in zip(zip(*[x.region.avals for x in made]), zip(*[x.region.weak for x in made])):
+        strong = [a for a, is_number in zip(avals, weak) if not is_number]
+        found.append(strong[0] if strong else Aval(avals[0].shape, np.result_type(*[a.dtype for a in avals])))
+    return found

@@ -1,0 +1,181 @@
+"""`scan`, `fori_loop`, `while_loop` and `map`: loops as users write them, with the signatures of JAX.
+
+Inside a traced function a loop is one node, whatever the number of its turns; elsewhere it is a Python loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.avals import Aval
+from tracegrad.control import repeat, until
+from tracegrad.control.values import carried, inlined, joined, like_row, operand, recorded, rows_of, stacked
+from tracegrad.errors import located
+from tracegrad.trace.builder import current_trace
+from tracegrad.trace.describe import describe
+
+__all__ = ["fori_loop", "map", "scan", "while_loop"]
+
+Function = Callable[..., Any]
+
+
+def scan(
+    f: Function, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1
+) -> tuple[Any, Any]:
+    """Call `carry, y = f(carry, x)` for each row `x` of the arrays `xs`, beginning with `init`: `(carry, ys)`.
+
+    `init` and `xs` are pytrees, `ys` has the y stacked along a new first axis. Without `xs`, which may be None,
+    `length` says how many turns there are. `reverse` goes from the last row to the first, and puts each y into the
+    place of its x. If `unroll` is True, or at least the number of turns, these are recorded one by one.
+
+    The carry keeps its structure, shapes and dtypes: TypeError otherwise. `ShapeError` (a ValueError) if arrays of `xs`
+    have different lengths, ValueError if none is known.
+
+    >>> import tracegrad as tg
+    >>> @tg.trace
+    ... def geometric(x):
+    ...     return tg.scan(lambda total, _: (total * x, total), 1.0, length=4)
+    >>> last, terms = geometric(2.0)
+    >>> print(last, terms)
+    16.0 [1. 2. 4. 8.]
+    """
+    leaves, structure = tree.flatten(xs)
+    count = rows_of("scan", leaves, tree.paths(structure, "xs"), length)
+    unrolled = unroll is True or (unroll is not False and unroll >= max(count, 2))
+    if current_trace() is None or unrolled:
+        return _python_scan(f, init, leaves, structure, count, reverse)
+    initial, shape = tree.flatten(init)
+    what = f"the body of a scan ({describe(f).name})"
+    rows = tree.unflatten(structure, [like_row(x) for x in leaves])
+
+    def record(like: list[Any], wanted: list[Aval | None]) -> Any:
+        return recorded(f, (tree.unflatten(shape, like), rows), what, lambda r: _pair(r, what), wanted)
+
+    body, _ = carried(record, initial, shape, what)
+    region = body.region
+    given = [operand(x, a) for x, a in zip([*initial, *leaves], region.graph.avals)]
+    results = repeat.scan(
+        *given, *region.captured, body=region.graph, carries=len(initial), xs=len(leaves), length=count,
+        reverse=bool(reverse),
+    )  # fmt: skip
+    carry, _ = body.results(results)
+    return carry, tree.unflatten(body.structures[1], list(results[len(initial) :]))
+
+
+def _pair(result: Any, what: str) -> tuple[Any, Any]:
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TypeError(located(f"{what} must return a pair (carry, y), got a {type(result).__name__}"))
+    return result
+
+
+def _python_scan(
+    f: Function, carry: Any, leaves: Sequence[Any], structure: Any, count: int, reverse: bool
+) -> tuple[Any, Any]:
+    what = f"the body of a scan ({describe(f).name})"
+    f = inlined(f)
+    if not count:
+        # Once, to know what the results would be.
+        rows = [np.zeros(np.shape(x)[1:], x.dtype) for x in leaves]
+        _, y = _pair(f(carry, tree.unflatten(structure, rows)), what)
+        return carry, tree.map(lambda x: stacked([x])[:0], y)
+    shape = tree.structure(carry)
+    found: list[Any] = []
+    for i in reversed(range(count)) if reverse else range(count):
+        carry, y = _pair(f(carry, tree.unflatten(structure, [x[i] for x in leaves])), what)
+        if tree.structure(carry) != shape:
+            raise TypeError(
+                located(f"{what} must return a carry of the structure of the initial one, {shape}, got "
+                        f"{tree.structure(carry)}")
+            )  # fmt: skip
+        found.append(y)
+    found = found[::-1] if reverse else found
+    return carry, tree.map(lambda *each: stacked(each), *found)
+
+
+def map(f: Function, xs: Any) -> Any:
+    """`f` of each row of the arrays of the pytree `xs`, one after the other, stacked along a first axis.
+
+    Unlike `vmap` it computes row by row, in the memory of one. Errors as those of `scan`.
+
+    >>> import numpy as np
+    >>> print(map(lambda x: x[0] * x[1], np.array([[1.0, 2.0], [3.0, 4.0]])))
+    [ 2. 12.]
+    """
+    f = inlined(f)
+    return scan(lambda _, x: (None, f(x)), None, xs)[1]
+
+
+def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
+    """`init_val` after `val = body_fun(val)`, repeated as long as `cond_fun(val)` holds.
+
+    `init_val` is a pytree of arrays and numbers; the body keeps its structure, shapes and dtypes (TypeError otherwise),
+    the condition is one truth value. There are derivatives in both modes, to any order: reverse mode keeps what it
+    needs of each turn, so its memory grows with the number of turns.
+
+    >>> print(while_loop(lambda x: x < 100.0, lambda x: 3.0 * x, 1.0))
+    243.0
+    """
+    if current_trace() is None:
+        return _python_while(cond_fun, body_fun, init_val)
+    initial, shape = tree.flatten(init_val)
+    what = f"the body of a while_loop ({describe(body_fun).name})"
+    asked = f"the condition of a while_loop ({describe(cond_fun).name})"
+
+    def record(like: list[Any], wanted: list[Aval | None]) -> Any:
+        return recorded(body_fun, (tree.unflatten(shape, like),), what, wanted=wanted)
+
+    body, like = carried(record, initial, shape, what)
+    condition = recorded(cond_fun, (tree.unflatten(shape, like),), asked).region
+    if condition.avals != (Aval((), np.dtype(bool)),):
+        raise TypeError(located(f"{asked} must return one truth value, got {', '.join(map(str, condition.avals))}"))
+    captured, (turn, test) = joined([body.region, condition], len(initial))
+    given = [operand(x, a) for x, a in zip(initial, turn.avals)]
+    results = until.while_loop(*given, *captured, body=turn, cond=test, carries=len(initial), capacity=0)
+    return body.results(results)[0]
+
+
+def _python_while(cond_fun: Function, body_fun: Function, value: Any) -> Any:
+    what = f"the body of a while_loop ({describe(body_fun).name})"
+    shape = tree.structure(value)
+    while cond_fun(value):
+        value = body_fun(value)
+        if tree.structure(value) != shape:
+            text = f"a value of the structure of the initial one, {shape}, got {tree.structure(value)}"
+            raise TypeError(located(f"{what} must return {text}"))
+    return value
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> Any:
+    """`init_val` after `val = body_fun(i, val)` for each i from `lower` to `upper` - 1.
+
+    The bounds are integers, or arrays of one integer: then the number of turns is not a part of the compiled program.
+    Structure and errors as those of `while_loop`.
+
+    >>> print(fori_loop(1, 5, lambda i, product: product * i, 1))
+    24
+    """
+    trace = current_trace()
+    if trace is not None and not (_is_integer(lower) and _is_integer(upper)):
+        inside = inlined(body_fun)
+        last = while_loop(
+            lambda value: value[0] < value[1],
+            lambda value: (value[0] + 1, value[1], inside(value[0], value[2])),
+            (lower, upper, init_val),
+        )
+        return last[2]
+    first, count = int(lower), max(int(upper) - int(lower), 0)
+    inside = inlined(body_fun)
+    if trace is None:
+        for i in range(first, first + count):
+            init_val = inside(i, init_val)
+        return init_val
+    (_, value), _ = scan(lambda c, _: ((c[0] + 1, inside(*c)), None), (first, init_val), length=count)
+    return value
+
+
+def _is_integer(x: Any) -> bool:
+    return isinstance(x, int | np.integer)

@@ -1,0 +1,183 @@
+"""What the control functions do with the values they are given: from pytrees to operands of an op, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.avals import LITERALS, Aval, aval_of
+from tracegrad.errors import ShapeError, located
+from tracegrad.ir import Graph, Node
+from tracegrad.ops.linear import cast, full
+from tracegrad.ops.op import Carrier
+from tracegrad.torch.functions.joining import stack
+from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.trace.builder import TraceBuilder, current_trace
+from tracegrad.trace.subtrace import Closed, closed, weakened
+
+__all__ = [
+    "Recording", "carried", "inlined", "joined", "like_row", "operand", "recorded", "required_trace", "rows_of",
+    "stacked",
+]  # fmt: skip
+
+Function = Callable[..., Any]
+
+
+def required_trace() -> TraceBuilder:
+    """The trace under way."""
+    found = current_trace()
+    assert found is not None
+    return found
+
+
+class Recording:
+    """A function as a graph whose result came in parts, each a pytree with its leaves among the outputs."""
+
+    def __init__(self, region: Closed, structures: Sequence[tree.TreeDef]):
+        self.region, self.structures = region, list(structures)
+
+    def results(self, outputs: Sequence[Any]) -> list[Any]:
+        """The parts, made of values of the outputs."""
+        supply = iter([weakened(x) if weak else x for x, weak in zip(outputs, self.region.weak)])
+        return [tree.unflatten(s, [next(supply) for _ in range(s.num_leaves)]) for s in self.structures]
+
+
+def recorded(
+    f: Function,
+    args: Sequence[Any],
+    what: str,
+    parts: Callable[[Any], Sequence[Any]] = lambda result: (result,),
+    wanted: Sequence[Aval | None] = (),
+) -> Recording:
+    """`f(*args)` as a graph. `parts` takes the result apart; the first outputs, where they are Python numbers, take the
+    dtypes `wanted`."""
+    structures: list[tree.TreeDef] = []
+
+    def flat(*given: Any) -> list[Any]:
+        result = inlined(f)(*given)
+        found: list[Any] = []
+        structures.clear()
+        for part in parts(result):
+            leaves, structure = tree.flatten(part)
+            structures.append(structure)
+            found += leaves
+        return [_in_dtype(x, *wanted[k : k + 1]) for k, x in enumerate(found)]
+
+    return Recording(closed(flat, args, what), structures)
+
+
+def _in_dtype(x: Any, wanted: Aval | None = None) -> Any:
+    """A Python number in the dtype that is wanted of it, if that holds it: 1 as 1.0, not the other way round."""
+    if wanted is None or not _is_weak(x) or type(x) is complex:
+        return x
+    fits = np.result_type(_ZERO[_aval(x).dtype.kind], wanted.dtype) == wanted.dtype
+    return operand(x, wanted) if fits else x
+
+
+_ZERO: dict[str, Any] = {"f": 0.0, "i": 0, "u": 0, "b": False}
+
+
+def inlined(f: Function) -> Function:
+    """What to call for `f` here."""
+    trace = current_trace()
+    found: Function = f if trace is None else trace.world.inline(f)
+    return found
+
+
+def operand(x: Any, aval: Aval) -> Any:
+    """The value `x` of the trace under way as an operand with this aval."""
+    if type(x) in LITERALS:
+        return full(shape=(), value=x, dtype=aval.dtype.name)
+    if not isinstance(x, Recorded):
+        x = required_trace().lift(x if isinstance(x, Carrier) else np.asarray(x))
+    return x if x.dtype == aval.dtype else cast(x, dtype=aval.dtype.name)
+
+
+def carried(
+    record: Callable[[list[Any], list[Aval | None]], Recording], initial: Sequence[Any], structure: Any, what: str
+) -> tuple[Recording, list[Any]]:
+    """A body whose first part has the structure and the avals of what is carried, and what stands for each of these.
+
+    `record(like, wanted)` records the body for leaves like these, which take the dtypes `wanted`. A Python number that
+    is carried becomes an array where the body makes one of it. TypeError where body and initial value do not agree.
+    """
+    like = list(initial)
+    while True:
+        made = record(like, [None if _is_weak(x) else _aval(x) for x in like])
+        if made.structures[0] != structure:
+            text = f"a carry of the structure of the initial one, {structure}, got {made.structures[0]}"
+            raise TypeError(located(f"{what} must return {text}"))
+        weak = made.region.weak
+        pairs = [(_aval(x), found) for x, found in zip(like, made.region.avals)]
+        changed = [
+            k for k, (a, b) in enumerate(pairs) if _is_weak(like[k]) and a.shape == b.shape and (a != b or not weak[k])
+        ]
+        if not changed:
+            break
+        for k in changed:
+            a, b = pairs[k]
+            like[k] = Aval(b.shape, np.result_type(_ZERO[a.dtype.kind], b.dtype))
+    for path, (a, b) in zip(tree.paths(structure, "the carry"), pairs):
+        if a != b:
+            text = f"keep the shapes and dtypes of the carry, but {path} comes in as {a} and goes out as {b}"
+            raise TypeError(located(f"{what} must {text}"))
+    return made, like
+
+
+def joined(regions: Sequence[Closed], count: int) -> tuple[list[Any], list[Graph]]:
+    """What regions with the same `count` arguments capture, together; and their graphs, which take all of that."""
+    found: dict[Any, Any] = {}
+    for region in regions:
+        for x in region.captured:
+            found.setdefault(_identity(x), x)
+    graphs = []
+    for region in regions:
+        own = dict(zip(map(_identity, region.captured), region.graph.inputs[count:]))
+        more = [own[k] if k in own else Node(None, (), (), aval_of(x)) for k, x in found.items()]
+        graphs.append(Graph((*region.graph.inputs[:count], *more), region.graph.nodes, region.graph.outputs))
+    return list(found.values()), graphs
+
+
+def _identity(x: Any) -> Any:
+    return (x.array.node, id(x)) if isinstance(x, Recorded) else x.node
+
+
+def _is_weak(x: Any) -> bool:
+    return type(x) in LITERALS or bool(getattr(x, "weak", False))
+
+
+def _aval(x: Any) -> Aval:
+    return x if isinstance(x, Aval) else aval_of(np.asarray(x) if type(x) in LITERALS else x)
+
+
+def rows_of(name: str, leaves: Sequence[Any], paths: Sequence[str], length: int | None) -> int:
+    """How many rows the arrays have; ValueError where they do not agree or it is not known."""
+    counts = {}
+    for x, path in zip(leaves, paths):
+        shape = np.shape(x)
+        if not shape:
+            raise ShapeError(located(f"{name} takes rows of arrays, but {path} has no axis"))
+        counts[path] = shape[0]
+    if length is not None:
+        counts["length"] = length.__index__()
+    if not counts:
+        raise ValueError(located(f"{name} needs xs or length, to know how many turns there are"))
+    if len(set(counts.values())) > 1:
+        shown = ", ".join(f"{path} has {n}" for path, n in counts.items())
+        raise ShapeError(located(f"{name} got arrays with different numbers of rows: {shown}"))
+    return next(iter(counts.values()))
+
+
+def like_row(x: Any) -> Any:
+    """What stands for one row of the array `x`: its aval, or a Tensor where `x` is one."""
+    return x[0] if isinstance(x, Recorded) and x.shape[0] else Aval(np.shape(x)[1:], _aval(x).dtype)
+
+
+def stacked(values: Sequence[Any]) -> Any:
+    """Arrays, Tensors or numbers along a new first axis."""
+    if any(isinstance(x, Recorded) for x in values):
+        return stack(list(values))
+    return np.stack([x if isinstance(x, Carrier) else np.asarray(x) for x in values])
