@@ -15,6 +15,7 @@ from tracegrad.ops.elementwise import add, exp, multiply, sin
 from tracegrad.ops.linear import zeros_like
 from tracegrad.ops.op import Several, primitive
 from tracegrad.ops.samples import uniform
+from tracegrad.transforms.jvp import pushed
 from tracegrad.transforms.vjp import joint
 
 __all__ = ["cond"]
@@ -61,6 +62,27 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, bra
     results = cond(*given, branches=tuple([backwards(*each) for each in passes]))
     pulled = {i + 1: ct for i, ct in zip(found, results)}
     return [pulled.get(i) for i in wanted]
+
+
+@cond.def_jvp
+def _(tangents: Sequence[Any], ans: Any, *operands: Any, branches: tuple[Graph, ...]) -> tuple[Any, ...]:
+    moving = [i - 1 for i, t in enumerate(tangents) if t is not None]
+    passes = [pushed(branch, moving) for branch in branches]
+    found = sorted({k for _, reached in passes for k in reached})
+    if not found:
+        return tuple([None for _ in ans])
+
+    def forwards(both: Graph, reached: Sequence[int]) -> Graph:
+        def fn(*args: Any) -> list[Any]:
+            out = run_region(both, args)
+            ts = dict(zip(reached, out[len(ans) :]))
+            return [ts[k] if k in ts else zeros_like(out[k]) for k in found]
+
+        return build(fn, both.avals)
+
+    given = [*operands, *(t for t in tangents if t is not None)]
+    results = dict(zip(found, cond(*given, branches=tuple([forwards(*each) for each in passes]))))
+    return tuple([results.get(k) for k in range(len(ans))])
 
 
 @cond.def_samples

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval, aval_of
+from tracegrad.control.forward import pushed_turn
 from tracegrad.control.regions import require, row_of, rows, run_region
 from tracegrad.control.reverse import accumulated, next_cotangents, turn_of
 from tracegrad.ir import Graph, build
@@ -82,6 +83,35 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, bod
     )  # fmt: skip
     pulled = dict(zip([*turn.live, *consts, *pulled_rows], back))
     return [pulled.get(i) for i in wanted]
+
+
+@scan.def_jvp
+def _(tangents: Sequence[Any], ans: Any, *operands: Any, body: Graph, carries: int, xs: int, length: int,
+      reverse: bool) -> tuple[Any, ...]:  # fmt: skip
+    moving, both, found = pushed_turn(body, [i for i, t in enumerate(tangents) if t is not None], carries)
+    parts = [range(carries), range(carries, carries + xs), range(carries + xs, len(operands))]
+    moved = [[i for i in part if i in moving] for part in parts]
+    results = [k for k in found if k >= carries]
+
+    # Each sort of operand is followed by its tangents, and so are the carries and the results of the turn.
+    def step(*args: Any) -> list[Any]:
+        supply = iter(args)
+        taken = [([next(supply) for _ in part], [next(supply) for _ in its]) for part, its in zip(parts, moved)]
+        given = [x for values, _ in taken for x in values] + [t for _, ts in taken for t in ts]
+        out = run_region(both, given)
+        ts = dict(zip(found, out[len(body.outputs) :]))
+        carried = [ts[k] if k in ts else zeros_like(out[k]) for k in moved[0]]
+        return [*out[:carries], *carried, *out[carries : len(body.outputs)], *(ts[k] for k in results)]
+
+    flat = []
+    for part, its in zip(parts, moved):
+        flat += [operands[i] for i in part]
+        flat += [zeros_like(operands[i]) if tangents[i] is None else tangents[i] for i in its]
+    n, m = carries + len(moved[0]), xs + len(moved[1])
+    avals = [row_of(x) if n <= k < n + m else aval_of(x) for k, x in enumerate(flat)]
+    out = scan(*flat, body=build(step, avals), carries=n, xs=m, length=length, reverse=reverse)
+    pushed = dict(zip(moved[0], out[carries:n])) | dict(zip(results, out[n + len(body.outputs) - carries :]))
+    return tuple([pushed.get(k) for k in range(len(ans))])
 
 
 def _recurrence(dtype: str = "float64") -> Graph:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval, aval_of
+from tracegrad.control.forward import pushed_turn
 from tracegrad.control.regions import require, run_region
 from tracegrad.control.reverse import accumulated, next_cotangents, turn_of
 from tracegrad.errors import CapacityError
@@ -112,6 +113,38 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, con
     )  # fmt: skip
     pulled = dict(zip([*turn.live, *consts], back[1:]))
     return [pulled.get(i) for i in wanted]
+
+
+@while_loop.def_jvp
+def _(tangents: Sequence[Any], ans: Any, *operands: Any, cond: Graph, body: Graph, carries: int,
+      capacity: int) -> tuple[Any, ...]:  # fmt: skip
+    moving, both, found = pushed_turn(body, [i for i, t in enumerate(tangents) if t is not None], carries)
+    carried = [i for i in moving if i < carries]
+    results = [k for k in found if k >= carries]
+    n, loose = carries + len(carried), len(operands) - carries
+
+    # The carries and the constants are each followed by their tangents, and so are the results of the turn.
+    def split(args: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        values = [*args[:carries], *args[n : n + loose]]
+        return values, [*args[carries:n], *args[n + loose :]]
+
+    def step(*args: Any) -> list[Any]:
+        values, given = split(args)
+        out = run_region(both, [*values, *given])
+        ts = dict(zip(found, out[len(body.outputs) :]))
+        moved = [ts[k] if k in ts else zeros_like(out[k]) for k in carried]
+        return [*out[:carries], *moved, *out[carries : len(body.outputs)], *(ts[k] for k in results)]
+
+    moved = [zeros_like(operands[i]) if tangents[i] is None else tangents[i] for i in moving]
+    flat = [*operands[:carries], *moved[: len(carried)], *operands[carries:], *moved[len(carried) :]]
+    avals = [aval_of(x) for x in flat]
+    out = while_loop(
+        *flat, cond=build(lambda *args: run_region(cond, split(args)[0]), avals), body=build(step, avals), carries=n,
+        capacity=capacity,
+    )  # fmt: skip
+    stacked = dict(zip([k + 1 for k in results], out[n + 1 + len(body.outputs) - carries :]))
+    pushed = dict(zip(carried, out[carries:n])) | stacked
+    return tuple([pushed.get(k) for k in range(len(ans))])
 
 
 @while_loop.def_samples
