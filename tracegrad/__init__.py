@@ -24,6 +24,7 @@ from typing import Any
 from tracegrad import errors, tree
 from tracegrad.api import grad, stop_gradient, trace, value_and_grad, vjp
 from tracegrad.control.associative import associative_scan
+from tracegrad.control.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from tracegrad.control.choice import cond, switch
 from tracegrad.control.loops import fori_loop, map, scan, while_loop
 from tracegrad.errors import (
@@ -71,11 +72,12 @@ for _name, _module in list(sys.modules.items()):
 
 __all__ = [
     "CacheWarning", "CapacityError", "DTypeError", "DerivativeWarning", "ShapeError", "Tensor", "TraceError",
-    "TracegradError", "UnsupportedError", "VerifyError", "associative_scan", "autograd", "cond", "cuda", "custom_jvp",
-    "custom_vjp", "disable_jit", "enable_grad", "errors", "fori_loop", "from_numpy", "grad", "inference_mode",
-    "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled", "is_inference_mode_enabled", "linalg",
-    "map", "nn", "no_grad", "register_pytree_node", "scan", "set_grad_enabled", "settings", "special", "stop_gradient",
-    "switch", "tensor", "trace", "tree", "value_and_grad", "visualize", "vjp", "while_loop",
+    "TracegradError", "UnsupportedError", "VerifyError", "associative_scan", "autograd", "checkpoint",
+    "checkpoint_name", "checkpoint_policies", "cond", "cuda", "custom_jvp", "custom_vjp", "disable_jit", "enable_grad",
+    "errors", "fori_loop", "from_numpy", "grad", "inference_mode", "is_anomaly_check_nan_enabled",
+    "is_anomaly_enabled", "is_grad_enabled", "is_inference_mode_enabled", "linalg", "map", "nn", "no_grad",
+    "register_pytree_node", "scan", "set_grad_enabled", "settings", "special", "stop_gradient", "switch", "tensor",
+    "trace", "tree", "value_and_grad", "visualize", "vjp", "while_loop",
 ]  # fmt: skip
 
 # PyTorch's names of tensor functions, of what makes Tensors, and of dtypes; tracegrad's own names come first.

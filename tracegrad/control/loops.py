@@ -13,8 +13,10 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.avals import Aval
 from tracegrad.control import repeat, until
+from tracegrad.control.checkpoint import checkpoint as checkpointed
 from tracegrad.control.values import carried, inlined, joined, like_row, operand, recorded, rows_of, stacked
 from tracegrad.errors import located
+from tracegrad.torch.functions.joining import cat
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import describe
 
@@ -24,13 +26,17 @@ Function = Callable[..., Any]
 
 
 def scan(
-    f: Function, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1
-) -> tuple[Any, Any]:
+    f: Function, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1,
+    *, checkpoint: bool | int = False,
+) -> tuple[Any, Any]:  # fmt: skip
     """Call `carry, y = f(carry, x)` for each row `x` of the arrays `xs`, beginning with `init`: `(carry, ys)`.
 
     `init` and `xs` are pytrees, `ys` has the y stacked along a new first axis. Without `xs`, which may be None,
     `length` says how many turns there are. `reverse` goes from the last row to the first, and puts each y into the
     place of its x. If `unroll` is True, or at least the number of turns, these are recorded one by one.
+
+    With `checkpoint`, the backward pass of a compiled function computes the values of each turn again, and only the
+    carries are kept; with a number of segments, only those at the beginning of each, and each segment is run again.
 
     The carry keeps its structure, shapes and dtypes: TypeError otherwise. `ShapeError` (a ValueError) if arrays of `xs`
     have different lengths, ValueError if none is known.
@@ -45,6 +51,11 @@ def scan(
     """
     leaves, structure = tree.flatten(xs)
     count = rows_of("scan", leaves, tree.paths(structure, "xs"), length)
+    if checkpoint and current_trace() is not None:
+        again = checkpointed(inlined(f))
+        if checkpoint is True or not 1 < checkpoint < count:
+            return scan(again, init, xs, length, reverse, unroll)
+        return _in_segments(again, init, tree.unflatten(structure, leaves), count, reverse, int(checkpoint))
     unrolled = unroll is True or (unroll is not False and unroll >= max(count, 2))
     if current_trace() is None or unrolled:
         return _python_scan(f, init, leaves, structure, count, reverse)
@@ -64,6 +75,26 @@ def scan(
     )  # fmt: skip
     carry, _ = body.results(results)
     return carry, tree.unflatten(body.structures[1], list(results[len(initial) :]))
+
+
+def _in_segments(f: Function, carry: Any, xs: Any, count: int, reverse: bool, segments: int) -> tuple[Any, Any]:
+    """A scan over segments, which are scans; turns that are left over come last."""
+    size = count // segments
+    rest, whole = count % segments, size * segments
+    first = rest if reverse else 0  # of the rows in segments
+
+    def part(x: Any, start: int, stop: int) -> Any:
+        return x[start:stop]
+
+    inner = checkpointed(lambda c, rows: scan(f, c, rows, size, reverse))
+    blocks = tree.map(lambda x: part(x, first, first + whole).reshape((segments, size, *x.shape[1:])), xs)
+    carry, ys = scan(inner, carry, blocks, segments, reverse)
+    ys = tree.map(lambda y: y.reshape((whole, *y.shape[2:])), ys)
+    if not rest:
+        return carry, ys
+    at = 0 if reverse else whole
+    carry, last = scan(f, carry, tree.map(lambda x: part(x, at, at + rest), xs), rest, reverse)
+    return carry, tree.map(lambda a, b: cat([b, a] if reverse else [a, b]), ys, last)
 
 
 def _pair(result: Any, what: str) -> tuple[Any, Any]:

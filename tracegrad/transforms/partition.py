@@ -17,7 +17,7 @@ from tracegrad.avals import is_literal
 from tracegrad.ir import Builder, Graph, Node
 from tracegrad.ir.builder import sliced
 
-__all__ = ["partition"]
+__all__ = ["between", "partition"]
 
 # Ops that are cheap enough to be applied again: their loops are fused into those of what reads them.
 _CHEAP = frozenset({"elementwise", "view", "reshape", "full", "arange"})
@@ -46,6 +46,18 @@ def partition(
     kept = [x for x in values if x.op is not None]
     forward = sliced(joint.inputs[:arguments], joint.nodes, [*joint.outputs[:results], *kept])
     return forward, _backward(joint, values, cts, joint.outputs[results:]), tuple(values)
+
+
+def between(
+    joint: Graph, known: Sequence[Node], cts: Sequence[Node], outputs: Sequence[Node]
+) -> tuple[Graph, list[Node]]:
+    """The graph from values that are known, and cotangents, to `outputs`; and which of the values it reads."""
+    needed, stop = set(outputs), {*known, *cts}
+    for node in reversed(joint.nodes):
+        if node in needed and node not in stop:
+            needed.update(node.operands)
+    values = [x for x in known if x in needed]
+    return _backward(joint, values, cts, outputs), values
 
 
 def _cut(joint: Graph, arguments: int, free: set[Node], late: set[Node], read: set[Node]) -> list[Node]:
