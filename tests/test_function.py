@@ -759,6 +759,66 @@ def test_second_derivatives_of_opaque_functions_are_refused() -> None:
         tg.grad(lambda x: np.sum(tg.grad(outside)(x)))(X)
 
 
+class Dtypes(Function):
+    """Outputs of several dtypes, one of which is a large integer; the derivative of the float32 is 2."""
+
+    opaque = True
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, k: Any) -> Any:
+        y = (2 * np.asarray(x.tolist())).astype(np.float32)
+        return np.int64(int(k) + 1), y > 3, y, np.arange(2, dtype=np.int32)
+
+    @staticmethod
+    def backward(ctx: Any, *cts: Any) -> Any:
+        assert cts[2].dtype == np.float32
+        return 2.0 * np.asarray(cts[2].tolist()), None
+
+
+def test_an_opaque_function_gives_every_dtype_exactly() -> None:
+    f = tg.trace(lambda x, k: Dtypes.apply(x, k))
+    for k in (2**53, 2**62 + 10):
+        number, mask, y, places = f(X.astype(np.float32), np.array(k))
+        assert number == k + 1
+        assert [a.dtype for a in (number, mask, y, places)] == ["int64", "bool", "float32", "int32"]
+        np.testing.assert_array_equal(y, 2 * X.astype(np.float32))
+        np.testing.assert_array_equal(mask, y > 3)
+        np.testing.assert_array_equal(places, [0, 1])
+    assert f.cache_info().traces == 1
+
+
+@either
+def test_an_opaque_function_of_several_dtypes_has_its_derivative(compiled: bool) -> None:
+    slope = tg.grad(lambda x: (Dtypes.apply(x, np.array(3))[2] ** 2).sum())
+    with jit(compiled):
+        np.testing.assert_allclose(slope(X), 8 * X, rtol=1e-6)
+
+
+class WholeAndRest(Function):
+    """The whole parts of an array as int64, and three times the rest."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        whole = np.floor(x)
+        return whole.astype(np.int64), 3.0 * (x - whole)
+
+    @staticmethod
+    def backward(ctx: Any, ct_whole: Any, ct: Any) -> Any:
+        return 5.0 * ct
+
+
+@either
+def test_an_integer_output_stands_beside_a_float(compiled: bool) -> None:
+    def f(x: Any) -> Any:
+        whole, rest = WholeAndRest.apply(x)
+        assert whole.dtype == np.int64
+        return (whole * rest).sum()
+
+    with jit(compiled):
+        np.testing.assert_allclose(tg.trace(f)(X), (np.floor(X) * 3 * (X - np.floor(X))).sum())
+        np.testing.assert_allclose(tg.grad(f)(X), 5 * np.floor(X))
+
+
 def test_an_exception_of_an_opaque_function_comes_out_of_the_call() -> None:
     f = tg.trace(outside)
     f(X)

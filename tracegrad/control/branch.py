@@ -32,7 +32,7 @@ def cond(*operands: Any, branches: tuple[Graph, ...]) -> Any:
 
 
 @cond.def_aval
-def _(*operands: Aval, branches: tuple[Graph, ...]) -> Several:  # type: ignore[misc]
+def _(*operands: Aval, branches: tuple[Graph, ...]) -> Several:
     if operands[0] != Aval((), np.dtype(np.int64)):
         raise ShapeError(f"cond: the branch is named by an int64[], got {operands[0]}")
     for branch in branches:

@@ -38,7 +38,7 @@ def scan(*operands: Any, body: Graph, carries: int, xs: int, length: int, revers
 
 
 @scan.def_aval
-def _(*operands: Aval, body: Graph, carries: int, xs: int, length: int, reverse: bool) -> Several:  # type: ignore[misc]
+def _(*operands: Aval, body: Graph, carries: int, xs: int, length: int, reverse: bool) -> Several:
     taken = rows("scan", operands[carries : carries + xs], length)
     require("scan: its body takes", body.avals, (*operands[:carries], *taken, *operands[carries + xs :]))
     require("scan: its body carries", body.results[:carries], operands[:carries])

@@ -52,7 +52,7 @@ def while_loop(*operands: Any, cond: Graph, body: Graph, carries: int, capacity:
 
 
 @while_loop.def_aval
-def _(*operands: Aval, cond: Graph, body: Graph, carries: int, capacity: int) -> Several:  # type: ignore[misc]
+def _(*operands: Aval, cond: Graph, body: Graph, carries: int, capacity: int) -> Several:
     require("while_loop: its condition takes", cond.avals, operands)
     require("while_loop: its condition gives", cond.results, [_BOOL])
     require("while_loop: its body takes", body.avals, operands)

@@ -71,7 +71,7 @@ class Level(enum.IntEnum):
     VALUE = 3  # emits a node of a graph
     TRACED_TENSOR = 4  # emits a node and records
     PART = 5  # computes and writes down, within a function of several ops
-    TERM = 6  # writes down: in the analysis of a derivative rule, or where cotangents of one call are gathered
+    TERM = 6  # writes down: in the analysis of a derivative rule
 
 
 class Carrier:
@@ -195,8 +195,8 @@ class Op:
         raise NotImplementedError(f"op {self.name} has no shape rule")
 
     # -- rules, each given once, right under the op --------------------------------------
-    def def_aval(self, rule: Callable[..., Aval]) -> Callable[..., Aval]:
-        self.aval = rule
+    def def_aval(self, rule: Callable[..., Aval | Several]) -> Callable[..., Aval | Several]:
+        self.aval = rule  # type: ignore[assignment]
         return rule
 
     def def_samples(self, rule: Callable[[], Iterable[Sample]]) -> Callable[[], Iterable[Sample]]:

@@ -23,5 +23,5 @@ result = Op("result", ("x",), _pick, "One of several results of an op.", variadi
 
 
 @result.def_aval
-def _(x: Several, *, index: int) -> Aval:  # type: ignore[misc]
+def _(x: Several, *, index: int) -> Aval:
     return x[index]

@@ -1,8 +1,8 @@
 """Calls of a `Function` on traced arrays: its forward pass is recorded, and its backward pass where a derivative is.
 
-The nodes of the forward pass are like any others, but no derivative flows through them: each output leaves them
-through `custom_output`, and its cotangent goes to the rule of the call (`tracegrad.ops.custom`). What is saved is
-connected with the inputs and outputs as callers see them, so that a derivative of the derivative is right.
+The nodes of the forward pass are like any others, but no derivative flows through them: the outputs leave them through
+`custom_call`, and their cotangents go to the rule of the call (`tracegrad.ops.custom`). What is saved is connected with
+the inputs and outputs as callers see them, so that a derivative of the derivative is right.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ops import Carrier
-from tracegrad.ops.custom import custom_call, custom_output
+from tracegrad.ops.custom import custom_call
 from tracegrad.ops.linear import stop_gradient
 from tracegrad.torch.autograd.context import ARRAYS, NOT_RETURNED, FunctionCtx
 from tracegrad.torch.autograd.gradients import Inputs, zeros
@@ -24,26 +24,26 @@ __all__ = ["call_in_graph"]
 
 
 class FunctionRule:
-    """The derivative of one call."""
+    """The derivative of one call; `specs` are those of what `forward` returned (None: not an array)."""
 
-    def __init__(self, cls: Any, context: FunctionCtx, inputs: Inputs):
-        self.cls, self.context, self.inputs = cls, context, inputs
-        self.specs: Sequence[Spec | None] = ()
+    def __init__(self, cls: Any, context: FunctionCtx, inputs: Inputs, specs: Sequence[Spec | None]):
+        self.cls, self.context, self.inputs, self.specs = cls, context, inputs, specs
 
     def __repr__(self) -> str:
         return repr(self.cls.__name__)
 
-    def pull(self, cotangents: Mapping[int, Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
-        given = [self._given(spec, cotangents.get(k)) for k, spec in enumerate(self.specs)]
+    def pull(self, cotangents: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+        supply = iter(cotangents)
+        given = [None if spec is None else self._given(spec, next(supply)) for spec in self.specs]
         result = self.cls.pulled(self.context, given)
         floating = [x.dtype.kind in "fc" for x in inputs]
         found = self.inputs.cotangents(self.cls._backward_cls.__name__, result, floating)
         return [x if x is None or isinstance(x, Carrier) else y._lift(x) for x, y in zip(found, inputs)]
 
-    def _given(self, spec: Spec | None, ct: Any) -> Any:
+    def _given(self, spec: Spec, ct: Any) -> Any:
         if ct is not None:
             return ct._alias() if isinstance(ct, Carrier) else ct  # type: ignore[attr-defined]
-        return None if spec is None or not self.context.materialize_grads else zeros(spec)
+        return zeros(spec) if self.context.materialize_grads else None
 
 
 def call_in_graph(cls: Any, args: tuple[Any, ...], owner: Any) -> Any:
@@ -68,9 +68,9 @@ def call_in_graph(cls: Any, args: tuple[Any, ...], owner: Any) -> Any:
             text = f"{cls.__name__}.forward updates argument {k} in place; say ctx.mark_dirty, or copy it first"
             raise UnsupportedError(located(text))
     outputs = [owner._lift(x) if isinstance(x, np.ndarray | np.generic) else x for x in given_back]
-    rule = FunctionRule(cls, context, Inputs.of(args, places, numbers=True))
-    rule.specs = [Spec(x.aval.shape, x.aval.dtype) if isinstance(x, Carrier) else None for x in outputs]
-    shown = _outputs(context, custom_call(*inputs, rule=rule), given_back, outputs)
+    specs = [Spec(x.aval.shape, x.aval.dtype) if isinstance(x, Carrier) else None for x in outputs]
+    rule = FunctionRule(cls, context, Inputs.of(args, places, numbers=True), specs)
+    shown = _shown(context, rule, given_back, outputs, inputs)
     known = {id(x): y for x, y in zip(given_back, shown) if isinstance(y, Carrier)}
     for x, real in zip(inside, inputs):
         if id(x) in dirty:
@@ -82,15 +82,15 @@ def call_in_graph(cls: Any, args: tuple[Any, ...], owner: Any) -> Any:
     return tuple(shown) if isinstance(result, tuple) else shown[0]
 
 
-def _outputs(context: FunctionCtx, token: Any, given: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+def _shown(
+    context: FunctionCtx, rule: FunctionRule, given: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]
+) -> list[Any]:
     """The outputs as the caller gets them."""
     constant = {id(x) for x in context.non_differentiable}
-    return [
-        x if not isinstance(x, Carrier)
-        else custom_output(x, token, number=k) if x.dtype.kind in "fc" and id(y) not in constant  # type: ignore[attr-defined]
-        else stop_gradient(x)
-        for k, (x, y) in enumerate(zip(outputs, given))
-    ]  # fmt: skip
+    arrays = [x for x in outputs if isinstance(x, Carrier)]
+    results = iter(custom_call(*arrays, *inputs, count=len(arrays), rule=rule) if arrays else ())
+    shown = [next(results) if isinstance(x, Carrier) else x for x in outputs]
+    return [stop_gradient(x) if id(y) in constant and isinstance(x, Carrier) else x for x, y in zip(shown, given)]
 
 
 def _connect(context: FunctionCtx, known: Mapping[int, Any]) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-
-import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.ops import Carrier
-from tracegrad.ops.custom import custom_call, custom_output
+from tracegrad.ops.custom import custom_call
 from tracegrad.torch.autograd.context import like
 from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.recorded import Recorded
@@ -81,12 +79,12 @@ class _Refused:
     def __repr__(self) -> str:
         return "'Error'"
 
-    def pull(self, cotangents: Mapping[int, Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def pull(self, cotangents: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
         raise RuntimeError(located(TWICE))
 
 
 def _refused_in_graph(outputs: Sequence[Any], sources: Sequence[Any]) -> tuple[Any, ...]:
-    token = custom_call(*[x for x in sources if isinstance(x, Carrier)], rule=_Refused())
-    if isinstance(token, np.ndarray):
-        return tuple(outputs)
-    return tuple([custom_output(x, token, number=k) if isinstance(x, Carrier) else x for k, x in enumerate(outputs)])
+    arrays = [x for x in outputs if isinstance(x, Carrier)]
+    inputs = [x for x in sources if isinstance(x, Carrier)]
+    results = iter(custom_call(*arrays, *inputs, count=len(arrays), rule=_Refused()))
+    return tuple([next(results) if isinstance(x, Carrier) else x for x in outputs])

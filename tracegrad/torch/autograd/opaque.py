@@ -1,24 +1,23 @@
 """Calls of a `Function` that a trace does not look into: its code runs as it is at each call of the compiled program.
 
 A call is one node of the graph, and its backward pass another, which runs `forward` again for what that saved. Shapes
-and dtypes of the outputs are those of the call being traced. Derivatives of the backward pass are refused.
+and dtypes of the outputs, each a result of the node, are those of the call being traced. Derivatives of the backward
+pass are refused.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Aval, aval_of
+from tracegrad.avals import Aval, aval_of, short_name
 from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.ops import Carrier, Op
 from tracegrad.ops.custom import opaque
-from tracegrad.ops.linear import cast, reshape, slice
 from tracegrad.torch.autograd.context import ARRAYS, FunctionCtx
 from tracegrad.torch.autograd.gradients import Inputs, zeros
 from tracegrad.torch.tape.modes import no_grad
@@ -71,7 +70,8 @@ class Opaque:
         result = self.cls.pulled(context, given)
         wanted = [self.needs[k] for k in self.places]
         found = self.inputs.cotangents(self.cls._backward_cls.__name__, result, wanted)
-        return [np.zeros(s.shape) if x is None else _plain(x) for x, s in zip(found, self.inputs.specs)]
+        pairs = [(x, s) for x, s, needed in zip(found, self.inputs.specs, wanted) if needed]
+        return [np.zeros(s.shape, s.dtype) if x is None else _plain(x) for x, s in pairs]
 
 
 def _plain(x: Any) -> Any:
@@ -95,7 +95,7 @@ class _Forward:
             if isinstance(known, Aval) and aval_of(np.asarray(x)) != known:
                 text = f"{call.cls.__name__} is opaque to traces and returned {aval_of(np.asarray(x))}, not {known}"
                 raise ShapeError(f"{text} as when it was traced for inputs of these shapes")
-        return _packed([x for x, known in zip(outputs, call.outputs) if isinstance(known, Aval)])
+        return [x for x, known in zip(outputs, call.outputs) if isinstance(known, Aval)]
 
 
 class _Backward:
@@ -112,27 +112,13 @@ class _Backward:
         inputs = [next(supply) for _ in call.places]
         cts = [next(supply) if there else None for there in self.present]
         with _aside(), no_grad():
-            return _packed(call.backward(inputs, cts))
+            return call.backward(inputs, cts)
 
 
 def _aside() -> Any:
     """While code runs that no trace records."""
     builder: Any = Op.ambient() if Op.ambient is not None else None
     return contextlib.nullcontext() if builder is None else builder.aside()
-
-
-def _packed(xs: Sequence[Any]) -> Any:
-    return np.concatenate([np.ravel(np.asarray(x)).astype(np.float64) for x in xs] or [np.zeros(0)])
-
-
-def _unpacked(flat: Any, avals: Sequence[Aval]) -> list[Any]:
-    found, at = [], 0
-    for aval in avals:
-        x = slice(flat, start=(at,), stop=(at + aval.size,), step=(1,))
-        at += aval.size
-        x = x if aval.dtype == np.float64 else cast(x, dtype=aval.dtype.name)
-        found.append(reshape(x, shape=aval.shape))
-    return found
 
 
 def opaque_forward(cls: Any, context: FunctionCtx, args: tuple[Any, ...]) -> tuple[Any, ...] | Any:
@@ -147,7 +133,7 @@ def opaque_forward(cls: Any, context: FunctionCtx, args: tuple[Any, ...]) -> tup
     avals = [x for x in call.outputs if isinstance(x, Aval)]
     if any(a.dtype.kind == "c" for a in avals):
         raise UnsupportedError(located(f"{cls.__name__}: an opaque call cannot return complex numbers"))
-    supply = iter(_unpacked(opaque(*arrays, size=_size(avals), call=_Forward(call)), avals))
+    supply = iter(opaque(*arrays, results=_described(avals), call=_Forward(call)) if avals else ())
     owner = next((x for x in arguments if isinstance(x, Recorded)), None)
     made = [_faced(next(supply), owner) if isinstance(x, Aval) else x for x in call.outputs]
     constant = {id(_plain(x)) for x in known.non_differentiable}
@@ -168,14 +154,15 @@ def opaque_backward(context: Any, *cts: Any) -> tuple[Any, ...]:
     arguments = context.saved_tensors
     present = [ct is not None for ct in cts]
     arrays = [_plain(x) for x in (*arguments, *(ct for ct in cts if ct is not None))]
-    avals = [Aval(s.shape, np.dtype(np.float64)) for s in call.inputs.specs]
-    flat = opaque(*arrays, size=_size(avals), call=_Backward(call, present))
+    places = [k for k in call.places if call.needs[k]]
+    avals = [s.aval for k, s in zip(call.places, call.inputs.specs) if call.needs[k]]
+    results = opaque(*arrays, results=_described(avals), call=_Backward(call, present))
     owner = next((x for x in arguments if isinstance(x, Recorded)), None)
     found: list[Any] = [None] * call.inputs.number
-    for k, x in zip(call.places, _unpacked(flat, avals)):
-        found[k] = _faced(x, owner) if call.needs[k] else None
+    for k, x in zip(places, results):
+        found[k] = _faced(x, owner)
     return tuple(found)
 
 
-def _size(avals: Sequence[Aval]) -> int:
-    return sum(math.prod(a.shape) for a in avals)
+def _described(avals: Sequence[Aval]) -> tuple[tuple[tuple[int, ...], str], ...]:
+    return tuple([(a.shape, short_name(a.dtype)) for a in avals])
