@@ -162,7 +162,9 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
     body, like = carried(record, initial, shape, what)
     condition = recorded(cond_fun, (tree.unflatten(shape, like),), asked).region
     if condition.avals != (Aval((), np.dtype(bool)),):
-        raise TypeError(located(f"{asked} must return one truth value, got {', '.join(map(str, condition.avals))}"))
+        raise TypeError(
+            located(f"{asked} must return one truth value, got {', '.join([str(a) for a in condition.avals])}")
+        )
     captured, (turn, test) = joined([body.region, condition], len(initial))
     given = [operand(x, a) for x, a in zip(initial, turn.avals)]
     results = until.while_loop(*given, *captured, body=turn, cond=test, carries=len(initial), capacity=0)
