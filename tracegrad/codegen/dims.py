@@ -19,9 +19,12 @@ SMALL = 8
 
 
 class Dims:
-    """The sizes of all axes of a graph as polynomials, and the values of their symbols."""
+    """The sizes of all axes of a graph as polynomials, and the values of their symbols.
 
-    def __init__(self, graph: Graph):
+    The first `carries` outputs of a region become its first inputs, so they have one shape.
+    """
+
+    def __init__(self, graph: Graph, carries: int = 0):
         self._parent: list[int] = []
         self._value: list[int] = []
         self._axes: dict[Node, Any] = {}  # of a node with several results, the axes of each
@@ -29,15 +32,24 @@ class Dims:
             self._axes[x] = self._fresh(x.aval.shape)
         for node in graph.nodes:
             self._axes[node] = self._infer(node)
+        for x, y in zip(graph.inputs[:carries], graph.outputs):
+            self._joined([self._axes[x], self._axes[y]])
         self._names: dict[int, Poly] = {}
         self.values: dict[str, int] = {}
         for x in (*graph.inputs, *graph.nodes):
-            for axis in self._axes[x] if not x.several else ():
-                self._name(axis)
+            if x.regions:  # whose results have sizes whether they are used or not
+                for axes in self._axes[x]:
+                    self._named(axes)
+            elif not x.several:
+                self._named(self._axes[x])
 
     def shape(self, node: Node) -> tuple[Poly, ...]:
         """The shape of a value, as polynomials."""
-        return tuple(self._names[self._find(a)] for a in self._axes[node])
+        return self._named(self._axes[node])
+
+    def result_shape(self, node: Node, k: int) -> tuple[Poly, ...]:
+        """The shape of result `k` of a node with several."""
+        return self._named(self._axes[node][k])
 
     # -- classes ---------------------------------------------------------------------------------
     def _fresh(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -57,17 +69,20 @@ class Dims:
         if a != b:
             self._parent[max(a, b)] = min(a, b)
 
-    def _name(self, axis: int) -> None:
+    def _named(self, axes: tuple[int, ...]) -> tuple[Poly, ...]:
+        return tuple([self._name(a) for a in axes])
+
+    def _name(self, axis: int) -> Poly:
         root = self._find(axis)
-        if root in self._names:
-            return
-        value = self._value[root]
-        if value <= SMALL:
-            self._names[root] = Poly.constant(value)
-        else:
-            name = f"s{len(self.values)}"
-            self.values[name] = value
-            self._names[root] = Poly.symbol(name)
+        if root not in self._names:
+            value = self._value[root]
+            if value <= SMALL:
+                self._names[root] = Poly.constant(value)
+            else:
+                name = f"s{len(self.values)}"
+                self.values[name] = value
+                self._names[root] = Poly.symbol(name)
+        return self._names[root]
 
     # -- what each kind of op forces -----------------------------------------------------------------
     def _infer(self, node: Node) -> tuple[Any, ...]:
@@ -171,6 +186,19 @@ def _result(dims: Dims, node: Node, operands: list[Any], params: Any) -> tuple[i
     return operands[0][params["index"]]  # type: ignore[no-any-return]
 
 
+def _repeat(dims: Dims, node: Node, operands: Operands, params: Any) -> list[tuple[int, ...]]:
+    carries, xs = params["carries"], params["xs"]
+    stacked = [dims._fresh(a.shape) for a in node.aval[carries:]]  # type: ignore[index]
+    dims._joined([x[:1] for x in (*operands[carries : carries + xs], *stacked)] or [()])
+    return [*operands[:carries], *stacked]
+
+
+def _while(dims: Dims, node: Node, operands: Operands, params: Any) -> list[tuple[int, ...]]:
+    stacked = [dims._fresh(a.shape) for a in node.aval[params["carries"] + 1 :]]  # type: ignore[index]
+    dims._joined([x[:1] for x in stacked] or [()])
+    return [*operands[: params["carries"]], (), *stacked]
+
+
 def _transpose(dims: Dims, node: Node, operands: Operands, params: Any) -> tuple[int, ...]:
     return tuple(operands[0][p] for p in params["perm"])
 
@@ -180,4 +208,5 @@ _RULES: dict[str, Callable[..., Any]] = {
     "broadcast_to": _broadcast, "reduction": _reduce, "slice": _slice, "pad": _slice,
     "concatenate": _concatenate, "matmul": _matmul, "gather": _gather, "scatter": _scatter, "reshape": _reshape,
     "transpose": _transpose, "result": _result,
+    "repeat": _repeat, "while": _while,
 }  # fmt: skip

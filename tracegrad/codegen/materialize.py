@@ -45,7 +45,7 @@ class Storage:
     def __init__(self, graph: Graph, also: dict[Node, str] | None = None):
         self.graph = graph
         self.inputs = set(graph.inputs)
-        self.called = {node for node in graph.nodes if called(node)}
+        self.called = {node for node in graph.nodes if called(node) and not node.regions}
         self.results: dict[Node, list[Node]] = {node: [] for node in graph.nodes if node.several}  # those that are used
         self.reason: dict[Node, str] = dict(also or {})
         self.weight: dict[Node, int] = {}
@@ -84,11 +84,12 @@ class Storage:
         if node.picks is not None:
             self._store(node, f"result {node.picks} of {node.operands[0].name}")
             self.results[node.operands[0]].append(node)
-        elif node in self.called:
+        elif node in self.called or node.regions:
+            what = "is called in NumPy" if node in self.called else "runs regions"
             if not node.several:
-                self._store(node, f"{node.name} is called in NumPy")
+                self._store(node, f"{node.name} {what}")
             for x in node.operands:
-                self._store_base(x, f"operand of {node.name}, which is called in NumPy")
+                self._store_base(x, f"operand of {node.name}, which {what}")
         elif kind == "matmul":
             self._store(node, "computed by BLAS")
             for x in node.operands:

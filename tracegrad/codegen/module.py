@@ -14,6 +14,8 @@ from llvmlite import ir
 
 from tracegrad.codegen.llvm import PolyEmitter, kernel_function
 from tracegrad.codegen.loops import Kernel, Reduce
+from tracegrad.codegen.nested import Nested
+from tracegrad.codegen.nested_llvm import run_nested
 from tracegrad.codegen.plan import Call, Launch, Matmul, Plan
 from tracegrad.codegen.scalar_llvm import I64, identity, llvm_type, memory_type
 from tracegrad.codegen.support import TASK, loop, signature
@@ -32,21 +34,32 @@ _LOOP_ID = re.compile(r"^!(\d+) = !\{ (!\d+(?:, !\d+)*) \}$", re.MULTILINE)
 def build_module(made: Plan) -> str:
     """The module that computes `made`, as text."""
     # A loop's metadata must be distinct and name itself first, which llvmlite's builder cannot write.
-    return _LOOP_ID.sub(r"!\1 = distinct !{ !\1, \2 }", str(_Program(made).module))
+    return _LOOP_ID.sub(r"!\1 = distinct !{ !\1, \2 }", str(_Program(made, _Shared()).module))
+
+
+class _Shared:
+    """What the functions of a module share: kernels, tasks, and the functions of regions by what they compute."""
+
+    def __init__(self) -> None:
+        self.module = ir.Module("tracegrad")
+        self.kernels: dict[str, ir.Function] = {}
+        self.tasks: dict[ir.Function, ir.Function] = {}
+        self.regions: dict[str, ir.Function] = {}
+        share_rare_functions(self.module)
 
 
 class _Program:
-    def __init__(self, made: Plan):
-        self.plan = made
-        self.functions: dict[str, ir.Function] = {}
-        self.tasks: dict[ir.Function, ir.Function] = {}
-        self.module = ir.Module("tracegrad")
-        share_rare_functions(self.module)
-        run = ir.Function(self.module, ir.FunctionType(I32, [I64.as_pointer(), POINTER.as_pointer()]), RUN)
-        self.run = run
-        self.b = ir.IRBuilder(run.append_basic_block("entry"))
-        values, pointers = run.args
-        self.env = {name: self._word(values, i) for i, name in enumerate(made.values)}
+    """The function of a plan: of the program itself, or of a region."""
+
+    def __init__(self, made: Plan, shared: _Shared, name: str = RUN):
+        self.plan, self.shared, self.module = made, shared, shared.module
+        signature = ir.FunctionType(I32, [I64.as_pointer(), POINTER.as_pointer()])
+        self.run = ir.Function(self.module, signature, name)
+        self.nested = name != RUN
+        self.b = ir.IRBuilder(self.run.append_basic_block("entry"))
+        self.values, pointers = self.run.args
+        self.places = {name: i for i, name in enumerate(made.values)}
+        self.env = {name: self._word(i) for name, i in self.places.items() if "/" not in name}
         self.pointers = self._buffers(pointers)
         self.polys = PolyEmitter(self.env)
         self.status = self.b.alloca(I32)
@@ -61,10 +74,15 @@ class _Program:
                     self._matmul(step)
                 case Call():
                     self._call(step)
+                case Nested():
+                    run_nested(self, i, step)
         self.b.ret(self.b.load(self.status))
 
-    def _word(self, values: Any, i: int) -> Any:
-        return self.b.load(self.b.gep(values, [ir.Constant(I64, i)]))
+    def _word(self, i: int) -> Any:
+        word = self.b.load(self.b.gep(self.values, [ir.Constant(I64, i)]))
+        if self.nested:  # so that what is read in a loop is read once
+            word.set_metadata("invariant.load", self.module.add_metadata([]))
+        return word
 
     def _buffers(self, pointers: Any) -> dict[str, Any]:
         inputs, outputs = len(self.plan.graph.inputs), len(self.plan.graph.outputs)
@@ -74,24 +92,49 @@ class _Program:
             kind, _, number = where.partition(" ")
             if kind == "temp":
                 found[name] = self.b.gep(arena, [self.env[f"offset.{name}"]])
+            elif kind == "stack":
+                found[name] = self.stack(int(number))
             else:
                 position = int(number) + (inputs if kind == "output" else 0)
                 found[name] = self.b.load(self.b.gep(pointers, [ir.Constant(I64, position)]))
         self.arena = arena
         return found
 
+    def stack(self, size: int) -> Any:
+        """Memory of this function: so many bytes."""
+        with self.b.goto_entry_block():
+            slot = self.b.alloca(ir.ArrayType(I8, max(size, 1)))
+            slot.align = 16
+            return self.b.bitcast(slot, POINTER)
+
+    def region(self, made: Plan) -> ir.Function:
+        """The function of a region."""
+        text = made.text()
+        if text not in self.shared.regions:
+            function = _Program(made, self.shared, self.module.get_unique_name("region")).run
+            function.linkage = "internal"
+            self.shared.regions[text] = function
+        return self.shared.regions[text]
+
+    def words_of(self, region: str) -> Any:
+        """The words of a region: a pointer to its block."""
+        first = next((i for name, i in self.places.items() if name.startswith(f"{region}/")), 0)
+        return self.b.gep(self.values, [ir.Constant(I64, first)])
+
     # -- kernels -------------------------------------------------------------------------------------
     def _launch(self, i: int, step: Launch) -> None:
         kernel = step.kernel
         signature, names = kernel.signature()
-        if signature not in self.functions:
-            self.functions[signature] = kernel_function(self.module, kernel, f"kernel{len(self.functions)}")
-        function = self.functions[signature]
+        kernels = self.shared.kernels
+        if signature not in kernels:
+            kernels[signature] = kernel_function(self.module, kernel, f"kernel{len(kernels)}")
+        function = kernels[signature]
         constants = kernel.constants()
         args = [self._argument(n, kernel, constants) for n in names]
         rows = self.polys.emit(self.b, kernel.loops[kernel.chunked].extent) if kernel.loops else ir.Constant(I64, 1)
         zero = ir.Constant(I64, 0)
-        if step.serial or not kernel.loops:
+        small = self.nested and all(loop.extent.value is not None for loop in kernel.loops)
+        if step.serial or not kernel.loops or small:
             self.b.call(function, [*args, self.status, zero, rows])
             return
         function.attributes.add("noinline")
@@ -132,8 +175,9 @@ class _Program:
         for k, f in enumerate(fields):
             self.b.store(f, self.b.gep(context, [ir.Constant(I32, 0), ir.Constant(I32, k)]))
         positions = {b: list(args).index(b) for b in strides}
-        task = self.tasks.get(function) or self._task(function, context_type, len(given), positions)
-        self.tasks[function] = task
+        tasks = self.shared.tasks
+        task = tasks.get(function) or self._task(function, context_type, len(given), positions)
+        tasks[function] = task
         opaque = self.b.bitcast(context, POINTER)
         chunks = self.env[f"chunks.{i}"]
         parallel = self.b.icmp_signed("!=", self.env[f"parallel.{i}"], ir.Constant(I64, 0))
@@ -230,7 +274,12 @@ class _Program:
         signature = ir.FunctionType(I32, [I64, POINTER.as_pointer()])
         callback = self.b.inttoptr(self.env["callback"], signature.as_pointer())
         first = self.b.gep(slots, [ir.Constant(I32, 0), ir.Constant(I32, 0)])
-        status = self.b.call(callback, [ir.Constant(I64, step.number), first])
+        number = ir.Constant(I64, step.number)
+        number = self.b.add(number, self.env["calls"]) if self.nested else number
+        self.leave_if_failed(self.b.call(callback, [number, first]))
+
+    def leave_if_failed(self, status: Any) -> None:
+        """Return `status` unless it is 0."""
         failed = self.b.icmp_signed("!=", status, ir.Constant(I32, 0))
-        with self.b.if_then(failed):
+        with self.b.if_then(failed, likely=False):
             self.b.ret(status)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,13 +21,14 @@ from tracegrad.codegen.loops import Compute, Kernel, Reduce
 from tracegrad.codegen.lower import Arguments, Lowering
 from tracegrad.codegen.materialize import Storage, is_matrix_transpose
 from tracegrad.codegen.nest import arrange, is_serial
+from tracegrad.codegen.nested import STACK_BYTES, Nested, Places, While, nested_step
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
 from tracegrad.codegen.vecmath import RARE
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.op import TABLE
 
-__all__ = ["Call", "Launch", "Matmul", "Plan", "plan", "rare_functions"]
+__all__ = ["Call", "Launch", "Matmul", "Plan", "calls_of", "plan", "plans_of", "rare_functions"]
 
 CHUNK_COST = 131072  # cost units of one chunk: some 30 microseconds
 PARALLEL_COST = 200_000  # below this a kernel runs in the calling thread: some 50 microseconds
@@ -89,11 +91,12 @@ class Plan:
     graph: Graph
     schedule: Schedule
     arguments: Arguments
-    steps: list[Launch | Matmul | Call] = field(default_factory=list)
+    steps: list[Launch | Matmul | Call | Nested] = field(default_factory=list)
     buffers: dict[Node, str] = field(default_factory=dict)
-    memory: dict[str, str] = field(default_factory=dict)  # buffer -> "input 0", "output 1", "temp"
+    memory: dict[str, str] = field(default_factory=dict)  # buffer -> "input 0", "output 1", "temp", "stack 24"
     fills: dict[int, list[tuple[str, str, str, Poly]]] = field(default_factory=dict)
     values: dict[str, int] = field(default_factory=dict)
+    in_place: set[int] = field(default_factory=set)  # carries of a region that it writes where it reads them
     arena_bytes: int = 0
     cost: int = 0
 
@@ -109,18 +112,38 @@ class Plan:
 
 def plan(graph: Graph) -> Plan:
     """Schedule `graph`, lower every step, place the buffers and fix the run-time values."""
-    graph = with_own_outputs(graph)
-    dims = Dims(graph)
-    also: dict[Node, str] = {}
-    while True:
-        made = _attempt(graph, dims, also)
-        dear = _recomputed(made)
-        if not dear:
-            break
-        also |= dear
-    _cut(made)
-    _place(made)
-    return made
+    return _Planner().plan(graph)
+
+
+class _Planner:
+    """Plans a graph and its regions; equal regions have one plan."""
+
+    def __init__(self) -> None:
+        self._regions: dict[tuple[Graph, int], Plan] = {}
+
+    def plan(self, graph: Graph, carries: int = -1) -> Plan:
+        """The plan of `graph`; of a region if `carries`, the number of inputs that it carries to outputs, is given."""
+        nested = carries >= 0
+        graph = with_own_outputs(graph)
+        dims = Dims(graph, max(carries, 0))
+        also: dict[Node, str] = {}
+        while True:
+            made = _attempt(graph, dims, also, self)
+            dear = _recomputed(made)
+            if not dear:
+                break
+            also |= dear
+        _cut(made)
+        if nested:
+            _to_stack(made, dims)
+        _place(made, nested)
+        return made
+
+    def region(self, graph: Graph, carries: int) -> Plan:
+        """The plan of a region."""
+        if (graph, carries) not in self._regions:
+            self._regions[graph, carries] = self.plan(graph, carries)
+        return self._regions[graph, carries]
 
 
 def with_own_outputs(graph: Graph) -> Graph:
@@ -136,7 +159,7 @@ def with_own_outputs(graph: Graph) -> Graph:
     return Graph(graph.inputs, tuple(nodes), tuple(outputs))
 
 
-def _attempt(graph: Graph, dims: Dims, also: dict[Node, str]) -> Plan:
+def _attempt(graph: Graph, dims: Dims, also: dict[Node, str], planner: _Planner) -> Plan:
     storage = Storage(graph, also)
     found = schedule(graph, storage, dims)
     while shared := shared_by_steps(found):
@@ -146,7 +169,7 @@ def _attempt(graph: Graph, dims: Dims, also: dict[Node, str]) -> Plan:
     made = Plan(graph, found, Arguments(dims.values))
     _name_buffers(made, storage)
     for step in made.schedule.steps:
-        made.steps.append(_lowered(made, step, storage, dims))
+        made.steps.append(_lowered(made, step, storage, dims, planner))
     return made
 
 
@@ -166,13 +189,19 @@ def _name_buffers(made: Plan, storage: Storage) -> None:
         made.buffers[alias] = made.buffers[base]
 
 
-def _lowered(made: Plan, step: Step, storage: Storage, dims: Dims) -> Launch | Matmul | Call:
+def _lowered(
+    made: Plan, step: Step, storage: Storage, dims: Dims, planner: _Planner
+) -> Launch | Matmul | Call | Nested:
     if step.kind == "matmul":
         return _matmul(made, step.roots[0], dims)
     if step.kind == "call":
         number = sum(isinstance(s, Call) for s in made.steps)
         node, outs = _outs(made, step.roots)
         return Call(number, node, outs, tuple(_block_of(made, x) for x in node.operands))
+    if step.kind == "nested":
+        node, outs = _outs(made, step.roots)
+        operands = list(node.operands)
+        return nested_step(Places(operands, [_block_of(made, x) for x in operands], outs, dims, node, planner.region))
     kernel = arrange(Lowering(storage, dims, made.buffers, made.arguments, made.schedule.counts).step(step.roots))
     kernel.chunked = _chunked_loop(kernel, made.arguments.sizes)
     partials = {
@@ -234,6 +263,8 @@ def _cut(made: Plan) -> None:
     for i, step in enumerate(made.steps):
         if isinstance(step, Matmul):
             made.cost += 2 * math.prod(p.evaluate(sizes) for p in step.sizes) // 16
+        elif isinstance(step, Nested):
+            made.cost += step.cost()
         if not isinstance(step, Launch):
             continue
         kernel = step.kernel
@@ -261,7 +292,15 @@ def _fill(kernel: Kernel, x: Reduce) -> list[tuple[str, str, str, Poly]]:
     return [(x.buffer, x.value.dtype, x.combiner, x.size)] if in_memory else []
 
 
-def _place(made: Plan) -> None:
+def _to_stack(made: Plan, dims: Dims) -> None:
+    """Keep the small temporaries of a region on the stack, where LLVM makes registers of them."""
+    for node, name in made.buffers.items():
+        size = math.prod(dims.shape(node), start=ONE).value
+        if made.memory[name] == "temp" and size is not None and size * node.aval.dtype.itemsize <= STACK_BYTES:
+            made.memory[name] = f"stack {size * node.aval.dtype.itemsize}"
+
+
+def _place(made: Plan, nested: bool) -> None:
     """Offsets in the arena for temporaries and partial results; buffers whose lives do not overlap share memory."""
     bytes_of = {name: n.aval.size * n.aval.dtype.itemsize for n, name in made.buffers.items()}
     temps = [{n for n in _buffers_of(step) if made.memory[n] == "temp"} for step in made.steps]
@@ -274,6 +313,8 @@ def _place(made: Plan) -> None:
         begun |= temps[i]
         if isinstance(step, Launch):
             values |= _chunk_values(made, i, step, arena)
+        elif isinstance(step, Nested):
+            values |= _nested_values(made, i, step, arena)
         for name in temps[i]:
             if last[name] == i:
                 arena.give(name)
@@ -281,13 +322,52 @@ def _place(made: Plan) -> None:
     constants = {name: _bits(dtype, value) for name, (dtype, value) in made.arguments.constants.items()}
     made.values = {**made.arguments.sizes, **constants, **values}
     made.values |= dict.fromkeys(_functions_of(made), 0)
+    if nested and any(isinstance(step, Call) for step in made.steps):
+        made.values["calls"] = 0  # the number of its first call among those of the program
+    _add_words_of_regions(made)
+
+
+def _nested_values(made: Plan, i: int, step: Nested, arena: _Arena) -> dict[str, int]:
+    """The words of step `i` itself, and where its memory lies while it runs."""
+    values = {f"{name}.{i}": value for name, value in step.words().items()}
+    scratch = {name: size.evaluate(made.arguments.sizes) for name, size in step.scratch().items()}
+    scratch["arena"] = max(region.arena_bytes for region in step.regions.values())
+    for name, size in scratch.items():
+        values[f"{name}.{i}"] = arena.take((i, name), size)
+    for name in scratch:
+        arena.give((i, name))
+    return values
+
+
+def _add_words_of_regions(made: Plan) -> None:
+    """Append the words of each region as a block: they follow each other, their names behind that of the region."""
+    calls = sum(isinstance(step, Call) for step in made.steps)
+    for i, step in enumerate(made.steps):
+        for region, inner in step.regions.items() if isinstance(step, Nested) else ():
+            for name, value in inner.values.items():
+                first_call = name.rpartition("/")[2] == "calls"
+                made.values[f"{i}.{region}/{name}"] = value + calls * first_call
+            calls += len(calls_of(inner))
+
+
+def plans_of(made: Plan) -> Iterator[Plan]:
+    """`made` and the plans of all regions in it."""
+    yield made
+    for step in made.steps:
+        for region in step.regions.values() if isinstance(step, Nested) else ():
+            yield from plans_of(region)
+
+
+def calls_of(made: Plan) -> list[Call]:
+    """The calls of a plan and of its regions, in the order of their numbers."""
+    return [step for each in plans_of(made) for step in each.steps if isinstance(step, Call)]
 
 
 def _functions_of(made: Plan) -> list[str]:
     """The functions whose addresses the program is given as values: see `tracegrad.codegen.support`."""
     names: list[str] = []
     for i, step in enumerate(made.steps):
-        if isinstance(step, Call):
+        if isinstance(step, Call) or (isinstance(step, While) and step.stacked):
             names.append("callback")
         elif isinstance(step, Launch):
             names += [f"tg_fill.{dtype}" for _, dtype, _, _ in made.fills[i]]
@@ -309,7 +389,7 @@ def _chunk_values(made: Plan, i: int, step: Launch, arena: _Arena) -> dict[str, 
     return values
 
 
-def _buffers_of(step: Launch | Matmul | Call) -> list[str]:
+def _buffers_of(step: Launch | Matmul | Call | Nested) -> list[str]:
     match step:
         case Launch():
             return list(step.kernel.buffers)
@@ -317,6 +397,8 @@ def _buffers_of(step: Launch | Matmul | Call) -> list[str]:
             return [step.out, step.x[0], step.y[0]]
         case Call():
             return [*filter(None, step.outs), *step.operands]
+        case Nested():
+            return step.buffers
 
 
 def _bits(dtype: str, value: Any) -> int:
@@ -351,5 +433,6 @@ class _Arena:
 
 def rare_functions(made: Plan) -> set[str]:
     """The symbols of the out-of-line functions that the kernels call: see `vecmath.rare_module`."""
-    instructions = [x for s in made.steps if isinstance(s, Launch) for x in flattened(s.kernel.body)]
+    steps = [s for each in plans_of(made) for s in each.steps]
+    instructions = [x for s in steps if isinstance(s, Launch) for x in flattened(s.kernel.body)]
     return {f"tg.rare_{x.op}.{x.out.dtype}" for x in instructions if isinstance(x, Compute) and x.op in RARE}

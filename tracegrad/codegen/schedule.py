@@ -30,7 +30,7 @@ ALONE = ("scatter", "cumsum")
 class Step:
     """One kernel or call: what it stores and which steps must come before."""
 
-    kind: str  # "kernel", "matmul" or "call"
+    kind: str  # "kernel", "matmul", "call" or "nested"
     domain: tuple[Poly, ...]
     roots: list[Node]  # what it stores; of a node with several results, those that are used
     number: int
@@ -94,6 +94,8 @@ class _Planner:
 
     def _kind(self, node: Node) -> str:
         assert node.op is not None
+        if node.regions:
+            return "nested"
         return "call" if node in self.storage.called else "matmul" if node.op.kind == "matmul" else "kernel"
 
     def _domain(self, node: Node) -> tuple[Poly, ...]:
@@ -164,6 +166,7 @@ class _Planner:
         for reason, holds in (
             ("BLAS computes whole matrices", "matmul" in kinds),
             ("NumPy is called for one of them", "call" in kinds),
+            ("one of them runs regions", "nested" in kinds),
             ("has a loop of its own", not (_joinable(step) and _joinable(producer))),
             ("needs the complete reduction", x.op.kind == "reduction"),
             ("reads it at another index", not aligned),

@@ -21,7 +21,7 @@ from tracegrad.transforms.vjp import joint
 __all__ = ["cond"]
 
 
-@primitive()
+@primitive("branch")
 def cond(*operands: Any, branches: tuple[Graph, ...]) -> Any:
     """The outputs of the branch that the first operand names, for the others; a number out of range means the nearest.
 

@@ -24,7 +24,7 @@ from tracegrad.ops.samples import uniform
 __all__ = ["scan"]
 
 
-@primitive()
+@primitive("repeat")
 def scan(*operands: Any, body: Graph, carries: int, xs: int, length: int, reverse: bool) -> Any:
     """The last carries and the stacked results of `body`, run `length` times, from the end if `reverse`."""
     carry, seqs, consts = list(operands[:carries]), operands[carries : carries + xs], operands[carries + xs :]

@@ -31,7 +31,7 @@ __all__ = ["room_for", "while_loop"]
 _BOOL, _INT64 = Aval((), np.dtype(bool)), Aval((), np.dtype(np.int64))
 
 
-@primitive()
+@primitive("while")
 def while_loop(*operands: Any, cond: Graph, body: Graph, carries: int, capacity: int) -> Any:
     """The last carries, the number of turns and the stacked results of `body`, run while `cond` holds.
 

@@ -127,6 +127,13 @@ class Graph:
         """The abstract values of the outputs."""
         return tuple(x.aval for x in self.outputs)
 
+    def everywhere(self) -> Iterator[Node]:
+        """The nodes, and those of all regions in them."""
+        for node in self.nodes:
+            yield node
+            for region in node.regions:
+                yield from region.everywhere()
+
     def users(self) -> dict[Node, list[Node]]:
         """The nodes that use each value, in order."""
         found: dict[Node, list[Node]] = {x: [] for x in (*self.inputs, *self.nodes)}

@@ -48,7 +48,7 @@ def unroll_small_contractions(graph: Graph, thresholds: Thresholds = Thresholds(
       return %6
     }
     """
-    if not any(node.op is matmul for node in graph.nodes):
+    if not any(node.op is matmul for node in graph.everywhere()):
         return graph
 
     def hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:

@@ -28,7 +28,7 @@ def decompose(graph: Graph) -> Graph:
       return %2
     }
     """
-    if any(_wanted(node.op) for node in graph.nodes):
+    if any(_wanted(node.op) for node in graph.everywhere()):
         return rewrite(graph, _hook)
     return graph
 

@@ -23,10 +23,11 @@ from tracegrad import passes
 from tracegrad.avals import COMPILED
 from tracegrad.codegen.entry import EntrySpec, InputSpec, OutputSpec
 from tracegrad.codegen.module import build_module
-from tracegrad.codegen.plan import RELEASE_GIL_COST, Call, Launch, Matmul, Plan, plan, rare_functions
+from tracegrad.codegen.nested_llvm import CAPACITY
+from tracegrad.codegen.plan import RELEASE_GIL_COST, Launch, Matmul, Plan, calls_of, plan, plans_of, rare_functions
 from tracegrad.codegen.support import support_module
 from tracegrad.codegen.vecmath import rare_module
-from tracegrad.errors import TracegradError
+from tracegrad.errors import CapacityError, TracegradError
 from tracegrad.ir import Graph, run
 from tracegrad.runtime import blas, native, threads
 from tracegrad.runtime.cache import default_cache
@@ -114,10 +115,11 @@ class Program:
         graph = made.graph
         inputs = tuple(InputSpec(a.dtype, a.ndim, kind) for a, kind in zip(graph.avals, self.kinds))  # type: ignore[arg-type]
         outputs = tuple(OutputSpec(x.aval.dtype, x.aval.ndim) for x in graph.outputs)
-        values = {**made.values, **_support_addresses(made)}
-        if "callback" in values:
+        addresses = _support_addresses(made)
+        if any(_function(name) == "callback" for name in made.values):
             self._callback = _NumPyCalls(made)
-            values["callback"] = self._callback.address
+            addresses["callback"] = self._callback.address
+        values = {name: addresses.get(_function(name), value) for name, value in made.values.items()}
         return make_callable(
             code,
             EntrySpec(inputs, outputs, returns_tuple=not self.single),
@@ -150,7 +152,7 @@ class _NumPyCalls:
     """The callback through which compiled code calls ops that have no codegen data."""
 
     def __init__(self, made: Plan):
-        self._calls = [s for s in made.steps if isinstance(s, Call)]
+        self._calls = calls_of(made)
         self.failed = _Failure()
         prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.POINTER(ctypes.c_void_p))
         self._function = prototype(self._call)
@@ -158,6 +160,8 @@ class _NumPyCalls:
 
     def _call(self, number: int, pointers: Any) -> int:
         try:
+            if number == CAPACITY:
+                raise CapacityError("while_loop: more turns than there is room for their results")
             step = self._calls[number]
             node = step.node
             assert node.op is not None
@@ -236,7 +240,7 @@ def _define_symbols(made: Plan) -> None:
     """Give the code the addresses of BLAS and of the functions it shares, loaded when first needed."""
     for symbol in rare_functions(made):
         native.define_symbol(symbol, _support_code(symbol).address(symbol))
-    for step in made.steps:
+    for step in [s for each in plans_of(made) for s in each.steps]:
         if isinstance(step, Matmul):
             routine = "dgemm" if step.dtype == "f64" else "sgemm"
             native.define_symbol(f"tg_{routine}", blas.address(routine))
@@ -244,14 +248,21 @@ def _define_symbols(made: Plan) -> None:
 
 def _support_addresses(made: Plan) -> dict[str, int]:
     """The addresses of the functions that these shapes use; the others are not loaded for them."""
-    launches = [s for s in made.steps if isinstance(s, Launch)]
-    if not any(s.chunks > 1 for s in launches) and not any(made.fills.values()):
+    plans = list(plans_of(made))
+    launches = [s for each in plans for s in each.steps if isinstance(s, Launch)]
+    if not any(s.chunks > 1 for s in launches) and not any(each.fills[i] for each in plans for i in each.fills):
         return {}
-    shared = [name for name in made.values if name.startswith("tg_") and name != "tg_parallel_for"]
+    names = dict.fromkeys(map(_function, made.values))
+    shared = [name for name in names if name.startswith("tg_") and name != "tg_parallel_for"]
     found = {name: _support_code(name).address(name) for name in shared}
     if any(s.parallel for s in launches):
         found["tg_parallel_for"] = threads.parallel_for_address()
     return found
+
+
+def _function(name: str) -> str:
+    """The name of a word without those of the regions that it belongs to: what a function is called in all of them."""
+    return name.rpartition("/")[2]
 
 
 def _support_code(name: str) -> native.NativeCode:

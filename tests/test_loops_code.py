@@ -1,0 +1,326 @@
+"""Compiled loops and branches: graph text in, compiled results against those of the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracegrad.errors import CapacityError
+from tracegrad.ir import Graph, parse, run, verify
+from tracegrad.ops.op import primitive
+from tracegrad.runtime.program import MISS, Program, compile_program, machine_code_count
+
+rng = np.random.default_rng(0)
+
+
+def program_of(graph: Graph) -> Program:
+    return compile_program(graph, ("array",) * len(graph.inputs), False)
+
+
+def check(text: str, *arrays: Any, rtol: float = 1e-13) -> Program:
+    """The compiled graph gives what replay gives, without help from the reference."""
+    graph = verify(parse(text))
+    program = program_of(graph)
+    got, want = program.entry(*arrays), run(graph, arrays)
+    assert got is not MISS
+    for a, b in zip(got, want, strict=True):
+        assert (np.asarray(a).dtype, np.shape(a)) == (b.dtype, b.shape)
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol)
+    return program
+
+
+def scan_text(n: int, length: int, dtype: str = "f64", reverse: bool = False) -> str:
+    """h' = sin(h * w + x), the rows h' * x; vectors of `n` elements."""
+    turns = f"carries=1, length={length}, reverse={reverse}, xs=1"
+    return f"""
+graph(%0: {dtype}[{n}], %1: {dtype}[{length},{n}], %2: {dtype}[{n}]) {{
+  %3, %4 = scan(%0, %1, %2) {{{turns}}} : {dtype}[{n}], {dtype}[{length},{n}]
+    body(%0: {dtype}[{n}], %1: {dtype}[{n}], %2: {dtype}[{n}]) {{
+      %3 = multiply(%0, %2) : {dtype}[{n}]
+      %4 = add(%3, %1) : {dtype}[{n}]
+      %5 = sin(%4) : {dtype}[{n}]
+      %6 = multiply(%5, %1) : {dtype}[{n}]
+      return %5, %6
+    }}
+  return %3, %4
+}}
+"""
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 2, 5, 30])
+@pytest.mark.parametrize("n", [3, 20, 0])
+def test_scan(n: int, length: int, reverse: bool) -> None:
+    check(scan_text(n, length, reverse=reverse), rng.random(n), rng.random((length, n)), rng.random(n))
+
+
+def test_scan_of_single_precision() -> None:
+    arrays = [rng.random(shape).astype("float32") for shape in ((20,), (7, 20), (20,))]
+    check(scan_text(20, 7, "f32"), *arrays, rtol=1e-5)
+
+
+def test_lengths_and_sizes_share_machine_code() -> None:
+    check(scan_text(20, 30), rng.random(20), rng.random((30, 20)), rng.random(20))
+    before = machine_code_count()
+    for n, length in ((21, 1000), (300, 12)):
+        check(scan_text(n, length), rng.random(n), rng.random((length, n)), rng.random(n), rtol=1e-10)
+    assert machine_code_count() == before
+
+
+COUNTED = """
+graph(%0: f64[]) {{
+  %1 = full() {{dtype='int64', shape=(), value=0}} : i64[]
+  %2, _ = scan(%0, %1) {{carries=2, length={length}, reverse=False, xs=0}} : f64[], i64[]
+    body(%0: f64[], %1: i64[]) {{
+      %2 = cast(%1) {{dtype='float64'}} : f64[]
+      %3 = multiply(%0, 0.5) : f64[]
+      %4 = add(%3, %2) : f64[]
+      %5 = add(%1, 1) : i64[]
+      return %4, %5
+    }}
+  return %2
+}}
+"""
+
+
+def test_a_counter_may_have_no_use_behind_the_loop_and_lengths_share_code() -> None:
+    check(COUNTED.format(length=1000), np.array(1.0))
+    before = machine_code_count()
+    check(COUNTED.format(length=3), np.array(1.0))
+    assert machine_code_count() == before
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 10])
+@pytest.mark.parametrize("shape", ["", "5", "40"])
+def test_carries_may_change_places(shape: str, length: int) -> None:
+    text = f"""
+graph(%0: i64[{shape}], %1: i64[{shape}]) {{
+  %2, %3 = scan(%0, %1) {{carries=2, length={length}, reverse=False, xs=0}} : i64[{shape}], i64[{shape}]
+    body(%0: i64[{shape}], %1: i64[{shape}]) {{
+      %2 = add(%0, %1) : i64[{shape}]
+      return %1, %2
+    }}
+  return %2, %3
+}}
+"""
+    size = tuple(int(n) for n in shape.split(",") if n)
+    check(text, np.full(size, 2), np.full(size, 3))
+
+
+def test_a_carry_may_stay_and_the_operands_may_be_one() -> None:
+    check("""
+graph(%0: f64[40]) {
+  %1, %2 = scan(%0, %0, %0) {carries=2, length=4, reverse=False, xs=0} : f64[40], f64[40]
+    body(%0: f64[40], %1: f64[40], %2: f64[40]) {
+      %3 = multiply(%1, %2) : f64[40]
+      return %0, %3
+    }
+  return %1, %2
+}
+""", rng.random(40))  # fmt: skip
+
+
+@pytest.mark.parametrize("length", [1, 4, 9])
+def test_products_by_blas_and_sums_in_a_body(length: int) -> None:
+    check(f"""
+graph(%0: f64[30], %1: f64[{length},30], %2: f64[30,30]) {{
+  %3, %4 = scan(%0, %1, %2) {{carries=1, length={length}, reverse=False, xs=1}} : f64[30], f64[{length}]
+    body(%0: f64[30], %1: f64[30], %2: f64[30,30]) {{
+      %3 = reshape(%0) {{shape=(1, 30)}} : f64[1,30]
+      %4 = broadcast_to(%3) {{shape=(12, 30)}} : f64[12,30]
+      %5 = matmul(%4, %2) : f64[12,30]
+      %6 = tanh(%5) : f64[12,30]
+      %7 = reduce_sum(%6) {{axes=(0,)}} : f64[30]
+      %8 = add(%7, %1) : f64[30]
+      %9 = reduce_sum(%8) {{axes=(0,)}} : f64[]
+      return %8, %9
+    }}
+  return %3, %4
+}}
+""", rng.random(30), rng.random((length, 30)), rng.random((30, 30)), rtol=1e-9)  # fmt: skip
+
+
+def test_every_dtype_is_carried() -> None:
+    for dtype in ("f64", "f32", "i64", "i32", "i8", "u8", "bool"):
+        op = "logical_xor" if dtype == "bool" else "add"
+        named = {"f": "float", "i": "int", "u": "uint", "b": "bool"}[dtype[0]] + dtype[1:] * (dtype != "bool")
+        for n in (2, 50):
+            check(f"""
+graph(%0: {dtype}[{n}], %1: {dtype}[{n}]) {{
+  %2, %3 = scan(%0, %1) {{carries=1, length=5, reverse=False, xs=0}} : {dtype}[{n}], {dtype}[5,{n}]
+    body(%0: {dtype}[{n}], %1: {dtype}[{n}]) {{
+      %2 = {op}(%0, %1) : {dtype}[{n}]
+      return %2, %0
+    }}
+  return %2, %3
+}}
+""", np.arange(n).astype(named), np.ones(n, named))  # fmt: skip
+
+
+WHILE = """
+graph(%0: f64[{n}], %1: f64[]) {{
+  %2, %3, %4 = while_loop(%0, %1) {{capacity={capacity}, carries=1}} : f64[{n}], i64[], f64[{capacity},{n}]
+    cond(%0: f64[{n}], %1: f64[]) {{
+      %2 = reduce_sum(%0) {{axes=(0,)}} : f64[]
+      %3 = less(%2, %1) : bool[]
+      return %3
+    }}
+    body(%0: f64[{n}], %1: f64[]) {{
+      %2 = multiply(%0, 1.5) : f64[{n}]
+      return %2, %0
+    }}
+  return %2, %3, %4
+}}
+"""
+
+
+@pytest.mark.parametrize("n", [2, 30])
+def test_while_loop(n: int) -> None:
+    for most in (0.0, 3.0, 100.0):
+        check(WHILE.format(n=n, capacity=12), np.full(n, 0.5), np.array(most))
+
+
+def test_a_while_loop_whose_rows_are_full_fails() -> None:
+    program = program_of(parse(WHILE.format(n=2, capacity=4)))
+    operands = [np.full(2, 0.5), np.array(100.0)]
+    assert program.entry(*operands) is MISS
+    with pytest.raises(CapacityError, match="turns"):
+        program.run(operands)
+    before = machine_code_count()
+    check(WHILE.format(n=2, capacity=20), *operands)
+    assert machine_code_count() <= before + 1  # up to 8 rows, capacities are constants
+
+
+COND = """
+graph(%0: i64[], %1: f64[{n}]) {{
+  %2, _ = cond(%0, %1) : f64[{n}], f64[]
+    branches.0(%0: f64[{n}]) {{
+      %1 = reduce_sum(%0) {{axes=(0,)}} : f64[]
+      return %0, %1
+    }}
+    branches.1(%0: f64[{n}]) {{
+      %1 = sin(%0) : f64[{n}]
+      %2 = reduce_max(%1) {{axes=(0,)}} : f64[]
+      return %1, %2
+    }}
+  return %2
+}}
+"""
+
+
+@pytest.mark.parametrize("index", [-5, 0, 1, 7])
+@pytest.mark.parametrize("n", [3, 30])
+def test_cond_takes_the_branch_of_the_index_or_the_nearest(n: int, index: int) -> None:
+    check(COND.format(n=n), np.array(index), rng.random(n))
+
+
+NESTED = """
+graph(%0: f64[{n}], %1: f64[{m},{n}]) {{
+  %2, %3, %4 = while_loop(%0, %1) {{capacity=6, carries=1}} : f64[{n}], i64[], f64[6,{m},{n}]
+    cond(%0: f64[{n}], %1: f64[{m},{n}]) {{
+      %2 = reduce_max(%0) {{axes=(0,)}} : f64[]
+      %3 = less(%2, 4.0) : bool[]
+      return %3
+    }}
+    body(%0: f64[{n}], %1: f64[{m},{n}]) {{
+      %2 = reduce_max(%0) {{axes=(0,)}} : f64[]
+      %3 = greater(%2, 2.0) : bool[]
+      %4 = cast(%3) {{dtype='int64'}} : i64[]
+      %5, %6 = cond(%4, %0, %1) : f64[{n}], f64[{m},{n}]
+        branches.0(%0: f64[{n}], %1: f64[{m},{n}]) {{
+          %2, %3 = scan(%0, %1) {{carries=1, length={m}, reverse=True, xs=1}} : f64[{n}], f64[{m},{n}]
+            body(%0: f64[{n}], %1: f64[{n}]) {{
+              %2 = add(%0, %1) : f64[{n}]
+              return %2, %0
+            }}
+          return %2, %3
+        }}
+        branches.1(%0: f64[{n}], %1: f64[{m},{n}]) {{
+          %2 = multiply(%0, 2.0) : f64[{n}]
+          return %2, %1
+        }}
+      return %5, %6
+    }}
+  return %2, %3, %4
+}}
+"""
+
+
+@pytest.mark.parametrize(("n", "m"), [(2, 3), (20, 3), (20, 11), (3, 11)])
+def test_a_scan_in_a_cond_in_a_while_loop(n: int, m: int) -> None:
+    check(NESTED.format(n=n, m=m), rng.random(n), np.full((m, n), 1.0 / m))
+
+
+def test_equal_regions_are_one_function() -> None:
+    lines = scan_text(20, 9).splitlines()
+    again = [
+        line.replace("%3, %4 = scan(%0", "%5, %6 = scan(%3") if line.startswith("  %3") else line for line in lines
+    ]
+    text = "\n".join([*lines[:-2], *again[2:-2], "  return %4, %5, %6", "}"])
+    program = check(text, rng.random(20), rng.random((9, 20)), rng.random(20), rtol=1e-11)
+    first, second = program.report.plan.steps
+    assert first.regions["body"] is second.regions["body"]  # type: ignore[union-attr]
+
+
+# -- calls of NumPy and failures ---------------------------------------------------------------------------
+@primitive()
+def loops_code_trial(x: Any) -> Any:
+    """A function without code of its own: the square root of what is not negative."""
+    if np.any(x < 0):
+        raise ArithmeticError("negative")
+    return np.sqrt(x)
+
+
+@loops_code_trial.def_aval
+def _(x: Any) -> Any:
+    return x
+
+
+CALLS = """
+graph(%0: f64[{n}], %1: f64[{n}]) {{
+  %2 = loops_code_trial(%0) : f64[{n}]
+  %3, %4 = scan(%2, %1) {{carries=1, length=4, reverse=False, xs=0}} : f64[{n}], f64[4,{n}]
+    body(%0: f64[{n}], %1: f64[{n}]) {{
+      %2 = loops_code_trial(%0) : f64[{n}]
+      %3 = subtract(%2, %1) : f64[{n}]
+      %4, = scan(%3) {{carries=1, length=2, reverse=False, xs=0}} : f64[{n}],
+        body(%0: f64[{n}]) {{
+          %1 = add(%0, 0.25) : f64[{n}]
+          %2 = loops_code_trial(%1) : f64[{n}]
+          return %2
+        }}
+      return %3, %4
+    }}
+  %5 = loops_code_trial(%3) : f64[{n}]
+  return %3, %4, %5
+}}
+"""
+
+
+@pytest.mark.parametrize("n", [3, 30])
+def test_numpy_is_called_from_regions(n: int) -> None:
+    program = check(CALLS.format(n=n), np.full(n, 2.0), np.full(n, 0.125))
+    with pytest.raises(ArithmeticError, match="negative"):
+        program.run([np.full(n, 2.0), np.full(n, 0.5)])
+    assert program.entry(np.full(n, 2.0), np.full(n, 0.125)) is not MISS
+
+
+def test_an_index_out_of_range_ends_the_loop() -> None:
+    text = """
+graph(%0: f64[20], %1: i64[6]) {
+  %2 = full() {dtype='float64', shape=(), value=0.0} : f64[]
+  %3, %4 = scan(%2, %1, %0) {carries=1, length=6, reverse=False, xs=1} : f64[], f64[6]
+    body(%0: f64[], %1: i64[], %2: f64[20]) {
+      %3 = gather(%2, %1) {axes=(0,)} : f64[]
+      %4 = add(%0, %3) : f64[]
+      return %4, %3
+    }
+  return %3, %4
+}
+"""
+    program = check(text, rng.random(20), np.array([0, 3, -1, 19, -20, 5]))
+    assert program.entry(rng.random(20), np.array([0, 3, -1, 20, 0, 5])) is MISS
+    with pytest.raises(IndexError):
+        program.run([rng.random(20), np.array([0, 3, -1, 20, 0, 5])])

@@ -1,0 +1,286 @@
+"""Steps that run regions: loops and branches of a program, each around the plans of its regions.
+
+The plan of a region is a plan like any other; its function takes pointers to its inputs, its outputs and its arena, and
+its own run-time words. Both the words and the arena are a block of those of the program around it. A step says where
+the inputs and outputs of the region are, turn by turn:
+
+- constants, and the operands of a branch, are buffers of the program;
+- xs and ys are rows of such buffers: the region reads and writes them where they are;
+- a carry of few elements whose number is known (`STACK_BYTES`) is kept on the stack, where LLVM makes registers of it.
+  Another one alternates between two blocks of memory, the buffer of the result and one more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tracegrad.codegen.poly import ONE, Poly
+from tracegrad.ir import Node
+
+if TYPE_CHECKING:
+    from tracegrad.codegen.dims import Dims
+    from tracegrad.codegen.plan import Plan
+
+__all__ = ["STACK_BYTES", "Block", "Branch", "Nested", "Once", "Repeat", "While", "nested_step", "regions_of"]
+
+STACK_BYTES = 512
+TYPICAL_TURNS = 100  # of a loop whose number of turns is not known beforehand
+
+
+@dataclass(frozen=True)
+class Block:
+    """Memory that a region reads or writes: a buffer ("" for a result that nothing uses), and the bytes of one block:
+    of all of it, or of the row of a turn."""
+
+    buffer: str
+    bytes: Poly
+
+    @property
+    def on_stack(self) -> bool:
+        """Whether it is small, and known to be."""
+        return self.bytes.value is not None and self.bytes.value <= STACK_BYTES
+
+    def __str__(self) -> str:
+        return f"{self.buffer or '_'} of {self.bytes}"
+
+
+@dataclass(eq=False)
+class Nested:
+    """A step that runs regions."""
+
+    node: Node
+    regions: dict[str, Plan]
+    consts: list[Block]
+
+    @property
+    def operands(self) -> list[Block]:
+        return self.consts
+
+    @property
+    def results(self) -> list[Block]:
+        raise NotImplementedError
+
+    @property
+    def buffers(self) -> list[str]:
+        """The buffers of the program that it reads and writes."""
+        return [x.buffer for x in (*self.operands, *self.results) if x.buffer]
+
+    def cost(self) -> int:
+        """That of one run."""
+        return sum(made.cost for made in self.regions.values())
+
+    def words(self) -> dict[str, int]:
+        """What it needs to know at run time besides the sizes."""
+        return {}
+
+    def scratch(self) -> dict[str, Poly]:
+        """The memory that it needs while it runs, in bytes, besides that of its regions: for results that nothing
+        uses."""
+        return {f"result {k}": x.bytes for k, x in enumerate(self.results) if not x.buffer}
+
+    def head(self) -> str:
+        raise NotImplementedError
+
+    def text(self) -> str:
+        lines = [f"{self.head()} {{"]
+        for name, made in self.regions.items():
+            lines += [f"  {name} {{", *(f"    {line}" for line in made.text().splitlines()), "  }"]
+        return "\n".join([*lines, "}"])
+
+
+@dataclass(eq=False)
+class Looping(Nested):
+    """A step that runs a region again and again."""
+
+    inits: list[Block]
+    carried: list[Block]
+    stacked: list[Block]
+
+    @property
+    def operands(self) -> list[Block]:
+        return [*self.inits, *self.consts]
+
+    @property
+    def results(self) -> list[Block]:
+        return [*self.carried, *self.stacked]
+
+    def scratch(self) -> dict[str, Poly]:
+        others = {f"carry {k}": x.bytes for k, x in enumerate(self.carried) if not x.on_stack and not self.in_place(k)}
+        return super().scratch() | others
+
+    def in_place(self, k: int) -> bool:
+        """Whether the body writes carry `k` where it reads it."""
+        return k in self.regions["body"].in_place
+
+
+@dataclass(eq=False)
+class Repeat(Looping):
+    """A body that runs a number of times."""
+
+    xs: list[Block]
+    length: int
+    reverse: bool
+
+    @property
+    def operands(self) -> list[Block]:
+        return [*self.inits, *self.xs, *self.consts]
+
+    def cost(self) -> int:
+        return self.length * super().cost()
+
+    def words(self) -> dict[str, int]:
+        return {"length": self.length}
+
+    def head(self) -> str:
+        parts = [_shown("carried", self.inits), _shown("rows", self.xs), _shown("constant", self.consts)]
+        return f"repeat {_shown('', self.results)} = body({'; '.join(parts)}){' reverse' * self.reverse}"
+
+
+@dataclass(eq=False)
+class While(Looping):
+    """A body that runs while a condition holds, up to `capacity` times where rows are stacked."""
+
+    count: Block
+    capacity: int
+
+    @property
+    def results(self) -> list[Block]:
+        return [*self.carried, self.count, *self.stacked]
+
+    def cost(self) -> int:
+        return TYPICAL_TURNS * super().cost()
+
+    def words(self) -> dict[str, int]:
+        return {"capacity": self.capacity}
+
+    def head(self) -> str:
+        parts = [_shown("carried", self.inits), _shown("constant", self.consts)]
+        return f"while {_shown('', self.results)} = body({'; '.join(parts)})"
+
+
+@dataclass(eq=False)
+class Branch(Nested):
+    """One of several regions."""
+
+    index: Block
+    outs: list[Block]
+
+    @property
+    def operands(self) -> list[Block]:
+        return [self.index, *self.consts]
+
+    @property
+    def results(self) -> list[Block]:
+        return self.outs
+
+    def cost(self) -> int:
+        return max(made.cost for made in self.regions.values())
+
+    def head(self) -> str:
+        return f"branch {_shown('', self.outs)} = {self.index.buffer}({_shown('', self.consts)})"
+
+
+@dataclass(eq=False)
+class Once(Nested):
+    """A region that runs once, as a step of its own: what it computes is computed there, whoever else has it."""
+
+    outs: list[Block]
+
+    @property
+    def results(self) -> list[Block]:
+        return self.outs
+
+    def head(self) -> str:
+        return f"once {_shown('', self.outs)} = body({_shown('', self.consts)})"
+
+
+def _shown(what: str, blocks: list[Block]) -> str:
+    return f"{what} {', '.join(map(str, blocks))}".strip()
+
+
+# -- from nodes to steps ---------------------------------------------------------------------------------
+@dataclass
+class Places:
+    """What a rule knows about a node: buffers and sizes of its operands and results, and how to plan a region."""
+
+    operands: list[Node]
+    operand_buffers: list[str]
+    result_buffers: tuple[str, ...]
+    dims: Dims
+    node: Node
+    plan: Callable[[Any, int], Plan]  # of a region that carries so many of its inputs to outputs
+
+    def operand(self, k: int, rows: bool = False) -> Block:
+        x = self.operands[k]
+        return Block(self.operand_buffers[k], _bytes(self.dims.shape(x)[rows:], x.aval.dtype.itemsize))
+
+    def result(self, k: int, rows: bool = False) -> Block:
+        shape, aval = self.dims.result_shape(self.node, k), self.node.aval[k]  # type: ignore[index]
+        return Block(self.result_buffers[k], _bytes(shape[rows:], aval.dtype.itemsize))
+
+
+def _bytes(shape: tuple[Poly, ...], itemsize: int) -> Poly:
+    return math.prod(shape, start=ONE) * itemsize
+
+
+def nested_step(at: Places) -> Nested:
+    """The step of a node with regions."""
+    assert at.node.op is not None
+    return _STEPS[at.node.op.kind](at, **dict(at.node.params))
+
+
+def _repeat(at: Places, body: Any, carries: int, xs: int, length: int, reverse: bool) -> Nested:
+    count = len(at.operands)
+    return Repeat(
+        at.node,
+        {"body": at.plan(body, carries)},
+        consts=[at.operand(k) for k in range(carries + xs, count)],
+        inits=[at.operand(k) for k in range(carries)],
+        carried=[at.result(k) for k in range(carries)],
+        stacked=[at.result(k, rows=True) for k in range(carries, len(at.result_buffers))],
+        xs=[at.operand(k, rows=True) for k in range(carries, carries + xs)],
+        length=length,
+        reverse=reverse,
+    )
+
+
+def _while(at: Places, cond: Any, body: Any, carries: int, capacity: int) -> Nested:
+    return While(
+        at.node,
+        {"cond": at.plan(cond, 0), "body": at.plan(body, carries)},
+        consts=[at.operand(k) for k in range(carries, len(at.operands))],
+        inits=[at.operand(k) for k in range(carries)],
+        carried=[at.result(k) for k in range(carries)],
+        stacked=[at.result(k, rows=True) for k in range(carries + 1, len(at.result_buffers))],
+        count=at.result(carries),
+        capacity=capacity,
+    )
+
+
+def _branch(at: Places, branches: tuple[Any, ...]) -> Nested:
+    return Branch(
+        at.node,
+        {f"branch {k}": at.plan(branch, 0) for k, branch in enumerate(branches)},
+        consts=[at.operand(k) for k in range(1, len(at.operands))],
+        index=at.operand(0),
+        outs=[at.result(k) for k in range(len(at.result_buffers))],
+    )
+
+
+def _once(at: Places, body: Any, **_: Any) -> Nested:
+    operands = [at.operand(k) for k in range(len(at.operands))]
+    outs = [at.result(k) for k in range(len(at.result_buffers))]
+    return Once(at.node, {"body": at.plan(body, 0)}, consts=operands, outs=outs)
+
+
+_STEPS: dict[str, Callable[..., Nested]] = {"repeat": _repeat, "while": _while, "branch": _branch, "composite": _once}
+
+
+def regions_of(made: Plan) -> Iterator[tuple[str, Plan]]:
+    """The plans of the regions that the steps of `made` run, with their names in it."""
+    for i, step in enumerate(made.steps):
+        if isinstance(step, Nested):
+            yield from ((f"{i}.{name}", region) for name, region in step.regions.items())

@@ -1,0 +1,271 @@
+"""The LLVM code of the steps that run regions: the loop, or the branches, around calls of the functions of regions.
+
+The function of a region, `i32 region(i64 *words, void **pointers)`, is called with pointers to its inputs, its outputs
+and its arena; what it returns, unless 0, ends the program. It is called at one place as a rule, and so inlined: then
+the pointers are registers, and so are the carries that are kept on the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from llvmlite import ir
+
+from tracegrad.codegen.nested import Block, Branch, Looping, Nested, Once, Repeat, While
+from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.scalar_llvm import I64
+
+__all__ = ["CAPACITY", "run_nested"]
+
+I8, I32 = ir.IntType(8), ir.IntType(32)
+POINTER = I8.as_pointer()
+ZERO, ONE = ir.Constant(I64, 0), ir.Constant(I64, 1)
+CAPACITY = -1  # the number under which the callback is told that the rows of a loop are full
+
+
+class Program(Protocol):
+    """What is asked of the function under construction: see `tracegrad.codegen.module`."""
+
+    b: ir.IRBuilder
+    env: dict[str, Any]
+    pointers: dict[str, Any]
+    arena: Any
+    polys: Any
+    run: ir.Function
+    module: ir.Module
+
+    def stack(self, size: int) -> Any: ...
+    def region(self, made: Any) -> ir.Function: ...
+    def words_of(self, region: str) -> Any: ...
+    def leave_if_failed(self, status: Any) -> None: ...
+
+
+def run_nested(program: Program, i: int, step: Nested) -> None:
+    """Emit step `i` of `program`."""
+    match step:
+        case Repeat():
+            _Repeat(program, i, step).emit()
+        case While():
+            _While(program, i, step).emit()
+        case Branch():
+            _Branch(program, i, step).emit()
+        case Once():
+            _Once(program, i, step).emit()
+
+
+class _Emitter:
+    """What loops and branches share."""
+
+    def __init__(self, program: Program, i: int, step: Nested):
+        self.program, self.i, self.b = program, i, program.b
+        self.functions = {name: program.region(made) for name, made in step.regions.items()}
+        self.words = {name: program.words_of(f"{i}.{name}") for name in step.regions}
+        self.arena = self._scratch("arena")
+        self.consts = [self._pointer(x) for x in step.consts]
+        self.results = [
+            self._pointer(x) if x.buffer else self._scratch(f"result {k}") for k, x in enumerate(step.results)
+        ]
+        most = max(len(made.graph.inputs) + len(made.graph.outputs) for made in step.regions.values()) + 1
+        self.slots = program.stack(8 * most)
+
+    def _result(self, k: int, block: Block) -> Any:
+        return self._pointer(block) if block.buffer else self._scratch(f"result {k}")
+
+    def _pointer(self, block: Block) -> Any:
+        return self.program.pointers[block.buffer]
+
+    def _word(self, name: str) -> Any:
+        return self.program.env[f"{name}.{self.i}"]
+
+    def _scratch(self, name: str) -> Any:
+        return self.b.gep(self.program.arena, [self._word(name)])
+
+    def _bytes(self, size: Poly) -> Any:
+        return self.program.polys.emit(self.b, size)
+
+    def _row(self, base: Any, block: Block, i: Any) -> Any:
+        """The row `i`; of rows that nothing uses, there is one."""
+        return self.b.gep(base, [self.b.mul(i, self._bytes(block.bytes))]) if block.buffer else base
+
+    def _call(self, region: str, pointers: Sequence[Any]) -> None:
+        slots = self.b.bitcast(self.slots, POINTER.as_pointer())
+        for k, pointer in enumerate((*pointers, self.arena)):
+            self.b.store(pointer, self.b.gep(slots, [ir.Constant(I64, k)]))
+        self.program.leave_if_failed(self.b.call(self.functions[region], [self.words[region], slots]))
+
+    def _copy(self, target: Any, source: Any, size: Poly) -> None:
+        copy = self.program.module.declare_intrinsic("llvm.memcpy", [POINTER, POINTER, I64])
+        self.b.call(copy, [target, source, self._bytes(size), ir.Constant(ir.IntType(1), 0)])
+
+    def _block(self, name: str) -> Any:
+        return self.program.run.append_basic_block(name)
+
+    def _if(self, condition: Any) -> Any:
+        return self.b.if_then(condition)
+
+
+class _Carry:
+    """Where one carry is: `source` before a turn, `target` after it."""
+
+    def __init__(self, emitter: _Loop, step: Looping, k: int, odd: Any):
+        self.emitter, self.b = emitter, emitter.b
+        self.size = step.carried[k].bytes
+        self.result = emitter.results[k]
+        self.wanted = bool(step.carried[k].buffer)
+        self.on_stack = step.carried[k].on_stack
+        self.alternates = not self.on_stack and not step.in_place(k)
+        self.init = emitter._pointer(step.inits[k])
+        self.other: Any = None
+        self.phis: list[Any] = []
+        if self.on_stack:
+            size = self.size.value or 0
+            self.source, self.target = emitter.program.stack(size), emitter.program.stack(size)
+            emitter._copy(self.source, self.init, self.size)
+        elif self.alternates:
+            # A loop whose number of turns is known begins with the block that makes the last one write the result.
+            other = emitter._scratch(f"carry {k}")
+            self.source = self.init
+            self.target = self.b.select(odd, self.result, other)
+            self.other = self.b.select(odd, other, self.result)
+        else:
+            self.source = self.target = self.result
+            emitter._copy(self.result, self.init, self.size)
+
+    def begin(self, before: Any) -> None:
+        """At the head of the loop."""
+        if self.alternates:
+            self.phis = [self.b.phi(POINTER) for _ in range(3)]
+            for phi, value in zip(self.phis, (self.source, self.target, self.other)):
+                phi.add_incoming(value, before)
+            self.source, self.target, self.other = self.phis
+
+    def turn(self) -> None:
+        """At the end of a turn."""
+        if self.on_stack:
+            self.emitter._copy(self.source, self.target, self.size)
+        for phi, value in zip(self.phis, (self.target, self.other, self.target)):
+            phi.add_incoming(value, self.b.block)
+
+    def end(self) -> None:
+        """Behind the loop."""
+        if self.on_stack and self.wanted:
+            self.emitter._copy(self.result, self.source, self.size)
+        elif self.alternates and self.wanted:
+            with self.emitter._if(self.b.icmp_unsigned("!=", self.source, self.result)):
+                self.emitter._copy(self.result, self.source, self.size)
+
+
+class _Loop(_Emitter):
+    """`while test(): turn()`, with the carries from turn to turn."""
+
+    step: Looping
+
+    def loop(self, odd: Any) -> Any:
+        """The loop; returns the number of turns."""
+        self.carries = [_Carry(self, self.step, k, odd) for k in range(len(self.step.carried))]
+        before = self.b.block
+        head, inside, after = (self._block(f"{name}.{self.i}") for name in ("head", "inside", "after"))
+        self.b.branch(head)
+        self.b.position_at_end(head)
+        turn = self.b.phi(I64)
+        turn.add_incoming(ZERO, before)
+        for carry in self.carries:
+            carry.begin(before)
+        self.b.cbranch(self.test(turn), inside, after)
+        self.b.position_at_end(inside)
+        self.turn(turn)
+        for carry in self.carries:
+            carry.turn()
+        turn.add_incoming(self.b.add(turn, ONE, flags=("nsw", "nuw")), self.b.block)
+        self.b.branch(head)
+        self.b.position_at_end(after)
+        for carry in self.carries:
+            carry.end()
+        return turn
+
+    def test(self, turn: Any) -> Any:
+        raise NotImplementedError
+
+    def turn(self, turn: Any) -> None:
+        raise NotImplementedError
+
+
+class _Repeat(_Loop):
+    def __init__(self, program: Program, i: int, step: Repeat):
+        super().__init__(program, i, step)
+        self.step: Repeat = step
+        self.xs = [self._pointer(x) for x in step.xs]
+        self.length = self._word("length")
+
+    def emit(self) -> None:
+        odd = self.b.trunc(self.length, ir.IntType(1))
+        self.loop(odd)
+
+    def test(self, turn: Any) -> Any:
+        return self.b.icmp_signed("<", turn, self.length)
+
+    def turn(self, turn: Any) -> None:
+        i = self.b.sub(self.b.sub(self.length, ONE), turn) if self.step.reverse else turn
+        inputs = [*(c.source for c in self.carries), *map(self._row, self.xs, self.step.xs, [i] * len(self.xs))]
+        stacked = self.results[len(self.carries) :]
+        rows = map(self._row, stacked, self.step.stacked, [i] * len(stacked))
+        self._call("body", [*inputs, *self.consts, *(c.target for c in self.carries), *rows])
+
+
+class _While(_Loop):
+    def __init__(self, program: Program, i: int, step: While):
+        super().__init__(program, i, step)
+        self.step: While = step
+        self.flag = program.stack(1)
+        self.stacked = self.results[len(step.carried) + 1 :]
+
+    def emit(self) -> None:
+        count = self.loop(ir.Constant(ir.IntType(1), 0))
+        self.b.store(count, self.b.bitcast(self.results[len(self.carries)], I64.as_pointer()))
+        for base, block in zip(self.stacked, self.step.stacked):
+            if block.buffer:
+                rest = self.b.mul(self.b.sub(self._word("capacity"), count), self._bytes(block.bytes))
+                fill = self.program.module.declare_intrinsic("llvm.memset", [POINTER, I64])
+                row = self._row(base, block, count)
+                self.b.call(fill, [row, ir.Constant(I8, 0), rest, ir.Constant(ir.IntType(1), 0)])
+
+    def test(self, turn: Any) -> Any:
+        self._call("cond", [*(c.source for c in self.carries), *self.consts, self.flag])
+        return self.b.icmp_unsigned("!=", self.b.load(self.flag), ir.Constant(I8, 0))
+
+    def turn(self, turn: Any) -> None:
+        if self.stacked:
+            with self._if(self.b.icmp_signed(">=", turn, self._word("capacity"))):
+                signature = ir.FunctionType(I32, [I64, POINTER.as_pointer()])
+                callback = self.b.inttoptr(self.program.env["callback"], signature.as_pointer())
+                nothing = ir.Constant(POINTER.as_pointer(), None)
+                self.b.ret(self.b.call(callback, [ir.Constant(I64, CAPACITY), nothing]))
+        rows = map(self._row, self.stacked, self.step.stacked, [turn] * len(self.stacked))
+        self._call("body", [*(c.source for c in self.carries), *self.consts, *(c.target for c in self.carries), *rows])
+
+
+class _Branch(_Emitter):
+    def __init__(self, program: Program, i: int, step: Branch):
+        super().__init__(program, i, step)
+        self.index = self._pointer(step.index)
+
+    def emit(self) -> None:
+        """A number below the first means the first, one above the last means the last."""
+        index = self.b.load(self.b.bitcast(self.index, I64.as_pointer()))
+        blocks = [self._block(f"branch.{self.i}.{k}") for k in range(len(self.functions))]
+        after, others = self._block(f"after.{self.i}"), self._block(f"others.{self.i}")
+        switch = self.b.switch(index, others)
+        self.b.position_at_end(others)
+        self.b.cbranch(self.b.icmp_signed("<", index, ZERO), blocks[0], blocks[-1])
+        for k, (name, block) in enumerate(zip(self.functions, blocks)):
+            switch.add_case(ir.Constant(I64, k), block)
+            self.b.position_at_end(block)
+            self._call(name, [*self.consts, *self.results])
+            self.b.branch(after)
+        self.b.position_at_end(after)
+
+
+class _Once(_Emitter):
+    def emit(self) -> None:
+        self._call("body", [*self.consts, *self.results])
