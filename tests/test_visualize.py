@@ -242,3 +242,12 @@ def test_a_thousand_boxes_are_laid_out() -> None:
     for _ in range(300):
         y = (y * 1.1).sin() + x
     assert list(map(len, boxes(tg.visualize(y.sum(), max_nodes=2000)))) == [903, 903]
+
+
+def test_a_region_has_a_panel_of_its_own() -> None:
+    def f(x: Any) -> Any:
+        return tg.scan(lambda c, r: (np.sin(c) * r, c), x, np.ones((3, 2)))[0].sum()
+
+    svg = tg.visualize(tg.trace(f), np.ones(2)).svg
+    assert "body of scan" in svg
+    assert svg.count(">sin<") == 1

@@ -10,7 +10,7 @@ from tracegrad.avals import is_literal
 if TYPE_CHECKING:
     from tracegrad.ir.graph import Graph, Node
 
-__all__ = ["names_of", "to_text"]
+__all__ = ["named_regions", "names_of", "to_text"]
 
 
 def names_of(graph: Graph) -> dict[Node, str]:
@@ -45,7 +45,7 @@ def _lines(graph: Graph, head: str, locations: bool) -> Iterator[str]:
 
 
 def _node(node: Node, named: str, names: dict[Node, str], locations: bool) -> Iterator[str]:
-    regions = list(_regions(node))
+    regions = list(named_regions(node))
     hidden = {name.partition(".")[0] for name, _ in regions}
     shown = [f"{k}={v!r}" for k, v in node.params if k not in hidden]
     operands = ", ".join(repr(x) if is_literal(x) else names[x] for x in node.inputs)
@@ -56,7 +56,7 @@ def _node(node: Node, named: str, names: dict[Node, str], locations: bool) -> It
         yield from (f"    {line}" for line in _lines(region, name, locations))
 
 
-def _regions(node: Node) -> Iterator[tuple[str, Any]]:
+def named_regions(node: Node) -> Iterator[tuple[str, Any]]:
     """The regions of a node with their names: that of the parameter, and a number where it has several."""
     for name, value in node.params:
         if hasattr(value, "nodes"):

@@ -9,6 +9,7 @@ from typing import Any
 from tracegrad.avals import is_literal
 from tracegrad.errors import located
 from tracegrad.ir import Graph, Node
+from tracegrad.ir.printing import named_regions
 from tracegrad.visualize.model import Box, Diagram, Line, Panel, number_text, shortened
 
 __all__ = ["graph_diagram"]
@@ -23,32 +24,55 @@ LEGEND = {
 
 
 def graph_diagram(graph: Graph, names: Sequence[str], *, title: str, derived: bool, most: int) -> Diagram:
-    """The diagram of `graph`; `names` are those of its first inputs.
+    """The diagram of `graph`; `names` are those of its first inputs. Each region has a panel of its own.
 
     Where it is a derivative, what depends on the cotangent of the result, the number 1, belongs to the backward pass.
     """
-    values = [*graph.inputs, *(x for x in graph.nodes if x.picks is None)]
-    if len(values) + len(graph.outputs) > most:
+    drawing = _Drawing()
+    drawing.add("graph", graph, names, _backward(graph) if derived else set())
+    if drawing.count > most:
         raise ValueError(
             located(
-                f"the graph has {len(values) + len(graph.outputs)} boxes, more than {most}; visualize a smaller "
-                "function, or say how many may be drawn by max_nodes="
+                f"the graph has {drawing.count} boxes, more than {most}; visualize a smaller function, or say how many "
+                "may be drawn by max_nodes="
             )
         )
-    place = {value: i for i, value in enumerate(values)}
-    source = {x: x if x.picks is None else x.operands[0] for x in (*graph.inputs, *graph.nodes)}
-    later = _backward(graph) if derived else set()
-    boxes = {i: _box(value, i, names, value in later) for i, value in enumerate(values)}
-    edges = [(place[source[x]], place[node], x.picks or 0, "") for node in place for x in node.operands]
-    for k, output in enumerate(graph.outputs):
-        boxes[len(values) + k] = Box("result", "result" if len(graph.outputs) == 1 else f"result {k}", [_aval(output)])
-        edges.append((place[source[output]], len(values) + k, output.picks or 0, "root"))
-    used = {tail for tail, _, _, _ in edges}
-    for i in range(len(graph.inputs)):
-        if i not in used:
-            boxes[i].lines.append(Line("not used"))
-    several = {i for i, value in enumerate(values) if value.several}
-    return Diagram(title, len(boxes), edges, [Panel("graph", boxes)], LEGEND, several)
+    return Diagram(title, drawing.count, drawing.edges, drawing.panels, LEGEND, drawing.several)
+
+
+class _Drawing:
+    """Panels of a graph and of its regions, side by side."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.edges: list[tuple[int, int, int, str]] = []
+        self.panels: list[Panel] = []
+        self.several: set[int] = set()
+
+    def add(self, title: str, graph: Graph, names: Sequence[str], later: set[Node]) -> None:
+        """A panel for `graph`, and those of its regions."""
+        first = self.count
+        values = [*graph.inputs, *(x for x in graph.nodes if x.picks is None)]
+        place = {value: first + i for i, value in enumerate(values)}
+        source = {x: x if x.picks is None else x.operands[0] for x in (*graph.inputs, *graph.nodes)}
+        boxes = {place[value]: _box(value, i, names, value in later) for i, value in enumerate(values)}
+        edges = [(place[source[x]], place[node], x.picks or 0, "") for node in place for x in node.operands]
+        for k, output in enumerate(graph.outputs):
+            at = first + len(values) + k
+            boxes[at] = Box("result", "result" if len(graph.outputs) == 1 else f"result {k}", [_aval(output)])
+            edges.append((place[source[output]], at, output.picks or 0, "root"))
+        used = {tail for tail, _, _, _ in edges}
+        for x in graph.inputs:
+            if place[x] not in used:
+                boxes[place[x]].lines.append(Line("not used"))
+        self.count += len(boxes)
+        self.edges += edges
+        self.panels.append(Panel(title, boxes))
+        self.several |= {place[value] for value in values if value.several}
+        for node in values:
+            for name, region in named_regions(node):
+                inputs = [f"input {k}" for k in range(len(region.inputs))]
+                self.add(f"{name} of {node.name}", region, inputs, set())
 
 
 def _backward(graph: Graph) -> set[Node]:
@@ -64,7 +88,8 @@ def _box(value: Node, i: int, names: Sequence[str], later: bool) -> Box:
     if value.op is None:
         named = i < len(names)
         return Box("leaf" if named else "constant", names[i] if named else "captured", [_aval(value)])
-    lines = [Line(f"{k} = ", shortened(str(v), 18)) for k, v in value.params if k not in ("tag", "dtype")][:3]
+    hidden = {"tag", "dtype", *(name.partition(".")[0] for name, _ in named_regions(value))}
+    lines = [Line(f"{k} = ", shortened(str(v), 18)) for k, v in value.params if k not in hidden][:3]
     lines += [Line("with ", number_text(x)) for x in value.inputs if is_literal(x)]
     return Box("backward" if later else "op", value.op.name, [*lines, _aval(value)], os.path.basename(value.location))
 
