@@ -11,7 +11,17 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.ops.elementwise import add, logical_and, logical_not, logical_or, negative, not_equal, subtract, where
+from tracegrad.ops.elementwise import (
+    accumulate,
+    add,
+    logical_and,
+    logical_not,
+    logical_or,
+    negative,
+    not_equal,
+    subtract,
+    where,
+)
 from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import (
     broadcast_to,
@@ -68,7 +78,7 @@ def reverse_sweep(
             return
         k = key(x)
         if k in cotangents:
-            ct, mask = add(cotangents[k], ct), either_mask(masks.get(k), mask)
+            ct, mask = accumulate(cotangents[k], ct), either_mask(masks.get(k), mask)
         cotangents[k], masks[k] = ct, mask
 
     for ans, op, operands, params in reversed(tape):
@@ -136,7 +146,7 @@ def either_mask(x: Any, y: Any) -> Any:
 
 
 # Their rules multiply by nothing, so they cannot make a nan of a 0.
-_WITHOUT_FACTOR = frozenset({add, negative, subtract, where})
+_WITHOUT_FACTOR = frozenset({accumulate, add, negative, subtract, where})
 # Their rules only move elements, those of a mask as well.
 _MOVES = frozenset({concatenate, flip, fresh, pad, reduce_sum, reshape, slice, transpose})
 

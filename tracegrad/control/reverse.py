@@ -14,7 +14,7 @@ from typing import Any
 from tracegrad.control.regions import run_region
 from tracegrad.ir import Graph, Node
 from tracegrad.ir.builder import sliced
-from tracegrad.ops.elementwise import add
+from tracegrad.ops.elementwise import accumulate
 from tracegrad.ops.linear import zeros_like
 from tracegrad.transforms.partition import partition
 from tracegrad.transforms.vjp import active_outputs, joint
@@ -105,4 +105,4 @@ def next_cotangents(turn: Turn, cts: dict[int, Any], like: Sequence[Any]) -> lis
 
 def accumulated(cts: dict[int, Any], positions: Sequence[int], totals: Sequence[Any]) -> list[Any]:
     """The totals of cotangents of constants, with those of this turn added."""
-    return [add(total, cts[i]) for i, total in zip(positions, totals)]
+    return [accumulate(total, cts[i]) for i, total in zip(positions, totals)]

@@ -98,7 +98,8 @@ class Builder:
 
     def number(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], known: Node | None = None) -> Node:
         """The earlier node that applies `op` so, or else `known`, or else a new node."""
-        key = (op, _key(inputs), *[_key(item) for item in items])
+        operands = frozenset(_key(inputs)) if op.commutative else _key(inputs)
+        key = (op, operands, *[_key(item) for item in items])
         node = self._numbering.get(key)
         if node is None:
             node = known

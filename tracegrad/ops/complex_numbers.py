@@ -182,7 +182,7 @@ def _() -> Any:
 
 # -- what the rules of every op are for complex numbers ----------------------------------------------------
 _LINEAR = """
-add broadcast_to cast concatenate cumsum custom_call flat flip fresh full gather mean negative pad pick
+accumulate add broadcast_to cast concatenate cumsum custom_call flat flip fresh full gather mean negative pad pick
 reduce_sum reshape scatter_add slice stop_gradient subtract transpose where
 """
 _WITHOUT_DERIVATIVE = """

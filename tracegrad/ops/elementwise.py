@@ -69,6 +69,8 @@ def _divisor_rule(t: Any, ans: Any, x: Any, y: Any) -> Any:
 
 # -- arithmetic --------------------------------------------------------------------------------
 add = op("add(x, y)", np.add, "x + y", _keep, _keep, doc="x + y")
+accumulate = op("accumulate(x, y)", np.add, "x + y", _keep, _keep,
+                doc="x + y, in a sum whose terms may be added in any order")  # fmt: skip
 subtract = op("subtract(x, y)", np.subtract, "x - y", _keep, lambda t, ans, x, y: negative(t), doc="x - y")
 multiply = op("multiply(x, y)", np.multiply, "x * y",
               lambda t, ans, x, y: multiply(t, y),
@@ -322,3 +324,6 @@ logical_not.def_samples(lambda: [((np.array([True, False]),), {})])
 isnan = op("isnan(x)", np.isnan, "x != x", doc="whether x is nan")
 isfinite = op("isfinite(x)", np.isfinite, "isfinite(x)", doc="whether x is neither infinite nor nan")
 isinf = op("isinf(x)", np.isinf, "isinf(x)", doc="whether x is infinite")
+
+for _op in (accumulate, add, equal, logical_and, logical_or, logical_xor, multiply, not_equal):
+    _op.commutative = True

@@ -163,10 +163,12 @@ class Op:
 
     `variadic` ops take any number of operands, of which `operands` names the first, and their rules take the position
     first. `on_complex` says what the rules are for complex numbers: `AS_WRITTEN`, `HOLOMORPHIC`, or nothing at all, and
-    then the op refuses them; `tracegrad.ops.complex_numbers` has the list.
+    then the op refuses them; `tracegrad.ops.complex_numbers` has the list. The operands of a `commutative` op may
+    change places: the result has the same bits, but for the payload of a nan.
     """
 
     kind = "general"
+    commutative = False
     on_complex = ""
     # Ops without operands ask this hook whether a trace is under way; set by the trace layer.
     ambient: Callable[[], Any] | None = None
@@ -253,7 +255,7 @@ class Op:
         def rule(tangents: Sequence[Any], ans: Any, *operands: Any, **params: Any) -> Any:
             moved = [i for i in places if tangents[i] is not None]
             shares = [self(*operands[:i], tangents[i], *operands[i + 1 :], **params) for i in moved]
-            return functools.reduce(TABLE["add"], shares)
+            return functools.reduce(TABLE["accumulate"], shares)
 
         self._jvp = self._for_tangents_of(places, rule)
 
@@ -386,7 +388,7 @@ def transposed(op: Op, tangents: Sequence[Any], ans: Any, operands: tuple[Any, .
         if isinstance(t, Term):
             raise TypeError(f"the vjp rule of {op.name} is not linear in the cotangent: give it a rule by def_jvp")
         if isinstance(term, Term) and t is not None:
-            found[term] = TABLE["add"](found[term], t) if term in found else t
+            found[term] = TABLE["accumulate"](found[term], t) if term in found else t
 
     for i, ct in zip(wanted, pulled):
         arrive(ct, tangents[i])

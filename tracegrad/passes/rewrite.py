@@ -19,17 +19,22 @@ from tracegrad.ir.builder import recording
 from tracegrad.ir.graph import map_regions
 from tracegrad.ops.op import Op
 
-__all__ = ["Hook", "node_of", "operand", "producer", "rewrite", "shared"]
+__all__ = ["Finish", "Hook", "Rewriter", "mark_free", "node_of", "operand", "producer", "rewrite", "shared"]
 
 Hook = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
+Finish = Callable[[Graph, set[Node]], Graph]
 
 
 class Rewriter(Builder):
-    """A builder that takes over nodes of another graph, and knows which of them have several users."""
+    """A builder that takes over nodes of another graph, and knows which of them have several users.
 
-    def __init__(self, graph: Graph, hook: Hook):
+    `free` are sums whose terms may be added in any order; when all is rebuilt, `finish` is given the graph and these.
+    """
+
+    def __init__(self, graph: Graph, hook: Hook, finish: Finish | None = None):
         super().__init__(hook)
-        self.hook = hook
+        self.hook, self.finish = hook, finish
+        self.free: set[Node] = set()
         self.inputs = list(graph.inputs)
         self.uses = Counter([*graph.outputs, *(x for node in graph.nodes for x in node.inputs)])
         self.shared: set[Node] = {x for x in graph.inputs if self.uses[x] > 1}
@@ -46,7 +51,7 @@ class Rewriter(Builder):
             picked = whole[node.picks] if type(whole) is tuple else self.number(node.op, inputs, node.params, known)
             self.settle(node, picked)
             return
-        params = map_regions(node.params, lambda region: rewrite(region, self.hook))
+        params = map_regions(node.params, lambda region: rewrite(region, self.hook, self.finish))
         operands = tuple([Value(self, x) if isinstance(x, Node) else x for x in inputs])
         self.location = node.location
         simpler = self.hook(node.op, operands, dict(params))
@@ -70,15 +75,18 @@ class Rewriter(Builder):
         if self.uses[node] > 1 and isinstance(new, Node):
             self.shared.add(new)
 
+    def run(self, graph: Graph) -> Graph:
+        """Move all nodes of `graph`."""
+        with recording(self), np.errstate(all="ignore"):
+            for node in graph.nodes:
+                self.move(node)
+        built = self.build([Value(self, self.moved.get(x, x)) for x in graph.outputs])
+        return self.finish(built, self.free) if self.finish is not None and self.free else built
 
-def rewrite(graph: Graph, hook: Hook) -> Graph:
+
+def rewrite(graph: Graph, hook: Hook, finish: Finish | None = None) -> Graph:
     """`graph` with every application given to `hook`, operands first."""
-    rewriter = Rewriter(graph, hook)
-    with recording(rewriter), np.errstate(all="ignore"):
-        for node in graph.nodes:
-            rewriter.move(node)
-    get = rewriter.moved.get
-    return rewriter.build([Value(rewriter, get(x, x)) for x in graph.outputs])
+    return Rewriter(graph, hook, finish).run(graph)
 
 
 # -- what hooks ask of a value -----------------------------------------------------------------------
@@ -101,3 +109,8 @@ def operand(x: Value, i: int = 0) -> Any:
 def shared(x: Value) -> bool:
     """Whether `x` is known to have other users than the application at hand."""
     return x.node in getattr(x.builder, "shared", ())
+
+
+def mark_free(x: Value) -> None:
+    """Note that the terms of the sum `x` may be added in any order."""
+    getattr(x.builder, "free", set()).add(x.node)

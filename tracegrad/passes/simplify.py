@@ -1,19 +1,21 @@
 """The pass that simplifies: constants, the table of algebra and the rules of structure, in one replay.
 
 Every application is asked about as it is rebuilt, operands first, so common subexpressions merge and dead nodes vanish
-on the way.
+on the way. A sum of cotangents, `accumulate`, becomes an `add`, and its like terms are collected when all is rebuilt.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from tracegrad.ir import Graph
+from tracegrad.ir import Graph, Node
 from tracegrad.ops import Op
 from tracegrad.ops.declare import Elementwise
+from tracegrad.ops.elementwise import accumulate, add, subtract
 from tracegrad.ops.linear import full
+from tracegrad.passes.collect import collect
 from tracegrad.passes.constants import fold
-from tracegrad.passes.rewrite import producer, rewrite
+from tracegrad.passes.rewrite import mark_free, node_of, producer, rewrite
 from tracegrad.passes.rules import algebra
 from tracegrad.passes.structure import BY_OP, hoist_broadcast
 
@@ -23,7 +25,8 @@ __all__ = ["simplifier", "simplify"]
 def simplify(graph: Graph) -> Graph:
     """`graph` computing the same with fewer or cheaper nodes.
 
-    Results keep their bits, but for the order of sums and the rows of `rules.RULES` that say otherwise.
+    Results keep their bits, but for reductions and sums of cotangents, whose order is free, and the rows of
+    `rules.RULES` that say otherwise. The order in which a user added numbers stays.
 
     >>> from tracegrad.ir import parse
     >>> text = "graph(%0: f64[2,3]) {\\n  %1 = reshape(%0) {shape=(6,)} : f64[6]\\n"
@@ -34,7 +37,11 @@ def simplify(graph: Graph) -> Graph:
       return %1
     }
     """
-    return rewrite(graph, simplifier)
+    return rewrite(graph, simplifier, _collect)
+
+
+def _collect(graph: Graph, free: set[Node]) -> Graph:
+    return collect(graph, free, simplifier)
 
 
 def simplifier(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -52,4 +59,14 @@ def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
     if op.name in BY_OP and (found := BY_OP[op.name](*operands)) is not None:
         return found
     found = algebra(op, operands, {})
-    return hoist_broadcast(op, operands) if found is None else found
+    if found is None:
+        found = hoist_broadcast(op, operands)
+    return _free_sum(*operands) if found is None and op is accumulate else found
+
+
+def _free_sum(x: Any, y: Any) -> Any:
+    """x + y, noted as a sum in which the order is free."""
+    total = add(x, y)
+    if total.dtype.kind == "f" and producer(total) in (add, subtract) and total.node not in (node_of(x), node_of(y)):
+        mark_free(total)
+    return total

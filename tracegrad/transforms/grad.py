@@ -21,7 +21,7 @@ from tracegrad.avals import is_literal, name_of
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.ir import Node
 from tracegrad.ops import Carrier
-from tracegrad.ops.elementwise import add
+from tracegrad.ops.elementwise import accumulate
 from tracegrad.ops.linear import fresh, full, zeros_like
 from tracegrad.torch.tape.functional import eager_vjp
 from tracegrad.torch.tape.recorded import Recorded
@@ -68,7 +68,7 @@ class Pullback:
         seeds: dict[Any, Any] = {}
         for node, ct in zip(self.outputs, cotangents):
             if ct is not None:
-                seeds[node] = add(seeds[node], ct) if node in seeds else ct
+                seeds[node] = accumulate(seeds[node], ct) if node in seeds else ct
         builder = self.builder
         before = builder.location
         try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tracegrad import ad
 from tracegrad.ir import Graph, build, replay
-from tracegrad.ops.elementwise import add
+from tracegrad.ops.elementwise import accumulate
 from tracegrad.ops.linear import zeros_like
 
 __all__ = ["active_outputs", "joint", "vjp"]
@@ -25,7 +25,7 @@ def joint(graph: Graph, wrt: Sequence[int], seeded: Sequence[int]) -> tuple[Grap
         seeds: dict[Any, Any] = {}
         for i, ct in zip(seeded, args[n:]):
             k = _node(outputs[i])
-            seeds[k] = add(seeds[k], ct) if k in seeds else ct
+            seeds[k] = accumulate(seeds[k], ct) if k in seeds else ct
         cts = ad.reverse_sweep(tape, seeds, lambda x: _node(x) in active, key=_node)
         found[:] = [i for i in wrt if _node(args[i]) in cts]
         return [*outputs, *(cts[_node(args[i])] for i in found)]
