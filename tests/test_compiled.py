@@ -92,7 +92,7 @@ LAST_PLACES = 5
 
 def is_exact(op: Any) -> bool:
     """Whether the template rounds once at most."""
-    nodes = list(ast.walk(ast.parse(op.scalar or "x", mode="eval")))
+    nodes = list(ast.walk(ast.parse(op.form.scalar or "x", mode="eval")))
     called = [n.func.id for n in nodes if isinstance(n, ast.Call)]
     rounded = sum(isinstance(n, ast.BinOp) for n in nodes) + called.count("sqrt")
     return set(called) <= EXACT_FUNCTIONS and rounded <= 1

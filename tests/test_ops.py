@@ -14,13 +14,14 @@ from graphs import SAMPLES, every_op, graph_of, like, rng, several, vjp_of
 from tracegrad.avals import aval_of
 from tracegrad.ir import parse, run, to_text, verify
 from tracegrad.ops import TABLE, elementwise, reduction
+from tracegrad.ops.forms import Compose, Form, Move
 from tracegrad.torch.autograd import backward
 from tracegrad.torch.tape.factories import tensor
 
 
-def every(attribute: str) -> Any:
-    """The samples of every op that has `attribute`."""
-    cases = [case for case in SAMPLES if getattr(case.values[0], attribute) is not None]
+def every(form: type[Form]) -> Any:
+    """The samples of every op of this form."""
+    cases = [case for case in SAMPLES if type(case.values[0].form) is form]
     return pytest.mark.parametrize(("op", "operands", "params"), cases)
 
 
@@ -55,9 +56,9 @@ def test_text_round_trip(op: Any, operands: Any, params: Any) -> None:
             assert to_text(verify(parse(to_text(g)))) == to_text(g)
 
 
-@every("decompose")
+@every(Compose)
 def test_decomposition_agrees_with_the_op(op: Any, operands: Any, params: Any) -> None:
-    found = several(op.decompose(*operands, **params))
+    found = several(op.form.parts(*operands, **params))
     for got, want in zip(found, meaning(op, operands, params), strict=True):
         tolerance = 100 * np.finfo(want.dtype).eps if want.dtype.kind == "f" else 0
         assert got.dtype == want.dtype
@@ -161,14 +162,14 @@ class PlainSize:
 
 
 def read_element(op: Any, operands: Any, params: Any, index: tuple[int, ...], result: tuple[int, ...]) -> Any:
-    for read in op.reads(index, PlainSize(), [x.shape for x in operands], result, **params):
+    for read in op.form.reads(index, PlainSize(), [x.shape for x in operands], result, **params):
         if all(r.low <= r.value < r.high and (r.value - r.low) % r.step == 0 for r in read.ranges):
             assert all(0 <= i < n for i, n in zip(read.place, operands[read.operand].shape))
             return operands[read.operand][read.place]
     return params.get("value", 0)
 
 
-@every("reads")
+@every(Move)
 def test_index_map_reads_what_the_op_does(op: Any, operands: Any, params: Any) -> None:
     (want,) = meaning(op, operands, params)
     got = np.empty_like(want)

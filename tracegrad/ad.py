@@ -11,30 +11,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.ops.elementwise import (
-    accumulate,
-    add,
-    logical_and,
-    logical_not,
-    logical_or,
-    negative,
-    not_equal,
-    subtract,
-    where,
-)
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import (
-    broadcast_to,
-    cast,
-    concatenate,
-    flip,
-    fresh,
-    pad,
-    reduce_sum,
-    reshape,
-    slice,
-    transpose,
-)
+from tracegrad.ops.elementwise import accumulate, logical_and, logical_not, logical_or, not_equal, where
+from tracegrad.ops.forms import Gather, Map
+from tracegrad.ops.linear import reshape
 from tracegrad.ops.op import Op
 from tracegrad.ops.reduction import reduce_any
 
@@ -132,11 +111,11 @@ def pull_masked(
     ct_x = op.pull(i, ct, ans, operands, params)
     if ct_x is None:
         return None, None
-    if mask is not None and op is gather:
+    if mask is not None and isinstance(op.form, Gather):
         return ct_x, not_equal(ct_x, 0.0)  # what nothing was gathered from, or only what is not taken
     mask_x = _mask_of_operand(op, i, mask, ans, operands, params)
-    if mask_x is not None and op.kind == "elementwise" and op not in _WITHOUT_FACTOR:
-        ct_x = where(mask_x, ct_x, 0.0)
+    if mask_x is not None and isinstance(op.form, Map) and not op.form.moves:
+        ct_x = where(mask_x, ct_x, 0.0)  # the rule may multiply by inf or nan
     return ct_x, mask_x
 
 
@@ -145,26 +124,14 @@ def either_mask(x: Any, y: Any) -> Any:
     return None if x is None or y is None else logical_or(x, y)
 
 
-# Their rules multiply by nothing, so they cannot make a nan of a 0.
-_WITHOUT_FACTOR = frozenset({accumulate, add, negative, subtract, where})
-# Their rules only move elements, those of a mask as well.
-_MOVES = frozenset({concatenate, flip, fresh, pad, reduce_sum, reshape, slice, transpose})
-
-
 def _mask_of_operand(op: Op, i: int, mask: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """Where the cotangent of operand `i` can differ from 0, given the mask of the answer's; None for anywhere."""
     if op is where and not is_literal(operands[0]):
         taken = operands[0] if i == 1 else logical_not(operands[0])
         return taken if mask is None else logical_and(mask, taken)
-    if mask is None or op.kind == "elementwise":
+    if mask is None or isinstance(op.form, Map):
         return mask
-    if op is cast:
-        return mask
-    if op in _MOVES:
-        return op.pull(i, mask, ans, operands, params)
-    if op is broadcast_to:
-        return mask_of_repeated(mask, operands[0].shape)
-    return None
+    return op.pull(i, mask, ans, operands, params) if op.form.moves else None
 
 
 def mask_of_repeated(mask: Any, shape: tuple[int, ...]) -> Any:

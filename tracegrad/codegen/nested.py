@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.ir import Node
+from tracegrad.ops import forms
 
 if TYPE_CHECKING:
     from tracegrad.codegen.dims import Dims
@@ -229,7 +230,7 @@ def _bytes(shape: tuple[Poly, ...], itemsize: int) -> Poly:
 def nested_step(at: Places) -> Nested:
     """The step of a node with regions."""
     assert at.node.op is not None
-    return _STEPS[at.node.op.kind](at, **dict(at.node.params))
+    return _STEPS[type(at.node.op.form)](at, **dict(at.node.params))
 
 
 def _repeat(at: Places, body: Any, carries: int, xs: int, length: int, reverse: bool) -> Nested:
@@ -276,7 +277,12 @@ def _once(at: Places, body: Any, **_: Any) -> Nested:
     return Once(at.node, {"body": at.plan(body, 0)}, consts=operands, outs=outs)
 
 
-_STEPS: dict[str, Callable[..., Nested]] = {"repeat": _repeat, "while": _while, "branch": _branch, "composite": _once}
+_STEPS: dict[type[forms.Form], Callable[..., Nested]] = {
+    forms.Repeat: _repeat,
+    forms.While: _while,
+    forms.Branch: _branch,
+    forms.Compose: _once,
+}
 
 
 def regions_of(made: Plan) -> Iterator[tuple[str, Plan]]:

@@ -16,17 +16,18 @@ from typing import Any
 import numpy as np
 
 from tracegrad.codegen.dims import Dims
+from tracegrad.codegen.forms import is_matrix_transpose, same_block
 from tracegrad.codegen.llvm import flattened
 from tracegrad.codegen.loops import Compute, Kernel, Reduce
 from tracegrad.codegen.lower import Arguments, Lowering
-from tracegrad.codegen.materialize import Storage, is_matrix_transpose
+from tracegrad.codegen.materialize import Storage
 from tracegrad.codegen.nest import arrange, is_serial
 from tracegrad.codegen.nested import STACK_BYTES, Nested, Places, While, nested_step
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
 from tracegrad.codegen.vecmath import RARE
 from tracegrad.ir import Graph, Node
-from tracegrad.ops.op import TABLE
+from tracegrad.ops.linear import fresh
 
 __all__ = ["Call", "Launch", "Matmul", "Plan", "calls_of", "plan", "plans_of", "rare_functions"]
 
@@ -152,7 +153,7 @@ def with_own_outputs(graph: Graph) -> Graph:
     nodes, outputs = list(graph.nodes), []
     for i, x in enumerate(graph.outputs):
         if x in taken:
-            x = Node(TABLE["fresh"], (x,), (("tag", i),), x.aval)
+            x = Node(fresh, (x,), (("tag", i),), x.aval)
             nodes.append(x)
         taken.add(x)
         outputs.append(x)
@@ -234,7 +235,7 @@ def _chunked_loop(kernel: Kernel, sizes: dict[str, int]) -> int:
 
 def _block_of(made: Plan, node: Node) -> str:
     while node not in made.buffers:
-        assert node.name == "reshape", node.name
+        assert same_block(node), node.name
         node = node.inputs[0]
     return made.buffers[node]
 

@@ -14,7 +14,8 @@ from operator import attrgetter
 from typing import Any
 
 from tracegrad.codegen.dims import Dims
-from tracegrad.codegen.materialize import DEAR, Storage, at_same_index
+from tracegrad.codegen.forms import handler
+from tracegrad.codegen.materialize import DEAR, Storage
 from tracegrad.codegen.poly import Poly
 from tracegrad.ir import Graph, Node
 
@@ -23,7 +24,6 @@ __all__ = ["Edge", "Schedule", "Step", "dear_values", "schedule", "shared_by_ste
 HEAVIEST_GROUP = 400  # the cost of one kernel, and the values it stores: both bound the time to compile it
 LARGEST_GROUP = 32
 SPACES_DIFFER = "iteration spaces differ"
-ALONE = ("scatter", "cumsum")
 
 
 @dataclass(eq=False)
@@ -93,22 +93,18 @@ class _Planner:
         self._step_of |= dict.fromkeys(roots, joined)
 
     def _kind(self, node: Node) -> str:
-        assert node.op is not None
         if node.regions:
             return "nested"
-        return "call" if node in self.storage.called else "matmul" if node.op.kind == "matmul" else "kernel"
+        return "call" if node in self.storage.called else handler(node).step
 
     def _domain(self, node: Node) -> tuple[Poly, ...]:
-        assert node.op is not None
         if node.several:
             return ()
-        source = node.inputs[0] if node.op.kind in ("reduction", "scatter") else node
-        return tuple(d for d in self.dims.shape(source) if d != 1)
+        return tuple(d for d in self.dims.shape(handler(node).space(node)) if d != 1)
 
     def _stored_reads(self, node: Node) -> dict[Node, bool]:
         """Stored values that computing `node` reads; True where only at the same index."""
-        assert node.op is not None
-        aligned_op = at_same_index(node) or node.op.kind == "reduction"
+        aligned_op = handler(node).aligned
         found: dict[Node, bool] = {}
         for x in node.operands:
             if self.storage.stored(x):
@@ -161,14 +157,13 @@ class _Planner:
 
     @staticmethod
     def _obstacle(step: Step, x: Node, producer: Step, aligned: bool) -> str:
-        assert x.op is not None
         kinds = (step.kind, producer.kind)
         for reason, holds in (
             ("BLAS computes whole matrices", "matmul" in kinds),
             ("NumPy is called for one of them", "call" in kinds),
             ("one of them runs regions", "nested" in kinds),
             ("has a loop of its own", not (_joinable(step) and _joinable(producer))),
-            ("needs the complete reduction", x.op.kind == "reduction"),
+            ("needs the complete reduction", handler(x).late),
             ("reads it at another index", not aligned),
             (SPACES_DIFFER, step.domain != producer.domain),
         ):
@@ -191,7 +186,7 @@ def _fits(step: Step, candidate: Step) -> bool:
 
 def _joinable(step: Step) -> bool:
     """Whether a step shares its loops with others."""
-    return step.kind == "kernel" and step.roots[0].op.kind not in ALONE  # type: ignore[union-attr]
+    return step.kind == "kernel" and not handler(step.roots[0]).alone
 
 
 def shared_by_steps(found: Schedule) -> dict[Node, str]:

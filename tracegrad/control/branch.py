@@ -12,6 +12,7 @@ from tracegrad.control.regions import require, run_region
 from tracegrad.errors import ShapeError
 from tracegrad.ir import Graph, build
 from tracegrad.ops.elementwise import add, exp, multiply, sin
+from tracegrad.ops.forms import Branch
 from tracegrad.ops.linear import zeros_like
 from tracegrad.ops.op import Several, primitive
 from tracegrad.ops.samples import uniform
@@ -21,7 +22,7 @@ from tracegrad.transforms.vjp import joint
 __all__ = ["cond"]
 
 
-@primitive("branch")
+@primitive(Branch())
 def cond(*operands: Any, branches: tuple[Graph, ...]) -> Any:
     """The outputs of the branch that the first operand names, for the others; a number out of range means the nearest.
 

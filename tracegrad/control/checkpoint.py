@@ -33,7 +33,7 @@ __all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "remat"]
 
 
 # -- the ops -----------------------------------------------------------------------------------------------------------
-@primitive("composite")
+@primitive()
 def remat(*operands: Any, body: Graph, policy: tuple[str, ...], inlined: bool) -> Any:
     """The outputs of `body`, whose derivative computes its values again, but for those that the policy lets keep."""
     return tuple(run_region(body, operands))
@@ -99,7 +99,7 @@ def _() -> Any:
         yield (uniform((3,)), uniform((3,), seed=1)), params
 
 
-@primitive("composite")
+@primitive()
 def checkpoint_value(x: Any, *, name: str) -> Any:
     """`x`, under a name that policies of checkpoints know."""
     return x

@@ -17,6 +17,7 @@ from tracegrad.control.regions import require, row_of, rows, run_region
 from tracegrad.control.reverse import accumulated, next_cotangents, turn_of
 from tracegrad.ir import Graph, build
 from tracegrad.ops.elementwise import add, multiply, sin
+from tracegrad.ops.forms import Repeat
 from tracegrad.ops.linear import zeros_like
 from tracegrad.ops.op import Several, primitive
 from tracegrad.ops.samples import uniform
@@ -24,7 +25,7 @@ from tracegrad.ops.samples import uniform
 __all__ = ["scan"]
 
 
-@primitive("repeat")
+@primitive(Repeat())
 def scan(*operands: Any, body: Graph, carries: int, xs: int, length: int, reverse: bool) -> Any:
     """The last carries and the stacked results of `body`, run `length` times, from the end if `reverse`."""
     carry, seqs, consts = list(operands[:carries]), operands[carries : carries + xs], operands[carries + xs :]

@@ -21,6 +21,7 @@ from tracegrad.control.reverse import accumulated, next_cotangents, turn_of
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, build
 from tracegrad.ops.elementwise import add, greater_equal, less, multiply, sin, subtract
+from tracegrad.ops.forms import While
 from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import reduce_sum, zeros_like
 from tracegrad.ops.op import Several, primitive
@@ -31,7 +32,7 @@ __all__ = ["room_for", "while_loop"]
 _BOOL, _INT64 = Aval((), np.dtype(bool)), Aval((), np.dtype(np.int64))
 
 
-@primitive("while")
+@primitive(While())
 def while_loop(*operands: Any, cond: Graph, body: Graph, carries: int, capacity: int) -> Any:
     """The last carries, the number of turns and the stacked results of `body`, run while `cond` holds.
 

@@ -17,8 +17,6 @@ from tracegrad.ops import (
 )
 from tracegrad.ops.op import TABLE, Carrier, Level, Op, bind
 
-complex_numbers.settle()
-
 __all__ = [
     "TABLE",
     "Carrier",

@@ -36,7 +36,7 @@ from tracegrad.ops.elementwise import (
     tanh,
     where,
 )  # fmt: skip
-from tracegrad.ops.op import Op
+from tracegrad.ops.op import Op, refusing_complex
 from tracegrad.ops.samples import uniform
 
 Rule = Callable[..., Any]
@@ -46,8 +46,9 @@ def activation(rule: Rule, impl: Callable[..., Any] | None = None, **sample: flo
     """Declare an op by decorating its definition in ops; `impl` is a faster way to say it in NumPy."""
 
     def declare(definition: Rule) -> Op:
-        op = Op(definition.__name__, ("x",), impl or definition, definition.__doc__ or "", variadic=False)
-        op.kind = "composite"
+        name = definition.__name__
+        computed = refusing_complex(name, impl or definition)
+        op = Op(name, ("x",), computed, definition.__doc__ or "", variadic=False)
         op.def_aval(_same_aval)
         op.def_decompose(definition)
         op.def_vjp("x")(lambda ct, ans, x, **params: rule(ct, ans, x, **params))

@@ -9,21 +9,20 @@ Complex numbers are computed with at once and recorded on the eager tape; graphs
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.errors import DTypeError, ShapeError, UnsupportedError, located
+from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.ops.declare import Elementwise, elementwise, promote
 from tracegrad.ops.elementwise import absolute, add, divide, equal, multiply, subtract, where
 from tracegrad.ops.linear import cast
-from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, TABLE, Op, primitive
+from tracegrad.ops.op import AS_WRITTEN, Op, primitive
 from tracegrad.ops.samples import uniform
 
 __all__ = [
-    "angle", "complex_", "complex_of", "conj", "imag", "real", "real_of", "settle", "sgn",
+    "angle", "complex_", "complex_of", "conj", "imag", "real", "real_of", "sgn",
     "view_as_complex", "view_as_real",
 ]  # fmt: skip
 
@@ -62,9 +61,9 @@ def _as_complex(t: Any) -> Any:
 
 
 real = elementwise("real(x)", np.real, None, lambda t, ans, x: _as_complex(t), loop=_part_loop,
-                   domain=None, on_complex=AS_WRITTEN, doc="the real part, as a view")  # fmt: skip
+                   domain=None, on_complex=AS_WRITTEN, aliases=True, doc="the real part, as a view")  # fmt: skip
 imag = elementwise("imag(x)", np.imag, None, lambda t, ans, x: multiply(t, 1j), loop=_part_loop,
-                   domain=None, on_complex=AS_WRITTEN, doc="the imaginary part, as a view")  # fmt: skip
+                   domain=None, on_complex=AS_WRITTEN, aliases=True, doc="the imaginary part, as a view")  # fmt: skip
 conj: Elementwise = elementwise("conj(x)", np.conjugate, None, lambda t, ans, x: conj(t),
                                 domain=None, on_complex=AS_WRITTEN, doc="complex conjugate")  # fmt: skip
 
@@ -130,7 +129,7 @@ for _op in (real, imag, conj, sgn, angle):
 
 
 # -- one memory as two arrays: each op is the other's transpose --------------------------------------------
-@primitive("complex view")
+@primitive(on_complex=AS_WRITTEN, aliases=True)
 def view_as_real(x: Any) -> Any:
     """Real and imaginary parts along a new last axis, in the memory of the complex `x`."""
     return x[..., None].view(real_of(x.dtype))
@@ -152,7 +151,7 @@ _of_complex(view_as_real)
 view_as_real.linear_in("x")
 
 
-@primitive("complex view")
+@primitive(on_complex=AS_WRITTEN, aliases=True)
 def view_as_complex(x: Any) -> Any:
     """The complex numbers whose parts lie along the last axis of `x`, in its memory if that is possible."""
     parts = x if x.strides[-1] == x.itemsize or not x.size else np.ascontiguousarray(x)
@@ -178,43 +177,3 @@ view_as_complex.linear_in("x")
 def _() -> Any:
     yield (uniform((3, 2)),), {}
     yield (uniform((2,), dtype="float32"),), {}
-
-
-# -- what the rules of every op are for complex numbers ----------------------------------------------------
-_LINEAR = """
-accumulate add broadcast_to cast concatenate cumsum custom_call flat flip fresh full gather mean negative pad pick
-reduce_sum reshape scatter_add slice stop_gradient subtract transpose where
-"""
-_WITHOUT_DERIVATIVE = """
-equal isfinite isinf isnan logical_and logical_not logical_or logical_xor not_equal reduce_all reduce_any
-"""
-_WITH_RULES_FOR_BOTH = "absolute std var view_as_complex view_as_real"
-_HOLOMORPHIC = """
-arccos arccosh arcsin arcsinh arctan arctanh cofactors cos cosh cumprod det divide exp expm1 inner inv linear_scan log
-log10 log1p log2 matmul matrix_exp matvec multiply power reciprocal reduce_prod rsqrt sin sinh solve solve_triangular
-sqrt square tan tanh
-"""
-
-
-def settle() -> None:
-    """Tell each op of the table, which has to be complete, what its rules are for complex numbers."""
-    for name in f"{_LINEAR} {_WITHOUT_DERIVATIVE} {_WITH_RULES_FOR_BOTH}".split():
-        TABLE[name].on_complex = AS_WRITTEN
-    for name in _HOLOMORPHIC.split():
-        TABLE[name].on_complex = HOLOMORPHIC
-    for op in TABLE.values():
-        # An elementwise op refuses where it finds out in which dtype to compute.
-        if not op.on_complex and op.kind != "elementwise":
-            op.impl = _refusing(op)
-
-
-def _refusing(op: Op) -> Callable[..., Any]:
-    impl = op.impl
-
-    def call(*operands: Any, **params: Any) -> Any:
-        for x in operands:
-            if x.dtype.kind == "c":
-                raise UnsupportedError(located(f"{op.name} of complex numbers is not supported"))
-        return impl(*operands, **params)
-
-    return call

@@ -11,14 +11,15 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.elementwise import multiply
+from tracegrad.ops.forms import Contract
 from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import arange, broadcast_to, cast, reduce_sum, reshape, transpose
-from tracegrad.ops.op import normalize_axis, primitive
+from tracegrad.ops.op import HOLOMORPHIC, normalize_axis, primitive
 from tracegrad.ops.samples import integers, uniform
 
 
 # -- matmul ----------------------------------------------------------------------------------------
-@primitive("matmul")
+@primitive(Contract(), on_complex=HOLOMORPHIC)
 def matmul(x: Any, y: Any) -> Any:
     """The product of two stacks of matrices with equal leading axes and one dtype."""
     return np.matmul(x, y)
@@ -67,7 +68,7 @@ def matrix_transpose(x: Any) -> Any:
 
 
 # -- with vectors: one op each, which the compiler computes as a matmul ----------------------------------
-@primitive()
+@primitive(on_complex=HOLOMORPHIC)
 def matvec(x: Any, y: Any) -> Any:
     """The product of a matrix and a vector of one dtype."""
     return np.dot(x, y)
@@ -105,7 +106,7 @@ def _() -> Any:
     yield (integers((3, 4), -9, 9), integers((4,), -9, 9)), {}
 
 
-@primitive()
+@primitive(on_complex=HOLOMORPHIC)
 def inner(x: Any, y: Any) -> Any:
     """The sum of the products of two vectors of one dtype."""
     return np.dot(x, y)

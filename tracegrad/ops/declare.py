@@ -9,6 +9,8 @@ promotes once, with explicit `broadcast_to` and `cast`; rules and codegen only e
 `loop` says in which dtypes an op computes: a NumPy ufunc (whose own type resolution is asked), or a function from the
 operand dtypes (Python types for literals) to the dtypes of operands and result.
 
+`moves` says that the rules multiply by nothing, as `Form` has it; then they are right for complex numbers, too.
+
 The scalar template is an expression in the operands: `+ - * / < <= == != > >=`, unary `-`, literals, and calls of the
 scalar functions that `tracegrad.codegen.scalar` knows. `scalar=None` means: compiled code calls `impl`.
 """
@@ -24,6 +26,7 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, SUPPORTED, Aval, aval_of, is_literal, literal_of, name_of, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, located
+from tracegrad.ops.forms import Map
 from tracegrad.ops.op import AS_WRITTEN, TABLE, Op, bind, lead
 from tracegrad.ops.samples import uniform
 
@@ -35,14 +38,11 @@ Loop = tuple[np.dtype[Any], ...]
 class Elementwise(Op):
     """An op on the elements of arrays of one shape."""
 
-    kind = "elementwise"
-
     def __init__(self, name: str, operands: tuple[str, ...], impl: Callable[..., Any], doc: str, *,
                  scalar: str | None, rules: tuple[Callable[..., Any] | None, ...], loop: Any,
-                 on_complex: str = ""):  # fmt: skip
-        super().__init__(name, operands, impl, doc, variadic=False)
-        self.on_complex = on_complex
-        self.scalar = scalar
+                 on_complex: str = "", aliases: bool = False, moves: bool = False):  # fmt: skip
+        super().__init__(name, operands, impl, doc, variadic=False, form=Map(scalar, moves))
+        self.on_complex, self.aliases = on_complex or (AS_WRITTEN if moves else ""), aliases
         self.aval = self._aval
         self.loop_dtypes: Callable[..., Loop] = lru_cache(maxsize=4096)(self._resolver(loop))
         self._floating = self._takes_floats()
@@ -186,11 +186,12 @@ def promote(dtypes: Any) -> np.dtype[Any]:
 
 def elementwise(signature: str, impl: Callable[..., Any], scalar: str | None, *rules: Callable[..., Any] | None,
                 doc: str, loop: Any = None, domain: tuple[float, float] | None = (-2, 2),
-                on_complex: str = "") -> Elementwise:  # fmt: skip
+                on_complex: str = "", aliases: bool = False, moves: bool = False) -> Elementwise:  # fmt: skip
     """Declare an elementwise op in one statement; its samples are reals from `domain`."""
     name, inside = signature[:-1].split("(")
     operands = tuple(inside.split(", "))
-    op = Elementwise(name, operands, impl, doc, scalar=scalar, rules=rules, loop=loop or impl, on_complex=on_complex)
+    op = Elementwise(name, operands, impl, doc, scalar=scalar, rules=rules, loop=loop or impl, on_complex=on_complex,
+                     aliases=aliases, moves=moves)  # fmt: skip
     if domain:
         low, high = domain
 

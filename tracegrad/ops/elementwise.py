@@ -15,7 +15,7 @@ from tracegrad.avals import is_literal
 from tracegrad.ops.declare import Elementwise, float_loop, promote, same_loop
 from tracegrad.ops.declare import elementwise as op
 from tracegrad.ops.linear import zeros_like
-from tracegrad.ops.op import TABLE
+from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, TABLE
 from tracegrad.ops.samples import integers, uniform
 
 BOOL = np.dtype(bool)
@@ -68,31 +68,33 @@ def _divisor_rule(t: Any, ans: Any, x: Any, y: Any) -> Any:
 
 
 # -- arithmetic --------------------------------------------------------------------------------
-add = op("add(x, y)", np.add, "x + y", _keep, _keep, doc="x + y")
+add = op("add(x, y)", np.add, "x + y", _keep, _keep, moves=True, doc="x + y")
 accumulate = op("accumulate(x, y)", np.add, "x + y", _keep, _keep,
-                doc="x + y, in a sum whose terms may be added in any order")  # fmt: skip
-subtract = op("subtract(x, y)", np.subtract, "x - y", _keep, lambda t, ans, x, y: negative(t), doc="x - y")
+                moves=True, doc="x + y, in a sum whose terms may be added in any order")  # fmt: skip
+subtract = op("subtract(x, y)", np.subtract, "x - y", _keep, lambda t, ans, x, y: negative(t),
+              moves=True, doc="x - y")  # fmt: skip
 multiply = op("multiply(x, y)", np.multiply, "x * y",
               lambda t, ans, x, y: multiply(t, y),
-              lambda t, ans, x, y: multiply(t, x), doc="x * y")  # fmt: skip
+              lambda t, ans, x, y: multiply(t, x), on_complex=HOLOMORPHIC, doc="x * y")  # fmt: skip
 divide = op("divide(x, y)", np.divide, "x / y",
             lambda t, ans, x, y: divide(t, y),
-            _divisor_rule, domain=(1, 3), doc="x / y")  # fmt: skip
-negative = op("negative(x)", np.negative, "-x", lambda t, ans, x: negative(t), doc="-x")
+            _divisor_rule, domain=(1, 3), on_complex=HOLOMORPHIC, doc="x / y")  # fmt: skip
+negative = op("negative(x)", np.negative, "-x", lambda t, ans, x: negative(t), moves=True, doc="-x")
 power = op("power(x, y)", np.power, "power(x, y)",
            lambda t, ans, x, y: multiply(t, multiply(y, power(x, subtract(_exponent(x, y), 1)))),
            lambda t, ans, x, y: multiply(t, where(equal(ans, 0), 0.0, multiply(ans, log(where(equal(x, 0), 1.0, x))))),
-           domain=(0.5, 3), doc="x to the power y; integer powers of negative numbers are real")  # fmt: skip
-square = op("square(x)", np.square, "x * x", lambda t, ans, x: multiply(t, multiply(x, 2)), doc="x * x")
+           domain=(0.5, 3),
+           on_complex=HOLOMORPHIC, doc="x to the power y; integer powers of negative numbers are real")  # fmt: skip
+square = op("square(x)", np.square, "x * x", lambda t, ans, x: multiply(t, multiply(x, 2)),
+            on_complex=HOLOMORPHIC, doc="x * x")  # fmt: skip
 reciprocal = op("reciprocal(x)", np.reciprocal, "1 / x", lambda t, ans, x: negative(multiply(t, square(ans))),
-                domain=(1, 3), doc="1 / x")  # fmt: skip
+                domain=(1, 3), on_complex=HOLOMORPHIC, doc="1 / x")  # fmt: skip
 remainder = op("remainder(x, y)", np.remainder, "remainder(x, y)", _keep,
                lambda t, ans, x, y: negative(multiply(t, floor_divide(x, y))), domain=(1, 3),
                doc="x - y * floor(x / y), with the sign of y")  # fmt: skip
 floor_divide = op("floor_divide(x, y)", np.floor_divide, "floor_divide(x, y)", domain=(1, 3), doc="floor(x / y)")
-
 # -- exponential ---------------------------------------------------------------------------------
-exp = op("exp(x)", np.exp, "exp(x)", lambda t, ans, x: multiply(t, ans), doc="e to the power x")
+exp = op("exp(x)", np.exp, "exp(x)", lambda t, ans, x: multiply(t, ans), on_complex=HOLOMORPHIC, doc="e to the power x")
 exp2 = op(
     "exp2(x)",
     np.exp2,
@@ -105,20 +107,22 @@ expm1 = op(
     np.expm1,
     "expm1(x)",
     lambda t, ans, x: multiply(t, add(ans, 1)),
+    on_complex=HOLOMORPHIC,
     doc="exp(x) - 1, precise near 0",
 )
-log = op("log(x)", np.log, "log(x)", lambda t, ans, x: divide(t, x), domain=(0.5, 3), doc="natural logarithm")
+log = op("log(x)", np.log, "log(x)", lambda t, ans, x: divide(t, x), domain=(0.5, 3),
+         on_complex=HOLOMORPHIC, doc="natural logarithm")  # fmt: skip
 log2 = op("log2(x)", np.log2, "log2(x)", lambda t, ans, x: divide(t, multiply(x, math.log(2))), domain=(0.5, 3),
-          doc="logarithm to base 2")  # fmt: skip
+          on_complex=HOLOMORPHIC, doc="logarithm to base 2")  # fmt: skip
 log10 = op("log10(x)", np.log10, "log10(x)", lambda t, ans, x: divide(t, multiply(x, math.log(10))), domain=(0.5, 3),
-           doc="logarithm to base 10")  # fmt: skip
+           on_complex=HOLOMORPHIC, doc="logarithm to base 10")  # fmt: skip
 log1p = op("log1p(x)", np.log1p, "log1p(x)", lambda t, ans, x: divide(t, add(x, 1)), domain=(-0.5, 3),
-           doc="log(1 + x), precise near 0")  # fmt: skip
+           on_complex=HOLOMORPHIC, doc="log(1 + x), precise near 0")  # fmt: skip
 sqrt = op("sqrt(x)", np.sqrt, "sqrt(x)", lambda t, ans, x: divide(multiply(t, 0.5), ans), domain=(0.5, 3),
-          doc="square root")  # fmt: skip
+          on_complex=HOLOMORPHIC, doc="square root")  # fmt: skip
 rsqrt = op("rsqrt(x)", lambda x: 1 / np.sqrt(x), "1 / sqrt(x)",
            lambda t, ans, x: multiply(multiply(t, -0.5), multiply(ans, square(ans))),
-           loop=float_loop, domain=(0.5, 3), doc="1 / sqrt(x)")  # fmt: skip
+           loop=float_loop, domain=(0.5, 3), on_complex=HOLOMORPHIC, doc="1 / sqrt(x)")  # fmt: skip
 cbrt = op("cbrt(x)", np.cbrt, "cbrt(x)", lambda t, ans, x: divide(t, multiply(square(ans), 3)), domain=(0.5, 3),
           doc="cube root")  # fmt: skip
 sigmoid = op("sigmoid(x)", _scipy("expit"), "sigmoid(x)",
@@ -141,21 +145,24 @@ logaddexp = op("logaddexp(x, y)", np.logaddexp,
                doc="log(exp(x) + exp(y))")  # fmt: skip
 
 # -- trigonometric ---------------------------------------------------------------------------------
-sin = op("sin(x)", np.sin, "sin(x)", lambda t, ans, x: multiply(t, cos(x)), doc="sine")
-cos = op("cos(x)", np.cos, "cos(x)", lambda t, ans, x: negative(multiply(t, sin(x))), doc="cosine")
+sin = op("sin(x)", np.sin, "sin(x)", lambda t, ans, x: multiply(t, cos(x)), on_complex=HOLOMORPHIC, doc="sine")
+cos = op("cos(x)", np.cos, "cos(x)", lambda t, ans, x: negative(multiply(t, sin(x))),
+         on_complex=HOLOMORPHIC, doc="cosine")  # fmt: skip
 tan = op(
     "tan(x)",
     np.tan,
     "tan(x)",
     lambda t, ans, x: multiply(t, add(square(ans), 1)),
     domain=(-1, 1),
+    on_complex=HOLOMORPHIC,
     doc="tangent",
 )
 arcsin = op("arcsin(x)", np.arcsin, "arcsin(x)", lambda t, ans, x: divide(t, sqrt(subtract(1, square(x)))),
-            domain=(-0.9, 0.9), doc="inverse sine")  # fmt: skip
+            domain=(-0.9, 0.9), on_complex=HOLOMORPHIC, doc="inverse sine")  # fmt: skip
 arccos = op("arccos(x)", np.arccos, "arccos(x)", lambda t, ans, x: negative(divide(t, sqrt(subtract(1, square(x))))),
-            domain=(-0.9, 0.9), doc="inverse cosine")  # fmt: skip
-arctan = op("arctan(x)", np.arctan, "arctan(x)", lambda t, ans, x: divide(t, add(square(x), 1)), doc="inverse tangent")
+            domain=(-0.9, 0.9), on_complex=HOLOMORPHIC, doc="inverse cosine")  # fmt: skip
+arctan = op("arctan(x)", np.arctan, "arctan(x)", lambda t, ans, x: divide(t, add(square(x), 1)),
+            on_complex=HOLOMORPHIC, doc="inverse tangent")  # fmt: skip
 
 
 def _over_square(x: Any, y: Any) -> Any:
@@ -179,17 +186,20 @@ hypot = op("hypot(x, y)", np.hypot, _HYPOT,
            lambda t, ans, x, y: multiply(t, divide(y, ans)), domain=(0.5, 2), doc="sqrt(x**2 + y**2)")  # fmt: skip
 
 # -- hyperbolic --------------------------------------------------------------------------------------
-sinh = op("sinh(x)", np.sinh, "sinh(x)", lambda t, ans, x: multiply(t, cosh(x)), doc="hyperbolic sine")
-cosh = op("cosh(x)", np.cosh, "cosh(x)", lambda t, ans, x: multiply(t, sinh(x)), doc="hyperbolic cosine")
+sinh = op("sinh(x)", np.sinh, "sinh(x)", lambda t, ans, x: multiply(t, cosh(x)),
+          on_complex=HOLOMORPHIC, doc="hyperbolic sine")  # fmt: skip
+cosh = op("cosh(x)", np.cosh, "cosh(x)", lambda t, ans, x: multiply(t, sinh(x)),
+          on_complex=HOLOMORPHIC, doc="hyperbolic cosine")  # fmt: skip
 tanh = op(
     "tanh(x)",
     np.tanh,
     "tanh(x)",
     lambda t, ans, x: multiply(t, subtract(1, square(ans))),
+    on_complex=HOLOMORPHIC,
     doc="hyperbolic tangent",
 )
 arcsinh = op("arcsinh(x)", np.arcsinh, "arcsinh(x)", lambda t, ans, x: divide(t, sqrt(add(square(x), 1))),
-             doc="inverse hyperbolic sine")  # fmt: skip
+             on_complex=HOLOMORPHIC, doc="inverse hyperbolic sine")  # fmt: skip
 
 
 def _arccosh_rule(t: Any, ans: Any, x: Any) -> Any:
@@ -199,9 +209,9 @@ def _arccosh_rule(t: Any, ans: Any, x: Any) -> Any:
 
 
 arccosh = op("arccosh(x)", np.arccosh, "arccosh(x)", _arccosh_rule,
-             domain=(1.5, 3), doc="inverse hyperbolic cosine")  # fmt: skip
+             domain=(1.5, 3), on_complex=HOLOMORPHIC, doc="inverse hyperbolic cosine")  # fmt: skip
 arctanh = op("arctanh(x)", np.arctanh, "arctanh(x)", lambda t, ans, x: divide(t, subtract(1, square(x))),
-             domain=(-0.9, 0.9), doc="inverse hyperbolic tangent")  # fmt: skip
+             domain=(-0.9, 0.9), on_complex=HOLOMORPHIC, doc="inverse hyperbolic tangent")  # fmt: skip
 
 
 # -- pieces ----------------------------------------------------------------------------------------------
@@ -209,7 +219,8 @@ def _direction(x: Any) -> Any:
     return TABLE["sgn"](x) if x.dtype.kind == "c" else sign(x)
 
 
-absolute = op("absolute(x)", np.absolute, "absolute(x)", lambda t, ans, x: multiply(t, _direction(x)), doc="magnitude")
+absolute = op("absolute(x)", np.absolute, "absolute(x)", lambda t, ans, x: multiply(t, _direction(x)),
+              on_complex=AS_WRITTEN, doc="magnitude")  # fmt: skip
 sign = op("sign(x)", np.sign, "sign(x)", doc="-1, 0 or 1")
 floor = op("floor(x)", np.floor, "floor(x)", doc="largest integer not above x")
 ceil = op("ceil(x)", np.ceil, "ceil(x)", doc="smallest integer not below x")
@@ -224,7 +235,7 @@ fmod = op("fmod(x, y)", np.fmod, f"where(where(x == 0, 1 / x, x) < 0, -{_FMOD}, 
           _keep, lambda t, ans, x, y: negative(multiply(t, trunc(divide(x, y)))), domain=(1, 3),
           doc="x - y * trunc(x / y), with the sign of x")  # fmt: skip
 flat = op("flat(x, y)", lambda x, y: x[...], "x", _keep, lambda t, ans, x, y: zeros_like(t),
-          loop=same_loop, doc="x, as a function of y whose slope is 0")  # fmt: skip
+          loop=same_loop, on_complex=AS_WRITTEN, doc="x, as a function of y whose slope is 0")  # fmt: skip
 
 
 def _share(t: Any, ans: Any, mine: Any, other: Any) -> Any:
@@ -275,8 +286,7 @@ where = op("where(condition, x, y)", np.where, "where(condition, x, y)",
            None,
            lambda t, ans, condition, x, y: where(condition, t, 0.0),
            lambda t, ans, condition, x, y: where(condition, 0.0, t),
-           loop=_where_loop, domain=None, doc="x where the condition holds, else y")  # fmt: skip
-
+           loop=_where_loop, domain=None, moves=True, doc="x where the condition holds, else y")  # fmt: skip
 
 where.linear_in("x", "y")
 
@@ -292,8 +302,8 @@ def _() -> Any:
 
 
 # -- comparison and logic --------------------------------------------------------------------------------
-equal = op("equal(x, y)", np.equal, "x == y", doc="x == y")
-not_equal = op("not_equal(x, y)", np.not_equal, "x != y", doc="x != y")
+equal = op("equal(x, y)", np.equal, "x == y", on_complex=AS_WRITTEN, doc="x == y")
+not_equal = op("not_equal(x, y)", np.not_equal, "x != y", on_complex=AS_WRITTEN, doc="x != y")
 less = op("less(x, y)", np.less, "x < y", doc="x < y")
 less_equal = op("less_equal(x, y)", np.less_equal, "x <= y", doc="x <= y")
 greater = op("greater(x, y)", np.greater, "x > y", doc="x > y")
@@ -307,10 +317,14 @@ def _logic(n: int) -> Any:
     return loop
 
 
-logical_and = op("logical_and(x, y)", np.logical_and, "logical_and(x, y)", loop=_logic(2), domain=None, doc="x and y")
-logical_or = op("logical_or(x, y)", np.logical_or, "logical_or(x, y)", loop=_logic(2), domain=None, doc="x or y")
-logical_xor = op("logical_xor(x, y)", np.logical_xor, "x != y", loop=_logic(2), domain=None, doc="x or y, not both")
-logical_not = op("logical_not(x)", np.logical_not, "logical_not(x)", loop=_logic(1), domain=None, doc="not x")
+logical_and = op("logical_and(x, y)", np.logical_and, "logical_and(x, y)", loop=_logic(2), domain=None,
+                 on_complex=AS_WRITTEN, doc="x and y")  # fmt: skip
+logical_or = op("logical_or(x, y)", np.logical_or, "logical_or(x, y)", loop=_logic(2), domain=None,
+                on_complex=AS_WRITTEN, doc="x or y")  # fmt: skip
+logical_xor = op("logical_xor(x, y)", np.logical_xor, "x != y", loop=_logic(2), domain=None,
+                 on_complex=AS_WRITTEN, doc="x or y, not both")  # fmt: skip
+logical_not = op("logical_not(x)", np.logical_not, "logical_not(x)", loop=_logic(1), domain=None,
+                 on_complex=AS_WRITTEN, doc="not x")  # fmt: skip
 
 
 def _truth_tables() -> Any:
@@ -321,9 +335,10 @@ for _op in (logical_and, logical_or, logical_xor):
     _op.def_samples(_truth_tables)
 logical_not.def_samples(lambda: [((np.array([True, False]),), {})])
 
-isnan = op("isnan(x)", np.isnan, "x != x", doc="whether x is nan")
-isfinite = op("isfinite(x)", np.isfinite, "isfinite(x)", doc="whether x is neither infinite nor nan")
-isinf = op("isinf(x)", np.isinf, "isinf(x)", doc="whether x is infinite")
+isnan = op("isnan(x)", np.isnan, "x != x", on_complex=AS_WRITTEN, doc="whether x is nan")
+isfinite = op("isfinite(x)", np.isfinite, "isfinite(x)",
+              on_complex=AS_WRITTEN, doc="whether x is neither infinite nor nan")  # fmt: skip
+isinf = op("isinf(x)", np.isinf, "isinf(x)", on_complex=AS_WRITTEN, doc="whether x is infinite")
 
 for _op in (accumulate, add, equal, logical_and, logical_or, logical_xor, multiply, not_equal):
     _op.commutative = True

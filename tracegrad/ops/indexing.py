@@ -13,6 +13,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
+from tracegrad.ops.forms import Gather, Scatter
 from tracegrad.ops.op import primitive
 from tracegrad.ops.samples import integers, uniform
 
@@ -38,7 +39,7 @@ def _place(shape: tuple[int, ...], indices: Any, axes: tuple[int, ...]) -> tuple
 
 
 # -- gather ----------------------------------------------------------------------------------------
-@primitive("gather")
+@primitive(Gather())
 def gather(*xs: Any, axes: tuple[int, ...]) -> Any:
     """Elements of `xs[0]` at the indices `xs[1:]` along `axes`."""
     x, *indices = xs
@@ -68,7 +69,7 @@ def _() -> Any:
 
 
 # -- scatter_add -----------------------------------------------------------------------------------
-@primitive("scatter")
+@primitive(Scatter())
 def scatter_add(*xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     """Zeros of `shape` with `xs[0]` added at the indices `xs[1:]` along `axes`; equal indices add up."""
     updates, *indices = xs

@@ -18,7 +18,7 @@ from tracegrad.errors import DTypeError, ShapeError
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import add, divide, less_equal, multiply, negative, subtract, where
 from tracegrad.ops.linear import arange, concatenate, reduce_sum, reshape, slice, unreduce, zeros_like
-from tracegrad.ops.op import primitive
+from tracegrad.ops.op import HOLOMORPHIC, primitive
 from tracegrad.ops.samples import uniform
 
 __all__ = [
@@ -78,7 +78,7 @@ def _square_samples() -> Any:
 
 
 # -- symmetric -------------------------------------------------------------------------------------------
-@primitive("composite")
+@primitive()
 def symmetric(x: Any, *, lower: bool) -> Any:
     """The symmetric matrix of which `x` has the lower (or the upper) triangle; the other is not read.
 
@@ -115,7 +115,7 @@ def _() -> Any:
 
 
 # -- inv and solve ---------------------------------------------------------------------------------------
-@primitive()
+@primitive(on_complex=HOLOMORPHIC)
 def inv(x: Any) -> Any:
     """The inverse matrix."""
     return np.linalg.inv(x)
@@ -135,7 +135,7 @@ def _(ct: Any, ans: Any, x: Any) -> Any:
 inv.def_samples(_square_samples)
 
 
-@primitive()
+@primitive(on_complex=HOLOMORPHIC)
 def solve(a: Any, b: Any) -> Any:
     """The matrix y with a @ y = b."""
     return np.linalg.solve(a, b)
@@ -184,7 +184,7 @@ def _() -> Any:
 
 
 # -- solve_triangular ------------------------------------------------------------------------------------
-@primitive()
+@primitive(on_complex=HOLOMORPHIC)
 def solve_triangular(a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
     """The matrix y with a @ y = b (a.T @ y = b if `transposed`) for triangular a.
 
@@ -247,7 +247,7 @@ def _() -> Any:
 
 
 # -- determinants ----------------------------------------------------------------------------------------
-@primitive()
+@primitive(on_complex=HOLOMORPHIC)
 def det(x: Any) -> Any:
     """The determinant."""
     return np.linalg.det(x)
@@ -270,7 +270,7 @@ def _last_two(x: Any) -> tuple[int, int]:
 det.def_samples(_square_samples)
 
 
-@primitive()
+@primitive(on_complex=HOLOMORPHIC)
 def cofactors(x: Any) -> Any:
     """The derivative of the determinant: det(x) * inv(x).T, and its limit where `x` is singular.
 
@@ -328,7 +328,7 @@ slogdet.def_samples(_square_samples)
 
 
 # -- matrix_exp ------------------------------------------------------------------------------------------
-@primitive()
+@primitive(on_complex=HOLOMORPHIC)
 def matrix_exp(x: Any) -> Any:
     """The matrix exponential, by scaling and squaring."""
     from scipy.linalg import expm

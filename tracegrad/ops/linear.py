@@ -10,13 +10,14 @@ import numpy as np
 
 from tracegrad.avals import Aval, aval_of, name_of, supported
 from tracegrad.errors import ShapeError
+from tracegrad.ops.forms import Cast, Fill, Fold, Identity, Move, Progression, Reshape, Scan
 from tracegrad.ops.index_maps import Range, Read
-from tracegrad.ops.op import TABLE, Carrier, primitive
+from tracegrad.ops.op import AS_WRITTEN, TABLE, Carrier, primitive
 from tracegrad.ops.samples import integers, uniform
 
 
 # -- full and arange: values without operands ----------------------------------------------------
-@primitive("full")
+@primitive(Fill(), on_complex=AS_WRITTEN)
 def full(*, shape: tuple[int, ...], value: float, dtype: str) -> Any:
     """An array of `shape` with `value` everywhere."""
     return np.full(shape, value, dtype)
@@ -33,7 +34,7 @@ def _() -> Any:
     yield (), {"shape": (), "value": 7, "dtype": "int64"}
 
 
-@primitive("arange")
+@primitive(Progression())
 def arange(*, start: float, step: float, length: int, dtype: str) -> Any:
     """`start + step * i` for i = 0 .. length - 1."""
     return (start + step * np.arange(length)).astype(dtype)
@@ -51,7 +52,7 @@ def _() -> Any:
 
 
 # -- cast ------------------------------------------------------------------------------------------
-@primitive("cast")
+@primitive(Cast(), on_complex=AS_WRITTEN)
 def cast(x: Any, *, dtype: str) -> Any:
     """`x` converted to `dtype`, as `ndarray.astype` does."""
     return np.asarray(x).astype(dtype)
@@ -90,7 +91,7 @@ def _() -> Any:
 
 
 # -- fresh: the same values under another name -----------------------------------------------------
-@primitive("view")
+@primitive(Identity(), aliases=True)
 def fresh(x: Any, *, tag: int) -> Any:
     """`x`, as a value that derivatives can be taken with respect to; no two tags are one value."""
     return x
@@ -111,18 +112,13 @@ def _(tangents: Any, ans: Any, x: Any, *, tag: int) -> Any:
     return tangents[0]
 
 
-@fresh.def_reads
-def _(index: Any, size: Any, shapes: Any, result: Any, *, tag: int) -> Any:
-    return [Read(0, index)]
-
-
 @fresh.def_samples
 def _() -> Any:
     yield (uniform((3,)),), {"tag": 0}
 
 
 # -- stop_gradient -----------------------------------------------------------------------------------
-@primitive("view")
+@primitive(Identity(), aliases=True)
 def stop_gradient(x: Any) -> Any:
     """`x`, as a constant for every derivative."""
     return x
@@ -133,18 +129,13 @@ def _(x: Aval) -> Aval:
     return x
 
 
-@stop_gradient.def_reads
-def _(index: Any, size: Any, shapes: Any, result: Any) -> Any:
-    return [Read(0, index)]
-
-
 @stop_gradient.def_samples
 def _() -> Any:
     yield (uniform((3,)),), {}
 
 
 # -- reshape -----------------------------------------------------------------------------------------
-@primitive("reshape")
+@primitive(Reshape(), aliases=True)
 def reshape(x: Any, *, shape: tuple[int, ...]) -> Any:
     """The elements of `x`, in row-major order, in another shape."""
     return np.reshape(x, shape)
@@ -173,7 +164,7 @@ def _() -> Any:
 
 
 # -- transpose ---------------------------------------------------------------------------------------
-@primitive("view")
+@primitive(Move(), aliases=True)
 def transpose(x: Any, *, perm: tuple[int, ...]) -> Any:
     """`x` with its axes permuted."""
     return np.transpose(x, perm)
@@ -211,7 +202,7 @@ def inverse_permutation(perm: tuple[int, ...]) -> tuple[int, ...]:
 
 
 # -- broadcast_to and reduce_sum: each the other's transpose -----------------------------------------
-@primitive("view")
+@primitive(Move(), aliases=True)
 def broadcast_to(x: Any, *, shape: tuple[int, ...]) -> Any:
     """`x` repeated along new leading axes and along axes of size one."""
     return np.broadcast_to(x, shape)
@@ -249,7 +240,7 @@ def _() -> Any:
     yield (uniform((30,)),), {"shape": (20, 30)}
 
 
-@primitive("reduction")
+@primitive(Fold("add"))
 def reduce_sum(x: Any, *, axes: tuple[int, ...]) -> Any:
     """The sum of `x` over `axes`, which disappear; the dtype stays."""
     return np.sum(x, axis=axes, dtype=x.dtype)
@@ -301,7 +292,7 @@ def unreduce(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
 
 
 # -- slice and pad: each the other's transpose -------------------------------------------------------
-@primitive("view")
+@primitive(Move(partial=True), aliases=True)
 def slice(x: Any, *, start: tuple[int, ...], stop: tuple[int, ...], step: tuple[int, ...]) -> Any:
     """`x[start:stop:step]` along every axis, with 0 <= start <= stop <= n and step > 0."""
     return x[tuple(builtins.slice(*p) for p in zip(start, stop, step))]
@@ -337,7 +328,7 @@ def _() -> Any:
     yield (uniform((40, 30)),), {"start": (12, 0), "stop": (33, 29), "step": (1, 2)}
 
 
-@primitive("view")
+@primitive(Move())
 def pad(x: Any, *, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...], value: float) -> Any:
     """`x` with `low` elements of `value` before each axis, `high` after, and `interior` between its elements."""
     out = np.full(padded_shape(x.shape, low, high, interior), value, x.dtype)
@@ -391,7 +382,7 @@ def _() -> Any:
 
 
 # -- flip --------------------------------------------------------------------------------------------
-@primitive("view")
+@primitive(Move(), aliases=True)
 def flip(x: Any, *, axes: tuple[int, ...]) -> Any:
     """`x` with the order of its elements reversed along `axes`."""
     return np.flip(x, axes)
@@ -423,7 +414,7 @@ def _() -> Any:
 
 
 # -- concatenate -------------------------------------------------------------------------------------
-@primitive("view")
+@primitive(Move())
 def concatenate(*xs: Any, axis: int) -> Any:
     """Arrays of one dtype joined along `axis`."""
     return np.concatenate(xs, axis)
@@ -467,7 +458,7 @@ def _() -> Any:
 
 
 # -- cumsum ------------------------------------------------------------------------------------------
-@primitive("cumsum")
+@primitive(Scan("add"))
 def cumsum(x: Any, *, axis: int) -> Any:
     """The running sum along `axis`; the dtype stays."""
     return np.cumsum(x, axis=axis, dtype=x.dtype)

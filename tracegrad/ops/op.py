@@ -9,8 +9,10 @@ An op is defined once, in one section of one module of this package. It has
 - what it does to tangents, for forward mode: `linear_in`, `separately_linear` or a rule (`def_jvp`); where nothing is
   said, the vjp rules are transposed;
 - `samples`, operands to test it on;
-- codegen data: `scalar` (a template over operand names), `reads` (an index map), `reduction` (a combiner), ... An op
-  without codegen data still works compiled, as a call of its `impl`.
+- `form`, what it is structurally (`tracegrad.ops.forms`): an op on elements, a move of data, a reduction, ... Of an op
+  of the form `Call`, which is any, compiled code calls `impl`.
+
+And what else others have to know of it is said where it is defined, as a trait of `Op`.
 
 An op may have several results: then `impl` and `aval` give tuples (of avals: `Several`), applying it gives a tuple, and
 its rules get tuples for `ct` (None where a cotangent is zero) and `ans`.
@@ -21,6 +23,7 @@ operands decide whether that computes (ndarray), computes and records on a tape 
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import functools
 import inspect
@@ -31,11 +34,12 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, Aval, aval_of
 from tracegrad.errors import ShapeError, UnsupportedError, located
+from tracegrad.ops.forms import Call, Compose, Form, Move
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 
 __all__ = [
     "AS_WRITTEN", "HOLOMORPHIC", "TABLE", "Carrier", "Level", "Op", "Several", "bind", "lead", "named", "one_node",
-    "primitive", "shortly",
+    "primitive", "refusing_complex", "shortly",
 ]  # fmt: skip
 
 TABLE: dict[str, Op] = {}
@@ -158,29 +162,33 @@ def bind(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     return tuple(map(np.asarray, answer)) if isinstance(answer, tuple) else np.asarray(answer)
 
 
+_CALL = Call()
+
+
 class Op:
     """One row of the table.
 
     `variadic` ops take any number of operands, of which `operands` names the first, and their rules take the position
-    first. `on_complex` says what the rules are for complex numbers: `AS_WRITTEN`, `HOLOMORPHIC`, or nothing at all, and
-    then the op refuses them; `tracegrad.ops.complex_numbers` has the list. The operands of a `commutative` op may
-    change places: the result has the same bits, but for the payload of a nan.
+    first. The traits:
+
+    - `on_complex`: what the rules are for complex numbers, `AS_WRITTEN`, `HOLOMORPHIC`, or nothing at all, and then the
+      op refuses them;
+    - `aliases`: where NumPy can, it gives the answer as a view of the first operand;
+    - `commutative`: the operands may change places: the result has the same bits, but for the payload of a nan.
     """
 
-    kind = "general"
     commutative = False
     on_complex = ""
+    aliases = False
     # Ops without operands ask this hook whether a trace is under way; set by the trace layer.
     ambient: Callable[[], Any] | None = None
 
     def __init__(self, name: str, operands: tuple[str, ...], impl: Callable[..., Any], doc: str, variadic: bool,
-                 listed: bool = True):  # fmt: skip
+                 form: Form = _CALL, listed: bool = True):  # fmt: skip
         self.name, self.operands, self.impl, self.__doc__ = name, operands, impl, doc
-        self.variadic = variadic
+        self.variadic, self.form = variadic, form
         self.aval: Callable[..., Aval] = self._no_aval
         self.samples: Callable[[], Iterable[Sample]] | None = None
-        self.reads: Callable[..., Any] | None = None
-        self.decompose: Callable[..., Any] | None = None
         self._vjp: dict[int, Callable[..., Any]] = {}
         self._vjp_all: Callable[..., Sequence[Any]] | None = None
         self._jvp: Callable[..., Any] | None = None
@@ -206,13 +214,14 @@ class Op:
         return rule
 
     def def_reads(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Codegen data of an op that only moves data: see `tracegrad.ops.index_maps`."""
-        self.reads = rule
+        """Where a `Move` reads each element: see `tracegrad.ops.index_maps`."""
+        assert isinstance(self.form, Move)
+        self.form = dataclasses.replace(self.form, reads=rule)
         return rule
 
     def def_decompose(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """The op in terms of simpler ops; the compiler replaces it, derivatives are taken of the whole."""
-        self.decompose = rule
+        """The op in terms of simpler ops, which makes its form `Compose`."""
+        self.form = Compose(rule)
         return rule
 
     def def_vjp(self, operand: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -400,18 +409,36 @@ def transposed(op: Op, tangents: Sequence[Any], ans: Any, operands: tuple[Any, .
     return tuple(map(found.get, terms)) if several else found.get(terms[0])
 
 
-def primitive(kind: str = "general") -> Callable[[Callable[..., Any]], Op]:
-    """Declare an op by decorating its NumPy implementation: positional arguments are operands, keywords params."""
+def primitive(form: Form = _CALL, *, on_complex: str = "", aliases: bool = False) -> Callable[[Callable[..., Any]], Op]:
+    """Declare an op by decorating its NumPy implementation: positional arguments are operands, keywords params.
+
+    Rules that only move cotangents are right for complex numbers as they are.
+    """
 
     def declare(impl: Callable[..., Any]) -> Op:
         given = inspect.signature(impl).parameters.values()
         names = tuple(p.name for p in given if p.kind is not p.KEYWORD_ONLY)
         variadic = any(p.kind is p.VAR_POSITIONAL for p in given)
-        op = Op(impl.__name__, names, impl, impl.__doc__ or "", variadic)
-        op.kind = kind
+        complex_rules = on_complex or (AS_WRITTEN if form.moves else "")
+        computed = impl if complex_rules else refusing_complex(impl.__name__, impl)
+        op = Op(impl.__name__, names, computed, impl.__doc__ or "", variadic, form)
+        op.on_complex, op.aliases = complex_rules, aliases
         return op
 
     return declare
+
+
+def refusing_complex(name: str, impl: Callable[..., Any]) -> Callable[..., Any]:
+    """`impl` of the op `name`, for real operands alone."""
+
+    @functools.wraps(impl)
+    def call(*operands: Any, **params: Any) -> Any:
+        for x in operands:
+            if x.dtype.kind == "c":
+                raise UnsupportedError(located(f"{name} of complex numbers is not supported"))
+        return impl(*operands, **params)
+
+    return call
 
 
 def normalize_axis(name: str, axis: int, ndim: int) -> int:

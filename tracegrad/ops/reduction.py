@@ -25,6 +25,7 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )  # fmt: skip
+from tracegrad.ops.forms import Fold
 from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import (
     arange,
@@ -42,7 +43,7 @@ from tracegrad.ops.linear import (
     transpose,
     unreduce,
 )  # fmt: skip
-from tracegrad.ops.op import primitive
+from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, primitive
 from tracegrad.ops.samples import integers, uniform
 
 
@@ -64,13 +65,13 @@ def _axes_samples() -> Any:
 
 
 # -- reduce_max and reduce_min: equal extrema share the cotangent ----------------------------------
-@primitive("reduction")
+@primitive(Fold("maximum"))
 def reduce_max(x: Any, *, axes: tuple[int, ...]) -> Any:
     """The maximum of `x` over `axes`; nan if there is one."""
     return np.max(x, axis=axes)
 
 
-@primitive("reduction")
+@primitive(Fold("minimum"))
 def reduce_min(x: Any, *, axes: tuple[int, ...]) -> Any:
     """The minimum of `x` over `axes`; nan if there is one."""
     return np.min(x, axis=axes)
@@ -108,7 +109,7 @@ reduce_min.def_samples(_axes_samples)
 
 
 # -- reduce_prod -------------------------------------------------------------------------------------
-@primitive("reduction")
+@primitive(Fold("mul"), on_complex=HOLOMORPHIC)
 def reduce_prod(x: Any, *, axes: tuple[int, ...]) -> Any:
     """The product of `x` over `axes`; the dtype stays."""
     return np.prod(x, axis=axes, dtype=x.dtype)
@@ -145,13 +146,13 @@ def _column(x: Any, first: int) -> Any:
 
 
 # -- any and all ---------------------------------------------------------------------------------------
-@primitive("reduction")
+@primitive(Fold("logical_or"), on_complex=AS_WRITTEN)
 def reduce_any(x: Any, *, axes: tuple[int, ...]) -> Any:
     """Whether any element over `axes` is true."""
     return np.any(x, axis=axes)
 
 
-@primitive("reduction")
+@primitive(Fold("logical_and"), on_complex=AS_WRITTEN)
 def reduce_all(x: Any, *, axes: tuple[int, ...]) -> Any:
     """Whether all elements over `axes` are true."""
     return np.all(x, axis=axes)
@@ -168,13 +169,13 @@ for _op in (reduce_any, reduce_all):
 
 
 # -- argmax and argmin -----------------------------------------------------------------------------------
-@primitive("composite")
+@primitive()
 def argmax(x: Any, *, axis: int) -> Any:
     """The index along `axis` of the first maximum, or of the first nan."""
     return np.argmax(x, axis=axis)
 
 
-@primitive("composite")
+@primitive()
 def argmin(x: Any, *, axis: int) -> Any:
     """The index along `axis` of the first minimum, or of the first nan."""
     return np.argmin(x, axis=axis)
@@ -215,7 +216,7 @@ for _op in (argmax, argmin):
 
 
 # -- argmedian -------------------------------------------------------------------------------------------
-@primitive("general")
+@primitive()
 def argmedian(x: Any, *, axis: int) -> Any:
     """The index along `axis` of the median, the lower one of an even number; of the first nan, if there is one."""
     n = x.shape[axis]
@@ -233,7 +234,7 @@ argmedian.def_samples(_arg_samples)
 
 
 # -- pick --------------------------------------------------------------------------------------------------
-@primitive("composite")
+@primitive(on_complex=AS_WRITTEN)
 def pick(x: Any, indices: Any, *, axis: int) -> Any:
     """The elements of `x` at `indices` along `axis`, one in each place.
 
@@ -288,7 +289,7 @@ def count_of(x: Any, axes: tuple[int, ...]) -> int:
     return math.prod(aval_of(x).shape[a] for a in axes)
 
 
-@primitive("composite")
+@primitive(on_complex=AS_WRITTEN)
 def mean(x: Any, *, axes: tuple[int, ...]) -> Any:
     """The arithmetic mean over `axes`."""
     return np.mean(x, axis=axes)
@@ -311,7 +312,7 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     return unreduce(divide(ct, float(count_of(x, axes))), x.shape, axes)
 
 
-@primitive("composite")
+@primitive(on_complex=AS_WRITTEN)
 def var(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
     """The variance over `axes`: the mean square deviation, with n - ddof for n."""
     return np.var(x, axis=axes, ddof=ddof)
@@ -347,7 +348,7 @@ def _() -> Any:
     yield (uniform((20, 4)),), {"axes": (0, 1), "ddof": 1}
 
 
-@primitive("composite")
+@primitive(on_complex=AS_WRITTEN)
 def std(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
     """The square root of `var`; its slope is 0 where that is 0."""
     return np.std(x, axis=axes, ddof=ddof)
@@ -377,7 +378,7 @@ def _() -> Any:
 
 
 # -- logsumexp and softmax -----------------------------------------------------------------------------
-@primitive("composite")
+@primitive()
 def logsumexp(x: Any, *, axes: tuple[int, ...]) -> Any:
     """log(sum(exp(x))) over `axes`, without overflow."""
     top = _numpy_top(x, axes)
@@ -410,7 +411,7 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     return multiply(unreduce(ct, x.shape, axes), softmax(x, axes=axes))
 
 
-@primitive("composite")
+@primitive()
 def softmax(x: Any, *, axes: tuple[int, ...]) -> Any:
     """exp(x) / sum(exp(x)) over `axes`, without overflow."""
     powers = np.exp(x - _numpy_top(x, axes))
@@ -445,7 +446,7 @@ logsumexp.def_samples(_axes_samples)
 softmax.def_samples(_axes_samples)
 
 
-@primitive("composite")
+@primitive()
 def log_softmax(x: Any, *, axes: tuple[int, ...]) -> Any:
     """log(softmax(x)) over `axes`, which neither overflows nor loses small differences of large numbers."""
     shifted = x - _numpy_top(x, axes)

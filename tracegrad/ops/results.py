@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.avals import Aval
+from tracegrad.ops.forms import Result
 from tracegrad.ops.op import Op, Several
 
 __all__ = ["result"]
@@ -19,7 +20,8 @@ def _pick(x: Any, *, index: int) -> Any:
     return x[index]
 
 
-result = Op("result", ("x",), _pick, "One of several results of an op.", variadic=False, listed=False)
+result = Op("result", ("x",), _pick, "One of several results of an op.", variadic=False, form=Result(),
+            listed=False)  # fmt: skip
 
 
 @result.def_aval

@@ -10,7 +10,7 @@ from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.elementwise import add, equal, exp, multiply, subtract, where
 from tracegrad.ops.linear import flip, pad, reduced_shape, slice
-from tracegrad.ops.op import primitive
+from tracegrad.ops.op import HOLOMORPHIC, primitive
 from tracegrad.ops.samples import uniform
 
 
@@ -20,7 +20,7 @@ def _same(x: Aval, *, axis: int) -> Aval:
 
 
 # -- linear_scan -----------------------------------------------------------------------------------------
-@primitive("general")
+@primitive(on_complex=HOLOMORPHIC)
 def linear_scan(a: Any, b: Any, *, axis: int) -> Any:
     """y[i] = a[i] * y[i - 1] + b[i] along `axis`, where y[-1] is 0."""
     y = np.array(b)
@@ -81,7 +81,7 @@ def _() -> Any:
 
 
 # -- cumprod ---------------------------------------------------------------------------------------------
-@primitive("general")
+@primitive(on_complex=HOLOMORPHIC)
 def cumprod(x: Any, *, axis: int) -> Any:
     """The running product along `axis`; the dtype stays."""
     return np.cumprod(x, axis=axis, dtype=x.dtype)
@@ -109,7 +109,7 @@ def _() -> Any:
 
 
 # -- logcumsumexp ----------------------------------------------------------------------------------------
-@primitive("general")
+@primitive()
 def logcumsumexp(x: Any, *, axis: int) -> Any:
     """log(cumsum(exp(x))) along `axis`, without overflow."""
     return np.logaddexp.accumulate(x, axis=axis)

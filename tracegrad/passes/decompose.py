@@ -1,6 +1,7 @@
 """The pass that leaves only ops the compiler computes: composite ops become their decomposition.
 
-Derivatives have been taken by now, so the ops that only speak to derivatives (`fresh`, `stop_gradient`) go too.
+Derivatives have been taken by now, so the ops that only speak to derivatives (`fresh`, `stop_gradient`) are their
+operand.
 """
 
 from __future__ import annotations
@@ -9,12 +10,10 @@ from typing import Any
 
 from tracegrad.ir import Graph
 from tracegrad.ops import Op
-from tracegrad.ops.linear import fresh, stop_gradient
+from tracegrad.ops.forms import Compose, Identity
 from tracegrad.passes.rewrite import rewrite
 
 __all__ = ["decompose"]
-
-_NAMES = (fresh, stop_gradient)
 
 
 def decompose(graph: Graph) -> Graph:
@@ -34,10 +33,13 @@ def decompose(graph: Graph) -> Graph:
 
 
 def _wanted(op: Op | None) -> bool:
-    return op is not None and (op.decompose is not None or op in _NAMES)
+    return op is not None and isinstance(op.form, Compose | Identity)
 
 
 def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-    if op in _NAMES:
-        return operands[0]
-    return op.decompose(*operands, **params) if op.decompose is not None else None
+    match op.form:
+        case Identity():
+            return operands[0]
+        case Compose(parts):
+            return parts(*operands, **params)
+    return None

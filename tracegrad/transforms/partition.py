@@ -19,8 +19,6 @@ from tracegrad.ir.builder import sliced
 
 __all__ = ["between", "partition"]
 
-# Ops that are cheap enough to be applied again: their loops are fused into those of what reads them.
-_CHEAP = frozenset({"elementwise", "view", "reshape", "full", "arange"})
 _INFINITE = 2**30
 
 
@@ -80,7 +78,7 @@ def _needed(early: Sequence[Node], read: set[Node]) -> set[Node]:
 
 
 def _cheap(node: Node) -> bool:
-    return node.op is not None and node.op.kind in _CHEAP and not node.several
+    return node.op is not None and node.op.form.cheap and not node.several
 
 
 def _minimum_cut(candidates: Sequence[Node], free: set[Node], read: set[Node]) -> set[Node]:

@@ -10,6 +10,7 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import located
 from tracegrad.ir import Graph, Node
 from tracegrad.ir.printing import named_regions
+from tracegrad.ops.forms import Fill
 from tracegrad.visualize.model import Box, Diagram, Line, Panel, number_text, shortened
 
 __all__ = ["graph_diagram"]
@@ -78,7 +79,7 @@ class _Drawing:
 def _backward(graph: Graph) -> set[Node]:
     later: set[Node] = set()
     for node in graph.nodes:
-        seed = node.op is not None and node.op.name == "full" and dict(node.params)["value"] == 1.0
+        seed = node.op is not None and isinstance(node.op.form, Fill) and dict(node.params)["value"] == 1.0
         if seed or not later.isdisjoint(node.operands):
             later.add(node)
     return later

@@ -16,6 +16,7 @@ import numpy as np
 from tracegrad import ad
 from tracegrad.errors import located
 from tracegrad.ops import TABLE
+from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.elementwise import divide, power, where
 from tracegrad.ops.linear import broadcast_to, full, in_dtype, reduce_sum, reshape
 from tracegrad.ops.op import Carrier, Op
@@ -62,7 +63,7 @@ class OpNode(Node):
                 answer = divide(*operands)
         if recording:
             operands, answer = self._recorded(operands, answer)
-        elif self.op.kind == "elementwise" and (ct.__class__ is _ndarray or isinstance(ct, np.generic)):
+        elif isinstance(self.op, Elementwise) and (ct.__class__ is _ndarray or isinstance(ct, np.generic)):
             rules = self._rules(operands)
             if rules and answer.__class__ is not Spec and ct.dtype.kind != "c":
                 return self._computed(rules, ct, answer, operands)

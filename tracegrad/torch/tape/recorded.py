@@ -17,6 +17,7 @@ import numpy as np
 from tracegrad.avals import LITERALS, Aval, is_literal, supported
 from tracegrad.errors import TraceError, located, warn_of_constant
 from tracegrad.ops import TABLE
+from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import broadcast_to, cast
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.quiet import QUIET, reset_traps, set_traps
@@ -92,7 +93,7 @@ class Recorded(Carrier):
 
     def _computed(self, op: Op, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The answer for ndarrays. Floating operands of one dtype need no promotion, and NumPy broadcasts."""
-        if op.kind != "elementwise":
+        if not isinstance(op, Elementwise):
             return op.impl(*arrays, **params)
         dtype = None
         for x in arrays:
@@ -325,7 +326,7 @@ def _recorded(
     node.op, node.params, node.edges, node.hooks = op, params, edges, None
     checks: list[Any] | None = [] if plan.saves else None
     saved: list[Any] = []
-    elementwise = op.kind == "elementwise"
+    elementwise = isinstance(op, Elementwise)
     for k, (x, array) in enumerate(zip(operands, arrays)):
         if plan.operands[k]:
             if isinstance(x, Recorded):

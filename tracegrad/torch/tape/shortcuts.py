@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.op import Op
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 from tracegrad.torch.tape import views
@@ -118,7 +119,7 @@ def product(cls: Any, ops: dict[tuple[int, int], tuple[Op, str]], general: Metho
 
 def _pair(cls: Any, op: Op, general: Method, name: str = "") -> Method:
     function = op.impl
-    elementwise = op.kind == "elementwise"
+    elementwise = isinstance(op, Elementwise)
     # By what requires grad: both, the left one, the right one.
     both, left, right = (plan_of(op, kinds) for kinds in ((2, 2), (2, 1), (1, 2)))
     if name:

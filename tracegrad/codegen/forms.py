@@ -1,0 +1,468 @@
+"""What the compiler does with each form of op: the sizes of the answer, what is stored, and the code of an element.
+
+`handler(node)` gives the handler of the form of the node's op. Everything that the compiler asks of an op, it asks
+there; to compile ops of another form is to write another handler.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tracegrad.avals import short_name
+from tracegrad.codegen.loops import Guard, Operand, Reduce, Store
+from tracegrad.codegen.moves import moved
+from tracegrad.codegen.poly import ONE, ZERO, Poly
+from tracegrad.codegen.scalar import evaluate, lowerable, template_cost
+from tracegrad.ir import Node
+from tracegrad.ops import forms
+from tracegrad.ops.linear import transpose
+
+if TYPE_CHECKING:
+    from tracegrad.codegen.dims import Dims
+    from tracegrad.codegen.lower import Lowering
+    from tracegrad.codegen.materialize import Storage
+
+__all__ = [
+    "HANDLERS", "Handler", "checks_indices", "handler", "in_range", "is_matrix_transpose", "is_trivial_reshape",
+    "same_block",
+]  # fmt: skip
+
+Axes = tuple[int, ...]
+Index = tuple[Poly, ...]
+
+
+class Handler:
+    """Of ops that are called: NumPy computes the answer, from operands in memory.
+
+    `step`: what computes a stored answer, "kernel", "matmul" or "call". `pointwise`: an element is made of the elements
+    of the operands at the same index. `aligned`: a kernel computes the answer from the elements of the operands at the
+    index of its loops. `late`: the answer is known only when the loops have run. `alone`: it needs loops of its own.
+    """
+
+    step = "kernel"
+    pointwise = False
+    aligned = False
+    late = False
+    alone = False
+
+    def called(self, node: Node) -> bool:
+        """Whether NumPy is called, there being no code for these dtypes."""
+        return True
+
+    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+        """The axes of the answer, of which some are those of the operands; None for new ones."""
+        return None
+
+    def store(self, storage: Storage, node: Node) -> None:
+        """Have stored what must be: the answer, or operands that are read as a whole."""
+
+    def whole(self, node: Node) -> tuple[Node, ...]:
+        """The operands of which every element is read."""
+        return node.operands
+
+    def repeats(self, node: Node) -> bool:
+        """Whether elements of operands are read more than once."""
+        return False
+
+    def space(self, node: Node) -> Node:
+        """The value whose shape the loops run over that compute the answer."""
+        return node
+
+    def cost(self, node: Node) -> int:
+        """The rough cost of one element, operands apart."""
+        return 0
+
+    def root(self, lowering: Lowering, node: Node, index: Index) -> None:
+        """Write down what the kernel that stores the answer does at `index` of its iteration space."""
+        value = lowering.value(node, index)
+        lowering.emit(Store(lowering.buffer(node, "out"), lowering.address(node, index), value))
+
+    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+        """The element of the answer at `index`."""
+        raise AssertionError(f"{node.name} is not computed by element")
+
+
+# -- element by element --------------------------------------------------------------------------------------------
+class _Map(Handler):
+    pointwise = aligned = True
+
+    def called(self, node: Node) -> bool:
+        dtypes = [x.aval.dtype if isinstance(x, Node) else node.operands[0].aval.dtype for x in node.inputs]
+        return not lowerable(_form(node).scalar, tuple(map(short_name, dtypes)))
+
+    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+        return dims.joined(operands)
+
+    def cost(self, node: Node) -> int:
+        return template_cost(_form(node).scalar)
+
+    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+        assert node.op is not None
+        operands = {name: lowering.operand(node, k, index) for k, name in enumerate(node.op.operands)}
+        return evaluate(_form(node).scalar, operands, lowering.compute)
+
+
+class _Cast(_Map):
+    def called(self, node: Node) -> bool:
+        return False
+
+    def cost(self, node: Node) -> int:
+        return 1
+
+    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+        return lowering.compute("cast", (lowering.operand(node, 0, index),), short_name(node.aval.dtype))
+
+
+# -- moving elements -----------------------------------------------------------------------------------------------
+class _Move(Handler):
+    def called(self, node: Node) -> bool:
+        return False
+
+    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+        found = []
+        for n, runs in zip(node.aval.shape, moved(node).axes):
+            along = [operands[k][axis] for k, axis in runs]
+            found.append(dims.join(*along) if along else dims.new(n))
+        return tuple(found)
+
+    def whole(self, node: Node) -> tuple[Node, ...]:
+        return () if _form(node).partial else node.operands
+
+    def repeats(self, node: Node) -> bool:
+        return moved(node).repeats
+
+    def cost(self, node: Node) -> int:
+        return 2 * moved(node).guards
+
+    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+        params, dtype = dict(node.params), short_name(node.aval.dtype)
+        reads = _form(node).reads(index, lowering.sizes(node), *lowering.shapes(node), **params)
+        value = lowering.arguments.scalar((node, "fill"), params.get("value", 0), dtype)
+        for read in reversed(reads):
+            value = lowering.guarded(node.inputs[read.operand], read, value)
+        return value
+
+
+class _Identity(_Move):
+    pointwise = aligned = True
+
+    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+        return operands[0]
+
+    def repeats(self, node: Node) -> bool:
+        return False
+
+    def cost(self, node: Node) -> int:
+        return 0
+
+    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+        return lowering.element(node.inputs[0], index)
+
+
+class _Reshape(_Move):
+    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+        old, new = node.inputs[0].aval.shape, node.aval.shape
+        out: list[int | None] = [None] * len(new)
+        i, j = _match(list(enumerate(old)), list(enumerate(new)), operands[0], out)
+        _match(list(enumerate(old))[i:][::-1], list(enumerate(new))[j:][::-1], operands[0], out)
+        return tuple(dims.new(n) if a is None else a for a, n in zip(out, new))
+
+    def store(self, storage: Storage, node: Node) -> None:
+        if not is_trivial_reshape(node):
+            storage.store_base(node.inputs[0], "reshaped, so read as one block of memory")
+
+    def repeats(self, node: Node) -> bool:
+        return False
+
+    def cost(self, node: Node) -> int:
+        return 0
+
+    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+        x = node.inputs[0]
+        if is_trivial_reshape(node):
+            kept = iter([i for i, n in zip(index, node.aval.shape) if n != 1])
+            return lowering.element(x, tuple(ZERO if n == 1 else next(kept) for n in x.aval.shape))
+        while x not in lowering.buffers:
+            assert same_block(x)
+            x = x.inputs[0]
+        return lowering.load(lowering.buffer(x, "in"), lowering.address(node, index), short_name(node.aval.dtype))
+
+
+def _match(
+    old: list[tuple[int, int]], new: list[tuple[int, int]], axes: Axes, out: list[int | None]
+) -> tuple[int, int]:
+    """Match axes of one size, from the first on and past those of size one; returns how many are dealt with."""
+    i = j = 0
+    while i < len(old) and j < len(new):
+        if old[i][1] == new[j][1]:
+            out[new[j][0]] = axes[old[i][0]]
+            i, j = i + 1, j + 1
+        elif old[i][1] == 1:
+            i += 1
+        elif new[j][1] == 1:
+            j += 1
+        else:
+            break
+    return i, j
+
+
+class _Gather(Handler):
+    def called(self, node: Node) -> bool:
+        return False
+
+    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+        x, *indices = operands
+        axes = dict(node.params)["axes"]
+        return (*dims.joined(indices), *(a for i, a in enumerate(x) if i not in axes))
+
+    def whole(self, node: Node) -> tuple[Node, ...]:
+        return node.operands[1:]
+
+    def repeats(self, node: Node) -> bool:
+        return True
+
+    def cost(self, node: Node) -> int:
+        return 2
+
+    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+        x, *indices = node.inputs
+        return lowering.element(x, _scattered(lowering, indices, dict(node.params)["axes"], index, x))
+
+
+def _scattered(lowering: Lowering, indices: list[Any], axes: Axes, index: Index, whole: Node) -> Index:
+    """The index in `whole` that `indices` along `axes`, read at the first part of `index`, and its rest lead to."""
+    depth = indices[0].aval.ndim
+    shape = lowering.dims.shape(whole)
+    place = {a: lowering.checked(i, index[:depth], shape[a]) for i, a in zip(indices, axes)}
+    rest = iter(index[depth:])
+    return tuple(place[a] if a in place else next(rest) for a in range(len(shape)))
+
+
+# -- reductions ------------------------------------------------------------------------------------------------------
+class _Reduction(Handler):
+    def called(self, node: Node) -> bool:
+        return False
+
+    def store(self, storage: Storage, node: Node) -> None:
+        storage.store(node, f"result of {node.name}")
+
+
+class _Fold(_Reduction):
+    aligned = late = True
+
+    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+        axes = dict(node.params)["axes"]
+        return tuple(a for i, a in enumerate(operands[0]) if i not in axes)
+
+    def space(self, node: Node) -> Node:
+        return node.operands[0]
+
+    def root(self, lowering: Lowering, node: Node, index: Index) -> None:
+        axes = dict(node.params)["axes"]
+        over = tuple(next(iter(index[a].symbols)) for a in axes if index[a].symbols)
+        kept = tuple(i for a, i in enumerate(index) if a not in axes)
+        value = lowering.element(node.inputs[0], index)
+        _reduce(lowering, node, kept, _form(node).combine, value, over)
+
+
+def _reduce(lowering: Lowering, node: Node, index: Index, combine: str, value: Operand, over: tuple[str, ...]) -> None:
+    name = lowering.buffer(node, "out")
+    size = ONE
+    for d in lowering.dims.shape(node):
+        size = size * d
+    lowering.emit(Reduce(name, lowering.address(node, index), combine, value, over, size))
+    lowering.kernel.cost += 1
+
+
+class _Scatter(_Reduction):
+    late = alone = True
+
+    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+        updates, *indices = operands
+        axes = dict(node.params)["axes"]
+        head = dims.joined([updates[: len(indices[0])], *indices])
+        rest = iter(updates[len(head) :])
+        return tuple(dims.new(n) if i in axes else next(rest) for i, n in enumerate(node.aval.shape))
+
+    def space(self, node: Node) -> Node:
+        return node.operands[0]
+
+    def root(self, lowering: Lowering, node: Node, index: Index) -> None:
+        updates, *indices = node.inputs
+        place = _scattered(lowering, indices, dict(node.params)["axes"], index, node)
+        value = lowering.element(updates, index)
+        _reduce(lowering, node, place, "scatter", value, tuple(x.var for x in lowering.kernel.loops))
+
+
+class _Scan(_Reduction):
+    alone = True
+
+    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+        return operands[0]
+
+    def root(self, lowering: Lowering, node: Node, index: Index) -> None:
+        axis, dtype = dict(node.params)["axis"], short_name(node.aval.dtype)
+        name, here = lowering.buffer(node, "out"), lowering.address(node, index)
+        previous = tuple(i - 1 if a == axis else i for a, i in enumerate(index))
+        value = lowering.element(node.inputs[0], index)
+        zero = Operand("", dtype, "-0.0" if dtype[0] == "f" else "0")
+        ranges = ((ONE, index[axis], lowering.dims.shape(node)[axis], ONE),)
+        with lowering.block() as body:
+            before = lowering.load(name, lowering.address(node, previous), dtype)
+        guarded = lowering.named(dtype)
+        lowering.emit(Guard(guarded, ranges, body, before, zero))
+        lowering.emit(Store(name, here, lowering.compute(_form(node).combine, (guarded, value), dtype)))
+
+
+# -- products --------------------------------------------------------------------------------------------------------
+class _Contract(Handler):
+    step = "matmul"
+
+    def called(self, node: Node) -> bool:
+        return node.aval.dtype.kind != "f"
+
+    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+        x, y = operands
+        dims.join(x[-1], y[-2])
+        return (*dims.joined([x[:-2], y[:-2]]), x[-2], y[-1])
+
+    def store(self, storage: Storage, node: Node) -> None:
+        storage.store(node, "computed by BLAS")
+        for x in node.operands:
+            storage.store_base(x.inputs[0] if is_matrix_transpose(x) else x, "operand of BLAS")
+
+
+# -- values without operands -----------------------------------------------------------------------------------------
+class _Fill(Handler):
+    def called(self, node: Node) -> bool:
+        return False
+
+    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+        value = dict(node.params)["value"]
+        return lowering.arguments.scalar((node, "value"), value, short_name(node.aval.dtype))
+
+
+class _Progression(Handler):
+    def called(self, node: Node) -> bool:
+        return False
+
+    def cost(self, node: Node) -> int:
+        return 1
+
+    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+        params, dtype = dict(node.params), short_name(node.aval.dtype)
+        if isinstance(params["start"], int) and isinstance(params["step"], int):
+            total = lowering.emit_index(lowering.progression(node, index))
+        else:
+            step, start = (lowering.arguments.scalar((node, name), params[name], "f64") for name in ("step", "start"))
+            place = lowering.compute("cast", (lowering.emit_index(index[0]),), "f64")
+            total = lowering.compute("add", (start, lowering.compute("mul", (step, place), "f64")), "f64")
+        return total if dtype == total.dtype else lowering.compute("cast", (total,), dtype)
+
+
+# -- one of several results ------------------------------------------------------------------------------------------
+class _Result(Handler):
+    def called(self, node: Node) -> bool:
+        return False
+
+    def axes(self, dims: Dims, node: Node, operands: list[Any]) -> Axes | None:
+        found: Axes = operands[0][dict(node.params)["index"]]
+        return found
+
+    def store(self, storage: Storage, node: Node) -> None:
+        storage.store(node, f"result {node.picks} of {node.operands[0].name}")
+        storage.results[node.operands[0]].append(node)
+
+
+# -- regions ---------------------------------------------------------------------------------------------------------
+class _Regions(Handler):
+    def called(self, node: Node) -> bool:
+        return False
+
+
+class _Repeat(_Regions):
+    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Any:
+        params = dict(node.params)
+        carries, xs = params["carries"], params["xs"]
+        stacked = [dims.fresh(a.shape) for a in node.aval[carries:]]  # type: ignore[index]
+        dims.joined([x[:1] for x in (*operands[carries : carries + xs], *stacked)] or [()])
+        return [*operands[:carries], *stacked]
+
+
+class _While(_Regions):
+    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Any:
+        carries = dict(node.params)["carries"]
+        stacked = [dims.fresh(a.shape) for a in node.aval[carries + 1 :]]  # type: ignore[index]
+        dims.joined([x[:1] for x in stacked] or [()])
+        return [*operands[:carries], (), *stacked]
+
+
+HANDLERS: dict[type[forms.Form], Handler] = {
+    forms.Call: Handler(),
+    forms.Compose: Handler(),
+    forms.Map: _Map(),
+    forms.Cast: _Cast(),
+    forms.Move: _Move(),
+    forms.Identity: _Identity(),
+    forms.Reshape: _Reshape(),
+    forms.Gather: _Gather(),
+    forms.Scatter: _Scatter(),
+    forms.Fold: _Fold(),
+    forms.Scan: _Scan(),
+    forms.Contract: _Contract(),
+    forms.Fill: _Fill(),
+    forms.Progression: _Progression(),
+    forms.Result: _Result(),
+    forms.Repeat: _Repeat(),
+    forms.While: _While(),
+    forms.Branch: _Regions(),
+}
+
+
+def handler(node: Node) -> Handler:
+    """What the compiler does with `node`, which is no input."""
+    return HANDLERS[type(node.op.form)]  # type: ignore[union-attr]
+
+
+def _form(node: Node) -> Any:
+    return node.op.form  # type: ignore[union-attr]
+
+
+def _has_form(node: Node, form: type[forms.Form]) -> bool:
+    return node.op is not None and isinstance(node.op.form, form)
+
+
+# -- what is asked of single nodes -----------------------------------------------------------------------------------
+def same_block(node: Node) -> bool:
+    """Whether `node` is its operand's block of memory under another shape."""
+    return _has_form(node, forms.Reshape)
+
+
+def is_trivial_reshape(node: Node) -> bool:
+    """Whether a reshape only adds or removes axes of size one."""
+    old, new = node.inputs[0].aval.shape, node.aval.shape
+    return [n for n in old if n != 1] == [n for n in new if n != 1]
+
+
+def is_matrix_transpose(node: Node) -> bool:
+    """Whether `node` exchanges the last two axes of its operand, and nothing else: BLAS reads that as it is."""
+    n = node.aval.ndim
+    return node.op is transpose and n >= 2 and tuple(dict(node.params)["perm"]) == (*range(n - 2), n - 1, n - 2)
+
+
+def checks_indices(node: Node) -> bool:
+    """Whether `node` is a gather of which some index may be out of range."""
+    if not _has_form(node, forms.Gather):
+        return False
+    x, *indices = node.operands
+    return not all(in_range(i, x.aval.shape[a]) for i, a in zip(indices, dict(node.params)["axes"]))
+
+
+def in_range(indices: Node, size: int) -> bool:
+    """Whether `indices` are a progression of integers from 0 to `size`, so that none need be checked."""
+    if not _has_form(indices, forms.Progression):
+        return False
+    params = dict(indices.params)
+    first, step, length = params["start"], params["step"], indices.aval.size
+    whole = isinstance(first, int) and isinstance(step, int)
+    return whole and all(0 <= end < size for end in (first, first + step * (length - 1)) if length)

@@ -1,0 +1,185 @@
+"""Forms: what an op is structurally, as a value that is declared with the op.
+
+    @primitive(Fold("add"))
+    def reduce_sum(x, *, axes): ...
+
+The compiler has one handler for each form (`tracegrad.codegen.forms`), and the sweeps, passes and tapes ask a form
+where they would else have to know ops by name. So an op of a known form needs no line outside its own section. A form
+names the parameters that it gives a meaning to; an op may have others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+__all__ = [
+    "Branch", "Call", "Cast", "Compose", "Contract", "Fill", "Fold", "Form", "Gather", "Identity", "Map", "Move",
+    "Progression", "Repeat", "Reshape", "Result", "Scan", "Scatter", "While",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Form:
+    """What an op is structurally.
+
+    `cheap`: to compute the op once more costs less than to keep its answer, since compiled code computes it where it is
+    read. `moves`: the derivative rules move, add, negate or drop cotangents, and multiply by nothing. So no nan comes
+    of a cotangent 0, and a rule tells of the places where cotangents can differ from 0, given as booleans, what becomes
+    of them.
+    """
+
+    cheap: ClassVar[bool] = False
+
+    @property
+    def moves(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Call(Form):
+    """Anything: compiled code calls the NumPy meaning of the op."""
+
+
+@dataclass(frozen=True)
+class Compose(Form):
+    """Made of other ops: `parts(*operands, **params)` is the answer in terms of these, which is what is compiled.
+    Derivatives are taken of the whole."""
+
+    parts: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Map(Form):
+    """Each element is a function of the elements of the operands at the same index.
+
+    `scalar` is that function as a template over operand names (`tracegrad.ops.declare`); None: NumPy is called.
+    """
+
+    cheap = True
+    scalar: str | None = None
+    moves: bool = False
+
+
+@dataclass(frozen=True)
+class Cast(Map):
+    """Each element, converted to the dtype `dtype`."""
+
+    moves: bool = True
+
+
+@dataclass(frozen=True)
+class Move(Form):
+    """Each element is one of the operands' elements, or the parameter `value` (0 without one).
+
+    `reads` says which, as an index map: see `tracegrad.ops.index_maps` and `Op.def_reads`. `partial`: some elements of
+    an operand may not be in the answer.
+    """
+
+    cheap = True
+    reads: Callable[..., Any] | None = None
+    partial: bool = False
+
+    @property
+    def moves(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Identity(Move):
+    """The first operand itself, under another name: derivatives see a difference, compiled code sees none."""
+
+
+@dataclass(frozen=True)
+class Reshape(Move):
+    """The elements of the operand in row-major order, in another shape: the same block of memory."""
+
+
+@dataclass(frozen=True)
+class Gather(Form):
+    """Elements of the first operand at the indices that the others hold, one for each of `axes`: the axes of the
+    indices come first, then those that are not indexed."""
+
+    @property
+    def moves(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Scatter(Form):
+    """Zeros of `shape`, to which the first operand is added at the indices that the others hold, one for each of
+    `axes`: the transpose of a gather."""
+
+    @property
+    def moves(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Fold(Form):
+    """The elements along `axes`, which disappear, combined by `combine`: add, mul, maximum, minimum, logical_and or
+    logical_or."""
+
+    combine: str
+
+    @property
+    def moves(self) -> bool:
+        return self.combine == "add"
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether equal elements combine to what each of them is."""
+        return self.combine not in ("add", "mul")
+
+
+@dataclass(frozen=True)
+class Scan(Form):
+    """As a fold along `axis` by `combine`, which is add, with all that it comes to on the way."""
+
+    combine: str
+
+    @property
+    def moves(self) -> bool:
+        return self.combine == "add"
+
+
+@dataclass(frozen=True)
+class Contract(Form):
+    """The product of two stacks of matrices with equal leading axes."""
+
+
+@dataclass(frozen=True)
+class Fill(Form):
+    """An array that holds `value` everywhere."""
+
+    cheap = True
+
+
+@dataclass(frozen=True)
+class Progression(Form):
+    """A vector of `start + step * i`."""
+
+    cheap = True
+
+
+@dataclass(frozen=True)
+class Result(Form):
+    """Number `index` of the several results of the operand."""
+
+
+@dataclass(frozen=True)
+class Repeat(Form):
+    """A loop of `length` turns over the region `body`: the first `carries` results of a turn are the first operands of
+    the next, `xs` operands are read row by row, and the other results are stacked."""
+
+
+@dataclass(frozen=True)
+class While(Form):
+    """A loop over the region `body` while the region `cond` holds, which carries and stacks as `Repeat` does, with room
+    for the results of `capacity` turns. The number of turns is a result behind the carries."""
+
+
+@dataclass(frozen=True)
+class Branch(Form):
+    """The one of the regions `branches` that the first operand numbers, applied to the other operands."""
