@@ -14,7 +14,7 @@ import numpy as np
 
 from tracegrad.avals import COMPILED, Aval, aval_of
 from tracegrad.ir import Graph, build, run
-from tracegrad.ops import contraction, elementwise, indexing, linear, reduction
+from tracegrad.ops import contraction, elementwise, indexing, linear, reduction, scans
 from tracegrad.runtime.program import Program, compile_program
 
 __all__ = ["assert_same", "compiled", "full_slice", "graph_from", "outputs_of", "values_for", "whole"]
@@ -271,7 +271,7 @@ def _arg_extremum(draw: Draw, x: Any) -> Any:
 def _cumsum(draw: Draw, x: Any) -> Any:
     if not x.shape:
         raise Unsuitable
-    return linear.cumsum(x, axis=draw.upto(len(x.shape)))
+    return scans.cumsum(x, axis=draw.upto(len(x.shape)))
 
 
 def _gather(draw: Draw, x: Any) -> Any:

@@ -44,7 +44,6 @@ from tracegrad.ops.indexing import gather, scatter_add
 from tracegrad.ops.linear import (
     broadcast_to,
     concatenate,
-    cumsum,
     flip,
     pad,
     reduce_sum,
@@ -52,6 +51,7 @@ from tracegrad.ops.linear import (
     slice,
     transpose,
 )
+from tracegrad.ops.scans import cumsum
 
 # -- polynomials -----------------------------------------------------------------------------------------------------
 SYMBOLS = ("i0", "i1", "s0")

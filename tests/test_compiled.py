@@ -19,7 +19,6 @@ from tracegrad.ops.elementwise import add, exp, maximum, multiply, sin, square, 
 from tracegrad.ops.linear import (
     broadcast_to,
     concatenate,
-    cumsum,
     flip,
     full,
     pad,
@@ -28,6 +27,7 @@ from tracegrad.ops.linear import (
     slice,
     transpose,
 )
+from tracegrad.ops.scans import cumsum
 from tracegrad.runtime.program import compile_program
 
 

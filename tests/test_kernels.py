@@ -25,7 +25,6 @@ from tracegrad.ops.linear import (
     broadcast_to,
     cast,
     concatenate,
-    cumsum,
     flip,
     pad,
     reduce_sum,
@@ -33,6 +32,7 @@ from tracegrad.ops.linear import (
     slice,
     transpose,
 )
+from tracegrad.ops.scans import cumsum
 from tracegrad.runtime import threads
 
 rng = np.random.default_rng(0)

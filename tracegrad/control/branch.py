@@ -11,9 +11,10 @@ from tracegrad.avals import Aval, aval_of
 from tracegrad.control.regions import require, run_region
 from tracegrad.errors import ShapeError
 from tracegrad.ir import Graph, build
-from tracegrad.ops.elementwise import add, exp, multiply, sin
+from tracegrad.ir.batch import batched
+from tracegrad.ops.elementwise import add, exp, less_equal, multiply, sin, where
 from tracegrad.ops.forms import Branch
-from tracegrad.ops.linear import zeros_like
+from tracegrad.ops.linear import reshape, zeros_like
 from tracegrad.ops.op import Several, primitive
 from tracegrad.ops.samples import uniform
 from tracegrad.transforms.jvp import pushed
@@ -84,6 +85,22 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, branches: tuple[Graph, 
     given = [*operands, *(t for t in tangents if t is not None)]
     results = dict(zip(found, cond(*given, branches=tuple([forwards(*each) for each in passes]))))
     return tuple([results.get(k) for k in range(len(ans))])
+
+
+@cond.def_batch
+def _(size: int, flags: tuple[bool, ...], *operands: Any, branches: tuple[Graph, ...]) -> tuple[Any, ...]:
+    all_of_them = [True] * len(branches[0].outputs)
+    many = tuple([batched(branch, size, flags[1:], all_of_them)[0] for branch in branches])
+    if not flags[0]:
+        return tuple(cond(*operands, branches=many))
+    # Each index of the batch has a branch of its own: all run.
+    answers = list(run_region(many[-1], operands[1:]))
+    for number in reversed(range(len(branches) - 1)):
+        chosen = less_equal(operands[0], number)
+        for k, x in enumerate(run_region(many[number], operands[1:])):
+            mask = reshape(chosen, shape=(size, *(1 for _ in x.shape[1:])))
+            answers[k] = where(mask, x, answers[k])
+    return tuple(answers)
 
 
 @cond.def_samples

@@ -18,6 +18,7 @@ from tracegrad.control.regions import require, run_region
 from tracegrad.control.values import inlined, operand, recorded
 from tracegrad.errors import located
 from tracegrad.ir import Graph, Node, build
+from tracegrad.ir.batch import batched
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.contraction import inner, matmul, matvec
 from tracegrad.ops.elementwise import multiply, sin
@@ -88,6 +89,13 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, body: Graph, policy: tu
     results = remat(*given, body=both, policy=policy, inlined=inlined)
     ts = dict(zip(found, results[len(ans) :]))
     return tuple([ts.get(k) for k in range(len(ans))])
+
+
+@remat.def_batch
+def _(size: int, flags: tuple[bool, ...], *operands: Any, body: Graph, policy: tuple[str, ...],
+      inlined: bool) -> tuple[Any, ...]:  # fmt: skip
+    many, _ = batched(body, size, flags, [True] * len(body.outputs))
+    return tuple(remat(*operands, body=many, policy=policy, inlined=inlined))
 
 
 @remat.def_samples

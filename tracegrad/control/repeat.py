@@ -13,9 +13,10 @@ import numpy as np
 
 from tracegrad.avals import Aval, aval_of
 from tracegrad.control.forward import pushed_turn
-from tracegrad.control.regions import require, row_of, rows, run_region
+from tracegrad.control.regions import as_batches, require, row_of, rows, run_region, turn_for_batch
 from tracegrad.control.reverse import accumulated, next_cotangents, turn_of
 from tracegrad.ir import Graph, build
+from tracegrad.ops.batching import to_axis
 from tracegrad.ops.elementwise import add, multiply, sin
 from tracegrad.ops.forms import Repeat
 from tracegrad.ops.linear import zeros_like
@@ -113,6 +114,18 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, body: Graph, carries: i
     out = scan(*flat, body=build(step, avals), carries=n, xs=m, length=length, reverse=reverse)
     pushed = dict(zip(moved[0], out[carries:n])) | dict(zip(results, out[n + len(body.outputs) - carries :]))
     return tuple([pushed.get(k) for k in range(len(ans))])
+
+
+@scan.def_batch
+def _(size: int, flags: tuple[bool, ...], *operands: Any, body: Graph, carries: int, xs: int, length: int,
+      reverse: bool) -> tuple[Any, ...]:  # fmt: skip
+    turn, inside, found = turn_for_batch(body, size, flags, carries)
+    given = as_batches(size, operands, flags, inside)
+    for i in range(carries, carries + xs):
+        given[i] = to_axis(given[i], 0, 1) if inside[i] else given[i]
+    ans = scan(*given, body=turn, carries=carries, xs=xs, length=length, reverse=reverse)
+    stacked = [to_axis(x, 1, 0) if many else x for x, many in zip(ans[carries:], found[carries:])]
+    return tuple(as_batches(size, [*ans[:carries], *stacked], found, [True] * len(found)))
 
 
 def _recurrence(dtype: str = "float64") -> Graph:

@@ -16,15 +16,18 @@ import numpy as np
 
 from tracegrad.avals import Aval, aval_of
 from tracegrad.control.forward import pushed_turn
-from tracegrad.control.regions import require, run_region
+from tracegrad.control.regions import as_batches, require, run_region, turn_for_batch
 from tracegrad.control.reverse import accumulated, next_cotangents, turn_of
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, build
-from tracegrad.ops.elementwise import add, greater_equal, less, multiply, sin, subtract
+from tracegrad.ir.batch import batched
+from tracegrad.ops.batching import to_axis
+from tracegrad.ops.elementwise import add, greater_equal, less, multiply, sin, subtract, where
 from tracegrad.ops.forms import While
 from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import reduce_sum, zeros_like
+from tracegrad.ops.linear import cast, full, reduce_sum, reshape, zeros_like
 from tracegrad.ops.op import Several, primitive
+from tracegrad.ops.reduction import reduce_any
 from tracegrad.ops.samples import uniform
 
 __all__ = ["room_for", "while_loop"]
@@ -146,6 +149,47 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, cond: Graph, body: Grap
     stacked = dict(zip([k + 1 for k in results], out[n + 1 + len(body.outputs) - carries :]))
     pushed = dict(zip(carried, out[carries:n])) | stacked
     return tuple([pushed.get(k) for k in range(len(ans))])
+
+
+@while_loop.def_batch
+def _(size: int, flags: tuple[bool, ...], *operands: Any, cond: Graph, body: Graph, carries: int,
+      capacity: int) -> tuple[Any, ...]:  # fmt: skip
+    turn, inside, found = turn_for_batch(body, size, flags, carries)
+    goes_on, (own,) = batched(cond, size, inside)
+    if own:
+        return _each_to_its_end(size, flags, operands, cond, body, carries, capacity)
+    given = as_batches(size, operands, flags, inside)
+    ans = while_loop(*given, cond=goes_on, body=turn, carries=carries, capacity=capacity)
+    stacked = [to_axis(x, 1, 0) if many else x for x, many in zip(ans[carries + 1 :], found[carries:])]
+    have = [*found[:carries], False, *found[carries:]]
+    return tuple(as_batches(size, [*ans[: carries + 1], *stacked], have, [True] * len(have)))
+
+
+def _each_to_its_end(size: int, flags: Sequence[bool], operands: Sequence[Any], cond: Graph, body: Graph, carries: int,
+                     capacity: int) -> tuple[Any, ...]:  # fmt: skip
+    """A loop whose batch has conditions of its own: it runs while any holds, and what has ended stays as it is."""
+    inside = [*(True for _ in range(carries)), *flags[carries:]]
+    goes_on, _ = batched(cond, size, inside, [True])
+    turn, _ = batched(body, size, inside, [True] * len(body.outputs))
+    given = as_batches(size, operands, flags, inside)
+    given.insert(carries, full(shape=(size,), value=0, dtype="int64"))
+    avals = [aval_of(x) for x in given]
+
+    def condition(*args: Any) -> list[Any]:
+        return [reduce_any(run_region(goes_on, [*args[:carries], *args[carries + 1 :]])[0], axes=(0,))]
+
+    def step(*args: Any) -> list[Any]:
+        region_args = [*args[:carries], *args[carries + 1 :]]
+        moving = run_region(goes_on, region_args)[0]
+        after = run_region(turn, region_args)
+        before = [*args[:carries], *(0.0 if x.aval.is_float else 0 for x in turn.outputs[carries:])]
+        chosen = [where(reshape(moving, shape=(size, *(1 for _ in x.shape[1:]))), x, y) for x, y in zip(after, before)]
+        return [*chosen[:carries], add(args[carries], cast(moving, dtype="int64")), *chosen[carries:]]
+
+    ans = while_loop(
+        *given, cond=build(condition, avals), body=build(step, avals), carries=carries + 1, capacity=capacity
+    )
+    return (*ans[: carries + 1], *(to_axis(x, 1, 0) for x in ans[carries + 2 :]))
 
 
 @while_loop.def_samples

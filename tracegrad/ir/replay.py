@@ -14,7 +14,7 @@ from tracegrad.ir.builder import recorder
 from tracegrad.ir.graph import Graph, Node
 from tracegrad.ops.op import Carrier, bind
 
-__all__ = ["replay", "run"]
+__all__ = ["applied", "replay", "run"]
 
 
 def replay(graph: Graph, operands: Sequence[Any]) -> tuple[list[Any], list[Entry]]:
@@ -32,19 +32,20 @@ def replay(graph: Graph, operands: Sequence[Any]) -> tuple[list[Any], list[Entry
             continue
         args = tuple(x if is_literal(x) else env[x] for x in node.inputs)
         params = dict(node.params)
-        if builder is not None:
-            builder.location = node.location
-        env[node] = _apply(node, args, params, builder)
+        env[node] = applied(node, args, params, builder)
         tape.append((env[node], node.op, args, params))
     return [env[x] for x in graph.outputs], tape
 
 
-def _apply(node: Node, args: tuple[Any, ...], params: dict[str, Any], builder: Any) -> Any:
+def applied(node: Node, args: tuple[Any, ...], params: dict[str, Any], builder: Any, apply: Any = bind) -> Any:
+    """The op of a node applied to values, by `apply(op, args, params)`; `builder` records it, if there is one."""
     assert node.op is not None
-    if builder is not None and not node.operands:
-        return builder.emit(node.op, args, params)
+    if builder is not None:
+        builder.location = node.location
+        if not node.operands:
+            return builder.emit(node.op, args, params)
     try:
-        return bind(node.op, args, params)
+        return apply(node.op, args, params)
     except (ArithmeticError, LookupError, ValueError) as error:
         if isinstance(error, TracegradError) or not node.location:
             raise

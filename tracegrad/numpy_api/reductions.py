@@ -11,7 +11,7 @@ from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.operands import arrays, broadcast_shapes, promoted, size_of, to_dtype, to_float
 from tracegrad.numpy_api.registry import UFUNC_METHODS, implements
 from tracegrad.numpy_api.ufuncs import isclose as _isclose
-from tracegrad.ops import linear, reduction
+from tracegrad.ops import linear, reduction, scans
 from tracegrad.ops.complex_numbers import imag, real
 from tracegrad.ops.elementwise import (
     absolute,
@@ -103,8 +103,8 @@ def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
     x = _one(a)
     x = to_dtype(x, dtype or accumulator(x.dtype))
     if axis is None:
-        return linear.cumsum(reshape(x, shape=(size_of(x),)), axis=0)
-    return linear.cumsum(x, axis=normalize_axis("cumsum", axis, len(x.shape)))
+        return scans.cumsum(reshape(x, shape=(size_of(x),)), axis=0)
+    return scans.cumsum(x, axis=normalize_axis("cumsum", axis, len(x.shape)))
 
 
 @implements(np.count_nonzero)

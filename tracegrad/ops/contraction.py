@@ -10,6 +10,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
+from tracegrad.ops.batching import to_axis
 from tracegrad.ops.elementwise import multiply
 from tracegrad.ops.forms import Contract
 from tracegrad.ops.indexing import gather
@@ -49,6 +50,25 @@ def _(ct: Any, ans: Any, x: Any, y: Any) -> Any:
 @matmul.def_vjp("y")
 def _(ct: Any, ans: Any, x: Any, y: Any) -> Any:
     return matmul(matrix_transpose(x), ct)
+
+
+@matmul.def_batch
+def _(size: int, batched: Any, x: Any, y: Any) -> Any:
+    # One product of larger matrices where one operand is the same for all.
+    if all(batched):
+        return matmul(x, y)
+    if not batched[0]:
+        return matrix_transpose(_of_rows(size, matrix_transpose(y), matrix_transpose(x)))
+    return _of_rows(size, x, y)
+
+
+def _of_rows(size: int, x: Any, y: Any) -> Any:
+    """The products of `size` stacks of matrices with one stack, by the rows of all of them."""
+    last = len(x.shape) - 2
+    x = to_axis(x, 0, last - 1)
+    *lead, _, rows, inner = x.shape
+    out = matmul(reshape(x, shape=(*lead, size * rows, inner)), y)
+    return to_axis(reshape(out, shape=(*lead, size, rows, out.shape[-1])), last - 1, 0)
 
 
 @matmul.def_samples
@@ -99,6 +119,15 @@ def _(x: Any, y: Any) -> Any:
     return reshape(matmul(x, reshape(y, shape=(y.shape[0], 1))), shape=x.shape[:1])
 
 
+@matvec.def_batch
+def _(size: int, batched: Any, x: Any, y: Any) -> Any:
+    if all(batched):
+        return reshape(matmul(x, reshape(y, shape=(*y.shape, 1))), shape=x.shape[:2])
+    if not batched[0]:
+        return matmul(y, transpose(x, perm=(1, 0)))
+    return reshape(matvec(reshape(x, shape=(size * x.shape[1], x.shape[2])), y), shape=x.shape[:2])
+
+
 @matvec.def_samples
 def _() -> Any:
     yield (uniform((3, 4)), uniform((4,))), {}
@@ -136,6 +165,13 @@ def _(ct: Any, ans: Any, x: Any, y: Any) -> Any:
 def _(x: Any, y: Any) -> Any:
     n = x.shape[0]
     return reshape(matmul(reshape(x, shape=(1, n)), reshape(y, shape=(n, 1))), shape=())
+
+
+@inner.def_batch
+def _(size: int, batched: Any, x: Any, y: Any) -> Any:
+    if all(batched):
+        return reduce_sum(multiply(x, y), axes=(1,))
+    return matvec(x, y) if batched[0] else matvec(y, x)
 
 
 @inner.def_samples

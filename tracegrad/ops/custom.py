@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tracegrad.avals import Aval, dtype_named
+from tracegrad.ops.batching import looped
 from tracegrad.ops.op import AS_WRITTEN, Several, primitive
 
 __all__ = ["Rule", "custom_call", "opaque"]
@@ -66,6 +67,9 @@ def opaque(*inputs: Any, results: tuple[tuple[tuple[int, ...], str], ...], call:
 @opaque.def_aval
 def _(*inputs: Aval, results: tuple[tuple[tuple[int, ...], str], ...], call: Any) -> Several:
     return Several([Aval(shape, dtype_named(dtype)) for shape, dtype in results])
+
+
+opaque.def_batch(looped(opaque))
 
 
 class _SumAndMean:

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Aval
+from tracegrad.avals import Aval, name_of
 from tracegrad.errors import DTypeError, ShapeError
+from tracegrad.ops.batching import repeated, to_axis
 from tracegrad.ops.forms import Gather, Scatter
+from tracegrad.ops.linear import arange, broadcast_to, reshape
 from tracegrad.ops.op import primitive
 from tracegrad.ops.samples import integers, uniform
 
@@ -61,6 +63,25 @@ def _(i: int, ct: Any, ans: Any, *xs: Any, axes: tuple[int, ...]) -> Any:
     return scatter_add(ct, *xs[1:], shape=xs[0].shape, axes=axes)
 
 
+@gather.def_batch
+def _(size: int, batched: Any, *xs: Any, axes: tuple[int, ...]) -> Any:
+    x, *indices = xs
+    along = tuple([a + 1 for a in axes])
+    if not any(batched[1:]):
+        return to_axis(gather(x, *indices, axes=along), len(indices[0].shape), 0)
+    indices = repeated(size, batched[1:], indices)
+    if not batched[0]:
+        return gather(x, *indices, axes=axes)
+    return gather(x, _own(size, indices[0]), *indices, axes=(0, *along))
+
+
+def _own(size: int, indices: Any) -> Any:
+    """Of each of the batched indices, its place in the batch."""
+    shape = (size, *(1 for _ in indices.shape[1:]))
+    own = arange(start=0, step=1, length=size, dtype=name_of(indices.dtype))
+    return broadcast_to(reshape(own, shape=shape), shape=indices.shape)
+
+
 @gather.def_samples
 def _() -> Any:
     yield (uniform((5, 3)), integers((4,), -5, 5)), {"axes": (0,)}
@@ -95,6 +116,16 @@ scatter_add.linear_in("xs")
 @scatter_add.def_vjp("xs")
 def _(i: int, ct: Any, ans: Any, *xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     return gather(ct, *xs[1:], axes=axes)
+
+
+@scatter_add.def_batch
+def _(size: int, batched: Any, *xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+    updates, *indices = xs
+    along, whole = tuple([a + 1 for a in axes]), (size, *shape)
+    if not any(batched[1:]):
+        return scatter_add(to_axis(updates, 0, len(indices[0].shape)), *indices, shape=whole, axes=along)
+    updates, *indices = repeated(size, batched, xs)
+    return scatter_add(updates, _own(size, indices[0]), *indices, shape=whole, axes=(0, *along))
 
 
 @scatter_add.def_samples

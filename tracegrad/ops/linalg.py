@@ -15,6 +15,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
+from tracegrad.ops.batching import repeated, to_axis
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import add, divide, less_equal, multiply, negative, subtract, where
 from tracegrad.ops.linear import arange, concatenate, reduce_sum, reshape, slice, unreduce, zeros_like
@@ -174,6 +175,22 @@ def _less(x: Any, y: Any) -> Any:
     return negative(y) if x is None else subtract(x, y)
 
 
+@solve.def_batch
+def _(size: int, batched: Any, a: Any, b: Any) -> Any:
+    return of_right_sides(solve, size, batched, a, b)
+
+
+def of_right_sides(op: Any, size: int, batched: Any, a: Any, b: Any, **params: Any) -> Any:
+    """`op(a, b)` for a batch; where `a` is the same for all, the right sides of all stand beside each other."""
+    if batched[0]:
+        return op(*repeated(size, batched, (a, b)), **params)
+    last = len(b.shape) - 2
+    b = to_axis(b, 0, last)
+    *lead, rows, _, columns = b.shape
+    out = op(a, reshape(b, shape=(*lead, rows, size * columns)), **params)
+    return to_axis(reshape(out, shape=b.shape), last, 0)
+
+
 @solve.def_samples
 def _() -> Any:
     yield (well_conditioned((3, 3)), uniform((3, 2))), {}
@@ -233,6 +250,12 @@ def _(tangents: Any, ans: Any, a: Any, b: Any, *, lower: bool, transposed: bool,
         t_a = _triangle(t_a, lower, unit)
         t_b = _less(t_b, matmul(matrix_transpose(t_a) if transposed else t_a, ans))
     return solve_triangular(a, t_b, lower=lower, transposed=transposed, unit=unit)
+
+
+@solve_triangular.def_batch
+def _(size: int, batched: Any, a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool) -> Any:
+    params = {"lower": lower, "transposed": transposed, "unit": unit}
+    return of_right_sides(solve_triangular, size, batched, a, b, **params)
 
 
 @solve_triangular.def_samples

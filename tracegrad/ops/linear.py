@@ -8,47 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Aval, aval_of, name_of, supported
+from tracegrad.avals import Aval, name_of, supported
 from tracegrad.errors import ShapeError
-from tracegrad.ops.forms import Cast, Fill, Fold, Identity, Move, Progression, Reshape, Scan
+from tracegrad.ops.fills import arange as arange
+from tracegrad.ops.fills import full as full
+from tracegrad.ops.fills import zeros_like as zeros_like
+from tracegrad.ops.forms import Cast, Fold, Identity, Move, Reshape
 from tracegrad.ops.index_maps import Range, Read
 from tracegrad.ops.op import AS_WRITTEN, TABLE, Carrier, primitive
 from tracegrad.ops.samples import integers, uniform
-
-
-# -- full and arange: values without operands ----------------------------------------------------
-@primitive(Fill(), on_complex=AS_WRITTEN)
-def full(*, shape: tuple[int, ...], value: float, dtype: str) -> Any:
-    """An array of `shape` with `value` everywhere."""
-    return np.full(shape, value, dtype)
-
-
-@full.def_aval
-def _(*, shape: tuple[int, ...], value: float, dtype: str) -> Aval:
-    return Aval(tuple(shape), np.dtype(dtype))
-
-
-@full.def_samples
-def _() -> Any:
-    yield (), {"shape": (2, 3), "value": -0.0, "dtype": "float32"}
-    yield (), {"shape": (), "value": 7, "dtype": "int64"}
-
-
-@primitive(Progression())
-def arange(*, start: float, step: float, length: int, dtype: str) -> Any:
-    """`start + step * i` for i = 0 .. length - 1."""
-    return (start + step * np.arange(length)).astype(dtype)
-
-
-@arange.def_aval
-def _(*, start: float, step: float, length: int, dtype: str) -> Aval:
-    return Aval((length,), np.dtype(dtype))
-
-
-@arange.def_samples
-def _() -> Any:
-    yield (), {"start": 2, "step": 3, "length": 11, "dtype": "int64"}
-    yield (), {"start": 0.5, "step": -0.25, "length": 5, "dtype": "float64"}
 
 
 # -- cast ------------------------------------------------------------------------------------------
@@ -156,6 +124,11 @@ def _(ct: Any, ans: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
     return reshape(ct, shape=x.shape)
 
 
+@reshape.def_batch
+def _(size: int, batched: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
+    return reshape(x, shape=(size, *shape))
+
+
 @reshape.def_samples
 def _() -> Any:
     yield (uniform((3, 4)),), {"shape": (2, 6)}
@@ -188,6 +161,11 @@ def _(ct: Any, ans: Any, x: Any, *, perm: tuple[int, ...]) -> Any:
 @transpose.def_reads
 def _(index: Any, size: Any, shapes: Any, result: Any, *, perm: tuple[int, ...]) -> Any:
     return [Read(0, tuple(index[p] for p in inverse_permutation(perm)))]
+
+
+@transpose.def_batch
+def _(size: int, batched: Any, x: Any, *, perm: tuple[int, ...]) -> Any:
+    return transpose(x, perm=(0, *(p + 1 for p in perm)))
 
 
 @transpose.def_samples
@@ -231,6 +209,12 @@ def _(ct: Any, ans: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
 def _(index: Any, size: Any, shapes: Any, result: Any, *, shape: Any) -> Any:
     new = len(index) - len(shapes[0])
     return [Read(0, tuple(size(0) if size.is_one(n) else i for n, i in zip(shapes[0], index[new:])))]
+
+
+@broadcast_to.def_batch
+def _(size: int, batched: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
+    new = (1,) * (len(shape) + 1 - len(x.shape))
+    return broadcast_to(reshape(x, shape=(size, *new, *x.shape[1:])) if new else x, shape=(size, *shape))
 
 
 @broadcast_to.def_samples
@@ -321,6 +305,11 @@ def _(index: Any, size: Any, shapes: Any, result: Any, *, start: Any, stop: Any,
     return [Read(0, tuple(i * size(s) + size(a) for i, a, s in zip(index, start, step)))]
 
 
+@slice.def_batch
+def _(size: int, batched: Any, x: Any, *, start: Any, stop: Any, step: Any) -> Any:
+    return slice(x, start=(0, *start), stop=(size, *stop), step=(1, *step))
+
+
 @slice.def_samples
 def _() -> Any:
     yield (uniform((10,)),), {"start": (1,), "stop": (10,), "step": (1,)}
@@ -372,6 +361,11 @@ def _(index: Any, size: Any, shapes: Any, result: Any, *, low: Any, high: Any, i
         if a or b or g:
             ranges.append(Range(size(a), i, size(a) + (n - size(1)) * size(g + 1) + size(1), g + 1))
     return [Read(0, tuple(inner), tuple(ranges))]
+
+
+@pad.def_batch
+def _(size: int, batched: Any, x: Any, *, low: Any, high: Any, interior: Any, value: float) -> Any:
+    return pad(x, low=(0, *low), high=(0, *high), interior=(0, *interior), value=value)
 
 
 @pad.def_samples
@@ -455,36 +449,3 @@ def _(index: Any, size: Any, shapes: Any, result: Any, *, axis: int) -> Any:
 def _() -> Any:
     yield (uniform((2, 3)), uniform((1, 3), seed=1)), {"axis": 0}
     yield (uniform((2, 3)), uniform((2, 20), seed=1), uniform((2, 1), seed=2)), {"axis": 1}
-
-
-# -- cumsum ------------------------------------------------------------------------------------------
-@primitive(Scan("add"))
-def cumsum(x: Any, *, axis: int) -> Any:
-    """The running sum along `axis`; the dtype stays."""
-    return np.cumsum(x, axis=axis, dtype=x.dtype)
-
-
-@cumsum.def_aval
-def _(x: Aval, *, axis: int) -> Aval:
-    reduced_shape(x.shape, (axis,))
-    return x
-
-
-cumsum.linear_in("x")
-
-
-@cumsum.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
-    return flip(cumsum(flip(ct, axes=(axis,)), axis=axis), axes=(axis,))
-
-
-@cumsum.def_samples
-def _() -> Any:
-    yield (uniform((3, 4)),), {"axis": 0}
-    yield (uniform((20,), dtype="float32"),), {"axis": 0}
-
-
-def zeros_like(x: Any) -> Any:
-    """An array of zeros with the shape and dtype of `x`."""
-    aval = aval_of(x)
-    return full(shape=aval.shape, value=0.0 if aval.is_float else 0, dtype=name_of(aval.dtype))

@@ -8,6 +8,7 @@ An op is defined once, in one section of one module of this package. It has
   one for all of them (`def_vjp_all`);
 - what it does to tangents, for forward mode: `linear_in`, `separately_linear` or a rule (`def_jvp`); where nothing is
   said, the vjp rules are transposed;
+- `batch`, what it is for a batch of operands, where it is not enough that it works along leading axes (`def_batch`);
 - `samples`, operands to test it on;
 - `form`, what it is structurally (`tracegrad.ops.forms`): an op on elements, a move of data, a reduction, ... Of an op
   of the form `Call`, which is any, compiled code calls `impl`.
@@ -191,6 +192,7 @@ class Op:
         self.samples: Callable[[], Iterable[Sample]] | None = None
         self._vjp: dict[int, Callable[..., Any]] = {}
         self._vjp_all: Callable[..., Sequence[Any]] | None = None
+        self._batch: Callable[..., Any] | None = None
         self._jvp: Callable[..., Any] | None = None
         if listed and TABLE.setdefault(name, self) is not self:
             raise ValueError(f"op {name} is defined twice")
@@ -283,6 +285,15 @@ class Op:
 
         return either
 
+    def def_batch(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """The op for a batch: `rule(size, batched, *operands, **params)`, as `batch` has it.
+
+        Without a rule an op works along leading axes: it is applied to operands that all have the axis of the batch,
+        with its parameters `axis` and `axes`, which count the axes of the operands, one higher.
+        """
+        self._batch = rule
+        return rule
+
     # -- what the transforms ask -----------------------------------------------------------
     def differentiable_in(self, i: int) -> bool:
         return self._vjp_all is not None or (0 if self.variadic else i) in self._vjp
@@ -324,6 +335,22 @@ class Op:
         if self._jvp is not None:
             return self._jvp(tangents, ans, *operands, **params)
         return transposed(self, tangents, ans, operands, params)
+
+    def batch(self, size: int, batched: Sequence[bool], operands: Sequence[Any], params: dict[str, Any]) -> Any:
+        """The results for a batch of `size`, along axis 0; the operands that are `batched` have it there too, the
+        others are the same for all. At least one is."""
+        if self._batch is not None:
+            return self._batch(size, tuple(batched), *operands, **params)
+        given = [
+            x if many or type(x) in LITERALS else TABLE["broadcast_to"](x, shape=(size, *x.shape))
+            for x, many in zip(operands, batched)
+        ]
+        shifted = dict(params)
+        if "axis" in params:
+            shifted["axis"] = params["axis"] + 1
+        if "axes" in params:
+            shifted["axes"] = tuple([a + 1 for a in params["axes"]])
+        return bind(self, tuple(given), shifted)
 
     def sample_cases(self) -> Iterator[Sample]:
         yield from self.samples() if self.samples else ()

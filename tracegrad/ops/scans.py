@@ -9,6 +9,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.elementwise import add, equal, exp, multiply, subtract, where
+from tracegrad.ops.forms import Scan
 from tracegrad.ops.linear import flip, pad, reduced_shape, slice
 from tracegrad.ops.op import HOLOMORPHIC, primitive
 from tracegrad.ops.samples import uniform
@@ -17,6 +18,33 @@ from tracegrad.ops.samples import uniform
 def _same(x: Aval, *, axis: int) -> Aval:
     reduced_shape(x.shape, (axis,))
     return x
+
+
+# -- cumsum ------------------------------------------------------------------------------------------
+@primitive(Scan("add"))
+def cumsum(x: Any, *, axis: int) -> Any:
+    """The running sum along `axis`; the dtype stays."""
+    return np.cumsum(x, axis=axis, dtype=x.dtype)
+
+
+@cumsum.def_aval
+def _(x: Aval, *, axis: int) -> Aval:
+    reduced_shape(x.shape, (axis,))
+    return x
+
+
+cumsum.linear_in("x")
+
+
+@cumsum.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
+    return flip(cumsum(flip(ct, axes=(axis,)), axis=axis), axes=(axis,))
+
+
+@cumsum.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)),), {"axis": 0}
+    yield (uniform((20,), dtype="float32"),), {"axis": 0}
 
 
 # -- linear_scan -----------------------------------------------------------------------------------------

@@ -6,13 +6,15 @@ as the largest of all numbers, as NumPy and PyTorch have it.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
-from tracegrad.ops.linear import reduced_shape
+from tracegrad.ops.batching import repeated
+from tracegrad.ops.linear import reduced_shape, reshape
 from tracegrad.ops.op import primitive
 from tracegrad.ops.samples import integers, uniform
 
@@ -87,7 +89,10 @@ for _op in (cumargmax, cumargmin):
 @primitive()
 def argmode(x: Any, *, axis: int) -> Any:
     """The index along `axis` of the last of the most frequent elements; among equally frequent ones, of the least."""
-    return np.apply_along_axis(_last_of_most, axis, x).astype(np.int64)
+    shape = reduced_shape(x.shape, (axis,))
+    return (
+        np.apply_along_axis(_last_of_most, axis, x).astype(np.int64) if math.prod(shape) else np.zeros(shape, np.int64)
+    )
 
 
 def _last_of_most(v: Any) -> Any:
@@ -135,6 +140,17 @@ def _(x: Aval, values: Aval, *, right: bool) -> Aval:
     if x.dtype != values.dtype:
         raise DTypeError(f"searchsorted: {x} and {values} have different dtypes")
     return Aval(values.shape, _INT64)
+
+
+@searchsorted.def_batch
+def _(size: int, batched: Any, x: Any, values: Any, *, right: bool) -> Any:
+    if not batched[0] and len(x.shape) == 1:
+        return searchsorted(x, values, right=right)
+    x, values = repeated(size, batched, (x, values))
+    if len(x.shape) > 2:
+        return searchsorted(x, values, right=right)
+    flat = reshape(values, shape=(size, math.prod(values.shape[1:])))
+    return reshape(searchsorted(x, flat, right=right), shape=values.shape)
 
 
 @searchsorted.def_samples

@@ -13,7 +13,7 @@ from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.operands import array, arrays, constant, operand, operands, peer_of, size_of, to_dtype
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.selection import positions
-from tracegrad.ops import elementwise, linear
+from tracegrad.ops import elementwise, linear, scans
 from tracegrad.ops import indexing as ops
 from tracegrad.ops.op import Carrier, named, one_node
 from tracegrad.ops.reduction import reduce_any
@@ -275,7 +275,7 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
 def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     mask = linear.broadcast_to(mask, shape=x.shape)
     flat = linear.reshape(mask, shape=(size_of(x),))
-    count = linear.cumsum(linear.cast(flat, dtype="int64"), axis=0)
+    count = scans.cumsum(linear.cast(flat, dtype="int64"), axis=0)
     number = linear.reshape(elementwise.where(flat, elementwise.subtract(count, 1), 0), shape=x.shape)
     if not size_of(source):
         return copied(x)

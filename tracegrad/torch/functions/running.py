@@ -41,7 +41,7 @@ def cumsum(input: Any, dim: Any, *, dtype: Any = None) -> Any:
     [1, 3, 6]
     """
     x = one(input)
-    return _running(linear.cumsum, as_dtype(x, dtype or accumulator(x.dtype)), dim)
+    return _running(scans.cumsum, as_dtype(x, dtype or accumulator(x.dtype)), dim)
 
 
 @function("cumprod", in_place=True)

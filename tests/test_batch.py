@@ -1,0 +1,110 @@
+"""The batch rule of every op against a loop, for every sample and every choice of operands that are a batch.
+
+There is nothing here to edit when an op is added.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from graphs import graph_of, like, vjp_of
+
+from tracegrad.avals import COMPILED, aval_of
+from tracegrad.ir import run, verify
+from tracegrad.ir.batch import batched
+from tracegrad.ops import TABLE
+
+SIZE = 3
+_CASES = [(op, i, *case) for op in list(TABLE.values()) for i, case in enumerate(op.sample_cases()) if case[0]]
+CASES = [
+    (op, i, *case) for op in list(TABLE.values()) for i, case in enumerate(op.sample_cases())
+    if case[0] and not {"rule", "number"} & set(case[1])
+]  # fmt: skip
+CASES = [
+    pytest.param(op, operands, params, flags, id=f"{op.name}-{i}-{''.join('nb'[f] for f in flags)}")
+    for op, i, operands, params in _CASES
+    for flags in itertools.product((False, True), repeat=len(operands))
+    if any(flags)
+]
+
+
+def several(x: Any, size: int = SIZE) -> Any:
+    """A batch of arrays like `x`, from whatever the op is defined for."""
+    x = np.asarray(x)
+    turned = np.flip(x)
+    rows = [x, turned, x * x.dtype.type(0.75) if x.dtype.kind in "fc" else x, turned]
+    return np.stack(rows[:size]) if size else np.zeros((0, *x.shape), x.dtype)
+
+
+def answers(op: Any, operands: Any, params: Any) -> tuple[Any, ...]:
+    with np.errstate(all="ignore"):
+        found = op.impl(*operands, **params)
+    return tuple(map(np.asarray, found if isinstance(found, tuple) else (found,)))
+
+
+def loop(op: Any, flags: Any, operands: Any, params: Any, size: int) -> list[Any]:
+    rows = [answers(op, [x[i] if f else x for x, f in zip(operands, flags)], params) for i in range(size)]
+    return [np.stack(each) for each in zip(*rows)]
+
+
+def assert_same(got: Any, want: Any) -> None:
+    assert got.dtype == want.dtype
+    assert got.shape == want.shape
+    if want.dtype.kind not in "fc":
+        np.testing.assert_array_equal(got, want)
+        return
+    finite = want[np.isfinite(want)]
+    eps = 100 * float(np.finfo(want.dtype).eps)
+    np.testing.assert_allclose(got, want, rtol=eps, atol=eps * float(np.max(np.abs(finite), initial=1.0)))
+
+
+@pytest.mark.parametrize(("op", "operands", "params", "flags"), CASES)
+def test_a_batch_is_the_loop(op: Any, operands: Any, params: Any, flags: Any) -> None:
+    given = [several(x) if f else np.asarray(x) for x, f in zip(operands, flags)]
+    found = op.batch(SIZE, flags, given, params)
+    for got, want in zip(found if isinstance(found, tuple) else (found,), loop(op, flags, given, params, SIZE)):
+        assert_same(np.asarray(got), want)
+
+
+def compiled(op: Any, operands: Any, params: Any) -> bool:
+    given = [aval_of(np.asarray(x)) for x in operands]
+    found = op.aval(*given, **params)
+    return all(a.dtype in COMPILED for a in (*given, *(found if isinstance(found, tuple) else (found,))))
+
+
+@pytest.mark.parametrize(("op", "operands", "params", "flags"), [c for c in CASES if compiled(*c.values[:3])])
+@pytest.mark.parametrize("size", [0, 1, SIZE])
+def test_a_batched_graph_is_the_loop(op: Any, operands: Any, params: Any, flags: Any, size: int) -> None:
+    operands = [np.asarray(x) for x in operands]
+    graph, found = batched(graph_of(op, operands, params), size, flags)
+    assert all(found)
+    given = [several(x, size) if f else x for x, f in zip(operands, flags)]
+    got = run(verify(graph), given)
+    want = loop(op, flags, given, params, size) if size else [
+        np.zeros((0, *y.shape), y.dtype) for y in answers(op, operands, params)
+    ]  # fmt: skip
+    for x, y in zip(got, want):
+        assert_same(x, y)
+
+
+@pytest.mark.parametrize(("op", "operands", "params", "flags"), [c for c in CASES if compiled(*c.values[:3])])
+def test_a_batch_of_derivatives_is_the_loop(op: Any, operands: Any, params: Any, flags: Any) -> None:
+    operands = [np.asarray(x) for x in operands]
+    pulled = vjp_of(graph_of(op, operands, params))
+    if pulled is None or not op.differentiable:
+        pytest.skip("has no derivative")
+    cts = [like(a) for a in pulled.avals[len(operands) :]]
+    flags = [*flags, *(True for _ in cts)]
+    given = [several(x) if f else x for x, f in zip([*operands, *cts], flags)]
+    graph, _ = batched(pulled, SIZE, flags, [True] * len(pulled.outputs))
+    got = run(verify(graph), given)
+    rows = [run(pulled, [x[i] if f else x for x, f in zip(given, flags)]) for i in range(SIZE)]
+    for x, y in zip(got, zip(*rows)):
+        want = np.stack(y)
+        if np.isfinite(want).all():
+            finite = float(np.max(np.abs(want), initial=1.0))
+            eps = 1e4 * float(np.finfo(want.dtype).eps) if want.dtype.kind == "f" else 0
+            np.testing.assert_allclose(x, want, rtol=eps, atol=eps * finite)

@@ -1,0 +1,63 @@
+"""Batching: a graph that computes for one, applied to many at once.
+
+Every op has a rule for a batch (`Op.batch`), so a graph is batched node by node: a node of which no operand is batched
+stays as it is, and is computed once for all. The axis of the batch is axis 0 throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from tracegrad.avals import Aval, is_literal
+from tracegrad.ir.builder import build, recorder
+from tracegrad.ir.graph import Graph, Node
+from tracegrad.ir.replay import applied
+from tracegrad.ops.batching import repeated
+from tracegrad.ops.op import Carrier, Op, bind
+
+__all__ = ["batched", "replay_batched"]
+
+
+def replay_batched(
+    graph: Graph, size: int, flags: Sequence[bool], operands: Sequence[Any]
+) -> tuple[list[Any], list[bool]]:
+    """Apply the graph's ops to operands of which those with a flag are a batch of this size.
+
+    Returns the outputs, and of each whether it is a batch.
+    """
+    builder = recorder() if any(isinstance(x, Carrier) for x in operands) else None
+    env: dict[Node, Any] = dict(zip(graph.inputs, operands))
+    many: dict[Node, bool] = dict(zip(graph.inputs, flags))
+    for node in graph.nodes:
+        mine = tuple([not is_literal(x) and many[x] for x in node.inputs])
+        many[node] = any(mine)
+        if node.picks is not None:
+            env[node] = env[node.operands[0]][node.picks]
+            continue
+        args = tuple([x if is_literal(x) else env[x] for x in node.inputs])
+        env[node] = applied(node, args, dict(node.params), builder, partial(_batch, size, mine))
+    return [env[x] for x in graph.outputs], [many[x] for x in graph.outputs]
+
+
+def _batch(size: int, flags: tuple[bool, ...], op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    return op.batch(size, flags, operands, params) if any(flags) else bind(op, operands, params)
+
+
+def batched(
+    graph: Graph, size: int, flags: Sequence[bool], wanted: Sequence[bool] | None = None
+) -> tuple[Graph, list[bool]]:
+    """The graph for a batch of the inputs with a flag, and which of its outputs are batches.
+
+    Of the outputs that are `wanted`, the ones that are not are repeated.
+    """
+    found: list[bool] = []
+
+    def fn(*operands: Any) -> list[Any]:
+        outputs, many = replay_batched(graph, size, flags, operands)
+        found[:] = many if wanted is None else [a or b for a, b in zip(many, wanted)]
+        return [x if a == b else repeated(size, [False], [x])[0] for x, a, b in zip(outputs, many, found)]
+
+    avals = [Aval((size, *a.shape), a.dtype) if many else a for a, many in zip(graph.avals, flags)]
+    return build(fn, avals), found
