@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import doctest
 import importlib
@@ -24,6 +25,7 @@ DOCUMENTS = (
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "examples/README.md",
+    "docs/life_of_a_call.md",
     "docs/visualize.md",
 )
 WITH_CODE = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/visualize.md")
@@ -227,3 +229,15 @@ def test_the_picture_of_the_layers_is_the_order_that_is_enforced() -> None:
 )
 def test_the_reader_of_documents_sees_what_is_said(text: str, said: str) -> None:
     assert expected_output(blocks(text)[0]) == said
+
+
+def test_each_step_in_the_life_of_a_call_names_a_function_that_exists() -> None:
+    rows = re.findall(r"^\|.*\| (tracegrad/\S+) \| `([\w.]+)` \|$", text_of("docs/life_of_a_call.md"), re.MULTILINE)
+    assert len(rows) > 30
+    missing = []
+    for path, name in rows:
+        tree: Any = ast.parse((ROOT / path.replace("\\", "")).read_text(encoding="utf-8"))
+        for part in name.split("."):
+            tree = next((x for x in getattr(tree, "body", ()) if getattr(x, "name", "") == part), None)
+        missing += [] if tree is not None else [f"{name} in {path}"]
+    assert missing == []
