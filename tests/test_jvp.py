@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tracegrad.avals import COMPILED, aval_of
-from tracegrad.ir import build, run, verify
+from tracegrad.ir import Graph, build, run, verify
 from tracegrad.ops import TABLE, bind, elementwise, linalg, linear, reduction
 from tracegrad.ops.op import Term, transposed
 from tracegrad.torch.tape.factories import tensor
@@ -21,8 +21,12 @@ rng = np.random.default_rng(0)
 WIDE = {"float32": "float64", "complex64": "complex128"}
 
 
-def wide(x: Any) -> Any:
-    return x.astype(WIDE[x.dtype.name]) if x.dtype.name in WIDE else x
+def wide(op: Any, operands: Any, params: Any) -> tuple[Any, ...]:
+    """The operands in double precision, where no region says in which they are."""
+    arrays = tuple([np.asarray(x) for x in operands])
+    if any(isinstance(g, Graph) for v in params.values() for g in (v if isinstance(v, tuple) else (v,))):
+        return arrays
+    return tuple([x.astype(WIDE[x.dtype.name]) if x.dtype.name in WIDE else x for x in arrays])
 
 
 def like(x: Any) -> Any:
@@ -44,7 +48,7 @@ def moves(op: Any, operands: Any, params: Any) -> list[int]:
 
 
 CASES = [
-    pytest.param(op, tuple(wide(np.asarray(x)) for x in operands), params, id=f"{op.name}-{i}")
+    pytest.param(op, wide(op, operands, params), params, id=f"{op.name}-{i}")
     for op in TABLE.values()
     if op.differentiable
     for i, (operands, params) in enumerate(op.sample_cases())
@@ -155,7 +159,9 @@ def test_in_a_graph_they_are_what_they_are_for_arrays(op: Any, operands: Any, pa
         np.testing.assert_array_equal(a, b)
 
 
-@every_differentiable
+@pytest.mark.parametrize(
+    ("op", "operands", "params"), [case for case in CASES if not isinstance(bind(*case.values), tuple)]
+)
 def test_on_tensors_they_are_on_the_tape(op: Any, operands: Any, params: Any) -> None:
     places = moves(op, operands, params)
     tangents = tuple([like(x) if i in places else None for i, x in enumerate(operands)])

@@ -7,7 +7,7 @@ result has the cotangent, or tangent, 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Reversible
 from typing import Any
 
 from tracegrad.avals import is_literal
@@ -34,7 +34,7 @@ def active_values(tape: Iterable[Entry], wanted: Iterable[Any], key: Callable[[A
 
 
 def reverse_sweep(
-    tape: list[Entry],
+    tape: Reversible[Entry],
     seeds: Mapping[Hashable, Any],
     active: Callable[[Any], bool],
     key: Callable[[Any], Hashable] = id,

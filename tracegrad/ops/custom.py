@@ -1,7 +1,8 @@
 """Calls with a derivative rule of their own, inside a graph.
 
 A call is one node: `custom_call(*outputs, *inputs)`, whose results are the outputs, as the call computed them. No
-derivative flows to these operands. The cotangents of all results go to the rule, once, and from there to the inputs.
+derivative flows through these operands. The cotangents of all results go to the rule, once, and from there to the
+inputs; so do the tangents of the inputs, the other way.
 The compiler replaces the results by the outputs; what only the rule reads is then needed by nothing.
 
 `opaque` is a call of Python code that a graph does not look into.
@@ -27,6 +28,9 @@ class Rule(Protocol):
     def pull(self, cotangents: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
         """The cotangents of the inputs, given those of the outputs; None for zero."""
 
+    def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+        """The tangents of the outputs, given those of the inputs; None for zero."""
+
 
 @primitive(on_complex=AS_WRITTEN)
 def custom_call(*operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
@@ -45,6 +49,13 @@ def _(wanted: Sequence[int], cts: Any, ans: Any, *operands: Any, count: int, rul
         return [None] * len(wanted)
     found = rule.pull(cts, operands[count:])
     return [None if i < count else found[i - count] for i in wanted]
+
+
+@custom_call.def_jvp
+def _(tangents: Sequence[Any], ans: Any, *operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
+    if all(t is None for t in tangents[count:]):
+        return (None,) * count
+    return tuple(rule.push(tangents[count:], ans, operands[count:]))
 
 
 @custom_call.def_decompose

@@ -100,7 +100,7 @@ class Elementwise(Op):
         as_written = self.on_complex is AS_WRITTEN and "c" in (ans.dtype.kind, *(tangents[i].dtype.kind for i in moved))
         if self._jvp is not None or not moved or as_written:
             return super().push(tangents, ans, operands, params)
-        return functools.reduce(TABLE["add"], [self._vjp[i](tangents[i], ans, *operands) for i in moved])
+        return functools.reduce(TABLE["accumulate"], [self._vjp[i](tangents[i], ans, *operands) for i in moved])
 
     def _shape(self, operands: tuple[Any, ...], arrays: list[Any]) -> tuple[int, ...]:
         first: tuple[int, ...] = arrays[0].shape

@@ -26,6 +26,7 @@ from tracegrad.torch.tape.functional import eager_vjp
 from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.trace.describe import Description, describe, signature_of
+from tracegrad.transforms.forward import linear_at, transposing
 from tracegrad.transforms.grad import traced_vjp
 
 __all__ = ["CustomRule", "custom_jvp", "custom_vjp"]
@@ -163,6 +164,9 @@ class _Vjp(Function):
 
     @staticmethod
     def backward(ctx: Any, *cts: Any) -> tuple[Any, ...]:
+        if transposing():
+            _require_pulled(ctx)
+        ctx.pulled = True
         call, kept = ctx.call, _kept(ctx)
         leaves = kept[: len(call.leaves)]
         if ctx.structure is None or STATE.enabled:
@@ -172,6 +176,29 @@ class _Vjp(Function):
             residuals = tree.unflatten(ctx.structure, kept[len(leaves) :])
         ct = tree.unflatten(call.result, cts)
         return None, *_cotangents(call, inlined(call.custom.bwd)(*call.fixed, residuals, ct), leaves)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+        # Forward mode over reverse mode: what `fwd` computes has taken the place of the function.
+        _require_pulled(ctx)
+        call, leaves = ctx.call, _kept(ctx)[: len(ctx.call.leaves)]
+        places = [k for k, t in enumerate(tangents[1:]) if t is not None]
+
+        def forward(*moving: Any) -> list[Any]:
+            given = list(leaves)
+            for k, x in zip(places, moving):
+                given[k] = x
+            found: list[Any] = call.require_result(call.custom.forward(call, given)[0], "the output of the fwd rule")
+            return found
+
+        return tuple(linear_at(forward, [leaves[k] for k in places])[1]([tangents[k + 1] for k in places]))
+
+
+def _require_pulled(ctx: Any) -> None:
+    """TypeError unless a derivative in reverse mode was taken of the call."""
+    if not getattr(ctx, "pulled", False):
+        text = "can't apply forward-mode differentiation (jvp) to a custom_vjp function"
+        raise TypeError(located(f"{text}: {ctx.call.custom.who}"))
 
 
 class custom_vjp(CustomRule):
@@ -267,7 +294,7 @@ def _cotangent(call: _Call, k: int, x: Any, ct: Any) -> Any:
 
 # -- custom_jvp --------------------------------------------------------------------------------------------------------
 class _Jvp(Function):
-    """A call of a function with a rule for tangents, which is transposed: it is linear in the tangents."""
+    """A call of a function with a rule for tangents. For cotangents it is transposed: it is linear in the tangents."""
 
     @staticmethod
     def forward(ctx: Any, call: _Call, *leaves: Any) -> tuple[Any, ...]:
@@ -297,6 +324,12 @@ class _Jvp(Function):
         for k, ct in zip(places, pullback(cts)):
             found[k] = ct
         return None, *found
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+        leaves, custom = _kept(ctx), cast("custom_jvp", ctx.call.custom)
+        moved = [_no_tangent(x) if t is None else t for x, t in zip(leaves, tangents[1:])]
+        return tuple(custom.push(ctx.call, leaves, moved))
 
 
 def _no_tangent(x: Any) -> Any:

@@ -114,6 +114,13 @@ class Function:
 
     vjp = backward
 
+    @staticmethod
+    def jvp(ctx: Any, *grad_inputs: Any) -> Any:
+        """The tangents of the outputs, given those of the arguments, for forward mode."""
+        raise NotImplementedError(
+            located("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
+        )
+
     # -- calling -----------------------------------------------------------------------------------------------
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
@@ -162,6 +169,11 @@ class Function:
                 )
             rule = cls.vjp
         return inlined(rule)(context, *cotangents)
+
+    @classmethod
+    def pushed(cls, context: FunctionCtx, tangents: Sequence[Any]) -> Any:
+        """What `jvp` gives."""
+        return inlined(cls.jvp)(context, *tangents)
 
 
 def _bound(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

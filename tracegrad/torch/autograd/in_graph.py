@@ -1,8 +1,8 @@
-"""Calls of a `Function` on traced arrays: its forward pass is recorded, and its backward pass where a derivative is.
+"""Calls of a `Function` on traced arrays: its forward pass is recorded, and its derivative where one is taken.
 
 The nodes of the forward pass are like any others, but no derivative flows through them: the outputs leave them through
-`custom_call`, and their cotangents go to the rule of the call (`tracegrad.ops.custom`). What is saved is connected with
-the inputs and outputs as callers see them, so that a derivative of the derivative is right.
+`custom_call`, and derivatives go to the rule of the call (`tracegrad.ops.custom`). What is saved is connected with the
+inputs and outputs as callers see them, so that a derivative of the derivative is right.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.errors import UnsupportedError, located
+from tracegrad.avals import is_literal
+from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ops import Carrier
 from tracegrad.ops.custom import custom_call
-from tracegrad.ops.linear import stop_gradient
+from tracegrad.ops.linear import cast, stop_gradient
 from tracegrad.torch.autograd.context import ARRAYS, NOT_RETURNED, FunctionCtx
 from tracegrad.torch.autograd.gradients import Inputs, zeros
 from tracegrad.torch.tape.tape import Spec
@@ -39,6 +40,30 @@ class FunctionRule:
         floating = [x.dtype.kind in "fc" for x in inputs]
         found = self.inputs.cotangents(self.cls._backward_cls.__name__, result, floating)
         return [x if x is None or isinstance(x, Carrier) else y._lift(x) for x, y in zip(found, inputs)]
+
+    def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+        given: list[Any] = [None] * self.inputs.number
+        for k, spec, t in zip(self.inputs.places, self.inputs.specs, tangents):
+            given[k] = self._given(spec, t) if spec.dtype.kind in "fc" else None
+        result = self.cls.pushed(self.context, given)
+        found = result if isinstance(result, tuple) else (result,)
+        if len(found) != len(self.specs):
+            text = f"{self.cls.__name__}.jvp returned {len(found)} tangents for {len(self.specs)} outputs"
+            raise RuntimeError(located(text))
+        moved = [t for t, spec in zip(found, self.specs) if spec is not None]
+        return [self._fitted(t, y) for t, y in zip(moved, outputs)]
+
+    def _fitted(self, t: Any, output: Any) -> Any:
+        """A tangent that the rule returned, as one of this output."""
+        if t is None or output.dtype.kind not in "fc":
+            return None
+        t = output._lift(np.asarray(t)[()] if is_literal(t) else t)
+        if t.shape != output.shape:
+            text = (
+                f"{self.cls.__name__}.jvp returned a tangent of shape {t.shape} for an output of shape {output.shape}"
+            )
+            raise ShapeError(located(text))
+        return t if t.dtype == output.dtype else cast(t, dtype=output.dtype.name)
 
     def _given(self, spec: Spec, ct: Any) -> Any:
         if ct is not None:

@@ -1,0 +1,164 @@
+"""What transforms do with a function of the user's: call it flat, record it, and find what depends on its arguments.
+
+A flat function takes arrays and gives a list of arrays. Inside a trace it is called on fresh copies of its arguments:
+values of their own (`fresh`), so that an inner derivative is not confused with an outer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import ad, tree
+from tracegrad.avals import is_literal
+from tracegrad.errors import located
+from tracegrad.ir import Node
+from tracegrad.ops import Carrier
+from tracegrad.ops.linear import fresh, full
+from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.trace.builder import TraceBuilder, current_trace
+from tracegrad.trace.describe import Description
+from tracegrad.trace.tracer import Number, Tracer
+
+__all__ = [
+    "FlatCall", "FlatFunction", "Tape", "inlined", "is_array", "node_of", "on_tape", "output", "pair", "part_of",
+    "recorded", "what",
+]  # fmt: skip
+
+FlatFunction = Callable[..., Sequence[Any]]
+
+
+# -- in a trace --------------------------------------------------------------------------------------------------------
+def on_tape(primals: Sequence[Any]) -> bool:
+    """Whether derivatives at these primals are taken on the eager tape, and not in the trace under way."""
+    return current_trace() is None or any(isinstance(x, Recorded) for x in primals)
+
+
+def recorded(fn: FlatFunction, primals: Sequence[Any]) -> tuple[TraceBuilder, list[Tracer], list[Any]]:
+    """`fn` in the current trace: its builder, the copies of the primals that `fn` was called on, and the outputs."""
+    builder = current_trace()
+    assert builder is not None
+    inside = [_copied(builder, x) for x in primals]
+    with builder.differentiating([x.node for x in inside]):
+        outputs = [builder.lift(x) for x in fn(*inside)]
+    return builder, [x if x.weak else Tracer(builder, x.node) for x in inside], outputs
+
+
+def _copied(builder: TraceBuilder, x: Any) -> Tracer:
+    weak = type(x) is float or getattr(x, "weak", False)
+    if type(x) is float:
+        x = full(shape=(), value=x, dtype="float64")
+    node = fresh(builder.lift(x), tag=builder.new_tag()).node
+    value: Tracer = builder.argument_like(Number if weak else Tracer, node)
+    return value
+
+
+def part_of(nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
+    """The nodes that depend on `inputs` and that `outputs` need, in order."""
+    dependent = set(inputs)
+    for node in nodes:
+        if not dependent.isdisjoint(node.operands):
+            dependent.add(node)
+    needed, found = set(outputs), []
+    for node in reversed(nodes):
+        if node in needed and node in dependent:
+            needed.update(node.operands)
+            found.append(node)
+    return found[::-1]
+
+
+class Tape:
+    """Entries of a tape; iterating, either way, tells the builder the user's line of each."""
+
+    def __init__(self, builder: TraceBuilder, nodes: Sequence[Node]):
+        self.builder, self.nodes = builder, [node for node in nodes if node.picks is None]
+        self.entries = [self._entry(node) for node in self.nodes]
+
+    def _entry(self, node: Node) -> ad.Entry:
+        assert node.op is not None
+        operands = tuple([x if is_literal(x) else self.builder.value(x) for x in node.inputs])
+        return self.builder.valued(node), node.op, operands, dict(node.params)
+
+    def __iter__(self) -> Iterator[ad.Entry]:
+        return self._located(range(len(self.nodes)))
+
+    def __reversed__(self) -> Iterator[ad.Entry]:
+        return self._located(range(len(self.nodes) - 1, -1, -1))
+
+    def _located(self, order: range) -> Iterator[ad.Entry]:
+        for k in order:
+            self.builder.location = self.nodes[k].location
+            yield self.entries[k]
+
+    def swept(self, sweep: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """What a sweep of this tape gives; the builder then knows the line that it knew before."""
+        before = self.builder.location
+        try:
+            return sweep(self, *args, **kwargs, key=node_of)
+        finally:
+            self.builder.location = before
+
+
+def node_of(x: Any) -> Any:
+    return x.node
+
+
+def inlined(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """What to call in the place of a function of the user's: inside a trace, what records it."""
+    trace = current_trace()
+    if trace is None:
+        return fun
+    recording: Callable[..., Any] = trace.world.inline(fun)
+    return recording
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+class FlatCall:
+    """A function of leaves: the outputs of the user's function, and then the arrays in what it returns beside them."""
+
+    def __init__(self, fun: Callable[..., Any], arguments: Callable[[Sequence[Any]], Sequence[Any]], who: Description,
+                 has_aux: bool):  # fmt: skip
+        self.fun, self.arguments, self.who, self.has_aux = fun, arguments, who, has_aux
+        self.structure: Any = None
+        self.aux: Any = None
+
+    def __call__(self, *leaves: Any) -> list[Any]:
+        result = inlined(self.fun)(*self.arguments(leaves))
+        out, self.aux = pair(result, self.who) if self.has_aux else (result, None)
+        outputs, self.structure = tree.flatten(out)
+        return [*(output(x, self.who) for x in outputs), *(x for x in tree.leaves(self.aux) if isinstance(x, Carrier))]
+
+    def split(self, values: Sequence[Any]) -> tuple[list[Any], Any]:
+        """The outputs, and what was returned beside them, out of what this function gave."""
+        count = self.structure.num_leaves
+        supply = iter(values[count:])
+        return list(values[:count]), tree.map(lambda x: next(supply) if isinstance(x, Carrier) else x, self.aux)
+
+
+def output(x: Any, who: Description) -> Any:
+    """`x`, which has to be an array or a number, as an array."""
+    if is_literal(x):
+        x = np.asarray(x)[()]
+    if not is_array(x):
+        raise TypeError(located(f"{who}: the outputs must be arrays, got {what(x)}"))
+    return x
+
+
+def pair(result: Any, who: Description) -> tuple[Any, Any]:
+    """`result`, which has to be a pair."""
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TypeError(
+            located(f"{who}: with has_aux=True the function must return a pair (value, aux), got {what(result)}")
+        )
+    return result
+
+
+def is_array(x: Any) -> bool:
+    return isinstance(x, Carrier | np.ndarray | np.generic)
+
+
+def what(x: Any) -> str:
+    """What messages call a value that has no place where it is."""
+    return f"a {type(x).__name__}" + (f" of {len(x)}" if isinstance(x, tuple | list | dict) else "")

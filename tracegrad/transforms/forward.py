@@ -1,0 +1,248 @@
+"""Forward-mode derivatives of a function: what becomes of tangents of its arguments, inside a trace and eagerly.
+
+Inside a trace, `traced_linear` runs a flat function on fresh copies of the arguments and keeps the part of the recorded
+graph that depends on them: a *pushforward*. Calling it sweeps that part forwards and emits the tangents into the same
+trace, so forward and reverse mode nest in any order.
+
+Outside of a trace, on the tape, there are pullbacks only; what a pullback does is linear, and its transpose, a pullback
+again, is the pushforward (J. Townsend, "A new trick for calculating Jacobian vector products", 2017).
+
+A function is linear in tangents at the *point* where it is taken: the primals. Those that are integers or truths do not
+move, whatever their tangents are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tracegrad import ad, tree
+from tracegrad.avals import is_literal, name_of
+from tracegrad.errors import DTypeError, ShapeError, TraceError, located
+from tracegrad.ir import Graph, Node, replay
+from tracegrad.ir.builder import sliced
+from tracegrad.ops.linear import broadcast_to, full, zeros_like
+from tracegrad.torch.tape.functional import eager_vjp
+from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.trace.builder import TraceBuilder, current_trace
+from tracegrad.trace.describe import Description
+from tracegrad.trace.subtrace import emitted
+from tracegrad.trace.tracer import Tracer
+from tracegrad.transforms.flat import FlatCall, FlatFunction, Tape, is_array, on_tape, part_of, recorded, what
+from tracegrad.transforms.partition import between
+
+__all__ = ["LinearPart", "Point", "jvp", "linear", "linear_at", "split", "transposing"]
+
+Pushforward = Callable[[Sequence[Any]], list[Any]]
+
+
+# -- flat functions ----------------------------------------------------------------------------------------------------
+class _TracedPushforward:
+    """From tangents of inputs to tangents of outputs (None for zero)."""
+
+    def __init__(self, builder: TraceBuilder, inputs: Sequence[Tracer], outputs: Sequence[Tracer]):
+        self.builder = builder
+        self.inputs, self.outputs = [x.node for x in inputs], [x.node for x in outputs]
+        self.tape = Tape(builder, part_of(builder.nodes, self.inputs, self.outputs))
+
+    def __call__(self, tangents: Sequence[Any]) -> list[Any]:
+        moved = {x: self.builder.lift(_array(t)) for x, t in zip(self.inputs, tangents)}
+        found = self.tape.swept(ad.forward_sweep, moved)
+        return [found.get(x) for x in self.outputs]
+
+
+def _array(x: Any) -> Any:
+    return full(shape=(), value=x, dtype="float64") if is_literal(x) else x
+
+
+def traced_linear(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Pushforward]:
+    """In the current trace: the flat outputs of `fn`, and the function from tangents of the primals to theirs."""
+    builder, inside, outputs = recorded(fn, primals)
+    return outputs, _TracedPushforward(builder, inside, outputs)
+
+
+def eager_linear(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Pushforward]:
+    """On the tape: as `traced_linear`."""
+    outputs, pullback = eager_vjp(fn, primals)
+    floating = [k for k, y in enumerate(outputs) if y.dtype.kind in "fc"]
+
+    def pulled(*cts: Any) -> list[Any]:
+        seeds: list[Any] = [None] * len(outputs)
+        for k, ct in zip(floating, cts):
+            seeds[k] = ct
+        with _transposing():
+            return pullback(seeds)
+
+    if not floating:
+        return outputs, lambda tangents: [None] * len(outputs)
+    _, pushforward = eager_vjp(pulled, [_zero(outputs[k]) for k in floating])
+
+    def pushed(tangents: Sequence[Any]) -> list[Any]:
+        found = dict(zip(floating, pushforward(tangents)))
+        return [found.get(k) for k in range(len(outputs))]
+
+    return outputs, pushed
+
+
+def _zero(x: Any) -> Any:
+    """The tangent, or cotangent, 0 of an output."""
+    if isinstance(x, np.ndarray | np.generic):
+        return np.zeros(x.shape, x.dtype)[()]
+    return x._like(zeros_like(x)) if isinstance(x, Recorded) else zeros_like(x)
+
+
+def linear_at(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Pushforward]:
+    """The flat outputs of `fn`, and the function from tangents of the primals to theirs (None for zero)."""
+    return eager_linear(fn, primals) if on_tape(primals) else traced_linear(fn, primals)
+
+
+class _Mode(threading.local):
+    transposing = False
+
+
+_mode = _Mode()
+
+
+def transposing() -> bool:
+    """Whether a pullback runs only to be transposed, in this thread."""
+    return _mode.transposing
+
+
+@contextmanager
+def _transposing() -> Iterator[None]:
+    before, _mode.transposing = _mode.transposing, True
+    try:
+        yield
+    finally:
+        _mode.transposing = before
+
+
+# -- functions of the user's -------------------------------------------------------------------------------------------
+class Point:
+    """Where a function is linearized: its positional arguments, taken apart, and which leaves can move."""
+
+    def __init__(self, primals: Sequence[Any], who: Description):
+        self.who = who
+        self.leaves, self.structure = tree.flatten(tuple(primals))
+        self.places = [k for k, x in enumerate(self.leaves) if self._moves(k, x)]
+
+    @property
+    def moving(self) -> list[Any]:
+        """The leaves that can move."""
+        return [self.leaves[k] for k in self.places]
+
+    def arguments(self, moving: Sequence[Any]) -> Sequence[Any]:
+        """The arguments with these leaves in the place of those that can move."""
+        leaves = list(self.leaves)
+        for k, x in zip(self.places, moving):
+            leaves[k] = x
+        arguments: Sequence[Any] = tree.unflatten(self.structure, leaves)
+        return arguments
+
+    def tangents(self, given: Sequence[Any]) -> list[Any]:
+        """The tangents of the leaves that can move, out of those of all arguments.
+
+        TypeError for another structure or dtype than that of the primals, `ShapeError` for another shape.
+        """
+        leaves, structure = tree.flatten(tuple(given))
+        if structure != self.structure:
+            raise TypeError(
+                located(
+                    f"{self.who}: primals and tangents must have the same tree structure; the primals have "
+                    f"{self.structure}, the tangents have {structure}"
+                )
+            )
+        return [self._tangent(k, leaves[k]) for k in self.places]
+
+    def _name(self, k: int) -> str:
+        path = tree.paths(self.structure)[k]
+        number, _, rest = path[1:].partition("]")
+        return self.who.argument(int(number)) + rest
+
+    def _moves(self, k: int, x: Any) -> bool:
+        if is_array(x):
+            return bool(x.dtype.kind in "fc")
+        if type(x) not in (int, bool, float):
+            text = f"{self.who} cannot differentiate with respect to {self._name(k)}, which is a {type(x).__name__}"
+            raise TraceError(located(text))
+        return type(x) is float
+
+    def _tangent(self, k: int, t: Any) -> Any:
+        x = self.leaves[k]
+        if is_literal(t):
+            if is_literal(x):
+                return float(t)
+            t = full(shape=(), value=t, dtype=name_of(x.dtype))
+        if not is_array(t):
+            raise TypeError(located(f"{self.who}: the tangent of {self._name(k)} must be an array, got {what(t)}"))
+        shape, dtype = ((), np.dtype(np.float64)) if is_literal(x) else (x.shape, x.dtype)
+        if t.shape != shape:
+            text = f"the tangent of {self._name(k)} has shape {t.shape}, the primal has shape {shape}"
+            raise ShapeError(located(f"{self.who}: {text}"))
+        if t.dtype != dtype:
+            text = f"the tangent of {self._name(k)} has dtype {t.dtype}, the primal has dtype {dtype}"
+            raise DTypeError(located(f"{self.who}: {text}"))
+        return t
+
+
+def linear(fun: Callable[..., Any], point: Point, has_aux: bool) -> tuple[Any, Callable[[Sequence[Any]], Any], Any]:
+    """The output of `fun` at a point, the function from tangents of what can move to that of the output, and aux."""
+    flat = FlatCall(fun, point.arguments, point.who, has_aux)
+    values, pushforward = linear_at(flat, point.moving)
+    outputs, aux = flat.split(values)
+
+    def push(tangents: Sequence[Any]) -> Any:
+        found = pushforward(tangents)
+        return tree.unflatten(flat.structure, [_zero(y) if t is None else t for t, y in zip(found, outputs)])
+
+    return tree.unflatten(flat.structure, outputs), push, aux
+
+
+def jvp(fun: Callable[..., Any], point: Point, tangents: Sequence[Any], has_aux: bool) -> tuple[Any, Any, Any]:
+    """The output of `fun` at a point, its tangent, given those of what can move, and aux."""
+    out, push, aux = linear(fun, point, has_aux)
+    return out, push(tangents), aux
+
+
+# -- programs ----------------------------------------------------------------------------------------------------------
+class LinearPart:
+    """The part of a function that is computed anew for each tangent: a graph from values that are kept at the point,
+    and tangents of what can move, to the tangents of the outputs, which have this structure."""
+
+    def __init__(self, graph: Graph, structure: Any):
+        self.graph, self.structure = graph, structure
+        self.function: Any = None  # what is called in its place, once it is made
+
+    def __call__(self, kept: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        if current_trace() is not None:
+            return tree.unflatten(self.structure, emitted(self.graph, [*kept, *tangents]))
+        values = [np.asarray(x) if is_literal(x) else x for x in (*kept, *tangents)]
+        return tree.unflatten(self.structure, replay(self.graph, values)[0])
+
+
+def split(fun: Callable[..., Any], point: Point, has_aux: bool) -> tuple[Any, Any, list[Any], LinearPart]:
+    """In the current trace: the output of `fun` at a point, aux, what is kept for the linear part, and that part."""
+    builder = current_trace()
+    assert builder is not None
+    out, push, aux = linear(fun, point, has_aux)
+    tangents = [builder.cotangent(builder.lift(x)) for x in point.moving]
+    found, structure = tree.flatten(push(tangents))
+    moved, outputs = [t.node for t in tangents], [builder.lift(t).node for t in found]
+    inputs = [*builder.inputs, *(c.node for c in builder.captures.values())]
+    both = sliced([*inputs, *moved], builder.nodes, outputs)
+    graph, values = between(both, _kept(both, inputs, moved), moved, outputs)
+    return out, aux, [builder.value(x) for x in values], LinearPart(graph, structure)
+
+
+def _kept(graph: Graph, inputs: Sequence[Node], moved: Sequence[Node]) -> list[Node]:
+    """The values that no tangent has a part in, and that are more than one number repeated."""
+    late = set(moved)
+    for node in graph.nodes:
+        if not late.isdisjoint(node.operands):
+            late.add(node)
+    early = [x for x in graph.nodes if x not in late and x.operands and x.op is not broadcast_to and not x.several]
+    return [*inputs, *early]
