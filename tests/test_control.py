@@ -141,6 +141,27 @@ def test_gradients_agree_with_differences_and_with_the_tape(f: Any) -> None:
 
 
 @every_function
+def test_tangents_agree_with_gradients_compiled_and_eager(f: Any) -> None:
+    direction = np.random.default_rng(3).normal(size=4)
+    value, tangent = tg.jvp(f, (x,), (direction,))
+    np.testing.assert_allclose(value, f(x), rtol=1e-13)
+    np.testing.assert_allclose(tangent, tg.grad(f)(x) @ direction, rtol=1e-11, atol=1e-13)
+    with tg.disable_jit():
+        np.testing.assert_allclose(tg.jvp(f, (x,), (direction,))[1], tangent, rtol=1e-11, atol=1e-13)
+
+
+@every_function
+def test_both_modes_nest_in_every_order(f: Any) -> None:
+    one, two = np.random.default_rng(4).normal(size=(2, 4))
+    forward_over_reverse = tg.jvp(tg.grad(f), (x,), (one,))[1] @ two
+    reverse_over_forward = tg.grad(lambda v: tg.jvp(f, (v,), (one,))[1])(x) @ two
+    forward_twice = tg.jvp(lambda v: tg.jvp(f, (v,), (one,))[1], (x,), (two,))[1]
+    reverse_twice = tg.grad(lambda v: np.sum(tg.grad(f)(v) * one))(x) @ two
+    found = [forward_over_reverse, reverse_over_forward, forward_twice]
+    np.testing.assert_allclose(found, reverse_twice, rtol=1e-9, atol=1e-11)
+
+
+@every_function
 def test_second_derivatives_agree_with_differences_of_first(f: Any) -> None:
     weight = np.array([1.0, -2.0, 0.5, 3.0])
     first = tg.grad(f)
