@@ -11,7 +11,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-BENCHMARKS = ("call_overhead", "elementwise", "mlp_step", "logistic", "kernels", "compile", "warm_start", "eager")
+BENCHMARKS = (
+    "call_overhead", "elementwise", "mlp_step", "logistic", "kernels", "compile", "transforms", "warm_start", "eager",
+)  # fmt: skip
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:

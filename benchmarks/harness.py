@@ -38,10 +38,14 @@ class Disagreement(AssertionError):
 
 
 class Timed(NamedTuple):
-    """What a peer returns that holds its own clock, as one that runs in a process of its own does."""
+    """What a peer returns that holds its own clock, as one that runs in a process of its own does.
+
+    `peak`: the bytes of memory that it took at most, where it has measured them.
+    """
 
     seconds: float
     result: Any
+    peak: int | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class Case:
 
 @dataclass
 class Row:
-    """What was measured of one peer, in seconds per call; `ratio` is relative to the reference peer."""
+    """What was measured of one peer, in seconds per call; `ratio` is to the reference peer, `peak` is in bytes."""
 
     peer: str
     status: str = "ok"
@@ -95,6 +99,7 @@ class Row:
     median: float | None = None
     quartile3: float | None = None
     ratio: float | None = None
+    peak: int | None = None
 
 
 @dataclass
@@ -178,7 +183,7 @@ def _start(peer: str, factory: Factory) -> tuple[Row, Run | None, Any]:
         return row, None, None
     row.build, row.first = built - start, done - built
     if isinstance(result, Timed):
-        row.first, result = result
+        row.first, result, row.peak = result
     return row, run, result
 
 
@@ -253,14 +258,18 @@ def show_seconds(seconds: float | None) -> str:
 def table(result: Result) -> str:
     """The rows of a result as text, one peer a line."""
     header = ("peer", "build", "first call", "median", "min", "quartiles", "ratio")
+    measured = any(row.peak is not None for row in result.rows)
+    if measured:
+        header = (*header[:-1], "memory", header[-1])
     lines: list[tuple[str, ...]] = [header]
     for row in result.rows:
         if row.status != "ok":
-            lines.append((row.peer, f"{row.status}: {row.reason}", "", "", "", "", ""))
+            lines.append((row.peer, f"{row.status}: {row.reason}", *[""] * (len(header) - 2)))
             continue
         spread = f"{show_seconds(row.quartile1)} .. {show_seconds(row.quartile3)}"
         times = [show_seconds(t) for t in (row.build, row.first, row.median, row.minimum)]
-        lines.append((row.peer, *times, spread, f"{row.ratio:.2f}"))
+        peak = ["" if row.peak is None else f"{row.peak / 1e6:.0f} MB"] if measured else []
+        lines.append((row.peer, *times, spread, *peak, f"{row.ratio:.2f}"))
     plain = [line for line in lines if line[-1]]
     widths = [max(len(line[i]) for line in (plain if i else lines)) for i in range(len(header))]
     text = [result.case]

@@ -11,6 +11,7 @@ import pytest
 from benchmarks import __main__ as command
 from benchmarks import harness, peers
 from benchmarks.harness import Case, Disagreement, Settings, Skip, Timed, check, run_case
+from benchmarks.peers import need
 
 FAST = Settings(rounds=3, rounds_once=3, loop_seconds=1e-5, settle_seconds=0.0)
 
@@ -204,6 +205,54 @@ def test_the_gradients_written_by_hand_are_those_of_finite_differences():
     direction = rng.standard_normal(w.shape)
     slope = directional(lambda w: bench_mlp_step.mlp(np)([(w, b), *rest], x, labels[:9]), w, direction)
     assert np.sum((w - new[0][0]) * direction) == pytest.approx(float(bench_mlp_step.RATE) * slope, rel=1e-5)
+
+
+def test_the_derivatives_of_the_transforms_are_those_of_finite_differences():
+    from scipy.special import logsumexp
+
+    from benchmarks import bench_transforms
+
+    def slope_of(function, x, direction, h=1e-5):
+        return (function(x + h * direction) - function(x - h * direction)) / (2 * h)
+
+    rng = np.random.default_rng(1)
+    x, a, direction = rng.standard_normal(5), rng.standard_normal((5, 5)), rng.standard_normal(5)
+    f = bench_transforms.ripples(np, logsumexp)
+    curvature = slope_of(lambda y: slope_of(lambda z: f(z, a), y, direction, 1e-4), x, direction, 1e-4)
+    assert direction @ bench_transforms.hessian_by_hand(x, a) @ direction == pytest.approx(curvature, rel=1e-5)
+
+    p, direction = bench_transforms.cameras(3), rng.standard_normal(15)
+    jacobian = bench_transforms.jacobians_by_complex_steps(p)[1]
+    np.testing.assert_allclose(jacobian @ direction, slope_of(bench_transforms.camera(np), p[1], direction), rtol=1e-6)
+
+    order = ("sin", "exp", "sqrt")
+    value, gradient = bench_transforms.loop_by_hand(order, 3)
+    direction = rng.standard_normal(20)
+
+    def loop(x):
+        return bench_transforms.long_loop(np, need("tracegrad").scan, order, 3)(x)
+
+    assert value == pytest.approx(loop(bench_transforms.STATE))
+    assert gradient @ direction == pytest.approx(slope_of(loop, bench_transforms.STATE, direction), rel=1e-7)
+
+    parameters = [rng.standard_normal(s) / 2 for s in ((2, 3), (3, 3), (3,))]
+    xs, direction = rng.standard_normal((4, 5, 2)), rng.standard_normal((3, 3))
+    value, gradients = bench_transforms.network_by_hand(parameters, xs)
+    w, u, b = parameters
+
+    def network(u):
+        return bench_transforms.network(np, need("tracegrad").scan)((w, u, b), xs)
+
+    assert value == pytest.approx(network(u))
+    assert np.sum(gradients[1] * direction) == pytest.approx(slope_of(network, u, direction), rel=1e-7)
+
+
+def test_memory_is_shown_where_a_peer_has_measured_it():
+    result = run_case(case(once=True, tracegrad=lambda: lambda: Timed(1.0, np.arange(3.0), 12_300_000), b=right), FAST)
+    assert result.rows[0].peak == 12_300_000
+    lines = harness.table(result).splitlines()
+    assert "memory" in lines[1]
+    assert "12 MB" in lines[2]
 
 
 def test_the_json_holds_the_versions_the_machine_and_every_sample(tmp_path, monkeypatch, capsys):
