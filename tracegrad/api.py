@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, overload
 
 import numpy as np
@@ -198,24 +198,28 @@ def jvp(fun: Function, primals: Any, tangents: Any, has_aux: bool = False) -> An
     if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
         kinds = f"{type(primals).__name__} and {type(tangents).__name__}"
         raise TypeError(located(f"{who}: primals and tangents must be tuples or lists, got {kinds}"))
-    point = forward.Point(primals, who)
-    moved = point.tangents(tangents)
-    if _at_once([*point.leaves, *moved]):
-        out, tangent, aux = forward.jvp(fun, point, moved, has_aux)
-    else:
-        pushed = _remembered(fun, ("jvp", has_aux), lambda: _pushed(fun, has_aux))
-        out, tangent, aux = pushed(tuple(primals), moved)
-    return (out, tangent, aux) if has_aux else (out, tangent)
+    # The usual case is told in less time than its arguments are checked: a program is known for those that fit.
+    given = (*primals, *tangents)
+    if not all(type(x) is np.ndarray and x.dtype.kind == "f" for x in given) or _at_once(given):
+        point = forward.Point(primals, who)
+        moved = point.tangents(tangents)
+        if _at_once([*point.leaves, *moved]):
+            found = forward.jvp(fun, point, moved, has_aux)
+            return found if has_aux else found[:2]
+        tangents = point.filled(moved)
+    found = _remembered(fun, ("jvp", has_aux), lambda: _pushed(fun, has_aux))(tuple(primals), tuple(tangents))
+    return found if has_aux else found[:2]
 
 
-def _at_once(leaves: list[Any]) -> bool:
+def _at_once(leaves: Iterable[Any]) -> bool:
     """Whether a derivative is taken here: in the trace under way, or on the tape."""
     return current_trace() is not None or jit_disabled() or any(isinstance(x, Carrier) for x in leaves)
 
 
 def _pushed(fun: Function, has_aux: bool) -> Traced:
     def pushed(primals: Any, tangents: Any) -> Any:
-        return forward.jvp(fun, forward.Point(primals, describe(fun, "jvp of ")), tangents, has_aux)
+        point = forward.Point(primals, describe(fun, "jvp of "))
+        return forward.jvp(fun, point, point.tangents(tangents), has_aux)
 
     return _standing_for(fun, pushed, "jvp")
 

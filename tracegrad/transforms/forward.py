@@ -143,6 +143,11 @@ class Point:
         arguments: Sequence[Any] = tree.unflatten(self.structure, leaves)
         return arguments
 
+    def filled(self, tangents: Sequence[Any]) -> Any:
+        """Tangents of all arguments: 0 for what cannot move."""
+        found = dict(zip(self.places, tangents))
+        return tree.unflatten(self.structure, [found.get(k, 0) for k in range(len(self.leaves))])
+
     def tangents(self, given: Sequence[Any]) -> list[Any]:
         """The tangents of the leaves that can move, out of those of all arguments.
 
