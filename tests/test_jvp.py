@@ -6,16 +6,22 @@ There is nothing here to edit when an op is added.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from graphs import graphs
+from hypothesis import HealthCheck, given, settings
 
 from tracegrad.avals import COMPILED, aval_of
-from tracegrad.ir import Graph, build, run, verify
+from tracegrad.ir import Graph, build, replay, run, verify
 from tracegrad.ops import TABLE, bind, elementwise, linalg, linear, reduction
 from tracegrad.ops.op import Term, transposed
+from tracegrad.runtime.program import compile_program
 from tracegrad.torch.tape.factories import tensor
+from tracegrad.transforms.jvp import pushed as push_graph
+from tracegrad.transforms.vjp import vjp
 
 rng = np.random.default_rng(0)
 WIDE = {"float32": "float64", "complex64": "complex128"}
@@ -138,25 +144,49 @@ def compiled_dtypes(op: Any, operands: Any, params: Any) -> bool:
     return all(a.dtype in COMPILED for a in (*map(aval_of, operands), *avals))
 
 
-@pytest.mark.parametrize(("op", "operands", "params"), [case for case in CASES if compiled_dtypes(*case.values)])
+IN_GRAPHS = [case for case in CASES if compiled_dtypes(*case.values)]
+
+
+def graph_of_push(op: Any, operands: Any, params: Any, moving: Sequence[int]) -> Graph:
+    """From operands and tangents to the tangents of all results."""
+
+    def fn(*values: Any) -> list[Any]:
+        inputs, given = values[: len(operands)], dict(zip(moving, values[len(operands) :]))
+        answer = op(*inputs, **params)
+        found = several(op.push(tuple(map(given.get, range(len(operands)))), answer, inputs, params))
+        return [linear.zeros_like(y) if t is None else t for t, y in zip(found, several(answer))]
+
+    return build(fn, [aval_of(x) for x in (*operands, *(operands[i] for i in moving))])
+
+
+@pytest.mark.parametrize(("op", "operands", "params"), IN_GRAPHS)
 def test_in_a_graph_they_are_what_they_are_for_arrays(op: Any, operands: Any, params: Any) -> None:
     places = moves(op, operands, params)
     tangents = tuple([like(x) if i in places else None for i, x in enumerate(operands)])
     want = pushed(op, tangents, operands, params)
-    avals = [aval_of(x) for x in (*operands, *(tangents[i] for i in places))]
+    graph = verify(graph_of_push(op, operands, params, places))
+    for a, b in zip(run(graph, [*operands, *(tangents[i] for i in places)]), want):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_compiled_they_are_what_they_are_in_a_graph(part: int) -> None:
+    """For the first sample of each op; several of them are one program."""
+    first = {case.values[0]: case.values for case in reversed(IN_GRAPHS)}
+    parts, arrays = [], []
+    for op, operands, params in list(first.values())[part::8]:
+        places = moves(op, operands, params)
+        parts.append(graph_of_push(op, operands, params, places))
+        arrays.append([*operands, *(like(operands[i]) for i in places)])
 
     def fn(*values: Any) -> list[Any]:
-        inputs = values[: len(operands)]
-        given: list[Any] = [None] * len(operands)
-        for i, t in zip(places, values[len(operands) :]):
-            given[i] = t
-        answer = op(*inputs, **params)
-        found = several(op.push(tuple(given), answer, inputs, params))
-        return [linear.zeros_like(y) if t is None else t for t, y in zip(found, several(answer))]
+        supply = iter(values)
+        return [y for g, xs in zip(parts, arrays) for y in replay(g, [next(supply) for _ in xs])[0]]
 
-    got = run(verify(build(fn, avals)), [*operands, *(tangents[i] for i in places)])
-    for a, b in zip(got, want):
-        np.testing.assert_array_equal(a, b)
+    flat = [x for xs in arrays for x in xs]
+    whole = build(fn, [aval_of(x) for x in flat])
+    for a, b in zip(compile_program(whole, ("array",) * len(flat), False).run(flat), run(whole, flat)):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -211,3 +241,21 @@ def test_rules_by_hand_are_the_transposed_ones(name: str) -> None:
     (want,) = pushed(op, tangents, operands, params)
     got = transposed(op, tangents, op(*operands, **params), operands, params)
     np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(graphs())
+def test_of_random_graphs_too_they_are_adjoint(graph: Graph) -> None:
+    inputs = [rng.uniform(-2, 2, a.shape).astype(a.dtype) for a in graph.avals]
+    tangents = [like(x) for x in inputs]
+    both, found = push_graph(graph, range(len(inputs)))
+    results = run(verify(both), [*inputs, *tangents])
+    moved = dict(zip(found, results[len(graph.outputs) :]))
+    cts = [like(y) for y in results[: len(graph.outputs)]]
+    pulled = run(vjp(graph), [*inputs, *cts])[len(graph.outputs) :]
+    forward = sum(dot(ct, moved[k]) for k, ct in enumerate(cts) if k in moved)
+    backward = sum(dot(ct, t) for ct, t in zip(pulled, tangents))
+    every = [x.aval.dtype for x in (*graph.inputs, *graph.nodes) if x.aval.is_float]
+    eps = max(float(np.finfo(dtype).eps) for dtype in every)
+    size = 1 + sum(float(np.abs(t).sum()) for t in (*moved.values(), *pulled))
+    assert forward == pytest.approx(backward, rel=0, abs=5000 * eps * size)
