@@ -416,6 +416,7 @@ HANDLERS: dict[type[forms.Form], Handler] = {
     forms.Repeat: _Repeat(),
     forms.While: _While(),
     forms.Branch: _Regions(),
+    forms.Run: _Regions(),
 }
 
 

@@ -281,7 +281,7 @@ _STEPS: dict[type[forms.Form], Callable[..., Nested]] = {
     forms.Repeat: _repeat,
     forms.While: _while,
     forms.Branch: _branch,
-    forms.Compose: _once,
+    forms.Run: _once,
 }
 
 

@@ -22,6 +22,7 @@ from tracegrad.ir.batch import batched
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.contraction import inner, matmul, matvec
 from tracegrad.ops.elementwise import multiply, sin
+from tracegrad.ops.forms import Run
 from tracegrad.ops.op import Several, primitive
 from tracegrad.ops.samples import uniform
 from tracegrad.trace.builder import current_trace
@@ -34,7 +35,7 @@ __all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "remat"]
 
 
 # -- the ops -----------------------------------------------------------------------------------------------------------
-@primitive()
+@primitive(Run())
 def remat(*operands: Any, body: Graph, policy: tuple[str, ...], inlined: bool) -> Any:
     """The outputs of `body`, whose derivative computes its values again, but for those that the policy lets keep."""
     return tuple(run_region(body, operands))
@@ -44,11 +45,6 @@ def remat(*operands: Any, body: Graph, policy: tuple[str, ...], inlined: bool) -
 def _(*operands: Aval, body: Graph, policy: tuple[str, ...], inlined: bool) -> Several:  # type: ignore[misc]
     require("checkpoint: its function takes", body.avals, operands)
     return Several(body.results)
-
-
-@remat.def_decompose
-def _(*operands: Any, body: Graph, policy: tuple[str, ...], inlined: bool) -> Any:
-    return tuple(run_region(body, operands)) if inlined else None
 
 
 @remat.def_vjp_all

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 __all__ = [
     "Branch", "Call", "Cast", "Compose", "Contract", "Fill", "Fold", "Form", "Gather", "Identity", "Map", "Move",
-    "Progression", "Repeat", "Reshape", "Result", "Scan", "Scatter", "While",
+    "Progression", "Repeat", "Reshape", "Result", "Run", "Scan", "Scatter", "While",
 ]  # fmt: skip
 
 
@@ -183,3 +183,9 @@ class While(Form):
 @dataclass(frozen=True)
 class Branch(Form):
     """The one of the regions `branches` that the first operand numbers, applied to the other operands."""
+
+
+@dataclass(frozen=True)
+class Run(Form):
+    """The region `body`, applied to the operands: as if it stood there itself if `inlined`, else as a step of its own,
+    which computes what it needs whether or not it has been computed before."""

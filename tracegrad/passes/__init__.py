@@ -11,6 +11,7 @@ from tracegrad.ir import Graph
 from tracegrad.ir import verify as check
 from tracegrad.passes.contractions import Thresholds, unroll_small_contractions
 from tracegrad.passes.decompose import decompose
+from tracegrad.passes.share import share_loops
 from tracegrad.passes.simplify import simplify
 from tracegrad.settings import settings
 
@@ -21,7 +22,8 @@ Pass = Callable[[Graph], Graph]
 PIPELINE: tuple[tuple[Pass, str], ...] = (
     (decompose, "composite ops hide the work that fusion and the rules act on"),
     (unroll_small_contractions, "what it emits is redundant in shape, so it goes before the simplifier"),
-    (simplify, "last: what it leaves is the normal form that the scheduler and the cache key read"),
+    (simplify, "what it leaves is the normal form that the scheduler and the cache key read"),
+    (share_loops, "last, for what it compares has one form by then; it simplifies again what it joins"),
 )
 
 
@@ -41,7 +43,7 @@ def optimize(graph: Graph, verify: bool = False, record: list[tuple[str, Graph]]
       return %2
     }
     >>> [name for name, _ in stages]
-    ['decompose', 'unroll_small_contractions', 'simplify']
+    ['decompose', 'unroll_small_contractions', 'simplify', 'share_loops']
     """
     for run, _reason in PIPELINE:
         graph = run(graph)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracegrad.ir import Graph
+from tracegrad.ir import Graph, replay
 from tracegrad.ops import Op
-from tracegrad.ops.forms import Compose, Identity
+from tracegrad.ops.forms import Compose, Identity, Run
 from tracegrad.passes.rewrite import rewrite
 
 __all__ = ["decompose"]
@@ -33,7 +33,7 @@ def decompose(graph: Graph) -> Graph:
 
 
 def _wanted(op: Op | None) -> bool:
-    return op is not None and isinstance(op.form, Compose | Identity)
+    return op is not None and isinstance(op.form, Compose | Identity | Run)
 
 
 def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -42,4 +42,6 @@ def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
             return operands[0]
         case Compose(parts):
             return parts(*operands, **params)
+        case Run() if params["inlined"]:
+            return tuple(replay(params["body"], operands)[0])
     return None

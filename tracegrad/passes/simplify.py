@@ -15,9 +15,10 @@ from tracegrad.ops.elementwise import accumulate, add, subtract
 from tracegrad.ops.linear import full
 from tracegrad.passes.collect import collect
 from tracegrad.passes.constants import fold
+from tracegrad.passes.control import BY_OP
 from tracegrad.passes.rewrite import mark_free, node_of, producer, rewrite
 from tracegrad.passes.rules import algebra
-from tracegrad.passes.structure import BY_OP, hoist_broadcast
+from tracegrad.passes.structure import hoist_broadcast
 
 __all__ = ["simplifier", "simplify"]
 

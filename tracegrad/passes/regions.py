@@ -1,0 +1,164 @@
+"""Regions under simplification: what their inputs are, seen from outside, and the regions rebuilt around that.
+
+The regions of a node take the same operands, so the inputs of one stand beside those of the others. An input is *given*
+a carry, a row of an operand, or an operand; what an operand is a cheap view of is given instead, and seen differently
+inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tracegrad.avals import Aval
+from tracegrad.ir import Builder, Graph, Node, replay
+from tracegrad.ir.builder import recording, sliced
+from tracegrad.ops.contraction import matmul
+from tracegrad.ops.linear import broadcast_to, full, reshape, transpose
+from tracegrad.ops.op import Op
+from tracegrad.passes.constants import constant
+from tracegrad.passes.rewrite import operand, producer
+
+__all__ = ["CARRY", "CONSTANT", "ROW", "Given", "Regions", "Stand", "rebuilt", "seen"]
+
+CARRY, ROW, CONSTANT = "carry", "row", "constant"
+
+
+class Given(NamedTuple):
+    """What an input of a region is given: carry number `number`, a row of `value`, or `value` itself."""
+
+    sort: str
+    value: Any  # of a carry: the one that it begins with
+    number: int = 0
+
+    @property
+    def key(self) -> Any:
+        return self.sort, self.value.node, self.number
+
+    @property
+    def aval(self) -> Aval:
+        whole: Aval = self.value.aval
+        return Aval(whole.shape[1:], whole.dtype) if self.sort == ROW else whole
+
+
+class Stand(NamedTuple):
+    """What stands for an input of a region: what is given instead (None: nothing), and what is made of that inside."""
+
+    given: Given | None
+    made: tuple[tuple[Op, dict[str, Any]], ...] = ()
+
+
+def seen(x: Any, row: bool, users: Iterable[Node]) -> Stand:
+    """What stands for the operand `x`, or for a row of it, which `users` read inside."""
+    if row and constant(x) is not None:
+        return Stand(None, ((full, {**dict(x.node.params), "shape": x.shape[1:]}),))
+    made: list[tuple[Op, dict[str, Any]]] = []
+    if row:
+        if producer(x) is not broadcast_to or len(operand(x).shape) == len(x.shape):
+            return Stand(Given(ROW, x))
+        made, x = [(broadcast_to, {"shape": x.shape[1:]})], operand(x)
+    views: tuple[Op, ...] = (reshape, broadcast_to)
+    if all(user.op is matmul for user in users):
+        views += (transpose,)  # which BLAS reads as it lies
+    while constant(x) is None and producer(x) in views:
+        made, x = [(x.node.op, dict(x.node.params)), *made], operand(x)
+    if constant(x) is not None:
+        return Stand(None, ((full, dict(x.node.params)), *made))
+    return Stand(Given(CONSTANT, x), tuple(made))
+
+
+@dataclass(eq=False)
+class Regions:
+    """Graphs with parallel inputs, and what these are given. The first graph is the one that `moving` is about."""
+
+    graphs: list[Graph]
+    given: list[Given]
+    changed: bool
+
+    @property
+    def inputs(self) -> dict[Node, Given]:
+        """What the inputs of the first region are given."""
+        return dict(zip(self.graphs[0].inputs, self.given))
+
+    def moving(self) -> set[Node]:
+        """What, in the first region, is not the same in every turn."""
+        found = {x for x, given in self.inputs.items() if given.sort != CONSTANT}
+        for node in self.graphs[0].nodes:
+            if not found.isdisjoint(node.operands):
+                found.add(node)
+        return found
+
+    def outside(self, nodes: Sequence[Node]) -> list[Any]:
+        """Values of the first region that are the same in every turn, computed outside of it."""
+        given = {x: each.value for x, each in self.inputs.items() if each.sort == CONSTANT}
+        return replay(sliced(list(given), self.graphs[0].nodes, nodes), list(given.values()))[0]
+
+    def hoist(self, may_be: Callable[[Node], bool]) -> None:
+        """Give the first region what it computes in every turn alike, if `may_be` says that it is worth it."""
+        body, moving = self.graphs[0], self.moving()
+        fixed = {x for x in body.nodes if x not in moving and not x.several and may_be(x)}
+        read = {x for node in body.nodes if node not in fixed for x in node.operands}.union(body.outputs)
+        found = [x for x in body.nodes if x in fixed and x in read]
+        if not found:
+            return
+        self.given += [Given(CONSTANT, value) for value in self.outside(found)]
+        new = {x: Node(None, (), (), x.aval) for x in found}
+        self.graphs[0] = _substituted(body, new)
+        for k, graph in enumerate(self.graphs[1:], 1):
+            more = [Node(None, (), (), x.aval) for x in found]
+            self.graphs[k] = Graph((*graph.inputs, *more), graph.nodes, graph.outputs)
+        self.changed = True
+
+    def closed(self, outputs: Sequence[Sequence[Node]], carries: Sequence[int] = ()) -> tuple[list[Graph], list[Given]]:
+        """The regions with these outputs, and what they are given: these carries, then rows and constants they read."""
+        read: set[int] = set()
+        for graph, outs in zip(self.graphs, outputs):
+            needed = sliced(graph.inputs, graph.nodes, outs)
+            values = {x for node in needed.nodes for x in node.operands}.union(outs)
+            read |= {i for i, x in enumerate(graph.inputs) if x in values}
+        place = {given.number: i for i, given in enumerate(self.given) if given.sort == CARRY}
+        order = [place[k] for k in carries]
+        for sort in (ROW, CONSTANT):
+            order += [i for i, given in enumerate(self.given) if given.sort == sort and i in read]
+        regions = [sliced([g.inputs[i] for i in order], g.nodes, outs) for g, outs in zip(self.graphs, outputs)]
+        return regions, [self.given[i] for i in order]
+
+
+def rebuilt(graphs: Sequence[Graph], stands: Sequence[Stand], near: Any) -> Regions:
+    """The regions with `stands` for their inputs; they are simplified as the graph that the value `near` is in."""
+    given = list({s.given.key: s.given for s in stands if s.given is not None}.values())
+    read = [set(graph.outputs).union(*(node.operands for node in graph.nodes)) for graph in graphs]
+    if len(given) == len(stands) and not any(s.made for s in stands):
+        loose = [i for i, each in enumerate(given) if each.sort != CARRY]
+        return Regions(
+            list(graphs), given, any(all(g.inputs[i] not in xs for g, xs in zip(graphs, read)) for i in loose)
+        )
+    return Regions([_rebuilt(graph, given, stands, near.builder.simplify) for graph in graphs], given, True)
+
+
+def _rebuilt(graph: Graph, given: Sequence[Given], stands: Sequence[Stand], simplify: Any) -> Graph:
+    builder = Builder(simplify)
+    values = {each.key: builder.input(each.aval) for each in given}
+    with recording(builder):
+        inputs = []
+        for stand in stands:
+            x = None if stand.given is None else values[stand.given.key]
+            for op, params in stand.made:
+                x = builder.emit(op, () if x is None else (x,), params)
+            inputs.append(x)
+        return builder.build(replay(graph, inputs)[0])
+
+
+def _substituted(graph: Graph, new: dict[Node, Node]) -> Graph:
+    """The graph with further inputs that stand for nodes of it."""
+    moved: dict[Node, Node] = dict(new)
+    nodes = []
+    for node in graph.nodes:
+        if node in new:
+            continue
+        if any(x in moved for x in node.operands):
+            inputs = tuple([moved.get(x, x) if isinstance(x, Node) else x for x in node.inputs])
+            moved[node] = node = Node(node.op, inputs, node.params, node.aval, node.location)
+        nodes.append(node)
+    return Graph((*graph.inputs, *new.values()), tuple(nodes), tuple([moved.get(x, x) for x in graph.outputs]))
