@@ -12,6 +12,11 @@ import pytest
 from tracegrad.autograd import graph
 
 import tracegrad as tg
+from tracegrad.avals import Aval
+from tracegrad.ops.elementwise import add, cos, multiply, sin
+from tracegrad.ops.linear import broadcast_to
+from tracegrad.ops.op import Op, Several
+from tracegrad.torch.functions.arguments import as_node
 
 
 def _leaf(*values: float) -> Any:
@@ -226,3 +231,84 @@ def test_a_chain_of_a_hundred_thousand_is_freed_without_recursion() -> None:
         z = z.reshape(1).sum()
     del y, z
     assert x.grad is None
+
+
+# -- what is saved ---------------------------------------------------------------------------------------------------
+def test_what_is_saved_follows_from_the_parameters_of_the_call_and_not_from_samples() -> None:
+    power = Op("power_of", ("x",), lambda x, *, n: x**n, "x to the power n, 1 or 2", variadic=False, listed=False)
+    power.def_aval(lambda x, *, n: x)
+    power.def_samples(lambda: [((np.ones(2),), {"n": 1})])
+
+    @power.def_vjp("x")
+    def _(ct: Any, ans: Any, x: Any, *, n: int) -> Any:
+        return ct if n == 1 else multiply(ct, multiply(x, 2.0))
+
+    x = tg.tensor([1.0, 3.0], requires_grad=True)
+    first, second = power(x, n=1), power(x, n=2)
+    assert [hasattr(y.grad_fn, "_raw_saved_self") for y in (first, second)] == [False, True]
+    (first.sum() + second.sum()).backward()
+    assert x.grad.tolist() == [3.0, 7.0]
+
+
+def test_a_rule_that_looks_at_shapes_saves_what_it_reads_for_the_shape_at_hand() -> None:
+    op = Op("squares_of_vectors", ("x",), lambda x: x * x if x.ndim == 1 else x + 0, "", variadic=False, listed=False)
+    op.def_aval(lambda x: x)
+
+    @op.def_vjp("x")
+    def _(ct: Any, ans: Any, x: Any) -> Any:
+        return multiply(ct, multiply(x, 2.0)) if len(x.shape) == 1 else ct
+
+    for values, expected in (([[2.0]], [[1.0]]), ([2.0], [4.0])):
+        x = tg.tensor(values, requires_grad=True)
+        op(x).sum().backward()
+        assert x.grad.tolist() == expected
+
+
+def test_an_op_of_several_results_is_one_node_with_an_output_for_each() -> None:
+    op = Op("sine_and_sum", ("x",), lambda x: (np.sin(x), x.sum(), x.argmax()), "", variadic=False, listed=False)
+    float64, int64 = np.dtype(np.float64), np.dtype(np.int64)
+    op.def_aval(lambda x: Several((x, Aval((), float64), Aval((), int64))))
+
+    @op.def_vjp_all
+    def _(wanted: Any, cts: Any, ans: Any, x: Any) -> Any:
+        of_sine = 0.0 if cts[0] is None else multiply(cts[0], cos(x))
+        return [add(of_sine, 0.0 if cts[1] is None else broadcast_to(cts[1], shape=x.shape))]
+
+    x = tg.tensor([0.5, 2.0], requires_grad=True)
+    sine, total, place = op(x)
+    assert sine.grad_fn is total.grad_fn
+    assert [sine.output_nr, total.output_nr, place.requires_grad] == [0, 1, False]
+    (slope,) = tg.autograd.grad(sine.sum() + 3.0 * total, x, create_graph=True)
+    np.testing.assert_allclose(slope.detach().numpy(), np.cos([0.5, 2.0]) + 3.0)
+    (second,) = tg.autograd.grad(slope.sum(), x)
+    np.testing.assert_allclose(second.numpy(), -np.sin([0.5, 2.0]))
+    sine, total, _ = op(x)
+    np.testing.assert_allclose(tg.autograd.grad(total, x, retain_graph=True)[0].numpy(), [1.0, 1.0])
+    x.detach().mul_(2.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        sine.sum().backward()
+
+
+def test_functions_of_several_ops_do_again_what_they_did_for_other_values_and_nothing_else() -> None:
+    def slope(fn: Callable[..., Any], *values: Any) -> Any:
+        x = tg.tensor(values[0], requires_grad=True)
+        fn(x, *values[1:]).sum().backward()
+        return x.grad.numpy()
+
+    def wave(x: Any, scale: float) -> Any:
+        return as_node("WaveBackward0", lambda v: multiply(sin(v), multiply(v, scale)), x)
+
+    def chosen(x: Any) -> Any:
+        return as_node("ChosenBackward0", lambda v: multiply(v, 2.0) if v[0] > 0 else multiply(v, v), x)
+
+    for values in ([0.5, 1.0], [0.1, 3.0]):
+        x = np.array(values)
+        for scale in (2.0, 3.0):
+            expected = scale * (np.sin(x) + x * np.cos(x))
+            np.testing.assert_allclose(slope(wave, values, scale), expected)
+            np.testing.assert_allclose(slope(wave, [values], scale), [expected])
+    for _ in range(2):
+        assert slope(chosen, [1.0, 3.0]).tolist() == [2.0, 2.0]
+        assert slope(chosen, [-1.0, 3.0]).tolist() == [-2.0, 6.0]
+    drops = {tuple(slope(tg.nn.functional.dropout, [1.0] * 32).tolist()) for _ in range(4)}
+    assert len(drops) > 1

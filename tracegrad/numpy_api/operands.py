@@ -103,6 +103,8 @@ def to_float(x: Any) -> Any:
 
 def promoted(xs: Sequence[Any], dtype: Any = None, casting: Any = "same_kind") -> list[Any]:
     """Arrays in their common dtype, or in `dtype` where `casting` allows it."""
+    if dtype is None and all(x.dtype is xs[0].dtype for x in xs):
+        return list(xs)
     common = supported(np.result_type(*(x.dtype for x in xs)) if dtype is None else dtype)
     for x in xs:
         if not np.can_cast(x.dtype, common, casting):

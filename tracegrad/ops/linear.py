@@ -106,7 +106,7 @@ def _() -> Any:
 @primitive(Reshape(), aliases=True)
 def reshape(x: Any, *, shape: tuple[int, ...]) -> Any:
     """The elements of `x`, in row-major order, in another shape."""
-    return np.reshape(x, shape)
+    return x.reshape(shape)
 
 
 @reshape.def_aval
@@ -140,7 +140,7 @@ def _() -> Any:
 @primitive(Move(), aliases=True)
 def transpose(x: Any, *, perm: tuple[int, ...]) -> Any:
     """`x` with its axes permuted."""
-    return np.transpose(x, perm)
+    return x.transpose(perm)
 
 
 @transpose.def_aval
@@ -227,7 +227,7 @@ def _() -> Any:
 @primitive(Fold("add"))
 def reduce_sum(x: Any, *, axes: tuple[int, ...]) -> Any:
     """The sum of `x` over `axes`, which disappear; the dtype stays."""
-    return np.sum(x, axis=axes, dtype=x.dtype)
+    return np.add.reduce(x, axes, x.dtype)
 
 
 @reduce_sum.def_aval

@@ -28,7 +28,7 @@ import dataclasses
 import enum
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ from tracegrad.quiet import QUIET, reset_traps, set_traps
 
 __all__ = [
     "AS_WRITTEN", "HOLOMORPHIC", "TABLE", "Carrier", "Level", "Op", "Several", "bind", "lead", "named", "one_node",
-    "primitive", "refusing_complex", "shortly",
+    "primitive", "refusing_complex",
 ]  # fmt: skip
 
 TABLE: dict[str, Op] = {}
@@ -83,15 +83,12 @@ class Carrier:
     """A value other than an ndarray that ops can be applied to; the highest `level` among operands decides.
 
     `takes_any`: its `bind` takes the operands of an elementwise op as they are, neither broadcast nor promoted.
-    `short_ways`: for some ops, a function of the operand alone that is shorter than `bind`; it gives None where it does
-    not apply. For a reduction that is the one over all axes.
     """
 
     __slots__ = ()
     level = Level.PLAIN
     weak = False
     takes_any = False
-    short_ways: Mapping[Any, Callable[[Any], Any]] = {}
 
     @property
     def aval(self) -> Aval:
@@ -104,26 +101,23 @@ class Carrier:
         """`fn(*args, **kwargs)`, a function of several ops, as one operation called `name` where that makes sense."""
         return fn(*args, **kwargs)
 
-    def named(self, name: str) -> Any:
-        """This result of an op, which a user knows as the operation `name`."""
+    def named(self, name: str, keeps_answer: bool = False) -> Any:
+        """This result of an op, which a user knows as the operation `name`; see `named`."""
         return self
-
-
-def shortly(op: Op, x: Any) -> Any:
-    """`op` of `x` by a short way of its class, or None."""
-    way = x.short_ways.get(op) if isinstance(x, Carrier) else None
-    return None if way is None else way(x)
 
 
 def lead(xs: Iterable[Any]) -> Any:
     """The lead carrier: that of the highest level among `xs`, looking into lists and tuples; None if there is none."""
     found, level = None, Level.PLAIN
     for x in xs:
-        if isinstance(x, list | tuple):
+        if isinstance(x, _SEQUENCES):
             x = lead(x)
         if isinstance(x, Carrier) and x.level > level:
             found, level = x, x.level
     return found
+
+
+_SEQUENCES = (list, tuple)
 
 
 def one_node(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -143,9 +137,12 @@ def one_node(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return declare
 
 
-def named(name: str, result: Any) -> Any:
-    """`result` of one op, whose node on the eager tape is called `name` instead of by the op."""
-    return result.named(name) if isinstance(result, Carrier) else result
+def named(name: str, result: Any, keeps_answer: bool = False) -> Any:
+    """`result` of one op, whose node on the eager tape is called `name` instead of by the op.
+
+    With `keeps_answer` the node has the answer for itself, if its rule reads that: the result may be updated in place.
+    """
+    return result.named(name, keeps_answer) if isinstance(result, Carrier) else result
 
 
 def bind(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:

@@ -22,8 +22,8 @@ from tracegrad.ops.linear import zeros_like
 from tracegrad.runtime.program import compile_program, conformed
 from tracegrad.torch.tape import Tensor, engine, views
 from tracegrad.torch.tape.modes import STATE
-from tracegrad.torch.tape.opnode import modified_error
-from tracegrad.torch.tape.packing import PackedValue
+from tracegrad.torch.tape.saved import Packed
+from tracegrad.torch.tape.saved import kept as saved_of
 from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Node, next_number, rewrap, unmasked
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.signature import Call
@@ -197,8 +197,8 @@ class CompiledBackward(Node):
                 self.inputs[k] = self.inputs[k].copy()
         self.edges = tuple([source.read()._edge_of() for source in path.tape.wanted])
         watched = [(source.read(), k in path.saved and k not in updated) for source, k in path.tape.stand_ins]
-        # A version counter, the version, the array, and whether a pass that is not recorded needs it too.
-        self.checks = [(t._counter, t._counter[0], t.array, saved) for t, saved in watched if t._counter is not None]
+        # What has to stay as it is, and whether a pass that is not recorded needs it too.
+        self.checks = [(saved_of(t), saved) for t, saved in watched if t._counter is not None]
         self.hooks, self.number = None, next_number()
 
     @property
@@ -209,14 +209,14 @@ class CompiledBackward(Node):
     def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
         if self.inputs is RELEASED:
             raise RuntimeError(located(SECOND_TIME))
-        for counter, version, array, saved in self.checks:
-            if counter[0] != version and (saved or recording):
-                raise modified_error(array, "", counter[0], version)
+        for saved, plain in self.checks:
+            if plain or recording:
+                saved.value(None)
         path = self.path
         given = [np.zeros(a.shape, a.dtype) if ct is None else unmasked(ct) for a, ct in zip(path.tape.roots, cts)]
         if recording:
             return self._recorded([rewrap(ct, None) if isinstance(ct, np.ndarray) else ct for ct in given])
-        kept = [x() if x.__class__ is PackedValue else x for x in self.kept]
+        kept = [x() if x.__class__ is Packed else x for x in self.kept]
         values = [*(self.inputs[k] for k in path.saved), *kept, *given]
         found = path.backward.run([conformed(x) for x in values])
         return (found,) if path.backward.single else found
@@ -230,7 +230,7 @@ class CompiledBackward(Node):
         return found
 
     def pack(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
-        self.kept = tuple([PackedValue(np.asarray(x), None, pack, unpack) for x in self.kept])
+        self.kept = tuple([Packed(rewrap(np.asarray(x), None), pack, unpack) for x in self.kept])
 
     def release(self) -> None:
         self.inputs = self.kept = self.call = RELEASED

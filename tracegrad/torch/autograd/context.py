@@ -9,8 +9,8 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.ops import Carrier
-from tracegrad.torch.tape.opnode import made_by, modified_error
 from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.torch.tape.saved import kept
 from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, AccumulateGrad
 
 __all__ = ["ARRAYS", "NOT_RETURNED", "FunctionCtx", "SavedTensor", "face_of", "like"]
@@ -94,41 +94,24 @@ class FunctionCtx:
 
 
 class SavedTensor:
-    """A value of the tape that a node keeps: its array, and the edge that led to it, or the number of the output of the
-    node that it is (-1: it is none)."""
+    """A value of the tape that a node keeps, of the class `face`: with the edge that led to it, or the number of the
+    output of the node that it is (-1: it is none)."""
 
-    __slots__ = ("array", "counter", "edge", "face", "number", "packed", "version")
+    __slots__ = ("edge", "face", "number", "saved")
 
     def __init__(self, x: Recorded, edge: Any, number: int):
         if x._counter is None:
             text = "Inference tensors cannot be saved for backward. Please do not track backward or do not use them."
             raise RuntimeError(located(text))
-        self.array, self.edge, self.number = x._snapshot(), edge, number
-        self.counter, self.version = x._counter, x._counter[0]
-        self.face = face_of(x)
-        self.packed: Any = None
+        self.saved, self.edge, self.number, self.face = kept(x), edge, number, face_of(x)
 
     def unpack(self, node: Any) -> Any:
         """The value, on the tape."""
-        if self.packed is not None:
-            kept, unpack = self.packed
-            value = unpack(kept)
-            if not isinstance(value, Recorded):
-                raise TypeError(located("Output of saved tensor unpack_hook expected to be a Tensor"))
-            return self._shown(value.array, node)
-        if self.counter[0] != self.version:
-            raise modified_error(
-                self.array,
-                made_by(self._edge(node), self.counter if self.number < 0 else ()),
-                self.counter[0],
-                self.version,
-            )
-        return self._shown(self.array, node)
+        return self._shown(self.saved.value(self._edge(node), own=self.number >= 0), node)
 
     def pack(self, node: Any, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
         """Keep what `pack` makes of the value instead."""
-        self.packed = (pack(self._shown(self.array, node)), unpack)
-        self.array = None
+        self.saved.pack(self._shown(self.saved.array, node), pack, unpack)
 
     def _shown(self, array: Any, node: Any) -> Any:
         edge = self._edge(node)

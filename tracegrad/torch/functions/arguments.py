@@ -11,7 +11,13 @@ from tracegrad.numpy_api.operands import operands, to_float
 from tracegrad.ops.op import Carrier, lead
 from tracegrad.torch.functions.dims import one
 
-__all__ = ["as_node", "counted", "floating", "is_number", "pair"]
+__all__ = ["as_node", "counted", "floating", "is_number", "of_one_kind", "pair"]
+
+
+def of_one_kind(xs: Any) -> bool:
+    """Whether all are carriers of one class, which need not be brought into one kind."""
+    cls = xs[0].__class__
+    return issubclass(cls, Carrier) and all([x.__class__ is cls for x in xs])  # noqa: C419 (a list is faster)
 
 
 def pair(x: Any, y: Any) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ops.op import Op
 
-__all__ = ["Generator", "default_generator", "source"]
+__all__ = ["Generator", "default_generator", "drawn", "source"]
 
 _SEED = 67280421310721  # of every new generator, so that each starts a sequence that is known
 _WORD = 1 << 64
@@ -94,6 +94,10 @@ default_generator = Generator()
 default_generator.seed()
 
 
+# How often anything was drawn: a function of several ops that draws does another thing at each call.
+drawn = [0]
+
+
 def source(name: str, generator: Generator | None = None) -> np.random.Generator:
     """What the function `name` draws from: `generator`, or the default one. UnsupportedError within a trace."""
     if Op.ambient is not None and Op.ambient() is not None:
@@ -103,4 +107,5 @@ def source(name: str, generator: Generator | None = None) -> np.random.Generator
                 "draw outside and pass the array"
             )
         )
+    drawn[0] += 1
     return (default_generator if generator is None else generator).bits

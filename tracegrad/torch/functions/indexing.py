@@ -17,6 +17,7 @@ from tracegrad.ops import elementwise, linear, scans
 from tracegrad.ops import indexing as ops
 from tracegrad.ops.op import Carrier, named, one_node
 from tracegrad.ops.reduction import reduce_any
+from tracegrad.torch.functions.arguments import of_one_kind
 from tracegrad.torch.functions.dims import broadcast_shapes, copied, dim_of, index_error, lengths, one, size_error
 from tracegrad.torch.functions.registry import function, method
 from tracegrad.torch.functions.shapes import expanded
@@ -161,8 +162,10 @@ def where(condition: Any, input: Any = None, other: Any = None) -> Any:
     """
     if input is None and other is None:
         return nonzero(condition, as_tuple=True)
-    given = operands(condition, input, other)
-    given[0] = array(given[0], peer_of(*given))
+    given = [condition, input, other]
+    if not of_one_kind(given):
+        given = operands(*given)
+        given[0] = array(given[0], peer_of(*given))
     if given[0].dtype.kind != "b":
         raise RuntimeError(
             located(f"where expected condition to be a boolean tensor, but got a tensor with dtype {given[0].dtype}")

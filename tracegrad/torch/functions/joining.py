@@ -15,7 +15,8 @@ from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, promoted, size_of
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import linear
-from tracegrad.ops.op import Carrier, named, one_node
+from tracegrad.ops.op import Carrier, one_node
+from tracegrad.torch.functions.arguments import of_one_kind
 from tracegrad.torch.functions.dims import copied, dim_of, integers, lengths, one, size_error
 from tracegrad.torch.functions.registry import function, method
 
@@ -40,7 +41,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     axis = dim_of(dim, len(kept[0].shape))
     _check_sizes(kept, axis)
     if len({x.dtype for x in xs}) == 1:
-        return named("CatBackward0", linear.concatenate(*kept, axis=axis))
+        return linear.concatenate(*kept, axis=axis)
     return _cat(xs, kept=tuple(k for k, x in enumerate(xs) if any(x is y for y in kept)), dim=axis)
 
 
@@ -54,11 +55,13 @@ def _several(tensors: Sequence[Any], message: str, kind: type[Exception] | None 
     given = list(tensors)
     if not given:
         raise size_error(message) if kind is None else kind(located(message))
-    return arrays(*given)
+    return given if of_one_kind(given) else arrays(*given)
 
 
 def _check_sizes(xs: list[Any], dim: int) -> None:
     first = xs[0].shape
+    if all(x.shape == first for x in xs):
+        return
     for k, x in enumerate(xs):
         if len(x.shape) != len(first):
             raise size_error(f"Tensors must have same number of dimensions: got {len(first)} and {len(x.shape)}")

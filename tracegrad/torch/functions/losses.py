@@ -27,7 +27,7 @@ from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import cast, reduce_sum, reshape
 from tracegrad.ops.op import named, one_node
 from tracegrad.torch.functions import reductions
-from tracegrad.torch.functions.arguments import as_node, floating
+from tracegrad.torch.functions.arguments import as_node, floating, is_number, pair
 from tracegrad.torch.functions.dims import lengths, one, size_error, type_name
 from tracegrad.torch.functions.special import xlogy
 
@@ -53,7 +53,9 @@ def _reduced(loss: Any, how: str) -> Any:
 # -- of differences ------------------------------------------------------------------------------------------------
 def _beside(input: Any, target: Any) -> tuple[Any, Any]:
     """Input and target in one floating dtype and shape; a warning if their shapes differ."""
-    x, y = promoted([to_float(v) for v in arrays(input, target)])
+    x, y = pair(input, target)
+    if is_number(y) or x.dtype is not y.dtype or x.dtype.kind != "f":
+        x, y = promoted([to_float(v) for v in arrays(x, y)])
     if x.shape != y.shape:
         warnings.warn(
             f"Using a target size ({y.shape}) that is different to the input size ({x.shape}). This "

@@ -58,10 +58,14 @@ def _explain(x: Any, other: Any = None) -> None:
 
 
 def _renamed(operator: Any, of_number: str, of_array: str) -> Any:
-    """An operator whose node is called `of_number` beside a Python number and `of_array` beside an array."""
+    """An operator whose node is called `of_number` beside a Python number and `of_array` beside an array.
+
+    Beside a number PyTorch saves the operand, so the result may be updated in place.
+    """
 
     def apply(self: Any, other: Any) -> Any:
-        return named(of_number if type(other) in LITERALS else of_array, operator(self, other))
+        number = type(other) in LITERALS
+        return named(of_number if number else of_array, operator(self, other), keeps_answer=number)
 
     return apply
 

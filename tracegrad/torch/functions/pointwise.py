@@ -34,7 +34,7 @@ from tracegrad.ops.elementwise import (
     trunc,
     where,
 )  # fmt: skip
-from tracegrad.ops.op import Carrier, Op, named, one_node, shortly
+from tracegrad.ops.op import Carrier, Op, named, one_node
 from tracegrad.torch.functions.arguments import as_node, counted, floating, is_number, pair
 from tracegrad.torch.functions.dims import copied, one
 from tracegrad.torch.functions.registry import ONE_OP, function
@@ -51,9 +51,6 @@ def of_one(op: Op, *names: str, real: bool, node: str | None = None) -> None:
     prepared = floating if real else one
 
     def call(input: Any) -> Any:
-        short = shortly(op, input)
-        if short is not None:
-            return short
         if isinstance(input, Carrier) and input.dtype.kind == "f":  # type: ignore[attr-defined]
             return input.bind(op, (input,), _NONE)
         return op(prepared(input))

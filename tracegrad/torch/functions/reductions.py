@@ -28,7 +28,7 @@ from tracegrad.ops.elementwise import (
     where,
 )  # fmt: skip
 from tracegrad.ops.linear import cast, keep_axes, reduce_sum
-from tracegrad.ops.op import Op, named, one_node, shortly
+from tracegrad.ops.op import Op, named, one_node
 from tracegrad.torch.functions.arguments import as_node, floating
 from tracegrad.torch.functions.dims import dim_of, dims_of, one
 from tracegrad.torch.functions.norms import matrix_norm
@@ -39,6 +39,8 @@ __all__ = ["all_", "as_dtype", "axes_of", "log_softmax", "mean", "norm", "reduce
 
 def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
     """The axes that `dim` names, in their order; None and the empty tuple name all."""
+    if dim.__class__ is int and -rank <= dim < rank:
+        return (dim % rank,)
     if dim is None or (isinstance(dim, tuple | list) and not dim):
         return tuple(range(rank))
     found = sorted(dims_of(dim, rank))
@@ -69,8 +71,6 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
     >>> sum(np.ones((2, 3)), dim=1).tolist()
     [3.0, 3.0]
     """
-    if dim is None and dtype is None and not keepdim and (short := shortly(reduce_sum, input)) is not None:
-        return short
     x = one(input)
     if dtype is not None or x.dtype.kind != "f":
         x = as_dtype(x, dtype or accumulator(x.dtype))
@@ -114,8 +114,6 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     >>> mean(np.array([[1.0, 2.0], [3.0, 5.0]]), dim=0).tolist()
     [2.0, 3.5]
     """
-    if dim is None and dtype is None and not keepdim and (short := shortly(reduction.mean, input)) is not None:
-        return short
     x = as_dtype(floating(input), dtype)
     return reduced(_numbered("Mean", dim), reduction.mean, x, axes_of(dim, len(x.shape)), keepdim)
 

@@ -11,9 +11,10 @@ from tracegrad.torch.tape.modes import (
     set_grad_enabled,
 )
 from tracegrad.torch.tape.tensor import TapeArray, Tensor
+from tracegrad.torch.tape.tensor_class import ROWS
 from tracegrad.torch.tape.traced import TracedTensor
 
 __all__ = [
-    "TapeArray", "Tensor", "TracedTensor", "backward", "eager_vjp", "enable_grad", "grad", "inference_mode",
+    "ROWS", "TapeArray", "Tensor", "TracedTensor", "backward", "eager_vjp", "enable_grad", "grad", "inference_mode",
     "is_grad_enabled", "is_inference_mode_enabled", "no_grad", "set_grad_enabled",
 ]  # fmt: skip

@@ -1,19 +1,19 @@
 """The node of one op: it saves what the derivative rules of the op read, and applies them.
 
-The backward pass on ndarrays applies rules of elementwise ops as plain NumPy functions (`pullbacks`); everything else,
-and everything recorded, goes through the ops. What is saved is checked to be unchanged by version counters: a list of
-one number for each memory, which every update in place increments.
+What is saved follows from a *plan*: for an op, the operands that require grad, and the shapes, dtypes and parameters of
+the call, what the rules read (`pullbacks`). The backward pass on ndarrays applies rules of elementwise ops as plain
+NumPy functions; everything else, and everything recorded, goes through the ops.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tracegrad import ad
+from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import located
 from tracegrad.ops import TABLE
 from tracegrad.ops.declare import Elementwise
@@ -21,72 +21,135 @@ from tracegrad.ops.elementwise import divide, power, where
 from tracegrad.ops.linear import broadcast_to, full, in_dtype, reduce_sum, reshape
 from tracegrad.ops.op import Carrier, Op
 from tracegrad.torch.tape.names import node_name, saved_names, saved_options
-from tracegrad.torch.tape.packing import Packed, PackedValue, RawSaved, unpacked
 from tracegrad.torch.tape.pullbacks import needs_of, numpy_rules
-from tracegrad.torch.tape.tape import RELEASED, Masked, Node, Spec, next_number, rewrap, unmasked
+from tracegrad.torch.tape.saved import Packed, RawSaved, Saved, private
+from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Masked, Node, Spec, next_number, rewrap, unmasked
 
-__all__ = [
-    "OpNode", "Plan", "made_by", "modified", "modified_error", "node_class", "of_inference", "plan_of",
-    "rewrap", "short_name", "step_node", "summed_to",
-]  # fmt: skip
+__all__ = ["STEPS", "OpNode", "Plan", "SeveralNode", "node_class", "step_node", "summed_to"]
 
 _ndarray = np.ndarray
-_NO_RULES: tuple[Any, ...] = ()
+
+
+class Plan:
+    """How to record an op: the class of its node, which operands and whether the answer is saved, and if any is.
+
+    `specs` and `spec` stand for operands and answer where they are not saved; those of elementwise ops are None, since
+    their rules ask no shapes. `blank` are the edges of operands that nothing is recorded of. `again` says that the
+    rules read the answer, which is computed again from the operands.
+    """
+
+    __slots__ = ("again", "answer", "blank", "cls", "elementwise", "op", "operands", "rules", "saves", "spec", "specs")
+    rules: Any
+
+    def __init__(self, op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]):
+        """`wanted` are the positions of the operands that require grad; `operands` are avals, and Python numbers."""
+        self.op, self.elementwise = op, isinstance(op, Elementwise)
+        self.answer, read = needs_of(op, wanted, operands, params)
+        # PyTorch saves both operands of a quotient, so that it may be updated in place.
+        self.again = op is divide and self.answer
+        if self.again:
+            self.answer, read = False, frozenset({0, 1})
+        if op is power and operands[0].__class__ in LITERALS:
+            read |= {1}
+        self.operands = tuple([k in read for k in range(len(operands))])
+        self.saves = self.answer or any(f and x.__class__ not in LITERALS for f, x in zip(self.operands, operands))
+        self.blank = tuple([_blank(op, k, x) for k, x in enumerate(operands)])
+        # Of an elementwise op: its rules for no numbers as NumPy functions; None if they are not known yet.
+        self.rules = None
+        answer = None if self.elementwise else op.aval(*operands, **params)
+        self.cls = node_class(node_name(op), isinstance(answer, tuple) and not isinstance(answer, Aval))
+        self.specs: tuple[Any, ...] = (None,) * len(operands)
+        self.spec: Any = None
+        if answer is not None:
+            self.spec = _spec(answer)
+            self.specs = tuple([x if x.__class__ in LITERALS else _spec(x) for x in operands])
+
+
+def _spec(aval: Any) -> Any:
+    return Spec(aval.shape, aval.dtype) if isinstance(aval, Aval) else tuple([_spec(a) for a in aval])
+
+
+def _blank(op: Op, k: int, x: Any) -> Any:
+    """The edge of an operand that nothing is recorded of: PyTorch makes an array of a number in arithmetic only."""
+    if x.__class__ in LITERALS:
+        return None if op in _WRAPS_NUMBERS else False
+    return None if op.differentiable_in(k) else False
+
+
+_WRAPS_NUMBERS = frozenset({TABLE[name] for name in ("add", "subtract", "multiply", "divide")})
 
 
 class OpNode(Node):
-    """One op: `operands` are arrays, Python numbers, and None or a `Spec` where nothing was saved; `answer` likewise.
+    """One op: `operands` are `Saved` values, numbers, and where nothing was saved None or a `Spec`; `answer` likewise.
 
-    `checks`: a version counter, the version saved and the position of the operand (-1: the answer), for each value
-    that was saved; None if nothing was. `shapes`: for an elementwise op that broadcasts or promotes, the `Spec` of each
-    operand.
+    `shapes`: for an elementwise op that broadcasts or promotes, the `Spec` of each operand.
     """
 
-    __slots__ = ("answer", "checks", "op", "operands", "params", "shapes")
-    op: Op
+    __slots__ = ("answer", "operands", "params", "plan", "shapes")
+    plan: Plan
     operands: Any
     params: dict[str, Any]
     answer: Any
-    checks: Any
     shapes: Any
 
+    @property
+    def op(self) -> Op:
+        return self.plan.op
+
     def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
-        operands, answer = self.operands, self.answer
-        checks = self.checks
-        if checks is not None:
-            if operands.__class__ is not tuple:
-                operands, answer = unpacked(operands)
-            for counter, version, position in checks:
-                if counter[0] != version:
-                    raise modified(self, position, counter, version)
-            if answer is None and self.op is divide and self.edges[1]:
-                answer = divide(*operands)
+        plan, operands, answer = self.plan, self.operands, self.answer
+        if plan.saves:
+            operands, answer = self._values()
+        if plan.elementwise and not recording and (ct.__class__ is _ndarray or isinstance(ct, np.generic)):
+            rules = plan.rules
+            if rules is None:
+                rules = self._rules(operands)
+            if rules and ct.dtype.kind != "c":
+                return self._computed(rules, ct, answer, operands)
         if recording:
             operands, answer = self._recorded(operands, answer)
-        elif isinstance(self.op, Elementwise) and (ct.__class__ is _ndarray or isinstance(ct, np.generic)):
-            rules = self._rules(operands)
-            if rules and answer.__class__ is not Spec and ct.dtype.kind != "c":
-                return self._computed(rules, ct, answer, operands)
         found = [self._pulled(i, ct, answer, operands) if e else None for i, e in enumerate(self.edges)]
-        if recording and self.op in _PIECEWISE:
+        if recording and plan.op in _PIECEWISE:
             return [_tied(ct_x, operands[0] if hasattr(operands[0], "_edge") else answer) for ct_x in found]
         return found
 
+    def _values(self) -> tuple[tuple[Any, ...], Any]:
+        """The operands and the answer, unpacked and found to be as they were."""
+        operands, answer = self.operands, self.answer
+        if operands is RELEASED:
+            raise RuntimeError(located(SECOND_TIME))
+        values = []
+        for k, x in enumerate(operands):
+            if x.__class__ is Saved:
+                # The usual case without a call.
+                x = x.array if x.counter[0] == x.version and x.array.__class__ is _ndarray else x.value(self.edges[k])
+            values.append(x)
+        if answer.__class__ is Saved:
+            answer = answer.value(self, own=True)
+        elif answer is None and self.plan.again:
+            answer = divide(*values)
+        return tuple(values), answer
+
     def _rules(self, operands: tuple[Any, ...]) -> Any:
-        """The rules as NumPy functions, if there are such; not of `where`, whose cotangents get masks."""
-        op = self.op
+        """The rules as NumPy functions, or False if there are none; not of `where`, whose cotangents get masks."""
+        op = self.plan.op
+        if op is where:
+            self.plan.rules = False
+            return False
         key: Any = op
         for k, x in enumerate(operands):
             kind = x.__class__
             if kind is float or kind is int or kind is bool:
                 # Equal numbers have equal rules; but 0.0 equals -0.0, and nan equals nothing.
                 key = (key, k, kind, x if x and x == x else repr(x))
-        rules = _RULES.get(key, _NO_RULES)
-        if rules is _NO_RULES:
+        rules = _RULES.get(key)
+        if rules is None:
             literals = [(k, repr(v)) for k, v in enumerate(operands) if type(v) in (float, int, bool)]
-            rules = None if op is where else numpy_rules(op, tuple(literals))
+            rules = numpy_rules(op, tuple(literals)) or False
             if len(_RULES) < _MOST_RULES:
                 _RULES[key] = rules
+        if key is op:
+            self.plan.rules = rules
         return rules
 
     def _computed(self, rules: Any, ct: Any, answer: Any, operands: tuple[Any, ...]) -> list[Any]:
@@ -107,7 +170,7 @@ class OpNode(Node):
         mask = None
         if ct.__class__ is Masked:
             ct, mask = ct.ct, ct.mask
-        ct_x, mask = ad.pull_masked(self.op, i, ct, mask, answer, operands, self.params)
+        ct_x, mask = ad.pull_masked(self.plan.op, i, ct, mask, answer, operands, self.params)
         if ct_x is None:
             return None
         if self.shapes is not None:
@@ -122,69 +185,54 @@ class OpNode(Node):
     def _recorded(self, operands: tuple[Any, ...], answer: Any) -> tuple[tuple[Any, ...], Any]:
         """What was saved, as Tensors on the tape."""
         arrays = tuple([rewrap(x, e) for x, e in zip(operands, self.edges)])
-        if self.op is divide and self.edges[1]:
-            return arrays, divide(*arrays)
-        return arrays, rewrap(answer, self)
+        return arrays, divide(*arrays) if self.plan.again else rewrap(answer, self)
 
     def release(self) -> None:
-        if self.checks is not None:
-            self.operands, self.answer, self.checks = RELEASED, RELEASED, ()
+        if self.plan.saves:
+            self.operands = self.answer = RELEASED
+
+    def keeps(self) -> list[tuple[Saved, Any]]:
+        """What was saved, and the edges to what made it."""
+        if self.operands is RELEASED:
+            return []
+        return [(x, e) for x, e in zip((*self.operands, self.answer), (*self.edges, None)) if x.__class__ is Saved]
 
     def pack(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
-        if self.checks is None:
-            return
-        values = zip((*self.operands, self.answer), (*self.edges, None))
-        self.operands = Packed(
-            tuple(
-                [
-                    PackedValue(x, e, pack, unpack) if hasattr(x, "dtype") and x.__class__ is not Spec else x
-                    for x, e in values
-                ]
-            )
-        )
-        self.answer, self.checks = None, ()
+        for x, e in self.keeps():
+            x.pack(rewrap(x.array, e), pack, unpack)
 
     def protect(self, x: Any) -> None:
-        array = x.array
-        if self.operands.__class__ is Packed:
-            self.operands.protect(array)
-        if self.operands.__class__ is not tuple or self.checks is None:
-            return
-        if isinstance(array, np.ndarray):
-            safe = {k for k, v in enumerate(self.operands) if v is array}
-            kept = array.copy() if safe else None
-            self.operands = tuple([kept if k in safe else v for k, v in enumerate(self.operands)])
-        else:  # what a trace saves stays as it is
-            safe = {c[2] for c in self.checks if c[0] is x._counter}
-        self.checks = [c for c in self.checks if c[2] not in safe]
+        for saved, _ in self.keeps():
+            saved.protect(x)
 
     def settle(self, old: Any, tensor: Any) -> None:
-        if self.answer is old:
-            self.answer = tensor.array
-            others = [c for c in self.checks or () if c[2] >= 0]
-            self.checks = (*others, (tensor._counter, tensor._counter[0], -1))
+        answer = self.answer
+        if answer.__class__ is Saved and answer.array is old:
+            answer.array, answer.counter, answer.version = tensor.array, tensor._counter, tensor._counter[0]
+
+    def keep_answer(self) -> None:
+        """Save the answer as a copy, so that it may be updated in place."""
+        answer = self.answer
+        if answer.__class__ is Saved and isinstance(answer.array, _ndarray):
+            self.answer = private(answer.array.copy())
 
     # -- saved values ------------------------------------------------------------------------------------------
     def _attributes(self) -> dict[str, Any]:
-        """What is known under which name: a position (-1: the answer), or an option in a tuple."""
-        operands, answer = self._values()
-        names = saved_names(self.name(), len(operands))
-        found: dict[str, Any] = {f"_saved_{n}": k if _is_shown(operands[k]) else (None,) for k, n in enumerate(names)}
-        if _is_shown(answer):
-            found["_saved_result"] = -1
-        shapes = [getattr(x, "shape", ()) for x in (operands[0] if operands else None, answer)]
+        """What is known under which name: a `Saved` and the edge beside it, or an option in a tuple."""
+        operands, answer = self.operands, self.answer
+        if operands is RELEASED:
+            raise RuntimeError(located(SECOND_TIME))
+        found: dict[str, Any] = {}
+        for k, name in enumerate(saved_names(self.name(), len(operands))):
+            x = operands[k]
+            found[f"_saved_{name}"] = (
+                (x, self.edges[k]) if x.__class__ is Saved else (x if x.__class__ in LITERALS else None,)
+            )
+        if answer.__class__ is Saved:
+            found["_saved_result"] = (answer, self)
+        shapes = [_shape(x) for x in (operands[0] if operands else None, answer)]
         options = saved_options(self.name(), self.params, *shapes)
         return {**found, **{f"_saved_{k}": (v,) for k, v in options.items()}}
-
-    def _values(self) -> tuple[tuple[Any, ...], Any]:
-        """The operands and the answer, unpacked and found to be as they were."""
-        operands, answer = self.operands, self.answer
-        if operands.__class__ is not tuple:
-            operands, answer = unpacked(operands)
-        for counter, version, position in self.checks or ():
-            if counter[0] != version:
-                raise modified(self, position, counter, version)
-        return operands, answer
 
     def __dir__(self) -> list[str]:
         known = {} if self.operands is RELEASED else self._attributes()
@@ -194,60 +242,71 @@ class OpNode(Node):
         raw = name.startswith("_raw_saved_")
         known = self._attributes() if raw or name.startswith("_saved_") else {}
         found = known.get(name.removeprefix("_raw"))
-        if found is None:
+        if found is None or (raw and len(found) == 1):
             raise AttributeError(f"'{self.name()}' object has no attribute {name!r}")
-        if raw:
-            return RawSaved(self, found)
-        if type(found) is tuple:
+        if len(found) == 1:
             return found[0]
-        operands, answer = self._values()
-        return rewrap(answer, self) if found < 0 else rewrap(operands[found], self.edges[found])
+        saved, edge = found
+        return RawSaved(saved, edge) if raw else rewrap(saved.value(edge, own=edge is self), edge)
 
 
-def _is_shown(x: Any) -> bool:
-    return x is not None and x.__class__ is not Spec
+def _shape(x: Any) -> Any:
+    if x.__class__ is Saved:
+        x = x.array() if x.array.__class__ is Packed else x.array
+    return getattr(x, "shape", ())
+
+
+class SeveralNode(OpNode):
+    """One op with several results: `answer` is a tuple."""
+
+    __slots__ = ()
+    several = True
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        """How many outputs there are."""
+        return len(self.plan.spec)
+
+    def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
+        operands, answers = self.operands, self.answer
+        if operands is RELEASED:
+            raise RuntimeError(located(SECOND_TIME))
+        edges = [(self, k) if k else self for k in range(self.count)]
+        given = tuple([x.value(e) if x.__class__ is Saved else x for x, e in zip(operands, self.edges)])
+        made = tuple([x.value(e, own=True) if x.__class__ is Saved else x for x, e in zip(answers, edges)])
+        if recording:
+            given = tuple([rewrap(x, e) for x, e in zip(given, self.edges)])
+            made = tuple([rewrap(x, e) for x, e in zip(made, edges)])
+        wanted = [i for i, e in enumerate(self.edges) if e]
+        found: list[Any] = [None] * len(operands)
+        for i, ct in zip(wanted, self.plan.op.pull_all(wanted, tuple(map(unmasked, cts)), made, given, self.params)):
+            found[i] = ct
+        return found
+
+    def keeps(self) -> list[tuple[Saved, Any]]:
+        if self.operands is RELEASED:
+            return []
+        values = [*zip(self.operands, self.edges), *((x, None) for x in self.answer)]
+        return [(x, e) for x, e in values if x.__class__ is Saved]
+
+    def settle(self, old: Any, tensor: Any) -> None:
+        pass
+
+    def keep_answer(self) -> None:
+        pass
 
 
 _RULES: dict[Any, Any] = {}
 _MOST_RULES = 4096
 
-
-class Plan(NamedTuple):
-    """How to record an op: the class of its node, whether the answer is saved, which operands are, and if any is."""
-
-    cls: type[OpNode]
-    answer: bool
-    operands: tuple[bool, ...]
-    saves: bool
+_CLASSES: dict[tuple[str, bool], type[OpNode]] = {}
 
 
-@lru_cache(maxsize=8192)
-def plan_of(op: Op, kinds: tuple[int, ...]) -> Plan:
-    """`kinds`: for each operand 0 for a number, 1 for an array, 2 for an array that requires grad."""
-    literals = tuple([k for k, kind in enumerate(kinds) if kind == 0])
-    answer, operands = False, set[int]()
-    for i, kind in enumerate(kinds):
-        if kind == 2:
-            needs = needs_of(op, i, literals)
-            answer, operands = answer or needs.answer, operands | needs.operands
-    if op is divide and answer:
-        # PyTorch saves both operands, so the quotient may be updated in place.
-        answer, operands = False, {0, 1}
-    if op is power and literals == (0,):
-        operands.add(1)
-    flags = tuple([k in operands for k in range(len(kinds))])
-    return Plan(node_class(op), answer, flags, answer or any(flags))
-
-
-_CLASSES: dict[str, type[OpNode]] = {}
-
-
-def node_class(op: Op | str) -> type[OpNode]:
-    """The class of the nodes of `op`, or of those called so."""
-    name = op if isinstance(op, str) else node_name(op)
-    found = _CLASSES.get(name)
+def node_class(name: str, several: bool = False) -> type[OpNode]:
+    """The class of the nodes called so, of an op with one result or with several."""
+    found = _CLASSES.get((name, several))
     if found is None:
-        found = _CLASSES[name] = type(name, (OpNode,), {"__slots__": ()})
+        found = _CLASSES[name, several] = type(name, (SeveralNode if several else OpNode,), {"__slots__": ()})
     return found
 
 
@@ -262,6 +321,8 @@ class StepNode(Node):
         return [rewrap(zeros, None) if recording else zeros]
 
 
+# Ops whose derivative is 0 wherever there is one: they have a node all the same.
+STEPS = frozenset({TABLE[name] for name in ("sign", "floor", "ceil", "trunc", "rint")})
 _STEPS: dict[Op, type[StepNode]] = {}
 
 
@@ -300,56 +361,3 @@ def summed_to(ct: Any, spec: Any) -> Any:
         else:
             ct = np.add.reduce(ct, axis=axes).reshape(shape)
     return ct if ct.dtype is spec.dtype or ct.dtype == spec.dtype else in_dtype(ct, spec.dtype)
-
-
-_TYPES = {"float64": "Double", "float32": "Float", "complex128": "ComplexDouble", "complex64": "ComplexFloat",
-          "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte"}  # fmt: skip
-
-
-def of_inference() -> RuntimeError:
-    """The error for an inference tensor that would have to be saved."""
-    return RuntimeError(
-        located(
-            "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "
-            "computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and use "
-            "it in autograd, or use `no_grad()` instead of `inference_mode()`."
-        )
-    )
-
-
-def modified(node: Any, position: int, counter: list[Any], version: int) -> RuntimeError:
-    """The error for a saved value whose memory has been updated since; position -1 is the answer."""
-    operands, answer = node.operands, node.answer
-    if operands.__class__ is not tuple:
-        operands, answer = unpacked(operands)
-    if position < 0:
-        return modified_error(answer, made_by(node), counter[0], version)
-    return modified_error(operands[position], made_by(node.edges[position], counter), counter[0], version)
-
-
-def made_by(edge: Any, counter: Any = ()) -> str:
-    """Words on what made a saved value; of one that came from elsewhere, on the last update in place in its memory."""
-    if len(counter) > 1:
-        return f", which is output 0 of {counter[1]},"
-    node, number = edge if type(edge) is tuple else (edge, 0)
-    return f", which is output {number} of {short_name(node)}," if node and node.name() != "AccumulateGrad" else ""
-
-
-def short_name(node: Any) -> str:
-    """The name of a node in an error: that of the operation."""
-    name: str = node.name().rstrip("0123456789")
-    return name.removesuffix("Backward")
-
-
-def modified_error(array: Any, made_by: str, found: int, expected: int) -> RuntimeError:
-    """The error for a saved array at another version than expected."""
-    name = array.dtype.name
-    kind = "CPUBoolType" if name == "bool" else f"{_TYPES.get(name, name.capitalize())}Tensor"
-    return RuntimeError(
-        located(
-            "one of the variables needed for gradient computation has been modified by an inplace operation: "
-            f"[{kind} {list(array.shape)}]{made_by} is at version {found}; expected version {expected} instead. "
-            "Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
-            "autograd.set_detect_anomaly(True)."
-        )
-    )

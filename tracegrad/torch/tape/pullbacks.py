@@ -1,8 +1,9 @@
-"""What the derivative rule of an op needs, and the rule of an elementwise op as a plain NumPy function.
+"""What the derivative rules of an op read, and the rule of an elementwise op as a plain NumPy function.
 
-Both are found by applying the rule to *terms*, stand-ins that write down the ops applied to them. What does not appear
-in the text need not be saved for the backward pass; and the text itself, over NumPy's functions, computes a cotangent
-without going through the ops again.
+Both are found by applying the rules to *terms*, stand-ins that write down the ops applied to them: for the shapes,
+dtypes and parameters of the call at hand, since a rule may look at these. What does not appear in the text need not be
+saved for the backward pass; and the text itself, over NumPy's functions, computes a cotangent without going through the
+ops again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.avals import Aval, aval_of, is_literal
-from tracegrad.errors import MADE
+from tracegrad.errors import MADE, UnsupportedError
+from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.op import Carrier, Level, Op
 
 __all__ = ["Needs", "needs_of", "numpy_rules"]
@@ -24,9 +26,15 @@ class _Text:
     """Lines of a function under construction."""
 
     def __init__(self) -> None:
-        self.lines: list[tuple[str, str, frozenset[str]]] = []
+        self.lines: list[tuple[tuple[str, ...], str, frozenset[str]]] = []
         self.space: dict[str, Any] = {}
         self.plain = True
+
+    def term(self, name: str, aval: Any) -> Any:
+        """A term of this name, or a tuple of terms for several results."""
+        if isinstance(aval, tuple) and not isinstance(aval, Aval):
+            return tuple([_Term(self, f"{name}_{k}", a) for k, a in enumerate(aval)])
+        return _Term(self, name, aval)
 
 
 class _Term(Carrier):
@@ -56,79 +64,105 @@ class _Term(Carrier):
         written = [x.name if isinstance(x, _Term) else repr(x) for x in operands]
         text.plain = text.plain and not params and all(isinstance(x, _Term) or is_literal(x) for x in operands)
         text.space[op.name] = op.impl
-        name = f"t{len(text.lines)}"
-        text.lines.append((name, f"{op.name}({', '.join(written)})", frozenset(written)))
-        return _Term(text, name, op.aval(*avals, **params))
+        result = text.term(f"t{len(text.lines)}", op.aval(*avals, **params))
+        text.lines.append((_names(result), f"{op.name}({', '.join(written)})", frozenset(written)))
+        return result
+
+
+def _names(x: Any) -> tuple[str, ...]:
+    """The names of the terms in a value, or in a tuple or list of them."""
+    if isinstance(x, tuple | list):
+        return tuple([name for v in x for name in _names(v)])
+    return (x.name,) if isinstance(x, _Term) else ()
 
 
 class Needs(NamedTuple):
-    """What rules read: the answer, and operands by position (for an op of any number, from the second on all alike)."""
+    """What rules read: whether the answer (one of the answers), and which operands, by position."""
 
     answer: bool
     operands: frozenset[int]
 
 
-_EVERYTHING = Needs(True, frozenset(range(64)))
+# Numbers that stand for any, where a rule of an elementwise op is asked what it reads beside one: it may single out
+# some of them.
+_NUMBERS = (1.5, 2.5, 0.0, 1.0, -1.0, 2.0, 0.5)
 
 
-def _applied(op: Op, i: int, operands: Sequence[Any], params: dict[str, Any]) -> tuple[_Text, Any]:
-    """The text of the rule of operand `i`, for operands given as avals and literals, and its result."""
+def needs_of(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]) -> Needs:
+    """What the rules of the operands at the positions `wanted` read; `operands` are arrays or avals, and numbers.
+
+    Of elementwise ops a number is any number, and one is read if the text of a rule changes with it. Where there is no
+    derivative, everything is read: the backward pass says so.
+    """
+    avals = tuple([x if is_literal(x) or isinstance(x, Aval) else Aval(x.shape, x.dtype) for x in operands])
+    kinds = [(x.__class__, x) if is_literal(x) else x for x in avals]
+    key = (op, *wanted, *kinds, *params.items())
+    try:
+        found = _NEEDS.get(key)
+    except TypeError:  # a parameter that cannot be hashed
+        return _needs(op, wanted, avals, params)
+    if found is None:
+        if len(_NEEDS) >= _MOST_NEEDS:
+            _NEEDS.clear()
+        found = _NEEDS[key] = _needs(op, wanted, avals, params)
+    return found
+
+
+_NEEDS: dict[Any, Needs] = {}
+_MOST_NEEDS = 16384
+
+
+def _needs(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]) -> Needs:
+    try:
+        if isinstance(op, Elementwise) and any(map(is_literal, operands)):
+            return _needs_beside_numbers(op, wanted, operands)
+        text, results = _applied(op, wanted, operands, params)
+    except UnsupportedError:
+        return Needs(True, frozenset(range(len(operands))))
+    read = _live(text, results)[1]
+    return Needs(
+        _reads_answer(read), frozenset({k for k, x in enumerate(operands) if f"x{k}" in read or is_literal(x)})
+    )
+
+
+def _reads_answer(read: set[str]) -> bool:
+    return any(name.startswith("ans") for name in read)
+
+
+def _needs_beside_numbers(op: Op, wanted: Sequence[int], operands: Sequence[Any]) -> Needs:
+    answer, places = False, set[int]()
+    for k, x in enumerate(operands):
+        if not is_literal(x):
+            continue
+        texts = set()
+        for number in _NUMBERS:
+            given = [number if j == k else _NUMBERS[0] if is_literal(v) else v for j, v in enumerate(operands)]
+            text, results = _applied(op, wanted, given, {})
+            lines, read = _live(text, results)
+            texts.add((*lines, *_names(results)))
+            answer = answer or _reads_answer(read)
+            places |= {j for j in range(len(operands)) if f"x{j}" in read}
+        if len(texts) > 1:
+            places.add(k)
+    return Needs(answer, frozenset(places))
+
+
+def _applied(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]) -> tuple[_Text, Any]:
+    """The text of the rules of the operands `wanted`, for operands given as avals and literals, and their results."""
     text = _Text()
     answer = op.aval(*operands, **params)
-    terms = tuple(x if is_literal(x) else _Term(text, f"x{k}", x) for k, x in enumerate(operands))
-    ct, ans = _Term(text, "ct", answer), _Term(text, "ans", answer)
-    return text, op.pull(i, ct, ans, terms, params)
+    terms = tuple([x if is_literal(x) else _Term(text, f"x{k}", x) for k, x in enumerate(operands)])
+    return text, op.pull_all(wanted, text.term("ct", answer), text.term("ans", answer), terms, params)
 
 
 def _live(text: _Text, result: Any) -> tuple[list[str], set[str]]:
     """The lines that `result` depends on, and the names they read."""
-    read, lines = {result.name}, []
-    for name, line, names in reversed(text.lines):
-        if name in read:
-            read |= names
-            lines.append(f"    {name} = {line}")
+    read, lines = set(_names(result)), []
+    for names, line, used in reversed(text.lines):
+        if not read.isdisjoint(names):
+            read |= used
+            lines.append(f"    {', '.join(names)} = {line}")
     return lines[::-1], read
-
-
-def _reads_number(op: Op, i: int, operands: Sequence[Any], params: dict[str, Any], k: int) -> bool:
-    """Whether the rule of operand `i` looks at the number at position `k`: whether it fails where there is none."""
-    text, answer = _Text(), op.aval(*operands, **params)
-    terms: list[Any] = [x if is_literal(x) else _Term(text, f"x{j}", x) for j, x in enumerate(operands)]
-    terms[k] = None
-    try:
-        op.pull(i, _Term(text, "ct", answer), _Term(text, "ans", answer), tuple(terms), params)
-    except Exception:
-        return True
-    return False
-
-
-@lru_cache(maxsize=4096)
-def needs_of(op: Op, i: int, literals: tuple[int, ...] = ()) -> Needs:
-    """What the rule of operand `i` reads, where the operands at the positions `literals` are Python numbers."""
-    answer, operands, applied = False, set[int](), False
-    cases = list(op.sample_cases())[:4]
-    for given, params in cases:
-        avals: list[Any] = [x if is_literal(x) else aval_of(x) for x in given]
-        for k in literals:
-            avals[k] = 1.5
-        if i >= len(avals):
-            i = 1 if len(avals) > 1 else 0
-        try:
-            text, result = _applied(op, i, avals, params)
-        except Exception:
-            continue  # a sample that is none with these numbers
-        applied = True
-        if not isinstance(result, _Term):
-            continue
-        read = _live(text, result)[1]
-        answer = answer or "ans" in read
-        operands |= {k for k in range(len(given)) if f"x{k}" in read}
-        operands |= {k for k in literals if k not in operands and _reads_number(op, i, avals, params, k)}
-    if not applied:
-        return _EVERYTHING
-    if op.variadic and operands - {0}:
-        operands |= set(range(1, 64))
-    return Needs(answer, frozenset(operands))
 
 
 # A rule is made for each literal that stands in the place of an operand; a program with more uses the ops.
@@ -144,17 +178,15 @@ def numpy_rules(op: Op, literals: tuple[tuple[int, str], ...] = ()) -> tuple[Any
     """
     counts = _COUNTS.setdefault(op, [0])
     counts[0] += 1
-    if counts[0] > _MOST:
+    if counts[0] > _MOST or not isinstance(op, Elementwise) or not op._floating:
         return None
-    case = next(iter(op.sample_cases()), None)
-    if case is None:
-        return None
-    operands: list[Any] = [aval_of(x) for x in case[0]]
+    operands: list[Any] = [_FLOAT] * len(op.operands)
     for k, text in literals:
         operands[k] = eval(text, {"inf": np.inf, "nan": np.nan})
     return tuple([_written(op, i, operands) for i in range(len(operands))])
 
 
+_FLOAT = Aval((), np.dtype(np.float64))
 _COUNTS: dict[Op, list[int]] = {}
 
 
@@ -162,7 +194,7 @@ def _written(op: Op, i: int, operands: Sequence[Any]) -> Any:
     """The rule of operand `i` as a function; None where there is none, False where it cannot be written."""
     if is_literal(operands[i]) or not op.differentiable_in(i):
         return None
-    text, result = _applied(op, i, operands, {})
+    text, (result,) = _applied(op, [i], operands, {})
     if not text.plain or not isinstance(result, _Term):
         return False
     parameters = ", ".join(["ct", "ans", *(f"x{k}" for k in range(len(operands)))])

@@ -9,42 +9,33 @@ from __future__ import annotations
 
 import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import LITERALS, Aval, is_literal, supported
+from tracegrad.avals import LITERALS, Aval, supported
 from tracegrad.errors import TraceError, located, warn_of_constant
-from tracegrad.ops import TABLE
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import broadcast_to, cast
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 from tracegrad.torch.tape import views
-from tracegrad.torch.tape.composite import Recipe, composite_class
+from tracegrad.torch.tape.composite import composite_class
 from tracegrad.torch.tape.modes import STATE
-from tracegrad.torch.tape.opnode import OpNode, node_class, of_inference, plan_of, step_node
+from tracegrad.torch.tape.opnode import STEPS, OpNode, Plan, node_class, step_node
 from tracegrad.torch.tape.parts import PARTS
-from tracegrad.torch.tape.tape import AccumulateGrad, Node, Spec, next_number
+from tracegrad.torch.tape.recipe import key_of, recipe_of, remember, written
+from tracegrad.torch.tape.recorders import is_ready, shapes_of
+from tracegrad.torch.tape.saved import kept, private
+from tracegrad.torch.tape.tape import AccumulateGrad, Node, next_number
 
 __all__ = ["FLOATS", "Recorded", "new_node"]
 
 _ndarray = np.ndarray
 _new = object.__new__
 FLOATS = frozenset({np.dtype(np.float64), np.dtype(np.float32)})
-# Ops that NumPy computes as views of their operand.
-ALIASING = frozenset(
-    {
-        TABLE[name]
-        for name in (
-            "reshape", "transpose", "broadcast_to", "slice", "real", "imag", "view_as_real", "view_as_complex",
-        )
-    }
-)  # fmt: skip
-# Ops whose derivative is 0 wherever there is one: they have a node all the same.
-STEPS = frozenset({TABLE[name] for name in ("sign", "floor", "ceil", "trunc", "rint")})
-SQRT = TABLE["sqrt"]
 
 
 class Recorded(Carrier):
@@ -81,76 +72,67 @@ class Recorded(Carrier):
         return Aval(self.array.shape, self.array.dtype)
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        return self._recorders[op](operands, params)
+
+    # By op, the function that applies it to values of this face and records it.
+    _recorders: Any
+
+    def _applied(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """The results of any op on any operands, recorded."""
         arrays = tuple([x.array if isinstance(x, Recorded) else x for x in operands])
         token = set_traps(QUIET)
         try:
-            answer = self._computed(op, operands, arrays, params)
+            answer = _elementwise(op, operands, arrays) if isinstance(op, Elementwise) else op.impl(*arrays, **params)
         finally:
             reset_traps(token)
-        if answer.__class__ is not _ndarray:
-            answer = np.asarray(answer)
         return self._result(op, operands, arrays, params, answer)
-
-    def _computed(self, op: Op, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """The answer for ndarrays. Floating operands of one dtype need no promotion, and NumPy broadcasts."""
-        if not isinstance(op, Elementwise):
-            return op.impl(*arrays, **params)
-        dtype = None
-        for x in arrays:
-            kind = x.__class__
-            if kind is _ndarray:
-                if dtype is None and x.dtype in FLOATS:
-                    dtype = x.dtype
-                elif x.dtype is not dtype:
-                    break
-            elif kind is not float and kind is not int:
-                break
-        else:
-            if dtype is not None and op._floating and not any(getattr(x, "weak", False) for x in operands):  # type: ignore[attr-defined]
-                try:
-                    return op.impl(*arrays)
-                except ValueError:
-                    pass  # the op says more about shapes than NumPy
-        weak = [x.array.item() if isinstance(x, Recorded) and x.weak else a for x, a in zip(operands, arrays)]
-        return op(*weak)
 
     def _result(
         self, op: Op, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any], answer: Any
     ) -> Any:
+        """The values for what was computed, with a node if an operand asks for one."""
+        plan = None
+        if STATE.enabled and not STATE.inference:
+            wanted = [k for k, x in enumerate(operands) if isinstance(x, Recorded) and x._requires]
+            if wanted:
+                plan = _plan(op, wanted, operands, arrays, params)
+        if answer.__class__ is tuple:
+            return self._several(plan, operands, arrays, params, answer)
+        if answer.__class__ is not _ndarray and not isinstance(answer, Carrier):
+            answer = np.asarray(answer)
         out = self._like(answer)
+        if op.aliases and isinstance(operands[0], Recorded) and self._shares(answer, arrays[0]):
+            views.register(out, operands[0], partial(op, **params))
         node = None
-        if op in ALIASING and isinstance(operands[0], Recorded) and self._shares(answer, arrays[0]):
-            views.register(out, operands[0], _step(op, params))
-        if STATE.enabled and answer.dtype.kind in "fc" and not STATE.inference:
-            edges, kinds, tracked = [], [], False
-            for i, x in enumerate(operands):
-                if isinstance(x, Recorded):
-                    if x._requires and op.differentiable_in(i):
-                        edges.append(x._edge or x._source())
-                        kinds.append(2)
-                        tracked = True
-                    else:
-                        edges.append(None if op.differentiable_in(i) else False)
-                        kinds.append(1)
-                elif x.__class__ in LITERALS:
-                    edges.append(None if op in _WRAPS_NUMBERS else False)
-                    kinds.append(0)
-                else:
-                    edges.append(None if op.differentiable_in(i) else False)
-                    kinds.append(1)
-            if tracked:
-                out._requires = True
-                out._edge = node = _recorded(op, tuple(kinds), tuple(edges), operands, arrays, params, out)
-            elif op in STEPS and isinstance(operands[0], Recorded) and operands[0]._requires:
-                out._requires, out._edge = True, step_node(op, operands[0]._edge_of(), answer)
+        if plan is not None and answer.dtype.kind in "fc":
+            out._requires = True
+            if plan.cls is None:
+                out._edge = step_node(op, operands[0]._edge_of(), answer)
+            else:
+                out._edge = node = _recorded(plan, operands, arrays, params, [out])
         if STATE.unusual:
             self._unusually(out, node)
         return out
 
+    def _several(
+        self, plan: Any, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any], answers: Any
+    ) -> tuple[Any, ...]:
+        """The results of an op that has several."""
+        outs = tuple([self._like(x if isinstance(x, Carrier) else np.asarray(x)) for x in answers])
+        node = None
+        if plan is not None and plan.cls is not None:
+            node = _recorded(plan, operands, arrays, params, outs)
+            for k, out in enumerate(outs):
+                if out.dtype.kind in "fc":
+                    out._requires, out._edge = True, (node, k) if k else node
+        if STATE.unusual:
+            for k, out in enumerate(outs):
+                self._unusually(out, None if k else node)
+        return outs
+
     def _shares(self, answer: Any, array: Any) -> bool:
         """Whether `answer` is a view of `array`."""
-        base = answer.base
-        return base is not None and (base is array or base is array.base)
+        return views.shared(answer, array)
 
     def _like(self, array: Any) -> Any:
         """A value of this face for an array that nothing is recorded of."""
@@ -174,51 +156,45 @@ class Recorded(Carrier):
                 node.pack(*STATE.saving[-1])
 
     # -- functions of several ops --------------------------------------------------------------------------------
-    def named(self, name: str) -> Any:
+    def named(self, name: str, keeps_answer: bool = False) -> Any:
         node = self._edge
         if isinstance(node, OpNode):
             node.__class__ = node_class(name)
-            if node.op is SQRT and node.checks:
-                # A power saves its operand in PyTorch, so the result may be updated in place.
-                node.answer, node.checks = node.answer.copy() if self._concrete() else node.answer, []
+            if keeps_answer:
+                node.keep_answer()
         return self
-
-    def _concrete(self) -> bool:
-        return isinstance(self.array, np.ndarray)
 
     def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if name in PARTS and isinstance(args[0], Recorded):
             return PARTS[name](*args, **kwargs)
-        if not STATE.enabled or STATE.inference or not _any_requires(args):
+        tensors: list[Any] = []
+        key = key_of(self._face, fn, args, kwargs, tensors)
+        if not STATE.enabled or STATE.inference or not _any_requires(args if key is None else tensors):
             return _told_of_several(fn(*args, **kwargs))
-        recipe = Recipe()
-        try:
-            result = fn(*_as_parts(recipe, args), **kwargs)
-            several = isinstance(result, tuple | list)
-            outputs = self._outputs(composite_class(name), recipe, result if several else (result,), kwargs, several)
-        finally:
-            recipe.close()
-        if not several:
-            return outputs[0]
-        return type(result)(outputs) if type(result) in (tuple, list) else type(result)(*outputs)
-
-    def _outputs(self, cls: Any, recipe: Recipe, results: Any, options: dict[str, Any], several: bool) -> list[Any]:
-        """The results of a function of several ops, with one node."""
-        arrays = [recipe.array_of(x) for x in results]
-        node = cls(recipe, arrays, options)
-        outputs = [self._output(node, k, x, several) for k, x in enumerate(arrays)]
-        views.register_parts(outputs, recipe, "several" if several else "")
-        node.guard(outputs, arrays)
+        recipe = recipe_of(key)
+        if recipe is None:
+            recipe, tensors, values = written(fn, args, kwargs)
+            remember(key, recipe)
+        else:
+            values = recipe.run([x.array for x in tensors])
+        node = composite_class(name)(recipe, tensors, values, kwargs)
+        several = recipe.kind is not None
+        outputs = []
+        for n, (k, smooth) in enumerate(recipe.outputs):
+            out = self._like(values[k])
+            if smooth:
+                out._requires = True
+                out._edge = (node, n) if several and n else node
+            outputs.append(out)
+        if recipe.has_views:
+            views.register_parts(outputs, recipe, tensors, "several" if several else "")
+        if recipe.guarded:
+            node.guard(outputs)
         if STATE.unusual:
             self._unusually(outputs[0], node)
-        return outputs
-
-    def _output(self, node: Node, k: int, array: Any, several: bool) -> Any:
-        out = self._like(array)
-        if array.dtype.kind in "fc":
-            out._requires = True
-            out._edge = (node, k) if several and k else node
-        return out
+        if not several:
+            return outputs[0]
+        return recipe.kind(outputs) if recipe.kind in (tuple, list) else recipe.kind(*outputs)
 
     def _snapshot(self) -> Any:
         """The array as it is now, for a node to keep."""
@@ -313,57 +289,90 @@ class Recorded(Carrier):
         return own.__array_interface__ == array.__array_interface__  # type: ignore[no-any-return]
 
 
-_WRAPS_NUMBERS = frozenset({TABLE[name] for name in ("add", "subtract", "multiply", "divide")})
+def _elementwise(op: Elementwise, operands: tuple[Any, ...], arrays: tuple[Any, ...]) -> Any:
+    """The answer for ndarrays and numbers of any shapes and dtypes; what needs no promotion NumPy computes at once."""
+    if not any(isinstance(x, Recorded) and x.weak for x in operands):
+        kinds = tuple([x.__class__ if x.__class__ in LITERALS else x.dtype for x in arrays])
+        ready = _READY.get((op, kinds))
+        if ready is None:
+            ready = _READY[op, kinds] = is_ready(op, kinds)
+        if ready:
+            try:
+                return op.impl(*arrays)
+            except ValueError:
+                pass  # the op says more about shapes than NumPy
+    return op(*[x.array.item() if isinstance(x, Recorded) and x.weak else a for x, a in zip(operands, arrays)])
+
+
+_READY: dict[Any, bool] = {}
+
+
+class Step:
+    """In the place of a plan: the derivative is 0, and there is a node all the same."""
+
+    cls = None
+
+
+def _plan(op: Op, wanted: list[int], operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    """The plan for recording `op`, or None if there is nothing to record."""
+    if isinstance(op, Elementwise):
+        kinds: Any = [x.__class__ if x.__class__ in LITERALS else x.dtype for x in arrays]
+    else:
+        kinds = [(x.__class__, x) if x.__class__ in LITERALS else (x.shape, x.dtype) for x in arrays]
+    key = (op, *wanted, *kinds, *params.items())
+    try:
+        found = _PLANS.get(key, key)
+    except TypeError:  # a parameter that cannot be hashed
+        return _new_plan(op, wanted, arrays, params)
+    if found is key:
+        if len(_PLANS) >= _MOST_PLANS:
+            _PLANS.clear()
+        found = _PLANS[key] = _new_plan(op, wanted, arrays, params)
+    return found
+
+
+_PLANS: dict[Any, Any] = {}
+_MOST_PLANS = 16384
+
+
+def _new_plan(op: Op, wanted: list[int], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    active = [k for k in wanted if op.differentiable_in(k)]
+    if not active:
+        return Step if op in STEPS else None
+    avals: list[Any] = [x if x.__class__ in LITERALS else Aval(x.shape, x.dtype) for x in arrays]
+    if isinstance(op, Elementwise):
+        loop = op.loop_dtypes(*[x.__class__ if x.__class__ in LITERALS else x.dtype for x in arrays])
+        avals = [x if x.__class__ in LITERALS else Aval((), dtype) for x, dtype in zip(avals, loop)]
+    return Plan(op, active, avals, params)
 
 
 def _recorded(
-    op: Op, kinds: tuple[int, ...], edges: tuple[Any, ...], operands: tuple[Any, ...], arrays: tuple[Any, ...],
-    params: dict[str, Any], out: Any,
-) -> OpNode:  # fmt: skip
+    plan: Plan, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any], outs: Sequence[Any]
+) -> OpNode:
     """The node of an op that has just been applied, with what its rules read saved."""
-    plan = plan_of(op, kinds)
     node = _new(plan.cls)
-    node.op, node.params, node.edges, node.hooks = op, params, edges, None
-    checks: list[Any] | None = [] if plan.saves else None
+    node.plan, node.params, node.hooks = plan, params, None
+    op = plan.op
+    edges: list[Any] = []
     saved: list[Any] = []
-    elementwise = isinstance(op, Elementwise)
-    for k, (x, array) in enumerate(zip(operands, arrays)):
-        if plan.operands[k]:
-            if isinstance(x, Recorded):
-                saved.append(x._snapshot())
-                checks.append(_check(x, k))  # type: ignore[union-attr]
-            else:
-                saved.append(array)
-        elif elementwise or array.__class__ in LITERALS:
-            saved.append(None)
+    for k, x in enumerate(operands):
+        recorded = isinstance(x, Recorded)
+        edges.append(x._edge or x._source() if recorded and x._requires and op.differentiable_in(k) else plan.blank[k])
+        if not plan.operands[k]:
+            saved.append(plan.specs[k])
+        elif recorded:
+            saved.append(kept(x))
         else:
-            saved.append(Spec(array.shape, array.dtype))
-    node.operands = tuple(saved)
-    if plan.answer:
-        node.answer = out._snapshot()
-        checks.append((out._counter, 0, -1))  # type: ignore[union-attr]
+            saved.append(x if x.__class__ in LITERALS else private(x))
+    node.edges, node.operands = tuple(edges), tuple(saved)
+    node.number = next_number()  # after the node of a view that is made anew
+    spec = plan.spec
+    if spec.__class__ is tuple:
+        node.answer = tuple([kept(x) if plan.answer else s for x, s in zip(outs, spec)])
     else:
-        node.answer = None if elementwise else Spec(out.array.shape, out.array.dtype)
-    node.checks = checks
-    node.shapes = _shapes(arrays, out.array) if elementwise else None
-    node.number = next_number()
+        node.answer = kept(outs[0]) if plan.answer else spec
+    node.shapes = shapes_of(arrays, outs[0].array) if plan.elementwise else None
     return node
-
-
-def _check(x: Any, position: int) -> tuple[Any, int, int]:
-    counter = x._counter
-    if counter is None:
-        raise of_inference()
-    return counter, counter[0], position
-
-
-def _shapes(arrays: tuple[Any, ...], answer: Any) -> Any:
-    """Specs of the operands if any differs from the answer in shape or dtype."""
-    shape, dtype = answer.shape, answer.dtype
-    for x in arrays:
-        if x.__class__ not in LITERALS and (x.shape != shape or x.dtype is not dtype):
-            return tuple([None if is_literal(a) else Spec(a.shape, a.dtype) for a in arrays])
-    return None
 
 
 def new_node(cls: Any, edges: tuple[Any, ...]) -> Any:
@@ -371,10 +380,6 @@ def new_node(cls: Any, edges: tuple[Any, ...]) -> Any:
     node = _new(cls)
     node.edges, node.hooks, node.number = edges, None, next_number()
     return node
-
-
-def _step(op: Op, params: dict[str, Any]) -> Callable[[Any], Any]:
-    return lambda x: op(x, **params)
 
 
 def _told_of_several(result: Any) -> Any:
@@ -394,11 +399,3 @@ def _any_requires(args: Any) -> bool:
         elif isinstance(x, list | tuple) and _any_requires(x):
             return True
     return False
-
-
-def _as_parts(recipe: Recipe, x: Any) -> Any:
-    if isinstance(x, Recorded):
-        return recipe.part(x)
-    if type(x) in (list, tuple):
-        return type(x)([_as_parts(recipe, v) for v in x])
-    return x

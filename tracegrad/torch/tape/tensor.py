@@ -16,14 +16,11 @@ from tracegrad.avals import LITERALS
 from tracegrad.errors import located
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.numpy_api.registry import dispatch_ufunc
-from tracegrad.ops import TABLE, contraction, elementwise, linear, reduction
-from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import fresh
-from tracegrad.ops.op import Carrier, Level, Op
+from tracegrad.ops.op import Carrier, Level
 from tracegrad.torch.functions.dims import not_real
 from tracegrad.torch.functions.methods import TensorMethods
-from tracegrad.torch.functions.registry import ONE_OP
-from tracegrad.torch.tape import engine, shortcuts, views
+from tracegrad.torch.tape import engine, views
 from tracegrad.torch.tape.dtypes import get_default_dtype
 from tracegrad.torch.tape.hooks import Hooks, RemovableHandle
 from tracegrad.torch.tape.indexing import get_item, set_item
@@ -33,17 +30,6 @@ from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tape import AccumulateGrad, wrapper
 
 __all__ = ["TapeArray", "Tensor", "WeakArray", "of_array"]
-
-# Universal functions of one operand that are one differentiable op, for every floating dtype.
-UNARY: dict[Any, Op] = {
-    getattr(np, op.name): op
-    for op in TABLE.values()
-    if isinstance(op, Elementwise)
-    and len(op.operands) == 1
-    and op.differentiable
-    and isinstance(getattr(np, op.name, None), np.ufunc)
-}
-
 
 _NO_LEAF = (
     "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed. Its .grad attribute won't be "
@@ -222,9 +208,7 @@ class Tensor(Recorded, TensorMethods):
 
     def clone(self, *, memory_format: Any = None) -> Any:
         """A copy, which derivatives flow through."""
-        out = self.bind(fresh, (self,), {"tag": 0})
-        out.array = self._copied()
-        return out.named("CloneBackward0")
+        return self._result(fresh, (self,), (self.array,), {"tag": 0}, self._copied()).named("CloneBackward0")
 
     _alias = clone
 
@@ -362,9 +346,7 @@ class TapeArray(Recorded, ArrayMethods):
         return get_item(self, index)
 
     def _alias(self) -> Any:
-        out = self.bind(fresh, (self,), {"tag": 0})
-        out.array = self.array.copy()
-        return out
+        return self._result(fresh, (self,), (self.array,), {"tag": 0}, self.array.copy())
 
     def _weakened(self, result: Any) -> Any:
         for x in result if isinstance(result, tuple) else (result,):
@@ -389,60 +371,6 @@ class WeakArray(TapeArray):
 
     weak = True
 
-
-def _take_short_ways(cls: Any) -> None:
-    """Give a class the short ways of what its methods do in general."""
-    ops = elementwise
-    for name, op in (
-        ("__add__", ops.add), ("__radd__", ops.add), ("__sub__", ops.subtract), ("__mul__", ops.multiply),
-        ("__rmul__", ops.multiply), ("__truediv__", ops.divide),
-    ):  # fmt: skip
-        setattr(cls, name, shortcuts.operator(cls, op, getattr(cls, name)))
-    cls.__rsub__ = shortcuts.reflected(cls, ops.subtract, cls.__rsub__, "RsubBackward1")
-    cls.__rtruediv__ = shortcuts.reflected(cls, ops.divide, cls.__rtruediv__)
-    cls.__neg__ = shortcuts.unary(cls, ops.negative, cls.__neg__)
-    general = cls.__pow__
-    cls.__pow__ = shortcuts.power(shortcuts.unary(cls, ops.square, lambda x: general(x, 2)), general)
-    cls.sum = shortcuts.total(cls, linear.reduce_sum, np.add.reduce, cls.sum)
-    cls.mean = shortcuts.total(cls, reduction.mean, _mean, cls.mean)
-    cls.__abs__ = shortcuts.unary(cls, ops.absolute, cls.__abs__)
-    cls._of_ufunc = {ufunc: shortcuts.unary(cls, op, _by_dispatch(ufunc)) for ufunc, op in UNARY.items()}
-
-
-def _mean(x: np.ndarray[Any, Any], axis: None) -> Any:
-    return np.add.reduce(x, axis) / x.size
-
-
-def _by_dispatch(ufunc: Any) -> Callable[[Any], Any]:
-    return lambda x: dispatch_ufunc(ufunc, "__call__", (x,), {})
-
-
-for _cls in (Tensor, TapeArray):
-    _take_short_ways(_cls)
-Tensor.__matmul__ = shortcuts.product(
-    Tensor,
-    {
-        (2, 2): (contraction.matmul, "MmBackward0"),
-        (2, 1): (contraction.matvec, "MvBackward0"),
-        (1, 1): (contraction.inner, "DotBackward0"),
-    },
-    Tensor.__matmul__,
-)
-for _name in ("reshape", "view"):
-    setattr(Tensor, _name, shortcuts.reshaped(Tensor, linear.reshape, getattr(TensorMethods, _name)))
-
-
-def _none(x: Any) -> None:
-    """There is no short way."""
-
-
-Tensor.short_ways = {
-    **{op: shortcuts.unary(Tensor, op, _none) for op, node in ONE_OP.values() if not node},
-    linear.reduce_sum: shortcuts.total(Tensor, linear.reduce_sum, np.add.reduce, _none),
-    reduction.mean: shortcuts.total(Tensor, reduction.mean, _mean, _none),
-}
-for _name, (_op, _node) in ONE_OP.items():
-    setattr(Tensor, _name, shortcuts.unary(Tensor, _op, getattr(TensorMethods, _name), _node))
 
 Tensor._face = Tensor
 TapeArray._face = TapeArray

@@ -66,6 +66,8 @@ class TracedTensor(Tensor):
 
     def _traced(self, op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
         answer = op(*arrays, **params)
+        if answer.__class__ is tuple:
+            return answer
         if not isinstance(answer, Carrier):
             answer = self.array._lift(np.asarray(answer))
         if op in _PUT and isinstance(arrays[0], Carrier):

@@ -17,12 +17,13 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.ops.linear import cast, full
-from tracegrad.torch.tape.composite import Recipe, makers, path
 from tracegrad.torch.tape.modes import STATE
-from tracegrad.torch.tape.opnode import short_name, summed_to
+from tracegrad.torch.tape.opnode import summed_to
+from tracegrad.torch.tape.recipe import Recipe
+from tracegrad.torch.tape.saved import short_name
 from tracegrad.torch.tape.tape import Masked, Node, Spec, next_number, rewrap, unmasked
 
-__all__ = ["CopySlices", "overwrite", "register", "register_parts", "restore", "retain", "update"]
+__all__ = ["CopySlices", "overwrite", "register", "register_parts", "restore", "retain", "shared", "update"]
 
 
 class Stale:
@@ -38,6 +39,12 @@ class Stale:
 
 
 STALE = Stale()
+
+
+def shared(view: Any, array: Any) -> bool:
+    """Whether NumPy, asked for `view`, has given the memory of `array`."""
+    base = view.base
+    return view is array or (base is not None and (base is array or base is array.base))
 
 
 def register(view: Any, parent: Any, step: Callable[[Any], Any], kind: str = "") -> None:
@@ -69,26 +76,21 @@ def steps_of(view: Any) -> tuple[Callable[[Any], Any], ...]:
     return tuple(steps[::-1])
 
 
-def register_parts(outputs: Sequence[Any], recipe: Recipe, kind: str) -> None:
-    """Register those results of a function of several ops that are parts of one of the Tensors that it had.
+def register_parts(outputs: Sequence[Any], recipe: Recipe, tensors: Sequence[Any], kind: str) -> None:
+    """Register those results of a function of several ops that are parts of one of the `tensors` that it had.
 
     A result that shares memory otherwise is made a copy.
     """
-    made = makers(recipe.entries)
-    sources = [(x, recipe.parts[id(x)].array) for x in recipe.tensors]
-    for view in outputs:
-        array = view.array
-        if not isinstance(array, np.ndarray):
-            if any(path(made, a, array) is not None for _, a in sources):
-                view._frozen = "a view that a function of several ops gave inside a traced function"
+    for view, parent in zip(outputs, recipe.parents):
+        if parent is None:
             continue
-        parent, source = next(((x, a) for x, a in sources if np.may_share_memory(array, a)), (None, None))
-        if parent is not None:
-            steps = path(made, source, array)
-            if steps is None:
-                view.array = array.copy()
-            else:
-                register(view, parent, partial(_again, steps), kind)
+        if not isinstance(view.array, np.ndarray):
+            view._frozen = "a view that a function of several ops gave inside a traced function"
+        elif parent.__class__ is int:
+            view.array = view.array.copy()
+        else:
+            number, steps = parent
+            register(view, tensors[number], partial(_again, steps), kind)
 
 
 def _again(steps: Sequence[tuple[Any, dict[str, Any]]], x: Any) -> Any:

@@ -1,0 +1,414 @@
+"""How ops are applied to recorded arrays and recorded: for each op and class one function, made when first asked for.
+
+An eager op on a few elements is bookkeeping. A recorder knows the op, has a plan for each kind of operands that it has
+met, and does the bookkeeping for what ops mostly have, floating arrays and numbers beside them, in the usual modes:
+there is nothing to promote, and NumPy broadcasts. Whatever is not so goes the `general` way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS, Aval, is_literal
+from tracegrad.errors import DTypeError
+from tracegrad.ops.declare import Elementwise
+from tracegrad.ops.op import Op, lead
+from tracegrad.quiet import QUIET, reset_traps, set_traps
+from tracegrad.torch.tape import views
+from tracegrad.torch.tape.modes import STATE
+from tracegrad.torch.tape.opnode import STEPS, Plan, node_class
+from tracegrad.torch.tape.saved import Saved, of_inference
+from tracegrad.torch.tape.tape import Spec, next_number
+
+__all__ = ["Recorders", "is_ready", "of_form", "of_one", "of_some", "of_two", "shapes_of"]
+
+_ndarray, _asarray = np.ndarray, np.asarray
+_new = object.__new__
+_F64, _F32 = np.dtype(np.float64), np.dtype(np.float32)
+_NONE: dict[str, Any] = {}
+
+
+def of_one(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Callable[[Any], Any]:
+    """The recorder of an op of one operand, of the class `cls`; its node is called `node`, if not by the op."""
+    function, plans = op.impl, dict[Any, Any]()
+
+    def apply(x: Any) -> Any:
+        if x.__class__ is not cls or STATE.unusual:
+            return general(x)
+        array = x.array
+        dtype = array.dtype
+        if dtype is not _F64 and dtype is not _F32:
+            return general(x)
+        token = set_traps(QUIET)
+        try:
+            answer = function(array)
+        finally:
+            reset_traps(token)
+        out = _new(cls)
+        out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
+        out._counter = [0]
+        if not x._requires or not STATE.enabled:
+            return out
+        plan: Any = plans.get(dtype)
+        if plan is None:
+            plan = plans[dtype] = _plan(op, (0,), (Aval((), dtype),), node)
+        record = _new(plan.cls)
+        record.plan = plan
+        record.params = _NONE
+        record.hooks = record.shapes = None
+        record.edges = (x._edge or x._source(),)
+        record.number = next_number()  # after the node of a view that is made anew
+        record.operands = (_kept(x, array) if plan.operands[0] else None,)
+        record.answer = _made(out) if plan.answer else None
+        out._requires = True
+        out._edge = record
+        return out
+
+    return apply
+
+
+def of_two(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Callable[[Any, Any], Any]:
+    """The recorder of an op of two operands, both of the class `cls`, or one of them and a number."""
+    function = op.impl
+    record = _of_two(op, node)
+    cases = {(cls, cls): 0, (cls, float): 4, (cls, int): 4, (float, cls): 8, (int, cls): 8}
+
+    def apply(x: Any, y: Any) -> Any:
+        case = cases.get((x.__class__, y.__class__))
+        if case is None or STATE.unusual:
+            return general(x, y)
+        a = x if case == 8 else x.array
+        b = y if case == 4 else y.array
+        dtype = b.dtype if case == 8 else a.dtype
+        if (dtype is not _F64 and dtype is not _F32) or (case == 0 and b.dtype is not dtype):
+            return general(x, y)
+        token = set_traps(QUIET)
+        try:
+            answer = function(a, b)
+        except (ValueError, OverflowError):  # the op says more than NumPy
+            answer = None
+        finally:
+            reset_traps(token)
+        if answer is None:
+            return general(x, y)
+        out = _new(cls)
+        out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
+        out._counter = [0]
+        if ((case != 8 and x._requires) or (case != 4 and y._requires)) and STATE.enabled:
+            record(out, x, y, a, b, case, dtype)
+        return out
+
+    return apply
+
+
+def _of_two(op: Op, node: str) -> Callable[..., None]:
+    """What records an op of two operands, arrays (0), with a number on the right (4) or on the left (8)."""
+    plans: dict[int, Any] = {}
+
+    def record(out: Any, x: Any, y: Any, a: Any, b: Any, case: int, dtype: Any) -> None:
+        left = right = None
+        shapes = case == 0 and a.shape != b.shape
+        if case != 8 and x._requires:
+            left = x._edge or x._source()
+            case += 1
+        if not case & 4 and y._requires:
+            right = y._edge or y._source()
+            case += 2
+        plan = plans.get(case if dtype is _F64 else case + 16)
+        if plan is None:
+            plan = plans[case if dtype is _F64 else case + 16] = _plan_of_two(op, case, Aval((), dtype), node)
+        made = _new(plan.cls)
+        made.number = next_number()
+        made.plan = plan
+        made.params = _NONE
+        made.hooks = None
+        made.edges = (plan.blank[0] if left is None else left, plan.blank[1] if right is None else right)
+        reads_x, reads_y = plan.operands
+        made.operands = (
+            (x if x is a else _kept(x, a)) if reads_x else None,
+            (y if y is b else _kept(y, b)) if reads_y else None,
+        )
+        made.answer = _made(out) if plan.answer else None
+        made.shapes = (Spec(a.shape, dtype), Spec(b.shape, dtype)) if shapes else None
+        out._requires = True
+        out._edge = made
+
+    return record
+
+
+def _kept(x: Any, array: Any) -> Saved:
+    saved: Saved = _new(Saved)
+    saved.array = array
+    saved.counter = counter = x._counter
+    if counter is None:
+        raise of_inference()
+    saved.version = counter[0]
+    return saved
+
+
+def _made(out: Any) -> Saved:
+    saved: Saved = _new(Saved)
+    saved.array, saved.counter, saved.version = out.array, out._counter, 0
+    return saved
+
+
+def _plan_of_two(op: Op, case: int, aval: Aval, node: str) -> Any:
+    """The plan for both operands arrays (0), a number on the right (4) or on the left (8), and, added to that, 1 and 2
+    for a left and a right operand that require grad."""
+    wanted = tuple([k for k in (0, 1) if case & (1, 2)[k]])
+    return _plan(op, wanted, (1.0 if case & 8 else aval, 1.0 if case & 4 else aval), node)
+
+
+# -- ops with parameters, and of more operands ---------------------------------------------------------------------
+class Plans(dict[Any, Any]):
+    """Plans of one op by what they depend on; a key that cannot be hashed is not known."""
+
+    most = 4096
+
+    def find(self, key: Any) -> Any:
+        """The plan for `key`, or the key itself."""
+        try:
+            return self.get(key, key)
+        except TypeError:
+            return key
+
+    def keep(self, key: Any, plan: Plan | None) -> Plan | None:
+        """Remember the plan."""
+        if len(self) >= self.most:
+            self.clear()
+        with suppress(TypeError):
+            self[key] = plan
+        return plan
+
+
+def of_form(op: Op, cls: Any, general: Callable[..., Any], node: str = "", function: Any = None) -> Callable[..., Any]:
+    """The recorder of an op that is not elementwise, with one operand; by another `function`, if that computes it."""
+    aliases = op.aliases
+    function = function or op.impl
+    record = _of_form(op, node)
+
+    def apply(operands: tuple[Any], params: dict[str, Any]) -> Any:
+        (x,) = operands
+        if x.__class__ is not cls or STATE.unusual:
+            return general(operands, params)
+        array = x.array
+        dtype = array.dtype
+        if dtype is not _F64 and dtype is not _F32:
+            return general(operands, params)
+        token = set_traps(QUIET)
+        try:
+            answer = function(array, **params)
+        finally:
+            reset_traps(token)
+        if answer.__class__ is tuple:
+            return general(operands, params)
+        out = _new(cls)
+        out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
+        out._counter = [0]
+        if aliases and views.shared(answer, array):
+            views.register(out, x, partial(op, **params))
+        if x._requires and STATE.enabled:
+            record(out, x, array, params)
+        return out
+
+    return apply
+
+
+def _of_form(op: Op, node: str) -> Callable[..., None]:
+    """What records an op of one operand that is not elementwise."""
+    plans = Plans()
+
+    def record(out: Any, x: Any, array: Any, params: dict[str, Any]) -> None:
+        key = (array.shape, array.dtype, *params, *params.values())
+        plan = plans.find(key)
+        if plan is key:
+            wanted = (0,) if op.differentiable_in(0) else ()
+            plan = plans.keep(key, _plan(op, wanted, (Aval(array.shape, array.dtype),), node, params))
+        if plan is None or out.array.dtype.kind not in "fc":
+            return
+        made = _new(plan.cls)
+        made.plan, made.params = plan, params
+        made.hooks = made.shapes = None
+        made.edges = (x._edge or x._source(),)
+        made.number = next_number()
+        made.operands = (_kept(x, array),) if plan.operands[0] else plan.specs
+        made.answer = _made(out) if plan.answer else plan.spec
+        out._requires = True
+        out._edge = made
+
+    return record
+
+
+def of_some(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Callable[..., Any]:
+    """The recorder of any op: a function of the operands, arrays of the class `cls` and numbers, and the parameters."""
+    function, record, fits = op.impl, _of_some(op, node), _fitting(op)
+
+    def apply(operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if STATE.unusual:
+            return general(operands, params)
+        arrays = []
+        tracked = False
+        for x in operands:
+            if x.__class__ is cls:
+                arrays.append(x.array)
+                tracked = tracked or x._requires
+            elif x.__class__ is float or x.__class__ is int:
+                arrays.append(x)
+            else:
+                return general(operands, params)
+        if not fits(arrays):
+            return general(operands, params)
+        token = set_traps(QUIET)
+        try:
+            answer = function(*arrays, **params)
+        except (ValueError, OverflowError):  # the op says more than NumPy
+            answer = ()
+        finally:
+            reset_traps(token)
+        if answer.__class__ is tuple:
+            return general(operands, params)
+        out = _new(cls)
+        out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
+        out._counter = [0]
+        if tracked and STATE.enabled:
+            record(out, operands, arrays, params)
+        return out
+
+    return apply
+
+
+def _fitting(op: Op) -> Callable[[Any], bool]:
+    """Whether NumPy computes `op` on given arrays as they are."""
+    if not isinstance(op, Elementwise):
+        return lambda arrays: True
+    known: dict[Any, bool] = {}
+
+    def fits(arrays: Sequence[Any]) -> bool:
+        kinds = tuple([x.__class__ if x.__class__ in LITERALS else x.dtype for x in arrays])
+        found = known.get(kinds)
+        if found is None:
+            found = known[kinds] = is_ready(op, kinds)
+        return found
+
+    return fits
+
+
+def is_ready(op: Elementwise, kinds: tuple[Any, ...]) -> bool:
+    """Whether an elementwise op computes in these dtypes; types of numbers stand for floats beside floating arrays."""
+    try:
+        loop = op.loop_dtypes(*kinds)
+    except DTypeError:
+        return False
+    for kind, dtype in zip(kinds, loop):
+        if isinstance(kind, type):
+            if kind not in (float, int) or dtype.kind != "f":
+                return False
+        elif kind != dtype:
+            return False
+    return not all(isinstance(kind, type) for kind in kinds)
+
+
+def _of_some(op: Op, node: str) -> Callable[..., None]:
+    """What records any op."""
+    plans = Plans()
+    elementwise = isinstance(op, Elementwise)
+
+    def planned(operands: tuple[Any, ...], arrays: Any, params: dict[str, Any]) -> Plan | None:
+        wanted = [k for k, x in enumerate(operands) if x is not arrays[k] and x._requires and op.differentiable_in(k)]
+        avals = [a if x is a else Aval(() if elementwise else a.shape, a.dtype) for x, a in zip(operands, arrays)]
+        return _plan(op, tuple(wanted), tuple(avals), node, params)
+
+    def record(out: Any, operands: tuple[Any, ...], arrays: Any, params: dict[str, Any]) -> None:
+        kinds = [*params, *params.values()]
+        for x, a in zip(operands, arrays):
+            if x is a:
+                kinds.append(x.__class__ if elementwise else (x.__class__, x))
+            else:
+                kinds += (x._requires, a.dtype) if elementwise else (x._requires, a.dtype, a.shape)
+        key = tuple(kinds)
+        plan = plans.find(key)
+        if plan is key:
+            plan = plans.keep(key, planned(operands, arrays, params))
+        if plan is None or out.array.dtype.kind not in "fc":
+            return
+        edges, saved = [], []
+        for k, x in enumerate(operands):
+            a = arrays[k]
+            if x is a:
+                edges.append(plan.blank[k])
+                saved.append(x if plan.operands[k] else plan.specs[k])
+                continue
+            edges.append((x._edge or x._source()) if x._requires and op.differentiable_in(k) else plan.blank[k])
+            saved.append(_kept(x, a) if plan.operands[k] else plan.specs[k])
+        made = _new(plan.cls)
+        made.plan, made.params, made.hooks = plan, params, None
+        made.edges, made.operands = tuple(edges), tuple(saved)
+        made.number = next_number()
+        made.answer = _made(out) if plan.answer else plan.spec
+        made.shapes = shapes_of(arrays, out.array) if elementwise else None
+        out._requires = True
+        out._edge = made
+
+    return record
+
+
+def shapes_of(arrays: Sequence[Any], answer: Any) -> Any:
+    """Specs of the operands of an elementwise op if any differs from the answer in shape or dtype."""
+    shape, dtype = answer.shape, answer.dtype
+    for x in arrays:
+        if x.__class__ not in LITERALS and (x.shape != shape or x.dtype is not dtype):
+            return tuple([None if is_literal(a) else Spec(a.shape, a.dtype) for a in arrays])
+    return None
+
+
+# -- all of them -------------------------------------------------------------------------------------------------------
+class Recorders(dict[Op, Callable[..., Any]]):
+    """By op, the function of operands and parameters that applies it to values of a class; made when asked for."""
+
+    def __init__(self, cls: Any):
+        super().__init__()
+        self.cls = cls
+
+    def __missing__(self, op: Op) -> Any:
+        found = self[op] = self._made(op)
+        return found
+
+    def _made(self, op: Op) -> Any:
+        general = partial(_generally, op)
+        if op in STEPS:
+            return general
+        if isinstance(op, Elementwise) and len(op.operands) <= 2 and _is_smooth(op):
+            if len(op.operands) == 1:
+                first = of_one(op, self.cls, lambda x: general((x,), _NONE))
+                return lambda operands, params: first(operands[0])
+            both = of_two(op, self.cls, lambda x, y: general((x, y), _NONE))
+            return lambda operands, params: both(operands[0], operands[1])
+        if len(op.operands) == 1 and not op.variadic and not isinstance(op, Elementwise):
+            return of_form(op, self.cls, general)
+        return of_some(op, self.cls, general)
+
+
+def _is_smooth(op: Elementwise) -> bool:
+    """Whether the op of floating arrays has a floating result, and a derivative in each operand."""
+    double = (_F64,) * (len(op.operands) + 1)
+    smooth = all(map(op.differentiable_in, range(len(op.operands))))
+    return op._floating and op.loop_dtypes(*double[:-1]) == double and smooth
+
+
+def _generally(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    return lead(operands)._applied(op, operands, params)
+
+
+def _plan(op: Op, wanted: tuple[int, ...], operands: tuple[Any, ...], node: str, params: Any = _NONE) -> Plan | None:
+    """The plan for recording an op; None if there is no derivative."""
+    if not wanted:
+        return None
+    plan = Plan(op, wanted, operands, params)
+    if node:
+        plan.cls = node_class(node)
+    return plan

@@ -1,0 +1,166 @@
+"""A value that a node keeps for its backward pass: one kind of object for all nodes.
+
+It knows the version of its memory when it was kept; an update in place since then is an error when the value is read.
+Hooks on saved tensors put what they make of the value in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.torch.tape.tape import rewrap
+
+__all__ = ["Packed", "RawSaved", "Saved", "kept", "made_by", "of_inference", "private", "short_name"]
+
+Hook = Callable[[Any], Any]
+
+_new = object.__new__
+
+
+class Saved:
+    """An array, the version counter of its memory, and the version at which it was saved.
+
+    In the place of the array may be a `Packed`. What made the value is known to the node that keeps it: the edge beside
+    it, or that node itself.
+    """
+
+    __slots__ = ("array", "counter", "version")
+    array: Any
+    counter: Any
+    version: int
+
+    def value(self, edge: Any, own: bool = False) -> Any:
+        """The array; RuntimeError if it was updated in place since. `edge` leads to what made it: for an output of the
+        node that keeps it (`own`), that node."""
+        array = self.array
+        if self.counter[0] != self.version:
+            raise self.modified(edge, () if own else self.counter)
+        return array() if array.__class__ is Packed else array
+
+    def modified(self, edge: Any, counter: Any = ()) -> RuntimeError:
+        """The error for an update in place; `counter` may name the operation that did it."""
+        array = self.array() if self.array.__class__ is Packed else self.array
+        name = array.dtype.name
+        kind = "CPUBoolType" if name == "bool" else f"{_TYPES.get(name, name.capitalize())}Tensor"
+        return RuntimeError(
+            located(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                f"[{kind} {list(array.shape)}]{made_by(edge, counter)} is at version {self.counter[0]}; expected "
+                f"version {self.version} instead. Hint: enable anomaly detection to find the operation that failed to "
+                "compute its gradient, with autograd.set_detect_anomaly(True)."
+            )
+        )
+
+    def pack(self, tensor: Any, pack: Hook, unpack: Hook) -> None:
+        """Keep what `pack` makes of the value, which is that of `tensor`, instead."""
+        self.array = Packed(tensor, pack, unpack)
+        self.counter, self.version = _FIXED, 0
+
+    def protect(self, x: Any) -> None:
+        """The Tensor `x` is going to be overwritten: if it is what was saved, a copy is kept."""
+        array, own = x.array, self.array
+        if own.__class__ is Packed:
+            own.protect(array)
+        elif not isinstance(array, np.ndarray):  # what a trace saves stays as it is
+            if self.counter is x._counter:
+                self.counter, self.version = _FIXED, 0
+        elif own is array:
+            self.array, self.counter, self.version = own.copy(), _FIXED, 0
+
+
+# The counter of what nobody else can update.
+_FIXED = [0]
+
+
+def kept(x: Any, array: Any = None) -> Saved:
+    """The value of `x`, saved, by way of `array` if that is given; RuntimeError for an inference tensor."""
+    saved: Saved = _new(Saved)
+    saved.counter = counter = x._counter
+    if counter is None:
+        raise of_inference()
+    saved.array, saved.version = x._snapshot() if array is None else array, counter[0]
+    return saved
+
+
+def private(array: Any) -> Saved:
+    """An array that nobody else updates, saved."""
+    saved: Saved = _new(Saved)
+    saved.array, saved.counter, saved.version = array, _FIXED, 0
+    return saved
+
+
+class Packed:
+    """What `pack` has made of a saved `tensor`; called, it gives the array back."""
+
+    __slots__ = ("kept", "unpack")
+
+    def __init__(self, tensor: Any, pack: Hook, unpack: Hook):
+        self.kept, self.unpack = pack(tensor), unpack
+
+    def __call__(self) -> Any:
+        tensor = self.unpack(self.kept)
+        if not hasattr(tensor, "_edge"):
+            raise TypeError(
+                located(
+                    "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
+                    f"{type(tensor).__name__}"
+                )
+            )
+        return tensor.array
+
+    def protect(self, array: Any) -> None:
+        """The memory of `array` is going to be overwritten: a Tensor kept in it is copied."""
+        own = getattr(self.kept, "array", None)
+        if isinstance(own, np.ndarray) and isinstance(array, np.ndarray) and np.may_share_memory(own, array):
+            self.kept = rewrap(own.copy(), None)
+
+
+class RawSaved:
+    """A saved value as users see it before it is unpacked: `register_hooks` packs it."""
+
+    __slots__ = ("edge", "saved")
+
+    def __init__(self, saved: Saved, edge: Any):
+        self.saved, self.edge = saved, edge
+
+    def register_hooks(self, pack_hook: Hook, unpack_hook: Hook) -> None:
+        """Keep `pack_hook(tensor)` instead of the value, and use the Tensor that `unpack_hook` makes of it.
+
+        RuntimeError if there are such hooks already.
+        """
+        if self.saved.array.__class__ is Packed:
+            raise RuntimeError(located("Calling register_hooks on a saved tensor whose hooks have already been set."))
+        self.saved.pack(rewrap(self.saved.array, self.edge), pack_hook, unpack_hook)
+
+
+_TYPES = {"float64": "Double", "float32": "Float", "complex128": "ComplexDouble", "complex64": "ComplexFloat",
+          "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte"}  # fmt: skip
+
+
+def of_inference() -> RuntimeError:
+    """The error for an inference tensor that would have to be saved."""
+    return RuntimeError(
+        located(
+            "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode in "
+            "computation tracked by autograd. To work around this, you can make a clone to get a normal tensor and use "
+            "it in autograd, or use `no_grad()` instead of `inference_mode()`."
+        )
+    )
+
+
+def made_by(edge: Any, counter: Any = ()) -> str:
+    """Words on what made a saved value; of one that came from elsewhere, on the last update in place in its memory."""
+    if len(counter) > 1:
+        return f", which is output 0 of {counter[1]},"
+    node, number = edge if type(edge) is tuple else (edge, 0)
+    return f", which is output {number} of {short_name(node)}," if node and node.name() != "AccumulateGrad" else ""
+
+
+def short_name(node: Any) -> str:
+    """The name of a node in an error: that of the operation."""
+    name: str = node.name().rstrip("0123456789")
+    return name.removesuffix("Backward")
