@@ -30,16 +30,16 @@ __all__ = [
 
 # -- what the rules of this page and of `factorizations` share ------------------------------------------
 def matrices(name: str, x: Aval) -> Aval:
-    """`x`, which has to be a stack of real matrices."""
+    """`x`, which has to be a stack of matrices of real or complex numbers."""
     if x.ndim < 2:
         raise ShapeError(f"{name}: the operand must have at least 2 axes, got {x}")
-    if not x.is_float:
+    if x.dtype.kind not in "fc":
         raise DTypeError(f"{name}: the operand must be of a floating dtype, got {x}")
     return x
 
 
 def square(name: str, x: Aval) -> Aval:
-    """`x`, which has to be a stack of real square matrices."""
+    """`x`, which has to be a stack of square matrices."""
     matrices(name, x)
     if x.shape[-1] != x.shape[-2]:
         raise ShapeError(f"{name}: A must be batches of square matrices, got {x}")
