@@ -199,3 +199,67 @@ def test_importing_tracegrad_imports_no_slow_dependency() -> None:
 )
 def test_the_reader_of_imports_sees_them_all(source: str, expected: list[tuple[str, bool]]) -> None:
     assert [(f.module, f.late) for f in imports(ast.parse(source), typing=False)] == expected
+
+
+# -- ops are asked for their form, not for their name ----------------------------------------------------------------
+# The names that tell an op or a node from others in the source, and what says what PyTorch calls them.
+HANDLES_OPS = {"Node", "Op", "TABLE", "handler", "producer"}
+LABELS = {"tracegrad.torch.tape.names"}
+# What else has a name in modules that handle ops.
+NAMED = {"entry", "f", "first", "function", "p", "s", "saved", "self"}
+
+
+def asked(tree: ast.AST) -> Iterator[ast.expr]:
+    """The expressions that are compared, matched, or looked up in a table."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Compare(left=left, comparators=rest):
+                yield from (part for side in (left, *rest) for part in getattr(side, "elts", [side]))
+            case ast.Subscript(slice=key, ctx=ast.Load()) | ast.Match(subject=key):
+                yield key
+            case ast.Call(func=ast.Attribute(attr="get"), args=[key, *_]):
+                yield key
+            case ast.Call(func=ast.Attribute(attr="startswith" | "endswith", value=key)):
+                yield key
+
+
+def names_asked(tree: ast.AST) -> list[str]:
+    """The expressions `op.name` and `node.op.kind`, whatever the op is called there, that something is decided by."""
+    attributes = [x for x in asked(tree) if isinstance(x, ast.Attribute) and x.attr in ("name", "kind")]
+    return [
+        ast.unparse(x)
+        for x in attributes
+        if (x.attr == "name" and ast.unparse(x.value) not in NAMED) or ast.unparse(x.value).split(".")[-1] == "op"
+        if not ast.unparse(x.value).endswith("dtype")
+    ]
+
+
+def test_nothing_above_the_table_asks_for_the_name_or_kind_of_an_op() -> None:
+    found = {}
+    for module, path in modules().items():
+        tree = parsed(path)
+        known = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+        if layer(module) != "ops" and module not in LABELS and known & HANDLES_OPS:
+            found[module] = names_asked(tree)
+    assert "tracegrad.codegen.forms" in found
+    assert {module: names for module, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("if op.name == 'pad': pass", ["op.name"]),
+        ("x = node.op.kind in ('view', 'reshape')", ["node.op.kind"]),
+        ("x = 'pad' != producer(x).name", ["producer(x).name"]),
+        ("match node.name:\n case 'pad': pass", ["node.name"]),
+        ("rule = RULES.get(op.name)", ["op.name"]),
+        ("rule = RULES[x.name]", ["x.name"]),
+        ("if (op.name, n) == ('pad', 2): pass", ["op.name"]),
+        ("if op.name.startswith('reduce_'): pass", ["op.name"]),
+        ("if op is pad or isinstance(op.form, Fold): pass", []),
+        ("text = f'{op.name} of {x.dtype.kind}'", []),
+        ("if x.dtype.kind == 'f': pass", []),
+    ],
+)
+def test_the_reader_of_names_sees_what_decides(source: str, expected: list[str]) -> None:
+    assert names_asked(ast.parse(source)) == expected

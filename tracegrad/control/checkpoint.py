@@ -12,6 +12,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tracegrad import tree
 from tracegrad.avals import Aval, aval_of
 from tracegrad.control.regions import require, run_region
@@ -22,7 +24,7 @@ from tracegrad.ir.batch import batched
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.contraction import inner, matmul, matvec
 from tracegrad.ops.elementwise import multiply, sin
-from tracegrad.ops.forms import Run
+from tracegrad.ops.forms import Identity, Run
 from tracegrad.ops.op import Several, primitive
 from tracegrad.ops.samples import uniform
 from tracegrad.trace.builder import current_trace
@@ -103,10 +105,10 @@ def _() -> Any:
         yield (uniform((3,)), uniform((3,), seed=1)), params
 
 
-@primitive()
+@primitive(Identity())
 def checkpoint_value(x: Any, *, name: str) -> Any:
     """`x`, under a name that policies of checkpoints know."""
-    return x
+    return np.array(x)
 
 
 checkpoint_value.linear_in("x")
@@ -120,11 +122,6 @@ def _(x: Aval, *, name: str) -> Aval:
 @checkpoint_value.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, name: str) -> Any:
     return ct
-
-
-@checkpoint_value.def_decompose
-def _(x: Any, *, name: str) -> Any:
-    return x
 
 
 @checkpoint_value.def_samples

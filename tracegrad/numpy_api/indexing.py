@@ -306,8 +306,8 @@ def getitem(x: Any, index: Any) -> Any:
         return result
     if result is x:
         result = x._alias()
-    if not steps.result and not _has_ellipsis(index):
-        return result  # An element is a scalar, which keeps its value when the array is updated.
+    if not steps.result and not _has_ellipsis(index):  # a scalar, which keeps its value when the array is updated
+        return result._alias() if getattr(x, "_tracks_views", False) else result
     return viewed(x, result, lambda base, new: _replaced(base, steps, new))
 
 

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
-from tracegrad.numpy_api.operands import arrays, broadcast_shapes, viewed
+from tracegrad.numpy_api.operands import arrays, broadcast_shapes
 from tracegrad.numpy_api.operands import broadcast_arrays as _broadcast
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops import linear
-from tracegrad.ops.linear import inverse_permutation
 from tracegrad.ops.op import normalize_axes, normalize_axis
 
 
@@ -23,19 +22,17 @@ def _one(a: Any) -> Any:
 
 def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
     """`x` in `shape`, as a view."""
-    old = x.shape
-    return viewed(x, linear.reshape(x, shape=shape), lambda base, new: linear.reshape(new, shape=old))
+    return linear.reshape(x, shape=shape)
 
 
 def permuted(x: Any, perm: tuple[int, ...]) -> Any:
     """`x` with its axes permuted, as a view."""
-    back = inverse_permutation(perm)
-    return viewed(x, linear.transpose(x, perm=perm), lambda base, new: linear.transpose(new, perm=back))
+    return linear.transpose(x, perm=perm)
 
 
 def flipped(x: Any, axes: tuple[int, ...]) -> Any:
     """`x` reversed along `axes`, as a view."""
-    return viewed(x, linear.flip(x, axes=axes), lambda base, new: linear.flip(new, axes=axes))
+    return linear.flip(x, axes=axes)
 
 
 def as_shape(shape: Any) -> tuple[int, ...]:

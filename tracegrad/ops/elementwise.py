@@ -234,7 +234,7 @@ _FMOD = "remainder(absolute(x), absolute(y))"
 fmod = op("fmod(x, y)", np.fmod, f"where(where(x == 0, 1 / x, x) < 0, -{_FMOD}, {_FMOD})",
           _keep, lambda t, ans, x, y: negative(multiply(t, trunc(divide(x, y)))), domain=(1, 3),
           doc="x - y * trunc(x / y), with the sign of x")  # fmt: skip
-flat = op("flat(x, y)", lambda x, y: x[...], "x", _keep, lambda t, ans, x, y: zeros_like(t),
+flat = op("flat(x, y)", lambda x, y: np.array(x), "x", _keep, lambda t, ans, x, y: zeros_like(t),
           loop=same_loop, on_complex=AS_WRITTEN, doc="x, as a function of y whose slope is 0")  # fmt: skip
 
 

@@ -59,10 +59,10 @@ def _() -> Any:
 
 
 # -- fresh: the same values under another name -----------------------------------------------------
-@primitive(Identity(), aliases=True)
+@primitive(Identity())
 def fresh(x: Any, *, tag: int) -> Any:
     """`x`, as a value that derivatives can be taken with respect to; no two tags are one value."""
-    return x
+    return np.array(x)
 
 
 @fresh.def_aval
@@ -86,10 +86,10 @@ def _() -> Any:
 
 
 # -- stop_gradient -----------------------------------------------------------------------------------
-@primitive(Identity(), aliases=True)
+@primitive(Identity())
 def stop_gradient(x: Any) -> Any:
     """`x`, as a constant for every derivative."""
-    return x
+    return np.array(x)
 
 
 @stop_gradient.def_aval
@@ -129,6 +129,11 @@ def _(size: int, batched: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
     return reshape(x, shape=(size, *shape))
 
 
+@reshape.def_put
+def _(base: Any, new: Any, *, shape: tuple[int, ...]) -> Any:
+    return reshape(new, shape=base.shape)
+
+
 @reshape.def_samples
 def _() -> Any:
     yield (uniform((3, 4)),), {"shape": (2, 6)}
@@ -166,6 +171,11 @@ def _(index: Any, size: Any, shapes: Any, result: Any, *, perm: tuple[int, ...])
 @transpose.def_batch
 def _(size: int, batched: Any, x: Any, *, perm: tuple[int, ...]) -> Any:
     return transpose(x, perm=(0, *(p + 1 for p in perm)))
+
+
+@transpose.def_put
+def _(base: Any, new: Any, *, perm: tuple[int, ...]) -> Any:
+    return transpose(new, perm=inverse_permutation(perm))
 
 
 @transpose.def_samples
@@ -310,6 +320,16 @@ def _(size: int, batched: Any, x: Any, *, start: Any, stop: Any, step: Any) -> A
     return slice(x, start=(0, *start), stop=(size, *stop), step=(1, *step))
 
 
+@slice.def_put
+def _(base: Any, new: Any, *, start: Any, stop: Any, step: Any) -> Any:
+    if new.shape == base.shape:
+        return new
+    ends = tuple(n - (a + (m - 1) * s + 1 if m else a) for n, a, s, m in zip(base.shape, start, step, new.shape))
+    widths = {"low": start, "high": ends, "interior": tuple(s - 1 for s in step)}
+    inside = pad(full(shape=new.shape, value=True, dtype="bool"), **widths, value=False)
+    return TABLE["where"](inside, pad(new, **widths, value=0), base)
+
+
 @slice.def_samples
 def _() -> Any:
     yield (uniform((10,)),), {"start": (1,), "stop": (10,), "step": (1,)}
@@ -399,6 +419,11 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
 @flip.def_reads
 def _(index: Any, size: Any, shapes: Any, result: Any, *, axes: tuple[int, ...]) -> Any:
     return [Read(0, tuple(n - size(1) - i if k in axes else i for k, (i, n) in enumerate(zip(index, shapes[0]))))]
+
+
+@flip.def_put
+def _(base: Any, new: Any, *, axes: tuple[int, ...]) -> Any:
+    return flip(new, axes=axes)
 
 
 @flip.def_samples

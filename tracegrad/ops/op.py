@@ -171,7 +171,8 @@ class Op:
 
     - `on_complex`: what the rules are for complex numbers, `AS_WRITTEN`, `HOLOMORPHIC`, or nothing at all, and then the
       op refuses them;
-    - `aliases`: where NumPy can, it gives the answer as a view of the first operand;
+    - `aliases`: where NumPy can, it gives the answer as a view of the first operand; `def_put` says what an update of
+      that view makes of the operand;
     - `commutative`: the operands may change places: the result has the same bits, but for the payload of a nan.
     """
 
@@ -187,6 +188,7 @@ class Op:
         self.variadic, self.form = variadic, form
         self.aval: Callable[..., Aval] = self._no_aval
         self.samples: Callable[[], Iterable[Sample]] | None = None
+        self.put: Callable[..., Any] | None = None
         self._vjp: dict[int, Callable[..., Any]] = {}
         self._vjp_all: Callable[..., Sequence[Any]] | None = None
         self._batch: Callable[..., Any] | None = None
@@ -216,6 +218,11 @@ class Op:
         """Where a `Move` reads each element: see `tracegrad.ops.index_maps`."""
         assert isinstance(self.form, Move)
         self.form = dataclasses.replace(self.form, reads=rule)
+        return rule
+
+    def def_put(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Of an op that `aliases`: `rule(base, new, **params)` is `base` with `new` in the place of the view of it."""
+        self.put = rule
         return rule
 
     def def_decompose(self, rule: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,7 +2,7 @@
 
 What a derivative starts from are such arrays; as literals they cost no memory and the algebra of `rules` sees them. An
 elementwise op keeps at least one operand that is no literal for each dtype it computes in (see `Elementwise`), and one
-on constants alone is computed here. Integer division by zero and the like is left to run time.
+on constants alone is computed here. What raises (a negative power of an integer) is left to run time.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Literal, is_literal
-from tracegrad.ops import TABLE, Op
+from tracegrad.ops import Op
 from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.linear import full
+from tracegrad.ops.forms import Fold
+from tracegrad.ops.linear import full, reduce_sum
 from tracegrad.passes.rewrite import producer
 
 __all__ = ["constant", "fold", "full_like"]
@@ -67,9 +68,10 @@ def _replaced(operands: tuple[Any, ...], known: list[Any], loop: tuple[Any, ...]
 
 
 def _computed(op: Elementwise, near: Any, known: list[Any], loop: tuple[Any, ...]) -> Any:
-    if loop[-1].kind in "iu" and op.name in ("power", "floor_divide", "remainder"):
+    try:
+        value = op.impl(*[dtype.type(x) for x, dtype in zip(known, loop)])
+    except ValueError:
         return None
-    value = op.impl(*[dtype.type(x) for x, dtype in zip(known, loop)])
     return _emit_full(near, near.shape, value, loop[-1])
 
 
@@ -88,19 +90,14 @@ def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
     return None if value is None else _emit_full(x, shape, value, x.dtype)
 
 
-_SCALED = {"reduce_sum": np.multiply, "reduce_max": None, "reduce_min": None, "reduce_any": None, "reduce_all": None}
-
-
-def fold_reduction(op: Op, x: Any, axes: tuple[int, ...]) -> Any:
+def fold_reduction(op: Op, form: Fold, x: Any, axes: tuple[int, ...]) -> Any:
     """A reduction of a constant over `axes`, of which none is empty."""
     value = constant(x)
-    if value is None or op.name not in _SCALED:
-        return None
     count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
-    aval = TABLE[op.name].aval(x.aval, axes=axes)
-    if not count:
+    if value is None or not count or not (form.idempotent or op is reduce_sum):
         return None
+    aval = op.aval(x.aval, axes=axes)
     result = np.asarray(value, x.dtype)
-    if op.name == "reduce_sum":
+    if not form.idempotent:
         result = np.multiply(result, np.asarray(count).astype(x.dtype), dtype=x.dtype)
     return _emit_full(x, aval.shape, result, aval.dtype)

@@ -180,7 +180,7 @@ class _Row:
         assert isinstance(left, ast.Call)
         assert isinstance(left.func, ast.Name)
         self.rule = rule
-        self.op = left.func.id
+        self.op = TABLE[left.func.id]
         self.heads = [_head(a) for a in left.args]
         self.matchers = [_matcher(a) for a in left.args]
         self.construct = _constructor(ast.parse(rule.right, mode="eval").body)
@@ -213,8 +213,8 @@ def _head(pattern: ast.expr) -> Any:
     return None if isinstance(pattern, ast.Name) and pattern.id not in _LITERAL_NAMES else _LITERAL
 
 
-def _index() -> dict[str, list[_Row]]:
-    rows: dict[str, list[_Row]] = {}
+def _index() -> dict[Op, list[_Row]]:
+    rows: dict[Op, list[_Row]] = {}
     for rule in RULES:
         row = _Row(rule)
         rows.setdefault(row.op, []).append(row)
@@ -235,7 +235,7 @@ def algebra(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
       return %1
     }
     """
-    rows = _ROWS.get(op.name)
+    rows = _ROWS.get(op)
     if rows is None:
         return None
     heads = [x.node.op if isinstance(x, Value) else _LITERAL for x in operands]

@@ -49,7 +49,7 @@ def simplifier(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any
     """The hook of the pass."""
     if isinstance(op, Elementwise):
         return _elementwise(op, operands)
-    rule = BY_OP.get(op.name)
+    rule = BY_OP.get(op)
     return rule(*operands, **params) if rule is not None else None
 
 
@@ -57,7 +57,7 @@ def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
     sources = [producer(x) for x in operands]
     if full in sources and (found := fold(op, operands)) is not None:
         return found
-    if op.name in BY_OP and (found := BY_OP[op.name](*operands)) is not None:
+    if op in BY_OP and (found := BY_OP[op](*operands)) is not None:
         return found
     found = algebra(op, operands, {})
     if found is None:

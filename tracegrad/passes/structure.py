@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.ops.elementwise import multiply
+from tracegrad.ops.forms import Fold
 from tracegrad.ops.linear import (
     broadcast_to,
     cast,
@@ -35,14 +36,14 @@ __all__ = ["BY_OP", "hoist_broadcast"]
 
 Shape = tuple[int, ...]
 
-BY_OP: dict[str, Callable[..., Any]] = {}
+BY_OP: dict[Op, Callable[..., Any]] = {}
 
 
 def rule_for(op: Op) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a rule into the table under the op it simplifies."""
 
     def declare(rule: Callable[..., Any]) -> Callable[..., Any]:
-        BY_OP[op.name] = rule
+        BY_OP[op] = rule
         return rule
 
     return declare
@@ -148,10 +149,7 @@ def hoist_broadcast(op: Op, operands: tuple[Any, ...]) -> Any:
 
 
 # -- reductions ------------------------------------------------------------------------------------------
-_NESTING = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_any", "reduce_all")
-
-
-def _reduction_rule(op: Op) -> Callable[..., Any]:
+def _reduction_rule(op: Op, form: Fold) -> Callable[..., Any]:
     def rule(x: Any, *, axes: Shape) -> Any:
         if all(x.shape[a] == 1 for a in axes):
             return reshape(x, shape=tuple(n for i, n in enumerate(x.shape) if i not in axes))
@@ -160,9 +158,9 @@ def _reduction_rule(op: Op) -> Callable[..., Any]:
             return op(operand(x), axes=_nested_axes(_param(x, "axes"), axes, len(operand(x).shape)))
         if source is reshape and len(axes) == len(x.shape) and not shared(x):
             return op(operand(x), axes=tuple(range(len(operand(x).shape))))
-        if source is broadcast_to and op.name != "reduce_prod" and 0 not in x.shape:
+        if source is broadcast_to and (form.idempotent or op is reduce_sum) and 0 not in x.shape:
             return _reduce_broadcast(op, operand(x), x.shape, axes)
-        return fold_reduction(op, x, axes)
+        return fold_reduction(op, form, x, axes)
 
     return rule
 
@@ -187,8 +185,9 @@ def _reduce_broadcast(op: Op, source: Any, shape: Shape, axes: Shape) -> Any:
     return broadcast_to(reshape(result, shape=tuple(aligned[a] for a in kept)), shape=tuple(shape[a] for a in kept))
 
 
-for _name in _NESTING:
-    BY_OP[_name] = _reduction_rule(TABLE[_name])
+for _op in TABLE.values():
+    if isinstance(_op.form, Fold):
+        BY_OP[_op] = _reduction_rule(_op, _op.form)
 
 
 # -- slice, pad, flip, concatenate ---------------------------------------------------------------------

@@ -289,7 +289,7 @@ class TraceBuilder(Builder):
             if node in sources:
                 return True
             carries = node.several or node.aval.dtype.kind == "f"
-            if node not in seen and carries and (node.op is None or node.op.name != "stop_gradient"):
+            if node not in seen and carries and (node.op is None or node.op.differentiable):
                 seen.add(node)
                 stack.extend(node.operands)
         return False

@@ -47,7 +47,11 @@ class Tracer(ArrayMethods, Value):
         builder = self.builder
         while builder.inner is not None:
             builder = builder.inner
-        return builder.emit(op, operands, params)
+        result = builder.emit(op, operands, params)
+        if op.put is None:
+            return result
+        base, put = operands[0], op.put
+        return base._viewed(result, lambda whole, new: put(whole, new, **params))
 
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
         """The value in the call being traced; the trace then holds only for calls with the same answer."""

@@ -346,7 +346,7 @@ class TapeArray(Recorded, ArrayMethods):
         return get_item(self, index)
 
     def _alias(self) -> Any:
-        return self._result(fresh, (self,), (self.array,), {"tag": 0}, self.array.copy())
+        return self.bind(fresh, (self,), {"tag": 0})
 
     def _weakened(self, result: Any) -> Any:
         for x in result if isinstance(result, tuple) else (result,):

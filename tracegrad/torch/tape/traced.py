@@ -11,29 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.numpy_api import indexing
-from tracegrad.ops import TABLE, linear
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tensor import Tensor
 
 __all__ = ["TracedTensor"]
-
-
-def _put_slice(base: Any, new: Any, params: dict[str, Any]) -> Any:
-    index = tuple(map(slice, params["start"], params["stop"], params["step"]))
-    return indexing.setitem(base, index, new)
-
-
-# The base with `new` in the place of the view that an op made of it.
-_PUT: dict[Op, Callable[[Any, Any, dict[str, Any]], Any]] = {
-    TABLE["fresh"]: lambda base, new, params: new,
-    TABLE["reshape"]: lambda base, new, params: linear.reshape(new, shape=base.shape),
-    TABLE["transpose"]: lambda base, new, params: linear.transpose(
-        new, perm=linear.inverse_permutation(params["perm"])
-    ),
-    TABLE["slice"]: _put_slice,
-}
 
 
 class TracedTensor(Tensor):
@@ -70,9 +52,6 @@ class TracedTensor(Tensor):
             return answer
         if not isinstance(answer, Carrier):
             answer = self.array._lift(np.asarray(answer))
-        if op in _PUT and isinstance(arrays[0], Carrier):
-            put = _PUT[op]
-            return arrays[0]._viewed(answer, lambda base, new: put(base, new, params))  # type: ignore[attr-defined]
         return answer if all(answer is not x for x in arrays) else answer._alias()
 
     def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
