@@ -489,6 +489,19 @@ def test_on_tensors_the_tangent_is_a_tensor_on_the_tape() -> None:
     np.testing.assert_allclose(f_jvp(tg.tensor(U)).detach().numpy(), np.exp(X) * U, rtol=1e-13)
 
 
+def test_tensors_that_require_no_grad_give_tensors_that_do_not() -> None:
+    x, t, w = tg.tensor(X), tg.tensor(T), tg.tensor(U, requires_grad=True)
+    plain = [*tg.jvp(lambda v: v.sin() * v, (x,), (t,)), *tg.linearize(lambda v: v.exp(), x)[1:]]
+    plain[-1] = plain[-1](t)
+    out, pull = tg.vjp(lambda v: v.sin(), x)
+    for y in (*plain, out, *pull(t), tg.jvp(lambda v: tg.jvp(lambda u: u * v, (v,), (t,))[1], (x,), (t,))[1]):
+        assert not y.requires_grad
+    for y in tg.jvp(lambda v: w * v * v, (x,), (t,)):
+        assert y.requires_grad
+    tg.jvp(lambda v: w * v * v, (x,), (t,))[1].sum().backward()
+    np.testing.assert_allclose(w.grad.numpy(), 2 * X * T, rtol=1e-13)
+
+
 def test_derivatives_of_functions_of_tensors_in_a_compiled_call() -> None:
     x = tg.tensor(X)
     _, tangent = tg.trace(lambda v: tg.jvp(lambda u: u.sin() * u, (v,), (tg.tensor(T),)))(x)

@@ -2,7 +2,8 @@
 
 `eager_vjp` runs a flat function on Tensors that alias the primals, so that the derivative is taken with respect to this
 use of them and no other: nested derivatives do not confuse their perturbations. Inside of another eager derivative
-(or on Tensors that are recorded) everything it returns stays on the tape; outermost it returns ndarrays.
+everything it returns stays on the tape; outermost it returns ndarrays, and Tensors for Tensors, which have a tape if
+anything from outside that requires grad has a part in them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tracegrad.ops.op import Carrier
 from tracegrad.torch.tape import engine
 from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.torch.tape.tape import AccumulateGrad
 from tracegrad.torch.tape.tensor import TapeArray, WeakArray
 
 __all__ = ["eager_vjp"]
@@ -82,6 +84,7 @@ def _input(i: int, primal: Any) -> Recorded:
     else:
         alias = type(source)(source._snapshot(), requires_grad=True)  # type: ignore[call-arg]
         alias._frozen = "an argument of a function that is being differentiated"  # type: ignore[attr-defined]
+        alias._inner = True  # type: ignore[attr-defined]
     if source.weak:
         alias.__class__ = WeakArray
     return alias
@@ -118,4 +121,21 @@ def _cotangent(x: Recorded, ct: Any) -> Any:
 
 def _answer(x: Recorded, stays: bool) -> Any:
     """A carrier where the tape goes on; else an ndarray, or a NumPy scalar for no axes."""
-    return x if stays else x.array[()] if not x.shape else x.array
+    if not stays:
+        return x.array[()] if not x.shape else x.array
+    return x if STATE.depth or not x.requires_grad or _leads_out(x) else x._like(x.array)
+
+
+def _leads_out(x: Recorded) -> bool:
+    """Whether the tape of `x` ends at anything but the inputs of functions that were differentiated."""
+    edges, seen = [x._edge_of()], set()
+    while edges:
+        edge = edges.pop()
+        node = edge[0] if isinstance(edge, tuple) else edge
+        if not node or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, AccumulateGrad) and not getattr(node.variable, "_inner", False):
+            return True
+        edges.extend(node.edges)
+    return False
