@@ -113,4 +113,5 @@ def shared(x: Value) -> bool:
 
 def mark_free(x: Value) -> None:
     """Note that the terms of the sum `x` may be added in any order."""
-    getattr(x.builder, "free", set()).add(x.node)
+    free: set[Node] = getattr(x.builder, "free", set())
+    free.add(x.node)
