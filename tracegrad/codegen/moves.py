@@ -54,40 +54,43 @@ def moved(node: Node) -> Moved:
 
 @lru_cache(maxsize=4096)
 def _moved(reads: Callable[..., Any], shapes: tuple[Shape, ...], result: Shape, params: tuple[Any, ...]) -> Moved:
-    options = dict(params)
+    def at(index: Shape) -> Any:
+        return reads(index, _PLAIN, shapes, result, **dict(params))
+
     origin = (0,) * len(result)
-    first = reads(origin, _PLAIN, shapes, result, **options)
+    first = at(origin)
     changes = [
-        _changes(first, reads((*origin[:k], n - 1, *origin[k + 1 :]), _PLAIN, shapes, result, **options))
-        if n > 1
-        else {}
-        for k, n in enumerate(result)
+        _change(first, at((*origin[:k], n - 1, *origin[k + 1 :])) if n > 1 else first) for k, n in enumerate(result)
     ]
-    runs: list[tuple[tuple[int, int], ...]] = []
+    runs = []
     for k, (n, own) in enumerate(zip(result, changes)):
-        others = set().union(*(c for j, c in enumerate(changes) if j != k))
+        others = set().union(*(change.places for j, change in enumerate(changes) if j != k))
         runs.append(
             tuple(
                 [
-                    (first[r].operand, axis)
-                    for (r, axis), change in own.items()
-                    if abs(change) == n - 1 == shapes[first[r].operand][axis] - 1
-                    and (r, axis) not in others
-                    and (r, None) not in own
+                    (operand, axis)
+                    for (r, axis), by in own.places.items()
+                    for operand in [first[r].operand]
+                    if abs(by) == n - 1 == shapes[operand][axis] - 1 and (r, axis) not in others and r not in own.ranges
                 ]
             )
         )
-    repeats = any(n > 1 and not own for n, own in zip(result, changes))
+    repeats = any(n > 1 and not (own.places or own.ranges) for n, own in zip(result, changes))
     return Moved(tuple(runs), repeats, sum(bool(read.ranges) for read in first))
 
 
-def _changes(first: Any, last: Any) -> dict[tuple[int, int | None], int]:
-    """By how much the place of each read changes, by its number and the axis; None stands for its ranges."""
-    found: dict[tuple[int, int | None], int] = {}
+class _Change(NamedTuple):
+    """What the index along one axis changes: the places of reads, by the number of the read and the axis of its
+    operand, and the ranges of reads."""
+
+    places: dict[tuple[int, int], int]
+    ranges: set[int]
+
+
+def _change(first: Any, last: Any) -> _Change:
+    found = _Change({}, set())
     for r, (a, b) in enumerate(zip(first, last)):
-        for axis, (p, q) in enumerate(zip(a.place, b.place)):
-            if p != q:
-                found[r, axis] = q - p
+        found.places.update({(r, axis): q - p for axis, (p, q) in enumerate(zip(a.place, b.place)) if p != q})
         if any(x.value != y.value for x, y in zip(a.ranges, b.ranges)):
-            found[r, None] = 0
+            found.ranges.add(r)
     return found

@@ -42,13 +42,16 @@ from tracegrad.ops.samples import uniform
 Rule = Callable[..., Any]
 
 
-def activation(rule: Rule, impl: Callable[..., Any] | None = None, **sample: float | str) -> Callable[[Rule], Op]:
+def activation(
+    rule: Rule, impl: Callable[..., Any] | None = None, bends: bool = False, **sample: float | str
+) -> Callable[[Rule], Op]:
     """Declare an op by decorating its definition in ops; `impl` is a faster way to say it in NumPy."""
 
     def declare(definition: Rule) -> Op:
         name = definition.__name__
         computed = refusing_complex(name, impl or definition)
         op = Op(name, ("x",), computed, definition.__doc__ or "", variadic=False)
+        op.bends = bends
         op.def_aval(_same_aval)
         op.def_decompose(definition)
         op.def_vjp("x")(lambda ct, ans, x, **params: rule(ct, ans, x, **params))
@@ -69,7 +72,7 @@ def _same_aval(x: Aval, **params: Any) -> Aval:
 
 
 # -- rectifiers --------------------------------------------------------------------------------------
-@activation(lambda t, ans, x: where(less_equal(ans, 0), 0.0, t), impl=lambda x: np.maximum(x, 0))
+@activation(lambda t, ans, x: where(less_equal(ans, 0), 0.0, t), impl=lambda x: np.maximum(x, 0), bends=True)
 def relu(x: Any) -> Any:
     """max(x, 0)"""
     return maximum(x, 0)
@@ -78,6 +81,7 @@ def relu(x: Any) -> Any:
 @activation(
     lambda t, ans, x, negative_slope: where(greater(x, 0), t, multiply(t, negative_slope)),
     impl=lambda x, negative_slope: np.where(x > 0, x, x * negative_slope),
+    bends=True,
     negative_slope=0.1,
 )
 def leaky_relu(x: Any, *, negative_slope: float) -> Any:

@@ -40,9 +40,10 @@ class Elementwise(Op):
 
     def __init__(self, name: str, operands: tuple[str, ...], impl: Callable[..., Any], doc: str, *,
                  scalar: str | None, rules: tuple[Callable[..., Any] | None, ...], loop: Any,
-                 on_complex: str = "", aliases: bool = False, moves: bool = False):  # fmt: skip
+                 on_complex: str = "", aliases: bool = False, moves: bool = False, steps: bool = False):  # fmt: skip
         super().__init__(name, operands, impl, doc, variadic=False, form=Map(scalar, moves))
         self.on_complex, self.aliases = on_complex or (AS_WRITTEN if moves else ""), aliases
+        self.steps = steps
         self.aval = self._aval
         self.loop_dtypes: Callable[..., Loop] = lru_cache(maxsize=4096)(self._resolver(loop))
         self._floating = self._takes_floats()
@@ -186,12 +187,13 @@ def promote(dtypes: Any) -> np.dtype[Any]:
 
 def elementwise(signature: str, impl: Callable[..., Any], scalar: str | None, *rules: Callable[..., Any] | None,
                 doc: str, loop: Any = None, domain: tuple[float, float] | None = (-2, 2),
-                on_complex: str = "", aliases: bool = False, moves: bool = False) -> Elementwise:  # fmt: skip
+                on_complex: str = "", aliases: bool = False, moves: bool = False,
+                steps: bool = False) -> Elementwise:  # fmt: skip
     """Declare an elementwise op in one statement; its samples are reals from `domain`."""
     name, inside = signature[:-1].split("(")
     operands = tuple(inside.split(", "))
     op = Elementwise(name, operands, impl, doc, scalar=scalar, rules=rules, loop=loop or impl, on_complex=on_complex,
-                     aliases=aliases, moves=moves)  # fmt: skip
+                     aliases=aliases, moves=moves, steps=steps)  # fmt: skip
     if domain:
         low, high = domain
 

@@ -221,11 +221,11 @@ def _direction(x: Any) -> Any:
 
 absolute = op("absolute(x)", np.absolute, "absolute(x)", lambda t, ans, x: multiply(t, _direction(x)),
               on_complex=AS_WRITTEN, doc="magnitude")  # fmt: skip
-sign = op("sign(x)", np.sign, "sign(x)", doc="-1, 0 or 1")
-floor = op("floor(x)", np.floor, "floor(x)", doc="largest integer not above x")
-ceil = op("ceil(x)", np.ceil, "ceil(x)", doc="smallest integer not below x")
-trunc = op("trunc(x)", np.trunc, "trunc(x)", doc="integer part of x")
-rint = op("rint(x)", np.rint, "rint(x)", doc="nearest integer, ties to even")
+sign = op("sign(x)", np.sign, "sign(x)", steps=True, doc="-1, 0 or 1")
+floor = op("floor(x)", np.floor, "floor(x)", steps=True, doc="largest integer not above x")
+ceil = op("ceil(x)", np.ceil, "ceil(x)", steps=True, doc="smallest integer not below x")
+trunc = op("trunc(x)", np.trunc, "trunc(x)", steps=True, doc="integer part of x")
+rint = op("rint(x)", np.rint, "rint(x)", steps=True, doc="nearest integer, ties to even")
 signbit = op("signbit(x)", np.signbit, "where(x == 0, 1 / x, x) < 0", doc="whether x is negative, or -0.0")
 copysign = op("copysign(x, y)", np.copysign, "where(where(y == 0, 1 / y, y) < 0, -absolute(x), absolute(x))",
               lambda t, ans, x, y: multiply(t, multiply(sign(x), sign(ans))),

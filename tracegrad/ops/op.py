@@ -173,12 +173,16 @@ class Op:
       op refuses them;
     - `aliases`: where NumPy can, it gives the answer as a view of the first operand; `def_put` says what an update of
       that view makes of the operand;
+    - `steps`: of one operand, its derivative is 0 wherever there is one;
+    - `bends`: of one operand, its derivative depends on that by steps alone;
     - `commutative`: the operands may change places: the result has the same bits, but for the payload of a nan.
     """
 
     commutative = False
     on_complex = ""
     aliases = False
+    steps = False
+    bends = False
     # Ops without operands ask this hook whether a trace is under way; set by the trace layer.
     ambient: Callable[[], Any] | None = None
 

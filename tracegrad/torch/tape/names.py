@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tracegrad.ops.elementwise import add, divide, multiply, subtract
 from tracegrad.ops.op import Op
 
-__all__ = ["node_name", "saved_names", "saved_options"]
+__all__ = ["node_name", "saved_names", "saved_options", "wraps_numbers"]
 
 _STEMS = {
     "subtract": "Sub", "multiply": "Mul", "divide": "Div", "negative": "Neg", "power": "Pow", "absolute": "Abs",
@@ -28,6 +29,13 @@ def node_name(op: Op) -> str:
     stem = _STEMS.get(op.name) or "".join(part.capitalize() for part in op.name.split("_"))
     return f"{stem}Backward0"
 
+
+def wraps_numbers(op: Op) -> bool:
+    """Whether PyTorch makes an array of a number beside the Tensor, which the node then has an edge for."""
+    return op in _ARITHMETIC
+
+
+_ARITHMETIC = frozenset({add, subtract, multiply, divide})
 
 _OPERANDS = {
     "pow": ("self", "exponent"), "mm": ("self", "mat2"), "bmm": ("self", "mat2"), "mv": ("self", "vec"),

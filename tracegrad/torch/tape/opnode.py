@@ -15,17 +15,16 @@ import numpy as np
 from tracegrad import ad
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import located
-from tracegrad.ops import TABLE
 from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import divide, power, where
+from tracegrad.ops.elementwise import divide, power, sign, where
 from tracegrad.ops.linear import broadcast_to, full, in_dtype, reduce_sum, reshape
 from tracegrad.ops.op import Carrier, Op
-from tracegrad.torch.tape.names import node_name, saved_names, saved_options
+from tracegrad.torch.tape.names import node_name, saved_names, saved_options, wraps_numbers
 from tracegrad.torch.tape.pullbacks import needs_of, numpy_rules
 from tracegrad.torch.tape.saved import Packed, RawSaved, Saved, private
 from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Masked, Node, Spec, next_number, rewrap, unmasked
 
-__all__ = ["STEPS", "OpNode", "Plan", "SeveralNode", "node_class", "step_node", "summed_to"]
+__all__ = ["OpNode", "Plan", "SeveralNode", "node_class", "step_node", "summed_to"]
 
 _ndarray = np.ndarray
 
@@ -70,13 +69,10 @@ def _spec(aval: Any) -> Any:
 
 
 def _blank(op: Op, k: int, x: Any) -> Any:
-    """The edge of an operand that nothing is recorded of: PyTorch makes an array of a number in arithmetic only."""
+    """The edge of an operand that nothing is recorded of."""
     if x.__class__ in LITERALS:
-        return None if op in _WRAPS_NUMBERS else False
+        return None if wraps_numbers(op) else False
     return None if op.differentiable_in(k) else False
-
-
-_WRAPS_NUMBERS = frozenset({TABLE[name] for name in ("add", "subtract", "multiply", "divide")})
 
 
 class OpNode(Node):
@@ -109,7 +105,7 @@ class OpNode(Node):
         if recording:
             operands, answer = self._recorded(operands, answer)
         found = [self._pulled(i, ct, answer, operands) if e else None for i, e in enumerate(self.edges)]
-        if recording and plan.op in _PIECEWISE:
+        if recording and plan.op.bends:
             return [_tied(ct_x, operands[0] if hasattr(operands[0], "_edge") else answer) for ct_x in found]
         return found
 
@@ -321,13 +317,11 @@ class StepNode(Node):
         return [rewrap(zeros, None) if recording else zeros]
 
 
-# Ops whose derivative is 0 wherever there is one: they have a node all the same.
-STEPS = frozenset({TABLE[name] for name in ("sign", "floor", "ceil", "trunc", "rint")})
 _STEPS: dict[Op, type[StepNode]] = {}
 
 
 def step_node(op: Op, edge: Any, answer: Any) -> StepNode:
-    """The node of an op whose derivative is 0."""
+    """The node of an op whose derivative is 0: it has one all the same."""
     cls = _STEPS.get(op)
     if cls is None:
         cls = _STEPS[op] = type(node_name(op), (StepNode,), {"__slots__": ()})
@@ -336,16 +330,12 @@ def step_node(op: Op, edge: Any, answer: Any) -> StepNode:
     return node
 
 
-# Ops whose derivative depends on the operand by steps alone, but depends on it in PyTorch's eyes.
-_PIECEWISE = frozenset({TABLE[name] for name in ("relu", "leaky_relu")})
-
-
 def _tied(ct: Any, x: Any) -> Any:
-    """The cotangent, which is to count as computed from the Tensor `x`."""
+    """The cotangent, which is to count as computed from the Tensor `x`, though it depends on that by steps alone."""
     if ct is None or not getattr(x, "_requires", False) or unmasked(ct)._requires:
         return ct
     plain = unmasked(ct)
-    tied = rewrap(plain.array, step_node(TABLE["sign"], x._edge_of(), x))
+    tied = rewrap(plain.array, step_node(sign, x._edge_of(), x))
     return Masked(tied, ct.mask) if ct.__class__ is Masked else tied
 
 

@@ -18,7 +18,6 @@ import numpy as np
 from tracegrad import ad
 from tracegrad.avals import LITERALS, Aval, is_literal
 from tracegrad.numpy_api import ArrayMethods
-from tracegrad.ops.linear import reshape, slice, transpose
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 from tracegrad.torch.functions.generator import drawn
@@ -28,9 +27,6 @@ from tracegrad.torch.tape.tape import Spec
 __all__ = ["Part", "Recipe", "key_of", "recipe_of", "remember", "written"]
 
 _ndarray, _asarray = np.ndarray, np.asarray
-
-# Ops that NumPy computes as views.
-SELECTING = frozenset({slice, reshape, transpose})
 
 Step = tuple[Op, tuple[Any, ...], dict[str, Any], Any]
 
@@ -198,7 +194,7 @@ class Recipe:
         self.makers = {k: step for step in self.steps for k in _slots(step[3])}
         self.parents = [self._parent(values, k) for k in slots]
         self.has_views = any(parent is not None for parent in self.parents)
-        self.selects = len(self.inputs) == 1 and all(op in SELECTING for op, _, _, _ in self.steps)
+        self.selects = len(self.inputs) == 1 and all(op.put is not None for op, _, _, _ in self.steps)
         self.repeats = writing.repeats and writing.drawn == drawn[0] and not _overlap([values[k] for k in self.inputs])
 
     def _read(self, values: Sequence[Any], active: set[int]) -> set[int]:
@@ -232,7 +228,7 @@ class Recipe:
         ops = []
         while output != source:
             step = self.makers.get(output)
-            if step is None or step[0] not in SELECTING:
+            if step is None or step[0].put is None:
                 return None
             ops.append((step[0], step[2]))
             output = step[1][0]

@@ -24,7 +24,7 @@ from tracegrad.quiet import QUIET, reset_traps, set_traps
 from tracegrad.torch.tape import views
 from tracegrad.torch.tape.composite import composite_class
 from tracegrad.torch.tape.modes import STATE
-from tracegrad.torch.tape.opnode import STEPS, OpNode, Plan, node_class, step_node
+from tracegrad.torch.tape.opnode import OpNode, Plan, node_class, step_node
 from tracegrad.torch.tape.parts import PARTS
 from tracegrad.torch.tape.recipe import key_of, recipe_of, remember, written
 from tracegrad.torch.tape.recorders import is_ready, shapes_of
@@ -338,7 +338,7 @@ _MOST_PLANS = 16384
 def _new_plan(op: Op, wanted: list[int], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
     active = [k for k in wanted if op.differentiable_in(k)]
     if not active:
-        return Step if op in STEPS else None
+        return Step if op.steps else None
     avals: list[Any] = [x if x.__class__ in LITERALS else Aval(x.shape, x.dtype) for x in arrays]
     if isinstance(op, Elementwise):
         loop = op.loop_dtypes(*[x.__class__ if x.__class__ in LITERALS else x.dtype for x in arrays])

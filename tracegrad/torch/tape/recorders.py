@@ -21,7 +21,7 @@ from tracegrad.ops.op import Op, lead
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 from tracegrad.torch.tape import views
 from tracegrad.torch.tape.modes import STATE
-from tracegrad.torch.tape.opnode import STEPS, Plan, node_class
+from tracegrad.torch.tape.opnode import Plan, node_class
 from tracegrad.torch.tape.saved import Saved, of_inference
 from tracegrad.torch.tape.tape import Spec, next_number
 
@@ -380,7 +380,7 @@ class Recorders(dict[Op, Callable[..., Any]]):
 
     def _made(self, op: Op) -> Any:
         general = partial(_generally, op)
-        if op in STEPS:
+        if op.steps:
             return general
         if isinstance(op, Elementwise) and len(op.operands) <= 2 and _is_smooth(op):
             if len(op.operands) == 1:
