@@ -34,8 +34,9 @@ from tracegrad.codegen.loops import (
     verify_kernel,
 )
 from tracegrad.codegen.materialize import Storage
-from tracegrad.codegen.plan import Launch, Plan, plan
+from tracegrad.codegen.plan import Plan, plan
 from tracegrad.codegen.poly import ONE, ZERO, Poly, poly
+from tracegrad.codegen.steps import Launch
 from tracegrad.errors import VerifyError
 from tracegrad.ir import Graph, build
 from tracegrad.ops import contraction, elementwise, linear, reduction

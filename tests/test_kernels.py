@@ -16,7 +16,7 @@ from graphs import graph_of
 
 from tracegrad.avals import COMPILED, aval_of
 from tracegrad.codegen import plan as plan_module
-from tracegrad.codegen.plan import Launch
+from tracegrad.codegen.steps import Launch
 from tracegrad.ir import build, run
 from tracegrad.ops import contraction, elementwise, linear, reduction
 from tracegrad.ops.elementwise import add, exp, maximum, minimum, multiply, sin, square, subtract, tanh, where

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tracegrad.codegen.nested import Looping
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, parse, run, verify
 from tracegrad.ops.op import primitive
@@ -324,3 +325,73 @@ graph(%0: f64[20], %1: i64[6]) {
     assert program.entry(rng.random(20), np.array([0, 3, -1, 20, 0, 5])) is MISS
     with pytest.raises(IndexError):
         program.run([rng.random(20), np.array([0, 3, -1, 20, 0, 5])])
+
+
+# -- carries that are updated in place -----------------------------------------------------------------------
+def in_place(text: str, *arrays: Any, rtol: float = 1e-13) -> set[int]:
+    """The carries that the body of the only loop of a graph updates in place."""
+    program = check(text, *arrays, rtol=rtol)
+    (step,) = [step for step in program.report.plan.steps if isinstance(step, Looping)]
+    return step.regions["body"].in_place
+
+
+def carrying(lines: str, outputs: str, n: int = 20, count: int = 2) -> str:
+    """A loop that carries `count` vectors of `n` elements, named from %0 on."""
+    avals = ", ".join([f"f64[{n}]"] * count)
+    given = ", ".join(f"%{k}: f64[{n}]" for k in range(count))
+    names = ", ".join(f"%{k}" for k in range(count))
+    found = ", ".join(f"%{k + count}" for k in range(count))
+    body = "\n".join(f"      {line}" for line in lines.strip().splitlines())
+    return (
+        f"graph({given}) {{\n  {found} = scan({names}) {{carries={count}, length=5, reverse=False, xs=0}} : {avals}\n"
+        f"    body({given}) {{\n{body}\n      return {outputs}\n    }}\n  return {found}\n}}"
+    )
+
+
+def vectors(*shape: int) -> Any:
+    return rng.random(shape)
+
+
+def test_kernels_update_carries_in_place() -> None:
+    lines = """
+%2 = add(%0, %1) : f64[20]
+%3 = sin(%2) : f64[20]
+%4 = subtract(%1, %3) : f64[20]
+"""
+    assert in_place(carrying(lines, "%2, %4"), *vectors(2, 20)) == {0, 1}
+    assert in_place(carrying(lines, "%1, %2"), *vectors(2, 20)) == {0, 1}
+
+
+def test_small_carries_are_in_registers_instead() -> None:
+    lines = "%2 = add(%0, %1) : f64[3]"
+    assert in_place(carrying(lines, "%1, %2", n=3), *vectors(2, 3)) == set()
+
+
+def test_a_carry_that_is_read_at_another_index_is_not_updated_in_place() -> None:
+    lines = """
+%2 = flip(%0) {axes=(0,)} : f64[20]
+%3 = add(%2, %1) : f64[20]
+%4 = multiply(%1, 0.5) : f64[20]
+"""
+    assert in_place(carrying(lines, "%3, %4"), *vectors(2, 20)) == {1}
+    assert in_place(carrying(lines, "%4, %3"), *vectors(2, 20)) == {1}
+
+
+def test_a_carry_that_a_product_reads_is_updated_behind_it() -> None:
+    lines = """
+%2 = add(%0, %1) : f64[20,20]
+%3 = matmul(%0, %1) : f64[20,20]
+%4 = tanh(%3) : f64[20,20]
+"""
+    text = carrying(lines, "%2, %4").replace("f64[20]", "f64[20,20]")
+    assert in_place(text, *vectors(2, 20, 20), rtol=1e-9) == {0, 1}
+
+
+def test_a_carry_whose_old_value_is_needed_with_its_new_one_is_not_updated_in_place() -> None:
+    lines = """
+%2 = add(%0, %1) : f64[20]
+%3 = reduce_sum(%2) {axes=(0,)} : f64[]
+%4 = broadcast_to(%3) {shape=(20,)} : f64[20]
+%5 = divide(%0, %4) : f64[20]
+"""
+    assert in_place(carrying(lines, "%2, %5"), *vectors(2, 20)) == {1}

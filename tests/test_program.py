@@ -15,7 +15,8 @@ from exact import assert_same, compiled, full_slice, whole
 from graphs import f32, f64, i64, vjp_of
 
 from tracegrad.avals import COMPILED, Aval, aval_of
-from tracegrad.codegen.plan import RELEASE_GIL_COST, Launch
+from tracegrad.codegen.plan import RELEASE_GIL_COST
+from tracegrad.codegen.steps import Launch
 from tracegrad.errors import TracegradError
 from tracegrad.ir import Graph, build, run
 from tracegrad.ops import contraction, elementwise, linear, reduction
@@ -25,7 +26,6 @@ from tracegrad.ops.linear import (
     broadcast_to,
     cast,
     concatenate,
-    cumsum,
     flip,
     pad,
     reduce_sum,
@@ -33,6 +33,7 @@ from tracegrad.ops.linear import (
     slice,
     transpose,
 )
+from tracegrad.ops.scans import cumsum
 from tracegrad.runtime import program
 from tracegrad.runtime.program import MISS, Program, compile_program, machine_code_count
 

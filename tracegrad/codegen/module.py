@@ -16,8 +16,9 @@ from tracegrad.codegen.llvm import PolyEmitter, kernel_function
 from tracegrad.codegen.loops import Kernel, Reduce
 from tracegrad.codegen.nested import Nested
 from tracegrad.codegen.nested_llvm import run_nested
-from tracegrad.codegen.plan import Call, Launch, Matmul, Plan
+from tracegrad.codegen.plan import Plan
 from tracegrad.codegen.scalar_llvm import I64, identity, llvm_type, memory_type
+from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.codegen.support import TASK, loop, signature
 from tracegrad.codegen.vecmath_lang import share_rare_functions
 

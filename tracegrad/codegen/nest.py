@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.codegen.loops import Check, Guard, Index, Kernel, Load, Loop, Reduce, Store
-from tracegrad.codegen.poly import ZERO
+from tracegrad.codegen.poly import ZERO, Poly
 
 __all__ = ["arrange", "is_serial"]
 
@@ -25,14 +25,25 @@ def arrange(kernel: Kernel) -> Kernel:
 
 def is_serial(kernel: Kernel) -> bool:
     """Whether iterations depend on each other through memory, so that the kernel must run in order."""
-    return _reads_own(kernel.body, {b for b, (_, use) in kernel.buffers.items() if use == "out"}) or any(
+    return _reads_own(kernel.body, _written(kernel)) or any(
         isinstance(x, Reduce) and x.combiner == "scatter" for x in kernel.body
     )
 
 
-def _reads_own(body: list[Any], written: set[str]) -> bool:
+def _written(kernel: Kernel) -> dict[str, set[Poly | None]]:
+    """The buffers that are written, and the addresses at which; None for one that others may share."""
+    found: dict[str, set[Poly | None]] = {b: set() for b, (_, use) in kernel.buffers.items() if use == "out"}
+    for x in _accesses(kernel.body):
+        if not isinstance(x, Load):
+            found[x.buffer].add(x.address if isinstance(x, Store) else None)
+    return found
+
+
+def _reads_own(body: list[Any], written: dict[str, set[Poly | None]]) -> bool:
+    """Whether a load is of what another iteration wrote, or writes."""
     return any(
-        (isinstance(x, Load) and x.buffer in written) or (isinstance(x, Guard) and _reads_own(x.body, written))
+        (isinstance(x, Load) and written.get(x.buffer, {x.address}) != {x.address})
+        or (isinstance(x, Guard) and _reads_own(x.body, written))
         for x in body
     )
 

@@ -7,16 +7,18 @@ the inputs and outputs of the region are, turn by turn:
 - constants, and the operands of a branch, are buffers of the program;
 - xs and ys are rows of such buffers: the region reads and writes them where they are;
 - a carry of few elements whose number is known (`STACK_BYTES`) is kept on the stack, where LLVM makes registers of it.
-  Another one alternates between two blocks of memory, the buffer of the result and one more.
+  Another one is updated in place (`tracegrad.codegen.in_place`), or else alternates between two blocks of memory, the
+  buffer of the result and one more.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from tracegrad.avals import Aval
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.ir import Node
 from tracegrad.ops import forms
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from tracegrad.codegen.dims import Dims
     from tracegrad.codegen.plan import Plan
 
-__all__ = ["STACK_BYTES", "Block", "Branch", "Nested", "Once", "Repeat", "While", "nested_step", "regions_of"]
+__all__ = ["STACK_BYTES", "Block", "Branch", "Looping", "Nested", "Once", "Repeat", "While", "nested_step", "on_stack"]
 
 STACK_BYTES = 512
 TYPICAL_TURNS = 100  # of a loop whose number of turns is not known beforehand
@@ -42,7 +44,7 @@ class Block:
     @property
     def on_stack(self) -> bool:
         """Whether it is small, and known to be."""
-        return self.bytes.value is not None and self.bytes.value <= STACK_BYTES
+        return _is_small(self.bytes)
 
     def __str__(self) -> str:
         return f"{self.buffer or '_'} of {self.bytes}"
@@ -68,6 +70,21 @@ class Nested:
     def buffers(self) -> list[str]:
         """The buffers of the program that it reads and writes."""
         return [x.buffer for x in (*self.operands, *self.results) if x.buffer]
+
+    @property
+    def writes(self) -> set[str]:
+        return {x.buffer for x in self.results if x.buffer}
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a buffer another name."""
+
+        def renamed(x: Any) -> Any:
+            if isinstance(x, Block):
+                return Block(new, x.bytes) if x.buffer == old else x
+            return list(map(renamed, x)) if isinstance(x, list) else x
+
+        for each in fields(self):
+            setattr(self, each.name, renamed(getattr(self, each.name)))
 
     def cost(self) -> int:
         """That of one run."""
@@ -223,6 +240,15 @@ class Places:
         return Block(self.result_buffers[k], _bytes(shape[rows:], aval.dtype.itemsize))
 
 
+def _is_small(size: Poly) -> bool:
+    return size.value is not None and size.value <= STACK_BYTES
+
+
+def on_stack(shape: tuple[Poly, ...], aval: Aval) -> bool:
+    """Whether a region keeps a value of this shape on the stack."""
+    return _is_small(_bytes(shape, aval.dtype.itemsize))
+
+
 def _bytes(shape: tuple[Poly, ...], itemsize: int) -> Poly:
     return math.prod(shape, start=ONE) * itemsize
 
@@ -283,10 +309,3 @@ _STEPS: dict[type[forms.Form], Callable[..., Nested]] = {
     forms.Branch: _branch,
     forms.Run: _once,
 }
-
-
-def regions_of(made: Plan) -> Iterator[tuple[str, Plan]]:
-    """The plans of the regions that the steps of `made` run, with their names in it."""
-    for i, step in enumerate(made.steps):
-        if isinstance(step, Nested):
-            yield from ((f"{i}.{name}", region) for name, region in step.regions.items())

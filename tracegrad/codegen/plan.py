@@ -17,72 +17,27 @@ import numpy as np
 
 from tracegrad.codegen.dims import Dims
 from tracegrad.codegen.forms import is_matrix_transpose, same_block
+from tracegrad.codegen.in_place import update_in_place
 from tracegrad.codegen.llvm import flattened
 from tracegrad.codegen.loops import Compute, Kernel, Reduce
 from tracegrad.codegen.lower import Arguments, Lowering
 from tracegrad.codegen.materialize import Storage
 from tracegrad.codegen.nest import arrange, is_serial
-from tracegrad.codegen.nested import STACK_BYTES, Nested, Places, While, nested_step
+from tracegrad.codegen.nested import Nested, Places, While, nested_step, on_stack
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
+from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.codegen.vecmath import RARE
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.linear import fresh
 
-__all__ = ["Call", "Launch", "Matmul", "Plan", "calls_of", "plan", "plans_of", "rare_functions"]
+__all__ = ["Plan", "calls_of", "plan", "plans_of", "rare_functions"]
 
 CHUNK_COST = 131072  # cost units of one chunk: some 30 microseconds
 PARALLEL_COST = 200_000  # below this a kernel runs in the calling thread: some 50 microseconds
 MOST_CHUNKS = 64  # of a kernel that reduces across chunks
 RELEASE_GIL_COST = 100_000
 LONG_ROW = 4096  # elements of an innermost loop that is worth cutting
-
-
-@dataclass(eq=False)
-class Launch:
-    """One kernel and how its chunked loop is cut; the cut depends on the sizes only."""
-
-    kernel: Kernel
-    roots: list[Node]
-    serial: bool
-    partials: dict[str, Poly]  # buffers reduced across chunks -> size of the result
-    rows: int = 0
-    chunks: int = 1
-    parallel: bool = False
-
-    def text(self) -> str:
-        notes = ["serial"] * self.serial + [f"partial {b} of {size}" for b, size in self.partials.items()]
-        return "\n".join([*notes, self.kernel.text()])
-
-
-@dataclass(eq=False)
-class Matmul:
-    """out[batch, m, n] = x[batch, m, k] @ y[batch, k, n] by BLAS; a flag says that an operand is stored transposed."""
-
-    dtype: str
-    out: str
-    x: tuple[str, bool]
-    y: tuple[str, bool]
-    sizes: tuple[Poly, Poly, Poly, Poly]
-    node: Node
-
-    def text(self) -> str:
-        x, y = (f"{b}{'.T' if flipped else ''}" for b, flipped in (self.x, self.y))
-        batch, m, n, k = self.sizes
-        return f"matmul {self.out} = {x} @ {y} : {self.dtype} batch {batch}, {m} x {k} x {n}"
-
-
-@dataclass(eq=False)
-class Call:
-    """An op without codegen data: its NumPy meaning is called; `outs` has "" for a result that nothing uses."""
-
-    number: int
-    node: Node
-    outs: tuple[str, ...]
-    operands: tuple[str, ...]
-
-    def text(self) -> str:
-        return f"call {self.number}: {', '.join(b or '_' for b in self.outs)} = f({', '.join(self.operands)})"
 
 
 @dataclass
@@ -104,6 +59,7 @@ class Plan:
     def text(self) -> str:
         """All that the machine code depends on."""
         lines = [f"{name}: {where}" for name, where in self.memory.items()]
+        lines += [f"in place: {', '.join(map(str, sorted(self.in_place)))}"] if self.in_place else []
         lines.append(f"values: {', '.join(self.values)}")
         for i, step in enumerate(self.steps):
             lines += [f"fill {b}: {dtype} of {size} for {c}" for b, dtype, c, size in self.fills.get(i, [])]
@@ -134,9 +90,10 @@ class _Planner:
             if not dear:
                 break
             also |= dear
-        _cut(made)
         if nested:
+            update_in_place(made, dims, carries)
             _to_stack(made, dims)
+        _cut(made)
         _place(made, nested)
         return made
 
@@ -296,15 +253,14 @@ def _fill(kernel: Kernel, x: Reduce) -> list[tuple[str, str, str, Poly]]:
 def _to_stack(made: Plan, dims: Dims) -> None:
     """Keep the small temporaries of a region on the stack, where LLVM makes registers of them."""
     for node, name in made.buffers.items():
-        size = math.prod(dims.shape(node), start=ONE).value
-        if made.memory[name] == "temp" and size is not None and size * node.aval.dtype.itemsize <= STACK_BYTES:
-            made.memory[name] = f"stack {size * node.aval.dtype.itemsize}"
+        if made.memory[name] == "temp" and on_stack(dims.shape(node), node.aval):
+            made.memory[name] = f"stack {node.aval.size * node.aval.dtype.itemsize}"
 
 
 def _place(made: Plan, nested: bool) -> None:
     """Offsets in the arena for temporaries and partial results; buffers whose lives do not overlap share memory."""
     bytes_of = {name: n.aval.size * n.aval.dtype.itemsize for n, name in made.buffers.items()}
-    temps = [{n for n in _buffers_of(step) if made.memory[n] == "temp"} for step in made.steps]
+    temps = [{n for n in step.buffers if made.memory[n] == "temp"} for step in made.steps]
     last = {name: i for i, names in enumerate(temps) for name in names}
     arena, begun = _Arena(), set[str]()
     values: dict[str, int] = {}
@@ -388,18 +344,6 @@ def _chunk_values(made: Plan, i: int, step: Launch, arena: _Arena) -> dict[str, 
     for name in step.partials:
         arena.give((i, name))
     return values
-
-
-def _buffers_of(step: Launch | Matmul | Call | Nested) -> list[str]:
-    match step:
-        case Launch():
-            return list(step.kernel.buffers)
-        case Matmul():
-            return [step.out, step.x[0], step.y[0]]
-        case Call():
-            return [*filter(None, step.outs), *step.operands]
-        case Nested():
-            return step.buffers
 
 
 def _bits(dtype: str, value: Any) -> int:

@@ -24,7 +24,8 @@ from tracegrad.avals import COMPILED
 from tracegrad.codegen.entry import EntrySpec, InputSpec, OutputSpec
 from tracegrad.codegen.module import build_module
 from tracegrad.codegen.nested_llvm import CAPACITY
-from tracegrad.codegen.plan import RELEASE_GIL_COST, Launch, Matmul, Plan, calls_of, plan, plans_of, rare_functions
+from tracegrad.codegen.plan import RELEASE_GIL_COST, Plan, calls_of, plan, plans_of, rare_functions
+from tracegrad.codegen.steps import Launch, Matmul
 from tracegrad.codegen.support import support_module
 from tracegrad.codegen.vecmath import rare_module
 from tracegrad.errors import CapacityError, TracegradError

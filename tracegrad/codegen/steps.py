@@ -1,0 +1,113 @@
+"""The steps of a plan that run no regions: kernels, matrix products by BLAS, calls of NumPy.
+
+A step knows the buffers that it reads and writes, by name; `rename` gives one another name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tracegrad.codegen.loops import Guard, Kernel, Load, Reduce, Store
+from tracegrad.codegen.poly import Poly
+from tracegrad.ir import Node
+
+__all__ = ["Call", "Launch", "Matmul"]
+
+
+@dataclass(eq=False)
+class Launch:
+    """One kernel and how its chunked loop is cut; the cut depends on the sizes only."""
+
+    kernel: Kernel
+    roots: list[Node]
+    serial: bool
+    partials: dict[str, Poly]  # buffers reduced across chunks -> size of the result
+    rows: int = 0
+    chunks: int = 1
+    parallel: bool = False
+
+    @property
+    def buffers(self) -> list[str]:
+        return list(self.kernel.buffers)
+
+    @property
+    def writes(self) -> set[str]:
+        return {name for name, (_, use) in self.kernel.buffers.items() if use == "out"}
+
+    def rename(self, old: str, new: str) -> None:
+        buffers, written = self.kernel.buffers, new in self.writes
+        if old in buffers:
+            dtype, use = buffers.pop(old)
+            buffers[new] = (dtype, "out" if written else use)
+            self.kernel.body[:] = _renamed(self.kernel.body, old, new)
+
+    def text(self) -> str:
+        notes = ["serial"] * self.serial + [f"partial {b} of {size}" for b, size in self.partials.items()]
+        return "\n".join([*notes, self.kernel.text()])
+
+
+def _renamed(body: list[Any], old: str, new: str) -> list[Any]:
+    found = []
+    for x in body:
+        if isinstance(x, Guard):
+            x = replace(x, body=_renamed(x.body, old, new))
+        elif isinstance(x, Load | Store | Reduce) and x.buffer == old:
+            x = replace(x, buffer=new)
+        found.append(x)
+    return found
+
+
+@dataclass(eq=False)
+class Matmul:
+    """out[batch, m, n] = x[batch, m, k] @ y[batch, k, n] by BLAS; a flag says that an operand is stored transposed."""
+
+    dtype: str
+    out: str
+    x: tuple[str, bool]
+    y: tuple[str, bool]
+    sizes: tuple[Poly, Poly, Poly, Poly]
+    node: Node
+
+    @property
+    def buffers(self) -> list[str]:
+        return [self.out, self.x[0], self.y[0]]
+
+    @property
+    def writes(self) -> set[str]:
+        return {self.out}
+
+    def rename(self, old: str, new: str) -> None:
+        self.out = new if self.out == old else self.out
+        self.x, self.y = ((new if b == old else b, flipped) for b, flipped in (self.x, self.y))
+
+    def text(self) -> str:
+        x, y = (f"{b}{'.T' if flipped else ''}" for b, flipped in (self.x, self.y))
+        batch, m, n, k = self.sizes
+        return f"matmul {self.out} = {x} @ {y} : {self.dtype} batch {batch}, {m} x {k} x {n}"
+
+
+@dataclass(eq=False)
+class Call:
+    """An op without codegen data: its NumPy meaning is called; `outs` has "" for a result that nothing uses."""
+
+    number: int
+    node: Node
+    outs: tuple[str, ...]
+    operands: tuple[str, ...]
+
+    @property
+    def buffers(self) -> list[str]:
+        return [*filter(None, self.outs), *self.operands]
+
+    @property
+    def writes(self) -> set[str]:
+        return set(filter(None, self.outs))
+
+    def rename(self, old: str, new: str) -> None:
+        self.outs, self.operands = (
+            tuple(new if b == old else b for b in names) for names in (self.outs, self.operands)
+        )
+
+    def text(self) -> str:
+        return f"call {self.number}: {', '.join(b or '_' for b in self.outs)} = f({', '.join(self.operands)})"
