@@ -171,6 +171,38 @@ def test_pullbacks_and_traced_functions_and_custom_rules_work_inside() -> None:
     np.testing.assert_allclose(tg.trace(f)(x), np.cos(x) * x + 3 * x**2 + 4 * x**2 + np.sin(x))
 
 
+def test_rules_hold_in_a_region_that_is_differentiated_later() -> None:
+    factors = np.array([1.0, 2.0, 3.0])
+
+    @tg.custom_vjp
+    def scaled(v: Any) -> Any:
+        return v * factors
+
+    scaled.defvjp(lambda v: (scaled(v), v), lambda v, ct: (ct * factors * v * 10.0,))
+
+    @tg.custom_jvp
+    def sine(v: Any) -> Any:
+        return np.sin(v)
+
+    sine.defjvp(lambda primals, tangents: (sine(primals[0]), tangents[0] * 7.0 * sine(primals[0])))
+
+    def looped(f: Any, v: Any) -> Any:
+        return tg.scan(lambda c, _: (f(c), None), v, length=3)[0]
+
+    def unrolled(f: Any, v: Any) -> Any:
+        return f(f(f(v)))
+
+    for f in (scaled, sine, lambda v: sine(scaled(v))):
+        values = [tg.trace(lambda v, run=run, f=f: run(f, v))(x) for run in (looped, unrolled)]
+        np.testing.assert_allclose(*values)
+        first = [tg.grad(lambda v, run=run, f=f: np.sum(run(f, v) * v)) for run in (looped, unrolled)]
+        np.testing.assert_allclose(first[0](x), first[1](x))
+        second = [tg.grad(lambda v, g=g: np.sum(g(v) ** 2))(x) for g in first]
+        np.testing.assert_allclose(*second)
+    tangents = [tg.jvp(lambda v, run=run: run(sine, v), (x,), (w,))[1] for run in (looped, unrolled)]
+    np.testing.assert_allclose(*tangents)
+
+
 def test_tensors_stand_for_tensors() -> None:
     weight = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
 

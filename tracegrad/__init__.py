@@ -22,7 +22,7 @@ import sys
 from typing import Any
 
 from tracegrad import errors, tree
-from tracegrad.api import grad, jvp, linearize, stop_gradient, trace, value_and_grad, vjp
+from tracegrad.api import grad, jvp, linearize, stop_gradient, trace, value_and_grad, vjp, vmap
 from tracegrad.control.associative import associative_scan
 from tracegrad.control.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from tracegrad.control.choice import cond, switch
@@ -77,7 +77,7 @@ __all__ = [
     "errors", "fori_loop", "from_numpy", "grad", "inference_mode", "is_anomaly_check_nan_enabled",
     "is_anomaly_enabled", "is_grad_enabled", "is_inference_mode_enabled", "jvp", "linalg", "linearize", "map", "nn",
     "no_grad", "register_pytree_node", "scan", "set_grad_enabled", "settings", "special", "stop_gradient", "switch",
-    "tensor", "trace", "tree", "value_and_grad", "visualize", "vjp", "while_loop",
+    "tensor", "trace", "tree", "value_and_grad", "visualize", "vjp", "vmap", "while_loop",
 ]  # fmt: skip
 
 # PyTorch's names of tensor functions, of what makes Tensors, and of dtypes; tracegrad's own names come first.

@@ -24,9 +24,10 @@ from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import describe
 from tracegrad.transforms import forward
 from tracegrad.transforms import grad as reverse
+from tracegrad.transforms import vmap as batch
 from tracegrad.transforms.custom import CustomRule
 
-__all__ = ["grad", "jvp", "linearize", "stop_gradient", "trace", "value_and_grad", "vjp"]
+__all__ = ["grad", "jvp", "linearize", "stop_gradient", "trace", "value_and_grad", "vjp", "vmap"]
 
 Function = Callable[..., Any]
 Argnums = int | tuple[int, ...]
@@ -174,7 +175,13 @@ def _pulled(fun: Function, has_aux: bool) -> Traced:
 def _standing_for(fun: Function, body: Function, name: str) -> Traced:
     """`body`, traced, with arguments of its own; messages name the user's function."""
     vars(body).update(__signature__=inspect.signature(body), __wrapped__=fun)
-    return Traced(fun, body=body, signature=body, name=f"{name}({describe(fun).name})")
+    # Only where the arguments are those of the function can some of them be static.
+    static = tuple(fun.binder.static_nums) if isinstance(fun, Traced) and _takes_any(body) else ()
+    return Traced(fun, body=body, signature=body, static_argnums=static, name=f"{name}({describe(fun).name})")
+
+
+def _takes_any(body: Function) -> bool:
+    return any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(body).parameters.values())
 
 
 def jvp(fun: Function, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
@@ -260,6 +267,38 @@ def _split(fun: Function, has_aux: bool) -> Traced:
         return forward.split(fun, forward.Point(primals, describe(fun, "linearize of ")), has_aux)
 
     return _standing_for(fun, split, "linearize")
+
+
+def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None) -> Traced:
+    """The function that maps `fun` over an axis of its arguments, all examples at once.
+
+    `in_axes` says along which axis each positional argument is mapped: an int, None for an argument that is the same
+    for all, or a tuple with one such entry per argument, in which a container of the argument's structure has them for
+    its leaves. Arguments by keyword are mapped along axis 0. `out_axes`, an int, None, or a prefix of the structure of
+    the result, says where the axis of the batch goes; with None, for an output that does not depend on mapped
+    arguments, there is none. `axis_size` is needed where nothing is mapped.
+
+    Inside, arrays have the shapes of one example and no values: `if` and other questions for a value raise
+    `TraceError`, unless no mapped argument has a part in it; use `tg.where` or `tg.cond`. ValueError if the sizes of
+    mapped axes differ, if an argument has no such axis, or for entries of the wrong structure.
+
+    >>> import numpy as np
+    >>> x = np.arange(6.0).reshape(2, 3)
+    >>> print(vmap(np.sum)(x), vmap(np.dot, in_axes=(0, None))(x, np.ones(3)))
+    [ 3. 12.] [ 3. 12.]
+    """
+    _require_callable(fun, "vmap")
+    batch.check_axes(in_axes, out_axes)
+
+    def make() -> Traced:
+        return _standing_for(fun, batch.batched_call(fun, in_axes, out_axes, axis_size), "vmap")
+
+    return _remembered(fun, ("vmap", _axes_key(in_axes), _axes_key(out_axes), axis_size), make)
+
+
+def _axes_key(axes: Any) -> Any:
+    leaves, structure = tree.flatten(axes)
+    return structure, tuple(leaves)
 
 
 def stop_gradient(x: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tracegrad.avals import Aval, dtype_named
-from tracegrad.ops.batching import looped
+from tracegrad.ops.batching import looped, repeated
 from tracegrad.ops.op import AS_WRITTEN, Several, primitive
 
 __all__ = ["Rule", "custom_call", "opaque"]
@@ -25,11 +25,14 @@ __all__ = ["Rule", "custom_call", "opaque"]
 class Rule(Protocol):
     """What a call knows of its derivative. `repr` is a Python literal that names it."""
 
-    def pull(self, cotangents: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
         """The cotangents of the inputs, given those of the outputs; None for zero."""
 
     def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
         """The tangents of the outputs, given those of the inputs; None for zero."""
+
+    def batched(self, size: int) -> Rule:
+        """The rule for a batch of this size of all values."""
 
 
 @primitive(on_complex=AS_WRITTEN)
@@ -47,7 +50,7 @@ def _(*operands: Aval, count: int, rule: Rule) -> Several:
 def _(wanted: Sequence[int], cts: Any, ans: Any, *operands: Any, count: int, rule: Rule) -> list[Any]:
     if all(i < count for i in wanted):
         return [None] * len(wanted)
-    found = rule.pull(cts, operands[count:])
+    found = rule.pull(cts, ans, operands[count:])
     return [None if i < count else found[i - count] for i in wanted]
 
 
@@ -63,10 +66,23 @@ def _(*operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
     return operands[:count]
 
 
+@custom_call.def_batch
+def _(size: int, batched: tuple[bool, ...], *operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
+    return tuple(custom_call(*repeated(size, batched, operands), count=count, rule=rule.batched(size)))
+
+
+class _NoRule:
+    def __repr__(self) -> str:
+        return "'f'"
+
+    def batched(self, size: int) -> _NoRule:
+        return self
+
+
 @custom_call.def_samples
 def _() -> Any:
     # Of integers: a derivative needs a rule.
-    yield (np.arange(3), np.arange(4) > 1, np.zeros((), np.int64)), {"count": 2, "rule": "f"}
+    yield (np.arange(3), np.arange(4) > 1, np.zeros((), np.int64)), {"count": 2, "rule": _NoRule()}
 
 
 @primitive()

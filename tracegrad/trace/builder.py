@@ -85,6 +85,7 @@ class TraceBuilder(Builder):
         self.tensors: Any = None
         self.open = True
         self.inner: TraceBuilder | None = None
+        self.rules: list[Any] = []  # those that regions are recording
         self._tags = 0
         self._nodes: dict[Any, Node] = {}
         self._places: dict[tuple[int, int], str] = {}
@@ -200,6 +201,11 @@ class TraceBuilder(Builder):
     def entered(self, tensor: Any) -> Any:
         """What stands in this trace for the Tensor of a trace: itself."""
         return tensor
+
+    def closed_rule(self, call: Any, outputs: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+        """What to use for the derivative rule of a call (see `torch.autograd.in_graph`), and what it reads beside the
+        outputs and inputs: in a trace, the rule itself, which runs where a derivative is taken."""
+        return call.rule, ()
 
     # -- inputs -----------------------------------------------------------------------------------
     def argument(self, kind: Any, array: np.ndarray[Any, Any]) -> Any:

@@ -28,9 +28,10 @@ from tracegrad.ir.builder import sliced
 from tracegrad.ops.linear import full
 from tracegrad.torch.tape import Tensor, TracedTensor
 from tracegrad.trace.builder import TraceBuilder, current_trace
+from tracegrad.trace.rules import ClosedRule, RuleGraph
 from tracegrad.trace.tracer import Number, Tracer
 
-__all__ = ["Closed", "Region", "closed", "emitted", "weakened"]
+__all__ = ["Closed", "Like", "Region", "at_their_lines", "closed", "emitted", "weakened"]
 
 _DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}
 
@@ -62,12 +63,21 @@ class Closed:
         return tree.unflatten(self.structure, leaves)
 
 
+class Like:
+    """A kind of argument: with this aval, and a Tensor where `x` is one."""
+
+    __slots__ = ("aval", "of_tensor")
+
+    def __init__(self, aval: Aval, x: Any):
+        self.aval, self.of_tensor = aval, isinstance(x, Tensor)
+
+
 def closed(fn: Callable[..., Any], args: Sequence[Any], what: str) -> Closed:
     """`fn(*args)` as a graph, recorded inside the trace under way; `what` is what messages call `fn`.
 
-    The leaves of `args` say of what kind the arguments are: anything with a shape and a dtype, or an `Aval`; Python
-    numbers, and values that are `weak`, stand for Python numbers, Tensors for Tensors. The leaves of the result are
-    arrays or Python numbers; others are a `TraceError`.
+    The leaves of `args` say of what kind the arguments are: anything with a shape and a dtype, an `Aval` or a `Like`;
+    Python numbers, and values that are `weak`, stand for Python numbers, Tensors for Tensors. The leaves of the result
+    are arrays or Python numbers; others are a `TraceError`.
     """
     outer = current_trace()
     if outer is None:
@@ -92,11 +102,18 @@ def closed(fn: Callable[..., Any], args: Sequence[Any], what: str) -> Closed:
 def emitted(graph: Graph, operands: Sequence[Any]) -> list[Any]:
     """Record the nodes of `graph`, applied to these values, in the trace under way, as from the same lines of the
     user's. Returns the outputs."""
+    with at_their_lines():
+        return replay(graph, operands)[0]
+
+
+@contextmanager
+def at_their_lines() -> Iterator[None]:
+    """While graphs are replayed into the trace under way, which tells its builder the lines that nodes come from."""
     builder = current_trace()
     assert builder is not None
     before = builder.location
     try:
-        return replay(graph, operands)[0]
+        yield
     finally:
         builder.location = before
 
@@ -124,7 +141,7 @@ class Region(TraceBuilder):
     def __init__(self, outer: TraceBuilder, what: str):
         super().__init__(outer.make, outer.make_number)
         self.outer, self.what = outer, what
-        self.world, self.tensors = outer.world, outer.tensors
+        self.world, self.tensors, self.rules = outer.world, outer.tensors, outer.rules
         # By the node outside, and the Tensor if it is one: the value outside, and the node that stands for it.
         self.captured: dict[tuple[Node, int], tuple[Any, Node]] = {}
 
@@ -174,10 +191,24 @@ class Region(TraceBuilder):
         weak = type(like) in _DTYPES or getattr(like, "weak", False)
         value = (Number if weak else Tracer)(self, node)
         value.frozen = frozen
-        return TracedTensor(value) if isinstance(like, Tensor) else value
+        return TracedTensor(value) if isinstance(like, Tensor) or getattr(like, "of_tensor", False) else value
 
     def capture(self, array: Any, source: Any = None) -> Any:
         return self.outer.capture(array, source)
+
+    def closed_rule(self, call: Any, outputs: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+        # The rule runs at once, both ways: once the region is closed, what it reads is gone.
+        known = next((x for x in self.rules if x.key == call.key), None)
+        if known is not None:
+            known.called = True
+            return known.rule, known.captured
+        record = _RuleRecord(call, outputs, inputs)
+        self.rules.append(record)
+        try:
+            record.run()
+        finally:
+            self.rules.remove(record)
+        return record.rule, record.captured
 
     def new_tag(self) -> int:
         return self.outer.new_tag()
@@ -235,3 +266,39 @@ def _instead(asked: str) -> str:
     if asked == "a boolean index":
         return "the shape would depend on it; use tg.where(mask, x, 0) or the three-argument np.where"
     return "compute with the value itself, and choose with tg.where or tg.cond"
+
+
+class _RuleRecord:
+    """The rule of a call while its graphs are recorded, and what they capture."""
+
+    def __init__(self, call: Any, outputs: Sequence[Any], inputs: Sequence[Any]):
+        self.call, self.outputs, self.inputs = call, list(outputs), list(inputs)
+        self.key = call.key
+        self.rule = ClosedRule(call.name, len(inputs))
+        self.captured: list[Any] = []
+        self.called = False  # by its own rule, which then reads whatever is captured
+
+    def run(self) -> None:
+        while True:
+            before, rule = len(self.captured), self.rule
+            rule.pushed = self.direction(self.call.push, self.inputs)
+            rule.pulled = self.direction(self.call.pull, self.outputs)
+            again = isinstance(rule.pushed, Exception)
+            rule.then = self.direction(self.call.push, self.inputs) if again else rule.pushed
+            if not self.called or len(self.captured) == before:
+                break
+        rule.settle()
+
+    def direction(self, run: Callable[..., Any], moved: Sequence[Any]) -> Any:
+        kinds = [x.aval if x.dtype.kind == "f" else None for x in moved]
+        try:
+            found = closed(run, (kinds, self.outputs, self.inputs), f"the derivative of {self.call.name}")
+        except Exception as error:  # which is raised where the derivative is taken
+            return error
+        known = {x.node: k for k, x in enumerate(self.captured)}
+        for x in found.captured:
+            if known.setdefault(x.node, len(self.captured)) == len(self.captured):
+                self.captured.append(x)
+        numbers = tree.unflatten(found.structure, range(len(found.avals)))
+        there = [k for k, number in enumerate(numbers) if number is not None]
+        return RuleGraph(found.graph, [known[x.node] for x in found.captured], there)

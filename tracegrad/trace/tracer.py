@@ -86,6 +86,9 @@ class Tracer(ArrayMethods, Value):
     def _grad_of(self, stand_in: Any) -> Any:
         return self.builder.tensors.grad_of(stand_in)
 
+    def _closed_rule(self, *call: Any) -> Any:
+        return self.builder.here().closed_rule(*call)
+
     # -- views and updates in place --------------------------------------------------------------
     def _alias(self) -> Tracer:
         """The same value as another array."""

@@ -99,6 +99,16 @@ class _Call:
     def __repr__(self) -> str:
         return repr(self.custom)
 
+    def _key(self) -> Any:
+        return self.custom, self.structure, tuple(map(id, self.fixed))
+
+    # Calls that differ in the values of their leaves only are equal.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Call) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
     def arguments(self, leaves: Sequence[Any]) -> list[Any]:
         """All arguments, with these leaves."""
         args = list(self.given)

@@ -7,7 +7,7 @@ inputs and outputs as callers see them, so that a derivative of the derivative i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ class FunctionRule:
     def __repr__(self) -> str:
         return repr(self.cls.__name__)
 
-    def pull(self, cotangents: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
         supply = iter(cotangents)
         given = [None if spec is None else self._given(spec, next(supply)) for spec in self.specs]
         result = self.cls.pulled(self.context, given)
@@ -65,6 +65,9 @@ class FunctionRule:
             raise ShapeError(located(text))
         return t if t.dtype == output.dtype else cast(t, dtype=output.dtype.name)
 
+    def batched(self, size: int) -> FunctionRule:
+        raise UnsupportedError(located(f"a call of {self.cls.__name__} outside of the function that vmap maps"))
+
     def _given(self, spec: Spec, ct: Any) -> Any:
         if ct is not None:
             return ct._alias() if isinstance(ct, Carrier) else ct  # type: ignore[attr-defined]
@@ -95,34 +98,73 @@ def call_in_graph(cls: Any, args: tuple[Any, ...], owner: Any) -> Any:
     outputs = [owner._lift(x) if isinstance(x, np.ndarray | np.generic) else x for x in given_back]
     specs = [Spec(x.aval.shape, x.aval.dtype) if isinstance(x, Carrier) else None for x in outputs]
     rule = FunctionRule(cls, context, Inputs.of(args, places, numbers=True), specs)
-    shown = _shown(context, rule, given_back, outputs, inputs)
-    known = {id(x): y for x, y in zip(given_back, shown) if isinstance(y, Carrier)}
+    pairs = [(x, k) for k, x in enumerate(inside) if id(x) not in dirty]
+    call = GraphCall(rule, args, given_back, outputs, pairs)
+    shown = _shown(call, inputs)
     for x, real in zip(inside, inputs):
         if id(x) in dirty:
-            real._assign(known[id(x)])
+            real._assign(next(z for y, z in zip(given_back, shown) if y is x))
             shown = [real if y is x else z for y, z in zip(given_back, shown)]
-        else:
-            known[id(x)] = real
-    _connect(context, known)
     return tuple(shown) if isinstance(result, tuple) else shown[0]
 
 
-def _shown(
-    context: FunctionCtx, rule: FunctionRule, given: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]
-) -> list[Any]:
+class GraphCall:
+    """A call and its rule; `given` is what `forward` returned, `outputs` the same in the graph, `inside` the arguments
+    that it was given and their numbers among the inputs."""
+
+    def __init__(
+        self, rule: FunctionRule, args: Sequence[Any], given: Sequence[Any], outputs: Sequence[Any], inside: Any
+    ):
+        self.rule, self.given, self.outputs, self.inside = rule, given, outputs, inside
+        self.kept = dict(vars(rule.context))
+        self.name = rule.cls.__name__
+        # Calls with equal keys have equal rules.
+        kinds = [(x.aval, x.weak) if isinstance(x, Carrier) else _hashable(x) for x in args]
+        self.key = rule.cls, tuple(kinds)
+
+    def connect(self, results: Sequence[Any], inputs: Sequence[Any]) -> None:
+        """Save what is to be saved, with the results and inputs as callers see them in the place of those that no
+        derivative flows through."""
+        context, kept = self.rule.context, self.kept
+        known = {id(x): y for x, y in zip(self.given, _among(self.outputs, results)) if isinstance(y, Carrier)}
+        known |= {id(x): inputs[k] for x, k in self.inside}
+        context._saved = [known.get(id(x), x) for x in kept.get("to_save", ())]
+        context.to_save = ()
+        for name, x in kept.items():
+            if id(x) in known:
+                setattr(context, name, known[id(x)])
+
+    def pull(self, cotangents: Sequence[Any], results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+        """The rule, connected with these results and inputs."""
+        self.connect(results, inputs)
+        return list(self.rule.pull(cotangents, results, tuple(inputs)))
+
+    def push(self, tangents: Sequence[Any], results: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+        """The rule for tangents, connected with these results and inputs."""
+        self.connect(results, inputs)
+        return list(self.rule.push(tangents, results, tuple(inputs)))
+
+
+def _hashable(x: Any) -> Any:
+    try:
+        return type(x), hash(x), x
+    except TypeError:
+        return type(x), id(x)
+
+
+def _shown(call: GraphCall, inputs: Sequence[Any]) -> list[Any]:
     """The outputs as the caller gets them."""
-    constant = {id(x) for x in context.non_differentiable}
-    arrays = [x for x in outputs if isinstance(x, Carrier)]
-    results = iter(custom_call(*arrays, *inputs, count=len(arrays), rule=rule) if arrays else ())
-    shown = [next(results) if isinstance(x, Carrier) else x for x in outputs]
-    return [stop_gradient(x) if id(y) in constant and isinstance(x, Carrier) else x for x, y in zip(shown, given)]
+    constant = {id(x) for x in call.rule.context.non_differentiable}
+    arrays = [x for x in call.outputs if isinstance(x, Carrier)]
+    rule, captured = inputs[0]._closed_rule(call, arrays, inputs)
+    results = custom_call(*arrays, *inputs, *captured, count=len(arrays), rule=rule) if arrays else ()
+    fixed = zip(_among(call.outputs, results), call.given, call.outputs)
+    shown = [stop_gradient(x) if id(y) in constant and isinstance(z, Carrier) else x for x, y, z in fixed]
+    call.connect([x for x in shown if isinstance(x, Carrier)], inputs)
+    return shown
 
 
-def _connect(context: FunctionCtx, known: Mapping[int, Any]) -> None:
-    """Save what is to be saved, with the inputs and outputs of the call (`known`, by the ids of those of `forward`) in
-    the place of those that no derivative flows through."""
-    context._saved = [known.get(id(x), x) for x in context.to_save]
-    context.to_save = ()
-    for name, x in list(vars(context).items()):
-        if id(x) in known:
-            setattr(context, name, known[id(x)])
+def _among(outputs: Sequence[Any], results: Sequence[Any]) -> list[Any]:
+    """The outputs with these results in the place of the arrays."""
+    supply = iter(results)
+    return [next(supply) if isinstance(x, Carrier) else x for x in outputs]

@@ -79,8 +79,13 @@ class _Refused:
     def __repr__(self) -> str:
         return "'Error'"
 
-    def pull(self, cotangents: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
         raise RuntimeError(located(TWICE))
+
+    push = pull
+
+    def batched(self, size: int) -> _Refused:
+        return self
 
 
 def _refused_in_graph(outputs: Sequence[Any], sources: Sequence[Any]) -> tuple[Any, ...]:

@@ -179,7 +179,7 @@ def _plain(index: Any) -> Any:
         elif isinstance(e, bool | np.bool_ | list | tuple | np.ndarray):
             return None
         elif isinstance(e, Carrier):
-            if e.dtype.kind not in "iu" or e.shape:  # type: ignore[attr-defined]
+            if e.dtype.kind not in "iu" or e.shape or _is_traced(e):  # type: ignore[attr-defined]
                 return None
             plain.append(e.__index__())  # type: ignore[attr-defined]
         elif hasattr(e, "__index__"):
@@ -187,6 +187,11 @@ def _plain(index: Any) -> Any:
         else:
             return None
     return tuple(plain)
+
+
+def _is_traced(x: Any) -> bool:
+    """Whether an array or a Tensor may have another value at each call of the function that is being traced."""
+    return isinstance(getattr(x, "array", x), Carrier)
 
 
 def _mapped(index: Any) -> Any:

@@ -1,0 +1,211 @@
+"""`vmap`: a function of one example becomes a function of a batch of them.
+
+Inside a trace the function is recorded once, for one example (`trace.subtrace`), and the graph is replayed for the
+batch (`ir.batch`); what does not depend on the batch is computed once. Elsewhere it is called for each example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.avals import Aval, is_literal
+from tracegrad.errors import ShapeError, located
+from tracegrad.ir.batch import replay_batched
+from tracegrad.ops import Carrier
+from tracegrad.ops.batching import picked, repeated, to_axis
+from tracegrad.ops.linear import concatenate, reshape
+from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.trace.builder import current_trace
+from tracegrad.trace.describe import Description, describe
+from tracegrad.trace.subtrace import Like, at_their_lines, closed, weakened
+from tracegrad.transforms.flat import inlined
+
+__all__ = ["batched_call", "check_axes"]
+
+Function = Callable[..., Any]
+
+
+# -- axes --------------------------------------------------------------------------------------------------------------
+def check_axes(in_axes: Any, out_axes: Any) -> None:
+    """TypeError unless both are an int, None, or containers of such."""
+    for name, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
+        wrong = [x for x in tree.leaves(axes) if type(x) is not int]
+        if wrong:
+            text = f"vmap {name} must be an int, None, or a container with those as leaves, got {axes!r}"
+            raise TypeError(located(text))
+
+
+def _spread(axes: Any, value: Any, what: str, path: str) -> list[Any]:
+    """The axis of each leaf of `value`, where `axes` is a prefix of its structure; ValueError if it is none."""
+    if axes is None or type(axes) is int:
+        return [axes] * len(tree.leaves(value))
+    if not tree.is_node(value) or tree.skeleton(axes) != tree.skeleton(value):
+        text = f"{what} must be a prefix of the structure of the value, but at {path} it is {axes!r}"
+        raise ShapeError(located(f"{text} for {tree.structure(value)}"))
+    pairs = zip(tree.children(axes), tree.children(value), strict=True)
+    return [a for child, x in pairs for a in _spread(child, x, what, path)]
+
+
+def _of_arguments(in_axes: Any, args: tuple[Any, ...], who: Description) -> list[Any]:
+    """The axis of each leaf of the positional arguments."""
+    if isinstance(in_axes, tuple | list) and len(in_axes) != len(args):
+        text = f"in_axes must be an int, None, or have one entry per positional argument, got {len(in_axes)} entries"
+        raise ValueError(located(f"{who}: {text} for {len(args)} arguments"))
+    if isinstance(in_axes, tuple | list):
+        each = zip(in_axes, args, strict=True)
+        return [a for i, (axes, x) in enumerate(each) for a in _spread(axes, x, f"{who}: in_axes", who.argument(i))]
+    return _spread(in_axes, args, f"{who}: in_axes", "the arguments")
+
+
+def _names(args: tuple[Any, ...], kwargs: dict[str, Any], who: Description) -> list[str]:
+    roots = [(who.argument(i), x) for i, x in enumerate(args)] + sorted(kwargs.items())
+    return [path for root, x in roots for path in tree.paths(x, root)]
+
+
+class _Batch:
+    """The leaves of a call, those that are mapped with the batch along axis 0, and its size."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any, axis_size: Any, who: Description):
+        self.leaves, self.structure = tree.flatten((args, kwargs))
+        axes = _of_arguments(in_axes, args, who)
+        axes += [0] * (len(self.leaves) - len(axes))
+        names = _names(args, kwargs, who)
+        self.places = [k for k, a in enumerate(axes) if a is not None]
+        sizes = {}
+        for k in self.places:
+            axes[k] = _axis(axes[k], self.leaves[k], names[k], who)
+            sizes[names[k]] = self.leaves[k].shape[axes[k]], axes[k]
+        self.size = _common(sizes, axis_size, who)
+        self.mapped = [to_axis(_array(self.leaves[k]), axes[k], 0) for k in self.places]
+
+    def arguments(self, given: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments, with these values of the leaves that are mapped."""
+        leaves = list(self.leaves)
+        for k, x in zip(self.places, given):
+            leaves[k] = x
+        args, kwargs = tree.unflatten(self.structure, leaves)
+        return args, kwargs
+
+
+def _axis(axis: int, x: Any, name: str, who: Description) -> int:
+    if not isinstance(x, Carrier | np.ndarray | np.generic) and not is_literal(x):
+        raise TypeError(
+            located(f"{who}: {name} is a {type(x).__name__}, which has no axis to map; give it the axis None")
+        )
+    rank = len(np.shape(x))
+    if not -rank <= axis < rank:
+        text = f"{name} is to be mapped along axis {axis}, but its shape is {tuple(np.shape(x))}"
+        raise ShapeError(located(f"{who}: {text}"))
+    return axis % rank
+
+
+def _common(sizes: dict[str, tuple[int, int]], axis_size: Any, who: Description) -> int:
+    """The size of the batch; ValueError where the arguments do not agree, or where none is mapped."""
+    if not sizes and axis_size is None:
+        raise ValueError(located(f"{who}: at least one argument must have an axis in in_axes, or axis_size be given"))
+    if axis_size is not None:
+        wrong = {name: size for name, (size, _) in sizes.items() if size != axis_size}
+        if wrong:
+            name, size = next(iter(wrong.items()))
+            raise ShapeError(located(f"{who}: axis_size is {axis_size}, but the mapped axis of {name} has size {size}"))
+        return int(axis_size)
+    if len({size for size, _ in sizes.values()}) > 1:
+        shown = "; ".join(f"axis {axis} of {name} has size {size}" for name, (size, axis) in sizes.items())
+        raise ShapeError(located(f"{who}: got inconsistent sizes for array axes to be mapped: {shown}"))
+    return next(iter(sizes.values()))[0]
+
+
+def _array(x: Any) -> Any:
+    """A mapped argument as a value of the trace under way, if there is one."""
+    trace = current_trace()
+    return x if isinstance(x, Carrier) or trace is None else trace.lift(np.asarray(x))
+
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+def batched_call(fun: Function, in_axes: Any, out_axes: Any, axis_size: Any) -> Function:
+    """The function `(*args, **kwargs) -> out` for batches."""
+    who = describe(fun, "vmap of ")
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        batch = _Batch(args, kwargs, in_axes, axis_size, who)
+        outputs, many, structure = (_one_by_one if current_trace() is None else _at_once)(fun, batch, who)
+        result = tree.unflatten(structure, outputs)
+        axes = _spread(out_axes, result, f"{who}: out_axes", "the result")
+        paths = tree.paths(structure, "the result")
+        placed = [_placed(*each, batch.size, who) for each in zip(outputs, many, axes, paths)]
+        return tree.unflatten(structure, placed)
+
+    return call
+
+
+def _placed(x: Any, many: bool, axis: Any, path: str, size: int, who: Description) -> Any:
+    """An output with the batch along the axis that is wanted."""
+    if axis is None:
+        if many:
+            raise ValueError(located(f"{who}: out_axes is None for {path}, which depends on arguments that are mapped"))
+        return x
+    if not many:
+        (x,) = repeated(size, [False], [_array(x)])
+    rank = len(x.shape)
+    if not -rank <= axis < rank:
+        raise ShapeError(located(f"{who}: out_axes is {axis} for {path}, which has {rank} axes with that of the batch"))
+    return to_axis(x, 0, axis % rank)
+
+
+def _at_once(fun: Function, batch: _Batch, who: Description) -> tuple[list[Any], list[bool], tree.TreeDef]:
+    """The outputs in the trace under way, which of them are batches, and the structure of the result."""
+    function = inlined(fun)
+
+    def one(*given: Any) -> Any:
+        args, kwargs = batch.arguments(given)
+        return function(*args, **kwargs)
+
+    like = [Like(Aval(x.shape[1:], x.dtype), x) for x in batch.mapped]
+    found = closed(one, like, str(who))
+    flags = [True] * len(like) + [False] * len(found.captured)
+    with at_their_lines():
+        outputs, many = replay_batched(found.graph, batch.size, flags, [*batch.mapped, *found.captured])
+    shown = [weakened(x) if weak and not m else x for x, m, weak in zip(outputs, many, found.weak)]
+    return shown, many, found.structure
+
+
+def _one_by_one(fun: Function, batch: _Batch, who: Description) -> tuple[list[Any], list[bool], tree.TreeDef]:
+    """As `_at_once`, by calls of the function."""
+    rows = [_called(fun, batch, [_row(x, i) for x in batch.mapped]) for i in range(batch.size)]
+    if not rows:
+        example = [_example(x) for x in batch.mapped]
+        flat, structure = _called(fun, batch, example)
+        return [_joined([x])[:0] for x in flat], [True] * len(flat), structure
+    structure = rows[0][1]
+    if any(other != structure for _, other in rows):
+        raise ShapeError(located(f"{who}: the results of different examples have different structures"))
+    outputs = [_joined(each) for each in zip(*(flat for flat, _ in rows))]
+    return outputs, [True] * len(outputs), structure
+
+
+def _called(fun: Function, batch: _Batch, given: Sequence[Any]) -> tuple[list[Any], tree.TreeDef]:
+    args, kwargs = batch.arguments(given)
+    return tree.flatten(fun(*args, **kwargs))
+
+
+def _row(x: Any, i: int) -> Any:
+    return picked(x, i) if isinstance(x, Carrier) else x[i]
+
+
+def _example(x: Any) -> Any:
+    """An example where there is none: zeros."""
+    zeros = np.zeros(x.shape[1:], x.dtype)
+    return x._like(zeros) if isinstance(x, Recorded) else zeros[()]
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    """Arrays or numbers along a new axis 0."""
+    if not any(isinstance(x, Carrier) for x in values):
+        return np.stack([np.asarray(x) for x in values])
+    like: Any = next(x for x in values if isinstance(x, Carrier))
+    rows: list[Any] = [x if isinstance(x, Carrier) else like._lift(np.asarray(x)) for x in values]
+    return concatenate(*[reshape(x, shape=(1, *x.shape)) for x in rows], axis=0)
