@@ -34,6 +34,9 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     (3, 2)
     """
     xs = _several(tensors, "torch.cat(): expected a non-empty list of Tensors", ValueError)
+    shape, dtype = xs[0].shape, xs[0].dtype
+    if shape and shape != (0,) and all([x.shape == shape and x.dtype is dtype for x in xs]):  # noqa: C419
+        return linear.concatenate(*xs, axis=dim_of(dim, len(shape)))
     for k, x in enumerate(xs):
         if not x.shape:
             raise size_error(f"zero-dimensional tensor (at position {k}) cannot be concatenated")

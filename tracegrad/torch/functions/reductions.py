@@ -28,7 +28,7 @@ from tracegrad.ops.elementwise import (
     where,
 )  # fmt: skip
 from tracegrad.ops.linear import cast, keep_axes, reduce_sum
-from tracegrad.ops.op import Op, named, one_node
+from tracegrad.ops.op import Carrier, Op, named, one_node
 from tracegrad.torch.functions.arguments import as_node, floating
 from tracegrad.torch.functions.dims import dim_of, dims_of, one
 from tracegrad.torch.functions.norms import matrix_norm
@@ -58,6 +58,11 @@ def as_dtype(x: Any, dtype: Any) -> Any:
     return x if dtype is None or x.dtype == np.dtype(dtype) else to_dtype(x, dtype)
 
 
+def _is_floating(x: Any) -> bool:
+    """Whether `x` is a carrier of floating numbers, which ops take as it is."""
+    return isinstance(x, Carrier) and x.dtype.kind == "f"  # type: ignore[attr-defined]
+
+
 def _numbered(name: str, dim: Any) -> str:
     return f"{name}Backward{0 if dim is None else 1}"
 
@@ -71,6 +76,8 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
     >>> sum(np.ones((2, 3)), dim=1).tolist()
     [3.0, 3.0]
     """
+    if dim is None and dtype is None and not keepdim and _is_floating(input):
+        return input.bind(reduce_sum, (input,), {"axes": tuple(range(len(input.shape)))})
     x = one(input)
     if dtype is not None or x.dtype.kind != "f":
         x = as_dtype(x, dtype or accumulator(x.dtype))
@@ -114,6 +121,8 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     >>> mean(np.array([[1.0, 2.0], [3.0, 5.0]]), dim=0).tolist()
     [2.0, 3.5]
     """
+    if dim is None and dtype is None and not keepdim and _is_floating(input):
+        return input.bind(reduction.mean, (input,), {"axes": tuple(range(len(input.shape)))})
     x = as_dtype(floating(input), dtype)
     return reduced(_numbered("Mean", dim), reduction.mean, x, axes_of(dim, len(x.shape)), keepdim)
 

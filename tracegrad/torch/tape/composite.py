@@ -43,15 +43,15 @@ class CompositeNode(Node):
 
     def __init__(self, recipe: Recipe, tensors: Sequence[Any], values: Sequence[Any], options: dict[str, Any]):
         self.hooks, self.recipe, self.options, self.packed = None, recipe, options, False
-        self.edges = tuple(
-            [
-                ((x._edge or x._source()) if x._requires else None) if smooth else False
-                for x, smooth in zip(tensors, recipe.smooth)
-            ]
-        )
+        edges = []
+        for x, smooth in zip(tensors, recipe.smooth):
+            edges.append((x._edge or x._source()) if x._requires else None if smooth else False)
+        self.edges = tuple(edges)
         self.number = next_number()  # after the node of a view that is made anew
-        self.checks = [(kept(tensors[n], values[k]), self.edges[n], plain) for n, k, plain in recipe.watched]
-        self.values = [x if mark is None else mark for x, mark in zip(values, recipe.marks)]
+        self.checks = [(kept(tensors[n], values[k]), edges[n], plain) for n, k, plain in recipe.watched]
+        self.values = kept_values = recipe.specs.copy()
+        for k in recipe.keeps:
+            kept_values[k] = values[k]
 
     @property
     def count(self) -> int:  # type: ignore[override]

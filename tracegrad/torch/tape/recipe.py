@@ -10,6 +10,7 @@ Not where the function looked at values, drew random numbers, or was given what 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from types import FunctionType
 from typing import Any
 
@@ -24,7 +25,7 @@ from tracegrad.torch.functions.generator import drawn
 from tracegrad.torch.tape.pullbacks import needs_of
 from tracegrad.torch.tape.tape import Spec
 
-__all__ = ["Part", "Recipe", "key_of", "recipe_of", "remember", "written"]
+__all__ = ["RECIPES", "Part", "Recipe", "key_of", "remember", "written"]
 
 _ndarray, _asarray = np.ndarray, np.asarray
 
@@ -160,12 +161,12 @@ def _computed(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
 class Recipe:
     """What a function of several ops does, for arguments of certain shapes and dtypes.
 
-    `steps` are its ops, with slots in the place of arrays. `marks` are a `Spec` for each slot, or None if the node
-    keeps the value; `watched` are the inputs among these: their number, slot, and whether a pass that is not recorded
-    depends on them too; `guarded` are the outputs whose memory holds a value that is kept. `again` are the steps that a
-    recorded pass applies again, to have what the rules read as Tensors. For each of the `outputs`, `parents` has the
-    number of the input that it is a view of and the way to it; None for memory of its own, and a number alone for what
-    shares memory otherwise.
+    `steps` are its ops, with slots in the place of arrays. `specs` are the shape and dtype of each slot, and `keeps`
+    the slots whose values the node keeps; `watched` are the inputs among these: their number, slot, and whether a pass
+    that is not recorded depends on them too; `guarded` are the outputs whose memory holds a value that is kept. `again`
+    are the steps that a recorded pass applies again, to have what the rules read as Tensors. For each of the `outputs`,
+    `parents` has the number of the input that it is a view of and the way to it; None for memory of its own, and a
+    number alone for what shares memory otherwise.
     """
 
     def __init__(self, writing: Writing, result: Any):
@@ -186,7 +187,8 @@ class Recipe:
                 sources.update([x for x in operands if x.__class__ is Slot])
         self.again = frozenset(again)
         keeps = read | {k for k in self.inputs if k in sources} | set(writing.constants)
-        self.marks = tuple([None if k in keeps else Spec(x.shape, x.dtype) for k, x in enumerate(values)])
+        self.keeps = sorted(keeps)
+        self.specs = [Spec(x.shape, x.dtype) for x in values]
         owners = {id(_owner(values[k])) for k in read}
         self.watched = [(n, k, id(_owner(values[k])) in owners) for n, k in enumerate(self.inputs) if k in sources]
         made = {id(_owner(values[k])) for step in self.steps for k in _slots(step[3]) if k in keeps}
@@ -195,6 +197,7 @@ class Recipe:
         self.parents = [self._parent(values, k) for k in slots]
         self.has_views = any(parent is not None for parent in self.parents)
         self.selects = len(self.inputs) == 1 and all(op.put is not None for op, _, _, _ in self.steps)
+        self.template, self.program = self._program(values)
         self.repeats = writing.repeats and writing.drawn == drawn[0] and not _overlap([values[k] for k in self.inputs])
 
     def _read(self, values: Sequence[Any], active: set[int]) -> set[int]:
@@ -234,29 +237,40 @@ class Recipe:
             output = step[1][0]
         return ops[::-1]
 
+    def _program(self, values: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """What `run` starts from, the constants and numbers by slot; and what it does: a function, what picks its
+        operands (one or a tuple), its parameters, the slot of its answer, and whether that is one of the operands."""
+        template: list[Any] = [None] * len(values)
+        for k, array in self.constants:
+            template[k] = array
+        program = []
+        for op, operands, params, slot in self.steps:
+            places = []
+            for x in operands:
+                if not _is_slot(x):
+                    template.append(x)
+                places.append(int(x) if _is_slot(x) else len(template) - 1)
+            given = [values[x] for x in operands if _is_slot(x)]
+            same = slot.__class__ is not tuple and any(_is_same(values[slot], x) for x in given)
+            program.append((op.impl, itemgetter(*places), len(places) == 1, params, slot, same))
+        return template, program
+
     def run(self, arrays: Sequence[Any]) -> list[Any]:
         """The values of all slots, for these inputs."""
-        values: list[Any] = [None] * len(self.marks)
+        values = self.template.copy()
         for k, array in zip(self.inputs, arrays):
             values[k] = array.view()
-        for k, array in self.constants:
-            values[k] = array
         token = set_traps(QUIET)
         try:
-            for op, operands, params, slot in self.steps:
-                given = [values[x] if x.__class__ is Slot else x for x in operands]
-                answer = op.impl(*given, **params)
+            for function, given, single, params, slot, same in self.program:
+                answer = function(given(values), **params) if single else function(*given(values), **params)
                 if answer.__class__ is not _ndarray:
                     if answer.__class__ is tuple:
                         for k, x in zip(slot, answer):
                             values[k] = _asarray(x).view()
                         continue
                     answer = _asarray(answer)
-                for x in given:
-                    if x is answer:
-                        answer = answer.view()
-                        break
-                values[slot] = answer
+                values[slot] = answer.view() if same else answer
         finally:
             reset_traps(token)
         return values
@@ -284,6 +298,11 @@ class Recipe:
                     values[k] = x
             else:
                 values[slot] = answer.view() if any(answer is x for x in given) else answer
+
+
+def _is_same(x: Any, y: Any) -> bool:
+    """Whether an answer is an operand, of which it was made a view to have an object of its own."""
+    return isinstance(x, _ndarray) and isinstance(y, _ndarray) and x.__array_interface__ == y.__array_interface__
 
 
 def _is_slot(x: Any) -> bool:
@@ -318,8 +337,8 @@ def written(fn: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[
 
 
 # -- which recipe ------------------------------------------------------------------------------------------------------
-_RECIPES: dict[Any, Recipe] = {}
-_MOST_RECIPES = 8192
+RECIPES: dict[Any, Recipe] = {}
+_MOSTRECIPES = 8192
 
 
 def key_of(cls: Any, fn: Any, args: Any, kwargs: dict[str, Any], tensors: list[Any]) -> Any:
@@ -375,14 +394,9 @@ def _known_by(x: Any) -> Any:
     return x if isinstance(x, Op | np.dtype | type) else None
 
 
-def recipe_of(key: Any) -> Recipe | None:
-    """The recipe that is known for a key."""
-    return None if key is None else _RECIPES.get(key)
-
-
 def remember(key: Any, recipe: Recipe) -> None:
     """Keep a recipe for calls to come, if it is one for them."""
     if key is not None and recipe.repeats:
-        if len(_RECIPES) >= _MOST_RECIPES:
-            _RECIPES.clear()
-        _RECIPES[key] = recipe
+        if len(RECIPES) >= _MOSTRECIPES:
+            RECIPES.clear()
+        RECIPES[key] = recipe

@@ -10,7 +10,6 @@ from __future__ import annotations
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from tracegrad.torch.tape.composite import composite_class
 from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.opnode import OpNode, Plan, node_class, step_node
 from tracegrad.torch.tape.parts import PARTS
-from tracegrad.torch.tape.recipe import key_of, recipe_of, remember, written
+from tracegrad.torch.tape.recipe import RECIPES, key_of, remember, written
 from tracegrad.torch.tape.recorders import is_ready, shapes_of
 from tracegrad.torch.tape.saved import kept, private
 from tracegrad.torch.tape.tape import AccumulateGrad, Node, next_number
@@ -102,7 +101,7 @@ class Recorded(Carrier):
             answer = np.asarray(answer)
         out = self._like(answer)
         if op.aliases and isinstance(operands[0], Recorded) and self._shares(answer, arrays[0]):
-            views.register(out, operands[0], partial(op, **params))
+            views.register(out, operands[0], (op, params))
         node = None
         if plan is not None and answer.dtype.kind in "fc":
             out._requires = True
@@ -171,7 +170,7 @@ class Recorded(Carrier):
         key = key_of(self._face, fn, args, kwargs, tensors)
         if not STATE.enabled or STATE.inference or not _any_requires(args if key is None else tensors):
             return _told_of_several(fn(*args, **kwargs))
-        recipe = recipe_of(key)
+        recipe = RECIPES.get(key)
         if recipe is None:
             recipe, tensors, values = written(fn, args, kwargs)
             remember(key, recipe)
@@ -213,7 +212,11 @@ class Recorded(Carrier):
                 return self._edge
         found = self._accumulator() if self._accumulator is not None else None
         if found is None:
-            found = AccumulateGrad(self, self._hooks)
+            found = _new(AccumulateGrad)
+            found.variable = self
+            found.hooks = self._hooks
+            found.edges = ()
+            found.number = next_number()
             self._accumulator = weakref.ref(found)
         return found
 

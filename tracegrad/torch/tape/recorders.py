@@ -108,37 +108,66 @@ def of_two(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Cal
 
 def _of_two(op: Op, node: str) -> Callable[..., None]:
     """What records an op of two operands, arrays (0), with a number on the right (4) or on the left (8)."""
-    plans: dict[int, Any] = {}
+    plans: dict[Any, Any] = {}
+    shaped = not isinstance(op, Elementwise)
 
     def record(out: Any, x: Any, y: Any, a: Any, b: Any, case: int, dtype: Any) -> None:
+        # 1 and 2 are added to the case for a left and a right operand that require grad.
         left = right = None
-        shapes = case == 0 and a.shape != b.shape
         if case != 8 and x._requires:
             left = x._edge or x._source()
             case += 1
         if not case & 4 and y._requires:
             right = y._edge or y._source()
             case += 2
-        plan = plans.get(case if dtype is _F64 else case + 16)
+        key: Any = (case, dtype, a.shape, b.shape) if shaped else case if dtype is _F64 else case + 16
+        plan = plans.get(key)
         if plan is None:
-            plan = plans[case if dtype is _F64 else case + 16] = _plan_of_two(op, case, Aval((), dtype), node)
+            plan = _remembered(plans, key, _plan_of_two(op, case, a, b, dtype, node))
         made = _new(plan.cls)
-        made.number = next_number()
         made.plan = plan
         made.params = _NONE
         made.hooks = None
         made.edges = (plan.blank[0] if left is None else left, plan.blank[1] if right is None else right)
+        made.number = next_number()  # after the node of a view that is made anew
         reads_x, reads_y = plan.operands
-        made.operands = (
-            (x if x is a else _kept(x, a)) if reads_x else None,
-            (y if y is b else _kept(y, b)) if reads_y else None,
-        )
-        made.answer = _made(out) if plan.answer else None
-        made.shapes = (Spec(a.shape, dtype), Spec(b.shape, dtype)) if shapes else None
+        of_x, of_y = plan.specs
+        # What `_kept` does, without a call.
+        if reads_x:
+            of_x = x
+            if x is not a:
+                of_x = _new(Saved)
+                of_x.array = a
+                of_x.counter = counter = x._counter
+                of_x.version = counter[0] if counter is not None else _of_inference()
+        if reads_y:
+            of_y = y
+            if y is not b:
+                of_y = _new(Saved)
+                of_y.array = b
+                of_y.counter = counter = y._counter
+                of_y.version = counter[0] if counter is not None else _of_inference()
+        made.operands = (of_x, of_y)
+        made.answer = _made(out) if plan.answer else plan.spec
+        made.shapes = None
+        if case < 4 and not shaped and a.shape != b.shape:
+            made.shapes = (Spec(a.shape, dtype), Spec(b.shape, dtype))
         out._requires = True
         out._edge = made
 
     return record
+
+
+def _plan_of_two(op: Op, case: int, a: Any, b: Any, dtype: Any, node: str) -> Any:
+    shaped = not isinstance(op, Elementwise)
+    wanted = tuple([k for k in (0, 1) if case & (1, 2)[k]])
+    left = 1.0 if case & 8 else Aval(a.shape if shaped else (), dtype)
+    right = 1.0 if case & 4 else Aval(b.shape if shaped else (), dtype)
+    return _plan(op, wanted, (left, right), node)
+
+
+def _of_inference() -> int:
+    raise of_inference()
 
 
 def _kept(x: Any, array: Any) -> Saved:
@@ -157,40 +186,25 @@ def _made(out: Any) -> Saved:
     return saved
 
 
-def _plan_of_two(op: Op, case: int, aval: Aval, node: str) -> Any:
-    """The plan for both operands arrays (0), a number on the right (4) or on the left (8), and, added to that, 1 and 2
-    for a left and a right operand that require grad."""
-    wanted = tuple([k for k in (0, 1) if case & (1, 2)[k]])
-    return _plan(op, wanted, (1.0 if case & 8 else aval, 1.0 if case & 4 else aval), node)
-
-
 # -- ops with parameters, and of more operands ---------------------------------------------------------------------
-class Plans(dict[Any, Any]):
-    """Plans of one op by what they depend on; a key that cannot be hashed is not known."""
+_MOST_PLANS = 4096
 
-    most = 4096
 
-    def find(self, key: Any) -> Any:
-        """The plan for `key`, or the key itself."""
-        try:
-            return self.get(key, key)
-        except TypeError:
-            return key
-
-    def keep(self, key: Any, plan: Plan | None) -> Plan | None:
-        """Remember the plan."""
-        if len(self) >= self.most:
-            self.clear()
-        with suppress(TypeError):
-            self[key] = plan
-        return plan
+def _remembered(plans: dict[Any, Any], key: Any, plan: Plan | None) -> Any:
+    """Remember the plan, unless something in its key cannot be hashed."""
+    if len(plans) >= _MOST_PLANS:
+        plans.clear()
+    with suppress(TypeError):
+        plans[key] = plan
+    return plan
 
 
 def of_form(op: Op, cls: Any, general: Callable[..., Any], node: str = "", function: Any = None) -> Callable[..., Any]:
-    """The recorder of an op that is not elementwise, with one operand; by another `function`, if that computes it."""
-    aliases = op.aliases
-    function = function or op.impl
-    record = _of_form(op, node)
+    """The recorder of an op that is not elementwise, with one operand: a function of that and the parameters.
+
+    `function` computes the op, if not its own meaning does: a function of the array and the parameters as a dictionary.
+    """
+    record, aliases, meaning = _of_form(op, node), op.aliases, op.impl
 
     def apply(operands: tuple[Any], params: dict[str, Any]) -> Any:
         (x,) = operands
@@ -202,7 +216,7 @@ def of_form(op: Op, cls: Any, general: Callable[..., Any], node: str = "", funct
             return general(operands, params)
         token = set_traps(QUIET)
         try:
-            answer = function(array, **params)
+            answer = meaning(array, **params) if function is None else function(array, params)
         finally:
             reset_traps(token)
         if answer.__class__ is tuple:
@@ -211,7 +225,7 @@ def of_form(op: Op, cls: Any, general: Callable[..., Any], node: str = "", funct
         out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
         out._counter = [0]
         if aliases and views.shared(answer, array):
-            views.register(out, x, partial(op, **params))
+            views.register(out, x, (op, params))
         if x._requires and STATE.enabled:
             record(out, x, array, params)
         return out
@@ -221,19 +235,25 @@ def of_form(op: Op, cls: Any, general: Callable[..., Any], node: str = "", funct
 
 def _of_form(op: Op, node: str) -> Callable[..., None]:
     """What records an op of one operand that is not elementwise."""
-    plans = Plans()
+    plans: dict[Any, Any] = {}
+
+    def planned(key: Any, array: Any, params: dict[str, Any]) -> Any:
+        avals = (Aval(array.shape, array.dtype),)
+        return _remembered(plans, key, _plan(op, (0,) if op.differentiable_in(0) else (), avals, node, params))
 
     def record(out: Any, x: Any, array: Any, params: dict[str, Any]) -> None:
         key = (array.shape, array.dtype, *params, *params.values())
-        plan = plans.find(key)
-        if plan is key:
-            wanted = (0,) if op.differentiable_in(0) else ()
-            plan = plans.keep(key, _plan(op, wanted, (Aval(array.shape, array.dtype),), node, params))
+        try:
+            plan = plans[key]
+        except (KeyError, TypeError):
+            plan = planned(key, array, params)
         if plan is None or out.array.dtype.kind not in "fc":
             return
         made = _new(plan.cls)
-        made.plan, made.params = plan, params
-        made.hooks = made.shapes = None
+        made.plan = plan
+        made.params = params
+        made.hooks = None
+        made.shapes = None
         made.edges = (x._edge or x._source(),)
         made.number = next_number()
         made.operands = (_kept(x, array),) if plan.operands[0] else plan.specs
@@ -315,25 +335,27 @@ def is_ready(op: Elementwise, kinds: tuple[Any, ...]) -> bool:
 
 def _of_some(op: Op, node: str) -> Callable[..., None]:
     """What records any op."""
-    plans = Plans()
+    plans: dict[Any, Any] = {}
     elementwise = isinstance(op, Elementwise)
 
-    def planned(operands: tuple[Any, ...], arrays: Any, params: dict[str, Any]) -> Plan | None:
+    def planned(key: Any, operands: tuple[Any, ...], arrays: Any, params: dict[str, Any]) -> Plan | None:
         wanted = [k for k, x in enumerate(operands) if x is not arrays[k] and x._requires and op.differentiable_in(k)]
         avals = [a if x is a else Aval(() if elementwise else a.shape, a.dtype) for x, a in zip(operands, arrays)]
-        return _plan(op, tuple(wanted), tuple(avals), node, params)
+        found: Plan | None = _remembered(plans, key, _plan(op, tuple(wanted), tuple(avals), node, params))
+        return found
 
     def record(out: Any, operands: tuple[Any, ...], arrays: Any, params: dict[str, Any]) -> None:
-        kinds = [*params, *params.values()]
+        kinds: list[Any] = [*params.items()]
         for x, a in zip(operands, arrays):
             if x is a:
                 kinds.append(x.__class__ if elementwise else (x.__class__, x))
             else:
                 kinds += (x._requires, a.dtype) if elementwise else (x._requires, a.dtype, a.shape)
         key = tuple(kinds)
-        plan = plans.find(key)
-        if plan is key:
-            plan = plans.keep(key, planned(operands, arrays, params))
+        try:
+            plan = plans[key]
+        except (KeyError, TypeError):
+            plan = planned(key, operands, arrays, params)
         if plan is None or out.array.dtype.kind not in "fc":
             return
         edges, saved = [], []

@@ -19,7 +19,7 @@ from tracegrad.ops import elementwise as ops
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.op import Op
 from tracegrad.torch.functions.registry import ONE_OP
-from tracegrad.torch.tape.recorders import Recorders, of_form, of_one, of_some, of_two
+from tracegrad.torch.tape.recorders import Recorders, of_form, of_one, of_two
 from tracegrad.torch.tape.tensor import TapeArray, Tensor
 
 __all__ = ["ROWS"]
@@ -60,11 +60,11 @@ def squared(op: Op, cls: Any, general: Method, node: str) -> Method:
 
 def total(op: Op, cls: Any, general: Method, node: str) -> Method:
     """`x.method()`: over all axes; `x.method(dim)`: over one, as the node with the number 1"""
-    recorder = of_form(op, cls, lambda operands, params: general(*operands))
+    recorder = of_form(op, cls, lambda operands, params: general(*operands), function=_TOTALS[op])
     along = of_form(op, cls, lambda operands, params: general(*operands, *params["axes"]), node)
 
     def apply(x: Any, *args: Any, **kwargs: Any) -> Any:
-        rank = len(x.array.shape)
+        rank = x.array.ndim
         if not args and not kwargs:
             return recorder((x,), _ALL[rank])
         if len(args) == 1 and args[0].__class__ is int and -rank <= args[0] < rank and not kwargs:
@@ -74,12 +74,16 @@ def total(op: Op, cls: Any, general: Method, node: str) -> Method:
     return apply
 
 
+_TOTALS: dict[Op, Callable[..., Any]] = {
+    linear.reduce_sum: lambda x, params: np.add.reduce(x, None),
+    reduction.mean: lambda x, params: np.add.reduce(x, None) / x.size,
+}
 _ALL = [{"axes": tuple(range(n))} for n in range(65)]
 
 
 def copied(op: Op, cls: Any, general: Method, node: str) -> Method:
     """`x.method()`: in memory of its own"""
-    recorder = of_form(op, cls, lambda operands, params: general(*operands), node, lambda x, tag: x.copy())
+    recorder = of_form(op, cls, lambda operands, params: general(*operands), node, lambda x, params: x.copy())
 
     def apply(x: Any, **kwargs: Any) -> Any:
         return general(x, **kwargs) if kwargs else recorder((x,), _FIRST)
@@ -92,7 +96,7 @@ _FIRST = {"tag": 0}
 
 def sized(op: Op, cls: Any, general: Method, node: str) -> Method:
     """`x.method(*shape)`: sizes, of which none is left to find out, of an array in row-major order"""
-    recorder = of_form(op, cls, lambda operands, params: general(*operands, *params["shape"]), node)
+    recorder = of_form(op, cls, lambda operands, params: general(*operands, *params["shape"]), node, _reshaped)
 
     def apply(x: Any, *shape: Any, **kwargs: Any) -> Any:
         array = x.array
@@ -105,10 +109,14 @@ def sized(op: Op, cls: Any, general: Method, node: str) -> Method:
     return apply
 
 
+def _reshaped(x: Any, params: dict[str, Any]) -> Any:
+    return x.reshape(params["shape"])
+
+
 def product(op: Op, cls: Any, general: Method, node: str) -> Method:
     """`x @ y` of matrices and vectors"""
     recorders = {
-        ranks: of_some(known, cls, lambda operands, params: general(*operands), name)
+        ranks: of_two(known, cls, general, name)
         for ranks, known, name in (
             ((2, 2), contraction.matmul, "MmBackward0"),
             ((2, 1), contraction.matvec, "MvBackward0"),
@@ -117,15 +125,11 @@ def product(op: Op, cls: Any, general: Method, node: str) -> Method:
     }
 
     def apply(x: Any, y: Any) -> Any:
-        if y.__class__ is not cls or x.__class__ is not cls or x.array.dtype is not y.array.dtype:
+        if y.__class__ is not cls or x.__class__ is not cls:
             return general(x, y)
-        recorder = recorders.get((x.array.ndim, y.array.ndim))
-        return general(x, y) if recorder is None else recorder((x, y), _NONE)
+        return recorders.get((x.array.ndim, y.array.ndim), general)(x, y)
 
     return apply
-
-
-_NONE: dict[str, Any] = {}
 
 
 ROWS: tuple[tuple[str, Op, str, Callable[[Op, Any, Method, str], Method]], ...] = (

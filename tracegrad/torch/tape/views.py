@@ -47,8 +47,8 @@ def shared(view: Any, array: Any) -> bool:
     return view is array or (base is not None and (base is array or base is array.base))
 
 
-def register(view: Any, parent: Any, step: Callable[[Any], Any], kind: str = "") -> None:
-    """`view` is what `step` makes of `parent`, in the same memory."""
+def register(view: Any, parent: Any, step: Any, kind: str = "") -> None:
+    """`view` is what `step`, a function or an op and its parameters, makes of `parent`, in the same memory."""
     base = parent._base
     view._steps = (parent._steps, step)
     if base is None:
@@ -72,7 +72,7 @@ def steps_of(view: Any) -> tuple[Callable[[Any], Any], ...]:
     steps, rest = [], view._steps
     while rest is not None:
         rest, step = rest
-        steps.append(step)
+        steps.append(partial(step[0], **step[1]) if step.__class__ is tuple else step)
     return tuple(steps[::-1])
 
 
