@@ -171,6 +171,13 @@ def test_second_derivatives_agree_with_differences_of_first(f: Any) -> None:
     np.testing.assert_allclose(found @ direction, want, rtol=1e-6, atol=1e-8)
 
 
+@every_function
+def test_batches_agree_with_calls_one_by_one(f: Any) -> None:
+    points = x * np.array([[1.0], [0.7], [1.6]])
+    np.testing.assert_allclose(tg.vmap(f)(points), [f(v) for v in points], rtol=1e-12)
+    np.testing.assert_allclose(tg.vmap(tg.grad(f))(points), [tg.grad(f)(v) for v in points], rtol=1e-10, atol=1e-12)
+
+
 # -- what a loop costs ----------------------------------------------------------------------
 def test_a_loop_is_one_node_whatever_the_number_of_turns() -> None:
     def f(v: Any, n: int) -> Any:
