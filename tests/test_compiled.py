@@ -11,9 +11,20 @@ import pytest
 from graphs import SAMPLES, every_op, f32, f64, graph_of, graphs, i64, like, rng, several, vjp_of
 from hypothesis import HealthCheck, given, settings
 
+from tracegrad import passes
 from tracegrad.avals import Aval, aval_of
+from tracegrad.codegen.plan import Call, plan
 from tracegrad.ir import Graph, build, replay, run
-from tracegrad.ops import TABLE, contraction, elementwise, indexing, linear, reduction
+from tracegrad.ops import (
+    TABLE,
+    contraction,
+    elementwise,
+    factorizations,
+    indexing,
+    linear,
+    number_parts,
+    reduction,
+)
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.elementwise import add, exp, maximum, multiply, sin, square, subtract, tanh, where
 from tracegrad.ops.linear import (
@@ -428,3 +439,31 @@ def test_random_derivatives_compiled(graph: Graph) -> None:
     pulled = vjp_of(graph)
     assert pulled is not None
     assert_close(pulled, [like(a) for a in pulled.avals], ulps_allowed=200)
+
+
+# -- several results -----------------------------------------------------------------------------------------
+def test_results_that_nothing_uses_have_no_buffer() -> None:
+    def fn(x: Any) -> list[Any]:
+        _, s, _ = factorizations.svd(sin(x))
+        w, v = factorizations.eigh(contraction.matmul(x, transpose(x, perm=(1, 0))))
+        return [add(s, 1.0), w, broadcast_to(w, shape=(2, 9)), v, v]
+
+    graph = build(fn, [f64(9, 9)])
+    made = plan(passes.optimize(graph))
+    calls = [step for step in made.steps if isinstance(step, Call)]
+    assert [[bool(b) for b in step.outs] for step in calls] == [[False, True, False], [True, True]]
+    assert sum(where != "temp" for where in made.memory.values()) == 6
+    assert_close(graph, [rng.uniform(-1, 1, (9, 9))])
+
+
+def test_what_reads_results_fuses_and_what_makes_them_is_one_call() -> None:
+    def fn(x: Any) -> list[Any]:
+        mantissa, exponent = number_parts.frexp(exp(x))
+        rest, whole = number_parts.modf(multiply(x, 3.0))
+        scaled = multiply(mantissa, linear.cast(exponent, dtype="float64"))
+        return [add(add(scaled, rest), multiply(whole, 0.5))]
+
+    graph = build(fn, [f64(40)])
+    made = plan(passes.optimize(graph))
+    assert [type(step).__name__ for step in made.steps] == ["Launch", "Call", "Launch"]
+    assert_close(graph, [rng.uniform(-4, 4, 40)])

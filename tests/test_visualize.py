@@ -187,6 +187,14 @@ def test_functions_are_drawn_by_their_tape_or_by_their_graph() -> None:
     assert plain == [["a", "exp", "result"]]
 
 
+def test_a_node_of_several_results_is_one_box_with_numbered_edges() -> None:
+    picture = tg.visualize(tg.trace(lambda a: np.linalg.eigh(a)[1] @ np.diag(np.linalg.eigh(a)[0])), np.eye(2))
+    assert titles(picture)[0].count("eigh") == 1
+    assert titles(picture)[0].count("result") == 1  # of the function
+    numbers = {t.text for t in ET.fromstring(picture.svg).iter(f"{SVG}text") if t.attrib.get("class") == "pale"}
+    assert {"0", "1"} <= numbers
+
+
 def test_the_derivative_has_another_colour_in_the_graph_of_a_gradient() -> None:
     root = ET.fromstring(tg.visualize(tg.grad(lambda a: np.sum(np.exp(a))), np.ones(3)).svg)
     kinds = {str(g.find(f"{SVG}title").text).partition("\n")[0]: g.find(f"{SVG}rect").attrib["class"]

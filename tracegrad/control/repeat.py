@@ -52,7 +52,9 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, bod
       length: int, reverse: bool) -> list[Any]:  # fmt: skip
     given = [k for k, ct in enumerate(cts) if ct is not None]
     turn = turn_of(body, wanted, given, carries, xs)
-    kept = scan(*operands, body=turn.forward, carries=carries, xs=xs, length=length, reverse=reverse)
+    kept: Any = ()
+    if turn.residuals:
+        kept = scan(*operands, body=turn.forward, carries=carries, xs=xs, length=length, reverse=reverse)
     consts = [i for i in turn.found if i >= carries + xs]
     pulled_rows = [i for i in turn.found if carries <= i < carries + xs]
     needed = turn.needed("input")

@@ -92,7 +92,9 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, con
     turn = turn_of(body, wanted, given, carries, 0)
     count = ans[carries]
     capacity = capacity or (max(int(count), 1) if isinstance(count, np.ndarray) else _room.turns)
-    kept = while_loop(*operands, cond=cond, body=turn.forward, carries=carries, capacity=capacity)
+    kept: Any = ()
+    if turn.residuals:
+        kept = while_loop(*operands, cond=cond, body=turn.forward, carries=carries, capacity=capacity)
     consts = [i for i in turn.found if i >= carries]
     init = [zeros_like(ans[k]) if cts[k] is None else cts[k] for k in turn.live]
     totals = [zeros_like(operands[i]) for i in consts]

@@ -223,9 +223,7 @@ def slogdet(a: Any) -> Any:
 
 @one_node("LinalgSlogdetBackward0")
 def _slogdet(x: Any) -> tuple[Any, Any]:
-    packed = linalg.slogdet(x)
-    sign, log = (reshape(linalg.columns(packed, i, i + 1), shape=x.shape[:-2]) for i in (0, 1))
-    return sign, log
+    return linalg.slogdet(x)  # type: ignore[no-any-return]
 
 
 @implements(np.linalg.matrix_rank)
@@ -293,7 +291,7 @@ def qr(a: Any, mode: str = "reduced") -> Any:
 
 @one_node("LinalgQrBackward0")
 def _qr(x: Any) -> tuple[Any, Any]:
-    return factorizations.unpack_qr(factorizations.qr(x), x.shape[-2])
+    return factorizations.qr(x)  # type: ignore[no-any-return]
 
 
 @implements(np.linalg.eigh)
@@ -304,7 +302,7 @@ def eigh(a: Any, UPLO: str = "L") -> Any:
 
 @one_node("LinalgEighBackward0")
 def _eigh(x: Any, *, lower: bool) -> tuple[Any, Any]:
-    return factorizations.unpack_eigh(factorizations.eigh(linalg.symmetric(x, lower=lower)))
+    return factorizations.eigh(linalg.symmetric(x, lower=lower))  # type: ignore[no-any-return]
 
 
 @implements(np.linalg.eigvalsh)
@@ -330,13 +328,14 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: 
 @one_node("LinalgSvdBackward0")
 def _svd(x: Any, *, full: bool) -> tuple[Any, Any, Any]:
     m, n = x.shape[-2:]
-    u, s, v = factorizations.unpack_svd(factorizations.svd(x), m)
+    u, s, vh = factorizations.svd(x)
     last = len(x.shape) - 1
     if full and m > n:
         u = concatenate(u, factorizations.complement(u), axis=last)
     if full and n > m:
-        v = concatenate(v, factorizations.complement(v), axis=last)
-    return u, s, matrix_transpose(v)
+        rest = factorizations.complement(matrix_transpose(vh))
+        vh = concatenate(vh, matrix_transpose(rest), axis=last - 1)
+    return u, s, vh
 
 
 @implements(np.linalg.svdvals)

@@ -16,7 +16,7 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import DTypeError, UnsupportedError, located
 from tracegrad.numpy_api.operands import array, arrays, operands, peer_of, to_dtype, to_float
 from tracegrad.numpy_api.registry import refuse, ufunc
-from tracegrad.ops import TABLE
+from tracegrad.ops import TABLE, number_parts
 from tracegrad.ops.contraction import matmul_any
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.elementwise import (
@@ -101,6 +101,18 @@ def divmod_(x: Any, y: Any) -> tuple[Any, Any]:
     """Floor quotient and remainder."""
     x, y = operands(x, y)
     return floor_divide(x, y), remainder(x, y)
+
+
+@ufunc("modf")
+def modf(x: Any) -> tuple[Any, Any]:
+    """The fractional and the whole part, as floats."""
+    return number_parts.modf(to_float(x))  # type: ignore[no-any-return]
+
+
+@ufunc("frexp")
+def frexp(x: Any) -> tuple[Any, Any]:
+    """Mantissa and exponent of 2."""
+    return number_parts.frexp(to_float(x))  # type: ignore[no-any-return]
 
 
 @ufunc("deg2rad", "radians")

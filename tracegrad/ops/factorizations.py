@@ -1,8 +1,7 @@
 """Factorizations of matrices and of stacks of them: Cholesky, QR, eigenvalues, singular values, pseudoinverse.
 
-An op has one result, so one that has several parts packs them into one array, and views take it apart at no cost:
-`unpack_qr`, `unpack_eigh`, `unpack_svd`. One op for all parts, because LAPACK computes them together and each part's
-derivative needs the others.
+An op gives all parts of a factorization, because LAPACK computes them together and each part's derivative needs the
+others. What has no cotangent costs nothing.
 
 Where eigenvalues (or singular values) are equal, their vectors are not functions of the matrix: a cotangent of them
 comes back as inf or nan, as in PyTorch, while one of the values alone comes back finite.
@@ -10,6 +9,7 @@ comes back as inf or nan, as in PyTorch, while one of the values alone comes bac
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -18,15 +18,12 @@ from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import add, divide, equal, logical_and, multiply, negative, subtract, where
-from tracegrad.ops.linalg import band, columns, matrices, rows, solve_triangular, square, well_conditioned
-from tracegrad.ops.linear import concatenate, reduce_sum, reshape
-from tracegrad.ops.op import primitive
+from tracegrad.ops.linalg import band, columns, matrices, solve_triangular, square, well_conditioned
+from tracegrad.ops.linear import concatenate, reduce_sum, reshape, zeros_like
+from tracegrad.ops.op import Several, primitive
 from tracegrad.ops.samples import uniform
 
-__all__ = [
-    "cholesky", "complement", "eigh", "eigvalsh", "pinv", "qr", "svd", "svdvals", "unpack_eigh", "unpack_qr",
-    "unpack_svd",
-]  # fmt: skip
+__all__ = ["cholesky", "complement", "eigh", "eigvalsh", "pinv", "qr", "svd", "svdvals"]
 
 
 def _as_row(v: Any) -> Any:
@@ -37,8 +34,10 @@ def _as_column(v: Any) -> Any:
     return reshape(v, shape=(*v.shape, 1))
 
 
-def _as_vector(row: Any) -> Any:
-    return reshape(row, shape=(*row.shape[:-2], row.shape[-1]))
+def _total(*terms: Any) -> Any:
+    """The sum of those that are not None, which stands for zero; None if all are."""
+    present = [x for x in terms if x is not None]
+    return functools.reduce(add, present) if present else None
 
 
 def _ratio(x: Any, y: Any) -> Any:
@@ -94,44 +93,42 @@ def _() -> Any:
 
 # -- qr --------------------------------------------------------------------------------------------------
 @primitive()
-def qr(x: Any) -> Any:
-    """The reduced factorization x = Q @ R, packed: the k columns of Q as rows, and R to the right of them.
-
-    For `x` of m rows and n columns that is a matrix of k = min(m, n) rows and m + n columns.
-    """
+def qr(x: Any) -> tuple[Any, Any]:
+    """The reduced factorization x = Q @ R: orthonormal columns, and an upper triangle."""
     q, r = np.linalg.qr(x)
-    return np.concatenate([np.swapaxes(q, -1, -2), r], -1)
-
-
-def unpack_qr(packed: Any, m: int) -> tuple[Any, Any]:
-    """Q of `m` rows, and R, out of the result of `qr`."""
-    return matrix_transpose(columns(packed, 0, m)), columns(packed, m, packed.shape[-1])
+    return q, r
 
 
 @qr.def_aval
-def _(x: Aval) -> Aval:
+def _(x: Aval) -> Several:
     *lead, m, n = matrices("qr", x).shape
-    return Aval((*lead, min(m, n), m + n), x.dtype)
+    k = min(m, n)
+    return Several((Aval((*lead, m, k), x.dtype), Aval((*lead, k, n), x.dtype)))
 
 
-@qr.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
+@qr.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
     # F. de Hoog, R. Anderssen, M. Lukas, "Differentiation of matrix functionals using triangular factorization",
     # Math. Comp. 80 (2011); for n > m, what is right of the square part of R is Q.T times what is right in x.
+    (q, r), (ct_q, ct_r) = ans, cts
     m, n = x.shape[-2:]
-    (q, r), (ct_q, ct_r) = unpack_qr(ans, m), unpack_qr(ct, m)
     if n <= m:
-        return _pull_qr(q, r, ct_q, ct_r)
+        return [_pull_qr(q, r, ct_q, ct_r)]
+    if ct_r is None:
+        ct_r = zeros_like(r)
     right, ct_right = columns(x, m, n), columns(ct_r, m, n)
-    ct_q = add(ct_q, matmul(right, matrix_transpose(ct_right)))
+    ct_q = _total(ct_q, matmul(right, matrix_transpose(ct_right)))
     left = _pull_qr(q, columns(r, 0, m), ct_q, columns(ct_r, 0, m))
-    return concatenate(left, matmul(q, ct_right), axis=len(x.shape) - 1)
+    return [concatenate(left, matmul(q, ct_right), axis=len(x.shape) - 1)]
 
 
 def _pull_qr(q: Any, r: Any, ct_q: Any, ct_r: Any) -> Any:
-    inner = subtract(matmul(r, matrix_transpose(ct_r)), matmul(matrix_transpose(ct_q), q))
+    inner = _total(
+        None if ct_r is None else matmul(r, matrix_transpose(ct_r)),
+        None if ct_q is None else negative(matmul(matrix_transpose(ct_q), q)),
+    )
     mirrored = add(_lower(inner), matrix_transpose(_lower(inner, -1)))
-    whole = matrix_transpose(add(ct_q, matmul(q, mirrored)))
+    whole = matrix_transpose(_total(ct_q, matmul(q, mirrored)))
     return matrix_transpose(solve_triangular(r, whole, lower=False, transposed=False, unit=False))
 
 
@@ -169,42 +166,36 @@ def _() -> Any:
 
 # -- eigh ------------------------------------------------------------------------------------------------
 @primitive()
-def eigh(x: Any) -> Any:
-    """Eigenvalues, in ascending order, and eigenvectors of the symmetric part of `x`, packed.
-
-    The first row has the eigenvalues, the n rows below it the matrix of which column i is the vector of value i.
-    """
+def eigh(x: Any) -> tuple[Any, Any]:
+    """Eigenvalues, in ascending order, and eigenvectors of the symmetric part of `x`: column i is that of value i."""
     w, v = np.linalg.eigh(_symmetric_part(x))
-    return np.concatenate([w[..., None, :], v], -2)
-
-
-def unpack_eigh(packed: Any) -> tuple[Any, Any]:
-    """The eigenvalues and the eigenvectors out of the result of `eigh`."""
-    return _as_vector(rows(packed, 0, 1)), rows(packed, 1, packed.shape[-2])
+    return w, v
 
 
 @eigh.def_aval
-def _(x: Aval) -> Aval:
-    *lead, n, _ = square("eigh", x).shape
-    return Aval((*lead, n + 1, n), x.dtype)
+def _(x: Aval) -> Several:
+    return Several((Aval(square("eigh", x).shape[:-1], x.dtype), x))
 
 
-@eigh.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
-    (w, v), (ct_w, ct_v) = unpack_eigh(ans), unpack_eigh(ct)
-    turned = matmul(matrix_transpose(v), ct_v)
-    skew = multiply(subtract(turned, matrix_transpose(turned)), 0.5)
-    mixed = _ratio(skew, subtract(_as_row(w), _as_column(w)))
-    return matmul(add(multiply(v, _as_row(ct_w)), matmul(v, mixed)), matrix_transpose(v))
+@eigh.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
+    (w, v), (ct_w, ct_v) = ans, cts
+    mixed = None
+    if ct_v is not None:
+        turned = matmul(matrix_transpose(v), ct_v)
+        skew = multiply(subtract(turned, matrix_transpose(turned)), 0.5)
+        mixed = matmul(v, _ratio(skew, subtract(_as_row(w), _as_column(w))))
+    scaled = None if ct_w is None else multiply(v, _as_row(ct_w))
+    return [matmul(_total(scaled, mixed), matrix_transpose(v))]
 
 
 @eigh.def_jvp
-def _(tangents: Any, ans: Any, x: Any) -> Any:
-    w, v = unpack_eigh(ans)
+def _(tangents: Any, ans: Any, x: Any) -> tuple[Any, Any]:
+    w, v = ans
     t = multiply(add(tangents[0], matrix_transpose(tangents[0])), 0.5)
     moved = matmul(t, v)
     mixed = _ratio(_off_diagonal(matmul(matrix_transpose(v), moved)), subtract(_as_row(w), _as_column(w)))
-    return concatenate(_as_row(_column_products(v, moved)), matmul(v, mixed), axis=len(x.shape) - 2)
+    return _column_products(v, moved), matmul(v, mixed)
 
 
 def _off_diagonal(x: Any) -> Any:
@@ -241,7 +232,7 @@ def _(x: Aval) -> Aval:
 
 @eigvalsh.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any) -> Any:
-    _, v = unpack_eigh(eigh(x))
+    _, v = eigh(x)
     return matmul(multiply(v, _as_row(ct)), matrix_transpose(v))
 
 
@@ -250,49 +241,55 @@ eigvalsh.def_samples(_eigh_samples)
 
 # -- svd -------------------------------------------------------------------------------------------------
 @primitive()
-def svd(x: Any) -> Any:
-    """The reduced singular value decomposition x = U @ diag(S) @ V.T, packed: the rows of U, then S, then V's rows.
-
-    For `x` of m rows and n columns that is a matrix of m + 1 + n rows and min(m, n) columns.
-    """
+def svd(x: Any) -> tuple[Any, Any, Any]:
+    """The reduced singular value decomposition x = U @ diag(S) @ V.T, as U, S and V.T."""
     u, s, vh = np.linalg.svd(x, full_matrices=False)
-    return np.concatenate([u, s[..., None, :], np.swapaxes(vh, -1, -2)], -2)
-
-
-def unpack_svd(packed: Any, m: int) -> tuple[Any, Any, Any]:
-    """U of `m` rows, S and V (not its transpose) out of the result of `svd`."""
-    return rows(packed, 0, m), _as_vector(rows(packed, m, m + 1)), rows(packed, m + 1, packed.shape[-2])
+    return u, s, vh
 
 
 @svd.def_aval
-def _(x: Aval) -> Aval:
+def _(x: Aval) -> Several:
     *lead, m, n = matrices("svd", x).shape
-    return Aval((*lead, m + 1 + n, min(m, n)), x.dtype)
+    k = min(m, n)
+    return Several([Aval((*lead, *shape), x.dtype) for shape in ((m, k), (k,), (k, n))])
 
 
-@svd.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
+@svd.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
     # J. Townsend, "Differentiating the singular value decomposition" (2016).
+    (u, s, vh), (ct_u, ct_s, ct_vh) = ans, cts
     m, n = x.shape[-2:]
-    (u, s, v), (ct_u, ct_s, ct_v) = unpack_svd(ans, m), unpack_svd(ct, m)
+    row = _as_row(s)
+    core = None if ct_s is None else multiply(u, _as_row(ct_s))
+    if ct_u is not None:
+        core = _total(core, matmul(u, multiply(_turn(u, ct_u, s), row)))
+        if m > n:
+            core = add(core, _ratio(_outside(u, ct_u), row))
+    if ct_vh is None:
+        return [matmul(core, vh)]
+    v, ct_v = matrix_transpose(vh), matrix_transpose(ct_vh)
+    core = _total(core, matmul(u, multiply(_as_column(s), _turn(v, ct_v, s))))
+    out = matmul(core, vh)
+    return [add(out, matmul(u, matrix_transpose(_ratio(_outside(v, ct_v), row)))) if n > m else out]
+
+
+def _turn(basis: Any, ct: Any, s: Any) -> Any:
+    return _ratio(_skew(basis, ct), _gaps(s))
+
+
+def _gaps(s: Any) -> Any:
+    """The differences of the squares of the singular values."""
     row, column = _as_row(s), _as_column(s)
-    gaps = multiply(subtract(row, column), add(row, column))
-    left, right = (_ratio(_skew(a, b), gaps) for a, b in ((u, ct_u), (v, ct_v)))
-    core = add(matmul(u, add(multiply(left, row), multiply(column, right))), multiply(u, _as_row(ct_s)))
-    if m > n:
-        core = add(core, _ratio(_outside(u, ct_u), row))
-    out = matmul(core, matrix_transpose(v))
-    return add(out, matmul(u, matrix_transpose(_ratio(_outside(v, ct_v), row)))) if n > m else out
+    return multiply(subtract(row, column), add(row, column))
 
 
 @svd.def_jvp
-def _(tangents: Any, ans: Any, x: Any) -> Any:
+def _(tangents: Any, ans: Any, x: Any) -> tuple[Any, Any, Any]:
     m, n = x.shape[-2:]
-    u, s, v = unpack_svd(ans, m)
-    row, column = _as_row(s), _as_column(s)
-    gaps = multiply(subtract(row, column), add(row, column))
+    u, s, vh = ans
+    v, row, column, gaps = matrix_transpose(vh), _as_row(s), _as_column(s), _gaps(s)
     right, left = matmul(tangents[0], v), matmul(matrix_transpose(tangents[0]), u)
-    inner, flipped = matmul(matrix_transpose(u), right), matmul(matrix_transpose(v), left)
+    inner, flipped = matmul(matrix_transpose(u), right), matmul(vh, left)
     mixed_u = _ratio(_off_diagonal(add(multiply(inner, row), multiply(column, flipped))), gaps)
     mixed_v = _ratio(_off_diagonal(add(multiply(column, inner), multiply(flipped, row))), gaps)
     t_u, t_v = matmul(u, mixed_u), matmul(v, mixed_v)
@@ -300,7 +297,7 @@ def _(tangents: Any, ans: Any, x: Any) -> Any:
         t_u = add(t_u, _ratio(_outside(u, right), row))
     if n > m:
         t_v = add(t_v, _ratio(_outside(v, left), row))
-    return concatenate(t_u, _as_row(_column_products(u, right)), t_v, axis=len(x.shape) - 2)
+    return t_u, _column_products(u, right), matrix_transpose(t_v)
 
 
 def _skew(basis: Any, ct: Any) -> Any:
@@ -338,8 +335,8 @@ def _(x: Aval) -> Aval:
 
 @svdvals.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any) -> Any:
-    u, _, v = unpack_svd(svd(x), x.shape[-2])
-    return matmul(multiply(u, _as_row(ct)), matrix_transpose(v))
+    u, _, vh = svd(x)
+    return matmul(multiply(u, _as_row(ct)), vh)
 
 
 svdvals.def_samples(_matrix_samples)

@@ -19,7 +19,7 @@ from tracegrad.ops.batching import repeated, to_axis
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import add, divide, less_equal, multiply, negative, subtract, where
 from tracegrad.ops.linear import arange, concatenate, reduce_sum, reshape, slice, unreduce, zeros_like
-from tracegrad.ops.op import HOLOMORPHIC, primitive
+from tracegrad.ops.op import HOLOMORPHIC, Several, primitive
 from tracegrad.ops.samples import uniform
 
 __all__ = [
@@ -328,23 +328,22 @@ cofactors.def_samples(_square_samples)
 
 
 @primitive()
-def slogdet(x: Any) -> Any:
-    """The sign of the determinant and the logarithm of its magnitude: two elements along a last axis.
-
-    One op, because one factorization gives both. The sign has no derivative.
-    """
-    return np.stack(np.linalg.slogdet(x), -1)
+def slogdet(x: Any) -> tuple[Any, Any]:
+    """The sign of the determinant, which has no derivative, and the logarithm of its magnitude."""
+    sign, log = np.linalg.slogdet(x)
+    return sign, log
 
 
 @slogdet.def_aval
-def _(x: Aval) -> Aval:
-    return Aval((*square("slogdet", x).shape[:-2], 2), x.dtype)
+def _(x: Aval) -> Several:
+    return Several((Aval(square("slogdet", x).shape[:-2], x.dtype),) * 2)
 
 
-@slogdet.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
-    scale = reshape(columns(ct, 1, 2), shape=(*x.shape[:-2], 1, 1))
-    return multiply(scale, matrix_transpose(inv(x)))
+@slogdet.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
+    if cts[1] is None:
+        return [None]
+    return [multiply(unreduce(cts[1], x.shape, _last_two(x)), matrix_transpose(inv(x)))]
 
 
 slogdet.def_samples(_square_samples)

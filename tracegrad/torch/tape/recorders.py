@@ -220,7 +220,7 @@ def of_form(op: Op, cls: Any, general: Callable[..., Any], node: str = "", funct
         finally:
             reset_traps(token)
         if answer.__class__ is tuple:
-            return general(operands, params)
+            return x._result(op, operands, (array,), params, answer)
         out = _new(cls)
         out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
         out._counter = [0]
@@ -287,11 +287,13 @@ def of_some(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Ca
         try:
             answer = function(*arrays, **params)
         except (ValueError, OverflowError):  # the op says more than NumPy
-            answer = ()
+            answer = None
         finally:
             reset_traps(token)
-        if answer.__class__ is tuple:
+        if answer is None:
             return general(operands, params)
+        if answer.__class__ is tuple:
+            return lead(operands)._result(op, operands, tuple(arrays), params, answer)
         out = _new(cls)
         out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
         out._counter = [0]

@@ -1,0 +1,88 @@
+"""Numbers taken apart: ops on each element of a floating array, with two results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import DTypeError
+from tracegrad.ops.elementwise import (
+    copysign,
+    divide,
+    isfinite,
+    isinf,
+    logical_and,
+    multiply,
+    not_equal,
+    subtract,
+    trunc,
+    where,
+)
+from tracegrad.ops.op import Several, primitive
+from tracegrad.ops.samples import uniform
+
+__all__ = ["frexp", "modf"]
+
+
+def _floating(name: str, x: Aval) -> Aval:
+    if not x.is_float:
+        raise DTypeError(f"{name}: the operand must be of a floating dtype, got {x}")
+    return x
+
+
+def _samples() -> Any:
+    yield (uniform((3, 4)),), {}
+    yield (uniform((20,), -90, 90, dtype="float32"),), {}
+    yield (uniform((0, 3)),), {}
+
+
+# -- modf ------------------------------------------------------------------------------------------------
+@primitive()
+def modf(x: Any) -> tuple[Any, Any]:
+    """The fractional and the whole part, both with the sign of `x`; the whole part has the derivative 0."""
+    return np.modf(x)
+
+
+@modf.def_aval
+def _(x: Aval) -> Several:
+    return Several((_floating("modf", x), x))
+
+
+@modf.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
+    return [cts[0]]
+
+
+@modf.def_decompose
+def _(x: Any) -> tuple[Any, Any]:
+    whole = trunc(x)
+    # inf - inf is nan, and -2.0 - -2.0 is 0.0.
+    return copysign(where(isinf(x), 0.0, subtract(x, whole)), x), whole
+
+
+modf.def_samples(_samples)
+
+
+# -- frexp -----------------------------------------------------------------------------------------------
+@primitive()
+def frexp(x: Any) -> tuple[Any, Any]:
+    """The mantissa, from 0.5 to 1 in magnitude or 0, and the exponent of 2, an int32; both of inf and nan are as
+    NumPy has them."""
+    return np.frexp(x)
+
+
+@frexp.def_aval
+def _(x: Aval) -> Several:
+    return Several((_floating("frexp", x), Aval(x.shape, np.dtype(np.int32))))
+
+
+@frexp.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
+    # The mantissa over x is a power of two; of 0, inf and nan the mantissa is the number itself.
+    apart = logical_and(isfinite(x), not_equal(x, 0.0))
+    return [multiply(cts[0], where(apart, divide(ans[0], where(apart, x, 1.0)), 1.0))]
+
+
+frexp.def_samples(_samples)
