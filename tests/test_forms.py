@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from exact import compiled
-from graphs import SAMPLES, graph_of, vjp_of
+from graphs import SAMPLES, graph_of, several, vjp_of
 
 import tracegrad as tg
 from tracegrad.avals import Aval
 from tracegrad.codegen.forms import HANDLERS
 from tracegrad.codegen.moves import moved
 from tracegrad.ir import Graph, build, parse, run
-from tracegrad.ops import TABLE, linear
+from tracegrad.ops import TABLE, linear, pieces
 from tracegrad.ops.elementwise import sqrt, where
 from tracegrad.ops.forms import Form, Map, Move
 from tracegrad.ops.index_maps import Read
@@ -36,8 +36,9 @@ def test_each_form_has_a_handler() -> None:
 @pytest.mark.parametrize("op", TABLE.values(), ids=lambda op: op.name)
 def test_an_op_that_shares_memory_with_its_operand_says_so(op: Op) -> None:
     for operands, params in op.sample_cases():
-        if isinstance(op.aval(*map(_aval, operands), **params), Aval):
-            shared = [np.shares_memory(op.impl(*operands, **params), x) for x in operands]
+        answers = several(op.impl(*operands, **params))
+        shared = [any(np.shares_memory(y, x) for y in answers) for x in operands]
+        if op.name not in ("custom_call", "cond"):  # whose results may be operands
             assert not any(shared[1:])
             assert op.aliases or not any(shared)
 
@@ -55,11 +56,13 @@ ALIASING = [case for case in SAMPLES if case.values[0].put is not None]
 
 @pytest.mark.parametrize(("op", "operands", "params"), ALIASING)
 def test_put_is_what_numpy_writes(op: Op, operands: Any, params: Any) -> None:
-    base = operands[0].copy()
-    new = np.arange(1.0, 1.0 + op.impl(base, **params).size).reshape(op.impl(base, **params).shape)
-    got = op.put(base, new, **params)  # type: ignore[misc]
-    op.impl(base, **params)[...] = new
-    np.testing.assert_array_equal(got, base)
+    answer = op.impl(operands[0], **params)
+    for k, y in enumerate(several(answer)):
+        base, new = operands[0].copy(), np.arange(1.0, 1.0 + y.size, dtype=y.dtype).reshape(y.shape)
+        number = {"number": k} if isinstance(answer, tuple) else {}
+        got = op.put(base, new, **params, **number)  # type: ignore[misc]
+        several(op.impl(base, **params))[k][...] = new
+        np.testing.assert_array_equal(got, base)
 
 
 MOVES = [case for case in SAMPLES if isinstance(case.values[0].form, Move)]
@@ -96,14 +99,15 @@ graph(%0: f64[4,5], %1: f64[3,5]) {
 
 # -- masks -----------------------------------------------------------------------------------------------------------
 def masked(op: Op, params: Any, avals: list[Aval], floats: list[int]) -> Graph:
-    """The vjp of `where(mask, op(sqrt(x), ...), 0)` with respect to the floating operands of `op`."""
+    """The vjp of `where(mask, op(sqrt(x), ...), 0)`, for each result, with respect to the floating operands of `op`."""
+    answers = several(op.aval(*avals, **params))
 
-    def fn(mask: Any, *operands: Any) -> list[Any]:
+    def fn(*args: Any) -> list[Any]:
+        masks, operands = args[: len(answers)], args[len(answers) :]
         inside = [sqrt(x) if i in floats else x for i, x in enumerate(operands)]
-        return [where(mask, op(*inside, **params), 0.0)]
+        return [where(mask, y, 0.0) for mask, y in zip(masks, several(op(*inside, **params)))]
 
-    answer = op.aval(*avals, **params)
-    found = vjp_of(build(fn, [Aval(answer.shape, np.dtype(bool)), *avals]))
+    found = vjp_of(build(fn, [*(Aval(a.shape, np.dtype(bool)) for a in answers), *avals]))
     assert found is not None
     return found
 
@@ -121,15 +125,18 @@ def test_masks_of_where_are_kept(op: Op, operands: Any, params: Any) -> None:
     """Where nothing that was taken depends on x, the derivative is 0, whatever the slope of sqrt is there."""
     avals, floats = [_aval(x) for x in operands], [i for i, x in enumerate(operands) if x.dtype.kind == "f"]
     answer = op.aval(*avals, **params)
-    mask = np.random.default_rng(0).random(answer.shape) < 0.3
-    inputs, ones = list(operands), np.ones(answer.shape, answer.dtype)
+    rng, count = np.random.default_rng(0), len(several(answer))
+    masks = [rng.random(a.shape) < 0.3 for a in several(answer)]
+    inputs, ones = list(operands), [np.ones(a.shape, a.dtype) for a in several(answer)]
+    given = [tuple(mask * one for mask, one in zip(masks, ones)), tuple(ones)]
+    ct, ans = given if isinstance(answer, tuple) else (given[0][0], given[1][0])
     for i in floats:
-        reached = mask if isinstance(op.form, Map) else op.pull(i, mask * ones, ones, operands, params) != 0
+        reached = masks[0] if isinstance(op.form, Map) else op.pull(i, ct, ans, operands, params) != 0
         inputs[i] = np.where(reached, 1.0, 0.0).astype(operands[i].dtype)
     graph = masked(op, params, avals, [i for i in floats if op.differentiable_in(i)])
     with np.errstate(all="ignore"):
-        for found in (run(graph, [mask, *inputs, ones]), run(optimize(graph), [mask, *inputs, ones])):
-            for i, ct in zip(floats, found[1:]):
+        for found in (run(graph, [*masks, *inputs, *ones]), run(optimize(graph), [*masks, *inputs, *ones])):
+            for i, ct in zip(floats, found[count:]):
                 assert not np.any(ct[inputs[i] == 0]), f"operand {i}"
 
 
@@ -238,3 +245,47 @@ def test_a_flip_is_a_view_in_a_trace() -> None:
     view, base = tg.trace(fn)(np.array([1.0, 2.0, 3.0]))
     np.testing.assert_array_equal(view, [7.0, 2.0, 5.0])
     np.testing.assert_array_equal(base, [5.0, 2.0, 7.0])
+
+
+# -- parts of an array, which are views too --------------------------------------------------------------------------
+def test_parts_are_views_in_a_trace() -> None:
+    def fn(x: Any) -> Any:
+        y = x * 1.0
+        first, second = pieces.unbind(y, axis=0)
+        left, right = pieces.split(y, axis=1, bounds=(0, 1, 3))
+        y[0, 0] = 5.0
+        second[1] = 7.0
+        right[0] = 9.0
+        return first * 1.0, second * 1.0, left * 1.0, right * 1.0, y
+
+    def plain(x: Any) -> Any:
+        y = x * 1.0
+        y[0, 0], y[1, 1], y[0, 1:] = 5.0, 7.0, 9.0
+        return y[0], y[1], y[:, :1], y[:, 1:], y
+
+    x = np.arange(6.0).reshape(2, 3)
+    for got, want in zip(tg.trace(fn)(x), plain(x)):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_parts_are_views_on_the_tape() -> None:
+    x = tg.tensor(np.arange(4.0), requires_grad=True)
+    y = x * 1.0
+    parts = pieces.split(y, axis=0, bounds=(0, 1, 4))
+    assert [p._base is y for p in parts] == [True, True]
+    with pytest.raises(RuntimeError, match="is the output of a function that returns multiple views"):
+        parts[1].mul_(2.0)
+    z = tg.tensor(np.arange(4.0))
+    first, second = pieces.unbind(z.reshape(2, 2), axis=0)
+    z.mul_(10.0)
+    assert [first.tolist(), second.tolist()] == [[0.0, 10.0], [20.0, 30.0]]
+    second.add_(1.0)
+    assert z.tolist() == [0.0, 10.0, 21.0, 31.0]
+
+
+def test_results_that_are_operands_have_memory_of_their_own_on_the_tape() -> None:
+    x = tg.tensor([1.0, 2.0])
+    same = build(lambda v: [v, linear.reshape(v, shape=(2, 1))], [Aval((2,), x.dtype)])
+    for y in TABLE["cond"](np.array(0), x, branches=(same,)):
+        y.mul_(3.0)
+    assert x.tolist() == [1.0, 2.0]

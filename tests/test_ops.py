@@ -12,11 +12,14 @@ import pytest
 from graphs import SAMPLES, every_op, graph_of, like, rng, several, vjp_of
 
 from tracegrad.avals import aval_of
-from tracegrad.ir import parse, run, to_text, verify
+from tracegrad.ir import build, parse, run, to_text, verify
 from tracegrad.ops import TABLE, elementwise, reduction
+from tracegrad.ops.elementwise import add, greater, sqrt, where
 from tracegrad.ops.forms import Compose, Form, Move
+from tracegrad.ops.pieces import split, unbind
 from tracegrad.torch.autograd import backward
 from tracegrad.torch.tape.factories import tensor
+from tracegrad.transforms.vjp import vjp
 
 
 def every(form: type[Form]) -> Any:
@@ -272,3 +275,38 @@ def test_broadcasting_of_every_pair_of_ranks() -> None:
         assert dx.shape == a
         assert dy.shape == b
         assert float(np.vdot(dx, x)) == pytest.approx(float(np.vdot(weight, x * y)))
+
+
+# -- several results ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("take", [lambda v: unbind(v, axis=0), lambda v: split(v, axis=0, bounds=(0, 1, 2, 3))])
+def test_masks_go_through_ops_that_take_arrays_apart(take: Any) -> None:
+    x = np.array([0.0, 4.0, 9.0])
+
+    def fn(v: Any) -> list[Any]:
+        first, second, _ = take(sqrt(v))
+        return [add(where(greater(first, 0.0), first, 1.0), second)]
+
+    graph = build(fn, [aval_of(x)])
+    weight = like(graph.outputs[0].aval)
+    _, ct = run(vjp_of(graph), [x, weight])
+    np.testing.assert_array_equal(ct, [0.0, np.ravel(weight)[0] / 4, 0.0])  # the slope at 0 is inf, and not taken
+
+
+@pytest.mark.parametrize(
+    ("name", "seeded", "unwanted"),
+    [("eigh", 0, "divide"), ("svd", 1, "divide"), ("slogdet", 0, "inv"), ("qr", 0, None)],
+)
+def test_a_rule_does_the_work_for_the_cotangents_that_there_are(name: str, seeded: int, unwanted: str | None) -> None:
+    op = TABLE[name]
+    operands, params = next(iter(op.sample_cases()))
+    graph = graph_of(op, operands, params)
+    alone, whole = vjp(graph, [0], [seeded]), vjp(graph, [0])
+    assert len(alone.nodes) < len(whole.nodes)
+    assert unwanted not in [node.name for node in alone.nodes]
+    weight = like(graph.outputs[seeded].aval)
+    zeros = [np.zeros(x.aval.shape) for x in graph.outputs]
+    zeros[seeded] = weight
+    count = len(graph.outputs)
+    np.testing.assert_allclose(
+        run(alone, [*operands, weight])[count], run(whole, [*operands, *zeros])[count], rtol=1e-12, atol=1e-14
+    )

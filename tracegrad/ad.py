@@ -7,17 +7,20 @@ result has the cotangent, or tangent, 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Reversible
+from collections.abc import Callable, Hashable, Iterable, Mapping, Reversible, Sequence
 from typing import Any
 
 from tracegrad.avals import is_literal
 from tracegrad.ops.elementwise import accumulate, logical_and, logical_not, logical_or, not_equal, where
 from tracegrad.ops.forms import Gather, Map
-from tracegrad.ops.linear import reshape
+from tracegrad.ops.linear import full, reshape
 from tracegrad.ops.op import Op
 from tracegrad.ops.reduction import reduce_any
 
-__all__ = ["Entry", "active_values", "either_mask", "forward_sweep", "mask_of_repeated", "pull_masked", "reverse_sweep"]
+__all__ = [
+    "Entry", "active_values", "either_mask", "forward_sweep", "mask_of_repeated", "pull_all_masked", "pull_masked",
+    "reverse_sweep",
+]  # fmt: skip
 
 Entry = tuple[Any, Op, tuple[Any, ...], dict[str, Any]]
 
@@ -66,8 +69,9 @@ def reverse_sweep(
             continue
         wanted = [i for i, x in enumerate(operands) if op.differentiable_in(i) and not is_literal(x) and active(x)]
         if type(ans) is tuple:
-            for i, ct_x in zip(wanted, op.pull_all(wanted, cts, ans, operands, params) if wanted else ()):
-                arrive(operands[i], ct_x, None)
+            pulled = pull_all_masked(op, wanted, cts, [masks.get(key(y)) for y in ans], ans, operands, params)
+            for i, (ct_x, mask_x) in zip(wanted, pulled):
+                arrive(operands[i], ct_x, mask_x)
             continue
         for i in wanted:
             ct_x, mask_x = pull_masked(op, i, cts[0], masks.get(key(ans)), ans, operands, params)
@@ -117,6 +121,24 @@ def pull_masked(
     if mask_x is not None and isinstance(op.form, Map) and not op.form.moves:
         ct_x = where(mask_x, ct_x, 0.0)  # the rule may multiply by inf or nan
     return ct_x, mask_x
+
+
+def pull_all_masked(
+    op: Op, wanted: Sequence[int], cts: tuple[Any, ...], masks: Sequence[Any], ans: Any, operands: tuple[Any, ...],
+    params: dict[str, Any],
+) -> list[tuple[Any, Any]]:  # fmt: skip
+    """As `pull_masked`, for an op with several results and all the operands that are wanted."""
+    if not wanted:
+        return []
+    found = op.pull_all(wanted, cts, ans, operands, params)
+    if not op.form.moves or all(mask is None for mask in masks):
+        return [(ct_x, None) for ct_x in found]
+    moved = tuple([None if ct is None else _mask_of(ct, mask) for ct, mask in zip(cts, masks)])
+    return list(zip(found, op.pull_all(wanted, moved, ans, operands, params)))
+
+
+def _mask_of(ct: Any, mask: Any) -> Any:
+    return full(shape=ct.shape, value=True, dtype="bool") if mask is None else mask
 
 
 def either_mask(x: Any, y: Any) -> Any:

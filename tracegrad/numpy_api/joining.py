@@ -24,7 +24,7 @@ from tracegrad.numpy_api.operands import (
 from tracegrad.numpy_api.reductions import sum as _sum
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import as_shape, atleast_1d, atleast_2d, atleast_3d
-from tracegrad.ops import linear
+from tracegrad.ops import linear, pieces
 from tracegrad.ops.elementwise import add, divide, multiply, not_equal, subtract, where
 from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import reshape, transpose
@@ -91,9 +91,7 @@ def stack(
         raise ShapeError(
             located(f"all input arrays must have the same shape, got {', '.join(str(x.shape) for x in xs)}")
         )
-    k = normalize_axis("stack", axis, len(xs[0].shape) + 1)
-    wanted = (*xs[0].shape[:k], 1, *xs[0].shape[k:])
-    return linear.concatenate(*(reshape(x, shape=wanted) for x in xs), axis=k)
+    return pieces.stack(*xs, axis=normalize_axis("stack", axis, len(xs[0].shape) + 1))
 
 
 def _listed(x: Any) -> list[Any]:

@@ -48,6 +48,7 @@ class Compose(Form):
     Derivatives are taken of the whole."""
 
     parts: Callable[..., Any]
+    moves: bool = False
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,8 @@ def named(name: str, result: Any, keeps_answer: bool = False) -> Any:
 
     With `keeps_answer` the node has the answer for itself, if its rule reads that: the result may be updated in place.
     """
+    if isinstance(result, tuple):
+        return tuple([named(name, x, keeps_answer) for x in result])
     return result.named(name, keeps_answer) if isinstance(result, Carrier) else result
 
 
@@ -225,7 +227,10 @@ class Op:
         return rule
 
     def def_put(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Of an op that `aliases`: `rule(base, new, **params)` is `base` with `new` in the place of the view of it."""
+        """Of an op that `aliases`: `rule(base, new, **params)` is `base` with `new` in the place of the view of it.
+
+        Of one with several results, `number=` says in the place of which.
+        """
         self.put = rule
         return rule
 

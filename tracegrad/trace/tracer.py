@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +52,10 @@ class Tracer(ArrayMethods, Value):
         if op.put is None:
             return result
         base, put = operands[0], op.put
-        return base._viewed(result, lambda whole, new: put(whole, new, **params))
+        if type(result) is tuple:
+            puts = [partial(put, **params, number=k) for k in range(len(result))]
+            return tuple([base._viewed(x, each) for x, each in zip(result, puts)])
+        return base._viewed(result, partial(put, **params))
 
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
         """The value in the call being traced; the trace then holds only for calls with the same answer."""
@@ -155,10 +159,14 @@ def _replayed(builder: TraceBuilder, result: Node, old: Node, new: Node) -> Node
     """`result`, which was computed from `old`, computed from `new` in the same way."""
     if result is old:
         return new
+    if result.picks is not None:
+        whole = _replayed(builder, result.operands[0], old, new)
+        return result if whole is result.operands[0] else builder.valued(whole)[result.picks].node  # type: ignore[no-any-return]
     inputs = [x if is_literal(x) else builder.value(_replayed(builder, x, old, new)) for x in result.inputs]
     if result.op is None or all(is_literal(x) or x.node is y for x, y in zip(inputs, result.inputs)):
         return result
-    node: Node = builder.emit(result.op, tuple(inputs), dict(result.params)).node
+    made = builder.emit(result.op, tuple(inputs), dict(result.params))
+    node: Node = made[0].node.operands[0] if type(made) is tuple else made.node
     return node
 
 

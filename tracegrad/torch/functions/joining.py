@@ -14,7 +14,7 @@ from tracegrad.numpy_api import joining as numpy_joining
 from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, promoted, size_of
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import linear
+from tracegrad.ops import linear, pieces
 from tracegrad.ops.op import Carrier, one_node
 from tracegrad.torch.functions.arguments import of_one_kind
 from tracegrad.torch.functions.dims import copied, dim_of, integers, lengths, one, size_error
@@ -91,13 +91,13 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
                 f"stack expects each tensor to be equal size, but got {lengths(xs[0].shape)} at entry 0 and "
                 f"{lengths(x.shape)} at entry {k}"
             )
-    return _stacked(xs, dim=dim_of(dim, len(xs[0].shape) + 1))
+    k = dim_of(dim, len(xs[0].shape) + 1)
+    return pieces.stack(*xs, axis=k) if len({x.dtype for x in xs}) == 1 else _stacked(xs, dim=k)
 
 
 @one_node("StackBackward0")
 def _stacked(xs: list[Any], *, dim: int) -> Any:
-    shape = (*xs[0].shape[:dim], 1, *xs[0].shape[dim:])
-    return linear.concatenate(*(linear.reshape(x, shape=shape) for x in promoted(xs)), axis=dim)
+    return pieces.stack(*promoted(xs), axis=dim)
 
 
 @one_node("CatBackward0")

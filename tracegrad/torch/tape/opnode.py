@@ -275,8 +275,11 @@ class SeveralNode(OpNode):
             made = tuple([rewrap(x, e) for x, e in zip(made, edges)])
         wanted = [i for i, e in enumerate(self.edges) if e]
         found: list[Any] = [None] * len(operands)
-        for i, ct in zip(wanted, self.plan.op.pull_all(wanted, tuple(map(unmasked, cts)), made, given, self.params)):
-            found[i] = ct
+        masks = [ct.mask if ct.__class__ is Masked else None for ct in cts]
+        given_cts = tuple(map(unmasked, cts))
+        pulled = ad.pull_all_masked(self.plan.op, wanted, given_cts, masks, made, given, self.params)
+        for i, (ct, mask) in zip(wanted, pulled):
+            found[i] = ct if mask is None else Masked(ct, mask)
         return found
 
     def keeps(self) -> list[tuple[Saved, Any]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,7 @@ class Recorded(Carrier):
             if wanted:
                 plan = _plan(op, wanted, operands, arrays, params)
         if answer.__class__ is tuple:
-            return self._several(plan, operands, arrays, params, answer)
+            return self._several(plan, op, operands, arrays, params, answer)
         if answer.__class__ is not _ndarray and not isinstance(answer, Carrier):
             answer = np.asarray(answer)
         out = self._like(answer)
@@ -114,12 +115,18 @@ class Recorded(Carrier):
         return out
 
     def _several(
-        self, plan: Any, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any], answers: Any
-    ) -> tuple[Any, ...]:
+        self, plan: Any, op: Op, operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any],
+        answers: Any,
+    ) -> tuple[Any, ...]:  # fmt: skip
         """The results of an op that has several."""
-        outs = tuple([self._like(x if isinstance(x, Carrier) else np.asarray(x)) for x in answers])
+        if not op.aliases:
+            answers = [_apart(x, arrays) for x in answers]
+        outs = tuple([self._like(x) for x in answers])
+        if op.aliases and outs and isinstance(operands[0], Recorded) and self._shares(outs[0].array, arrays[0]):
+            for k, out in enumerate(outs):
+                views.register(out, operands[0], partial(_result_of, op, params, k), "several" if STATE.enabled else "")
         node = None
-        if plan is not None and plan.cls is not None:
+        if plan is not None and plan.cls is not None and outs:
             node = _recorded(plan, operands, arrays, params, outs)
             for k, out in enumerate(outs):
                 if out.dtype.kind in "fc":
@@ -158,7 +165,7 @@ class Recorded(Carrier):
     def named(self, name: str, keeps_answer: bool = False) -> Any:
         node = self._edge
         if isinstance(node, OpNode):
-            node.__class__ = node_class(name)
+            node.__class__ = node_class(name, node.several)
             if keeps_answer:
                 node.keep_answer()
         return self
@@ -376,6 +383,18 @@ def _recorded(
         node.answer = kept(outs[0]) if plan.answer else spec
     node.shapes = shapes_of(arrays, outs[0].array) if plan.elementwise else None
     return node
+
+
+def _apart(x: Any, arrays: tuple[Any, ...]) -> Any:
+    """A result of an op that may give back its operands, as an array of its own."""
+    if isinstance(x, Carrier):
+        return x
+    x = np.asarray(x)
+    return x.copy() if any(isinstance(a, _ndarray) and np.may_share_memory(x, a) for a in arrays) else x
+
+
+def _result_of(op: Op, params: dict[str, Any], number: int, x: Any) -> Any:
+    return op(x, **params)[number]
 
 
 def new_node(cls: Any, edges: tuple[Any, ...]) -> Any:

@@ -290,10 +290,9 @@ def of_some(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Ca
             answer = None
         finally:
             reset_traps(token)
-        if answer is None:
-            return general(operands, params)
-        if answer.__class__ is tuple:
-            return lead(operands)._result(op, operands, tuple(arrays), params, answer)
+        if answer is None or answer.__class__ is tuple:
+            value = lead(operands)
+            return value._result(op, operands, tuple(arrays), params, answer) if answer else general(operands, params)
         out = _new(cls)
         out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
         out._counter = [0]
