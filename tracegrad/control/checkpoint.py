@@ -44,7 +44,7 @@ def remat(*operands: Any, body: Graph, policy: tuple[str, ...], inlined: bool) -
 
 
 @remat.def_aval
-def _(*operands: Aval, body: Graph, policy: tuple[str, ...], inlined: bool) -> Several:  # type: ignore[misc]
+def _(*operands: Aval, body: Graph, policy: tuple[str, ...], inlined: bool) -> Several:
     require("checkpoint: its function takes", body.avals, operands)
     return Several(body.results)
 

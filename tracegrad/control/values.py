@@ -155,7 +155,7 @@ def _aval(x: Any) -> Aval:
 
 def rows_of(name: str, leaves: Sequence[Any], paths: Sequence[str], length: int | None) -> int:
     """How many rows the arrays have; ValueError where they do not agree or it is not known."""
-    counts = {}
+    counts: dict[str, int] = {}
     for x, path in zip(leaves, paths):
         shape = np.shape(x)
         if not shape:
@@ -173,11 +173,14 @@ def rows_of(name: str, leaves: Sequence[Any], paths: Sequence[str], length: int 
 
 def like_row(x: Any) -> Any:
     """What stands for one row of the array `x`: its aval, or a Tensor where `x` is one."""
-    return x[0] if isinstance(x, Recorded) and x.shape[0] else Aval(np.shape(x)[1:], _aval(x).dtype)
+    if isinstance(x, Recorded) and x.shape[0]:
+        return x[0]  # type: ignore[index]
+    return Aval(np.shape(x)[1:], _aval(x).dtype)
 
 
 def stacked(values: Sequence[Any]) -> Any:
     """Arrays, Tensors or numbers along a new first axis."""
     if any(isinstance(x, Recorded) for x in values):
         return stack(list(values))
-    return np.stack([x if isinstance(x, Carrier) else np.asarray(x) for x in values])
+    arrays: list[Any] = [x if isinstance(x, Carrier) else np.asarray(x) for x in values]
+    return np.stack(arrays)

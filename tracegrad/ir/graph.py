@@ -38,8 +38,9 @@ class Node:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operands", tuple([x for x in self.inputs if not is_literal(x)]))
-        if type(self.aval) is tuple:
-            object.__setattr__(self, "aval", Several(self.aval))
+        aval: Any = self.aval
+        if type(aval) is tuple:
+            object.__setattr__(self, "aval", Several(aval))
 
     @property
     def name(self) -> str:
@@ -48,7 +49,8 @@ class Node:
     @property
     def several(self) -> bool:
         """Whether the op has several results, so that this node is no value."""
-        return type(self.aval) is Several
+        aval: Any = self.aval
+        return type(aval) is Several
 
     @property
     def picks(self) -> int | None:
