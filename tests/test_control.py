@@ -344,3 +344,49 @@ def test_checkpointed_loops_change_no_derivative(checkpoint: Any, reverse: bool)
     np.testing.assert_allclose(tg.grad(lambda v: f(v, checkpoint))(x), want, rtol=1e-13)
     with tg.disable_jit():
         np.testing.assert_allclose(f(x, checkpoint), f(x, False), rtol=1e-14)
+
+
+# -- Tensors ----------------------------------------------------------------------
+def _on_tensors(f: Callable[[Any], Any]) -> tuple[Any, Any]:
+    t = tg.tensor(x, requires_grad=True)
+    out = f(t)
+    out.backward()
+    assert isinstance(out, tg.Tensor)
+    return out.item(), t.grad.numpy()
+
+
+TENSOR_FUNCTIONS: list[Callable[[Any], Any]] = [
+    lambda t: tg.scan(lambda c, r: (tg.sin(c * r), c + r), t, tg.tensor(rows))[0].sum(),
+    lambda t: tg.while_loop(lambda c: c.sum() < 100.0, lambda c: c * 1.5 + t, t).sum(),
+    lambda t: tg.cond(t.sum() > 0, tg.exp, tg.sin, t).sum(),
+    lambda t: tg.fori_loop(0, 5, lambda i, c: c * t + i, t).sum(),
+    lambda t: tg.checkpoint(lambda a: tg.sin(tg.exp(a)))(t).sum(),
+    lambda t: (tg.map(lambda r: (r * t).sum(), tg.tensor(rows)) ** 2).sum(),
+]
+
+
+@pytest.mark.parametrize("f", TENSOR_FUNCTIONS)
+def test_tensors_go_through_control_flow_eager_and_compiled(f: Any) -> None:
+    (eager, slope), (compiled, found) = _on_tensors(f), _on_tensors(tg.trace(f))
+    assert compiled == pytest.approx(eager, rel=1e-13)
+    np.testing.assert_allclose(found, slope, rtol=1e-12)
+
+
+def test_a_training_step_with_a_loop_inside_compiles_whole() -> None:
+    w = tg.tensor(x, requires_grad=True)
+
+    @tg.trace
+    def train(xs: Any) -> Any:
+        loss = tg.scan(lambda c, r: (c + ((r * w) ** 2).sum(), None), tg.tensor(0.0), xs)[0]
+        loss.backward()
+        with tg.no_grad():
+            w.sub_(0.05 * w.grad)
+        w.grad = None
+        return loss.detach()
+
+    losses = [train(tg.tensor(rows)).item() for _ in range(3)]
+    v = x.copy()
+    for loss in losses:
+        assert loss == pytest.approx(np.sum((rows * v) ** 2), rel=1e-12)
+        v -= 0.05 * 2 * np.sum(rows * rows, 0) * v
+    assert train.cache_info().traces == 1
