@@ -37,6 +37,7 @@ LAYERS = (
     "trace",
     "transforms",
     "control",
+    "jacobians",
     "passes",
     "codegen",
     "runtime",

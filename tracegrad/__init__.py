@@ -22,7 +22,21 @@ import sys
 from typing import Any
 
 from tracegrad import errors, tree
-from tracegrad.api import grad, jvp, linearize, stop_gradient, trace, value_and_grad, vjp, vmap
+from tracegrad.api import (
+    grad,
+    hessian,
+    hvp,
+    jacfwd,
+    jacobian,
+    jacrev,
+    jvp,
+    linearize,
+    stop_gradient,
+    trace,
+    value_and_grad,
+    vjp,
+    vmap,
+)
 from tracegrad.control.associative import associative_scan
 from tracegrad.control.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from tracegrad.control.choice import cond, switch
@@ -73,11 +87,12 @@ for _name, _module in list(sys.modules.items()):
 __all__ = [
     "CacheWarning", "CapacityError", "DTypeError", "DerivativeWarning", "ShapeError", "Tensor", "TraceError",
     "TracegradError", "UnsupportedError", "VerifyError", "associative_scan", "autograd", "checkpoint",
-    "checkpoint_name", "checkpoint_policies", "cond", "cuda", "custom_jvp", "custom_vjp", "disable_jit", "enable_grad",
-    "errors", "fori_loop", "from_numpy", "grad", "inference_mode", "is_anomaly_check_nan_enabled",
-    "is_anomaly_enabled", "is_grad_enabled", "is_inference_mode_enabled", "jvp", "linalg", "linearize", "map", "nn",
-    "no_grad", "register_pytree_node", "scan", "set_grad_enabled", "settings", "special", "stop_gradient", "switch",
-    "tensor", "trace", "tree", "value_and_grad", "visualize", "vjp", "vmap", "while_loop",
+    "checkpoint_name", "checkpoint_policies", "cond", "cuda", "custom_jvp", "custom_vjp", "disable_jit",
+    "enable_grad", "errors", "fori_loop", "from_numpy", "grad", "hessian", "hvp", "inference_mode",
+    "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled", "is_inference_mode_enabled", "jacfwd",
+    "jacobian", "jacrev", "jvp", "linalg", "linearize", "map", "nn", "no_grad", "register_pytree_node", "scan",
+    "set_grad_enabled", "settings", "special", "stop_gradient", "switch", "tensor", "trace", "tree", "value_and_grad",
+    "visualize", "vjp", "vmap", "while_loop",
 ]  # fmt: skip
 
 # PyTorch's names of tensor functions, of what makes Tensors, and of dtypes; tracegrad's own names come first.

@@ -13,7 +13,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from tracegrad import tree
+from tracegrad import jacobians, tree
 from tracegrad.errors import located
 from tracegrad.explain import Explanation, explain
 from tracegrad.ir import Graph
@@ -21,13 +21,16 @@ from tracegrad.ops import Carrier, linear
 from tracegrad.runtime.dispatch import Dispatcher
 from tracegrad.settings import jit_disabled
 from tracegrad.trace.builder import current_trace
-from tracegrad.trace.describe import describe
+from tracegrad.trace.describe import Description, describe
 from tracegrad.transforms import forward
 from tracegrad.transforms import grad as reverse
 from tracegrad.transforms import vmap as batch
 from tracegrad.transforms.custom import CustomRule
 
-__all__ = ["grad", "jvp", "linearize", "stop_gradient", "trace", "value_and_grad", "vjp", "vmap"]
+__all__ = [
+    "grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize", "stop_gradient", "trace",
+    "value_and_grad", "vjp", "vmap",
+]  # fmt: skip
 
 Function = Callable[..., Any]
 Argnums = int | tuple[int, ...]
@@ -201,10 +204,7 @@ def jvp(fun: Function, primals: Any, tangents: Any, has_aux: bool = False) -> An
     [3. 6.] [13. 20.]
     """
     _require_callable(fun, "jvp")
-    who = describe(fun, "jvp of ")
-    if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
-        kinds = f"{type(primals).__name__} and {type(tangents).__name__}"
-        raise TypeError(located(f"{who}: primals and tangents must be tuples or lists, got {kinds}"))
+    who = _require_sequences(fun, primals, tangents, "jvp")
     # The usual case is told in less time than its arguments are checked: a program is known for those that fit.
     given = (*primals, *tangents)
     if not all(type(x) is np.ndarray and x.dtype.kind == "f" for x in given) or _at_once(given):
@@ -216,6 +216,14 @@ def jvp(fun: Function, primals: Any, tangents: Any, has_aux: bool = False) -> An
         tangents = point.filled(moved)
     found = _remembered(fun, ("jvp", has_aux), lambda: _pushed(fun, has_aux))(tuple(primals), tuple(tangents))
     return found if has_aux else found[:2]
+
+
+def _require_sequences(fun: Function, primals: Any, tangents: Any, name: str) -> Description:
+    who = describe(fun, f"{name} of ")
+    if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
+        kinds = f"{type(primals).__name__} and {type(tangents).__name__}"
+        raise TypeError(located(f"{who}: primals and tangents must be tuples or lists, got {kinds}"))
+    return who
 
 
 def _at_once(leaves: Iterable[Any]) -> bool:
@@ -299,6 +307,81 @@ def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, axis_size: int | No
 def _axes_key(axes: Any) -> Any:
     leaves, structure = tree.flatten(axes)
     return structure, tuple(leaves)
+
+
+def jacrev(fun: Function, argnums: Argnums = 0, has_aux: bool = False, *, chunk_size: int | None = None) -> Traced:
+    """The function `(*args) -> Jacobian`, row by row: the way for more inputs than outputs.
+
+    The Jacobian has the structure of the output, with that of the argument (for a tuple of argnums, a tuple of such) in
+    the place of each leaf: arrays with the axes of the output and then those of the argument. With `has_aux`, `fun`
+    returns `(out, aux)` and the result is `(Jacobian, aux)`. All rows are computed at once, or `chunk_size` at a time.
+
+    Raises `DTypeError` (a TypeError) where an argument or an output is not floating, ValueError for argnums that name
+    no argument or a static one.
+
+    >>> import numpy as np
+    >>> print(jacrev(lambda x: x[:2] * x[2])(np.array([1.0, 2.0, 3.0])))
+    [[3. 0. 1.]
+     [0. 3. 2.]]
+    """
+    return _of_elements(fun, argnums, has_aux, chunk_size, "jacrev", jacobians.reverse_jacobian)
+
+
+def jacfwd(fun: Function, argnums: Argnums = 0, has_aux: bool = False, *, chunk_size: int | None = None) -> Traced:
+    """As `jacrev`, column by column: the way for more outputs than inputs.
+
+    >>> import numpy as np
+    >>> print(jacfwd(lambda x: np.array([x, x**2, x**3]))(2.0))
+    [ 1.  4. 12.]
+    """
+    return _of_elements(fun, argnums, has_aux, chunk_size, "jacfwd", jacobians.forward_jacobian)
+
+
+jacobian = jacrev
+
+
+def hessian(fun: Function, argnums: Argnums = 0, has_aux: bool = False, *, chunk_size: int | None = None) -> Traced:
+    """The function `(*args) -> Hessian`, forward mode over reverse mode; structure and errors as for `jacrev`, twice.
+
+    >>> import numpy as np
+    >>> print(hessian(lambda x: x[0] ** 2 * x[1])(np.array([1.0, 2.0])))
+    [[4. 2.]
+     [2. 0.]]
+    """
+    return _of_elements(fun, argnums, has_aux, chunk_size, "hessian", jacobians.hessian_of)
+
+
+def hvp(fun: Function, primals: Any, tangents: Any) -> Any:
+    """The Hessian of a scalar function at the primals, times the tangents, at the cost of a few gradients.
+
+    Both are tuples or lists with one entry per positional argument, as for `jvp`. The result has the structure of the
+    only primal, or is a tuple with that of each.
+
+    >>> import numpy as np
+    >>> print(hvp(lambda x: np.sum(x**3), (np.array([1.0, 2.0]),), (np.array([1.0, 10.0]),)))
+    [  6. 120.]
+    """
+    _require_callable(fun, "hvp")
+    _require_sequences(fun, primals, tangents, "hvp")
+    if _at_once(tree.leaves((tuple(primals), tuple(tangents)))):
+        return jacobians.hvp_at(fun, primals, tangents)
+    return _remembered(fun, ("hvp",), lambda: _hessian_product(fun))(tuple(primals), tuple(tangents))
+
+
+def _hessian_product(fun: Function) -> Traced:
+    def product(primals: Any, tangents: Any) -> Any:
+        return jacobians.hvp_at(fun, primals, tangents)
+
+    return _standing_for(fun, product, "hvp")
+
+
+def _of_elements(fun: Function, argnums: Argnums, has_aux: bool, chunk_size: Any, name: str, make: Any) -> Traced:
+    _check(fun, argnums, name)
+    if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1):
+        raise ValueError(located(f"{name}: chunk_size must be a positive int or None, got {chunk_size!r}"))
+    who = describe(fun, f"{name} of ")
+    key = (name, argnums, has_aux, chunk_size)
+    return _remembered(fun, key, lambda: _derived(fun, make(fun, argnums, has_aux, chunk_size, who), name))
 
 
 def stop_gradient(x: Any) -> Any:

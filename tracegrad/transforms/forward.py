@@ -50,7 +50,8 @@ class _TracedPushforward:
         self.tape = Tape(builder, part_of(builder.nodes, self.inputs, self.outputs))
 
     def __call__(self, tangents: Sequence[Any]) -> list[Any]:
-        moved = {x: self.builder.lift(_array(t)) for x, t in zip(self.inputs, tangents)}
+        builder = self.builder.here()
+        moved = {x: builder.lift(_array(t)) for x, t in zip(self.inputs, tangents)}
         found = self.tape.swept(ad.forward_sweep, moved)
         return [found.get(x) for x in self.outputs]
 

@@ -40,7 +40,10 @@ from tracegrad.transforms.flat import (
     what,
 )
 
-__all__ = ["Pullback", "check_pull_back", "pull_back", "traced_vjp", "value_and_grad"]
+__all__ = [
+    "Arguments", "Pullback", "check_pull_back", "positional", "positions", "pull_back", "traced_vjp", "value_and_grad",
+    "vjp_at",
+]  # fmt: skip
 
 
 class Pullback:
@@ -68,11 +71,12 @@ def traced_vjp(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Cal
     return outputs, Pullback(builder, inside, outputs)
 
 
-def _vjp(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
+def vjp_at(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
+    """The flat outputs of `fn`, and the function from their cotangents to the primals'."""
     return eager_vjp(fn, primals) if on_tape(primals) else traced_vjp(fn, primals)
 
 
-class _Arguments:
+class Arguments:
     """The leaves of the arguments `argnums` of a call, and how to call with others in their place."""
 
     def __init__(self, args: Sequence[Any], argnums: Sequence[int], who: Description):
@@ -120,9 +124,9 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | tuple[int, ...], has_
     who = describe(fun, "grad of ")
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        given, keywords = _positional(fun, args, kwargs)
-        positions = _positions(several, len(given), who)
-        arguments = _Arguments(given, positions, who)
+        given, keywords = positional(fun, args, kwargs)
+        places = positions(several, len(given), who)
+        arguments = Arguments(given, places, who)
 
         def scalar(*leaves: Any) -> Any:
             result = inlined(fun)(*leaves, **keywords)
@@ -130,11 +134,11 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | tuple[int, ...], has_
             return _scalar(value, who), aux
 
         flat = FlatCall(scalar, arguments.replaced, who, True)
-        values, pullback = _vjp(flat, arguments.leaves)
+        values, pullback = vjp_at(flat, arguments.leaves)
         (value,), aux = flat.split(values)
         seed = full(shape=(), value=1.0, dtype=name_of(value.dtype))
         gradients = arguments.unflatten(pullback([seed]))
-        chosen = tuple([gradients[i] for i in positions])
+        chosen = tuple([gradients[i] for i in places])
         gradient = chosen if isinstance(argnums, tuple) else chosen[0]
         return ((value, aux) if has_aux else value), gradient
 
@@ -144,7 +148,7 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | tuple[int, ...], has_
 def check_pull_back(fun: Callable[..., Any], primals: Sequence[Any], out: Any) -> None:
     """Raise what `pull_back` would raise for these primals and this output."""
     who = describe(fun, "vjp of ")
-    _Arguments(primals, range(len(primals)), who)
+    Arguments(primals, range(len(primals)), who)
     for x in tree.leaves(out):
         output(x, who)
 
@@ -154,9 +158,9 @@ def pull_back(
 ) -> tuple[Any, Callable[[Any], tuple[Any, ...]], Any]:
     """The output of `fun`, the function from its cotangent to the tuple of the primals', and aux."""
     who = describe(fun, "vjp of ")
-    arguments = _Arguments(primals, range(len(primals)), who)
+    arguments = Arguments(primals, range(len(primals)), who)
     flat = FlatCall(fun, arguments.replaced, who, has_aux)
-    values, pullback = _vjp(flat, arguments.leaves)
+    values, pullback = vjp_at(flat, arguments.leaves)
     (outputs, rest), structure = flat.split(values), flat.structure
 
     def vjp_fn(cotangent: Any) -> tuple[Any, ...]:
@@ -185,9 +189,10 @@ def _cotangent(ct: Any, output: Any, name: str, who: Description) -> Any:
     return ct if ct.dtype == output.dtype else ct.astype(output.dtype)
 
 
-def _positional(
+def positional(
     fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The arguments of a call by position, and those that can be given by keyword only."""
     signature = signature_of(fun) if kwargs else None
     if signature is None:
         return args, kwargs
@@ -195,7 +200,8 @@ def _positional(
     return bound.args, bound.kwargs
 
 
-def _positions(argnums: Sequence[int], count: int, who: Description) -> list[int]:
+def positions(argnums: Sequence[int], count: int, who: Description) -> list[int]:
+    """`argnums` counted from the front; ValueError for one that names no argument."""
     for i in argnums:
         if not -count <= i < count:
             raise ValueError(located(f"{who}: argnums names argument {i}, but there are {count} positional arguments"))

@@ -24,7 +24,7 @@ from tracegrad.trace.describe import Description, describe
 from tracegrad.trace.subtrace import Like, at_their_lines, closed, weakened
 from tracegrad.transforms.flat import inlined
 
-__all__ = ["batched_call", "check_axes"]
+__all__ = ["batched_call", "check_axes", "over_rows"]
 
 Function = Callable[..., Any]
 
@@ -171,6 +171,19 @@ def _at_once(fun: Function, batch: _Batch, who: Description) -> tuple[list[Any],
         outputs, many = replay_batched(found.graph, batch.size, flags, [*batch.mapped, *found.captured])
     shown = [weakened(x) if weak and not m else x for x, m, weak in zip(outputs, many, found.weak)]
     return shown, many, found.structure
+
+
+def over_rows(fn: Function, rows: Sequence[Any], size: int, what: str) -> list[Any]:
+    """What `fn` gives for each row of the arrays `rows`, `size` each: arrays along a new axis 0, or None."""
+    if current_trace() is None:
+        found = [fn(*[_row(x, i) for x in rows]) for i in range(size)]
+        return [None if each[0] is None else _joined(each) for each in zip(*found)]
+    region = closed(lambda *given: list(fn(*given)), [Like(Aval(x.shape[1:], x.dtype), x) for x in rows], what)
+    flags = [True] * len(rows) + [False] * len(region.captured)
+    with at_their_lines():
+        outputs, many = replay_batched(region.graph, size, flags, [*rows, *region.captured])
+    result: list[Any] = tree.unflatten(region.structure, repeated(size, many, outputs))
+    return result
 
 
 def _one_by_one(fun: Function, batch: _Batch, who: Description) -> tuple[list[Any], list[bool], tree.TreeDef]:

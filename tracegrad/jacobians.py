@@ -1,0 +1,191 @@
+"""Jacobians: derivatives with one row, or one column, for every element.
+
+A row of a Jacobian is the pullback of one element of the output, a column the pushforward of one of the input. All of
+them are one batch (`transforms.vmap`), or several of `chunk_size`, which then run in a loop; what does not depend on
+the row is computed once. Outside of a trace they are computed one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.avals import Aval, aval_of, is_literal, name_of
+from tracegrad.control.loops import map as over_chunks
+from tracegrad.errors import DTypeError, located
+from tracegrad.ops.batching import to_axis
+from tracegrad.ops.elementwise import add, equal
+from tracegrad.ops.linear import arange, cast, concatenate, full, reshape, slice
+from tracegrad.trace.builder import current_trace
+from tracegrad.trace.describe import Description, describe
+from tracegrad.transforms.flat import FlatCall, inlined
+from tracegrad.transforms.forward import Point, jvp, linear_at
+from tracegrad.transforms.grad import Arguments, positional, positions, value_and_grad, vjp_at
+from tracegrad.transforms.vmap import over_rows
+
+__all__ = ["forward_jacobian", "hessian_of", "hvp_at", "reverse_jacobian"]
+
+Function = Callable[..., Any]
+Argnums = int | tuple[int, ...]
+# By position of an output and of an input: the derivative, with the axes of both.
+Blocks = list[list[Any]]
+
+
+def reverse_jacobian(fun: Function, argnums: Argnums, has_aux: bool, chunk_size: int | None,
+                     who: Description) -> Function:  # fmt: skip
+    """The function to the Jacobian of `fun`, row by row."""
+
+    def blocks(flat: FlatCall, leaves: Sequence[Any]) -> tuple[Blocks, Any]:
+        values, pullback = vjp_at(flat, leaves)
+        outputs, aux = flat.split(values)
+        kinds = _kinds(outputs, who, "outputs")
+
+        def rows(start: Any, count: int) -> list[Any]:
+            if _total(kinds) == 1:
+                return [_with_axis(x) for x in pullback(_single(kinds))]
+            return over_rows(lambda *cts: pullback(cts), _basis(kinds, start, count), count, str(who))
+
+        found = _in_chunks(rows, _total(kinds), chunk_size)
+        inputs = [_kind(x) for x in leaves]
+        return [
+            [reshape(part, shape=(*y.shape, *x.shape)) for part, x in zip(parts, inputs)]
+            for y, parts in zip(kinds, zip(*(_parts(x, kinds) for x in found)))
+        ], aux
+
+    return _jacobian(fun, argnums, has_aux, who, blocks)
+
+
+def forward_jacobian(fun: Function, argnums: Argnums, has_aux: bool, chunk_size: int | None,
+                     who: Description) -> Function:  # fmt: skip
+    """The function to the Jacobian of `fun`, column by column."""
+
+    def blocks(flat: FlatCall, leaves: Sequence[Any]) -> tuple[Blocks, Any]:
+        values, pushforward = linear_at(flat, leaves)
+        outputs, aux = flat.split(values)
+        kinds, inputs = _kinds(outputs, who, "outputs"), [_kind(x) for x in leaves]
+
+        def columns(start: Any, count: int) -> list[Any]:
+            if _total(inputs) == 1:
+                found = pushforward(_single(inputs))[: len(kinds)]
+                return [None if x is None else _with_axis(x) for x in found]
+            basis = _basis(inputs, start, count)
+            return over_rows(lambda *ts: pushforward(ts)[: len(kinds)], basis, count, str(who))
+
+        return [
+            [_zeros((*y.shape, *x.shape), y) for x in inputs] if found is None
+            else [reshape(to_axis(part, 0, len(y.shape)), shape=(*y.shape, *x.shape))
+                  for part, x in zip(_parts(found, inputs), inputs)]
+            for y, found in zip(kinds, _in_chunks(columns, _total(inputs), chunk_size))
+        ], aux  # fmt: skip
+
+    return _jacobian(fun, argnums, has_aux, who, blocks)
+
+
+def _jacobian(fun: Function, argnums: Argnums, has_aux: bool, who: Description, blocks: Any) -> Function:
+    several = argnums if isinstance(argnums, tuple) else (argnums,)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given, keywords = positional(fun, args, kwargs)
+        places = positions(several, len(given), who)
+        arguments = Arguments(given, places, who)
+        flat = FlatCall(lambda *xs: inlined(fun)(*xs, **keywords), arguments.replaced, who, has_aux)
+        found, aux = blocks(flat, arguments.leaves)
+        found = [[x[()] if isinstance(x, np.ndarray) else x for x in row] for row in found]
+        jacobian = tree.unflatten(flat.structure, [_of_argnums(arguments, places, argnums, row) for row in found])
+        return (jacobian, aux) if has_aux else jacobian
+
+    return call
+
+
+def _of_argnums(arguments: Arguments, places: Sequence[int], argnums: Argnums, leaves: Sequence[Any]) -> Any:
+    trees = arguments.unflatten(leaves)
+    chosen = tuple([trees[i] for i in places])
+    return chosen if isinstance(argnums, tuple) else chosen[0]
+
+
+def hessian_of(fun: Function, argnums: Argnums, has_aux: bool, chunk_size: int | None, who: Description) -> Function:
+    """The function to the Hessian of `fun`: the Jacobian, forwards, of the Jacobian backwards."""
+    inner = reverse_jacobian(fun, argnums, has_aux, None, who)
+    return forward_jacobian(inner, argnums, has_aux, chunk_size, who)
+
+
+def hvp_at(fun: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+    """The Hessian of `fun` at the primals times the tangents, forward over reverse."""
+    who = describe(fun, "hvp of ")
+    gradient = value_and_grad(fun, tuple(range(len(primals))), False)
+    point = Point(primals, who)
+    _, product, _ = jvp(lambda *xs: gradient(*xs)[1], point, point.tangents(tangents), False)
+    return product[0] if len(primals) == 1 else product
+
+
+# -- bases -------------------------------------------------------------------------------------------------------------
+def _kind(x: Any) -> Aval:
+    return Aval((), np.dtype(np.float64)) if is_literal(x) else aval_of(x)
+
+
+def _kinds(values: Sequence[Any], who: Description, what: str) -> list[Aval]:
+    """The avals of values, which must be floating."""
+    kinds = [_kind(x) for x in values]
+    for kind in kinds:
+        if not kind.is_float:
+            raise DTypeError(located(f"{who}: the {what} must be floating, got {kind.dtype}"))
+    return kinds
+
+
+def _total(kinds: Sequence[Aval]) -> int:
+    return sum(x.size for x in kinds)
+
+
+def _single(kinds: Sequence[Aval]) -> list[Any]:
+    """The only vector of the basis of all values, where they have one element."""
+    return [full(shape=x.shape, value=1.0, dtype=name_of(x.dtype)) for x in kinds]
+
+
+def _basis(kinds: Sequence[Aval], start: Any, count: int) -> list[Any]:
+    """Vectors `start` to `start + count` of the basis of all values: for each value, its part of them."""
+    numbers = add(reshape(arange(start=0, step=1, length=count, dtype="int64"), shape=(count, 1)), start)
+    found, before = [], 0
+    for x in kinds:
+        places = reshape(arange(start=before, step=1, length=x.size, dtype="int64"), shape=(1, x.size))
+        found.append(reshape(cast(equal(numbers, places), dtype=name_of(x.dtype)), shape=(count, *x.shape)))
+        before += x.size
+    return found
+
+
+def _with_axis(x: Any) -> Any:
+    return reshape(x, shape=(1, *x.shape))
+
+
+def _zeros(shape: tuple[int, ...], like: Aval) -> Any:
+    return full(shape=shape, value=0.0, dtype=name_of(like.dtype))
+
+
+def _parts(x: Any, kinds: Sequence[Aval]) -> list[Any]:
+    """The rows of `x` that belong to each of the values."""
+    found, start = [], 0
+    for kind in kinds:
+        found.append(_rows(x, start, start + kind.size))
+        start += kind.size
+    return found
+
+
+def _rows(x: Any, start: int, stop: int) -> Any:
+    if (start, stop) == (0, x.shape[0]):
+        return x
+    rest = x.shape[1:]
+    return slice(x, start=(start, *(0 for _ in rest)), stop=(stop, *rest), step=(1,) * len(x.shape))
+
+
+def _in_chunks(rows: Callable[[Any, int], list[Any]], total: int, size: int | None) -> list[Any]:
+    """`rows(0, total)`, computed at most `size` rows at a time."""
+    if size is None or size >= total:
+        return rows(0, total)
+    if current_trace() is None:
+        chunks = [rows(start, min(size, total - start)) for start in range(0, total, size)]
+        return [None if each[0] is None else concatenate(*each, axis=0) for each in zip(*chunks)]
+    starts = arange(start=0, step=size, length=-(-total // size), dtype="int64")
+    found = over_chunks(lambda start: rows(start, size), starts)
+    return [None if x is None else _rows(reshape(x, shape=(x.shape[0] * size, *x.shape[2:])), 0, total) for x in found]
