@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tracegrad as tg
 from tracegrad.codegen.nested import Looping
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, parse, run, verify
@@ -395,3 +396,34 @@ def test_a_carry_whose_old_value_is_needed_with_its_new_one_is_not_updated_in_pl
 %5 = divide(%0, %4) : f64[20]
 """
     assert in_place(carrying(lines, "%2, %5"), *vectors(2, 20)) == {1}
+
+
+def test_a_product_that_is_added_to_a_carry_is_added_by_blas() -> None:
+    lines = """
+%2 = matmul(%1, %1) : f64[20,20]
+%3 = add(%0, %2) : f64[20,20]
+%4 = multiply(%1, 0.5) : f64[20,20]
+"""
+    text = carrying(lines, "%3, %4").replace("f64[20]", "f64[20,20]")
+    assert in_place(text, *vectors(2, 20, 20), rtol=1e-9) == {0, 1}
+    assert "matmul b0 += b1 @ b1" in program_of(parse(text)).report.plan.text()
+
+
+def test_a_product_that_is_used_otherwise_too_is_not_added_by_blas() -> None:
+    lines = """
+%2 = matmul(%1, %1) : f64[20,20]
+%3 = add(%0, %2) : f64[20,20]
+%4 = tanh(%2) : f64[20,20]
+"""
+    text = carrying(lines, "%3, %4").replace("f64[20]", "f64[20,20]")
+    check(text, *vectors(2, 20, 20), rtol=1e-9)
+    assert "+=" not in program_of(parse(text)).report.plan.text()
+
+
+def test_an_explanation_shows_the_kernels_of_regions_within_the_loop() -> None:
+    explanation = tg.trace(lambda x: tg.fori_loop(0, 9, lambda i, x: np.sin(x) * i, x)).explain(vectors(20))
+    lines = str(explanation).splitlines()
+    (loop,) = [line for line in lines if line.lstrip().startswith("repeat ")]
+    (kernel,) = [line for line in lines if "in s0 {" in line]
+    assert len(kernel) - len(kernel.lstrip()) > len(loop) - len(loop.lstrip())
+    assert any(line.strip() == "body:" for line in lines)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tracegrad.codegen.nested import regions_of
 from tracegrad.ir import Graph, to_text
 from tracegrad.ir.printing import names_of
 from tracegrad.runtime.dispatch import Dispatcher, Path
@@ -109,5 +110,7 @@ def _groups(made: Any) -> Iterator[str]:
         yield f"{i}: {step.kind} " + (f"over {' x '.join(map(str, step.domain))}" if step.domain else called)
         for root in step.roots:
             yield f"   stores {names.get(root, '?')} {root.name} {root.aval}: {reasons.get(root, 'an output')}"
+        for name, region in regions_of(made.steps[i]):
+            yield from (f"   {line}" for line in (f"{name}:", *(f"   {inner}" for inner in _groups(region))))
     for edge in made.schedule.edges:
         yield f"{names.get(edge.producer, '?')} -> {names.get(edge.consumer, '?')} not fused: {edge.reason}"

@@ -14,7 +14,7 @@ the inputs and outputs of the region are, turn by turn:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,19 @@ if TYPE_CHECKING:
     from tracegrad.codegen.dims import Dims
     from tracegrad.codegen.plan import Plan
 
-__all__ = ["STACK_BYTES", "Block", "Branch", "Looping", "Nested", "Once", "Repeat", "While", "nested_step", "on_stack"]
+__all__ = [
+    "STACK_BYTES",
+    "Block",
+    "Branch",
+    "Looping",
+    "Nested",
+    "Once",
+    "Repeat",
+    "While",
+    "nested_step",
+    "on_stack",
+    "regions_of",
+]
 
 STACK_BYTES = 512
 TYPICAL_TURNS = 100  # of a loop whose number of turns is not known beforehand
@@ -309,3 +321,8 @@ _STEPS: dict[type[forms.Form], Callable[..., Nested]] = {
     forms.Branch: _branch,
     forms.Run: _once,
 }
+
+
+def regions_of(step: Any) -> Iterator[tuple[str, Plan]]:
+    """The plans of the regions that a step runs, with their names; none if it is a step of another sort."""
+    yield from step.regions.items() if isinstance(step, Nested) else ()

@@ -23,7 +23,7 @@ from tracegrad.codegen.loops import Compute, Kernel, Reduce
 from tracegrad.codegen.lower import Arguments, Lowering
 from tracegrad.codegen.materialize import Storage
 from tracegrad.codegen.nest import arrange, is_serial
-from tracegrad.codegen.nested import Nested, Places, While, nested_step, on_stack
+from tracegrad.codegen.nested import Nested, Places, While, nested_step, on_stack, regions_of
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
 from tracegrad.codegen.steps import Call, Launch, Matmul
@@ -300,7 +300,7 @@ def _add_words_of_regions(made: Plan) -> None:
     """Append the words of each region as a block: they follow each other, their names behind that of the region."""
     calls = sum(isinstance(step, Call) for step in made.steps)
     for i, step in enumerate(made.steps):
-        for region, inner in step.regions.items() if isinstance(step, Nested) else ():
+        for region, inner in regions_of(step):
             for name, value in inner.values.items():
                 first_call = name.rpartition("/")[2] == "calls"
                 made.values[f"{i}.{region}/{name}"] = value + calls * first_call
@@ -311,7 +311,7 @@ def plans_of(made: Plan) -> Iterator[Plan]:
     """`made` and the plans of all regions in it."""
     yield made
     for step in made.steps:
-        for region in step.regions.values() if isinstance(step, Nested) else ():
+        for _, region in regions_of(step):
             yield from plans_of(region)
 
 

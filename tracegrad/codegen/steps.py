@@ -60,7 +60,9 @@ def _renamed(body: list[Any], old: str, new: str) -> list[Any]:
 
 @dataclass(eq=False)
 class Matmul:
-    """out[batch, m, n] = x[batch, m, k] @ y[batch, k, n] by BLAS; a flag says that an operand is stored transposed."""
+    """out[batch, m, n] = x[batch, m, k] @ y[batch, k, n] by BLAS; a flag says that an operand is stored transposed.
+
+    With `adds`, the product is added to what is there."""
 
     dtype: str
     out: str
@@ -68,6 +70,7 @@ class Matmul:
     y: tuple[str, bool]
     sizes: tuple[Poly, Poly, Poly, Poly]
     node: Node
+    adds: bool = False
 
     @property
     def buffers(self) -> list[str]:
@@ -84,7 +87,7 @@ class Matmul:
     def text(self) -> str:
         x, y = (f"{b}{'.T' if flipped else ''}" for b, flipped in (self.x, self.y))
         batch, m, n, k = self.sizes
-        return f"matmul {self.out} = {x} @ {y} : {self.dtype} batch {batch}, {m} x {k} x {n}"
+        return f"matmul {self.out} {'+' * self.adds}= {x} @ {y} : {self.dtype} batch {batch}, {m} x {k} x {n}"
 
 
 @dataclass(eq=False)

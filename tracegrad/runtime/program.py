@@ -81,6 +81,8 @@ class Program:
         if result is not MISS:
             return result
         error = self._failure()
+        if isinstance(error, CapacityError):
+            raise error
         outputs = tuple(x[()] if x.ndim == 0 else x for x in run(self.graph, leaves))
         if error is not None:
             raise error
