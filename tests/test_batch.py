@@ -16,6 +16,8 @@ from tracegrad.avals import COMPILED, aval_of
 from tracegrad.ir import run, verify
 from tracegrad.ir.batch import batched
 from tracegrad.ops import TABLE
+from tracegrad.torch import autograd
+from tracegrad.torch.tape.factories import tensor
 
 SIZE = 3
 _CASES = [(op, i, *case) for op in list(TABLE.values()) for i, case in enumerate(op.sample_cases()) if case[0]]
@@ -108,3 +110,30 @@ def test_a_batch_of_derivatives_is_the_loop(op: Any, operands: Any, params: Any,
             finite = float(np.max(np.abs(want), initial=1.0))
             eps = 1e4 * float(np.finfo(want.dtype).eps) if want.dtype.kind == "f" else 0
             np.testing.assert_allclose(x, want, rtol=eps, atol=eps * finite)
+
+
+ON_TAPE = [c for c in CASES if all(c.values[3]) and c.values[0].differentiable]
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize(("op", "operands", "params", "flags"), ON_TAPE)
+def test_gradients_of_a_batch_of_weights_are_those_of_each(
+    op: Any, operands: Any, params: Any, flags: Any, create_graph: bool
+) -> None:
+    floating = [i for i, x in enumerate(operands) if np.asarray(x).dtype.kind in "fc" and op.differentiable_in(i)]
+    tensors = [tensor(np.asarray(x), requires_grad=i in floating) for i, x in enumerate(operands)]
+    found = op(*tensors, **params)
+    outputs = [y for y in (found if isinstance(found, tuple) else (found,)) if y.requires_grad]
+    if not outputs:
+        pytest.skip("has no derivative here")
+    inputs = [tensors[i] for i in floating]
+    weights = [tensor(several(like(aval_of(y.detach().numpy())))) for y in outputs]
+    got = autograd.grad(outputs, inputs, weights, True, create_graph, True, is_grads_batched=True)
+    rows = [autograd.grad(outputs, inputs, [w[k] for w in weights], True, False, True) for k in range(SIZE)]
+    for x, *each in zip(got, *rows):
+        assert (x is None) == (each[0] is None)
+        if x is not None and all(np.isfinite(y.numpy()).all() for y in each):
+            want = np.stack([y.numpy() for y in each])
+            eps = 1e3 * float(np.finfo(want.dtype).eps)
+            scale = float(np.max(np.abs(want), initial=1.0))
+            np.testing.assert_allclose(x.detach().numpy(), want, rtol=eps, atol=eps * scale)

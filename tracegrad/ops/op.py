@@ -76,7 +76,8 @@ class Level(enum.IntEnum):
     VALUE = 3  # emits a node of a graph
     TRACED_TENSOR = 4  # emits a node and records
     PART = 5  # computes and writes down, within a function of several ops
-    TERM = 6  # writes down: in the analysis of a derivative rule
+    BATCH = 6  # computes for a batch
+    TERM = 7  # writes down: in the analysis of a derivative rule
 
 
 class Carrier:

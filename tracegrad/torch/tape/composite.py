@@ -19,7 +19,7 @@ from tracegrad.ops.op import Carrier
 from tracegrad.torch.tape.names import saved_names, saved_options
 from tracegrad.torch.tape.recipe import Recipe
 from tracegrad.torch.tape.saved import Packed, Saved, kept
-from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Masked, Node, Spec, next_number, rewrap, unmasked
+from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Masked, Node, Spec, added, next_number, rewrap, unmasked
 
 __all__ = ["CompositeNode", "composite_class"]
 
@@ -35,6 +35,7 @@ class CompositeNode(Node):
     """
 
     __slots__ = ("checks", "options", "packed", "recipe", "values")
+    batches = True
     several = True
     recipe: Recipe
     values: Any
@@ -99,7 +100,7 @@ class CompositeNode(Node):
             if ct is not None:
                 k = id(values[slot])
                 masks[k] = ct.mask if ct.__class__ is Masked and k not in seeds else None
-                seeds[k] = seeds[k] + unmasked(ct) if k in seeds else unmasked(ct)
+                seeds[k] = added(seeds[k], unmasked(ct)) if k in seeds else unmasked(ct)
         found = ad.reverse_sweep(tape, seeds, lambda x: id(x) in active, masks=masks)
         return [_with_mask(found.get(id(x)), masks.get(id(x))) if e else None for x, e in zip(inputs, self.edges)]
 

@@ -11,10 +11,12 @@ import numpy as np
 
 from tracegrad.avals import name_of
 from tracegrad.errors import located
-from tracegrad.ops.linear import cast, concatenate, full, reshape
+from tracegrad.ops.linear import broadcast_to, cast, concatenate, full, reshape
 from tracegrad.ops.op import Carrier
+from tracegrad.torch.tape.batched import Batched
+from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.sweep import Edge, Sweep, run
-from tracegrad.torch.tape.tape import AccumulateGrad, GradientEdge, owned, rewrap, writing
+from tracegrad.torch.tape.tape import AccumulateGrad, GradientEdge, Spec, owned, rewrap, writing
 
 __all__ = ["Edge", "Sweep", "backward", "edge_of", "grad", "run"]
 
@@ -109,7 +111,7 @@ def _batched(
     outs: Sequence[Any], ins: Sequence[Any], grad_outputs: Any, retain_graph: Any, create_graph: bool,
     allow_unused: Any, materialize: bool,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """One pass for each of the weights."""
+    """One pass for all the weights; where the tape runs code of others, that code knows no batches, one for each."""
     weights = _listed(grad_outputs)
     for i, (x, w) in enumerate(zip(outs, weights)):
         if w is not None and w.shape[1:] != x.shape:
@@ -121,6 +123,9 @@ def _batched(
                 )
             )
     size = min(w.shape[0] for w in weights if w is not None)
+    options = create_graph, allow_unused, materialize
+    if size and _takes_batches(outs):
+        return _in_one_pass(outs, ins, weights, size, create_graph if retain_graph is None else retain_graph, *options)
     rows = []
     for k in range(size):
         keep = True if k < size - 1 else retain_graph
@@ -129,6 +134,37 @@ def _batched(
     if not rows:
         return tuple([rewrap(full(shape=(0, *x.shape), value=0.0, dtype=x.dtype.name), None) for x in ins])
     return tuple([None if column[0] is None else _stacked(column) for column in zip(*rows)])
+
+
+def _takes_batches(outs: Sequence[Any]) -> bool:
+    """Whether all nodes behind these Tensors take batches of cotangents, and no hook sees them."""
+    roots = [edge_of(x)[0] for x in outs]
+    nodes = Sweep(False, True).reachable([(node, 0) for node in roots])
+    return not STATE.watching and all(node.batches and node.hooks is None for node in (*nodes, *roots))
+
+
+def _in_one_pass(
+    outs: Sequence[Any], ins: Sequence[Any], weights: Sequence[Any], size: int, keep: bool, create_graph: bool,
+    allow_unused: Any, materialize: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    edges = [edge_of(x) for x in ins]
+    roots = []
+    for i, (x, w) in enumerate(zip(outs, _weights(outs, weights))):
+        like = x.spec if isinstance(x, GradientEdge) else x
+        if w is None:
+            one = _one(like)
+            roots.append((edge_of(x), rewrap(one, None) if create_graph else one))
+        else:
+            weight = _weight(i, Spec((size, *like.shape), like.dtype), w[:size])
+            roots.append((edge_of(x), Batched(weight if create_graph else weight._snapshot())))
+    _, found = run(roots, create_graph, keep, edges)
+    batches = [ct.array if isinstance(ct, Batched) else ct if ct is None else _repeated(ct, size) for ct in found]
+    like = [Spec((size, *x.shape), x.dtype) for x in ins]
+    return tuple([_found(i, x, ct, allow_unused, materialize, set()) for i, (x, ct) in enumerate(zip(like, batches))])
+
+
+def _repeated(x: Any, size: int) -> Any:
+    return broadcast_to(x, shape=(size, *x.shape))
 
 
 def _stacked(column: Sequence[Any]) -> Any:

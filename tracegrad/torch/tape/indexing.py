@@ -29,6 +29,7 @@ class IndexNode(Node):
     """The pick of a view of an array of `shape`: its cotangent is put into zeros there."""
 
     __slots__ = ("dtype", "index", "shape")
+    batches = True
     index: tuple[Any, ...]
     shape: tuple[int, ...]
     dtype: Any

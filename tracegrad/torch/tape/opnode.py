@@ -19,6 +19,7 @@ from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.elementwise import divide, power, sign, where
 from tracegrad.ops.linear import broadcast_to, full, in_dtype, reduce_sum, reshape
 from tracegrad.ops.op import Carrier, Op
+from tracegrad.torch.tape.batched import Batched
 from tracegrad.torch.tape.names import node_name, saved_names, saved_options, wraps_numbers
 from tracegrad.torch.tape.pullbacks import needs_of, numpy_rules
 from tracegrad.torch.tape.saved import Packed, RawSaved, Saved, private
@@ -82,6 +83,7 @@ class OpNode(Node):
     """
 
     __slots__ = ("answer", "operands", "params", "plan", "shapes")
+    batches = True
     plan: Plan
     operands: Any
     params: dict[str, Any]
@@ -246,6 +248,11 @@ class OpNode(Node):
         return RawSaved(saved, edge) if raw else rewrap(saved.value(edge, own=edge is self), edge)
 
 
+def _moves(x: Any) -> bool:
+    """Whether a saved value is one that derivatives flow through."""
+    return x is not None and x.dtype.kind in "fc"
+
+
 def _shape(x: Any) -> Any:
     if x.__class__ is Saved:
         x = x.array() if x.array.__class__ is Packed else x.array
@@ -272,7 +279,7 @@ class SeveralNode(OpNode):
         made = tuple([x.value(e, own=True) if x.__class__ is Saved else x for x, e in zip(answers, edges)])
         if recording:
             given = tuple([rewrap(x, e) for x, e in zip(given, self.edges)])
-            made = tuple([rewrap(x, e) for x, e in zip(made, edges)])
+            made = tuple([rewrap(x, e if _moves(x) else None) for x, e in zip(made, edges)])
         wanted = [i for i, e in enumerate(self.edges) if e]
         found: list[Any] = [None] * len(operands)
         masks = [ct.mask if ct.__class__ is Masked else None for ct in cts]
@@ -313,6 +320,7 @@ class StepNode(Node):
     """An op that is constant but for steps, as to its derivative: zeros."""
 
     __slots__ = ("spec",)
+    batches = True
     spec: Spec
 
     def pull(self, ct: Any, recording: bool) -> Sequence[Any]:
@@ -335,10 +343,12 @@ def step_node(op: Op, edge: Any, answer: Any) -> StepNode:
 
 def _tied(ct: Any, x: Any) -> Any:
     """The cotangent, which is to count as computed from the Tensor `x`, though it depends on that by steps alone."""
-    if ct is None or not getattr(x, "_requires", False) or unmasked(ct)._requires:
-        return ct
     plain = unmasked(ct)
-    tied = rewrap(plain.array, step_node(sign, x._edge_of(), x))
+    held = plain.array if isinstance(plain, Batched) else plain
+    if ct is None or not getattr(x, "_requires", False) or held._requires:
+        return ct
+    tied = rewrap(held.array, step_node(sign, x._edge_of(), x))
+    tied = Batched(tied) if held is not plain else tied
     return Masked(tied, ct.mask) if ct.__class__ is Masked else tied
 
 

@@ -25,6 +25,7 @@ class PartsNode(Node):
     """The node of parts of an array of `shape` and `dtype`, each at one of the `indices`."""
 
     __slots__ = ("count", "dim", "dtype", "indices", "shape")
+    batches = True
     several = True
     count: int
     dim: int

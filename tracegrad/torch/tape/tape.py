@@ -101,6 +101,8 @@ class Node:
     __slots__ = ("__weakref__", "edges", "hooks", "number")
     # Whether `pull` takes a tuple of cotangents (None for zero), one for each output, instead of one cotangent.
     several = False
+    # Whether `pull` takes batches of cotangents (`batched`).
+    batches = False
     # How many outputs there are.
     count = 1
     edges: tuple[Any, ...]
@@ -199,6 +201,7 @@ class AccumulateGrad(Node):
     """The end of the tape at a leaf: cotangents that arrive here are added to `variable.grad`."""
 
     __slots__ = ("variable",)
+    batches = True
 
     def __init__(self, variable: Any, hooks: Hooks | None):
         self.variable, self.hooks, self.edges, self.number = variable, hooks, (), next_number()
