@@ -101,6 +101,16 @@ def test_several_outputs_and_weights_that_are_absent() -> None:
     assert_equal([got], [tg.stack(rows)])
 
 
+def test_edges_stand_for_outputs_and_inputs() -> None:
+    x, _ = leaves()
+    y = x * 2.0
+    out = y.sin()
+    weights = rng.normal(size=(3, 4, 3))
+    ends = autograd.graph.get_gradient_edge(out), autograd.graph.get_gradient_edge(y)
+    (got,) = autograd.grad(ends[0], ends[1], weights, retain_graph=True, is_grads_batched=True)
+    assert_equal([got], each(out, (y,), weights))
+
+
 def test_options_are_those_of_grad() -> None:
     x, w = leaves()
     weights = np.ones((2, 4, 3))

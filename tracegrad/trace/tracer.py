@@ -161,7 +161,7 @@ def _replayed(builder: TraceBuilder, result: Node, old: Node, new: Node) -> Node
         return new
     if result.picks is not None:
         whole = _replayed(builder, result.operands[0], old, new)
-        return result if whole is result.operands[0] else builder.valued(whole)[result.picks].node  # type: ignore[no-any-return]
+        return result if whole is result.operands[0] else builder.valued(whole)[result.picks].node
     inputs = [x if is_literal(x) else builder.value(_replayed(builder, x, old, new)) for x in result.inputs]
     if result.op is None or all(is_literal(x) or x.node is y for x, y in zip(inputs, result.inputs)):
         return result

@@ -114,12 +114,13 @@ def _batched(
     """One pass for all the weights; where the tape runs code of others, that code knows no batches, one for each."""
     weights = _listed(grad_outputs)
     for i, (x, w) in enumerate(zip(outs, weights)):
-        if w is not None and w.shape[1:] != x.shape:
+        like = _like(x)
+        if w is not None and like is not None and w.shape[1:] != like.shape:
             raise RuntimeError(
                 located(
                     "If `is_grads_batched=True`, the first dimension of each grad_output counts the gradients, and the "
                     f"others match the output: grad_output[{i}] has a shape of {_size(w)} and output[{i}] has a shape "
-                    f"of {_size(x)}."
+                    f"of {_size(like)}."
                 )
             )
     size = min(w.shape[0] for w in weights if w is not None)
@@ -150,17 +151,22 @@ def _in_one_pass(
     edges = [edge_of(x) for x in ins]
     roots = []
     for i, (x, w) in enumerate(zip(outs, _weights(outs, weights))):
-        like = x.spec if isinstance(x, GradientEdge) else x
+        like = _like(x)
         if w is None:
             one = _one(like)
             roots.append((edge_of(x), rewrap(one, None) if create_graph else one))
         else:
-            weight = _weight(i, Spec((size, *like.shape), like.dtype), w[:size])
+            weight = _weight(i, None if like is None else Spec((size, *like.shape), like.dtype), w[:size])
             roots.append((edge_of(x), Batched(weight if create_graph else weight._snapshot())))
     _, found = run(roots, create_graph, keep, edges)
     batches = [ct.array if isinstance(ct, Batched) else ct if ct is None else _repeated(ct, size) for ct in found]
-    like = [Spec((size, *x.shape), x.dtype) for x in ins]
+    like = [x if (one := _like(x)) is None else Spec((size, *one.shape), one.dtype) for x in ins]
     return tuple([_found(i, x, ct, allow_unused, materialize, set()) for i, (x, ct) in enumerate(zip(like, batches))])
+
+
+def _like(x: Any) -> Any:
+    """What has the shape and dtype of an output, if that is known of an edge."""
+    return x.spec if isinstance(x, GradientEdge) else x
 
 
 def _repeated(x: Any, size: int) -> Any:
