@@ -43,6 +43,7 @@ LAYERS = (
     "runtime",
     "explain",
     "api",
+    "func",
     "visualize",
     "__main__",
     "tracegrad",

@@ -1,0 +1,80 @@
+"""`tg.func`: torch.func's names and arguments, on ndarrays and on Tensors, nested in any order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+from tracegrad import func
+
+x = np.linspace(0.2, 1.0, 4)
+rows = np.sin(np.arange(12.0)).reshape(3, 4)
+
+
+def loss(v: Any, w: Any) -> Any:
+    return (tg.sin(v) * w * w).sum()
+
+
+def both(v: Any) -> list[Any]:
+    """An array and a Tensor of these elements."""
+    return [v, tg.tensor(v)]
+
+
+def plain(v: Any) -> Any:
+    return v.detach().numpy() if isinstance(v, tg.Tensor) else v
+
+
+@pytest.mark.parametrize("v", both(x), ids=["array", "tensor"])
+def test_gradients_and_values_come_in_the_order_of_torch(v: Any) -> None:
+    gradient, value = func.grad_and_value(loss, argnums=1)(v, v)
+    assert isinstance(gradient, type(v))
+    np.testing.assert_allclose(plain(gradient), 2 * x * np.sin(x))
+    assert float(value) == pytest.approx(np.sum(np.sin(x) * x * x))
+    np.testing.assert_array_equal(plain(func.grad(loss, argnums=1)(v, v)), plain(gradient))
+    (gradient, (value, aux)) = func.grad_and_value(lambda a: ((a * a).sum(), a + 1.0), has_aux=True)(v)
+    np.testing.assert_allclose(plain(aux), x + 1)
+
+
+@pytest.mark.parametrize("v", both(x), ids=["array", "tensor"])
+def test_products_with_jacobians_in_both_modes(v: Any) -> None:
+    f = tg.exp
+    out, pull = func.vjp(f, v)
+    np.testing.assert_allclose(plain(pull(v)[0]), np.exp(x) * x)
+    out, tangent = func.jvp(f, (v,), (v,))
+    np.testing.assert_allclose(plain(tangent), np.exp(x) * x)
+    out, push = func.linearize(f, v)
+    np.testing.assert_allclose(plain(push(v)), np.exp(x) * x)
+    np.testing.assert_allclose(plain(out), np.exp(x))
+
+
+@pytest.mark.parametrize("v", both(x), ids=["array", "tensor"])
+def test_jacobians_agree_in_both_modes_and_in_chunks(v: Any) -> None:
+    f = lambda a: (a * a).sum() * tg.sin(a)  # noqa: E731
+    want = np.diag(np.sum(x * x) * np.cos(x)) + 2 * np.outer(np.sin(x), x)
+    for made in (func.jacrev(f), func.jacfwd(f), func.jacrev(f, chunk_size=3)):
+        np.testing.assert_allclose(plain(made(v)), want, rtol=1e-13)
+    np.testing.assert_allclose(plain(func.hessian(lambda a: (a**3).sum())(v)), np.diag(6 * x), rtol=1e-13)
+
+
+@pytest.mark.parametrize("t", both(rows), ids=["array", "tensor"])
+def test_batches_of_gradients(t: Any) -> None:
+    per_sample = func.vmap(func.grad(loss), in_dims=(0, None))
+    np.testing.assert_allclose(plain(per_sample(t, t[0])), np.cos(rows) * rows[0] ** 2, rtol=1e-13)
+    found = func.vmap(lambda a: a * 2.0, in_dims=1, out_dims=-1)(t)
+    np.testing.assert_allclose(plain(found), 2 * rows)
+
+
+def test_what_is_not_there_says_so() -> None:
+    with pytest.raises(tg.UnsupportedError, match="no modules yet"):
+        _ = func.functional_call
+    with pytest.raises(tg.UnsupportedError, match="random numbers"):
+        func.vmap(np.sin, randomness="different")
+    with pytest.raises(ValueError, match="randomness must be"):
+        func.vmap(np.sin, randomness="some")
+    with pytest.raises(tg.UnsupportedError, match="strict"):
+        func.jvp(np.sin, (x,), (x,), strict=True)
+    with pytest.raises(AttributeError, match="no attribute 'gradient'"):
+        _ = func.gradient

@@ -1,0 +1,96 @@
+"""Carriers: the values other than ndarrays that ops can be applied to, and which of several decides what that means."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from tracegrad.avals import Aval
+
+if TYPE_CHECKING:
+    from tracegrad.ops.op import Op
+
+__all__ = ["Carrier", "Level", "lead", "named", "one_node"]
+
+
+class Level(enum.IntEnum):
+    """Which carrier decides what applying an op means, where several meet: the highest."""
+
+    PLAIN = 0  # ndarrays and numbers, which are no carriers
+    ARRAY_ON_TAPE = 1  # computes and records, with NumPy's methods
+    TENSOR = 2  # computes and records, with PyTorch's
+    VALUE = 3  # emits a node of a graph
+    TRACED_TENSOR = 4  # emits a node and records
+    PART = 5  # computes and writes down, within a function of several ops
+    BATCH = 6  # computes for a batch
+    TERM = 7  # writes down: in the analysis of a derivative rule
+
+
+class Carrier:
+    """A value other than an ndarray that ops can be applied to; the highest `level` among operands decides.
+
+    `takes_any`: its `bind` takes the operands of an elementwise op as they are, neither broadcast nor promoted.
+    """
+
+    __slots__ = ()
+    level = Level.PLAIN
+    weak = False
+    takes_any = False
+
+    @property
+    def aval(self) -> Aval:
+        raise NotImplementedError
+
+    def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        raise NotImplementedError
+
+    def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`fn(*args, **kwargs)`, a function of several ops, as one operation called `name` where that makes sense."""
+        return fn(*args, **kwargs)
+
+    def named(self, name: str, keeps_answer: bool = False) -> Any:
+        """This result of an op, which a user knows as the operation `name`; see `named`."""
+        return self
+
+
+def lead(xs: Iterable[Any]) -> Any:
+    """The lead carrier: that of the highest level among `xs`, looking into lists and tuples; None if there is none."""
+    found, level = None, Level.PLAIN
+    for x in xs:
+        if isinstance(x, _SEQUENCES):
+            x = lead(x)
+        if isinstance(x, Carrier) and x.level > level:
+            found, level = x, x.level
+    return found
+
+
+_SEQUENCES = (list, tuple)
+
+
+def one_node(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a function of several ops one node `name` of the eager tape, whatever ops it is made of.
+
+    Its arrays are positional arguments, or lists of them; it may return a tuple of arrays.
+    """
+
+    def declare(fn: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(fn)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            owner = lead(args)
+            return fn(*args, **kwargs) if owner is None else owner.composed(name, fn, args, kwargs)
+
+        return call
+
+    return declare
+
+
+def named(name: str, result: Any, keeps_answer: bool = False) -> Any:
+    """`result` of one op, whose node on the eager tape is called `name` instead of by the op.
+
+    With `keeps_answer` the node has the answer for itself, if its rule reads that: the result may be updated in place.
+    """
+    if isinstance(result, tuple):
+        return tuple([named(name, x, keeps_answer) for x in result])
+    return result.named(name, keeps_answer) if isinstance(result, Carrier) else result
