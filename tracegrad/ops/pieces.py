@@ -1,7 +1,9 @@
-"""Arrays taken apart along an axis, and put together: `unbind` and `split`, whose results are views, and `stack`."""
+"""Arrays taken apart along an axis, by `unbind` and `split`, whose results are views; and put together, by `place` and
+`stack`."""
 
 from __future__ import annotations
 
+import builtins
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +17,9 @@ from tracegrad.ops.linear import concatenate, full, reshape, slice
 from tracegrad.ops.op import Several, primitive
 from tracegrad.ops.samples import uniform
 
-__all__ = ["split", "stack", "unbind"]
+__all__ = ["place", "split", "stack", "unbind"]
+
+_WHOLE = builtins.slice(None)
 
 
 def _has_axis(name: str, x: Aval, axis: int) -> None:
@@ -41,30 +45,82 @@ def _with_part(x: Any, new: Any, axis: int, start: int) -> Any:
     return concatenate(*[piece for piece in pieces if piece.shape[axis] or piece is new], axis=axis)
 
 
-def _joined(cts: Sequence[Any], shapes: Sequence[tuple[int, ...]], axis: int) -> Any:
-    """The cotangents of neighbours along `axis` as one array; None is zero for a whole run of them."""
-    given = next(ct for ct in cts if ct is not None)
-    pieces = []
-    for absent, run in itertools.groupby(zip(cts, shapes), lambda pair: pair[0] is None):
-        if not absent:
-            pieces += [ct for ct, _ in run]
-            continue
-        sizes = [shape[axis] for _, shape in run]
-        shape = (*shapes[0][:axis], sum(sizes), *shapes[0][axis + 1 :])
-        pieces.append(full(shape=shape, value=False if given.dtype.kind == "b" else 0.0, dtype=given.dtype.name))
+# -- place -----------------------------------------------------------------------------------------------
+def _grown(x: Any, axis: int) -> Any:
+    return reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
+
+
+def _placed(*parts: Any, axis: int, starts: tuple[int, ...], size: int, grown: bool) -> Any:
+    pieces, end = [], 0
+    for part, start in zip([_grown(x, axis) for x in parts] if grown else parts, starts):
+        pieces += [_zeros(part, axis, start - end), part]
+        end = start + part.shape[axis]
+    pieces = [x for x in [*pieces, _zeros(pieces[-1], axis, size - end)] if x is not None]
     return concatenate(*pieces, axis=axis) if len(pieces) > 1 else pieces[0]
+
+
+def _zeros(like: Any, axis: int, size: int) -> Any:
+    """Zeros of the shape of `like` but for `axis`; None if there are none."""
+    shape = (*like.shape[:axis], size, *like.shape[axis + 1 :])
+    return full(shape=shape, value=False if like.dtype.kind == "b" else 0.0, dtype=like.dtype.name) if size else None
+
+
+@primitive(Compose(_placed, moves=True))
+def place(*parts: Any, axis: int, starts: tuple[int, ...], size: int, grown: bool) -> Any:
+    """An array of `size` along `axis` that has the parts from `starts` on, which ascend, and zeros elsewhere.
+
+    If `grown`, the parts do not have that axis: each is one element along it. The transpose of taking apart.
+    """
+    first, before = parts[0], (_WHOLE,) * axis
+    out = np.zeros((*first.shape[:axis], size, *first.shape[axis + (not grown) :]), first.dtype)
+    for part, start in zip(parts, starts):
+        out[(*before, start if grown else builtins.slice(start, start + part.shape[axis]))] = part
+    return out
+
+
+@place.def_aval
+def _(*parts: Aval, axis: int, starts: tuple[int, ...], size: int, grown: bool) -> Aval:
+    shapes = [(*x.shape[:axis], 1, *x.shape[axis:]) if grown else x.shape for x in parts]
+    ends = [0, *(start + shape[axis] for start, shape in zip(starts, shapes))]
+    rest = {(_without(shape, axis), x.dtype) for shape, x in zip(shapes, parts)}
+    if len(rest) != 1 or any(a > b for a, b in zip(ends, (*starts, size))):
+        raise ShapeError(f"place: {', '.join(map(str, parts))} do not fit at {starts} of {size} along axis {axis}")
+    return Aval((*shapes[0][:axis], size, *shapes[0][axis + 1 :]), parts[0].dtype)
+
+
+place.linear_in("parts")
+
+
+@place.def_vjp_all
+def _(wanted: Sequence[int], ct: Any, ans: Any, *parts: Any, axis: int, starts: tuple[int, ...], size: int,
+      grown: bool) -> list[Any]:  # fmt: skip
+    found = []
+    for i in wanted:
+        length = 1 if grown else parts[i].shape[axis]
+        piece = _part(ct, axis, starts[i], starts[i] + length)
+        found.append(reshape(piece, shape=parts[i].shape) if grown else piece)
+    return found
+
+
+@place.def_samples
+def _() -> Any:
+    yield (uniform((2, 3)), uniform((1, 3), seed=1)), {"axis": 0, "starts": (0, 3), "size": 4, "grown": False}
+    yield (uniform((2, 3)), uniform((2, 3), seed=1)), {"axis": 1, "starts": (1, 2), "size": 12, "grown": True}
+    yield (uniform((20,), dtype="float32"),), {"axis": 0, "starts": (3,), "size": 30, "grown": False}
 
 
 # -- stack -----------------------------------------------------------------------------------------------
 def _stacked(*xs: Any, axis: int) -> Any:
-    shape = (*xs[0].shape[:axis], 1, *xs[0].shape[axis:])
-    return concatenate(*[reshape(x, shape=shape) for x in xs], axis=axis)
+    return concatenate(*[_grown(x, axis) for x in xs], axis=axis)
 
 
 @primitive(Compose(_stacked, moves=True))
 def stack(*xs: Any, axis: int) -> Any:
     """Arrays of one shape and dtype along a new axis."""
-    return np.stack(xs, axis)
+    out, before = np.empty((*xs[0].shape[:axis], len(xs), *xs[0].shape[axis:]), xs[0].dtype), (_WHOLE,) * axis
+    for k, x in enumerate(xs):
+        out[(*before, k)] = x
+    return out
 
 
 @stack.def_aval
@@ -98,8 +154,9 @@ def _unbound(x: Any, *, axis: int) -> tuple[Any, ...]:
 @primitive(Compose(_unbound, moves=True), aliases=True)
 def unbind(x: Any, *, axis: int) -> tuple[Any, ...]:
     """What `x` has along `axis`, one by one, without that axis."""
-    before = (np.s_[:],) * axis
-    return tuple([x[(*before, k, ...)] for k in range(x.shape[axis])])
+    if x.ndim == 1:
+        return tuple([x[k, ...] for k in range(x.shape[0])])
+    return tuple(x.swapaxes(0, axis)) if axis < 2 else tuple(np.moveaxis(x, axis, 0))
 
 
 @unbind.def_aval
@@ -113,17 +170,13 @@ unbind.linear_in("x")
 
 @unbind.def_vjp_all
 def _(wanted: Sequence[int], cts: Any, ans: Any, x: Any, *, axis: int) -> list[Any]:
-    if all(ct is not None for ct in cts):
-        return [stack(*cts, axis=axis)]
-    shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
-    grown = [None if ct is None else reshape(ct, shape=shape) for ct in cts]
-    return [_joined(grown, [shape] * len(cts), axis)]
+    starts = tuple([k for k, ct in enumerate(cts) if ct is not None])
+    return [place(*[cts[k] for k in starts], axis=axis, starts=starts, size=x.shape[axis], grown=True)]
 
 
 @unbind.def_put
 def _(base: Any, new: Any, *, axis: int, number: int) -> Any:
-    grown = reshape(new, shape=(*new.shape[:axis], 1, *new.shape[axis:]))
-    return _with_part(base, grown, axis, number)
+    return _with_part(base, _grown(new, axis), axis, number)
 
 
 @unbind.def_samples
@@ -141,8 +194,8 @@ def _parts(x: Any, *, axis: int, bounds: tuple[int, ...]) -> tuple[Any, ...]:
 @primitive(Compose(_parts, moves=True), aliases=True)
 def split(x: Any, *, axis: int, bounds: tuple[int, ...]) -> tuple[Any, ...]:
     """The parts of `x` along `axis` between neighbours of `bounds`, which go from 0 to its size."""
-    before = (np.s_[:],) * axis
-    return tuple([x[(*before, np.s_[a:b])] for a, b in itertools.pairwise(bounds)])
+    before = (_WHOLE,) * axis
+    return tuple([x[(*before, builtins.slice(a, b))] for a, b in itertools.pairwise(bounds)])
 
 
 @split.def_aval
@@ -159,7 +212,9 @@ split.linear_in("x")
 
 @split.def_vjp_all
 def _(wanted: Sequence[int], cts: Any, ans: Any, x: Any, *, axis: int, bounds: tuple[int, ...]) -> list[Any]:
-    return [_joined(cts, [y.shape for y in ans], axis)]
+    starts = tuple([start for start, ct in zip(bounds, cts) if ct is not None])
+    given = [ct for ct in cts if ct is not None]
+    return [place(*given, axis=axis, starts=starts, size=x.shape[axis], grown=False)]
 
 
 @split.def_put

@@ -13,7 +13,7 @@ from tracegrad.numpy_api import shapes as numpy_shapes
 from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.operands import constant, peer_of, size_of
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import linear
+from tracegrad.ops import linear, pieces
 from tracegrad.ops.op import named, one_node
 from tracegrad.torch.functions.dims import (
     copied,
@@ -89,13 +89,8 @@ def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
     x = one(input)
     if not x.shape:
         raise index_error(f"Dimension specified as {dim} but tensor has no dimensions")
-    parts: tuple[Any, ...] = _unbound(x, dim=dim_of(dim, len(x.shape)))
+    parts: tuple[Any, ...] = pieces.unbind(x, axis=dim_of(dim, len(x.shape)))
     return parts
-
-
-@one_node("UnbindBackward0")
-def _unbound(x: Any, *, dim: int) -> tuple[Any, ...]:
-    return tuple(_dropped(x, dim, i) for i in range(x.shape[dim]))
 
 
 @function("split")
@@ -121,7 +116,7 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, 
     if each == 0 and n:
         raise size_error(f"split_size can only be 0 if dimension size is 0, but got dimension size of {n}")
     starts = range(0, n, each) if n else [0]
-    parts = _split(x, dim=k, bounds=(*starts, n))
+    parts = pieces.split(x, axis=k, bounds=(*starts, n))
     return parts
 
 
@@ -135,22 +130,9 @@ def split_with_sizes(input: Any, split_sizes: Any, dim: int = 0) -> tuple[Any, .
             f"split_with_sizes expects split_sizes to sum exactly to {x.shape[k]} (input tensor's size at dimension "
             f"{k}), but got split_sizes={lengths(sizes)}"
         )
-    parts: tuple[Any, ...] = _split_with_sizes(x, dim=k, bounds=(0, *itertools.accumulate(sizes)))
+    bounds = (0, *itertools.accumulate(sizes))
+    parts: tuple[Any, ...] = named("SplitWithSizesBackward0", pieces.split(x, axis=k, bounds=bounds))
     return parts
-
-
-def _between(x: Any, dim: int, bounds: tuple[int, ...]) -> tuple[Any, ...]:
-    return tuple(part(x, dim, a, b) for a, b in itertools.pairwise(bounds))
-
-
-@one_node("SplitBackward0")
-def _split(x: Any, *, dim: int, bounds: tuple[int, ...]) -> tuple[Any, ...]:
-    return _between(x, dim, bounds)
-
-
-@one_node("SplitWithSizesBackward0")
-def _split_with_sizes(x: Any, *, dim: int, bounds: tuple[int, ...]) -> tuple[Any, ...]:
-    return _between(x, dim, bounds)
 
 
 @function("chunk")

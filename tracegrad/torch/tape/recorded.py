@@ -10,7 +10,6 @@ from __future__ import annotations
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,6 @@ from tracegrad.torch.tape import views
 from tracegrad.torch.tape.composite import composite_class
 from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.opnode import OpNode, Plan, node_class, step_node
-from tracegrad.torch.tape.parts import PARTS
 from tracegrad.torch.tape.recipe import RECIPES, key_of, remember, written
 from tracegrad.torch.tape.recorders import is_ready, shapes_of
 from tracegrad.torch.tape.saved import kept, private
@@ -124,7 +122,7 @@ class Recorded(Carrier):
         outs = tuple([self._like(x) for x in answers])
         if op.aliases and outs and isinstance(operands[0], Recorded) and self._shares(outs[0].array, arrays[0]):
             for k, out in enumerate(outs):
-                views.register(out, operands[0], partial(_result_of, op, params, k), "several" if STATE.enabled else "")
+                views.register(out, operands[0], (op, params, k), "several" if STATE.enabled else "")
         node = None
         if plan is not None and plan.cls is not None and outs:
             node = _recorded(plan, operands, arrays, params, outs)
@@ -171,8 +169,6 @@ class Recorded(Carrier):
         return self
 
     def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if name in PARTS and isinstance(args[0], Recorded):
-            return PARTS[name](*args, **kwargs)
         tensors: list[Any] = []
         key = key_of(self._face, fn, args, kwargs, tensors)
         if not STATE.enabled or STATE.inference or not _any_requires(args if key is None else tensors):
@@ -391,10 +387,6 @@ def _apart(x: Any, arrays: tuple[Any, ...]) -> Any:
         return x
     x = np.asarray(x)
     return x.copy() if any(isinstance(a, _ndarray) and np.may_share_memory(x, a) for a in arrays) else x
-
-
-def _result_of(op: Op, params: dict[str, Any], number: int, x: Any) -> Any:
-    return op(x, **params)[number]
 
 
 def new_node(cls: Any, edges: tuple[Any, ...]) -> Any:

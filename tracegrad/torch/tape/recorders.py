@@ -204,7 +204,8 @@ def of_form(op: Op, cls: Any, general: Callable[..., Any], node: str = "", funct
 
     `function` computes the op, if not its own meaning does: a function of the array and the parameters as a dictionary.
     """
-    record, aliases, meaning = _of_form(op, node), op.aliases, op.impl
+    aliases, meaning = op.aliases, op.impl
+    record, several = _of_form(op, node), _of_several(op, cls, node)
 
     def apply(operands: tuple[Any], params: dict[str, Any]) -> Any:
         (x,) = operands
@@ -220,7 +221,7 @@ def of_form(op: Op, cls: Any, general: Callable[..., Any], node: str = "", funct
         finally:
             reset_traps(token)
         if answer.__class__ is tuple:
-            return x._result(op, operands, (array,), params, answer)
+            return several(x, array, params, answer)
         out = _new(cls)
         out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
         out._counter = [0]
@@ -262,6 +263,49 @@ def _of_form(op: Op, node: str) -> Callable[..., None]:
         out._edge = made
 
     return record
+
+
+def _of_several(op: Op, cls: Any, node: str) -> Callable[..., tuple[Any, ...]]:
+    """What makes values of the several results of an op of one operand, and records it."""
+    plans: dict[Any, Any] = {}
+    aliases = op.aliases
+
+    def record(outs: list[Any], x: Any, array: Any, params: dict[str, Any]) -> None:
+        key = (array.shape, array.dtype, *params, *params.values())
+        try:
+            plan = plans[key]
+        except (KeyError, TypeError):
+            wanted = (0,) if op.differentiable_in(0) else ()
+            found = _plan(op, wanted, (Aval(array.shape, array.dtype),), node, params)
+            plan = _remembered(plans, key, found)
+        if plan is None:
+            return
+        made = _new(plan.cls)
+        made.plan, made.params, made.hooks, made.shapes = plan, params, None, None
+        made.edges = (x._edge or x._source(),)
+        made.number = next_number()
+        made.operands = (_kept(x, array),) if plan.operands[0] else plan.specs
+        made.answer = tuple([_made(out) for out in outs]) if plan.answer else plan.spec
+        for k, out in enumerate(outs):
+            if out.array.dtype.kind in "fc":
+                out._requires = True
+                out._edge = (made, k) if k else made
+
+    def apply(x: Any, array: Any, params: dict[str, Any], answers: tuple[Any, ...]) -> tuple[Any, ...]:
+        kind = "several" if STATE.enabled else "no_grad"
+        outs = []
+        for k, answer in enumerate(answers):
+            out = _new(cls)
+            out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
+            out._counter = [0]
+            if aliases:
+                views.register(out, x, (op, params, k), kind)
+            outs.append(out)
+        if outs and x._requires and STATE.enabled:
+            record(outs, x, array, params)
+        return tuple(outs)
+
+    return apply
 
 
 def of_some(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Callable[..., Any]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.ops.linear import cast, full
+from tracegrad.ops.op import Op
 from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.opnode import summed_to
 from tracegrad.torch.tape.recipe import Recipe
@@ -48,7 +49,8 @@ def shared(view: Any, array: Any) -> bool:
 
 
 def register(view: Any, parent: Any, step: Any, kind: str = "") -> None:
-    """`view` is what `step`, a function or an op and its parameters, makes of `parent`, in the same memory."""
+    """`view` is what `step` makes of `parent`, in the same memory: a function, or an op with its parameters and, if it
+    has several results, the number of one."""
     base = parent._base
     view._steps = (parent._steps, step)
     if base is None:
@@ -72,8 +74,14 @@ def steps_of(view: Any) -> tuple[Callable[[Any], Any], ...]:
     steps, rest = [], view._steps
     while rest is not None:
         rest, step = rest
-        steps.append(partial(step[0], **step[1]) if step.__class__ is tuple else step)
+        steps.append(partial(_applied, *step) if step.__class__ is tuple else step)
     return tuple(steps[::-1])
+
+
+def _applied(op: Op, params: dict[str, Any], *args: Any) -> Any:
+    """The op of the last argument; behind the number of a result, if there are several."""
+    answer = op(args[-1], **params)
+    return answer[args[0]] if len(args) > 1 else answer
 
 
 def register_parts(outputs: Sequence[Any], recipe: Recipe, tensors: Sequence[Any], kind: str) -> None:
