@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import namedtuple
 from typing import Any
 
@@ -183,6 +184,37 @@ def test_tensors_give_tensors_on_the_tape(name: str) -> None:
     total.backward()
     want = tg.grad(lambda v: np.sum(tg.vmap(f)(v, Y) * weight))(X)
     np.testing.assert_allclose(x.grad.numpy(), want, rtol=1e-10, atol=1e-12)
+
+
+class Slanted(tg.autograd.Function):
+    """A derivative of its own, so that it can be told from that of the code."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, scale: Any) -> Any:
+        ctx.save_for_backward(x, x.exp())
+        ctx.scale = scale
+        return x * scale
+
+    @staticmethod
+    def backward(ctx: Any, ct: Any) -> Any:
+        _, powers = ctx.saved_tensors
+        return ct * powers * ctx.scale, None
+
+
+@pytest.mark.parametrize("loop", [False, True])
+def test_rules_of_functions_of_tensors_hold(loop: bool) -> None:
+    def run(x: Any) -> Any:
+        if loop:
+            return tg.scan(lambda c, v: (c + Slanted.apply(v, 2.0), None), x[0] * 0.0, x)[0]
+        return tg.vmap(lambda v: Slanted.apply(v, 2.0).sum())(x)
+
+    for compiled in (True, False):
+        x = tg.tensor(X, requires_grad=True)
+        with contextlib.nullcontext() if compiled else tg.disable_jit():
+            (tg.trace(run)(x) ** 2).sum().backward()
+        found = Slanted.apply(tg.tensor(X), 2.0)
+        ct = 2.0 * (found.sum(0) if loop else found.sum(1, keepdim=True))
+        np.testing.assert_allclose(x.grad.numpy(), (ct * tg.tensor(X).exp() * 2.0).numpy(), rtol=1e-12)
 
 
 def test_parameters_that_are_read_get_gradients() -> None:

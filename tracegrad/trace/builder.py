@@ -95,6 +95,9 @@ class TraceBuilder(Builder):
         self._differentiated: list[Node] = []
         self._warned = False
 
+    # The trace around this one, if it is a region.
+    outer: TraceBuilder | None = None
+
     # Functions that make arrays are given the builder where others are given a tracer.
     level = Level.VALUE
 

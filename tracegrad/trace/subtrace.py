@@ -140,7 +140,8 @@ class Region(TraceBuilder):
 
     def __init__(self, outer: TraceBuilder, what: str):
         super().__init__(outer.make, outer.make_number)
-        self.outer, self.what = outer, what
+        self.outer: TraceBuilder = outer
+        self.what = what
         self.world, self.tensors, self.rules = outer.world, outer.tensors, outer.rules
         # By the node outside, and the Tensor if it is one: the value outside, and the node that stands for it.
         self.captured: dict[tuple[Node, int], tuple[Any, Node]] = {}
@@ -296,9 +297,10 @@ class _RuleRecord:
         except Exception as error:  # which is raised where the derivative is taken
             return error
         known = {x.node: k for k, x in enumerate(self.captured)}
-        for x in found.captured:
+        reads = [x.array if isinstance(x, Tensor) else x for x in found.captured]
+        for x in reads:
             if known.setdefault(x.node, len(self.captured)) == len(self.captured):
                 self.captured.append(x)
         numbers = tree.unflatten(found.structure, range(len(found.avals)))
         there = [k for k, number in enumerate(numbers) if number is not None]
-        return RuleGraph(found.graph, [known[x.node] for x in found.captured], there)
+        return RuleGraph(found.graph, [known[x.node] for x in reads], there)

@@ -90,6 +90,10 @@ class Tracer(ArrayMethods, Value):
     def _grad_of(self, stand_in: Any) -> Any:
         return self.builder.tensors.grad_of(stand_in)
 
+    def _in_region(self) -> bool:
+        """Whether a region is under way, whose graph lives on when its trace is gone."""
+        return self.builder.here().outer is not None
+
     def _closed_rule(self, *call: Any) -> Any:
         return self.builder.here().closed_rule(*call)
 

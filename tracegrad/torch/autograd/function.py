@@ -21,6 +21,7 @@ from tracegrad.torch.autograd.once import once_differentiable
 from tracegrad.torch.autograd.opaque import is_traced, opaque_backward, opaque_forward
 from tracegrad.torch.tape.modes import no_grad
 from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.torch.tape.traced import entered
 
 __all__ = ["Function", "FunctionCtx", "inlined", "once_differentiable"]
 
@@ -131,9 +132,14 @@ class Function:
         if owner is None:
             with no_grad():
                 return cls.computed(cls._context_cls(), args)
-        if isinstance(owner, Recorded):
-            return call_on_tape(cls, args, owner)
-        return call_in_graph(cls, args, owner)
+        if not isinstance(owner, Recorded):
+            return call_in_graph(cls, args, owner)
+        args = tuple(map(entered, args))
+        known = [x for x in args if isinstance(x, Recorded)]
+        # What is recorded in a region is differentiated later, as a graph.
+        if is_traced(owner) and owner.array._in_region() and not any(x._requires for x in known):
+            return call_in_graph(cls, args, known[0])
+        return call_on_tape(cls, args, lead(known))
 
     @classmethod
     def computed(cls, context: FunctionCtx, args: tuple[Any, ...]) -> Any:

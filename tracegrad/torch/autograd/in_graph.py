@@ -19,6 +19,7 @@ from tracegrad.ops.custom import custom_call
 from tracegrad.ops.linear import cast, stop_gradient
 from tracegrad.torch.autograd.context import ARRAYS, NOT_RETURNED, FunctionCtx
 from tracegrad.torch.autograd.gradients import Inputs, zeros
+from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tape import Spec
 
 __all__ = ["call_in_graph"]
@@ -27,8 +28,8 @@ __all__ = ["call_in_graph"]
 class FunctionRule:
     """The derivative of one call; `specs` are those of what `forward` returned (None: not an array)."""
 
-    def __init__(self, cls: Any, context: FunctionCtx, inputs: Inputs, specs: Sequence[Spec | None]):
-        self.cls, self.context, self.inputs, self.specs = cls, context, inputs, specs
+    def __init__(self, cls: Any, context: FunctionCtx, inputs: Inputs, specs: Sequence[Spec | None], like: Any):
+        self.cls, self.context, self.inputs, self.specs, self.like = cls, context, inputs, specs, like
 
     def __repr__(self) -> str:
         return repr(self.cls.__name__)
@@ -38,7 +39,7 @@ class FunctionRule:
         given = [None if spec is None else self._given(spec, next(supply)) for spec in self.specs]
         result = self.cls.pulled(self.context, given)
         floating = [x.dtype.kind in "fc" for x in inputs]
-        found = self.inputs.cotangents(self.cls._backward_cls.__name__, result, floating)
+        found = map(_array, self.inputs.cotangents(self.cls._backward_cls.__name__, result, floating))
         return [x if x is None or isinstance(x, Carrier) else y._lift(x) for x, y in zip(found, inputs)]
 
     def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
@@ -57,7 +58,7 @@ class FunctionRule:
         """A tangent that the rule returned, as one of this output."""
         if t is None or output.dtype.kind not in "fc":
             return None
-        t = output._lift(np.asarray(t)[()] if is_literal(t) else t)
+        t = output._lift(np.asarray(t)[()] if is_literal(t) else _array(t))
         if t.shape != output.shape:
             text = (
                 f"{self.cls.__name__}.jvp returned a tangent of shape {t.shape} for an output of shape {output.shape}"
@@ -70,21 +71,32 @@ class FunctionRule:
 
     def _given(self, spec: Spec, ct: Any) -> Any:
         if ct is not None:
-            return ct._alias() if isinstance(ct, Carrier) else ct  # type: ignore[attr-defined]
-        return zeros(spec) if self.context.materialize_grads else None
+            return _as(self.like, ct._alias() if isinstance(ct, Carrier) else ct)  # type: ignore[attr-defined]
+        return _as(self.like, zeros(spec)) if self.context.materialize_grads else None
+
+
+def _array(x: Any) -> Any:
+    """The array of a Tensor; others as they are."""
+    return x.array if isinstance(x, Recorded) else x
+
+
+def _as(like: Any, array: Any) -> Any:
+    """An array as a Tensor where `like` is one."""
+    return like._like(array) if isinstance(like, Recorded) else array
 
 
 def call_in_graph(cls: Any, args: tuple[Any, ...], owner: Any) -> Any:
-    """The result of `cls.apply(*args)`, where some arguments are values of a graph."""
+    """The result of `cls.apply(*args)`, where some arguments are values of a graph, or Tensors that hold them."""
     places = [k for k, x in enumerate(args) if isinstance(x, Carrier)]
-    inputs = [args[k] for k in places]
+    inputs = [_array(args[k]) for k in places]
     context: FunctionCtx = cls._context_cls()
     context.needs_input_grad = tuple([k in places and args[k].dtype.kind in "fc" for k in range(len(args))])
-    inside = [x._weakened(stop_gradient(x)) if x.weak else stop_gradient(x) for x in inputs]
+    stopped = [x._weakened(stop_gradient(x)) if x.weak else stop_gradient(x) for x in inputs]
+    inside = [_as(args[k], x) for k, x in zip(places, stopped)]
     given = list(args)
     for k, x in zip(places, inside):
         given[k] = x
-    before = [x.node for x in inside]
+    before = [x.node for x in stopped]
     result = cls.computed(context, tuple(given))
     context.checked(ARRAYS)
     given_back = result if isinstance(result, tuple) else (result,)
@@ -92,19 +104,21 @@ def call_in_graph(cls: Any, args: tuple[Any, ...], owner: Any) -> Any:
     if not dirty <= {id(x) for x in given_back}:
         raise RuntimeError(located(NOT_RETURNED))
     for k, x, node in zip(places, inside, before):
-        if x.node is not node and id(x) not in dirty:
+        if _array(x).node is not node and id(x) not in dirty:
             text = f"{cls.__name__}.forward updates argument {k} in place; say ctx.mark_dirty, or copy it first"
             raise UnsupportedError(located(text))
-    outputs = [owner._lift(x) if isinstance(x, np.ndarray | np.generic) else x for x in given_back]
+    owner_array = _array(owner)
+    outputs = [owner_array._lift(x) if isinstance(x, np.ndarray | np.generic) else _array(x) for x in given_back]
     specs = [Spec(x.aval.shape, x.aval.dtype) if isinstance(x, Carrier) else None for x in outputs]
-    rule = FunctionRule(cls, context, Inputs.of(args, places, numbers=True), specs)
+    numbers = not isinstance(owner, Recorded)
+    rule = FunctionRule(cls, context, Inputs.of(args, places, numbers), specs, owner)
     pairs = [(x, k) for k, x in enumerate(inside) if id(x) not in dirty]
     call = GraphCall(rule, args, given_back, outputs, pairs)
-    shown = _shown(call, inputs)
-    for x, real in zip(inside, inputs):
+    shown = [_as(y, x) if isinstance(x, Carrier) else x for x, y in zip(_shown(call, inputs), given_back)]
+    for k, x, real in zip(places, inside, inputs):
         if id(x) in dirty:
-            real._assign(next(z for y, z in zip(given_back, shown) if y is x))
-            shown = [real if y is x else z for y, z in zip(given_back, shown)]
+            real._assign(_array(next(z for y, z in zip(given_back, shown) if y is x)))
+            shown = [args[k] if y is x else z for y, z in zip(given_back, shown)]
     return tuple(shown) if isinstance(result, tuple) else shown[0]
 
 
@@ -126,8 +140,8 @@ class GraphCall:
         """Save what is to be saved, with the results and inputs as callers see them in the place of those that no
         derivative flows through."""
         context, kept = self.rule.context, self.kept
-        known = {id(x): y for x, y in zip(self.given, _among(self.outputs, results)) if isinstance(y, Carrier)}
-        known |= {id(x): inputs[k] for x, k in self.inside}
+        known = {id(x): _as(x, y) for x, y in zip(self.given, _among(self.outputs, results)) if isinstance(y, Carrier)}
+        known |= {id(x): _as(x, inputs[k]) for x, k in self.inside}
         context._saved = [known.get(id(x), x) for x in kept.get("to_save", ())]
         context.to_save = ()
         for name, x in kept.items():

@@ -15,7 +15,7 @@ from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tensor import Tensor
 
-__all__ = ["TracedTensor"]
+__all__ = ["TracedTensor", "entered"]
 
 
 class TracedTensor(Tensor):
@@ -55,11 +55,11 @@ class TracedTensor(Tensor):
         return answer if all(answer is not x for x in arrays) else answer._alias()
 
     def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return super().composed(name, fn, tuple(map(_entered, args)), kwargs)
+        return super().composed(name, fn, tuple(map(entered, args)), kwargs)
 
     def _lift(self, x: Any) -> Any:
         if isinstance(x, Tensor):
-            return _entered(x if isinstance(x, TracedTensor) else self.array._stand_in(x))
+            return entered(x if isinstance(x, TracedTensor) else self.array._stand_in(x))
         return self._like(x if isinstance(x, Carrier) else self.array._lift(np.asarray(x)))
 
     def concrete(self, asked: str) -> Any:
@@ -87,8 +87,8 @@ class TracedTensor(Tensor):
 TracedTensor._face = TracedTensor
 
 
-def _entered(x: Any) -> Any:
+def entered(x: Any) -> Any:
     """What stands for a Tensor, or for those in a list, in the region that is being recorded, if there is one."""
     if isinstance(x, TracedTensor):
         return x.array._entered(x)
-    return type(x)(map(_entered, x)) if type(x) in (list, tuple) else x
+    return type(x)(map(entered, x)) if type(x) in (list, tuple) else x
