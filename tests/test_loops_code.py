@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.codegen.nested import Looping
+from tracegrad.codegen.nested import Looping, Repeat
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, parse, run, verify
 from tracegrad.ops.op import primitive
@@ -427,3 +427,112 @@ def test_an_explanation_shows_the_kernels_of_regions_within_the_loop() -> None:
     (kernel,) = [line for line in lines if "in s0 {" in line]
     assert len(kernel) - len(kernel.lstrip()) > len(loop) - len(loop.lstrip())
     assert any(line.strip() == "body:" for line in lines)
+
+
+# -- strips ------------------------------------------------------------------------------------------------------
+def strips(program: Program) -> list[int]:
+    """Into how many strips each loop of a program is cut; 0 for one that is not."""
+    loops = [step for step in program.report.plan.steps if isinstance(step, Repeat)]
+    return [step.chunks if step.strips else 0 for step in loops]
+
+
+STRIPS = """
+graph(%0: f64[{n}], %1: f64[{length},{n}], %2: f64[{n}], %3: f64[]) {{
+  %4 = full() {{dtype='int64', shape=(), value=3}} : i64[]
+  %5, %6, %7, %8, %9 = scan(%0, %4, %3, %1, %2) {{TURNS}} : f64[{n}], i64[], f64[], f64[{length},{n}], f64[{length}]
+    body(%0: f64[{n}], %1: i64[], %2: f64[], %3: f64[{n}], %4: f64[{n}]) {{
+      %5 = cast(%1) {{dtype='float64'}} : f64[]
+      %6 = multiply(%2, 0.5) : f64[]
+      %7 = add(%6, %5) : f64[]
+      %8 = broadcast_to(%7) {{shape=({n},)}} : f64[{n}]
+      %9 = flip(%4) {{axes=(0,)}} : f64[{n}]
+      %10 = add(%8, %9) : f64[{n}]
+      %11 = multiply(%0, %3) : f64[{n}]
+      %12 = add(%11, %10) : f64[{n}]
+      %13 = multiply(%12, 0.125) : f64[{n}]
+      %14 = add(%1, 2) : i64[]
+      return %13, %14, %7, %0, %7
+    }}
+  return %5, %6, %7, %8, %9
+}}
+"""
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("length", [2, 9])
+@pytest.mark.parametrize("n", [0, 9, 1000, 5001, 300_000])
+def test_elementwise_bodies_run_strip_by_strip(n: int, length: int, reverse: bool) -> None:
+    turns = f"carries=3, length={length}, reverse={reverse}, xs=1"
+    text = STRIPS.format(n=n, length=length).replace("TURNS", turns)
+    (count,) = strips(check(text, rng.random(n), rng.random((length, n)), rng.random(n), np.array(0.5), rtol=1e-12))
+    assert (count > 1) is (n > 2000)
+    assert count > 0 or n == 0
+
+
+def test_what_reads_other_elements_is_not_cut_into_strips() -> None:
+    lines = """
+%2 = flip(%0) {axes=(0,)} : f64[5000]
+%3 = add(%2, %1) : f64[5000]
+%4 = multiply(%1, 0.5) : f64[5000]
+"""
+    assert strips(check(carrying(lines, "%3, %4", n=5000), *vectors(2, 5000))) == [0]
+    lines = """
+%2 = reduce_sum(%0) {axes=(0,)} : f64[]
+%3 = broadcast_to(%2) {shape=(5000,)} : f64[5000]
+%4 = divide(%0, %3) : f64[5000]
+%5 = add(%1, %4) : f64[5000]
+"""
+    assert strips(check(carrying(lines, "%4, %5", n=5000), *vectors(2, 5000))) == [0]
+
+
+def test_a_matrix_is_cut_by_rows() -> None:
+    text = """
+graph(%0: f64[500,20], %1: f64[20]) {
+  %2, = scan(%0, %1) {carries=1, length=5, reverse=False, xs=0} : f64[500,20],
+    body(%0: f64[500,20], %1: f64[20]) {
+      %2 = flip(%1) {axes=(0,)} : f64[20]
+      %3 = broadcast_to(%2) {shape=(500, 20)} : f64[500,20]
+      %4 = add(%0, %3) : f64[500,20]
+      %5 = sin(%4) : f64[500,20]
+      return %5
+    }
+  return %2
+}
+"""
+    (count,) = strips(check(text, rng.random((500, 20)), rng.random(20), rtol=1e-12))
+    assert count > 1
+
+
+def test_an_index_out_of_range_ends_a_loop_in_strips() -> None:
+    text = """
+graph(%0: f64[5000], %1: i64[6,5000], %2: f64[5000]) {
+  %3, = scan(%0, %1, %2) {carries=1, length=6, reverse=False, xs=1} : f64[5000],
+    body(%0: f64[5000], %1: i64[5000], %2: f64[5000]) {
+      %3 = gather(%2, %1) {axes=(0,)} : f64[5000]
+      %4 = add(%0, %3) : f64[5000]
+      return %4
+    }
+  return %3
+}
+"""
+    places = rng.integers(-5000, 5000, (6, 5000))
+    arrays = [rng.random(5000), places, rng.random(5000)]
+    program = check(text, *arrays)
+    assert strips(program) > [1]
+    places[3, 4321] = 5000
+    assert program.entry(*arrays) is MISS
+    with pytest.raises(IndexError):
+        program.run(arrays)
+    places[3, 4321] = 0
+    assert program.entry(*arrays) is not MISS
+
+
+def test_threads_share_strips() -> None:
+    f = tg.trace(lambda x, y: tg.fori_loop(0, 50, lambda i, s: (s[0] + 0.1 * np.sin(s[1]), s[1] - 0.1 * s[0]), (x, y)))
+    x, y = vectors(2, 100_000)
+    (step,) = f.explain(x, y).kernels
+    got = f(x, y)
+    for _ in range(50):
+        x, y = x + 0.1 * np.sin(y), y - 0.1 * x
+    np.testing.assert_allclose(got, (x, y), rtol=1e-12, atol=1e-12)
+    assert "in strips" in step

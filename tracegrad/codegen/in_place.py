@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["update_in_place"]
 
 
-def update_in_place(made: Plan, dims: Dims, carries: int) -> None:
+def update_in_place(made: Plan, dims: Dims) -> None:
     """Give outputs the memory of the inputs that they replace, where that is safe; `made.in_place` says which."""
-    for k in range(carries):
+    for k in range(made.carries):
         old, new = (made.buffers[values[k]] for values in (made.graph.inputs, made.graph.outputs))
         if on_stack(dims.shape(made.graph.inputs[k]), made.graph.inputs[k].aval) or not _is_safe(made, old, new):
             continue

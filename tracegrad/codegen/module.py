@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from tracegrad.codegen.llvm import PolyEmitter, kernel_function
 from tracegrad.codegen.loops import Kernel, Reduce
-from tracegrad.codegen.nested import Nested
+from tracegrad.codegen.nested import Nested, Repeat
 from tracegrad.codegen.nested_llvm import run_nested
 from tracegrad.codegen.plan import Plan
 from tracegrad.codegen.scalar_llvm import I64, identity, llvm_type, memory_type
@@ -45,20 +45,21 @@ class _Shared:
         self.module = ir.Module("tracegrad")
         self.kernels: dict[str, ir.Function] = {}
         self.tasks: dict[ir.Function, ir.Function] = {}
-        self.regions: dict[str, ir.Function] = {}
+        self.regions: dict[tuple[str, bool], ir.Function] = {}
         share_rare_functions(self.module)
 
 
 class _Program:
-    """The function of a plan: of the program itself, or of a region."""
+    """The function of a plan: of the program itself, or of a region; with `strip`, of rows [low, high) of a region."""
 
-    def __init__(self, made: Plan, shared: _Shared, name: str = RUN):
+    def __init__(self, made: Plan, shared: _Shared, name: str = RUN, strip: bool = False):
         self.plan, self.shared, self.module = made, shared, shared.module
-        signature = ir.FunctionType(I32, [I64.as_pointer(), POINTER.as_pointer()])
+        signature = ir.FunctionType(I32, [I64.as_pointer(), POINTER.as_pointer(), *[I64, I64] * strip])
         self.run = ir.Function(self.module, signature, name)
         self.nested = name != RUN
         self.b = ir.IRBuilder(self.run.append_basic_block("entry"))
-        self.values, pointers = self.run.args
+        self.values, pointers, *rows = self.run.args
+        self.strip: tuple[Any, ...] = tuple(rows)
         self.places = {name: i for i, name in enumerate(made.values)}
         self.env = {name: self._word(i) for name, i in self.places.items() if "/" not in name}
         self.pointers = self._buffers(pointers)
@@ -110,12 +111,12 @@ class _Program:
 
     def region(self, made: Plan) -> ir.Function:
         """The function of a region."""
-        text = made.text()
-        if text not in self.shared.regions:
-            function = _Program(made, self.shared, self.module.get_unique_name("region")).run
+        key = (made.text(), bool(self.strip))
+        if key not in self.shared.regions:
+            function = _Program(made, self.shared, self.module.get_unique_name("region"), bool(self.strip)).run
             function.linkage = "internal"
-            self.shared.regions[text] = function
-        return self.shared.regions[text]
+            self.shared.regions[key] = function
+        return self.shared.regions[key]
 
     def words_of(self, region: str) -> Any:
         """The words of a region: a pointer to its block."""
@@ -137,6 +138,9 @@ class _Program:
         small = self.nested and all(loop.extent.value is not None for loop in kernel.loops)
         if step.serial or not kernel.loops or small:
             self.b.call(function, [*args, self.status, zero, rows])
+            return
+        if self.strip:
+            self.b.call(function, [*args, self.status, *self.strip])
             return
         function.attributes.add("noinline")
         once = self.b.icmp_signed("<=", self.env[f"chunks.{i}"], ir.Constant(I64, 1))
@@ -179,18 +183,21 @@ class _Program:
         tasks = self.shared.tasks
         task = tasks.get(function) or self._task(function, context_type, len(given), positions)
         tasks[function] = task
-        opaque = self.b.bitcast(context, POINTER)
         chunks = self.env[f"chunks.{i}"]
-        parallel = self.b.icmp_signed("!=", self.env[f"parallel.{i}"], ir.Constant(I64, 0))
-        with self.b.if_else(parallel) as (then, otherwise):
-            with then:
-                self.b.call(self._support("tg_parallel_for"), [task, opaque, chunks])
-            with otherwise:
-                self.b.call(self._support("tg_chunks"), [task, opaque, chunks])
+        self._each_chunk(i, task, self.b.bitcast(context, POINTER), chunks)
         for x in kernel.body:
             if isinstance(x, Reduce) and x.buffer in partial:
                 combiner = self._support(f"tg_combine.{x.combiner}.{x.value.dtype}")
                 self.b.call(combiner, [args[x.buffer], partial[x.buffer], strides[x.buffer], chunks])
+
+    def _each_chunk(self, i: int, task: ir.Function, context: Any, chunks: Any) -> None:
+        """Give the task of step `i` to the thread pool, or run it on one chunk after the other."""
+        parallel = self.b.icmp_signed("!=", self.env[f"parallel.{i}"], ir.Constant(I64, 0))
+        with self.b.if_else(parallel) as (then, otherwise):
+            with then:
+                self.b.call(self._support("tg_parallel_for"), [task, context, chunks])
+            with otherwise:
+                self.b.call(self._support("tg_chunks"), [task, context, chunks])
 
     def _task(self, function: Any, context_type: Any, count: int, partial: dict[str, int]) -> ir.Function:
         task = ir.Function(self.module, TASK, f"task.{function.name}")
@@ -285,3 +292,51 @@ class _Program:
         failed = self.b.icmp_signed("!=", status, ir.Constant(I32, 0))
         with self.b.if_then(failed, likely=False):
             self.b.ret(status)
+
+    # -- loops that run strip by strip ---------------------------------------------------------------------
+    def in_strips(self, i: int, step: Repeat) -> None:
+        """Run step `i` on one strip after the other, or let threads share the strips."""
+        names = list(dict.fromkeys(step.buffers))
+        fields = [self.values, self.status, self.arena, *(self.pointers[name] for name in names)]
+        with self.b.goto_entry_block():
+            context = self.b.alloca(ir.ArrayType(POINTER, len(fields)))
+        for k, x in enumerate(fields):
+            self.b.store(self.b.bitcast(x, POINTER), self.b.gep(context, [ir.Constant(I32, 0), ir.Constant(I32, k)]))
+        task = _Strip(self, i, step, names).run
+        opaque, strips = self.b.bitcast(context, POINTER), self.env[f"strips.{i}"]
+        with self.b.if_else(self.b.icmp_signed("<=", strips, ir.Constant(I64, 1))) as (then, otherwise):
+            with then:
+                self.b.call(task, [opaque, ir.Constant(I64, 0)])
+            with otherwise:
+                self._each_chunk(i, task, opaque, strips)
+        self.leave_if_failed(self.b.load(self.status))
+
+
+class _Strip(_Program):
+    """The task of a loop that runs strip by strip: all its turns, on the strip that the number says."""
+
+    def __init__(self, outer: _Program, i: int, step: Repeat, names: list[str]):
+        self.plan, self.shared, self.module, self.nested = outer.plan, outer.shared, outer.module, True
+        self.run = ir.Function(self.module, TASK, self.module.get_unique_name("strip"))
+        self.run.linkage = "internal"
+        self.b = ir.IRBuilder(self.run.append_basic_block("entry"))
+        context, number = self.run.args
+        context = self.b.bitcast(context, POINTER.as_pointer())
+        fields = [self.b.load(self.b.gep(context, [ir.Constant(I64, k)])) for k in range(3 + len(names))]
+        values, status, self.arena, *pointers = fields
+        self.values, self.status = self.b.bitcast(values, I64.as_pointer()), self.b.bitcast(status, I32.as_pointer())
+        self.pointers = dict(zip(names, pointers))
+        self.places = outer.places
+        self.env = {name: self._word(k) for name, k in self.places.items() if "/" not in name}
+        self.polys = PolyEmitter(self.env)
+        low = self.b.mul(number, self.env[f"strip.{i}"])
+        high, rows = self.b.add(low, self.env[f"strip.{i}"]), self.env[f"rows.{i}"]
+        self.strip = (low, self.b.select(self.b.icmp_signed("<", high, rows), high, rows))
+        run_nested(self, i, step)
+        self.b.ret_void()
+
+    def leave_if_failed(self, status: Any) -> None:
+        failed = self.b.icmp_signed("!=", status, ir.Constant(I32, 0))
+        with self.b.if_then(failed, likely=False):
+            self.b.store(status, self.status)
+            self.b.ret_void()

@@ -26,6 +26,7 @@ from tracegrad.ops import forms
 if TYPE_CHECKING:
     from tracegrad.codegen.dims import Dims
     from tracegrad.codegen.plan import Plan
+    from tracegrad.codegen.strips import Strips
 
 __all__ = [
     "STACK_BYTES",
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 STACK_BYTES = 512
+PARALLEL_COST = 200_000  # of a loop whose strips threads share: as that of a kernel
 TYPICAL_TURNS = 100  # of a loop whose number of turns is not known beforehand
 
 
@@ -161,8 +163,26 @@ class Repeat(Looping):
     def cost(self) -> int:
         return self.length * super().cost()
 
+    @property
+    def strips(self) -> Strips | None:
+        """How it is run strip by strip, if it is."""
+        return self.regions["body"].strips
+
+    @property
+    def chunks(self) -> int:
+        """The number of strips."""
+        return -(-self.strips.rows // self.strips.length) if self.strips else 1
+
+    @property
+    def parallel(self) -> bool:
+        """Whether threads share the strips."""
+        return self.strips is not None and self.chunks > 1 and self.length * self.strips.cost >= PARALLEL_COST
+
     def words(self) -> dict[str, int]:
-        return {"length": self.length}
+        if self.strips is None:
+            return {"length": self.length}
+        sizes = {"rows": self.strips.rows, "strip": self.strips.length, "strips": self.chunks}
+        return {"length": self.length, **sizes, "parallel": int(self.parallel)}
 
     def head(self) -> str:
         parts = [_shown("carried", self.inits), _shown("rows", self.xs), _shown("constant", self.consts)]

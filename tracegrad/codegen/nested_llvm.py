@@ -34,16 +34,20 @@ class Program(Protocol):
     polys: Any
     run: ir.Function
     module: ir.Module
+    strip: tuple[Any, ...]  # the rows [low, high) that it computes; () if all
 
     def stack(self, size: int) -> Any: ...
     def region(self, made: Any) -> ir.Function: ...
     def words_of(self, region: str) -> Any: ...
     def leave_if_failed(self, status: Any) -> None: ...
+    def in_strips(self, i: int, step: Repeat) -> None: ...
 
 
 def run_nested(program: Program, i: int, step: Nested) -> None:
     """Emit step `i` of `program`."""
     match step:
+        case Repeat() if step.strips and not program.strip:
+            program.in_strips(i, step)
         case Repeat():
             _Repeat(program, i, step).emit()
         case While():
@@ -92,11 +96,20 @@ class _Emitter:
         slots = self.b.bitcast(self.slots, POINTER.as_pointer())
         for k, pointer in enumerate((*pointers, self.arena)):
             self.b.store(pointer, self.b.gep(slots, [ir.Constant(I64, k)]))
-        self.program.leave_if_failed(self.b.call(self.functions[region], [self.words[region], slots]))
+        args = [self.words[region], slots, *self.program.strip]
+        self.program.leave_if_failed(self.b.call(self.functions[region], args))
 
     def _copy(self, target: Any, source: Any, size: Poly) -> None:
+        """Copy a block; of one that is not on the stack, the rows of the strip."""
+        count = self._bytes(size)
+        if self.program.strip and size.value is None:
+            low, high = self.program.strip
+            rows = self._word("rows")
+            each = self.b.udiv(count, self.b.select(self.b.icmp_signed("<", rows, ONE), ONE, rows))
+            target, source = (self.b.gep(p, [self.b.mul(low, each)]) for p in (target, source))
+            count = self.b.mul(self.b.sub(high, low), each)
         copy = self.program.module.declare_intrinsic("llvm.memcpy", [POINTER, POINTER, I64])
-        self.b.call(copy, [target, source, self._bytes(size), ir.Constant(ir.IntType(1), 0)])
+        self.b.call(copy, [target, source, count, ir.Constant(ir.IntType(1), 0)])
 
     def _block(self, name: str) -> Any:
         return self.program.run.append_basic_block(name)

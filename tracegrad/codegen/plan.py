@@ -23,10 +23,11 @@ from tracegrad.codegen.loops import Compute, Kernel, Reduce
 from tracegrad.codegen.lower import Arguments, Lowering
 from tracegrad.codegen.materialize import Storage
 from tracegrad.codegen.nest import arrange, is_serial
-from tracegrad.codegen.nested import Nested, Places, While, nested_step, on_stack, regions_of
+from tracegrad.codegen.nested import Nested, Places, Repeat, While, nested_step, on_stack, regions_of
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
 from tracegrad.codegen.steps import Call, Launch, Matmul
+from tracegrad.codegen.strips import Strips, strips_of
 from tracegrad.codegen.vecmath import RARE
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.linear import fresh
@@ -52,6 +53,8 @@ class Plan:
     memory: dict[str, str] = field(default_factory=dict)  # buffer -> "input 0", "output 1", "temp", "stack 24"
     fills: dict[int, list[tuple[str, str, str, Poly]]] = field(default_factory=dict)
     values: dict[str, int] = field(default_factory=dict)
+    carries: int = 0  # of a region: how many of its first inputs its first outputs become
+    strips: Strips | None = None  # of the body of a loop: how to run it strip by strip
     in_place: set[int] = field(default_factory=set)  # carries of a region that it writes where it reads them
     arena_bytes: int = 0
     cost: int = 0
@@ -59,6 +62,7 @@ class Plan:
     def text(self) -> str:
         """All that the machine code depends on."""
         lines = [f"{name}: {where}" for name, where in self.memory.items()]
+        lines += ["in strips"] if self.strips else []
         lines += [f"in place: {', '.join(map(str, sorted(self.in_place)))}"] if self.in_place else []
         lines.append(f"values: {', '.join(self.values)}")
         for i, step in enumerate(self.steps):
@@ -86,13 +90,15 @@ class _Planner:
         also: dict[Node, str] = {}
         while True:
             made = _attempt(graph, dims, also, self)
+            made.carries = max(carries, 0)
             dear = _recomputed(made)
             if not dear:
                 break
             also |= dear
         if nested:
-            update_in_place(made, dims, carries)
+            update_in_place(made, dims)
             _to_stack(made, dims)
+            made.strips = strips_of(made)
         _cut(made)
         _place(made, nested)
         return made
@@ -326,6 +332,8 @@ def _functions_of(made: Plan) -> list[str]:
     for i, step in enumerate(made.steps):
         if isinstance(step, Call) or (isinstance(step, While) and step.stacked):
             names.append("callback")
+        elif isinstance(step, Repeat) and step.strips:
+            names += ["tg_chunks", "tg_parallel_for"]
         elif isinstance(step, Launch):
             names += [f"tg_fill.{dtype}" for _, dtype, _, _ in made.fills[i]]
             if step.kernel.loops and not step.serial:

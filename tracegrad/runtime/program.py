@@ -23,6 +23,7 @@ from tracegrad import passes
 from tracegrad.avals import COMPILED
 from tracegrad.codegen.entry import EntrySpec, InputSpec, OutputSpec
 from tracegrad.codegen.module import build_module
+from tracegrad.codegen.nested import Repeat
 from tracegrad.codegen.nested_llvm import CAPACITY
 from tracegrad.codegen.plan import RELEASE_GIL_COST, Plan, calls_of, plan, plans_of, rare_functions
 from tracegrad.codegen.steps import Launch, Matmul
@@ -252,7 +253,7 @@ def _define_symbols(made: Plan) -> None:
 def _support_addresses(made: Plan) -> dict[str, int]:
     """The addresses of the functions that these shapes use; the others are not loaded for them."""
     plans = list(plans_of(made))
-    launches = [s for each in plans for s in each.steps if isinstance(s, Launch)]
+    launches = [s for each in plans for s in each.steps if isinstance(s, Launch | Repeat)]
     if not any(s.chunks > 1 for s in launches) and not any(each.fills[i] for each in plans for i in each.fills):
         return {}
     names = dict.fromkeys(map(_function, made.values))
