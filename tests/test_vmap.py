@@ -331,6 +331,7 @@ def test_it_works_in_traced_functions_and_on_them() -> None:
 def test_static_arguments_stay_as_they_are() -> None:
     traced = tg.trace(lambda x, mode: x * 2.0 if mode == "double" else x, static_argnums=1)
     np.testing.assert_allclose(tg.vmap(traced, in_axes=(0, None))(X, "double"), 2 * X)
+    np.testing.assert_allclose(tg.vmap(traced)(X, mode="double"), 2 * X)
 
 
 def test_captured_arrays_are_read_at_each_call() -> None:

@@ -179,8 +179,18 @@ def _standing_for(fun: Function, body: Function, name: str) -> Traced:
     """`body`, traced, with arguments of its own; messages name the user's function."""
     vars(body).update(__signature__=inspect.signature(body), __wrapped__=fun)
     # Only where the arguments are those of the function can some of them be static.
-    static = tuple(fun.binder.static_nums) if isinstance(fun, Traced) and _takes_any(body) else ()
-    return Traced(fun, body=body, signature=body, static_argnums=static, name=f"{name}({describe(fun).name})")
+    nums, names = _statics(fun) if _takes_any(body) else ((), ())
+    return Traced(
+        fun, body=body, signature=body, static_argnums=nums, static_argnames=names,
+        name=f"{name}({describe(fun).name})",
+    )  # fmt: skip
+
+
+def _statics(fun: Function) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The positions and the names of the static arguments of a function."""
+    if not isinstance(fun, Traced):
+        return (), ()
+    return tuple(fun.binder.static_nums), tuple(fun.binder.static_names)
 
 
 def _takes_any(body: Function) -> bool:
@@ -299,7 +309,7 @@ def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, axis_size: int | No
     batch.check_axes(in_axes, out_axes)
 
     def make() -> Traced:
-        return _standing_for(fun, batch.batched_call(fun, in_axes, out_axes, axis_size), "vmap")
+        return _standing_for(fun, batch.batched_call(fun, in_axes, out_axes, axis_size, _statics(fun)[1]), "vmap")
 
     return _remembered(fun, ("vmap", _axes_key(in_axes), _axes_key(out_axes), axis_size), make)
 
@@ -415,12 +425,8 @@ def _check(fun: Any, argnums: Any, name: str) -> None:
 
 
 def _derived(fun: Function, body: Function, name: str) -> Traced:
-    static_nums = fun.binder.static_nums if isinstance(fun, Traced) else ()
-    static_names = fun.binder.static_names if isinstance(fun, Traced) else ()
-    return Traced(
-        fun, body=body, static_argnums=tuple(static_nums), static_argnames=tuple(static_names),
-        name=f"{name}({describe(fun).name})",
-    )  # fmt: skip
+    nums, names = _statics(fun)
+    return Traced(fun, body=body, static_argnums=nums, static_argnames=names, name=f"{name}({describe(fun).name})")
 
 
 _MEMORY = "__tracegrad_derived__"

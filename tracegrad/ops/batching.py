@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.avals import Aval, is_literal, name_of
-from tracegrad.ops.linear import broadcast_to, concatenate, full, reshape, slice, transpose
-from tracegrad.ops.op import Op, bind
+from tracegrad.avals import is_literal
+from tracegrad.ops.linear import broadcast_to, reshape, slice, transpose
 
-__all__ = ["looped", "picked", "repeated", "to_axis"]
+__all__ = ["picked", "repeated", "to_axis"]
 
 
 def repeated(size: int, batched: Sequence[bool], operands: Sequence[Any]) -> list[Any]:
@@ -32,21 +31,3 @@ def picked(x: Any, i: int) -> Any:
     rest = (0,) * (len(x.shape) - 1)
     row = slice(x, start=(i, *rest), stop=(i + 1, *x.shape[1:]), step=(1,) * len(x.shape))
     return reshape(row, shape=x.shape[1:])
-
-
-def looped(op: Op) -> Callable[..., Any]:
-    """The batch rule of an op that can do nothing but run once for each index of the batch."""
-
-    def rule(size: int, batched: tuple[bool, ...], /, *operands: Any, **params: Any) -> Any:
-        found: Any = op.aval(*[Aval(x.shape[many:], x.dtype) for x, many in zip(operands, batched)], **params)
-        avals = found if isinstance(found, tuple) else (found,)
-        stacks: list[Any] = [[full(shape=(0, *aval.shape), value=0, dtype=name_of(aval.dtype))] for aval in avals]
-        for i in range(size):
-            given = tuple([picked(x, i) if many else x for x, many in zip(operands, batched)])
-            answer = bind(op, given, params)
-            for stack, x in zip(stacks, answer if isinstance(answer, tuple) else (answer,)):
-                stack.append(reshape(x, shape=(1, *x.shape)))
-        joined = tuple([concatenate(*stack, axis=0) for stack in stacks])
-        return joined if isinstance(found, tuple) else joined[0]
-
-    return rule

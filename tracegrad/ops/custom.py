@@ -15,8 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tracegrad.avals import Aval, dtype_named
-from tracegrad.ops.batching import looped, repeated
+from tracegrad.avals import Aval, dtype_named, name_of
+from tracegrad.ops.batching import repeated
+from tracegrad.ops.linear import full
 from tracegrad.ops.op import AS_WRITTEN, Several, primitive
 
 __all__ = ["Rule", "custom_call", "opaque"]
@@ -96,7 +97,27 @@ def _(*inputs: Aval, results: tuple[tuple[tuple[int, ...], str], ...], call: Any
     return Several([Aval(shape, dtype_named(dtype)) for shape, dtype in results])
 
 
-opaque.def_batch(looped(opaque))
+class _ForEach:
+    """A call for each index of a batch of some of its inputs."""
+
+    def __init__(self, call: Any, size: int, batched: tuple[bool, ...]):
+        self.call, self.size, self.batched = call, size, batched
+
+    def __repr__(self) -> str:
+        return repr(f"{self.call!r} for each")
+
+    def __call__(self, *inputs: Any) -> Any:
+        rows = [self.call(*[x[i] if many else x for x, many in zip(inputs, self.batched)]) for i in range(self.size)]
+        return tuple([np.stack(each) for each in zip(*rows)])
+
+
+@opaque.def_batch
+def _(size: int, batched: tuple[bool, ...], *inputs: Any, results: Any, call: Any) -> tuple[Any, ...]:
+    # Python code runs for one after the other: the only op that does.
+    if not size:
+        return tuple([full(shape=(0, *shape), value=0, dtype=name_of(dtype_named(dtype))) for shape, dtype in results])
+    many = tuple([((size, *shape), dtype) for shape, dtype in results])
+    return tuple(opaque(*inputs, results=many, call=_ForEach(call, size, batched)))
 
 
 class _SumAndMean:

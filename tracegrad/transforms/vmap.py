@@ -6,6 +6,7 @@ batch (`ir.batch`); what does not depend on the batch is computed once. Elsewher
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -126,13 +127,15 @@ def _array(x: Any) -> Any:
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
-def batched_call(fun: Function, in_axes: Any, out_axes: Any, axis_size: Any) -> Function:
-    """The function `(*args, **kwargs) -> out` for batches."""
+def batched_call(fun: Function, in_axes: Any, out_axes: Any, axis_size: Any, statics: Sequence[str] = ()) -> Function:
+    """The function `(*args, **kwargs) -> out` for batches; the keyword arguments `statics` are no arrays."""
     who = describe(fun, "vmap of ")
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        given = {k: kwargs.pop(k) for k in statics if k in kwargs}
         batch = _Batch(args, kwargs, in_axes, axis_size, who)
-        outputs, many, structure = (_one_by_one if current_trace() is None else _at_once)(fun, batch, who)
+        function = functools.partial(inlined(fun), **given) if given else inlined(fun)
+        outputs, many, structure = (_one_by_one if current_trace() is None else _at_once)(function, batch, who)
         result = tree.unflatten(structure, outputs)
         axes = _spread(out_axes, result, f"{who}: out_axes", "the result")
         paths = tree.paths(structure, "the result")
@@ -158,11 +161,10 @@ def _placed(x: Any, many: bool, axis: Any, path: str, size: int, who: Descriptio
 
 def _at_once(fun: Function, batch: _Batch, who: Description) -> tuple[list[Any], list[bool], tree.TreeDef]:
     """The outputs in the trace under way, which of them are batches, and the structure of the result."""
-    function = inlined(fun)
 
     def one(*given: Any) -> Any:
         args, kwargs = batch.arguments(given)
-        return function(*args, **kwargs)
+        return fun(*args, **kwargs)
 
     like = [Like(Aval(x.shape[1:], x.dtype), x) for x in batch.mapped]
     found = closed(one, like, str(who))
