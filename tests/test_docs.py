@@ -109,7 +109,10 @@ def suite_on_examples() -> None:
     rules.RULES += (space["row"],)
     rules._ROWS = rules._index()
     chosen = {
-        "ops": ["tests/test_ops.py", "tests/test_compiled.py", "-k", "logcosh or convolve-"],
+        "ops": [
+            *("tests/test_ops.py", "tests/test_compiled.py", "tests/test_jvp.py", "tests/test_batch.py"),
+            *("-k", "logcosh or convolve-"),
+        ],
         "passes": ["tests/test_passes.py", "-k", "move_transposes and (matmul or transpose or inv-)"],
         "rules": ["tests/test_rules.py", "-k", "floor or normal_form"],
     }
