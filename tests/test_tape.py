@@ -13,6 +13,7 @@ from tracegrad.autograd import graph
 
 import tracegrad as tg
 from tracegrad.avals import Aval
+from tracegrad.ops import TABLE
 from tracegrad.ops.elementwise import add, cos, multiply, sin
 from tracegrad.ops.linear import broadcast_to
 from tracegrad.ops.op import Op, Several
@@ -287,6 +288,25 @@ def test_an_op_of_several_results_is_one_node_with_an_output_for_each() -> None:
     x.detach().mul_(2.0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         sine.sum().backward()
+
+
+def test_of_several_results_those_that_the_rule_reads_are_saved() -> None:
+    def parts() -> Any:
+        x = tg.tensor([3.0, 5.0], requires_grad=True)
+        return x, *TABLE["frexp"](x)
+
+    x, mantissa, exponent = parts()
+    exponent.add_(1)
+    mantissa.sum().backward()
+    np.testing.assert_array_equal(x.grad.numpy(), [0.25, 0.125])
+    _, mantissa, _ = parts()
+    node = mantissa.grad_fn
+    assert [name for name in dir(node) if name.startswith("_saved_")] == ["_saved_result0", "_saved_self"]
+    assert node._saved_result0.grad_fn is node
+    with tg.no_grad():
+        mantissa.mul_(2.0)
+    with pytest.raises(RuntimeError, match="which is output 0 of Frexp, is at version 1; expected version 0"):
+        mantissa.sum().backward()
 
 
 def test_functions_of_several_ops_do_again_what_they_did_for_other_values_and_nothing_else() -> None:

@@ -71,10 +71,12 @@ def place(*parts: Any, axis: int, starts: tuple[int, ...], size: int, grown: boo
 
     If `grown`, the parts do not have that axis: each is one element along it. The transpose of taking apart.
     """
-    first, before = parts[0], (_WHOLE,) * axis
+    first = parts[0]
+    before: Any = (_WHOLE,) * axis
     out = np.zeros((*first.shape[:axis], size, *first.shape[axis + (not grown) :]), first.dtype)
     for part, start in zip(parts, starts):
-        out[(*before, start if grown else builtins.slice(start, start + part.shape[axis]))] = part
+        at: Any = start if grown else builtins.slice(start, start + part.shape[axis])
+        out[(*before, at)] = part
     return out
 
 
@@ -117,7 +119,8 @@ def _stacked(*xs: Any, axis: int) -> Any:
 @primitive(Compose(_stacked, moves=True))
 def stack(*xs: Any, axis: int) -> Any:
     """Arrays of one shape and dtype along a new axis."""
-    out, before = np.empty((*xs[0].shape[:axis], len(xs), *xs[0].shape[axis:]), xs[0].dtype), (_WHOLE,) * axis
+    before: Any = (_WHOLE,) * axis
+    out = np.empty((*xs[0].shape[:axis], len(xs), *xs[0].shape[axis:]), xs[0].dtype)
     for k, x in enumerate(xs):
         out[(*before, k)] = x
     return out

@@ -31,20 +31,25 @@ _ndarray = np.ndarray
 
 
 class Plan:
-    """How to record an op: the class of its node, which operands and whether the answer is saved, and if any is.
+    """How to record an op: the class of its node, which operands and whether the answer is saved, and if any is; of
+    several answers, `answers` says which.
 
     `specs` and `spec` stand for operands and answer where they are not saved; those of elementwise ops are None, since
     their rules ask no shapes. `blank` are the edges of operands that nothing is recorded of. `again` says that the
     rules read the answer, which is computed again from the operands.
     """
 
-    __slots__ = ("again", "answer", "blank", "cls", "elementwise", "op", "operands", "rules", "saves", "spec", "specs")
+    __slots__ = (
+        "again", "answer", "answers", "blank", "cls", "elementwise", "op", "operands", "rules", "saves", "spec",
+        "specs",
+    )  # fmt: skip
     rules: Any
 
     def __init__(self, op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]):
         """`wanted` are the positions of the operands that require grad; `operands` are avals, and Python numbers."""
         self.op, self.elementwise = op, isinstance(op, Elementwise)
-        self.answer, read = needs_of(op, wanted, operands, params)
+        self.answers, read = needs_of(op, wanted, operands, params)
+        self.answer = bool(self.answers)
         # PyTorch saves both operands of a quotient, so that it may be updated in place.
         self.again = op is divide and self.answer
         if self.again:
@@ -228,6 +233,9 @@ class OpNode(Node):
             )
         if answer.__class__ is Saved:
             found["_saved_result"] = (answer, self)
+        elif answer.__class__ is tuple:
+            saved = [(k, x) for k, x in enumerate(answer) if x.__class__ is Saved]
+            found.update({f"_saved_result{k}": (x, (self, k)) for k, x in saved})
         shapes = [_shape(x) for x in (operands[0] if operands else None, answer)]
         options = saved_options(self.name(), self.params, *shapes)
         return {**found, **{f"_saved_{k}": (v,) for k, v in options.items()}}
@@ -245,7 +253,10 @@ class OpNode(Node):
         if len(found) == 1:
             return found[0]
         saved, edge = found
-        return RawSaved(saved, edge) if raw else rewrap(saved.value(edge, own=edge is self), edge)
+        if raw:
+            return RawSaved(saved, edge)
+        own = (edge[0] if edge.__class__ is tuple else edge) is self
+        return rewrap(saved.value(edge, own=own), edge)
 
 
 def _moves(x: Any) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 from tracegrad.avals import Aval, aval_of, is_literal
 from tracegrad.errors import MADE, UnsupportedError
 from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.op import Carrier, Level, Op
+from tracegrad.ops.op import Carrier, Level, Op, Several
 
 __all__ = ["Needs", "needs_of", "numpy_rules"]
 
@@ -77,9 +77,9 @@ def _names(x: Any) -> tuple[str, ...]:
 
 
 class Needs(NamedTuple):
-    """What rules read: whether the answer (one of the answers), and which operands, by position."""
+    """What rules read: the answer (0), or which of several, and which operands, by position."""
 
-    answer: bool
+    answers: frozenset[int]
     operands: frozenset[int]
 
 
@@ -118,19 +118,21 @@ def _needs(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[
             return _needs_beside_numbers(op, wanted, operands)
         text, results = _applied(op, wanted, operands, params)
     except UnsupportedError:
-        return Needs(True, frozenset(range(len(operands))))
+        answer = op.aval(*operands, **params)
+        count = len(answer) if isinstance(answer, Several) else 1
+        return Needs(frozenset(range(count)), frozenset(range(len(operands))))
     read = _live(text, results)[1]
-    return Needs(
-        _reads_answer(read), frozenset({k for k, x in enumerate(operands) if f"x{k}" in read or is_literal(x)})
-    )
+    places = frozenset({k for k, x in enumerate(operands) if f"x{k}" in read or is_literal(x)})
+    return Needs(frozenset(_answers(read)), places)
 
 
-def _reads_answer(read: set[str]) -> bool:
-    return any(name.startswith("ans") for name in read)
+def _answers(read: set[str]) -> set[int]:
+    """The numbers of the answers among what is read."""
+    return {int(name.removeprefix("ans").removeprefix("_") or 0) for name in read if name.startswith("ans")}
 
 
 def _needs_beside_numbers(op: Op, wanted: Sequence[int], operands: Sequence[Any]) -> Needs:
-    answer, places = False, set[int]()
+    answers, places = set[int](), set[int]()
     for k, x in enumerate(operands):
         if not is_literal(x):
             continue
@@ -140,11 +142,11 @@ def _needs_beside_numbers(op: Op, wanted: Sequence[int], operands: Sequence[Any]
             text, results = _applied(op, wanted, given, {})
             lines, read = _live(text, results)
             texts.add((*lines, *_names(results)))
-            answer = answer or _reads_answer(read)
+            answers |= _answers(read)
             places |= {j for j in range(len(operands)) if f"x{j}" in read}
         if len(texts) > 1:
             places.add(k)
-    return Needs(answer, frozenset(places))
+    return Needs(frozenset(answers), frozenset(places))
 
 
 def _applied(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]) -> tuple[_Text, Any]:

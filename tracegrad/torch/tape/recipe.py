@@ -212,8 +212,7 @@ class Recipe:
                 given = [values[x] if _is_slot(x) else x for x in operands]
                 needs = needs_of(op, tuple(tracked), given, params)
                 read.update([x for i, x in enumerate(operands) if i in needs.operands and _is_slot(x)])
-                if needs.answer:
-                    read.update(slots)
+                read.update([slots[k] for k in needs.answers])
         return read
 
     def _parent(self, values: Sequence[Any], output: int) -> Any:

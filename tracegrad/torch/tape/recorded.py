@@ -374,7 +374,7 @@ def _recorded(
     node.number = next_number()  # after the node of a view that is made anew
     spec = plan.spec
     if spec.__class__ is tuple:
-        node.answer = tuple([kept(x) if plan.answer else s for x, s in zip(outs, spec)])
+        node.answer = tuple([kept(x) if k in plan.answers else s for k, (x, s) in enumerate(zip(outs, spec))])
     else:
         node.answer = kept(outs[0]) if plan.answer else spec
     node.shapes = shapes_of(arrays, outs[0].array) if plan.elementwise else None

@@ -158,6 +158,10 @@ def _of_two(op: Op, node: str) -> Callable[..., None]:
     return record
 
 
+def _some_made(plan: Plan, outs: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([_made(out) if k in plan.answers else spec for k, (out, spec) in enumerate(zip(outs, plan.spec))])
+
+
 def _plan_of_two(op: Op, case: int, a: Any, b: Any, dtype: Any, node: str) -> Any:
     shaped = not isinstance(op, Elementwise)
     wanted = tuple([k for k in (0, 1) if case & (1, 2)[k]])
@@ -285,7 +289,7 @@ def _of_several(op: Op, cls: Any, node: str) -> Callable[..., tuple[Any, ...]]:
         made.edges = (x._edge or x._source(),)
         made.number = next_number()
         made.operands = (_kept(x, array),) if plan.operands[0] else plan.specs
-        made.answer = tuple([_made(out) for out in outs]) if plan.answer else plan.spec
+        made.answer = _some_made(plan, outs) if plan.answer else plan.spec
         for k, out in enumerate(outs):
             if out.array.dtype.kind in "fc":
                 out._requires = True
