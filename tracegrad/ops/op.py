@@ -239,6 +239,8 @@ class Op:
         self, wanted: Sequence[int], ct: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]
     ) -> Sequence[Any]:
         """The cotangents (None: zero) of the operands at the positions `wanted`, given that of the answer."""
+        if type(ct) is tuple and all(each is None for each in ct):
+            return [None for _ in wanted]
         if self._vjp_all is not None:
             return self._vjp_all(wanted, ct, ans, *operands, **params)
         return [self.pull(i, ct, ans, operands, params) for i in wanted]
