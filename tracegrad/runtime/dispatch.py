@@ -33,6 +33,7 @@ from tracegrad.runtime.on_tape import OnTape
 from tracegrad.runtime.program import compile_program, conformed
 from tracegrad.runtime.why import log_compile, new_answer, new_key, new_world
 from tracegrad.settings import jit_disabled, unusual
+from tracegrad.torch.tape.modes import STATE
 from tracegrad.trace.builder import ESCAPED, current_trace, value_key
 from tracegrad.trace.describe import describe, signature_of
 from tracegrad.trace.inline import Inlinable
@@ -204,6 +205,8 @@ class Dispatcher(Inlinable):
         if trace is not None:
             return self.inlined(trace.world)(*args, **kwargs)
         if jit_disabled():
+            return self.body(*args, **kwargs)
+        if STATE.level is not None:  # tangents are the tape's
             return self.body(*args, **kwargs)
         call = self.binder.take_apart(args, kwargs)
         if call.carriers:

@@ -1,6 +1,6 @@
 """What `torch.autograd` offers: derivatives along the eager tape, operations with rules of one's own, and checks."""
 
-from tracegrad.torch.autograd import functional, graph
+from tracegrad.torch.autograd import forward_ad, functional, graph
 from tracegrad.torch.autograd.anomaly import detect_anomaly, set_detect_anomaly
 from tracegrad.torch.autograd.function import Function
 from tracegrad.torch.autograd.gradcheck import gradcheck, gradgradcheck
@@ -8,6 +8,6 @@ from tracegrad.torch.tape.engine import backward, grad
 from tracegrad.torch.tape.modes import enable_grad, inference_mode, no_grad, set_grad_enabled
 
 __all__ = [
-    "Function", "backward", "detect_anomaly", "enable_grad", "functional", "grad", "gradcheck", "gradgradcheck",
-    "graph", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
+    "Function", "backward", "detect_anomaly", "enable_grad", "forward_ad", "functional", "grad", "gradcheck",
+    "gradgradcheck", "graph", "inference_mode", "no_grad", "set_detect_anomaly", "set_grad_enabled",
 ]  # fmt: skip

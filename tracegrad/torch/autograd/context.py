@@ -11,7 +11,7 @@ from tracegrad.errors import located
 from tracegrad.ops import Carrier
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.saved import kept
-from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, AccumulateGrad
+from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, AccumulateGrad, Moving
 
 __all__ = ["ARRAYS", "NOT_RETURNED", "FunctionCtx", "SavedTensor", "face_of", "like"]
 
@@ -35,6 +35,9 @@ class FunctionCtx:
     dirty_tensors: tuple[Any, ...] = ()
     non_differentiable: tuple[Any, ...] = ()
     _saved: Any = ()
+    saved_for_forward: tuple[Any, ...] = ()
+    # What `saved_tensors` are while `jvp` runs.
+    _for_forward: tuple[Any, ...] | None = None
     _node: Callable[[], Any] = staticmethod(lambda: None)
 
     def save_for_backward(self, *tensors: Any) -> None:
@@ -45,7 +48,7 @@ class FunctionCtx:
         self.to_save = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """Accepted, and without a meaning: there is no forward mode for a `Function`."""
+        """Keep arrays (or None) for `jvp`, to be read from `saved_tensors` there."""
         self.saved_for_forward = tensors
 
     def mark_dirty(self, *args: Any) -> None:
@@ -68,6 +71,8 @@ class FunctionCtx:
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """What was saved; RuntimeError once it is freed, or if an update in place has changed it."""
+        if self._for_forward is not None:
+            return self._for_forward
         if self._saved is RELEASED:
             raise RuntimeError(located(SECOND_TIME))
         return tuple([x.unpack(self._node()) if x.__class__ is SavedTensor else x for x in self._saved])
@@ -115,7 +120,8 @@ class SavedTensor:
 
     def _shown(self, array: Any, node: Any) -> Any:
         edge = self._edge(node)
-        if edge.__class__ is AccumulateGrad and edge.variable._holds(array):
+        moving = array.dual if array.__class__ is Moving else None
+        if edge.__class__ is AccumulateGrad and edge.variable._holds(array) and edge.variable._dual is moving:
             return edge.variable
         return like(self.face, array, edge)
 
@@ -133,6 +139,8 @@ def face_of(x: Any) -> Any:
 def like(face: Any, array: Any, edge: Any) -> Any:
     """A value of a face of recorded arrays, that `edge` leads to."""
     out = _new(face)
+    if array.__class__ is Moving:
+        array, out._dual = array.array, array.dual
     out.array, out._counter = array, [0]
     if edge:
         out._requires, out._edge = True, edge

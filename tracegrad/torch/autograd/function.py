@@ -31,7 +31,8 @@ class Function:
 
     `forward(ctx, *args)` computes, on values that nothing is recorded of, and returns an array or a tuple of arrays and
     other objects. `backward(ctx, *grads)` returns a cotangent (or None) for each argument of `forward`, given those of
-    its outputs; it is recorded itself under `create_graph`. In between, `ctx` (`FunctionCtx`) carries what
+    its outputs; it is recorded itself under `create_graph`. `jvp(ctx, *tangents)` returns a tangent for each output,
+    given those of the arguments, for forward mode. In between, `ctx` (`FunctionCtx`) carries what
     `ctx.save_for_backward` was given, and attributes. Or `forward(*args)` does without a context, and
     `setup_context(ctx, inputs, output)` says what is kept.
 
@@ -117,7 +118,7 @@ class Function:
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
-        """The tangents of the outputs, given those of the arguments, for forward mode."""
+        """The tangents of the outputs, given those of the arguments: what forward mode (`forward_ad`) needs."""
         raise NotImplementedError(
             located("You must implement the jvp function for custom autograd.Function to use it with forward mode AD.")
         )
@@ -178,8 +179,12 @@ class Function:
 
     @classmethod
     def pushed(cls, context: FunctionCtx, tangents: Sequence[Any]) -> Any:
-        """What `jvp` gives."""
-        return inlined(cls.jvp)(context, *tangents)
+        """What `jvp` gives; meanwhile `ctx.saved_tensors` are those saved for it, if there are such."""
+        context._for_forward = context.saved_for_forward or None
+        try:
+            return inlined(cls.jvp)(context, *tangents)
+        finally:
+            context._for_forward = None
 
 
 def _bound(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:

@@ -19,6 +19,7 @@ from tracegrad.torch.autograd.comparison import (
     random_cotangent,
     requires,
 )
+from tracegrad.torch.autograd.forward_check import ForwardCheck
 from tracegrad.torch.tape import engine
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
@@ -51,11 +52,12 @@ def gradcheck(
     `atol + rtol * abs(difference)`. Also checked: that two backward passes agree to `nondet_tol`; that cotangents of
     zero give gradients of zero, and absent ones as well unless `check_undefined_grad=False`; with `check_grad_dtypes`,
     that gradients have the dtype of their input; with `check_batched_grad`, that `is_grads_batched` gives what
-    separate passes give. `masked` makes the check of zeros one up to rounding.
+    separate passes give. `masked` makes the check of zeros one up to rounding. With `check_forward_ad`, tangents by
+    forward mode are compared with differences as well, or, without `check_backward_ad`, instead.
 
     Returns True, or raises GradcheckError; with `raise_exception=False` returns False instead. ValueError if no input
     requires grad, RuntimeError for an input that is memory several elements share, AssertionError if a step changes
-    the shape of an output, UnsupportedError for the checks of forward mode, which does not exist here.
+    the shape of an output, UnsupportedError for `check_batched_forward_grad`.
 
     >>> from tracegrad import tensor
     >>> gradcheck(lambda x: x.exp().sum(), tensor([1.0, 2.0], requires_grad=True))
@@ -77,8 +79,8 @@ def gradcheck(
     ):
         if wrong:
             raise AssertionError(located(message))
-    if check_forward_ad:
-        raise UnsupportedError(located("gradcheck: check_forward_ad=True needs forward-mode derivatives of Tensors"))
+    if check_batched_forward_grad:
+        raise UnsupportedError(located("gradcheck: check_batched_forward_grad=True needs tangents in batches"))
     options = Options(
         eps,
         atol,
@@ -91,7 +93,14 @@ def gradcheck(
         bool(masked),
     )
     try:
-        Check(func, as_tuple(inputs), options).run()
+        check = Check(func, as_tuple(inputs), options)
+        if not check.is_constant():
+            if check_backward_ad:
+                check.run()
+            if check_forward_ad:
+                ForwardCheck(check).run()
+        if check_backward_ad:
+            check.run_rest()
     except GradcheckError:
         if raise_exception:
             raise
@@ -153,7 +162,9 @@ def gradgradcheck(
         weights = as_tuple(grad_outputs)
 
     def gradients(*args: Any) -> tuple[Any, ...]:
-        xs, cts = args[: len(given)], args[len(given) :]
+        # Forward mode calls this on dual Tensors that nothing is recorded of.
+        restored = [x.requires_grad_() if requires(y) and not requires(x) else x for x, y in zip(args, given + weights)]
+        xs, cts = restored[: len(given)], restored[len(given) :]
         wanted = [x for x in xs if requires(x)]
         outputs = differentiable(outputs_of(func, xs))
         found = engine.grad(outputs, wanted, cts, create_graph=True, allow_unused=True)

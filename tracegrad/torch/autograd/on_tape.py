@@ -15,6 +15,7 @@ from tracegrad.ops.linear import reshape
 from tracegrad.torch.autograd.context import ARRAYS, NOT_RETURNED, FunctionCtx, SavedTensor, like
 from tracegrad.torch.autograd.gradients import Inputs, zeros
 from tracegrad.torch.tape import views
+from tracegrad.torch.tape.dual import paused, set_tangent, tangent_of
 from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tape import RELEASED, Node, Spec, next_number, unmasked
@@ -100,9 +101,11 @@ def call_on_tape(cls: Any, args: tuple[Any, ...], owner: Recorded) -> Any:
     node = None
     if STATE.enabled and any(x._requires for x in inputs):
         node = _node(cls, context, args, places, owner._face)
+    tangents = [tangent_of(x) for x in args] if STATE.level is not None else []
     mode, STATE.enabled = STATE.enabled, False
     try:
-        result = cls.computed(context, args)
+        with paused():
+            result = cls.computed(context, args)
         context.checked(ARRAYS)
         outputs = result if isinstance(result, tuple) else (result,)
         call = _Call(context, inputs, node, owner)
@@ -114,7 +117,41 @@ def call_on_tape(cls: Any, args: tuple[Any, ...], owner: Recorded) -> Any:
         call.complete(outputs, shown)
         if STATE.unusual:
             owner._unusually(owner, node)
+    if any(t is not None for t in tangents):
+        _push(cls, context, args, tangents, shown)
     return tuple(shown) if isinstance(result, tuple) else shown[0]
+
+
+def _push(cls: Any, context: FunctionCtx, args: Sequence[Any], tangents: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Give the outputs the tangents that the `jvp` of the function returns."""
+    with paused():
+        given = [
+            zeros(x) if t is None and isinstance(x, Recorded) and context.materialize_grads else t
+            for x, t in zip(args, tangents)
+        ]
+        given = [like(type(x)._face, t, None) if isinstance(t, np.ndarray) else t for x, t in zip(args, given)]
+        found = cls.pushed(context, given)
+    context.saved_for_forward = ()
+    found = found if isinstance(found, tuple) else (found,)
+    if len(found) != len(outputs):
+        raise RuntimeError(
+            located(
+                "Function's jvp returned an invalid number of forward gradients "
+                f"(expected {len(outputs)} but got {len(found)})"
+            )
+        )
+    dirty = {id(x): t for x, t in zip(args, tangents) if any(x is y for y in context.dirty_tensors)}
+    for out, t in zip(outputs, found):
+        if id(out) in dirty and dirty[id(out)] is not None and t is not dirty[id(out)]:
+            raise RuntimeError(located(_NOT_IN_PLACE))
+        if isinstance(out, Recorded) and out.dtype.kind in "fc" and id(out) not in dirty:
+            set_tangent(out, t)
+
+
+_NOT_IN_PLACE = (
+    "An inplace custom Function is not modifying the forward mode gradients inplace. If the forward is modifying an "
+    "input inplace, then the jvp function must modify the corresponding gradient inplace."
+)
 
 
 def _node(cls: Any, context: FunctionCtx, args: Sequence[Any], places: Sequence[int], face: Any) -> FunctionNode:

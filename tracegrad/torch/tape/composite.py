@@ -16,10 +16,22 @@ import numpy as np
 from tracegrad import ad
 from tracegrad.errors import located
 from tracegrad.ops.op import Carrier
+from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.names import saved_names, saved_options
 from tracegrad.torch.tape.recipe import Recipe
 from tracegrad.torch.tape.saved import Packed, Saved, kept
-from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Masked, Node, Spec, added, next_number, rewrap, unmasked
+from tracegrad.torch.tape.tape import (
+    RELEASED,
+    SECOND_TIME,
+    Masked,
+    Moving,
+    Node,
+    Spec,
+    added,
+    next_number,
+    rewrap,
+    unmasked,
+)
 
 __all__ = ["CompositeNode", "composite_class"]
 
@@ -50,9 +62,14 @@ class CompositeNode(Node):
         self.edges = tuple(edges)
         self.number = next_number()  # after the node of a view that is made anew
         self.checks = [(kept(tensors[n], values[k]), edges[n], plain) for n, k, plain in recipe.watched]
-        self.values = kept_values = recipe.specs.copy()
+        kept_values: list[Any] = recipe.specs.copy()
         for k in recipe.keeps:
             kept_values[k] = values[k]
+        if STATE.level is not None:
+            for x, k in zip(tensors, recipe.inputs):
+                if x._dual is not None:
+                    kept_values[k] = Moving(values[k], x._dual)
+        self.values = kept_values
 
     @property
     def count(self) -> int:  # type: ignore[override]
@@ -83,10 +100,11 @@ class CompositeNode(Node):
             if (plain or recording) and saved.counter[0] != saved.version:
                 own = edge.__class__ is int
                 raise saved.modified((self, edge) if own else edge, () if own else saved.counter)
-        if not self.packed:
-            return list(self.values)
         values = [x() if x.__class__ is Packed else x for x in self.values]
-        self.recipe.repeat(values)
+        if STATE.level is None:
+            values = [x.array if x.__class__ is Moving else x for x in values]
+        if self.packed and not recording:
+            self.recipe.repeat(values)
         return values
 
     def _swept(self, values: Sequence[Any], cts: Any) -> list[Any]:
@@ -145,6 +163,8 @@ class CompositeNode(Node):
         def safe(x: Any) -> Any:
             if x.__class__ is Packed:
                 x.protect(array)
+            elif x.__class__ is Moving and np.may_share_memory(x.array, array):
+                return copies.setdefault(id(x), x.copied())
             elif isinstance(x, _ndarray) and np.may_share_memory(x, array):
                 return copies.setdefault(id(x), x.copy())
             return x
@@ -166,6 +186,8 @@ class CompositeNode(Node):
     def _attributes(self) -> dict[str, Callable[[], Any]]:
         """What is saved under which name, as functions that give it."""
         name, values, recipe = self.name(), self._values(True), self.recipe
+        if self.packed:
+            recipe.repeat(values)
         inputs, outputs = [values[k] for k in recipe.inputs], [values[k] for k, _ in recipe.outputs]
         params = {k: v for _, _, given, _ in recipe.steps for k, v in given.items() if k in ("axes", "axis")}
         options = saved_options(name, {**params, **self.options}, inputs[0].shape, outputs[0].shape)

@@ -15,7 +15,7 @@ from tracegrad.errors import located
 from tracegrad.numpy_api import indexing
 from tracegrad.ops.op import Carrier, named, one_node
 from tracegrad.torch.functions.dims import not_real
-from tracegrad.torch.tape import views
+from tracegrad.torch.tape import dual, views
 from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.tape import Masked, Node, next_number
 
@@ -165,6 +165,8 @@ def get_item(x: Any, index: Any) -> Any:
         out._requires, out._edge = True, node
     if STATE.unusual:
         x._unusually(out, node)
+        if STATE.level is not None:
+            dual.mapped(x, [out], [lambda y: y[entries]])
     return out
 
 

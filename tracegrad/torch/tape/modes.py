@@ -22,9 +22,9 @@ class _State(threading.local):
 
     `enabled` and `inference` are the grad mode and the inference mode; `watching` says whether anomalies are looked
     for, `check_nan` whether nan is one; `saving` are the pairs of hooks on saved tensors, the innermost last, and
-    `refused` why there may be none; `unusual` says that there is more to do for each result than in the usual mode.
-    `depth` is how many eager derivatives of functions are under way around this call, `sweep` the backward pass under
-    way.
+    `refused` why there may be none; `level` is the dual level, in which Tensors have tangents; `unusual` says that
+    there is more to do for each result than in the usual mode. `depth` is how many eager derivatives of functions are
+    under way around this call, `sweep` the backward pass under way.
     """
 
     enabled = True
@@ -34,12 +34,13 @@ class _State(threading.local):
     check_nan = True
     saving: tuple[tuple[Callable[[Any], Any], Callable[[Any], Any]], ...] = ()
     refused = ""
+    level: Any = None
     unusual = False
     sweep: Any = None
 
     def settle(self) -> None:
         """Bring `unusual` up to date."""
-        self.unusual = self.inference or self.watching or bool(self.saving)
+        self.unusual = self.inference or self.watching or bool(self.saving) or self.level is not None
 
 
 STATE = _State()
@@ -47,13 +48,13 @@ STATE = _State()
 
 @contextmanager
 def as_usual() -> Iterator[None]:
-    """Neither inference mode nor anomaly detection nor hooks on saved tensors for a while, whatever is set."""
-    before = STATE.inference, STATE.watching, STATE.saving
-    STATE.inference, STATE.watching, STATE.saving, STATE.unusual = False, False, (), False
+    """No inference mode, anomaly detection, hooks on saved tensors or tangents for a while, whatever is set."""
+    before = STATE.inference, STATE.watching, STATE.saving, STATE.level
+    STATE.inference, STATE.watching, STATE.saving, STATE.level, STATE.unusual = False, False, (), None, False
     try:
         yield
     finally:
-        STATE.inference, STATE.watching, STATE.saving = before
+        STATE.inference, STATE.watching, STATE.saving, STATE.level = before
         STATE.settle()
 
 

@@ -23,7 +23,7 @@ from tracegrad.torch.tape.batched import Batched
 from tracegrad.torch.tape.names import node_name, saved_names, saved_options, wraps_numbers
 from tracegrad.torch.tape.pullbacks import needs_of, numpy_rules
 from tracegrad.torch.tape.saved import Packed, RawSaved, Saved, private
-from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Masked, Node, Spec, next_number, rewrap, unmasked
+from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Masked, Moving, Node, Spec, next_number, rewrap, unmasked
 
 __all__ = ["OpNode", "Plan", "SeveralNode", "node_class", "step_node", "summed_to"]
 
@@ -103,6 +103,8 @@ class OpNode(Node):
         plan, operands, answer = self.plan, self.operands, self.answer
         if plan.saves:
             operands, answer = self._values()
+            if plan.again and not recording:
+                answer = divide(*operands)
         if plan.elementwise and not recording and (ct.__class__ is _ndarray or isinstance(ct, np.generic)):
             rules = plan.rules
             if rules is None:
@@ -127,11 +129,7 @@ class OpNode(Node):
                 # The usual case without a call.
                 x = x.array if x.counter[0] == x.version and x.array.__class__ is _ndarray else x.value(self.edges[k])
             values.append(x)
-        if answer.__class__ is Saved:
-            answer = answer.value(self, own=True)
-        elif answer is None and self.plan.again:
-            answer = divide(*values)
-        return tuple(values), answer
+        return tuple(values), answer.value(self, own=True) if answer.__class__ is Saved else answer
 
     def _rules(self, operands: tuple[Any, ...]) -> Any:
         """The rules as NumPy functions, or False if there are none; not of `where`, whose cotangents get masks."""
@@ -210,8 +208,21 @@ class OpNode(Node):
 
     def settle(self, old: Any, tensor: Any) -> None:
         answer = self.answer
-        if answer.__class__ is Saved and answer.array is old:
-            answer.array, answer.counter, answer.version = tensor.array, tensor._counter, tensor._counter[0]
+        if answer.__class__ is not Saved:
+            return
+        if answer.array.__class__ is Moving and answer.array.array is old:
+            answer.array = Moving(tensor.array, answer.array.dual)
+        elif answer.array is old:
+            answer.array = tensor.array
+        else:
+            return
+        answer.counter, answer.version = tensor._counter, tensor._counter[0]
+
+    def move(self, outs: Sequence[Any]) -> None:
+        """The results have got tangents."""
+        for x, out in zip((self.answer,), outs):
+            if x.__class__ is Saved:
+                x.move(out)
 
     def keep_answer(self) -> None:
         """Save the answer as a copy, so that it may be updated in place."""
@@ -317,6 +328,11 @@ class SeveralNode(OpNode):
 
     def settle(self, old: Any, tensor: Any) -> None:
         pass
+
+    def move(self, outs: Sequence[Any]) -> None:
+        for x, out in zip(self.answer, outs):
+            if x.__class__ is Saved:
+                x.move(out)
 
     def keep_answer(self) -> None:
         pass

@@ -209,15 +209,18 @@ def _notes(array: np.ndarray[Any, Any], requires_grad: bool, grad_fn: str | None
         yield "requires_grad=True"
 
 
-def text_of_array(array: np.ndarray[Any, Any], requires_grad: bool = False, grad_fn: str | None = None) -> str:
-    """The text of a Tensor that holds `array`, with the name of its node if it has one.
+def text_of_array(
+    array: np.ndarray[Any, Any], requires_grad: bool = False, grad_fn: str | None = None, tangent: str = ""
+) -> str:
+    """The text of a Tensor that holds `array`, with the name of its node and the text of its tangent if it has one.
 
     >>> text_of_array(np.array([1.5, 2.0]), grad_fn="MulBackward0")
     'tensor([1.5000, 2.0000], grad_fn=<MulBackward0>)'
     """
     text = PREFIX + (_elements(array) if array.size else "[]")
     line = len(text) - (text.rfind("\n") + 1) + 2  # with what follows the last note
-    for note in _notes(array, requires_grad, grad_fn):
+    notes = _notes(array, requires_grad, grad_fn)
+    for note in notes if not tangent else [*notes, f"tangent={tangent}"]:
         if line + len(note) + 2 > _options.linewidth:
             text, line = f"{text},\n{' ' * len(PREFIX)}{note}", len(PREFIX) + len(note)
         else:
@@ -236,7 +239,8 @@ def text_of(tensor: Any) -> str:
     array, node = tensor.array, tensor.grad_fn
     if not isinstance(array, np.ndarray):  # in a trace the elements are not known
         return f"{PREFIX}{array!r})"
-    return text_of_array(array, tensor.requires_grad, None if node is None else node.name())
+    tangent = "" if tensor._dual is None or tensor._dual.tangent is None else format_of(tensor._dual.tangent, "")
+    return text_of_array(array, tensor.requires_grad, None if node is None else node.name(), tangent)
 
 
 def format_of(tensor: Any, spec: str) -> str:

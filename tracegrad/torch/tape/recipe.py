@@ -286,9 +286,9 @@ class Recipe:
             for op, operands, params, slot in self.steps
         ]
 
-    def repeat(self, values: list[Any]) -> None:
-        """Put into `values` what follows from the inputs there."""
-        for n in sorted(self.again):
+    def repeat(self, values: list[Any], which: Sequence[int] | None = None) -> None:
+        """Put into `values` what follows from the inputs there, for the steps `which`: those of a recorded pass."""
+        for n in sorted(self.again) if which is None else which:
             op, operands, params, slot = self.steps[n]
             given = [values[x] if x.__class__ is Slot else x for x in operands]
             answer = op(*given, **params)

@@ -20,11 +20,11 @@ from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import broadcast_to, cast
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.quiet import QUIET, reset_traps, set_traps
-from tracegrad.torch.tape import views
+from tracegrad.torch.tape import dual, views
 from tracegrad.torch.tape.composite import composite_class
 from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.opnode import OpNode, Plan, node_class, step_node
-from tracegrad.torch.tape.recipe import RECIPES, key_of, remember, written
+from tracegrad.torch.tape.recipe import RECIPES, Recipe, key_of, remember, written
 from tracegrad.torch.tape.recorders import is_ready, shapes_of
 from tracegrad.torch.tape.saved import kept, private
 from tracegrad.torch.tape.tape import AccumulateGrad, Node, next_number
@@ -55,6 +55,7 @@ class Recorded(Carrier):
     _accumulator: Any = None
     _hooks: Any = None
     _retains = False
+    _dual: Any = None  # its tangent, in a dual level
 
     # -- what ops ask ------------------------------------------------------------------------------------------
     @property
@@ -110,6 +111,8 @@ class Recorded(Carrier):
                 out._edge = node = _recorded(plan, operands, arrays, params, [out])
         if STATE.unusual:
             self._unusually(out, node)
+            if STATE.level is not None:
+                dual.pushed(op, operands, params, out, node)
         return out
 
     def _several(
@@ -132,6 +135,8 @@ class Recorded(Carrier):
         if STATE.unusual:
             for k, out in enumerate(outs):
                 self._unusually(out, None if k else node)
+            if STATE.level is not None:
+                dual.pushed(op, operands, params, outs, node)
         return outs
 
     def _shares(self, answer: Any, array: Any) -> bool:
@@ -179,7 +184,13 @@ class Recorded(Carrier):
             remember(key, recipe)
         else:
             values = recipe.run([x.array for x in tensors])
-        node = composite_class(name)(recipe, tensors, values, kwargs)
+        outputs = self._outputs(composite_class(name)(recipe, tensors, values, kwargs), recipe, tensors, values)
+        if recipe.kind is None:
+            return outputs[0]
+        return recipe.kind(outputs) if recipe.kind in (tuple, list) else recipe.kind(*outputs)
+
+    def _outputs(self, node: Any, recipe: Recipe, tensors: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+        """The results of a function of several ops, with one node."""
         several = recipe.kind is not None
         outputs = []
         for n, (k, smooth) in enumerate(recipe.outputs):
@@ -194,9 +205,9 @@ class Recorded(Carrier):
             node.guard(outputs)
         if STATE.unusual:
             self._unusually(outputs[0], node)
-        if not several:
-            return outputs[0]
-        return recipe.kind(outputs) if recipe.kind in (tuple, list) else recipe.kind(*outputs)
+            if STATE.level is not None:
+                dual.pushed_through(recipe, tensors, outputs)
+        return outputs
 
     def _snapshot(self) -> Any:
         """The array as it is now, for a node to keep."""

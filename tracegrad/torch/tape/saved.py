@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.torch.tape.tape import rewrap
+from tracegrad.torch.tape.modes import STATE
+from tracegrad.torch.tape.tape import Moving, rewrap
 
 __all__ = ["Packed", "RawSaved", "Saved", "kept", "made_by", "of_inference", "private", "short_name"]
 
@@ -39,11 +40,13 @@ class Saved:
         array = self.array
         if self.counter[0] != self.version:
             raise self.modified(edge, () if own else self.counter)
-        return array() if array.__class__ is Packed else array
+        if array.__class__ is Packed:
+            return array()
+        return array if array.__class__ is not Moving or STATE.level is not None else array.array
 
     def modified(self, edge: Any, counter: Any = ()) -> RuntimeError:
         """The error for an update in place; `counter` may name the operation that did it."""
-        array = self.array() if self.array.__class__ is Packed else self.array
+        array = self.array() if self.array.__class__ is Packed else getattr(self.array, "array", self.array)
         name = array.dtype.name
         kind = "CPUBoolType" if name == "bool" else f"{_TYPES.get(name, name.capitalize())}Tensor"
         return RuntimeError(
@@ -60,6 +63,11 @@ class Saved:
         self.array = Packed(tensor, pack, unpack)
         self.counter, self.version = _FIXED, 0
 
+    def move(self, x: Any) -> None:
+        """The saved value is that of `x`, which has got a tangent."""
+        if x._dual is not None and self.array.__class__ is not Packed:
+            self.array = Moving(self.array, x._dual)
+
     def protect(self, x: Any) -> None:
         """The Tensor `x` is going to be overwritten: if it is what was saved, a copy is kept."""
         array, own = x.array, self.array
@@ -70,6 +78,8 @@ class Saved:
                 self.counter, self.version = _FIXED, 0
         elif own is array:
             self.array, self.counter, self.version = own.copy(), _FIXED, 0
+        elif own.__class__ is Moving and own.array is array:
+            self.array, self.counter, self.version = own.copied(), _FIXED, 0
 
 
 # The counter of what nobody else can update.
@@ -83,6 +93,8 @@ def kept(x: Any, array: Any = None) -> Saved:
     if counter is None:
         raise of_inference()
     saved.array, saved.version = x._snapshot() if array is None else array, counter[0]
+    if STATE.level is not None and x._dual is not None:
+        saved.array = Moving(saved.array, x._dual)
     return saved
 
 

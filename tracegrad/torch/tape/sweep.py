@@ -301,7 +301,10 @@ def run(
     """Send cotangents along the edges `roots` and run what they reach. Returns the pass, nothing being written yet, and
     what arrived at the `wanted` edges (None: nothing)."""
     edges = [(e if e.__class__ is tuple else (e, 0)) for e, _ in roots]
-    work = Sweep(create_graph, keep)
+    recording = create_graph or STATE.level is not None  # with tangents, gradients are Tensors too
+    if recording and not create_graph:
+        roots = [(e, ct if hasattr(ct, "_edge") else rewrap(ct, None)) for e, ct in roots]
+    work = Sweep(recording, keep)
     work.given.update([id(ct) for _, ct in roots])
     nodes = work.reachable(edges)
     if wanted:

@@ -28,8 +28,8 @@ from tracegrad.torch.tape.hooks import Hooks, RemovableHandle
 from tracegrad.torch.tape.modes import STATE
 
 __all__ = [
-    "RELEASED", "SECOND_TIME", "AccumulateGrad", "GradientEdge", "Masked", "Node", "Spec", "added", "next_number",
-    "owned", "rewrap", "unmasked", "wrapper", "writing",
+    "RELEASED", "SECOND_TIME", "AccumulateGrad", "Dual", "GradientEdge", "Masked", "Moving", "Node", "Spec", "added",
+    "next_number", "owned", "rewrap", "unmasked", "wrapper", "writing",
 ]  # fmt: skip
 
 _numbers = itertools.count(1)
@@ -57,6 +57,31 @@ class Spec:
     @property
     def aval(self) -> Aval:
         return Aval(self.shape, self.dtype)
+
+
+class Dual:
+    """The tangent of a Tensor in the dual level under way; None when that has ended. A `root` has a tangent of its
+    own, though it may be a view; those of other views are parts of their root's."""
+
+    __slots__ = ("__weakref__", "root", "tangent")
+
+    def __init__(self, tangent: Any, root: bool):
+        self.tangent, self.root = tangent, root
+        STATE.level.duals.add(self)
+
+
+class Moving:
+    """An array that was saved in a dual level, with its tangent."""
+
+    __slots__ = ("array", "dual")
+
+    def __init__(self, array: Any, dual: Any):
+        self.array, self.dual = array, dual
+
+    def copied(self) -> Moving:
+        """The same in memory of its own."""
+        tangent = self.dual.tangent
+        return Moving(self.array.copy(), None if tangent is None else Dual(tangent.clone(), self.dual.root))
 
 
 class Masked:
@@ -133,7 +158,7 @@ class Node:
         """
         if len(cotangents) != self.count:
             raise TypeError(located(f"expected {self.count} arguments, got {len(cotangents)} instead"))
-        recording = STATE.enabled
+        recording = STATE.enabled or STATE.level is not None
         given = cotangents if recording else tuple([getattr(ct, "array", ct) for ct in cotangents])
         found = [unmasked(ct) for ct in self.pull(given if self.several else given[0], recording)]
         shown = tuple([rewrap(ct, None) if not recording else ct for ct, e in zip(found, self.edges) if e is not False])

@@ -27,7 +27,7 @@ from tracegrad.torch.tape.indexing import get_item, set_item
 from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.printing import format_of, text_of
 from tracegrad.torch.tape.recorded import Recorded
-from tracegrad.torch.tape.tape import AccumulateGrad, wrapper
+from tracegrad.torch.tape.tape import AccumulateGrad, Moving, wrapper
 
 __all__ = ["TapeArray", "Tensor", "WeakArray", "of_array"]
 
@@ -383,11 +383,15 @@ def of_array(array: Any, requires_grad: bool = False) -> Any:
 
 def _on_tape(array: Any, edge: Any) -> Any:
     """A value of the tape as a Tensor: the leaf itself if it is one's."""
-    if edge.__class__ is AccumulateGrad and edge.variable._holds(array):
+    moving = None
+    if array.__class__ is Moving:
+        array, moving = array.array, array.dual
+    if edge.__class__ is AccumulateGrad and edge.variable._holds(array) and edge.variable._dual is moving:
         return edge.variable
     out = of_array(array if isinstance(array, Carrier) else np.asarray(array))
     if edge:
         out._requires, out._edge = True, edge
+    out._dual = moving
     return out
 
 

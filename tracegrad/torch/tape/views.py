@@ -18,6 +18,7 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.ops.linear import cast, full
 from tracegrad.ops.op import Op
+from tracegrad.torch.tape import dual
 from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.opnode import summed_to
 from tracegrad.torch.tape.recipe import Recipe
@@ -165,6 +166,8 @@ def update(x: Any, new: Any) -> None:
     old = x._edge_of()
     if node is not None:
         _protect(node, x)
+    if STATE.level is not None:
+        dual.protect(new, x)
     x._store(new.array)
     bump(x)
     if node is not None:
@@ -173,6 +176,49 @@ def update(x: Any, new: Any) -> None:
         rebase(x, old, new)
     else:
         _outdate(x if x._base is None else x._base)
+    if STATE.level is not None:
+        _move_tangents(x, new)
+
+
+def _move_tangents(x: Any, new: Any) -> None:
+    """`x` has been overwritten by `new`: so are the tangents of all that share its memory and their root."""
+    base = x if x._base is None else x._base
+    views = [view for r in base._views or () if (view := r()) is not None]
+    above = {id(link) for link in _links(x)}
+    roots = [v for v in views if v._dual is not None and v._dual.root and id(v._steps) in above]
+    root = max(roots, key=lambda v: len(_links(v)), default=base)
+    before, t = dual.tangent_of(root), dual.tangent_of(new)
+    if t is None and before is None:
+        return
+    with dual.paused():
+        if before is None:
+            before = base._like(np.zeros(root.shape, root.dtype))
+        elif before._requires or (t is not None and t._requires):
+            before = before.clone()  # the tape may have saved it
+        below = [
+            v for v in (*views, base) if v is root or root._steps is None or any(k is root._steps for k in _links(v))
+        ]
+        parts = [_picked(before, root, v) for v in below]
+        _picked(before, root, x).copy_(0.0 if t is None else t)
+    for view, part in zip(below, parts):
+        if view is root or view._dual is None or not view._dual.root:
+            dual.set_tangent(view, part, view is root and view is not base)
+
+
+def _links(view: Any) -> list[Any]:
+    """The links of the chain of steps to a view, the last first."""
+    links, link = [], view._steps
+    while link is not None:
+        links.append(link)
+        link = link[0]
+    return links
+
+
+def _picked(whole: Any, root: Any, view: Any) -> Any:
+    """The part of `whole`, which is in the place of `root`, that is in the place of the view."""
+    for step in steps_of(view)[len(_links(root)) :]:
+        whole = step(whole)
+    return whole
 
 
 def _protect(node: Node, x: Any) -> None:
@@ -430,9 +476,11 @@ def overwrite(x: Any, new: Any, name: str) -> None:
         node.hooks, node.number, node.spec = None, next_number(), Spec(new.shape, new.dtype)
         value = x._like(new._converted(x.shape, x.dtype))
         value._requires, value._edge = True, node
-        update(x, value)
     else:
-        update(x, x._like(new._converted(x.shape, x.dtype)))
+        value = x._like(new._converted(x.shape, x.dtype))
+    if STATE.level is not None:
+        dual.converted(value, new)
+    update(x, value)
 
 
 def _overwriting(name: str) -> type[Overwritten]:

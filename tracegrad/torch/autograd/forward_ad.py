@@ -1,0 +1,115 @@
+"""Forward mode, as `torch.autograd.forward_ad` has it: dual Tensors, which have a tangent within a dual level.
+
+What is computed from dual Tensors is dual: its tangent is the derivative along theirs. Tangents are on the tape, so
+backward passes and forward mode nest: derivatives of a tangent, and tangents of gradients. There is one level at a
+time, in each thread.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tracegrad.errors import located
+from tracegrad.ops.linear import reshape
+from tracegrad.torch.tape.dual import Level, paused, set_tangent, tangent_of
+from tracegrad.torch.tape.modes import STATE
+from tracegrad.torch.tape.tensor import Tensor
+
+__all__ = [
+    "UnpackedDualTensor", "dual_level", "enter_dual_level", "exit_dual_level", "make_dual", "unpack_dual",
+]  # fmt: skip
+
+
+class UnpackedDualTensor(NamedTuple):
+    """What `unpack_dual` gives: a Tensor without tangent, and the tangent or None."""
+
+    primal: Any
+    tangent: Any
+
+
+def enter_dual_level() -> int:
+    """Begin a dual level; returns its number, 0. RuntimeError if there is one already."""
+    if STATE.level is not None:
+        raise RuntimeError(located("Nested forward mode AD is not supported at the moment"))
+    STATE.level = Level()
+    STATE.settle()
+    return 0
+
+
+def exit_dual_level(*, level: int | None = None) -> None:
+    """End the dual level, and forget the tangents; RuntimeError if there is none, or if `level` is not its number."""
+    if STATE.level is None and level is None:
+        raise RuntimeError(located("Dual level must be a positive number."))
+    if STATE.level is None or level not in (None, 0):
+        raise RuntimeError(
+            located(
+                "Trying to exit a forward AD level that was not the last one that was created. This is not supported."
+            )
+        )
+    STATE.level.end()
+    STATE.level = None
+    STATE.settle()
+
+
+class dual_level:
+    """A context in which Tensors can have tangents; RuntimeError in another one.
+
+    >>> from tracegrad import tensor
+    >>> with dual_level():
+    ...     x = make_dual(tensor([1.0, 2.0]), tensor([1.0, 0.0]))
+    ...     unpack_dual(x * x).tangent
+    tensor([2., 0.])
+    """
+
+    def __enter__(self) -> int:
+        return enter_dual_level()
+
+    def __exit__(self, *_: object) -> None:
+        exit_dual_level()
+
+
+def make_dual(tensor: Any, tangent: Any, *, level: int | None = None) -> Any:
+    """A view of `tensor` that has this tangent: a Tensor of its shape, to which derivatives flow as well.
+
+    RuntimeError outside of dual levels, for a tangent of another shape and for a Tensor that has one; ValueError for
+    dtypes that are neither floating nor complex, TypeError for what is not a Tensor.
+    """
+    if STATE.level is None:
+        raise RuntimeError(
+            located(
+                "Trying to create a dual Tensor for forward AD but no level exists, make sure to enter_dual_level() "
+                "first."
+            )
+        )
+    for name, x in (("primal", tensor), ("tangent", tangent)):
+        if not isinstance(x, Tensor):
+            raise TypeError(located(f"make_dual: the {name} must be a Tensor, got {type(x).__name__}"))
+        if x.dtype.kind not in "fc":
+            raise ValueError(located(f"Expected {name} to be floating point or complex, but got: {x.dtype}"))
+    if tangent_of(tensor) is not None:
+        raise RuntimeError(
+            located(
+                "Making a dual Tensor based on a Tensor that already has a forward gradient at the same level 0 is not "
+                "supported."
+            )
+        )
+    out = _view_of(tensor)
+    set_tangent(out, tangent, root=True)
+    return out
+
+
+def unpack_dual(tensor: Any, *, level: int | None = None) -> UnpackedDualTensor:
+    """A view of `tensor` without a tangent, and the tangent; None for zero, and outside of dual levels.
+
+    TypeError for what is not a Tensor.
+    """
+    if not isinstance(tensor, Tensor):
+        raise TypeError(located(f"unpack_dual: expected a Tensor, got {type(tensor).__name__}"))
+    if STATE.level is None:
+        return UnpackedDualTensor(tensor, None)
+    return UnpackedDualTensor(_view_of(tensor), tangent_of(tensor))
+
+
+def _view_of(x: Any) -> Any:
+    with paused():
+        return reshape(x, shape=x.shape)
