@@ -90,6 +90,7 @@ SCALARS: dict[str, Callable[[Any], Any]] = {
     "shapes": lambda x: (x.reshape(2, 2) @ x.reshape(2, 2).T).logsumexp(0).prod(),
     "joined": lambda x: (tg.stack([x, x.exp()], 1) * tg.cat([x, x]).reshape(4, 2)).cumsum(0).square().mean(),
     "updates": lambda x: _updated(x).sum(),
+    "several results": lambda x: tg.linalg.eigh(x.reshape(2, 2) + x.reshape(2, 2).T)[0].exp().sum() * x.sum(),
     "extrema": lambda x: x.max() ** 2 * tg.sort(x).values[0],
     "linear algebra": lambda x: tg.linalg.inv(x.reshape(2, 2) + 2.0 * tg.eye(2)).square().sum(),
 }  # fmt: skip

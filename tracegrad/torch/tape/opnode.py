@@ -317,7 +317,7 @@ class SeveralNode(OpNode):
         made = [x.value(e, own=True) if x.__class__ is Saved else x for x, e in zip(self.answer, edges)]
         if recording:
             given = [rewrap(x, e) for x, e in zip(given, self.edges)]
-            made = [rewrap(x, e if _moves(x) else None) for x, e in zip(made, edges)]
+            made = [rewrap(x, e if _moves(getattr(x, "array", x)) else None) for x, e in zip(made, edges)]
         return tuple(given), tuple(made)
 
     def keeps(self) -> list[tuple[Saved, Any]]:
