@@ -247,6 +247,27 @@ graph(%0: f64[3], %1: f64[3], %2: f64[30,3]) {
 """)  # fmt: skip
 
 
+@pytest.mark.parametrize(("n", "place"), [(200, "outside"), (300, "inside")])
+def test_what_takes_much_memory_is_computed_in_every_turn(n: int, place: str) -> None:
+    after = simplified(f"""
+graph(%0: f64[{n}], %1: f64[{n}]) {{
+  %2, = scan(%0, %1) {{carries=1, length=9, reverse=False, xs=0}} : f64[{n}],
+    body(%0: f64[{n}], %1: f64[{n}]) {{
+      %2 = broadcast_to(%1) {{shape=({n}, {n})}} : f64[{n},{n}]
+      %3 = transpose(%2) {{perm=(1, 0)}} : f64[{n},{n}]
+      %4 = subtract(%2, %3) : f64[{n},{n}]
+      %5 = exp(%4) : f64[{n},{n}]
+      %6 = broadcast_to(%0) {{shape=({n}, {n})}} : f64[{n},{n}]
+      %7 = multiply(%5, %6) : f64[{n},{n}]
+      %8 = reduce_max(%7) {{axes=(1,)}} : f64[{n}]
+      return %8
+    }}
+  return %2
+}}
+""")
+    assert ("exp" in [node.name for node in after.nodes]) is (place == "outside")
+
+
 # -- carries and results -----------------------------------------------------------------------------------
 def test_carries_that_keep_their_value_or_equal_another_are_not_carried() -> None:
     becomes("""

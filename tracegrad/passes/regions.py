@@ -23,6 +23,7 @@ from tracegrad.passes.rewrite import operand, producer
 __all__ = ["CARRY", "CONSTANT", "ROW", "Given", "Regions", "Stand", "rebuilt", "seen"]
 
 CARRY, ROW, CONSTANT = "carry", "row", "constant"
+LARGE = 1 << 16  # elements that are worth their memory in any case
 
 
 class Given(NamedTuple):
@@ -95,9 +96,15 @@ class Regions:
         return replay(sliced(list(given), self.graphs[0].nodes, nodes), list(given.values()))[0]
 
     def hoist(self, may_be: Callable[[Node], bool]) -> None:
-        """Give the first region what it computes in every turn alike, if `may_be` says that it is worth it."""
+        """Give the first region what it computes in every turn alike, if `may_be` says that it is worth it.
+
+        What is much larger than all that it could be computed from stays: inside, it may never be in memory.
+        """
         body, moving = self.graphs[0], self.moving()
-        fixed = {x for x in body.nodes if x not in moving and not x.several and may_be(x)}
+        most = max(LARGE, sum(each.value.aval.size for each in self.given if each.sort == CONSTANT))
+        fixed = {
+            x for x in body.nodes if x not in moving and not x.several and x.aval.size <= most and may_be(x)
+        }  # fmt: skip
         read = {x for node in body.nodes if node not in fixed for x in node.operands}.union(body.outputs)
         found = [x for x in body.nodes if x in fixed and x in read]
         if not found:

@@ -46,10 +46,10 @@ def share_loops(graph: Graph) -> Graph:
     }
     """
     while any(node.regions for node in graph.nodes):
-        before = graph
-        graph = simplify(share(trim(graph)))
-        if graph == before:
+        smaller = share(trim(graph))
+        if smaller == graph:
             break
+        graph = simplify(smaller)
     return graph
 
 
