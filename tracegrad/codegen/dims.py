@@ -37,16 +37,17 @@ class Dims:
             self.joined([self._axes[x], self._axes[y]])
         self._names: dict[int, Poly] = {}
         self.values: dict[str, int] = {}
+        self._shapes: dict[Node, tuple[Poly, ...]] = {}
         for x in (*graph.inputs, *graph.nodes):
             if x.regions:  # whose results have sizes whether they are used or not
                 for axes in self._axes[x]:
                     self._named(axes)
             elif not x.several:
-                self._named(self._axes[x])
+                self._shapes[x] = self._named(self._axes[x])
 
     def shape(self, node: Node) -> tuple[Poly, ...]:
         """The shape of a value, as polynomials."""
-        return self._named(self._axes[node])
+        return self._shapes[node]
 
     def result_shape(self, node: Node, k: int) -> tuple[Poly, ...]:
         """The shape of result `k` of a node with several."""

@@ -98,8 +98,10 @@ class Builder:
 
     def number(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], known: Node | None = None) -> Node:
         """The earlier node that applies `op` so, or else `known`, or else a new node."""
-        operands = frozenset(_key(inputs)) if op.commutative else _key(inputs)
-        key = (op, operands, *[_key(item) for item in items])
+        operands: Any = inputs if known is not None and len(known.operands) == len(inputs) else _key(inputs)
+        if op.commutative:
+            operands = frozenset(operands)
+        key = (op, operands, *[_key(item) for item in items]) if items else (op, operands)
         node = self._numbering.get(key)
         if node is None:
             node = known
@@ -128,10 +130,11 @@ def sliced(inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node
     for node in reversed(nodes):
         if node in live:
             live.update(node.operands)
-            if node.picks is not None:
+            if node.op is result:
                 picked.setdefault(node.operands[0], []).append(node)
                 continue
-            kept += sorted(picked.pop(node, ()), key=_position, reverse=True)
+            if picked:
+                kept += sorted(picked.pop(node, ()), key=_position, reverse=True)
             kept.append(node)
     return Graph(tuple(inputs), tuple(reversed(kept)), tuple(outputs))
 

@@ -35,9 +35,11 @@ class Node:
     aval: Aval
     location: str = field(default="", repr=False)
     operands: tuple[Node, ...] = field(init=False, repr=False)  # the operands that are nodes
+    regions: tuple[Graph, ...] = field(init=False, repr=False)  # the graphs among the parameters
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operands", tuple([x for x in self.inputs if not is_literal(x)]))
+        object.__setattr__(self, "regions", _regions(self.params) if self.params else ())
         aval: Any = self.aval
         if type(aval) is tuple:
             object.__setattr__(self, "aval", Several(aval))
@@ -57,11 +59,6 @@ class Node:
         """Of a node that is one of several results of its operand: which one."""
         return self.params[0][1] if self.op is result else None
 
-    @property
-    def regions(self) -> tuple[Graph, ...]:
-        """The graphs among the parameters."""
-        return tuple([g for _, v in self.params for g in _regions_of(v)])
-
     def depends_on(self, nodes: set[Node]) -> bool:
         """Whether any of `nodes` has a part in this value."""
         seen, stack = {self}, [self]
@@ -75,24 +72,25 @@ class Node:
         return False
 
 
-def _regions_of(value: Any) -> Iterator[Graph]:
-    if isinstance(value, Graph):
-        yield value
-    elif type(value) is tuple:
-        yield from (g for g in value if isinstance(g, Graph))
+def _regions(params: Params) -> tuple[Graph, ...]:
+    found: tuple[Graph, ...] = ()
+    for _, value in params:
+        if type(value) is Graph:
+            found += (value,)
+        elif type(value) is tuple and value and type(value[0]) is Graph:
+            found += value
+    return found
 
 
 def map_regions(params: Params, change: Callable[[Graph], Graph]) -> Params:
     """The parameters with `change` applied to every region; the same object if there is none."""
-    if not any(isinstance(v, Graph) or (type(v) is tuple and v and isinstance(v[0], Graph)) for _, v in params):
-        return params
-    return tuple([(k, _mapped(v, change)) for k, v in params])
+    return tuple([(k, _mapped(v, change)) for k, v in params]) if _regions(params) else params
 
 
 def _mapped(value: Any, change: Callable[[Graph], Graph]) -> Any:
-    if isinstance(value, Graph):
+    if type(value) is Graph:
         return change(value)
-    if type(value) is tuple and value and isinstance(value[0], Graph):
+    if type(value) is tuple and value and type(value[0]) is Graph:
         return tuple([change(g) for g in value])
     return value
 

@@ -48,22 +48,22 @@ def unroll_small_contractions(graph: Graph, thresholds: Thresholds = Thresholds(
       return %6
     }
     """
-    if not any(node.op is matmul for node in graph.everywhere()):
-        return graph
+
+    def unrolled(op: Op | None, operands: tuple[Any, ...]) -> bool:
+        if op is not matmul:
+            return False
+        x, y = (x.aval for x in operands)
+        return bool(x.dtype.kind != "b") and thresholds.unrolls(x.shape[-2], x.shape[-1], y.shape[-1])
 
     def hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        if op is not matmul or operands[0].dtype.kind == "b":
-            return None
-        x, y = operands
-        m, k, n = x.shape[-2], x.shape[-1], y.shape[-1]
-        return _loop(x, y, m, k, n) if thresholds.unrolls(m, k, n) else None
+        return _loop(*operands) if unrolled(op, operands) else None
 
-    return rewrite(graph, hook)
+    return rewrite(graph, hook) if any(unrolled(x.op, x.inputs) for x in graph.everywhere()) else graph
 
 
-def _loop(x: Any, y: Any, m: int, k: int, n: int) -> Any:
+def _loop(x: Any, y: Any) -> Any:
     """The product as a sum over the axis that both operands share, without axes of size one."""
-    lead = x.shape[:-2]
+    (*lead, m, k), n = x.shape, y.shape[-1]
     if k == 1:
         return multiply(broadcast_to(x, shape=(*lead, m, n)), broadcast_to(y, shape=(*lead, m, n)))
     if m == 1 and n == 1:

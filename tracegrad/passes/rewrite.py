@@ -45,13 +45,15 @@ class Rewriter(Builder):
         assert node.op is not None
         get = self.moved.get
         inputs = tuple([get(x, x) for x in node.inputs])
-        if node.picks is not None:
+        if (k := node.picks) is not None:
             whole = inputs[0]
             known = node if inputs == node.inputs else None
-            picked = whole[node.picks] if type(whole) is tuple else self.number(node.op, inputs, node.params, known)
+            picked = whole[k] if type(whole) is tuple else self.number(node.op, inputs, node.params, known)
             self.settle(node, picked)
             return
-        params = map_regions(node.params, lambda region: rewrite(region, self.hook, self.finish))
+        params = node.params
+        if node.regions:
+            params = map_regions(params, lambda region: rewrite(region, self.hook, self.finish))
         operands = tuple([Value(self, x) if isinstance(x, Node) else x for x in inputs])
         self.location = node.location
         simpler = self.hook(node.op, operands, dict(params))
