@@ -78,54 +78,65 @@ def answer(op: Any, operands: Any, params: Any) -> Any:
         return None
 
 
-def pulled(op: Any, operands: Any, params: Any, ct: Any, places: list[int], create_graph: bool = False) -> Any:
-    """The gradients of the operands at `places` for the cotangent `ct`."""
+def results(ans: Any) -> list[Any]:
+    """The one result of an op, or its several ones."""
+    return list(ans) if isinstance(ans, tuple) else [ans]
+
+
+def pulled(op: Any, operands: Any, params: Any, cts: Any, places: list[int], create_graph: bool = False) -> Any:
+    """The gradients of the operands at `places` for the cotangents `cts` of the results."""
     tensors = [x if hasattr(x, "requires_grad") else tg.tensor(x) for x in operands]
     for i in places:
         tensors[i].requires_grad_()
-    out = op(*tensors, **params)
+    outs = results(op(*tensors, **params))
     wanted = [tensors[i] for i in places]
-    return tg.autograd.grad(out, wanted, ct, create_graph=create_graph), wanted
+    return tg.autograd.grad(outs, wanted, cts, create_graph=create_graph), wanted
 
 
 @every_sample
 def test_an_op_has_the_right_derivative_or_refuses(op: Any, operands: Any, params: Any) -> None:
     ans = answer(op, operands, params)
     assert (ans is not None) == bool(op.on_complex)
-    if ans is None or ans.dtype.kind not in "fc" or not op.differentiable:
+    if ans is None or any(y.dtype.kind not in "fc" for y in results(ans)) or not op.differentiable:
         assert op.on_complex in ("", AS_WRITTEN)
         return
     places = [i for i, x in enumerate(operands) if x.dtype.kind in "fc" and op.differentiable_in(i)]
-    ct = like(ans)
-    found, _ = pulled(op, operands, params, tg.tensor(ct), places)
+    cts = [like(y) for y in results(ans)]
+    found, _ = pulled(op, operands, params, [tg.tensor(ct) for ct in cts], places)
+
+    def weighted(*args: Any) -> float:
+        return sum(inner(ct, y) for ct, y in zip(cts, results(op(*args, **params))))
+
     for i, g in zip(places, found):
         x = operands[i]
         assert (g.dtype, g.shape) == (x.dtype, x.shape)
         axes = (1, 1j) if x.dtype.kind == "c" else (1,)
         for direction in (axis * rng.uniform(-1, 1, x.shape) for axis in axes):
-            want = slope(lambda v: inner(ct, op(*operands[:i], v, *operands[i + 1 :], **params)), [x], [direction])  # noqa: B023
+            want = slope(lambda v: weighted(*operands[:i], v, *operands[i + 1 :]), [x], [direction])  # noqa: B023
             assert inner(g.numpy(), direction) == pytest.approx(want, rel=1e-5, abs=1e-6)
 
 
 @every_sample
 def test_an_op_has_the_right_second_derivative(op: Any, operands: Any, params: Any) -> None:
     ans = answer(op, operands, params)
-    if ans is None or ans.dtype.kind not in "fc" or not op.differentiable:
+    if ans is None or any(y.dtype.kind not in "fc" for y in results(ans)) or not op.differentiable:
         return
     places = [i for i, x in enumerate(operands) if x.dtype.kind in "fc" and op.differentiable_in(i)]
-    given = [*(operands[i] for i in places), like(ans)]
-    outs = [like(x) for x in given[:-1]]
+    count = len(places)
+    given = [*(operands[i] for i in places), *map(like, results(ans))]
+    outs = [like(x) for x in given[:count]]
 
     def gradients(*args: Any) -> list[Any]:
         inside = list(operands)
         for i, x in zip(places, args):
             inside[i] = x
-        return [g.numpy() for g in pulled(op, inside, params, tg.tensor(args[-1]), places)[0]]
+        return [g.numpy() for g in pulled(op, inside, params, [tg.tensor(ct) for ct in args[count:]], places)[0]]
 
-    seed = tg.tensor(given[-1], requires_grad=True)
-    first, wanted = pulled(op, operands, params, seed, places, create_graph=True)
+    seeds = [tg.tensor(ct, requires_grad=True) for ct in given[count:]]
+    first, wanted = pulled(op, operands, params, seeds, places, create_graph=True)
     live = [(g, w) for g, w in zip(first, outs) if g.requires_grad]
-    found = tg.autograd.grad([g for g, _ in live], [*wanted, seed], [tg.tensor(w) for _, w in live], allow_unused=True)
+    cts = [tg.tensor(w) for _, w in live]
+    found = tg.autograd.grad([g for g, _ in live], [*wanted, *seeds], cts, allow_unused=True)
     directions = [like(x) for x in given]
     want = slope(lambda *args: sum(inner(w, g) for w, g in zip(outs, gradients(*args))), given, directions)
     got = sum(inner(g.numpy(), d) for g, d in zip(found, directions) if g is not None)
