@@ -37,8 +37,8 @@ def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any) -> 
     >>> import tracegrad as tg
     >>> @tg.trace
     ... def root(x):
-    ...     return tg.cond(x >= 0.0, lambda x: x**0.5, lambda x: 0.0 * x, x)
-    >>> print(root(9.0), root(-1.0), tg.grad(root)(4.0))
+    ...     return tg.cond(x >= 0.0, lambda x: x**0.5, lambda x: x + 2.0, x)
+    >>> print(root(9.0), root(-2.0), tg.grad(root)(4.0))
     3.0 0.0 0.25
     """
     if current_trace() is None or not isinstance(pred, Carrier):
