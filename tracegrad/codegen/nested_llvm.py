@@ -73,9 +73,6 @@ class _Emitter:
         most = max(len(made.graph.inputs) + len(made.graph.outputs) for made in step.regions.values()) + 1
         self.slots = program.stack(8 * most)
 
-    def _result(self, k: int, block: Block) -> Any:
-        return self._pointer(block) if block.buffer else self._scratch(f"result {k}")
-
     def _pointer(self, block: Block) -> Any:
         return self.program.pointers[block.buffer]
 

@@ -98,7 +98,7 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, con
     consts = [i for i in turn.found if i >= carries]
     init = [zeros_like(ans[k]) if cts[k] is None else cts[k] for k in turn.live]
     totals = [zeros_like(operands[i]) for i in consts]
-    stacked = [*kept[carries + 1 + len(body.outputs) - carries :], *(cts[k + 1] for k in turn.seeded if k >= carries)]
+    stacked = [*kept[1 + len(body.outputs) :], *(cts[k + 1] for k in turn.seeded if k >= carries)]
     loose = turn.needed("input")
     groups = [init, totals, stacked, [operands[i] for i in loose], run_region(turn.outside, operands[carries:])]
 

@@ -12,7 +12,7 @@ from tracegrad.avals import Aval
 if TYPE_CHECKING:
     from tracegrad.ops.op import Op
 
-__all__ = ["Carrier", "Level", "lead", "named", "one_node"]
+__all__ = ["Abstract", "Carrier", "Level", "lead", "named", "one_node"]
 
 
 class Level(enum.IntEnum):
@@ -53,6 +53,27 @@ class Carrier:
     def named(self, name: str, keeps_answer: bool = False) -> Any:
         """This result of an op, which a user knows as the operation `name`; see `named`."""
         return self
+
+
+class Abstract(Carrier):
+    """A carrier that is known by its aval alone."""
+
+    __slots__ = ("_aval",)
+
+    def __init__(self, aval: Aval):
+        self._aval = aval
+
+    @property
+    def aval(self) -> Aval:
+        return self._aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self._aval.dtype
 
 
 def lead(xs: Iterable[Any]) -> Any:

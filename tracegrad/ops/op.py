@@ -34,7 +34,7 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, Aval, aval_of
 from tracegrad.errors import ShapeError, UnsupportedError, located
-from tracegrad.ops.carriers import Carrier, Level, lead, named, one_node
+from tracegrad.ops.carriers import Abstract, Carrier, Level, lead, named, one_node
 from tracegrad.ops.forms import Call, Compose, Form, Move
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 
@@ -313,26 +313,15 @@ def _moved(x: Any, t: Any) -> Any:
     return x if x.dtype.kind not in "fc" else TABLE["full"](shape=x.shape, value=0.0, dtype=x.dtype.name)
 
 
-class Term(Carrier):
+class Term(Abstract):
     """Stands for a cotangent while a derivative rule writes down what it does to it."""
 
-    __slots__ = ("_aval", "tape")
+    __slots__ = ("tape",)
     level = Level.TERM
 
     def __init__(self, aval: Aval, tape: list[Any]):
-        self._aval, self.tape = aval, tape
-
-    @property
-    def aval(self) -> Aval:
-        return self._aval
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._aval.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self._aval.dtype
+        super().__init__(aval)
+        self.tape = tape
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         if any(isinstance(x, Term) and not op.differentiable_in(i) for i, x in enumerate(operands)):

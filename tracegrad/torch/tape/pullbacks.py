@@ -16,8 +16,9 @@ import numpy as np
 
 from tracegrad.avals import Aval, aval_of, is_literal
 from tracegrad.errors import MADE, UnsupportedError
+from tracegrad.ops.carriers import Abstract, Level
 from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.op import Carrier, Level, Op, Several
+from tracegrad.ops.op import Op, Several
 
 __all__ = ["Needs", "needs_of", "numpy_rules"]
 
@@ -37,26 +38,15 @@ class _Text:
         return _Term(self, name, aval)
 
 
-class _Term(Carrier):
+class _Term(Abstract):
     """A value of a rule: its name in the text, and the aval that the ops ask for."""
 
-    __slots__ = ("_aval", "name", "text")
+    __slots__ = ("name", "text")
     level = Level.TERM
 
     def __init__(self, text: _Text, name: str, aval: Aval):
-        self.text, self.name, self._aval = text, name, aval
-
-    @property
-    def aval(self) -> Aval:
-        return self._aval
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._aval.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self._aval.dtype
+        super().__init__(aval)
+        self.text, self.name = text, name
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         text = self.text
