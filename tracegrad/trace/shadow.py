@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.ir import Value
 from tracegrad.numpy_api import special
 from tracegrad.numpy_api.creation import REPLACEMENTS
 from tracegrad.numpy_api.operands import peer_of
-from tracegrad.numpy_api.registry import FUNCTIONS, UFUNCS, dispatch_function
+from tracegrad.numpy_api.registry import FUNCTIONS, dispatch_function
 from tracegrad.ops import Carrier
+from tracegrad.trace.builtins import BUILTINS, MATH, Shadowed, unshadowed
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Item, Source
 
@@ -109,8 +109,8 @@ class Globals(dict[str, Any]):
         if not self.world.open:
             return self.real[name]
         if name not in self.known:
-            if name not in self.real and name in _BUILTINS:
-                return _BUILTINS[name]
+            if name not in self.real and name in BUILTINS:
+                return BUILTINS[name]
             self.known[name] = self.world.translate(self.real[name], Global(self.real, name))
         return self.known[name]
 
@@ -132,40 +132,6 @@ def _builtins_of(real: dict[str, Any], world: Any) -> dict[str, Any]:
 
     names["__import__"] = imported
     return names
-
-
-def _isinstance(x: Any, classes: Any) -> bool:
-    """`isinstance`, with traced values taken for what they stand for."""
-    if isinstance(x, classes):
-        return True
-    if not isinstance(x, Value):
-        return False
-    return issubclass(_stands_for(x), classes)
-
-
-def _stands_for(x: Any) -> type:
-    return {"f": float, "i": int, "b": bool}[x.dtype.kind] if x.weak else np.ndarray
-
-
-class _TypeMeta(type):
-    """`type`, but that the type of a traced value is that of what it stands for."""
-
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if len(args) == 1 and isinstance(args[0], Value):
-            return _stands_for(args[0])
-        if len(args) == 1 and cls is _Type:
-            return type(unshadowed(args[0]))
-        return type(*args, **kwargs) if cls is _Type else super().__call__(*args, **kwargs)
-
-    def __instancecheck__(cls, x: Any) -> bool:
-        return isinstance(x, type) if cls is _Type else super().__instancecheck__(x)
-
-
-class _Type(type, metaclass=_TypeMeta):
-    """What traced code sees as `type`."""
-
-
-_BUILTINS = {"isinstance": _isinstance, "type": _Type}
 
 
 def contents(cell: types.CellType) -> Any:
@@ -243,32 +209,6 @@ class _Numpy(types.ModuleType):
         return value
 
 
-_ELSEWHERE = {"acos": "arccos", "asin": "arcsin", "atan": "arctan", "atan2": "arctan2", "acosh": "arccosh",
-              "asinh": "arcsinh", "atanh": "arctanh", "pow": "power", "fabs": "absolute",
-              "degrees": "degrees", "radians": "radians"}  # fmt: skip
-_SAME = ("ceil", "copysign", "cos", "cosh", "exp", "exp2", "expm1", "floor", "fmod", "hypot", "isfinite", "isinf",
-         "isnan", "log", "log10", "log1p", "log2", "sin", "sinh", "sqrt", "tan", "tanh", "trunc")  # fmt: skip
-_OVER_OPS = ("cbrt", "erf")
-
-
-def _of_math(name: str) -> Callable[..., Any]:
-    theirs = getattr(math, name)
-    ours = UFUNCS[name] if name in _OVER_OPS else getattr(np, _ELSEWHERE.get(name, name))
-
-    def call(*args: Any) -> Any:
-        traced: Any = next((x for x in args if isinstance(x, Carrier)), None)
-        if traced is None:
-            return theirs(*args)
-        if name == "log" and len(args) == 2:
-            return np.log(args[0]) / np.log(args[1])
-        result = ours(*args)
-        if name in ("ceil", "floor", "trunc"):
-            return int(result)
-        return traced._weakened(result) if all(getattr(x, "weak", True) for x in args) else result
-
-    return functools.wraps(theirs)(call)
-
-
 class _Math(types.ModuleType):
     """`math` with functions that know traced numbers."""
 
@@ -324,7 +264,7 @@ def module(world: Any, real: types.ModuleType, source: Source | None) -> Any:
 
 
 _REPLACED: dict[int, Any] = {id(getattr(np, name)): ours for name, ours in REPLACEMENTS.items()}
-_REPLACED.update({id(getattr(math, name)): _of_math(name) for name in (*_SAME, *_ELSEWHERE, *_OVER_OPS)})
+_REPLACED.update(MATH)
 
 
 def _of_lists(function: Any) -> Any:
@@ -363,7 +303,7 @@ def replacement(value: Any) -> Any:
 _get = object.__getattribute__
 
 
-class _Object:
+class _Object(Shadowed):
     """The shadow of an object: attributes are read through the world, methods run as shadows."""
 
     __slots__ = ("__weakref__", "_known", "_real", "_source", "_world")
@@ -413,11 +353,6 @@ def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
         if isinstance(found, Inlinable):
             return functools.partial(found, owner)
     return world.translate(getattr(real, name), Attribute(_get(owner, "_source"), name))
-
-
-def unshadowed(x: Any) -> Any:
-    """The real object of a shadow; anything else as it is."""
-    return _get(x, "_real") if isinstance(type(x), type) and issubclass(type(x), _Object) else x
 
 
 def is_user_object(x: Any) -> bool:
