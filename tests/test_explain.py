@@ -85,7 +85,7 @@ def test_the_log_says_which_argument_caused_a_retrace(log):
     g({"w": X}, X, mode=(1, (2.0,)))
     assert log("retrace")[-1] == "f: the static argument mode: 0.5 -> (1, (2.0,))"
     g({"w": X, "b": None}, X)
-    assert log("retrace")[-1] == "f: the structure of params: {'w': *} -> {'b': None, 'w': *}"
+    assert log("retrace")[-1] == "f: the structure of params: {'w': *} -> {'w': *, 'b': None}"
     with pytest.raises(AttributeError):
         g({"w": X}, [X])
     assert log("retrace")[-1] == "f: the structure of x: * -> [*]"

@@ -79,7 +79,7 @@ def _chosen(name: str, index: Any, functions: Sequence[Function], operands: Sequ
     made = [recorded(f, operands, what) for f, what in zip(functions, names)]
     structure = made[0].structures[0]
     for other, what in zip(made, names):
-        if other.structures[0] != structure:
+        if not tree.alike(other.structures[0], structure):
             text = f"{structure}, which {names[0]} does, but returns {other.structures[0]}"
             raise TypeError(located(f"{what} must return a value of the structure {text}"))
     wanted = _agreed(made)

@@ -117,7 +117,7 @@ def _python_scan(
     found: list[Any] = []
     for i in reversed(range(count)) if reverse else range(count):
         carry, y = _pair(f(carry, tree.unflatten(structure, [x[i] for x in leaves])), what)
-        if tree.structure(carry) != shape:
+        if not tree.alike(tree.structure(carry), shape):
             raise TypeError(
                 located(f"{what} must return a carry of the structure of the initial one, {shape}, got "
                         f"{tree.structure(carry)}")
@@ -176,7 +176,7 @@ def _python_while(cond_fun: Function, body_fun: Function, value: Any) -> Any:
     shape = tree.structure(value)
     while cond_fun(value):
         value = body_fun(value)
-        if tree.structure(value) != shape:
+        if not tree.alike(tree.structure(value), shape):
             text = f"a value of the structure of the initial one, {shape}, got {tree.structure(value)}"
             raise TypeError(located(f"{what} must return {text}"))
     return value

@@ -107,7 +107,7 @@ def carried(
     like = list(initial)
     while True:
         made = record(like, [None if _is_weak(x) else _aval(x) for x in like])
-        if made.structures[0] != structure:
+        if not tree.alike(made.structures[0], structure):
             text = f"a carry of the structure of the initial one, {structure}, got {made.structures[0]}"
             raise TypeError(located(f"{what} must return {text}"))
         weak = made.region.weak

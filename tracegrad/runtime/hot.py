@@ -58,6 +58,12 @@ def _opened(structure: Any) -> tuple[type, Sequence[str], Sequence[Any]] | None:
     return kind.cls, kind.names(aux, len(children)), children
 
 
+def _in_order(structure: Any) -> list[Any]:
+    """The keys of a dict of this structure, in the order of insertion."""
+    keys, _, order = structure[1]
+    return list(order or keys)
+
+
 class _Code:
     """The text of a hot path under construction and the objects it refers to."""
 
@@ -85,10 +91,18 @@ class _Code:
             self.checks.append(f"{text} is None")
             return
         self.checks.append(f"type({text}) is {self.name(cls)}")
-        if cls in (tuple, list, dict):
+        if cls in (tuple, list):
             self.checks.append(f"len({text}) == {len(children)}")
+        elif cls is dict:
+            self._keys(text, _in_order(structure))
         for key, child in zip(keys, children):
             self.take(text + key, child)
+
+    def _keys(self, text: str, keys: list[Any]) -> None:
+        """The check that the dict `text` has these keys in this order."""
+        self.checks.append(f"[*{text}] == {self.name(keys)}")
+        if any(type(key) is int and key in (0, 1) for key in keys):  # to which False and True are equal
+            self.checks.append(f"[*map(type, {text})] == {self.name([type(key) for key in keys])}")
 
     def guard(self, guard: Guard) -> None:
         text = guard.source.text(self.name)
@@ -105,7 +119,10 @@ class _Code:
                 return
             if cls not in (list, dict) and not issubclass(cls, tuple):
                 raise _NotSimple
-            self.checks.append(f"len({text}) == {keys}" if cls is not dict else f"tuple({text}) == {self.name(keys)}")
+            if cls is dict:
+                self._keys(text, list(keys))
+            else:
+                self.checks.append(f"len({text}) == {keys}")
 
 
 def hot_call(
@@ -221,7 +238,7 @@ def _result(trace: Trace, program: Any, code: _Code) -> str:
         found = _opened(structure)
         if found is None:
             return leaf()
-        cls, keys, children = found
+        cls, _, children = found
         parts = [build(child) for child in children]
         if cls is type(None):
             return "None"
@@ -230,7 +247,8 @@ def _result(trace: Trace, program: Any, code: _Code) -> str:
         if cls is list:
             return f"[{', '.join(parts)}]"
         if cls is dict:
-            return "{" + ", ".join(f"{k[1:-1]}: {p}" for k, p in zip(keys, parts)) + "}"
+            values = dict(zip(structure[1][0], parts))
+            return "{" + ", ".join(f"{k!r}: {values[k]}" for k in _in_order(structure)) + "}"
         kind, aux, _ = structure
         return f"{code.name(kind.unflatten)}({code.name(aux)}, ({''.join(p + ', ' for p in parts)}))"
 

@@ -134,7 +134,7 @@ class _Call:
     def require_result(self, result: Any, rule: str) -> list[Any]:
         """The leaves of what a rule returned in the place of the result; TypeError for another structure."""
         leaves, structure = tree.flatten(result)
-        if structure != self.result:
+        if not tree.alike(structure, self.result):
             raise TypeError(
                 located(
                     f"{self.custom.who}: {rule} must have the structure of the output of the function, "

@@ -155,7 +155,7 @@ class Point:
         TypeError for another structure or dtype than that of the primals, `ShapeError` for another shape.
         """
         leaves, structure = tree.flatten(tuple(given))
-        if structure != self.structure:
+        if not tree.alike(structure, self.structure):
             raise TypeError(
                 located(
                     f"{self.who}: primals and tangents must have the same tree structure; the primals have "

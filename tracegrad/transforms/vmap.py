@@ -196,7 +196,7 @@ def _one_by_one(fun: Function, batch: _Batch, who: Description) -> tuple[list[An
         flat, structure = _called(fun, batch, example)
         return [_joined([x])[:0] for x in flat], [True] * len(flat), structure
     structure = rows[0][1]
-    if any(other != structure for _, other in rows):
+    if not all(tree.alike(other, structure) for _, other in rows):
         raise ShapeError(located(f"{who}: the results of different examples have different structures"))
     outputs = [_joined(each) for each in zip(*(flat for flat, _ in rows))]
     return outputs, [True] * len(outputs), structure

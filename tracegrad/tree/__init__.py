@@ -4,16 +4,18 @@
 dataclass its fields (except those with `metadata={"static": True}`, which belong to the structure);
 `register_pytree_node` adds other classes. Everything else is a leaf, instances of unregistered subclasses of
 the built-in containers included. As in JAX, the children of a dict (and of a defaultdict) come in the order
-of its sorted keys, whatever the order of insertion; keys that cannot be compared keep the order of insertion,
-and so does an OrderedDict, for which the order is part of the structure.
+of its sorted keys, so that the leaves of dicts with the same keys can be paired; keys that cannot be compared keep the
+order of insertion, and so do those of an OrderedDict. What is put together has its keys in the order of insertion.
 
-A structure (`TreeDef`) is hashable and compares exactly: what is static in it (dict keys, static fields, the
-auxiliary data of registered classes) tells 1 from 1.0 and True, and 0.0 from -0.0.
+A structure (`TreeDef`) is hashable and compares exactly: what is static in it (dict keys and their order, static
+fields, the auxiliary data of registered classes) tells 1 from 1.0 and True, and 0.0 from -0.0. `alike` compares but
+for the order of the keys of dicts.
 """
 
 from tracegrad.tree.kinds import register_leaf, register_pytree_node
 from tracegrad.tree.walk import (
     TreeDef,
+    alike,
     children,
     flatten,
     flatten_up_to,
@@ -29,6 +31,7 @@ from tracegrad.tree.walk import (
 
 __all__ = [
     "TreeDef",
+    "alike",
     "children",
     "flatten",
     "flatten_up_to",

@@ -10,7 +10,7 @@ from typing import Any
 
 from tracegrad.avals import Aval
 
-__all__ = ["KINDS", "LEAF_KIND", "Children", "Kind", "kind_of", "register_leaf", "register_pytree_node"]
+__all__ = ["KINDS", "LEAF_KIND", "Children", "Kind", "kind_of", "register_leaf", "register_pytree_node", "unordered"]
 
 Children = Sequence[Any]
 
@@ -55,19 +55,19 @@ def _flatten_sequence(x: Any) -> tuple[Children, Any]:
 
 
 def _flatten_dict(x: Any) -> tuple[Children, Any]:
+    order = tuple(x)
     try:
-        keys = tuple(sorted(x))
+        keys = tuple(sorted(order))
     except TypeError:
-        keys = tuple(x)
-        return [x[key] for key in keys], (keys, _exact(keys))
+        return [x[key] for key in order], (order, _exact(order), None)
     # Strings compare only with strings: all keys are strings if the first one is.
     exact = () if keys and type(keys[0]) is str else _exact(keys)
-    return [x[key] for key in keys], (keys, exact)
+    return [x[key] for key in keys], (keys, exact, None if keys == order else order)
 
 
 def _flatten_defaultdict(x: Any) -> tuple[Children, Any]:
-    children, (keys, exact) = _flatten_dict(x)
-    return children, (keys, exact, x.default_factory)
+    children, aux = _flatten_dict(x)
+    return children, (*aux, x.default_factory)
 
 
 def _flatten_ordered(x: Any) -> tuple[Children, Any]:
@@ -76,7 +76,8 @@ def _flatten_ordered(x: Any) -> tuple[Children, Any]:
 
 
 def _to_dict(aux: Any, children: Children) -> dict[Any, Any]:
-    return dict(zip(aux[0], children, strict=True))
+    found = dict(zip(aux[0], children, strict=True))
+    return found if aux[2] is None else {key: found[key] for key in aux[2]}
 
 
 def _to_ordered(aux: Any, children: Children) -> OrderedDict[Any, Any]:
@@ -84,7 +85,7 @@ def _to_ordered(aux: Any, children: Children) -> OrderedDict[Any, Any]:
 
 
 def _to_defaultdict(aux: Any, children: Children) -> defaultdict[Any, Any]:
-    return defaultdict(aux[2], zip(aux[0], children, strict=True))
+    return defaultdict(aux[3], _to_dict(aux, children))
 
 
 def _item_names(aux: Any, n: int) -> Sequence[str]:
@@ -108,15 +109,15 @@ def _list_text(aux: Any, texts: Sequence[str]) -> str:
 
 
 def _dict_text(aux: Any, texts: Sequence[str]) -> str:
-    return "{" + ", ".join(f"{key!r}: {text}" for key, text in zip(aux[0], texts, strict=True)) + "}"
+    return "{" + ", ".join(f"{key!r}: {text}" for key, text in _to_dict(aux, texts).items()) + "}"
 
 
 def _ordered_text(aux: Any, texts: Sequence[str]) -> str:
-    return f"OrderedDict({_dict_text(aux, texts)})"
+    return f"OrderedDict({_dict_text((*aux, None), texts)})"
 
 
 def _defaultdict_text(aux: Any, texts: Sequence[str]) -> str:
-    return f"defaultdict({getattr(aux[2], '__name__', aux[2])}, {_dict_text(aux, texts)})"
+    return f"defaultdict({getattr(aux[3], '__name__', aux[3])}, {_dict_text(aux, texts)})"
 
 
 def _none_text(aux: Any, texts: Sequence[str]) -> str:
@@ -163,6 +164,11 @@ def _custom_kind(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[
         return f"{cls.__name__}[{aux[0]!r}]({', '.join(texts)})"
 
     return Kind(cls, take_apart, lambda aux, xs: unflatten(aux[0], xs), _child_names, text)
+
+
+def unordered(kind: Kind, aux: Any) -> Any:
+    """The static data of a node without the order of the keys of a dict."""
+    return (*aux[:2], None, *aux[3:]) if kind.unflatten in (_to_dict, _to_defaultdict) else aux
 
 
 LEAF_KIND = Kind(object, lambda x: ((), None), lambda aux, xs: None, _item_names, lambda aux, texts: "*")

@@ -6,10 +6,11 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from tracegrad.errors import ShapeError
-from tracegrad.tree.kinds import KINDS, LEAF_KIND, Children, Kind, kind_of
+from tracegrad.tree.kinds import KINDS, LEAF_KIND, Children, Kind, kind_of, unordered
 
 __all__ = [
     "TreeDef",
+    "alike",
     "children",
     "flatten",
     "flatten_up_to",
@@ -35,7 +36,7 @@ class TreeDef(tuple[Any, ...]):
     """The structure of a pytree, everything but the leaves: hashable, equal for equal structures.
 
     >>> structure({"w": [1.0, 2.0], "b": None})
-    TreeDef({'b': None, 'w': [*, *]})
+    TreeDef({'w': [*, *], 'b': None})
     >>> structure((1, 2)) == structure((3.0, "x"))
     True
     """
@@ -64,7 +65,7 @@ def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
     A container that holds itself is a RecursionError; static data that is not hashable is a TypeError.
 
     >>> flatten({"w": [1.0, 2.0], "b": None})
-    ([1.0, 2.0], TreeDef({'b': None, 'w': [*, *]}))
+    ([1.0, 2.0], TreeDef({'w': [*, *], 'b': None}))
     """
     found: list[Any] = []
     return found, TreeDef(_walk(tree, found.append))
@@ -73,8 +74,8 @@ def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
 def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
     """The tree of this structure with these leaves; ShapeError when there are too few or too many.
 
-    Dicts come back in the order of their leaves. Dataclasses come back with all their fields, without a call
-    of `__init__` or `__post_init__`; attributes that are not fields are not carried over.
+    Dicts come back in the order in which their keys were inserted. Dataclasses come back with all their fields, without
+    a call of `__init__` or `__post_init__`; attributes that are not fields are not carried over.
 
     >>> unflatten(structure((0, {"a": 0})), [1, 2])
     (1, {'a': 2})
@@ -106,6 +107,20 @@ def structure(tree: Any) -> TreeDef:
     (*, [*, None])
     """
     return flatten(tree)[1]
+
+
+def alike(a: TreeDef, b: TreeDef) -> bool:
+    """Whether two structures are equal but for the order of the keys of dicts: the leaves of one fit the other.
+
+    >>> alike(structure({"w": 1, "b": 2}), structure({"b": 3, "w": 4}))
+    True
+    """
+    return a == b or _unordered(a) == _unordered(b)
+
+
+def _unordered(spec: _Spec) -> _Spec:
+    kind, aux, specs = spec
+    return kind, unordered(kind, aux), tuple([_unordered(x) for x in specs])
 
 
 def map(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
@@ -167,7 +182,7 @@ def children(x: Any) -> list[Any]:
 def skeleton(x: Any) -> Hashable:
     """What is static in `x` itself, its children apart: equal for containers that differ in their children only.
 
-    >>> skeleton({"a": 1, "b": 2}) == skeleton({"b": [3], "a": 4})
+    >>> skeleton({"a": 1, "b": 2}) == skeleton({"a": [3], "b": 4})
     True
     """
     kind, aux, children = _node(x)
@@ -178,7 +193,7 @@ def with_children(x: Any, children: Sequence[Any]) -> Any:
     """The container `x` with other children, as many as it has.
 
     >>> with_children({"w": [1, 2], "b": None}, [3, 4])
-    {'b': 3, 'w': 4}
+    {'w': 4, 'b': 3}
     """
     kind, aux, _ = _node(x)
     return kind.unflatten(aux, children)
@@ -223,7 +238,8 @@ def _walk_up_to(spec: _Spec, tree: Any, path: str, append: Callable[[Any], None]
         append(tree)
         return
     given, given_aux, children = _node(tree)
-    if given is not kind or given_aux != aux or len(children) != len(specs):
+    same = given is kind and (given_aux == aux or unordered(kind, given_aux) == unordered(kind, aux))
+    if not same or len(children) != len(specs):
         raise ShapeError(_mismatch(spec, tree, path))
     for name, child, child_spec in zip(kind.names(aux, len(specs)), children, specs, strict=True):
         _walk_up_to(child_spec, child, path + name, append)
