@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import tracegrad as tg
-from tracegrad.visualize import Picture
+from tracegrad.pictures import Picture
 
 FOLDER = Path(__file__).parent / "images"
 

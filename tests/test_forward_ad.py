@@ -20,7 +20,7 @@ import tracegrad as tg
 from tracegrad.torch.functions import nn_functional, special
 from tracegrad.torch.functions.generator import default_generator
 from tracegrad.torch.functions.registry import FUNCTIONS
-from tracegrad.torch.tape.modes import STATE
+from tracegrad.torch.modes import STATE
 
 RNG = np.random.default_rng(5)
 SPACE = {**FUNCTIONS, "F": nn_functional, "S": special, "inf": math.inf}

@@ -18,7 +18,7 @@ from tracegrad.autograd.function import Function, FunctionCtx, once_differentiab
 import tracegrad as tg
 from tracegrad.errors import TraceError, UnsupportedError
 from tracegrad.torch import tape
-from tracegrad.torch.tape.modes import STATE
+from tracegrad.torch.modes import STATE
 
 X = np.array([0.5, 1.0, 2.0])
 

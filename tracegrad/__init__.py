@@ -18,10 +18,9 @@ The names of PyTorch's tensor functions and dtypes are here too (`tg.sin`, `tg.f
 `tg.autograd`. `tg.grad` and `tg.vjp` transform functions; `tg.trace` compiles.
 """
 
-import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tracegrad import errors, func, tree
+from tracegrad import errors, later, tree
 from tracegrad.api import (
     grad,
     hessian,
@@ -53,36 +52,26 @@ from tracegrad.errors import (
     VerifyError,
 )
 from tracegrad.settings import disable_jit, settings
-from tracegrad.torch import autograd, cuda, linalg, nn, special
-from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
-from tracegrad.torch.functions.registry import FUNCTIONS
-from tracegrad.torch.tape import (
-    Tensor,
-    conversion,
-    dtypes,
-    enable_grad,
-    factories,
-    inference_mode,
-    is_grad_enabled,
-    is_inference_mode_enabled,
-    no_grad,
-    printing,
-    random,
-    set_grad_enabled,
-)
-from tracegrad.torch.tape.factories import from_numpy, tensor
-from tracegrad.transforms.custom import custom_jvp, custom_vjp
 from tracegrad.tree import register_pytree_node
-from tracegrad.visualize import visualize
+
+if TYPE_CHECKING:
+    from tracegrad import func
+    from tracegrad.pictures import visualize
+    from tracegrad.torch import autograd, cuda, linalg, nn, special
+    from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
+    from tracegrad.torch.modes import (
+        enable_grad,
+        inference_mode,
+        is_grad_enabled,
+        is_inference_mode_enabled,
+        no_grad,
+        set_grad_enabled,
+    )
+    from tracegrad.torch.tape import Tensor
+    from tracegrad.torch.tape.factories import from_numpy, tensor
+    from tracegrad.transforms.custom import custom_jvp, custom_vjp
 
 __version__ = "0.1.0"
-
-# PyTorch's namespaces are found where PyTorch has them: `import tracegrad.nn.functional as F`.
-for _name, _module in list(sys.modules.items()):
-    if _name.split(".")[:2] == ["tracegrad", "torch"] and _name.split(".")[2:3] in (
-        ["autograd"], ["cuda"], ["linalg"], ["nn"], ["special"],
-    ):  # fmt: skip
-        sys.modules[_name.replace("tracegrad.torch.", "tracegrad.", 1)] = _module
 
 __all__ = [
     "CacheWarning",
@@ -144,18 +133,27 @@ __all__ = [
     "while_loop",
 ]  # fmt: skip
 
-# PyTorch's names of tensor functions, of what makes Tensors, and of dtypes; tracegrad's own names come first.
-_torch: dict[str, Any] = {**dtypes.DTYPES, "Size": tuple, "numel": Tensor.numel}
-_torch |= {"get_printoptions": printing.get_printoptions, "set_printoptions": printing.set_printoptions}
-for _module in (dtypes, factories, random, conversion):
-    _torch.update({name: getattr(_module, name) for name in _module.__all__})
-_torch.update(FUNCTIONS)
-_torch = {name: value for name, value in _torch.items() if name not in __all__}
-globals().update(_torch)
-__all__.extend(_torch)
+# What a gradient of a NumPy function does not need is imported when it is first asked for: these names, PyTorch's
+# namespaces, which are found where PyTorch has them (`import tracegrad.nn.functional as F`), and PyTorch's names of
+# tensor functions, of what makes Tensors, and of dtypes. tracegrad's own names come first.
+_find, _names = later.names(
+    globals(),
+    modules={
+        "func": "tracegrad.func",
+        **{name: f"tracegrad.torch.{name}" for name in ("autograd", "cuda", "linalg", "nn", "special")},
+    },
+    members={
+        "custom_jvp": "tracegrad.transforms.custom",
+        "custom_vjp": "tracegrad.transforms.custom",
+        "visualize": "tracegrad.pictures",
+    },
+    others="tracegrad.torch.face",
+)
 
 
 def __getattr__(name: str) -> Any:
-    near = [known for known in __all__ if name.lower() in known.lower() or known.lower() in name.lower()]
-    hint = f"; similar names are {', '.join(near[:8])}" if near else ""
-    raise AttributeError(f"tracegrad has no {name!r}{hint}")
+    return _find(name)
+
+
+def __dir__() -> list[str]:
+    return _names()

@@ -25,7 +25,6 @@ from tracegrad.trace.describe import Description, describe
 from tracegrad.transforms import forward
 from tracegrad.transforms import grad as reverse
 from tracegrad.transforms import vmap as batch
-from tracegrad.transforms.custom import CustomRule
 
 __all__ = [
     "grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize", "stop_gradient", "trace",
@@ -38,6 +37,9 @@ Argnums = int | tuple[int, ...]
 
 class Traced(Dispatcher):
     """A function that is traced and compiled when it is called: what `trace`, `grad` and `value_and_grad` return."""
+
+    # Derivatives of it are kept with it, as they are with a Python function.
+    remembers = True
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """How a call with these arguments is computed; print it. Traces and compiles when need be.
@@ -434,7 +436,7 @@ _MEMORY = "__tracegrad_derived__"
 
 def _remembered(fun: Any, key: Any, make: Callable[[], Traced]) -> Traced:
     """What `make` made for this function and key before, so that `grad(f)(x)` in a loop is compiled once."""
-    if not isinstance(fun, Traced | CustomRule) and type(fun) is not type(_remembered):
+    if not getattr(type(fun), "remembers", False) and type(fun) is not type(_remembered):
         return make()
     memory = vars(fun).get(_MEMORY)
     # functools.wraps copies attributes, this one included, to functions that it does not belong to.

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.control.values import inlined
+from tracegrad.control.values import concatenated, inlined, stacked
 from tracegrad.errors import ShapeError, located
 from tracegrad.ops.linear import flip
 from tracegrad.ops.op import Carrier, normalize_axis
-from tracegrad.torch.functions.joining import cat, stack
 
 __all__ = ["associative_scan"]
 
@@ -60,7 +59,7 @@ def _scanned(combine: Combine, xs: list[Any], axis: int) -> list[Any]:
     even = _part(xs, axis, 0, 1)
     if n > 2:
         rest = combine(_part(odd, axis, 0, (n - 1) // 2), _part(xs, axis, 2, n, 2))
-        even = [cat([x, y], axis) for x, y in zip(even, rest)]
+        even = [concatenated([x, y], axis) for x, y in zip(even, rest)]
     return [_interleaved(x, y, axis) for x, y in zip(even, odd)]
 
 
@@ -73,5 +72,5 @@ def _interleaved(x: Any, y: Any, axis: int) -> Any:
     n, m = x.shape[axis], y.shape[axis]
     (front,) = _part([x], axis, 0, m)
     shape = (*x.shape[:axis], 2 * m, *x.shape[axis + 1 :])
-    both = stack([front, y], axis + 1).reshape(shape)
-    return both if n == m else cat([both, *_part([x], axis, m, n)], axis)
+    both = stacked([front, y], axis + 1).reshape(shape)
+    return both if n == m else concatenated([both, *_part([x], axis, m, n)], axis)

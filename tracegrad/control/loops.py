@@ -14,9 +14,18 @@ from tracegrad import tree
 from tracegrad.avals import Aval
 from tracegrad.control import repeat, until
 from tracegrad.control.checkpoint import checkpoint as checkpointed
-from tracegrad.control.values import carried, inlined, joined, like_row, operand, recorded, rows_of, stacked
+from tracegrad.control.values import (
+    carried,
+    concatenated,
+    inlined,
+    joined,
+    like_row,
+    operand,
+    recorded,
+    rows_of,
+    stacked,
+)
 from tracegrad.errors import located
-from tracegrad.torch.functions.joining import cat
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import describe
 
@@ -94,7 +103,7 @@ def _in_segments(f: Function, carry: Any, xs: Any, count: int, reverse: bool, se
         return carry, ys
     at = 0 if reverse else whole
     carry, last = scan(f, carry, tree.map(lambda x: part(x, at, at + rest), xs), rest, reverse)
-    return carry, tree.map(lambda a, b: cat([b, a] if reverse else [a, b]), ys, last)
+    return carry, tree.map(lambda a, b: concatenated([b, a] if reverse else [a, b]), ys, last)
 
 
 def _pair(result: Any, what: str) -> tuple[Any, Any]:

@@ -11,16 +11,14 @@ from tracegrad import tree
 from tracegrad.avals import LITERALS, Aval, aval_of
 from tracegrad.errors import ShapeError, located
 from tracegrad.ir import Graph, Node
+from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.linear import cast, full
-from tracegrad.ops.op import Carrier
-from tracegrad.torch.functions.joining import stack
-from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.subtrace import Closed, closed, weakened
 
 __all__ = [
-    "Recording", "carried", "inlined", "joined", "like_row", "operand", "recorded", "required_trace", "rows_of",
-    "stacked",
+    "Recording", "carried", "concatenated", "inlined", "joined", "like_row", "operand", "recorded", "required_trace",
+    "rows_of", "stacked",
 ]  # fmt: skip
 
 Function = Callable[..., Any]
@@ -91,7 +89,7 @@ def operand(x: Any, aval: Aval) -> Any:
     """The value `x` of the trace under way as an operand with this aval."""
     if type(x) in LITERALS:
         return full(shape=(), value=x, dtype=aval.dtype.name)
-    if not isinstance(x, Recorded):
+    if not isinstance(x, TapeCarrier):
         x = required_trace().lift(x if isinstance(x, Carrier) else np.asarray(x))
     return x if x.dtype == aval.dtype else cast(x, dtype=aval.dtype.name)
 
@@ -142,7 +140,7 @@ def joined(regions: Sequence[Closed], count: int) -> tuple[list[Any], list[Graph
 
 
 def _identity(x: Any) -> Any:
-    return (x.array.node, id(x)) if isinstance(x, Recorded) else x.node
+    return (x.array.node, id(x)) if isinstance(x, TapeCarrier) else x.node
 
 
 def _is_weak(x: Any) -> bool:
@@ -173,14 +171,25 @@ def rows_of(name: str, leaves: Sequence[Any], paths: Sequence[str], length: int 
 
 def like_row(x: Any) -> Any:
     """What stands for one row of the array `x`: its aval, or a Tensor where `x` is one."""
-    if isinstance(x, Recorded) and x.shape[0]:
+    if isinstance(x, TapeCarrier) and x.shape[0]:
         return x[0]  # type: ignore[index]
     return Aval(np.shape(x)[1:], _aval(x).dtype)
 
 
-def stacked(values: Sequence[Any]) -> Any:
-    """Arrays, Tensors or numbers along a new first axis."""
-    if any(isinstance(x, Recorded) for x in values):
-        return stack(list(values))
+def stacked(values: Sequence[Any], axis: int = 0) -> Any:
+    """Arrays, Tensors or numbers along a new axis."""
+    if any(isinstance(x, TapeCarrier) for x in values):
+        from tracegrad.torch.functions.joining import stack
+
+        return stack(list(values), axis)
     arrays: list[Any] = [x if isinstance(x, Carrier) else np.asarray(x) for x in values]
-    return np.stack(arrays)
+    return np.stack(arrays, axis)
+
+
+def concatenated(values: Sequence[Any], axis: int = 0) -> Any:
+    """Arrays or Tensors along an axis that they have."""
+    if any(isinstance(x, TapeCarrier) for x in values):
+        from tracegrad.torch.functions.joining import cat
+
+        return cat(list(values), axis)
+    return np.concatenate(values, axis)

@@ -17,6 +17,7 @@ from tracegrad.ops import (
     sorting,
     special,
 )
+from tracegrad.ops.carriers import TapeCarrier, TensorCarrier
 from tracegrad.ops.op import TABLE, Carrier, Level, Op, bind
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "Carrier",
     "Level",
     "Op",
+    "TapeCarrier",
+    "TensorCarrier",
     "activations",
     "bind",
     "complex_numbers",

@@ -12,7 +12,7 @@ from tracegrad.avals import Aval
 if TYPE_CHECKING:
     from tracegrad.ops.op import Op
 
-__all__ = ["Abstract", "Carrier", "Level", "lead", "named", "one_node"]
+__all__ = ["Abstract", "Carrier", "Level", "TapeCarrier", "TensorCarrier", "lead", "named", "one_node"]
 
 
 class Level(enum.IntEnum):
@@ -53,6 +53,36 @@ class Carrier:
     def named(self, name: str, keeps_answer: bool = False) -> Any:
         """This result of an op, which a user knows as the operation `name`; see `named`."""
         return self
+
+
+class TapeCarrier(Carrier):
+    """A carrier that leaves a tape: a Tensor, or an array inside an eager derivative. `torch.tape` makes them."""
+
+    __slots__ = ()
+    array: Any
+    _face: Any  # the class that the values of this kind have, if no user made one of it
+
+    @property
+    def shape(self) -> Any:
+        return self.array.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.array.dtype
+
+    @property
+    def aval(self) -> Aval:
+        return Aval(self.array.shape, self.array.dtype)
+
+    def _like(self, array: Any) -> Any:
+        """A value of the same face that holds `array`."""
+        raise NotImplementedError
+
+
+class TensorCarrier(TapeCarrier):
+    """A Tensor."""
+
+    __slots__ = ()
 
 
 class Abstract(Carrier):

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tracegrad.errors import CacheWarning, user_location
-from tracegrad.log import log
+from tracegrad.logs import log
 from tracegrad.settings import settings
 
 __all__ = ["DiskCache", "default_cache"]

@@ -19,28 +19,30 @@ import types
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad import tree
 from tracegrad.control.until import room_for
 from tracegrad.errors import CapacityError, TraceError, located
 from tracegrad.ir import Graph, run
-from tracegrad.log import enabled, log
+from tracegrad.logs import enabled, log
 from tracegrad.ops import Level
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.hot import hot_call
-from tracegrad.runtime.on_tape import OnTape
 from tracegrad.runtime.program import compile_program, conformed
 from tracegrad.runtime.why import log_compile, new_answer, new_key, new_world
 from tracegrad.settings import jit_disabled, unusual
-from tracegrad.torch.tape.modes import STATE
+from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder import ESCAPED, current_trace, value_key
 from tracegrad.trace.describe import describe, signature_of
+from tracegrad.trace.effects import on_call
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.signature import Binder, Call
 from tracegrad.trace.sources import Weak
-from tracegrad.trace.tensors import on_call
 from tracegrad.trace.trace import Trace, trace_call
+
+if TYPE_CHECKING:
+    from tracegrad.runtime.on_tape import OnTape
 
 __all__ = ["CacheInfo", "Dispatcher", "Path", "Specialization"]
 
@@ -328,7 +330,11 @@ class Dispatcher(Inlinable):
         with room_for(spec.room):
             trace = trace_call(self.fun, self.body, call, answers, spec.varying)
         middle = time.perf_counter()
-        on_tape = None if trace.tape is None else OnTape(trace, self.name, self.body)
+        on_tape: OnTape | None = None
+        if trace.tape is not None:
+            from tracegrad.runtime.on_tape import OnTape
+
+            on_tape = OnTape(trace, self.name, self.body)
         graph = trace.graph if on_tape is None else on_tape.graph
         single = len(graph.outputs) == 1
         if len(spec.paths) < MAX_PATHS:

@@ -20,14 +20,14 @@ from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph
 from tracegrad.ops.linear import zeros_like
 from tracegrad.runtime.program import compile_program, conformed
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import Tensor, engine, views
-from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.saved import Packed
 from tracegrad.torch.tape.saved import kept as saved_of
 from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Node, next_number, rewrap, unmasked
 from tracegrad.trace.builder import current_trace
+from tracegrad.trace.effects import Argument, Effect, TensorResult
 from tracegrad.trace.signature import Call
-from tracegrad.trace.tensors import Argument, Effect, TensorResult
 from tracegrad.trace.trace import Trace
 from tracegrad.transforms.partition import partition
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.log import log
+from tracegrad.logs import log
 from tracegrad.trace.builder import ValueGuard
 from tracegrad.trace.signature import Binder, Call
 from tracegrad.trace.trace import Trace

@@ -21,10 +21,9 @@ import numpy as np
 from tracegrad.avals import LITERALS, Aval, compiled, is_literal
 from tracegrad.errors import TraceError, located, user_file, warn_of_constant
 from tracegrad.ir import Builder, Node, Value, recorder, recording
-from tracegrad.ops import Level, Op
+from tracegrad.ops import Level, Op, TapeCarrier
 from tracegrad.ops.elementwise import not_equal
 from tracegrad.ops.linear import cast, full
-from tracegrad.torch.tape.recorded import Recorded
 
 __all__ = ["ESCAPED", "Capture", "TraceBuilder", "ValueGuard", "current_trace", "value_key"]
 
@@ -82,7 +81,7 @@ class TraceBuilder(Builder):
         self.captures: dict[int, Capture] = {}
         self.guards: list[ValueGuard] = []
         self.world: Any = None
-        self.tensors: Any = None
+        self._tensors: Any = None
         self.open = True
         self.inner: TraceBuilder | None = None
         self.rules: list[Any] = []  # those that regions are recording
@@ -114,7 +113,7 @@ class TraceBuilder(Builder):
             raise TraceError(located(ESCAPED))
         if isinstance(x, np.ndarray):
             return self.capture(x).value
-        if isinstance(x, Recorded):
+        if isinstance(x, TapeCarrier):
             return self.lift(x.array)
         if isinstance(x, np.generic):
             dtype = compiled(x.dtype, "a NumPy scalar")
@@ -178,10 +177,27 @@ class TraceBuilder(Builder):
         """End the trace: tracers that escaped say so from now on, and keep nothing alive."""
         self.open = False
         self.nodes, self.captures = [], {}
-        if self.tensors is not None:
-            self.tensors.close()
+        if self._tensors is not None:
+            self._tensors.close()
         for memory in (self._nodes, self._computed, self._asked, self._places):
             memory.clear()
+
+    # -- Tensors ----------------------------------------------------------------------------------
+    @property
+    def tensors(self) -> Any:
+        """What the trace knows of Tensors (`trace.tensors`)."""
+        if self.outer is not None:
+            return self.outer.tensors
+        if self._tensors is None:
+            from tracegrad.trace.tensors import Tensors
+
+            self._tensors = Tensors(self)
+        return self._tensors
+
+    @property
+    def has_tensors(self) -> bool:
+        """Whether there are Tensors from outside in the trace."""
+        return self._tensors is not None and self._tensors.any
 
     # -- regions ----------------------------------------------------------------------------------
     def here(self) -> TraceBuilder:

@@ -34,8 +34,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ir import Value
-from tracegrad.ops import Carrier
-from tracegrad.torch.tape import Tensor, TracedTensor
+from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace import shadow
 from tracegrad.trace.builder import Capture, TraceBuilder
 from tracegrad.trace.inline import Inlinable
@@ -229,9 +228,9 @@ class World:
             return value
         if isinstance(value, Value):
             raise TraceError(located(f"{source} holds a traced value that escaped from another trace"))
-        if isinstance(value, TracedTensor):
-            return value
-        if isinstance(value, Tensor):
+        if isinstance(value, TensorCarrier):
+            if value.level is Level.TRACED_TENSOR:
+                return value
             return self.builder.tensors.captured(value, source)
         raise UnsupportedError(
             located(f"{source} is a {type(value).__name__}; pass it to the traced function as an argument")

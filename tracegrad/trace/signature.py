@@ -17,8 +17,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.avals import COMPILED, compiled
 from tracegrad.errors import DTypeError, TraceError, located
-from tracegrad.ops import Carrier
-from tracegrad.torch.tape import Tensor
+from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.trace.describe import describe, signature_of
 
 __all__ = ["Binder", "Call", "exact", "is_plain_array"]
@@ -139,12 +138,13 @@ class Binder:
                     )
                 )
             return cls
-        elif cls is Tensor:
+        elif isinstance(x, TensorCarrier) and cls is x._face:
             if x.array.dtype not in COMPILED:
                 compiled(x.array.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
             call.tensors[i] = x
             call.leaves[i] = x.array
-            return Tensor, x.dtype, x.shape, x.requires_grad, x.is_leaf
+            tensor: Any = x
+            return cls, x.dtype, x.shape, tensor.requires_grad, tensor.is_leaf
         elif isinstance(x, Carrier):
             call.carriers.append(x)
             return cls

@@ -25,8 +25,8 @@ from tracegrad.avals import LITERALS, Aval, aval_of, compiled
 from tracegrad.errors import TraceError, located
 from tracegrad.ir import Graph, Node, Value, recording, replay
 from tracegrad.ir.builder import sliced
+from tracegrad.ops import Level, TensorCarrier
 from tracegrad.ops.linear import full
-from tracegrad.torch.tape import Tensor, TracedTensor
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.rules import ClosedRule, RuleGraph
 from tracegrad.trace.tracer import Number, Tracer
@@ -69,7 +69,7 @@ class Like:
     __slots__ = ("aval", "of_tensor")
 
     def __init__(self, aval: Aval, x: Any):
-        self.aval, self.of_tensor = aval, isinstance(x, Tensor)
+        self.aval, self.of_tensor = aval, isinstance(x, TensorCarrier)
 
 
 def closed(fn: Callable[..., Any], args: Sequence[Any], what: str) -> Closed:
@@ -95,7 +95,7 @@ def closed(fn: Callable[..., Any], args: Sequence[Any], what: str) -> Closed:
             tuple([value for value, _ in captured]),
             shape,
             tuple([type(x) in LITERALS or getattr(x, "weak", False) for x in flat]),
-            tuple([isinstance(x, Tensor) for x in flat]),
+            tuple([isinstance(x, TensorCarrier) for x in flat]),
         )
 
 
@@ -142,7 +142,7 @@ class Region(TraceBuilder):
         super().__init__(outer.make, outer.make_number)
         self.outer: TraceBuilder = outer
         self.what = what
-        self.world, self.tensors, self.rules = outer.world, outer.tensors, outer.rules
+        self.world, self.rules = outer.world, outer.rules
         # By the node outside, and the Tensor if it is one: the value outside, and the node that stands for it.
         self.captured: dict[tuple[Node, int], tuple[Any, Node]] = {}
 
@@ -160,8 +160,8 @@ class Region(TraceBuilder):
         """The node of a leaf of the result."""
         if type(x) in _DTYPES:
             x = full(shape=(), value=x, dtype=_DTYPES[type(x)])
-        if isinstance(x, Tensor):
-            x = self.entered(x if isinstance(x, TracedTensor) else self.tensors.of(x)).array
+        if isinstance(x, TensorCarrier):
+            x = self.entered(x if x.level is Level.TRACED_TENSOR else self.tensors.of(x)).array
         if not isinstance(x, Value | np.ndarray | np.generic):
             raise TraceError(located(f"{self.what} must return arrays, but {path} is a {type(x).__name__}"))
         node: Node = self.lift(x).node
@@ -176,14 +176,14 @@ class Region(TraceBuilder):
 
     def entered(self, tensor: Any) -> Any:
         """What stands in this region for a Tensor of the trace: for one from outside, its value."""
-        if not isinstance(tensor, TracedTensor) or tensor.array.builder is self:
+        if tensor.level is not Level.TRACED_TENSOR or tensor.array.builder is self:
             return tensor
         outside = self.outer.entered(tensor)
         return self._from_outside(outside, outside)
 
     def _from_outside(self, like: Any, value: Any) -> Any:
-        node = value.array.node if isinstance(value, Tensor) else value.node
-        key = node, id(value) if isinstance(value, Tensor) else 0
+        node = value.array.node if isinstance(value, TensorCarrier) else value.node
+        key = node, id(value) if isinstance(value, TensorCarrier) else 0
         if key not in self.captured:
             self.captured[key] = value, Node(None, (), (), node.aval)
         return self._standing(self.captured[key][1], like, f"an array from outside of {self.what}")
@@ -192,7 +192,11 @@ class Region(TraceBuilder):
         weak = type(like) in _DTYPES or getattr(like, "weak", False)
         value = (Number if weak else Tracer)(self, node)
         value.frozen = frozen
-        return TracedTensor(value) if isinstance(like, Tensor) or getattr(like, "of_tensor", False) else value
+        if not isinstance(like, TensorCarrier) and not getattr(like, "of_tensor", False):
+            return value
+        from tracegrad.torch.tape import TracedTensor
+
+        return TracedTensor(value)
 
     def capture(self, array: Any, source: Any = None) -> Any:
         return self.outer.capture(array, source)
@@ -297,7 +301,7 @@ class _RuleRecord:
         except Exception as error:  # which is raised where the derivative is taken
             return error
         known = {x.node: k for k, x in enumerate(self.captured)}
-        reads = [x.array if isinstance(x, Tensor) else x for x in found.captured]
+        reads = [x.array if isinstance(x, TensorCarrier) else x for x in found.captured]
         for x in reads:
             if known.setdefault(x.node, len(self.captured)) == len(self.captured):
                 self.captured.append(x)

@@ -12,15 +12,14 @@ from tracegrad import tree
 from tracegrad.errors import TraceError, TracegradError, located, user_file
 from tracegrad.ir import Graph, recording
 from tracegrad.ir.builder import sliced
+from tracegrad.ops import Level, TapeCarrier
 from tracegrad.settings import unusual
-from tracegrad.torch.tape import TracedTensor
-from tracegrad.torch.tape.modes import as_usual
-from tracegrad.torch.tape.recorded import Recorded
+from tracegrad.torch.modes import as_usual
 from tracegrad.trace.builder import Capture, TraceBuilder, ValueGuard
 from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe
+from tracegrad.trace.effects import TapeTrace, TensorResult, on_call
 from tracegrad.trace.signature import Call
-from tracegrad.trace.tensors import TapeTrace, TensorResult, Tensors, on_call
 from tracegrad.trace.tracer import Number, Tracer
 
 __all__ = ["Trace", "trace_call"]
@@ -70,7 +69,6 @@ def trace_call(
     """
     builder = TraceBuilder(Tracer, Number, answers)
     builder.world = world = World(builder, varying)
-    builder.tensors = Tensors(builder)
     leaves = [_argument(builder, x, i, call.tensors.get(i)) for i, x in enumerate(call.leaves)]
     args, kwargs = call.rebuild(leaves)
     try:
@@ -99,7 +97,7 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     template: list[tuple[int | None, Any]] = []
     roots: list[Any] = []
     for x in flat:
-        if isinstance(x, Recorded):
+        if isinstance(x, TapeCarrier):
             template.append(_tensor(builder, x, outputs, roots))
         elif isinstance(x, Tracer | np.ndarray):
             kind = {"f": float, "i": int, "b": bool}[x.dtype.kind] if isinstance(x, Number) else None
@@ -107,9 +105,8 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
             outputs.append(builder.lift(x).node)
         else:
             template.append((None, _constant(x)))
-    tensors = builder.tensors
-    effects = tensors.effects(outputs, roots) if tensors.any else []
-    cts, cotangents, wanted, spent = tensors.swept(roots) if tensors.any else ([], [], [], "")
+    effects = builder.tensors.effects(outputs, roots) if builder.has_tensors else []
+    cts, cotangents, wanted, spent = builder.tensors.swept(roots) if builder.has_tensors else ([], [], [], "")
     asked = [g.node for g in builder.guards]
     arguments = list(builder.inputs)
     captures = list(builder.captures.values())
@@ -121,9 +118,9 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     graph = sliced(inputs, builder.nodes, [*outputs, *asked])
     kinds = ["float" if type(x) is float else "array" for x in (*call.leaves, *(c.array for c in captures))]
     tape = None
-    if tensors.any or any(isinstance(kind, TensorResult) for _, kind in template):
+    if builder.has_tensors or any(isinstance(kind, TensorResult) for _, kind in template):
         tape = TapeTrace(
-            tensors.places(inputs), tuple(wanted), tuple([x.array.aval for x in roots]), tuple(effects),
+            builder.tensors.places(inputs), tuple(wanted), tuple([x.array.aval for x in roots]), tuple(effects),
             Graph((*inputs, *cts), joint.nodes, joint.outputs) if cotangents else None, spent,
         )  # fmt: skip
     return Trace(
@@ -133,7 +130,7 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
 
 def _tensor(builder: TraceBuilder, x: Any, outputs: list[Any], roots: list[Any]) -> tuple[int | None, Any]:
     """The entry of the template for a Tensor of the result."""
-    if not isinstance(x, TracedTensor):
+    if x.level is not Level.TRACED_TENSOR:
         x = builder.tensors.of(x)
     outside = builder.tensors.real_of(x)
     if outside is not None:

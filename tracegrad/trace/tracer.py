@@ -24,7 +24,6 @@ from tracegrad.ir import Node, Value
 from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.ops import Op
 from tracegrad.ops.linear import broadcast_to, cast
-from tracegrad.torch.tape import TracedTensor
 from tracegrad.trace.builder import TraceBuilder
 
 __all__ = ["Number", "Tracer"]
@@ -36,7 +35,6 @@ class Tracer(ArrayMethods, Value):
     __slots__ = ("__weakref__", "frozen", "origin", "views")
     builder: TraceBuilder
     _tracks_views = True
-    _tensor_class = TracedTensor
 
     def __init__(self, builder: TraceBuilder, node: Node):
         self.builder, self.node = builder, node

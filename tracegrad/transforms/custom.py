@@ -22,8 +22,8 @@ from tracegrad.ops.linear import zeros_like
 from tracegrad.torch.autograd.context import face_of, like
 from tracegrad.torch.autograd.function import Function, inlined
 from tracegrad.torch.autograd.gradients import zeros
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.functional import eager_vjp
-from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.trace.describe import Description, describe, signature_of
 from tracegrad.transforms.forward import linear_at, transposing
@@ -37,6 +37,8 @@ _ARRAYS = (Carrier, np.ndarray, np.generic)
 class CustomRule:
     """A function whose derivative is a rule; the arguments `nondiff_argnums` are handed to the rule as they are."""
 
+    # Derivatives of it are kept with it (`api`).
+    remembers = True
     _role = ""
     _function: type[Function]
 

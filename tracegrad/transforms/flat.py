@@ -15,9 +15,8 @@ from tracegrad import ad, tree
 from tracegrad.avals import is_literal
 from tracegrad.errors import located
 from tracegrad.ir import Node
-from tracegrad.ops import Carrier
+from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.linear import fresh, full
-from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import Description
 from tracegrad.trace.tracer import Number, Tracer
@@ -33,7 +32,7 @@ FlatFunction = Callable[..., Sequence[Any]]
 # -- in a trace --------------------------------------------------------------------------------------------------------
 def on_tape(primals: Sequence[Any]) -> bool:
     """Whether derivatives at these primals are taken on the eager tape, and not in the trace under way."""
-    return current_trace() is None or any(isinstance(x, Recorded) for x in primals)
+    return current_trace() is None or any(isinstance(x, TapeCarrier) for x in primals)
 
 
 def recorded(fn: FlatFunction, primals: Sequence[Any]) -> tuple[TraceBuilder, list[Tracer], list[Any]]:

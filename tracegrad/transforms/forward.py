@@ -25,9 +25,8 @@ from tracegrad.avals import is_literal, name_of
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.ir import Graph, Node, replay
 from tracegrad.ir.builder import sliced
+from tracegrad.ops import TapeCarrier
 from tracegrad.ops.linear import broadcast_to, full, zeros_like
-from tracegrad.torch.tape.functional import eager_vjp
-from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import Description
 from tracegrad.trace.subtrace import emitted
@@ -68,6 +67,8 @@ def traced_linear(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], 
 
 def eager_linear(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Pushforward]:
     """On the tape: as `traced_linear`."""
+    from tracegrad.torch.tape.functional import eager_vjp
+
     outputs, pullback = eager_vjp(fn, primals)
     floating = [k for k, y in enumerate(outputs) if y.dtype.kind in "fc"]
 
@@ -93,7 +94,7 @@ def _zero(x: Any) -> Any:
     """The tangent, or cotangent, 0 of an output."""
     if isinstance(x, np.ndarray | np.generic):
         return np.zeros(x.shape, x.dtype)[()]
-    return x._like(zeros_like(x)) if isinstance(x, Recorded) else zeros_like(x)
+    return x._like(zeros_like(x)) if isinstance(x, TapeCarrier) else zeros_like(x)
 
 
 def linear_at(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Pushforward]:

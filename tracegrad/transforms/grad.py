@@ -21,7 +21,6 @@ from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.ops import Carrier
 from tracegrad.ops.elementwise import accumulate
 from tracegrad.ops.linear import full, zeros_like
-from tracegrad.torch.tape.functional import eager_vjp
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.describe import Description, describe, signature_of
 from tracegrad.trace.tracer import Tracer
@@ -73,7 +72,11 @@ def traced_vjp(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Cal
 
 def vjp_at(fn: FlatFunction, primals: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
     """The flat outputs of `fn`, and the function from their cotangents to the primals'."""
-    return eager_vjp(fn, primals) if on_tape(primals) else traced_vjp(fn, primals)
+    if not on_tape(primals):
+        return traced_vjp(fn, primals)
+    from tracegrad.torch.tape.functional import eager_vjp
+
+    return eager_vjp(fn, primals)
 
 
 class Arguments:

@@ -16,10 +16,9 @@ from tracegrad import tree
 from tracegrad.avals import Aval, is_literal
 from tracegrad.errors import ShapeError, located
 from tracegrad.ir.batch import replay_batched
-from tracegrad.ops import Carrier
+from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.batching import picked, repeated, to_axis
 from tracegrad.ops.linear import concatenate, reshape
-from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import Description, describe
 from tracegrad.trace.subtrace import Like, at_their_lines, closed, weakened
@@ -214,7 +213,7 @@ def _row(x: Any, i: int) -> Any:
 def _example(x: Any) -> Any:
     """An example where there is none: zeros."""
     zeros = np.zeros(x.shape[1:], x.dtype)
-    return x._like(zeros) if isinstance(x, Recorded) else zeros[()]
+    return x._like(zeros) if isinstance(x, TapeCarrier) else zeros[()]
 
 
 def _joined(values: Sequence[Any]) -> Any:

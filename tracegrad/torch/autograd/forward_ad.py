@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from tracegrad.errors import located
 from tracegrad.ops.linear import reshape
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.dual import Level, paused, set_tangent, tangent_of
-from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.tensor import Tensor
 
 __all__ = [

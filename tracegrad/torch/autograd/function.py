@@ -19,7 +19,7 @@ from tracegrad.torch.autograd.in_graph import call_in_graph
 from tracegrad.torch.autograd.on_tape import FunctionNode, call_on_tape
 from tracegrad.torch.autograd.once import once_differentiable
 from tracegrad.torch.autograd.opaque import is_traced, opaque_backward, opaque_forward
-from tracegrad.torch.tape.modes import no_grad
+from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.traced import entered
 

@@ -19,9 +19,9 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.torch.functions.joining import stack
 from tracegrad.torch.functions.shapes import movedim
+from tracegrad.torch.modes import enable_grad
 from tracegrad.torch.tape import engine
 from tracegrad.torch.tape.factories import zeros, zeros_like
-from tracegrad.torch.tape.modes import enable_grad
 from tracegrad.torch.tape.tensor import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]

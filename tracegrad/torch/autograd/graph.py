@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tracegrad.errors import located
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.hooks import RemovableHandle
-from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.tape import GradientEdge, Node, Spec
 
 __all__ = [

@@ -14,9 +14,9 @@ from tracegrad.numpy_api import ArrayMethods
 from tracegrad.ops.linear import reshape
 from tracegrad.torch.autograd.context import ARRAYS, NOT_RETURNED, FunctionCtx, SavedTensor, like
 from tracegrad.torch.autograd.gradients import Inputs, zeros
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import views
 from tracegrad.torch.tape.dual import paused, set_tangent, tangent_of
-from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tape import RELEASED, Node, Spec, next_number, unmasked
 

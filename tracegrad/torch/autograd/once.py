@@ -11,7 +11,7 @@ from tracegrad.numpy_api import ArrayMethods
 from tracegrad.ops import Carrier
 from tracegrad.ops.custom import custom_call
 from tracegrad.torch.autograd.context import like
-from tracegrad.torch.tape.modes import STATE
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tape import Node, next_number
 

@@ -20,7 +20,7 @@ from tracegrad.ops import Carrier, Op
 from tracegrad.ops.custom import opaque
 from tracegrad.torch.autograd.context import ARRAYS, FunctionCtx
 from tracegrad.torch.autograd.gradients import Inputs, zeros
-from tracegrad.torch.tape.modes import no_grad
+from tracegrad.torch.modes import no_grad
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tensor import of_array
 

@@ -1,8 +1,6 @@
 """Eager mode: Tensors that compute at once and leave a tape, with PyTorch's autograd semantics."""
 
-from tracegrad.torch.tape.engine import backward, grad
-from tracegrad.torch.tape.functional import eager_vjp
-from tracegrad.torch.tape.modes import (
+from tracegrad.torch.modes import (
     enable_grad,
     inference_mode,
     is_grad_enabled,
@@ -10,6 +8,8 @@ from tracegrad.torch.tape.modes import (
     no_grad,
     set_grad_enabled,
 )
+from tracegrad.torch.tape.engine import backward, grad
+from tracegrad.torch.tape.functional import eager_vjp
 from tracegrad.torch.tape.tensor import TapeArray, Tensor
 from tracegrad.torch.tape.tensor_class import ROWS
 from tracegrad.torch.tape.traced import TracedTensor

@@ -16,7 +16,7 @@ import numpy as np
 from tracegrad import ad
 from tracegrad.errors import located
 from tracegrad.ops.op import Carrier
-from tracegrad.torch.tape.modes import STATE
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.names import saved_names, saved_options
 from tracegrad.torch.tape.recipe import Recipe
 from tracegrad.torch.tape.saved import Packed, Saved, kept

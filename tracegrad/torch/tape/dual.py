@@ -21,7 +21,7 @@ from tracegrad.errors import located
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import broadcast_to, cast, in_dtype, zeros_like
 from tracegrad.ops.op import Op
-from tracegrad.torch.tape.modes import STATE
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recipe import Recipe
 from tracegrad.torch.tape.tape import Dual, next_number
 

@@ -13,8 +13,8 @@ from tracegrad.avals import name_of
 from tracegrad.errors import located
 from tracegrad.ops.linear import broadcast_to, cast, concatenate, full, reshape
 from tracegrad.ops.op import Carrier
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.batched import Batched
-from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.sweep import Edge, Sweep, run
 from tracegrad.torch.tape.tape import AccumulateGrad, GradientEdge, Spec, owned, rewrap, writing
 

@@ -17,8 +17,8 @@ from tracegrad.avals import LITERALS
 from tracegrad.errors import DTypeError, located
 from tracegrad.ops.linear import fresh
 from tracegrad.ops.op import Carrier
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import engine
-from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tape import AccumulateGrad
 from tracegrad.torch.tape.tensor import TapeArray, WeakArray

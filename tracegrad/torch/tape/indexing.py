@@ -15,8 +15,8 @@ from tracegrad.errors import located
 from tracegrad.numpy_api import indexing
 from tracegrad.ops.op import Carrier, named, one_node
 from tracegrad.torch.functions.dims import not_real
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import dual, views
-from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.tape import Masked, Node, next_number
 
 __all__ = ["get_item", "set_item"]

@@ -16,13 +16,14 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, Aval, supported
 from tracegrad.errors import TraceError, located, warn_of_constant
+from tracegrad.ops.carriers import TapeCarrier
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import broadcast_to, cast
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.quiet import QUIET, reset_traps, set_traps
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import dual, views
 from tracegrad.torch.tape.composite import composite_class
-from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.opnode import OpNode, Plan, node_class, step_node
 from tracegrad.torch.tape.recipe import RECIPES, Recipe, key_of, remember, written
 from tracegrad.torch.tape.recorders import is_ready, shapes_of
@@ -36,7 +37,7 @@ _new = object.__new__
 FLOATS = frozenset({np.dtype(np.float64), np.dtype(np.float32)})
 
 
-class Recorded(Carrier):
+class Recorded(TapeCarrier):
     """An array that operations are recorded on."""
 
     level = Level.ARRAY_ON_TAPE
@@ -58,18 +59,6 @@ class Recorded(Carrier):
     _dual: Any = None  # its tangent, in a dual level
 
     # -- what ops ask ------------------------------------------------------------------------------------------
-    @property
-    def shape(self) -> Any:
-        return self.array.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self.array.dtype
-
-    @property
-    def aval(self) -> Aval:
-        return Aval(self.array.shape, self.array.dtype)
-
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         return self._recorders[op](operands, params)
 

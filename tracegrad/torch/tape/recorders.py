@@ -19,8 +19,8 @@ from tracegrad.errors import DTypeError
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.op import Op, lead
 from tracegrad.quiet import QUIET, reset_traps, set_traps
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import views
-from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.opnode import Plan, node_class
 from tracegrad.torch.tape.saved import Saved, of_inference
 from tracegrad.torch.tape.tape import Spec, next_number

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.torch.tape.modes import STATE
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.tape import Moving, rewrap
 
 __all__ = ["Packed", "RawSaved", "Saved", "kept", "made_by", "of_inference", "private", "short_name"]

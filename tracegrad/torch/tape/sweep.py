@@ -19,7 +19,7 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.ops.op import Carrier
 from tracegrad.quiet import QUIET, reset_traps, set_traps
-from tracegrad.torch.tape.modes import STATE
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.tape import AccumulateGrad, Node, added, owned, rewrap, unmasked, writing
 
 __all__ = ["Edge", "Sweep", "run"]

@@ -24,8 +24,8 @@ from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import located
 from tracegrad.ops.elementwise import add
 from tracegrad.ops.op import Carrier
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.hooks import Hooks, RemovableHandle
-from tracegrad.torch.tape.modes import STATE
 
 __all__ = [
     "RELEASED", "SECOND_TIME", "AccumulateGrad", "Dual", "GradientEdge", "Masked", "Moving", "Node", "Spec", "added",

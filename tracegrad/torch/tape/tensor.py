@@ -16,15 +16,16 @@ from tracegrad.avals import LITERALS
 from tracegrad.errors import located
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.numpy_api.registry import dispatch_ufunc
+from tracegrad.ops.carriers import TensorCarrier
 from tracegrad.ops.linear import fresh
 from tracegrad.ops.op import Carrier, Level
 from tracegrad.torch.functions.dims import not_real
 from tracegrad.torch.functions.methods import TensorMethods
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import engine, views
 from tracegrad.torch.tape.dtypes import get_default_dtype
 from tracegrad.torch.tape.hooks import Hooks, RemovableHandle
 from tracegrad.torch.tape.indexing import get_item, set_item
-from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.printing import format_of, text_of
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tape import AccumulateGrad, Moving, wrapper
@@ -39,10 +40,11 @@ _NO_LEAF = (
 )
 
 
-class Tensor(Recorded, TensorMethods):
+class Tensor(Recorded, TensorMethods, TensorCarrier):
     """An array with PyTorch's methods that operations are recorded on; made by `tensor`."""
 
     level = Level.TENSOR
+    _inside: Any  # the class of Tensors inside traces, which `traced` sets
     _counter: Any
 
     def __init__(self, array: Any = (), requires_grad: bool = False, *sizes: int):
@@ -378,7 +380,7 @@ TapeArray._face = TapeArray
 
 def of_array(array: Any, requires_grad: bool = False) -> Any:
     """A leaf Tensor that holds `array`: an ndarray, or a value of a trace."""
-    return (array._tensor_class if isinstance(array, Carrier) else Tensor)(array, requires_grad)  # type: ignore[attr-defined]
+    return (Tensor._inside if isinstance(array, Carrier) else Tensor)(array, requires_grad)
 
 
 def _on_tape(array: Any, edge: Any) -> Any:

@@ -87,6 +87,9 @@ class TracedTensor(Tensor):
 TracedTensor._face = TracedTensor
 
 
+Tensor._inside = TracedTensor
+
+
 def entered(x: Any) -> Any:
     """What stands for a Tensor, or for those in a list, in the region that is being recorded, if there is one."""
     if isinstance(x, TracedTensor):

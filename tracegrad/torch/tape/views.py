@@ -18,8 +18,8 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.ops.linear import cast, full
 from tracegrad.ops.op import Op
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import dual
-from tracegrad.torch.tape.modes import STATE
 from tracegrad.torch.tape.opnode import summed_to
 from tracegrad.torch.tape.recipe import Recipe
 from tracegrad.torch.tape.saved import short_name

@@ -11,7 +11,7 @@ from tracegrad.errors import located
 from tracegrad.ir import Graph, Node
 from tracegrad.ir.printing import named_regions
 from tracegrad.ops.forms import Fill
-from tracegrad.visualize.model import Box, Diagram, Line, Panel, number_text, shortened
+from tracegrad.pictures.model import Box, Diagram, Line, Panel, number_text, shortened
 
 __all__ = ["graph_diagram"]
 

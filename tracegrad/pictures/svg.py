@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from tracegrad.visualize.layout import Edge, Placed, Point, arrange, assign_levels, place
-from tracegrad.visualize.model import Diagram, Line, Panel, shortened
+from tracegrad.pictures.layout import Edge, Placed, Point, arrange, assign_levels, place
+from tracegrad.pictures.model import Diagram, Line, Panel, shortened
 
 __all__ = ["render"]
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tracegrad.visualize.model import (
+from tracegrad.pictures.model import (
     Box,
     Diagram,
     Line,

@@ -14,10 +14,10 @@ from typing import Any
 from tracegrad import tree
 from tracegrad.api import Traced
 from tracegrad.errors import located
-from tracegrad.visualize.graph import graph_diagram
-from tracegrad.visualize.model import Diagram
-from tracegrad.visualize.svg import render
-from tracegrad.visualize.tape import Names, is_tensor, tape_diagram, tensors_in
+from tracegrad.pictures.graph import graph_diagram
+from tracegrad.pictures.model import Diagram
+from tracegrad.pictures.svg import render
+from tracegrad.pictures.tape import Names, is_tensor, tape_diagram, tensors_in
 
 __all__ = ["Picture", "visualize"]
 

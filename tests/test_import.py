@@ -1,0 +1,185 @@
+"""What `import tracegrad` brings, and what comes when it is first asked for."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tracegrad as tg
+
+PACKAGE = Path(__file__).parent.parent / "tracegrad"
+
+# PyTorch's face and the modules that work on it, pictures, and other names of what is there.
+LATER = (
+    "tracegrad.func",
+    "tracegrad.pictures",
+    "tracegrad.runtime.on_tape",
+    "tracegrad.torch",
+    "tracegrad.trace.tensors",
+    "tracegrad.transforms.custom",
+)
+# Which modes are set is asked by every call.
+ASKED = {"tracegrad.torch", "tracegrad.torch.modes"}
+
+
+def in_new_process(program: str) -> Any:
+    """What the program prints, as JSON."""
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=PACKAGE.parent, capture_output=True, text=True, check=True
+    )
+    return json.loads(run.stdout)
+
+
+def below(module: str, parents: Any) -> bool:
+    return any(f"{module}.".startswith(f"{parent}.") for parent in parents)
+
+
+@pytest.fixture(scope="module")
+def needed() -> set[str]:
+    """The modules of tracegrad that a process has which takes gradients of NumPy functions."""
+    program = """
+import json, sys
+import numpy as np
+import tracegrad as tg
+def body(c, x):
+    return c * np.tanh(x), c
+def f(p, x):
+    carry, ys = tg.scan(body, np.sum(p["w"] * x), x)
+    return carry + np.sum(ys)
+tg.grad(f)({"w": np.ones(3)}, np.arange(3.0))
+tg.hessian(lambda x: np.sum(x ** 3))(np.ones(2))
+tg.vmap(np.sin)(np.ones(2))
+print(json.dumps([name for name in sys.modules if name.startswith("tracegrad")]))
+"""
+    return set(in_new_process(program))
+
+
+def test_a_gradient_of_a_numpy_function_needs_no_tensor(needed: set[str]) -> None:
+    assert {"tracegrad.api", "tracegrad.codegen.plan"} < needed
+    assert sorted(module for module in needed if below(module, LATER)) == sorted(ASKED)
+
+
+def late_imports() -> list[tuple[str, str]]:
+    """The modules of the package that are imported inside functions, with the places."""
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        inside = {node for function in functions for node in ast.walk(function)}
+        found += [(node.module or "", f"{path}:{node.lineno}") for node in inside if isinstance(node, ast.ImportFrom)]
+    return [(module, place) for module, place in found if below(module, ["tracegrad"])]
+
+
+def test_own_modules_are_imported_late_only_where_that_saves_an_import(needed: set[str]) -> None:
+    found = late_imports()
+    assert "tracegrad.torch.tape.functional" in {module for module, _ in found}
+    assert [each for each in found if each[0] in needed] == []
+
+
+def names_for_type_checkers() -> list[tuple[str, str]]:
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    blocks = [node for node in tree.body if isinstance(node, ast.If)]
+    imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+    return [(node.module or "", alias.name) for node in imports for alias in node.names]
+
+
+@pytest.mark.parametrize(("module", "name"), names_for_type_checkers())
+def test_a_name_is_what_type_checkers_are_told(module: str, name: str) -> None:
+    try:
+        expected = import_module(f"{module}.{name}")
+    except ModuleNotFoundError:
+        expected = getattr(import_module(module), name)
+    assert getattr(tg, name) is expected
+
+
+def test_all_has_every_public_name() -> None:
+    # Importing a module does not put it in the place of a function of the same name.
+    names = in_new_process(
+        "import json, types; import tracegrad as tg; from tracegrad import *\n"
+        "import tracegrad.pictures, tracegrad.func, tracegrad.logs\n"
+        "print(json.dumps({name: isinstance(getattr(tg, name), types.ModuleType) for name in tg.__all__}))"
+    )
+    assert {name for name, module in names.items() if module} == {
+        "autograd", "cuda", "errors", "func", "linalg", "nn", "special", "tree",
+    }  # fmt: skip
+    assert {"grad", "visualize", "tensor", "no_grad", "float32", "manual_seed", "log", "Size"} < set(names)
+    assert len(names) == len(tg.__all__) == len(set(tg.__all__))
+    assert set(tg.__all__) <= set(dir(tg))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import tracegrad.nn.functional as x",
+        "import tracegrad.nn.functional; x = tracegrad.nn.functional",
+        "from tracegrad.nn import functional as x",
+        "from tracegrad.nn.functional import relu; from tracegrad.torch.nn import functional as x",
+        "import tracegrad; x = tracegrad.nn.functional",
+        "import tracegrad.torch.nn.functional as x; import tracegrad.nn.functional",
+    ],
+)
+def test_a_namespace_of_pytorch_is_one_module_under_both_names(program: str) -> None:
+    found = in_new_process(
+        f"{program}\n"
+        "import importlib, json, sys\n"
+        "names = [x.__name__, x.__spec__.name]\n"
+        "same = [importlib.import_module(f'tracegrad.{path}nn.functional') is x for path in ('', 'torch.')]\n"
+        "copies = [m for m in sys.modules.values() if getattr(m, '__file__', 0) == x.__file__ and m is not x]\n"
+        "print(json.dumps([names, same, len(copies)]))"
+    )
+    assert found == [["tracegrad.torch.nn.functional"] * 2, [True, True], 0]
+
+
+@pytest.mark.parametrize("name", ["nn.missing", "missing", "cuda.missing"])
+def test_a_module_that_is_not_there_is_not_found(name: str) -> None:
+    with pytest.raises(ModuleNotFoundError, match="missing"):
+        import_module(f"tracegrad.{name}")
+
+
+def test_an_unknown_name_says_which_are_similar() -> None:
+    with pytest.raises(AttributeError, match=r"tracegrad has no 'gradd'; similar names are .*grad"):
+        tg.gradd  # noqa: B018
+    assert not hasattr(tg, "__wrapped__")
+
+
+def test_looking_for_a_special_name_imports_nothing() -> None:
+    program = "import json, sys, tracegrad; hasattr(tracegrad, '__wrapped__'); print(json.dumps(sorted(sys.modules)))"
+    assert "tracegrad.torch.face" not in in_new_process(program)
+
+
+def test_a_name_first_asked_for_while_tracing_is_found() -> None:
+    program = """
+import json
+import numpy as np
+import tracegrad as tg
+def f(x):
+    return tg.sum(tg.exp(x) * tg.stack([x, x])[0])
+def eager(x):
+    with tg.disable_jit():
+        return tg.grad(lambda x: np.sum(x * np.exp(x)))(x)
+x = np.array([0.0, 1.0])
+print(json.dumps([tg.grad(f)(x).tolist(), eager(x).tolist()]))
+"""
+    traced, eager = in_new_process(program)
+    assert traced == eager == [1.0, pytest.approx(5.43656365691809)]
+
+
+def test_a_tensor_can_be_the_first_thing_that_a_trace_meets() -> None:
+    program = """
+import json
+import tracegrad as tg
+t = tg.tensor([1.0, 2.0], requires_grad=True)
+@tg.trace
+def f(x):
+    return (x * t).sum()
+f(t).backward()
+print(json.dumps(t.grad.tolist()))
+"""
+    assert in_new_process(program) == [2.0, 4.0]

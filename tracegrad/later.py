@@ -1,0 +1,80 @@
+"""Names of a package that are imported when they are first asked for, and modules that have a second name.
+
+`import tracegrad` is paid by each process, so it imports what a gradient of a NumPy function needs, and no more. All
+other names of the package are found by the `__getattr__` that `names` makes (PEP 562).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+__all__ = ["names"]
+
+
+def names(
+    namespace: dict[str, Any], modules: Mapping[str, str], members: Mapping[str, str], others: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of the package with this namespace.
+
+    `modules` tells which module a name stands for: `import` finds it by this name too, and what is inside of it.
+    `members` tells which module has the name. All others are those in `NAMES` of the module `others`. The package's
+    `__all__` becomes the names that it lists now, and those of `others`.
+    """
+    package, own = namespace["__name__"], namespace.pop("__all__")
+    here = {f"{package}.{name}": real for name, real in modules.items()}
+    sys.meta_path.insert(0, _Elsewhere({name: real for name, real in here.items() if name != real}))
+
+    def public() -> list[str]:
+        return [*own, *(name for name in import_module(others).NAMES if name not in own)]
+
+    def find(name: str) -> Any:
+        if name in modules:
+            return import_module(modules[name])
+        if name in members:
+            return getattr(import_module(members[name]), name)
+        if name == "__all__":
+            return public()
+        if name.startswith("__") or name not in import_module(others).NAMES:
+            raise AttributeError(f"{package} has no {name!r}{_similar(name, public)}", name=name)
+        return import_module(others).NAMES[name]
+
+    def get(name: str) -> Any:
+        value = namespace[name] = find(name)
+        return value
+
+    return get, lambda: sorted({*namespace, *public()})
+
+
+def _similar(name: str, public: Callable[[], list[str]]) -> str:
+    if name.startswith("__"):
+        return ""
+    near = [known for known in public() if name.lower() in known.lower() or known.lower() in name.lower()]
+    return f"; similar names are {', '.join(near[:8])}" if near else ""
+
+
+class _Elsewhere(MetaPathFinder, Loader):
+    """Imports the modules `real` names, and what is inside of them, by other names: the same modules, not copies."""
+
+    def __init__(self, real: dict[str, str]):
+        self.real = real
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        known = any(fullname == name or fullname.startswith(f"{name}.") for name in self.real)
+        return ModuleSpec(fullname, self) if known else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        name = next(name for name in self.real if spec.name == name or spec.name.startswith(f"{name}."))
+        module = import_module(self.real[name] + spec.name[len(name) :])
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        # It has run; the machinery has given it the specification of its other name.
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state

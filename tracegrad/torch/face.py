@@ -1,0 +1,26 @@
+"""PyTorch's face as `tracegrad` shows it: the Tensor, PyTorch's names of functions, and what makes Tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.torch import modes
+from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
+from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.tape import Tensor, conversion, dtypes, factories, printing, random
+
+__all__ = ["NAMES"]
+
+NAMES: dict[str, Any] = {
+    "Size": tuple,
+    "Tensor": Tensor,
+    "get_printoptions": printing.get_printoptions,
+    "is_anomaly_check_nan_enabled": is_anomaly_check_nan_enabled,
+    "is_anomaly_enabled": is_anomaly_enabled,
+    "numel": Tensor.numel,
+    "set_printoptions": printing.set_printoptions,
+    **dtypes.DTYPES,
+    **{name: getattr(modes, name) for name in modes.__all__ if name not in ("STATE", "as_usual")},
+    **{name: getattr(module, name) for module in (dtypes, factories, random, conversion) for name in module.__all__},
+    **FUNCTIONS,
+}
