@@ -11,15 +11,15 @@ from exact import compiled
 from graphs import SAMPLES, graph_of, several, vjp_of
 
 import tracegrad as tg
-from tracegrad.avals import Aval
+from tracegrad.avals import Aval, aval_of
 from tracegrad.codegen.forms import HANDLERS
 from tracegrad.codegen.moves import moved
 from tracegrad.ir import Graph, build, parse, run
 from tracegrad.ops import TABLE, linear, pieces
-from tracegrad.ops.elementwise import sqrt, where
+from tracegrad.ops.elementwise import add, sqrt, where
 from tracegrad.ops.forms import Form, Map, Move
 from tracegrad.ops.index_maps import Read
-from tracegrad.ops.op import Op, primitive
+from tracegrad.ops.op import Op, bind, primitive
 from tracegrad.ops.samples import uniform
 from tracegrad.passes import optimize
 
@@ -99,15 +99,19 @@ graph(%0: f64[4,5], %1: f64[3,5]) {
 
 # -- masks -----------------------------------------------------------------------------------------------------------
 def masked(op: Op, params: Any, avals: list[Aval], floats: list[int]) -> Graph:
-    """The vjp of `where(mask, op(sqrt(x), ...), 0)`, for each result, with respect to the floating operands of `op`."""
+    """The vjp of `where(mask, op(x + sqrt(u), ...), 0)`, for each floating result, with respect to the `x` and `u` of
+    the floating operands of `op`."""
     answers = several(op.aval(*avals, **params))
+    smooth = [k for k, a in enumerate(answers) if a.is_float]
 
     def fn(*args: Any) -> list[Any]:
-        masks, operands = args[: len(answers)], args[len(answers) :]
-        inside = [sqrt(x) if i in floats else x for i, x in enumerate(operands)]
-        return [where(mask, y, 0.0) for mask, y in zip(masks, several(op(*inside, **params)))]
+        masks, operands, roots = args[: len(smooth)], args[len(smooth) : -len(floats)], iter(args[-len(floats) :])
+        inside = [add(x, sqrt(next(roots))) if i in floats else x for i, x in enumerate(operands)]
+        found = several(op(*inside, **params))
+        return [where(mask, found[k], 0.0) for mask, k in zip(masks, smooth)]
 
-    found = vjp_of(build(fn, [*(Aval(a.shape, np.dtype(bool)) for a in answers), *avals]))
+    masks = [Aval(answers[k].shape, np.dtype(bool)) for k in smooth]
+    found = vjp_of(build(fn, [*masks, *avals, *(avals[i] for i in floats)]))
     assert found is not None
     return found
 
@@ -117,27 +121,32 @@ KEEPING = [
     for op in [case.values[0]]
     if (op.form.moves or isinstance(op.form, Map)) and op.differentiable
     and all(x.dtype.kind in "fiu" for x in case.values[1]) and case.values[1][0].dtype.kind == "f"
+    and any(a.is_float for a in several(op.aval(*map(aval_of, case.values[1]), **case.values[2])))
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("op", "operands", "params"), KEEPING)
 def test_masks_of_where_are_kept(op: Op, operands: Any, params: Any) -> None:
-    """Where nothing that was taken depends on x, the derivative is 0, whatever the slope of sqrt is there."""
-    avals, floats = [_aval(x) for x in operands], [i for i, x in enumerate(operands) if x.dtype.kind == "f"]
-    answer = op.aval(*avals, **params)
-    rng, count = np.random.default_rng(0), len(several(answer))
-    masks = [rng.random(a.shape) < 0.3 for a in several(answer)]
-    inputs, ones = list(operands), [np.ones(a.shape, a.dtype) for a in several(answer)]
-    given = [tuple(mask * one for mask, one in zip(masks, ones)), tuple(ones)]
-    ct, ans = given if isinstance(answer, tuple) else (given[0][0], given[1][0])
+    """Where nothing that was taken depends on u, the derivative is 0, whatever the slope of sqrt is there."""
+    avals = [_aval(x) for x in operands]
+    floats = [i for i, x in enumerate(operands) if x.dtype.kind == "f" and op.differentiable_in(i)]
+    with np.errstate(all="ignore"):
+        ans = bind(op, tuple(operands), params)
+    rng, answers = np.random.default_rng(0), [y for y in several(ans) if y.dtype.kind == "f"]
+    masks = [rng.random(y.shape) < 0.3 for y in answers]
+    ones = [np.ones(y.shape, y.dtype) for y in answers]
+    supply = iter(zip(masks, ones))
+    cts = tuple([np.multiply(*next(supply)) if y.dtype.kind == "f" else None for y in several(ans)])
+    ct = cts if isinstance(ans, tuple) else cts[0]
+    roots = []
     for i in floats:
         reached = masks[0] if isinstance(op.form, Map) else op.pull(i, ct, ans, operands, params) != 0
-        inputs[i] = np.where(reached, 1.0, 0.0).astype(operands[i].dtype)
-    graph = masked(op, params, avals, [i for i in floats if op.differentiable_in(i)])
+        roots.append(np.where(reached, 1e-30, 0.0).astype(operands[i].dtype))
+    graph, given = masked(op, params, avals, floats), [*masks, *operands, *roots, *ones]
     with np.errstate(all="ignore"):
-        for found in (run(graph, [*masks, *inputs, *ones]), run(optimize(graph), [*masks, *inputs, *ones])):
-            for i, ct in zip(floats, found[count:]):
-                assert not np.any(ct[inputs[i] == 0]), f"operand {i}"
+        for found in (run(graph, given), run(optimize(graph), given)):
+            for i, u, ct in zip(floats, roots, found[-len(floats) :]):
+                assert not np.any(ct[u == 0]), f"operand {i}"
 
 
 # -- an op that nobody lists -----------------------------------------------------------------------------------------
@@ -190,7 +199,7 @@ def test_a_new_move_keeps_masks(thinning: Op) -> None:
     x = np.array([0.0, 4.0, 0.0, 0.0, 1.0])
     graph = masked(thinning, {"by": 3}, [_aval(x)], [0])
     with np.errstate(all="ignore"):
-        found = run(graph, [np.array([True, True]), x, np.ones(2)])[1]
+        found = run(graph, [np.array([True, True]), np.zeros(5), x, np.ones(2)])[-1]
     np.testing.assert_array_equal(found, [0.0, 0.25, 0.0, 0.0, 0.5])
 
 

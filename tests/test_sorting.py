@@ -172,3 +172,42 @@ def test_a_return_type_is_one_class_with_one_list_of_fields() -> None:
     assert return_type("sort", "values", "indices") is type(F.sort(np.ones(2)))
     with pytest.raises(ValueError, match="has the fields"):
         return_type("sort", "values")
+
+
+def test_sorting_computes_once_and_no_indices_that_nothing_uses() -> None:
+    x = RNG.normal(size=(20, 30))
+
+    def calls(fn: Any) -> list[str]:
+        names = [node.name for node in tg.trace(fn).explain(x).optimized.nodes]
+        return [name for name in names if "sort" in name]
+
+    assert calls(lambda v: np.sort(v, 0)) == ["sorted_values"]
+    assert calls(lambda v: F.sort(v, 1, True).values) == ["sorted_values"]
+    assert calls(lambda v: F.sort(v).indices) == calls(np.argsort) == ["argsort"]
+    assert calls(F.sort) == calls(lambda v: (F.sort(v), F.argsort(v))) == ["argsort"]
+    assert calls(tg.grad(lambda v: np.sum(np.sort(v) ** 3))) == ["argsort"]
+    both, values = tg.trace(F.sort)(x, 0), tg.trace(lambda v: np.sort(v, 0))(x)
+    np.testing.assert_array_equal(both.values, np.sort(x, 0), strict=True)
+    np.testing.assert_array_equal(values, np.sort(x, 0), strict=True)
+    t = tg.tensor(x, requires_grad=True)
+    found = t.sort()
+    assert not found.indices.requires_grad
+    assert type(found.values.grad_fn).__name__ == type(np.sort(t).grad_fn).__name__ == "SortBackward0"
+    assert type(t.sort(stable=True).values.grad_fn).__name__ == "SortBackward1"
+
+
+def test_the_derivative_of_sorted_values_goes_where_each_value_came_from() -> None:
+    x, weights = RNG.integers(0, 4, (5, 6)).astype(float), RNG.normal(size=(5, 6))
+    index = by_python(x, 1, True)
+    want = np.empty_like(x)
+    np.put_along_axis(want, index, weights, 1)
+    tangent = RNG.normal(size=(5, 6))
+    for fn in (lambda v: F.sort(v, 1, True), lambda v: F.sort(v, dim=-1, descending=True, stable=True)):
+        t = tg.tensor(x, requires_grad=True)
+        (fn(t).values * tg.tensor(weights)).sum().backward()
+        np.testing.assert_array_equal(t.grad.numpy(), want)
+        np.testing.assert_array_equal(tg.grad(lambda v: np.sum(fn(v).values * weights))(x), want)  # noqa: B023
+        moved = tg.jvp(lambda v: fn(v).values, (x,), (tangent,))[1]  # noqa: B023
+        np.testing.assert_array_equal(moved, np.take_along_axis(tangent, index, 1))
+        rows = tg.vmap(lambda v: F.sort(v, 0, True).values)
+        np.testing.assert_array_equal(tg.trace(rows)(x), np.take_along_axis(x, index, 1))

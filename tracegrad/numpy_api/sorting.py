@@ -12,15 +12,9 @@ from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import take_along_axis
 from tracegrad.ops import sorting
 from tracegrad.ops.linear import reshape
-from tracegrad.ops.op import normalize_axis, one_node
+from tracegrad.ops.op import normalize_axis
 
-__all__ = ["argpartition", "argsort", "ordered", "partition", "searchsorted", "sort"]
-
-
-def ordered(x: Any, axis: int, descending: bool = False, stable: bool = True) -> tuple[Any, Any]:
-    """`x` sorted along `axis`, and the indices that sort it."""
-    index = sorting.argsort(x, axis=axis, descending=descending, stable=stable)
-    return take_along_axis(x, index, axis), index
+__all__ = ["argpartition", "argsort", "partition", "searchsorted", "sort"]
 
 
 def _along(name: str, a: Any, axis: int | None) -> tuple[Any, int]:
@@ -42,12 +36,7 @@ def sort(
 ) -> Any:
     """`np.sort`; equal elements share nothing: each keeps the cotangent of its place."""
     x, k = _along("sort", a, axis)
-    return _sorted(x, axis=k, stable=_is_stable(kind, stable))
-
-
-@one_node("SortBackward0")
-def _sorted(x: Any, *, axis: int, stable: bool) -> Any:
-    return ordered(x, axis, stable=stable)[0]
+    return sorting.sort(x, axis=k, descending=False, stable=_is_stable(kind, stable))[0]
 
 
 @implements(np.argsort, refuses=("order",))

@@ -99,8 +99,10 @@ def float_power(x: Any, y: Any) -> Any:
 @ufunc("divmod")
 def divmod_(x: Any, y: Any) -> tuple[Any, Any]:
     """Floor quotient and remainder."""
-    x, y = operands(x, y)
-    return floor_divide(x, y), remainder(x, y)
+    xs = tuple(operands(x, y))
+    if all(map(is_literal, xs)):
+        return floor_divide(*xs), remainder(*xs)
+    return number_parts.divmod(*floor_divide.conformed(xs))  # type: ignore[no-any-return]
 
 
 @ufunc("modf")

@@ -85,14 +85,18 @@ class Elementwise(Op):
             return owner.bind(self, operands, {})
         if self._floating and (ready := _conforming(operands)) is not None:
             return bind(self, ready, {})
-        arrays = [x for x in operands if not is_literal(x)]
-        if not arrays:
+        if all(map(is_literal, operands)):
             return bind(self, operands, {}).item()
+        return bind(self, self.conformed(operands), {})
+
+    def conformed(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The operands, of which one at least is an array, in one shape and the dtypes that the op computes in."""
+        arrays = [x for x in operands if not is_literal(x)]
         loop = self.loop_dtypes(*map(weak_dtype, operands))
         shape = self._shape(operands, arrays)
         conformed = [conform(x, shape, dtype) for x, dtype in zip(operands, loop)]
         self._anchor(conformed, shape, loop)
-        return bind(self, tuple(conformed), {})
+        return tuple(conformed)
 
     def push(self, tangents: Sequence[Any], ans: Any, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         # The rules act on each element by itself, so they are their own transposes; over the complex numbers only those

@@ -237,6 +237,7 @@ def _(ct: Any, ans: Any, x: Any) -> Any:
 
 
 eigvalsh.def_samples(_eigh_samples)
+eigh.def_alone(0)(eigvalsh)
 
 
 # -- svd -------------------------------------------------------------------------------------------------
@@ -340,6 +341,7 @@ def _(ct: Any, ans: Any, x: Any) -> Any:
 
 
 svdvals.def_samples(_matrix_samples)
+svd.def_alone(1)(svdvals)
 
 
 # -- pinv ------------------------------------------------------------------------------------------------

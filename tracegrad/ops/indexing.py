@@ -7,6 +7,7 @@ range raises IndexError, compiled or not.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,12 @@ def scatter_add(*xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     """Zeros of `shape` with `xs[0]` added at the indices `xs[1:]` along `axes`; equal indices add up."""
     updates, *indices = xs
     out = np.zeros(shape, updates.dtype)
+    if len(axes) == len(shape) > 1 and axes == tuple(range(len(shape))):
+        # NumPy adds at one index in a third of the time that it takes at several.
+        with suppress(ValueError):  # of a negative index, or one out of range
+            flat = np.ravel_multi_index(tuple(indices), shape)
+            np.add.at(out.reshape(-1), flat.reshape(-1), updates.reshape(-1))
+            return out
     np.add.at(out, _place(shape, indices, axes), updates)
     return out
 

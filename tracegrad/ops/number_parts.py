@@ -1,4 +1,4 @@
-"""Numbers taken apart: ops on each element of a floating array, with two results."""
+"""Numbers taken apart: ops on each element of arrays, with two results."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from tracegrad.errors import DTypeError
 from tracegrad.ops.elementwise import (
     copysign,
     divide,
+    floor_divide,
     isfinite,
     isinf,
     logical_and,
     multiply,
+    negative,
     not_equal,
+    remainder,
     subtract,
     trunc,
     where,
 )
 from tracegrad.ops.op import Several, primitive
-from tracegrad.ops.samples import uniform
+from tracegrad.ops.samples import integers, uniform
 
-__all__ = ["frexp", "modf"]
+__all__ = ["divmod", "frexp", "modf"]
 
 
 def _floating(name: str, x: Aval) -> Aval:
@@ -86,3 +89,36 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
 
 
 frexp.def_samples(_samples)
+
+
+# -- divmod ----------------------------------------------------------------------------------------------
+@primitive()
+def divmod(x: Any, y: Any) -> tuple[Any, Any]:
+    """floor(x / y), whose derivative is 0, and what remains, with the sign of `y`; operands are those of
+    `floor_divide`."""
+    return np.divmod(x, y)
+
+
+@divmod.def_aval
+def _(x: Aval, y: Aval) -> Several:
+    found = floor_divide.aval(x, y)
+    return Several((found, found))
+
+
+@divmod.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any, y: Any) -> list[Any]:
+    ct = cts[1]
+    return [None if ct is None else ct if i == 0 else negative(multiply(ct, ans[0])) for i in wanted]
+
+
+@divmod.def_decompose
+def _(x: Any, y: Any) -> tuple[Any, Any]:
+    return floor_divide(x, y), remainder(x, y)
+
+
+@divmod.def_samples
+def _() -> Any:
+    yield (uniform((3, 4), 1, 3), uniform((3, 4), 1, 3, seed=1)), {}
+    yield (uniform((20,), -90, 90, dtype="float32"), uniform((20,), 1, 9, seed=1, dtype="float32")), {}
+    yield (integers((20,), -9, 9), integers((20,), 1, 5, seed=1)), {}
+    yield (uniform((0, 3)), uniform((0, 3))), {}

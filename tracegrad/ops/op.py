@@ -115,6 +115,7 @@ class Op:
         self.aval: Callable[..., Aval] = self._no_aval
         self.samples: Callable[[], Iterable[Sample]] | None = None
         self.put: Callable[..., Any] | None = None
+        self.alone: dict[int, Callable[..., Any]] = {}
         self._vjp: dict[int, Callable[..., Any]] = {}
         self._vjp_all: Callable[..., Sequence[Any]] | None = None
         self._batch: Callable[..., Any] | None = None
@@ -158,6 +159,16 @@ class Op:
         """The op in terms of simpler ops, which makes its form `Compose`."""
         self.form = Compose(rule)
         return rule
+
+    def def_alone(self, index: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Of an op with several results: `rule(*operands, **params)` is the one at `index`, for where no other is
+        used."""
+
+        def declare(rule: Callable[..., Any]) -> Callable[..., Any]:
+            self.alone = {**self.alone, index: rule}
+            return rule
+
+        return declare
 
     def def_vjp(self, operand: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def declare(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -360,17 +371,19 @@ def transposed(op: Op, tangents: Sequence[Any], ans: Any, operands: tuple[Any, .
     return tuple(map(found.get, terms)) if several else found.get(terms[0])
 
 
-def primitive(form: Form = _CALL, *, on_complex: str = "", aliases: bool = False) -> Callable[[Callable[..., Any]], Op]:
+def primitive(
+    form: Form = _CALL, *, on_complex: str | None = None, aliases: bool = False
+) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op by decorating its NumPy implementation: positional arguments are operands, keywords params.
 
-    Rules that only move cotangents are right for complex numbers as they are.
+    Rules that only move cotangents are right for complex numbers as they are, unless `on_complex` says "".
     """
 
     def declare(impl: Callable[..., Any]) -> Op:
         given = inspect.signature(impl).parameters.values()
         names = tuple(p.name for p in given if p.kind is not p.KEYWORD_ONLY)
         variadic = any(p.kind is p.VAR_POSITIONAL for p in given)
-        complex_rules = on_complex or (AS_WRITTEN if form.moves else "")
+        complex_rules = (AS_WRITTEN if form.moves else "") if on_complex is None else on_complex
         computed = impl if complex_rules else refusing_complex(impl.__name__, impl)
         op = Op(impl.__name__, names, computed, impl.__doc__ or "", variadic, form)
         op.on_complex, op.aliases = complex_rules, aliases
@@ -385,7 +398,7 @@ def refusing_complex(name: str, impl: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(impl)
     def call(*operands: Any, **params: Any) -> Any:
         for x in operands:
-            if x.dtype.kind == "c":
+            if type(x) not in LITERALS and x.dtype.kind == "c":
                 raise UnsupportedError(located(f"{name} of complex numbers is not supported"))
         return impl(*operands, **params)
 

@@ -1,7 +1,7 @@
-"""Order: the indices that sort an array, those of running extrema and modes, and places in sorted arrays.
+"""Order: sorting, the indices that sort an array, those of running extrema and modes, and places in sorted arrays.
 
-All results are int64 indices and have no derivative; the values are a gather at the indices, which has one. NaN counts
-as the largest of all numbers, as NumPy and PyTorch have it.
+Indices are int64 and have no derivative; values are a gather at the indices, which has one. NaN counts as the largest
+of all numbers, as NumPy and PyTorch have it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
 from tracegrad.ops.batching import repeated
-from tracegrad.ops.linear import reduced_shape, reshape
-from tracegrad.ops.op import primitive
+from tracegrad.ops.forms import Compose
+from tracegrad.ops.indexing import gather, scatter_add
+from tracegrad.ops.linear import arange, broadcast_to, reduced_shape, reshape
+from tracegrad.ops.op import Several, primitive
 from tracegrad.ops.samples import integers, uniform
 
-__all__ = ["argmode", "argsort", "cumargmax", "cumargmin", "searchsorted"]
+__all__ = ["argmode", "argsort", "cumargmax", "cumargmin", "searchsorted", "sort", "sorted_values"]
 
 _INT64 = np.dtype(np.int64)
 
@@ -42,13 +44,95 @@ def argsort(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
 argsort.def_aval(_indices)
 
 
-@argsort.def_samples
-def _() -> Any:
+def _smooth_samples() -> Any:
     yield (uniform((3, 4)),), {"axis": 1, "descending": False, "stable": True}
     yield (integers((20, 3), 0, 5),), {"axis": 0, "descending": True, "stable": True}
     yield (uniform((2, 3, 4), dtype="float32"),), {"axis": 1, "descending": True, "stable": False}
-    yield (np.array([1.0, np.nan, -np.inf, np.nan, 1.0]),), {"axis": 0, "descending": True, "stable": True}
     yield (uniform((0, 3)),), {"axis": 0, "descending": False, "stable": True}
+
+
+def _sorting_samples() -> Any:
+    yield from _smooth_samples()
+    yield (np.array([1.0, np.nan, -np.inf, np.nan, 1.0]),), {"axis": 0, "descending": True, "stable": True}
+
+
+argsort.def_samples(_sorting_samples)
+
+
+# -- sort ------------------------------------------------------------------------------------------------
+def _places(index: Any, axis: int) -> list[Any]:
+    """The indices along all axes of the elements at `index` along `axis`."""
+    shape = index.shape
+
+    def own(d: int) -> Any:
+        along = arange(start=0, step=1, length=shape[d], dtype="int64")
+        row = reshape(along, shape=tuple([n if i == d else 1 for i, n in enumerate(shape)]))
+        return broadcast_to(row, shape=shape)
+
+    return [index if d == axis else own(d) for d in range(len(shape))]
+
+
+def _put_back(ct: Any, index: Any, axis: int) -> Any:
+    return scatter_add(ct, *_places(index, axis), shape=ct.shape, axes=tuple(range(len(ct.shape))))
+
+
+def _taken(x: Any, index: Any, axis: int) -> Any:
+    return gather(x, *_places(index, axis), axes=tuple(range(len(x.shape))))
+
+
+def _sorted(x: Any, *, axis: int, **params: Any) -> tuple[Any, Any]:
+    index = argsort(x, axis=axis, **params)
+    return _taken(x, index, axis), index
+
+
+@primitive(Compose(_sorted, moves=True), on_complex="")
+def sort(x: Any, *, axis: int, descending: bool, stable: bool) -> tuple[Any, Any]:
+    """`x` sorted along `axis`, and the indices that sort it, those of `argsort`."""
+    index = argsort.impl(x, axis=axis, descending=descending, stable=stable)
+    return (x.take(index) if x.ndim == 1 else np.take_along_axis(x, index, axis)), index
+
+
+@sort.def_aval
+def _(x: Aval, *, axis: int, **params: Any) -> Several:
+    return Several((x, _indices(x, axis=axis)))
+
+
+@sort.def_vjp_all
+def _(wanted: Any, cts: Any, ans: Any, x: Any, *, axis: int, **params: Any) -> list[Any]:
+    return [_put_back(cts[0], ans[1], axis)]
+
+
+@sort.def_jvp
+def _(tangents: Any, ans: Any, x: Any, *, axis: int, **params: Any) -> tuple[Any, Any]:
+    return _taken(tangents[0], ans[1], axis), None
+
+
+sort.def_samples(_smooth_samples)
+
+
+# -- sorted_values ---------------------------------------------------------------------------------------
+@primitive()
+def sorted_values(x: Any, *, axis: int, descending: bool, stable: bool) -> Any:
+    """`x` sorted along `axis`: the values of `sort`, for which NumPy needs no indices."""
+    kind: Any = "stable" if stable else None
+    if not descending:
+        return np.sort(x, axis=axis, kind=kind)
+    return np.flip(np.sort(np.flip(x, axis), axis=axis, kind=kind), axis)
+
+
+@sorted_values.def_aval
+def _(x: Aval, *, axis: int, **params: Any) -> Aval:
+    reduced_shape(x.shape, (axis,))
+    return x
+
+
+@sorted_values.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, axis: int, **params: Any) -> Any:
+    return _put_back(ct, argsort(x, axis=axis, **params), axis)
+
+
+sorted_values.def_samples(_smooth_samples)
+sort.def_alone(0)(sorted_values)
 
 
 # -- cumargmax and cumargmin -----------------------------------------------------------------------------

@@ -39,6 +39,10 @@ class Rewriter(Builder):
         self.uses = Counter([*graph.outputs, *(x for node in graph.nodes for x in node.inputs)])
         self.shared: set[Node] = {x for x in graph.inputs if self.uses[x] > 1}
         self.moved: dict[Node, Any] = {}
+        self.used: dict[Node, list[int]] = {}  # the results that are used, of ops with several
+        for node in graph.nodes:
+            if (k := node.picks) is not None:
+                self.used.setdefault(node.operands[0], []).append(k)
 
     def move(self, node: Node) -> None:
         """Rebuild `node`, or take it over."""
@@ -56,6 +60,8 @@ class Rewriter(Builder):
             params = map_regions(params, lambda region: rewrite(region, self.hook, self.finish))
         operands = tuple([Value(self, x) if isinstance(x, Node) else x for x in inputs])
         self.location = node.location
+        if node in self.used and self.narrow(node, operands):
+            return
         simpler = self.hook(node.op, operands, dict(params))
         if simpler is not None:
             several = type(simpler) is tuple
@@ -69,6 +75,20 @@ class Rewriter(Builder):
             # What stands for an operand has its aval, so the aval of the result stays and no shape rule need run.
             new = self.number(node.op, inputs, params, Node(node.op, inputs, params, node.aval, node.location))
         self.settle(node, new)
+
+    def narrow(self, node: Node, operands: tuple[Any, ...]) -> bool:
+        """Whether only one result of `node` is used and has a rule for that; then that stands for it."""
+        assert node.op is not None
+        (k, *others) = self.used[node]
+        rule = node.op.alone.get(k)
+        if rule is None or others:
+            return False
+        found = self.lift(rule(*operands, **dict(node.params))).node
+        aval: Any = node.aval
+        if found.aval != aval[k]:
+            raise VerifyError(f"a rewrite of {node.name} turned {aval[k]} into {found.aval}")
+        self.settle(node, tuple([found if i == k else None for i in range(len(aval))]))
+        return True
 
     def settle(self, node: Node, new: Any) -> None:
         """`new` stands for `node` from now on; a tuple for the results of an op with several."""

@@ -15,11 +15,10 @@ from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.operands import array, constant, peer_of, promoted, size_of
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.selection import take_along_axis
-from tracegrad.numpy_api.sorting import ordered
 from tracegrad.ops import sorting
 from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import cast, reshape
-from tracegrad.ops.op import one_node
+from tracegrad.ops.op import named, one_node
 from tracegrad.torch.functions.dims import dim_of, lengths, one, size_error
 from tracegrad.torch.functions.registry import function
 from tracegrad.torch.functions.return_types import return_type
@@ -55,17 +54,20 @@ def sort(input: Any, dim: int = -1, descending: bool = False, *, stable: bool | 
     >>> sort(np.array([2.0, 3.0, 1.0]), descending=True).indices.tolist()
     [1, 0, 2]
     """
-    sorter: Callable[..., Any] = _sort if stable is None else _stable_sort
-    return _Sort(*sorter(one(input), dim=dim, descending=descending))
+    name = "SortBackward0" if stable is None else "SortBackward1"
+    return _Sort(*_sorted(name, one(input), dim, descending))
 
 
-def _sorted(x: Any, *, dim: int, descending: bool) -> tuple[Any, ...]:
+def _sorted(name: str, x: Any, dim: int, descending: bool) -> tuple[Any, ...]:
+    if not x.shape:
+        return one_node(name)(_sorted_number)(x, dim=dim)  # type: ignore[no-any-return]
+    found = sorting.sort(x, axis=dim_of(dim, len(x.shape)), descending=bool(descending), stable=True)
+    return found if name == "SortBackward0" else named(name, found)  # type: ignore[no-any-return]
+
+
+def _sorted_number(x: Any, *, dim: int) -> tuple[Any, ...]:
     v, k = _with_axis(x, dim)
-    return _like(ordered(v, k, descending), x.shape)
-
-
-_sort = one_node("SortBackward0")(_sorted)
-_stable_sort = one_node("SortBackward1")(_sorted)
+    return _like(sorting.sort(v, axis=k, descending=False, stable=True), x.shape)
 
 
 @function("argsort")
@@ -87,7 +89,7 @@ def msort(input: Any) -> Any:
     >>> msort(np.array([[2.0, 1.0], [1.0, 3.0]])).tolist()
     [[1.0, 1.0], [2.0, 3.0]]
     """
-    return _sort(one(input), dim=0, descending=False)[0]
+    return _sorted("SortBackward0", one(input), 0, False)[0]
 
 
 @function("topk")
