@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.special as sp
 
+import tracegrad as tg
 import tracegrad.numpy_api as numpy_api
 from tracegrad.numpy_api import creation, special
 from tracegrad.torch.tape import TapeArray
@@ -277,3 +278,17 @@ def test_every_supported_function_is_exercised_by_the_table() -> None:
         if not used and name not in known | twins and ".outer" not in name:
             missing.append(name)
     assert missing == []
+
+
+def test_quotient_and_remainder_are_results_of_one_op() -> None:
+    x, y = np.array([7.0, -7.0, 5.5]), np.array([2.0, 2.0, -1.5])
+    t, u = tg.tensor(x, requires_grad=True), tg.tensor(y, requires_grad=True)
+    for quotient, rest in (divmod(t, u), np.divmod(t, y), divmod(x, u), divmod(7.0, u), divmod(t, 2)):
+        assert quotient.grad_fn is rest.grad_fn
+        assert type(rest.grad_fn).__name__ == "DivmodBackward0"
+    quotient, rest = divmod(t, u)
+    (rest * tg.tensor([1.0, 10.0, 100.0])).sum().backward()
+    np.testing.assert_array_equal(t.grad.numpy(), [1.0, 10.0, 100.0])
+    np.testing.assert_array_equal(u.grad.numpy(), -np.floor(x / y) * [1.0, 10.0, 100.0])
+    graph = tg.trace(divmod).graph(x, y)
+    assert [node.name for node in graph.nodes if node.picks is None] == ["divmod"]
