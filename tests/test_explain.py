@@ -7,6 +7,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.ir import parse
+from tracegrad.runtime.program import machine_code_count
 
 X = np.ones(3)
 RATE = 0.5
@@ -123,3 +124,56 @@ def test_the_log_reports_each_compilation(log):
     assert message.startswith("grad(")
     assert "traced" in message
     assert "ms" in message
+
+
+class Model:
+    def __init__(self) -> None:
+        self.scale, self.layers = np.array([1.0, 2.0]), [np.ones(2), np.full(2, 3.0)]
+
+    def __call__(self, x):
+        return x * self.scale + self.layers[1]
+
+    def loss(self, params, *rest, rate):
+        return np.sum((params["w"] * self.scale - rest[0]) ** 2) * rate
+
+
+SCALE = np.array([1.0, 2.0])
+
+
+def test_inputs_are_called_what_the_user_calls_them():
+    offset, model, x = np.array([3.0, 4.0]), Model(), np.array([5.0, 6.0])
+
+    def fn(x, params):
+        return params["w"] * x + SCALE - offset + params["list"][1]
+
+    arguments = x, {"w": x + 1, "list": [2.0, x + 2]}
+    assert tg.trace(fn).graph(*arguments).names == ("x", "params['list'][0]", "params['list'][1]", "params['w']",
+                                                    "offset", "SCALE")  # fmt: skip
+    assert tg.trace(model.__call__).graph(x).names == ("x", "self.scale", "self.layers[1]")
+    found = tg.grad(model.loss).explain({"w": x}, x, rate=2.0)
+    assert found.graph.names == found.optimized.names == ("params['w']", "rest[0]", "rate", "self.scale")
+    for graph in (found.graph, found.optimized):
+        assert str(parse(str(graph))) == str(graph)
+        assert parse(str(graph)) == graph
+    assert "multiply(params['w'], self.scale)" in str(found.optimized)
+    assert "self.scale is " in "".join(found.world_guards)
+    assert tg.trace(lambda *args: args[0] + args[1]).graph(x, x).names == ("args[0]", "args[1]")
+
+
+def test_names_are_no_part_of_what_machine_code_is_found_by():
+    def one(first, second):
+        return np.sqrt(first * first + second) - 0.25 * second
+
+    def other(a, b):
+        return np.sqrt(a * a + b) - 0.25 * b
+
+    x, y = np.arange(11.0), np.arange(11.0) + 1
+    left = tg.trace(one)
+    np.testing.assert_array_equal(left(x, y), one(x, y))
+    before = machine_code_count()
+    right = tg.trace(other)
+    np.testing.assert_array_equal(right(x, y), one(x, y))
+    assert machine_code_count() == before
+    graphs = left.graph(x, y), right.graph(x, y)
+    assert graphs[0] == graphs[1]
+    assert str(graphs[0]) != str(graphs[1])

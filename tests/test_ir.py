@@ -143,6 +143,30 @@ def test_text_round_trip_keeps_every_character() -> None:
     assert hash(parse(EXAMPLE)) == hash(parse(EXAMPLE))
 
 
+def test_inputs_are_called_by_their_names() -> None:
+    plain = build(lambda x, y, z: [multiply(add(x, y), z), z], [f64(2), f64(2), f64(2)])
+    graph = plain.named(["params['w 1']", "self.scale[2]", "params['w 1']"])
+    text = """
+graph(params['w 1']: f64[2], self.scale[2]: f64[2], %2: f64[2]) {
+  %3 = add(params['w 1'], self.scale[2]) : f64[2]
+  %4 = multiply(%3, %2) : f64[2]
+  return %4, %2
+}"""
+    assert str(graph) == text.strip()
+    again = parse(str(graph))
+    assert str(again) == str(graph)
+    assert again.names == graph.names == ("params['w 1']", "self.scale[2]", "")
+    assert again == graph == plain
+    assert hash(again) == hash(plain)
+    assert str(plain) == graph.text == str(parse(str(plain)))
+    for unfit in ("nan", "inf", "True", "argument 1", "x['a, b']", "x['(']", "%1", "x<child 0>", "3", "", "x y"):
+        named = plain.named(["a", unfit, "b"])
+        assert named.names == ("a", "", "b")
+        assert str(parse(str(named))) == str(named)
+    with pytest.raises(VerifyError, match=r"not a literal: b"):
+        parse(str(graph).replace("return %4, %2", "return b"))
+
+
 def test_locations_print_as_comments_that_the_parser_skips() -> None:
     builder = Builder()
     builder.location = "model.py:12"

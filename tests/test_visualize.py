@@ -187,6 +187,12 @@ def test_functions_are_drawn_by_their_tape_or_by_their_graph() -> None:
     assert plain == [["a", "exp", "result"]]
 
 
+def test_captured_arrays_are_shown_under_the_users_names() -> None:
+    scale = np.ones(3)
+    (graph,) = titles(tg.visualize(tg.trace(lambda a: a * scale), np.ones(3)))
+    assert {"a", "scale"} < set(graph)
+
+
 def test_a_node_of_several_results_is_one_box_with_numbered_edges() -> None:
     picture = tg.visualize(tg.trace(lambda a: np.linalg.eigh(a)[1] @ np.diag(np.linalg.eigh(a)[0])), np.eye(2))
     assert titles(picture)[0].count("eigh") == 1

@@ -53,12 +53,14 @@ class Traced(Dispatcher):
         """The graph that a call with these arguments recorded; `tracegrad.ir.parse(str(graph)) == graph`.
 
         >>> print(trace(lambda x: x + x)(1.5), trace(lambda x: x + x).graph(1.5))
-        3.0 graph(%0: f64[]) {
-          %1 = add(%0, %0) : f64[]
+        3.0 graph(x: f64[]) {
+          %1 = add(x, x) : f64[]
           return %1
         }
         """
-        return self.find(self.binder.take_apart(args, kwargs))[0].trace.graph
+        call = self.binder.take_apart(args, kwargs)
+        made = self.find(call)[0].trace
+        return made.graph.named(made.input_names(self.binder.leaf_names(call)))
 
 
 @overload

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracegrad.codegen.nested import regions_of
-from tracegrad.ir import Graph, to_text
+from tracegrad.ir import Graph, Node, to_text
 from tracegrad.ir.printing import names_of
 from tracegrad.runtime.dispatch import Dispatcher, Path
 from tracegrad.runtime.why import show_kind
@@ -63,15 +63,17 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
     path, *_ = fun.find(call)
     report = getattr(path.program, "report", None)
     made = getattr(report, "plan", None)
+    names = path.trace.input_names(fun.binder.leaf_names(call))
+    graph, optimized = path.trace.graph.named(names), getattr(report, "optimized", None)
     return Explanation(
         name=fun.name,
         where=describe(fun.fun).where,
         entry_guards=tuple(_entry_guards(fun.binder, call)),
-        world_guards=tuple(_world_guards(path)),
-        value_guards=tuple(_value_guards(path)),
-        graph=path.trace.graph,
-        optimized=getattr(report, "optimized", None),
-        groups=tuple(_groups(made)) if made is not None else (),
+        world_guards=tuple(_world_guards(path, names_of(graph))),
+        value_guards=tuple(_value_guards(path, names_of(graph))),
+        graph=graph,
+        optimized=None if optimized is None else optimized.named(names),
+        groups=tuple(_groups(made, graph.names)) if made is not None else (),
         kernels=tuple(step.text() for step in made.steps) if made is not None else (),
         cache=f"program from {getattr(report, 'cache', 'the interpreter')}, key {getattr(report, 'key', 'none')}",
         seconds={"trace": path.seconds["trace"], **getattr(report, "seconds", {"program": path.seconds["program"]})},
@@ -86,24 +88,24 @@ def _entry_guards(binder: Binder, call: Call) -> Iterator[str]:
         yield f"{place if isinstance(place, str) else binder.parameter(place)} == {value!r} (static)"
 
 
-def _world_guards(path: Path) -> Iterator[str]:
+def _world_guards(path: Path, names: dict[Node, str]) -> Iterator[str]:
     for guard in path.trace.world.guards:
         yield str(guard)
-    names = names_of(path.trace.graph)
     for capture in path.trace.captures:
         source = capture.source or "an array that no variable leads to"
-        yield f"{names[capture.node]} is {source}: {capture.node.aval}, read at each call"
+        name, text = names[capture.node], str(source)
+        known = "" if text.endswith(f" {name}") else f"{name} is "
+        yield f"{known}{text}: {capture.node.aval}, read at each call"
 
 
-def _value_guards(path: Path) -> Iterator[str]:
-    names = names_of(path.trace.graph)
+def _value_guards(path: Path, names: dict[Node, str]) -> Iterator[str]:
     for guard in path.trace.guards:
         seen = guard.seen.item() if guard.seen.ndim == 0 else f"an array of shape {guard.seen.shape}"
         yield f"{guard.asked} at {guard.location}: {names[guard.node]} was {seen}"
 
 
-def _groups(made: Any) -> Iterator[str]:
-    names = names_of(made.graph)
+def _groups(made: Any, inputs: tuple[str, ...] = ()) -> Iterator[str]:
+    names = names_of(made.graph.named(inputs))
     reasons = made.schedule.storage.reason
     for i, step in enumerate(made.schedule.steps):
         called = f"of {step.roots[0].operands[0].name}" if step.roots[0].picks is not None else "over one element"

@@ -11,12 +11,12 @@ loop, the branches of a condition). Regions are closed: what they read from outs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from tracegrad.avals import Aval, is_literal
-from tracegrad.ir.printing import to_text
+from tracegrad.ir.printing import printable, to_text
 from tracegrad.ops.op import Op, Several
 from tracegrad.ops.results import result
 
@@ -97,25 +97,40 @@ def _mapped(value: Any, change: Callable[[Graph], Graph]) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """Inputs, nodes in order of computation, outputs (inputs and nodes, repeated if need be)."""
+    """Inputs, nodes in order of computation, outputs (inputs and nodes, repeated if need be).
+
+    `names`, if any, are what the user calls the inputs ("" for one without a name). They are for print alone: graphs
+    that differ in names are equal.
+    """
 
     inputs: tuple[Node, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[Node, ...]
+    names: tuple[str, ...] = ()
     _text: str | None = field(default=None, init=False, repr=False)
 
     def __str__(self) -> str:
-        if self._text is None:
-            object.__setattr__(self, "_text", to_text(self))
-        return self._text  # type: ignore[return-value]
+        return to_text(self) if self.names else self.text
 
     __repr__ = __str__
 
+    @property
+    def text(self) -> str:
+        """What is printed, without names."""
+        if self._text is None:
+            plain = Graph(self.inputs, self.nodes, self.outputs) if self.names else self
+            object.__setattr__(self, "_text", to_text(plain))
+        return self._text  # type: ignore[return-value]
+
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Graph) and str(self) == str(other))
+        return self is other or (isinstance(other, Graph) and self.text == other.text)
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash(self.text)
+
+    def named(self, names: Iterable[str]) -> Graph:
+        """The graph with these names of its inputs, where they can be printed and no other input has them."""
+        return Graph(self.inputs, self.nodes, self.outputs, printable(names))
 
     @property
     def avals(self) -> tuple[Aval, ...]:

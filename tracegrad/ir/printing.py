@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import is_literal
@@ -10,12 +11,32 @@ from tracegrad.avals import is_literal
 if TYPE_CHECKING:
     from tracegrad.ir.graph import Graph, Node
 
-__all__ = ["named_regions", "names_of", "to_text"]
+__all__ = ["NAME", "named_regions", "names_of", "printable", "to_text"]
+
+# The name of an input: that of a variable, and attributes, numbers and simple strings that lead on from there.
+NAME = r"[^\W\d]\w*(?:\.\w+|\[\d+\]|\['[\w ./-]*'\])*"
+_NAME = re.compile(NAME)
+_LITERALS = {"inf", "nan", "None", "True", "False"}
 
 
 def names_of(graph: Graph) -> dict[Node, str]:
     """What the values of `graph` are called in its text."""
-    return {n: f"%{i}" for i, n in enumerate([*graph.inputs, *(n for n in graph.nodes if not n.several)])}
+    found = {n: f"%{i}" for i, n in enumerate([*graph.inputs, *(n for n in graph.nodes if not n.several)])}
+    found.update((x, name) for x, name in zip(graph.inputs, graph.names) if name)
+    return found
+
+
+def printable(names: Iterable[str]) -> tuple[str, ...]:
+    """The names, with "" for those that the text of a graph cannot have, or that others before have.
+
+    >>> printable(["x", "params['w']", "x", "args[0].scale", "argument 1", "nan"])
+    ('x', "params['w']", '', 'args[0].scale', '', '')
+    """
+    found: list[str] = []
+    for name in names:
+        fits = _NAME.fullmatch(name) and name not in found and name not in _LITERALS
+        found.append(name if fits else "")
+    return tuple(found)
 
 
 def to_text(graph: Graph, locations: bool = False) -> str:

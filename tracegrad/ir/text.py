@@ -6,11 +6,12 @@
     region  = "    " name ["." number] block, indented by four
     results = value | (value | "_") {", " (value | "_")} [","]     avals = aval {", " aval} [","]
     param   = name "=" python-literal
-    operand = value | python-literal            value = "%" number            aval = dtype "[" [size {"," size}] "]"
+    operand = value | python-literal            value = "%" number | name     aval = dtype "[" [size {"," size}] "]"
 
-Literals print as Python does, with `inf` and `nan`. An op with several results has as many names and avals, `_` for
-one that nothing uses, and a comma behind a single one. The regions of a node follow it; values in them are numbered
-from 0. `parse(to_text(g)) == g`.
+An input that has a name is called by it: a variable, or what is reached from one, as `params['w']` or `self.scale`;
+the numbers count it nevertheless. Literals print as Python does, with `inf` and `nan`. An op with several results has
+as many names and avals, `_` for one that nothing uses, and a comma behind a single one. The regions of a node follow
+it; values in them are numbered from 0. `parse(to_text(g)) == g`, and prints the same.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ import numpy as np
 from tracegrad.avals import Aval, dtype_named
 from tracegrad.errors import VerifyError
 from tracegrad.ir.graph import Graph, Node
-from tracegrad.ir.printing import to_text
+from tracegrad.ir.printing import NAME, to_text
 from tracegrad.ops.op import TABLE, Several
 from tracegrad.ops.results import result
 
 __all__ = ["parse", "to_text"]
 
 
-_INPUT = re.compile(r"(%\d+): (\w+)\[([\d,]*)\]")
+_INPUT = re.compile(rf"(%\d+|{NAME}): (\w+)\[([\d,]*)\]")
 _AVAL = re.compile(r"(\w+)\[([\d,]*)\]")
 _NODE = re.compile(
     r"((?:%\d+|_)(?:, (?:%\d+|_))*,?) = (\w+)\((.*?)\)(?: \{(.*)\})? : (\w+\[[\d,]*\](?:, \w+\[[\d,]*\])*,?)(?:  #.*)?"
@@ -71,13 +72,14 @@ class _Lines:
         if head is None:
             raise VerifyError("not the text of a graph: it has no head, return line or closing brace")
         env = {name: Node(None, (), (), _aval(d, s)) for name, d, s in _INPUT.findall(head[2])}
-        inputs, nodes = tuple(env.values()), list[Node]()
+        given, inputs, nodes = tuple(env), tuple(env.values()), list[Node]()
         while not (line := self.take(f"{indent}  ")).startswith("return"):
             nodes += self.node(line, indent, env)
         outputs = [_operand(x, env, line) for x in line.removeprefix("return").strip().split(", ") if x]
         if self.take(indent) != "}":
             raise VerifyError("not the text of a graph: it has no head, return line or closing brace")
-        return head[1], Graph(inputs, tuple(nodes), tuple(outputs))
+        names = tuple(["" if name.startswith("%") else name for name in given])
+        return head[1], Graph(inputs, tuple(nodes), tuple(outputs), names if any(names) else ())
 
     def node(self, line: str, indent: str, env: dict[str, Node]) -> list[Node]:
         """The node of a line and the regions below it; of an op with several results, the nodes of those too."""
@@ -119,10 +121,10 @@ def _aval(dtype: str, shape: str) -> Aval:
 
 
 def _operand(text: str, env: dict[str, Node], line: str) -> Any:
-    if text.startswith("%"):
-        if text not in env:
-            raise VerifyError(f"{text} is used before it is defined: {line!r}")
+    if text in env:
         return env[text]
+    if text.startswith("%"):
+        raise VerifyError(f"{text} is used before it is defined: {line!r}")
     return _literal(ast.parse(text, mode="eval").body)
 
 

@@ -56,7 +56,8 @@ class _Drawing:
         values = [*graph.inputs, *(x for x in graph.nodes if x.picks is None)]
         place = {value: first + i for i, value in enumerate(values)}
         source = {x: x if x.picks is None else x.operands[0] for x in (*graph.inputs, *graph.nodes)}
-        boxes = {place[value]: _box(value, i, names, value in later) for i, value in enumerate(values)}
+        called = [*names, *graph.names[len(names) :]]
+        boxes = {place[value]: _box(value, i, names, called, value in later) for i, value in enumerate(values)}
         edges = [(place[source[x]], place[node], x.picks or 0, "") for node in place for x in node.operands]
         for k, output in enumerate(graph.outputs):
             at = first + len(values) + k
@@ -85,10 +86,10 @@ def _backward(graph: Graph) -> set[Node]:
     return later
 
 
-def _box(value: Node, i: int, names: Sequence[str], later: bool) -> Box:
+def _box(value: Node, i: int, names: Sequence[str], called: Sequence[str], later: bool) -> Box:
     if value.op is None:
-        named = i < len(names)
-        return Box("leaf" if named else "constant", names[i] if named else "captured", [_aval(value)])
+        name = called[i] if i < len(called) else ""
+        return Box("leaf" if i < len(names) else "constant", name or "captured", [_aval(value)])
     hidden = {"tag", "dtype", *(name.partition(".")[0] for name, _ in named_regions(value))}
     lines = [Line(f"{k} = ", shortened(str(v), 18)) for k, v in value.params if k not in hidden][:3]
     lines += [Line("with ", number_text(x)) for x in value.inputs if is_literal(x)]

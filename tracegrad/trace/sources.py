@@ -15,10 +15,12 @@ Names = Callable[[Any], str]
 class Source:
     """A place that holds a value: `name` in `parent`, which is another source or an object.
 
-    `text(name)` is Python code for `read()`; the function `name` gives objects their names in it.
+    `text(name)` is Python code for `read()`; the function `name` gives objects their names in it. `path` is how a user
+    would write it; in messages, `kind` stands before that of a variable.
     """
 
     __slots__ = ("name", "parent")
+    kind = ""
 
     def __init__(self, parent: Any, name: Any):
         self.parent, self.name = parent, name
@@ -36,14 +38,22 @@ class Source:
     def text(self, name: Names) -> str:
         raise NotImplementedError
 
-    def __str__(self) -> str:
+    @property
+    def path(self) -> str:
         return str(self.name)
+
+    def __str__(self) -> str:
+        root = self
+        while isinstance(root.parent, Source):
+            root = root.parent
+        return root.kind + self.path
 
 
 class Global(Source):
     """A global variable; the parent is the dict of its module."""
 
     __slots__ = ()
+    kind = "the global "
 
     def read(self) -> Any:
         return self.parent[self.name]
@@ -51,23 +61,18 @@ class Global(Source):
     def text(self, name: Names) -> str:
         return f"{name(self.parent)}[{self.name!r}]"
 
-    def __str__(self) -> str:
-        return f"the global {self.name}"
-
 
 class Cell(Source):
     """A variable of an enclosing function; the parent is its cell."""
 
     __slots__ = ()
+    kind = "the closure variable "
 
     def read(self) -> Any:
         return self.parent.cell_contents
 
     def text(self, name: Names) -> str:
         return f"{name(self.parent)}.cell_contents"
-
-    def __str__(self) -> str:
-        return f"the closure variable {self.name}"
 
 
 class Fixed(Source):
@@ -108,8 +113,9 @@ class Attribute(Source):
     def text(self, name: Names) -> str:
         return f"{self.parent.text(name)}.{self.name}"
 
-    def __str__(self) -> str:
-        return f"{self.parent}.{self.name}"
+    @property
+    def path(self) -> str:
+        return f"{self.parent.path}.{self.name}"
 
 
 class Static(Source):
@@ -126,7 +132,8 @@ class Static(Source):
     def text(self, name: Names) -> str:
         return f"{name(self.read)}()"
 
-    def __str__(self) -> str:
+    @property
+    def path(self) -> str:
         return f"{self.parent.__name__}.{self.name}"
 
 
@@ -142,8 +149,9 @@ class Item(Source):
         index = repr(self.name) if type(self.name) in (int, str) else name(self.name)
         return f"{self.parent.text(name)}[{index}]"
 
-    def __str__(self) -> str:
-        return f"{self.parent}[{self.name!r}]"
+    @property
+    def path(self) -> str:
+        return f"{self.parent.path}[{self.name!r}]"
 
 
 class Child(Source):
@@ -157,5 +165,6 @@ class Child(Source):
     def text(self, name: Names) -> str:
         return f"{name(tree.children)}({self.parent.text(name)})[{self.name}]"
 
-    def __str__(self) -> str:
-        return f"{self.parent}<child {self.name}>"
+    @property
+    def path(self) -> str:
+        return f"{self.parent.path}<child {self.name}>"

@@ -46,6 +46,10 @@ class Trace:
     arrays: int = field(default=0)
     tape: TapeTrace | None = None
 
+    def input_names(self, arguments: Sequence[str]) -> list[str]:
+        """What the user calls the inputs of the graph, given what the leaves of the arguments are called."""
+        return [*arguments, *("" if c.source is None else _as_inside(c.source.path) for c in self.captures)]
+
     def result(self, outputs: Sequence[Any]) -> Any:
         """The value of the function, from the outputs of the program."""
         leaves = []
@@ -55,6 +59,12 @@ class Trace:
             else:
                 leaves.append(outputs[position] if kind is None else kind(outputs[position]))
         return tree.unflatten(self.structure, leaves)
+
+
+def _as_inside(path: str) -> str:
+    """`path` as the code of a method has it, which calls `self` what a caller reaches as `model.call.__self__`."""
+    _, method, rest = path.rpartition(".__self__")
+    return f"self{rest}" if method else path
 
 
 def trace_call(
