@@ -232,7 +232,7 @@ SINGULAR = {
 
 
 @pytest.mark.parametrize("name", SINGULAR)
-def test_a_singular_matrix_raises_as_in_numpy_and_compiled_code_names_the_line(name: str) -> None:
+def test_a_singular_matrix_raises_as_in_numpy_and_compiled_code_shows_the_line(name: str) -> None:
     fn, bad = SINGULAR[name], np.array([[[2.0, 0.0], [0.0, 1.0]], [[1.0, 1.0], [1.0, 1.0]]])
     message = "not positive definite" if name == "cholesky" else "Singular matrix"
     with pytest.raises(np.linalg.LinAlgError, match=message):
@@ -244,8 +244,9 @@ def test_a_singular_matrix_raises_as_in_numpy_and_compiled_code_names_the_line(n
 
     good = bad + 3 * np.eye(2)
     np.testing.assert_allclose(program(good), fn(good) + 1.0)
-    with pytest.raises(np.linalg.LinAlgError, match=rf"{name}: .*{message}.*test_linalg\.py:\d+"):
+    with pytest.raises(np.linalg.LinAlgError, match=message) as caught:
         program(bad)
+    assert any(step.name == "program" for step in caught.traceback)
     np.testing.assert_allclose(program(good), fn(good) + 1.0)
 
 

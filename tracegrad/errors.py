@@ -18,11 +18,13 @@ __all__ = [
     "CapacityError",
     "DTypeError",
     "DerivativeWarning",
+    "PerformanceWarning",
     "ShapeError",
     "TraceError",
     "TracegradError",
     "UnsupportedError",
     "VerifyError",
+    "in_package",
     "located",
     "user_file",
     "user_location",
@@ -66,9 +68,18 @@ class DerivativeWarning(UserWarning):
     """A Python number was taken of a value that is being differentiated: what is computed from it is a constant."""
 
 
+class PerformanceWarning(UserWarning):
+    """A traced function gives the right answers and takes its time over them, for a reason that can be removed."""
+
+
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # The file name of code that tracegrad makes as text.
 MADE = "<tracegrad>"
+
+
+def in_package(filename: str) -> bool:
+    """Whether code of this file is tracegrad's."""
+    return filename.startswith(_PACKAGE)
 
 
 @functools.cache

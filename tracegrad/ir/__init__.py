@@ -2,7 +2,7 @@
 
 from tracegrad.ir.builder import Builder, Value, build, recorder, recording
 from tracegrad.ir.graph import Graph, Node
-from tracegrad.ir.replay import replay, run
+from tracegrad.ir.replay import evaluate, replay, run
 from tracegrad.ir.text import parse, to_text
 from tracegrad.ir.verify import verify
 
@@ -12,6 +12,7 @@ __all__ = [
     "Node",
     "Value",
     "build",
+    "evaluate",
     "parse",
     "recorder",
     "recording",

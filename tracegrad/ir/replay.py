@@ -14,7 +14,7 @@ from tracegrad.ir.builder import recorder
 from tracegrad.ir.graph import Graph, Node
 from tracegrad.ops.op import Carrier, bind
 
-__all__ = ["applied", "replay", "run"]
+__all__ = ["applied", "evaluate", "replay", "run"]
 
 
 def replay(graph: Graph, operands: Sequence[Any]) -> tuple[list[Any], list[Entry]]:
@@ -50,6 +50,25 @@ def applied(node: Node, args: tuple[Any, ...], params: dict[str, Any], builder: 
         if isinstance(error, TracegradError) or not node.location:
             raise
         raise type(error)(located(f"{node.name}: {error}", node.location)) from error
+
+
+def evaluate(wanted: Node, computed: dict[Node, Any]) -> Any:
+    """The value of a node by NumPy, and of what it needs; `computed` has the inputs, and keeps what is found."""
+    stack = [wanted]
+    while stack:
+        node = stack[-1]
+        missing = [x for x in node.operands if x not in computed]
+        if missing:
+            stack.extend(missing)
+            continue
+        stack.pop()
+        if node not in computed:
+            assert node.op is not None
+            args = [x if is_literal(x) else computed[x] for x in node.inputs]
+            with np.errstate(all="ignore"):
+                found = node.op.impl(*args, **dict(node.params))
+            computed[node] = tuple(map(np.asarray, found)) if node.several else np.asarray(found)
+    return computed[wanted]
 
 
 def run(graph: Graph, arrays: Sequence[Any]) -> list[np.ndarray[Any, Any]]:

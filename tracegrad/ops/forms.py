@@ -27,10 +27,11 @@ class Form:
     `cheap`: to compute the op once more costs less than to keep its answer, since compiled code computes it where it is
     read. `moves`: the derivative rules move, add, negate or drop cotangents, and multiply by nothing. So no nan comes
     of a cotangent 0, and a rule tells of the places where cotangents can differ from 0, given as booleans, what becomes
-    of them.
+    of them. `raises`: there may be values of the operands for which there is no answer but an exception.
     """
 
     cheap: ClassVar[bool] = False
+    raises: ClassVar[bool] = False
 
     @property
     def moves(self) -> bool:
@@ -41,11 +42,15 @@ class Form:
 class Call(Form):
     """Anything: compiled code calls the NumPy meaning of the op."""
 
+    raises = True
+
 
 @dataclass(frozen=True)
 class Compose(Form):
     """Made of other ops: `parts(*operands, **params)` is the answer in terms of these, which is what is compiled.
     Derivatives are taken of the whole."""
+
+    raises = True
 
     parts: Callable[..., Any]
     moves: bool = False
@@ -102,6 +107,8 @@ class Gather(Form):
     """Elements of the first operand at the indices that the others hold, one for each of `axes`: the axes of the
     indices come first, then those that are not indexed."""
 
+    raises = True
+
     @property
     def moves(self) -> bool:
         return True
@@ -111,6 +118,8 @@ class Gather(Form):
 class Scatter(Form):
     """Zeros of `shape`, to which the first operand is added at the indices that the others hold, one for each of
     `axes`: the transpose of a gather."""
+
+    raises = True
 
     @property
     def moves(self) -> bool:
@@ -174,19 +183,27 @@ class Repeat(Form):
     """A loop of `length` turns over the region `body`: the first `carries` results of a turn are the first operands of
     the next, `xs` operands are read row by row, and the other results are stacked."""
 
+    raises = True
+
 
 @dataclass(frozen=True)
 class While(Form):
     """A loop over the region `body` while the region `cond` holds, which carries and stacks as `Repeat` does, with room
     for the results of `capacity` turns. The number of turns is a result behind the carries."""
 
+    raises = True
+
 
 @dataclass(frozen=True)
 class Branch(Form):
     """The one of the regions `branches` that the first operand numbers, applied to the other operands."""
+
+    raises = True
 
 
 @dataclass(frozen=True)
 class Run(Form):
     """The region `body`, applied to the operands: as if it stood there itself if `inlined`, else as a step of its own,
     which computes what it needs whether or not it has been computed before."""
+
+    raises = True

@@ -8,29 +8,35 @@ has *paths*: programs that assume certain values of captured variables and certa
 code asked (value guards). Programs return the guard values beside their results. When they differ from what the
 path assumed, the values up to the first difference tell which path to try next: the paths of a specialization are
 the leaves of a tree.
+
+A call in which an op raises, or the function itself, is run as plain Python: what it raises, where, and what it has
+done by then are then Python's own. A path that ends so has guards and no program.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import time
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from tracegrad import tree
 from tracegrad.control.until import room_for
 from tracegrad.errors import CapacityError, TraceError, located
-from tracegrad.ir import Graph, run
+from tracegrad.ir import Graph, evaluate, run
 from tracegrad.logs import enabled, log
 from tracegrad.ops import Level
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.hot import hot_call
 from tracegrad.runtime.program import compile_program, conformed
-from tracegrad.runtime.why import log_compile, new_answer, new_key, new_world
+from tracegrad.runtime.why import Warnings, log_compile, new_answer, new_key, new_world, plain_message
 from tracegrad.settings import jit_disabled, unusual
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder import ESCAPED, current_trace, value_key
@@ -94,22 +100,37 @@ class Path:
             self._hot[form] = found
         return found
 
-    def run(self, leaves: Sequence[Any], captured: Sequence[Any]) -> Sequence[Any]:
-        """The outputs of the graph, guard values last."""
-        outputs = self.program.run([conformed(x) for x in (*leaves, *captured)])
-        return (outputs,) if self.program.single else outputs
+    def run(
+        self, leaves: Sequence[Any], captured: Sequence[Any]
+    ) -> tuple[Sequence[Any] | None, tuple[Any, ...] | None]:
+        """The outputs of the graph, guard values last, or None when the call has to run as plain Python; and the guard
+        values up to the first that is not as assumed, or None when all are."""
+        given = [conformed(x) for x in (*leaves, *captured)]
+        outputs = None if self.program is None else self.program.attempt(given)
+        if outputs is None:
+            return None, self._diverges(self._answers(given))
+        outputs = (outputs,) if self.program.single else outputs
+        return outputs, self._diverges(outputs[self.trace.arrays :])
 
-    def diverges(self, outputs: Sequence[Any]) -> tuple[Any, ...] | None:
-        """The guard values up to the first that is not as assumed; None when all are."""
-        values = outputs[self.trace.arrays :]
-        for i, (key, value) in enumerate(zip(self.keys, values)):
+    def _diverges(self, values: Iterable[Any]) -> tuple[Any, ...] | None:
+        found = []
+        for key, value in zip(self.keys, values):
+            found.append(value)
             if value_key(value) != key:
-                return tuple(values[: i + 1])
+                return tuple(found)
         return None
 
+    def _answers(self, given: Sequence[Any]) -> Iterator[Any]:
+        """The guard values by NumPy, each when it is asked for, as far as nothing raises on the way to them."""
+        computed = dict(zip(self.trace.graph.inputs, map(np.asarray, given)))
+        with contextlib.suppress(Exception):  # whatever it is, the call meets it again
+            for guard in self.trace.guards:
+                yield evaluate(guard.node, computed)
 
-# A path that holds for a call, the outputs of its program, and the captured arrays it was given.
-Found = tuple[Path, Sequence[Any], Sequence[Any]]
+
+# A path that holds for a call; the outputs of its program, or None when the call has to run as plain Python; and the
+# captured arrays it was given.
+Found = tuple[Path, Sequence[Any] | None, Sequence[Any]]
 
 
 class Specialization:
@@ -121,8 +142,11 @@ class Specialization:
         self.room = ROOM
 
     def promote(self, path: Path) -> None:
-        if not self.paths or self.paths[0] is not path:
-            self.paths = (path, *(p for p in self.paths if p is not path))
+        others = tuple([p for p in self.paths if p is not path])
+        if path.program is None:  # it is tried last, because it has to be evaluated
+            self.paths = (*others, path)
+        elif not self.paths or self.paths[0] is not path:
+            self.paths = (path, *others)
 
     def enlarge(self) -> None:
         """Forget programs that have too little room for what derivatives keep of the turns of loops."""
@@ -148,6 +172,7 @@ class Dispatcher(Inlinable):
         self._lock = threading.RLock()
         self._methods: dict[int, Any] = {}
         self._specializations: OrderedDict[Any, Specialization] = OrderedDict()
+        self._warnings = Warnings()
         self._counts = {"traces": 0, "retraces": 0, "hits": 0, "misses": 0}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -216,6 +241,8 @@ class Dispatcher(Inlinable):
                 raise TraceError(located(ESCAPED))
             return self.body(*args, **kwargs)
         path, outputs, captured = self.find(call)
+        if outputs is None:
+            return self._plainly(path, args, kwargs)
         if path.on_tape is not None:
             with on_call(call.tensors):
                 if path.on_tape.overlaps(call, captured):
@@ -228,6 +255,13 @@ class Dispatcher(Inlinable):
         else:
             self.__class__ = hot
         return path.trace.result(outputs)
+
+    def _plainly(self, path: Path, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that raises, or in which an operation does, as plain Python."""
+        result = self.body(*args, **kwargs)
+        if path.trace.raised:
+            self._warnings.say("plain", plain_message(self.name, path.trace.raised))
+        return result
 
     def _specialization(self, key: Any) -> Specialization:
         with self._lock:
@@ -291,13 +325,7 @@ class Dispatcher(Inlinable):
             captured = path.trace.world.read(path.trace.captures)
             if captured is None:
                 continue
-            try:
-                outputs = path.run(call.leaves, captured)
-            except (ArithmeticError, LookupError, ValueError):
-                if not path.keys:
-                    raise
-                continue
-            diverged = path.diverges(outputs)
+            outputs, diverged = path.run(call.leaves, captured)
             if diverged is None:
                 spec.promote(path)
                 return (path, outputs, captured), ()
@@ -309,10 +337,12 @@ class Dispatcher(Inlinable):
         for _ in range(MAX_ATTEMPTS):
             path = self._trace(spec, call, answers)
             captured = [c.settle() for c in path.trace.captures]
-            outputs = path.run(call.leaves, captured)
             if len(spec.paths) < MAX_PATHS:
                 spec.promote(path)
-            diverged = path.diverges(outputs)
+            error, path.trace.error = path.trace.error, None
+            if error is not None:
+                raise error
+            outputs, diverged = path.run(call.leaves, captured)
             if diverged is None:
                 break
             found, answers = self._follow(spec, call, diverged)
@@ -337,15 +367,18 @@ class Dispatcher(Inlinable):
             on_tape = OnTape(trace, self.name, self.body)
         graph = trace.graph if on_tape is None else on_tape.graph
         single = len(graph.outputs) == 1
-        if len(spec.paths) < MAX_PATHS:
-            program: Any = compile_program(graph, trace.kinds, single, self.name)
+        if trace.raised:
+            program: Any = None
+        elif len(spec.paths) < MAX_PATHS:
+            program = compile_program(graph, trace.kinds, single, self.name)
         else:
             program = Interpreted(graph)
         end = time.perf_counter()
         log_compile(self.name, trace, program, middle - start, end - middle)
         path = Path(trace, program, {"trace": middle - start, "program": end - middle}, on_tape)
-        self._counts["traces"] += 1
-        self._counts["retraces"] += retrace
+        if not trace.raised:
+            self._counts["traces"] += 1
+            self._counts["retraces"] += retrace
         return path
 
     def _why(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> str:
@@ -388,5 +421,10 @@ class Interpreted:
     def entry(self, *leaves: Any) -> Any:
         return MISS
 
-    def run(self, leaves: Sequence[Any]) -> Any:
-        return tuple(x[()] for x in run(self.graph, leaves))
+    def attempt(self, leaves: Sequence[Any]) -> Any:
+        try:
+            return tuple(x[()] for x in run(self.graph, leaves))
+        except CapacityError:
+            raise
+        except Exception:  # whatever it is, the call meets it again
+            return None

@@ -77,13 +77,9 @@ class Program:
 
     def run(self, leaves: Sequence[Any]) -> Any:
         """The outputs for leaves of the right dtype, shape and memory order; raises what the ops raise."""
-        self._failure()  # of a call of `entry`, which could only return MISS
-        result = self.entry(*leaves)
+        result, error = self._attempt(leaves)
         if result is not MISS:
             return result
-        error = self._failure()
-        if isinstance(error, CapacityError):
-            raise error
         outputs = tuple(x[()] if x.ndim == 0 else x for x in run(self.graph, leaves))
         if error is not None:
             raise error
@@ -92,6 +88,21 @@ class Program:
             f"program {self.name or 'without a name'} takes {wanted} and was given {given}, for which the reference "
             f"gives {outputs!r}; if these leaves are what it takes, please report this"
         )
+
+    def attempt(self, leaves: Sequence[Any]) -> Any:
+        """As `run`, but None when an op raises: who runs the function as it is will see the exception."""
+        result, _ = self._attempt(leaves)
+        return None if result is MISS else result
+
+    def _attempt(self, leaves: Sequence[Any]) -> tuple[Any, BaseException | None]:
+        self._failure()  # of a call of `entry`, which could only return MISS
+        result = self.entry(*leaves)
+        if result is not MISS:
+            return result, None
+        error = self._failure()
+        if isinstance(error, CapacityError):
+            raise error
+        return MISS, error
 
     def _failure(self) -> BaseException | None:
         """What the last call of an op raised in this thread; raises it here if it is an interrupt or an exit."""

@@ -1,19 +1,43 @@
-"""Why a function was traced again, in words; and the log lines of traces."""
+"""Why a function was traced again, or is not compiled, in words; and the log lines of traces."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracegrad.avals import Aval
+from tracegrad.errors import PerformanceWarning, located
 from tracegrad.logs import log
 from tracegrad.trace.builder import ValueGuard
 from tracegrad.trace.signature import Binder, Call
 from tracegrad.trace.trace import Trace
 
-__all__ = ["log_compile", "new_answer", "new_key", "new_world", "show_kind"]
+__all__ = ["Warnings", "log_compile", "new_answer", "new_key", "new_world", "plain_message", "show_kind"]
+
+
+class Warnings:
+    """What one function has been warned of: nothing is said twice."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def say(self, about: str, message: str) -> None:
+        """Warn that the function is slow."""
+        if about not in self._said:
+            self._said.add(about)
+            warnings.warn(located(message), PerformanceWarning, stacklevel=2)
+
+
+def plain_message(name: str, raised: str) -> str:
+    """Why a function that raised when it was traced, and not as plain Python, is not compiled.
+
+    >>> plain_message("f", "TypeError: no (model.py:3)")
+    'f runs as plain Python, uncompiled, since it raised when it was traced: TypeError: no (model.py:3)'
+    """
+    return f"{name} runs as plain Python, uncompiled, since it raised when it was traced: {raised}"
 
 
 def show_kind(kind: Any) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, Aval, compiled, is_literal
 from tracegrad.errors import TraceError, located, user_file, warn_of_constant
-from tracegrad.ir import Builder, Node, Value, recorder, recording
+from tracegrad.ir import Builder, Node, Value, evaluate, recorder, recording
 from tracegrad.ops import Level, Op, TapeCarrier
 from tracegrad.ops.elementwise import not_equal
 from tracegrad.ops.linear import cast, full
@@ -333,22 +333,18 @@ class TraceBuilder(Builder):
 
     def compute(self, wanted: Node) -> np.ndarray[Any, Any]:
         """The value of a node in the call being traced."""
-        computed, stack = self._computed, [wanted]
-        while stack:
-            node = stack[-1]
-            missing = [x for x in node.operands if x not in computed]
-            if missing:
-                stack.extend(missing)
-                continue
-            stack.pop()
-            if node not in computed:
-                assert node.op is not None
-                args = [x if is_literal(x) else computed[x] for x in node.inputs]
-                with np.errstate(all="ignore"):
-                    found = node.op.impl(*args, **dict(node.params))
-                computed[node] = tuple(map(np.asarray, found)) if node.several else np.asarray(found)
-        value: np.ndarray[Any, Any] = computed[wanted]
-        return value
+        found: np.ndarray[Any, Any] = evaluate(wanted, self._computed)
+        return found
+
+    def all_succeed(self) -> bool:
+        """Whether none of the operations recorded so far raises for the values of the call being traced."""
+        try:
+            for node in self.nodes:
+                if node.op is not None and node.op.form.raises:
+                    self.compute(node)
+        except Exception:  # whatever it is, Python would have raised it
+            return False
+        return True
 
 
 def _question(x: Any, asked: str, seen: np.ndarray[Any, Any]) -> Any:

@@ -148,6 +148,7 @@ class World:
         self._cells: dict[int, tuple[types.CellType, types.CellType, Cell]] = {}
         self._unfilled: dict[int, Cell] = {}
         self._before: dict[int, Any] = {}
+        self.wrote = False  # to attributes, at once
         self.natives = Natives(self)
 
     # -- entry points ------------------------------------------------------------------------------
@@ -310,24 +311,39 @@ class World:
 
         return tree.map(undo, x)
 
-    def close(self) -> None:
-        """End: bring writes to the real world, and drop guards on what the traced code itself changed."""
+    @property
+    def changed(self) -> bool:
+        """Whether the traced code has written to anything that it read."""
+        written = any(len(space) > 1 for space in self._globals.values())
+        written = written or any(_changed(copy, before) for _, copy, before in self._copies)
+        return self.wrote or written or any(map(self._rebound, self._cells.values())) or self.builder.has_tensors
+
+    def _rebound(self, cell: tuple[types.CellType, types.CellType, Cell]) -> bool:
+        mine = cell[0]
+        return id(mine) in self._before and shadow.contents(mine) is not self._before[id(mine)]
+
+    def close(self, discard: bool = False) -> None:
+        """End: bring writes to the real world, or `discard` them; drop guards on what the traced code changed."""
         self.varying = ()
         self.natives.guard(made for _, made in self._seen.values())
         self.open = False
-        for space in self._globals.values():
-            space.write_back(self.reveal)
-        for real, copy, before in self._copies:
-            if _changed(copy, before):
-                _overwrite(real, copy, self.reveal)
-        for mine, real, _ in self._cells.values():
-            if id(mine) in self._before and shadow.contents(mine) is not self._before[id(mine)]:
-                real.cell_contents = self.reveal(shadow.contents(mine))
+        if not discard:
+            self._write_back()
         self.guards = [g for g in self._guards.values() if g.holds()]
         self._guards.clear()
         self._seen.clear()
         self._copies.clear()
         self.builder.close()
+
+    def _write_back(self) -> None:
+        for space in self._globals.values():
+            space.write_back(self.reveal)
+        for real, copy, before in self._copies:
+            if _changed(copy, before):
+                _overwrite(real, copy, self.reveal)
+        for cell in self._cells.values():
+            if self._rebound(cell):
+                cell[1].cell_contents = self.reveal(shadow.contents(cell[0]))
 
     def read(self, captures: Sequence[Capture]) -> list[Any] | None:
         """The captured arrays as they are now; None when a guard does not hold or an array has changed its kind."""

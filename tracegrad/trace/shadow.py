@@ -244,7 +244,9 @@ class _UserModule(types.ModuleType):
         return space[name] if name in real.__dict__ else getattr(real, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.__dict__["_shadow"][1], name, value)
+        space, real = self.__dict__["_shadow"]
+        space.world.wrote = True
+        setattr(real, name, value)
 
 
 _NUMPY, _MATH = _Numpy("numpy"), _Math("math")
@@ -325,10 +327,12 @@ class _Object(Shadowed):
 
     def __setattr__(self, name: str, value: Any) -> None:
         _get(self, "_known").pop(name, None)
+        _get(self, "_world").wrote = True
         setattr(_get(self, "_real"), name, _get(self, "_world").reveal(value))
 
     def __delattr__(self, name: str) -> None:
         _get(self, "_known").pop(name, None)
+        _get(self, "_world").wrote = True
         delattr(_get(self, "_real"), name)
 
     def __eq__(self, other: object) -> bool:

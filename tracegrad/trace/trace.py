@@ -19,6 +19,7 @@ from tracegrad.trace.builder import Capture, TraceBuilder, ValueGuard
 from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe
 from tracegrad.trace.effects import TapeTrace, TensorResult, on_call
+from tracegrad.trace.raising import is_interrupt, is_ours, is_plain
 from tracegrad.trace.signature import Call
 from tracegrad.trace.tracer import Number, Tracer
 
@@ -34,6 +35,8 @@ class Trace:
     The inputs of `graph` are the leaves of the arguments and then the `captures`; its outputs are the arrays of the
     result and then one value per guard. `template` has, for each leaf of the result, `(position, type)` of the output
     (the type is `float`, `int`, `bool` for a Python number, else None), or `(None, constant)`.
+
+    A call that `raised` has no result, only guards; `error` is the exception, if Python would have raised the same.
     """
 
     graph: Graph
@@ -45,6 +48,8 @@ class Trace:
     world: World
     arrays: int = field(default=0)
     tape: TapeTrace | None = None
+    raised: str = ""
+    error: Exception | None = None
 
     def input_names(self, arguments: Sequence[str]) -> list[str]:
         """What the user calls the inputs of the graph, given what the leaves of the arguments are called."""
@@ -75,22 +80,28 @@ def trace_call(
     `answers` are what the first questions for values are answered with, where a compiled program has computed them;
     floats from the sources with keys in `varying` become inputs.
 
-    Nothing of the trace is left behind when the function raises; the exception then names the user's line.
+    Nothing of the trace is left behind when the function raises. Errors of tracegrad name the user's line.
     """
     builder = TraceBuilder(Tracer, Number, answers)
     builder.world = world = World(builder, varying)
     leaves = [_argument(builder, x, i, call.tensors.get(i)) for i, x in enumerate(call.leaves)]
     args, kwargs = call.rebuild(leaves)
+    ended = False
     try:
         with unusual, recording(builder), on_call(call.tensors), as_usual():
             result = world.inline(body)(*[world.adopt(x) for x in args], **kwargs)
-            return _finish(builder, world, call, result)
+            found = _finish(builder, world, call, result)
+        ended = True
+        return found
     except Exception as error:
-        _name_location(error, describe(fun))
-        raise
+        if is_ours(error):
+            _name_location(error, describe(fun))
+        if is_ours(error) or is_interrupt(error):
+            raise
+        return _raised(builder, world, call, error)
     finally:
         with on_call(call.tensors):
-            world.close()
+            world.close(discard=not (ended or world.wrote))
 
 
 def _argument(builder: TraceBuilder, x: Any, number: int, tensor: Any) -> Any:
@@ -126,16 +137,31 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     captures = [c for c in captures if c.node in used]
     inputs = [*arguments, *(c.node for c in captures)]
     graph = sliced(inputs, builder.nodes, [*outputs, *asked])
-    kinds = ["float" if type(x) is float else "array" for x in (*call.leaves, *(c.array for c in captures))]
+    kinds = _kinds(call, captures)
     tape = None
     if builder.has_tensors or any(isinstance(kind, TensorResult) for _, kind in template):
         tape = TapeTrace(
             builder.tensors.places(inputs), tuple(wanted), tuple([x.array.aval for x in roots]), tuple(effects),
             Graph((*inputs, *cts), joint.nodes, joint.outputs) if cotangents else None, spent,
         )  # fmt: skip
+    return Trace(graph, kinds, structure, template, tuple(builder.guards), tuple(captures), world, len(outputs), tape)
+
+
+def _raised(builder: TraceBuilder, world: World, call: Call, error: Exception) -> Trace:
+    """The trace of a call that ended in an exception: what was asked until then."""
+    captures = list(builder.captures.values())
+    inputs = [*builder.inputs, *(c.node for c in captures)]
+    graph = sliced(inputs, builder.nodes, [g.node for g in builder.guards])
+    alike = world.wrote or (is_plain(error) and not world.changed and builder.all_succeed())
+    _, nothing = tree.flatten(None)
     return Trace(
-        graph, tuple(kinds), structure, template, tuple(builder.guards), tuple(captures), world, len(outputs), tape
-    )
+        graph, _kinds(call, captures), nothing, [], tuple(builder.guards), tuple(captures), world,
+        raised=located(f"{type(error).__name__}: {error}", _place(error)), error=error if alike else None,
+    )  # fmt: skip
+
+
+def _kinds(call: Call, captures: Sequence[Capture]) -> tuple[str, ...]:
+    return tuple(["float" if type(x) is float else "array" for x in (*call.leaves, *(c.array for c in captures))])
 
 
 def _tensor(builder: TraceBuilder, x: Any, outputs: list[Any], roots: list[Any]) -> tuple[int | None, Any]:
@@ -163,11 +189,17 @@ def _constant(x: Any) -> Any:
 
 def _name_location(error: Exception, who: Any) -> None:
     """Add the user's innermost line: to the message of tracegrad's own errors, when it names none; else as a note."""
+    place = _place(error)
+    if isinstance(error, TracegradError) and place and error.args and ".py:" not in str(error.args[0]):
+        error.args = (located(str(error.args[0]), place), *error.args[1:])
+    error.add_note(f"while tracing {who}" + (f", at {place}" if place else ""))
+
+
+def _place(error: Exception) -> str:
+    """The user's innermost line that an exception passed."""
     place, step = "", error.__traceback__
     while step is not None:
         if user_file(step.tb_frame.f_code.co_filename):
             place = f"{step.tb_frame.f_code.co_filename}:{step.tb_lineno}"
         step = step.tb_next
-    if isinstance(error, TracegradError) and place and error.args and ".py:" not in str(error.args[0]):
-        error.args = (located(str(error.args[0]), place), *error.args[1:])
-    error.add_note(f"while tracing {who}" + (f", at {place}" if place else ""))
+    return place

@@ -1,0 +1,581 @@
+"""Traced code raises what Python and NumPy raise, where they do, and leaves what they leave."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from typing import Any
+
+import numpy as np
+import pytest
+from meaning import attempt, program
+
+import tracegrad as tg
+
+EYE = np.eye(2)
+SINGULAR = np.ones((2, 2))
+LinAlgError = np.linalg.LinAlgError
+
+
+# -- an operation raises ------------------------------------------------------------------------------------------
+@program
+def test_a_failed_factorization_takes_the_except_branch_whatever_the_first_call_did(trace: Any) -> Any:
+    @trace
+    def f(K: Any) -> Any:
+        try:
+            L = np.linalg.cholesky(K)
+        except LinAlgError:
+            return K * 0.5
+        return L * 2.0
+
+    @trace
+    def g(K: Any) -> Any:
+        try:
+            L = np.linalg.cholesky(K)
+        except LinAlgError:
+            return K * 0.5
+        return L * 2.0
+
+    for sign in (1.0, -1.0, 1.0, -1.0, -1.0, 1.0):
+        yield f(sign * EYE), g(-sign * EYE)
+
+
+@program
+def test_jitter_is_added_until_it_works(trace: Any) -> Any:
+    @trace
+    def f(K: Any, y: Any) -> Any:
+        jitter = 1e-8
+        for _ in range(12):
+            try:
+                return np.linalg.solve(np.linalg.cholesky(K + jitter * np.eye(2)), y), jitter
+            except LinAlgError:
+                jitter *= 10.0
+        raise LinAlgError("hopeless")
+
+    for scale in (0.0, 1e-5, 1e-2, 0.0, 1e9):
+        yield attempt(f, np.ones((2, 2)) - scale * EYE, np.arange(2.0), text=True)
+
+
+@program
+def test_an_exception_that_nobody_catches_reaches_the_caller(trace: Any) -> Any:
+    @trace
+    def f(K: Any) -> Any:
+        return np.linalg.inv(K)
+
+    for K in (SINGULAR, EYE, SINGULAR, SINGULAR, 2 * EYE):
+        yield attempt(f, K, text=True)
+
+
+@program
+def test_else_and_finally(trace: Any) -> Any:
+    log: list[str] = []
+
+    @trace
+    def f(K: Any) -> Any:
+        try:
+            y = np.linalg.inv(K)
+        except LinAlgError:
+            return K - 1.0
+        else:
+            y = y + 1.0
+        finally:
+            K = K * 2.0
+        return y + K
+
+    for K in (EYE, SINGULAR, 2 * EYE, SINGULAR):
+        yield f(K), list(log)
+
+
+@program
+def test_nested_tries(trace: Any) -> Any:
+    @trace
+    def f(A: Any, B: Any) -> Any:
+        try:
+            try:
+                x = np.linalg.inv(A)
+            except IndexError:
+                x = A
+            return x + np.linalg.inv(B)
+        except LinAlgError:
+            try:
+                return np.linalg.cholesky(A)
+            except LinAlgError:
+                return B * 3.0
+
+    for A in (EYE, SINGULAR, -EYE):
+        for B in (EYE, SINGULAR):
+            yield f(A, B)
+
+
+@program
+def test_an_exception_passes_through_helpers(trace: Any) -> Any:
+    def half(K: Any) -> Any:
+        return np.linalg.inv(K)
+
+    def whole(K: Any) -> Any:
+        return half(K) + half(K + EYE)
+
+    @trace
+    def f(K: Any) -> Any:
+        try:
+            return whole(K)
+        except LinAlgError:
+            return K
+
+    for K in (EYE, SINGULAR, -EYE, EYE):
+        yield f(K)
+
+
+@program
+def test_suppress_and_exit_methods_may_swallow(trace: Any) -> Any:
+    class Guarded:
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, kind: Any, error: Any, tb: Any) -> Any:
+            return kind is LinAlgError
+
+    @trace
+    def f(K: Any) -> Any:
+        y = K * 2.0
+        with contextlib.suppress(LinAlgError):
+            y = np.linalg.inv(K)
+        return y
+
+    @trace
+    def g(K: Any) -> Any:
+        y = K * 2.0
+        with Guarded():
+            y = np.linalg.inv(K)
+        return y
+
+    for K in (EYE, SINGULAR, 3 * EYE, SINGULAR):
+        yield f(K), g(K)
+
+
+@program
+def test_an_index_that_is_out_of_range_is_caught(trace: Any) -> Any:
+    @trace
+    def f(x: Any, i: Any) -> Any:
+        try:
+            return x[i] * 2.0
+        except IndexError:
+            return x[:2] + 1.0
+
+    @trace
+    def text(x: Any, i: Any) -> Any:
+        try:
+            return x[i]
+        except IndexError as error:
+            return str(error)
+
+    x = np.arange(4.0)
+    for i in (np.array([0, 3]), np.array([0, 4]), np.array([9, 1]), np.array([-4, 1]), np.array([-5, 1])):
+        yield f(x, i), text(x, i)
+
+
+@program
+def test_an_index_by_number_that_is_out_of_range(trace: Any) -> Any:
+    @trace
+    def f(x: Any, i: Any) -> Any:
+        try:
+            return x[i]
+        except IndexError:
+            return x.sum()
+
+    x = np.arange(4.0)
+    for i in (1, 7, 2, -5, 8):
+        yield f(x, i)
+
+
+@program
+def test_take_and_put_out_of_range(trace: Any) -> Any:
+    @trace
+    def f(x: Any, i: Any) -> Any:
+        y = np.zeros(3)
+        y[i] = 1.0
+        return np.take(x, i) + y[i]
+
+    for i in (np.array([0, 2]), np.array([0, 3]), np.array([1, 1])):
+        yield attempt(f, np.arange(3.0), i)
+
+
+@program
+def test_an_exception_in_a_loop_over_rows(trace: Any) -> Any:
+    @trace
+    def f(Ks: Any) -> Any:
+        good = 0
+        total = np.zeros((2, 2))
+        for K in Ks:
+            try:
+                total = total + np.linalg.inv(K)
+                good += 1
+            except LinAlgError:
+                continue
+        return total, good
+
+    for pattern in ([1, 1, 1], [1, 0, 1], [0, 0, 0], [0, 1, 0]):
+        yield f(np.stack([EYE if p else SINGULAR for p in pattern]))
+
+
+@program
+def test_eigenvalues_of_what_is_not_finite(trace: Any) -> Any:
+    @trace
+    def f(K: Any) -> Any:
+        try:
+            return np.linalg.eigh(K)[0]
+        except LinAlgError:
+            return np.full(2, -1.0)
+
+    for scale in (1.0, np.nan, 2.0):
+        yield f(scale * EYE)
+
+
+@program
+def test_what_comes_before_the_exception_is_kept(trace: Any) -> Any:
+    @trace
+    def f(K: Any, x: Any) -> Any:
+        y = x + 1.0
+        try:
+            y = y * 2.0
+            y = np.linalg.solve(K, y)
+            y = y + 100.0
+        except LinAlgError:
+            y = y - 0.5
+        return y
+
+    for K in (EYE, SINGULAR, EYE, SINGULAR):
+        yield f(K, np.arange(2.0))
+
+
+@program
+def test_the_exception_is_an_object(trace: Any) -> Any:
+    @trace
+    def f(K: Any) -> Any:
+        try:
+            return np.linalg.inv(K)
+        except (ValueError, TypeError) as error:
+            return type(error).__name__, str(error), error.args
+
+    for K in (EYE, SINGULAR, EYE, SINGULAR):
+        yield f(K)
+
+
+# -- the function raises ------------------------------------------------------------------------------------------
+@program
+def test_a_raise_after_a_comparison(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        if x.sum() < 0:
+            raise ValueError("negative")
+        return np.sqrt(x)
+
+    for v in (1.0, -1.0, 4.0, -1.0, -2.0, 9.0):
+        yield attempt(f, np.full(2, v), text=True)
+
+
+@program
+def test_an_assert(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        assert x[0] > 0, "first"
+        assert (x > 0).all(), f"least {x.min():.1f}"
+        return np.log(x)
+
+    for x in ([1.0, 2.0], [-1.0, 2.0], [1.0, -2.0], [1.0, -3.0], [2.0, 2.0]):
+        yield attempt(f, np.array(x))
+
+
+class Bad(Exception):
+    def __init__(self, where: Any, value: Any):
+        super().__init__("bad", where, value)
+        self.value = value
+
+
+@program
+def test_values_in_an_exception_are_values(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        y = x * 2.0
+        if y.max() > 5.0:
+            raise Bad(np.argmax(y), y.max())
+        return y
+
+    for v in (1.0, 3.0, 4.0, 1.0, 3.0):
+        found = attempt(f, np.array([v, 0.5]), text=True)
+        yield found, getattr(getattr(found, "error", None), "value", None)
+
+
+@program
+def test_cause_and_context(trace: Any) -> Any:
+    @trace
+    def f(K: Any, how: Any) -> Any:
+        try:
+            return np.linalg.inv(K)
+        except LinAlgError as error:
+            if how > 1.0:
+                raise ValueError("from") from error
+            if how > 0.0:
+                raise ValueError("in") from None
+            raise KeyError("while")  # noqa: B904
+
+    for K in (EYE, SINGULAR, EYE, SINGULAR):
+        for how in (0.0, 1.0, 2.0):
+            found = attempt(f, K, how, text=True)
+            error = getattr(found, "error", None)
+            chain = [] if error is None else [error.__cause__, error.__context__, error.__suppress_context__]
+            yield found, [(type(e).__name__, str(e)) for e in chain]
+
+
+@program
+def test_a_bare_raise_gives_the_same_exception(trace: Any) -> Any:
+    @trace
+    def f(K: Any) -> Any:
+        try:
+            return np.linalg.inv(K)
+        except LinAlgError:
+            K = K + 1.0
+            raise
+
+    for K in (EYE, SINGULAR, EYE, SINGULAR):
+        yield attempt(f, K, text=True)
+
+
+@program
+def test_an_exception_group(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        found: list[Exception] = []
+        found += [ValueError("negative") for v in x if v < 0]
+        found += [OverflowError("large") for v in x if v > 10]
+        if found:
+            raise ExceptionGroup("several", found)
+        return x * 2.0
+
+    @trace
+    def g(x: Any) -> Any:
+        try:
+            return f(x)
+        except* ValueError:
+            y = x - 1.0
+        except* OverflowError:
+            y = x + 1.0
+        return y
+
+    for x in ([1.0, 2.0], [-1.0, 20.0], [-1.0, 2.0], [1.0, 2.0], [11.0, 3.0]):
+        yield attempt(f, np.array(x)), attempt(g, np.array(x))
+
+
+@program
+def test_a_users_exception_is_caught_in_the_function(trace: Any) -> Any:
+    class TooLarge(Exception):
+        pass
+
+    def checked(x: Any) -> Any:
+        if np.abs(x).max() > 2.0:
+            raise TooLarge
+        return x
+
+    @trace
+    def f(x: Any) -> Any:
+        try:
+            return checked(x * 2.0)
+        except TooLarge:
+            return np.clip(x, -1.0, 1.0)
+
+    for v in (0.5, 3.0, 0.75, 4.0):
+        yield f(np.array([v, -v]))
+
+
+@program
+def test_return_in_finally_swallows(trace: Any) -> Any:
+    @trace
+    def f(K: Any) -> Any:
+        y = K
+        try:
+            y = np.linalg.inv(K)
+        finally:
+            return y * 3.0  # noqa: B012
+
+    for K in (EYE, SINGULAR, 2 * EYE, SINGULAR):
+        yield f(K)
+
+
+@program
+def test_a_retry_by_decorator(trace: Any) -> Any:
+    def retrying(fun: Any) -> Any:
+        def call(K: Any) -> Any:
+            for _ in range(3):
+                try:
+                    return fun(K)
+                except LinAlgError:
+                    K = K + np.eye(2)
+            raise RuntimeError("gave up")
+
+        return call
+
+    @trace
+    @retrying
+    def f(K: Any) -> Any:
+        return np.linalg.cholesky(K)
+
+    for scale in (1.0, -0.5, -1.5, -9.0, 1.0):
+        yield attempt(f, scale * EYE, text=True)
+
+
+@program
+def test_a_generator_that_raises(trace: Any) -> Any:
+    def rows(x: Any) -> Any:
+        try:
+            for row in x:
+                if row[0] < 0:
+                    raise ValueError("row")
+                yield row * 2.0
+        finally:
+            pass
+
+    @trace
+    def f(x: Any) -> Any:
+        try:
+            return np.stack(list(rows(x)))
+        except ValueError:
+            return -x
+
+    for v in (1.0, -1.0, 2.0, -2.0):
+        yield f(np.array([[1.0, 2.0], [v, 3.0]]))
+
+
+@program
+def test_stop_iteration_ends_a_loop(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        rows = iter(x)
+        total = 0.0
+        try:
+            while True:
+                total = total + next(rows)
+        except StopIteration:
+            return total
+
+    yield f(np.arange(3.0))
+    yield f(np.arange(4.0))
+
+
+@program
+def test_a_key_that_is_missing(trace: Any) -> Any:
+    table = {"a": 2.0}
+
+    @trace
+    def f(x: Any, key: Any = "a") -> Any:
+        try:
+            return x * table["b"]
+        except KeyError as error:
+            return x * table["a"], error.args
+
+    yield f(np.ones(2))
+    table["b"] = 5.0
+    yield f(np.ones(2))
+    del table["b"]
+    yield f(np.ones(2))
+
+
+@program
+def test_a_traced_function_that_calls_a_traced_function_that_raises(trace: Any) -> Any:
+    @trace
+    def inner(x: Any) -> Any:
+        if x[0] < 0:
+            raise ValueError("inner")
+        return np.linalg.inv(x[1:].reshape(2, 2))
+
+    @trace
+    def outer(x: Any) -> Any:
+        try:
+            return inner(x) * 2.0
+        except ValueError as error:  # LinAlgError is one
+            return str(error)
+
+    for x in ([1.0, 1, 0, 0, 1], [-1.0, 1, 0, 0, 1], [1.0, 1, 1, 1, 1], [1.0, 2, 0, 0, 2]):
+        yield outer(np.array(x)), attempt(inner, np.array(x), text=True)
+
+
+# -- what a failing call leaves -----------------------------------------------------------------------------------
+@program
+def test_other_calls_work_after_an_exception(trace: Any) -> Any:
+    @trace
+    def f(x: Any, K: Any) -> Any:
+        if x.shape[0] == 3:
+            raise ValueError("three")
+        return np.linalg.solve(K, x)
+
+    for n, K in ((3, EYE), (2, SINGULAR), (2, EYE), (3, SINGULAR), (2, EYE), (2, SINGULAR)):
+        yield attempt(f, np.ones(n), K, text=True)
+
+
+# -- tracebacks ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("first", [EYE, SINGULAR])
+def test_the_traceback_of_every_call_shows_the_line(first: Any) -> None:
+    def inner(K: Any) -> Any:
+        return np.linalg.inv(K)  # here
+
+    @tg.trace
+    def f(K: Any) -> Any:
+        return inner(K * 1.0) + 1.0
+
+    with contextlib.suppress(LinAlgError):
+        f(first)
+    for _ in range(3):
+        with pytest.raises(LinAlgError) as caught:
+            f(SINGULAR)
+        lines = [frame.line or "" for frame in traceback.extract_tb(caught.value.__traceback__)]
+        assert any(line.endswith("# here") for line in lines), lines
+        assert getattr(caught.value, "__notes__", []) == []
+
+
+# -- derivatives --------------------------------------------------------------------------------------------------
+@program
+def test_the_derivative_is_that_of_the_branch_that_was_taken(trace: Any) -> Any:
+    def f(K: Any) -> Any:
+        try:
+            return np.sum(np.linalg.cholesky(K)[1])
+        except LinAlgError:
+            return np.sum(K**2)
+
+    slope = tg.grad(f) if trace is tg.trace else lambda K: _by_hand(K)
+    for K in (EYE, -EYE, 4 * EYE, -2 * EYE):
+        yield slope(K)
+
+
+def _by_hand(K: Any) -> Any:
+    if K[0, 0] < 0:
+        return 2 * K
+    # Of the factor [[a, 0], [b, c]] of a diagonal matrix: b = K01 / a, c = sqrt(K11); K01 and K10 are one number.
+    a, c = np.sqrt(K[0, 0]), np.sqrt(K[1, 1])
+    return np.array([[0.0, 0.5 / a], [0.5 / a, 0.5 / c]])
+
+
+@program
+def test_the_derivative_of_a_function_that_raises_raises(trace: Any) -> Any:
+    def f(x: Any) -> Any:
+        if x.sum() > 3.0:
+            raise OverflowError("large")
+        return np.sum(x**2)
+
+    slope = tg.value_and_grad(f) if trace is tg.trace else lambda x: (f(x), 2 * x)
+    for v in (1.0, 2.0, 0.5, 2.0):
+        yield attempt(slope, np.full(2, v), text=True)
+
+
+def test_gradients_of_tensors_go_through_the_branch_that_was_taken() -> None:
+    @tg.trace
+    def f(K: Any) -> Any:
+        try:
+            return tg.linalg.inv(K).sum()
+        except RuntimeError:
+            return (K * K).sum()
+        except ValueError:
+            return (K * K).sum()
+
+    for K in (EYE, SINGULAR, EYE, SINGULAR):
+        k = tg.tensor(K, requires_grad=True)
+        f(k).backward()
+        np.testing.assert_allclose(k.grad.numpy(), 2 * K if K is SINGULAR else -np.ones((2, 2)), atol=1e-12)
