@@ -78,3 +78,62 @@ def test_what_is_not_there_says_so() -> None:
         func.jvp(np.sin, (x,), (x,), strict=True)
     with pytest.raises(AttributeError, match="no attribute 'gradient'"):
         _ = func.gradient
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2, 3, 6, 7, 100])
+@pytest.mark.parametrize("v", both(np.sin(np.arange(35.0)).reshape(7, 5)), ids=["array", "tensor"])
+def test_a_batch_in_chunks_is_the_batch(v: Any, chunk_size: int) -> None:
+    matrix = np.cos(np.arange(15.0)).reshape(5, 3)
+    weights = matrix if isinstance(v, np.ndarray) else tg.tensor(matrix)
+    offset = weights[0, 0]
+
+    def fn(a: Any, w: Any) -> Any:
+        return {"product": tg.exp(a @ w), "same": (w * offset).sum(), "index": a.argmax(), "sum": a.sum() > 0}
+
+    def call(fn: Any, size: Any, **dims: Any) -> dict[str, Any]:
+        found = func.vmap(fn, in_dims=(0, None), chunk_size=size, **dims)(v, weights)
+        return {k: plain(x) for k, x in found.items()}
+
+    dims = {"out_dims": {"product": 1, "same": None, "index": 0, "sum": 0}}
+    for options in ({}, dims):
+        whole, found = call(fn, None, **options), call(fn, chunk_size, **options)
+        assert found.keys() == whole.keys()
+        for k in whole:
+            np.testing.assert_allclose(found[k], whole[k], rtol=1e-14, strict=True)
+    rows = func.vmap(func.grad(lambda a: tg.exp(a @ weights).sum()), chunk_size=chunk_size)(v)
+    want = np.exp(plain(v) @ matrix) @ matrix.T
+    np.testing.assert_allclose(plain(rows), want, rtol=1e-13)
+    through = func.grad(lambda u: func.vmap(lambda a: tg.exp(a @ weights).sum(), chunk_size=chunk_size)(u).sum())
+    np.testing.assert_allclose(plain(through(v)), want, rtol=1e-13)
+    inner = func.vmap(lambda a, b: a * b, in_dims=(0, None), chunk_size=2)
+    nested = func.vmap(inner, in_dims=(None, 0), chunk_size=chunk_size)
+    np.testing.assert_array_equal(plain(nested(v, v)), plain(v) * plain(v)[:, None])
+
+
+def test_chunks_on_the_tape_and_without_compilation() -> None:
+    t = tg.tensor(rows, requires_grad=True)
+    func.vmap(lambda a: (a * a * a).sum(), chunk_size=2)(t).sum().backward()
+    np.testing.assert_allclose(t.grad.numpy(), 3 * rows**2, rtol=1e-14)
+    with tg.disable_jit():
+        np.testing.assert_array_equal(func.vmap(np.sin, chunk_size=2)(rows), np.sin(rows))
+    assert func.vmap(np.sin, chunk_size=2)(rows[:0]).shape == (0, 4)
+
+
+def test_chunks_bound_the_memory() -> None:
+    w = np.ones((50, 50))
+
+    def elements(chunk_size: int | None) -> int:
+        mapped = func.vmap(lambda a: np.trace(np.outer(a, a) @ w), chunk_size=chunk_size)
+        optimized = mapped.explain(np.ones((64, 50))).optimized
+        return max(x.aval.size for x in optimized.everywhere() if not x.several)
+
+    assert elements(None) == elements(64) >= 64 * 50 * 50
+    assert elements(4) <= max(4 * 50 * 50, 64 * 50)
+
+
+def test_chunk_sizes_are_positive_ints() -> None:
+    for size in (0, -3):
+        with pytest.raises(ValueError, match=rf"chunk_size should be None or greater than 0\. \(got {size}\)"):
+            func.vmap(np.sin, chunk_size=size)
+    with pytest.raises(TypeError, match="chunk_size should be None or an int, got a float"):
+        func.vmap(np.sin, chunk_size=2.0)

@@ -14,6 +14,7 @@ from typing import Any, overload
 import numpy as np
 
 from tracegrad import jacobians, tree
+from tracegrad.control.loops import map as over_chunks
 from tracegrad.errors import located
 from tracegrad.explain import Explanation, explain
 from tracegrad.ir import Graph
@@ -309,13 +310,20 @@ def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, axis_size: int | No
     >>> print(vmap(np.sum)(x), vmap(np.dot, in_axes=(0, None))(x, np.ones(3)))
     [ 3. 12.] [ 3. 12.]
     """
+    return vmap_in_chunks(fun, in_axes, out_axes, axis_size, None)
+
+
+def vmap_in_chunks(fun: Function, in_axes: Any, out_axes: Any, axis_size: Any, chunk_size: int | None) -> Traced:
+    """As `vmap`, for `chunk_size` examples at a time; None for all."""
     _require_callable(fun, "vmap")
     batch.check_axes(in_axes, out_axes)
+    chunks = None if chunk_size is None else (chunk_size, over_chunks)
 
     def make() -> Traced:
-        return _standing_for(fun, batch.batched_call(fun, in_axes, out_axes, axis_size, _statics(fun)[1]), "vmap")
+        body = batch.batched_call(fun, in_axes, out_axes, axis_size, _statics(fun)[1], chunks)
+        return _standing_for(fun, body, "vmap")
 
-    return _remembered(fun, ("vmap", _axes_key(in_axes), _axes_key(out_axes), axis_size), make)
+    return _remembered(fun, ("vmap", _axes_key(in_axes), _axes_key(out_axes), axis_size, chunk_size), make)
 
 
 def _axes_key(axes: Any) -> Any:

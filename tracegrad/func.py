@@ -122,16 +122,19 @@ def vmap(
     """`func` for each element along the dimensions `in_dims` of its arguments, at once. See `tracegrad.vmap`.
 
     Random numbers inside are refused, so `randomness` must be "error" (UnsupportedError otherwise, ValueError for an
-    unknown word). With `chunk_size`, so many elements at a time.
+    unknown word). With `chunk_size`, so many elements at a time, one chunk after the other: for functions whose
+    intermediate values would take too much memory for all at once. ValueError unless it is positive.
 
     >>> import numpy as np
     >>> print(vmap(lambda x, y: x * y, in_dims=(0, None))(np.arange(3.0), 2.0))
     [0. 2. 4.]
     """
     _require_no_randomness("vmap", randomness)
-    if chunk_size is not None:
-        raise UnsupportedError(located("vmap: chunk_size is not supported; use tg.map over chunks of the arguments"))
-    made: Function = api.vmap(func, in_dims, out_dims)
+    if chunk_size is not None and type(chunk_size) is not int:
+        raise TypeError(located(f"vmap: chunk_size should be None or an int, got a {type(chunk_size).__name__}"))
+    if chunk_size is not None and chunk_size <= 0:
+        raise ValueError(located(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})"))
+    made: Function = api.vmap_in_chunks(func, in_dims, out_dims, None, chunk_size)
     return made
 
 

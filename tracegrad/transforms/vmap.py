@@ -18,7 +18,7 @@ from tracegrad.errors import ShapeError, located
 from tracegrad.ir.batch import replay_batched
 from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.batching import picked, repeated, to_axis
-from tracegrad.ops.linear import concatenate, reshape
+from tracegrad.ops.linear import concatenate, reshape, slice
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import Description, describe
 from tracegrad.trace.subtrace import Like, at_their_lines, closed, weakened
@@ -27,6 +27,8 @@ from tracegrad.transforms.flat import inlined
 __all__ = ["batched_call", "check_axes", "over_rows"]
 
 Function = Callable[..., Any]
+# How many elements are computed at a time, and what maps a function over the rows of arrays, as `tg.map` does.
+Chunks = tuple[int, Function]
 
 
 # -- axes --------------------------------------------------------------------------------------------------------------
@@ -126,7 +128,10 @@ def _array(x: Any) -> Any:
 
 
 # -- calls -------------------------------------------------------------------------------------------------------------
-def batched_call(fun: Function, in_axes: Any, out_axes: Any, axis_size: Any, statics: Sequence[str] = ()) -> Function:
+def batched_call(
+    fun: Function, in_axes: Any, out_axes: Any, axis_size: Any, statics: Sequence[str] = (),
+    chunks: Chunks | None = None,
+) -> Function:  # fmt: skip
     """The function `(*args, **kwargs) -> out` for batches; the keyword arguments `statics` are no arrays."""
     who = describe(fun, "vmap of ")
 
@@ -134,7 +139,10 @@ def batched_call(fun: Function, in_axes: Any, out_axes: Any, axis_size: Any, sta
         given = {k: kwargs.pop(k) for k in statics if k in kwargs}
         batch = _Batch(args, kwargs, in_axes, axis_size, who)
         function = functools.partial(inlined(fun), **given) if given else inlined(fun)
-        outputs, many, structure = (_one_by_one if current_trace() is None else _at_once)(function, batch, who)
+        if current_trace() is None:
+            outputs, many, structure = _one_by_one(function, batch, who)
+        else:
+            outputs, many, structure = _at_once(function, batch, who, chunks)
         result = tree.unflatten(structure, outputs)
         axes = _spread(out_axes, result, f"{who}: out_axes", "the result")
         paths = tree.paths(structure, "the result")
@@ -158,7 +166,9 @@ def _placed(x: Any, many: bool, axis: Any, path: str, size: int, who: Descriptio
     return to_axis(x, 0, axis % rank)
 
 
-def _at_once(fun: Function, batch: _Batch, who: Description) -> tuple[list[Any], list[bool], tree.TreeDef]:
+def _at_once(
+    fun: Function, batch: _Batch, who: Description, chunks: Chunks | None
+) -> tuple[list[Any], list[bool], tree.TreeDef]:
     """The outputs in the trace under way, which of them are batches, and the structure of the result."""
 
     def one(*given: Any) -> Any:
@@ -168,10 +178,49 @@ def _at_once(fun: Function, batch: _Batch, who: Description) -> tuple[list[Any],
     like = [Like(Aval(x.shape[1:], x.dtype), x) for x in batch.mapped]
     found = closed(one, like, str(who))
     flags = [True] * len(like) + [False] * len(found.captured)
+
+    def rows(size: int, mapped: Sequence[Any]) -> tuple[list[Any], list[bool]]:
+        return replay_batched(found.graph, size, flags, [*mapped, *found.captured])
+
     with at_their_lines():
-        outputs, many = replay_batched(found.graph, batch.size, flags, [*batch.mapped, *found.captured])
+        if chunks is None or chunks[0] >= batch.size:
+            outputs, many = rows(batch.size, batch.mapped)
+        else:
+            outputs, many = _in_chunks(rows, batch, *chunks)
     shown = [weakened(x) if weak and not m else x for x, m, weak in zip(outputs, many, found.weak)]
     return shown, many, found.structure
+
+
+def _in_chunks(
+    rows: Callable[[int, Sequence[Any]], tuple[list[Any], list[bool]]], batch: _Batch, size: int, over: Function
+) -> tuple[list[Any], list[bool]]:
+    """`rows` of the whole batch, by turns of `size`; those that are left over are a turn of their own."""
+    turns, left = divmod(batch.size, size)
+    many: list[bool] = []
+
+    def turn(mapped: Sequence[Any]) -> list[Any]:
+        outputs, many[:] = rows(size, mapped)
+        return [x for x, wanted in zip(outputs, many) if wanted]
+
+    whole = turns * size
+    stacked = over(turn, [reshape(_part(x, 0, whole), shape=(turns, size, *x.shape[1:])) for x in batch.mapped])
+    found = iter([reshape(x, shape=(whole, *x.shape[2:])) for x in stacked])
+    if not left and all(many):
+        return list(found), many
+    # What does not depend on the batch is the same in any turn.
+    outputs, _ = rows(
+        left or size, [_part(x, whole if left else 0, batch.size if left else size) for x in batch.mapped]
+    )
+    for k, x in enumerate(outputs):
+        if many[k]:
+            outputs[k] = concatenate(next(found), x, axis=0) if left else next(found)
+    return outputs, many
+
+
+def _part(x: Any, start: int, stop: int) -> Any:
+    """The rows of `x` from `start` to before `stop`."""
+    rest = x.shape[1:]
+    return slice(x, start=(start, *(0 for _ in rest)), stop=(stop, *rest), step=(1,) * len(x.shape))
 
 
 def over_rows(fn: Function, rows: Sequence[Any], size: int, what: str) -> list[Any]:
