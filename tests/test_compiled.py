@@ -111,7 +111,7 @@ def is_exact(op: Any) -> bool:
 
 def special_values(dtype: np.dtype[Any], binary: bool) -> Any:
     if dtype.kind != "f":
-        return np.array([False, True]) if dtype.kind == "b" else np.array([0, 1, -1, 2, 7, -7, 100], dtype)
+        return np.array([False, True]) if dtype.kind == "b" else np.array([0, 1, -1, 2, 7, -7, 100]).astype(dtype)
     info = np.finfo(dtype)
     positive = [0.0, float(info.smallest_subnormal), float(info.smallest_normal), 0.5, 1.0, 2.0, 3.0, np.inf]
     if not binary:

@@ -39,7 +39,7 @@ UFUNCS = """
 exp exp2 expm1 log1p:u sqrt:b cbrt log:b log2:b log10:b sin cos tan arcsin:u arccos:u arctan sinh cosh tanh arcsinh
 arctanh:u arccosh:p absolute fabs sign floor ceil trunc rint square reciprocal:b negative positive deg2rad rad2deg
 radians degrees conjugate isnan:n isinf:n isfinite:n logical_not:m abs:n sign:n floor:n exp:n tanh:n sqrt:n absolute:i
-negative:i square:i sign:i floor:i logical_not:i positive:i exp:i sqrt:p invert:m bitwise_not:m exp:f absolute:f
+negative:i square:i sign:i floor:i logical_not:i positive:i exp:i sqrt:p invert:m bitwise_not:m invert:i invert:t exp:f absolute:f
 modf modf:n modf:f modf:i frexp frexp:n frexp:f frexp:i
 square:f absolute:k negative:k square:t isnan:i fabs:i deg2rad:i signbit:n signbit:a signbit:f
 """
@@ -51,6 +51,7 @@ logical_and:m,m logical_or:m,i logical_xor:a,m bitwise_and:m,m bitwise_or:m,m bi
 multiply:f,a multiply:f,f multiply:i,f add:k,t add:i,k divide:i,p divide:f,i power:i,p subtract:s,a add:m,m
 multiply:m,a multiply:m,i float_power:p,i fmax:i,k divmod:a,b divmod:i,p add:z,v maximum:i,a heaviside:f,f
 heaviside:f,a heaviside:i,i logaddexp2:f,f logaddexp2:f,a logaddexp2:i,f logaddexp2:n,n
+bitwise_and:i,p bitwise_or:k,t bitwise_xor:i,m left_shift:i,p left_shift:k,t right_shift:i,p right_shift:t,t
 copysign copysign:n,a copysign:a,n copysign:i,f fmod:a,b fmod:i,p fmod:n,a fmod:f,a
 """
 

@@ -32,8 +32,9 @@ _FUNCTIONS = _names(
     "arctanh sigmoid erf power cbrt"
 )
 _FLOAT = _FUNCTIONS | {"div", "sqrt"}
+_INTEGER = _names("bit_and bit_or bit_xor shift_left shift_right")
 
-FUNCTIONS = _ANY | _BOOLEAN | _FLOAT
+FUNCTIONS = _ANY | _BOOLEAN | _FLOAT | _INTEGER
 
 # Rough costs of one scalar operation; what is not listed costs 1.
 COST = {"div": 4, "sqrt": 5, "floor_divide": 8, "remainder": 12} | dict.fromkeys(_FUNCTIONS, 20) | {"power": 50}
@@ -78,7 +79,7 @@ def lowerable(template: str | None, dtypes: tuple[str, ...]) -> bool:
     if "where" in _calls(template):
         kinds = {"b" if d == "bool" else d[0] for d in dtypes[1:]}
     for name in _calls(template):
-        if name in _FLOAT and kinds != {"f"}:
+        if (name in _FLOAT and kinds != {"f"}) or (name in _INTEGER and not kinds <= {"i", "u"}):
             return False
         if "b" in kinds and name not in _BOOLEAN and name not in COMPARISONS:
             return False

@@ -228,18 +228,30 @@ def _sign_int(b: ir.IRBuilder, x: Any) -> Any:
     return b.sub(positive, b.zext(b.icmp_signed("<", x, _int(0, x)), x.type))
 
 
+def _shift(name: str) -> Callable[..., Any]:
+    def emit(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+        inside = b.icmp_unsigned("<", y, _int(x.type.width, x))
+        moved = getattr(b, name)(x, b.select(inside, y, _int(0, x)))
+        beyond = b.ashr(x, _int(x.type.width - 1, x)) if name == "ashr" else _int(0, x)
+        return b.select(inside, moved, beyond)
+
+    return emit
+
+
 _INT: dict[str, Callable[..., Any]] = {
     "add": lambda b, x, y: b.add(x, y), "sub": lambda b, x, y: b.sub(x, y), "mul": lambda b, x, y: b.mul(x, y),
     "neg": lambda b, x: b.neg(x), "absolute": lambda b, x: b.select(b.icmp_signed("<", x, _int(0, x)), b.neg(x), x),
     "maximum": _select_by(">", True), "minimum": _select_by("<", True), "sign": _sign_int,
     "floor_divide": _floor_divide_int, "remainder": _remainder_int,
+    "bit_and": lambda b, x, y: b.and_(x, y), "bit_or": lambda b, x, y: b.or_(x, y),
+    "bit_xor": lambda b, x, y: b.xor(x, y), "shift_left": _shift("shl"), "shift_right": _shift("ashr"),
     "isfinite": lambda b, x: ir.Constant(BOOL, 1), "isinf": lambda b, x: ir.Constant(BOOL, 0),
     **{name: (lambda b, x: x) for name in ("floor", "ceil", "trunc", "rint")},
 }  # fmt: skip
 _UNSIGNED = _INT | {
     "absolute": lambda b, x: x, "maximum": _select_by(">", False), "minimum": _select_by("<", False),
     "sign": lambda b, x: b.zext(b.icmp_unsigned("!=", x, _int(0, x)), x.type),
-    "floor_divide": _divide_unsigned("udiv"), "remainder": _divide_unsigned("urem"),
+    "floor_divide": _divide_unsigned("udiv"), "remainder": _divide_unsigned("urem"), "shift_right": _shift("lshr"),
 }  # fmt: skip
 _BOOLEAN: dict[str, Callable[..., Any]] = {
     **{name: (lambda b, x, y: b.and_(x, y)) for name in ("logical_and", "mul", "minimum")},

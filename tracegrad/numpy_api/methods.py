@@ -28,7 +28,7 @@ from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, sorting, ufuncs
 from tracegrad.numpy_api.operands import operand, to_dtype
 from tracegrad.numpy_api.registry import UFUNC_METHODS, refuse
-from tracegrad.ops import complex_numbers, elementwise
+from tracegrad.ops import bits, complex_numbers, elementwise
 from tracegrad.ops.op import Carrier
 
 __all__ = ["ArrayMethods"]
@@ -198,6 +198,8 @@ class ArrayMethods:
     __and__, __rand__ = _binary(ufuncs.bitwise_and, arithmetic=False)
     __or__, __ror__ = _binary(ufuncs.bitwise_or, arithmetic=False)
     __xor__, __rxor__ = _binary(ufuncs.bitwise_xor, arithmetic=False)
+    __lshift__, __rlshift__ = _binary(bits.left_shift)
+    __rshift__, __rrshift__ = _binary(bits.right_shift)
     __lt__, _ = _binary(elementwise.less, arithmetic=False)
     __le__, _ = _binary(elementwise.less_equal, arithmetic=False)
     __gt__, _ = _binary(elementwise.greater, arithmetic=False)
@@ -222,6 +224,8 @@ class ArrayMethods:
     __iand__ = _in_place(ufuncs.bitwise_and, "bitwise_and")
     __ior__ = _in_place(ufuncs.bitwise_or, "bitwise_or")
     __ixor__ = _in_place(ufuncs.bitwise_xor, "bitwise_xor")
+    __ilshift__ = _in_place(bits.left_shift, "left_shift")
+    __irshift__ = _in_place(bits.right_shift, "right_shift")
 
     # -- attributes ----------------------------------------------------------------------------------------
     @property

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_literal
-from tracegrad.errors import DTypeError, UnsupportedError, located
+from tracegrad.errors import DTypeError, located
 from tracegrad.numpy_api.operands import array, arrays, operands, peer_of, to_dtype, to_float
-from tracegrad.numpy_api.registry import refuse, ufunc
-from tracegrad.ops import TABLE, number_parts
+from tracegrad.numpy_api.registry import ufunc
+from tracegrad.ops import TABLE, bits, number_parts
 from tracegrad.ops.contraction import matmul_any
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.elementwise import (
@@ -174,33 +174,28 @@ def heaviside(x: Any, y: Any) -> Any:
 
 
 # -- logic on booleans -----------------------------------------------------------------------------------
-def _on_booleans(name: str, op: Elementwise) -> Callable[..., Any]:
+def _bitwise(name: str, of_booleans: Elementwise, of_integers: Callable[..., Any]) -> Callable[..., Any]:
     def call(*xs: Any) -> Any:
         xs = tuple(operands(*xs))
         if all(type(x) is bool if is_literal(x) else x.dtype.kind == "b" for x in xs):
-            return op(*xs)
-        if any(isinstance(x, float) if is_literal(x) else x.dtype.kind == "f" for x in xs):
-            return op_of_integers(name)(*xs)
-        raise refuse(f"np.{name} of integers", f"np.{op.name} works on booleans")
+            return of_booleans(*xs)
+        if any(type(x) in (float, complex) if is_literal(x) else x.dtype.kind in "fc" for x in xs):
+            # NumPy's own TypeError.
+            getattr(np, name)(*(np.zeros((), np.asarray(x).dtype if is_literal(x) else x.dtype) for x in xs))
+        return of_integers(*xs)
 
-    call.__doc__ = f"`np.{name}` of booleans."
+    call.__doc__ = f"`np.{name}` of booleans and integers."
     return ufunc(name)(call)
 
 
-def op_of_integers(name: str) -> Callable[..., Any]:
-    """What raises NumPy's own TypeError for a bitwise function of floats."""
-
-    def call(*xs: Any) -> Any:
-        getattr(np, name)(*(np.zeros((), np.asarray(x).dtype if is_literal(x) else x.dtype) for x in xs))
-        raise UnsupportedError(f"np.{name} of these dtypes is not supported")
-
-    return call
+bitwise_and = _bitwise("bitwise_and", logical_and, bits.bitwise_and)
+bitwise_or = _bitwise("bitwise_or", logical_or, bits.bitwise_or)
+bitwise_xor = _bitwise("bitwise_xor", logical_xor, bits.bitwise_xor)
+invert = _bitwise("invert", logical_not, lambda x: subtract(-1, x) if x.dtype.kind == "i" else subtract(_top(x), x))
 
 
-bitwise_and = _on_booleans("bitwise_and", logical_and)
-bitwise_or = _on_booleans("bitwise_or", logical_or)
-bitwise_xor = _on_booleans("bitwise_xor", logical_xor)
-invert = _on_booleans("invert", logical_not)
+def _top(x: Any) -> int:
+    return int(np.iinfo(x.dtype).max)
 
 
 # -- scipy.special -----------------------------------------------------------------------------------------

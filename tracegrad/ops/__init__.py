@@ -2,6 +2,7 @@
 
 from tracegrad.ops import (
     activations,
+    bits,
     complex_numbers,
     contraction,
     custom,
@@ -29,6 +30,7 @@ __all__ = [
     "TensorCarrier",
     "activations",
     "bind",
+    "bits",
     "complex_numbers",
     "contraction",
     "custom",
