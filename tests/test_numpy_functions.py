@@ -39,7 +39,8 @@ UFUNCS = """
 exp exp2 expm1 log1p:u sqrt:b cbrt log:b log2:b log10:b sin cos tan arcsin:u arccos:u arctan sinh cosh tanh arcsinh
 arctanh:u arccosh:p absolute fabs sign floor ceil trunc rint square reciprocal:b negative positive deg2rad rad2deg
 radians degrees conjugate isnan:n isinf:n isfinite:n logical_not:m abs:n sign:n floor:n exp:n tanh:n sqrt:n absolute:i
-negative:i square:i sign:i floor:i logical_not:i positive:i exp:i sqrt:p invert:m bitwise_not:m invert:i invert:t exp:f absolute:f
+negative:i square:i sign:i floor:i logical_not:i positive:i exp:i sqrt:p invert:m bitwise_not:m
+exp:f invert:i invert:t absolute:f
 modf modf:n modf:f modf:i frexp frexp:n frexp:f frexp:i
 square:f absolute:k negative:k square:t isnan:i fabs:i deg2rad:i signbit:n signbit:a signbit:f
 """

@@ -20,7 +20,7 @@ from tracegrad.codegen.steps import Launch
 from tracegrad.errors import TracegradError
 from tracegrad.ir import Graph, build, run
 from tracegrad.ops import contraction, elementwise, linear, reduction
-from tracegrad.ops.elementwise import add, exp, multiply, sin, square, subtract, tanh, where
+from tracegrad.ops.elementwise import add, exp, less, multiply, sin, square, subtract, tanh, where
 from tracegrad.ops.indexing import gather, scatter_add
 from tracegrad.ops.linear import (
     broadcast_to,
@@ -91,6 +91,17 @@ def test_any_array_that_does_not_match_is_a_miss(two_arguments: Program, bad: An
 @pytest.mark.parametrize("bad", [1, True, np.float64(1), np.float32(1), np.array(1.0), "1", None, 1j])
 def test_only_a_float_is_a_float(two_arguments: Program, bad: Any) -> None:
     assert two_arguments.entry(GOOD, bad) is MISS
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_a_program_fails_where_its_check_does_and_does_not_return_it(single: bool) -> None:
+    graph = build(lambda x, c: [add(x, c), less(c, 2.0)], [f64(3, 4), f64()])
+    program = compile_program(graph, ("array", "float"), single, checked=True)
+    found = program.entry(GOOD, 1.0)
+    np.testing.assert_array_equal(found if single else found[0], GOOD + 1)
+    assert single or len(found) == 1
+    assert program.entry(GOOD, 2.0) is MISS
+    assert program.entry(GOOD, 1.0) is not MISS
 
 
 def test_a_wrong_number_of_arguments_is_a_miss_and_keywords_are_an_error(two_arguments: Program) -> None:

@@ -78,7 +78,13 @@ class _Program:
                     self._call(step)
                 case Nested():
                     run_nested(self, i, step)
-        self.b.ret(self.b.load(self.status))
+        self.b.ret(self._checked() if made.checked else self.b.load(self.status))
+
+    def _checked(self) -> Any:
+        """The status, and failure where the last output is False."""
+        check = self.b.load(self.pointers[self.plan.buffers[self.plan.graph.outputs[-1]]])
+        status = self.b.load(self.status)
+        return self.b.select(self.b.icmp_unsigned("==", check, ir.Constant(I8, 0)), ir.Constant(I32, 4), status)
 
     def _word(self, i: int) -> Any:
         word = self.b.load(self.b.gep(self.values, [ir.Constant(I64, i)]))
@@ -87,7 +93,7 @@ class _Program:
         return word
 
     def _buffers(self, pointers: Any) -> dict[str, Any]:
-        inputs, outputs = len(self.plan.graph.inputs), len(self.plan.graph.outputs)
+        inputs, outputs = len(self.plan.graph.inputs), len(self.plan.graph.outputs) - self.plan.checked
         arena = self.b.load(self.b.gep(pointers, [ir.Constant(I64, inputs + outputs)]))
         found = {}
         for name, where in self.plan.memory.items():
@@ -96,6 +102,8 @@ class _Program:
                 found[name] = self.b.gep(arena, [self.env[f"offset.{name}"]])
             elif kind == "stack":
                 found[name] = self.stack(int(number))
+            elif kind == "check":
+                found[name] = self.stack(1)
             else:
                 position = int(number) + (inputs if kind == "output" else 0)
                 found[name] = self.b.load(self.b.gep(pointers, [ir.Constant(I64, position)]))

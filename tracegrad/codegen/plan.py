@@ -50,9 +50,10 @@ class Plan:
     arguments: Arguments
     steps: list[Launch | Matmul | Call | Nested] = field(default_factory=list)
     buffers: dict[Node, str] = field(default_factory=dict)
-    memory: dict[str, str] = field(default_factory=dict)  # buffer -> "input 0", "output 1", "temp", "stack 24"
+    memory: dict[str, str] = field(default_factory=dict)  # buffer -> "input 0", "output 1", "temp", "stack 24", "check"
     fills: dict[int, list[tuple[str, str, str, Poly]]] = field(default_factory=dict)
     values: dict[str, int] = field(default_factory=dict)
+    checked: bool = False  # whether the last output is a boolean without which the program has failed
     carries: int = 0  # of a region: how many of its first inputs its first outputs become
     strips: Strips | None = None  # of the body of a loop: how to run it strip by strip
     in_place: set[int] = field(default_factory=set)  # carries of a region that it writes where it reads them
@@ -71,9 +72,14 @@ class Plan:
         return "\n".join(lines)
 
 
-def plan(graph: Graph) -> Plan:
-    """Schedule `graph`, lower every step, place the buffers and fix the run-time values."""
-    return _Planner().plan(graph)
+def plan(graph: Graph, checked: bool = False) -> Plan:
+    """Schedule `graph`, lower every step, place the buffers and fix the run-time values; `checked` says that the last
+    output is no result: the program fails where it is False."""
+    made = _Planner().plan(graph)
+    if checked:
+        made.checked = True
+        made.memory[made.buffers[made.graph.outputs[-1]]] = "check"
+    return made
 
 
 class _Planner:

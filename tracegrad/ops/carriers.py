@@ -50,6 +50,10 @@ class Carrier:
         """`fn(*args, **kwargs)`, a function of several ops, as one operation called `name` where that makes sense."""
         return fn(*args, **kwargs)
 
+    def beyond(self, dtype: Any) -> Any:
+        """Of a value that is `weak`: the Python number that it is, if that is known not to fit `dtype`."""
+        return None
+
     def named(self, name: str, keeps_answer: bool = False) -> Any:
         """This result of an op, which a user knows as the operation `name`; see `named`."""
         return self

@@ -27,7 +27,7 @@ import numpy as np
 from tracegrad.avals import LITERALS, SUPPORTED, Aval, aval_of, is_literal, literal_of, name_of, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.ops.forms import Map
-from tracegrad.ops.op import AS_WRITTEN, TABLE, Op, bind, lead
+from tracegrad.ops.op import AS_WRITTEN, TABLE, Carrier, Op, bind, lead
 from tracegrad.ops.samples import uniform
 
 __all__ = ["Elementwise", "elementwise", "float_loop", "promote", "same_loop"]
@@ -166,6 +166,9 @@ def conform(x: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     if is_literal(x):
         return literal_of(x, dtype)
     if x.dtype != dtype:
+        beyond = x.beyond(dtype) if isinstance(x, Carrier) and x.weak else None
+        if beyond is not None:
+            return literal_of(beyond, dtype)
         x = TABLE["cast"](x, dtype=name_of(dtype))
     if x.shape != shape:
         x = TABLE["broadcast_to"](x, shape=shape)

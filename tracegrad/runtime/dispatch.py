@@ -110,6 +110,8 @@ class Path:
         if outputs is None:
             return None, self._diverges(self._answers(given))
         outputs = (outputs,) if self.program.single else outputs
+        if self.program.checked:
+            outputs = self.trace.answered(outputs)
         return outputs, self._diverges(outputs[self.trace.arrays :])
 
     def _diverges(self, values: Iterable[Any]) -> tuple[Any, ...] | None:
@@ -366,11 +368,14 @@ class Dispatcher(Inlinable):
 
             on_tape = OnTape(trace, self.name, self.body)
         graph = trace.graph if on_tape is None else on_tape.graph
+        checked = trace.implicit and on_tape is None
         single = len(graph.outputs) == 1
         if trace.raised:
             program: Any = None
         elif len(spec.paths) < MAX_PATHS:
-            program = compile_program(graph, trace.kinds, single, self.name)
+            single = trace.arrays + len(trace.asked) == 1 if checked else single
+            graph = trace.checked() if checked else graph
+            program = compile_program(graph, trace.kinds, single, self.name, checked)
         else:
             program = Interpreted(graph)
         end = time.perf_counter()
@@ -413,7 +418,7 @@ class Method(Inlinable):
 class Interpreted:
     """A path that is not worth compiling, because its specialization has too many: run op by op, once."""
 
-    report = None
+    report, checked = None, False
 
     def __init__(self, graph: Graph):
         self.graph, self.single = graph, False

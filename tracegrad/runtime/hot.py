@@ -143,7 +143,8 @@ def hot_call(
             code.guard(guard)
         captured = [c.source.text(code.name) if c.source else code.name(c.array) for c in trace.captures]
         result = _result(trace, program, code)
-        tests = [_answer(_output(program, i + trace.arrays), g.seen) for i, g in enumerate(trace.guards)]
+        guards = trace.asked if program.checked else trace.guards
+        tests = [_answer(_output(program, i + trace.arrays), g.seen) for i, g in enumerate(guards)]
     except _NotSimple:
         return None
     code.objects["entry"] = program.entry
@@ -253,7 +254,8 @@ def _result(trace: Trace, program: Any, code: _Code) -> str:
         return f"{code.name(kind.unflatten)}({code.name(aux)}, ({''.join(p + ', ' for p in parts)}))"
 
     text = build(trace.structure)
-    everything = [(i, None) for i in range(len(trace.graph.outputs))]
+    outputs = trace.arrays + len(trace.asked) if program.checked else len(trace.graph.outputs)
+    everything = [(i, None) for i in range(outputs)]
     flat = _opened(trace.structure)
     if flat is not None and flat[0] is tuple and trace.template == everything and not any(_opened(c) for c in flat[2]):
         return "r" if not program.single else text

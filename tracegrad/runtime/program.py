@@ -70,8 +70,8 @@ class Program:
     was compiled for; it checks everything itself and costs a few hundred nanoseconds at most.
     """
 
-    def __init__(self, graph: Graph, kinds: tuple[str, ...], single: bool, name: str):
-        self.graph, self.kinds, self.single, self.name = graph, kinds, single, name
+    def __init__(self, graph: Graph, kinds: tuple[str, ...], single: bool, name: str, checked: bool = False):
+        self.graph, self.kinds, self.single, self.name, self.checked = graph, kinds, single, name, checked
         self._callback: _NumPyCalls | None = None
         self.report = self._compile()
 
@@ -118,7 +118,7 @@ class Program:
         clock = _Clock(seconds)
         optimized = passes.optimize(self.graph)
         clock.stage("passes")
-        made = plan(optimized)
+        made = plan(optimized, self.checked)
         clock.stage("plan")
         code, key, cached = _machine_code(made)
         clock.stage("compile" if cached == "compiled" else "load")
@@ -129,7 +129,8 @@ class Program:
     def _callable(self, made: Plan, code: native.NativeCode) -> Any:
         graph = made.graph
         inputs = tuple(InputSpec(a.dtype, a.ndim, kind) for a, kind in zip(graph.avals, self.kinds))  # type: ignore[arg-type]
-        outputs = tuple(OutputSpec(x.aval.dtype, x.aval.ndim) for x in graph.outputs)
+        results = graph.outputs[:-1] if self.checked else graph.outputs
+        outputs = tuple(OutputSpec(x.aval.dtype, x.aval.ndim) for x in results)
         addresses = _support_addresses(made)
         if any(_function(name) == "callback" for name in made.values):
             self._callback = _NumPyCalls(made)
@@ -139,7 +140,7 @@ class Program:
             code,
             EntrySpec(inputs, outputs, returns_tuple=not self.single),
             input_shapes=[a.shape for a in graph.avals],
-            output_shapes=[x.aval.shape for x in graph.outputs],
+            output_shapes=[x.aval.shape for x in results],
             arena_bytes=made.arena_bytes,
             values=list(values.values()),
             release_gil=made.cost >= RELEASE_GIL_COST,
@@ -289,10 +290,13 @@ def _support_code(name: str) -> native.NativeCode:
         return _support[name]
 
 
-def compile_program(graph: Graph, kinds: tuple[str, ...], single: bool, name: str = "") -> Program:
+def compile_program(
+    graph: Graph, kinds: tuple[str, ...], single: bool, name: str = "", checked: bool = False
+) -> Program:
     """The program of `graph`.
 
     `kinds` says for every input whether it is an "array" or a Python "float" (a 0-d float64 value); with `single` the
-    only output is returned by itself, else a tuple.
+    only output is returned by itself, else a tuple. With `checked` the last output is a boolean that is not returned:
+    `entry` returns MISS where it is False.
     """
-    return Program(graph, kinds, single, name)
+    return Program(graph, kinds, single, name, checked)

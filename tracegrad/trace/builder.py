@@ -63,6 +63,7 @@ class ValueGuard:
     key: Any
     asked: str
     location: str
+    implicit: bool = False  # asked by us, of a truth that is usual: whether Python's arithmetic is that of the machine
 
 
 def value_key(x: Any) -> Any:
@@ -93,6 +94,7 @@ class TraceBuilder(Builder):
         self._answers = answers
         self._differentiated: list[Node] = []
         self._warned = False
+        self.bounds: dict[Node, tuple[int, int]] = {}  # of integers: see `tracegrad.trace.number`
 
     # The trace around this one, if it is a region.
     outer: TraceBuilder | None = None
@@ -179,7 +181,7 @@ class TraceBuilder(Builder):
         self.nodes, self.captures = [], {}
         if self._tensors is not None:
             self._tensors.close()
-        for memory in (self._nodes, self._computed, self._asked, self._places):
+        for memory in (self._nodes, self._computed, self._asked, self._places, self.bounds):
             memory.clear()
 
     # -- Tensors ----------------------------------------------------------------------------------
@@ -280,8 +282,7 @@ class TraceBuilder(Builder):
     def observe(self, x: Any, asked: str) -> np.ndarray[Any, Any]:
         """The value of tracer `x`, for Python code that `asked` for it; leaves a guard."""
         self.require_open()
-        if asked in _NUMBERS and not self._warned and self._has_derivative(x.node):
-            self._warned = True
+        if asked in _NUMBERS and self.is_differentiated(x.node):
             warn_of_constant(asked)
         with self.outside():
             node = _question(x, asked, self.compute(x.node)).node
@@ -291,6 +292,24 @@ class TraceBuilder(Builder):
             self._asked[node] = answer
             self.guards.append(ValueGuard(node, answer, value_key(answer), asked, self.locate()))
         return self._asked[node]
+
+    def holds(self, x: Any) -> bool:
+        """Whether the boolean `x`, which usually is True, is so in the call being traced; leaves an implicit guard."""
+        self.require_open()
+        node = x.node
+        if node not in self._asked:
+            forced = len(self.guards) < len(self._answers)
+            answer = np.asarray(self._answers[len(self.guards)]) if forced else self.compute(node)
+            self._asked[node] = answer
+            self.guards.append(ValueGuard(node, answer, value_key(answer), _IMPLICIT, self.locate(), True))
+        return bool(self._asked[node])
+
+    def is_differentiated(self, node: Node) -> bool:
+        """Whether a derivative under way goes through the node, of which no warning has been given."""
+        if self._warned or not self._has_derivative(node):
+            return False
+        self._warned = True
+        return True
 
     def aside(self) -> AbstractContextManager[Any]:
         """While code runs that is not recorded, on the values of the call being traced."""
@@ -356,6 +375,7 @@ def _question(x: Any, asked: str, seen: np.ndarray[Any, Any]) -> Any:
     return x
 
 
+_IMPLICIT = "whether Python's arithmetic is that of the machine"
 # The questions whose answer is a number to compute with, not a truth or an index.
 _NUMBERS = frozenset({"float()", "item()", "tolist()"})
 

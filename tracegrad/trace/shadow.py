@@ -31,8 +31,9 @@ from tracegrad.numpy_api.creation import REPLACEMENTS
 from tracegrad.numpy_api.operands import peer_of
 from tracegrad.numpy_api.registry import FUNCTIONS, dispatch_function
 from tracegrad.ops import Carrier
-from tracegrad.trace.builtins import BUILTINS, MATH, Shadowed, unshadowed
+from tracegrad.trace.builtins import BUILTINS, Shadowed, unshadowed
 from tracegrad.trace.inline import Inlinable
+from tracegrad.trace.math_functions import MATH, valued
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Item, Source
 
 __all__ = [
@@ -219,7 +220,7 @@ class _Math(types.ModuleType):
 
 
 class _Replaced(types.ModuleType):
-    """`np.linalg`, `scipy` or `scipy.special`, with the functions that do not dispatch replaced."""
+    """`np.linalg`, `scipy`, `scipy.special` or `statistics`, with the functions that do not dispatch replaced."""
 
     def __init__(self, real: types.ModuleType):
         super().__init__(real.__name__, real.__doc__)
@@ -260,7 +261,7 @@ def module(world: Any, real: types.ModuleType, source: Source | None) -> Any:
         return _MATH
     if real.__name__ in ("random", "numpy.random"):
         return _Refusal(real.__name__)
-    if real.__name__ in ("numpy.linalg", "scipy", "scipy.special"):
+    if real.__name__ in ("numpy.linalg", "scipy", "scipy.special", "statistics"):
         return _Replaced(real)
     return _UserModule(world, real) if is_user_module(real) else real
 
@@ -298,6 +299,8 @@ def replacement(value: Any) -> Any:
         return getattr(_Refusal("random"), value.__name__)
     if isinstance(value, types.FunctionType) and (value.__module__ or "").startswith("scipy.special."):
         return special.REPLACEMENTS.get(value.__name__)
+    if isinstance(value, types.FunctionType) and value.__module__ == "statistics":
+        return valued(value)
     return _REPLACED.get(id(value))
 
 

@@ -28,8 +28,9 @@ from tracegrad.ir.builder import sliced
 from tracegrad.ops import Level, TensorCarrier
 from tracegrad.ops.linear import full
 from tracegrad.trace.builder import TraceBuilder, current_trace
+from tracegrad.trace.number import Number
 from tracegrad.trace.rules import ClosedRule, RuleGraph
-from tracegrad.trace.tracer import Number, Tracer
+from tracegrad.trace.tracer import Tracer
 
 __all__ = ["Closed", "Like", "Region", "at_their_lines", "closed", "emitted", "weakened"]
 
@@ -223,7 +224,7 @@ class Region(TraceBuilder):
 
     def close(self) -> None:
         self.open, self.nodes = False, []
-        for memory in (self._nodes, self._places, self.captured):
+        for memory in (self._nodes, self._places, self.captured, self.bounds):
             memory.clear()
 
     # -- questions ----------------------------------------------------------------------------------
@@ -234,6 +235,13 @@ class Region(TraceBuilder):
                 located(f"{asked} of a value inside {self.what}, which has no value yet: {_instead(asked)}")
             )
         return self.outer.observe(known, asked)
+
+    def holds(self, x: Any) -> bool:
+        known = self._known_outside(x.node)
+        return True if known is None else self.outer.holds(known)
+
+    def is_differentiated(self, node: Node) -> bool:
+        return False
 
     def constant(self, x: Any) -> Any:
         known = self._known_outside(x.node)

@@ -10,18 +10,20 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.errors import TraceError, TracegradError, located, user_file
-from tracegrad.ir import Graph, recording
+from tracegrad.ir import Graph, Node, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.ops import Level, TapeCarrier
+from tracegrad.ops.elementwise import logical_and, logical_not
 from tracegrad.settings import unusual
 from tracegrad.torch.modes import as_usual
 from tracegrad.trace.builder import Capture, TraceBuilder, ValueGuard
 from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe
 from tracegrad.trace.effects import TapeTrace, TensorResult, on_call
+from tracegrad.trace.number import Number
 from tracegrad.trace.raising import is_interrupt, is_ours, is_plain
 from tracegrad.trace.signature import Call
-from tracegrad.trace.tracer import Number, Tracer
+from tracegrad.trace.tracer import Tracer
 
 __all__ = ["Trace", "trace_call"]
 
@@ -33,7 +35,8 @@ class Trace:
     """What one call recorded.
 
     The inputs of `graph` are the leaves of the arguments and then the `captures`; its outputs are the arrays of the
-    result and then one value per guard. `template` has, for each leaf of the result, `(position, type)` of the output
+    result and then one value per guard. `checked` has instead of the implicit guards one boolean, the last output:
+    whether all of them are as assumed. `template` has, for each leaf of the result, `(position, type)` of the output
     (the type is `float`, `int`, `bool` for a Python number, else None), or `(None, constant)`.
 
     A call that `raised` has no result, only guards; `error` is the exception, if Python would have raised the same.
@@ -54,6 +57,40 @@ class Trace:
     def input_names(self, arguments: Sequence[str]) -> list[str]:
         """What the user calls the inputs of the graph, given what the leaves of the arguments are called."""
         return [*arguments, *("" if c.source is None else _as_inside(c.source.path) for c in self.captures)]
+
+    @property
+    def implicit(self) -> bool:
+        """Whether there are implicit guards."""
+        return any(g.implicit for g in self.guards)
+
+    @property
+    def asked(self) -> tuple[ValueGuard, ...]:
+        """The guards that are not implicit."""
+        return tuple([g for g in self.guards if not g.implicit])
+
+    def checked(self) -> Graph:
+        """The graph with one output for all implicit guards."""
+        nodes = list(self.graph.nodes)
+        every: Node | None = None
+        for guard in self.guards:
+            if not guard.implicit:
+                continue
+            holds = guard.node
+            if not guard.seen:
+                holds = Node(logical_not, (holds,), (), holds.aval)
+                nodes.append(holds)
+            if every is not None:
+                holds = Node(logical_and, (every, holds), (), holds.aval)
+                nodes.append(holds)
+            every = holds
+        assert every is not None
+        visible = self.graph.outputs[: self.arrays]
+        return Graph(self.graph.inputs, tuple(nodes), (*visible, *(g.node for g in self.asked), every))
+
+    def answered(self, outputs: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs of `graph`, from those of a call of `checked` that has not failed."""
+        asked = iter(outputs[self.arrays :])
+        return (*outputs[: self.arrays], *(g.seen if g.implicit else next(asked) for g in self.guards))
 
     def result(self, outputs: Sequence[Any]) -> Any:
         """The value of the function, from the outputs of the program."""

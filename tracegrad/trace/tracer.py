@@ -26,7 +26,7 @@ from tracegrad.ops import Op
 from tracegrad.ops.linear import broadcast_to, cast
 from tracegrad.trace.builder import TraceBuilder
 
-__all__ = ["Number", "Tracer"]
+__all__ = ["Tracer"]
 
 
 class Tracer(ArrayMethods, Value):
@@ -63,7 +63,7 @@ class Tracer(ArrayMethods, Value):
         return f"{type(self).__name__}({self.aval})"
 
     def __copy__(self) -> Any:
-        return self._weakened(self._alias())
+        return self._weakened(self._alias()) if self.weak else self._alias()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self.__copy__()
@@ -170,13 +170,3 @@ def _replayed(builder: TraceBuilder, result: Node, old: Node, new: Node) -> Node
     made = builder.emit(result.op, tuple(inputs), dict(result.params))
     node: Node = made[0].node.operands[0] if type(made) is tuple else made.node
     return node
-
-
-class Number(Tracer):
-    """A Python number given as an argument: it takes the dtype of the arrays it meets, as a literal does."""
-
-    __slots__ = ()
-    weak = True
-
-    def _weakened(self, result: Any) -> Any:
-        return Number(result.builder, result.node) if isinstance(result, Tracer) else result

@@ -19,7 +19,8 @@ from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.linear import fresh, full
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import Description
-from tracegrad.trace.tracer import Number, Tracer
+from tracegrad.trace.number import Number
+from tracegrad.trace.tracer import Tracer
 
 __all__ = [
     "FlatCall", "FlatFunction", "Tape", "inlined", "is_array", "node_of", "on_tape", "output", "pair", "part_of",

@@ -1,0 +1,250 @@
+"""Python numbers and NumPy scalars mean in traced code what they mean in Python and NumPy."""
+
+from __future__ import annotations
+
+import math
+import operator
+import random
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+from tracegrad.avals import aval_of
+from tracegrad.ir import run
+from tracegrad.runtime import dispatch
+from tracegrad.runtime.program import MISS, conformed
+
+HUGE = 2**63 - 1
+
+
+class Replayed:
+    """A program that is run op by op: what the tests of many small functions need of a compiled one."""
+
+    report = None
+
+    def __init__(self, graph: Any, kinds: Any, single: bool, name: str = "", checked: bool = False):
+        self.graph, self.kinds, self.single, self.checked = graph, kinds, single, checked
+
+    def takes(self, x: Any, kind: str, aval: Any) -> bool:
+        return type(x) is float if kind == "float" else isinstance(x, np.ndarray) and aval_of(x) == aval
+
+    def entry(self, *leaves: Any) -> Any:
+        if not all(map(self.takes, leaves, self.kinds, self.graph.avals)):
+            return MISS
+        try:
+            outputs = tuple(x[()] for x in run(self.graph, [np.asarray(conformed(x)) for x in leaves]))
+        except ValueError:
+            return MISS
+        if self.checked:
+            if not outputs[-1]:
+                return MISS
+            outputs = outputs[:-1]
+        return outputs[0] if self.single else outputs
+
+    def attempt(self, leaves: Any) -> Any:
+        found = self.entry(*leaves)
+        return None if found is MISS else found
+
+
+@pytest.fixture
+def replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is compiled."""
+    monkeypatch.setattr(dispatch, "compile_program", Replayed)
+
+
+def outcome(f: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """What a call gives, types and signs of zeros included, or the class of what it raises."""
+    try:
+        return exactly(f(*args))
+    except Exception as error:
+        return type(error).__mro__[-4:] and error_class(error)
+
+
+def error_class(error: Exception) -> str:
+    """The built-in class of an exception."""
+    return next(c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins")
+
+
+def exactly(x: Any) -> Any:
+    """A value that equals another only if they have the same type and nearly the same value."""
+    if isinstance(x, tuple | list):
+        return type(x).__name__, [exactly(y) for y in x]
+    if type(x) is float:
+        return "float", float(f"{x:.12e}"), math.isnan(x) or math.copysign(1.0, x)
+    if type(x) is complex:
+        return "complex", exactly(x.real), exactly(x.imag)
+    return type(x).__name__, repr(x)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Equal, nan included."""
+    return repr(a) == repr(b)
+
+
+CASES: dict[str, list[tuple[Any, ...]]] = {
+    "2**n": [(3,), (100,), (62,), (63,), (-1,), (0,)],
+    "n**-1": [(3,), (0,), (-7,)],
+    "n**3": [(3,), (-5,), (2**21,), (2**31,), (-(2**40),), (True,)],
+    "n**k": [(3, 4), (2, -2), (0, -1), (7, 30), (-3, 3), (2.0, 0.5), (-8.0, 1 / 3), (1e200, 2), (0.0, -1), (2.5, 3)],
+    "x**2": [(3.0,), (1e200,), (math.inf,), (math.nan,), (-0.0,), (-3,)],
+    "x**0.5": [(3.0,), (-0.0,), (-3.0,), (math.inf,), (-math.inf,), (4,)],
+    "n << 2": [(3,), (2**61,), (-5,), (1.5,), (False,)],
+    "n << k": [(3, 1), (1, 62), (1, 63), (1, 100), (5, -1), (0, 500)],
+    "n >> k": [(3, 1), (-9, 2), (1, 63), (1, 100), (5, -1), (-1, 64)],
+    "1 << n | 3": [(2,), (70,)],
+    "1 / x": [(2.0,), (0.0,), (-0.0,), (math.nan,), (0,), (True,)],
+    "x / 0": [(2.0,), (2,)],
+    "x / 0.0": [(2.0,), (0,)],
+    "x % 0.0": [(2.0,)],
+    "n // 0": [(3,)],
+    "1 // n": [(2,), (0,), (-3,), (0.0,)],
+    "n * k": [(3, 4), (2**40, 2**40), (2**62, 2), (-(2**63), -1), (2.5, 2), (True, 3), (HUGE, HUGE)],
+    "n + k": [(HUGE, 1), (-(2**63), -1), (2**62, 2**62), (1, True), (1, 0.5)],
+    "n - k": [(-(2**63), 1), (5, 7), (2.0, 1)],
+    "n * 3 + 1": [(2**31,), (5,), (HUGE,), (0.5,)],
+    "n / k": [(3, 4), (2**60 + 1, 3), (2**62, 2), (-(2**63), -1), (2.5, 2), (True, 3), (1, 0), (2**53 + 1, 1)],
+    "divmod(n, k)": [(3, 4), (-7, 2), (7, -2), (2**62, 3), (7.5, -2), (1, 0), (1.0, 0.0), (-(2**63), -1)],
+    "n % k": [(7, -3), (-7, 3), (7.5, -2.0), (-0.0, 3.0), (5.0, math.inf), (-5.0, math.inf)],
+    "-n": [(3,), (-(2**63),), (0.0,), (True,)],
+    "abs(n)": [(-3,), (-(2**63),), (-0.0,), (True,)],
+    "(n & k, n | k, n ^ k, ~n)": [(5, 3), (-1, 8), (2**62, -(2**63)), (True, False), (True, 6), (1.5, 1)],
+    "n + 2**70": [(3,), (-3,), (0.5,)],
+    "(n < 2**70, n == 2**64, -(2**65) > n)": [(3,), (0.5,)],
+    "n == x": [(2**53 + 1, 2.0**53), (3, 3.0), (3, math.nan), (2**60, 2.0**60)],
+    "n < x": [(2**53 + 1, 2.0**53 + 2), (2**53, 2.0**53), (3, math.inf)],
+    "(n < k < 10, n == k, n != k)": [(1, 2), (5, 2), (1, 30), (1.0, math.nan)],
+    "(n == 'a', n != None, n == [1])": [(1,), (2.0,)],
+    "round(x)": [(2.5,), (3.5,), (-2.5,), (1e300,), (math.nan,), (math.inf,), (7,), (-0.2,)],
+    "round(x, 2)": [(2.675,), (1.005,), (-2.5,), (7,), (math.nan,)],
+    "round(n, -1)": [(25,), (15,), (35.0,), (-25,)],
+    "round(x, None)": [(2.5,), (3,)],
+    "(int(x), float(x), bool(x), complex(x))": [(2.5,), (-0.0,), (3,), (True,)],
+    "int(x)": [(math.inf,), (math.nan,), (1e30,), (-2.7,)],
+    "pow(n, 3, 7)": [(5,), (9,)],
+    "pow(2, n)": [(5,), (90,)],
+    "[n] * 2 + ['a' * n]": [(2,), (3,)],
+    "sum([n] * 10)": [(5,), (2**62,), (0.1,)],
+    "(max(n, 3, 2.5), min([n, 1]))": [(5,), (1,), (2.5,)],
+    "sorted([n, k, 2])": [(5, 1), (1, 5)],
+    "n in (1, 2, 3)": [(1,), (9,), (2.0,)],
+    "n in range(3)": [(1,), (9,)],
+    "n and k": [(0, 5), (1, 5), (2.0, 0)],
+    "not n": [(0,), (0.0,), (3,)],
+    "list(range(n))": [(2,), (3,), (2.0,)],
+    "[10, 20, 30][n]": [(1,), (-1,), (True,), (1.0,), (7,)],
+    "'abc'[n:k]": [(0, 2), (1, 9)],
+    "(x.is_integer(), x.hex(), x.as_integer_ratio())": [(2.5,), (-2.0,)],
+    "(n.bit_length(), n.bit_count(), n.to_bytes(9, 'big'))": [(5,), (True,), (HUGE,)],
+    "(n.numerator, n.denominator, n.real, n.imag, n.conjugate())": [(5,), (True,)],
+    "(n.real, n.imag, n.conjugate())": [(5.0,)],
+    "n[0]": [(5,), (5.0,)],
+    "list(n)": [(5,), (5.0,)],
+    "len(n)": [(5,)],
+    "n.missing": [(5,), (5.0,)],
+    "n + 'a'": [(5,)],
+    "n + None": [(5.0,)],
+    "n + 1j": [(5,), (2.5,)],
+    "n * (2 + 1j) - n": [(5,)],
+    "abs(n + 3j)": [(4,)],
+    "math.sqrt(x)": [(2.0,), (-1.0,), (math.nan,), (math.inf,), (0,), (-0.0,), (2**62,)],
+    "math.log(x)": [(2.0,), (0.0,), (-1.0,), (0,), (math.inf,), (True,)],
+    "math.log(x, b)": [(2.0, 3), (2.0, 1), (2, 0)],
+    "(math.log2(x), math.log10(x), math.log1p(x))": [(2.0,), (0.0,), (-1.0,), (-2,)],
+    "math.exp(x)": [(1.0,), (1000.0,), (math.inf,), (-math.inf,), (2,)],
+    "(math.exp2(x), math.expm1(x), math.cosh(x), math.sinh(x))": [(1.0,), (1100.0,), (-1100.0,)],
+    "(math.sin(x), math.cos(x), math.tan(x), math.tanh(x))": [(1.0,), (math.inf,), (math.nan,)],
+    "(math.asin(x), math.acos(x), math.atanh(x))": [(0.5,), (2.0,), (-1.0,), (math.nan,)],
+    "math.acosh(x)": [(1.5,), (0.5,)],
+    "(math.floor(x), math.ceil(x), math.trunc(x))": [(2.5,), (-2.5,), (3,), (1e300,), (math.inf,), (math.nan,)],
+    "(math.factorial(n), math.comb(n, 2), math.isqrt(n))": [(5,), (-1,), (30,), (1.5,)],
+    "(math.gcd(n, 12), math.lcm(n, 5))": [(16,), (9,), (1.5,)],
+    "math.pow(x, 0.5)": [(4.0,), (-4.0,)],
+    "math.pow(x, -1)": [(4,), (0,)],
+    "math.fsum([x, 1e16, -1e16])": [(1.0,)],
+    "math.prod([x, 2, 3])": [(2,), (1.5,), (2**62,)],
+    "math.hypot(x, 3, 4)": [(2,)],
+    "math.dist([x], [2])": [(1.0,)],
+    "math.isclose(x, 1.0)": [(1.0,), (1.0 + 1e-10,), (2,), (math.nan,)],
+    "(math.modf(x), math.frexp(x), math.ldexp(x, 3))": [(2.5,), (-0.5,)],
+    "(math.fmod(x, 2), math.copysign(3, x), math.fabs(x))": [(2.5,), (math.inf,), (-0.0,)],
+    "math.fmod(x, y)": [(2.5, 0.0), (2.5, 2), (-1, 3)],
+    "(math.isnan(x), math.isinf(x), math.isfinite(x))": [(2.5,), (math.nan,), (3,), (-math.inf,)],
+    "(math.erf(x), math.erfc(x), math.gamma(x), math.lgamma(x))": [(2.5,), (0.0,), (-1.0,)],
+    "(math.degrees(x), math.radians(x), math.cbrt(x))": [(2.5,), (-8,)],
+    "statistics.mean([n, k])": [(1, 2), (2, 4), (1.5, 2.5)],
+    "statistics.median([n, k, 3])": [(1, 2), (2, 4)],
+    "(isinstance(n, int), isinstance(n, float), isinstance(n, bool), type(n))": [(1,), (1.0,), (True,)],
+    "(type(n + 1), type(n > 0), type(n / 1), type(not n), type(round(n)))": [(1,), (1.0,), (True,)],
+    "[i * n for i in range(3)]": [(2,), (0.5,)],
+    "(lambda a: a + n)(2)": [(2,), (0.5,)],
+    "n if n > 3 else -n": [(2,), (5.0,)],
+    "10 ** n % 7": [(2,), (40,), (-2,)],
+    "(n * n - k * k) // (n - k)": [(7, 3), (3, 3), (2**40, 3), (2.5, 1)],
+    "((n + 1) * (n + 2) * (n + 3) * (n + 4)) % 1009": [(7,), (2**20,), (2**50,)],
+    "n % 2 == 0 and n // 2 or 3 * n + 1": [(6,), (7,), (0,), (2**62,)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", CASES)
+@pytest.mark.filterwarnings("ignore::tracegrad.errors.DerivativeWarning")
+def test_an_expression_of_python_numbers_is_pythons(text: str, replayed: None) -> None:
+    names = sorted({x for x in ("n", "k", "x", "y", "b") if x in set(_words(text))}, key="nkxyb".index)
+    f = eval(f"lambda {', '.join(names)}: {text}", {"math": math, "statistics": statistics})
+    traced = tg.trace(f)
+    for _ in range(2):
+        for args in CASES[text]:
+            assert same(outcome(f, args), outcome(traced, args)), args
+
+
+def _words(text: str) -> list[str]:
+    return "".join(c if c.isalnum() or c == "_" else " " for c in text).split()
+
+
+# -- random expressions ----------------------------------------------------------------------------------------
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod, "**": operator.pow, "<<": operator.lshift, ">>": operator.rshift, "&": operator.and_,
+    "|": operator.or_, "^": operator.xor, "<": operator.lt, "==": operator.eq,
+}  # fmt: skip
+SPECIAL: list[Any] = [
+    0, 1, -1, 2, 3, -7, 10, 63, 64, 2**31, -(2**31), 2**53 + 1, 2**62, 2**63 - 1, -(2**63), True, False, 0.0, -0.0,
+    0.5, -2.5, 1e16, 1e300, -1e-300, math.inf, math.nan,
+]  # fmt: skip
+
+
+def random_expression(rng: random.Random, names: str, depth: int) -> str:
+    """The text of an expression; exponents and shifts are bounded, so that numbers stay of a readable size."""
+    if depth == 0 or rng.random() < 0.15:
+        return rng.choice([*names, *names, str(rng.choice([0, 1, 2, 3, -5, 7, 0.5, 2.0, -1.5, 2**40, 2**70]))])
+    kind = rng.random()
+    inner = random_expression(rng, names, depth - 1)
+    if kind < 0.15:
+        return rng.choice(["-{}", "abs({})", "+{}", "round({})", "int({})", "bool({})"]).format(f"({inner})")
+    sign = rng.choice(list(OPERATORS))
+    other = random_expression(rng, names, depth - 1)
+    if sign in ("**", "<<", ">>"):
+        other = f"small({other})"
+    return f"({inner}) {sign} ({other})"
+
+
+def small(x: Any) -> Any:
+    """`x`, or less of it, as an exponent."""
+    if isinstance(x, complex):
+        return 2
+    return x if -4 <= x <= 70 else x % 5
+
+
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+def test_random_expressions_are_pythons(seed: int, replayed: None) -> None:
+    rng = random.Random(seed)
+    text = random_expression(rng, "abc", 4)
+    f = eval(f"lambda a, b, c: {text}", {"small": small})
+    traced = tg.trace(f)
+    calls = [tuple(rng.choice(SPECIAL) for _ in range(3)) for _ in range(6)]
+    for args in calls * 2:
+        assert same(outcome(f, args), outcome(traced, args)), (text, args)
