@@ -59,7 +59,7 @@ def attempt(f: Callable[..., Any], *args: Any, text: bool = False, **kwargs: Any
 def seen(x: Any) -> Any:
     """What can be seen of `x` now, so that later changes do not matter."""
     if isinstance(x, tg.Tensor):
-        x = x.detach().numpy()
+        x = x.detach().numpy()[()]
     assert not isinstance(x, Carrier), f"a traced value was left behind: {type(x).__name__}"
     if isinstance(x, np.ndarray):
         return ("array", x.dtype.name, x.shape, x.flags.writeable, x.copy())

@@ -173,11 +173,10 @@ class Mine(list):
     [
         (lambda: {1, 2}, lambda c: 2.0 if 3 in c else 1.0, lambda c: c.add(3)),
         (lambda: collections.deque([1.0]), lambda c: c[0], lambda c: c.append(c.popleft() + 1)),
-        (lambda: collections.deque([np.ones(3)]), lambda c: c[0], lambda c: c.__setitem__(0, np.full(3, 2.0))),
         (lambda: collections.Counter(a=1), lambda c: c["a"], lambda c: c.update("a")),
         (lambda: Mine([1.0]), lambda c: c[0], lambda c: c.__setitem__(0, 2.0)),
     ],
-    ids=["set", "deque", "deque of arrays", "Counter", "list subclass"],
+    ids=["set", "deque", "Counter", "list subclass"],
 )
 def test_collections_are_guarded_as_a_whole(made, read, change):
     held = made()
@@ -191,7 +190,16 @@ def test_collections_are_guarded_as_a_whole(made, read, change):
     assert g.cache_info().traces == 2
 
 
-def test_what_a_method_changes_itself_is_no_guard():
+def test_arrays_in_a_deque_are_inputs():
+    held = collections.deque([np.ones(3)])
+    g = tg.trace(lambda x: x * held[0])
+    np.testing.assert_array_equal(g(X), X)
+    held[0] = np.full(3, 2.0)
+    np.testing.assert_array_equal(g(X), X * 2)
+    assert g.cache_info().traces == 1
+
+
+def test_what_a_method_changes_itself_it_changes_at_each_call():
     class Counted:
         made = 0
 
@@ -201,7 +209,7 @@ def test_what_a_method_changes_itself_is_no_guard():
     g = tg.trace(lambda x: (Counted(), x * 2)[1])
     for _ in range(3):
         np.testing.assert_array_equal(g(X), X * 2)
-    assert (g.cache_info().traces, Counted.made) == (1, 1)
+    assert Counted.made == 3
 
 
 @pytest.mark.parametrize("cls", [Layer, Pair])

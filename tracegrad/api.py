@@ -78,8 +78,8 @@ def trace(fun: Function | None = None, *, static_argnums: Any = (), static_argna
     What the function reads from outside is read again at each call.
 
     Raises `TraceError` for arguments of other types, `DTypeError` for dtypes that are not supported,
-    `UnsupportedError` for NumPy functions that are not, with the user's file and line. Other side effects than
-    writes to arrays made inside happen once per trace.
+    `UnsupportedError` for NumPy functions that are not, with the user's file and line. What the function does to
+    arrays, objects and names from outside is done at every call; what it prints is printed once per trace.
 
     >>> import numpy as np
     >>> @trace

@@ -27,7 +27,7 @@ from tracegrad.avals import LITERALS, supported
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, sorting, ufuncs
 from tracegrad.numpy_api.operands import operand, to_dtype
-from tracegrad.numpy_api.registry import UFUNC_METHODS, refuse
+from tracegrad.numpy_api.registry import UFUNC_METHODS, implements, refuse
 from tracegrad.ops import bits, complex_numbers, elementwise
 from tracegrad.ops.op import Carrier
 
@@ -451,6 +451,17 @@ def _refused_method(name: str) -> Any:
 for _name in ("byteswap", "choose", "compress", "cumprod", "dump", "dumps", "getfield", "nonzero", "put", "resize",
               "setfield", "setflags", "tobytes", "tofile"):  # fmt: skip
     setattr(ArrayMethods, _name, _refused_method(_name))
+
+
+@implements(np.copyto)
+def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+    """`np.copyto`: assign `src` to the elements of `dst` where a mask is true."""
+    if not isinstance(dst, ArrayMethods):
+        raise refuse("np.copyto into an ndarray that the traced function did not make", "make the array inside")
+    kind = src.dtype if hasattr(src, "dtype") else type(src)
+    if not np.can_cast(kind, dst.dtype, casting):
+        raise DTypeError(located(f"cannot cast array data from {np.dtype(kind)} to {dst.dtype} by {casting!r}"))
+    dst[...] = src if where is True else selection.where(where, src, dst)
 
 
 UFUNC_METHODS["add", "at"] = indexing.add_at

@@ -41,10 +41,10 @@ from tracegrad.settings import jit_disabled, unusual
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder import ESCAPED, current_trace, value_key
 from tracegrad.trace.describe import describe, signature_of
-from tracegrad.trace.effects import on_call
+from tracegrad.trace.effects import apart
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.signature import Binder, Call
-from tracegrad.trace.sources import Weak
+from tracegrad.trace.sources import Weak, on_call
 from tracegrad.trace.trace import Trace, trace_call
 
 if TYPE_CHECKING:
@@ -113,6 +113,14 @@ class Path:
         if self.program.checked:
             outputs = self.trace.answered(outputs)
         return outputs, self._diverges(outputs[self.trace.arrays :])
+
+    def overlaps(self, call: Call, captured: Sequence[Any]) -> bool:
+        """Whether an array that the call writes to cannot be written, or shares memory with another: the graph does not
+        know that. Within `on_call`."""
+        written = [source.read() for source in self.trace.written]
+        tensors = [] if self.on_tape is None else self.on_tape.written
+        arrays = [x for x in (*call.leaves, *captured) if isinstance(x, np.ndarray)]
+        return bool(written or tensors) and not apart([*written, *tensors], arrays)
 
     def _diverges(self, values: Iterable[Any]) -> tuple[Any, ...] | None:
         found = []
@@ -245,18 +253,19 @@ class Dispatcher(Inlinable):
         path, outputs, captured = self.find(call)
         if outputs is None:
             return self._plainly(path, args, kwargs)
-        if path.on_tape is not None:
-            with on_call(call.tensors):
-                if path.on_tape.overlaps(call, captured):
-                    return self.body(*args, **kwargs)
+        with on_call(call):
+            if path.overlaps(call, captured):
+                return self.body(*args, **kwargs)
+            if path.on_tape is not None:
                 return path.on_tape.finish(call, captured, outputs, self)
+            result = path.trace.finish(outputs, effects=self.effects)
         form = (len(args), *kwargs)
         hot = path.hot(self.binder, call, form, self._plain)
         if kwargs:
             self._hot[form] = hot
         else:
             self.__class__ = hot
-        return path.trace.result(outputs)
+        return result
 
     def _plainly(self, path: Path, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that raises, or in which an operation does, as plain Python."""
@@ -283,7 +292,7 @@ class Dispatcher(Inlinable):
 
     def find(self, call: Call) -> Found:
         """The path that holds for `call`, traced and compiled if there is none yet, and its outputs."""
-        with on_call(call.tensors):
+        with on_call(call):
             return self._find(call)
 
     def _find(self, call: Call) -> Found:
@@ -354,7 +363,7 @@ class Dispatcher(Inlinable):
 
     def _trace(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> Path:
         for known in spec.paths:
-            spec.varying.update(known.trace.world.changed_floats())
+            spec.varying.update(known.trace.world.changed_numbers())
         retrace = bool(self._counts["traces"])
         if retrace and enabled("retrace"):
             log("retrace", "%s: %s", self.name, self._why(spec, call, answers))

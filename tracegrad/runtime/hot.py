@@ -31,7 +31,10 @@ from tracegrad.errors import MADE
 from tracegrad.runtime.entry import MISS
 from tracegrad.settings import unusual
 from tracegrad.trace.captures import Guard
+from tracegrad.trace.effects import NAMES, apart
 from tracegrad.trace.signature import Call
+from tracegrad.trace.sources import Argument, Passed
+from tracegrad.trace.templates import Node, Output
 from tracegrad.trace.trace import Trace
 
 __all__ = ["hot_call"]
@@ -67,13 +70,21 @@ def _in_order(structure: Any) -> list[Any]:
 class _Code:
     """The text of a hot path under construction and the objects it refers to."""
 
-    def __init__(self) -> None:
+    def __init__(self, program: Any, args: list[str], kwargs: dict[str, str]) -> None:
+        self.single, self.checked, self._args, self._kwargs = program.single, program.checked, args, kwargs
         self.objects: dict[str, Any] = {"MISS": MISS, "GONE": _GONE, "unusual": unusual}
         self.checks: list[str] = []
         self.leaves: list[str] = []
         self._names: dict[int, str] = {}
 
+    def output(self, position: int) -> str:
+        """The expression of an output of the program."""
+        return "r" if self.single else f"r[{position}]"
+
     def name(self, x: Any) -> str:
+        """The name of an object; the expression of a part of the arguments."""
+        if isinstance(x, Argument | Passed):
+            return x.among(self.leaves, self._args, self._kwargs)
         found = self._names.get(id(x))
         if found is None:
             found = self._names[id(x)] = f"c{len(self._names)}"
@@ -110,6 +121,8 @@ class _Code:
             self.checks.append(f"{text} is {self.name(guard.expected)}")
         elif guard.kind == "same":
             self.checks.append(f"{text} is {guard.expected.text(self.name)}")
+        elif guard.kind == "type":
+            self.checks.append(f"type({text}) is {self.name(guard.expected)}")
         elif guard.kind == "items":
             raise _NotSimple
         else:
@@ -135,22 +148,24 @@ def hot_call(
     """
     if len(trace.world.guards) > MOST_GUARDS:
         return None
-    code = _Code()
+    code = _Code(program, args, kwargs)
     try:
         _take_arguments(code, call, args, kwargs)
         _convert_scalars(code, call)
         for guard in trace.world.guards:
             code.guard(guard)
-        captured = [c.source.text(code.name) if c.source else code.name(c.array) for c in trace.captures]
-        result = _result(trace, program, code)
+        captured = _captured(trace, code)
+        ready = _written(trace, code, [*code.leaves, *captured])
+        result, effects = _result(trace, code), _effects(trace, code)
         guards = trace.asked if program.checked else trace.guards
-        tests = [_answer(_output(program, i + trace.arrays), g.seen) for i, g in enumerate(guards)]
+        tests = [_answer(code.output(i + trace.arrays), g.seen) for i, g in enumerate(guards)]
     except _NotSimple:
         return None
     code.objects["entry"] = program.entry
     body = _method(arguments) if method else _function(arguments)
     space = dict(code.objects)
-    lines = [*body, *_body(code, captured, tests, result, _slowly(arguments) if method else "MISS")]
+    otherwise = _slowly(arguments) if method else "MISS"
+    lines = [*body, *_body(code, captured, ready, tests, otherwise), *_ending(result, effects)]
     exec(compile("\n".join(lines), MADE, "exec"), space)
     made: Callable[..., Any] = space["call"]
     return made
@@ -172,8 +187,8 @@ def _slowly(arguments: list[str]) -> str:
     return f"self.call_slowly(({''.join(f'{a}, ' for a in arguments)}*more,), keywords)"
 
 
-def _body(code: _Code, captured: list[str], tests: list[str], result: str, otherwise: str) -> list[str]:
-    """Check, read, call, check the answers, and put the result together; or return `otherwise`."""
+def _body(code: _Code, captured: list[str], ready: list[str], tests: list[str], otherwise: str) -> list[str]:
+    """Check, read, call, and check the answers; or return `otherwise`."""
     lines, leaves = [], [*code.leaves, *captured]
     if code.checks or not all(text.isidentifier() for text in leaves):
         names = [f"x{i}" for i in range(len(leaves))]
@@ -186,13 +201,18 @@ def _body(code: _Code, captured: list[str], tests: list[str], result: str, other
             f"    if not fits: return {otherwise}",
         ]
         leaves = names
+    lines += [f"    if not {text}: return {otherwise}" for text in ready]
     answers = "".join(f" or not ({t})" for t in tests)
     return [
         *lines,
         f"    r = entry({', '.join(leaves)})",
         f"    if r is MISS{answers}: return {otherwise}",
-        f"    return {result}",
     ]
+
+
+def _ending(result: str, effects: list[str]) -> list[str]:
+    """Put the result together, and do what the call does beside."""
+    return [f"    out = {result}", *effects, "    return out"] if effects else [f"    return {result}"]
 
 
 def _take_arguments(code: _Code, call: Call, args: list[str], kwargs: dict[str, str]) -> None:
@@ -224,46 +244,47 @@ def _convert_scalars(code: _Code, call: Call) -> None:
             code.leaves[i] = f"asarray({text})"
 
 
-def _result(trace: Trace, program: Any, code: _Code) -> str:
+def _captured(trace: Trace, code: _Code) -> list[str]:
+    """Code for the captured arrays and numbers."""
+    found = []
+    for capture in trace.captures:
+        text = capture.source.text(code.name) if capture.source else code.name(capture.array)
+        if capture.number not in (None, float):
+            code.checks.append(f"type({text}) is {code.name(capture.number)}")
+            text = f"asarray({text})"
+        found.append(text)
+    return found
+
+
+def _result(trace: Trace, code: _Code) -> str:
     """Code that puts the result together from `r`, what the entry point returned."""
-    template = iter(trace.template)
-
-    def leaf() -> str:
-        position, kind = next(template)
-        if position is None:
-            return code.name(kind)
-        text = _output(program, position)
-        return text if kind is None else f"{kind.__name__}({text})"
-
-    def build(structure: Any) -> str:
-        found = _opened(structure)
-        if found is None:
-            return leaf()
-        cls, _, children = found
-        parts = [build(child) for child in children]
-        if cls is type(None):
-            return "None"
-        if cls is tuple:
-            return f"({''.join(p + ', ' for p in parts)})"
-        if cls is list:
-            return f"[{', '.join(parts)}]"
-        if cls is dict:
-            values = dict(zip(structure[1][0], parts))
-            return "{" + ", ".join(f"{k!r}: {values[k]}" for k in _in_order(structure)) + "}"
-        kind, aux, _ = structure
-        return f"{code.name(kind.unflatten)}({code.name(aux)}, ({''.join(p + ', ' for p in parts)}))"
-
-    text = build(trace.structure)
-    outputs = trace.arrays + len(trace.asked) if program.checked else len(trace.graph.outputs)
-    everything = [(i, None) for i in range(outputs)]
-    flat = _opened(trace.structure)
-    if flat is not None and flat[0] is tuple and trace.template == everything and not any(_opened(c) for c in flat[2]):
-        return "r" if not program.single else text
-    return text
+    answer = trace.answer
+    count = trace.arrays + len(trace.asked) if code.checked else len(trace.graph.outputs)
+    if isinstance(answer, Node) and answer.kind.cls is tuple and not code.single:
+        flat = [x.position for x in answer.parts if isinstance(x, Output) and x.kind is None]
+        if flat == list(range(count)) and len(answer.parts) == count:
+            return "r"
+    return answer.text(code)
 
 
-def _output(program: Any, position: int) -> str:
-    return "r" if program.single else f"r[{position}]"
+def _effects(trace: Trace, code: _Code) -> list[str]:
+    """Code that does what each call does to objects from outside."""
+    code.objects |= NAMES
+    ready, statements = [], []
+    for i, effect in enumerate(trace.effects):
+        ready += [f"h{i} = {effect.holder.text(code.name)}", f"v{i} = {effect.piece.text(code)}"]
+        statements.append(effect.text(f"h{i}", f"v{i}", code.name))
+    return [f"    {line}" for line in (*ready, *statements)]
+
+
+def _written(trace: Trace, code: _Code, leaves: Sequence[str]) -> list[str]:
+    """The expression that is true where the arrays that a call writes to can be written as the graph takes it."""
+    if not trace.written:
+        return []
+    code.objects["apart"] = apart
+    arrays = [text for text, kind in zip(leaves, trace.kinds) if kind == "array"]
+    targets = "".join(f"{source.text(code.name)}, " for source in trace.written)
+    return [f"apart(({targets}), ({''.join(f'{text}, ' for text in arrays)}))"]
 
 
 def _answer(text: str, seen: np.ndarray[Any, Any]) -> str:

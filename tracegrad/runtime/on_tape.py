@@ -26,8 +26,9 @@ from tracegrad.torch.tape.saved import Packed
 from tracegrad.torch.tape.saved import kept as saved_of
 from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Node, next_number, rewrap, unmasked
 from tracegrad.trace.builder import current_trace
-from tracegrad.trace.effects import Argument, Effect, TensorResult
 from tracegrad.trace.signature import Call
+from tracegrad.trace.sources import Argument
+from tracegrad.trace.tape_effects import TensorEffect
 from tracegrad.trace.trace import Trace
 from tracegrad.transforms.partition import partition
 
@@ -94,14 +95,10 @@ class OnTape:
         found = engine.grad(outputs, wanted, list(cts), create_graph=True, allow_unused=True)
         return tuple([zeros_like(x) if ct is None else ct for x, ct in zip(wanted, found)])
 
-    def overlaps(self, call: Call, captured: Sequence[Any]) -> bool:
-        """Whether a Tensor that is updated in place shares memory with another input: a graph does not know that."""
-        targets = {id(e.source.read().array) for e in self.tape.effects if e.kind == "data"}
-        if not targets:
-            return False
-        arrays = [x for x in (*call.leaves, *captured) if isinstance(x, np.ndarray)]
-        written = [x for x in arrays if id(x) in targets]
-        return any(x is not y and np.may_share_memory(x, y) for x in written for y in arrays)
+    @property
+    def written(self) -> list[Any]:
+        """The arrays of the Tensors that the call under way updates in place."""
+        return [e.source.read().array for e in self.tape.effects if e.kind == "data"]
 
     # -- a call ----------------------------------------------------------------------------------------------------
     def finish(self, call: Call, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
@@ -113,15 +110,7 @@ class OnTape:
                     views.check(effect.source.read(), effect.root >= 0)
             for effect in self.tape.effects:
                 self._repeat(effect, outputs, node)
-        leaves = []
-        for position, kind in self.trace.template:
-            if isinstance(kind, TensorResult):
-                leaves.append(self._tensor(outputs[position], kind.root, node))  # type: ignore[index]
-            elif position is None:
-                leaves.append(kind.read() if hasattr(kind, "read") else kind)
-            else:
-                leaves.append(outputs[position] if kind is None else kind(outputs[position]))
-        return tree.unflatten(self.trace.structure, leaves)
+        return self.trace.finish(outputs, lambda array, root: self._tensor(array, root, node), owner.effects)
 
     def _node(self, call: Call, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
         if not self.tape.roots or not STATE.enabled:
@@ -142,7 +131,7 @@ class OnTape:
             out._requires, out._edge = True, (node, root)
         return out
 
-    def _repeat(self, effect: Effect, outputs: Sequence[Any], node: Any) -> None:
+    def _repeat(self, effect: TensorEffect, outputs: Sequence[Any], node: Any) -> None:
         target = effect.source.read()
         if effect.kind == "grad":
             place = effect.position

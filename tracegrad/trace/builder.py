@@ -25,26 +25,24 @@ from tracegrad.ops import Level, Op, TapeCarrier
 from tracegrad.ops.elementwise import not_equal
 from tracegrad.ops.linear import cast, full
 
-__all__ = ["ESCAPED", "Capture", "TraceBuilder", "ValueGuard", "current_trace", "value_key"]
+__all__ = ["ESCAPED", "READ_ONLY", "Capture", "TraceBuilder", "ValueGuard", "current_trace", "value_key"]
 
 
+# Why a tracer cannot be updated: what NumPy says of such arrays.
+READ_ONLY = "read-only"
 ESCAPED = "a traced value escaped from the trace that made it: return it from the function instead"
 
 
 @dataclass(slots=True, eq=False)
 class Capture:
-    """An array (or Python float) from outside the trace: its value there, and where it is read from at each call
-    (None: `array` itself)."""
+    """An array (or Python number) from outside the trace: its value there, the node that stands for what it is when a
+    call begins, and where it is read from at each call (None: `array` itself)."""
 
     array: Any
     value: Any
+    node: Node
     source: Any = None
-    number: bool = False
-
-    @property
-    def node(self) -> Node:
-        node: Node = self.value.node
-        return node
+    number: type | None = None
 
     def settle(self) -> Any:
         """The array of the traced call, which is not kept when it can be read again."""
@@ -234,12 +232,9 @@ class TraceBuilder(Builder):
         node = Node(None, (), (), Aval(array.shape, array.dtype))
         self.inputs.append(node)
         self._computed[node] = array
-        return self.argument_like(kind, node)
-
-    def argument_like(self, kind: Any, node: Node) -> Any:
-        """A tracer of `node` that its function must not update in place."""
         value = kind(self, node)
-        value.frozen = "an argument"
+        if not array.flags.writeable:
+            value.frozen = READ_ONLY
         return value
 
     def new_tag(self) -> int:
@@ -256,17 +251,21 @@ class TraceBuilder(Builder):
             )
             node = Node(None, (), (), Aval(array.shape, dtype))
             self._computed[node] = array
-            found = self.captures[id(array)] = Capture(array, self.value(node), source)
-            found.value.frozen = "an array from outside the traced function"
+            found = self.captures[id(array)] = Capture(array, self.value(node), node, source)
         elif found.source is None:
             found.source = source
+        # What no source leads to may be made anew by each call.
+        why = "" if found.source is not None else "an array that no name outside the traced function leads to"
+        found.value.frozen = why if array.flags.writeable else READ_ONLY
         return found
 
-    def capture_number(self, x: float, source: Any) -> Any:
-        """The input that stands for the Python float that `source` holds."""
-        node = Node(None, (), (), Aval((), np.dtype(np.float64)))
-        self._computed[node] = np.asarray(x)
-        found = Capture(x, self.make_number(self, node), source, number=True)
+    def capture_number(self, x: Any, source: Any) -> Any:
+        """The input that stands for the number, Python's or NumPy's, that `source` holds."""
+        array = np.asarray(x)
+        node = Node(None, (), (), Aval((), array.dtype))
+        self._computed[node] = array
+        make = self.make if isinstance(x, np.generic) else self.make_number
+        found = Capture(x, make(self, node), node, source, number=type(x))
         self.captures[id(found)] = found
         value = found.value
         value.frozen = "a number from outside the traced function"

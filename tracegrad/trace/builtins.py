@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.ir import Value
+from tracegrad.trace.lent import real_of
 
 __all__ = ["BUILTINS", "Shadowed", "stands_for", "unshadowed"]
 
@@ -21,7 +22,7 @@ class Shadowed:
 
 def unshadowed(x: Any) -> Any:
     """The real object of a shadow; anything else as it is."""
-    return _get(x, "_real") if isinstance(type(x), type) and issubclass(type(x), Shadowed) else x
+    return _get(x, "_real") if isinstance(type(x), type) and issubclass(type(x), Shadowed) else real_of(x)
 
 
 def _isinstance(x: Any, classes: Any) -> bool:

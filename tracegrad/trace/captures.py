@@ -7,24 +7,28 @@ item that it reads goes through `World.translate`, which answers by kind and rem
   place and rebinding to another array of the same dtype and shape are seen; another dtype or shape is another trace;
 - a number, string, None, dtype, enum member or other immutable value is itself, guarded by type and value; a float that
   has changed once becomes an input, so that a learning rate that decays does not make a program for each value;
-- a tuple, list, dict, namedtuple, dataclass or registered pytree is a copy whose items are translated, guarded by type
-  and keys. Writes to the copy reach the original when the trace ends;
-- a set, deque or other mutable collection is itself, guarded by its items;
+- a list, dict, set or deque is lent (`tracegrad.trace.lent`): its items are translated and guarded when they are read;
+- a tuple, namedtuple, dataclass or registered pytree is a copy whose items are translated, guarded by type and keys;
+- another mutable collection is a copy, guarded by its items;
 - a module, function, class or other object is guarded by identity; functions and objects of the user's become shadows.
   What they may read where no shadow sees it is guarded at the end (`tracegrad.trace.natives`).
 
 Seen, then: everything that the user's Python code reads through names, attributes and items, at any depth, in the
 functions it calls as well. Not seen: what functions of the standard library and of installed packages read, and
 objects with C storage (iterators, memoryviews, instances of C extensions). An array found that way is captured by
-identity when it meets a traced value; its updates in place are seen, its replacement by another array is not. What
-traced code itself changes (a counter, a list it appends to) is changed once per trace and leaves no guard. Generators
-of random numbers are refused.
+identity when it meets a traced value; its updates in place are seen, its replacement by another array is not.
+Generators of random numbers are refused.
+
+Nothing that traced code does changes the world while it is traced. What it writes is kept (`tracegrad.trace.writes`)
+and becomes effects, which every call repeats. A number that a function writes is an input from the second trace on.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import types
+from collections import deque
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,9 +42,12 @@ from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace import shadow
 from tracegrad.trace.builder import Capture, TraceBuilder
 from tracegrad.trace.inline import Inlinable
+from tracegrad.trace.lent import LENT, Loan
 from tracegrad.trace.natives import Natives
 from tracegrad.trace.signature import exact, is_plain_array
-from tracegrad.trace.sources import Attribute, Cell, Child, Fixed, Item, Source
+from tracegrad.trace.sources import Attribute, Child, Fixed, Item, Source
+from tracegrad.trace.templates import Same
+from tracegrad.trace.writes import Writes
 
 __all__ = ["Guard", "World"]
 
@@ -48,12 +55,14 @@ _CACHED = type(functools.lru_cache(len))
 # What is compared with == where it is not the same object; larger collections are taken for constants.
 _ATOMS = (bool, int, float, complex, str, bytes, np.generic)
 _MOST_ITEMS = 4096
+# Numbers that can be inputs.
+_VARYING = (int, float, np.integer, np.floating)
 _GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a trace assumes of a source: `kind` is "is" (identity), "equals" (type and value), "keys" (type
+    """What a trace assumes of a source: `kind` is "is" (identity), "equals" (type and value), "type", "keys" (type
     and keys of a container), "items" (all items of a collection) or "same" (the object that another source leads to).
     """
 
@@ -70,6 +79,8 @@ class Guard:
             return found is self.expected
         if self.kind == "same":
             return bool(found is self.expected.read())
+        if self.kind == "type":
+            return type(found) is self.expected
         if self.kind == "equals":
             return found is self.expected or exact(found) == exact(self.expected)
         if self.kind == "items":
@@ -91,6 +102,8 @@ class Guard:
             return "nothing"
 
     def __str__(self) -> str:
+        if self.kind == "type":
+            return f"{self.source} is a {self.expected.__name__}"
         if self.kind == "keys":
             cls, keys = self.expected
             return (
@@ -129,7 +142,7 @@ def _keys(x: Any) -> Any:
     """The class and the keys or length of a container."""
     if type(x) is dict:
         return dict, tuple(x)
-    if isinstance(x, tuple | list):
+    if isinstance(x, tuple | list | deque):
         return type(x), len(x)
     return type(x), tree.skeleton(x)
 
@@ -143,12 +156,8 @@ class World:
         self.guards: list[Guard] = []
         self._guards: dict[Any, Guard] = {}
         self._seen: dict[int, tuple[Any, Any]] = {}
-        self._copies: list[tuple[Any, Any, Any]] = []
-        self._globals: dict[int, shadow.Globals] = {}
-        self._cells: dict[int, tuple[types.CellType, types.CellType, Cell]] = {}
-        self._unfilled: dict[int, Cell] = {}
-        self._before: dict[int, Any] = {}
-        self.wrote = False  # to attributes, at once
+        self.writes = Writes(builder)
+        self.rewritten: frozenset[Hashable] = frozenset()
         self.natives = Natives(self)
 
     # -- entry points ------------------------------------------------------------------------------
@@ -180,7 +189,7 @@ class World:
         if isinstance(value, Carrier):
             return self._carrier(value, source)
         if isinstance(value, shadow.VALUES):
-            if type(value) is float and source.key in self.varying:
+            if isinstance(value, _VARYING) and source.key in self.varying:
                 return self.builder.capture_number(value, source)
             self.assume(source, "equals", value)
             return value
@@ -194,7 +203,8 @@ class World:
         known = self._seen.get(id(value))
         if guard and (known is not None or not tree.is_node(value)):
             self.assume(source, "is", value)
-        if isinstance(value, shadow.COLLECTIONS) and not tree.is_node(value) and len(value) <= _MOST_ITEMS:
+        collection = isinstance(value, shadow.COLLECTIONS) and not tree.is_node(value)
+        if collection and type(value) not in LENT and len(value) <= _MOST_ITEMS:
             self.assume(source, "items", _items(value))
         if isinstance(value, type):
             self.natives.note(value)
@@ -202,7 +212,7 @@ class World:
             self.natives.note(type(value), methods=tree.is_node(value))
         if known is None:
             # `function` and `_container` enter what they make before they fill it: it may lead to itself.
-            made = self._container(value, source) if tree.is_node(value) else self._shadow(value, source)
+            made = self._container(value, source) if collection or tree.is_node(value) else self._shadow(value, source)
             known = self._seen[id(value)] = (value, made)
         return known[1]
 
@@ -220,7 +230,9 @@ class World:
                 located(f"{source} is a {type(value).__name__}, which tracegrad does not support; use an ndarray")
             )
         found = self.builder.capture(value, source)
-        if found.source is not source and found.source.key != source.key:
+        if found.source is source:
+            self.writes.array(found.value, source)
+        elif found.source.key != source.key:
             self.assume(source, "same", found.source)
         return found.value
 
@@ -261,89 +273,53 @@ class World:
         return functools.partial(self.translate(value.func, Attribute(source, "func")), *args, **keywords)
 
     def _container(self, value: Any, source: Source) -> Any:
+        if type(value) in LENT:
+            self.assume(source, "type", type(value))
+            return self.writes.lend(value, source, self)
+        if not tree.is_node(value):
+            return self.writes.copied(copy.copy(value), source)
         self.assume(source, "keys", _keys(value))
-        if type(value) is list:
-            return self._copied(value, [], enumerate(value), source)
-        if type(value) is dict:
-            return self._copied(value, {}, value.items(), source)
         if isinstance(value, tuple):
             return tuple.__new__(type(value), [self.translate(x, Item(source, i)) for i, x in enumerate(value)])
-        return tree.with_children(
+        made = tree.with_children(
             value, [self.translate(x, Child(source, i)) for i, x in enumerate(tree.children(value))]
         )
+        return self.writes.copied(made, source)
 
-    def _copied(self, value: Any, copy: Any, items: Any, source: Source) -> Any:
-        self.enter(value, copy)
-        translated = [(k, self.translate(x, Item(source, k))) for k, x in items]
-        copy.extend(x for _, x in translated) if type(copy) is list else copy.update(translated)
-        self._copies.append((value, copy, copy.copy()))
-        return copy
+    def items_of(self, loan: Loan) -> list[tuple[Any, Any]]:
+        """All keys (or places) and translated items of a lent container, which the trace depends on from now on."""
+        real, source = loan.real, loan.source
+        if not self.open or isinstance(real, set):
+            if self.open and len(real) <= _MOST_ITEMS:
+                self.assume(source, "items", _items(real))
+            return [*enumerate(real)]
+        self.assume(source, "keys", _keys(real))
+        items = list(real.items() if isinstance(real, dict) else enumerate(real))
+        return [(k, self.translate(x, Item(source, k))) for k, x in items]
 
-    def globals_of(self, real: dict[str, Any]) -> shadow.Globals:
-        """The namespace that shadows of functions with these globals run in."""
-        found = self._globals.get(id(real))
-        if found is None:
-            found = self._globals[id(real)] = shadow.Globals(real, self)
-        return found
-
-    def cell(self, real: types.CellType, source: Cell) -> types.CellType:
-        """The cell that shadows have for `real`; `fill` gives it its contents."""
-        found = self._cells.get(id(real))
-        if found is None:
-            found = self._cells[id(real)] = (types.CellType(), real, source)
-            self._unfilled[id(found[0])] = source
-        return found[0]
-
-    def fill(self, cell: types.CellType) -> None:
-        """Translate what a cell is to hold, once."""
-        source = self._unfilled.pop(id(cell), None)
-        if source is not None:
-            cell.cell_contents = self.translate(source.read(), source)
-            self._before[id(cell)] = cell.cell_contents
+    def item_of(self, loan: Loan, key: Any) -> Any:
+        """The translated item of a lent dict with this key."""
+        found = loan.real[key]
+        return self.translate(found, Item(loan.source, key)) if self.open else found
 
     # -- the end -----------------------------------------------------------------------------------
-    def reveal(self, x: Any) -> Any:
-        """`x` with the real objects in the place of their shadows."""
-        real = {id(made): value for value, made in self._seen.values() if made is not value}
-
-        def undo(leaf: Any) -> Any:
-            return real.get(id(leaf), shadow.unshadowed(leaf))
-
-        return tree.map(undo, x)
-
     @property
     def changed(self) -> bool:
-        """Whether the traced code has written to anything that it read."""
-        written = any(len(space) > 1 for space in self._globals.values())
-        written = written or any(_changed(copy, before) for _, copy, before in self._copies)
-        return self.wrote or written or any(map(self._rebound, self._cells.values())) or self.builder.has_tensors
+        """Whether the traced code has written to anything from outside."""
+        nothing = Same(None)
+        return bool(self.writes.effects(lambda _: nothing, lambda _: nothing)) or self.builder.has_tensors
 
-    def _rebound(self, cell: tuple[types.CellType, types.CellType, Cell]) -> bool:
-        mine = cell[0]
-        return id(mine) in self._before and shadow.contents(mine) is not self._before[id(mine)]
-
-    def close(self, discard: bool = False) -> None:
-        """End: bring writes to the real world, or `discard` them; drop guards on what the traced code changed."""
+    def close(self) -> None:
+        """End: leave classes as they were, and guard what nobody saw being read."""
         self.varying = ()
+        self.writes.restore()
         self.natives.guard(made for _, made in self._seen.values())
         self.open = False
-        if not discard:
-            self._write_back()
         self.guards = [g for g in self._guards.values() if g.holds()]
         self._guards.clear()
         self._seen.clear()
-        self._copies.clear()
+        self.writes = Writes(self.builder)
         self.builder.close()
-
-    def _write_back(self) -> None:
-        for space in self._globals.values():
-            space.write_back(self.reveal)
-        for real, copy, before in self._copies:
-            if _changed(copy, before):
-                _overwrite(real, copy, self.reveal)
-        for cell in self._cells.values():
-            if self._rebound(cell):
-                cell[1].cell_contents = self.reveal(shadow.contents(cell[0]))
 
     def read(self, captures: Sequence[Capture]) -> list[Any] | None:
         """The captured arrays as they are now; None when a guard does not hold or an array has changed its kind."""
@@ -352,10 +328,15 @@ class World:
         found = [_present(c) for c in captures]
         return None if any(x is None for x in found) else found
 
-    def changed_floats(self) -> list[Hashable]:
-        """The keys of sources that held another float when this was traced."""
-        failed = [g for g in self.guards if g.kind == "equals" and type(g.expected) is float and not g.holds()]
-        return [g.source.key for g in failed if g.holds_a(float)]
+    def changed_numbers(self) -> list[Hashable]:
+        """The keys of sources of numbers that are to become inputs: they held another float when this was traced, or
+        they are written by each call."""
+        failed = [g for g in self.guards if g.kind == "equals" and isinstance(g.expected, _VARYING) and not g.holds()]
+        return [
+            g.source.key
+            for g in failed
+            if g.holds_a(type(g.expected)) and (type(g.expected) is float or g.source.key in self.rewritten)
+        ]
 
     def failures(self, captures: Sequence[Capture]) -> list[str]:
         """What keeps `read` from an answer, in words."""
@@ -377,24 +358,7 @@ def _present(capture: Capture) -> Any:
         array = capture.array if capture.source is None else capture.source.read()
     except _GONE:
         return None
-    if capture.number:
-        return array if type(array) is float else None
+    if capture.number is not None:
+        return array if type(array) is capture.number else None
     aval = capture.node.aval
     return array if isinstance(array, np.ndarray) and (array.shape, array.dtype) == (aval.shape, aval.dtype) else None
-
-
-def _changed(copy: Any, before: Any) -> bool:
-    if len(copy) != len(before):
-        return True
-    if type(copy) is dict:
-        return any(a is not b or copy[a] is not before[b] for a, b in zip(copy, before))
-    return any(a is not b for a, b in zip(copy, before))
-
-
-def _overwrite(real: Any, copy: Any, reveal: Callable[[Any], Any]) -> None:
-    if type(real) is list:
-        real[:] = map(reveal, copy)
-    else:
-        changed = {k: reveal(x) for k, x in copy.items()}
-        real.clear()
-        real.update(changed)

@@ -1,104 +1,221 @@
-"""What calls on Tensors need beside a graph: where Tensors are found, and what every call does to them."""
+"""Effects: what a call does to objects from outside, done at each call with the values of that call.
+
+While a function is traced, nothing outside changes: what it writes stays in shadows, in lent containers and in the
+boxes of tracers (`tracegrad.trace.writes`). Each call repeats it: first all values and all objects that are written to
+are found, then they are written, arrays before anything else. So it is as Python would have left it, also where two
+attributes change places.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+import functools
+import re
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
-from tracegrad.avals import Aval
-from tracegrad.torch.modes import STATE
-from tracegrad.trace.sources import Source
+import numpy as np
 
-__all__ = ["Argument", "Effect", "GradMode", "TapeTrace", "TensorResult", "on_call"]
+from tracegrad.trace.sources import Attribute, Cell, Child, Fixed, Global, Item, Source
+from tracegrad.trace.templates import Node, Piece, Same, attributes
+from tracegrad.tree import children, is_node
+from tracegrad.tree.kinds import KINDS
 
+__all__ = [
+    "NAMES", "Effect", "Watched", "apart", "appended", "changed_names", "changes", "contents", "do", "fill",
+    "watched",
+]  # fmt: skip
 
-# -- sources -----------------------------------------------------------------------------------------------------------
-class _Calls(threading.local):
-    """The Tensors of the call under way in this thread, by the number of their leaf."""
+Template = Callable[[Any], Piece]
 
-    tensors: dict[int, Any] | None = None
-
-
-_calls = _Calls()
-
-
-class on_call:
-    """While the sources that begin at arguments mean those of a call with these `tensors`."""
-
-    def __init__(self, tensors: dict[int, Any]):
-        self.tensors = tensors
-
-    def __enter__(self) -> None:
-        self.before, _calls.tensors = _calls.tensors, self.tensors
-
-    def __exit__(self, *_: object) -> None:
-        _calls.tensors = self.before
-
-
-class Argument(Source):
-    """The Tensor that is leaf number `name` of the arguments of the call under way."""
-
-    __slots__ = ()
-
-    def read(self) -> Any:
-        if _calls.tensors is None:
-            raise LookupError("no call is under way")
-        return _calls.tensors[self.name]
-
-    def text(self, name: Callable[[Any], str]) -> str:
-        return f"{name(self.read)}()"
-
-    def __str__(self) -> str:
-        return f"the Tensor argument {self.name}"
+# What an effect of each kind does: to the object `h`, with the key `k`, and the value `v`.
+_STATEMENTS = {
+    "data": "h[...] = v",
+    "attribute": "set_attribute(h, k, v)",
+    "no attribute": "delete_attribute(h, k)",
+    "static": "setattr(h, k, v)",
+    "no static": "delattr(h, k)",
+    "item": "h[k] = v",
+    "no item": "h.pop(k, None)",
+    "extended": "h.extend(v)",
+    "added": "h.update(v)",
+    "list": "h[:] = v",
+    "contents": "h.clear(); h.update(v)",
+    "queue": "h.clear(); h.extend(v)",
+    "cell": "h.cell_contents = v",
+}
+NAMES = {"set_attribute": object.__setattr__, "delete_attribute": object.__delattr__}
 
 
-class GradMode(Source):
-    """Whether operations are recorded."""
-
-    __slots__ = ()
-
-    def read(self) -> bool:
-        return STATE.enabled
-
-    def text(self, name: Callable[[Any], str]) -> str:
-        return f"{name(self.read)}()"
-
-    def __str__(self) -> str:
-        return "is_grad_enabled()"
-
-
-# -- what a trace leaves -----------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True, eq=False)
-class TensorResult:
-    """An output that is a Tensor; `root` is its number among those with a derivative, or -1."""
-
-    root: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Effect:
-    """What every call does to the Tensor at `source`: write the output at `position` into it ("data"), or make that, or
-    nothing (None), or the Tensor at another source, its gradient ("grad")."""
+    """Something of this `kind` that each call does to the object at `holder`: at `key`, with the value of `piece`."""
 
-    kind: str
-    source: Source
-    position: Any
-    root: int = -1
+    __slots__ = ("holder", "key", "kind", "piece")
+
+    def __init__(self, kind: str, holder: Source, key: Any = None, piece: Piece | None = None):
+        self.kind, self.holder, self.key = kind, holder, key
+        self.piece = Same(None) if piece is None else piece
+
+    @property
+    def place(self) -> Hashable:
+        """The key of the source that it writes to."""
+        if self.kind == "item":
+            space = isinstance(self.holder, Fixed)  # of the globals
+            return Global(self.holder.parent, self.key).key if space else Item(self.holder, self.key).key
+        if self.kind == "cell":
+            return Cell(self.holder.parent, self.holder.name).key
+        return Attribute(self.holder, self.key).key if self.kind == "attribute" else self.holder.key
+
+    def text(self, h: str, v: str, name: Callable[[Any], str]) -> str:
+        """The statement for a holder and a value with these names."""
+        words = {"h": h, "v": v, "k": repr(self.key) if type(self.key) in (str, int) else name(self.key)}
+        return _TEMPLATES[self.kind].format(**words)
 
 
-@dataclass(slots=True, eq=False)
-class TapeTrace:
-    """What calls on Tensors need beside a graph.
+def _spaced(statement: str) -> str:
+    """The statement as a format string."""
+    return re.sub(r"\b([hkv])\b", r"{\1}", statement)
 
-    `joint` has the inputs of the graph and then a cotangent for each of `roots`; its outputs are the outputs of the
-    graph and then the cotangents of the Tensors at `wanted`. `spent` says why there is no derivative, if there is none.
-    """
 
-    stand_ins: tuple[tuple[Source, int], ...]  # and the numbers of the inputs that have their values
-    wanted: tuple[Source, ...]
-    roots: tuple[Aval, ...]
-    effects: tuple[Effect, ...]
-    joint: Any = None
-    spent: str = ""
+_TEMPLATES = {kind: _spaced(statement) for kind, statement in _STATEMENTS.items()}
+
+
+@functools.cache
+def _doer(kind: str) -> Callable[[Any, Any, Any], None]:
+    space: dict[str, Any] = dict(NAMES)
+    exec(f"def do(h, k, v): {_STATEMENTS[kind]}", space)
+    made: Callable[[Any, Any, Any], None] = space["do"]
+    return made
+
+
+def do(effects: Sequence[Effect], outputs: Sequence[Any], tensor: Any) -> None:
+    """Do all effects of a call with these outputs."""
+    ready = [(_doer(e.kind), e.holder.read(), e.key, e.piece.make(outputs, tensor)) for e in effects]
+    for effect, holder, key, value in ready:
+        effect(holder, key, value)
+
+
+def apart(written: Sequence[Any], arrays: Sequence[Any]) -> bool:
+    """Whether the arrays that a call writes to can be written, and share no memory with any other of its `arrays`."""
+    if not all(x.flags.writeable for x in written):
+        return False
+    if len(set(map(id, arrays))) == len(arrays) and all(x.base is None for x in arrays):
+        return True
+    return all(sum([np.may_share_memory(x, y) for y in arrays]) == 1 for x in written)
+
+
+# -- containers and objects that traced code was given copies of -----------------------------------------------------
+class Watched:
+    """A copy that traced code was given of a container at `source`, and what was in it then."""
+
+    __slots__ = ("before", "copy", "source")
+
+    def __init__(self, made: Any, source: Source):
+        self.copy, self.source, self.before = made, source, contents(made)
+
+
+def watched(x: Any, source: Source) -> Iterator[Watched]:
+    """The containers in the pytree `x`, a copy of what `source` has, that can change."""
+    if not is_node(x) or x is None:
+        return
+    cls = type(x)
+    if not isinstance(x, tuple):
+        yield Watched(x, source)
+    for i, child in enumerate(children(x)):
+        if is_node(child) and child is not None:
+            yield from watched(child, _child(source, x, cls, i))
+
+
+def _child(source: Source, x: Any, cls: type, i: int) -> Source:
+    kind, n = KINDS[cls], len(children(x))
+    assert kind is not None
+    name = kind.names(kind.flatten(x)[1], n)[i]
+    if name.startswith("."):
+        return Attribute(source, name[1:])
+    if isinstance(x, list | tuple):
+        return Item(source, i)
+    if isinstance(x, dict):
+        return Item(source, kind.flatten(x)[1][0][i])
+    return Child(source, i)
+
+
+def contents(x: Any) -> Any:
+    """What a container or an object holds; a lent container does not notice."""
+    if isinstance(x, list):
+        return list(list.__iter__(x))
+    if isinstance(x, deque):
+        return list(deque.__iter__(x))
+    if isinstance(x, dict):
+        return dict(dict.items(x))
+    if isinstance(x, set):
+        return set(set.__iter__(x))
+    return bytes(x) if isinstance(x, bytearray) else attributes(x)
+
+
+def fill(x: Any, before: Any) -> None:
+    """Give a list, dict, set or deque these contents."""
+    x.clear()
+    x.extend(before) if isinstance(x, list | deque) else x.update(before)
+
+
+def changes(x: Any, before: Any, holder: Source, template: Template) -> Iterator[Effect]:
+    """The effects that make of a container or an object with the contents `before` one with those of `x` now."""
+    now = contents(x)
+    if isinstance(x, list | deque):
+        yield from _of_items(now, before, holder, template, "list" if isinstance(x, list) else "queue")
+    elif isinstance(x, dict):
+        yield from _of_dict(now, before, holder, template)
+    elif isinstance(x, set):
+        if before <= now and now != before:
+            yield Effect("added", holder, None, _listed([*(now - before)], template))
+        elif now != before:
+            yield Effect("contents", holder, None, _listed([*now], template))
+    elif isinstance(x, bytearray):
+        if now != before:
+            yield Effect("list", holder, None, Same(now))
+    else:
+        yield from changed_names(now, before, holder, template, "attribute")
+
+
+def _of_items(now: Any, before: Any, holder: Source, template: Template, kind: str) -> Iterator[Effect]:
+    same = len(now) >= len(before) and all(x is y for x, y in zip(now, before))
+    if not same:
+        yield Effect(kind, holder, None, _listed(now, template))
+    elif len(now) > len(before):
+        yield Effect("extended", holder, None, _listed(now[len(before) :], template))
+
+
+def appended(values: Sequence[Any], holder: Source, template: Template) -> Iterator[Effect]:
+    """The effect of appending to a container that was not read."""
+    if values:
+        yield Effect("extended", holder, None, _listed(values, template))
+
+
+def _listed(values: Sequence[Any], template: Template) -> Piece:
+    kind = KINDS[list]
+    assert kind is not None
+    return Node(kind, None, [template(x) for x in values])
+
+
+def _of_dict(now: dict[Any, Any], before: Any, holder: Source, template: Template) -> Iterator[Effect]:
+    kept = [k for k in before if k in now]
+    if [*now][: len(kept)] != kept:  # another order: everything anew
+        kind = KINDS[dict]
+        assert kind is not None
+        values, aux = kind.flatten(now)
+        whole = Node(kind, aux, [template(x) for x in values])
+        yield Effect("contents", holder, None, whole)
+    else:
+        yield from changed_names(now, before, holder, template, "item")
+
+
+def changed_names(
+    now: dict[Any, Any], before: dict[Any, Any], holder: Source, template: Template, kind: str
+) -> Iterator[Effect]:
+    """The effects on attributes ("attribute", "static") or items ("item") that differ."""
+    for k in before:
+        if k not in now:
+            yield Effect(f"no {kind}", holder, k)
+    for k, x in now.items():
+        if k not in before or before[k] is not x:
+            yield Effect(kind, holder, k, template(x))

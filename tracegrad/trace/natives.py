@@ -18,6 +18,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.errors import TracegradError
 from tracegrad.trace import shadow
+from tracegrad.trace.lent import read
 from tracegrad.trace.sources import Attribute, Cell, Global, Source, Static
 
 __all__ = ["Natives"]
@@ -37,6 +38,7 @@ class Natives:
         """Traced code may read attributes of this class, and run its `methods` as they are."""
         if shadow.is_user_code(cls):
             self._classes[cls] = self._classes.get(cls, False) or methods
+            self.world.writes.watch_class(cls)
 
     def note_all(self, x: Any) -> None:
         """Note the classes of the nodes of a pytree."""
@@ -111,7 +113,7 @@ class Natives:
     def _guard(self, value: Any, source: Source) -> None:
         if isinstance(value, (np.ndarray, *shadow.VALUES)) or tree.is_node(value):
             with contextlib.suppress(TracegradError):
-                self.world.translate(value, source)
+                read(self.world.translate(value, source))
                 return
         self.world.assume(source, "is", value)
 

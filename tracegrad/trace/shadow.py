@@ -20,7 +20,6 @@ import sys
 import sysconfig
 import types
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -95,7 +94,7 @@ def is_user_code(cls: Any) -> bool:
 
 # -- namespaces and functions ------------------------------------------------------------------------
 class Globals(dict[str, Any]):
-    """The globals of shadows: reads come from the real namespace through the world, writes stay here until the end."""
+    """The globals of shadows: reads come from the real namespace through the world, writes stay here."""
 
     __slots__ = ("known", "real", "world")
 
@@ -115,11 +114,6 @@ class Globals(dict[str, Any]):
             self.known[name] = self.world.translate(self.real[name], Global(self.real, name))
         return self.known[name]
 
-    def write_back(self, reveal: Callable[[Any], Any]) -> None:
-        """Give the real namespace what traced code assigned."""
-        for name in [name for name in self if name != "__builtins__"]:
-            self.real[name] = reveal(self.pop(name))
-
 
 def _builtins_of(real: dict[str, Any], world: Any) -> dict[str, Any]:
     """The built-in names for shadows with the globals `real`: what they import are shadows too."""
@@ -136,14 +130,14 @@ def _builtins_of(real: dict[str, Any], world: Any) -> dict[str, Any]:
 
 
 def contents(cell: types.CellType) -> Any:
-    """What a cell holds; an object equal to nothing else when it is empty."""
+    """What a cell holds; EMPTY when it is empty."""
     try:
         return cell.cell_contents
     except ValueError:
-        return _EMPTY
+        return EMPTY
 
 
-_EMPTY = object()
+EMPTY: Any = object()
 
 
 def function(world: Any, fun: types.FunctionType) -> Any:
@@ -154,7 +148,8 @@ def function(world: Any, fun: types.FunctionType) -> Any:
     if not is_user_function(fun) or isinstance(fun.__globals__, Globals):
         return fun
     closure = tuple([_cell(world, c, name) for c, name in zip(fun.__closure__ or (), fun.__code__.co_freevars)])
-    made = types.FunctionType(fun.__code__, world.globals_of(fun.__globals__), fun.__name__, None, closure)
+    space = world.writes.globals_of(fun.__globals__, world)
+    made = types.FunctionType(fun.__code__, space, fun.__name__, None, closure)
     world.enter(fun, made)
     made.__kwdefaults__ = fun.__kwdefaults__ and {
         k: _default(world, fun, "__kwdefaults__", k, x) for k, x in fun.__kwdefaults__.items()
@@ -164,20 +159,19 @@ def function(world: Any, fun: types.FunctionType) -> Any:
     )
     made.__qualname__, made.__module__, made.__doc__ = fun.__qualname__, fun.__module__, fun.__doc__
     made.__dict__.update(fun.__dict__)
+    world.writes.watch_function(fun, made)
     for c in closure:
-        world.fill(c)
+        world.writes.fill(c, world.translate)
     return made
 
 
 def _cell(world: Any, cell: types.CellType, name: str) -> types.CellType:
     """The cell itself if traced code can share it, else one for the translation of what it holds."""
     value = contents(cell)
-    if value is _EMPTY:
-        return cell
     if isinstance(value, type):
         world.natives.note(value)
         return cell
-    made: types.CellType = world.cell(cell, Cell(cell, name))
+    made: types.CellType = world.writes.cell(cell, Cell(cell, name))
     return made
 
 
@@ -238,16 +232,14 @@ class _UserModule(types.ModuleType):
 
     def __init__(self, world: Any, real: types.ModuleType):
         super().__init__(real.__name__, real.__doc__)
-        self.__dict__["_shadow"] = (world.globals_of(real.__dict__), real)
+        self.__dict__["_shadow"] = (world.writes.globals_of(real.__dict__, world), real)
 
     def __getattr__(self, name: str) -> Any:
         space, real = self.__dict__["_shadow"]
-        return space[name] if name in real.__dict__ else getattr(real, name)
+        return space[name] if name in real.__dict__ or name in space else getattr(real, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        space, real = self.__dict__["_shadow"]
-        space.world.wrote = True
-        setattr(real, name, value)
+        self.__dict__["_shadow"][0][name] = value
 
 
 _NUMPY, _MATH = _Numpy("numpy"), _Math("math")
@@ -309,17 +301,28 @@ _get = object.__getattribute__
 
 
 class _Object(Shadowed):
-    """The shadow of an object: attributes are read through the world, methods run as shadows."""
+    """The shadow of an object: attributes are read through the world and written here, methods run as shadows."""
 
-    __slots__ = ("__weakref__", "_known", "_real", "_source", "_world")
+    __slots__ = ("__weakref__", "_known", "_real", "_source", "_world", "_writes")
 
     def __getattribute__(self, name: str) -> Any:
-        known = _get(self, "_known")
+        known, writes = _get(self, "_known"), _get(self, "_writes")
+        if name in writes:
+            if writes[name] is EMPTY:
+                raise AttributeError(f"{type(_get(self, '_real')).__name__!r} object has no attribute {name!r}")
+            return writes[name]
+        lent = known.get("__dict__")
+        if lent is not None and name in lent._loan.known:
+            return lent[name]
         if name in known:
             return known[name]
         real, world = _get(self, "_real"), _get(self, "_world")
         if name == "__dict__" and world.open:
-            return world.translate(real.__dict__, Attribute(_get(self, "_source"), name))
+            lent = known[name] = world.translate(real.__dict__, Attribute(_get(self, "_source"), name))
+            for k, x in writes.items():
+                lent.pop(k, None) if x is EMPTY else lent.__setitem__(k, x)
+            writes.clear()
+            return lent
         if (name.startswith("__") and name.endswith("__")) or not world.open:
             return getattr(real, name)
         found = next((vars(c)[name] for c in type(real).__mro__ if name in vars(c)), None)
@@ -329,14 +332,18 @@ class _Object(Shadowed):
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        _get(self, "_known").pop(name, None)
-        _get(self, "_world").wrote = True
-        setattr(_get(self, "_real"), name, _get(self, "_world").reveal(value))
+        found = _static(type(_get(self, "_real")), name)
+        setter = getattr(found, "fset", None) if isinstance(found, property) else None
+        if setter is not None:
+            _get(self, "_world").adopt(setter)(self, value)
+        elif isinstance(found, property):
+            raise AttributeError(f"property {name!r} of {type(_get(self, '_real')).__name__!r} object has no setter")
+        else:
+            write(self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        _get(self, "_known").pop(name, None)
-        _get(self, "_world").wrote = True
-        delattr(_get(self, "_real"), name)
+        getattr(self, name)
+        write(self, name, EMPTY)
 
     def __eq__(self, other: object) -> bool:
         return bool(_get(self, "_real") == unshadowed(other))
@@ -346,6 +353,40 @@ class _Object(Shadowed):
 
     def __repr__(self) -> str:
         return repr(_get(self, "_real"))
+
+
+def write(made: Any, name: str, value: Any) -> None:
+    """Give the shadow of an object an attribute, or take it away (EMPTY); the object itself stays as it is."""
+    world = _get(made, "_world")
+    if not world.open:
+        delattr(_get(made, "_real"), name) if value is EMPTY else setattr(_get(made, "_real"), name, value)
+        return
+    lent = _get(made, "_known").get("__dict__")
+    if lent is None:
+        _get(made, "_writes")[name] = value
+        world.writes.wrote(made)
+    elif value is EMPTY:
+        del lent[name]
+    else:
+        lent[name] = value
+
+
+def written(made: Any) -> tuple[dict[str, Any], dict[str, Any], Source]:
+    """What was written to the shadow of an object, what is known to have been there before, and where the object is."""
+    writes, known = _get(made, "_writes"), _get(made, "_known")
+    now = {k: x for k, x in writes.items() if x is not EMPTY}
+    before = {k: known.get(k, EMPTY) for k in writes if k in known or k not in now}
+    return now, before, _get(made, "_source")
+
+
+def source_of(x: Any) -> Source | None:
+    """Where the object is found that `x` is the shadow of; None for what is no such shadow."""
+    return _get(x, "_source") if isinstance(type(x), type) and issubclass(type(x), _Object) else None
+
+
+def _static(cls: type, name: str) -> Any:
+    """What a class has under a name, itself or from a base, as it is; EMPTY for nothing."""
+    return next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), EMPTY)
 
 
 def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
@@ -391,7 +432,8 @@ def user_object(world: Any, real: Any, source: Source) -> Any:
     """The shadow of an instance of a user's class."""
     cls: Any = type(real)
     made = object.__new__(_class_of(cls))
-    for name, value in (("_real", real), ("_world", world), ("_source", source), ("_known", {})):
+    fields: Any = (("_real", real), ("_world", world), ("_source", source), ("_known", {}), ("_writes", {}))
+    for name, value in fields:
         object.__setattr__(made, name, value)
     return made
 

@@ -37,6 +37,8 @@ class Call:
     key: Any
     carriers: list[Any]
     tensors: dict[int, Any]  # the Tensors among the leaves, by number; the leaves are their arrays
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
     def rebuild(self, leaves: Iterable[Any]) -> tuple[list[Any], dict[str, Any]]:
         """The positional and keyword arguments with other leaves."""
@@ -88,7 +90,7 @@ class Binder:
         if self.static_nums or self.static_names:
             statics, dynamic = self._split(args, kwargs)
         leaves, structure = tree.flatten(dynamic)
-        call = Call(leaves, structure, statics, None, [], {})
+        call = Call(leaves, structure, statics, None, [], {}, args, kwargs)
         kinds = tuple([self._kind(call, i, x) for i, x in enumerate(leaves)])
         call.key = (structure, kinds, tuple((place, exact(value)) for place, value in statics))
         return call

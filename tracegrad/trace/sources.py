@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from tracegrad import tree
 
-__all__ = ["Attribute", "Cell", "Child", "Fixed", "Global", "Item", "Source", "Static", "Weak"]
+__all__ = [
+    "Argument", "Attribute", "Cell", "Child", "Fixed", "Global", "Item", "Passed", "Source", "Static", "Weak",
+    "on_call",
+]  # fmt: skip
 
 Names = Callable[[Any], str]
 
@@ -168,3 +172,76 @@ class Child(Source):
     @property
     def path(self) -> str:
         return f"{self.parent.path}<child {self.name}>"
+
+
+# -- the call under way ------------------------------------------------------------------------------------------------
+class _Calls(threading.local):
+    """The call under way in this thread."""
+
+    call: Any = None
+
+
+_calls = _Calls()
+
+
+class on_call:
+    """While the sources that begin at arguments mean those of `call`."""
+
+    def __init__(self, call: Any):
+        self.call = call
+
+    def __enter__(self) -> None:
+        self.before, _calls.call = _calls.call, self.call
+
+    def __exit__(self, *_: object) -> None:
+        _calls.call = self.before
+
+
+def _under_way() -> Any:
+    if _calls.call is None:
+        raise LookupError("no call is under way")
+    return _calls.call
+
+
+class Argument(Source):
+    """Leaf number `name` of the arguments of the call under way: an array, or the Tensor."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        call = _under_way()
+        found = call.tensors.get(self.name)
+        return call.leaves[self.name] if found is None else found
+
+    def text(self, name: Names) -> str:
+        return name(self)
+
+    def among(self, leaves: Sequence[str], args: Sequence[str], kwargs: Mapping[str, str]) -> str:
+        """The expression for it, of those for the leaves, and for the arguments in canonical form."""
+        return leaves[int(self.name)]
+
+    @property
+    def path(self) -> str:
+        return f"the array number {self.name} of the arguments"
+
+
+class Passed(Source):
+    """The argument of the call under way at a position, or with a keyword, in canonical form."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        call = _under_way()
+        return call.args[self.name] if isinstance(self.name, int) else call.kwargs[self.name]
+
+    def text(self, name: Names) -> str:
+        return name(self)
+
+    def among(self, leaves: Sequence[str], args: Sequence[str], kwargs: Mapping[str, str]) -> str:
+        """As for an `Argument`."""
+        places: Any = args if isinstance(self.name, int) else kwargs
+        return str(places[self.name])
+
+    @property
+    def path(self) -> str:
+        return f"the argument {self.name}"

@@ -20,8 +20,8 @@ from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import Tensor, TracedTensor, engine
 from tracegrad.torch.tape.tape import Node as TapeNode
 from tracegrad.torch.tape.tape import next_number
-from tracegrad.trace.effects import Argument, Effect, GradMode
-from tracegrad.trace.sources import Attribute, Fixed, Source
+from tracegrad.trace.sources import Argument, Attribute, Fixed, Source
+from tracegrad.trace.tape_effects import GradMode, TensorEffect
 
 __all__ = ["StandIn", "Tensors"]
 
@@ -132,7 +132,7 @@ class Tensors:
         return found if isinstance(found, StandIn) else None
 
     # -- the end of a trace ----------------------------------------------------------------------------------------
-    def effects(self, outputs: list[Node], roots: list[Any]) -> list[Effect]:
+    def effects(self, outputs: list[Node], roots: list[Any]) -> list[TensorEffect]:
         """What has become of the stand-ins; values that calls must compute for it are added to the `outputs`, those
         with a derivative to the `roots`."""
         found = []
@@ -149,18 +149,18 @@ class Tensors:
             if s.tensor.array.node is not s.node:
                 changed = s.tensor.grad_fn is not None and not isinstance(s.tensor.grad_fn, _Given)
                 if changed:
-                    found.append(Effect("data", s.source, *position(s.tensor)))
+                    found.append(TensorEffect("data", s.source, *position(s.tensor)))
                 else:
                     outputs.append(s.tensor.array.node)
-                    found.append(Effect("data", s.source, len(outputs) - 1))
+                    found.append(TensorEffect("data", s.source, len(outputs) - 1))
             now = s.tensor._grad if s.read else None
             if s.read and now is not s.grad:
                 if now is None:
-                    found.append(Effect("grad", s.source, None))
+                    found.append(TensorEffect("grad", s.source, None))
                 elif (other := self.real_of(now)) is not None:
-                    found.append(Effect("grad", s.source, other.source))
+                    found.append(TensorEffect("grad", s.source, other.source))
                 else:
-                    found.append(Effect("grad", s.source, *position(now)))
+                    found.append(TensorEffect("grad", s.source, *position(now)))
         return found
 
     def swept(self, roots: Sequence[Any]) -> tuple[list[Node], list[Node], list[Source], str]:

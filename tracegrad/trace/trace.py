@@ -8,22 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad import tree
-from tracegrad.errors import TraceError, TracegradError, located, user_file
+from tracegrad.errors import DTypeError, ShapeError, TraceError, TracegradError, UnsupportedError, located, user_file
 from tracegrad.ir import Graph, Node, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.ops import Level, TapeCarrier
 from tracegrad.ops.elementwise import logical_and, logical_not
 from tracegrad.settings import unusual
 from tracegrad.torch.modes import as_usual
+from tracegrad.trace import templates
 from tracegrad.trace.builder import Capture, TraceBuilder, ValueGuard
 from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe
-from tracegrad.trace.effects import TapeTrace, TensorResult, on_call
+from tracegrad.trace.effects import Effect, do
 from tracegrad.trace.number import Number
 from tracegrad.trace.raising import is_interrupt, is_ours, is_plain
+from tracegrad.trace.shadow import VALUES, is_user_object
 from tracegrad.trace.signature import Call
+from tracegrad.trace.sources import Argument, Passed, on_call
+from tracegrad.trace.tape_effects import TapeTrace
+from tracegrad.trace.templates import Found, Instance, Output, Piece, Same, TensorOutput, attributes
 from tracegrad.trace.tracer import Tracer
+from tracegrad.tree.kinds import kind_of
 
 __all__ = ["Trace", "trace_call"]
 
@@ -35,17 +40,16 @@ class Trace:
     """What one call recorded.
 
     The inputs of `graph` are the leaves of the arguments and then the `captures`; its outputs are the arrays of the
-    result and then one value per guard. `checked` has instead of the implicit guards one boolean, the last output:
-    whether all of them are as assumed. `template` has, for each leaf of the result, `(position, type)` of the output
-    (the type is `float`, `int`, `bool` for a Python number, else None), or `(None, constant)`.
+    result and of the effects, and then one value per guard. `checked` has instead of the implicit guards one boolean,
+    the last output: whether all of them are as assumed. `answer` is the template of the result.
 
     A call that `raised` has no result, only guards; `error` is the exception, if Python would have raised the same.
     """
 
     graph: Graph
     kinds: tuple[str, ...]
-    structure: tree.TreeDef
-    template: list[tuple[int | None, Any]]
+    answer: Piece
+    effects: tuple[Effect, ...]
     guards: tuple[ValueGuard, ...]
     captures: tuple[Capture, ...]
     world: World
@@ -92,15 +96,17 @@ class Trace:
         asked = iter(outputs[self.arrays :])
         return (*outputs[: self.arrays], *(g.seen if g.implicit else next(asked) for g in self.guards))
 
-    def result(self, outputs: Sequence[Any]) -> Any:
-        """The value of the function, from the outputs of the program."""
-        leaves = []
-        for position, kind in self.template:
-            if position is None:
-                leaves.append(kind)
-            else:
-                leaves.append(outputs[position] if kind is None else kind(outputs[position]))
-        return tree.unflatten(self.structure, leaves)
+    def finish(self, outputs: Sequence[Any], tensor: Any = None, effects: bool = True) -> Any:
+        """The value of the function, from the outputs of the program; repeats the effects."""
+        result = self.answer.make(outputs, tensor)
+        if effects and self.effects:
+            do(self.effects, outputs, tensor)
+        return result
+
+    @property
+    def written(self) -> list[Any]:
+        """The sources of the arrays that each call writes to."""
+        return [e.holder for e in self.effects if e.kind == "data"]
 
 
 def _as_inside(path: str) -> str:
@@ -123,22 +129,23 @@ def trace_call(
     builder.world = world = World(builder, varying)
     leaves = [_argument(builder, x, i, call.tensors.get(i)) for i, x in enumerate(call.leaves)]
     args, kwargs = call.rebuild(leaves)
-    ended = False
+    for place, x in (*enumerate(args), *kwargs.items()):
+        world.writes.passed(x, Passed(None, place))
     try:
-        with unusual, recording(builder), on_call(call.tensors), as_usual():
+        with unusual, recording(builder), on_call(call), as_usual():
             result = world.inline(body)(*[world.adopt(x) for x in args], **kwargs)
-            found = _finish(builder, world, call, result)
-        ended = True
-        return found
+            return _finish(builder, world, call, result)
     except Exception as error:
-        if is_ours(error):
+        # What does not fit would not fit in NumPy either, which then leaves what was done before.
+        ours = is_ours(error) and not (isinstance(error, ShapeError | DTypeError) and world.changed)
+        if ours:
             _name_location(error, describe(fun))
-        if is_ours(error) or is_interrupt(error):
+        if ours or is_interrupt(error):
             raise
         return _raised(builder, world, call, error)
     finally:
-        with on_call(call.tensors):
-            world.close(discard=not (ended or world.wrote))
+        with on_call(call):
+            world.close()
 
 
 def _argument(builder: TraceBuilder, x: Any, number: int, tensor: Any) -> Any:
@@ -146,23 +153,82 @@ def _argument(builder: TraceBuilder, x: Any, number: int, tensor: Any) -> Any:
         return builder.tensors.argument(number, tensor, builder.argument(Tracer, x).node)
     if type(x) in _DTYPES:
         return builder.argument(Number, np.asarray(x, _DTYPES[type(x)]))
-    return builder.argument(Tracer, x)
+    value = builder.argument(Tracer, x)
+    builder.world.writes.array(value, Argument(None, number))
+    return value
+
+
+class _Outputs:
+    """The outputs of the graph under construction, and templates of values that need them."""
+
+    def __init__(self, builder: TraceBuilder, world: World):
+        self.builder, self.world = builder, world
+        self.nodes: list[Any] = []
+        self.roots: list[Any] = []
+        self._positions: dict[int, Output] = {}
+        self._values: list[Any] = []
+        self._inside: set[int] = set()
+        self.tensors = False  # whether there are Tensors among them
+
+    def output(self, x: Any) -> Piece:
+        """The template of a traced value, or of an array that was made while tracing."""
+        found = self._positions.get(id(x))
+        if found is None:
+            kind = {"f": float, "i": int, "b": bool}[x.dtype.kind] if isinstance(x, Number) else None
+            found = self._positions[id(x)] = Output(len(self.nodes), kind)
+            self._values.append(x)
+            self.nodes.append(self.builder.lift(x).node)
+        return found
+
+    def template(self, x: Any) -> Piece:
+        """The template of any value."""
+        if isinstance(x, VALUES):
+            return Same(x)
+        found = self.world.writes.piece_of(x)
+        if found is not None:
+            return found
+        if isinstance(x, TapeCarrier):
+            return self._tensor(x)
+        if isinstance(x, Tracer | np.ndarray):
+            return self.output(x)
+        if id(x) in self._inside:
+            raise UnsupportedError(located(f"a {type(x).__name__} that holds itself leaves the traced function"))
+        self._inside.add(id(x))
+        try:
+            return self._held(x)
+        finally:
+            self._inside.remove(id(x))
+
+    def _held(self, x: Any) -> Piece:
+        kind = kind_of(type(x))
+        if kind is not None:
+            children, aux = kind.flatten(x)
+            return templates.Node(kind, aux, [self.template(child) for child in children])
+        if is_user_object(x):
+            held = attributes(x)
+            return Instance(type(x), tuple(held), [self.template(value) for value in held.values()])
+        return Same(_constant(x))
+
+    def _tensor(self, x: Any) -> Piece:
+        if x.level is not Level.TRACED_TENSOR:
+            x = self.builder.tensors.of(x)
+        outside = self.builder.tensors.real_of(x)
+        if outside is not None:
+            return Found(outside.source)
+        root = -1
+        if x.requires_grad:
+            root = len(self.roots)
+            self.roots.append(x)
+        self.tensors = True
+        self.nodes.append(x.array.node)
+        return TensorOutput(len(self.nodes) - 1, root)
 
 
 def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Trace:
-    flat, structure = tree.flatten(world.reveal(result))
-    outputs: list[Any] = []
-    template: list[tuple[int | None, Any]] = []
-    roots: list[Any] = []
-    for x in flat:
-        if isinstance(x, TapeCarrier):
-            template.append(_tensor(builder, x, outputs, roots))
-        elif isinstance(x, Tracer | np.ndarray):
-            kind = {"f": float, "i": int, "b": bool}[x.dtype.kind] if isinstance(x, Number) else None
-            template.append((len(outputs), kind))
-            outputs.append(builder.lift(x).node)
-        else:
-            template.append((None, _constant(x)))
+    made = _Outputs(builder, world)
+    answer = made.template(result)
+    done = world.writes.effects(made.template, made.output)
+    outputs, roots = made.nodes, made.roots
     effects = builder.tensors.effects(outputs, roots) if builder.has_tensors else []
     cts, cotangents, wanted, spent = builder.tensors.swept(roots) if builder.has_tensors else ([], [], [], "")
     asked = [g.node for g in builder.guards]
@@ -171,17 +237,19 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     inputs = [*arguments, *(c.node for c in captures)]
     joint = sliced([*inputs, *cts], builder.nodes, [*outputs, *asked, *cotangents])
     used = {*joint.outputs, *(x for n in joint.nodes for x in n.operands)}
-    captures = [c for c in captures if c.node in used]
+    written = {e.holder.key for e in done if e.kind == "data"}
+    captures = [c for c in captures if c.node in used or (c.source is not None and c.source.key in written)]
     inputs = [*arguments, *(c.node for c in captures)]
     graph = sliced(inputs, builder.nodes, [*outputs, *asked])
     kinds = _kinds(call, captures)
     tape = None
-    if builder.has_tensors or any(isinstance(kind, TensorResult) for _, kind in template):
+    if builder.has_tensors or made.tensors:
         tape = TapeTrace(
             builder.tensors.places(inputs), tuple(wanted), tuple([x.array.aval for x in roots]), tuple(effects),
             Graph((*inputs, *cts), joint.nodes, joint.outputs) if cotangents else None, spent,
         )  # fmt: skip
-    return Trace(graph, kinds, structure, template, tuple(builder.guards), tuple(captures), world, len(outputs), tape)
+    world.rewritten = frozenset(e.place for e in done)
+    return Trace(graph, kinds, answer, tuple(done), tuple(builder.guards), tuple(captures), world, len(outputs), tape)
 
 
 def _raised(builder: TraceBuilder, world: World, call: Call, error: Exception) -> Trace:
@@ -189,31 +257,15 @@ def _raised(builder: TraceBuilder, world: World, call: Call, error: Exception) -
     captures = list(builder.captures.values())
     inputs = [*builder.inputs, *(c.node for c in captures)]
     graph = sliced(inputs, builder.nodes, [g.node for g in builder.guards])
-    alike = world.wrote or (is_plain(error) and not world.changed and builder.all_succeed())
-    _, nothing = tree.flatten(None)
+    alike = is_plain(error) and not world.changed and builder.all_succeed()
     return Trace(
-        graph, _kinds(call, captures), nothing, [], tuple(builder.guards), tuple(captures), world,
+        graph, _kinds(call, captures), Same(None), (), tuple(builder.guards), tuple(captures), world,
         raised=located(f"{type(error).__name__}: {error}", _place(error)), error=error if alike else None,
     )  # fmt: skip
 
 
 def _kinds(call: Call, captures: Sequence[Capture]) -> tuple[str, ...]:
     return tuple(["float" if type(x) is float else "array" for x in (*call.leaves, *(c.array for c in captures))])
-
-
-def _tensor(builder: TraceBuilder, x: Any, outputs: list[Any], roots: list[Any]) -> tuple[int | None, Any]:
-    """The entry of the template for a Tensor of the result."""
-    if x.level is not Level.TRACED_TENSOR:
-        x = builder.tensors.of(x)
-    outside = builder.tensors.real_of(x)
-    if outside is not None:
-        return None, outside.source
-    root = -1
-    if x.requires_grad:
-        root = len(roots)
-        roots.append(x)
-    outputs.append(x.array.node)
-    return len(outputs) - 1, TensorResult(root)
 
 
 def _constant(x: Any) -> Any:

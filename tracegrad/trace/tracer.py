@@ -24,7 +24,7 @@ from tracegrad.ir import Node, Value
 from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.ops import Op
 from tracegrad.ops.linear import broadcast_to, cast
-from tracegrad.trace.builder import TraceBuilder
+from tracegrad.trace.builder import READ_ONLY, TraceBuilder
 
 __all__ = ["Tracer"]
 
@@ -115,6 +115,8 @@ class Tracer(ArrayMethods, Value):
         """Become `new`, as an update in place makes it."""
         if self.builder.inner is not None:
             self.builder.here().lift(self)._assign(new)  # which is refused
+        if self.frozen is READ_ONLY:
+            raise ValueError("assignment destination is read-only")
         if self.frozen:
             raise UnsupportedError(located(f"in-place update of {self.frozen}; copy it first (x = x.copy())"))
         new = self.builder.lift(np.asarray(new)[()] if is_literal(new) else new)

@@ -40,18 +40,23 @@ def recorded(fn: FlatFunction, primals: Sequence[Any]) -> tuple[TraceBuilder, li
     """`fn` in the current trace: its builder, the copies of the primals that `fn` was called on, and the outputs."""
     builder = current_trace()
     assert builder is not None
-    inside = [_copied(builder, x) for x in primals]
-    with builder.differentiating([x.node for x in inside]):
+    outside = [full(shape=(), value=x, dtype="float64") if type(x) is float else x for x in primals]
+    given = [builder.lift(x) for x in outside]
+    inside = [_copied(builder, x, type(primal) is float) for x, primal in zip(given, primals)]
+    nodes = [x.node for x in inside]
+    with builder.differentiating(nodes):
         outputs = [builder.lift(x) for x in fn(*inside)]
-    return builder, [x if x.weak else Tracer(builder, x.node) for x in inside], outputs
+    for x, copy, node in zip(given, inside, nodes):
+        if copy.node is not node:  # `fn` has updated its argument
+            x._assign(builder.value(copy.node))
+    copies = [copy if copy.weak else Tracer(builder, node) for copy, node in zip(inside, nodes)]
+    return builder, copies, outputs
 
 
-def _copied(builder: TraceBuilder, x: Any) -> Tracer:
-    weak = type(x) is float or getattr(x, "weak", False)
-    if type(x) is float:
-        x = full(shape=(), value=x, dtype="float64")
-    node = fresh(builder.lift(x), tag=builder.new_tag()).node
-    value: Tracer = builder.argument_like(Number if weak else Tracer, node)
+def _copied(builder: TraceBuilder, x: Any, is_number: bool) -> Tracer:
+    node = fresh(x, tag=builder.new_tag()).node
+    value = (Number if is_number or x.weak else Tracer)(builder, node)
+    value.frozen = x.frozen
     return value
 
 

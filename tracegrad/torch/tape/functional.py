@@ -22,6 +22,7 @@ from tracegrad.torch.tape import engine
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tape import AccumulateGrad
 from tracegrad.torch.tape.tensor import TapeArray, WeakArray
+from tracegrad.torch.tape.views import READ_ONLY
 
 __all__ = ["eager_vjp"]
 
@@ -42,12 +43,17 @@ def eager_vjp(
     ([array([3., 6.])], [array([3., 3.]), np.float64(3.0)])
     """
     places = range(len(primals)) if wrt is None else wrt
-    inside = list(primals)
+    inside, inputs, updated = list(primals), [], []
     stays = _stays_on_tape(primals)
     mode, STATE.enabled = STATE.enabled, True
     try:
         for i in places:
-            inside[i] = _input(i, primals[i])
+            given = _input(i, primals[i])
+            inputs.append(given)
+            inside[i] = given
+            if given.shape and not given.weak:  # which `fn` may update
+                inside[i] = _alias_of(given, primals[i])
+                updated.append((inside[i], primals[i]))
         STATE.depth += 1
         try:
             outputs = [x if isinstance(x, Recorded) else _output(x) for x in fn(*inside)]
@@ -55,7 +61,9 @@ def eager_vjp(
             STATE.depth -= 1
     finally:
         STATE.enabled = mode
-    inputs = [inside[i] for i in places]
+    for x, primal in updated:
+        if x._counter[0]:
+            primal._assign(x) if isinstance(primal, Recorded) else np.copyto(primal, x.array)
 
     def pullback(cotangents: Sequence[Any]) -> list[Any]:
         keep = stays or _stays_on_tape(cotangents)
@@ -83,10 +91,18 @@ def _input(i: int, primal: Any) -> Recorded:
         alias: Recorded = fresh(source, tag=0)
     else:
         alias = type(source)(source._snapshot(), requires_grad=True)  # type: ignore[call-arg]
-        alias._frozen = "an argument of a function that is being differentiated"  # type: ignore[attr-defined]
         alias._inner = True  # type: ignore[attr-defined]
     if source.weak:
         alias.__class__ = WeakArray
+    return alias
+
+
+def _alias_of(x: Recorded, primal: Any) -> Any:
+    """What a function gets for its argument `x`: it may be updated in place, as `primal` may."""
+    alias: Any = fresh(x, tag=0)
+    alias.__class__ = x.__class__
+    if isinstance(primal, np.ndarray) and not primal.flags.writeable:
+        alias._frozen = READ_ONLY
     return alias
 
 

@@ -233,6 +233,10 @@ def _is_recorded(x: Any) -> bool:
     return x._requires or (x._base is not None and x._base._requires)
 
 
+# Why an array cannot be updated: what NumPy says of such arrays.
+READ_ONLY = "read-only"
+
+
 def bump(x: Any) -> None:
     """The memory of `x` has been written to."""
     if x._counter is not None:
@@ -249,6 +253,8 @@ def check(x: Any, recorded: bool) -> None:
             )
         )
     frozen = getattr(x, "_frozen", "")
+    if frozen is READ_ONLY:
+        raise ValueError("assignment destination is read-only")
     if frozen:
         raise RuntimeError(located(f"in-place update of {frozen}; copy it first"))
     if recorded and x._base is not None:

@@ -1,0 +1,207 @@
+"""Lent containers: what traced code gets in the place of a list, dict, set or deque from outside.
+
+A lent container is of a subclass of the built-in class and behaves as that does. Nothing that traced code does to it
+reaches the real one while the function is traced. It notices being read: only then does it hold translations of the
+real items, and does the trace depend on them. So code that only appends to a history does not depend on the history,
+and code that reads one item of a dict depends on that item alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from tracegrad.tree.kinds import KINDS
+
+__all__ = ["LENT", "Loan", "lend", "read", "real_of"]
+
+
+class Loan:
+    """The state of a lent container: the real one, where it was found, and who translates its items."""
+
+    __slots__ = ("added", "before", "known", "real", "source", "whole", "world")
+
+    def __init__(self, real: Any, source: Any, world: Any):
+        self.real, self.source, self.world = real, source, world
+        self.whole = False  # whether all of it was read
+        self.before = copy.copy(real)  # with translations of the items that were read
+        self.added: list[Any] = []  # of a deque: what was appended before it was read
+        self.known: set[Any] = set()  # of a dict: the keys of items that were read or written
+
+
+def _touched(name: str, method: Any) -> Any:
+    """A method that reads: the container holds its translated items before."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        loan = self._loan
+        if not loan.whole:
+            loan.whole = True
+            self._read(loan)
+        return method(self, *args, **kwargs)
+
+    return call
+
+
+# What says nothing of the contents.
+_SILENT = {
+    "__class__", "__class_getitem__", "__delattr__", "__doc__", "__getattribute__", "__getstate__", "__hash__",
+    "__init__", "__init_subclass__", "__new__", "__setattr__", "__subclasshook__", "__alloc__", "__dir__",
+    "__reduce__", "__reduce_ex__", "__copy__", "__deepcopy__", "fromkeys",
+}  # fmt: skip
+
+
+def _lent(cls: Any, writers: set[str]) -> Callable[[Any], Any]:
+    """Make a class lent: all methods of `cls` but the `writers` touch it."""
+
+    def declare(made: Any) -> Any:
+        for c in (object, cls):
+            for name, method in vars(c).items():
+                if callable(method) and name not in _SILENT | writers and name not in vars(made):
+                    setattr(made, name, _touched(name, method))
+        return made
+
+    return declare
+
+
+class _Lent:
+    """What lent containers share."""
+
+    __slots__ = ()
+    _loan: Loan
+
+    def __copy__(self) -> Any:
+        return type(self._loan.real)(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy.deepcopy(self.__copy__(), memo)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.__copy__().__reduce_ex__(protocol)
+
+
+@_lent(list, {"append", "extend", "__iadd__"})
+class LentList(_Lent, list[Any]):
+    """A list; what is appended before it is read follows the items that nobody has asked for."""
+
+    __slots__ = ("_loan",)
+
+    def _read(self, loan: Loan) -> None:
+        loan.before = [x for _, x in loan.world.items_of(loan)]
+        list.__setitem__(self, slice(0, len(loan.before)), loan.before)
+
+    def __iadd__(self, other: Any) -> Any:  # type: ignore[misc]
+        self.extend(other)
+        return self
+
+
+@_lent(deque, {"append", "extend", "__iadd__"})
+class LentDeque(_Lent, deque[Any]):
+    """A deque; what has been appended may have pushed out items that nobody has asked for."""
+
+    __slots__ = ("_loan",)
+
+    def _read(self, loan: Loan) -> None:
+        items = [x for _, x in loan.world.items_of(loan)]
+        loan.before = deque(items, self.maxlen)
+        deque.clear(self)
+        deque.extend(self, [*items, *loan.added])
+
+    def append(self, x: Any) -> None:
+        self._loan.added.append(x)
+        deque.append(self, x)
+
+    def extend(self, xs: Any) -> None:
+        for x in xs:
+            self.append(x)
+
+    def __iadd__(self, xs: Any) -> Any:  # type: ignore[misc]
+        self.extend(xs)
+        return self
+
+    def __copy__(self) -> Any:
+        return deque(self, self.maxlen)
+
+
+@_lent(set, {"add", "update", "__ior__"})
+class LentSet(_Lent, set[Any]):
+    """A set, whose items are not translated."""
+
+    __slots__ = ("_loan",)
+
+    def _read(self, loan: Loan) -> None:
+        loan.world.items_of(loan)
+
+
+@_lent(dict, {"__getitem__", "__setitem__", "get", "__contains__"})
+class LentDict(_Lent, dict[Any, Any]):
+    """A dict; an item that is read by its key says nothing of the others, and one that is written nothing at all."""
+
+    __slots__ = ("_loan",)
+
+    def _read(self, loan: Loan) -> None:
+        for key, value in loan.world.items_of(loan):
+            if key not in loan.known:
+                loan.before[key] = value
+                dict.__setitem__(self, key, value)
+
+    def _item(self, key: Any) -> None:
+        """Hold the translation of the item with this key; to miss a key is to read the whole dict."""
+        loan = self._loan
+        if loan.whole or key in loan.known:
+            return
+        if key not in loan.real:
+            loan.whole = True
+            self._read(loan)
+            return
+        found = loan.before[key] = loan.world.item_of(loan, key)
+        loan.known.add(key)
+        dict.__setitem__(self, key, found)
+
+    def __getitem__(self, key: Any) -> Any:
+        self._item(key)
+        return dict.__getitem__(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._loan.known.add(key)
+        dict.__setitem__(self, key, value)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self._item(key)
+        return dict.get(self, key, default)
+
+    def __contains__(self, key: Any) -> bool:
+        self._item(key)
+        return dict.__contains__(self, key)
+
+
+_CLASSES: dict[type, Any] = {list: LentList, dict: LentDict, deque: LentDeque, set: LentSet}
+LENT = frozenset(_CLASSES)
+for _cls in (list, dict):
+    KINDS[_CLASSES[_cls]] = KINDS[_cls]
+
+
+def lend(real: Any, source: Any, world: Any) -> Any:
+    """The lent container for a list, dict, deque or set."""
+    cls = _CLASSES[type(real)]
+    made = cls.__new__(cls)
+    made._loan = Loan(real, source, world)
+    length = (real.maxlen,) if type(real) is deque else ()
+    type(real).__init__(made, real, *length)
+    return made
+
+
+def real_of(x: Any) -> Any:
+    """The container that a lent one stands for; anything else as it is."""
+    return x._loan.real if isinstance(x, _Lent) else x
+
+
+def read(x: Any) -> None:
+    """Read all of a container, and of the containers in it."""
+    if isinstance(x, _Lent):
+        items: Any = x.values() if isinstance(x, dict) else x
+        for item in list(items):
+            read(item)

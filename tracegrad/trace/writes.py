@@ -1,0 +1,165 @@
+"""What one trace has written: to attributes, items, names and arrays from outside, none of which has changed yet."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tracegrad.trace import shadow
+from tracegrad.trace.effects import Effect, Watched, appended, changed_names, changes, contents, fill, watched
+from tracegrad.trace.lent import LENT, lend
+from tracegrad.trace.sources import Cell, Fixed, Source, Static
+from tracegrad.trace.templates import Found, Piece, Same
+
+__all__ = ["Writes"]
+
+Template = Callable[[Any], Piece]
+
+
+class Writes:
+    """The stand-ins that one trace has given out, and what was done to them."""
+
+    def __init__(self, builder: Any):
+        self.builder = builder
+        self._copies: dict[int, Watched] = {}
+        self._lent: dict[int, Any] = {}
+        self._objects: dict[int, Any] = {}
+        self._classes: dict[type, dict[str, Any]] = {}
+        self._held: dict[int, tuple[Any, Any, Source]] = {}  # containers of classes
+        self._functions: list[tuple[Any, Any, dict[str, Any]]] = []
+        self._spaces: dict[int, shadow.Globals] = {}
+        self._cells: dict[int, tuple[types.CellType, types.CellType, Source]] = {}
+        self._filled: dict[int, Any] = {}
+        self._unfilled: dict[int, Source] = {}
+        self._arrays: dict[int, tuple[Any, Any, Source]] = {}
+
+    # -- what is given out -------------------------------------------------------------------------
+    def lend(self, real: Any, source: Source, world: Any) -> Any:
+        """What stands for a list, dict, set or deque."""
+        made = lend(real, source, world)
+        self._lent[id(made)] = made
+        return made
+
+    def copied(self, made: Any, source: Source) -> Any:
+        """`made`, the copy of the container that `source` has."""
+        self._copies[id(made)] = Watched(made, source)
+        return made
+
+    def passed(self, x: Any, source: Source) -> None:
+        """`x` is a copy of the argument that `source` has."""
+        for copy in watched(x, source):
+            self._copies[id(copy.copy)] = copy
+
+    def array(self, value: Any, source: Source) -> None:
+        """`value` is the tracer of the array that `source` has."""
+        self._arrays[id(value)] = value, value.node, source
+
+    def watch_class(self, cls: type) -> None:
+        """Traced code is given a class as it is."""
+        if cls not in self._classes:
+            self._classes[cls] = dict(vars(cls))
+            for name, x in vars(cls).items():
+                if type(x) in LENT:
+                    self._held[id(x)] = x, contents(x), Static(cls, name)
+
+    def watch_function(self, real: Any, made: Any) -> None:
+        """`made` is the shadow of a function."""
+        self._functions.append((real, made, dict(made.__dict__)))
+
+    def wrote(self, made: Any) -> None:
+        """An attribute of a shadow was written or deleted."""
+        self._objects[id(made)] = made
+
+    def globals_of(self, real: dict[str, Any], world: Any) -> shadow.Globals:
+        """The namespace that shadows of functions with these globals run in."""
+        found = self._spaces.get(id(real))
+        if found is None:
+            found = self._spaces[id(real)] = shadow.Globals(real, world)
+        return found
+
+    def cell(self, real: types.CellType, source: Cell) -> types.CellType:
+        """The cell that shadows have for `real`; `fill` gives it its contents."""
+        found = self._cells.get(id(real))
+        if found is None:
+            found = self._cells[id(real)] = (types.CellType(), real, source)
+            self._unfilled[id(found[0])] = source
+        return found[0]
+
+    def fill(self, cell: types.CellType, translate: Callable[[Any, Source], Any]) -> None:
+        """Translate what a cell is to hold, once; one that is empty stays so."""
+        source = self._unfilled.pop(id(cell), None)
+        if source is not None and shadow.contents(source.parent) is not shadow.EMPTY:
+            cell.cell_contents = translate(source.read(), source)
+            self._filled[id(cell)] = cell.cell_contents
+
+    # -- the end -----------------------------------------------------------------------------------
+    def piece_of(self, x: Any) -> Piece | None:
+        """The template of what stands for something from outside; None for other values."""
+        key = id(x)
+        if key in self._arrays:
+            return Found(self._arrays[key][2])
+        if key in self._lent:
+            return Found(x._loan.source)
+        if key in self._copies:
+            return Found(self._copies[key].source)
+        source = shadow.source_of(x)
+        if source is not None:
+            return Found(source)
+        if isinstance(x, types.FunctionType):
+            return next((Same(real) for real, made, _ in self._functions if made is x), None)
+        real = shadow.unshadowed(x)
+        return None if real is x else Same(real)
+
+    def effects(self, template: Template, output: Callable[[Any], Piece]) -> list[Effect]:
+        """All that was written; `template` makes the template of a value, `output` that of a traced value."""
+        arrays = [
+            Effect("data", source, None, output(value))
+            for value, node, source in self._arrays.values()
+            if value.node is not node
+        ]
+        return [*arrays, *self._effects(template)]
+
+    def _effects(self, template: Template) -> Iterator[Effect]:
+        yield from self._containers(template)
+        yield from self._names(template)
+
+    def _containers(self, template: Template) -> Iterator[Effect]:
+        for lent in list(self._lent.values()):
+            loan = lent._loan
+            if loan.added and not loan.whole:
+                yield from appended(loan.added, loan.source, template)
+            else:
+                yield from changes(lent, contents(loan.before), loan.source, template)
+        for copy in list(self._copies.values()):
+            yield from changes(copy.copy, copy.before, copy.source, template)
+        for x, before, source in self._held.values():
+            yield from changes(x, before, source, template)
+
+    def _names(self, template: Template) -> Iterator[Effect]:
+        for made in list(self._objects.values()):
+            now, before, source = shadow.written(made)
+            yield from changed_names(now, before, source, template, "attribute")
+        for space in self._spaces.values():
+            now = {k: x for k, x in dict.items(space) if k != "__builtins__"}
+            holder = Fixed(space.real, "the globals")
+            for k, x in now.items():
+                yield Effect("item", holder, k, template(x))
+        for mine, real, source in self._cells.values():
+            if shadow.contents(mine) is not self._filled.get(id(mine), shadow.EMPTY):
+                yield Effect("cell", Fixed(real, source.name), None, template(mine.cell_contents))
+        for cls, before in self._classes.items():
+            yield from changed_names(dict(vars(cls)), before, Fixed(cls, cls.__name__), template, "static")
+        for real, made, before in self._functions:
+            yield from changed_names(made.__dict__, before, Fixed(real, real.__name__), template, "static")
+
+    def restore(self) -> None:
+        """Leave classes as they were."""
+        for x, before, _ in self._held.values():
+            fill(x, before)
+        for cls, before in self._classes.items():
+            for name in [k for k in vars(cls) if k not in before]:
+                delattr(cls, name)
+            for name, value in before.items():
+                if vars(cls).get(name, shadow.EMPTY) is not value:
+                    setattr(cls, name, value)
