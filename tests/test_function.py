@@ -835,3 +835,76 @@ def test_a_forward_that_cannot_be_traced_is_told_about_opaque() -> None:
     with pytest.raises(TraceError) as caught:
         tg.trace(lambda x: Untraceable.apply(x))(X)
     assert any("opaque = True" in note for note in caught.value.__notes__)
+
+
+class Halved(Function):
+    """x / 2 and a count, outside of what a trace sees; refuses 0, which no turn has; with the derivative 5."""
+
+    opaque = True
+    seen: ClassVar[list[Any]] = []
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        v = np.array(values(x))
+        if np.any(v == 0) or np.any(v > 1e6):
+            raise OverflowError("not a number to halve")
+        Halved.seen.append(v)
+        return (tg.tensor(v / 2) if isinstance(x, tg.Tensor) else v / 2), np.int32(v.size)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any, count: Any) -> Any:
+        return grad * 5.0
+
+
+def _halved(x: Any) -> Any:
+    y, count = Halved.apply(x)
+    return y * count
+
+
+REGIONS: dict[str, Any] = {
+    "scan": lambda x: tg.scan(lambda c, r: (c + _halved(r * c), c), x[0], x)[0],
+    "rows": lambda x: tg.scan(lambda c, r: (c + 1, _halved(r)), 0, x, reverse=True)[1].sum(),
+    "number": lambda x: tg.scan(lambda c, r: (_halved(r + c), r), 0, x)[0],
+    "cond": lambda x: tg.cond((x * x).sum() > 100.0, _halved, lambda v: 3.0 * _halved(v), x).sum(),
+    "while": lambda x: tg.while_loop(lambda c: (c * c).sum() > 0.1, _halved, x[0]),
+    "for": lambda x: tg.fori_loop(0, 3, lambda i, c: _halved(c) + i, x).sum(),
+    "nested": lambda x: tg.scan(lambda c, r: (tg.scan(lambda d, s: (d + _halved(s * r), d), c, x)[0], c), x[0], x)[0],
+    "vmap": lambda x: tg.vmap(lambda r: tg.cond(r > 1.0, _halved, np.sin, r))(x).sum(),
+    "checkpoint": lambda x: tg.checkpoint(lambda v: _halved(v).sum())(x),
+    "again": lambda x: tg.scan(lambda c, r: (_halved(_halved(r) * c), r), x[0], x)[0],
+}
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_an_opaque_function_runs_at_each_turn_of_a_region(name: str) -> None:
+    f = REGIONS[name]
+    for x in (np.array([1.5, 2.0, 3.0]), tg.tensor([1.5, 2.0, 3.0])):
+        with tg.disable_jit():
+            want, slope = values(f(x)), values(tg.grad(f)(x))
+        found = tg.trace(f)
+        np.testing.assert_allclose(values(found(x)), want, rtol=1e-14)
+        np.testing.assert_allclose(values(tg.grad(f)(x)), slope, rtol=1e-14)
+        Halved.seen.clear()
+        with tg.disable_jit():
+            want = values(f(2 * x))
+            turns = len(Halved.seen)
+        Halved.seen.clear()
+        np.testing.assert_allclose(values(found(2 * x)), want, rtol=1e-14)
+        assert found.cache_info().traces == 1
+        # A choice under vmap computes both branches.
+        assert len(Halved.seen) >= turns if name == "vmap" else len(Halved.seen) == turns
+
+
+def test_an_opaque_function_that_fails_in_a_turn_says_so_and_where() -> None:
+    f = tg.trace(lambda x: tg.scan(lambda c, r: (c + _halved(r), c), 0.0, x)[0])
+    assert f(np.array([1.0, 2.0, 3.0])) == 3.0
+    with pytest.raises(OverflowError, match="not a number to halve"):
+        f(np.array([1.0, 0.0, 3.0]))
+    assert f(np.array([1.0, 2.0, 5.0])) == 4.0
+
+
+def test_an_opaque_function_in_a_region_without_a_turn_is_refused_with_its_line() -> None:
+    with pytest.raises(TraceError, match=r"inside the body of a scan .*which has none yet.*test_function\.py:\d+"):
+        tg.trace(lambda x: tg.scan(lambda c, r: (c + _halved(r), c), 0.0, x)[0])(np.zeros(0))
+    with pytest.raises(TraceError, match=r"bool\(\) of a value inside the body of a scan"):
+        tg.trace(lambda x: tg.scan(lambda c, r: (c + r if r > 0 else c, c), 0.0, x)[0])(np.ones(3))

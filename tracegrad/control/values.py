@@ -14,7 +14,7 @@ from tracegrad.ir import Graph, Node
 from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.linear import cast, full
 from tracegrad.trace.builder import TraceBuilder, current_trace
-from tracegrad.trace.subtrace import Closed, closed, weakened
+from tracegrad.trace.subtrace import Closed, Like, closed, weakened
 
 __all__ = [
     "Recording", "carried", "concatenated", "inlined", "joined", "like_row", "operand", "recorded", "required_trace",
@@ -117,7 +117,7 @@ def carried(
             break
         for k in changed:
             a, b = pairs[k]
-            like[k] = Aval(b.shape, np.result_type(_ZERO[a.dtype.kind], b.dtype))
+            like[k] = Like(Aval(b.shape, np.result_type(_ZERO[a.dtype.kind], b.dtype)), initial[k])
     for path, (a, b) in zip(tree.paths(structure, "the carry"), pairs):
         if a != b:
             text = f"keep the shapes and dtypes of the carry, but {path} comes in as {a} and goes out as {b}"
@@ -170,10 +170,11 @@ def rows_of(name: str, leaves: Sequence[Any], paths: Sequence[str], length: int 
 
 
 def like_row(x: Any) -> Any:
-    """What stands for one row of the array `x`: its aval, or a Tensor where `x` is one."""
+    """What stands for one row of the array `x`: its kind, or a Tensor where `x` is one."""
     if isinstance(x, TapeCarrier) and x.shape[0]:
         return x[0]  # type: ignore[index]
-    return Aval(np.shape(x)[1:], _aval(x).dtype)
+    aval = Aval(np.shape(x)[1:], _aval(x).dtype)
+    return aval if isinstance(x, TapeCarrier) else Like(aval, x)
 
 
 def stacked(values: Sequence[Any], axis: int = 0) -> Any:

@@ -354,6 +354,11 @@ class TraceBuilder(Builder):
         found: np.ndarray[Any, Any] = evaluate(wanted, self._computed)
         return found
 
+    def example(self, wanted: Node) -> np.ndarray[Any, Any]:
+        """A value that a node has in the call being traced, for what only asks for its kind: in a region, that of the
+        first turn."""
+        return self.compute(wanted)
+
     def all_succeed(self) -> bool:
         """Whether none of the operations recorded so far raises for the values of the call being traced."""
         try:

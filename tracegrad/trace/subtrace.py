@@ -65,12 +65,25 @@ class Closed:
 
 
 class Like:
-    """A kind of argument: with this aval, and a Tensor where `x` is one."""
+    """A kind of argument: with this aval, as `x` is or a row of it, and a Tensor where `x` is one."""
 
-    __slots__ = ("aval", "of_tensor")
+    __slots__ = ("aval", "of_tensor", "x")
 
     def __init__(self, aval: Aval, x: Any):
-        self.aval, self.of_tensor = aval, isinstance(x, TensorCarrier)
+        self.aval, self.of_tensor, self.x = aval, isinstance(x, TensorCarrier), x
+
+
+def _example(like: Any) -> Any:
+    """A value that an argument of this kind has in the call being traced; None where there is none."""
+    if isinstance(like, Like):
+        whole, aval = _example(like.x), like.aval
+        if whole is None or whole.shape == aval.shape:
+            return None if whole is None else whole.astype(aval.dtype)
+        return whole[0] if len(whole) else None
+    x = like.array if isinstance(like, TensorCarrier) else like
+    if isinstance(x, Value):
+        return x.builder.example(x.node)  # type: ignore[attr-defined]
+    return None if isinstance(x, Aval) else np.asarray(x)
 
 
 def closed(fn: Callable[..., Any], args: Sequence[Any], what: str) -> Closed:
@@ -146,6 +159,7 @@ class Region(TraceBuilder):
         self.world, self.rules = outer.world, outer.rules
         # By the node outside, and the Tensor if it is one: the value outside, and the node that stands for it.
         self.captured: dict[tuple[Node, int], tuple[Any, Node]] = {}
+        self.likes: dict[Node, Any] = {}  # by the input that stands for an argument: what that is like
 
     # -- inputs and outputs -------------------------------------------------------------------------
     def parameter(self, like: Any) -> Any:
@@ -155,6 +169,7 @@ class Region(TraceBuilder):
         compiled(aval.dtype, f"an argument of {self.what}")
         node = Node(None, (), (), aval)
         self.inputs.append(node)
+        self.likes[node] = like
         return self._standing(node, like, f"an argument of {self.what}")
 
     def output(self, x: Any, path: str) -> Node:
@@ -224,7 +239,8 @@ class Region(TraceBuilder):
 
     def close(self) -> None:
         self.open, self.nodes = False, []
-        for memory in (self._nodes, self._places, self.captured, self.bounds):
+        memories = (self._nodes, self._places, self._computed, self.captured, self.bounds, self.likes)
+        for memory in memories:
             memory.clear()
 
     # -- questions ----------------------------------------------------------------------------------
@@ -252,6 +268,18 @@ class Region(TraceBuilder):
         if known is None:
             raise TraceError(located(f"the code needs the value of an array inside {self.what}, which has none yet"))
         return self.outer.compute(known.node)
+
+    def example(self, wanted: Node) -> Any:
+        for (theirs, _), (_, mine) in self.captured.items():
+            if mine not in self._computed and wanted.depends_on({mine}):
+                self._computed[mine] = self.outer.example(theirs)
+        for node, like in self.likes.items():
+            if node not in self._computed and wanted.depends_on({node}):
+                found = _example(like)
+                if found is None:
+                    return self.compute(wanted)
+                self._computed[node] = found
+        return super().compute(wanted)
 
     def _known_outside(self, node: Node) -> Any:
         """The value in the trace around this region of a node that the arguments have no part in; else None."""

@@ -37,8 +37,8 @@ class Function:
     `setup_context(ctx, inputs, output)` says what is kept.
 
     Inside a traced function, what the methods do is recorded. With the class attribute `opaque = True` they run as they
-    are instead, at each call, on Tensors or ndarrays with values (SciPy and the like will do); `forward` runs again for
-    `backward`, whose derivative is refused.
+    are instead, at each call and each turn of a loop, on Tensors or ndarrays with values (SciPy and the like will do);
+    `forward` runs again for `backward`, whose derivative is refused.
 
     Raises RuntimeError for what `backward` must not return: a wrong number of cotangents, or one that does not fit the
     shape of its argument.

@@ -1,8 +1,9 @@
 """Calls of a `Function` that a trace does not look into: its code runs as it is at each call of the compiled program.
 
 A call is one node of the graph, and its backward pass another, which runs `forward` again for what that saved. Shapes
-and dtypes of the outputs, each a result of the node, are those of the call being traced. Derivatives of the backward
-pass are refused.
+and dtypes of the outputs, each a result of the node, are those of the call being traced. In a loop or a branch, it is
+called while tracing with the values of the first turn, to know these, and then at each turn. Derivatives of the
+backward pass are refused.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def opaque_forward(cls: Any, context: FunctionCtx, args: tuple[Any, ...]) -> tup
     arguments = [args[k] for k in call.places]
     arrays = [_plain(x) for x in arguments]
     with _aside(), no_grad():
-        known, outputs = call.forward([x.builder.compute(x.node) for x in arrays])
+        known, outputs = call.forward([x.builder.example(x.node) for x in arrays])
     known.checked(ARRAYS)
     call.outputs = [aval_of(np.asarray(x)) if isinstance(x, np.ndarray | np.generic) else x for x in outputs]
     avals = [x for x in call.outputs if isinstance(x, Aval)]
