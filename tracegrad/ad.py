@@ -31,7 +31,7 @@ def active_values(tape: Iterable[Entry], wanted: Iterable[Any], key: Callable[[A
     for ans, op, operands, _ in tape:
         for i, x in enumerate(operands):
             if not is_literal(x) and key(x) in active and op.differentiable_in(i):
-                active.update(key(y) for y in _results(ans) if y.dtype.kind in "fc")
+                active.update([key(y) for y in _results(ans) if y.dtype.kind in "fc"])
                 break
     return active
 
@@ -64,19 +64,28 @@ def reverse_sweep(
         cotangents[k], masks[k] = ct, mask
 
     for ans, op, operands, params in reversed(tape):
-        cts = tuple([cotangents.get(key(y)) if y.dtype.kind in "fc" else None for y in _results(ans)])
-        if all(ct is None for ct in cts):
-            continue
-        wanted = [i for i, x in enumerate(operands) if op.differentiable_in(i) and not is_literal(x) and active(x)]
         if type(ans) is tuple:
+            cts = tuple([cotangents.get(key(y)) if y.dtype.kind in "fc" else None for y in ans])
+            if all(ct is None for ct in cts):
+                continue
+            wanted = _receivers(op, operands, active)
             pulled = pull_all_masked(op, wanted, cts, [masks.get(key(y)) for y in ans], ans, operands, params)
             for i, (ct_x, mask_x) in zip(wanted, pulled):
                 arrive(operands[i], ct_x, mask_x)
             continue
-        for i in wanted:
-            ct_x, mask_x = pull_masked(op, i, cts[0], masks.get(key(ans)), ans, operands, params)
+        k = key(ans)
+        ct, mask = cotangents.get(k), masks.get(k)
+        if ct is None or ans.dtype.kind not in "fc":
+            continue
+        for i in _receivers(op, operands, active):
+            ct_x, mask_x = pull_masked(op, i, ct, mask, ans, operands, params)
             arrive(operands[i], ct_x, mask_x)
     return cotangents
+
+
+def _receivers(op: Op, operands: tuple[Any, ...], active: Callable[[Any], bool]) -> list[int]:
+    """The positions of the operands that receive a cotangent."""
+    return [i for i, x in enumerate(operands) if not is_literal(x) and op.differentiable_in(i) and active(x)]
 
 
 def forward_sweep(
@@ -113,8 +122,8 @@ def pull_masked(
 ) -> tuple[Any, Any]:
     """The cotangent of operand `i` and its mask, given those of the answer (a mask is None for everywhere)."""
     ct_x = op.pull(i, ct, ans, operands, params)
-    if ct_x is None:
-        return None, None
+    if ct_x is None or (mask is None and op is not where):
+        return ct_x, None
     if mask is not None and isinstance(op.form, Gather):
         return ct_x, not_equal(ct_x, 0.0)  # what nothing was gathered from, or only what is not taken
     mask_x = _mask_of_operand(op, i, mask, ans, operands, params)

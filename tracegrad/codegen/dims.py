@@ -36,6 +36,7 @@ class Dims:
         for x, y in zip(graph.inputs[:carries], graph.outputs):
             self.joined([self._axes[x], self._axes[y]])
         self._names: dict[int, Poly] = {}
+        self._polys: dict[tuple[int, ...], tuple[Poly, ...]] = {}
         self.values: dict[str, int] = {}
         self._shapes: dict[Node, tuple[Poly, ...]] = {}
         for x in (*graph.inputs, *graph.nodes):
@@ -68,7 +69,10 @@ class Dims:
         return a
 
     def _named(self, axes: tuple[int, ...]) -> tuple[Poly, ...]:
-        return tuple([self._name(a) for a in axes])
+        found = self._polys.get(axes)
+        if found is None:
+            found = self._polys[axes] = tuple([self._name(a) for a in axes])
+        return found
 
     def _name(self, axis: int) -> Poly:
         root = self._find(axis)
@@ -99,10 +103,13 @@ class Dims:
 
     def joined(self, groups: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         """Groups of axes, joined one by one."""
+        first = groups[0]
         for group in groups[1:]:
-            for a, b in zip(groups[0], group):
-                self.join(a, b)
-        return groups[0]
+            if group is not first:
+                for a, b in zip(first, group):
+                    if a != b:
+                        self.join(a, b)
+        return first
 
     def new(self, size: int) -> int:
         """An axis of its own."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracegrad.avals import Aval, is_literal
+from tracegrad.avals import LITERALS, Aval
 from tracegrad.ir.printing import printable, to_text
 from tracegrad.ops.op import Op, Several
 from tracegrad.ops.results import result
@@ -38,7 +38,7 @@ class Node:
     regions: tuple[Graph, ...] = field(init=False, repr=False)  # the graphs among the parameters
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "operands", tuple([x for x in self.inputs if not is_literal(x)]))
+        object.__setattr__(self, "operands", tuple([x for x in self.inputs if type(x) not in LITERALS]))
         object.__setattr__(self, "regions", _regions(self.params) if self.params else ())
         aval: Any = self.aval
         if type(aval) is tuple:

@@ -114,10 +114,11 @@ def lead(xs: Iterable[Any]) -> Any:
     """The lead carrier: that of the highest level among `xs`, looking into lists and tuples; None if there is none."""
     found, level = None, Level.PLAIN
     for x in xs:
-        if isinstance(x, _SEQUENCES):
-            x = lead(x)
-        if isinstance(x, Carrier) and x.level > level:
-            found, level = x, x.level
+        if isinstance(x, Carrier):
+            if x.level > level:
+                found, level = x, x.level
+        elif isinstance(x, _SEQUENCES) and (inner := lead(x)) is not None and inner.level > level:
+            found, level = inner, inner.level
     return found
 
 

@@ -84,7 +84,7 @@ class Elementwise(Op):
         if owner is not None and owner.takes_any:
             return owner.bind(self, operands, {})
         if self._floating and (ready := _conforming(operands)) is not None:
-            return bind(self, ready, {})
+            return bind(self, ready, {}) if owner is None else owner.bind(self, ready, {})
         if all(map(is_literal, operands)):
             return bind(self, operands, {}).item()
         return bind(self, self.conformed(operands), {})
@@ -128,14 +128,24 @@ class Elementwise(Op):
                 operands[mine[0]] = TABLE["broadcast_to"](constant, shape=shape) if shape else constant
 
     def _aval(self, *operands: Any) -> Aval:
-        avals = [a for a in operands if isinstance(a, Aval)]
-        if len({a.shape for a in avals}) != 1:
+        shape = None
+        kinds: list[Any] = []
+        for a in operands:
+            if type(a) in LITERALS:
+                kinds.append(type(a))
+                continue
+            kinds.append(a.dtype)
+            if shape is None:
+                shape = a.shape
+            elif a.shape != shape:
+                break
+        if shape is None or len(kinds) < len(operands):
             raise ShapeError(f"{self.name} wants operands of one shape, got {', '.join(map(str, operands))}")
-        loop = self.loop_dtypes(*(a.dtype if isinstance(a, Aval) else type(a) for a in operands))
-        for a, dtype in zip(operands, loop):
-            if isinstance(a, Aval) and a.dtype != dtype:
+        loop = self.loop_dtypes(*kinds)
+        for kind, dtype in zip(kinds, loop):
+            if kind is not dtype and kind not in LITERALS and kind != dtype:
                 raise DTypeError(f"{self.name} computes in {dtype}, got {', '.join(map(str, operands))}")
-        return Aval(avals[0].shape, loop[-1])
+        return Aval(shape, loop[-1])
 
 
 def _conforming(operands: tuple[Any, ...]) -> tuple[Any, ...] | None:

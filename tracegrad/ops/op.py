@@ -69,7 +69,10 @@ class Several(tuple[Aval, ...]):
 
 def bind(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """Apply `op` to operands that already conform to it."""
-    owner = lead(operands)
+    owner, level = None, Level.PLAIN
+    for x in operands:  # as `lead` does
+        if isinstance(x, Carrier) and x.level > level:
+            owner, level = x, x.level
     if owner is not None:
         return owner.bind(op, operands, params)
     if op.ambient is not None and not operands and (recorder := op.ambient()) is not None:

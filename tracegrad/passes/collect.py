@@ -45,20 +45,21 @@ class Sum(NamedTuple):
         return Sum({x: k * c for x, c in self.terms.items()}, self.cancelled, tuple([k * c for c in self.constants]))
 
     def plus(self, other: Sum) -> Sum:
-        terms, cancelled = Counter(self.terms), self.cancelled | other.cancelled
+        terms, cancelled = dict(self.terms), self.cancelled | other.cancelled
         for x, c in other.terms.items():
-            if terms[x] * c < 0:
+            before = terms.get(x, 0)
+            if before * c < 0:
                 cancelled |= {x}
-            terms[x] += c
-        left = {x: c for x, c in terms.items() if c}
+            terms[x] = before + c
+        left = terms if all(terms.values()) else {x: c for x, c in terms.items() if c}
         return Sum(left, cancelled, (*self.constants, *other.constants))
 
     def fits(self, dtype: np.dtype[Any]) -> bool:
         """Whether it is short, and `dtype` has its numbers."""
-        limits = np.finfo(dtype)
-        short = len(self.terms) + len(self.cancelled) + len(self.constants) <= MOST_TERMS
-        whole = all(abs(c) <= 2**limits.nmant for c in self.terms.values())
-        return short and whole and sum(map(abs, self.constants)) <= limits.max
+        if len(self.terms) + len(self.cancelled) + len(self.constants) > MOST_TERMS:
+            return False
+        whole, largest = _limits(dtype)
+        return max(map(abs, self.terms.values()), default=0) <= whole and sum(map(abs, self.constants)) <= largest
 
     @property
     def factor(self) -> int:
@@ -73,6 +74,13 @@ class Sum(NamedTuple):
         signs = factor == 1 and all(c < 0 for c in self.terms.values())
         pieces = len(self.terms) + len(self.cancelled) + bool(self.constants)
         return pieces - 1 + products + signs + len(self.cancelled)
+
+
+@functools.cache
+def _limits(dtype: np.dtype[Any]) -> tuple[int, Any]:
+    """Up to where `dtype` has every whole number, and its largest number."""
+    found = np.finfo(dtype)
+    return 2**found.nmant, found.max
 
 
 def collect(graph: Graph, free: set[Node], hook: Hook) -> Graph:
@@ -101,7 +109,8 @@ def _chosen(graph: Graph, free: set[Node]) -> dict[Node, Sum]:
     for node, found in parts.items():
         total = sums[node]
         key = (frozenset(total.terms.items()), total.cancelled, total.constants)
-        if key in seen or total.cost < sum(Fraction(1, users[x]) for x in found):
+        cost = total.cost
+        if key in seen or (cost < len(found) and cost < sum(Fraction(1, users[x]) for x in found)):
             chosen[node] = total
         seen.add(key)
     return chosen
@@ -118,7 +127,7 @@ def _sums(graph: Graph, free: set[Node]) -> dict[Node, Sum]:
         if node in free:
             x, y = map(part, node.inputs)
             found = x.plus(y if node.op is add else y.scaled(-1))
-        elif (factor := _factor(node)) is not None:
+        elif node.op in _MULTIPLES and (factor := _factor(node)) is not None:
             found = part(node.inputs[0]).scaled(factor)
         else:
             continue
@@ -127,9 +136,12 @@ def _sums(graph: Graph, free: set[Node]) -> dict[Node, Sum]:
     return sums
 
 
+_MULTIPLES = frozenset({multiply, negative})
+
+
 def _factor(node: Node) -> int | None:
     """The whole number by which `node` multiplies its first operand, if it does."""
-    if node.op not in (multiply, negative) or node.aval.dtype.kind != "f":
+    if node.aval.dtype.kind != "f":
         return None
     c = node.inputs[1] if node.op is multiply else -1.0
     return int(c) if type(c) is float and c and c.is_integer() else None

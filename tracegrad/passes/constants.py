@@ -7,6 +7,7 @@ on constants alone is computed here. What raises (a negative power of an integer
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -93,8 +94,10 @@ def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
 def fold_reduction(op: Op, form: Fold, x: Any, axes: tuple[int, ...]) -> Any:
     """A reduction of a constant over `axes`, of which none is empty."""
     value = constant(x)
-    count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
-    if value is None or not count or not (form.idempotent or op is reduce_sum):
+    if value is None or not (form.idempotent or op is reduce_sum):
+        return None
+    count = math.prod([x.shape[a] for a in axes])
+    if not count:
         return None
     aval = op.aval(x.aval, axes=axes)
     result = np.asarray(value, x.dtype)

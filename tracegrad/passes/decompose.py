@@ -32,11 +32,16 @@ def decompose(graph: Graph) -> Graph:
     return graph
 
 
+_TAKEN_APART = (Compose, Identity, Run)
+
+
 def _wanted(op: Op | None) -> bool:
-    return op is not None and isinstance(op.form, Compose | Identity | Run)
+    return op is not None and isinstance(op.form, _TAKEN_APART)
 
 
 def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+    if not isinstance(op.form, _TAKEN_APART):
+        return None
     match op.form:
         case Identity():
             return operands[0]

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.avals import LITERALS
 from tracegrad.errors import VerifyError
 from tracegrad.ir import Builder, Graph, Node, Value
 from tracegrad.ir.builder import recording
 from tracegrad.ir.graph import map_regions
 from tracegrad.ops.op import Op
+from tracegrad.ops.results import result
 
 __all__ = ["Finish", "Hook", "Rewriter", "mark_free", "node_of", "operand", "producer", "rewrite", "shared"]
 
@@ -41,24 +43,26 @@ class Rewriter(Builder):
         self.moved: dict[Node, Any] = {}
         self.used: dict[Node, list[int]] = {}  # the results that are used, of ops with several
         for node in graph.nodes:
-            if (k := node.picks) is not None:
-                self.used.setdefault(node.operands[0], []).append(k)
+            if node.op is result:
+                self.used.setdefault(node.operands[0], []).append(node.params[0][1])
 
     def move(self, node: Node) -> None:
         """Rebuild `node`, or take it over."""
         assert node.op is not None
         get = self.moved.get
         inputs = tuple([get(x, x) for x in node.inputs])
-        if (k := node.picks) is not None:
+        if node.op is result:
             whole = inputs[0]
-            known = node if inputs == node.inputs else None
-            picked = whole[k] if type(whole) is tuple else self.number(node.op, inputs, node.params, known)
-            self.settle(node, picked)
+            if type(whole) is tuple:
+                self.settle(node, whole[node.params[0][1]])
+            else:
+                known = node if inputs == node.inputs else None
+                self.settle(node, self.number(result, inputs, node.params, known))
             return
         params = node.params
         if node.regions:
             params = map_regions(params, lambda region: rewrite(region, self.hook, self.finish))
-        operands = tuple([Value(self, x) if isinstance(x, Node) else x for x in inputs])
+        operands = tuple([x if type(x) in LITERALS else Value(self, x) for x in inputs])
         self.location = node.location
         if node in self.used and self.narrow(node, operands):
             return

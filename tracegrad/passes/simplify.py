@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.ir import Graph, Node
-from tracegrad.ops import Op
+from tracegrad.ops import Op, bind
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.elementwise import accumulate, add, subtract
 from tracegrad.ops.linear import full
@@ -67,7 +67,7 @@ def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
 
 def _free_sum(x: Any, y: Any) -> Any:
     """x + y, noted as a sum in which the order is free."""
-    total = add(x, y)
+    total = bind(add, (x, y), {})
     if total.dtype.kind == "f" and producer(total) in (add, subtract) and total.node not in (node_of(x), node_of(y)):
         mark_free(total)
     return total

@@ -108,7 +108,7 @@ class Tracer(ArrayMethods, Value):
             return own._viewed(result, put)
         view = Tracer(self.builder, result.node)
         view.origin, view.frozen = _Origin(self, put, self.node, result.node), self.frozen
-        self.views = [*(r for r in self.views if r() is not None), weakref.ref(view)]
+        self.views = [*[r for r in self.views if r() is not None], weakref.ref(view)]
         return view
 
     def _assign(self, new: Any) -> None:
