@@ -201,7 +201,7 @@ def _body(code: _Code, captured: list[str], ready: list[str], tests: list[str], 
             f"    if not fits: return {otherwise}",
         ]
         leaves = names
-    lines += [f"    if not {text}: return {otherwise}" for text in ready]
+    lines += [f"    if not ({text}): return {otherwise}" for text in ready]
     answers = "".join(f" or not ({t})" for t in tests)
     return [
         *lines,
@@ -283,8 +283,13 @@ def _written(trace: Trace, code: _Code, leaves: Sequence[str]) -> list[str]:
         return []
     code.objects["apart"] = apart
     arrays = [text for text, kind in zip(leaves, trace.kinds) if kind == "array"]
-    targets = "".join(f"{source.text(code.name)}, " for source in trace.written)
-    return [f"apart(({targets}), ({''.join(f'{text}, ' for text in arrays)}))"]
+    targets = [source.text(code.name) for source in trace.written]
+    # Other arrays that own their memory share none; that is soon said.
+    quick = [f"{text}.base is None" for text in arrays] + [f"{text}.flags.writeable" for text in targets]
+    if len(arrays) > 1:
+        quick.append(f"len({{{', '.join(f'id({text})' for text in arrays)}}}) == {len(arrays)}")
+    slow = f"apart(({''.join(f'{text}, ' for text in targets)}), ({''.join(f'{text}, ' for text in arrays)}))"
+    return [f"{' and '.join(quick)} or {slow}"]
 
 
 def _answer(text: str, seen: np.ndarray[Any, Any]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
@@ -97,11 +97,9 @@ def do(effects: Sequence[Effect], outputs: Sequence[Any], tensor: Any) -> None:
 
 def apart(written: Sequence[Any], arrays: Sequence[Any]) -> bool:
     """Whether the arrays that a call writes to can be written, and share no memory with any other of its `arrays`."""
-    if not all(x.flags.writeable for x in written):
-        return False
-    if len(set(map(id, arrays))) == len(arrays) and all(x.base is None for x in arrays):
-        return True
-    return all(sum([np.may_share_memory(x, y) for y in arrays]) == 1 for x in written)
+    return all(x.flags.writeable for x in written) and all(
+        sum([np.may_share_memory(x, y) for y in arrays]) == 1 for x in written
+    )
 
 
 # -- containers and objects that traced code was given copies of -----------------------------------------------------
@@ -145,6 +143,8 @@ def contents(x: Any) -> Any:
         return list(list.__iter__(x))
     if isinstance(x, deque):
         return list(deque.__iter__(x))
+    if isinstance(x, OrderedDict):
+        return dict(x.items())
     if isinstance(x, dict):
         return dict(dict.items(x))
     if isinstance(x, set):

@@ -301,18 +301,23 @@ _get = object.__getattribute__
 
 
 class _Object(Shadowed):
-    """The shadow of an object: attributes are read through the world and written here, methods run as shadows."""
+    """The shadow of an object: attributes are read through the world, methods run as shadows.
 
-    __slots__ = ("__weakref__", "_known", "_real", "_source", "_world", "_writes")
+    What is written is in its own `__dict__`, where `object.__setattr__` puts it too, or, once traced code has looked
+    at the `__dict__` of the object, in what that was lent.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_known", "_real", "_source", "_world")
 
     def __getattribute__(self, name: str) -> Any:
-        known, writes = _get(self, "_known"), _get(self, "_writes")
-        if name in writes:
-            if writes[name] is EMPTY:
-                raise AttributeError(f"{type(_get(self, '_real')).__name__!r} object has no attribute {name!r}")
-            return writes[name]
+        known, writes = _get(self, "_known"), _get(self, "__dict__")
         lent = known.get("__dict__")
-        if lent is not None and name in lent._loan.known:
+        if name in writes or (lent is not None and name in vars(_get(self, "_real"))):
+            found = writes.get(name, EMPTY) if lent is None else lent.get(name, EMPTY)
+            if found is EMPTY:
+                raise AttributeError(f"{type(_get(self, '_real')).__name__!r} object has no attribute {name!r}")
+            return found
+        if lent is not None and name in lent:
             return lent[name]
         if name in known:
             return known[name]
@@ -332,12 +337,16 @@ class _Object(Shadowed):
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        found = _static(type(_get(self, "_real")), name)
+        cls = type(_get(self, "_real"))
+        found, own = _static(cls, name), _static(cls, "__setattr__")
+        if isinstance(own, types.FunctionType):
+            _get(self, "_world").adopt(own)(self, name, value)
+            return
         setter = getattr(found, "fset", None) if isinstance(found, property) else None
         if setter is not None:
             _get(self, "_world").adopt(setter)(self, value)
         elif isinstance(found, property):
-            raise AttributeError(f"property {name!r} of {type(_get(self, '_real')).__name__!r} object has no setter")
+            raise AttributeError(f"property {name!r} of {cls.__name__!r} object has no setter")
         else:
             write(self, name, value)
 
@@ -363,8 +372,7 @@ def write(made: Any, name: str, value: Any) -> None:
         return
     lent = _get(made, "_known").get("__dict__")
     if lent is None:
-        _get(made, "_writes")[name] = value
-        world.writes.wrote(made)
+        _get(made, "__dict__")[name] = value
     elif value is EMPTY:
         del lent[name]
     else:
@@ -373,7 +381,7 @@ def write(made: Any, name: str, value: Any) -> None:
 
 def written(made: Any) -> tuple[dict[str, Any], dict[str, Any], Source]:
     """What was written to the shadow of an object, what is known to have been there before, and where the object is."""
-    writes, known = _get(made, "_writes"), _get(made, "_known")
+    writes, known = _get(made, "__dict__"), _get(made, "_known")
     now = {k: x for k, x in writes.items() if x is not EMPTY}
     before = {k: known.get(k, EMPTY) for k in writes if k in known or k not in now}
     return now, before, _get(made, "_source")
@@ -432,9 +440,10 @@ def user_object(world: Any, real: Any, source: Source) -> Any:
     """The shadow of an instance of a user's class."""
     cls: Any = type(real)
     made = object.__new__(_class_of(cls))
-    fields: Any = (("_real", real), ("_world", world), ("_source", source), ("_known", {}), ("_writes", {}))
+    fields: Any = (("_real", real), ("_world", world), ("_source", source), ("_known", {}))
     for name, value in fields:
         object.__setattr__(made, name, value)
+    world.writes.watch_object(made)
     return made
 
 

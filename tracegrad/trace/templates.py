@@ -9,12 +9,13 @@ from outside is that very object, found again where the trace found it.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracegrad.tree.kinds import Kind
 
-__all__ = ["Found", "Instance", "Node", "Output", "Piece", "Same", "TensorOutput", "attributes"]
+__all__ = ["Call", "Closure", "Found", "Instance", "Node", "Output", "Piece", "Same", "TensorOutput", "attributes"]
 
 Outputs = Sequence[Any]
 ToTensor = Callable[[Any, int], Any]
@@ -140,6 +141,44 @@ class Instance(Piece):
         for name, value in zip(self.names, values):
             object.__setattr__(made, name, value)
         return made
+
+
+class Closure(Piece):
+    """A new function like `like`, with these globals and with the parts in its closure."""
+
+    __slots__ = ("like", "parts", "space")
+
+    def __init__(self, like: types.FunctionType, space: dict[str, Any], parts: Sequence[Piece]):
+        self.like, self.space, self.parts = like, space, parts
+
+    def make(self, outputs: Outputs, tensor: ToTensor) -> Any:
+        return self._filled([x.make(outputs, tensor) for x in self.parts])
+
+    def text(self, code: Any) -> str:
+        return f"{code.name(self._filled)}(({''.join(x.text(code) + ', ' for x in self.parts)}))"
+
+    def _filled(self, values: Sequence[Any]) -> Any:
+        like = self.like
+        cells = tuple([types.CellType(x) for x in values])
+        made = types.FunctionType(like.__code__, self.space, like.__name__, like.__defaults__, cells)
+        made.__kwdefaults__, made.__qualname__ = like.__kwdefaults__, like.__qualname__
+        made.__dict__.update(like.__dict__)
+        return made
+
+
+class Call(Piece):
+    """What `made(*parts)` gives: a bound method, a partial function."""
+
+    __slots__ = ("made", "parts")
+
+    def __init__(self, made: Callable[..., Any], parts: Sequence[Piece]):
+        self.made, self.parts = made, parts
+
+    def make(self, outputs: Outputs, tensor: ToTensor) -> Any:
+        return self.made(*[x.make(outputs, tensor) for x in self.parts])
+
+    def text(self, code: Any) -> str:
+        return f"{code.name(self.made)}({', '.join(x.text(code) for x in self.parts)})"
 
 
 def attributes(x: Any) -> dict[str, Any]:

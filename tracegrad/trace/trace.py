@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import types
 from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,11 +24,12 @@ from tracegrad.trace.describe import describe
 from tracegrad.trace.effects import Effect, do
 from tracegrad.trace.number import Number
 from tracegrad.trace.raising import is_interrupt, is_ours, is_plain
-from tracegrad.trace.shadow import VALUES, is_user_object
+from tracegrad.trace.shadow import VALUES, Globals, is_user_object
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument, Passed, on_call
 from tracegrad.trace.tape_effects import TapeTrace
-from tracegrad.trace.templates import Found, Instance, Output, Piece, Same, TensorOutput, attributes
+from tracegrad.trace.templates import Call as Called
+from tracegrad.trace.templates import Closure, Found, Instance, Output, Piece, Same, TensorOutput, attributes
 from tracegrad.trace.tracer import Tracer
 from tracegrad.tree.kinds import kind_of
 
@@ -204,6 +207,12 @@ class _Outputs:
         if kind is not None:
             children, aux = kind.flatten(x)
             return templates.Node(kind, aux, [self.template(child) for child in children])
+        if isinstance(x, types.FunctionType) and isinstance(x.__globals__, Globals):
+            return Closure(x, x.__globals__.real, [self.template(c.cell_contents) for c in x.__closure__ or ()])
+        if isinstance(x, types.MethodType):
+            return Called(types.MethodType, [self.template(x.__func__), self.template(x.__self__)])
+        if isinstance(x, functools.partial):
+            return Called(_partial, [self.template(y) for y in (x.func, x.args, x.keywords)])
         if is_user_object(x):
             held = attributes(x)
             return Instance(type(x), tuple(held), [self.template(value) for value in held.values()])
@@ -266,6 +275,10 @@ def _raised(builder: TraceBuilder, world: World, call: Call, error: Exception) -
 
 def _kinds(call: Call, captures: Sequence[Capture]) -> tuple[str, ...]:
     return tuple(["float" if type(x) is float else "array" for x in (*call.leaves, *(c.array for c in captures))])
+
+
+def _partial(func: Any, args: Any, keywords: Any) -> Any:
+    return functools.partial(func, *args, **keywords)
 
 
 def _constant(x: Any) -> Any:

@@ -67,8 +67,8 @@ class Writes:
         """`made` is the shadow of a function."""
         self._functions.append((real, made, dict(made.__dict__)))
 
-    def wrote(self, made: Any) -> None:
-        """An attribute of a shadow was written or deleted."""
+    def watch_object(self, made: Any) -> None:
+        """`made` is the shadow of an object."""
         self._objects[id(made)] = made
 
     def globals_of(self, real: dict[str, Any], world: Any) -> shadow.Globals:

@@ -1,0 +1,448 @@
+"""Programs with state that were sought with the intent to break traced code."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+from meaning import attempt, program
+
+import tracegrad as tg
+
+X = np.arange(3.0)
+
+
+class Box:
+    """An object with attributes."""
+
+    def __init__(self, **given: Any) -> None:
+        self.__dict__.update(given)
+
+
+@program
+def test_items_of_nested_containers(trace: Any) -> Any:
+    layers = [{"w": np.ones(2), "n": 0}, {"w": np.zeros(2), "n": 5}]
+
+    @trace
+    def f(x: Any) -> Any:
+        for layer in layers:
+            layer["w"] = layer["w"] + x
+            layer["n"] += 1
+        layers[0]["w"][0] = 7.0
+        return layers[0]["w"].sum()
+
+    for _ in range(3):
+        yield f(np.ones(2)), layers
+
+
+@program
+def test_objects_that_lead_to_objects(trace: Any) -> Any:
+    last = Box(value=1.0, next=None)
+    first = Box(value=0.5, next=last)
+
+    @trace
+    def f(x: Any) -> Any:
+        node, total = first, 0.0
+        while node is not None:
+            node.value *= 2.0
+            total = total + node.value * x.sum()
+            node = node.next
+        return total
+
+    for _ in range(3):
+        yield f(X), first.value, last.value
+    last.next = Box(value=10.0, next=None)
+    yield f(X), first.value, last.value, last.next.value
+
+
+@program
+def test_dicts_of_attributes(trace: Any) -> Any:
+    box = Box(a=1.0, b=np.ones(2))
+
+    @trace
+    def f(x: Any) -> Any:
+        vars(box)["c"] = x * 2
+        box.__dict__.update(a=box.a + 1)
+        setattr(box, "d" + "e", box.c.sum())
+        box.b = box.b * box.a
+        return box.c * box.de
+
+    for _ in range(3):
+        yield f(np.ones(2)), vars(box)
+
+
+@program
+def test_a_class_attribute_that_an_instance_hides(trace: Any) -> Any:
+    class Thing:
+        count = 0
+        table: Any = None
+
+    one, two = Thing(), Thing()
+
+    @trace
+    def f(x: Any) -> Any:
+        one.count += 1
+        one.table = {"x": x}
+        return x * one.count + two.count
+
+    for _ in range(3):
+        yield f(X), one.count, two.count, Thing.count, one.table, Thing.table
+
+
+@program
+def test_mutable_defaults(trace: Any) -> Any:
+    def f(x: Any, seen: Any = [], table: Any = {"n": 1}) -> Any:  # noqa: B006
+        seen.append(x.sum())
+        table["n"] += 1
+        return x * table["n"]
+
+    def g(x: Any, *, last: Any = [0.0]) -> Any:  # noqa: B006
+        out = last[0] + x
+        last[0] = x * 2
+        return out
+
+    traced, other = trace(lambda x: f(x)), trace(lambda x: g(x))
+    for _ in range(3):
+        yield traced(X), f.__defaults__, other(X), g.__kwdefaults__
+
+
+@program
+def test_lists_that_are_changed_in_every_way(trace: Any) -> Any:
+    xs: list[Any] = [np.ones(2), 2.0, np.zeros(2), 3]
+
+    @trace
+    def f(x: Any) -> Any:
+        xs[0], xs[2] = xs[2], xs[0]
+        xs.reverse()
+        first = xs.pop(0)
+        xs.insert(1, first)
+        xs[1:2] = [x, 1.0]
+        del xs[-1]
+        xs.extend([x * 2, 3])
+        return xs[0] * x
+
+    for _ in range(3):
+        yield attempt(f, np.ones(2)), xs
+
+
+@program
+def test_kinds_of_dicts(trace: Any) -> Any:
+    lists: Any = collections.defaultdict(list)
+    order: Any = collections.OrderedDict(a=1.0, b=2.0)
+    count: Any = collections.Counter()
+
+    @trace
+    def f(x: Any) -> Any:
+        lists["loss"].append(x.sum())
+        order.move_to_end("a")
+        order["c"] = order["a"] * 2
+        count.update("ab")
+        return x * order["c"] * len(lists["loss"])
+
+    for _ in range(3):
+        yield f(X), dict(lists), list(order.items()), dict(count), type(lists), lists.default_factory is list
+
+
+@program
+def test_arguments_that_come_back(trace: Any) -> Any:
+    @trace
+    def f(state: Any, x: Any) -> Any:
+        state["n"] = state["n"] + 1
+        state["items"].append(x)
+        state["new"] = {"x": x * 2}
+        return state
+
+    state: Any = {"n": 0, "items": []}
+    for _ in range(3):
+        found = f(state, X)
+        yield found is state, found["items"] is state["items"], state
+
+
+@program
+def test_keyword_dicts_are_new_at_each_call(trace: Any) -> Any:
+    @trace
+    def f(x: Any, *rest: Any, **given: Any) -> Any:
+        given["more"] = x
+        return sum(v.sum() for v in given.values()) + len(rest)
+
+    kwargs = {"a": np.ones(2), "b": np.zeros(2)}
+    yield f(X, 1.0, **kwargs), kwargs
+    yield f(X, **kwargs), kwargs
+
+
+@program
+def test_functions_that_hold_values(trace: Any) -> Any:
+    box = Box(fn=None, bound=None, part=None)
+
+    class Scaler:
+        def __init__(self, s: Any) -> None:
+            self.s = s
+
+        def scale(self, y: Any) -> Any:
+            return y * self.s
+
+    def power(y: Any, k: Any) -> Any:
+        return y**k
+
+    @trace
+    def f(x: Any) -> Any:
+        s = x.sum()
+        box.fn = lambda y: y * s
+        box.bound = Scaler(s * 2).scale
+        box.part = functools.partial(power, k=s)
+        return box.fn(x)
+
+    for k in range(3):
+        yield f(np.full(2, float(k))), box.fn(X), box.bound(X), box.part(X)
+
+
+@program
+def test_a_flag_and_a_name(trace: Any) -> Any:
+    box = Box(on=False, name="a", total=np.float64(0.0))
+
+    @trace
+    def f(x: Any) -> Any:
+        box.on = not box.on
+        box.name += "b"
+        box.total += x.sum()
+        return x if box.on else -x
+
+    for _ in range(4):
+        yield f(X), box.on, box.name, box.total
+
+
+@program
+def test_lazy_state_of_an_optimiser(trace: Any) -> Any:
+    class Momentum:
+        m: Any = None
+
+        def step(self, w: Any, g: Any) -> Any:
+            if self.m is None:
+                self.m = np.zeros_like(w)
+            self.m = 0.9 * self.m + g
+            return w - 0.1 * self.m
+
+    rule, w = Momentum(), np.ones(3)
+    step = trace(rule.step)
+    for _ in range(4):
+        w = step(w, 2 * w)
+        yield w, rule.m
+    rule.m = None
+    yield step(w, w), rule.m
+
+
+@program
+def test_a_traced_function_that_calls_one(trace: Any) -> Any:
+    log: Any = []
+
+    @trace
+    def inner(x: Any) -> Any:
+        log.append(x.max())
+        return x * 2
+
+    @trace
+    def outer(x: Any) -> Any:
+        y = inner(x)
+        log.append(y.min())
+        return inner(y) + 1
+
+    for k in range(3):
+        yield outer(np.full(2, k + 1.0)), log
+    yield inner(X), log
+
+
+@program
+def test_updates_before_an_attribute_is_bound_again(trace: Any) -> Any:
+    first = np.ones(3)
+    box = Box(w=first, v=np.zeros(3))
+
+    @trace
+    def f(x: Any) -> Any:
+        w = box.w
+        w += x
+        box.w = w * 2
+        box.v, box.w = box.w, box.v
+        return w.sum()
+
+    for _ in range(3):
+        yield f(X), first, box.w, box.v
+
+
+@program
+def test_aliases_of_a_container(trace: Any) -> Any:
+    a: Any = [1.0]
+    table = {"one": a, "two": a}
+
+    @trace
+    def f(x: Any) -> Any:
+        table["one"].append(x.sum())
+        return x * len(table["two"]) * a[0]
+
+    for _ in range(3):
+        yield f(X), a, table
+    table["two"] = [0.0]
+    yield f(X), a, table
+
+
+@program
+def test_tuples_and_named_tuples_of_state(trace: Any) -> Any:
+    class State(NamedTuple):
+        x: Any
+        n: int
+
+    box = Box(state=State(np.ones(2), 0))
+
+    @trace
+    def f(x: Any) -> Any:
+        state = box.state
+        state.x[0] += 1.0
+        box.state = state._replace(n=state.n + 1, x=state.x * x)
+        return box.state.x
+
+    for _ in range(3):
+        yield f(np.ones(2) * 2), box.state
+
+
+@program
+def test_mutable_dataclasses_from_outside(trace: Any) -> Any:
+    @dataclasses.dataclass
+    class Config:
+        rate: float
+        steps: int = 0
+        log: Any = dataclasses.field(default_factory=list)
+
+        def advance(self) -> None:
+            self.steps += 1
+            self.log.append(self.rate)
+
+    config = Config(0.5)
+
+    @trace
+    def f(x: Any) -> Any:
+        config.advance()
+        config.rate = config.rate * 0.5
+        return x * config.rate
+
+    for _ in range(4):
+        yield f(X), config
+
+
+@program
+def test_frozen_things_stay_frozen(trace: Any) -> Any:
+    @dataclasses.dataclass(frozen=True)
+    class Fixed:
+        x: float = 1.0
+
+    fixed = Fixed()
+
+    @trace
+    def f(x: Any) -> Any:
+        fixed.x = 2.0  # type: ignore[misc]
+        return x
+
+    for _ in range(2):
+        yield attempt(f, X), fixed
+
+
+@program
+def test_setattr_of_the_users(trace: Any) -> Any:
+    class Loud:
+        def __init__(self) -> None:
+            object.__setattr__(self, "log", [])
+            object.__setattr__(self, "x", 1.0)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            self.log.append(name)
+            object.__setattr__(self, name, value * 2)
+
+    loud = Loud()
+
+    @trace
+    def f(x: Any) -> Any:
+        loud.x = loud.x + 1.0
+        return x * loud.x
+
+    for _ in range(3):
+        yield f(X), loud.x, loud.log
+
+
+@program
+def test_the_caller_changes_what_the_function_writes(trace: Any) -> Any:
+    box = Box(n=0)
+
+    @trace
+    def f(x: Any) -> Any:
+        box.n += 1
+        return x * box.n
+
+    for k in range(6):
+        if k % 2:
+            box.n = 10 * k
+        yield f(X), box.n
+    box.n = 2.5
+    yield f(X), box.n
+    box.n = np.float32(1.5)
+    yield f(X), box.n
+    box.n = np.ones(3)
+    yield f(X), box.n
+
+
+@program
+def test_gradients_of_functions_with_state(trace: Any) -> Any:
+    box = Box(calls=0, losses=[])
+
+    def loss(w: Any) -> Any:
+        box.calls += 1
+        value = (w**2).sum() * box.calls
+        box.losses.append(value)
+        return value
+
+    step = trace(lambda w: tg.value_and_grad(loss)(w))
+    for k in range(3):
+        w = np.full(2, k + 1.0)
+        value, gradient = step(w)
+        yield value, gradient, box.calls
+        yield [float(x) for x in box.losses]
+
+
+@program
+def test_exceptions_in_the_middle_of_updates(trace: Any) -> Any:
+    box, w = Box(n=0, log=[]), np.zeros(3)
+
+    @trace
+    def f(x: Any) -> Any:
+        w[:] += x
+        box.n += 1
+        try:
+            if x[0] > 1:
+                raise KeyError("large")
+            box.log.append("fine")
+        except KeyError as error:
+            box.log.append(str(error))
+            if x[0] > 2:
+                raise ValueError("too large") from error
+        finally:
+            box.log.append(x.sum())
+        return w.sum()
+
+    for k in (0.0, 1.5, 3.0, 0.5, 3.0, 1.5):
+        yield attempt(f, np.full(3, k), text=True), w, box.n, box.log
+
+
+@program
+def test_loops_over_state(trace: Any) -> Any:
+    queue: Any = collections.deque([1.0, 2.0, 3.0])
+
+    @trace
+    def f(x: Any) -> Any:
+        total = x * 0
+        while queue and queue[0] < 3:
+            total = total + queue.popleft() * x
+        queue.append(5.0)
+        return total
+
+    for _ in range(3):
+        yield f(X), list(queue)
