@@ -57,6 +57,96 @@ def test_jitter_is_added_until_it_works(trace: Any) -> Any:
 
 
 @program
+def test_a_factorization_is_tried_for_its_exception_alone(trace: Any) -> Any:
+    @trace
+    def is_definite(K: Any) -> Any:
+        try:
+            np.linalg.cholesky(K)
+        except LinAlgError:
+            return False
+        return True
+
+    for sign in (1.0, -1.0, 1.0, -1.0):
+        yield is_definite(sign * EYE)
+
+
+@program
+def test_a_factorization_nobody_uses_still_raises(trace: Any) -> Any:
+    @trace
+    def f(K: Any) -> Any:
+        np.linalg.cholesky(K)
+        return K + 1.0
+
+    for sign in (1.0, -1.0, 1.0, -1.0):
+        yield attempt(f, sign * EYE, text=True)
+
+
+@program
+def test_one_failure_is_raised_again_where_it_is_met_again(trace: Any) -> Any:
+    @trace
+    def f(K: Any) -> Any:
+        tried = 0
+        for _ in range(3):
+            try:
+                return np.linalg.inv(K), tried
+            except LinAlgError:
+                tried += 1
+        return K, tried
+
+    for K in (EYE, SINGULAR, EYE, SINGULAR):
+        yield f(K)
+
+
+@program
+def test_a_failure_before_the_try_is_not_caught_by_it(trace: Any) -> Any:
+    @trace
+    def f(K: Any) -> Any:
+        y = np.linalg.inv(K)
+        try:
+            return np.linalg.cholesky(y)
+        except LinAlgError:
+            return K
+
+    for K in (EYE, SINGULAR, -EYE, EYE, SINGULAR, -EYE):
+        yield attempt(f, K, text=True)
+
+
+@program
+def test_an_index_nobody_uses_still_raises(trace: Any) -> Any:
+    @trace
+    def f(x: Any, i: Any) -> Any:
+        x[i]
+        return x + 1.0
+
+    for i in (np.array([0]), np.array([5]), np.array([1])):
+        yield attempt(f, np.ones(3), i, text=True)
+
+
+def test_a_caught_failure_is_a_path_that_is_traced_once() -> None:
+    @tg.trace
+    def f(K: Any) -> Any:
+        try:
+            return np.linalg.cholesky(K) * 2.0
+        except LinAlgError:
+            return K * 0.5
+
+    for sign in (1.0, -1.0) * 4:
+        np.testing.assert_allclose(f(sign * EYE), EYE * (2.0 if sign > 0 else -0.5))
+    assert f.cache_info().traces == 2
+
+
+def test_a_factorization_within_a_try_is_computed_once() -> None:
+    @tg.trace
+    def f(K: Any) -> Any:
+        try:
+            return np.linalg.cholesky(K)
+        except LinAlgError:
+            return K
+
+    assert sum(": call over" in line for line in f.explain(EYE).groups) == 1
+
+
+@program
 def test_an_exception_that_nobody_catches_reaches_the_caller(trace: Any) -> Any:
     @trace
     def f(K: Any) -> Any:
@@ -499,6 +589,118 @@ def test_a_traced_function_that_calls_a_traced_function_that_raises(trace: Any) 
 
 
 # -- what a failing call leaves -----------------------------------------------------------------------------------
+@program
+def test_effects_before_the_exception_stay_and_those_behind_do_not_happen(trace: Any) -> Any:
+    class Box:
+        before = after = 0
+
+    box, log = Box(), []
+    counts = {"n": 0}
+
+    @trace
+    def f(x: Any) -> Any:
+        box.before += 1
+        log.append("begun")
+        counts["n"] += 1
+        if x[0] < 0:
+            raise ValueError("negative")
+        box.after += 1
+        log.append("done")
+        return x * 2.0
+
+    for v in (1.0, -1.0, 2.0, -2.0, -3.0, 1.0):
+        yield attempt(f, np.array([v]), text=True), box.before, box.after, list(log), counts["n"]
+
+
+@program
+def test_effects_before_an_operation_that_fails(trace: Any) -> Any:
+    state = {"calls": 0, "good": 0}
+
+    @trace
+    def f(K: Any) -> Any:
+        state["calls"] += 1
+        y = np.linalg.inv(K)
+        state["good"] += 1
+        return y
+
+    for K in (EYE, SINGULAR, EYE, SINGULAR, SINGULAR):
+        yield attempt(f, K, text=True), dict(state)
+
+
+@program
+def test_finally_has_effects_on_both_ways(trace: Any) -> Any:
+    depth = {"now": 0, "left": 0}
+
+    @trace
+    def f(K: Any) -> Any:
+        depth["now"] += 1
+        try:
+            return np.linalg.inv(K)
+        finally:
+            depth["now"] -= 1
+            depth["left"] += 1
+
+    for K in (EYE, SINGULAR, EYE, SINGULAR, SINGULAR):
+        yield attempt(f, K, text=True), dict(depth)
+
+
+@program
+def test_a_context_manager_of_the_users_is_left(trace: Any) -> Any:
+    log: list[Any] = []
+
+    @contextlib.contextmanager
+    def section(name: Any) -> Any:
+        log.append(("enter", name))
+        try:
+            yield name
+        except ValueError as error:
+            log.append(("error", str(error)))
+            raise
+        finally:
+            log.append(("exit", name))
+
+    @trace
+    def f(x: Any) -> Any:
+        with section("a"):
+            if x[0] < 0:
+                raise ValueError("negative")
+            return x * 2.0
+
+    for v in (1.0, -1.0, 2.0, -2.0):
+        yield attempt(f, np.array([v]), text=True), list(log)
+
+
+@program
+def test_an_argument_updated_in_place_before_the_exception(trace: Any) -> Any:
+    @trace
+    def f(params: Any, x: Any) -> Any:
+        params["w"] = params["w"] + x
+        if x[0] < 0:
+            raise ValueError("negative")
+        params["w"] = params["w"] * 2.0
+        return params["w"].sum()
+
+    params = {"w": np.ones(2)}
+    for v in (1.0, -1.0, 2.0, -2.0):
+        yield attempt(f, params, np.full(2, v), text=True), params["w"]
+
+
+@program
+def test_an_except_branch_has_effects_of_its_own(trace: Any) -> Any:
+    failures: list[int] = []
+
+    @trace
+    def f(K: Any) -> Any:
+        try:
+            return np.linalg.inv(K)
+        except LinAlgError:
+            failures.append(len(failures))
+            return K
+
+    for K in (EYE, SINGULAR, SINGULAR, EYE, SINGULAR):
+        yield f(K), list(failures)
+
+
 @program
 def test_other_calls_work_after_an_exception(trace: Any) -> Any:
     @trace

@@ -101,7 +101,8 @@ def _world_guards(path: Path, names: dict[Node, str]) -> Iterator[str]:
 def _value_guards(path: Path, names: dict[Node, str]) -> Iterator[str]:
     for guard in path.trace.guards:
         seen = guard.seen.item() if guard.seen.ndim == 0 else f"an array of shape {guard.seen.shape}"
-        yield f"{guard.asked} at {guard.location}: {names[guard.node]} was {seen}"
+        found = "it did not" if guard.unless_raises else f"{names[guard.node]} was {seen}"
+        yield f"{guard.asked} at {guard.location}: {found}"
 
 
 def _groups(made: Any, inputs: tuple[str, ...] = ()) -> Iterator[str]:

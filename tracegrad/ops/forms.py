@@ -27,11 +27,13 @@ class Form:
     `cheap`: to compute the op once more costs less than to keep its answer, since compiled code computes it where it is
     read. `moves`: the derivative rules move, add, negate or drop cotangents, and multiply by nothing. So no nan comes
     of a cotangent 0, and a rule tells of the places where cotangents can differ from 0, given as booleans, what becomes
-    of them. `raises`: there may be values of the operands for which there is no answer but an exception.
+    of them. `raises`: there may be values of the operands for which there is no answer but an exception;
+    `foreseen`: code that could catch it is traced with the exception.
     """
 
     cheap: ClassVar[bool] = False
     raises: ClassVar[bool] = False
+    foreseen: ClassVar[bool] = False
 
     @property
     def moves(self) -> bool:
@@ -43,6 +45,7 @@ class Call(Form):
     """Anything: compiled code calls the NumPy meaning of the op."""
 
     raises = True
+    foreseen = True
 
 
 @dataclass(frozen=True)

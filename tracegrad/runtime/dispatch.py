@@ -110,9 +110,7 @@ class Path:
         if outputs is None:
             return None, self._diverges(self._answers(given))
         outputs = (outputs,) if self.program.single else outputs
-        if self.program.checked:
-            outputs = self.trace.answered(outputs)
-        return outputs, self._diverges(outputs[self.trace.arrays :])
+        return outputs, self._diverges(self.trace.answers(outputs, self.program.checked))
 
     def overlaps(self, call: Call, captured: Sequence[Any]) -> bool:
         """Whether an array that the call writes to cannot be written, or shares memory with another: the graph does not
@@ -382,9 +380,11 @@ class Dispatcher(Inlinable):
         if trace.raised:
             program: Any = None
         elif len(spec.paths) < MAX_PATHS:
-            single = trace.arrays + len(trace.asked) == 1 if checked else single
+            single = trace.arrays + len(trace.asked(True)) == 1 if checked else single
             graph = trace.checked() if checked else graph
             program = compile_program(graph, trace.kinds, single, self.name, checked)
+            if not trace.can_fail(program):
+                program = None
         else:
             program = Interpreted(graph)
         end = time.perf_counter()

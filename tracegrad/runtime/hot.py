@@ -157,7 +157,7 @@ def hot_call(
         captured = _captured(trace, code)
         ready = _written(trace, code, [*code.leaves, *captured])
         result, effects = _result(trace, code), _effects(trace, code)
-        guards = trace.asked if program.checked else trace.guards
+        guards = trace.asked(program.checked)
         tests = [_answer(code.output(i + trace.arrays), g.seen) for i, g in enumerate(guards)]
     except _NotSimple:
         return None
@@ -259,7 +259,7 @@ def _captured(trace: Trace, code: _Code) -> list[str]:
 def _result(trace: Trace, code: _Code) -> str:
     """Code that puts the result together from `r`, what the entry point returned."""
     answer = trace.answer
-    count = trace.arrays + len(trace.asked) if code.checked else len(trace.graph.outputs)
+    count = trace.arrays + len(trace.asked(True)) if code.checked else len(trace.graph.outputs)
     if isinstance(answer, Node) and answer.kind.cls is tuple and not code.single:
         flat = [x.position for x in answer.parts if isinstance(x, Output) and x.kind is None]
         if flat == list(range(count)) and len(answer.parts) == count:

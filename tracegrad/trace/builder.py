@@ -10,6 +10,7 @@ user's line). A value that is asked for is computed from the real inputs by NumP
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -23,7 +24,9 @@ from tracegrad.errors import TraceError, located, user_file, warn_of_constant
 from tracegrad.ir import Builder, Node, Value, evaluate, recorder, recording
 from tracegrad.ops import Level, Op, TapeCarrier
 from tracegrad.ops.elementwise import not_equal
+from tracegrad.ops.failures import failure, failure_number
 from tracegrad.ops.linear import cast, full
+from tracegrad.trace.tries import within_try
 
 __all__ = ["ESCAPED", "READ_ONLY", "Capture", "TraceBuilder", "ValueGuard", "current_trace", "value_key"]
 
@@ -54,7 +57,10 @@ class Capture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueGuard:
-    """A value that Python code asked for and saw: the recorded path holds for calls where `node` has `key`."""
+    """A value that Python code asked for and saw: the recorded path holds for calls where `node` has `key`.
+
+    Where the result needs the node `unless_raises`, a program has no output for the guard: it fails if that fails.
+    """
 
     node: Node
     seen: np.ndarray[Any, Any]
@@ -62,6 +68,7 @@ class ValueGuard:
     asked: str
     location: str
     implicit: bool = False  # asked by us, of a truth that is usual: whether Python's arithmetic is that of the machine
+    unless_raises: Node | None = None
 
 
 def value_key(x: Any) -> Any:
@@ -91,6 +98,9 @@ class TraceBuilder(Builder):
         self._asked: dict[Node, np.ndarray[Any, Any]] = {}
         self._answers = answers
         self._differentiated: list[Node] = []
+        self.raising: list[Node] = []  # nodes that may raise, whose derivative is not wanted
+        self._failed: dict[Node, Exception] = {}
+        self._foreseeing = False
         self._warned = False
         self.bounds: dict[Node, tuple[int, int]] = {}  # of integers: see `tracegrad.trace.number`
 
@@ -171,6 +181,10 @@ class TraceBuilder(Builder):
                     compiled(each.dtype, f"the result of {op.name} in a traced function")
             node = self._nodes[same] = Node(op, tuple(inputs), items, aval, self.locate())
             self.nodes.append(node)
+            if op.form.raises:
+                self.foresee(node)
+        elif node in self._failed:
+            raise copy.copy(self._failed[node])
         return self.valued(node) if node.several else self.make(self, node)
 
     def close(self) -> None:
@@ -179,7 +193,8 @@ class TraceBuilder(Builder):
         self.nodes, self.captures = [], {}
         if self._tensors is not None:
             self._tensors.close()
-        for memory in (self._nodes, self._computed, self._asked, self._places, self.bounds):
+        kept = (self._nodes, self._computed, self._asked, self._places, self.bounds, self.raising, self._failed)
+        for memory in kept:
             memory.clear()
 
     # -- Tensors ----------------------------------------------------------------------------------
@@ -358,6 +373,39 @@ class TraceBuilder(Builder):
         """A value that a node has in the call being traced, for what only asks for its kind: in a region, that of the
         first turn."""
         return self.compute(wanted)
+
+    def foresee(self, node: Node) -> None:
+        """Raise what a new node raises, if that is for traced code to catch; leaves a guard on whether it does."""
+        assert node.op is not None
+        if self._foreseeing:
+            return
+        if node.op.form.foreseen and within_try():
+            error = self.expect(node, node)
+            if error is not None:
+                self._failed[node] = error
+                raise error
+        elif not self._differentiated:
+            self.raising.append(node)
+
+    def expect(self, node: Node, unless_raises: Node | None = None) -> Exception | None:
+        """The exception that a node raises for the values of the call being traced; leaves a guard."""
+        assert node.op is not None
+        error: Exception | None = None
+        try:
+            self.compute(node)
+        except Exception as found:  # whatever it is, Python would have raised it
+            error, unless_raises = found, None
+        operands = tuple([x if is_literal(x) else self.value(x) for x in node.inputs])
+        self._foreseeing = True
+        try:
+            number = failure(node.op, operands, dict(node.params)).node
+        finally:
+            self._foreseeing = False
+        seen = self._computed[number] = np.asarray(failure_number(error))
+        asked = f"whether {node.op.name} raises"
+        guard = ValueGuard(number, seen, value_key(seen), asked, self.locate(), unless_raises=unless_raises)
+        self.guards.append(guard)
+        return error
 
     def all_succeed(self) -> bool:
         """Whether none of the operations recorded so far raises for the values of the call being traced."""

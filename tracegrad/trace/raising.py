@@ -15,7 +15,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from tracegrad.errors import TracegradError, in_package, user_file
-from tracegrad.trace.shadow import Globals
+from tracegrad.trace.tries import Namespace
 
 __all__ = ["is_interrupt", "is_ours", "is_plain"]
 
@@ -51,7 +51,7 @@ def is_plain(error: BaseException) -> bool:
     """Whether a `raise` or an `assert` of the traced code raised it, and it has nothing in it of the trace."""
     frame, at = list(_frames(error))[-1]
     code = frame.f_code
-    if not user_file(code.co_filename) or not isinstance(frame.f_globals, Globals) or code.co_code[at] != _RAISE:
+    if not user_file(code.co_filename) or not isinstance(frame.f_globals, Namespace) or code.co_code[at] != _RAISE:
         return False
     return all(_holds_plain_values(e) for e in _chain(error))
 

@@ -34,6 +34,7 @@ from tracegrad.trace.builtins import BUILTINS, Shadowed, unshadowed
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.math_functions import MATH, valued
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Item, Source
+from tracegrad.trace.tries import Namespace
 
 __all__ = [
     "COLLECTIONS",
@@ -80,8 +81,12 @@ def is_user_module(x: types.ModuleType) -> bool:
 
 
 def is_user_function(x: Any) -> bool:
-    """Whether `x` is a function written in a file of the user's."""
-    return isinstance(x, types.FunctionType) and _is_user_file(x.__code__.co_filename)
+    """Whether `x` is a function written in a file of the user's, or a wrapper of one, as `contextmanager` makes it."""
+    while isinstance(x, types.FunctionType):
+        if _is_user_file(x.__code__.co_filename):
+            return True
+        x = getattr(x, "__wrapped__", None)
+    return False
 
 
 @functools.lru_cache(maxsize=4096)
@@ -93,7 +98,7 @@ def is_user_code(cls: Any) -> bool:
 
 
 # -- namespaces and functions ------------------------------------------------------------------------
-class Globals(dict[str, Any]):
+class Globals(Namespace):
     """The globals of shadows: reads come from the real namespace through the world, writes stay here."""
 
     __slots__ = ("known", "real", "world")

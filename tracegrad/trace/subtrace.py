@@ -269,6 +269,9 @@ class Region(TraceBuilder):
             raise TraceError(located(f"the code needs the value of an array inside {self.what}, which has none yet"))
         return self.outer.compute(known.node)
 
+    def foresee(self, node: Node) -> None:
+        pass  # there are no values to raise for
+
     def example(self, wanted: Node) -> Any:
         for (theirs, _), (_, mine) in self.captured.items():
             if mine not in self._computed and wanted.depends_on({mine}):

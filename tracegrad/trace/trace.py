@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -43,8 +43,8 @@ class Trace:
     """What one call recorded.
 
     The inputs of `graph` are the leaves of the arguments and then the `captures`; its outputs are the arrays of the
-    result and of the effects, and then one value per guard. `checked` has instead of the implicit guards one boolean,
-    the last output: whether all of them are as assumed. `answer` is the template of the result.
+    result and of the effects, and then one value for each guard that is `asked`. `checked` has instead of the implicit
+    guards one boolean, the last output: whether all of them are as assumed. `answer` is the template of the result.
 
     A call that `raised` has no result, only guards; `error` is the exception, if Python would have raised the same.
     """
@@ -70,10 +70,9 @@ class Trace:
         """Whether there are implicit guards."""
         return any(g.implicit for g in self.guards)
 
-    @property
-    def asked(self) -> tuple[ValueGuard, ...]:
-        """The guards that are not implicit."""
-        return tuple([g for g in self.guards if not g.implicit])
+    def asked(self, checked: bool) -> tuple[ValueGuard, ...]:
+        """The guards that the graph, or `checked`, has an output for."""
+        return tuple([g for g in self.guards if g.unless_raises is None and not (checked and g.implicit)])
 
     def checked(self) -> Graph:
         """The graph with one output for all implicit guards."""
@@ -92,12 +91,20 @@ class Trace:
             every = holds
         assert every is not None
         visible = self.graph.outputs[: self.arrays]
-        return Graph(self.graph.inputs, tuple(nodes), (*visible, *(g.node for g in self.asked), every))
+        return Graph(self.graph.inputs, tuple(nodes), (*visible, *(g.node for g in self.asked(True)), every))
 
-    def answered(self, outputs: Sequence[Any]) -> tuple[Any, ...]:
-        """The outputs of `graph`, from those of a call of `checked` that has not failed."""
-        asked = iter(outputs[self.arrays :])
-        return (*outputs[: self.arrays], *(g.seen if g.implicit else next(asked) for g in self.guards))
+    def can_fail(self, program: Any) -> bool:
+        """Whether what would raise where a guard is not asked for has been left in the program by the passes."""
+        unasked = {g.unless_raises for g in self.guards} - {None}
+        if not unasked:
+            return True
+        nodes = program.report.optimized.nodes
+        return bool(len(unasked) <= sum(n.op is not None and n.op.form.foreseen for n in nodes))
+
+    def answers(self, outputs: Sequence[Any], checked: bool) -> Iterator[Any]:
+        """The values of all guards, from the outputs of a call of `graph`, or `checked`, that has not failed."""
+        values, asked = iter(outputs[self.arrays :]), set(self.asked(checked))
+        return (next(values) if g in asked else g.seen for g in self.guards)
 
     def finish(self, outputs: Sequence[Any], tensor: Any = None, effects: bool = True) -> Any:
         """The value of the function, from the outputs of the program; repeats the effects."""
@@ -239,8 +246,10 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     done = world.writes.effects(made.template, made.output)
     outputs, roots = made.nodes, made.roots
     effects = builder.tensors.effects(outputs, roots) if builder.has_tensors else []
+    untaken = list(builder.raising)
     cts, cotangents, wanted, spent = builder.tensors.swept(roots) if builder.has_tensors else ([], [], [], "")
-    asked = [g.node for g in builder.guards]
+    guards = _settled(builder, outputs, untaken)
+    asked = [g.node for g in guards if g.unless_raises is None]
     arguments = list(builder.inputs)
     captures = list(builder.captures.values())
     inputs = [*arguments, *(c.node for c in captures)]
@@ -258,7 +267,29 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
             Graph((*inputs, *cts), joint.nodes, joint.outputs) if cotangents else None, spent,
         )  # fmt: skip
     world.rewritten = frozenset(e.place for e in done)
-    return Trace(graph, kinds, answer, tuple(done), tuple(builder.guards), tuple(captures), world, len(outputs), tape)
+    return Trace(graph, kinds, answer, tuple(done), guards, tuple(captures), world, len(outputs), tape)
+
+
+def _settled(builder: TraceBuilder, outputs: Sequence[Any], raising: Sequence[Any]) -> tuple[ValueGuard, ...]:
+    """The guards, with one for each of the nodes `raising` that the outputs do not need. Those that programs have no
+    output for, because the outputs need what would raise, keep saying so."""
+    live = _needed(builder, [*outputs, *(g.node for g in builder.guards if g.unless_raises is None)])
+    for node in raising:
+        if node not in live and not node.regions:
+            error = builder.expect(node)
+            if error is not None:
+                raise error
+    guards = []
+    for guard in builder.guards:
+        if guard.unless_raises is not None and guard.unless_raises not in live:
+            guard = replace(guard, unless_raises=None)
+            live |= _needed(builder, [guard.node])
+        guards.append(guard)
+    return tuple(guards)
+
+
+def _needed(builder: TraceBuilder, outputs: Sequence[Any]) -> set[Any]:
+    return set(sliced([], builder.nodes, outputs).nodes)
 
 
 def _raised(builder: TraceBuilder, world: World, call: Call, error: Exception) -> Trace:

@@ -1,0 +1,48 @@
+"""Whether traced code could catch an exception: whether it is within a `try`, or a `with`, of its own."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any
+
+__all__ = ["Namespace", "within_try"]
+
+
+class Namespace(dict[str, Any]):
+    """The globals of a function of traced code, by which its frames are known."""
+
+    __slots__ = ()
+
+
+def within_try() -> bool:
+    """Whether a function of the traced code, from the innermost outwards, is within a `try` or a `with` now.
+
+    >>> within_try()  # this is no traced code
+    False
+    """
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if isinstance(frame.f_globals, Namespace) and any(frame.f_lasti in block for block in _blocks(frame.f_code)):
+            return True
+        frame = frame.f_back
+    return False
+
+
+@functools.lru_cache(maxsize=4096)
+def _blocks(code: CodeType) -> tuple[range, ...]:
+    """The ranges of instructions for which a handler is entered in the exception table of the code."""
+    numbers = _numbers(code.co_exceptiontable)
+    return tuple([range(2 * start, 2 * (start + size)) for start, size, _, _ in zip(*[numbers] * 4)])
+
+
+def _numbers(table: bytes) -> Iterator[int]:
+    """The numbers of an exception table: six bits a byte, the highest first; bit 6 says that another byte follows."""
+    number = 0
+    for byte in table:
+        number = number << 6 | byte & 63
+        if not byte & 64:
+            yield number
+            number = 0
