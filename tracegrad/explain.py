@@ -90,7 +90,8 @@ def _entry_guards(binder: Binder, call: Call) -> Iterator[str]:
 
 def _world_guards(path: Path, names: dict[Node, str]) -> Iterator[str]:
     for guard in path.trace.world.guards:
-        yield str(guard)
+        if not guard.implied:
+            yield str(guard)
     for capture in path.trace.captures:
         source = capture.source or "an array that no variable leads to"
         name, text = names[capture.node], str(source)

@@ -116,6 +116,12 @@ class _Code:
             self.checks.append(f"[*map(type, {text})] == {self.name([type(key) for key in keys])}")
 
     def guard(self, guard: Guard) -> None:
+        if guard.kind == "absent":
+            absent = guard.source.absent(self.name)
+            if absent is None:
+                raise _NotSimple
+            self.checks.append(absent)
+            return
         text = guard.source.text(self.name)
         if guard.kind in ("is", "equals"):
             self.checks.append(f"{text} is {self.name(guard.expected)}")

@@ -118,7 +118,7 @@ def _short(x: Any) -> str:
 
 def log_compile(name: str, trace: Trace, program: Any, tracing: float, compiling: float) -> None:
     """One line for a new trace."""
-    guards = len(trace.guards) + len(trace.world.guards)
+    guards = len(trace.guards) + sum(not guard.implied for guard in trace.world.guards)
     log(
         "compile", "%s: traced %d nodes, %d guards, %d captured arrays in %.1f ms; program from %s in %.1f ms", name,
         len(trace.graph.nodes), guards, len(trace.captures), 1e3 * tracing,

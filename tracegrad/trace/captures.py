@@ -28,8 +28,9 @@ from __future__ import annotations
 import copy
 import functools
 import types
-from collections import deque
+from collections import ChainMap, deque
 from collections.abc import Callable, Collection, Hashable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,9 +44,13 @@ from tracegrad.trace import shadow
 from tracegrad.trace.builder import Capture, TraceBuilder
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import LENT, Loan
+from tracegrad.trace.modules import module, replacement
 from tracegrad.trace.natives import Natives
+from tracegrad.trace.readers import ContextVariable
+from tracegrad.trace.refusals import draws, is_read_up, read_up
 from tracegrad.trace.signature import exact, is_plain_array
 from tracegrad.trace.sources import Attribute, Child, Fixed, Item, Source
+from tracegrad.trace.state import Name
 from tracegrad.trace.templates import Same
 from tracegrad.trace.writes import Writes
 
@@ -57,13 +62,16 @@ _ATOMS = (bool, int, float, complex, str, bytes, np.generic)
 _MOST_ITEMS = 4096
 # Numbers that can be inputs.
 _VARYING = (int, float, np.integer, np.floating)
+# What functions and methods are made of.
+_OF_CODE = ("__code__", "__defaults__", "__func__")
 _GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a trace assumes of a source: `kind` is "is" (identity), "equals" (type and value), "type", "keys" (type
-    and keys of a container), "items" (all items of a collection) or "same" (the object that another source leads to).
+    """What a trace assumes of a source: `kind` is "is" (identity), "equals" (type and value), "keys" (type
+    and keys of a container), "items" (all items of a collection), "same" (the object that another source leads to),
+    "type" or "absent" (there is nothing).
     """
 
     source: Source
@@ -74,6 +82,8 @@ class Guard:
         try:
             found = self.source.read()
         except _GONE:
+            return self.kind == "absent"
+        if self.kind == "absent":
             return False
         if self.kind == "is":
             return found is self.expected
@@ -94,6 +104,11 @@ class Guard:
         except _GONE:
             return False
 
+    @property
+    def implied(self) -> bool:
+        """Whether it is about the code itself: which function or built-in a name means, and what that is made of."""
+        return self.kind == "is" and (isinstance(self.source, Name) or self.source.name in _OF_CODE)
+
     def now(self) -> str:
         """The source's present value, for messages."""
         try:
@@ -102,6 +117,8 @@ class Guard:
             return "nothing"
 
     def __str__(self) -> str:
+        if self.kind == "absent":
+            return f"{self.source} is not there"
         if self.kind == "type":
             return f"{self.source} is a {self.expected.__name__}"
         if self.kind == "keys":
@@ -140,8 +157,8 @@ def _same_items(found: list[Any], expected: list[Any]) -> bool:
 
 def _keys(x: Any) -> Any:
     """The class and the keys or length of a container."""
-    if type(x) is dict:
-        return dict, tuple(x)
+    if type(x) is dict or type(x) is types.MappingProxyType:
+        return type(x), tuple(x)
     if isinstance(x, tuple | list | deque):
         return type(x), len(x)
     return type(x), tree.skeleton(x)
@@ -193,7 +210,7 @@ class World:
                 return self.builder.capture_number(value, source)
             self.assume(source, "equals", value)
             return value
-        if shadow.draws(value):
+        if draws(value):
             raise UnsupportedError(
                 located(
                     f"{source} draws random numbers, which would be drawn once and recorded as constants; "
@@ -201,20 +218,28 @@ class World:
                 )
             )
         known = self._seen.get(id(value))
-        if guard and (known is not None or not tree.is_node(value)):
-            self.assume(source, "is", value)
         collection = isinstance(value, shadow.COLLECTIONS) and not tree.is_node(value)
-        if collection and type(value) not in LENT and len(value) <= _MOST_ITEMS:
-            self.assume(source, "items", _items(value))
+        copied = tree.is_node(value) and not shadow.is_user_object(value)
+        if guard:
+            self._guard_object(value, source, known is not None)
         if isinstance(value, type):
             self.natives.note(value)
         else:
-            self.natives.note(type(value), methods=tree.is_node(value))
+            self.natives.note(type(value), methods=copied)
         if known is None:
             # `function` and `_container` enter what they make before they fill it: it may lead to itself.
-            made = self._container(value, source) if collection or tree.is_node(value) else self._shadow(value, source)
+            made = self._container(value, source) if collection or copied else self._shadow(value, source)
             known = self._seen[id(value)] = (value, made)
         return known[1]
+
+    def _guard_object(self, value: Any, source: Source, known: bool) -> None:
+        if known or not tree.is_node(value):
+            self.assume(source, "is", value)
+        elif shadow.is_user_object(value):
+            self.assume(source, "type", type(value))
+        collection = isinstance(value, shadow.COLLECTIONS) and not tree.is_node(value)
+        if collection and type(value) not in LENT and len(value) <= _MOST_ITEMS:
+            self.assume(source, "items", _items(value))
 
     def enter(self, value: Any, made: Any) -> Any:
         """Let `made` stand for `value` from now on."""
@@ -223,6 +248,10 @@ class World:
 
     def assume(self, source: Source, kind: str, expected: Any) -> None:
         self._guards.setdefault((source.key, kind), Guard(source, kind, expected))
+
+    def real_of(self, made: Any) -> Any:
+        """What `made` stands for."""
+        return next((value for value, x in self._seen.values() if x is made), made)
 
     def _array(self, value: Any, source: Source) -> Any:
         if not is_plain_array(value):
@@ -261,11 +290,26 @@ class World:
             # A cache outside the trace must not hold traced values.
             return self.translate(value.__wrapped__, Attribute(source, "__wrapped__"))
         if isinstance(value, types.ModuleType):
-            return shadow.module(self, value, source)
-        replaced = shadow.replacement(value)
+            return module(self, value)
+        if shadow.is_user_object(value):
+            return shadow.user_object(self, value, source)
+        return self._of_python(value, source)
+
+    def _of_python(self, value: Any, source: Source) -> Any:
+        """What stands for an object of Python's or of an installed package."""
+        replaced = replacement(value)
         if replaced is not None:
             return replaced
-        return shadow.user_object(self, value, source) if shadow.is_user_object(value) else value
+        if isinstance(value, ContextVar):
+            return ContextVariable(value)
+        if type(value) is ChainMap:
+            maps = Attribute(source, "maps")
+            self.assume(maps, "keys", _keys(value.maps))
+            return ChainMap(*[self.translate(x, Item(maps, i)) for i, x in enumerate(value.maps)])
+        if isinstance(value, types.MappingProxyType):
+            self.assume(source, "keys", _keys(value))
+            return types.MappingProxyType({k: self.translate(x, Item(source, k)) for k, x in value.items()})
+        return read_up(value, str(source)) if is_read_up(value) else value
 
     def _partial(self, value: Any, source: Source) -> Any:
         args = [self.translate(x, Item(Attribute(source, "args"), i)) for i, x in enumerate(value.args)]

@@ -19,7 +19,8 @@ from tracegrad import tree
 from tracegrad.errors import TracegradError
 from tracegrad.trace import shadow
 from tracegrad.trace.lent import read
-from tracegrad.trace.sources import Attribute, Cell, Global, Source, Static
+from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Source, Static
+from tracegrad.trace.users import is_user_code, is_user_function, is_user_module
 
 __all__ = ["Natives"]
 
@@ -36,7 +37,7 @@ class Natives:
 
     def note(self, cls: Any, methods: bool = True) -> None:
         """Traced code may read attributes of this class, and run its `methods` as they are."""
-        if shadow.is_user_code(cls):
+        if is_user_code(cls):
             self._classes[cls] = self._classes.get(cls, False) or methods
             self.world.writes.watch_class(cls)
 
@@ -72,7 +73,7 @@ class Natives:
                 if isinstance(value, type):
                     self.note(value)
                 for function in _functions_of(value) if methods else ():
-                    if shadow.is_user_function(function):
+                    if is_user_function(function):
                         self._names.add(name)
                         self._add(function)
 
@@ -89,12 +90,12 @@ class Natives:
                 self._found(cell.cell_contents, Cell(cell, name))
 
     def _found(self, value: Any, source: Source) -> None:
-        if shadow.is_user_function(value):
+        if is_user_function(value):
             self._add(value)
         elif isinstance(value, type):
             self.note(value)
         elif isinstance(value, types.ModuleType):
-            if shadow.is_user_module(value):
+            if is_user_module(value):
                 self._modules.append((value, source))
         elif shadow.is_user_object(value):
             self.note(type(value))
@@ -106,6 +107,8 @@ class Natives:
         try:
             value = source.read()
         except AttributeError:
+            if "__dict__" in self._names or "vars" in self._names:
+                self.world.assume(Attribute(Fixed(source.parent, source.parent.__name__), source.name), "absent", None)
             return
         if not isinstance(value, types.GetSetDescriptorType):
             self._guard(value, source)

@@ -12,29 +12,26 @@ Only the user's code is run so: functions from files outside the standard librar
 from __future__ import annotations
 
 import builtins
+import dataclasses
+import dis
 import enum
 import functools
-import math
-import os
-import sys
-import sysconfig
 import types
 from collections import deque
 from typing import Any
 
 import numpy as np
 
-from tracegrad.errors import UnsupportedError, located
-from tracegrad.numpy_api import special
-from tracegrad.numpy_api.creation import REPLACEMENTS
-from tracegrad.numpy_api.operands import peer_of
-from tracegrad.numpy_api.registry import FUNCTIONS, dispatch_function
+from tracegrad import tree
 from tracegrad.ops import Carrier
+from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import BUILTINS, Shadowed, unshadowed
 from tracegrad.trace.inline import Inlinable
-from tracegrad.trace.math_functions import MATH, valued
+from tracegrad.trace.modules import imported, replacement
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Item, Source
+from tracegrad.trace.state import Name
 from tracegrad.trace.tries import Namespace
+from tracegrad.trace.users import is_user_class, is_user_function
 
 __all__ = [
     "COLLECTIONS",
@@ -42,12 +39,7 @@ __all__ = [
     "Globals",
     "contents",
     "function",
-    "is_user_code",
-    "is_user_function",
-    "is_user_module",
     "is_user_object",
-    "module",
-    "replacement",
     "unshadowed",
     "user_object",
 ]
@@ -59,42 +51,6 @@ VALUES = (
 )  # fmt: skip
 # Mutable collections that traced code is given as they are.
 COLLECTIONS = (set, deque, dict, list, bytearray)
-_FOREIGN = tuple(
-    {
-        os.path.join(path, "")
-        for key in ("stdlib", "platstdlib", "purelib", "platlib")
-        if (path := sysconfig.get_path(key))
-    }
-)
-_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-
-
-@functools.cache
-def _is_user_file(filename: str) -> bool:
-    return not filename.startswith((*_FOREIGN, _PACKAGE, "<frozen")) and "site-packages" not in filename
-
-
-def is_user_module(x: types.ModuleType) -> bool:
-    """Whether a module is the user's."""
-    filename = getattr(x, "__file__", None)
-    return bool(filename) and _is_user_file(str(filename))
-
-
-def is_user_function(x: Any) -> bool:
-    """Whether `x` is a function written in a file of the user's, or a wrapper of one, as `contextmanager` makes it."""
-    while isinstance(x, types.FunctionType):
-        if _is_user_file(x.__code__.co_filename):
-            return True
-        x = getattr(x, "__wrapped__", None)
-    return False
-
-
-@functools.lru_cache(maxsize=4096)
-def is_user_code(cls: Any) -> bool:
-    """Whether a class comes from a module of the user's."""
-    if cls.__module__ == "builtins" or cls.__module__ in sys.stdlib_module_names:
-        return False
-    return _is_user_file(getattr(sys.modules.get(cls.__module__), "__file__", "") or "")
 
 
 # -- namespaces and functions ------------------------------------------------------------------------
@@ -109,15 +65,41 @@ class Globals(Namespace):
         self.known: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name in self:
+        if super().__contains__(name):
             return super().__getitem__(name)
         if not self.world.open:
             return self.real[name]
         if name not in self.known:
-            if name not in self.real and name in BUILTINS:
-                return BUILTINS[name]
-            self.known[name] = self.world.translate(self.real[name], Global(self.real, name))
+            self.known[name] = self._found(name)
         return self.known[name]
+
+    def _found(self, name: str) -> Any:
+        """What is read under a name that traced code did not assign; KeyError for names that nothing has."""
+        if name in self.real:
+            return self.world.translate(self.real[name], Global(self.real, name))
+        source, names = Name(self.real, name), super().__getitem__("__builtins__")
+        if name not in names:
+            self.world.assume(source, "absent", None)
+            raise KeyError(name)
+        if name != "__import__":
+            self.world.assume(source, "is", names[name])
+        found = BUILTINS.get(name) or _OF_ATTRIBUTES.get(name) or replacement(names[name])
+        return names[name] if found is None else found
+
+    # What `globals()` gives is asked in other ways too.
+    def __contains__(self, name: object) -> bool:
+        if super().__contains__(name) or not self.world.open or not isinstance(name, str):
+            return super().__contains__(name) or name in self.real
+        if name in self.real:
+            return self.get(name) is not self
+        self.world.assume(Global(self.real, name), "absent", None)
+        return False
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if super().__contains__(name) or name in self.real:
+            return self[name]
+        self.world.assume(Global(self.real, name), "absent", None)
+        return default
 
 
 def _builtins_of(real: dict[str, Any], world: Any) -> dict[str, Any]:
@@ -126,12 +108,37 @@ def _builtins_of(real: dict[str, Any], world: Any) -> dict[str, Any]:
     names = dict(found if isinstance(found, dict) else vars(found))
     theirs = names["__import__"]
 
-    def imported(name: str, _: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
-        module = theirs(name, real, locals, fromlist, level)
-        return world.translate(module, Fixed(module, name), guard=False) if world.open else module
+    def load(name: str, _: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        return imported(world, theirs(name, real, locals, fromlist, level))
 
-    names["__import__"] = imported
+    names["__import__"] = load
     return names
+
+
+def _getattr(x: Any, name: str, *default: Any) -> Any:
+    """`getattr`; that a function or a class has no such attribute is a guard."""
+    try:
+        return getattr(x, name)
+    except AttributeError:
+        trace = current_trace()
+        if trace is not None and isinstance(x, types.FunctionType | type):
+            _lacks(trace.world, trace.world.real_of(x), name)
+        if default:
+            return default[0]
+        raise
+
+
+def _hasattr(x: Any, name: str) -> bool:
+    return _getattr(x, name, EMPTY) is not EMPTY
+
+
+_OF_ATTRIBUTES = {"getattr": _getattr, "hasattr": _hasattr}
+
+
+def _lacks(world: Any, real: Any, name: str) -> None:
+    """Guard that a function or class has no attribute of this name, if it has none."""
+    if not hasattr(real, name):
+        world.assume(Attribute(Fixed(real, real.__name__), name), "absent", None)
 
 
 def contents(cell: types.CellType) -> Any:
@@ -163,17 +170,53 @@ def function(world: Any, fun: types.FunctionType) -> Any:
         [_default(world, fun, "__defaults__", i, x) for i, x in enumerate(fun.__defaults__)]
     )
     made.__qualname__, made.__module__, made.__doc__ = fun.__qualname__, fun.__module__, fun.__doc__
-    made.__dict__.update(fun.__dict__)
+    _guard_function(world, fun)
+    made.__dict__.update({k: _attribute_of_function(world, fun, k, x) for k, x in fun.__dict__.items()})
     world.writes.watch_function(fun, made)
     for c in closure:
         world.writes.fill(c, world.translate)
     return made
 
 
+def _guard_function(world: Any, fun: types.FunctionType) -> None:
+    """Guard what a function is made of, which can be exchanged."""
+    where = Fixed(fun, fun.__name__)
+    world.assume(Attribute(where, "__code__"), "is", fun.__code__)
+    if fun.__defaults__:
+        world.assume(Attribute(where, "__defaults__"), "is", fun.__defaults__)
+    if fun.__kwdefaults__:
+        world.assume(Attribute(where, "__kwdefaults__"), "keys", (dict, tuple(fun.__kwdefaults__)))
+    if fun.__code__.co_exceptiontable:
+        _guard_caught(world, fun)
+
+
+def _guard_caught(world: Any, fun: types.FunctionType) -> None:
+    """Guard the attributes that a function which handles exceptions asks of functions and classes that lack them."""
+    cells = dict(zip(fun.__code__.co_freevars, fun.__closure__ or ()))
+    before = None
+    for step in dis.get_instructions(fun.__code__):
+        if before is not None and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            name = before.argval
+            owner = contents(cells[name]) if name in cells else fun.__globals__.get(name)
+            if isinstance(owner, types.FunctionType | type):
+                _lacks(world, owner, step.argval)
+        before = step if step.opname in ("LOAD_GLOBAL", "LOAD_DEREF") else None
+
+
+def _attribute_of_function(world: Any, fun: types.FunctionType, name: str, value: Any) -> Any:
+    """The attribute of a function that its shadow gets; those with names of Python's form are labels."""
+    if name.startswith("__") and name.endswith("__"):
+        return value
+    return world.translate(value, Attribute(Fixed(fun, fun.__name__), name))
+
+
 def _cell(world: Any, cell: types.CellType, name: str) -> types.CellType:
     """The cell itself if traced code can share it, else one for the translation of what it holds."""
     value = contents(cell)
+    if value is EMPTY:
+        world.assume(Cell(cell, name), "absent", None)
     if isinstance(value, type):
+        world.assume(Cell(cell, name), "is", value)
         world.natives.note(value)
         return cell
     made: types.CellType = world.writes.cell(cell, Cell(cell, name))
@@ -181,124 +224,9 @@ def _cell(world: Any, cell: types.CellType, name: str) -> types.CellType:
 
 
 def _default(world: Any, fun: Any, attribute: str, key: Any, value: Any) -> Any:
-    if isinstance(value, VALUES):
-        return value
+    if isinstance(value, VALUES) and attribute == "__defaults__":
+        return value  # as the tuple is
     return world.translate(value, Item(Attribute(Fixed(fun, fun.__name__), attribute), key))
-
-
-# -- modules ---------------------------------------------------------------------------------------------
-class _Refusal(types.ModuleType):
-    """Stands for a module whose functions draw random numbers."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise UnsupportedError(
-            located(
-                f"{self.__name__}.{name} in a traced function would be drawn once and recorded as a constant; "
-                "draw outside and pass the array"
-            )
-        )
-
-
-class _Numpy(types.ModuleType):
-    """NumPy with functions that make arrays which traces see."""
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(np, name)
-        value = module(None, found, None) if isinstance(found, types.ModuleType) else replacement(found) or found
-        setattr(self, name, value)
-        return value
-
-
-class _Math(types.ModuleType):
-    """`math` with functions that know traced numbers."""
-
-    def __getattr__(self, name: str) -> Any:
-        value = replacement(getattr(math, name)) or getattr(math, name)
-        setattr(self, name, value)
-        return value
-
-
-class _Replaced(types.ModuleType):
-    """`np.linalg`, `scipy`, `scipy.special` or `statistics`, with the functions that do not dispatch replaced."""
-
-    def __init__(self, real: types.ModuleType):
-        super().__init__(real.__name__, real.__doc__)
-        self.__dict__["_real"] = real
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.__dict__["_real"], name)
-        value = _Replaced(found) if getattr(found, "__name__", "") == "scipy.special" else replacement(found) or found
-        setattr(self, name, value)
-        return value
-
-
-class _UserModule(types.ModuleType):
-    """A module of the user's: its attributes are read through the world."""
-
-    def __init__(self, world: Any, real: types.ModuleType):
-        super().__init__(real.__name__, real.__doc__)
-        self.__dict__["_shadow"] = (world.writes.globals_of(real.__dict__, world), real)
-
-    def __getattr__(self, name: str) -> Any:
-        space, real = self.__dict__["_shadow"]
-        return space[name] if name in real.__dict__ or name in space else getattr(real, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self.__dict__["_shadow"][0][name] = value
-
-
-_NUMPY, _MATH = _Numpy("numpy"), _Math("math")
-
-
-def module(world: Any, real: types.ModuleType, source: Source | None) -> Any:
-    """What traced code sees of a module."""
-    if real is np:
-        return _NUMPY
-    if real is math:
-        return _MATH
-    if real.__name__ in ("random", "numpy.random"):
-        return _Refusal(real.__name__)
-    if real.__name__ in ("numpy.linalg", "scipy", "scipy.special", "statistics"):
-        return _Replaced(real)
-    return _UserModule(world, real) if is_user_module(real) else real
-
-
-_REPLACED: dict[int, Any] = {id(getattr(np, name)): ours for name, ours in REPLACEMENTS.items()}
-_REPLACED.update(MATH)
-
-
-def _of_lists(function: Any) -> Any:
-    """A NumPy function that sees traced values in the lists it is given; its own dispatch looks at arrays only."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if peer_of(*args, *kwargs.values()) is None:
-            return function(*args, **kwargs)
-        return dispatch_function(function, args, kwargs)
-
-    return call
-
-
-_REPLACED.update({id(f): _of_lists(f) for f in FUNCTIONS})
-
-
-def draws(x: Any) -> bool:
-    """Whether `x` is a generator of random numbers."""
-    return any(
-        c.__module__.startswith("numpy.random") or c.__module__ in ("random", "_random") for c in type(x).__mro__
-    )
-
-
-def replacement(value: Any) -> Any:
-    """What stands for a function of NumPy, SciPy or `math` that does not look at the kind of its arguments; None for
-    others."""
-    if isinstance(value, types.BuiltinMethodType | types.MethodType) and draws(value.__self__):
-        return getattr(_Refusal("random"), value.__name__)
-    if isinstance(value, types.FunctionType) and (value.__module__ or "").startswith("scipy.special."):
-        return special.REPLACEMENTS.get(value.__name__)
-    if isinstance(value, types.FunctionType) and value.__module__ == "statistics":
-        return valued(value)
-    return _REPLACED.get(id(value))
 
 
 # -- objects -----------------------------------------------------------------------------------------------
@@ -335,8 +263,9 @@ class _Object(Shadowed):
             return lent
         if (name.startswith("__") and name.endswith("__")) or not world.open:
             return getattr(real, name)
-        found = next((vars(c)[name] for c in type(real).__mro__ if name in vars(c)), None)
+        found = _static(type(real), name)
         if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
+            world.assume(_of_class(self, name), "is", found)
             return world.adopt(found.fget)(self)
         value = known[name] = _attribute(world, self, real, name, found)
         return value
@@ -404,16 +333,33 @@ def _static(cls: type, name: str) -> Any:
 
 def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
     """Attribute `name` of the shadow `owner` of `real`, whose class has `found` under that name."""
+    source = Attribute(_get(owner, "_source"), name)
     if name not in getattr(real, "__dict__", ()):
         if isinstance(found, types.FunctionType):
-            return types.MethodType(world.adopt(found), owner)
+            return types.MethodType(world.translate(found, Attribute(source, "__func__")), owner)
         if isinstance(found, classmethod) and isinstance(found.__func__, types.FunctionType):
-            return types.MethodType(world.adopt(found.__func__), type(real))
+            return types.MethodType(world.translate(found.__func__, Attribute(source, "__func__")), type(real))
         if isinstance(found, staticmethod):
-            return world.adopt(found.__func__)
+            return world.translate(found.__func__, source)
         if isinstance(found, Inlinable):
+            world.assume(_of_class(owner, name), "is", found)
             return functools.partial(found, owner)
-    return world.translate(getattr(real, name), Attribute(_get(owner, "_source"), name))
+    fallback = _static(type(real), "__getattr__")
+    try:
+        value = object.__getattribute__(real, name) if isinstance(fallback, types.FunctionType) else getattr(real, name)
+    except AttributeError:
+        if not isinstance(fallback, types.FunctionType):
+            world.assume(source, "absent", None)
+            raise
+        if hasattr(real, "__dict__"):
+            world.assume(Item(Attribute(_get(owner, "_source"), "__dict__"), name), "absent", None)
+        return world.translate(fallback, _of_class(owner, "__getattr__"))(owner, name)
+    return world.translate(value, source)
+
+
+def _of_class(owner: Any, name: str) -> Source:
+    """What the class of the object behind a shadow has under a name."""
+    return Attribute(Attribute(_get(owner, "_source"), "__class__"), name)
 
 
 def is_user_object(x: Any) -> bool:
@@ -424,27 +370,20 @@ def is_user_object(x: Any) -> bool:
 
 
 # Objects that are only their attributes.
-_NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace")}
-
-
-@functools.lru_cache(maxsize=4096)
-def is_user_class(cls: Any) -> bool:
-    """Whether `cls` is written in Python in the user's code, with nothing built in beneath."""
-    if cls.__module__ == "builtins":
-        return False
-    filename = getattr(sys.modules.get(cls.__module__), "__file__", "") or ""
-    heap = 1 << 9
-    written = all(c is object or c.__flags__ & heap for c in cls.__mro__)
-    plain = not issubclass(
-        cls, BaseException | type | dict | list | tuple | set | str | bytes | int | float | np.ndarray
-    )
-    return plain and written and _is_user_file(filename) and cls.__module__ not in sys.stdlib_module_names
+_NAMESPACES = {("types", "SimpleNamespace"), ("argparse", "Namespace"), ("_thread", "_local"),
+               ("collections", "UserDict"), ("collections", "UserList")}  # fmt: skip
 
 
 def user_object(world: Any, real: Any, source: Source) -> Any:
     """The shadow of an instance of a user's class."""
     cls: Any = type(real)
-    made = object.__new__(_class_of(cls))
+    special = {
+        name: found
+        for c in reversed(cls.__mro__)
+        for name, found in vars(c).items()
+        if name.startswith("__") and isinstance(found, types.FunctionType) and name not in _PLUMBING
+    }
+    made = object.__new__(_class_of(cls, tuple(special.items())))
     fields: Any = (("_real", real), ("_world", world), ("_source", source), ("_known", {}))
     for name, value in fields:
         object.__setattr__(made, name, value)
@@ -453,14 +392,14 @@ def user_object(world: Any, real: Any, source: Source) -> Any:
 
 
 @functools.lru_cache(maxsize=1024)
-def _class_of(cls: Any) -> Any:
+def _class_of(cls: Any, special: tuple[tuple[str, types.FunctionType], ...]) -> Any:
     """A class whose special methods run the user's as shadows."""
-    special: dict[str, Any] = {"__slots__": (), "__doc__": cls.__doc__}
-    for c in reversed(cls.__mro__):
-        for name, found in vars(c).items():
-            if name.startswith("__") and isinstance(found, types.FunctionType) and name not in _PLUMBING:
-                special[name] = _special(found)
-    return type(cls.__name__, (_Object,), special)
+    methods = {name: _special(name, found) for name, found in special}
+    if dataclasses.is_dataclass(cls):
+        methods["__dataclass_fields__"] = cls.__dataclass_fields__
+    made = type(cls.__name__, (_Object,), {"__slots__": (), "__doc__": cls.__doc__, **methods})
+    tree.treat_as(made, cls)
+    return made
 
 
 _PLUMBING = {
@@ -469,8 +408,8 @@ _PLUMBING = {
 }  # fmt: skip
 
 
-def _special(found: types.FunctionType) -> Any:
+def _special(name: str, found: types.FunctionType) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return _get(self, "_world").adopt(found)(self, *args, **kwargs)
+        return _get(self, "_world").translate(found, _of_class(self, name))(self, *args, **kwargs)
 
     return functools.wraps(found)(method)

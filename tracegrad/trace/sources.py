@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import keyword
 import threading
+import types
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -42,6 +44,10 @@ class Source:
     def text(self, name: Names) -> str:
         raise NotImplementedError
 
+    def absent(self, name: Names) -> str | None:
+        """Python code for "the place is not there"; None where `text` has to fail for that to be known."""
+        return None
+
     @property
     def path(self) -> str:
         return str(self.name)
@@ -65,6 +71,12 @@ class Global(Source):
     def text(self, name: Names) -> str:
         return f"{name(self.parent)}[{self.name!r}]"
 
+    def absent(self, name: Names) -> str:
+        return f"{self.name!r} not in {name(self.parent)}"
+
+
+_EMPTY = types.CellType()
+
 
 class Cell(Source):
     """A variable of an enclosing function; the parent is its cell."""
@@ -77,6 +89,9 @@ class Cell(Source):
 
     def text(self, name: Names) -> str:
         return f"{name(self.parent)}.cell_contents"
+
+    def absent(self, name: Names) -> str:
+        return f"{name(self.parent)} == {name(_EMPTY)}"  # cells are equal if neither holds anything
 
 
 class Fixed(Source):
@@ -115,7 +130,12 @@ class Attribute(Source):
         return getattr(self.parent.read(), self.name)
 
     def text(self, name: Names) -> str:
-        return f"{self.parent.text(name)}.{self.name}"
+        if self.name.isidentifier() and not keyword.iskeyword(self.name):
+            return f"{self.parent.text(name)}.{self.name}"
+        return f"{name(getattr)}({self.parent.text(name)}, {self.name!r})"
+
+    def absent(self, name: Names) -> str:
+        return f"not {name(hasattr)}({self.parent.text(name)}, {self.name!r})"
 
     @property
     def path(self) -> str:
@@ -153,6 +173,9 @@ class Item(Source):
         index = repr(self.name) if type(self.name) in (int, str) else name(self.name)
         return f"{self.parent.text(name)}[{index}]"
 
+    def absent(self, name: Names) -> str:
+        return f"{name(_lacks)}({self.parent.text(name)}, {name(self.name)})"
+
     @property
     def path(self) -> str:
         return f"{self.parent.path}[{self.name!r}]"
@@ -172,6 +195,15 @@ class Child(Source):
     @property
     def path(self) -> str:
         return f"{self.parent.path}<child {self.name}>"
+
+
+def _lacks(container: Any, key: Any) -> bool:
+    """Whether a mapping has no such key, a sequence no such place."""
+    try:
+        container[key]
+    except (LookupError, TypeError):
+        return True
+    return False
 
 
 # -- the call under way ------------------------------------------------------------------------------------------------

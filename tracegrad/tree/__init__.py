@@ -12,7 +12,7 @@ fields, the auxiliary data of registered classes) tells 1 from 1.0 and True, and
 for the order of the keys of dicts.
 """
 
-from tracegrad.tree.kinds import register_leaf, register_pytree_node
+from tracegrad.tree.kinds import register_leaf, register_pytree_node, treat_as
 from tracegrad.tree.walk import (
     TreeDef,
     alike,
@@ -43,6 +43,7 @@ __all__ = [
     "register_pytree_node",
     "skeleton",
     "structure",
+    "treat_as",
     "unflatten",
     "with_children",
 ]

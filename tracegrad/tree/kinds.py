@@ -10,7 +10,17 @@ from typing import Any
 
 from tracegrad.avals import Aval
 
-__all__ = ["KINDS", "LEAF_KIND", "Children", "Kind", "kind_of", "register_leaf", "register_pytree_node", "unordered"]
+__all__ = [
+    "KINDS",
+    "LEAF_KIND",
+    "Children",
+    "Kind",
+    "kind_of",
+    "register_leaf",
+    "register_pytree_node",
+    "treat_as",
+    "unordered",
+]
 
 Children = Sequence[Any]
 
@@ -229,6 +239,11 @@ def register_leaf(cls: type) -> None:
     [Aval(shape=(2, 3), dtype=dtype('float64'))]
     """
     _register(cls, None)
+
+
+def treat_as(cls: type, like: type) -> None:
+    """Take instances of `cls`, which have the attributes of those of `like`, apart as these are."""
+    KINDS[cls] = KINDS[like] if like in KINDS else kind_of(like)
 
 
 def _register(cls: type, kind: Kind | None) -> None:

@@ -1,0 +1,910 @@
+"""Nothing goes stale: whatever a traced function reads of the world is read again at each call."""
+
+from __future__ import annotations
+
+import builtins
+import collections
+import contextvars
+import dataclasses
+import datetime
+import functools
+import importlib
+import json
+import os
+import secrets
+import sys
+import threading
+import time
+import types
+import uuid
+from collections import ChainMap
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from meaning import compare, program
+
+import tracegrad as tg
+
+X = np.array([1.0, -2.0, 3.0])
+K: Any = 2.0
+
+
+# -- absence and presence ----------------------------------------------------------------------------------------------
+@program
+def test_getattr_with_a_default(trace: Any) -> Any:
+    o = SimpleNamespace()
+
+    @trace
+    def f(x: Any) -> Any:
+        return x * getattr(o, "k", 2.0) + getattr(o, "offset", None or 0.0)
+
+    yield f(X)
+    o.k = 5.0
+    yield f(X)
+    o.offset = X
+    yield f(X)
+    del o.k
+    yield f(X)
+
+
+@program
+def test_hasattr(trace: Any) -> Any:
+    class Model:
+        pass
+
+    m = Model()
+
+    @trace
+    def f(x: Any) -> Any:
+        return x * 3 if hasattr(m, "bias") else x
+
+    yield f(X)
+    m.bias = 1.0
+    yield f(X)
+    del m.bias
+    yield f(X)
+    Model.bias = 1.0
+    yield f(X)
+    del Model.bias
+    yield f(X)
+
+
+@program
+def test_attribute_error_is_caught(trace: Any) -> Any:
+    class Model:
+        pass
+
+    m = Model()
+
+    @trace
+    def f(x: Any) -> Any:
+        try:
+            return x * m.scale
+        except AttributeError:
+            return x
+
+    yield f(X)
+    m.scale = 4.0
+    yield f(X)
+
+
+@program
+def test_in_and_get_of_a_dict(trace: Any) -> Any:
+    config = {"a": 1.0}
+
+    @trace
+    def f(x: Any) -> Any:
+        y = x * 2 if "bias" in config else x
+        return y + config.get("shift", 0.5)
+
+    yield f(X)
+    config["bias"] = True
+    yield f(X)
+    config["shift"] = X
+    yield f(X)
+    del config["bias"]
+    yield f(X)
+
+
+@program
+def test_in_of_a_list_a_set_and_a_tuple(trace: Any) -> Any:
+    modes, flags = ["a"], {"x"}
+    order: Any = (1, 2)
+
+    @trace
+    def f(x: Any) -> Any:
+        return x + ("b" in modes) + 2.0 * ("y" in flags) + 4.0 * (3 in order)
+
+    yield f(X)
+    modes.append("b")
+    yield f(X)
+    flags.add("y")
+    yield f(X)
+    order = (1, 2, 3)
+    yield f(X)
+    flags.discard("y")
+    yield f(X)
+
+
+@program
+def test_a_missing_item_is_caught(trace: Any) -> Any:
+    cache: Any = {}
+
+    @trace
+    def f(x: Any) -> Any:
+        try:
+            return x * cache["k"]
+        except KeyError:
+            return x
+
+    yield f(X)
+    cache["k"] = 3.0
+    yield f(X)
+
+
+@program
+def test_a_missing_item_of_a_list_is_caught(trace: Any) -> Any:
+    items: Any = []
+
+    @trace
+    def f(x: Any) -> Any:
+        try:
+            return x * items[0]
+        except IndexError:
+            return x
+
+    yield f(X)
+    items.append(3.0)
+    yield f(X)
+
+
+@program
+def test_a_name_defined_later(trace: Any) -> Any:
+    def read(x: Any) -> Any:
+        try:
+            return x * LATER  # type: ignore[name-defined]
+        except NameError:
+            return x
+
+    f = trace(read)
+    try:
+        yield f(X)
+        globals()["LATER"] = 3.0
+        yield f(X)
+        globals()["LATER"] = X
+        yield f(X)
+    finally:
+        del globals()["LATER"]
+    yield f(X)
+
+
+@program
+def test_a_closure_variable_defined_later(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        try:
+            return x * late
+        except NameError:
+            return x
+
+    yield f(X)
+    late = 3.0
+    yield f(X)
+    del late
+    yield f(X)
+    late = X
+    yield f(X)
+
+
+@program
+def test_a_built_in_shadowed_later(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        return sum([x, x]) + abs(-1.0) + len("abc")
+
+    try:
+        yield f(X)
+        globals()["sum"] = lambda xs: xs[0]
+        yield f(X)
+        globals()["len"] = lambda x: 10.0
+        yield f(X)
+    finally:
+        del globals()["sum"], globals()["len"]
+    yield f(X)
+
+
+@program
+def test_a_built_in_replaced(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        return max(x[0], 0.5) * round(2.7)
+
+    before = builtins.round
+    yield f(X)
+    try:
+        builtins.round = lambda x: 10.0  # type: ignore[assignment]
+        yield f(X)
+    finally:
+        builtins.round = before
+    yield f(X)
+
+
+@program
+def test_names_through_globals(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        space = globals()
+        y = x * space["K"]
+        if "EXTRA" in space:
+            y = y + 1.0
+        return y + space.get("MORE", 0.0)
+
+    try:
+        yield f(X)
+        globals()["K"] = 3.0
+        yield f(X)
+        globals()["EXTRA"] = 1
+        yield f(X)
+        globals()["MORE"] = X
+        yield f(X)
+    finally:
+        globals()["K"] = 2.0
+        globals().pop("EXTRA", None)
+        globals().pop("MORE", None)
+    yield f(X)
+
+
+@program
+def test_vars_of_an_object(trace: Any) -> Any:
+    o = SimpleNamespace(a=1.0)
+
+    @trace
+    def f(x: Any) -> Any:
+        return sum((v * x for v in vars(o).values()), 0.0) + ("b" in o.__dict__)
+
+    yield f(X)
+    o.a = 2.0
+    yield f(X)
+    o.b = X
+    yield f(X)
+
+
+# -- mappings ----------------------------------------------------------------------------------------------------------
+@program
+def test_a_chain_map(trace: Any) -> Any:
+    defaults, own = {"lr": 0.5, "w": X}, {}
+    settings = ChainMap(own, defaults)
+
+    @trace
+    def f(x: Any) -> Any:
+        return x * settings["lr"] * settings["w"] + settings.get("b", 0.0) + ("c" in settings)
+
+    yield f(X)
+    own["lr"] = 2.0
+    yield f(X)
+    defaults["w"] = X + 1
+    yield f(X)
+    own["b"] = 3.0
+    yield f(X)
+    settings.maps.insert(0, {"lr": 7.0, "c": 1})
+    yield f(X)
+    settings = settings.parents
+    yield f(X)
+
+
+@program
+def test_a_mapping_proxy(trace: Any) -> Any:
+    real = {"lr": 0.5, "w": X}
+    settings = MappingProxyType(real)
+
+    @trace
+    def f(x: Any) -> Any:
+        return x * settings["lr"] * settings["w"] + settings.get("b", 0.0) + len(settings)
+
+    yield f(X)
+    real["lr"] = 2.0
+    yield f(X)
+    real["w"] = X + 1
+    yield f(X)
+    real["b"] = 3.0
+    yield f(X)
+
+
+@program
+def test_the_namespace_of_a_class(trace: Any) -> Any:
+    class Config:
+        lr = 0.5
+
+    @trace
+    def f(x: Any) -> Any:
+        return x * Config.__dict__["lr"] + vars(Config).get("shift", 0.0) * x
+
+    yield f(X)
+    Config.lr = 2.0
+    yield f(X)
+    Config.shift = 1.0
+    yield f(X)
+
+
+@program
+def test_subclasses_of_dict_and_friends(trace: Any) -> Any:
+    class Settings(dict):  # type: ignore[type-arg]
+        __getattr__ = dict.__getitem__
+
+    s, counter = Settings(lr=0.5), collections.Counter("aab")
+    ordered, default = collections.OrderedDict(a=1.0), collections.defaultdict(float, a=1.0)
+    user = collections.UserDict(a=1.0)
+
+    @trace
+    def f(x: Any) -> Any:
+        return x * s.lr * counter["a"] + sum(ordered.values()) + default["a"] + user["a"] + len(user)
+
+    yield f(X)
+    s["lr"] = 2.0
+    yield f(X)
+    counter.update("a")
+    yield f(X)
+    ordered["b"] = 2.0
+    yield f(X)
+    default["a"] = 3.0
+    yield f(X)
+    user["a"] = 3.0
+    yield f(X)
+    user["b"] = 3.0
+    yield f(X)
+
+
+@program
+def test_environment_variables(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        y = x * float(os.environ.get("TG_TEST_SCALE", "1"))
+        if "TG_TEST_FLAG" in os.environ:
+            y = y + 1.0
+        if os.getenv("TG_TEST_MODE") == "square":
+            y = y * y
+        try:
+            return y * float(os.environ["TG_TEST_LAST"])
+        except KeyError:
+            return y
+
+    names = ("TG_TEST_SCALE", "TG_TEST_FLAG", "TG_TEST_MODE", "TG_TEST_LAST")
+    try:
+        yield f(X)
+        for name, value in zip(names, ("3", "", "square", "0.5")):
+            os.environ[name] = value
+            yield f(X)
+        os.environ["TG_TEST_SCALE"] = "4"
+        yield f(X)
+        os.environ["TG_TEST_LAST"] = "5"
+        yield f(X)
+    finally:
+        for name in names:
+            os.environ.pop(name, None)
+    yield f(X)
+
+
+# -- functions ---------------------------------------------------------------------------------------------------------
+@program
+def test_attributes_of_a_function(trace: Any) -> Any:
+    def helper(x: Any) -> Any:
+        return x * helper.scale + getattr(helper, "shift", 0.0)
+
+    helper.scale = 2.0
+
+    @trace
+    def f(x: Any) -> Any:
+        return helper(x) + (1.0 if hasattr(helper, "flag") else 0.0)
+
+    yield f(X)
+    helper.scale = 3.0
+    yield f(X)
+    helper.scale = X
+    yield f(X)
+    helper.shift = 1.0
+    yield f(X)
+    helper.flag = True
+    yield f(X)
+    del helper.shift
+    yield f(X)
+
+
+@program
+def test_a_missing_attribute_of_a_function_is_caught(trace: Any) -> Any:
+    def helper(x: Any) -> Any:
+        try:
+            return x * helper.table
+        except AttributeError:
+            return x
+
+    f = trace(lambda x: helper(x))
+    yield f(X)
+    helper.table = X
+    yield f(X)
+
+
+@program
+def test_code_and_defaults_of_a_helper_are_replaced(trace: Any) -> Any:
+    def helper(x: Any, k: Any = 2.0, *, b: Any = 1.0) -> Any:
+        return x * k + b
+
+    def other(x: Any, k: Any = 2.0, *, b: Any = 1.0) -> Any:
+        return x - k - b
+
+    f = trace(lambda x: helper(x))
+    yield f(X)
+    helper.__defaults__ = (5.0,)
+    yield f(X)
+    helper.__defaults__ = (X,)
+    yield f(X)
+    helper.__kwdefaults__ = {"b": 7.0}
+    yield f(X)
+    helper.__kwdefaults__["b"] = 8.0
+    yield f(X)
+    helper.__code__ = other.__code__
+    yield f(X)
+
+
+@program
+def test_code_and_defaults_of_the_function_itself_are_replaced(trace: Any) -> Any:
+    def step(x: Any, k: Any = 2.0, *, b: Any = 1.0) -> Any:
+        return x * k + b
+
+    def other(x: Any, k: Any = 2.0, *, b: Any = 1.0) -> Any:
+        return x - k - b
+
+    f = trace(step)
+    yield f(X)
+    step.__defaults__ = (5.0,)
+    yield f(X)
+    step.__kwdefaults__ = {"b": 7.0}
+    yield f(X)
+    step.__code__ = other.__code__
+    yield f(X)
+
+
+@program
+def test_methods_are_replaced(trace: Any) -> Any:
+    class Model:
+        k = 2.0
+
+        def forward(self, x: Any) -> Any:
+            return self.scaled(x) + self.shift + self.static(x) + self.of_class(x)
+
+        def scaled(self, x: Any) -> Any:
+            return x * self.k
+
+        @property
+        def shift(self) -> Any:
+            return 1.0
+
+        @staticmethod
+        def static(x: Any) -> Any:
+            return x
+
+        @classmethod
+        def of_class(cls, x: Any) -> Any:
+            return x * cls.k
+
+        def __call__(self, x: Any) -> Any:
+            return self.forward(x)
+
+    m = Model()
+    f = trace(lambda x: m(x))
+    yield f(X)
+    Model.scaled = lambda self, x: x - self.k
+    yield f(X)
+    Model.shift = property(lambda self: 5.0)
+    yield f(X)
+    Model.static = staticmethod(lambda x: x * 7)
+    yield f(X)
+    Model.of_class = classmethod(lambda cls, x: x * 9)
+    yield f(X)
+    Model.__call__ = lambda self, x: x
+    yield f(X)
+    m.scaled = lambda x: x * 100
+    Model.__call__ = lambda self, x: self.forward(x)
+    yield f(X)
+    m.__class__ = type("Other", (Model,), {"__call__": lambda self, x: x * 1000.0})
+    yield f(X)
+
+
+@program
+def test_a_base_class_changes(trace: Any) -> Any:
+    class Base:
+        k = 2.0
+
+        def scaled(self, x: Any) -> Any:
+            return x * self.k
+
+    class Child(Base):
+        pass
+
+    c = Child()
+    f = trace(lambda x: c.scaled(x))
+    yield f(X)
+    Base.k = 3.0
+    yield f(X)
+    Child.k = 4.0
+    yield f(X)
+    Base.scaled = lambda self, x: x + self.k
+    yield f(X)
+    Child.scaled = lambda self, x: x - self.k
+    yield f(X)
+    c.k = 10.0
+    yield f(X)
+
+
+@program
+def test_a_partial_and_a_bound_method_are_exchanged(trace: Any) -> Any:
+    class Model:
+        def __init__(self, k: float):
+            self.k = k
+
+        def scaled(self, x: Any) -> Any:
+            return x * self.k
+
+    g: Any = functools.partial(np.add, 1.0)
+    h: Any = Model(2.0).scaled
+    f = trace(lambda x: g(x) + h(x))
+    yield f(X)
+    g = functools.partial(np.add, 2.0)
+    yield f(X)
+    h = Model(5.0).scaled
+    yield f(X)
+    h.__self__.k = 7.0
+    yield f(X)
+
+
+# -- modules -----------------------------------------------------------------------------------------------------------
+def _changes(f: Any, module: Any) -> Any:
+    """What a function of the names of a module gives while these change."""
+    vars(module).update(K=2.0, W=X, work=np.sin)
+    vars(module).pop("EXTRA", None)
+    yield f(X)
+    module.K = 3.0
+    yield f(X)
+    module.W = X + 1
+    yield f(X)
+    module.W[:] = 5.0
+    yield f(X)
+    module.work = np.cos
+    yield f(X)
+    module.EXTRA = 1.0
+    yield f(X)
+    del module.EXTRA
+    yield f(X)
+
+
+@pytest.fixture(params=["userconf", "tg_test_module"])
+def module(request: Any) -> Any:
+    """A module without a file, and one with a file of the user's."""
+    made: Any = types.ModuleType(request.param)
+    if request.param == "tg_test_module":
+        made.__file__ = __file__
+    sys.modules[request.param] = made
+    yield made
+    del sys.modules[request.param]
+
+
+def test_attributes_of_modules(module: Any) -> None:
+    def read(x: Any) -> Any:
+        return module.work(x * module.K) * module.W + (1.0 if hasattr(module, "EXTRA") else 0.0)
+
+    compare(lambda trace: _changes(trace(read), module), "traced")
+
+
+def test_attributes_of_modules_by_getattr(module: Any) -> None:
+    def read(x: Any) -> Any:
+        get = functools.partial(getattr, module)
+        return get("work")(x * get("K")) * get("W") + getattr(module, "EXTRA", 0.0)
+
+    compare(lambda trace: _changes(trace(read), module), "traced")
+
+
+def test_names_imported_inside(module: Any) -> None:
+    def read(x: Any) -> Any:
+        if module.__name__ == "userconf":
+            from userconf import K, W, work
+        else:
+            from tg_test_module import K, W, work
+        return work(x * K) * W
+
+    compare(lambda trace: _changes(trace(read), module), "traced")
+
+
+def test_names_that_may_be_missing_imported_inside(module: Any) -> None:
+    def read(x: Any) -> Any:
+        try:
+            if module.__name__ == "userconf":
+                from userconf import EXTRA
+            else:
+                from tg_test_module import EXTRA
+        except ImportError:
+            return x
+        return x + EXTRA
+
+    compare(lambda trace: _changes(trace(read), module), "traced")
+
+
+def test_modules_imported_inside(module: Any) -> None:
+    def read(x: Any) -> Any:
+        if module.__name__ == "userconf":
+            import userconf as m
+        else:
+            import tg_test_module as m
+        return m.work(x * m.K) * m.W + (1.0 if hasattr(m, "EXTRA") else 0.0)
+
+    compare(lambda trace: _changes(trace(read), module), "traced")
+
+
+def test_modules_imported_by_name(module: Any) -> None:
+    def read(x: Any) -> Any:
+        m = importlib.import_module(module.__name__)
+        return m.work(x * m.K) * m.W + (1.0 if hasattr(m, "EXTRA") else 0.0)
+
+    compare(lambda trace: _changes(trace(read), module), "traced")
+
+
+def test_modules_found_in_sys(module: Any) -> None:
+    def read(x: Any) -> Any:
+        m = sys.modules[module.__name__]
+        return m.work(x * m.K) * m.W + (1.0 if "nowhere" in sys.modules else 0.0)
+
+    compare(lambda trace: _changes(trace(read), module), "traced")
+
+
+def test_another_module_of_the_same_name(module: Any) -> None:
+    def read(x: Any) -> Any:
+        if module.__name__ == "userconf":
+            import userconf as m
+        else:
+            import tg_test_module as m
+        return x * m.K
+
+    f = tg.trace(read)
+    module.K = 2.0
+    np.testing.assert_array_equal(f(X), X * 2)
+    other: Any = types.ModuleType(module.__name__)
+    other.K = 3.0
+    sys.modules[module.__name__] = other
+    np.testing.assert_array_equal(f(X), X * 3)
+
+
+@program
+def test_a_module_is_replaced(trace: Any) -> Any:
+    codec: Any = json
+
+    @trace
+    def f(x: Any) -> Any:
+        return x * len(codec.dumps([1]))
+
+    yield f(X)
+    codec = SimpleNamespace(dumps=lambda x: "abcd")
+    yield f(X)
+
+
+@program
+def test_settings_of_the_interpreter(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        return x * (sys.getrecursionlimit() % 7) + len(sys.argv) + (sys.flags.optimize or 0)
+
+    before = sys.getrecursionlimit()
+    yield f(X)
+    try:
+        sys.setrecursionlimit(before + 1)
+        yield f(X)
+        sys.argv.append("more")
+        yield f(X)
+    finally:
+        sys.setrecursionlimit(before)
+        sys.argv.remove("more")
+    yield f(X)
+
+
+# -- context -----------------------------------------------------------------------------------------------------------
+@program
+def test_context_variables(trace: Any) -> Any:
+    scale: Any = contextvars.ContextVar("scale")
+    shift: Any = contextvars.ContextVar("shift", default=1.0)
+
+    @trace
+    def f(x: Any) -> Any:
+        try:
+            x = x * scale.get()
+        except LookupError:
+            x = -x
+        return x + shift.get() + scale.get(0.5)
+
+    yield f(X)
+    token = scale.set(3.0)
+    yield f(X)
+    shift.set(X)
+    yield f(X)
+    yield contextvars.Context().run(f, X)
+    scale.reset(token)
+    yield f(X)
+
+
+@program
+def test_thread_locals(trace: Any) -> Any:
+    local = threading.local()
+
+    class Own(threading.local):
+        scale = 1.0
+
+    own = Own()
+
+    @trace
+    def f(x: Any) -> Any:
+        return x * getattr(local, "scale", 1.0) * own.scale + hasattr(local, "flag")
+
+    def elsewhere() -> None:
+        local.scale = 10.0
+        found.append(f(X))
+
+    found: list[Any] = []
+    yield f(X)
+    local.scale = 2.0
+    yield f(X)
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    yield found[0]
+    own.scale = 3.0
+    yield f(X)
+    local.flag = 1
+    yield f(X)
+    del local.scale
+    yield f(X)
+
+
+@program
+def test_error_states(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        return x * (2.0 if np.geterr()["divide"] == "ignore" else 1.0)
+
+    yield f(X)
+    with np.errstate(divide="ignore"):
+        yield f(X)
+        with np.errstate(divide="warn"):
+            yield f(X)
+        yield f(X)
+    before = np.seterr(divide="ignore")
+    yield f(X)
+    np.seterr(**before)
+    yield f(X)
+
+
+@program
+def test_an_error_state_of_the_function_itself(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        with np.errstate(divide="ignore"):
+            return x * (2.0 if np.geterr()["divide"] == "ignore" else 1.0)
+
+    for _ in range(3):
+        yield f(X), np.geterr()
+
+
+# -- objects of installed packages -------------------------------------------------------------------------------------
+@program
+def test_a_decimal_context_a_fraction_and_a_path(trace: Any) -> Any:
+    import decimal
+    import fractions
+    import pathlib
+
+    third, path = fractions.Fraction(1, 3), pathlib.PurePath("a/b")
+
+    @trace
+    def f(x: Any) -> Any:
+        return x * float(third) + len(path.parts) + float(decimal.Decimal("1.5"))
+
+    yield f(X)
+    third = fractions.Fraction(2, 3)
+    yield f(X)
+    path = path / "c"
+    yield f(X)
+
+
+# -- what cannot be seen -----------------------------------------------------------------------------------------------
+def _read_file(x: Any) -> Any:
+    with open(__file__) as file:
+        return x * len(file.read())
+
+
+_batches = iter([X, X + 1, X + 2])
+_generator = (x for x in [X, X + 1])
+_lines = enumerate([X, X])
+REFUSED = {
+    "time": lambda x: x * time.time(),
+    "perf_counter": lambda x: x * time.perf_counter(),
+    "monotonic": lambda x: x * time.monotonic_ns(),
+    "process_time": lambda x: x * time.process_time(),
+    "now": lambda x: x * datetime.datetime.now().timestamp(),
+    "utcnow": lambda x: x * datetime.datetime.today().second,
+    "today": lambda x: x * datetime.date.today().day,
+    "localtime": lambda x: x * time.localtime().tm_sec,
+    "urandom": lambda x: x * os.urandom(1)[0],
+    "secrets": lambda x: x * secrets.randbelow(3),
+    "token": lambda x: x * len(secrets.token_hex(3)),
+    "uuid4": lambda x: x * uuid.uuid4().int,
+    "next": lambda x: x * next(_batches),
+    "next with a default": lambda x: x * next(_batches, 0.0),
+    "for": lambda x: x * sum(y for y in _batches),
+    "generator": lambda x: x * next(_generator),
+    "send": lambda x: x * _generator.send(None),
+    "__next__": lambda x: x * _batches.__next__(),
+    "enumerate": lambda x: x * next(y for _, y in _lines),
+    "list": lambda x: x * len(list(_batches)),
+    "zip": lambda x: x * len(list(zip(_batches, [1, 2]))),
+    "open": _read_file,
+    "load": lambda x: x * np.load("w.npy"),
+    "loadtxt": lambda x: x * np.loadtxt("w.txt"),
+    "fromfile": lambda x: x * np.fromfile("w.txt"),
+    "input": lambda x: x * float(input()),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_seen_is_refused_with_the_line(name: str) -> None:
+    f = REFUSED[name]
+    with pytest.raises(tg.errors.UnsupportedError, match=r"test_meaning_stale\.py:\d+") as found:
+        tg.trace(f)(X)
+    assert "instead" in str(found.value) or "outside" in str(found.value), found.value
+
+
+def test_a_clock_imported_by_name_is_refused() -> None:
+    now = time.perf_counter
+    with pytest.raises(tg.errors.UnsupportedError, match="perf_counter"):
+        tg.trace(lambda x: x * now())(X)
+
+
+@program
+def test_iterators_made_inside_are_read(trace: Any) -> Any:
+    rows = [X, X + 1]
+
+    @trace
+    def f(x: Any) -> Any:
+        it = iter(rows)
+        first = next(it)
+        rest = list(it)
+        squares = (r * r for r in rest)
+        return x * first + sum(squares) + next(it, 5.0) + sum(a * b for a, b in zip(rows, reversed(rows)))
+
+    yield f(X)
+    rows.append(X * 3)
+    yield f(X)
+
+
+# -- many --------------------------------------------------------------------------------------------------------------
+@dataclasses.dataclass
+class Options:
+    a: Any = 1.0
+    b: Any = 2.0
+    name: str = "one"
+
+
+@program
+def test_fields_of_a_dataclass(trace: Any) -> Any:
+    o = Options()
+
+    @trace
+    def f(x: Any) -> Any:
+        return x * o.a + getattr(o, "c", 0.0) + (o.name == "two")
+
+    yield f(X)
+    o.a = X
+    yield f(X)
+    o.name = "two"
+    yield f(X)
+    o.c = 5.0
+    yield f(X)
+    o.b = 77.0
+    yield f(X)
+    o = Options(3.0)
+    yield f(X)

@@ -1,0 +1,185 @@
+"""What traced code sees of modules, and of functions that do not look at the kind of their arguments.
+
+The name of NumPy stands for NumPy with functions that make arrays which traces see, `math` for functions that know
+traced numbers, `scipy.special` for functions over ops. What a module of the user's, of an installed package or of
+Python holds is read through the world, so that another value is noticed; the functions and classes of Python, NumPy and
+SciPy are taken to stay.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import sys
+import types
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api import special
+from tracegrad.numpy_api.creation import REPLACEMENTS
+from tracegrad.numpy_api.operands import peer_of
+from tracegrad.numpy_api.registry import FUNCTIONS, dispatch_function
+from tracegrad.trace.builder import current_trace
+from tracegrad.trace.math_functions import MATH, valued
+from tracegrad.trace.readers import READERS, Modules
+from tracegrad.trace.refusals import BY_NAME, REFUSED, Refusal, draws, refused_by_name
+from tracegrad.trace.sources import Attribute, Fixed, Global, Item, Source
+from tracegrad.trace.users import is_library_module, is_user_module
+
+__all__ = ["imported", "module", "replacement"]
+
+
+class _Numpy(types.ModuleType):
+    """NumPy with functions that make arrays which traces see."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np, name)
+        value = module(None, found) if isinstance(found, types.ModuleType) else replacement(found) or found
+        setattr(self, name, value)
+        return value
+
+
+class _Math(types.ModuleType):
+    """`math` with functions that know traced numbers."""
+
+    def __getattr__(self, name: str) -> Any:
+        value = replacement(getattr(math, name)) or getattr(math, name)
+        setattr(self, name, value)
+        return value
+
+
+class _Replaced(types.ModuleType):
+    """`np.linalg`, `scipy` or `scipy.special`, with the functions that do not dispatch replaced."""
+
+    def __init__(self, real: types.ModuleType):
+        super().__init__(real.__name__, real.__doc__)
+        self.__dict__["_real"] = real
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.__dict__["_real"], name)
+        value = _Replaced(found) if getattr(found, "__name__", "") == "scipy.special" else replacement(found) or found
+        setattr(self, name, value)
+        return value
+
+
+class _UserModule(types.ModuleType):
+    """A module of the user's: its attributes are read through the world."""
+
+    def __init__(self, world: Any, real: types.ModuleType):
+        super().__init__(real.__name__, real.__doc__)
+        self.__dict__["_shadow"] = (world.writes.globals_of(real.__dict__, world), real)
+
+    def __getattr__(self, name: str) -> Any:
+        space, real = self.__dict__["_shadow"]
+        if name in real.__dict__ or dict.__contains__(space, name):
+            return space[name]
+        if not space.world.open:
+            return getattr(real, name)
+        return _read(space.world, real, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self.__dict__["_shadow"][0][name] = value
+
+
+class _Library(types.ModuleType):
+    """A module of Python or of an installed package."""
+
+    def __init__(self, world: Any, real: types.ModuleType):
+        super().__init__(real.__name__, real.__doc__)
+        self.__dict__["_shadow"] = (world, real)
+
+    def __getattr__(self, name: str) -> Any:
+        world, real = self.__dict__["_shadow"]
+        if not world.open:
+            return getattr(real, name)
+        value = self.__dict__[name] = _read(world, real, name)
+        return value
+
+
+_CODE = (types.FunctionType, types.BuiltinFunctionType, types.ModuleType, type, np.ufunc, property)
+
+
+def _read(world: Any, real: types.ModuleType, name: str) -> Any:
+    """The attribute `name` of a module, as traced code sees it."""
+    source: Source = Global(real.__dict__, name)
+    try:
+        found = getattr(real, name)
+    except AttributeError:
+        world.assume(source, "absent", None)
+        raise
+    if name not in real.__dict__:  # made by the module's own __getattr__
+        source = Attribute(Fixed(real, real.__name__), name)
+    if isinstance(found, _CODE) and is_library_module(real):
+        return world.translate(found, source, guard=False)
+    return world.translate(found, source)
+
+
+_NUMPY, _MATH = _Numpy("numpy"), _Math("math")
+
+
+def module(world: Any, real: types.ModuleType) -> Any:
+    """What traced code sees of a module."""
+    if real is np:
+        return _NUMPY
+    if real is math:
+        return _MATH
+    if real.__name__ in ("random", "numpy.random"):
+        return Refusal(real.__name__)
+    if real.__name__ in ("numpy.linalg", "scipy", "scipy.special"):
+        return _Replaced(real)
+    if world is None:
+        return real
+    return _UserModule(world, real) if is_user_module(real) else _Library(world, real)
+
+
+def imported(world: Any, real: types.ModuleType) -> Any:
+    """What traced code gets that imports a module."""
+    if not world.open:
+        return real
+    source = Item(Fixed(sys.modules, "sys.modules"), real.__name__)
+    known = sys.modules.get(real.__name__) is real and not is_library_module(real)
+    return world.translate(real, source if known else Fixed(real, real.__name__), guard=known)
+
+
+def _import_module(name: str, package: str | None = None) -> Any:
+    trace, found = current_trace(), importlib.import_module(name, package)
+    return found if trace is None else imported(trace.world, found)
+
+
+_REPLACED: dict[int, Any] = {id(getattr(np, name)): ours for name, ours in REPLACEMENTS.items()}
+_REPLACED.update(MATH)
+_REPLACED.update(REFUSED)
+_REPLACED.update(READERS)
+_REPLACED[id(importlib.import_module)] = _import_module
+
+
+def _of_lists(function: Any) -> Any:
+    """A NumPy function that sees traced values in the lists it is given; its own dispatch looks at arrays only."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if peer_of(*args, *kwargs.values()) is None:
+            return function(*args, **kwargs)
+        return dispatch_function(function, args, kwargs)
+
+    return call
+
+
+_REPLACED.update({id(f): _of_lists(f) for f in FUNCTIONS})
+
+
+def replacement(value: Any) -> Any:
+    """What stands for a function or object of Python, NumPy or SciPy in traced code; None for others."""
+    if isinstance(value, types.BuiltinMethodType | types.MethodType) and draws(value.__self__):
+        return getattr(Refusal("random"), value.__name__)
+    if isinstance(value, types.FunctionType) and (value.__module__ or "").startswith("scipy.special."):
+        return special.REPLACEMENTS.get(value.__name__)
+    if value is sys.modules:
+        return Modules()
+    if isinstance(value, types.FunctionType) and value.__module__ == "statistics":
+        return valued(value)
+    if isinstance(value, types.FunctionType) and value.__module__ in BY_NAME:
+        return refused_by_name(value)
+    return _REPLACED.get(id(value))

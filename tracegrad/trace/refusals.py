@@ -1,0 +1,173 @@
+"""What a traced function cannot read: what is another thing at each call, with no way to ask for it again.
+
+Clocks, sources of randomness, files that are read, and iterators from outside. A value of these would be read while the
+function is traced and be a constant from then on; so reading it is an error that names the line.
+"""
+
+from __future__ import annotations
+
+import builtins
+import datetime
+import functools
+import io
+import os
+import time
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tracegrad.errors import UnsupportedError, located
+
+__all__ = ["BY_NAME", "REFUSED", "Refusal", "draws", "is_read_up", "read_up", "refused_by_name"]
+
+
+class Refusal(types.ModuleType):
+    """Stands for a module whose functions draw random numbers."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise UnsupportedError(
+            located(
+                f"{self.__name__}.{name} in a traced function would be drawn once and recorded as a constant; "
+                "draw outside and pass the array"
+            )
+        )
+
+
+def draws(x: Any) -> bool:
+    """Whether `x` is a generator of random numbers."""
+    return any(
+        c.__module__.startswith("numpy.random") or c.__module__ in ("random", "_random") for c in type(x).__mro__
+    )
+
+
+def _refuse(name: str, what: str, instead: str) -> NoReturn:
+    raise UnsupportedError(
+        located(f"{name} in a traced function would be {what} once, while it is traced, and be a constant; {instead}")
+    )
+
+
+def _refusal(real: Any, name: str, what: str, instead: str) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def call(*args: Any, **kwargs: Any) -> NoReturn:
+        _refuse(name, what, instead)
+
+    return call
+
+
+_PASS = "call it outside and pass the result as an argument"
+_CLOCKS = (
+    "time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "process_time",
+    "process_time_ns", "thread_time", "thread_time_ns", "localtime", "gmtime", "ctime", "clock_gettime",
+    "clock_gettime_ns",
+)  # fmt: skip
+
+# By the identity of what they replace.
+REFUSED: dict[int, Any] = {}
+
+
+def _enter(module: Any, names: tuple[str, ...], what: str, instead: str = _PASS) -> None:
+    for name in names:
+        real = getattr(module, name, None)
+        if real is not None:
+            REFUSED[id(real)] = _refusal(real, f"{module.__name__}.{name}".removeprefix("builtins."), what, instead)
+
+
+_enter(time, _CLOCKS, "read")
+_enter(os, ("urandom", "getrandom", "times", "getloadavg"), "read")
+_enter(np, ("load", "loadtxt", "genfromtxt", "fromfile", "fromregex"), "read", "read the file outside of it and pass "
+       "the array")  # fmt: skip
+_enter(builtins, ("input",), "asked")
+
+# Of modules that are not imported for their sake: their functions by name.
+BY_NAME = {
+    "secrets": ("choice", "randbelow", "randbits", "token_bytes", "token_hex", "token_urlsafe"),
+    "uuid": ("uuid1", "uuid4"),
+}
+
+
+def refused_by_name(value: types.FunctionType) -> Any:
+    """What stands for a function of one of these modules that draws random numbers; None for others."""
+    module, name = value.__module__, value.__name__
+    if name not in BY_NAME[module]:
+        return None
+    return _refusal(value, f"{module}.{name}", "drawn", "draw outside and pass the result as an argument")
+
+
+@functools.wraps(open)
+def _open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+    if "r" in mode or "+" in mode:
+        _refuse("open", "read", "read the file outside of it and pass what it holds")
+    return open(file, mode, *args, **kwargs)
+
+
+REFUSED[id(open)] = _open
+
+
+# -- the classes of dates --------------------------------------------------------------------------------------
+class _Dates(type):
+    """The class of what stands for `datetime` and `date`: these classes, but that they do not tell the time."""
+
+    real: Any
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return cls.real(*args, **kwargs)
+
+    def __getattribute__(cls, name: str) -> Any:
+        real = type.__getattribute__(cls, "real")
+        if name in ("now", "today", "utcnow"):
+            return _refusal(getattr(real, name), f"{real.__name__}.{name}", "read", _PASS)
+        return real if name == "real" else getattr(real, name)
+
+    def __instancecheck__(cls, x: Any) -> bool:
+        return isinstance(x, cls.real)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, cls.real)
+
+    def __eq__(cls, other: object) -> bool:
+        return other is cls.real or type.__eq__(cls, other) is True
+
+    def __hash__(cls) -> int:
+        return hash(cls.real)
+
+
+REFUSED.update({id(real): _Dates(real.__name__, (), {"real": real}) for real in (datetime.datetime, datetime.date)})
+
+
+# -- iterators -----------------------------------------------------------------------------------------------
+class _ReadUp:
+    """Stands for an iterator from outside, which can be read only once."""
+
+    __slots__ = ("_name", "_real")
+
+    def __init__(self, real: Any, name: str):
+        self._real, self._name = real, name
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        what = f"{self._name} is a {type(self._real).__name__} from outside of the traced function; reading it there"
+        raise UnsupportedError(
+            located(
+                f"{what} would take one item while the function is traced, and every call would get that; "
+                "take the item outside and pass it as an argument, or use a list instead"
+            )
+        )
+
+    __iter__ = __next__ = send = throw = __reversed__ = __len__ = __getitem__ = __contains__ = _refuse
+
+    def __getattr__(self, name: str) -> Any:
+        self._refuse()
+
+
+def is_read_up(x: Any) -> bool:
+    """Whether `x` is an iterator of Python's own, or a file that is read: reading it changes it."""
+    if isinstance(x, io.IOBase):
+        return not x.closed and not x.writable()
+    module = type(x).__module__
+    return isinstance(x, Iterator) and (module in ("builtins", "itertools", "_csv"))
+
+
+def read_up(x: Any, name: str) -> Any:
+    """What stands in traced code for such an iterator."""
+    return _ReadUp(x, name)

@@ -1,0 +1,65 @@
+"""Whose code it is: functions, classes and modules of the user's, and those of Python and of installed packages."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import sysconfig
+import types
+from typing import Any
+
+__all__ = ["is_library_module", "is_user_class", "is_user_code", "is_user_function", "is_user_module"]
+
+_FOREIGN = tuple(
+    {
+        os.path.join(path, "")
+        for key in ("stdlib", "platstdlib", "purelib", "platlib")
+        if (path := sysconfig.get_path(key))
+    }
+)
+_PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+_HEAP = 1 << 9  # the flag of classes that are made by a statement, not in C
+_OF_PYTHON = sys.stdlib_module_names | set(sys.builtin_module_names)
+
+
+@functools.cache
+def _is_user_file(filename: str) -> bool:
+    return not filename.startswith((*_FOREIGN, _PACKAGE, "<frozen")) and "site-packages" not in filename
+
+
+def is_library_module(x: types.ModuleType) -> bool:
+    """Whether a module is one of Python's, NumPy's or SciPy's, whose functions and classes are taken to stay."""
+    root = x.__name__.partition(".")[0]
+    return root != "__main__" and (root in _OF_PYTHON or root in ("numpy", "scipy", "tracegrad"))
+
+
+def is_user_module(x: types.ModuleType) -> bool:
+    """Whether a module is the user's: in a file of the user's, or in none, made at run time."""
+    filename = getattr(x, "__file__", None)
+    return _is_user_file(str(filename)) if filename else not is_library_module(x)
+
+
+def is_user_function(x: Any) -> bool:
+    """Whether `x` is a function written in a file of the user's, or a wrapper of one, as `contextmanager` makes it."""
+    while isinstance(x, types.FunctionType):
+        if _is_user_file(x.__code__.co_filename):
+            return True
+        x = getattr(x, "__wrapped__", None)
+    return False
+
+
+@functools.lru_cache(maxsize=4096)
+def is_user_code(cls: Any) -> bool:
+    """Whether a class comes from a module of the user's."""
+    if cls.__module__ == "builtins":
+        return bool(cls.__flags__ & _HEAP)  # made where there is no name of a module
+    if cls.__module__ in sys.stdlib_module_names:
+        return False
+    return _is_user_file(getattr(sys.modules.get(cls.__module__), "__file__", "") or "")
+
+
+@functools.lru_cache(maxsize=4096)
+def is_user_class(cls: Any) -> bool:
+    """Whether `cls` is written in Python in the user's code, with nothing built in beneath."""
+    return is_user_code(cls) and all(c is object or c.__flags__ & _HEAP for c in cls.__mro__)
