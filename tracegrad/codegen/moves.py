@@ -54,29 +54,27 @@ def moved(node: Node) -> Moved:
 
 @lru_cache(maxsize=4096)
 def _moved(reads: Callable[..., Any], shapes: tuple[Shape, ...], result: Shape, params: tuple[Any, ...]) -> Moved:
+    given = dict(params)
+
     def at(index: Shape) -> Any:
-        return reads(index, _PLAIN, shapes, result, **dict(params))
+        return reads(index, _PLAIN, shapes, result, **given)
 
     origin = (0,) * len(result)
     first = at(origin)
     changes = [
-        _change(first, at((*origin[:k], n - 1, *origin[k + 1 :])) if n > 1 else first) for k, n in enumerate(result)
+        _change(first, at((*origin[:k], n - 1, *origin[k + 1 :]))) if n > 1 else _NONE for k, n in enumerate(result)
     ]
     runs = []
-    for k, (n, own) in enumerate(zip(result, changes)):
-        others = set().union(*(change.places for j, change in enumerate(changes) if j != k))
-        runs.append(
-            tuple(
-                [
-                    (operand, axis)
-                    for (r, axis), by in own.places.items()
-                    for operand in [first[r].operand]
-                    if abs(by) == n - 1 == shapes[operand][axis] - 1 and (r, axis) not in others and r not in own.ranges
-                ]
-            )
-        )
-    repeats = any(n > 1 and not (own.places or own.ranges) for n, own in zip(result, changes))
-    return Moved(tuple(runs), repeats, sum(bool(read.ranges) for read in first))
+    for n, own in zip(result, changes):
+        others = {place for change in changes if change is not own for place in change.places}
+        along = []
+        for (r, axis), by in own.places.items():
+            operand = first[r].operand
+            if abs(by) == n - 1 == shapes[operand][axis] - 1 and (r, axis) not in others and r not in own.ranges:
+                along.append((operand, axis))
+        runs.append(tuple(along))
+    repeats = any([n > 1 and not (own.places or own.ranges) for n, own in zip(result, changes)])  # noqa: C419
+    return Moved(tuple(runs), repeats, sum([bool(read.ranges) for read in first]))
 
 
 class _Change(NamedTuple):
@@ -87,10 +85,15 @@ class _Change(NamedTuple):
     ranges: set[int]
 
 
+_NONE = _Change({}, set())
+
+
 def _change(first: Any, last: Any) -> _Change:
     found = _Change({}, set())
     for r, (a, b) in enumerate(zip(first, last)):
-        found.places.update({(r, axis): q - p for axis, (p, q) in enumerate(zip(a.place, b.place)) if p != q})
-        if any(x.value != y.value for x, y in zip(a.ranges, b.ranges)):
+        for axis, (p, q) in enumerate(zip(a.place, b.place)):
+            if p != q:
+                found.places[r, axis] = q - p
+        if a.ranges and any(x.value != y.value for x, y in zip(a.ranges, b.ranges)):
             found.ranges.add(r)
     return found
