@@ -8,11 +8,13 @@ import functools
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from meaning import attempt, program
 
 import tracegrad as tg
 
 X = np.arange(3.0)
+COUNT = 0
 
 
 class Box:
@@ -446,3 +448,31 @@ def test_loops_over_state(trace: Any) -> Any:
 
     for _ in range(3):
         yield f(X), list(queue)
+
+
+@pytest.mark.parametrize("what", ["attribute", "list", "global", "array", "value"])
+def test_what_a_loop_would_do_at_each_turn_is_refused(what: str) -> None:
+    global COUNT
+    box, log, table = Box(n=0), [], np.zeros(2)
+
+    def step(carry: Any, x: Any) -> Any:
+        global COUNT
+        if what == "attribute":
+            box.n += 1
+        elif what == "list":
+            log.append(1)
+        elif what == "global":
+            COUNT += 1
+        elif what == "array":
+            table[0] += 1.0
+        else:
+            box.n = carry
+        return carry + x, carry
+
+    with pytest.raises((tg.UnsupportedError, tg.TraceError), match=r"test_meaning_more_state.py:\d+"):
+        tg.trace(lambda xs: tg.scan(step, 0.0, xs))(X)
+    assert (box.n, log, COUNT, table.tolist()) == (0, [], 0, [0.0, 0.0])
+    # Eager loops are Python's.
+    carry, _ = tg.scan(step, 0.0, X)
+    assert carry == 3.0
+    COUNT = 0

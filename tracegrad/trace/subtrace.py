@@ -22,7 +22,7 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.avals import LITERALS, Aval, aval_of, compiled
-from tracegrad.errors import TraceError, located
+from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ir import Graph, Node, Value, recording, replay
 from tracegrad.ir.builder import sliced
 from tracegrad.ops import Level, TensorCarrier
@@ -86,12 +86,13 @@ def _example(like: Any) -> Any:
     return None if isinstance(x, Aval) else np.asarray(x)
 
 
-def closed(fn: Callable[..., Any], args: Sequence[Any], what: str) -> Closed:
+def closed(fn: Callable[..., Any], args: Sequence[Any], what: str, once: bool = False) -> Closed:
     """`fn(*args)` as a graph, recorded inside the trace under way; `what` is what messages call `fn`.
 
     The leaves of `args` say of what kind the arguments are: anything with a shape and a dtype, an `Aval` or a `Like`;
     Python numbers, and values that are `weak`, stand for Python numbers, Tensors for Tensors. The leaves of the result
-    are arrays or Python numbers; others are a `TraceError`.
+    are arrays or Python numbers; others are a `TraceError`. Unless calls run `fn` just `once`, as often as it is
+    recorded, what it does to objects from outside is an `UnsupportedError`.
     """
     outer = current_trace()
     if outer is None:
@@ -99,7 +100,10 @@ def closed(fn: Callable[..., Any], args: Sequence[Any], what: str) -> Closed:
     with _region(outer.here(), what) as region:
         leaves, structure = tree.flatten(tuple(args))
         inside = tree.unflatten(structure, [region.parameter(x) for x in leaves])
+        before = [] if once else outer.world.writes.places()
         flat, shape = tree.flatten(outer.world.inline(fn)(*inside))
+        if not once:
+            _require_no_writes(outer.world.writes.places(), before, what)
         outputs = [region.output(x, path) for x, path in zip(flat, tree.paths(shape, "the result"))]
         graph = sliced(region.inputs, region.nodes, outputs)
         used = {*graph.outputs, *(x for n in graph.nodes for x in n.operands)}
@@ -111,6 +115,15 @@ def closed(fn: Callable[..., Any], args: Sequence[Any], what: str) -> Closed:
             tuple([type(x) in LITERALS or getattr(x, "weak", False) for x in flat]),
             tuple([isinstance(x, TensorCarrier) for x in flat]),
         )
+
+
+def _require_no_writes(now: list[tuple[Any, str]], before: list[tuple[Any, str]], what: str) -> None:
+    known = {place for place, _ in before}
+    for place, text in now:
+        if place not in known:
+            raise UnsupportedError(
+                located(f"{what} changes {text}, which it would have to do at each turn: return the new value instead")
+            )
 
 
 def emitted(graph: Graph, operands: Sequence[Any]) -> list[Any]:
@@ -336,7 +349,7 @@ class _RuleRecord:
     def direction(self, run: Callable[..., Any], moved: Sequence[Any]) -> Any:
         kinds = [x.aval if x.dtype.kind == "f" else None for x in moved]
         try:
-            found = closed(run, (kinds, self.outputs, self.inputs), f"the derivative of {self.call.name}")
+            found = closed(run, (kinds, self.outputs, self.inputs), f"the derivative of {self.call.name}", once=True)
         except Exception as error:  # which is raised where the derivative is taken
             return error
         known = {x.node: k for k, x in enumerate(self.captured)}

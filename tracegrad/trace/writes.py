@@ -10,7 +10,7 @@ from tracegrad.trace import shadow
 from tracegrad.trace.effects import Effect, Watched, appended, changed_names, changes, contents, fill, watched
 from tracegrad.trace.lent import LENT, lend
 from tracegrad.trace.sources import Cell, Fixed, Source, Static
-from tracegrad.trace.templates import Found, Piece, Same
+from tracegrad.trace.templates import Found, Node, Piece, Same
 
 __all__ = ["Writes"]
 
@@ -119,6 +119,16 @@ class Writes:
             if value.node is not node
         ]
         return [*arrays, *self._effects(template)]
+
+    def places(self) -> list[tuple[Any, str]]:
+        """All that has been written until now: what tells the place and the value from others, and its name."""
+        found = []
+        for e in self._effects(Same):
+            assert isinstance(e.piece, Same | Node)
+            values = [e.piece] if isinstance(e.piece, Same) else e.piece.parts
+            key = (e.kind, e.holder.key, repr(e.key), *(id(x.value) for x in values if isinstance(x, Same)))
+            found.append((key, str(e.holder) if e.key is None else f"{e.key!r} of {e.holder}"))
+        return found
 
     def _effects(self, template: Template) -> Iterator[Effect]:
         yield from self._containers(template)

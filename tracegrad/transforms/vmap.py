@@ -176,7 +176,7 @@ def _at_once(
         return fun(*args, **kwargs)
 
     like = [Like(Aval(x.shape[1:], x.dtype), x) for x in batch.mapped]
-    found = closed(one, like, str(who))
+    found = closed(one, like, str(who), once=True)
     flags = [True] * len(like) + [False] * len(found.captured)
 
     def rows(size: int, mapped: Sequence[Any]) -> tuple[list[Any], list[bool]]:
@@ -228,7 +228,9 @@ def over_rows(fn: Function, rows: Sequence[Any], size: int, what: str) -> list[A
     if current_trace() is None:
         found = [fn(*[_row(x, i) for x in rows]) for i in range(size)]
         return [None if each[0] is None else _joined(each) for each in zip(*found)]
-    region = closed(lambda *given: list(fn(*given)), [Like(Aval(x.shape[1:], x.dtype), x) for x in rows], what)
+    region = closed(
+        lambda *given: list(fn(*given)), [Like(Aval(x.shape[1:], x.dtype), x) for x in rows], what, once=True
+    )
     flags = [True] * len(rows) + [False] * len(region.captured)
     with at_their_lines():
         outputs, many = replay_batched(region.graph, size, flags, [*rows, *region.captured])
