@@ -193,6 +193,8 @@ def test_sorting_computes_once_and_no_indices_that_nothing_uses() -> None:
     found = t.sort()
     assert not found.indices.requires_grad
     assert type(found.values.grad_fn).__name__ == type(np.sort(t).grad_fn).__name__ == "SortBackward0"
+    assert not found.values.grad_fn._saved_indices.requires_grad
+    np.testing.assert_array_equal(found.values.grad_fn._saved_indices.numpy(), np.argsort(x))
     assert type(t.sort(stable=True).values.grad_fn).__name__ == "SortBackward1"
 
 

@@ -17,7 +17,7 @@ from tracegrad import ad
 from tracegrad.errors import located
 from tracegrad.ops.op import Carrier
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape.names import saved_names, saved_options
+from tracegrad.torch.tape.names import saved_names, saved_options, saved_result
 from tracegrad.torch.tape.recipe import Recipe
 from tracegrad.torch.tape.saved import Packed, Saved, kept
 from tracegrad.torch.tape.tape import (
@@ -199,8 +199,7 @@ class CompositeNode(Node):
                 found[f"_saved_{called}"] = partial(rewrap, x, e)
         for k, x in enumerate(outputs):
             if x.__class__ is not Spec:
-                called = "indices" if x.dtype.kind == "i" else "result" if self.count == 1 else f"result{k}"
-                found[f"_saved_{called}"] = partial(rewrap, x, (self, k))
+                found[f"_saved_{saved_result(k, self.count, x.dtype)}"] = partial(rewrap, x, (self, k))
         return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from tracegrad.ops.elementwise import add, divide, multiply, subtract
 from tracegrad.ops.op import Op
 
-__all__ = ["node_name", "saved_names", "saved_options", "wraps_numbers"]
+__all__ = ["node_name", "saved_names", "saved_options", "saved_result", "wraps_numbers"]
 
 _STEMS = {
     "subtract": "Sub", "multiply": "Mul", "divide": "Div", "negative": "Neg", "power": "Pow", "absolute": "Abs",
@@ -59,6 +59,15 @@ def saved_names(name: str, count: int) -> tuple[str, ...]:
     """
     known = _OPERANDS.get(_stem(name), ("self", "other"))
     return known[:count] if count <= len(known) else tuple([f"tensors_{k}" for k in range(count)])
+
+
+def saved_result(k: int, count: int, dtype: Any) -> str:
+    """What a node calls its result `k` of `count`: those that are integers are indices.
+
+    >>> saved_result(0, 1, np.dtype("float64")), saved_result(1, 2, np.dtype("int64"))
+    ('result', 'indices')
+    """
+    return "indices" if dtype.kind == "i" else "result" if count == 1 else f"result{k}"
 
 
 _OF_ONE_DIM = {"softmax", "logsoftmax", "cumsum", "cumprod", "sort", "topk", "cat", "stack", "logcumsumexp"}

@@ -20,7 +20,7 @@ from tracegrad.ops.elementwise import divide, power, sign, where
 from tracegrad.ops.linear import broadcast_to, full, in_dtype, reduce_sum, reshape
 from tracegrad.ops.op import Carrier, Op
 from tracegrad.torch.tape.batched import Batched
-from tracegrad.torch.tape.names import node_name, saved_names, saved_options, wraps_numbers
+from tracegrad.torch.tape.names import node_name, saved_names, saved_options, saved_result, wraps_numbers
 from tracegrad.torch.tape.pullbacks import needs_of, numpy_rules
 from tracegrad.torch.tape.saved import Packed, RawSaved, Saved, private
 from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Masked, Moving, Node, Spec, next_number, rewrap, unmasked
@@ -245,8 +245,9 @@ class OpNode(Node):
         if answer.__class__ is Saved:
             found["_saved_result"] = (answer, self)
         elif answer.__class__ is tuple:
-            saved = [(k, x) for k, x in enumerate(answer) if x.__class__ is Saved]
-            found.update({f"_saved_result{k}": (x, (self, k)) for k, x in saved})
+            for k, x, dtype in ((k, x, self.plan.spec[k].dtype) for k, x in enumerate(answer) if x.__class__ is Saved):
+                edge = (self, k) if dtype.kind in "fc" else None
+                found[f"_saved_{saved_result(k, len(answer), dtype)}"] = (x, edge)
         shapes = [_shape(x) for x in (operands[0] if operands else None, answer)]
         options = saved_options(self.name(), self.params, *shapes)
         return {**found, **{f"_saved_{k}": (v,) for k, v in options.items()}}
