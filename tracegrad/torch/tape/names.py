@@ -64,6 +64,7 @@ def saved_names(name: str, count: int) -> tuple[str, ...]:
 def saved_result(k: int, count: int, dtype: Any) -> str:
     """What a node calls its result `k` of `count`: those that are integers are indices.
 
+    >>> import numpy as np
     >>> saved_result(0, 1, np.dtype("float64")), saved_result(1, 2, np.dtype("int64"))
     ('result', 'indices')
     """
