@@ -11,7 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tracegrad.nn.functional
 
+import tracegrad as tg
+import tracegrad.ops.declare as declare_module
+import tracegrad.ops.op as op_module
+import tracegrad.torch.tape.cases as cases_module
 from tracegrad.errors import DTypeError
 from tracegrad.torch.tape import (
     TapeArray,
@@ -424,3 +429,58 @@ def test_functions_of_arrays_compute_on_values_with_numpys_methods() -> None:
     assert kinds == {TapeArray}
     assert y == pytest.approx(float(f(X)), rel=1e-13)
     np.testing.assert_allclose(pullback([1.0])[0], _difference(lambda v: float(f(v)), X), rtol=2e-8, atol=2e-8)
+
+
+# -- what a call costs -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, y, c: tg.cat([x, y]),
+        lambda x, y, c: tg.stack([x, y], 1),
+        lambda x, y, c: tg.where(c, x, 0.0),
+        lambda x, y, c: tg.maximum(x, y),
+        lambda x, y, c: tg.nn.functional.mse_loss(x, y),
+        lambda x, y, c: x.sum(dim=0),
+        lambda x, y, c: tg.sum(x),
+        lambda x, y, c: x.T,
+        lambda x, y, c: x.split(1),
+        lambda x, y, c: x > y,
+    ],
+)
+def test_a_call_for_kinds_it_knows_asks_nobody_who_leads(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = tg.tensor([[1.0, 4.0]], requires_grad=True), tg.tensor([[3.0, 2.0]], requires_grad=True)
+    condition = x.detach() > y.detach()
+    first = call(x, y, condition)
+
+    def asked(xs: Any) -> Any:
+        raise AssertionError("lead() was called")
+
+    for module in (op_module, declare_module, cases_module):
+        monkeypatch.setattr(module, "lead", asked)
+    again = call(x, y, condition)
+    for a, b in zip(*((z if isinstance(z, tuple) else (z,)) for z in (first, again))):
+        assert a.tolist() == b.tolist()
+        assert type(a.grad_fn) is type(b.grad_fn)
+
+
+def test_an_op_told_of_one_set_of_kinds_takes_others() -> None:
+    x = tg.tensor([1.0, 4.0], requires_grad=True)
+    assert tg.where(x > 2, x, 0).tolist() == [0.0, 4.0]
+    assert tg.where(x > 2, x, 0.5).tolist() == [0.5, 4.0]
+    assert tg.where(x.detach() > 2, x, np.zeros(2)).tolist() == [0.0, 4.0]
+    assert tg.where(x > 2, x.float(), x).dtype == np.float64
+    ints = tg.tensor([1, 2])
+    assert tg.maximum(ints, x).tolist() == [1.0, 4.0]
+    assert tg.maximum(ints, 2).dtype == np.int64
+    assert tg.cat([ints, x]).tolist() == [1.0, 2.0, 1.0, 4.0]
+
+
+def test_the_mean_square_error_is_one_op_and_names_what_it_saves() -> None:
+    x, y = tg.tensor([1.0, 4.0], requires_grad=True), tg.tensor([3.0, 3.0], requires_grad=True)
+    loss = tg.nn.functional.mse_loss(x, y)
+    assert loss.item() == 2.5
+    assert (loss.grad_fn._saved_self.tolist(), loss.grad_fn._saved_target.tolist()) == ([1.0, 4.0], [3.0, 3.0])
+    loss.backward()
+    assert (x.grad.tolist(), y.grad.tolist()) == ([-2.0, 1.0], [2.0, -1.0])
+    graph = tg.trace(tg.nn.functional.mse_loss).graph(np.ones(3), np.zeros(3))
+    assert [node.op.name for node in graph.nodes] == ["mse_loss"]

@@ -38,6 +38,8 @@ Loop = tuple[np.dtype[Any], ...]
 class Elementwise(Op):
     """An op on the elements of arrays of one shape."""
 
+    takes_ready = False
+
     def __init__(self, name: str, operands: tuple[str, ...], impl: Callable[..., Any], doc: str, *,
                  scalar: str | None, rules: tuple[Callable[..., Any] | None, ...], loop: Any,
                  on_complex: str = "", aliases: bool = False, moves: bool = False, steps: bool = False):  # fmt: skip
@@ -80,6 +82,9 @@ class Elementwise(Op):
     def __call__(self, *operands: Any, **params: Any) -> Any:
         if len(operands) != len(self.operands):
             raise TypeError(f"{self.name} takes {len(self.operands)} operands, got {len(operands)}")
+        way = self.ways.get(tuple(map(type, operands)))
+        if way is not None:
+            return way(operands, params)
         owner = lead(operands)
         if owner is not None and owner.takes_any:
             return owner.bind(self, operands, {})

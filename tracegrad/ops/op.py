@@ -69,6 +69,10 @@ class Several(tuple[Aval, ...]):
 
 def bind(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """Apply `op` to operands that already conform to it."""
+    kinds = tuple(map(type, operands))
+    way = op.ways.get(kinds)
+    if way is not None:
+        return way(operands, params)
     owner, level = None, Level.PLAIN
     for x in operands:  # as `lead` does
         if isinstance(x, Carrier) and x.level > level:
@@ -77,12 +81,9 @@ def bind(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         return owner.bind(op, operands, params)
     if op.ambient is not None and not operands and (recorder := op.ambient()) is not None:
         return recorder.bind(op, operands, params)
-    token = set_traps(QUIET)
-    try:
-        answer = op.impl(*operands, **params)
-    finally:
-        reset_traps(token)
-    return tuple(map(np.asarray, answer)) if isinstance(answer, tuple) else np.asarray(answer)
+    if op.takes_ready and kinds and all(kind is np.ndarray for kind in kinds):
+        op.ways[kinds] = op.compute
+    return op.compute(operands, params)
 
 
 _CALL = Call()
@@ -108,6 +109,8 @@ class Op:
     aliases = False
     steps = False
     bends = False
+    # Whether a call takes operands as `bind` does, which need not be made to conform.
+    takes_ready = True
     # Ops without operands ask this hook whether a trace is under way; set by the trace layer.
     ambient: Callable[[], Any] | None = None
 
@@ -123,6 +126,9 @@ class Op:
         self._vjp_all: Callable[..., Sequence[Any]] | None = None
         self._batch: Callable[..., Any] | None = None
         self._jvp: Callable[..., Any] | None = None
+        # By the classes of the operands, the function of operands and parameters that a carrier has put there: what
+        # `bind` does for them, without asking who leads.
+        self.ways: dict[tuple[type, ...], Callable[..., Any]] = {}
         if listed and TABLE.setdefault(name, self) is not self:
             raise ValueError(f"op {name} is defined twice")
 
@@ -130,7 +136,17 @@ class Op:
         return f"<op {self.name}>"
 
     def __call__(self, *operands: Any, **params: Any) -> Any:
-        return bind(self, operands, params)
+        way = self.ways.get(tuple(map(type, operands)))
+        return bind(self, operands, params) if way is None else way(operands, params)
+
+    def compute(self, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """The results for ndarrays and numbers."""
+        token = set_traps(QUIET)
+        try:
+            answer = self.impl(*operands, **params)
+        finally:
+            reset_traps(token)
+        return tuple(map(np.asarray, answer)) if isinstance(answer, tuple) else np.asarray(answer)
 
     def _no_aval(self, *avals: Any, **params: Any) -> Aval:
         raise NotImplementedError(f"op {self.name} has no shape rule")
@@ -253,7 +269,7 @@ class Op:
         self, wanted: Sequence[int], ct: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]
     ) -> Sequence[Any]:
         """The cotangents (None: zero) of the operands at the positions `wanted`, given that of the answer."""
-        if type(ct) is tuple and all(each is None for each in ct):
+        if type(ct) is tuple and _all_zero(ct):
             return [None for _ in wanted]
         if self._vjp_all is not None:
             return self._vjp_all(wanted, ct, ans, *operands, **params)
@@ -316,6 +332,13 @@ def _conjugate(x: Any, like: Any) -> Any:
         return x
     dtype = x.dtype  # type: ignore[union-attr]
     return TABLE["conj"](x if dtype == like.dtype else TABLE["cast"](x, dtype=like.dtype.name))
+
+
+def _all_zero(cts: tuple[Any, ...]) -> bool:
+    for ct in cts:  # noqa: SIM110 (a loop is faster)
+        if ct is not None:
+            return False
+    return True
 
 
 def _moved(x: Any, t: Any) -> Any:

@@ -14,7 +14,7 @@ from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.forms import Compose
 from tracegrad.ops.linear import concatenate, full, reshape, slice
-from tracegrad.ops.op import Several, primitive
+from tracegrad.ops.op import Several, bind, primitive
 from tracegrad.ops.samples import uniform
 
 __all__ = ["place", "split", "stack", "unbind"]
@@ -71,12 +71,11 @@ def place(*parts: Any, axis: int, starts: tuple[int, ...], size: int, grown: boo
 
     If `grown`, the parts do not have that axis: each is one element along it. The transpose of taking apart.
     """
-    first = parts[0]
-    before: Any = (_WHOLE,) * axis
-    out = np.zeros((*first.shape[:axis], size, *first.shape[axis + (not grown) :]), first.dtype)
+    shape, before = parts[0].shape, (_WHOLE,) * axis
+    out = np.zeros((*shape[:axis], size, *shape[axis + (not grown) :]), parts[0].dtype)
     for part, start in zip(parts, starts):
         at: Any = start if grown else builtins.slice(start, start + part.shape[axis])
-        out[(*before, at)] = part
+        out[(*before, at) if before else at] = part
     return out
 
 
@@ -119,6 +118,8 @@ def _stacked(*xs: Any, axis: int) -> Any:
 @primitive(Compose(_stacked, moves=True))
 def stack(*xs: Any, axis: int) -> Any:
     """Arrays of one shape and dtype along a new axis."""
+    if not axis:
+        return np.array(xs, xs[0].dtype)
     before: Any = (_WHOLE,) * axis
     out = np.empty((*xs[0].shape[:axis], len(xs), *xs[0].shape[axis:]), xs[0].dtype)
     for k, x in enumerate(xs):
@@ -174,7 +175,10 @@ unbind.linear_in("x")
 @unbind.def_vjp_all
 def _(wanted: Sequence[int], cts: Any, ans: Any, x: Any, *, axis: int) -> list[Any]:
     starts = tuple([k for k, ct in enumerate(cts) if ct is not None])
-    return [place(*[cts[k] for k in starts], axis=axis, starts=starts, size=x.shape[axis], grown=True)]
+    if len(starts) == len(cts):
+        return [stack(*cts, axis=axis)]
+    place_at = {"axis": axis, "starts": starts, "size": x.shape[axis], "grown": True}
+    return [bind(place, tuple([cts[k] for k in starts]), place_at)]
 
 
 @unbind.def_put
@@ -215,8 +219,10 @@ split.linear_in("x")
 
 @split.def_vjp_all
 def _(wanted: Sequence[int], cts: Any, ans: Any, x: Any, *, axis: int, bounds: tuple[int, ...]) -> list[Any]:
-    starts = tuple([start for start, ct in zip(bounds, cts) if ct is not None])
     given = [ct for ct in cts if ct is not None]
+    if len(given) == len(cts):
+        return [concatenate(*given, axis=axis)]
+    starts = tuple([start for start, ct in zip(bounds, cts) if ct is not None])
     return [place(*given, axis=axis, starts=starts, size=x.shape[axis], grown=False)]
 
 

@@ -11,18 +11,33 @@ from tracegrad.numpy_api.operands import operands, to_float
 from tracegrad.ops.op import Carrier, lead
 from tracegrad.torch.functions.dims import one
 
-__all__ = ["as_node", "counted", "floating", "is_number", "of_one_kind", "pair"]
+__all__ = ["alike", "as_node", "counted", "floating", "is_number", "of_one_kind", "pair"]
 
 
 def of_one_kind(xs: Any) -> bool:
     """Whether all are carriers of one class, which need not be brought into one kind."""
     cls = xs[0].__class__
-    return issubclass(cls, Carrier) and all([x.__class__ is cls for x in xs])  # noqa: C419 (a list is faster)
+    for x in xs:
+        if x.__class__ is not cls:
+            return False
+    return issubclass(cls, Carrier)
+
+
+def alike(xs: Any) -> Any:
+    """The shape that all of `xs` have, if they have one shape and dtype; else None."""
+    shape, dtype = xs[0].shape, xs[0].dtype
+    for x in xs[1:]:
+        if x.shape != shape or x.dtype is not dtype:
+            return None
+    return shape
+
+
+_ARRAYS = (Carrier, np.ndarray)
 
 
 def pair(x: Any, y: Any) -> tuple[Any, Any]:
     """Two operands of one kind; Python numbers stay what they are."""
-    if isinstance(x, Carrier | np.ndarray) and (type(y) is type(x) or type(y) in LITERALS):
+    if isinstance(x, _ARRAYS) and (type(y) is type(x) or type(y) in LITERALS):
         return x, y
     x, y = operands(x, y)
     return x, y

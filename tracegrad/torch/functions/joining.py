@@ -15,8 +15,8 @@ from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, promoted, size_of
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import linear, pieces
-from tracegrad.ops.op import Carrier, one_node
-from tracegrad.torch.functions.arguments import of_one_kind
+from tracegrad.ops.op import Carrier, bind, one_node
+from tracegrad.torch.functions.arguments import alike, of_one_kind
 from tracegrad.torch.functions.dims import copied, dim_of, integers, lengths, one, size_error
 from tracegrad.torch.functions.registry import function, method
 
@@ -34,9 +34,9 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     (3, 2)
     """
     xs = _several(tensors, "torch.cat(): expected a non-empty list of Tensors", ValueError)
-    shape, dtype = xs[0].shape, xs[0].dtype
-    if shape and shape != (0,) and all([x.shape == shape and x.dtype is dtype for x in xs]):  # noqa: C419
-        return linear.concatenate(*xs, axis=dim_of(dim, len(shape)))
+    shape = alike(xs)
+    if shape and shape != (0,):
+        return bind(linear.concatenate, tuple(xs), {"axis": dim_of(dim, len(shape))})
     for k, x in enumerate(xs):
         if not x.shape:
             raise size_error(f"zero-dimensional tensor (at position {k}) cannot be concatenated")
@@ -85,14 +85,16 @@ def stack(tensors: Sequence[Any], dim: int = 0) -> Any:
     [[0.0, 1.0], [0.0, 1.0]]
     """
     xs = _several(tensors, "stack expects a non-empty TensorList")
+    shape = alike(xs)
+    if shape is not None:
+        return bind(pieces.stack, tuple(xs), {"axis": dim_of(dim, len(shape) + 1)})
     for k, x in enumerate(xs):
         if x.shape != xs[0].shape:
             raise size_error(
                 f"stack expects each tensor to be equal size, but got {lengths(xs[0].shape)} at entry 0 and "
                 f"{lengths(x.shape)} at entry {k}"
             )
-    k = dim_of(dim, len(xs[0].shape) + 1)
-    return pieces.stack(*xs, axis=k) if len({x.dtype for x in xs}) == 1 else _stacked(xs, dim=k)
+    return _stacked(xs, dim=dim_of(dim, len(xs[0].shape) + 1))
 
 
 @one_node("StackBackward0")

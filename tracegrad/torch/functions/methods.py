@@ -199,7 +199,7 @@ class TensorMethods:
     @property
     def T(self) -> Any:
         """A view with the dimensions reversed."""
-        return named("PermuteBackward0", linear.transpose(self, perm=tuple(reversed(range(self.ndim)))))
+        return linear.transpose(self, perm=tuple(range(len(self.shape) - 1, -1, -1)))
 
     @property
     def mT(self) -> Any:

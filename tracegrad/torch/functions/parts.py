@@ -78,6 +78,9 @@ def _dropped(x: Any, dim: int, index: int) -> Any:
     return numpy_shapes.reshaped(part(x, dim, index, index + 1), (*x.shape[:dim], *x.shape[dim + 1 :]))
 
 
+_SEQUENCES = (tuple, list)
+
+
 # -- several parts -------------------------------------------------------------------------------------------------
 @function("unbind")
 def unbind(input: Any, dim: int = 0) -> tuple[Any, ...]:
@@ -103,14 +106,15 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> tuple[Any, 
     [[0], [1, 2, 3, 4]]
     """
     x = one(tensor)
-    if not x.shape:
+    shape = x.shape
+    if not shape:
         raise size_error("split expects at least a 1-dimensional tensor")
-    k = dim_of(dim, len(x.shape))
+    k = dim_of(dim, len(shape))
     parts: tuple[Any, ...]
-    if isinstance(split_size_or_sections, tuple | list):
+    if isinstance(split_size_or_sections, _SEQUENCES):
         parts = split_with_sizes(x, split_size_or_sections, k)
         return parts
-    n, each = x.shape[k], split_size_or_sections.__index__()
+    n, each = shape[k], split_size_or_sections.__index__()
     if each < 0:
         raise size_error(f"split expects split_size be non-negative, but got split_size={each}")
     if each == 0 and n:

@@ -34,7 +34,7 @@ from tracegrad.ops.elementwise import (
     trunc,
     where,
 )  # fmt: skip
-from tracegrad.ops.op import Carrier, Op, named, one_node
+from tracegrad.ops.op import Carrier, Op, bind, named, one_node
 from tracegrad.torch.functions.arguments import as_node, counted, floating, is_number, pair
 from tracegrad.torch.functions.dims import copied, one
 from tracegrad.torch.functions.registry import ONE_OP, function
@@ -52,7 +52,7 @@ def of_one(op: Op, *names: str, real: bool, node: str | None = None) -> None:
 
     def call(input: Any) -> Any:
         if isinstance(input, Carrier) and input.dtype.kind == "f":  # type: ignore[attr-defined]
-            return input.bind(op, (input,), _NONE)
+            return bind(op, (input,), _NONE)
         return op(prepared(input))
 
     def renamed(input: Any) -> Any:

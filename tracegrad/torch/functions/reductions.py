@@ -28,7 +28,7 @@ from tracegrad.ops.elementwise import (
     where,
 )  # fmt: skip
 from tracegrad.ops.linear import cast, keep_axes, reduce_sum
-from tracegrad.ops.op import Carrier, Op, named, one_node
+from tracegrad.ops.op import Carrier, Op, bind, named, one_node
 from tracegrad.torch.functions.arguments import as_node, floating
 from tracegrad.torch.functions.dims import dim_of, dims_of, one
 from tracegrad.torch.functions.norms import matrix_norm
@@ -39,12 +39,17 @@ __all__ = ["all_", "as_dtype", "axes_of", "log_softmax", "mean", "norm", "reduce
 
 def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
     """The axes that `dim` names, in their order; None and the empty tuple name all."""
+    if dim is None:
+        return _ALL_AXES[rank]
     if dim.__class__ is int and -rank <= dim < rank:
         return (dim % rank,)
-    if dim is None or (isinstance(dim, tuple | list) and not dim):
-        return tuple(range(rank))
+    if isinstance(dim, tuple | list) and not dim:
+        return _ALL_AXES[rank]
     found = sorted(dims_of(dim, rank))
     return tuple(found) if rank else ()
+
+
+_ALL_AXES = [tuple(range(n)) for n in range(65)]
 
 
 def reduced(name: str, op: Any, x: Any, axes: tuple[int, ...], keepdim: bool, **params: Any) -> Any:
@@ -77,7 +82,7 @@ def sum(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
     [3.0, 3.0]
     """
     if dim is None and dtype is None and not keepdim and _is_floating(input):
-        return input.bind(reduce_sum, (input,), {"axes": tuple(range(len(input.shape)))})
+        return bind(reduce_sum, (input,), {"axes": axes_of(None, len(input.shape))})
     x = one(input)
     if dtype is not None or x.dtype.kind != "f":
         x = as_dtype(x, dtype or accumulator(x.dtype))
@@ -122,7 +127,7 @@ def mean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     [2.0, 3.5]
     """
     if dim is None and dtype is None and not keepdim and _is_floating(input):
-        return input.bind(reduction.mean, (input,), {"axes": tuple(range(len(input.shape)))})
+        return bind(reduction.mean, (input,), {"axes": axes_of(None, len(input.shape))})
     x = as_dtype(floating(input), dtype)
     return reduced(_numbered("Mean", dim), reduction.mean, x, axes_of(dim, len(x.shape)), keepdim)
 

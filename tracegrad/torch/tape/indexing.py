@@ -16,7 +16,7 @@ from tracegrad.numpy_api import indexing
 from tracegrad.ops.op import Carrier, named, one_node
 from tracegrad.torch.functions.dims import not_real
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape import dual, views
+from tracegrad.torch.tape import aliasing, dual
 from tracegrad.torch.tape.tape import Masked, Node, next_number
 
 __all__ = ["get_item", "set_item"]
@@ -156,7 +156,7 @@ def get_item(x: Any, index: Any) -> Any:
         out = x._like(picked.copy())  # what NumPy gives is a scalar, no view
     else:
         out = x._like(picked)
-        views.register(out, x, lambda y: y[entries])
+        aliasing.register(out, x, lambda y: y[entries])
     node = None
     if x._requires and STATE.enabled and not STATE.inference:
         node = _new(cls)

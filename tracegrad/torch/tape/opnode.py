@@ -8,6 +8,7 @@ NumPy functions; everything else, and everything recorded, goes through the ops.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,14 @@ from tracegrad.torch.tape.pullbacks import needs_of, numpy_rules
 from tracegrad.torch.tape.saved import Packed, RawSaved, Saved, private
 from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Masked, Moving, Node, Spec, next_number, rewrap, unmasked
 
-__all__ = ["OpNode", "Plan", "SeveralNode", "node_class", "step_node", "summed_to"]
+__all__ = ["OpNode", "Plan", "SeveralNode", "node_class", "plan_of", "remembered", "step_node", "summed_to"]
 
 _ndarray = np.ndarray
 
 
 class Plan:
-    """How to record an op: the class of its node, which operands and whether the answer is saved, and if any is; of
-    several answers, `answers` says which.
+    """How to record an op: the class of its node, which operands (`kept` are their positions) and whether the answer is
+    saved, and if any is; of several answers, `answers` says which, and `moving` which are floating.
 
     `specs` and `spec` stand for operands and answer where they are not saved; those of elementwise ops are None, since
     their rules ask no shapes. `blank` are the edges of operands that nothing is recorded of. `again` says that the
@@ -40,10 +41,11 @@ class Plan:
     """
 
     __slots__ = (
-        "again", "answer", "answers", "blank", "cls", "elementwise", "op", "operands", "rules", "saves", "spec",
-        "specs",
+        "again", "answer", "answers", "blank", "cls", "elementwise", "kept", "moving", "op", "operands", "rules",
+        "saves", "spec", "specs",
     )  # fmt: skip
     rules: Any
+    moving: tuple[int, ...]
 
     def __init__(self, op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[str, Any]):
         """`wanted` are the positions of the operands that require grad; `operands` are avals, and Python numbers."""
@@ -57,6 +59,7 @@ class Plan:
         if op is power and operands[0].__class__ in LITERALS:
             read |= {1}
         self.operands = tuple([k in read for k in range(len(operands))])
+        self.kept = tuple(sorted(read))
         self.saves = self.answer or any(f and x.__class__ not in LITERALS for f, x in zip(self.operands, operands))
         self.blank = tuple([_blank(op, k, x) for k, x in enumerate(operands)])
         # Of an elementwise op: its rules for no numbers as NumPy functions; None if they are not known yet.
@@ -67,6 +70,8 @@ class Plan:
         self.spec: Any = None
         if answer is not None:
             self.spec = _spec(answer)
+            several = self.spec.__class__ is tuple
+            self.moving = tuple([k for k, x in enumerate(self.spec) if x.dtype.kind in "fc"]) if several else ()
             self.specs = tuple([x if x.__class__ in LITERALS else _spec(x) for x in operands])
 
 
@@ -81,6 +86,35 @@ def _blank(op: Op, k: int, x: Any) -> Any:
     return None if op.differentiable_in(k) else False
 
 
+# -- which plan --------------------------------------------------------------------------------------------------------
+_NONE: dict[str, Any] = {}
+
+
+def plan_of(
+    op: Op, wanted: tuple[int, ...], operands: tuple[Any, ...], node: str = "", params: Any = _NONE
+) -> Plan | None:
+    """The plan for recording an op; None if there is no derivative."""
+    if not wanted:
+        return None
+    plan = Plan(op, wanted, operands, params)
+    if node:
+        plan.cls = node_class(node)
+    return plan
+
+
+_MOST_PLANS = 4096
+
+
+def remembered(plans: dict[Any, Any], key: Any, plan: Any) -> Any:
+    """Remember the plan, unless something in its key cannot be hashed."""
+    if len(plans) >= _MOST_PLANS:
+        plans.clear()
+    with suppress(TypeError):
+        plans[key] = plan
+    return plan
+
+
+# -- nodes -------------------------------------------------------------------------------------------------------------
 class OpNode(Node):
     """One op: `operands` are `Saved` values, numbers, and where nothing was saved None or a `Spec`; `answer` likewise.
 
@@ -299,7 +333,7 @@ class SeveralNode(OpNode):
     def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
         op, edges = self.plan.op, self.edges
         given, made = self._read(recording) if self.plan.saves else (self.operands, self.answer)
-        if len(edges) == 1 and not any([ct.__class__ is Masked for ct in cts]):  # noqa: C419 (a list is faster)
+        if len(edges) == 1 and Masked not in map(type, cts):
             return op.pull_all(_FIRST, cts, made, given, self.params)
         wanted = [i for i, e in enumerate(edges) if e]
         found: list[Any] = [None] * len(edges)

@@ -22,11 +22,12 @@ from tracegrad.ops.linear import broadcast_to, cast
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape import dual, views
+from tracegrad.torch.tape import aliasing, dual, views
+from tracegrad.torch.tape.cases import is_ready, shapes_of
 from tracegrad.torch.tape.composite import composite_class
 from tracegrad.torch.tape.opnode import OpNode, Plan, node_class, step_node
 from tracegrad.torch.tape.recipe import RECIPES, Recipe, key_of, remember, written
-from tracegrad.torch.tape.recorders import is_ready, shapes_of
+from tracegrad.torch.tape.recorders import of_kinds
 from tracegrad.torch.tape.saved import kept, private
 from tracegrad.torch.tape.tape import AccumulateGrad, Node, next_number
 
@@ -60,10 +61,11 @@ class Recorded(TapeCarrier):
 
     # -- what ops ask ------------------------------------------------------------------------------------------
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        return self._recorders[op](operands, params)
-
-    # By op, the function that applies it to values of this face and records it.
-    _recorders: Any
+        kinds = tuple(map(type, operands))
+        way = op.ways.get(kinds)
+        if way is None:
+            way = op.ways[kinds] = of_kinds(op, self._face, kinds)
+        return way(operands, params)
 
     def _applied(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The results of any op on any operands, recorded."""
@@ -90,7 +92,7 @@ class Recorded(TapeCarrier):
             answer = np.asarray(answer)
         out = self._like(answer)
         if op.aliases and isinstance(operands[0], Recorded) and self._shares(answer, arrays[0]):
-            views.register(out, operands[0], (op, params))
+            aliasing.register(out, operands[0], (op, params))
         node = None
         if plan is not None and answer.dtype.kind in "fc":
             out._requires = True
@@ -114,7 +116,7 @@ class Recorded(TapeCarrier):
         outs = tuple([self._like(x) for x in answers])
         if op.aliases and outs and isinstance(operands[0], Recorded) and self._shares(outs[0].array, arrays[0]):
             for k, out in enumerate(outs):
-                views.register(out, operands[0], (op, params, k), "several" if STATE.enabled else "")
+                aliasing.register(out, operands[0], (op, params, k), "several" if STATE.enabled else "")
         node = None
         if plan is not None and plan.cls is not None and outs:
             node = _recorded(plan, operands, arrays, params, outs)
@@ -130,7 +132,7 @@ class Recorded(TapeCarrier):
 
     def _shares(self, answer: Any, array: Any) -> bool:
         """Whether `answer` is a view of `array`."""
-        return views.shared(answer, array)
+        return aliasing.shared(answer, array)
 
     def _like(self, array: Any) -> Any:
         """A value of this face for an array that nothing is recorded of."""
@@ -189,7 +191,7 @@ class Recorded(TapeCarrier):
                 out._edge = (node, n) if several and n else node
             outputs.append(out)
         if recipe.has_views:
-            views.register_parts(outputs, recipe, tensors, "several" if several else "")
+            aliasing.register_parts(outputs, recipe, tensors, "several" if several else "")
         if recipe.guarded:
             node.guard(outputs)
         if STATE.unusual:

@@ -8,24 +8,23 @@ there is nothing to promote, and NumPy broadcasts. Whatever is not so goes the `
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import LITERALS, Aval, is_literal
-from tracegrad.errors import DTypeError
+from tracegrad.avals import Aval
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.op import Op, lead
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape import views
-from tracegrad.torch.tape.opnode import Plan, node_class
-from tracegrad.torch.tape.saved import Saved, of_inference
+from tracegrad.torch.tape import aliasing
+from tracegrad.torch.tape.cases import of_some
+from tracegrad.torch.tape.opnode import Plan, plan_of, remembered
+from tracegrad.torch.tape.saved import Saved, kept_as, made_now, version_of_inference
 from tracegrad.torch.tape.tape import Spec, next_number
 
-__all__ = ["Recorders", "is_ready", "of_form", "of_one", "of_some", "of_two", "shapes_of"]
+__all__ = ["of_form", "of_kinds", "of_one", "of_two"]
 
 _ndarray, _asarray = np.ndarray, np.asarray
 _new = object.__new__
@@ -37,7 +36,8 @@ def of_one(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Cal
     """The recorder of an op of one operand, of the class `cls`; its node is called `node`, if not by the op."""
     function, plans = op.impl, dict[Any, Any]()
 
-    def apply(x: Any) -> Any:
+    def apply(input: Any) -> Any:
+        x = input
         if x.__class__ is not cls or STATE.unusual:
             return general(x)
         array = x.array
@@ -56,15 +56,15 @@ def of_one(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Cal
             return out
         plan: Any = plans.get(dtype)
         if plan is None:
-            plan = plans[dtype] = _plan(op, (0,), (Aval((), dtype),), node)
+            plan = plans[dtype] = plan_of(op, (0,), (Aval((), dtype),), node)
         record = _new(plan.cls)
         record.plan = plan
         record.params = _NONE
         record.hooks = record.shapes = None
         record.edges = (x._edge or x._source(),)
         record.number = next_number()  # after the node of a view that is made anew
-        record.operands = (_kept(x, array) if plan.operands[0] else None,)
-        record.answer = _made(out) if plan.answer else None
+        record.operands = (kept_as(x, array) if plan.operands[0] else None,)
+        record.answer = made_now(out) if plan.answer else None
         out._requires = True
         out._edge = record
         return out
@@ -123,7 +123,7 @@ def _of_two(op: Op, node: str) -> Callable[..., None]:
         key: Any = (case, dtype, a.shape, b.shape) if shaped else case if dtype is _F64 else case + 16
         plan = plans.get(key)
         if plan is None:
-            plan = _remembered(plans, key, _plan_of_two(op, case, a, b, dtype, node))
+            plan = remembered(plans, key, _plan_of_two(op, case, a, b, dtype, node))
         made = _new(plan.cls)
         made.plan = plan
         made.params = _NONE
@@ -139,16 +139,16 @@ def _of_two(op: Op, node: str) -> Callable[..., None]:
                 of_x = _new(Saved)
                 of_x.array = a
                 of_x.counter = counter = x._counter
-                of_x.version = counter[0] if counter is not None else _of_inference()
+                of_x.version = counter[0] if counter is not None else version_of_inference()
         if reads_y:
             of_y = y
             if y is not b:
                 of_y = _new(Saved)
                 of_y.array = b
                 of_y.counter = counter = y._counter
-                of_y.version = counter[0] if counter is not None else _of_inference()
+                of_y.version = counter[0] if counter is not None else version_of_inference()
         made.operands = (of_x, of_y)
-        made.answer = _made(out) if plan.answer else plan.spec
+        made.answer = made_now(out) if plan.answer else plan.spec
         made.shapes = None
         if case < 4 and not shaped and a.shape != b.shape:
             made.shapes = (Spec(a.shape, dtype), Spec(b.shape, dtype))
@@ -159,7 +159,7 @@ def _of_two(op: Op, node: str) -> Callable[..., None]:
 
 
 def _some_made(plan: Plan, outs: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple([_made(out) if k in plan.answers else spec for k, (out, spec) in enumerate(zip(outs, plan.spec))])
+    return tuple([made_now(out) if k in plan.answers else spec for k, (out, spec) in enumerate(zip(outs, plan.spec))])
 
 
 def _plan_of_two(op: Op, case: int, a: Any, b: Any, dtype: Any, node: str) -> Any:
@@ -167,49 +167,20 @@ def _plan_of_two(op: Op, case: int, a: Any, b: Any, dtype: Any, node: str) -> An
     wanted = tuple([k for k in (0, 1) if case & (1, 2)[k]])
     left = 1.0 if case & 8 else Aval(a.shape if shaped else (), dtype)
     right = 1.0 if case & 4 else Aval(b.shape if shaped else (), dtype)
-    return _plan(op, wanted, (left, right), node)
-
-
-def _of_inference() -> int:
-    raise of_inference()
-
-
-def _kept(x: Any, array: Any) -> Saved:
-    saved: Saved = _new(Saved)
-    saved.array = array
-    saved.counter = counter = x._counter
-    if counter is None:
-        raise of_inference()
-    saved.version = counter[0]
-    return saved
-
-
-def _made(out: Any) -> Saved:
-    saved: Saved = _new(Saved)
-    saved.array, saved.counter, saved.version = out.array, out._counter, 0
-    return saved
+    return plan_of(op, wanted, (left, right), node)
 
 
 # -- ops with parameters, and of more operands ---------------------------------------------------------------------
-_MOST_PLANS = 4096
-
-
-def _remembered(plans: dict[Any, Any], key: Any, plan: Plan | None) -> Any:
-    """Remember the plan, unless something in its key cannot be hashed."""
-    if len(plans) >= _MOST_PLANS:
-        plans.clear()
-    with suppress(TypeError):
-        plans[key] = plan
-    return plan
-
-
-def of_form(op: Op, cls: Any, general: Callable[..., Any], node: str = "", function: Any = None) -> Callable[..., Any]:
+def of_form(
+    op: Op, cls: Any, general: Callable[..., Any], node: str = "", function: Any = None, fixed: bool = False
+) -> Callable[..., Any]:
     """The recorder of an op that is not elementwise, with one operand: a function of that and the parameters.
 
     `function` computes the op, if not its own meaning does: a function of the array and the parameters as a dictionary.
+    If `fixed`, the parameters follow from the rank.
     """
     aliases, meaning = op.aliases, op.impl
-    record, several = _of_form(op, node), _of_several(op, cls, node)
+    record, several = _of_form(op, node, fixed), _of_several(op, cls, node)
 
     def apply(operands: tuple[Any], params: dict[str, Any]) -> Any:
         (x,) = operands
@@ -229,8 +200,8 @@ def of_form(op: Op, cls: Any, general: Callable[..., Any], node: str = "", funct
         out = _new(cls)
         out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
         out._counter = [0]
-        if aliases and views.shared(answer, array):
-            views.register(out, x, (op, params))
+        if aliases and aliasing.shared(answer, array):
+            aliasing.register(out, x, (op, params))
         if x._requires and STATE.enabled:
             record(out, x, array, params)
         return out
@@ -238,21 +209,21 @@ def of_form(op: Op, cls: Any, general: Callable[..., Any], node: str = "", funct
     return apply
 
 
-def _of_form(op: Op, node: str) -> Callable[..., None]:
+def _of_form(op: Op, node: str, fixed: bool) -> Callable[..., None]:
     """What records an op of one operand that is not elementwise."""
     plans: dict[Any, Any] = {}
 
-    def planned(key: Any, array: Any, params: dict[str, Any]) -> Any:
-        avals = (Aval(array.shape, array.dtype),)
-        return _remembered(plans, key, _plan(op, (0,) if op.differentiable_in(0) else (), avals, node, params))
+    def planned(key: Any, out: Any, array: Any, params: dict[str, Any]) -> Any:
+        wanted = (0,) if op.differentiable_in(0) and out.array.dtype.kind in "fc" else ()
+        return remembered(plans, key, plan_of(op, wanted, (Aval(array.shape, array.dtype),), node, params))
 
     def record(out: Any, x: Any, array: Any, params: dict[str, Any]) -> None:
-        key = (array.shape, array.dtype, *params, *params.values())
+        key = (array.shape, array.dtype) if fixed else (array.shape, array.dtype, *params, *params.values())
         try:
             plan = plans[key]
         except (KeyError, TypeError):
-            plan = planned(key, array, params)
-        if plan is None or out.array.dtype.kind not in "fc":
+            plan = planned(key, out, array, params)
+        if plan is None:
             return
         made = _new(plan.cls)
         made.plan = plan
@@ -261,8 +232,8 @@ def _of_form(op: Op, node: str) -> Callable[..., None]:
         made.shapes = None
         made.edges = (x._edge or x._source(),)
         made.number = next_number()
-        made.operands = (_kept(x, array),) if plan.operands[0] else plan.specs
-        made.answer = _made(out) if plan.answer else plan.spec
+        made.operands = (kept_as(x, array),) if plan.operands[0] else plan.specs
+        made.answer = made_now(out) if plan.answer else plan.spec
         out._requires = True
         out._edge = made
 
@@ -280,31 +251,30 @@ def _of_several(op: Op, cls: Any, node: str) -> Callable[..., tuple[Any, ...]]:
             plan = plans[key]
         except (KeyError, TypeError):
             wanted = (0,) if op.differentiable_in(0) else ()
-            found = _plan(op, wanted, (Aval(array.shape, array.dtype),), node, params)
-            plan = _remembered(plans, key, found)
+            found = plan_of(op, wanted, (Aval(array.shape, array.dtype),), node, params)
+            plan = remembered(plans, key, found)
         if plan is None:
             return
         made = _new(plan.cls)
         made.plan, made.params, made.hooks, made.shapes = plan, params, None, None
         made.edges = (x._edge or x._source(),)
         made.number = next_number()
-        made.operands = (_kept(x, array),) if plan.operands[0] else plan.specs
+        made.operands = (kept_as(x, array),) if plan.operands[0] else plan.specs
         made.answer = _some_made(plan, outs) if plan.answer else plan.spec
-        for k, out in enumerate(outs):
-            if out.array.dtype.kind in "fc":
-                out._requires = True
-                out._edge = (made, k) if k else made
+        for k in plan.moving:
+            out = outs[k]
+            out._requires = True
+            out._edge = (made, k) if k else made
 
     def apply(x: Any, array: Any, params: dict[str, Any], answers: tuple[Any, ...]) -> tuple[Any, ...]:
-        kind = "several" if STATE.enabled else "no_grad"
         outs = []
-        for k, answer in enumerate(answers):
+        for answer in answers:
             out = _new(cls)
             out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
             out._counter = [0]
-            if aliases:
-                views.register(out, x, (op, params, k), kind)
             outs.append(out)
+        if aliases:
+            aliasing.register_all(outs, x, op, params)
         if outs and x._requires and STATE.enabled:
             record(outs, x, array, params)
         return tuple(outs)
@@ -312,156 +282,22 @@ def _of_several(op: Op, cls: Any, node: str) -> Callable[..., tuple[Any, ...]]:
     return apply
 
 
-def of_some(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Callable[..., Any]:
-    """The recorder of any op: a function of the operands, arrays of the class `cls` and numbers, and the parameters."""
-    function, record, fits = op.impl, _of_some(op, node), _fitting(op)
-
-    def apply(operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        if STATE.unusual:
-            return general(operands, params)
-        arrays = []
-        tracked = False
-        for x in operands:
-            if x.__class__ is cls:
-                arrays.append(x.array)
-                tracked = tracked or x._requires
-            elif x.__class__ is float or x.__class__ is int:
-                arrays.append(x)
-            else:
-                return general(operands, params)
-        if not fits(arrays):
-            return general(operands, params)
-        token = set_traps(QUIET)
-        try:
-            answer = function(*arrays, **params)
-        except (ValueError, OverflowError):  # the op says more than NumPy
-            answer = None
-        finally:
-            reset_traps(token)
-        if answer is None or answer.__class__ is tuple:
-            value = lead(operands)
-            return value._result(op, operands, tuple(arrays), params, answer) if answer else general(operands, params)
-        out = _new(cls)
-        out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
-        out._counter = [0]
-        if tracked and STATE.enabled:
-            record(out, operands, arrays, params)
-        return out
-
-    return apply
-
-
-def _fitting(op: Op) -> Callable[[Any], bool]:
-    """Whether NumPy computes `op` on given arrays as they are."""
-    if not isinstance(op, Elementwise):
-        return lambda arrays: True
-    known: dict[Any, bool] = {}
-
-    def fits(arrays: Sequence[Any]) -> bool:
-        kinds = tuple([x.__class__ if x.__class__ in LITERALS else x.dtype for x in arrays])
-        found = known.get(kinds)
-        if found is None:
-            found = known[kinds] = is_ready(op, kinds)
-        return found
-
-    return fits
-
-
-def is_ready(op: Elementwise, kinds: tuple[Any, ...]) -> bool:
-    """Whether an elementwise op computes in these dtypes; types of numbers stand for floats beside floating arrays."""
-    try:
-        loop = op.loop_dtypes(*kinds)
-    except DTypeError:
-        return False
-    for kind, dtype in zip(kinds, loop):
-        if isinstance(kind, type):
-            if kind not in (float, int) or dtype.kind != "f":
-                return False
-        elif kind != dtype:
-            return False
-    return not all(isinstance(kind, type) for kind in kinds)
-
-
-def _of_some(op: Op, node: str) -> Callable[..., None]:
-    """What records any op."""
-    plans: dict[Any, Any] = {}
-    elementwise = isinstance(op, Elementwise)
-
-    def planned(key: Any, operands: tuple[Any, ...], arrays: Any, params: dict[str, Any]) -> Plan | None:
-        wanted = [k for k, x in enumerate(operands) if x is not arrays[k] and x._requires and op.differentiable_in(k)]
-        avals = [a if x is a else Aval(() if elementwise else a.shape, a.dtype) for x, a in zip(operands, arrays)]
-        found: Plan | None = _remembered(plans, key, _plan(op, tuple(wanted), tuple(avals), node, params))
-        return found
-
-    def record(out: Any, operands: tuple[Any, ...], arrays: Any, params: dict[str, Any]) -> None:
-        kinds: list[Any] = [*params.items()]
-        for x, a in zip(operands, arrays):
-            if x is a:
-                kinds.append(x.__class__ if elementwise else (x.__class__, x))
-            else:
-                kinds += (x._requires, a.dtype) if elementwise else (x._requires, a.dtype, a.shape)
-        key = tuple(kinds)
-        try:
-            plan = plans[key]
-        except (KeyError, TypeError):
-            plan = planned(key, operands, arrays, params)
-        if plan is None or out.array.dtype.kind not in "fc":
-            return
-        edges, saved = [], []
-        for k, x in enumerate(operands):
-            a = arrays[k]
-            if x is a:
-                edges.append(plan.blank[k])
-                saved.append(x if plan.operands[k] else plan.specs[k])
-                continue
-            edges.append((x._edge or x._source()) if x._requires and op.differentiable_in(k) else plan.blank[k])
-            saved.append(_kept(x, a) if plan.operands[k] else plan.specs[k])
-        made = _new(plan.cls)
-        made.plan, made.params, made.hooks = plan, params, None
-        made.edges, made.operands = tuple(edges), tuple(saved)
-        made.number = next_number()
-        made.answer = _made(out) if plan.answer else plan.spec
-        made.shapes = shapes_of(arrays, out.array) if elementwise else None
-        out._requires = True
-        out._edge = made
-
-    return record
-
-
-def shapes_of(arrays: Sequence[Any], answer: Any) -> Any:
-    """Specs of the operands of an elementwise op if any differs from the answer in shape or dtype."""
-    shape, dtype = answer.shape, answer.dtype
-    for x in arrays:
-        if x.__class__ not in LITERALS and (x.shape != shape or x.dtype is not dtype):
-            return tuple([None if is_literal(a) else Spec(a.shape, a.dtype) for a in arrays])
-    return None
-
-
 # -- all of them -------------------------------------------------------------------------------------------------------
-class Recorders(dict[Op, Callable[..., Any]]):
-    """By op, the function of operands and parameters that applies it to values of a class; made when asked for."""
-
-    def __init__(self, cls: Any):
-        super().__init__()
-        self.cls = cls
-
-    def __missing__(self, op: Op) -> Any:
-        found = self[op] = self._made(op)
-        return found
-
-    def _made(self, op: Op) -> Any:
-        general = partial(_generally, op)
-        if op.steps:
-            return general
-        if isinstance(op, Elementwise) and len(op.operands) <= 2 and _is_smooth(op):
-            if len(op.operands) == 1:
-                first = of_one(op, self.cls, lambda x: general((x,), _NONE))
-                return lambda operands, params: first(operands[0])
-            both = of_two(op, self.cls, lambda x, y: general((x, y), _NONE))
-            return lambda operands, params: both(operands[0], operands[1])
-        if len(op.operands) == 1 and not op.variadic and not isinstance(op, Elementwise):
-            return of_form(op, self.cls, general)
-        return of_some(op, self.cls, general)
+def of_kinds(op: Op, cls: Any, kinds: tuple[Any, ...]) -> Callable[..., Any]:
+    """The recorder of an op of operands of these classes, to the highest of which `cls` belongs: a function of the
+    operands and the parameters."""
+    general = partial(_generally, op)
+    if op.steps:
+        return general
+    if isinstance(op, Elementwise) and len(kinds) <= 2 and _is_smooth(op):
+        if len(kinds) == 1:
+            first = of_one(op, cls, lambda x: general((x,), _NONE))
+            return lambda operands, params: first(operands[0])
+        both = of_two(op, cls, lambda x, y: general((x, y), _NONE))
+        return lambda operands, params: both(operands[0], operands[1])
+    if len(kinds) == 1 and not op.variadic and not isinstance(op, Elementwise):
+        return of_form(op, cls, general)
+    return of_some(op, cls, kinds, general)
 
 
 def _is_smooth(op: Elementwise) -> bool:
@@ -473,13 +309,3 @@ def _is_smooth(op: Elementwise) -> bool:
 
 def _generally(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
     return lead(operands)._applied(op, operands, params)
-
-
-def _plan(op: Op, wanted: tuple[int, ...], operands: tuple[Any, ...], node: str, params: Any = _NONE) -> Plan | None:
-    """The plan for recording an op; None if there is no derivative."""
-    if not wanted:
-        return None
-    plan = Plan(op, wanted, operands, params)
-    if node:
-        plan.cls = node_class(node)
-    return plan

@@ -15,7 +15,10 @@ from tracegrad.errors import located
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.tape import Moving, rewrap
 
-__all__ = ["Packed", "RawSaved", "Saved", "kept", "made_by", "of_inference", "private", "short_name"]
+__all__ = [
+    "Packed", "RawSaved", "Saved", "kept", "kept_as", "made_by", "made_now", "of_inference", "private", "short_name",
+    "version_of_inference",
+]  # fmt: skip
 
 Hook = Callable[[Any], Any]
 
@@ -95,6 +98,29 @@ def kept(x: Any, array: Any = None) -> Saved:
     saved.array, saved.version = x._snapshot() if array is None else array, counter[0]
     if STATE.level is not None and x._dual is not None:
         saved.array = Moving(saved.array, x._dual)
+    return saved
+
+
+def version_of_inference() -> int:
+    """What takes the place of the version that an inference tensor does not have: an error."""
+    raise of_inference()
+
+
+def kept_as(x: Any, array: Any) -> Saved:
+    """`array`, that of `x`, saved outside of dual levels."""
+    saved: Saved = _new(Saved)
+    saved.array = array
+    saved.counter = counter = x._counter
+    if counter is None:
+        raise of_inference()
+    saved.version = counter[0]
+    return saved
+
+
+def made_now(out: Any) -> Saved:
+    """The value of what has just been made, saved."""
+    saved: Saved = _new(Saved)
+    saved.array, saved.counter, saved.version = out.array, out._counter, 0
     return saved
 
 

@@ -119,7 +119,7 @@ class Sweep:
                 self.skip(node)
                 continue
             if node.several:
-                ct = tuple([ct.get(k) for k in range(node.count)])
+                ct = tuple(map(ct.get, range(node.count)))
             found = node.pull(ct, recording) if hooks is None and not watching else self.applied(node, ct)
             if not keep:
                 node.release()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ from tracegrad.ops import TABLE, contraction, linear, reduction
 from tracegrad.ops import elementwise as ops
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.op import Op
-from tracegrad.torch.functions.registry import ONE_OP
-from tracegrad.torch.tape.recorders import Recorders, of_form, of_one, of_two
+from tracegrad.torch.functions.registry import FUNCTIONS, METHODS, ONE_OP
+from tracegrad.torch.tape.recorders import of_form, of_one, of_two
 from tracegrad.torch.tape.tensor import TapeArray, Tensor
 
 __all__ = ["ROWS"]
@@ -60,16 +60,21 @@ def squared(op: Op, cls: Any, general: Method, node: str) -> Method:
 
 def total(op: Op, cls: Any, general: Method, node: str) -> Method:
     """`x.method()`: over all axes; `x.method(dim)`: over one, as the node with the number 1"""
-    recorder = of_form(op, cls, lambda operands, params: general(*operands), function=_TOTALS[op])
+    recorder = of_form(op, cls, lambda operands, params: general(*operands), function=_TOTALS[op], fixed=True)
     along = of_form(op, cls, lambda operands, params: general(*operands, *params["axes"]), node)
+    name = "dim" if cls is Tensor else "axis"
 
-    def apply(x: Any, *args: Any, **kwargs: Any) -> Any:
-        rank = x.array.ndim
+    def apply(input: Any, *args: Any, **kwargs: Any) -> Any:
+        if input.__class__ is not cls:
+            return general(input, *args, **kwargs)
+        rank = input.array.ndim
         if not args and not kwargs:
-            return recorder((x,), _ALL[rank])
-        if len(args) == 1 and args[0].__class__ is int and -rank <= args[0] < rank and not kwargs:
-            return along((x,), {"axes": (args[0] % rank,)})
-        return general(x, *args, **kwargs)
+            return recorder((input,), _ALL[rank])
+        if len(args) + len(kwargs) == 1:
+            dim = args[0] if args else kwargs.get(name)
+            if dim.__class__ is int and -rank <= dim < rank:
+                return along((input,), {"axes": (dim % rank,)})
+        return general(input, *args, **kwargs)
 
     return apply
 
@@ -99,9 +104,12 @@ def sized(op: Op, cls: Any, general: Method, node: str) -> Method:
     recorder = of_form(op, cls, lambda operands, params: general(*operands, *params["shape"]), node, _reshaped)
 
     def apply(x: Any, *shape: Any, **kwargs: Any) -> Any:
-        array = x.array
-        if kwargs or x.__class__ is not cls or not all(n.__class__ is int and n >= 0 for n in shape):
+        if kwargs or x.__class__ is not cls:
             return general(x, *shape, **kwargs)
+        for n in shape:
+            if n.__class__ is not int or n < 0:
+                return general(x, *shape)
+        array = x.array
         if math.prod(shape) != array.size or not array.flags.c_contiguous:
             return general(x, *shape)
         return recorder((x,), {"shape": shape})
@@ -125,7 +133,7 @@ def product(op: Op, cls: Any, general: Method, node: str) -> Method:
     }
 
     def apply(x: Any, y: Any) -> Any:
-        if y.__class__ is not cls or x.__class__ is not cls:
+        if y.__class__ is not cls:
             return general(x, y)
         return recorders.get((x.array.ndim, y.array.ndim), general)(x, y)
 
@@ -184,7 +192,17 @@ def assemble(cls: Any, rows: Any) -> None:
 
 
 for _cls in (Tensor, TapeArray):
-    _cls._recorders = Recorders(_cls)
     _cls._of_ufunc = {ufunc: of_one(op, _cls, partial(_by_dispatch, ufunc)) for ufunc, op in UFUNCS.items()}
     assemble(_cls, ROWS)
 assemble(Tensor, OF_TENSOR)
+
+
+def _as_function(name: str, op: Op, node: str, how: Callable[[Op, Any, Method, str], Method]) -> None:
+    """The function of the package that is a method of a row: it goes the same short way."""
+    general = FUNCTIONS[name]
+    FUNCTIONS[name] = wraps(general)(how(op, Tensor, general, node))
+
+
+for _name, _op, _node, _how in (*ROWS, *OF_TENSOR):
+    if METHODS.get(_name, ROWS) is FUNCTIONS.get(_name) and _how in (one, total):
+        _as_function(_name, _op, _node, _how)

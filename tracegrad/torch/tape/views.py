@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.ops.linear import cast, full
-from tracegrad.ops.op import Op
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import dual
+from tracegrad.torch.tape.aliasing import steps_of
 from tracegrad.torch.tape.opnode import summed_to
-from tracegrad.torch.tape.recipe import Recipe
 from tracegrad.torch.tape.saved import short_name
 from tracegrad.torch.tape.tape import Masked, Node, Spec, next_number, rewrap, unmasked
 
-__all__ = ["CopySlices", "overwrite", "register", "register_parts", "restore", "retain", "shared", "update"]
+__all__ = ["CopySlices", "overwrite", "restore", "retain", "update"]
 
 
 class Stale:
@@ -41,71 +39,6 @@ class Stale:
 
 
 STALE = Stale()
-
-
-def shared(view: Any, array: Any) -> bool:
-    """Whether NumPy, asked for `view`, has given the memory of `array`."""
-    base = view.base
-    return view is array or (base is not None and (base is array or base is array.base))
-
-
-def register(view: Any, parent: Any, step: Any, kind: str = "") -> None:
-    """`view` is what `step` makes of `parent`, in the same memory: a function, or an op with its parameters and, if it
-    has several results, the number of one."""
-    base = parent._base
-    view._steps = (parent._steps, step)
-    if base is None:
-        base = parent
-    else:
-        kind = kind or parent._kind_of_view
-    view._base = base
-    view._counter = parent._counter
-    view._kind_of_view = kind or ("" if STATE.enabled else "no_grad")
-    if base._views is None:
-        base._views = [weakref.ref(view)]
-        return
-    known = base._views
-    known.append(weakref.ref(view))
-    if len(known) > 32 and len(known) & (len(known) - 1) == 0:
-        base._views = [r for r in known if r() is not None]
-
-
-def steps_of(view: Any) -> tuple[Callable[[Any], Any], ...]:
-    """What makes a view of its base, in order."""
-    steps, rest = [], view._steps
-    while rest is not None:
-        rest, step = rest
-        steps.append(partial(_applied, *step) if step.__class__ is tuple else step)
-    return tuple(steps[::-1])
-
-
-def _applied(op: Op, params: dict[str, Any], *args: Any) -> Any:
-    """The op of the last argument; behind the number of a result, if there are several."""
-    answer = op(args[-1], **params)
-    return answer[args[0]] if len(args) > 1 else answer
-
-
-def register_parts(outputs: Sequence[Any], recipe: Recipe, tensors: Sequence[Any], kind: str) -> None:
-    """Register those results of a function of several ops that are parts of one of the `tensors` that it had.
-
-    A result that shares memory otherwise is made a copy.
-    """
-    for view, parent in zip(outputs, recipe.parents):
-        if parent is None:
-            continue
-        if not isinstance(view.array, np.ndarray):
-            view._frozen = "a view that a function of several ops gave inside a traced function"
-        elif parent.__class__ is int:
-            view.array = view.array.copy()
-        else:
-            number, steps = parent
-            register(view, tensors[number], partial(_again, steps), kind)
-
-
-def _again(steps: Sequence[tuple[Any, dict[str, Any]]], x: Any) -> Any:
-    for op, params in steps:
-        x = op(x, **params)
-    return x
 
 
 class AsStridedBackward0(Node):
