@@ -7,7 +7,7 @@ from typing import Any
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import arrays, broadcast_arrays, promoted, size_of, to_float
-from tracegrad.ops import activations, reduction
+from tracegrad.ops import activations, losses, reduction
 from tracegrad.ops.elementwise import (
     absolute,
     add,
@@ -25,9 +25,9 @@ from tracegrad.ops.elementwise import (
 )  # fmt: skip
 from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import cast, reduce_sum, reshape
-from tracegrad.ops.op import named, one_node
+from tracegrad.ops.op import Carrier, bind, named, one_node
 from tracegrad.torch.functions import reductions
-from tracegrad.torch.functions.arguments import as_node, floating, is_number, pair
+from tracegrad.torch.functions.arguments import alike, as_node, floating, is_number, pair
 from tracegrad.torch.functions.dims import lengths, one, size_error, type_name
 from tracegrad.torch.functions.special import xlogy
 
@@ -54,8 +54,9 @@ def _reduced(loss: Any, how: str) -> Any:
 def _beside(input: Any, target: Any) -> tuple[Any, Any]:
     """Input and target in one floating dtype and shape; a warning if their shapes differ."""
     x, y = pair(input, target)
-    if is_number(y) or x.dtype is not y.dtype or x.dtype.kind != "f":
-        x, y = promoted([to_float(v) for v in arrays(x, y)])
+    if not is_number(y) and x.dtype.kind == "f" and alike((x, y)) is not None:
+        return x, y
+    x, y = promoted([to_float(v) for v in arrays(x, y)])
     if x.shape != y.shape:
         warnings.warn(
             f"Using a target size ({y.shape}) that is different to the input size ({x.shape}). This "
@@ -72,6 +73,10 @@ def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
     >>> mse_loss(np.array([1.0, 2.0]), np.array([1.0, 4.0])).item()
     2.0
     """
+    if reduction == "mean" and input.__class__ is target.__class__ and isinstance(input, Carrier):
+        shape = alike((input, target))
+        if shape is not None and input.dtype.kind == "f":  # type: ignore[attr-defined]
+            return bind(losses.mse_loss, (input, target), {"axes": reductions.axes_of(None, len(shape))})
     return _mse_loss(*_beside(input, target), _checked(reduction))
 
 

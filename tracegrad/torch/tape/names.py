@@ -43,7 +43,7 @@ _OPERANDS = {
     "max": ("self", "indices"), "min": ("self", "indices"), "median": ("self", "indices"),
     "lerp": ("self", "end", "weight"), "addcmul": ("self", "tensor1", "tensor2"),
     "addcdiv": ("self", "tensor1", "tensor2"), "addmm": ("self", "mat1", "mat2"), "index": ("self", "indices"),
-    "gather": ("self", "index"), "linalgsolveex": ("A", "B"),
+    "gather": ("self", "index"), "mseloss": ("self", "target"), "linalgsolveex": ("A", "B"),
 }  # fmt: skip
 
 
