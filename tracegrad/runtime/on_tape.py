@@ -144,6 +144,8 @@ class OnTape:
         else:
             target._store(outputs[effect.position])
             views.bump(target)
+        if effect.kind == "data" and target._counter is not None:
+            target._counter[0] += effect.times - 1
 
 
 def _stand_in(trace: Any, source: Any) -> Any:

@@ -39,6 +39,7 @@ class TensorEffect:
     source: Source
     position: Any
     root: int = -1
+    times: int = 1  # how often the function updates it in place, as its version counts
 
 
 @dataclass(slots=True, eq=False)

@@ -149,10 +149,10 @@ class Tensors:
             if s.tensor.array.node is not s.node:
                 changed = s.tensor.grad_fn is not None and not isinstance(s.tensor.grad_fn, _Given)
                 if changed:
-                    found.append(TensorEffect("data", s.source, *position(s.tensor)))
+                    found.append(TensorEffect("data", s.source, *position(s.tensor), _updates(s.tensor)))
                 else:
                     outputs.append(s.tensor.array.node)
-                    found.append(TensorEffect("data", s.source, len(outputs) - 1))
+                    found.append(TensorEffect("data", s.source, len(outputs) - 1, -1, _updates(s.tensor)))
             now = s.tensor._grad if s.read else None
             if s.read and now is not s.grad:
                 if now is None:
@@ -188,3 +188,8 @@ class Tensors:
         reached = [(s, ct) for s, ct in zip(wanted, found) if ct is not None]
         nodes = [self.builder.lift(ct if hasattr(ct, "node") else np.asarray(ct)).node for _, ct in reached]
         return [ct.node for ct in cts], nodes, [s.source for s, _ in reached], ""
+
+
+def _updates(tensor: Any) -> int:
+    """How often a stand-in was updated in place."""
+    return max(1, tensor._counter[0] if tensor._counter is not None else 1)

@@ -1,0 +1,171 @@
+"""Programs on Tensors with state: traced, they do what they do eagerly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tracegrad.nn.functional as F
+from meaning import attempt, program
+
+import tracegrad as tg
+
+
+class Box:
+    """An object with attributes."""
+
+    def __init__(self, **given: Any) -> None:
+        self.__dict__.update(given)
+
+
+def leaf(*values: float) -> Any:
+    return tg.tensor(list(values), requires_grad=True)
+
+
+@program
+def test_a_history_of_losses(trace: Any) -> Any:
+    w, log = leaf(1.0, 2.0), []
+
+    @trace
+    def loss(w: Any) -> Any:
+        value = (w * w).sum()
+        log.append(value.detach())
+        return value
+
+    for _ in range(3):
+        w.grad = None
+        loss(w).backward()
+        yield w.grad, log, len(log)
+
+
+@program
+def test_running_statistics(trace: Any) -> Any:
+    class Norm:
+        def __init__(self) -> None:
+            self.mean, self.steps, self.momentum = tg.zeros(2), 0, 0.1
+
+        def __call__(self, x: Any) -> Any:
+            with tg.no_grad():
+                self.mean = (1 - self.momentum) * self.mean + self.momentum * x.mean(0)
+                self.steps += 1
+            return (x - self.mean) * self.steps
+
+    norm = Norm()
+    f = trace(norm)
+    for k in range(3):
+        x = tg.tensor(np.arange(4.0).reshape(2, 2) + k, requires_grad=True)
+        out = f(x)
+        out.sum().backward()
+        yield out, x.grad, norm.mean, norm.steps, norm.mean.requires_grad
+
+
+@program
+def test_buffers_that_are_updated_in_place(trace: Any) -> Any:
+    box = Box(buffer=tg.zeros(3), count=tg.tensor(0.0))
+
+    @trace
+    def f(x: Any) -> Any:
+        with tg.no_grad():
+            box.buffer.mul_(0.5).add_(x)
+            box.count += 1
+        return (x * box.buffer).sum() / box.count
+
+    x = leaf(1.0, 2.0, 3.0)
+    kept = box.buffer
+    for _ in range(3):
+        x.grad = None
+        value = f(x)
+        value.backward()
+        yield value, x.grad, box.buffer, box.count, box.buffer is kept, kept._version
+
+
+@program
+def test_an_optimiser_with_state(trace: Any) -> Any:
+    class Momentum:
+        def __init__(self, params: Any) -> None:
+            self.params, self.state = params, {}
+
+        def step(self, grads: Any) -> Any:
+            with tg.no_grad():
+                for k, (p, g) in enumerate(zip(self.params, grads)):
+                    if k not in self.state:
+                        self.state[k] = tg.zeros_like(p)
+                    self.state[k] = 0.9 * self.state[k] + g
+                    p -= 0.1 * self.state[k]
+
+    params = [leaf(1.0, 2.0), leaf(3.0)]
+    rule = Momentum(params)
+    step = trace(rule.step)
+    for k in range(4):
+        step([tg.ones(2) * k, tg.ones(1)])
+        yield params, rule.state, params[0].requires_grad, params[0].is_leaf
+
+
+@program
+def test_tensors_that_are_kept_with_their_derivative(trace: Any) -> Any:
+    box = Box(hidden=None)
+
+    @trace
+    def f(x: Any) -> Any:
+        box.hidden = x * 2
+        return box.hidden.sum()
+
+    x = leaf(1.0, 2.0)
+    for _ in range(2):
+        x.grad = None
+        f(x)
+        (box.hidden * tg.tensor([1.0, 10.0])).sum().backward()
+        yield x.grad, box.hidden, box.hidden.requires_grad
+
+
+@program
+def test_a_training_loop_with_a_dict_of_parameters(trace: Any) -> Any:
+    params = {"w": leaf(0.5, -0.5), "b": leaf(0.1)}
+    stats = {"n": 0, "best": float("inf")}
+
+    @trace
+    def loss(x: Any, y: Any) -> Any:
+        stats["n"] += 1
+        return F.mse_loss(x @ params["w"] + params["b"], y)
+
+    x, y = tg.tensor(np.arange(6.0).reshape(3, 2)), tg.tensor([1.0, 2.0, 3.0])
+    for _ in range(3):
+        value = loss(x, y)
+        value.backward()
+        with tg.no_grad():
+            for p in params.values():
+                p -= 0.01 * p.grad
+                p.grad = None
+        stats["best"] = min(stats["best"], value.item())
+        yield value, params, stats
+
+
+@program
+def test_updates_that_pytorch_refuses(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        x.add_(1.0)
+        return x.sum()
+
+    x = leaf(1.0, 2.0)
+    yield attempt(f, x), x
+    y = tg.tensor([1.0, 2.0])
+    yield attempt(f, y), y
+
+
+@program
+def test_arrays_and_tensors_together(trace: Any) -> Any:
+    table = np.zeros(2)
+
+    @trace
+    def f(x: Any, y: Any) -> Any:
+        table[:] += y
+        y *= 2.0
+        return x.sum() * 2.0
+
+    x, y = leaf(1.0, 2.0), np.ones(2)
+    for _ in range(2):
+        x.grad = None
+        value = f(x, y)
+        value.backward()
+        yield value, x.grad, table, y
