@@ -263,3 +263,74 @@ def test_what_an_update_costs_no_trace() -> None:
         f(x)
     assert f.cache_info().traces == 1
     np.testing.assert_array_equal(x, np.full(3, 5.0))
+
+
+@program
+def test_rows_are_views(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        for row in x:
+            row += 1
+        a, b = x
+        a *= 2
+        b[...] = a
+        for i, v in enumerate(x[0]):
+            x[1, i] = v + i
+        x.T[0] = 5.0
+        x.flat[3] = 9.0
+        return x.sum()
+
+    x = np.arange(6.0).reshape(2, 3)
+    for _ in range(2):
+        yield attempt(f, x), x
+
+
+@program
+def test_functions_that_write_into_out(trace: Any) -> Any:
+    @trace
+    def f(x: Any, y: Any, z: Any) -> Any:
+        np.exp(x, out=x)
+        np.add(x, y, x)
+        r = np.clip(x, 0.0, 2.0, out=y)
+        np.sum(x, axis=0, out=z)
+        np.cumsum(z, out=z)
+        x.clip(0.0, 1.5, out=x)
+        np.matmul(x, x.T[:, :2] * 1.0, out=x[:, :2])
+        np.maximum(x, y, out=x)
+        return r is y, z.sum()
+
+    x, y, z = np.arange(6.0).reshape(2, 3) / 5, np.ones((2, 3)), np.zeros(3)
+    for _ in range(2):
+        yield attempt(f, x, y, z), x, y, z
+
+
+@program
+def test_out_that_does_not_fit(trace: Any) -> Any:
+    @trace
+    def f(x: Any, out: Any) -> Any:
+        return np.sum(x, axis=0, out=out)
+
+    for out in (np.zeros(2), np.zeros(3, int), np.zeros(3, np.float32), np.zeros(3)):
+        yield attempt(f, np.ones((2, 3)), out), out
+
+
+@program(modes=("traced",))
+def test_copyto(trace: Any) -> Any:
+    @trace
+    def f(x: Any, y: Any, m: Any) -> Any:
+        np.copyto(x, y)
+        np.copyto(x, 3.0, where=m)
+        np.copyto(x[1:], y[:-1] * 2, where=m[1:])
+        return x * 2
+
+    @trace
+    def g(n: Any, y: Any) -> Any:
+        np.copyto(n, y, casting="unsafe")
+        np.copyto(n, y)
+        return n
+
+    x, y, m = np.zeros(3), np.array([1.5, 2.5, -0.0]), np.array([True, False, True])
+    yield f(x, y, m), x
+    n = np.zeros(3, int)
+    yield attempt(g, n, y), n
+    yield attempt(g, n, np.arange(3)), n

@@ -45,7 +45,6 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "np.reshape with order='Z'": lambda t: np.reshape(t, (4, 3), order="Z"),
     "ndarray.byteswap": lambda t: t.byteswap(),
     "ndarray.tobytes": lambda t: t.tobytes(),
-    "ndarray.flat": lambda t: t.flat,
     "ndarray.view of another dtype": lambda t: t.view(np.int64),
     "indexing by True or False": lambda t: t[True],
     "np.pad with mode='linear_ramp'": lambda t: np.pad(t, 1, mode="linear_ramp"),

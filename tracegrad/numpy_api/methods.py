@@ -26,6 +26,7 @@ import numpy as np
 from tracegrad.avals import LITERALS, supported
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, sorting, ufuncs
+from tracegrad.numpy_api.flat import Flat
 from tracegrad.numpy_api.operands import operand, to_dtype
 from tracegrad.numpy_api.registry import UFUNC_METHODS, implements, refuse
 from tracegrad.ops import bits, complex_numbers, elementwise
@@ -270,8 +271,8 @@ class ArrayMethods:
 
     @property
     def flat(self) -> Any:
-        """Not supported: use `ravel()`."""
-        raise refuse("ndarray.flat", "use ravel()")
+        """The elements in a row, to be read and written by place."""
+        return Flat(self)
 
     # -- Python's protocols --------------------------------------------------------------------------------
     def __len__(self) -> int:

@@ -76,11 +76,18 @@ def _refusing(implementation: Implementation, refuses: tuple[str, ...], name: st
 
     @functools.wraps(implementation)
     def call(*args: Any, **kwargs: Any) -> Any:
+        target = None
         for i, argument, default in watched:
             value = args[i] if i < len(args) else kwargs.get(argument, default)
-            if value is not default and value is not NO_VALUE and not _equals(value, default):
+            if value is default or value is NO_VALUE or _equals(value, default):
+                continue
+            target = (value[0] if type(value) is tuple and len(value) == 1 else value) if argument == "out" else None
+            if not isinstance(target, Carrier):
                 raise refuse(f"the argument {argument}= of {name}")
-        return implementation(*args, **kwargs)
+            args = args if i >= len(args) else (*args[:i], default, *args[i + 1 :])
+            kwargs.pop("out", None)
+        result = implementation(*args, **kwargs)
+        return result if target is None else _write(name, (target,), result, name != "np.clip")
 
     return call
 
@@ -137,17 +144,18 @@ def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: 
         if argument not in ("dtype", "axis"):
             raise refuse(f"the argument {argument}= of {public_ufunc(function)}")
     result = implementation(*inputs, **kwargs)
-    return result if out is None else _write(function, out, result)
+    return result if out is None else _write(public_ufunc(function), out, result)
 
 
-def _write(function: Any, out: tuple[Any, ...], result: Any) -> Any:
+def _write(name: str, out: tuple[Any, ...], result: Any, any_dtype: bool = False) -> Any:
     if len(out) != 1 or not isinstance(out[0], Carrier):
         raise refuse(
-            f"{public_ufunc(function)} writing into an ndarray that the traced function did not make",
+            f"{name} writing into an ndarray that the traced function did not make",
             "make the array inside, or use the result",
         )
     target: Any = out[0]
-    target._update(result, function.__name__)
+    fitting = result.astype(target.dtype) if any_dtype and hasattr(result, "astype") else result
+    target._update(fitting, name.removeprefix("np."))
     return target
 
 

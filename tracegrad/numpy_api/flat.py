@@ -1,0 +1,48 @@
+"""`x.flat`: an array as the row of its elements, which can be read and written by place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api import indexing
+from tracegrad.numpy_api.operands import size_of
+from tracegrad.ops.linear import reshape
+
+__all__ = ["Flat"]
+
+
+class Flat:
+    """What `x.flat` is for a carrier `x`."""
+
+    def __init__(self, base: Any):
+        self.base = base
+
+    def __len__(self) -> int:
+        return size_of(self.base)
+
+    def _row(self) -> Any:
+        return reshape(self.base, shape=(len(self),))
+
+    def __getitem__(self, index: Any) -> Any:
+        return indexing.getitem(self._row(), index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        new = indexing.setitem(self._row(), index, value)
+        self.base._assign(reshape(new, shape=self.base.shape))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self[i] for i in range(len(self)))
+
+    def copy(self) -> Any:
+        """The elements as an array of one axis."""
+        return self._row()
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        given = [x._row() if isinstance(x, Flat) else x for x in args]
+        return function(*given, **kwargs)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        return np.asarray(self._row(), *args, **kwargs)
