@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -325,9 +325,11 @@ class TraceBuilder(Builder):
         self._warned = True
         return True
 
-    def aside(self) -> AbstractContextManager[Any]:
+    @contextmanager
+    def aside(self) -> Iterator[None]:
         """While code runs that is not recorded, on the values of the call being traced."""
-        return recording(None)  # type: ignore[arg-type]
+        with recording(None), self.world.writes.apart():  # type: ignore[arg-type]
+            yield
 
     @contextmanager
     def differentiating(self, nodes: Sequence[Node]) -> Iterator[None]:

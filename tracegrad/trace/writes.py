@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tracegrad.trace import shadow
@@ -163,6 +164,23 @@ class Writes:
         for real, made, before in self._functions:
             yield from changed_names(made.__dict__, before, Fixed(real, real.__name__), template, "static")
 
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """While code runs that each call will run: what it does to classes is not for calls to repeat.
+
+        Only where the traced code has done nothing yet; else it cannot be told who did what.
+        """
+        held = [k for k, (x, before, source) in self._held.items() if not any(changes(x, before, source, Same))]
+        known = [cls for cls, before in self._classes.items() if _same(dict(vars(cls)), before)]
+        try:
+            yield
+        finally:
+            for k in held:
+                x, _, source = self._held[k]
+                self._held[k] = x, contents(x), source
+            for cls in known:
+                self._classes[cls] = dict(vars(cls))
+
     def restore(self) -> None:
         """Leave classes as they were."""
         for x, before, _ in self._held.values():
@@ -173,3 +191,7 @@ class Writes:
             for name, value in before.items():
                 if vars(cls).get(name, shadow.EMPTY) is not value:
                     setattr(cls, name, value)
+
+
+def _same(now: dict[str, Any], before: dict[str, Any]) -> bool:
+    return now.keys() == before.keys() and all(x is before[k] for k, x in now.items())
