@@ -290,18 +290,20 @@ def test_float32_stays_float32_forwards_and_backwards():
     np.testing.assert_allclose(g, complex_step(lambda w: np.mean(np.tanh(X @ w) * 0.5) * 2, W), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("eager", [False, True], ids=["compiled", "eager"])
+NUMBERS_OF = {
+    "float": lambda x: float(np.sum(x**2)),
+    "item": lambda x: np.sum(x) * np.max(x).item(),
+    "tolist": lambda x: np.sum(x) * sum(x.tolist()),
+    "math.gamma": lambda x: np.sum(x) * math.gamma(x[0]),
+}
+
+
 @pytest.mark.parametrize(
-    "function",
-    [
-        lambda x: float(np.sum(x**2)),
-        lambda x: np.sum(x) * np.max(x).item(),
-        lambda x: np.sum(x) * sum(x.tolist()),
-        lambda x: np.sum(x) * math.gamma(x[0]),
-    ],
-    ids=["float", "item", "tolist", "math.gamma"],
+    ("name", "eager"),
+    [(name, True) for name in NUMBERS_OF] + [("float", False), ("math.gamma", False)],  # an item is traced
 )
-def test_a_number_taken_of_what_is_differentiated_warns(function, eager):
+def test_a_number_taken_of_what_is_differentiated_warns(name, eager):
+    function = NUMBERS_OF[name]
     warned = pytest.warns(tg.DerivativeWarning, match=r"counts as a constant.*test_grad.py:\d+")
     with tg.disable_jit() if eager else contextlib.nullcontext(), warned:
         tg.grad(function)(np.array([1.0, 2.0]))

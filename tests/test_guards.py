@@ -1,5 +1,6 @@
 """Value guards: Python code that asks for values, and the tree of paths that this makes."""
 
+import logging
 import math
 
 import numpy as np
@@ -49,18 +50,44 @@ def test_int_of_a_float_guards_its_whole_part_only():
     assert traces(g) == 2
 
 
-def test_float_and_item_guard_the_value():
-    g = tg.trace(lambda x: np.full(2, float(x.max())) + x.min().item())
+def test_float_guards_the_value():
+    g = tg.trace(lambda x: np.full(2, float(x.max())) + x.min())
     for x in ([1.0, 2.0], [1.0, 2.0], [1.0, 3.0]):
         np.testing.assert_array_equal(g(np.array(x)), np.full(2, max(x) + min(x)))
     assert traces(g) == 2
 
 
-def test_formatting_guards_the_value_and_repr_does_not():
+def test_text_is_that_of_the_value_and_guards_it():
     f = tg.trace(lambda x: (f"{x.sum():.1f}", repr(x), f"{x}"))
-    assert f(np.ones(3)) == ("3.0", "Tracer(f64[3])", "Tracer(f64[3])")
-    assert f(np.ones(3) * 2)[0] == "6.0"
+    assert f(np.ones(3)) == ("3.0", "array([1., 1., 1.])", "[1. 1. 1.]")
+    assert f(np.ones(3) * 2) == ("6.0", "array([2., 2., 2.])", "[2. 2. 2.]")
     assert f.cache_info().traces == 2
+
+
+def test_what_is_printed_or_logged_is_no_guard(capsys, caplog):
+    logger = logging.getLogger("test_guards")
+
+    @tg.trace
+    def f(x):
+        print("sum", x.sum(), [x[0]])  # noqa: T201
+        logger.warning("sum %s %.1f", x.sum(), x[0])
+        return x + 1
+
+    for k in range(3):
+        f(np.full(2, k + 0.5))
+    assert capsys.readouterr().out == "sum 1.0 [np.float64(0.5)]\n"
+    assert caplog.text.count("sum 1.0 0.5") == caplog.text.count("sum") == 1
+    assert f.cache_info().traces == 1
+
+
+def test_an_item_is_a_number_and_no_question():
+    f = tg.trace(lambda x: x.max().item() * 2 + sum(x.tolist()))
+    for x in ([1.0, 2.0], [1.0, 3.0], [4.0, 2.0]):
+        assert f(np.array(x)) == max(x) * 2 + sum(x)
+        assert type(f(np.array(x))) is float
+    assert traces(f) == 1
+    g = tg.grad(lambda x: np.sum(x) * x[0].item() + sum(x.tolist()))
+    np.testing.assert_allclose(g(np.array([2.0, 3.0])), [8.0, 3.0])
 
 
 def test_minus_zero_and_nan_are_values_of_their_own():

@@ -228,8 +228,8 @@ QUESTIONS = {
     "bool()": (lambda a: 1.0 if a[0] > 0 else 2.0, "tg.where"),
     "int()": (lambda a: a * int(a[0]), "tg.fori_loop"),
     "float()": (lambda a: a * float(a[0]), "tg.where"),
-    "item()": (lambda a: a * a[0].item(), "tg.where"),
-    "tolist()": (lambda a: a * a.tolist()[0], "tg.where"),
+    "str()": (lambda a: str(a[0]), "tg.where"),
+    "hash()": (lambda a: {1.0: 2.0}[a[0]], "tg.where"),
     "format()": (lambda a: f"{a[0]:.2f}", "tg.where"),
     "an index": (lambda a: [1.0, 2.0][np.argmax(a)], "tg.fori_loop"),
 }

@@ -56,7 +56,11 @@ def array(object: Any, dtype: Any = None, *, copy: Any = True, order: str = "K",
         out = given._alias()
     if len(out.shape) < ndmin:
         out = reshape(out, shape=(*(1,) * (ndmin - len(out.shape)), *out.shape))
-    return out
+    return _made(out)
+
+
+def _made(x: Any) -> Any:
+    return x.zero_d() if isinstance(x, Carrier) else x
 
 
 def asarray(
@@ -81,7 +85,8 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
 # -- constants --------------------------------------------------------------------------------------------------------
 def _constant(shape: Any, value: Any, dtype: Any) -> Any:
     kind = supported(np.float64 if dtype is None else dtype, "dtype=")
-    return linear.full(shape=shapes.as_shape(shape), value=np.asarray(value).astype(kind).item(), dtype=kind.name)
+    value = np.asarray(value).astype(kind).item()
+    return _made(linear.full(shape=shapes.as_shape(shape), value=value, dtype=kind.name))
 
 
 def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
@@ -110,7 +115,7 @@ def full(
     if is_literal(fill_value) and not isinstance(fill_value, Carrier):
         return _constant(shape, fill_value, np.asarray(fill_value).dtype if dtype is None else dtype)
     value = array(fill_value, dtype)
-    return linear.broadcast_to(value, shape=shapes.as_shape(shape))
+    return _made(linear.broadcast_to(value, shape=shapes.as_shape(shape)))
 
 
 # -- ranges -----------------------------------------------------------------------------------------------------------

@@ -308,7 +308,8 @@ def getitem(x: Any, index: Any) -> Any:
         result = x._alias()
     if not steps.result and not _has_ellipsis(index):  # a scalar, which keeps its value when the array is updated
         return result._alias() if getattr(x, "_tracks_views", False) else result
-    return viewed(x, result, lambda base, new: _replaced(base, steps, new))
+    result = viewed(x, result, lambda base, new: _replaced(base, steps, new))
+    return result if steps.result else result.zero_d()
 
 
 def _has_ellipsis(index: Any) -> bool:

@@ -111,6 +111,8 @@ def _in_place(op: Callable[..., Any], name: str) -> Any:
     return apply
 
 
+_MOST_NUMBERS = 64  # in a list; more are asked for at once
+
 _FAST_POWERS: dict[float, Callable[..., Any]] = {
     2: elementwise.square,
     0.5: elementwise.sqrt,
@@ -127,9 +129,10 @@ def power(x: Any, y: Any) -> Any:
     return elementwise.power(x, y)
 
 
-def _on_function(function: Callable[..., Any], doc: str) -> Any:
+def _on_function(function: Callable[..., Any], doc: str, moves: bool = False) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return function(self, *args, **kwargs)
+        found = function(self, *args, **kwargs)
+        return self.kept(found) if moves else found
 
     method.__doc__ = doc
     return method
@@ -149,6 +152,7 @@ class ArrayMethods:
     shape: Any
     dtype: Any
     weak: bool
+    kept: Callable[[Any], Any]  # of `Carrier`
 
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
         """The value as an ndarray."""
@@ -172,6 +176,10 @@ class ArrayMethods:
 
     def _viewed(self, result: Any, put: Callable[[Any, Any], Any]) -> Any:
         return result
+
+    def copied(self) -> Any:
+        """A copy."""
+        return self._alias()
 
     def _weakened(self, result: Any) -> Any:
         return result
@@ -252,7 +260,7 @@ class ArrayMethods:
     @property
     def T(self) -> Any:
         """The array with its axes reversed."""
-        return shapes.transpose(self)
+        return self.kept(shapes.transpose(self))
 
     @property
     def mT(self) -> Any:
@@ -262,12 +270,12 @@ class ArrayMethods:
     @property
     def real(self) -> Any:
         """The real part: the array itself unless it is complex."""
-        return complex_numbers.real(self) if self.dtype.kind == "c" else self
+        return self.kept(complex_numbers.real(self)) if self.dtype.kind == "c" else self
 
     @property
     def imag(self) -> Any:
         """The imaginary part: zeros unless the array is complex."""
-        return complex_numbers.imag(self) if self.dtype.kind == "c" else selection.zeros_like(self)
+        return self.kept(complex_numbers.imag(self) if self.dtype.kind == "c" else selection.zeros_like(self))
 
     @property
     def flat(self) -> Any:
@@ -340,11 +348,19 @@ class ArrayMethods:
             return picked.item()
         if math.prod(self.shape) != 1:
             raise ValueError(located("can only convert an array of size 1 to a Python scalar"))
-        return self.concrete("item()").item()
+        return self._python_number("item()")
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""
-        return self.concrete("tolist()").tolist()
+        if not self.shape:
+            return self._python_number("tolist()")
+        if math.prod(self.shape) > _MOST_NUMBERS:
+            return self.concrete("tolist()").tolist()
+        return [x.tolist() for x in self]
+
+    def _python_number(self, asked: str) -> Any:
+        """The element of an array that has one, as a Python number."""
+        return self.concrete(asked).item()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         raise TraceError(
@@ -363,12 +379,12 @@ class ArrayMethods:
     # -- methods that differ from the function of that name --------------------------------------------------
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
         """`ndarray.reshape`: sizes, or one tuple of them."""
-        return shapes.reshape(self, shape[0] if len(shape) == 1 else shape, order)
+        return self.kept(shapes.reshape(self, shape[0] if len(shape) == 1 else shape, order))
 
     def transpose(self, *axes: Any) -> Any:
         """`ndarray.transpose`: axes, or one tuple of them; none reverses."""
         given = axes[0] if len(axes) == 1 and not hasattr(axes[0], "__index__") else (axes or None)
-        return shapes.transpose(self, given)
+        return self.kept(shapes.transpose(self, given))
 
     def flatten(self, order: str = "C") -> Any:
         """A copy with one axis."""
@@ -376,7 +392,7 @@ class ArrayMethods:
 
     def copy(self, order: str = "C") -> Any:
         """A copy."""
-        return self._alias()
+        return self.copied()
 
     def astype(
         self, dtype: Any, order: str = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
@@ -387,7 +403,7 @@ class ArrayMethods:
             raise DTypeError(
                 located(f"cannot cast array data from {self.dtype} to {kind} according to the rule {casting!r}")
             )
-        return to_dtype(self, kind) if kind != self.dtype else self._alias()
+        return self.kept(to_dtype(self, kind)) if kind != self.dtype else self.copied()
 
     def fill(self, value: Any) -> None:
         """Assign one value to all elements."""
@@ -397,11 +413,11 @@ class ArrayMethods:
         """A view of the same dtype."""
         if args or kwargs:
             raise refuse("ndarray.view of another dtype", "use astype()")
-        return shapes.reshaped(self, self.shape)
+        return self.kept(shapes.reshaped(self, self.shape))
 
     def conj(self) -> Any:
         """The complex conjugate."""
-        return complex_numbers.conj(self) if self.dtype.kind == "c" else self._alias()
+        return self.kept(complex_numbers.conj(self)) if self.dtype.kind == "c" else self.copied()
 
     conjugate = conj
 
@@ -416,7 +432,7 @@ class ArrayMethods:
     # -- methods that are the function of that name ----------------------------------------------------------
     ravel = _on_function(shapes.ravel, "`np.ravel`")
     swapaxes = _on_function(shapes.swapaxes, "`np.swapaxes`")
-    squeeze = _on_function(shapes.squeeze, "`np.squeeze`")
+    squeeze = _on_function(shapes.squeeze, "`np.squeeze`", moves=True)
     sum = _on_function(reductions.sum, "`np.sum`")
     prod = _on_function(reductions.prod, "`np.prod`")
     mean = _on_function(reductions.mean, "`np.mean`")

@@ -252,18 +252,23 @@ def isclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan:
 
 @implements(np.allclose)
 def allclose(a: Any, b: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
-    """`np.allclose`, as a value of no axes."""
-    return all_(_isclose(a, b, rtol, atol, equal_nan))
+    """`np.allclose`."""
+    return _truth(all_(_isclose(a, b, rtol, atol, equal_nan)))
+
+
+def _truth(x: Any) -> Any:
+    """A boolean without axes as Python's."""
+    return x._python_number("bool()") if hasattr(x, "_python_number") else x
 
 
 @implements(np.array_equal)
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
-    """`np.array_equal`: False for different shapes, else a value of no axes."""
+    """`np.array_equal`."""
     x, y = arrays(a1, a2)
     if x.shape != y.shape:
         return False
     same = equal(x, y)
-    return all_(logical_or(same, logical_and(isnan(x), isnan(y))) if equal_nan else same)
+    return _truth(all_(logical_or(same, logical_and(isnan(x), isnan(y))) if equal_nan else same))
 
 
 # -- norms ---------------------------------------------------------------------------------------------------

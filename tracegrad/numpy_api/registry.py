@@ -115,7 +115,34 @@ def dispatch_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, An
         raise refuse(public_name(function))
     if kwargs:
         kwargs = {k: v for k, v in kwargs.items() if v is not NO_VALUE}
-    return implementation(*args, **kwargs)
+    found = implementation(*args, **kwargs)
+    if isinstance(found, Carrier) and not found.aval.shape:
+        return _without_axes(function, found, args)
+    return found
+
+
+# NumPy's results without axes are scalars, but for those of these functions; and of functions that move data and are
+# given an array.
+_ARRAYS = frozenset(
+    {
+        np.where, np.select, np.copy, np.zeros_like, np.ones_like, np.full_like, np.empty_like, np.broadcast_to,
+        np.tensordot, np.cov, np.cross,
+    }
+)  # fmt: skip
+_AS_GIVEN = frozenset(
+    {
+        np.reshape, np.squeeze, np.transpose, np.real, np.imag, np.roll, np.moveaxis, np.swapaxes, np.rollaxis,
+        getattr(np, "astype", None), getattr(np, "permute_dims", None),
+    }
+)  # fmt: skip
+
+
+def _without_axes(function: Any, found: Carrier, args: tuple[Any, ...]) -> Any:
+    """A result of no axes as the scalar or the array that it is."""
+    if function in _ARRAYS:
+        return found.zero_d()
+    given = args[0] if args else None
+    return given.kept(found) if function in _AS_GIVEN and isinstance(given, Carrier) else found
 
 
 _IGNORED = {"order": ("K", "C", "A"), "subok": (True,), "casting": ("same_kind", "safe", "unsafe")}

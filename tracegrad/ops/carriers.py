@@ -46,6 +46,14 @@ class Carrier:
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         raise NotImplementedError
 
+    def zero_d(self) -> Any:
+        """This value, if it has no axes as an array, which can be updated, and not as a scalar."""
+        return self
+
+    def kept(self, result: Any) -> Any:
+        """`result`, which has moved the data of this value: if that is a scalar, a scalar, else an array."""
+        return result
+
     def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`fn(*args, **kwargs)`, a function of several ops, as one operation called `name` where that makes sense."""
         return fn(*args, **kwargs)

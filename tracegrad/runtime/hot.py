@@ -239,14 +239,14 @@ def _take_arguments(code: _Code, call: Call, args: list[str], kwargs: dict[str, 
 
 def _convert_scalars(code: _Code, call: Call) -> None:
     """Code that makes 0-d arrays, as the entry point takes them, of NumPy scalars and of Python's ints and bools."""
-    code.objects |= {"asarray": np.asarray, "NUMPY": (np.ndarray, np.generic)}
+    code.objects["asarray"] = np.asarray
     for i, x in enumerate(call.leaves):
         text = code.leaves[i]
         if type(x) is int or type(x) is bool:
             code.checks.append(f"type({text}) is {type(x).__name__}")
             code.leaves[i] = f"asarray({text})"
-        elif type(x) is np.ndarray and x.ndim == 0:
-            code.checks.append(f"isinstance({text}, NUMPY)")
+        elif type(x) is np.ndarray and x.ndim == 0 and call.key[1][i][2:] == (np.generic,):
+            code.checks.append(f"type({text}) is {code.name(x.dtype.type)}")
             code.leaves[i] = f"asarray({text})"
 
 

@@ -102,7 +102,7 @@ class TraceBuilder(Builder):
         self._failed: dict[Node, Exception] = {}
         self._foreseeing = False
         self._warned = False
-        self.bounds: dict[Node, tuple[int, int]] = {}  # of integers: see `tracegrad.trace.number`
+        self.bounds: dict[Node, tuple[int, int]] = {}  # of integers: see `tracegrad.trace.arithmetic`
 
     # The trace around this one, if it is a region.
     outer: TraceBuilder | None = None
@@ -267,6 +267,7 @@ class TraceBuilder(Builder):
             node = Node(None, (), (), Aval(array.shape, dtype))
             self._computed[node] = array
             found = self.captures[id(array)] = Capture(array, self.value(node), node, source)
+            found.value.is_array = True
         elif found.source is None:
             found.source = source
         # What no source leads to may be made anew by each call.
@@ -317,6 +318,10 @@ class TraceBuilder(Builder):
             self._asked[node] = answer
             self.guards.append(ValueGuard(node, answer, value_key(answer), _IMPLICIT, self.locate(), True))
         return bool(self._asked[node])
+
+    def knows(self, x: Any) -> bool:
+        """Whether the value of `x` can be asked for."""
+        return self.open and x.builder.open
 
     def is_differentiated(self, node: Node) -> bool:
         """Whether a derivative under way goes through the node, of which no warning has been given."""

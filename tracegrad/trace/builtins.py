@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from typing import Any
 
 import numpy as np
 
+from tracegrad import tree
 from tracegrad.ir import Value
 from tracegrad.trace.lent import real_of
+from tracegrad.trace.tracer import Tracer
 
-__all__ = ["BUILTINS", "Shadowed", "stands_for", "unshadowed"]
+__all__ = ["BUILTINS", "OTHERS", "Shadowed", "stands_for", "unshadowed"]
 
 _get = object.__getattribute__
 
@@ -36,7 +40,12 @@ def _isinstance(x: Any, classes: Any) -> bool:
 
 def stands_for(x: Any) -> type:
     """The type of what a traced value stands for."""
-    return {"f": float, "i": int, "b": bool}[x.dtype.kind] if x.weak else np.ndarray
+    if x.weak:
+        return {"f": float, "i": int, "b": bool}[x.dtype.kind]
+    if x.shape or not getattr(x, "_immutable_scalars", False):
+        return np.ndarray
+    scalar: type = x.dtype.type
+    return scalar
 
 
 class _TypeMeta(type):
@@ -57,4 +66,24 @@ class _Type(type, metaclass=_TypeMeta):
     """What traced code sees as `type`."""
 
 
-BUILTINS = {"isinstance": _isinstance, "type": _Type}
+def _print(*values: Any, file: Any = None, **options: Any) -> None:
+    """`print`: people are shown the values of the call being traced, another file is given those of each call."""
+    if file is None or file in (sys.stdout, sys.stderr):
+        values = tuple([tree.map(_shown, x) for x in values])
+    print(*values, file=file, **options)
+
+
+def _shown(x: Any) -> Any:
+    return x.shown() if isinstance(x, Tracer) else x
+
+
+BUILTINS = {"isinstance": _isinstance, "print": _print, "type": _Type}
+
+
+@functools.wraps(np.isscalar)
+def _isscalar(element: Any) -> bool:
+    return stands_for(element) is not np.ndarray if isinstance(element, Tracer) else np.isscalar(element)
+
+
+# By the identity of what they replace.
+OTHERS: dict[int, Any] = {id(np.isscalar): _isscalar}

@@ -1,8 +1,8 @@
 """The functions of `math` on values of a trace: results are Python numbers, and errors are Python's.
 
 Each row is an op, and where its value may be used: elsewhere Python computes, and raises, with the values of the call
-(`tracegrad.trace.number`). A NumPy scalar counts as the Python number that `math` makes of it. What has no row takes
-the values of its arguments, which are guards then.
+(`tracegrad.trace.arithmetic`). A NumPy scalar counts as the Python number that `math` makes of it. What has no row
+takes the values of its arguments, which are guards then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tracegrad.ops import Carrier, number_parts
 from tracegrad.ops import elementwise as ops
 from tracegrad.ops.linear import cast
 from tracegrad.ops.special import lgamma
-from tracegrad.trace.number import by_python, holds, number, real, usual_power, whole
+from tracegrad.trace.arithmetic import by_python, holds, number, real, usual_power, whole
 from tracegrad.trace.tracer import Tracer
 
 __all__ = ["MATH", "valued"]

@@ -22,6 +22,7 @@ from tracegrad.numpy_api.creation import REPLACEMENTS
 from tracegrad.numpy_api.operands import peer_of
 from tracegrad.numpy_api.registry import FUNCTIONS, dispatch_function
 from tracegrad.trace.builder import current_trace
+from tracegrad.trace.builtins import OTHERS
 from tracegrad.trace.math_functions import MATH, valued
 from tracegrad.trace.readers import READERS, Modules
 from tracegrad.trace.refusals import BY_NAME, REFUSED, Refusal, draws, refused_by_name
@@ -168,6 +169,7 @@ def _of_lists(function: Any) -> Any:
 
 
 _REPLACED.update({id(f): _of_lists(f) for f in FUNCTIONS})
+_REPLACED.update(OTHERS)
 
 
 def replacement(value: Any) -> Any:

@@ -164,8 +164,9 @@ class Binder:
                 )
             )
         dtype = compiled(x.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
+        kind = (np.generic,) if isinstance(x, np.generic) else ()  # a scalar is no array without axes
         call.leaves[i] = x = np.asarray(x, dtype=dtype)
-        return dtype, x.shape
+        return dtype, x.shape, *kind
 
     def _name(self, call: Call, i: int) -> str:
         return self.leaf_names(call)[i]

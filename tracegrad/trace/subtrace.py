@@ -221,6 +221,7 @@ class Region(TraceBuilder):
         weak = type(like) in _DTYPES or getattr(like, "weak", False)
         value = (Number if weak else Tracer)(self, node)
         value.frozen = frozen
+        value.is_array = getattr(like, "is_array", isinstance(like, np.ndarray))
         if not isinstance(like, TensorCarrier) and not getattr(like, "of_tensor", False):
             return value
         from tracegrad.torch.tape import TracedTensor
@@ -268,6 +269,9 @@ class Region(TraceBuilder):
     def holds(self, x: Any) -> bool:
         known = self._known_outside(x.node)
         return True if known is None else self.outer.holds(known)
+
+    def knows(self, x: Any) -> bool:
+        return super().knows(x) and (x.builder is not self or self._known_outside(x.node) is not None)
 
     def is_differentiated(self, node: Node) -> bool:
         return False

@@ -137,7 +137,7 @@ def trace_call(
     """
     builder = TraceBuilder(Tracer, Number, answers)
     builder.world = world = World(builder, varying)
-    leaves = [_argument(builder, x, i, call.tensors.get(i)) for i, x in enumerate(call.leaves)]
+    leaves = [_argument(builder, call, i, x) for i, x in enumerate(call.leaves)]
     args, kwargs = call.rebuild(leaves)
     for place, x in (*enumerate(args), *kwargs.items()):
         world.writes.passed(x, Passed(None, place))
@@ -158,13 +158,16 @@ def trace_call(
             world.close()
 
 
-def _argument(builder: TraceBuilder, x: Any, number: int, tensor: Any) -> Any:
+def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
+    tensor = call.tensors.get(i)
     if tensor is not None:
-        return builder.tensors.argument(number, tensor, builder.argument(Tracer, x).node)
+        return builder.tensors.argument(i, tensor, builder.argument(Tracer, x).node)
     if type(x) in _DTYPES:
         return builder.argument(Number, np.asarray(x, _DTYPES[type(x)]))
     value = builder.argument(Tracer, x)
-    builder.world.writes.array(value, Argument(None, number))
+    value.is_array = call.key[1][i][2:] != (np.generic,)
+    if value.is_array:
+        builder.world.writes.array(value, Argument(None, i))
     return value
 
 
@@ -184,7 +187,9 @@ class _Outputs:
         """The template of a traced value, or of an array that was made while tracing."""
         found = self._positions.get(id(x))
         if found is None:
-            kind = {"f": float, "i": int, "b": bool}[x.dtype.kind] if isinstance(x, Number) else None
+            kind: Any = {"f": float, "i": int, "b": bool}[x.dtype.kind] if isinstance(x, Number) else None
+            if not x.shape and kind is None and not getattr(x, "_immutable_scalars", False):
+                kind = np.asarray  # where programs return scalars
             found = self._positions[id(x)] = Output(len(self.nodes), kind)
             self._values.append(x)
             self.nodes.append(self.builder.lift(x).node)
@@ -210,6 +215,10 @@ class _Outputs:
             self._inside.remove(id(x))
 
     def _held(self, x: Any) -> Piece:
+        if type(x) in (set, frozenset):
+            return Called(type(x), [self.template([_key(each) for each in x])])
+        if type(x) is dict:
+            x = _with_plain_keys(x)
         kind = kind_of(type(x))
         if kind is not None:
             children, aux = kind.flatten(x)
@@ -306,6 +315,18 @@ def _raised(builder: TraceBuilder, world: World, call: Call, error: Exception) -
 
 def _kinds(call: Call, captures: Sequence[Capture]) -> tuple[str, ...]:
     return tuple(["float" if type(x) is float else "array" for x in (*call.leaves, *(c.array for c in captures))])
+
+
+def _with_plain_keys(x: dict[Any, Any]) -> dict[Any, Any]:
+    """`x` with values in the place of tracers among the keys, which have been asked for them."""
+    keys = [_key(k) for k in x]
+    return x if all(a is b for a, b in zip(keys, x)) else dict(zip(keys, x.values()))
+
+
+def _key(x: Any) -> Any:
+    if type(x) is tuple and any(isinstance(each, Tracer) for each in x):
+        return tuple([_key(each) for each in x])
+    return x.shown() if isinstance(x, Tracer) else x
 
 
 def _partial(func: Any, args: Any, keywords: Any) -> Any:

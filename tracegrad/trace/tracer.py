@@ -11,6 +11,7 @@ caller's array would not change.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +24,7 @@ from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ir import Node, Value
 from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.ops import Op
-from tracegrad.ops.linear import broadcast_to, cast
+from tracegrad.ops.linear import broadcast_to, cast, reshape
 from tracegrad.trace.builder import READ_ONLY, TraceBuilder
 
 __all__ = ["Tracer"]
@@ -32,13 +33,14 @@ __all__ = ["Tracer"]
 class Tracer(ArrayMethods, Value):
     """An array of the call being traced."""
 
-    __slots__ = ("__weakref__", "frozen", "origin", "views")
+    __slots__ = ("__weakref__", "frozen", "is_array", "origin", "views")
     builder: TraceBuilder
     _tracks_views = True
 
     def __init__(self, builder: TraceBuilder, node: Node):
         self.builder, self.node = builder, node
         self.frozen = ""
+        self.is_array = False  # of a value without axes: whether it is an array to NumPy, and no scalar
         self.origin: _Origin | None = None
         self.views: Any = ()
 
@@ -57,19 +59,61 @@ class Tracer(ArrayMethods, Value):
 
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
         """The value in the call being traced; the trace then holds only for calls with the same answer."""
+        if self.builder.open and _is_watched():
+            return self.builder.compute(self.node)
         return self.builder.observe(self, asked)
 
+    # -- questions -------------------------------------------------------------------------------
+    def _plain(self, asked: str) -> Any:
+        """The value as traced code would hold it: an ndarray, a NumPy scalar or a Python number."""
+        if not self.builder.open or (asked == "repr()" and not self.builder.here().knows(self)):
+            return self.shown()
+        return self._like(self.concrete(asked))
+
+    def shown(self) -> Any:
+        """The value in the call being traced, for people: no guard is left."""
+        if not self.builder.here().knows(self):
+            return _Unknown(f"{type(self).__name__}({self.aval})")
+        return self._like(self.builder.compute(self.node))
+
+    def _like(self, value: np.ndarray[Any, Any]) -> Any:
+        return value.item() if self.weak else value if self.shape or self.is_array else value[()]
+
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.aval})"
+        return repr(self._plain("repr()"))
+
+    def __str__(self) -> str:
+        return str(self._plain("str()"))
+
+    def __format__(self, spec: str) -> str:
+        return format(self._plain("format()"), spec)
+
+    def __hash__(self) -> int:
+        if self.shape or self.is_array:
+            raise TypeError("unhashable type: 'numpy.ndarray'")
+        return hash(self._plain("hash()"))
+
+    def _python_number(self, asked: str) -> Any:
+        if self.dtype.kind == "u" and self.dtype.itemsize == 8:
+            return super()._python_number(asked)
+        x = reshape(self, shape=()) if self.shape else self
+        wanted = {"f": "float64", "i": "int64", "u": "int64", "b": "bool"}[self.dtype.kind]
+        x = x if x.dtype == wanted else cast(x, dtype=wanted)
+        return self.builder.make_number(x.builder, x.node)
+
+    def __getattr__(self, name: str) -> Any:
+        """A method of NumPy's scalars that computes a value: on that of the call."""
+        kind = self.dtype.type
+        if name in _OF_SCALARS and not self.shape and not self.is_array and hasattr(kind, name):
+            return getattr(self.concrete(f"{name}()")[()], name)
+        owner = kind.__name__ if self._immutable_scalars and not self.shape else "numpy.ndarray"
+        raise AttributeError(f"'{owner}' object has no attribute {name!r}")
 
     def __copy__(self) -> Any:
-        return self._weakened(self._alias()) if self.weak else self._alias()
+        return self._weakened(self._alias()) if self.weak else self.copied()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self.__copy__()
-
-    def __format__(self, spec: str) -> str:
-        return format(self.concrete("format()").item(), spec) if spec and not self.shape else repr(self)
 
     def _known(self) -> np.ndarray[Any, Any] | None:
         return self.builder.constant(self)
@@ -95,7 +139,32 @@ class Tracer(ArrayMethods, Value):
     def _closed_rule(self, *call: Any) -> Any:
         return self.builder.here().closed_rule(*call)
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if not self.shape and not self.is_array:
+            raise TypeError(f"'{type(self.dtype.type()).__name__}' object does not support item assignment")
+        super().__setitem__(index, value)
+
     # -- views and updates in place --------------------------------------------------------------
+    @property
+    def _immutable_scalars(self) -> bool:  # type: ignore[override]
+        return not self.is_array
+
+    def zero_d(self) -> Any:
+        if self.is_array or self.shape:
+            return self
+        out = self if self.origin is not None else Tracer.copied(self)
+        out.is_array = True
+        return out
+
+    def kept(self, result: Any) -> Any:
+        return result.zero_d() if (self.shape or self.is_array) and not result.shape else result
+
+    def copied(self) -> Any:
+        """A copy, of the same kind."""
+        out = self._alias()
+        out.is_array = self.is_array
+        return out
+
     def _alias(self) -> Tracer:
         """The same value as another array."""
         builder = self.builder.here()
@@ -148,6 +217,28 @@ class Tracer(ArrayMethods, Value):
             view = reference()
             if view is not None:
                 view._become_again()
+
+
+# Modules that show values to people: what they are told is that of the call being traced, and leaves no guard.
+_WATCHERS = frozenset({"logging", "pdb", "bdb", "ipdb", "IPython", "pydevd", "_pydevd_bundle", "traceback", "_pytest"})
+
+
+_OF_SCALARS = frozenset({"as_integer_ratio", "bit_count", "hex", "is_integer"})
+
+
+def _is_watched() -> bool:
+    """Whether it is one of these modules that asks."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and (name := frame.f_globals.get("__name__", "")).startswith("tracegrad."):
+        frame = frame.f_back
+    return frame is not None and name.partition(".")[0] in _WATCHERS
+
+
+class _Unknown(str):
+    """The text for a value that is not known: in a region, or when the trace is over."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
 class _Origin(NamedTuple):

@@ -49,14 +49,21 @@ def recorded(fn: FlatFunction, primals: Sequence[Any]) -> tuple[TraceBuilder, li
     for x, copy, node in zip(given, inside, nodes):
         if copy.node is not node:  # `fn` has updated its argument
             x._assign(builder.value(copy.node))
-    copies = [copy if copy.weak else Tracer(builder, node) for copy, node in zip(inside, nodes)]
+    copies = [copy if copy.weak else _unchanged(copy, node) for copy, node in zip(inside, nodes)]
     return builder, copies, outputs
 
 
 def _copied(builder: TraceBuilder, x: Any, is_number: bool) -> Tracer:
     node = fresh(x, tag=builder.new_tag()).node
     value = (Number if is_number or x.weak else Tracer)(builder, node)
-    value.frozen = x.frozen
+    value.frozen, value.is_array = x.frozen, x.is_array
+    return value
+
+
+def _unchanged(x: Tracer, node: Node) -> Tracer:
+    """`x` as it was when it had this node."""
+    value = Tracer(x.builder, node)
+    value.is_array = x.is_array
     return value
 
 
