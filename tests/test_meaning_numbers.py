@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import math
+import numbers
 import operator
 import random
 import statistics
@@ -248,3 +250,114 @@ def test_random_expressions_are_pythons(seed: int, replayed: None) -> None:
     calls = [tuple(rng.choice(SPECIAL) for _ in range(3)) for _ in range(6)]
     for args in calls * 2:
         assert same(outcome(f, args), outcome(traced, args)), (text, args)
+
+
+# -- NumPy's scalars, and arrays without axes --------------------------------------------------------------------
+ARRAYS: dict[str, Any] = {
+    "x": np.array([1.5, 2.0, 3.0]), "f": np.array([1, 2], np.float32), "i": np.array([1, 2, 3]),
+    "a": np.array([1, 2], np.int8), "u": np.array([1, 2], np.uint8), "b": np.array([True, False]),
+    "m": np.arange(6.0).reshape(2, 3), "s": np.float64(1.5), "z": np.array(2.5), "k": np.int8(100), "n": 300, "q": 0.5,
+}  # fmt: skip
+
+SCALARS = """
+isinstance(x[0], float) | isinstance(f[0], float) | isinstance(x[0], np.floating) | isinstance(i[0], np.generic)
+isinstance(x.sum(), numbers.Real) | isinstance(i.max(), numbers.Integral) | isinstance(f.mean(), numbers.Number)
+isinstance(i[0], int) | np.isscalar(x[0]) | np.isscalar(z) | np.isscalar(n) | np.isscalar(x)
+isinstance(x[0] > 0, np.bool_) | isinstance(x[0] > 0, bool) | isinstance(x[0], np.ndarray)
+isinstance(x[..., 0], np.ndarray) | isinstance(z, np.ndarray) | isinstance(s, np.ndarray) | isinstance(s, float)
+isinstance(q, (float, np.ndarray)) | isinstance(x, collections.abc.Sequence) | type(x[0]) is np.float64
+type(x[..., 0]) | type(x) | type(f.sum()) | type(x[0] > 1) | type(n) | type(q * 2) | type(s * 2) | type(z * 2)
+type(z) | type(x.sum().item()) | type(i[0].item()) | type(np.where(x[0] > 0, 1.0, 2.0)) | type(k) | x[0] | x[..., 0]
+z[()] | z[...] | s[()] | s[...] | s.T | z.T | s.copy() | z.copy() | np.copy(s) | z.reshape(()) | s.reshape(())
+x[:1].reshape(()) | x[:1].squeeze() | np.squeeze(z) | np.squeeze(s) | z.astype(np.float32) | s.astype(np.float32)
+z + 1 | -z | np.asarray(s) | np.asarray(q) | np.array(n) | np.asarray(z) | np.where(s > 0, s, 1) | np.zeros(()) + s
+np.zeros_like(s) * s | np.broadcast_to(s, ()) | np.real(z) | np.real(s) | z.real | s.imag | np.full((), s)
+np.select([s > 1], [s]) | z.conj() | np.tensordot(x, x, 1) | np.dot(x, x) | np.einsum("i,i->", x, x) | x @ x
+np.roll(z, 1) | np.transpose(z) | np.squeeze(n) | x.sum() | x.mean() | x.std() | np.linalg.norm(x) | x.argmax()
+np.ptp(x) | (x > 1).any() | np.count_nonzero(x) | np.trace(m) | np.allclose(x, x) | np.array_equal(x, x)
+type(np.allclose(x, x)) | type(np.array_equal(x, m)) | np.isclose(s, 1.5) | x[0].item() | f[0].item() | u[0].item()
+b[0].item() | x.tolist() | m.tolist() | z.tolist() | s.item() | x.item(1) | x[:1].item() | round(x[0])
+round(x[0], 1) | round(f[0]) | round(z) | int(x[1]) | float(f[1]) | bool(i[0]) | complex(x[0]) | x[0].is_integer()
+x[1].is_integer() | x[0].hex() | x[0].as_integer_ratio() | i[2].bit_count() | statistics.mean(x)
+statistics.median(x) | math.sqrt(x[0]) | type(math.sqrt(f[0])) | math.floor(x[0]) | math.log(z) | math.sqrt(x)
+x[0][0] | len(x[0]) | list(x[0]) | x[0].missing | {x[0]: 1} | {v for v in x} | frozenset(i) | {(n, q): s} | hash(x[0])
+hash(x) | {1.5: "a", 2.5: "b"}[x[0]] | x[0] in {1.5, 2.0} | x[0] in [3.0] | {300: "a"}[n] | {1: "a", 2: "b"}[i[1]]
+{x} | f"{n} {q:.3f} {x[0]} {x.sum():8.2f} {x}" | str(x) | repr(x) | repr(x[0]) | str(f[0]) | repr(z) | f"{z}"
+"%d %s" % (n, q) | f"w{n}" | {f"k{v}": v for v in range(3)}[f"k{i[0]}"] | format(q, "e") | repr(n) | str(m)
+f"{x[0] > 1}" | np.str_(n) | x[range(2)] | m[range(2), range(2)] | x[True] | x[False] | m[True, 0] | m[:, True]
+x[np.True_] | x[x.sum() > 3] | m[[True, False], True] | m[None, True, [0, 1], [0, 1]] | x[n > 3]
+np.einsum(m, [0, 1], [1]) | np.einsum(m, [0, 1]) | np.einsum(m, [0, 1], x, [1], [0])
+np.einsum(m, [Ellipsis, 1], [1, Ellipsis]) | np.einsum(x, [0], x, [0]) | np.prod(i, initial=0.5)
+np.sum(i, initial=0.5) | np.max(i, initial=5.5) | np.max(i, initial=0.5) | np.min(i, initial=2) | np.max(b, initial=2)
+np.min(b, initial=2) | np.prod(b, initial=3) | np.sum(b, initial=0.5) | np.max(a, initial=300) | np.max(a, initial=n)
+np.prod(i, initial=q) | np.max(a, initial=1.7) | np.prod(f, initial=2) | np.max(i, initial=np.float64(2.5))
+np.round(i * 7, -1) | np.round(u * 62, -1) | (a * 60).round(-1) | np.round(i, 2) | np.round(f * 7, -1)
+np.select([b], [f], 0) | np.select([b], [f], 0.5) | np.select([b], [1.5], f) | np.select([b, b], [1, 2.5])
+np.select([b], [a], 300) | np.select([b], [a], 1.5) | np.select([b], [u], -1) | np.select([b], [a], n)
+np.where(b, f, 1.5) | np.where(b, f, q) | np.where(b, a, 300) | np.where(b, a, 1.5) | np.where(b, 1, 2)
+np.where(b, 1, 2.5) | np.where(b, a, n) | np.where(b, True, 2) | np.where(b, u, -1) | np.where(b, f, np.float64(1))
+np.where(b, q, n) | np.full_like(a, n) | np.full_like(f, n) | a + n | a + 100 | u + (-n) | a < n | a == n | n - u
+np.maximum(a, n) | a * q | f * q | f * n | u - n | a * (n - 298) | k + k | k * 3 | k + 200 | s * a | s * f | z * f
+s * n | k * q | s // 0 | z / 0 | k**2 | -k | ~k | k & 3 | k << 1 | k // 0 | s**-1 | np.add(n, 1) | np.add(2**62, n)
+np.array([n, q]) | np.array([n, 1]) | np.stack([n, q]) | np.sqrt(n) | np.result_type(a, n) | np.add.reduce([n, q])
+np.unique([n, n]) | np.median([n, q]) | np.int8(n - 200) | np.float32(q) | np.array(n) * f | np.bitwise_and(n, 7)
+np.left_shift(n, 2) | i << 2 | i >> 1 | i & 1 | 5 ^ i | ~i | i.__or__(8) | u << 7 | a >> 1 | [n] * 2
+"""
+
+
+def _assign(x: Any, index: Any, value: Any) -> Any:
+    x = x.copy()
+    x[index] = value
+    return x
+
+
+def _add(x: Any, value: Any) -> Any:
+    x = x.copy()
+    x += value
+    return x
+
+
+UPDATES = """
+_assign(x, 0, 1j) | _assign(x, 0, "1.5") | _assign(i, 0, "15") | _assign(i, 0, "1.5") | _assign(i, 0, 2.7)
+_assign(a, 0, 300) | _assign(a, 0, n) | _assign(a, 0, n - 200) | _assign(b, 0, 7) | _assign(f, slice(None), q)
+_assign(x, slice(None), 1j) | _assign(x, range(2), 7) | _assign(m, True, 0.0) | _assign(s, ..., 1.0)
+_assign(z, ..., 1.0) | _assign(x, x > 1.7, n) | _add(i, 1.5) | _add(i, q) | _add(i, n) | _add(a, n) | _add(u, -1)
+_add(f, q) | _add(b, 1) | _add(s, 1) | _add(z, 1) | _add(i, x) | _add(x[0], 1) | _add(x[..., 0], 1) | _add(x, i)
+_add(f, x[:2]) | _add(np.asarray(s), 1) | _add(a, i[:2])
+"""
+EXPRESSIONS = [e.strip() for e in (SCALARS + UPDATES).replace("\n", " | ").split(" | ")]
+SPACE = {
+    "np": np, "math": math, "statistics": statistics, "numbers": numbers, "collections": collections,
+    "_assign": _assign, "_add": _add,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", sorted({e for e in EXPRESSIONS if e}))
+@pytest.mark.filterwarnings("ignore")
+def test_an_expression_of_arrays_and_scalars_is_numpys(text: str, replayed: None) -> None:
+    names = [name for name in ARRAYS if name in _words(text)]
+    f = eval(f"lambda {', '.join(names)}: {text}", SPACE)
+    traced = tg.trace(f)
+    for scale in (1, 2):
+        args = [type(x)(x * scale) if isinstance(x, float) else x for x in (ARRAYS[name] for name in names)]
+        for _ in range(2):
+            assert same(_outcome(f, args), _outcome(traced, args))
+
+
+def _outcome(f: Callable[..., Any], args: Any) -> Any:
+    try:
+        return seen_exactly(f(*args))
+    except Exception as error:
+        return error_class(error)
+
+
+def seen_exactly(x: Any) -> Any:
+    """What can be seen of a value: type, dtype, shape and elements up to roundings."""
+    if isinstance(x, np.ndarray | np.number):
+        values = np.asarray(x).astype(complex if x.dtype.kind == "c" else float)
+        return type(x).__name__, x.dtype.name, x.shape, [f"{v:.10g}" for v in values.ravel().tolist()]
+    if isinstance(x, tuple | list):
+        return type(x).__name__, [seen_exactly(y) for y in x]
+    if isinstance(x, dict):
+        return "dict", [(seen_exactly(k), seen_exactly(v)) for k, v in x.items()]
+    return exactly(x) if not isinstance(x, type) else x.__name__

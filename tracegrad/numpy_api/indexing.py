@@ -17,6 +17,7 @@ import numpy as np
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.numpy_api.operands import (
     array,
+    assigned,
     broadcast_arrays,
     constant,
     operand,
@@ -28,7 +29,7 @@ from tracegrad.numpy_api.operands import (
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import elementwise, linear
 from tracegrad.ops.indexing import gather, scatter_add
-from tracegrad.ops.linear import arange, cast, full, reshape, transpose
+from tracegrad.ops.linear import arange, full, reshape, transpose
 from tracegrad.ops.op import Carrier
 from tracegrad.ops.reduction import reduce_any
 
@@ -131,7 +132,7 @@ def _is_mask(entry: Any) -> bool:
 
 def _depth(entry: Any) -> int:
     """How many axes an entry indexes."""
-    if entry is None or entry is Ellipsis or entry is _GAP:
+    if entry is None or entry is Ellipsis or entry is _GAP or isinstance(entry, _Truth):
         return 0
     return len(entry.shape) if _is_mask(entry) else 1
 
@@ -143,10 +144,10 @@ def _entry(entry: Any) -> Any:
     if entry is None or entry is Ellipsis or isinstance(entry, slice):
         return entry
     if isinstance(entry, bool | np.bool_):
-        raise refuse("indexing by True or False")
+        return _Truth(bool(entry))
     if isinstance(entry, int | np.integer):
         return int(entry)
-    if isinstance(entry, list | tuple):
+    if isinstance(entry, list | tuple | range):
         entry = _from_list(entry)
     if not _is_array(entry):
         if hasattr(entry, "__index__"):
@@ -155,8 +156,15 @@ def _entry(entry: Any) -> Any:
     if entry.dtype.kind not in "iub":
         raise IndexError(located("arrays used as indices must be of integer (or boolean) type"))
     if entry.dtype.kind == "b" and not entry.shape:
-        raise refuse("indexing by a boolean of no axes")
+        return _Truth(bool(entry))
     return entry
+
+
+@dataclass(slots=True)
+class _Truth:
+    """True or False as an index: of a new axis, all of its one element or nothing."""
+
+    value: bool
 
 
 def _is_array(x: Any) -> bool:
@@ -197,15 +205,19 @@ def _check_mask(x: Any, mask: Any, axis: int) -> None:
 def plan(x: Any, index: Any) -> Plan:
     """The plan of `index` for the carrier `x`."""
     entries = _entries(x, index)
-    advanced = any(map(_is_array, entries))
-    start, stop, step, flips, inner = [], [], [], [], []
+    advanced = any(_is_array(e) or isinstance(e, _Truth) for e in entries)
+    start, stop, step, flips = [], [], [], []
+    inner: list[int] = []
     arrays: list[tuple[int, Any]] = []
     places: list[int] = []
     axis = 0
     for place, entry in enumerate(entries):
         if entry is _GAP:
             continue
-        if entry is None:
+        if entry is None or isinstance(entry, _Truth):
+            if entry is not None:
+                arrays.append((len(inner), np.zeros(int(entry.value), np.int64)))
+                places.append(place)
             inner.append(1)
             continue
         n = x.shape[axis]
@@ -319,12 +331,14 @@ def _has_ellipsis(index: Any) -> bool:
 # -- x[index] = value ----------------------------------------------------------------------------------------------
 def setitem(x: Any, index: Any, value: Any) -> Any:
     """The array that `x` is after `x[index] = value`."""
+    if isinstance(value, str | bytes):
+        value = assigned(value, x.dtype)
     peer = peer_of(x, value, index if isinstance(index, tuple | list) else (index,))
     mask = _whole_mask(x, index)
     value = operand(value, peer)
     if mask is not None and size_of_operand(value) == 1:
         v = value if not getattr(value, "shape", ()) else reshape(value, shape=())
-        return elementwise.where(_over(mask, x), _as_dtype(v, x.dtype), x)
+        return elementwise.where(_over(mask, x), assigned(v, x.dtype), x)
     return _replaced(x, plan(x, index), value)
 
 
@@ -349,16 +363,10 @@ def _over(mask: Any, x: Any) -> Any:
     return linear.broadcast_to(mask if column == mask.shape else reshape(mask, shape=column), shape=x.shape)
 
 
-def _as_dtype(v: Any, dtype: Any) -> Any:
-    if hasattr(v, "dtype"):
-        return v if v.dtype == dtype else cast(v, dtype=dtype.name)
-    return np.asarray(v).astype(dtype).item()
-
-
 def _replaced(x: Any, steps: Plan, value: Any) -> Any:
     """`x` with `value` at the index that `steps` came from."""
     shape = steps.result
-    value = _as_dtype(value, x.dtype)
+    value = assigned(value, x.dtype)
     if hasattr(value, "shape"):
         value = _fit(value, shape)
     if math.prod(shape) == 0:
@@ -467,7 +475,7 @@ def add_at(x: Any, index: Any, value: Any, sign: int = 1) -> None:
     v = array(value, peer)
     if not np.can_cast(v.dtype, x.dtype, "same_kind"):
         raise DTypeError(located(f"np.add.at cannot add {v.dtype} to {x.dtype}"))
-    v = _fit(_as_dtype(v, x.dtype), steps.result)
+    v = _fit(assigned(v, x.dtype), steps.result)
     change = steps.spread(v)
     new = elementwise.add(x, change) if sign > 0 else elementwise.subtract(x, change)
     x._assign(new)

@@ -191,6 +191,9 @@ class ArrayMethods:
                 located(f"{name}: non-broadcastable output operand with shape {self.shape} doesn't match {new.shape}")
             )
         if not np.can_cast(new.dtype, self.dtype, "same_kind"):
+            ufunc = getattr(np, name, None)
+            if isinstance(ufunc, np.ufunc) and not ufunc.signature:  # it raises NumPy's own error
+                ufunc(*[np.ones((), new.dtype)] * ufunc.nin, out=np.ones((), self.dtype))
             raise DTypeError(located(f"cannot cast the output of {name} from {new.dtype} to {self.dtype} in place"))
         self._assign(to_dtype(new, self.dtype))
 
@@ -329,7 +332,7 @@ class ArrayMethods:
         return complex(self._scalar("complex()"))
 
     def __round__(self, ndigits: int | None = None) -> Any:
-        if self.shape:
+        if self.shape or not self._immutable_scalars:
             raise TypeError(located(f"round: type {type(self).__name__} of shape {self.shape} has no __round__ method"))
         if ndigits is None:
             return int(selection.round(self)) if self.dtype.kind == "f" else int(self)

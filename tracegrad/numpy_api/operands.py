@@ -14,14 +14,29 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import LITERALS, name_of, supported
+from tracegrad.avals import LITERALS, is_literal, name_of, supported, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.ops.linear import broadcast_to, cast, concatenate, full, reshape
 from tracegrad.ops.op import Carrier, lead
 
 __all__ = [
-    "array", "arrays", "broadcast_arrays", "broadcast_shapes", "constant", "from_sequence", "lift", "operand",
-    "operands", "peer_of", "promoted", "size_of", "to_dtype", "to_float", "viewed",
+    "array",
+    "arrays",
+    "assigned",
+    "broadcast_arrays",
+    "broadcast_shapes",
+    "constant",
+    "from_sequence",
+    "lift",
+    "operand",
+    "operands",
+    "peer_of",
+    "promoted",
+    "size_of",
+    "to_dtype",
+    "to_float",
+    "together",
+    "viewed",
 ]  # fmt: skip
 
 
@@ -92,6 +107,33 @@ def to_dtype(x: Any, dtype: Any) -> Any:
         return x
     dtype = supported(dtype, "dtype=")
     return x if x.dtype == dtype else cast(x, dtype=name_of(dtype))
+
+
+def to_inexact(x: Any) -> Any:
+    """`x` in the floating dtype in which ufuncs compute: that of the smallest integers is float16, which is refused."""
+    if is_literal(x) or x.dtype.kind in "fc":
+        return to_float(x)
+    return cast(x, dtype=supported(np.result_type(x.dtype, np.float16), "the result of this ufunc").name)
+
+
+def assigned(x: Any, dtype: np.dtype[Any]) -> Any:
+    """`x` as it is when it is assigned to an element of this dtype: a literal as a literal."""
+    beyond = x.beyond(dtype) if isinstance(x, Carrier) and x.weak else None
+    if isinstance(x, Carrier) and beyond is None:
+        return to_dtype(x, dtype)
+    if isinstance(x, np.ndarray) and x.ndim:
+        return x.astype(dtype)
+    x = x if beyond is None else beyond
+    element = np.zeros((), dtype)
+    element[()] = x  # which is NumPy's own error for what does not fit
+    return element.item()
+
+
+def together(*xs: Any) -> tuple[np.dtype[Any], list[Any]]:
+    """The dtype of the result of a choice between `xs`, and these in it; Python numbers wrap around as NumPy has it."""
+    given = [weak_dtype(x) if isinstance(x, Carrier) else x for x in xs]
+    dtype = supported(np.result_type(*(x(0) if isinstance(x, type) and x in LITERALS else x for x in given)))
+    return dtype, [np.asarray(x).astype(dtype).item() if is_literal(x) else to_dtype(x, dtype) for x in xs]
 
 
 def to_float(x: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from string import ascii_letters
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import stack, unstack
 from tracegrad.numpy_api.operands import array, arrays, broadcast_arrays, operands, peer_of, promoted, size_of, to_dtype
-from tracegrad.numpy_api.registry import UFUNC_METHODS, UFUNCS, implements, refuse, ufunc
+from tracegrad.numpy_api.registry import UFUNC_METHODS, UFUNCS, implements, ufunc
 from tracegrad.numpy_api.ufuncs import matmul as _matmul
 from tracegrad.ops import contraction
 from tracegrad.ops.complex_numbers import conj
@@ -77,10 +78,19 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 @implements(np.einsum, refuses=("out", "casting"))
 def einsum(subscripts: Any, *operands: Any, out: Any = None, dtype: Any = None, order: str = "K", casting: str = "safe",
            optimize: Any = False) -> Any:  # fmt: skip
-    """`np.einsum` with a string of subscripts."""
+    """`np.einsum`, with a string of subscripts or with a list of axes behind each operand."""
     if not isinstance(subscripts, str):
-        raise refuse("np.einsum with lists of axes", "write the subscripts as a string")
+        subscripts, operands = _spelt((subscripts, *operands))
     return contraction.einsum(subscripts, *(to_dtype(x, dtype) for x in arrays(*operands)))
+
+
+def _spelt(given: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """The subscripts and the operands of `x, [0, 1], y, [1, 2], [0, 2]`."""
+    pairs = len(given) // 2
+    lists = [given[2 * k + 1] for k in range(pairs)] + list(given[2 * pairs :])
+    terms = ["".join("..." if n is Ellipsis else ascii_letters[n] for n in each) for each in lists]
+    inputs = ",".join(terms[:pairs])
+    return (f"{inputs}->{terms[pairs]}" if len(given) % 2 else inputs), given[: 2 * pairs : 2]
 
 
 # -- generalised universal functions -------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
-from tracegrad.numpy_api.operands import arrays, broadcast_shapes, promoted, size_of, to_dtype, to_float
+from tracegrad.numpy_api.operands import arrays, assigned, broadcast_shapes, promoted, size_of, to_dtype, to_float
 from tracegrad.numpy_api.registry import UFUNC_METHODS, implements
 from tracegrad.numpy_api.ufuncs import isclose as _isclose
 from tracegrad.ops import linear, reduction, scans
@@ -64,7 +64,7 @@ def sum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: 
     """`np.sum`."""
     x = _one(a)
     total = _reduce(reduce_sum, "sum", to_dtype(x, dtype or accumulator(x.dtype)), axis, keepdims)
-    return total if initial is UNSET else to_dtype(add(total, initial), total.dtype)
+    return total if initial is UNSET else add(total, assigned(initial, total.dtype))
 
 
 @implements(np.prod, refuses=("out", "where"))
@@ -73,7 +73,7 @@ def prod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims:
     """`np.prod`."""
     x = _one(a)
     product = _reduce(reduction.reduce_prod, "prod", to_dtype(x, dtype or accumulator(x.dtype)), axis, keepdims)
-    return product if initial is UNSET else to_dtype(multiply(product, initial), product.dtype)
+    return product if initial is UNSET else multiply(product, assigned(initial, product.dtype))
 
 
 @implements(np.nansum, refuses=("out", "initial", "where"))
@@ -181,7 +181,7 @@ def max(
 ) -> Any:
     """`np.max`."""
     top = _extreme(reduction.reduce_max, "max", a, axis, keepdims)
-    return top if initial is UNSET else maximum(top, initial)
+    return top if initial is UNSET else maximum(top, assigned(initial, top.dtype))
 
 
 @implements(np.min, np.amin, refuses=("out", "where"))
@@ -190,7 +190,7 @@ def min(
 ) -> Any:
     """`np.min`."""
     bottom = _extreme(reduction.reduce_min, "min", a, axis, keepdims)
-    return bottom if initial is UNSET else minimum(bottom, initial)
+    return bottom if initial is UNSET else minimum(bottom, assigned(initial, bottom.dtype))
 
 
 def _extreme(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Any:

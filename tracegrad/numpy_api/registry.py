@@ -141,7 +141,9 @@ def _without_axes(function: Any, found: Carrier, args: tuple[Any, ...]) -> Any:
     """A result of no axes as the scalar or the array that it is."""
     if function in _ARRAYS:
         return found.zero_d()
-    given = args[0] if args else None
+    given: Any = args[0] if args else None
+    if function in (np.real, np.imag) and getattr(given, "weak", False):
+        return given._weakened(found)
     return given.kept(found) if function in _AS_GIVEN and isinstance(given, Carrier) else found
 
 

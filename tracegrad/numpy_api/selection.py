@@ -14,6 +14,7 @@ from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.operands import (
     array,
     arrays,
+    assigned,
     broadcast_arrays,
     broadcast_shapes,
     lift,
@@ -23,6 +24,7 @@ from tracegrad.numpy_api.operands import (
     size_of,
     to_dtype,
     to_float,
+    together,
 )  # fmt: skip
 from tracegrad.numpy_api.reductions import sum as _sum
 from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
@@ -64,7 +66,9 @@ def where(condition: Any, x: Any = NO_VALUE, y: Any = NO_VALUE, /) -> Any:
     """`np.where` with three arguments."""
     if x is NO_VALUE or y is NO_VALUE:
         raise refuse("np.where with one argument", "the shape of the result would depend on values; give x and y")
-    return elementwise.where(*operands(condition, x, y))
+    condition, x, y = operands(condition, x, y)
+    _, chosen = together(x, y)
+    return elementwise.where(condition, *chosen)
 
 
 @implements(np.select)
@@ -74,8 +78,8 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
         raise ValueError(located("list of cases must be same length as list of conditions, and not empty"))
     n = len(condlist)
     given = operands(*condlist, *choicelist, default)
-    out = given[-1]
-    for condition, choice in reversed(list(zip(given[:n], given[n:]))):
+    _, (*choices, out) = together(*given[n:])
+    for condition, choice in reversed(list(zip(given[:n], choices))):
         if condition.dtype.kind != "b":
             raise DTypeError(located(f"select: conditions must be boolean, got {condition.dtype}"))
         out = elementwise.where(condition, choice, out)
@@ -146,8 +150,8 @@ def isneginf(x: Any, out: Any = None) -> Any:
 def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     """`np.round`."""
     x = _one(a)
-    if x.dtype.kind in "iu" and decimals >= 0:
-        return x._alias()
+    if x.dtype.kind in "iu":
+        return to_dtype(round(to_float(x), decimals), x.dtype) if decimals < 0 else x._alias()
     if x.dtype.kind != "f":
         raise refuse(f"np.round of {x.dtype} to {decimals} decimals")
     if decimals == 0:
@@ -342,9 +346,8 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subo
     wanted = x.shape if shape is None else as_shape(shape)
     kind = np.dtype(dtype) if dtype is not None else x.dtype
     if is_literal(fill_value):
-        value = np.asarray(fill_value).astype(kind).item()
-        return lift(full(shape=wanted, value=value, dtype=kind.name), peer)
-    v = to_dtype(array(fill_value, peer), kind)
+        return lift(full(shape=wanted, value=assigned(fill_value, kind), dtype=kind.name), peer)
+    v = array(assigned(fill_value, kind), peer)
     broadcast_shapes("full_like", v.shape, wanted)
     return linear.broadcast_to(v, shape=wanted)
 
@@ -382,4 +385,4 @@ def result_type(*arrays_and_dtypes: Any) -> Any:
 @implements(np.can_cast)
 def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
     """`np.can_cast`."""
-    return np.can_cast(getattr(from_, "dtype", from_), to, casting)
+    return np.can_cast(0 if getattr(from_, "weak", False) else getattr(from_, "dtype", from_), to, casting)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tracegrad.avals import is_literal
 from tracegrad.errors import DTypeError, located
-from tracegrad.numpy_api.operands import array, arrays, operands, peer_of, to_dtype, to_float
+from tracegrad.numpy_api.operands import array, arrays, operands, peer_of, to_dtype, to_float, to_inexact
 from tracegrad.numpy_api.registry import ufunc
 from tracegrad.ops import TABLE, bits, number_parts
 from tracegrad.ops.contraction import matmul_any
@@ -84,7 +84,7 @@ def positive(x: Any) -> Any:
 @ufunc("fabs")
 def fabs(x: Any) -> Any:
     """The magnitude, as a float."""
-    return absolute(to_float(x))
+    return absolute(to_inexact(x))
 
 
 # -- powers and products ---------------------------------------------------------------------------------
@@ -108,25 +108,25 @@ def divmod_(x: Any, y: Any) -> tuple[Any, Any]:
 @ufunc("modf")
 def modf(x: Any) -> tuple[Any, Any]:
     """The fractional and the whole part, as floats."""
-    return number_parts.modf(to_float(x))  # type: ignore[no-any-return]
+    return number_parts.modf(to_inexact(x))  # type: ignore[no-any-return]
 
 
 @ufunc("frexp")
 def frexp(x: Any) -> tuple[Any, Any]:
     """Mantissa and exponent of 2."""
-    return number_parts.frexp(to_float(x))  # type: ignore[no-any-return]
+    return number_parts.frexp(to_inexact(x))  # type: ignore[no-any-return]
 
 
 @ufunc("deg2rad", "radians")
 def deg2rad(x: Any) -> Any:
     """Degrees in radians."""
-    return multiply(to_float(x), math.pi / 180)
+    return multiply(to_inexact(x), math.pi / 180)
 
 
 @ufunc("rad2deg", "degrees")
 def rad2deg(x: Any) -> Any:
     """Radians in degrees."""
-    return multiply(to_float(x), 180 / math.pi)
+    return multiply(to_inexact(x), 180 / math.pi)
 
 
 @ufunc("logaddexp2")

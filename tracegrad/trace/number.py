@@ -90,6 +90,9 @@ class Number(Tracer):
     def _python_number(self, asked: str) -> Any:
         raise AttributeError(f"'{_NAMES[kind_of(self)]}' object has no attribute '{asked[:-2]}'")
 
+    def kept(self, result: Any) -> Any:
+        return result.zero_d()
+
     def is_integer(self) -> Any:
         """Whether the number is whole."""
         if kind_of(self) != "f":

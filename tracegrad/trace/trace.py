@@ -197,7 +197,7 @@ class _Outputs:
 
     def template(self, x: Any) -> Piece:
         """The template of any value."""
-        if isinstance(x, VALUES):
+        if isinstance(x, VALUES) and not (type(x) is frozenset and any(isinstance(each, Tracer) for each in x)):
             return Same(x)
         found = self.world.writes.piece_of(x)
         if found is not None:

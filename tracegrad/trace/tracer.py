@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.avals import is_literal
-from tracegrad.errors import ShapeError, UnsupportedError, located
+from tracegrad.errors import ShapeError, UnsupportedError, located, warn_of_constant
 from tracegrad.ir import Node, Value
 from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.ops import Op
@@ -87,6 +87,13 @@ class Tracer(ArrayMethods, Value):
 
     def __format__(self, spec: str) -> str:
         return format(self._plain("format()"), spec)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if self.shape:
+            return super().__array__(dtype, copy)
+        if self.builder.here().is_differentiated(self.node):
+            warn_of_constant("the value")
+        return self.concrete("the value").astype(dtype or self.dtype)
 
     def __hash__(self) -> int:
         if self.shape or self.is_array:
