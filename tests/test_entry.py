@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tracegrad as tg
 from tracegrad.codegen.entry import EntrySpec, InputSpec, OutputSpec, Word, block_words
 from tracegrad.errors import ShapeError, UnsupportedError
 from tracegrad.runtime import entry, native
@@ -480,7 +481,7 @@ def test_the_block_is_laid_out_as_documented() -> None:
         returns_tuple=True,
     )
     words = block_words(spec, [(3, 4), ()], [(5,)], [7, -8], arena_bytes=65, release_gil=True)
-    assert words[: Word.HEADER].tolist() == [3, 0, words.ctypes.data + 8 * (len(words) - 2), 2, 1, 128, 0, 0]
+    assert words[: Word.HEADER].tolist() == [3, 0, words.ctypes.data + 8 * (len(words) - 2), 2, 1, 128, *[0] * 4]
     assert words[Word.HEADER :].tolist() == [
         *(id(np.ndarray), id(F64), 2, 3, 4),
         *(id(float), 0, 0),
@@ -560,3 +561,56 @@ def test_pointers_and_values_arrive_as_documented() -> None:
     f = make_callable(forward, spec, input_shapes=[(3,)], output_shapes=[(2,)], values=[11, -12])
     assert f(x).shape == (2,)
     assert seen == [(11, -12, x.ctypes.data, 0)]
+
+
+def test_a_pointer_that_changes_makes_a_call_miss():
+    value = 1.5
+
+    def outer():
+        k = 2.0
+
+        def f(x):
+            return x * k * value
+
+        def change(new):
+            nonlocal k
+            k = new
+
+        return f, change
+
+    f, change = outer()
+    g = tg.trace(f)
+    x = np.ones(3)
+    for k in (2.0, 3.0, 2.0, np.full(3, 4.0)):
+        change(k)
+        np.testing.assert_array_equal(g(x), x * k * 1.5)
+        np.testing.assert_array_equal(g(x), x * k * 1.5)
+
+
+def test_an_equal_value_that_is_another_object_is_no_other_path():
+    k = float("2.5")
+
+    @tg.trace
+    def f(x):
+        return x * k
+
+    x = np.ones(3)
+    for _ in range(3):
+        k = float("2.5")
+        np.testing.assert_array_equal(f(x), x * 2.5)
+    assert f.cache_info()[:2] == (1, 0)
+
+
+def test_code_that_is_replaced_makes_a_call_miss():
+    def f(x):
+        return x + 1
+
+    def other(x):
+        return x - 1
+
+    g = tg.trace(f)
+    x = np.ones(3)
+    for code in (f.__code__, other.__code__, f.__code__):
+        f.__code__ = code
+        for _ in range(2):
+            np.testing.assert_array_equal(g(x), f(x))

@@ -112,7 +112,9 @@ class Word(IntEnum):
     ARENA_BYTES = 5  # a multiple of 64
     ARENA = 6  # address of the arena kept between calls; 0 before the first, and while a call uses it
     HANDLER = 7  # NumPy memory handler (a capsule) for the outputs, 0 for NumPy's own
-    HEADER = 8  # words of header
+    PLACES = 8  # address of pairs: where a pointer is, and what it must be
+    PLACE_COUNT = 9
+    HEADER = 10  # words of header
 
 
 def block_words(

@@ -2,8 +2,9 @@
 
 It is a `METH_FASTCALL` function, `PyObject *(self, PyObject *const *args, n)`, which
 
-1. checks number, types, dtypes, shapes and memory order of the arguments; on any mismatch it returns the
-   object MISS, and the caller decides (another specialisation, a retrace, an error);
+1. checks that the pointers the program depends on are what they were, and number, types, dtypes, shapes and
+   memory order of the arguments; on any mismatch it returns the object MISS, and the caller decides (another
+   specialisation, a retrace, an error);
 2. allocates the outputs of one or more dimensions as new arrays, and finds the arena;
 3. calls `tg_run`, without the GIL if the program asks for that; a status other than 0 drops what was made and
    returns MISS;
@@ -103,7 +104,25 @@ start:
   %block = call ptr @field(ptr %self, i64 $DATA)
   %inputs = call i64 @word(ptr %block, i64 $INPUTS)
   %counted = icmp eq i64 %n, %inputs
-  br i1 %counted, label %prepare, label %miss
+  br i1 %counted, label %look, label %miss
+
+look:
+  %places = call ptr @address(ptr %block, i64 $PLACES)
+  %place_count = call i64 @word(ptr %block, i64 $PLACE_COUNT)
+  br label %next_place
+next_place:
+  %p = phi i64 [0, %look], [%p_next, %place]
+  %more_places = icmp slt i64 %p, %place_count
+  br i1 %more_places, label %place, label %prepare
+place:
+  %pair = shl i64 %p, 1
+  %place_at = call ptr @address(ptr %places, i64 %pair)
+  %pair_second = add i64 %pair, 1
+  %wanted_there = call ptr @address(ptr %places, i64 %pair_second)
+  %there = load ptr, ptr %place_at
+  %p_next = add i64 %p, 1
+  %as_it_was = icmp eq ptr %there, %wanted_there
+  br i1 %as_it_was, label %next_place, label %miss
 
 prepare:
   %outputs = call i64 @word(ptr %block, i64 $OUTPUTS)

@@ -26,7 +26,7 @@ from tracegrad.codegen.entry import RUN, EntrySpec, InputSpec, Shape, Word, bloc
 from tracegrad.codegen.entry_ir import ENTRY, OFFSETS, entry_ir
 from tracegrad.runtime import native, pool
 
-__all__ = ["MISS", "make_callable", "make_portable", "unsupported_reason"]
+__all__ = ["MISS", "make_callable", "make_portable", "unsupported_reason", "watching"]
 
 
 class _Miss:
@@ -201,13 +201,32 @@ def make_callable(
     words = block_words(spec, input_shapes, output_shapes, values, arena_bytes=arena_bytes, release_gil=release_gil)
     if unsupported_reason() is not None:
         return _portable(code, spec, words, input_shapes, output_shapes, name, release_gil)
-    entry = _entry_code()
     words[Word.RUN] = code.address(RUN)
     if _has_large_output(spec, output_shapes):
         words[Word.HANDLER] = id(pool.memory_handler())
+    return _builtin(words, code, name)
+
+
+def watching(entry: Any, places: Sequence[tuple[int, Any]]) -> Callable[..., Any] | None:
+    """A callable that does what `entry` does, but returns MISS where not all of these addresses hold the pointers to
+    these objects; None if `entry` is no builtin. The caller keeps what is at the addresses, and the objects, alive."""
+    before: Any = getattr(entry, "__self__", None)
+    if not isinstance(before, _Block):
+        return None
+    words = np.array(before)
+    words[Word.VALUES] += words.ctypes.data - before.ctypes.data
+    words[Word.ARENA] = 0
+    table = np.array([word for address, expected in places for word in (address, id(expected))], np.int64)
+    words[Word.PLACES], words[Word.PLACE_COUNT] = table.ctypes.data, len(places)
+    code: Any = before.keep[1]
+    return _builtin(words, code, entry.__name__, table, entry)
+
+
+def _builtin(words: np.ndarray[Any, Any], code: native.NativeCode, name: str, *keep: object) -> Callable[..., Any]:
+    entry = _entry_code()
     method = _MethodDef(name.encode(), entry.address(ENTRY), _METH_FASTCALL, None)
     block = words.view(_Block)
-    block.keep = (method, code, entry, _ArenaOwner(words))
+    block.keep = (method, code, entry, _ArenaOwner(words), *keep)
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
     builtin: Callable[..., Any] = new(ctypes.addressof(method), block, None)

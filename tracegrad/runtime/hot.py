@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import MADE
-from tracegrad.runtime.entry import MISS
+from tracegrad.runtime.entry import MISS, watching
+from tracegrad.runtime.places import address_of
 from tracegrad.settings import unusual
 from tracegrad.trace.captures import Guard
 from tracegrad.trace.effects import NAMES, apart
@@ -67,6 +68,12 @@ def _in_order(structure: Any) -> list[Any]:
     return list(order or keys)
 
 
+class _Then(str):
+    """A statement to run once the checks before it hold."""
+
+    __slots__ = ()
+
+
 class _Code:
     """The text of a hot path under construction and the objects it refers to."""
 
@@ -76,6 +83,7 @@ class _Code:
         self.checks: list[str] = []
         self.leaves: list[str] = []
         self._names: dict[int, str] = {}
+        self._count = 0
 
     def output(self, position: int) -> str:
         """The expression of an output of the program."""
@@ -106,8 +114,22 @@ class _Code:
             self.checks.append(f"len({text}) == {len(children)}")
         elif cls is dict:
             self._keys(text, _in_order(structure))
-        for key, child in zip(keys, children):
-            self.take(text + key, child)
+        texts = [text + key for key in keys]
+        if cls in (tuple, list, dict) and len(texts) > 1:
+            texts = self._unpacked(text, structure, len(texts))
+        for each, child in zip(texts, children):
+            self.take(each, child)
+
+    def _unpacked(self, text: str, structure: Any, count: int) -> list[str]:
+        """Names for the children of a container, which take less than a look-up for each."""
+        names = [f"u{self._count + i}" for i in range(count)]
+        self._count += count
+        if structure[0].cls is not dict:
+            self.checks.append(_Then(f"{', '.join(names)} = {text}"))
+            return names
+        self.checks.append(_Then(f"{', '.join(names)} = {text}.values()"))
+        places = dict(zip(_in_order(structure), names))
+        return [places[key] for key in structure[1][0]]
 
     def _keys(self, text: str, keys: list[Any]) -> None:
         """The check that the dict `text` has these keys in this order."""
@@ -158,7 +180,8 @@ def hot_call(
     try:
         _take_arguments(code, call, args, kwargs)
         _convert_scalars(code, call)
-        for guard in trace.world.guards:
+        code.objects["entry"], unwatched = _watched(trace.world.guards, program)
+        for guard in unwatched:
             code.guard(guard)
         captured = _captured(trace, code)
         ready = _written(trace, code, [*code.leaves, *captured])
@@ -167,7 +190,6 @@ def hot_call(
         tests = [_answer(code.output(i + trace.arrays), g.seen) for i, g in enumerate(guards)]
     except _NotSimple:
         return None
-    code.objects["entry"] = program.entry
     body = _method(arguments) if method else _function(arguments)
     space = dict(code.objects)
     otherwise = _slowly(arguments) if method else "MISS"
@@ -175,6 +197,15 @@ def hot_call(
     exec(compile("\n".join(lines), MADE, "exec"), space)
     made: Callable[..., Any] = space["call"]
     return made
+
+
+def _watched(guards: Sequence[Guard], program: Any) -> tuple[Any, Sequence[Guard]]:
+    """The entry point of a program that checks all guards it can, and the others."""
+    places = {i: address for i, guard in enumerate(guards) if (address := address_of(guard)) is not None}
+    made = watching(program.entry, [(address, guards[i].expected) for i, address in places.items()]) if places else None
+    if made is None:
+        return program.entry, guards
+    return made, [guard for i, guard in enumerate(guards) if i not in places]
 
 
 def _function(arguments: list[str]) -> list[str]:
@@ -199,13 +230,9 @@ def _body(code: _Code, captured: list[str], ready: list[str], tests: list[str], 
     if code.checks or not all(text.isidentifier() for text in leaves):
         names = [f"x{i}" for i in range(len(leaves))]
         # The slow path runs the user's code, whose exceptions are not to be caught here.
-        lines = [
-            "    try:",
-            f"        fits = {' and '.join(code.checks) or 'True'}",
-            f"        if fits: {'; '.join(map(' = '.join, zip(names, leaves))) or 'pass'}",
-            "    except GONE: fits = False",
-            f"    if not fits: return {otherwise}",
-        ]
+        taken = "; ".join(map(" = ".join, zip(names, leaves))) or "pass"
+        lines = ["    try:", *_checked(code.checks, taken), "    except GONE: fits = False"]
+        lines.append(f"    if not fits: return {otherwise}")
         leaves = names
     lines += [f"    if not ({text}): return {otherwise}" for text in ready]
     answers = "".join(f" or not ({t})" for t in tests)
@@ -214,6 +241,20 @@ def _body(code: _Code, captured: list[str], ready: list[str], tests: list[str], 
         f"    r = entry({', '.join(leaves)})",
         f"    if r is MISS{answers}: return {otherwise}",
     ]
+
+
+def _checked(checks: Sequence[str], taken: str) -> list[str]:
+    """Let `fits` say whether all checks hold, and do what is `taken` where they do."""
+    lines, space, before = [], " " * 8, list[str]()
+    for check in checks:
+        if not isinstance(check, _Then):
+            before.append(check)
+            continue
+        if before:
+            lines += [f"{space}fits = {' and '.join(before)}", f"{space}if fits:"]
+            space, before = space + "    ", []
+        lines.append(f"{space}{check}")
+    return [*lines, f"{space}fits = {' and '.join(before) or 'True'}", f"{space}if fits: {taken}"]
 
 
 def _ending(result: str, effects: list[str]) -> list[str]:
