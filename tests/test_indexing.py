@@ -225,7 +225,6 @@ def test_indices_may_be_tensors() -> None:
         (1.0, IndexError),
         (([0, 1], [0, 1, 2]), IndexError),
         (np.ones(2, bool), IndexError),
-        (True, UnsupportedError),
         (slice(0, 1.5), TypeError),
     ],
 )

@@ -25,6 +25,7 @@ __all__ = [
     "aval_of",
     "compiled",
     "dtype_named",
+    "is_huge",
     "is_literal",
     "literal_of",
     "name_of",
@@ -129,6 +130,11 @@ def aval_of(x: Any) -> Aval:
 def is_literal(x: Any) -> bool:
     """Whether `x` is exactly a Python bool, int, float or complex (NumPy's scalars are arrays of no axes)."""
     return type(x) in LITERALS
+
+
+def is_huge(x: Any) -> bool:
+    """Whether `x` is a Python integer of more than 64 bits, of which programs know nothing."""
+    return type(x) is int and not -(2**63) <= x < 2**63
 
 
 _WEAK: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float, "c": complex}

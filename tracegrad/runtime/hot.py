@@ -27,9 +27,11 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.avals import is_huge
 from tracegrad.errors import MADE
 from tracegrad.runtime.entry import MISS, watching
 from tracegrad.runtime.places import address_of
+from tracegrad.runtime.program import conformed
 from tracegrad.settings import unusual
 from tracegrad.trace.captures import Guard
 from tracegrad.trace.effects import NAMES, apart
@@ -283,7 +285,10 @@ def _convert_scalars(code: _Code, call: Call) -> None:
     code.objects["asarray"] = np.asarray
     for i, x in enumerate(call.leaves):
         text = code.leaves[i]
-        if type(x) is int or type(x) is bool:
+        if is_huge(x):
+            code.checks += [f"type({text}) is int", f"{text} == {x}"]
+            code.leaves[i] = code.name(conformed(x))
+        elif type(x) is int or type(x) is bool:
             code.checks.append(f"type({text}) is {type(x).__name__}")
             code.leaves[i] = f"asarray({text})"
         elif type(x) is np.ndarray and x.ndim == 0 and call.key[1][i][2:] == (np.generic,):

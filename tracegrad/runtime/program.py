@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from tracegrad import passes
-from tracegrad.avals import COMPILED
+from tracegrad.avals import COMPILED, is_huge
 from tracegrad.codegen.entry import EntrySpec, InputSpec, OutputSpec
 from tracegrad.codegen.module import build_module
 from tracegrad.codegen.nested import Repeat
@@ -49,13 +49,19 @@ class Report:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
+_UNUSED = np.zeros((), np.int64)
 _CANONICAL = {dtype: dtype for dtype in COMPILED}
 
 
 def conformed(x: Any) -> Any:
-    """A leaf as programs take it: a float, or an array that is nothing but its elements in a row."""
+    """A leaf as programs take it: a float, or an array that is nothing but its elements in a row.
+
+    Integers of more than 64 bits are constants of their trace.
+    """
     if type(x) is float:
         return x
+    if is_huge(x):
+        return _UNUSED
     array = np.asarray(x)
     dtype = _CANONICAL[array.dtype]  # entry points know dtypes by identity
     if type(array) is np.ndarray and array.dtype is dtype and array.flags.c_contiguous and array.flags.aligned:

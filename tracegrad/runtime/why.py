@@ -46,7 +46,9 @@ def show_kind(kind: Any) -> str:
     >>> show_kind((np.dtype("float32"), (2,))), show_kind(float)
     ('f32[2]', 'float')
     """
-    return kind.__name__ if isinstance(kind, type) else str(Aval(kind[1], kind[0]))
+    if isinstance(kind, type):
+        return kind.__name__
+    return str(kind[1]) if kind[0] is int else str(Aval(kind[1], kind[0]))
 
 
 def new_key(binder: Binder, known: Iterable[tuple[Any, ...]], call: Call) -> str:

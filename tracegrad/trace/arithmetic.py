@@ -17,6 +17,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from tracegrad.avals import is_huge
 from tracegrad.errors import warn_of_constant
 from tracegrad.ops import bits
 from tracegrad.ops import elementwise as ops
@@ -351,15 +352,11 @@ OPERATIONS = tuple(_INTEGERS)
 
 
 # -- operators -------------------------------------------------------------------------------------------------
-def _is_huge(x: Any) -> bool:
-    return type(x) is int and not _ALL[0] <= x <= _ALL[1]
-
-
 def arithmetic(name: str, x: Any, y: Any) -> Any:
     """The operation `name` of two Python numbers, one of them at least of the trace."""
     python: Any = divmod if name == "divmod" else getattr(operator, name)
     kinds = kind_of(x) + kind_of(y)
-    if "c" in kinds or ("f" not in kinds and (_is_huge(x) or _is_huge(y))):
+    if "c" in kinds or ("f" not in kinds and (is_huge(x) or is_huge(y))):
         return by_python(python, x, y)
     if "f" in kinds:
         if name not in _FLOATS:
@@ -378,7 +375,7 @@ def compare(name: str, x: Any, y: Any) -> Any:
     """Python compares integers and floats as they are, without rounding the one to the other."""
     kinds = kind_of(x) + kind_of(y)
     mixed = "f" in kinds and kinds != "ff"
-    if "c" in kinds or _is_huge(x) or _is_huge(y):
+    if "c" in kinds or is_huge(x) or is_huge(y):
         return by_python(getattr(operator, name), x, y)
     if mixed and not _within(_EXACT, *[v for v in (x, y) if kind_of(v) != "f"]):
         return by_python(getattr(operator, name), x, y)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.avals import COMPILED, compiled
-from tracegrad.errors import DTypeError, TraceError, located
+from tracegrad.avals import COMPILED, compiled, is_huge
+from tracegrad.errors import TraceError, located
 from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.trace.describe import describe, signature_of
 
@@ -133,13 +133,7 @@ class Binder:
             if x.dtype in COMPILED and x.dtype.isnative:
                 return x.dtype, x.shape
         elif cls is float or cls is int or cls is bool:
-            if cls is int and not -(2**63) <= x < 2**63:
-                raise DTypeError(
-                    located(
-                        f"{self._name(call, i)} is {x}, which does not fit int64; make it static by static_argnames"
-                    )
-                )
-            return cls
+            return (int, x) if is_huge(x) else cls
         elif isinstance(x, TensorCarrier) and cls is x._face:
             if x.array.dtype not in COMPILED:
                 compiled(x.array.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")

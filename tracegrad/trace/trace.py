@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.avals import is_huge
 from tracegrad.errors import DTypeError, ShapeError, TraceError, TracegradError, UnsupportedError, located, user_file
 from tracegrad.ir import Graph, Node, recording
 from tracegrad.ir.builder import sliced
@@ -162,6 +163,9 @@ def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
     tensor = call.tensors.get(i)
     if tensor is not None:
         return builder.tensors.argument(i, tensor, builder.argument(Tracer, x).node)
+    if is_huge(x):  # a constant of this trace, whose input is not used
+        builder.argument(Number, np.asarray(0))
+        return x
     if type(x) in _DTYPES:
         return builder.argument(Number, np.asarray(x, _DTYPES[type(x)]))
     value = builder.argument(Tracer, x)
