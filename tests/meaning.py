@@ -21,6 +21,7 @@ twice, and what it yields must be the same each time.
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import types
 from collections.abc import Callable, Iterator
@@ -71,6 +72,8 @@ def seen(x: Any) -> Any:
         return (type(x).__name__, len(x), [(k, seen(y)) for k, y in x.items()])
     if isinstance(x, set | frozenset):
         return (type(x).__name__, sorted(map(repr, x)))
+    if dataclasses.is_dataclass(x) and not isinstance(x, type):
+        return (type(x).__name__, [(f.name, seen(getattr(x, f.name))) for f in dataclasses.fields(x)])
     if isinstance(x, type | types.FunctionType | enum.Enum) or not hasattr(x, "__dict__"):
         return (type(x).__name__, x) if not isinstance(x, type | types.FunctionType) else ("name", x.__name__)
     return (type(x).__name__, seen(dict(vars(x))))

@@ -18,7 +18,7 @@ def f(x, params=None, n=2):
 @pytest.mark.parametrize(
     ("args", "error", "message"),
     [
-        (("text",), tg.TraceError, r"f \(.*the argument x is of type str.*static_argnames='x'"),
+        ((object(),), tg.TraceError, r"f \(.*the argument x is of type object.*static_argnames='x'"),
         (
             (X, {"w": [X, {1, 2}]}),
             tg.TraceError,
@@ -127,9 +127,7 @@ def test_transforms_check_what_they_are_given(make, error, message):
 def test_arguments_that_do_not_fit_the_signature_name_the_function():
     with pytest.raises(TypeError, match=f"f .*: got an unexpected keyword argument 'speed'.*{HERE}"):
         tg.trace(f)(X, speed=3)
-    with pytest.raises(
-        TypeError, match=rf"f \(\S*test_bad_input.py:\d+\): the argument cotangent is of type str.*{HERE}"
-    ):
+    with pytest.raises(TypeError, match=rf"vjp of f \(\S*test_bad_input.py:\d+\): cotangent .* got a str.*{HERE}"):
         tg.vjp(f, X)[1]("text")
 
 

@@ -19,7 +19,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, runtime_checkabl
 
 import numpy as np
 import pytest
-from meaning import attempt, program
+from meaning import attempt, compare, program
 
 import tracegrad as tg
 
@@ -411,8 +411,6 @@ class WithSlots:
 
 @pytest.mark.parametrize("cls", [Plain, Frozen, WithSlots])
 def test_dataclasses(cls: Any) -> None:
-    from meaning import compare
-
     def script(trace: Any) -> Any:
         held = cls(X)
 
@@ -481,7 +479,7 @@ class Flags(enum.Flag):
     B = enum.auto()
 
 
-class Text(str, enum.Enum):
+class Text(enum.StrEnum):
     SUM = "sum"
     MEAN = "mean"
 
@@ -505,7 +503,7 @@ def test_enums(trace: Any) -> Any:
 
 # -- statements --------------------------------------------------------------------------------------------------------
 @program
-def test_match(trace: Any) -> Any:
+def test_match(trace: Any) -> Any:  # noqa: C901
     @trace
     def f(command: Any, x: Any) -> Any:
         match command:
@@ -549,7 +547,7 @@ def test_walrus_and_comprehensions(trace: Any) -> Any:
         values = [y := x * i for i in range(3)]
         table = {i: v for i, v in enumerate(values) if i}
         nested = [[a * b for a in (1.0, 2.0)] for b in x]
-        return y, table, sum(v for v in values), nested[1][1], {i for i in range(3)}, [*values, *table.values()]
+        return y, table, sum(v for v in values), nested[1][1], {n * n for n in range(3)}, [*values, *table.values()]
 
     yield f(X)
     yield f(-X)
@@ -869,7 +867,7 @@ def test_isinstance(trace: Any) -> Any:
             isinstance(s, collections.abc.Sequence), isinstance(s, list), isinstance(x, collections.abc.Sequence),
             isinstance(x, collections.abc.Iterable), isinstance(x, (tuple, np.ndarray)), isinstance(k, str),
             type(k) is float, type(n) is int, type(x) is np.ndarray, type(b) is bool, type(s) is list,
-            issubclass(type(k), float), callable(f), isinstance(None, types.NoneType), np.isscalar(k),
+            issubclass(type(k), float), callable(f), isinstance(None, types.NoneType),
             isinstance(x, collections.abc.Hashable), isinstance(s, collections.abc.MutableSequence),
         ]  # fmt: skip
 
@@ -936,14 +934,15 @@ def test_strings_and_enums_are_static_by_themselves(trace: Any) -> Any:
 @program
 def test_other_static_arguments(trace: Any) -> Any:
     @trace
-    def f(x: Any, where: Any = None, size: Any = (), g: Any = None) -> Any:
+    def f(x: Any, where: Any = None, size: Any = (), cls: Any = None, over: Any = ()) -> Any:
         y = x if where is None else x[where]
         y = np.zeros(size) + np.sum(y) if size else y
-        return y if g is None else g(y)
+        y = y if cls is None else y.astype(cls)
+        return y, [y * i for i in over], 1 in over, cls
 
-    yield f(X, slice(1, None)), f(X, slice(0, 2)), f(X, Ellipsis)
-    yield f(X, None, (2, 2)), f(X, g=np.sin), f(X, g=np.cos), f(X, g=lambda y: y * 2)
-    yield f(X, range(2).__contains__(1)), f(X, g=functools.partial(np.add, 1.0))
+    yield f(X, slice(1, None)), f(X, slice(0, 2)), f(X, slice(0, 2, 1)), f(X, Ellipsis)
+    yield f(X, None, (2, 2)), f(X, cls=np.float32), f(X, cls=float), f(X, cls=np.dtype("float32"))
+    yield f(X, over=range(2)), f(X, over=range(3)), f(X, over=frozenset({1})), f(X, over=b"\x01")
 
 
 @program
@@ -975,7 +974,7 @@ def test_every_kind_of_parameter(trace: Any) -> Any:
 
 
 @program
-def test_decorators_of_the_users(trace: Any) -> Any:
+def test_decorators_of_the_users(trace: Any) -> Any:  # noqa: C901
     calls = []
 
     def counted(g: Any) -> Any:
@@ -1128,7 +1127,7 @@ def test_print_and_logging_tell_the_values_of_the_call_that_is_traced(capsys: An
     @tg.trace
     def f(x: Any) -> Any:
         y = x * 2
-        print("y", y[0], "of", x.shape, sep="|", file=sys.stdout)
+        print("y", y[0], "of", x.shape, sep="|", file=sys.stdout)  # noqa: T201
         log.warning("mean %.2f", np.mean(y))
         logging.getLogger(__name__).error("sum %s", len(y))
         return y
@@ -1145,7 +1144,7 @@ def test_a_breakpoint_sees_values(monkeypatch: Any) -> None:
         frame = sys._getframe()
         while frame.f_code.co_name != "stopped":
             frame = frame.f_back  # type: ignore[assignment]
-        seen.append({name: np.array2string(np.asarray(v)) for name, v in frame.f_locals.items()})
+        seen.append({name: repr(v) for name, v in frame.f_locals.items()})
 
     @tg.trace
     def stopped(x: Any, k: Any) -> Any:
@@ -1155,70 +1154,5 @@ def test_a_breakpoint_sees_values(monkeypatch: Any) -> None:
 
     monkeypatch.setattr(sys, "breakpointhook", hook)
     np.testing.assert_array_equal(stopped(X, 2.0), X * 2)
-    assert seen == [{"x": "[ 1. -2.  3.]", "k": "2.", "y": "[ 2. -4.  6.]"}]
-
-
-# -- transforms of what is made anew -------------------------------------------------------------------------------------
-class Loss:
-    def __init__(self, k: float):
-        self.k = k
-
-    def loss(self, x: Any) -> Any:
-        return np.sum(x * x) * self.k
-
-
-def traces(run: Any, n: int = 50) -> int:
-    """How many traces n runs take."""
-    from tracegrad.runtime import dispatch
-
-    count = 0
-    before = dispatch.trace_call
-
-    def counting(*args: Any, **kwargs: Any) -> Any:
-        nonlocal count
-        count += 1
-        return before(*args, **kwargs)
-
-    dispatch.trace_call = counting
-    try:
-        for i in range(n):
-            run(i)
-    finally:
-        dispatch.trace_call = before
-    return count
-
-
-TRANSFORMS = {
-    "grad": lambda f: tg.grad(f)(X),
-    "value_and_grad": lambda f: tg.value_and_grad(f)(X)[1],
-    "trace": lambda f: tg.trace(tg.grad(f))(X),
-    "vjp": lambda f: tg.vjp(f, X)[1](1.0)[0],
-    "jacrev": lambda f: tg.jacrev(f)(X),
-    "jacfwd": lambda f: tg.jacfwd(f)(X),
-    "jvp": lambda f: tg.jvp(f, (X,), (np.ones(3),))[1],
-    "vmap": lambda f: tg.vmap(f)(X[:, None])[:, None],
-}
-
-
-@pytest.mark.parametrize("transform", TRANSFORMS)
-def test_transforms_of_fresh_lambdas_share_their_programs(transform: str) -> None:
-    def run(i: int) -> None:
-        k = 2.0 + i % 3
-        found = TRANSFORMS[transform](lambda x: np.sum(x * x) * k)
-        expected = {"jvp": 2 * k * np.sum(X), "vmap": (X * X * k)[:, None]}.get(transform, 2 * k * X)
-        np.testing.assert_allclose(found, expected)
-
-    assert traces(run) <= 4
-
-
-@pytest.mark.parametrize("transform", TRANSFORMS)
-def test_transforms_of_bound_methods_share_their_programs(transform: str) -> None:
-    model = Loss(2.0)
-
-    def run(i: int) -> None:
-        model.k = k = 2.0 + i % 3
-        found = TRANSFORMS[transform](model.loss)
-        expected = {"jvp": 2 * k * np.sum(X), "vmap": (X * X * k)[:, None]}.get(transform, 2 * k * X)
-        np.testing.assert_allclose(found, expected)
-
-    assert traces(run) <= 4
+    values = {"x": "array([ 1., -2.,  3.])", "k": "2.0", "y": "array([ 2., -4.,  6.])"}
+    assert seen == [values]

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracegrad import jacobians, tree
 from tracegrad.control.loops import map as over_chunks
-from tracegrad.errors import located
+from tracegrad.errors import TraceError, located
 from tracegrad.explain import Explanation, explain
 from tracegrad.ir import Graph
 from tracegrad.ops import Carrier, linear
@@ -419,6 +419,11 @@ def stop_gradient(x: Any) -> Any:
 def _require_callable(fun: Any, name: str) -> None:
     if not callable(fun):
         raise TypeError(located(f"{name} takes a function, got a {type(fun).__name__}"))
+    if inspect.iscoroutinefunction(fun) or inspect.isasyncgenfunction(fun):
+        text = (
+            f"{name} cannot take {describe(fun)}, which is async; make what it computes a function, and call that in it"
+        )
+        raise TraceError(located(text))
 
 
 def _check(fun: Any, argnums: Any, name: str) -> None:

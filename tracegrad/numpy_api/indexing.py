@@ -261,7 +261,7 @@ def _normalized(entry: slice, n: int) -> tuple[int, int, int, bool]:
 
 
 def _in_range(entry: Any, n: int, axis: int) -> Any:
-    if not isinstance(entry, int):
+    if isinstance(entry, Carrier) or not isinstance(entry, int):
         return entry
     if not -n <= entry < n:
         raise IndexError(located(f"index {entry} is out of bounds for axis {axis} with size {n}"))
@@ -271,7 +271,7 @@ def _in_range(entry: Any, n: int, axis: int) -> Any:
 def _check_known(arrays: list[tuple[int, Any]], inner: list[int]) -> None:
     """Indices into an array without elements, which no op would look at."""
     for k, i in arrays:
-        if isinstance(i, int) or (isinstance(i, Carrier) and not _is_known(i)):
+        if (isinstance(i, Carrier) and not _is_known(i)) or isinstance(i, int):
             continue
         plain = i.concrete("an index") if isinstance(i, Carrier) else i  # type: ignore[attr-defined]
         if plain.size and not (-inner[k] <= plain.min() and plain.max() < inner[k]):
@@ -304,7 +304,7 @@ def _placed(x: Any, arrays: list[tuple[int, Any]], places: list[int], rank: int)
 
 
 def _constant_or_array(i: Any, peer: Any) -> Any:
-    if isinstance(i, int):
+    if isinstance(i, int) and not isinstance(i, Carrier):
         return full(shape=(), value=i, dtype="int64")
     return array(i, peer)
 

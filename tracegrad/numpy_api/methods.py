@@ -34,7 +34,7 @@ from tracegrad.ops.op import Carrier
 
 __all__ = ["ArrayMethods"]
 
-_ARRAYS = (np.ndarray, np.generic, list, tuple)
+_OPERANDS = (np.ndarray, np.generic, list, tuple, int, float, complex)
 
 
 def _beside(x: Any, other: Any) -> Any:
@@ -44,7 +44,7 @@ def _beside(x: Any, other: Any) -> Any:
         return other
     if isinstance(other, Carrier):
         return NotImplemented if other.level > x.level else operand(other, x)
-    return operand(other, x) if isinstance(other, _ARRAYS) else NotImplemented
+    return operand(other, x) if isinstance(other, _OPERANDS) else NotImplemented
 
 
 def _weak_pair(x: Any, other: Any) -> bool:
@@ -122,7 +122,7 @@ _FAST_POWERS: dict[float, Callable[..., Any]] = {
 
 def power(x: Any, y: Any) -> Any:
     """`x ** y` as ndarrays have it: the exponents 2, 0.5 and -1 have functions of their own."""
-    if type(y) in (int, float) and x.__class__ not in LITERALS:
+    if type(y) in (int, float) and type(x) not in LITERALS:
         fast = _FAST_POWERS.get(y)
         if fast is not None and (x.dtype.kind in "fc" or (type(y) is int and y == 2)):
             return fast(x)

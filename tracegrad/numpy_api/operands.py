@@ -56,6 +56,9 @@ def operand(x: Any, peer: Any) -> Any:
         return x if peer is None else peer._lift(x)
     if isinstance(x, list | tuple):
         return from_sequence(x, peer)
+    plain = next((cls for cls in LITERALS if isinstance(x, cls)), None)
+    if plain is not None:  # a number of a class of its own, such as the member of an IntEnum
+        return plain(x)
     raise TraceError(located(f"a value of type {type(x).__name__} is not an array, a number or a list of them"))
 
 

@@ -43,6 +43,7 @@ from tracegrad.trace.builder import ESCAPED, current_trace, value_key
 from tracegrad.trace.describe import describe, signature_of
 from tracegrad.trace.effects import apart
 from tracegrad.trace.inline import Inlinable
+from tracegrad.trace.shadow import is_user_object
 from tracegrad.trace.signature import Binder, Call
 from tracegrad.trace.sources import Weak, on_call
 from tracegrad.trace.trace import Trace, trace_call
@@ -54,6 +55,8 @@ __all__ = ["CacheInfo", "Dispatcher", "Path", "Specialization"]
 
 MAX_SPECIALIZATIONS = 256
 MAX_PATHS = 64
+# Instances without weak references that a traced method keeps programs for.
+MAX_KEPT = 64
 # The turns of a loop that a derivative has room for at first; what a call needs beyond is found out when it runs.
 ROOM = 128
 # Rounding can make the compiled answer to a question differ from NumPy's; then paths are tried this many times.
@@ -179,6 +182,7 @@ class Dispatcher(Inlinable):
         self._plain: Any = type(self)
         self._lock = threading.RLock()
         self._methods: dict[int, Any] = {}
+        self._kept: list[tuple[int, Any]] = []
         self._specializations: OrderedDict[Any, Specialization] = OrderedDict()
         self._warnings = Warnings()
         self._counts = {"traces": 0, "retraces": 0, "hits": 0, "misses": 0}
@@ -200,6 +204,11 @@ class Dispatcher(Inlinable):
             return self
         return functools.partial(self, instance) if tree.is_node(instance) else self._method_of(instance)
 
+    def _is_method_call(self, args: tuple[Any, ...]) -> bool:
+        """Whether the first argument is the instance that this is a method of, as in `Model.forward(model, x)`."""
+        given = args and isinstance(self.fun, types.FunctionType) and 0 not in self.binder.static_nums
+        return bool(given) and not tree.is_node(args[0]) and is_user_object(args[0])
+
     def _method_of(self, instance: Any) -> Any:
         """The traced method of one instance, whose attributes are its captured variables."""
         with self._lock:
@@ -207,6 +216,9 @@ class Dispatcher(Inlinable):
             if found is None:
                 key = id(instance)
                 method = Method(self.fun, instance, lambda _: self._methods.pop(key, None))
+                if isinstance(method.reference, types.FunctionType):  # which keeps the instance alive
+                    self._kept = [*self._kept[-MAX_KEPT + 1 :], (key, instance)]
+                    self._methods = {k: m for k, m in self._methods.items() if _is_weak(m) or k in dict(self._kept)}
                 found = self._methods[key] = self._plain(
                     method, static_argnums=tuple([n - 1 for n in self.binder.static_nums if n]),
                     static_argnames=tuple(self.binder.static_names), name=self.name,
@@ -239,10 +251,10 @@ class Dispatcher(Inlinable):
         trace = current_trace()
         if trace is not None:
             return self.inlined(trace.world)(*args, **kwargs)
-        if jit_disabled():
+        if jit_disabled() or STATE.level is not None:  # tangents are the tape's
             return self.body(*args, **kwargs)
-        if STATE.level is not None:  # tangents are the tape's
-            return self.body(*args, **kwargs)
+        if self._is_method_call(args):
+            return self._method_of(args[0])(*args[1:], **kwargs)
         call = self.binder.take_apart(args, kwargs)
         if call.carriers:
             if any(x.level > Level.TENSOR for x in call.carriers):
@@ -406,12 +418,19 @@ class Dispatcher(Inlinable):
         return new_answer(path.trace.guards, answers)
 
 
+def _is_weak(method: Any) -> bool:
+    return isinstance(method.fun.reference, weakref.ref)
+
+
 class Method(Inlinable):
     """A method of an instance that it does not keep alive."""
 
     def __init__(self, fun: Callable[..., Any], instance: Any, forget: Callable[[Any], None]):
         self.__wrapped__ = fun
-        self.reference = weakref.ref(instance, forget)
+        try:
+            self.reference: Any = weakref.ref(instance, forget)
+        except TypeError:  # the class has __slots__ and none for weak references
+            self.reference = lambda: instance
         signature = signature_of(fun)
         if signature is not None:
             self.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad import tree
 from tracegrad.avals import is_huge
 from tracegrad.errors import MADE
 from tracegrad.runtime.entry import MISS, watching
@@ -103,6 +104,9 @@ class _Code:
 
     def take(self, text: str, structure: Any) -> None:
         """Code for the leaves of the value `text` of this structure, and the checks that it has that structure."""
+        if structure[0] is tree.FIXED_KIND:
+            self.fixed(text, tree.fixed_value(structure[1]))
+            return
         found = _opened(structure)
         if found is None:
             self.leaves.append(text)
@@ -132,6 +136,12 @@ class _Code:
         self.checks.append(_Then(f"{', '.join(names)} = {text}.values()"))
         places = dict(zip(_in_order(structure), names))
         return [places[key] for key in structure[1][0]]
+
+    def fixed(self, text: str, value: Any) -> None:
+        """The check that the static argument `text` is this value."""
+        name = self.name(value)
+        same = f"type({text}) is {self.name(type(value))} and {text} == {name}"
+        self.checks.append(same if type(value) in (str, bytes, slice, range) else f"{text} is {name}")
 
     def _keys(self, text: str, keys: list[Any]) -> None:
         """The check that the dict `text` has these keys in this order."""
@@ -272,7 +282,7 @@ def _take_arguments(code: _Code, call: Call, args: list[str], kwargs: dict[str, 
     assert positional is not None
     assert keywords is not None
     for place, value in call.statics:
-        code.checks.append(f"{args[place] if isinstance(place, int) else kwargs[place]} is {code.name(value)}")
+        code.fixed(args[place] if isinstance(place, int) else kwargs[place], value)
     static = {place for place, _ in call.statics}
     for name, structure in zip([a for i, a in enumerate(args) if i not in static], positional[2], strict=True):
         code.take(name, structure)

@@ -31,11 +31,7 @@ def unshadowed(x: Any) -> Any:
 
 def _isinstance(x: Any, classes: Any) -> bool:
     """`isinstance`, with traced values taken for what they stand for."""
-    if isinstance(x, classes):
-        return True
-    if not isinstance(x, Value):
-        return False
-    return issubclass(stands_for(x), classes)
+    return issubclass(stands_for(x), classes) if isinstance(x, Value) else isinstance(x, classes)
 
 
 def stands_for(x: Any) -> type:

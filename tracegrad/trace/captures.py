@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import logging
 import types
 from collections import ChainMap, deque
 from collections.abc import Callable, Collection, Hashable, Sequence
@@ -51,6 +52,7 @@ from tracegrad.trace.refusals import draws, is_read_up, read_up
 from tracegrad.trace.signature import exact, is_plain_array
 from tracegrad.trace.sources import Attribute, Child, Fixed, Item, Source
 from tracegrad.trace.state import Name
+from tracegrad.trace.talk import Logger
 from tracegrad.trace.templates import Same
 from tracegrad.trace.writes import Writes
 
@@ -280,7 +282,7 @@ class World:
 
     def _shadow(self, value: Any, source: Source) -> Any:
         if isinstance(value, types.FunctionType):
-            return shadow.function(self, value)
+            return shadow.dispatched(self, value) if shadow.is_dispatched(value) else shadow.function(self, value)
         if isinstance(value, types.MethodType):
             owner = self.translate(value.__self__, Attribute(source, "__self__"))
             return types.MethodType(self.translate(value.__func__, Attribute(source, "__func__")), owner)
@@ -302,6 +304,8 @@ class World:
             return replaced
         if isinstance(value, ContextVar):
             return ContextVariable(value)
+        if isinstance(value, logging.Logger | logging.LoggerAdapter):
+            return Logger(value)
         if type(value) is ChainMap:
             maps = Attribute(source, "maps")
             self.assume(maps, "keys", _keys(value.maps))

@@ -27,6 +27,7 @@ from tracegrad.trace.math_functions import MATH, valued
 from tracegrad.trace.readers import READERS, Modules
 from tracegrad.trace.refusals import BY_NAME, REFUSED, Refusal, draws, refused_by_name
 from tracegrad.trace.sources import Attribute, Fixed, Global, Item, Source
+from tracegrad.trace.talk import TALK
 from tracegrad.trace.users import is_library_module, is_user_module
 
 __all__ = ["imported", "module", "replacement"]
@@ -153,6 +154,7 @@ _REPLACED: dict[int, Any] = {id(getattr(np, name)): ours for name, ours in REPLA
 _REPLACED.update(MATH)
 _REPLACED.update(REFUSED)
 _REPLACED.update(READERS)
+_REPLACED.update(TALK)
 _REPLACED[id(importlib.import_module)] = _import_module
 
 

@@ -38,6 +38,11 @@ class Number(Tracer):
     __slots__ = ()
     weak = True
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """The class of the number, which `isinstance` and `match` ask for."""
+        return {"f": float, "i": int, "b": bool}.get(self.aval.dtype.kind, Number)
+
     def _weakened(self, result: Any) -> Any:
         return number(result)
 

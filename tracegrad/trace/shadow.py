@@ -23,13 +23,14 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
+from tracegrad.ir import Value
 from tracegrad.ops import Carrier
 from tracegrad.trace.builder import current_trace
-from tracegrad.trace.builtins import BUILTINS, Shadowed, unshadowed
+from tracegrad.trace.builtins import BUILTINS, Shadowed, stands_for, unshadowed
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.modules import imported, replacement
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Item, Source
-from tracegrad.trace.state import Name
+from tracegrad.trace.state import Called, Name
 from tracegrad.trace.tries import Namespace
 from tracegrad.trace.users import is_user_class, is_user_function
 
@@ -60,8 +61,10 @@ class Globals(Namespace):
     __slots__ = ("known", "real", "world")
 
     def __init__(self, real: dict[str, Any], world: Any):
-        super().__init__(__builtins__=_builtins_of(real, world))
+        names = _builtins_of(real, world)
+        super().__init__(__builtins__=names)
         self.real, self.world = real, world
+        names.space = self
         self.known: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
@@ -77,14 +80,15 @@ class Globals(Namespace):
         """What is read under a name that traced code did not assign; KeyError for names that nothing has."""
         if name in self.real:
             return self.world.translate(self.real[name], Global(self.real, name))
-        source, names = Name(self.real, name), super().__getitem__("__builtins__")
-        if name not in names:
+        source, builtin = Name(self.real, name), dict.get(super().__getitem__("__builtins__"), name, EMPTY)
+        if builtin is EMPTY:
             self.world.assume(source, "absent", None)
             raise KeyError(name)
-        if name != "__import__":
-            self.world.assume(source, "is", names[name])
-        found = BUILTINS.get(name) or _OF_ATTRIBUTES.get(name) or replacement(names[name])
-        return names[name] if found is None else found
+        if name in ("__import__", "__build_class__"):
+            return builtin
+        self.world.assume(source, "is", builtin)
+        found = BUILTINS.get(name) or _OF_ATTRIBUTES.get(name) or replacement(builtin)
+        return builtin if found is None else found
 
     # What `globals()` gives is asked in other ways too.
     def __contains__(self, name: object) -> bool:
@@ -102,11 +106,22 @@ class Globals(Namespace):
         return default
 
 
-def _builtins_of(real: dict[str, Any], world: Any) -> dict[str, Any]:
+class _Names(dict[str, Any]):
+    """The built-in names of a namespace. The bodies of classes and `eval` look here for global names too, since they
+    look into the namespace past its `__getitem__`."""
+
+    __slots__ = ("space",)
+    space: Any
+
+    def __getitem__(self, name: str) -> Any:
+        return self.space[name]
+
+
+def _builtins_of(real: dict[str, Any], world: Any) -> _Names:
     """The built-in names for shadows with the globals `real`: what they import are shadows too."""
     found = real.get("__builtins__", builtins)
-    names = dict(found if isinstance(found, dict) else vars(found))
-    theirs = names["__import__"]
+    names = _Names(found if isinstance(found, dict) else vars(found))
+    theirs = dict.__getitem__(names, "__import__")
 
     def load(name: str, _: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
         return imported(world, theirs(name, real, locals, fromlist, level))
@@ -176,6 +191,28 @@ def function(world: Any, fun: types.FunctionType) -> Any:
     for c in closure:
         world.writes.fill(c, world.translate)
     return made
+
+
+def is_dispatched(fun: types.FunctionType) -> bool:
+    """Whether `functools.singledispatch` made the function."""
+    return fun.__code__ is _DISPATCHED
+
+
+_EXAMPLE: Any = functools.singledispatch(contents)
+_DISPATCHED = _EXAMPLE.__code__
+
+
+def dispatched(world: Any, fun: Any) -> Any:
+    """What stands for a function that chooses another one by the type of its first argument."""
+
+    @functools.wraps(fun)
+    def call(first: Any, /, *args: Any, **kwargs: Any) -> Any:
+        cls = stands_for(first) if isinstance(first, Value) else type(unshadowed(first))
+        chosen = fun.dispatch(cls)
+        source = Called(fun.dispatch, (cls,))
+        return (world.translate(chosen, source) if world.open else chosen)(first, *args, **kwargs)
+
+    return call
 
 
 def _guard_function(world: Any, fun: types.FunctionType) -> None:

@@ -7,6 +7,7 @@ each array, and the type of each Python number.
 
 from __future__ import annotations
 
+import enum
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from tracegrad.trace.describe import describe, signature_of
 __all__ = ["Binder", "Call", "exact", "is_plain_array"]
 
 
+# Values that are static by themselves.
+_FIXED = (str, bytes, enum.Enum, type, slice, type(...), range, frozenset, np.dtype)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = inspect.Parameter.VAR_POSITIONAL
 
@@ -62,6 +65,7 @@ class Binder:
         names = list(self.signature.parameters) if self.signature else []
         self.static_nums = {_position(n, self.signature, fun) for n in _several(static_argnums, int)}
         self.static_names = set(_several(static_argnames, str))
+        self._surplus: set[str] = set()
         if self.signature:
             self._join(names, fun)
 
@@ -69,6 +73,8 @@ class Binder:
         assert self.signature is not None
         kinds = [p.kind for p in self.signature.parameters.values()]
         open_ended = inspect.Parameter.VAR_KEYWORD in kinds
+        if open_ended:
+            self._surplus = {n for n, kind in zip(names, kinds) if kind is inspect.Parameter.POSITIONAL_ONLY}
         for name in self.static_names:
             if name not in names and not open_ended:
                 raise ValueError(located(f"static_argnames: {describe(fun)} has no parameter {name!r}"))
@@ -81,15 +87,18 @@ class Binder:
         """The call in canonical form; TypeError as Python raises it when the arguments do not fit the signature."""
         if kwargs and self.signature:
             try:
-                bound = self.signature.bind(*args, **kwargs)
+                args, kwargs = self._bound(args, kwargs)
             except TypeError as error:
                 raise TypeError(located(f"{describe(self.fun)}: {error}")) from None
-            args, kwargs = bound.args, bound.kwargs
         statics: tuple[tuple[Any, Any], ...] = ()
         dynamic: Any = (args, kwargs)
         if self.static_nums or self.static_names:
             statics, dynamic = self._split(args, kwargs)
         leaves, structure = tree.flatten(dynamic)
+        fixed = {i: x for i, x in enumerate(leaves) if isinstance(x, _FIXED)}
+        if fixed:
+            leaves = [x for i, x in enumerate(leaves) if i not in fixed]
+            structure = tree.fix(structure, fixed)
         call = Call(leaves, structure, statics, None, [], {}, args, kwargs)
         kinds = tuple([self._kind(call, i, x) for i, x in enumerate(leaves)])
         call.key = (structure, kinds, tuple((place, exact(value)) for place, value in statics))
@@ -102,8 +111,16 @@ class Binder:
         args, kwargs = names[:count], dict(zip(keywords, names[count:]))
         if not kwargs or not self.signature:
             return names, args, kwargs
-        bound = self.signature.bind(*args, **kwargs)
-        return names, list(bound.args), bound.kwargs
+        bound = self._bound(tuple(args), kwargs)
+        return names, list(bound[0]), bound[1]
+
+    def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments in canonical form."""
+        assert self.signature is not None
+        # To `bind`, a keyword that is also the name of a positional-only parameter is an error.
+        own = {k: x for k, x in kwargs.items() if k not in self._surplus}
+        bound = self.signature.bind(*args, **own)
+        return bound.args, {**bound.kwargs, **{k: x for k, x in kwargs.items() if k in self._surplus}}
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[tuple[Any, Any], ...], Any]:
         statics: list[tuple[Any, Any]] = [(i, x) for i, x in enumerate(args) if i in self.static_nums]

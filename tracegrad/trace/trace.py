@@ -12,7 +12,7 @@ import numpy as np
 
 from tracegrad.avals import is_huge
 from tracegrad.errors import DTypeError, ShapeError, TraceError, TracegradError, UnsupportedError, located, user_file
-from tracegrad.ir import Graph, Node, recording
+from tracegrad.ir import Graph, Node, Value, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.ops import Level, TapeCarrier
 from tracegrad.ops.elementwise import logical_and, logical_not
@@ -144,7 +144,7 @@ def trace_call(
         world.writes.passed(x, Passed(None, place))
     try:
         with unusual, recording(builder), on_call(call), as_usual():
-            result = world.inline(body)(*[world.adopt(x) for x in args], **kwargs)
+            result = world.inline(body)(*map(world.adopt, args), **{k: world.adopt(x) for k, x in kwargs.items()})
             return _finish(builder, world, call, result)
     except Exception as error:
         # What does not fit would not fit in NumPy either, which then leaves what was done before.
@@ -201,7 +201,8 @@ class _Outputs:
 
     def template(self, x: Any) -> Piece:
         """The template of any value."""
-        if isinstance(x, VALUES) and not (type(x) is frozenset and any(isinstance(each, Tracer) for each in x)):
+        several = type(x) is frozenset and any(isinstance(each, Tracer) for each in x)
+        if isinstance(x, VALUES) and not several and not isinstance(x, Value):
             return Same(x)
         found = self.world.writes.piece_of(x)
         if found is not None:

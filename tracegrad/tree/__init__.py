@@ -12,11 +12,12 @@ fields, the auxiliary data of registered classes) tells 1 from 1.0 and True, and
 for the order of the keys of dicts.
 """
 
-from tracegrad.tree.kinds import register_leaf, register_pytree_node, treat_as
+from tracegrad.tree.kinds import FIXED_KIND, fixed_value, register_leaf, register_pytree_node, treat_as
 from tracegrad.tree.walk import (
     TreeDef,
     alike,
     children,
+    fix,
     flatten,
     flatten_up_to,
     is_node,
@@ -30,9 +31,12 @@ from tracegrad.tree.walk import (
 )
 
 __all__ = [
+    "FIXED_KIND",
     "TreeDef",
     "alike",
     "children",
+    "fix",
+    "fixed_value",
     "flatten",
     "flatten_up_to",
     "is_node",

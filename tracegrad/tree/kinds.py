@@ -11,10 +11,13 @@ from typing import Any
 from tracegrad.avals import Aval
 
 __all__ = [
+    "FIXED_KIND",
     "KINDS",
     "LEAF_KIND",
     "Children",
     "Kind",
+    "fixed",
+    "fixed_value",
     "kind_of",
     "register_leaf",
     "register_pytree_node",
@@ -174,6 +177,25 @@ def _custom_kind(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[
         return f"{cls.__name__}[{aux[0]!r}]({', '.join(texts)})"
 
     return Kind(cls, take_apart, lambda aux, xs: unflatten(aux[0], xs), _child_names, text)
+
+
+def fixed(value: Any) -> tuple[Kind, Any, tuple[Any, ...]]:
+    """The structure of a value that is part of the structure itself, and no leaf."""
+    # A slice has no hash; its parts are numbers, mostly.
+    parts = (slice, value.start, value.stop, value.step) if type(value) is slice else value
+    return FIXED_KIND, (parts, _exact(parts)), ()
+
+
+def fixed_value(aux: Any) -> Any:
+    """The value that is part of a structure."""
+    parts = aux[0]
+    return slice(*parts[1:]) if type(parts) is tuple else parts
+
+
+FIXED_KIND = Kind(
+    Hashable, lambda x: ((), None), lambda aux, xs: fixed_value(aux), _item_names,
+    lambda aux, texts: repr(fixed_value(aux)),
+)  # fmt: skip
 
 
 def unordered(kind: Kind, aux: Any) -> Any:

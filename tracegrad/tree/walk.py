@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 from tracegrad.errors import ShapeError
-from tracegrad.tree.kinds import KINDS, LEAF_KIND, Children, Kind, kind_of, unordered
+from tracegrad.tree.kinds import KINDS, LEAF_KIND, Children, Kind, fixed, kind_of, unordered
 
 __all__ = [
     "TreeDef",
     "alike",
     "children",
+    "fix",
     "flatten",
     "flatten_up_to",
     "is_node",
@@ -69,6 +70,24 @@ def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
     """
     found: list[Any] = []
     return found, TreeDef(_walk(tree, found.append))
+
+
+def fix(treedef: TreeDef, places: Mapping[int, Any]) -> TreeDef:
+    """The structure in which these values stand in the place of the leaves with these numbers, and are leaves no more.
+
+    >>> fix(structure([1, 2, 3]), {1: "mean"})
+    TreeDef([*, 'mean', *])
+    """
+    numbers = iter(range(num_leaves := treedef.num_leaves))
+    assert all(k < num_leaves for k in places)
+
+    def changed(spec: _Spec) -> _Spec:
+        if spec[0] is LEAF_KIND:
+            number = next(numbers)
+            return fixed(places[number]) if number in places else spec
+        return spec[0], spec[1], tuple([changed(x) for x in spec[2]])
+
+    return TreeDef(changed(treedef))
 
 
 def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:

@@ -1,0 +1,58 @@
+"""`logging` in traced code: records hold the values of the call being traced, for handlers that read them later.
+
+What is only told is no question that the trace depends on, so it leaves no guard.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from tracegrad import tree
+from tracegrad.trace.tracer import Tracer
+
+__all__ = ["TALK", "Logger"]
+
+_LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
+
+
+def _shown(x: Any) -> Any:
+    return x.shown() if isinstance(x, Tracer) else x
+
+
+def _logs(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method or function of `logging` that is given values; the caller it notes is the caller of this."""
+
+    @functools.wraps(method)
+    def call(*args: Any, stacklevel: int = 1, **kwargs: Any) -> Any:
+        return method(*[tree.map(_shown, x) for x in args], stacklevel=stacklevel + 1, **kwargs)
+
+    return call
+
+
+class Logger:
+    """A logger in traced code."""
+
+    def __init__(self, real: Any):
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._real, name)
+        return _logs(found) if name in _LEVELS else found
+
+    def __repr__(self) -> str:
+        return repr(self._real)
+
+
+@functools.wraps(logging.getLogger)
+def _get_logger(name: str | None = None) -> Any:
+    return Logger(logging.getLogger(name))
+
+
+# By the identity of what they replace.
+TALK: dict[int, Any] = {
+    id(logging.getLogger): _get_logger,
+    **{id(getattr(logging, name)): _logs(getattr(logging, name)) for name in _LEVELS},
+}
