@@ -236,7 +236,8 @@ _OF_SCALARS = frozenset({"as_integer_ratio", "bit_count", "hex", "is_integer"})
 def _is_watched() -> bool:
     """Whether it is one of these modules that asks."""
     frame: Any = sys._getframe(2)
-    while frame is not None and (name := frame.f_globals.get("__name__", "")).startswith("tracegrad."):
+    # As a dict has it: the globals of traced code count what is read of them.
+    while frame is not None and (name := dict.get(frame.f_globals, "__name__", "")).startswith("tracegrad."):
         frame = frame.f_back
     return frame is not None and name.partition(".")[0] in _WATCHERS
 
