@@ -271,6 +271,7 @@ def test_every_supported_function_is_exercised_by_the_table() -> None:
     text = f"{' '.join(EXPRESSIONS)} {CREATION}".replace("sp.", "scipy.special.")
     known = {"np.can_cast", "np.isscalar"}
     twins = {"np.conj", "np.acos", "np.subtract.at", "np.add.at", "np.copyto", "np.empty_like", "np.empty"}
+    twins |= {"np.asfortranarray", "np.isfortran", "np.may_share_memory", "np.require", "np.shares_memory"}  # layouts
     twins |= {f"scipy.special.{name}" for name in special.REPLACEMENTS}  # tests of their own
     missing = []
     for name in numpy_api.supported():

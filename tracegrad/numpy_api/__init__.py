@@ -6,6 +6,7 @@ from tracegrad.numpy_api import (
     indexing,
     joining,
     linalg,
+    memory,
     products,
     reductions,
     selection,
@@ -18,6 +19,6 @@ from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.numpy_api.registry import implements, supported
 
 __all__ = [
-    "ArrayMethods", "complex_numbers", "creation", "implements", "indexing", "joining", "linalg", "products",
+    "ArrayMethods", "complex_numbers", "creation", "implements", "indexing", "joining", "linalg", "memory", "products",
     "reductions", "selection", "shapes", "sorting", "special", "supported", "ufuncs",
 ]  # fmt: skip

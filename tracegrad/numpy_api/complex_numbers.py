@@ -33,7 +33,7 @@ def real(val: Any) -> Any:
 def imag(val: Any) -> Any:
     """`np.imag`: zeros unless the array is complex."""
     (x,) = arrays(val)
-    return ops.imag(x) if _is_complex(x) else selection.zeros_like(x)
+    return ops.imag(x) if _is_complex(x) else selection.zeros_like(x, order="A")._sealed()
 
 
 @implements(np.angle)

@@ -15,6 +15,7 @@ import numpy as np
 from tracegrad.avals import is_literal, supported
 from tracegrad.errors import located
 from tracegrad.numpy_api import selection, shapes
+from tracegrad.numpy_api.memory import in_new_memory, laid, with_order
 from tracegrad.numpy_api.operands import array as _array
 from tracegrad.numpy_api.operands import peer_of, promoted, to_dtype, to_float
 from tracegrad.numpy_api.registry import REPLACED, refuse
@@ -24,8 +25,9 @@ from tracegrad.ops.linear import reshape
 from tracegrad.ops.op import Carrier, Op
 
 __all__ = [
-    "REPLACEMENTS", "arange", "array", "asanyarray", "asarray", "ascontiguousarray", "empty", "eye", "full", "identity",
-    "linspace", "logspace", "ones", "tri", "zeros",
+    "REPLACEMENTS", "arange", "array", "asanyarray", "asarray", "ascontiguousarray",
+    "asfortranarray", "empty", "eye", "full", "identity",
+    "linspace", "logspace", "ones", "require", "tri", "zeros",
 ]  # fmt: skip
 
 
@@ -52,8 +54,12 @@ def array(object: Any, dtype: Any = None, *, copy: Any = True, order: str = "K",
     if not isinstance(object, Carrier | np.ndarray | np.generic | list | tuple) and not is_literal(object):
         object = np.asarray(object)
     out = to_dtype(_array(object, peer), dtype)
-    if out is given and copy:
-        out = given._alias()
+    if out is given:
+        out = in_new_memory(out, order) if copy else with_order(out, "K" if order == "A" else order)
+        if copy is False and out is not given:
+            raise ValueError(located("Unable to avoid copy while creating an array as requested."))
+    elif order not in (None, "K"):
+        out = laid(out, order, given if isinstance(given, Carrier) else out)
     if len(out.shape) < ndmin:
         out = reshape(out, shape=(*(1,) * (ndmin - len(out.shape)), *out.shape))
     return _made(out)
@@ -67,44 +73,64 @@ def asarray(
     a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None, like: Any = None
 ) -> Any:
     """`np.asarray`: a carrier of the right dtype is returned as it is."""
-    return array(a, dtype, copy=copy, like=like)
+    return array(a, dtype, copy=copy, order=order or "K", like=like)
 
 
 def asanyarray(
     a: Any, dtype: Any = None, order: Any = None, *, device: Any = None, copy: Any = None, like: Any = None
 ) -> Any:
     """`np.asanyarray`."""
-    return array(a, dtype, copy=copy, like=like)
+    return array(a, dtype, copy=copy, order=order or "K", like=like)
 
 
 def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
     """`np.ascontiguousarray`: at least one axis."""
-    return array(a, dtype, copy=None, ndmin=1, like=like)
+    return array(a, dtype, copy=None, order="C", ndmin=1, like=like)
+
+
+def asfortranarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
+    """`np.asfortranarray`: at least one axis."""
+    return array(a, dtype, copy=None, order="F", ndmin=1, like=like)
+
+
+def require(a: Any, dtype: Any = None, requirements: Any = None, *, like: Any = None) -> Any:
+    """`np.require`: of a layout; arrays inside are always aligned."""
+    wanted = {r.upper() for r in ([requirements] if isinstance(requirements, str) else requirements or ())}
+    fortran = wanted & {"F", "FORTRAN", "F_CONTIGUOUS"}
+    row_major = wanted & {"C", "CONTIGUOUS", "C_CONTIGUOUS"}
+    if fortran and row_major:
+        raise ValueError(located('Cannot specify both "C" and "F" order'))
+    out = array(a, dtype, copy=None, order="F" if fortran else "C" if row_major else "K", like=like)
+    owned = not wanted & {"O", "OWNDATA"} or out.flags.owndata
+    if not owned or (wanted & {"W", "WRITEABLE"} and not out.flags.writeable):
+        return in_new_memory(out, "F" if fortran else "C" if row_major else "K")
+    return out
 
 
 # -- constants --------------------------------------------------------------------------------------------------------
-def _constant(shape: Any, value: Any, dtype: Any) -> Any:
+def _constant(shape: Any, value: Any, dtype: Any, order: str) -> Any:
     kind = supported(np.float64 if dtype is None else dtype, "dtype=")
     value = np.asarray(value).astype(kind).item()
-    return _made(linear.full(shape=shapes.as_shape(shape), value=value, dtype=kind.name))
+    out = _made(linear.full(shape=shapes.as_shape(shape), value=value, dtype=kind.name))
+    return out if order == "C" else laid(out, order)
 
 
 def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
     """`np.zeros`."""
     _no_like(like)
-    return _constant(shape, 0, dtype)
+    return _constant(shape, 0, dtype, order)
 
 
 def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
     """`np.ones`."""
     _no_like(like)
-    return _constant(shape, 1, dtype)
+    return _constant(shape, 1, dtype, order)
 
 
 def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
     """`np.empty`: zeros."""
     _no_like(like)
-    return _constant(shape, 0, dtype)
+    return _constant(shape, 0, dtype, order)
 
 
 def full(
@@ -113,9 +139,9 @@ def full(
     """`np.full`."""
     _no_like(like)
     if is_literal(fill_value) and not isinstance(fill_value, Carrier):
-        return _constant(shape, fill_value, np.asarray(fill_value).dtype if dtype is None else dtype)
+        return _constant(shape, fill_value, np.asarray(fill_value).dtype if dtype is None else dtype, order)
     value = array(fill_value, dtype)
-    return _made(linear.broadcast_to(value, shape=shapes.as_shape(shape)))
+    return _made(laid(linear.broadcast_to(value, shape=shapes.as_shape(shape)), order))
 
 
 # -- ranges -----------------------------------------------------------------------------------------------------------
@@ -189,7 +215,8 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = float, order: str
     rows, columns = N.__index__(), (N if M is None else M).__index__()
     down = reshape(selection.positions(rows, k), shape=(rows, 1))
     across = reshape(selection.positions(columns), shape=(1, columns))
-    return to_dtype(equal(down, across), np.float64 if dtype is None else dtype)
+    out = to_dtype(equal(down, across), np.float64 if dtype is None else dtype)
+    return out if order == "C" else laid(out, order)
 
 
 def identity(n: int, dtype: Any = None, *, like: Any = None) -> Any:
@@ -205,6 +232,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float, *, like: A
 
 REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "array": array, "asarray": asarray, "asanyarray": asanyarray, "ascontiguousarray": ascontiguousarray,
+    "asfortranarray": asfortranarray, "require": require,
     "zeros": zeros, "ones": ones, "empty": empty, "full": full, "arange": arange, "linspace": linspace,
     "logspace": logspace, "eye": eye, "identity": identity, "tri": tri,
 }  # fmt: skip

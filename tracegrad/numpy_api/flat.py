@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api import indexing
+from tracegrad.numpy_api.memory import laid
 from tracegrad.numpy_api.operands import size_of
 from tracegrad.ops.linear import reshape
 
@@ -27,7 +28,7 @@ class Flat:
         return reshape(self.base, shape=(len(self),))
 
     def __getitem__(self, index: Any) -> Any:
-        return indexing.getitem(self._row(), index)
+        return indexing.getitem(self.copy(), index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         new = indexing.setitem(self._row(), index, value)
@@ -38,7 +39,7 @@ class Flat:
 
     def copy(self) -> Any:
         """The elements as an array of one axis."""
-        return self._row()
+        return laid(self._row()._alias(), "C")
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         given = [x._row() if isinstance(x, Flat) else x for x in args]

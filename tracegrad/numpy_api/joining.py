@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api.memory import in_new_memory, laid
 from tracegrad.numpy_api.operands import (
     array,
     arrays,
@@ -226,7 +227,8 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
     x = _one(x)
     k = normalize_axis("unstack", axis, len(x.shape))
     rest = (*x.shape[:k], *x.shape[k + 1 :])
-    return tuple(reshape(along(x, k, i, i + 1), shape=rest) for i in range(x.shape[k]))
+    parts = tuple(reshape(along(x, k, i, i + 1), shape=rest) for i in range(x.shape[k]))
+    return parts if rest else tuple(p._alias() for p in parts)  # numbers are no views
 
 
 # -- repeating ---------------------------------------------------------------------------------------------------
@@ -237,18 +239,23 @@ def tile(A: Any, reps: Any) -> Any:
     times = as_shape(reps)
     rank = max(len(times), len(x.shape))
     times = (1,) * (rank - len(times)) + times
+    if set(times) <= {1}:
+        out = in_new_memory(x, "K")
+        return out if rank == len(x.shape) else reshape(out, shape=(*(1,) * (rank - len(x.shape)), *x.shape))
     sizes = (1,) * (rank - len(x.shape)) + x.shape
     spread = tuple(n for pair in zip(times, sizes) for n in pair)
     column = reshape(x, shape=tuple(n for m in sizes for n in (1, m)))
-    return reshape(linear.broadcast_to(column, shape=spread), shape=tuple(t * n for t, n in zip(times, sizes)))
+    return laid(
+        reshape(linear.broadcast_to(column, shape=spread), shape=tuple(t * n for t, n in zip(times, sizes))), "C"
+    )
 
 
 @implements(np.repeat)
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     """`np.repeat`: by an integer, or by integers known while tracing."""
     x = _one(a)
-    if axis is None:
-        x, axis = reshape(x, shape=(size_of(x),)), 0
+    if axis is None or not x.shape:
+        x, axis = reshape(x, shape=(size_of(x),)), axis or 0
     k = normalize_axis("repeat", axis, len(x.shape))
     n = x.shape[k]
     if peer_of(repeats) is not None and peer_of(repeats).shape:
@@ -257,8 +264,8 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
         times = repeats.__index__()
         spread = linear.broadcast_to(reshape(x, shape=(*x.shape[: k + 1], 1, *x.shape[k + 1 :])),
                                      shape=(*x.shape[: k + 1], times, *x.shape[k + 1 :]))  # fmt: skip
-        return reshape(spread, shape=(*x.shape[:k], n * times, *x.shape[k + 1 :]))
-    return picked(x, constant(np.repeat(np.arange(n), np.asarray(repeats)), peer_of(x)), k)
+        return laid(reshape(spread, shape=(*x.shape[:k], n * times, *x.shape[k + 1 :])), "C")
+    return laid(picked(x, constant(np.repeat(np.arange(n), np.asarray(repeats)), peer_of(x)), k), "C")
 
 
 @implements(np.roll)
@@ -267,12 +274,13 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     x = _one(a)
     if axis is None:
         flat = reshape(x, shape=(size_of(x),))
-        return reshape(_rolled(flat, shift.__index__(), 0), shape=x.shape)
+        return laid(reshape(_rolled(flat, shift.__index__(), 0), shape=x.shape), "C")
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     shifts = shift if isinstance(shift, tuple | list) else (shift,)
+    out = x
     for by, k in np.broadcast(np.array(shifts), np.array(axes)):
-        x = _rolled(x, int(by), normalize_axis("roll", int(k), len(x.shape)))
-    return x
+        out = _rolled(out, int(by), normalize_axis("roll", int(k), len(x.shape)))
+    return laid(out if out is not x else x._alias(), "K", x)
 
 
 def _rolled(x: Any, shift: int, axis: int) -> Any:
@@ -297,10 +305,11 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
         return _padded_constant(x, widths, kwargs)
     if mode not in ("edge", "reflect", "symmetric", "wrap") or kwargs.pop("reflect_type", "even") != "even" or kwargs:
         raise refuse(f"np.pad with mode={mode!r} and {sorted(kwargs) or 'these arguments'}")
+    out = x
     for k, pair in enumerate(widths):
         if any(pair):
-            x = picked(x, constant(np.pad(np.arange(x.shape[k]), pair, mode=mode), peer_of(x)), k)
-    return x
+            out = picked(out, constant(np.pad(np.arange(x.shape[k]), pair, mode=mode), peer_of(x)), k)
+    return laid(out if out is not x else x._alias(), "A", x)
 
 
 def _pairs(given: Any, rank: int) -> list[tuple[Any, Any]]:
@@ -398,8 +407,9 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
         order[:2] = [1, 0]
     grid = [reshape(x, shape=tuple(size_of(x) if k == order[i] else 1 for k in range(n))) for i, x in enumerate(xs)]
     if sparse:
-        return tuple(grid)
-    return tuple(broadcast_arrays("meshgrid", grid, broadcast_shapes("meshgrid", *(g.shape for g in grid))))
+        return tuple(laid(x, "C") for x in grid) if copy else tuple(grid)
+    wide = broadcast_arrays("meshgrid", grid, broadcast_shapes("meshgrid", *(g.shape for g in grid)))
+    return tuple(laid(x, "C") for x in wide) if copy else tuple(wide)
 
 
 @implements(np.kron)

@@ -27,6 +27,7 @@ from tracegrad.avals import LITERALS, supported
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, sorting, ufuncs
 from tracegrad.numpy_api.flat import Flat
+from tracegrad.numpy_api.memory import InRowMajorOrder, in_new_memory, laid, with_order
 from tracegrad.numpy_api.operands import operand, to_dtype
 from tracegrad.numpy_api.registry import UFUNC_METHODS, implements, refuse
 from tracegrad.ops import bits, complex_numbers, elementwise
@@ -138,7 +139,7 @@ def _on_function(function: Callable[..., Any], doc: str, moves: bool = False) ->
     return method
 
 
-class ArrayMethods:
+class ArrayMethods(InRowMajorOrder):
     """What an ndarray can do, for a carrier."""
 
     __slots__ = ()
@@ -278,7 +279,9 @@ class ArrayMethods:
     @property
     def imag(self) -> Any:
         """The imaginary part: zeros unless the array is complex."""
-        return self.kept(complex_numbers.imag(self) if self.dtype.kind == "c" else selection.zeros_like(self))
+        if self.dtype.kind == "c":
+            return self.kept(complex_numbers.imag(self))
+        return self.kept(selection.zeros_like(self, order="A")._sealed())
 
     @property
     def flat(self) -> Any:
@@ -382,7 +385,7 @@ class ArrayMethods:
     # -- methods that differ from the function of that name --------------------------------------------------
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
         """`ndarray.reshape`: sizes, or one tuple of them."""
-        return self.kept(shapes.reshape(self, shape[0] if len(shape) == 1 else shape, order))
+        return self.kept(shapes.reshape(self, shape[0] if len(shape) == 1 else shape, order, copy=copy))
 
     def transpose(self, *axes: Any) -> Any:
         """`ndarray.transpose`: axes, or one tuple of them; none reverses."""
@@ -391,11 +394,11 @@ class ArrayMethods:
 
     def flatten(self, order: str = "C") -> Any:
         """A copy with one axis."""
-        return shapes.ravel(self, order)._alias()
+        return in_new_memory(shapes.ravel(self, order), "C")
 
     def copy(self, order: str = "C") -> Any:
         """A copy."""
-        return self.copied()
+        return in_new_memory(self, order)
 
     def astype(
         self, dtype: Any, order: str = "K", casting: Any = "unsafe", subok: bool = True, copy: bool = True
@@ -406,7 +409,10 @@ class ArrayMethods:
             raise DTypeError(
                 located(f"cannot cast array data from {self.dtype} to {kind} according to the rule {casting!r}")
             )
-        return self.kept(to_dtype(self, kind)) if kind != self.dtype else self.copied()
+        if kind != self.dtype:
+            made = to_dtype(self, kind)
+            return self.kept(made if order == "K" else laid(made, order, self))
+        return in_new_memory(self, order) if copy else with_order(self, order)
 
     def fill(self, value: Any) -> None:
         """Assign one value to all elements."""
@@ -420,7 +426,7 @@ class ArrayMethods:
 
     def conj(self) -> Any:
         """The complex conjugate."""
-        return self.kept(complex_numbers.conj(self)) if self.dtype.kind == "c" else self.copied()
+        return self.kept(complex_numbers.conj(self)) if self.dtype.kind == "c" else self
 
     conjugate = conj
 

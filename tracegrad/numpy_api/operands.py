@@ -101,7 +101,8 @@ def from_sequence(xs: Sequence[Any], peer: Any) -> Any:
     if len({x.shape for x in parts}) != 1:
         shapes = ", ".join(str(x.shape) for x in parts)
         raise ShapeError(located(f"array: elements of one sequence have different shapes: {shapes}"))
-    return concatenate(*(reshape(x, shape=(1, *x.shape)) for x in parts), axis=0)
+    joined: Any = concatenate(*(reshape(x, shape=(1, *x.shape)) for x in parts), axis=0)
+    return joined if isinstance(joined, np.ndarray) else joined._laid("C")
 
 
 def to_dtype(x: Any, dtype: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from string import ascii_letters
 from typing import Any
 
@@ -10,13 +11,16 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import stack, unstack
+from tracegrad.numpy_api.memory import laid
 from tracegrad.numpy_api.operands import array, arrays, broadcast_arrays, operands, peer_of, promoted, size_of, to_dtype
 from tracegrad.numpy_api.registry import UFUNC_METHODS, UFUNCS, implements, ufunc
+from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.numpy_api.ufuncs import matmul as _matmul
 from tracegrad.ops import contraction
 from tracegrad.ops.complex_numbers import conj
 from tracegrad.ops.elementwise import multiply, subtract
 from tracegrad.ops.linear import reduce_sum, reshape
+from tracegrad.ops.memory import order_of
 from tracegrad.ops.op import normalize_axis
 
 
@@ -81,7 +85,28 @@ def einsum(subscripts: Any, *operands: Any, out: Any = None, dtype: Any = None, 
     """`np.einsum`, with a string of subscripts or with a list of axes behind each operand."""
     if not isinstance(subscripts, str):
         subscripts, operands = _spelt((subscripts, *operands))
-    return contraction.einsum(subscripts, *(to_dtype(x, dtype) for x in arrays(*operands)))
+    xs = [to_dtype(x, dtype) for x in arrays(*operands)]
+    out = contraction.einsum(subscripts, *xs)
+    names, wanted = contraction.parse_einsum(subscripts, [len(x.shape) for x in xs])
+    if len(xs) == 1 and set(names[0]) == set(wanted):
+        return out  # a view
+    return _as_einsum_lays_it(out, names, wanted, xs)
+
+
+def _as_einsum_lays_it(out: Any, names: Sequence[Sequence[str]], wanted: Sequence[str], xs: Sequence[Any]) -> Any:
+    """The result of `np.einsum`, which sums by one loop over all names, in the order of falling strides."""
+    every = [*wanted, *(n for n in dict.fromkeys(n for term in names for n in term) if n not in wanted)]
+    strides = [_by_name(term, x, every) for term, x in zip(names, peer_of(*xs)._places(*xs))]
+    order = [k for k in order_of(strides, len(every)) if k < len(wanted)]
+    return laid(out, tuple(order), *xs)
+
+
+def _by_name(term: Sequence[str], x: Any, every: Sequence[str]) -> tuple[int, ...]:
+    """The strides of a stand-in along all names, 0 where it does not have one."""
+    strides = dict.fromkeys(every, 0)
+    for name, n, s in zip(term, x.shape, x.strides):
+        strides[name] += s if n > 1 else 0
+    return tuple(strides.values())
 
 
 def _spelt(given: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
@@ -136,7 +161,8 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     parts = []
     for i, j in ((1, 2), (2, 0), (0, 1)):
         parts.append(subtract(multiply(left[i], right[j]), multiply(left[j], right[i])))
-    return stack(parts, axisc)
+    out = laid(stack(parts, -1), "C")
+    return out if axisc == -1 else moveaxis(out, -1, axisc)
 
 
 @implements(np.linalg.cross)

@@ -147,7 +147,7 @@ def _without_axes(function: Any, found: Carrier, args: tuple[Any, ...]) -> Any:
     return given.kept(found) if function in _AS_GIVEN and isinstance(given, Carrier) else found
 
 
-_IGNORED = {"order": ("K", "C", "A"), "subok": (True,), "casting": ("same_kind", "safe", "unsafe")}
+_IGNORED = {"subok": (True,), "casting": ("same_kind", "safe", "unsafe")}
 
 
 def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -161,19 +161,39 @@ def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: 
     implementation = UFUNCS.get(name)
     if implementation is None:
         raise refuse(public_ufunc(function))
-    out = kwargs.pop("out", None)
-    if kwargs and kwargs.get("where") is True:
+    out, order = kwargs.pop("out", None), kwargs.pop("order", "K")
+    if kwargs:
+        _check(function, kwargs)
+    result = implementation(*inputs, **kwargs)
+    if out is not None:
+        return _write(public_ufunc(function), out, result)
+    return result if order in (None, "K") else _in_order(result, order, inputs)
+
+
+def _is_fortran(x: Any) -> bool:
+    return bool((x if isinstance(x, np.ndarray) else x._lying(x)[0]).flags.fnc)
+
+
+def _check(function: Any, kwargs: dict[str, Any]) -> None:
+    """Take the arguments out that change nothing, and refuse those that are not known."""
+    if kwargs.get("where") is True:
         del kwargs["where"]
     for argument, harmless in _IGNORED.items():
-        if kwargs and kwargs.get(argument) in harmless:
+        if kwargs.get(argument) in harmless:
             del kwargs[argument]
     if "dtype" in kwargs and kwargs["dtype"] is None:
         del kwargs["dtype"]
     for argument in kwargs:
         if argument not in ("dtype", "axis"):
             raise refuse(f"the argument {argument}= of {public_ufunc(function)}")
-    result = implementation(*inputs, **kwargs)
-    return result if out is None else _write(public_ufunc(function), out, result)
+
+
+def _in_order(result: Any, order: str, inputs: tuple[Any, ...]) -> Any:
+    """The new arrays with their elements in this order in memory; "A" is "F" if all operands are so."""
+    if order == "A":
+        known = [x for x in inputs if isinstance(x, Carrier | np.ndarray)]
+        order = "F" if all(_is_fortran(x) for x in known) else "C"
+    return tuple([x._laid(order) for x in result]) if isinstance(result, tuple) else result._laid(order)
 
 
 def _write(name: str, out: tuple[Any, ...], result: Any, any_dtype: bool = False) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from tracegrad.avals import is_literal, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.numpy_api.joining import along, picked
+from tracegrad.numpy_api.memory import in_new_memory, laid
 from tracegrad.numpy_api.operands import (
     array,
     arrays,
@@ -29,7 +30,7 @@ from tracegrad.numpy_api.operands import (
 from tracegrad.numpy_api.reductions import sum as _sum
 from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
 from tracegrad.numpy_api.shapes import as_shape
-from tracegrad.ops import elementwise, linear
+from tracegrad.ops import diagonals, elementwise, linear
 from tracegrad.ops.complex_numbers import complex_, imag, real
 from tracegrad.ops.elementwise import (
     absolute,
@@ -47,7 +48,7 @@ from tracegrad.ops.elementwise import (
     sin,
 )  # fmt: skip
 from tracegrad.ops.indexing import gather, scatter_add
-from tracegrad.ops.linear import arange, full, reshape, transpose
+from tracegrad.ops.linear import arange, full, reshape
 from tracegrad.ops.op import Carrier, normalize_axis
 
 
@@ -83,7 +84,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
         if condition.dtype.kind != "b":
             raise DTypeError(located(f"select: conditions must be boolean, got {condition.dtype}"))
         out = elementwise.where(condition, choice, out)
-    return out
+    return laid(out, "C")
 
 
 @implements(np.clip, refuses=("out",))
@@ -158,8 +159,8 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
         return rint(x)
     scale = 10.0 ** abs(decimals)
     if decimals > 0:
-        return divide(rint(multiply(x, scale)), scale)
-    return multiply(rint(divide(x, scale)), scale)
+        return laid(divide(rint(multiply(x, scale)), scale), "A", x)
+    return laid(multiply(rint(divide(x, scale)), scale), "A", x)
 
 
 @implements(np.fix, refuses=("out",))
@@ -203,7 +204,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
         index = clip(index, 0, x.shape[k] - 1)
     elif mode != "raise":
         raise ValueError(located(f"clipmode must be one of 'clip', 'raise', or 'wrap' (got {mode!r})"))
-    return picked(x, index, k)
+    return laid(picked(x, index, k), "C")
 
 
 @implements(np.take_along_axis)
@@ -227,24 +228,19 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Any:
 
 
 # -- diagonals and triangles ---------------------------------------------------------------------------------------
-def _span(rows: int, columns: int, offset: int) -> tuple[int, Any, Any]:
-    """How long a diagonal is, and the indices of its elements."""
-    length = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
-    return length, positions(length, max(-offset, 0)), positions(length, max(offset, 0))
-
-
 @implements(np.diagonal)
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    """`np.diagonal`."""
-    x = _one(a)
+    """`np.diagonal`: a view that must not be updated."""
+    return _diagonal(_one(a), offset, axis1, axis2)._sealed()
+
+
+def _diagonal(x: Any, offset: int, axis1: int, axis2: int) -> Any:
     if len(x.shape) < 2:
         raise ValueError(located("diag requires an array of at least two dimensions"))
     i, j = (normalize_axis("diagonal", k, len(x.shape)) for k in (axis1, axis2))
     if i == j:
         raise ValueError(located("axis1 and axis2 cannot be the same"))
-    _, rows, columns = _span(x.shape[i], x.shape[j], offset)
-    out = gather(x, rows, columns, axes=(i, j))
-    return transpose(out, perm=(*range(1, len(out.shape)), 0)) if len(out.shape) > 1 else out
+    return diagonals.diagonal(x, offset=offset.__index__(), axes=(i, j))
 
 
 @implements(np.linalg.diagonal)
@@ -261,8 +257,8 @@ def diag(v: Any, k: int = 0) -> Any:
         return diagonal(x, k)
     if len(x.shape) != 1:
         raise ValueError(located("Input must be 1- or 2-d."))
-    n = x.shape[0] + abs(k)
-    _, rows, columns = _span(n, n, k)
+    n, length = x.shape[0] + abs(k), x.shape[0]
+    rows, columns = positions(length, max(-k, 0)), positions(length, max(k, 0))
     return scatter_add(x, rows, columns, shape=(n, n), axes=(0, 1))
 
 
@@ -276,7 +272,7 @@ def diagflat(v: Any, k: int = 0) -> Any:
 @implements(np.trace, refuses=("out",))
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
     """`np.trace`."""
-    return _sum(diagonal(a, offset, axis1, axis2), -1, dtype)
+    return _sum(_diagonal(_one(a), offset, axis1, axis2), -1, dtype)
 
 
 @implements(np.linalg.trace)
@@ -319,7 +315,7 @@ def zeros_like(
     a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Any:
     """`np.zeros_like`."""
-    return full_like(a, 0, dtype, shape=shape)
+    return full_like(a, 0, dtype, order, shape=shape)
 
 
 @implements(np.ones_like)
@@ -327,14 +323,14 @@ def ones_like(
     a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
 ) -> Any:
     """`np.ones_like`."""
-    return full_like(a, 1, dtype, shape=shape)
+    return full_like(a, 1, dtype, order, shape=shape)
 
 
 @implements(np.empty_like)
 def empty_like(prototype: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *,
                device: Any = None) -> Any:  # fmt: skip
     """`np.empty_like`: zeros."""
-    return full_like(prototype, 0, dtype, shape=shape)
+    return full_like(prototype, 0, dtype, order, shape=shape)
 
 
 @implements(np.full_like)
@@ -346,17 +342,17 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subo
     wanted = x.shape if shape is None else as_shape(shape)
     kind = np.dtype(dtype) if dtype is not None else x.dtype
     if is_literal(fill_value):
-        return lift(full(shape=wanted, value=assigned(fill_value, kind), dtype=kind.name), peer)
+        filled = lift(full(shape=wanted, value=assigned(fill_value, kind), dtype=kind.name), peer)
+        return laid(filled, order, x)
     v = array(assigned(fill_value, kind), peer)
     broadcast_shapes("full_like", v.shape, wanted)
-    return linear.broadcast_to(v, shape=wanted)
+    return laid(linear.broadcast_to(v, shape=wanted), order, x)
 
 
 @implements(getattr(np, "astype", None))
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
     """`np.astype`."""
-    v = _one(x)
-    return to_dtype(v, dtype) if v.dtype != np.dtype(dtype) or not copy else v._alias()
+    return _one(x).astype(dtype, copy=copy)
 
 
 @implements(np.polyval)
@@ -372,7 +368,7 @@ def polyval(p: Any, x: Any) -> Any:
 @implements(np.copy)
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
     """`np.copy`."""
-    return _one(a)._alias()
+    return in_new_memory(_one(a), order)
 
 
 @implements(np.result_type)

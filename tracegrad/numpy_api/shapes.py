@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api.memory import isfortran, laid, shares_memory
 from tracegrad.numpy_api.operands import arrays, broadcast_shapes
 from tracegrad.numpy_api.operands import broadcast_arrays as _broadcast
-from tracegrad.numpy_api.registry import implements, refuse
+from tracegrad.numpy_api.registry import implements
 from tracegrad.ops import linear
 from tracegrad.ops.op import normalize_axes, normalize_axis
 
@@ -58,21 +59,39 @@ def _filled_in(shape: tuple[int, ...], old: tuple[int, ...]) -> tuple[int, ...]:
 # -- reshape and its relatives ---------------------------------------------------------------------------------
 @implements(np.reshape)
 def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
-    """`np.reshape` in row-major order."""
+    """`np.reshape`."""
     x = _one(a)
     wanted = _filled_in(as_shape(shape), x.shape)
-    if order == "F":
-        turned = reshaped(permuted(x, tuple(reversed(range(len(x.shape))))), wanted[::-1])
-        return permuted(turned, tuple(reversed(range(len(wanted)))))
-    if order not in ("C", "A"):
-        raise refuse(f"np.reshape with order={order!r}")
-    return reshaped(x, wanted)
+    if order not in ("C", "F", "A"):
+        raise ValueError(located(f"order must be one of 'C', 'F', or 'A' (got {order!r})"))
+    if order == "A":
+        order = "F" if isfortran(x) else "C"
+    found = _reversed(reshaped(_reversed(x), wanted[::-1])) if order == "F" else reshaped(x, wanted)
+    if copy:
+        return laid(found, order)
+    if copy is False and found.size and not shares_memory(x, found):
+        raise ValueError(located("Unable to avoid creating a copy while reshaping."))
+    return found
+
+
+def _reversed(x: Any) -> Any:
+    """`x` with its axes reversed."""
+    return permuted(x, tuple(reversed(range(len(x.shape)))))
 
 
 @implements(np.ravel)
 def ravel(a: Any, order: str = "C") -> Any:
     """`np.ravel`."""
-    return reshape(_one(a), -1, "C" if order == "K" else order)
+    x = _one(a)
+    if order not in ("C", "F", "A", "K"):
+        raise ValueError(located(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})"))
+    if order == "K":
+        strides = x._lying(x)[0].strides
+        axes = sorted(range(len(x.shape)), key=lambda k: (-abs(strides[k]), k))
+        x = permuted(x, tuple(axes)) if axes != sorted(axes) else x
+    elif order == "F" or (order == "A" and isfortran(x)):
+        x = _reversed(x)
+    return reshaped(x._in_order("C"), (math.prod(x.shape),))
 
 
 @implements(np.expand_dims)
@@ -90,7 +109,7 @@ def squeeze(a: Any, axis: Any = None) -> Any:
     """`np.squeeze`."""
     x = _one(a)
     if axis is None:
-        return reshaped(x, tuple(n for n in x.shape if n != 1))
+        return reshaped(x, tuple(n for n in x.shape if n != 1)) if 1 in x.shape else x
     axes = normalize_axes("squeeze", axis, len(x.shape))
     if any(x.shape[k] != 1 for k in axes):
         raise ShapeError(
@@ -112,7 +131,7 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
 @implements(np.broadcast_arrays)
 def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
     """`np.broadcast_arrays`."""
-    return tuple(_broadcast("broadcast_arrays", arrays(*args)))
+    return tuple(_broadcast("broadcast_arrays", arrays(*args)))  # NumPy warns where these are updated
 
 
 def _at_least(rank: int, xs: tuple[Any, ...]) -> Any:
@@ -243,7 +262,7 @@ def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
         raise ValueError(located("Axes must be different."))
     turns = k % 4
     if turns == 0:
-        return x._alias()
+        return x[...]
     if turns == 2:
         return flipped(x, tuple(sorted((i, j))))
     return swapaxes(flipped(x, (j,)), i, j) if turns == 1 else flipped(swapaxes(x, i, j), (j,))

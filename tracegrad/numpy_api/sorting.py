@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api.memory import laid
 from tracegrad.numpy_api.operands import array, arrays, peer_of, promoted, size_of
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import take_along_axis
@@ -36,7 +37,7 @@ def sort(
 ) -> Any:
     """`np.sort`; equal elements share nothing: each keeps the cotangent of its place."""
     x, k = _along("sort", a, axis)
-    return sorting.sort(x, axis=k, descending=False, stable=_is_stable(kind, stable))[0]
+    return laid(sorting.sort(x, axis=k, descending=False, stable=_is_stable(kind, stable))[0], "K", x)
 
 
 @implements(np.argsort, refuses=("order",))

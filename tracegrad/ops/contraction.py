@@ -11,10 +11,10 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.batching import to_axis
+from tracegrad.ops.diagonals import diagonal
 from tracegrad.ops.elementwise import multiply
 from tracegrad.ops.forms import Contract
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import arange, broadcast_to, cast, reduce_sum, reshape, transpose
+from tracegrad.ops.linear import broadcast_to, cast, reduce_sum, reshape, transpose
 from tracegrad.ops.op import HOLOMORPHIC, normalize_axis, primitive
 from tracegrad.ops.samples import integers, uniform
 
@@ -304,9 +304,8 @@ def _diagonal(x: Any, names: list[str]) -> tuple[Any, list[str]]:
         while names.count(n) > 1:
             first = names.index(n)
             second = names.index(n, first + 1)
-            along = arange(start=0, step=1, length=x.shape[first], dtype="int64")
-            x = gather(x, along, along, axes=(first, second))
-            names = [n, *(m for i, m in enumerate(names) if i not in (first, second))]
+            x = diagonal(x, offset=0, axes=(first, second))
+            names = [*(m for i, m in enumerate(names) if i not in (first, second)), n]
     return x, names
 
 

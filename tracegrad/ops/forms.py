@@ -28,12 +28,14 @@ class Form:
     read. `moves`: the derivative rules move, add, negate or drop cotangents, and multiply by nothing. So no nan comes
     of a cotangent 0, and a rule tells of the places where cotangents can differ from 0, given as booleans, what becomes
     of them. `raises`: there may be values of the operands for which there is no answer but an exception;
-    `foreseen`: code that could catch it is traced with the exception.
+    `foreseen`: code that could catch it is traced with the exception. `order`: how NumPy lays out the answer in memory
+    (`tracegrad.ops.memory`).
     """
 
     cheap: ClassVar[bool] = False
     raises: ClassVar[bool] = False
     foreseen: ClassVar[bool] = False
+    order: ClassVar[str] = "C"
 
     @property
     def moves(self) -> bool:
@@ -67,6 +69,7 @@ class Map(Form):
     """
 
     cheap = True
+    order = "K"
     scalar: str | None = None
     moves: bool = False
 
@@ -99,6 +102,8 @@ class Move(Form):
 class Identity(Move):
     """The first operand itself, under another name: derivatives see a difference, compiled code sees none."""
 
+    order = "K"
+
 
 @dataclass(frozen=True)
 class Reshape(Move):
@@ -111,6 +116,7 @@ class Gather(Form):
     indices come first, then those that are not indexed."""
 
     raises = True
+    order = "picked"
 
     @property
     def moves(self) -> bool:
@@ -134,6 +140,7 @@ class Fold(Form):
     """The elements along `axes`, which disappear, combined by `combine`: add, mul, maximum, minimum, logical_and or
     logical_or."""
 
+    order = "K"
     combine: str
 
     @property
@@ -150,6 +157,7 @@ class Fold(Form):
 class Scan(Form):
     """As a fold along `axis` by `combine`, which is add, with all that it comes to on the way."""
 
+    order = "K"
     combine: str
 
     @property

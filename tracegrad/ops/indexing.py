@@ -46,7 +46,8 @@ def _place(shape: tuple[int, ...], indices: Any, axes: tuple[int, ...]) -> tuple
 def gather(*xs: Any, axes: tuple[int, ...]) -> Any:
     """Elements of `xs[0]` at the indices `xs[1:]` along `axes`."""
     x, *indices = xs
-    return x[_place(x.shape, indices, axes)]
+    rest = [a for a in range(x.ndim) if a not in axes]
+    return x.transpose((*axes, *rest))[tuple(indices)]
 
 
 @gather.def_aval

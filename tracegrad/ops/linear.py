@@ -337,10 +337,10 @@ def _() -> Any:
     yield (uniform((40, 30)),), {"start": (12, 0), "stop": (33, 29), "step": (1, 2)}
 
 
-@primitive(Move())
+@primitive(Move(), order="A")
 def pad(x: Any, *, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...], value: float) -> Any:
     """`x` with `low` elements of `value` before each axis, `high` after, and `interior` between its elements."""
-    out = np.full(padded_shape(x.shape, low, high, interior), value, x.dtype)
+    out = np.full(padded_shape(x.shape, low, high, interior), value, x.dtype, order="F" if x.flags.fnc else "C")
     out[
         tuple(
             builtins.slice(a, a + (n - 1) * (g + 1) + 1 if n else a, g + 1) for a, n, g in zip(low, x.shape, interior)
@@ -433,7 +433,7 @@ def _() -> Any:
 
 
 # -- concatenate -------------------------------------------------------------------------------------
-@primitive(Move())
+@primitive(Move(), order="joined")
 def concatenate(*xs: Any, axis: int) -> Any:
     """Arrays of one dtype joined along `axis`."""
     return np.concatenate(xs, axis)

@@ -42,7 +42,7 @@ def _samples() -> Any:
 
 
 # -- modf ------------------------------------------------------------------------------------------------
-@primitive()
+@primitive(order="K")
 def modf(x: Any) -> tuple[Any, Any]:
     """The fractional and the whole part, both with the sign of `x`; the whole part has the derivative 0."""
     return np.modf(x)
@@ -69,7 +69,7 @@ modf.def_samples(_samples)
 
 
 # -- frexp -----------------------------------------------------------------------------------------------
-@primitive()
+@primitive(order="K")
 def frexp(x: Any) -> tuple[Any, Any]:
     """The mantissa, from 0.5 to 1 in magnitude or 0, and the exponent of 2, an int32; both of inf and nan are as
     NumPy has them."""
@@ -92,7 +92,7 @@ frexp.def_samples(_samples)
 
 
 # -- divmod ----------------------------------------------------------------------------------------------
-@primitive()
+@primitive(order="K")
 def divmod(x: Any, y: Any) -> tuple[Any, Any]:
     """floor(x / y), whose derivative is 0, and what remains, with the sign of `y`; operands are those of
     `floor_divide`."""

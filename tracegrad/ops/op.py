@@ -101,6 +101,7 @@ class Op:
       that view makes of the operand;
     - `steps`: of one operand, its derivative is 0 wherever there is one;
     - `bends`: of one operand, its derivative depends on that by steps alone;
+    - `order`: how NumPy lays out the answer in memory (`tracegrad.ops.memory`), where the form does not say it;
     - `commutative`: the operands may change places: the result has the same bits, but for the payload of a nan.
     """
 
@@ -126,6 +127,7 @@ class Op:
         self._vjp_all: Callable[..., Sequence[Any]] | None = None
         self._batch: Callable[..., Any] | None = None
         self._jvp: Callable[..., Any] | None = None
+        self._order = ""
         # By the classes of the operands, the function of operands and parameters that a carrier has put there: what
         # `bind` does for them, without asking who leads.
         self.ways: dict[tuple[type, ...], Callable[..., Any]] = {}
@@ -256,6 +258,10 @@ class Op:
         """
         self._batch = rule
         return rule
+
+    @property
+    def order(self) -> str:
+        return self._order or self.form.order
 
     # -- what the transforms ask -----------------------------------------------------------
     def differentiable_in(self, i: int) -> bool:
@@ -398,7 +404,7 @@ def transposed(op: Op, tangents: Sequence[Any], ans: Any, operands: tuple[Any, .
 
 
 def primitive(
-    form: Form = _CALL, *, on_complex: str | None = None, aliases: bool = False
+    form: Form = _CALL, *, on_complex: str | None = None, aliases: bool = False, order: str = ""
 ) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op by decorating its NumPy implementation: positional arguments are operands, keywords params.
 
@@ -412,7 +418,7 @@ def primitive(
         complex_rules = (AS_WRITTEN if form.moves else "") if on_complex is None else on_complex
         computed = impl if complex_rules else refusing_complex(impl.__name__, impl)
         op = Op(impl.__name__, names, computed, impl.__doc__ or "", variadic, form)
-        op.on_complex, op.aliases = complex_rules, aliases
+        op.on_complex, op.aliases, op._order = complex_rules, aliases, order
         return op
 
     return declare

@@ -115,9 +115,11 @@ def _stacked(*xs: Any, axis: int) -> Any:
     return concatenate(*[_grown(x, axis) for x in xs], axis=axis)
 
 
-@primitive(Compose(_stacked, moves=True))
+@primitive(Compose(_stacked, moves=True), order="joined")
 def stack(*xs: Any, axis: int) -> Any:
     """Arrays of one shape and dtype along a new axis."""
+    if not all(x.flags.c_contiguous for x in xs):
+        return np.stack(xs, axis)
     if not axis:
         return np.array(xs, xs[0].dtype)
     before: Any = (_WHOLE,) * axis

@@ -289,7 +289,7 @@ def count_of(x: Any, axes: tuple[int, ...]) -> int:
     return math.prod(aval_of(x).shape[a] for a in axes)
 
 
-@primitive(on_complex=AS_WRITTEN)
+@primitive(on_complex=AS_WRITTEN, order="K")
 def mean(x: Any, *, axes: tuple[int, ...]) -> Any:
     """The arithmetic mean over `axes`."""
     return np.add.reduce(x, axes) / math.prod([x.shape[a] for a in axes])
@@ -312,7 +312,7 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     return unreduce(divide(ct, float(count_of(x, axes))), x.shape, axes)
 
 
-@primitive(on_complex=AS_WRITTEN)
+@primitive(on_complex=AS_WRITTEN, order="K")
 def var(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
     """The variance over `axes`: the mean square deviation, with n - ddof for n."""
     return np.var(x, axis=axes, ddof=ddof)
@@ -348,7 +348,7 @@ def _() -> Any:
     yield (uniform((20, 4)),), {"axes": (0, 1), "ddof": 1}
 
 
-@primitive(on_complex=AS_WRITTEN)
+@primitive(on_complex=AS_WRITTEN, order="K")
 def std(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
     """The square root of `var`; its slope is 0 where that is 0."""
     return np.std(x, axis=axes, ddof=ddof)
@@ -378,7 +378,7 @@ def _() -> Any:
 
 
 # -- logsumexp and softmax -----------------------------------------------------------------------------
-@primitive()
+@primitive(order="K")
 def logsumexp(x: Any, *, axes: tuple[int, ...]) -> Any:
     """log(sum(exp(x))) over `axes`, without overflow."""
     top = _numpy_top(x, axes)
@@ -411,7 +411,7 @@ def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
     return multiply(unreduce(ct, x.shape, axes), softmax(x, axes=axes))
 
 
-@primitive()
+@primitive(order="K")
 def softmax(x: Any, *, axes: tuple[int, ...]) -> Any:
     """exp(x) / sum(exp(x)) over `axes`, without overflow."""
     powers = np.exp(x - _numpy_top(x, axes))
@@ -446,7 +446,7 @@ logsumexp.def_samples(_axes_samples)
 softmax.def_samples(_axes_samples)
 
 
-@primitive()
+@primitive(order="K")
 def log_softmax(x: Any, *, axes: tuple[int, ...]) -> Any:
     """log(softmax(x)) over `axes`, which neither overflows nor loses small differences of large numbers."""
     shifted = x - _numpy_top(x, axes)

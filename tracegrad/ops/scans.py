@@ -109,7 +109,7 @@ def _() -> Any:
 
 
 # -- cumprod ---------------------------------------------------------------------------------------------
-@primitive(on_complex=HOLOMORPHIC)
+@primitive(on_complex=HOLOMORPHIC, order="K")
 def cumprod(x: Any, *, axis: int) -> Any:
     """The running product along `axis`; the dtype stays."""
     return np.cumprod(x, axis=axis, dtype=x.dtype)
@@ -137,7 +137,7 @@ def _() -> Any:
 
 
 # -- logcumsumexp ----------------------------------------------------------------------------------------
-@primitive()
+@primitive(order="K")
 def logcumsumexp(x: Any, *, axis: int) -> Any:
     """log(cumsum(exp(x))) along `axis`, without overflow."""
     return np.logaddexp.accumulate(x, axis=axis)

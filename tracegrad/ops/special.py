@@ -25,7 +25,7 @@ def _scipy(name: str) -> Any:
     return call
 
 
-@primitive()
+@primitive(order="K")
 def polygamma(x: Any, *, n: int) -> Any:
     """The `n`-th derivative of digamma at `x`."""
     import scipy.special

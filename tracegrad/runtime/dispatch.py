@@ -344,7 +344,7 @@ class Dispatcher(Inlinable):
             if path.keys[: len(prefix)] != prefix:
                 continue
             captured = path.trace.world.read(path.trace.captures)
-            if captured is None:
+            if captured is None or not path.trace.fits([*call.leaves, *captured]):
                 continue
             outputs, diverged = path.run(call.leaves, captured)
             if diverged is None:

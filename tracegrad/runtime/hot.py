@@ -186,8 +186,8 @@ def hot_call(
     It takes `arguments`, of which `args` and `kwargs` are the positional and the keyword arguments in canonical form.
     As a `method` it has the dispatcher as first argument, and asks it where it does not know itself.
     """
-    if len(trace.world.guards) > MOST_GUARDS:
-        return None
+    if len(trace.world.guards) > MOST_GUARDS or not all(strides is None for _, strides in trace.layouts):
+        return None  # the entry point takes row-major arrays only
     code = _Code(program, args, kwargs)
     try:
         _take_arguments(code, call, args, kwargs)

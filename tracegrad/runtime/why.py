@@ -105,6 +105,8 @@ def new_world(traces: Iterable[Trace]) -> str:
         failed = trace.world.failures(trace.captures)
         if failed:
             return "; ".join(failed)
+        if trace.layouts:
+            return "an array lies in memory in another order"
     return "captured variables"
 
 

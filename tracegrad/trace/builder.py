@@ -26,6 +26,7 @@ from tracegrad.ops import Level, Op, TapeCarrier
 from tracegrad.ops.elementwise import not_equal
 from tracegrad.ops.failures import failure, failure_number
 from tracegrad.ops.linear import cast, full
+from tracegrad.trace.memory import Memory
 from tracegrad.trace.tries import within_try
 
 __all__ = ["ESCAPED", "READ_ONLY", "Capture", "TraceBuilder", "ValueGuard", "current_trace", "value_key"]
@@ -90,6 +91,7 @@ class TraceBuilder(Builder):
         self._tensors: Any = None
         self.open = True
         self.inner: TraceBuilder | None = None
+        self.memory = Memory()
         self.rules: list[Any] = []  # those that regions are recording
         self._tags = 0
         self._nodes: dict[Any, Node] = {}
@@ -112,7 +114,14 @@ class TraceBuilder(Builder):
 
     # -- what Builder leaves to us --------------------------------------------------------------
     def value(self, node: Node) -> Any:
-        return self.make(self, node)
+        made = self.make(self, node)
+        return self._input_as_outside(made) if node.op is None else made
+
+    def _input_as_outside(self, made: Any) -> Any:
+        """A tracer of an input, which lies in memory as the array outside does."""
+        made.outside = True
+        made.asks, made.stand_in = self.memory.of_input(made.node)
+        return made
 
     def lift(self, x: Any) -> Any:
         if is_literal(x):
@@ -247,7 +256,8 @@ class TraceBuilder(Builder):
         node = Node(None, (), (), Aval(array.shape, array.dtype))
         self.inputs.append(node)
         self._computed[node] = array
-        value = kind(self, node)
+        self.memory.enter(node, array)
+        value = self._input_as_outside(kind(self, node))
         if not array.flags.writeable:
             value.frozen = READ_ONLY
         return value
@@ -266,6 +276,7 @@ class TraceBuilder(Builder):
             )
             node = Node(None, (), (), Aval(array.shape, dtype))
             self._computed[node] = array
+            self.memory.enter(node, array)
             found = self.captures[id(array)] = Capture(array, self.value(node), node, source)
             found.value.is_array = True
         elif found.source is None:

@@ -169,7 +169,7 @@ class Region(TraceBuilder):
         super().__init__(outer.make, outer.make_number)
         self.outer: TraceBuilder = outer
         self.what = what
-        self.world, self.rules = outer.world, outer.rules
+        self.world, self.rules, self.memory = outer.world, outer.rules, outer.memory
         # By the node outside, and the Tensor if it is one: the value outside, and the node that stands for it.
         self.captured: dict[tuple[Node, int], tuple[Any, Node]] = {}
         self.likes: dict[Node, Any] = {}  # by the input that stands for an argument: what that is like

@@ -23,6 +23,7 @@ from tracegrad.trace.builder import Capture, TraceBuilder, ValueGuard
 from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe
 from tracegrad.trace.effects import Effect, do
+from tracegrad.trace.memory import Layouts, layout_of
 from tracegrad.trace.number import Number
 from tracegrad.trace.raising import is_interrupt, is_ours, is_plain
 from tracegrad.trace.shadow import VALUES, Globals, is_user_object
@@ -61,6 +62,11 @@ class Trace:
     tape: TapeTrace | None = None
     raised: str = ""
     error: Exception | None = None
+    layouts: Layouts = ()
+
+    def fits(self, inputs: Sequence[Any]) -> bool:
+        """Whether the arrays lie in memory as the trace assumes; programs for row-major ones see that themselves."""
+        return not self.layouts or all(layout_of(np.asarray(inputs[k])) == known for k, known in self.layouts)
 
     def input_names(self, arguments: Sequence[str]) -> list[str]:
         """What the user calls the inputs of the graph, given what the leaves of the arguments are called."""
@@ -270,7 +276,8 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     joint = sliced([*inputs, *cts], builder.nodes, [*outputs, *asked, *cotangents])
     used = {*joint.outputs, *(x for n in joint.nodes for x in n.operands)}
     written = {e.holder.key for e in done if e.kind == "data"}
-    captures = [c for c in captures if c.node in used or (c.source is not None and c.source.key in written)]
+    used |= {c.node for c in captures if c.source is not None and c.source.key in written}
+    captures = [c for c in captures if c.node in used or builder.memory.is_asked(c.node)]
     inputs = [*arguments, *(c.node for c in captures)]
     graph = sliced(inputs, builder.nodes, [*outputs, *asked])
     kinds = _kinds(call, captures)
@@ -281,7 +288,10 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
             Graph((*inputs, *cts), joint.nodes, joint.outputs) if cotangents else None, spent,
         )  # fmt: skip
     world.rewritten = frozenset(e.place for e in done)
-    return Trace(graph, kinds, answer, tuple(done), guards, tuple(captures), world, len(outputs), tape)
+    return Trace(
+        graph, kinds, answer, tuple(done), guards, tuple(captures), world, len(outputs), tape,
+        layouts=builder.memory.layouts(inputs),
+    )  # fmt: skip
 
 
 def _settled(builder: TraceBuilder, outputs: Sequence[Any], raising: Sequence[Any]) -> tuple[ValueGuard, ...]:
@@ -315,6 +325,7 @@ def _raised(builder: TraceBuilder, world: World, call: Call, error: Exception) -
     return Trace(
         graph, _kinds(call, captures), Same(None), (), tuple(builder.guards), tuple(captures), world,
         raised=located(f"{type(error).__name__}: {error}", _place(error)), error=error if alike else None,
+        layouts=builder.memory.layouts(inputs),
     )  # fmt: skip
 
 

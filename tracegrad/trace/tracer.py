@@ -5,7 +5,8 @@ A tracer is a box that holds a node of the trace's graph. NumPy's operators, met
 
 In-place updates put another node into the box, so everything that refers to the array sees them. A view (the result
 of basic indexing, `reshape`, `.T`, ...) knows its base: an update of a view writes through to the base, an update
-of the base computes its live views again. Arrays from outside (arguments, captured arrays) cannot be updated: the
+of the base computes its live views again. What is a view and what a copy NumPy decides by the layout in memory, which
+each tracer knows (`tracegrad.trace.memory`). Arrays from outside (arguments, captured arrays) cannot be updated: the
 caller's array would not change.
 """
 
@@ -22,9 +23,12 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.errors import ShapeError, UnsupportedError, located, warn_of_constant
 from tracegrad.ir import Node, Value
+from tracegrad.numpy_api.memory import Flags
 from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.ops import Op
+from tracegrad.ops.forms import Reshape
 from tracegrad.ops.linear import broadcast_to, cast, reshape
+from tracegrad.ops.memory import StandIn, arranged, has_order, is_row_major, laid_out, view_by
 from tracegrad.trace.builder import READ_ONLY, TraceBuilder
 
 __all__ = ["Tracer"]
@@ -33,7 +37,7 @@ __all__ = ["Tracer"]
 class Tracer(ArrayMethods, Value):
     """An array of the call being traced."""
 
-    __slots__ = ("__weakref__", "frozen", "is_array", "origin", "views")
+    __slots__ = ("__weakref__", "asks", "frozen", "is_array", "origin", "outside", "stand_in", "views")
     builder: TraceBuilder
     _tracks_views = True
 
@@ -43,19 +47,26 @@ class Tracer(ArrayMethods, Value):
         self.is_array = False  # of a value without axes: whether it is an array to NumPy, and no scalar
         self.origin: _Origin | None = None
         self.views: Any = ()
+        # How the array lies in memory: in row-major order, or as the stand-in does; and the inputs that decide it.
+        self.stand_in: StandIn | None = None
+        self.asks = 0
+        self.outside = False
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         builder = self.builder
         while builder.inner is not None:
             builder = builder.inner
         result = builder.emit(op, operands, params)
-        if op.put is None:
-            return result
-        base, put = operands[0], op.put
-        if type(result) is tuple:
-            puts = [partial(put, **params, number=k) for k in range(len(result))]
-            return tuple([base._viewed(x, each) for x, each in zip(result, puts)])
-        return base._viewed(result, partial(put, **params))
+        if op.aliases:
+            return operands[0]._aliased(op, params, result)
+        asks, odd = 0, False
+        for x in operands:
+            if isinstance(x, Tracer):
+                asks |= x.asks
+                odd = odd or x.stand_in is not None
+        if (asks or odd) and op.order != "C":
+            self._lay_out(op, operands, params, result, asks)
+        return result
 
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
         """The value in the call being traced; the trace then holds only for calls with the same answer."""
@@ -173,25 +184,154 @@ class Tracer(ArrayMethods, Value):
         return out
 
     def _alias(self) -> Tracer:
-        """The same value as another array."""
+        """The same value as another array, which lies in memory as this one does."""
         builder = self.builder.here()
-        return Tracer(builder, self.node if builder is self.builder else builder.lift(self).node)
+        if builder is not self.builder:
+            return Tracer(builder, builder.lift(self).node)
+        made = Tracer(builder, self.node)
+        made._arrange("K", self)
+        return made
+
+    def _arrange(self, order: Any, *like: Tracer) -> None:
+        """Let this new array have its elements in this order (see `tracegrad.ops.memory.arranged`)."""
+        if order == "C" or len(self.shape) < 2:
+            return
+        for x in like if order != "F" else ():
+            self.asks |= x.asks
+        if isinstance(order, tuple) or order == "F" or like[0].stand_in is not None:
+            strides = arranged(order, self.shape, self.dtype, *[x._place() for x in like])
+            self.stand_in = None if strides is None else self.builder.memory.place(self.shape, self.dtype, strides)
+
+    def _aliased(self, op: Op, params: dict[str, Any], result: Any) -> Any:
+        """The result of an op, or the several, as views of this array where NumPy makes views of it."""
+        if self.builder.inner is not None:
+            own: Tracer = self.builder.here().lift(self)
+            return own._aliased(op, params, result)
+        several = type(result) is tuple
+        asks = self.asks if isinstance(op.form, Reshape) else 0
+        whole = self.stand_in is None and (self.origin is None or not self.origin.shared)
+        if whole and (op.put is None or isinstance(op.form, Reshape)):
+            places: Any = None  # found when it is asked for
+        else:
+            places = view_by(op, params, self._place())
+            if places is None:
+                return self._registered(result, None, asks, shared=False)
+        if several:
+            puts = [op.put and partial(op.put, **params, number=k) for k in range(len(result))]
+            places = places or [None] * len(result)
+            return tuple([self._registered(x, put, asks, at) for x, put, at in zip(result, puts, places)])
+        return self._registered(result, op.put and partial(op.put, **params), asks, places)
 
     def _viewed(self, result: Any, put: Callable[[Any, Any], Any]) -> Any:
         """`result` as a view of this array; `put(base, new)` is this array with `new` in the place of the view."""
         if self.builder.inner is not None:
             own: Tracer = self.builder.here().lift(self)
             return own._viewed(result, put)
-        view = Tracer(self.builder, result.node)
-        view.origin, view.frozen = _Origin(self, put, self.node, result.node), self.frozen
-        self.views = [*[r for r in self.views if r() is not None], weakref.ref(view)]
+        place = result._place()[...] if result.origin is not None else self._place()[...]
+        return self._registered(Tracer(self.builder, result.node), put, 0, place)
+
+    def _registered(self, view: Tracer, put: Any, asks: int, place: StandIn | None = None, shared: bool = True) -> Any:
+        """`view`, with this array as its origin, at this place."""
+        if shared or asks:
+            view.origin = _Origin(self, put, self.node, view.node, asks, shared)
+            self.views = [*(r for r in self.views if r() is not None), weakref.ref(view)]
+        view.frozen = self.frozen if shared else ""
+        view.stand_in, view.asks = (place if shared else view.stand_in), self.asks
         return view
+
+    # -- the layout in memory ----------------------------------------------------------------------
+    def lie_as(self, other: Tracer) -> None:
+        """Stand for what `other` stands for, in the same memory."""
+        self.asks = other.asks
+        self.stand_in = other.stand_in if other.origin is None else other._place()
+
+    def _place(self) -> StandIn:
+        """The stand-in of this array."""
+        if self.stand_in is None:
+            origin = self.origin
+            if origin is None or not origin.shared:
+                self.stand_in = self.builder.memory.place(self.shape, self.dtype)
+            elif origin.put is None:
+                self.stand_in = np.broadcast_to(origin.base._place(), self.shape)
+            else:
+                self.stand_in = origin.base._place().reshape(self.shape)
+        return self.stand_in
+
+    def _lay_out(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], result: Any, asks: int) -> None:
+        """Let the result of the op, or the several, lie in memory as NumPy has it."""
+        known = [x for x in operands if isinstance(x, Tracer)]
+        odd = not all(x.stand_in is None or is_row_major(x.stand_in) for x in known)
+        for each in result if type(result) is tuple else (result,):
+            each.asks = asks
+            if odd:
+                strides = laid_out(op.order, [x._place() for x in known], params, each.aval)
+                each.stand_in = strides and self.builder.memory.place(each.shape, each.dtype, strides)
+
+    def _laid(self, order: Any, *like: Any) -> Any:
+        builder = self.builder.here()
+        made = Tracer(builder, self.node if builder is self.builder else builder.lift(self).node)
+        made.is_array = self.is_array
+        made._arrange(order, *like)
+        return made
+
+    def _in_order(self, order: str) -> Any:
+        """This array if its elements have this order in memory, else a copy: what it is may depend on inputs."""
+        if not self.asks or self.builder.inner is not None:
+            return self if has_order(self._place(), order) else self._laid(order, self)
+        if has_order(self._place(), order):
+            same = Tracer(self.builder, self.node)
+            same.is_array = self.is_array
+            return self._registered(same, _itself, self.asks, self._place()[...])
+        return self._registered(self._laid(order, self), None, self.asks, None, shared=False)
+
+    def _sealed(self) -> Any:
+        self.stand_in = self._place()[...]
+        self.stand_in.flags.writeable = False
+        return self
+
+    def _root(self) -> Tracer:
+        """The array that this is a view of, or itself."""
+        found = self
+        while found.origin is not None and found.origin.shared:
+            found = found.origin.base
+        return found
+
+    def _lying(self, *xs: Any) -> list[StandIn]:
+        roots = {id(x): x for x in (y._root() for y in xs)}
+        if sum(x.outside for x in roots.values()) > 1:
+            raise UnsupportedError(located("whether two arrays from outside share memory is not known while tracing"))
+        for x in xs:
+            self.builder.memory.asked |= x.asks
+        return self._places(*xs)
+
+    def _places(self, *xs: Any) -> list[StandIn]:
+        return [x._place() for x in xs]
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The bytes from one element to the next along each axis."""
+        return self._lying(self)[0].strides
+
+    @property
+    def flags(self) -> Any:
+        """What NumPy tells of the memory of the array."""
+        root = self._root()
+        return Flags(self._lying(self)[0], root is self, root.outside)
+
+    @property
+    def base(self) -> Any:
+        """The array that this is a view of, or None."""
+        root = self._lying(self) and self._root()
+        if root is self and self.outside:
+            raise UnsupportedError(located("the base of an array from outside is not known while tracing"))
+        return None if root is self else root
 
     def _assign(self, new: Any) -> None:
         """Become `new`, as an update in place makes it."""
         if self.builder.inner is not None:
             self.builder.here().lift(self)._assign(new)  # which is refused
-        if self.frozen is READ_ONLY:
+        odd = self.stand_in is not None or self.origin is not None
+        if self.frozen is READ_ONLY or (odd and not self._place().flags.writeable):
             raise ValueError("assignment destination is read-only")
         if self.frozen:
             raise UnsupportedError(located(f"in-place update of {self.frozen}; copy it first (x = x.copy())"))
@@ -214,11 +354,17 @@ class Tracer(ArrayMethods, Value):
                 view._become_again()
         if self.origin is not None:
             base = self.origin.base
-            base._become(self.origin.put(base, self).node, self)
+            self.builder.memory.asked |= self.origin.asks
+            if self.origin.shared:
+                assert self.origin.put is not None
+                base._become(self.origin.put(base, self).node, self)
 
     def _become_again(self) -> None:
         """Compute the view anew from its changed base, and its own views."""
         assert self.origin is not None
+        self.builder.memory.asked |= self.origin.asks
+        if not self.origin.shared:
+            return
         self.node = _replayed(self.builder, self.origin.result, self.origin.node, self.origin.base.node)
         for reference in self.views:
             view = reference()
@@ -249,13 +395,22 @@ class _Unknown(str):
     __repr__ = str.__str__
 
 
+def _itself(base: Any, new: Any) -> Any:
+    return new
+
+
 class _Origin(NamedTuple):
-    """Of a view: its base, how to write to it, and the nodes of base and view when it was made."""
+    """Of a view: its base, how to write to it (None: not at all), and the nodes of base and view when it was made.
+
+    `asks` are the inputs that decide by their layout whether it is a view; if it is a copy, it is not `shared`.
+    """
 
     base: Tracer
-    put: Callable[[Any, Any], Any]
+    put: Callable[[Any, Any], Any] | None
     node: Node
     result: Node
+    asks: int
+    shared: bool
 
 
 def _replayed(builder: TraceBuilder, result: Node, old: Node, new: Node) -> Node:

@@ -57,6 +57,7 @@ def _copied(builder: TraceBuilder, x: Any, is_number: bool) -> Tracer:
     node = fresh(x, tag=builder.new_tag()).node
     value = (Number if is_number or x.weak else Tracer)(builder, node)
     value.frozen, value.is_array = x.frozen, x.is_array
+    value.lie_as(x)
     return value
 
 

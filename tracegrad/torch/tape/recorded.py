@@ -19,6 +19,7 @@ from tracegrad.errors import TraceError, located, warn_of_constant
 from tracegrad.ops.carriers import TapeCarrier
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import broadcast_to, cast
+from tracegrad.ops.memory import arranged, has_order, relaid
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 from tracegrad.torch.modes import STATE
@@ -203,6 +204,48 @@ class Recorded(TapeCarrier):
     def _snapshot(self) -> Any:
         """The array as it is now, for a node to keep."""
         return self.array
+
+    # -- memory --------------------------------------------------------------------------------------------------
+    def _laid(self, order: Any, *like: Any) -> Any:
+        """This new value with its elements in this order in memory: see `tracegrad.ops.memory.arranged`."""
+        array, arrays = self.array, [x.array for x in like]
+        if isinstance(array, Carrier):
+            made = self._alias()
+            made.array = array._laid(order, *arrays)  # type: ignore[attr-defined]
+            return made
+        strides = arranged(order, array.shape, array.dtype, *arrays)
+        made = self if self._base is None else self._alias()
+        new = relaid(made.array, strides)
+        if new is not made.array:
+            made = self._alias() if made is self else made
+            made.array = new
+        return made
+
+    def _alias(self) -> Any:
+        raise NotImplementedError
+
+    def _in_order(self, order: str) -> Any:
+        """This value if its elements have this order in memory, else a copy."""
+        (array,) = self._lying(self)
+        return self if has_order(array, order) else self._alias()._laid(order, self)
+
+    def _sealed(self) -> Any:
+        """This view, which must not be updated."""
+        if isinstance(self.array, Carrier):
+            self.array._sealed()  # type: ignore[attr-defined]
+        else:
+            self.array.flags.writeable = False
+        return self
+
+    def _lying(self, *xs: Any) -> Any:
+        """Arrays that lie in memory as these values do, for an answer that can be seen."""
+        arrays = [x.array for x in xs]
+        return self.array._lying(*arrays) if isinstance(self.array, Carrier) else arrays  # type: ignore[attr-defined]
+
+    def _places(self, *xs: Any) -> Any:
+        """Arrays that lie in memory as these values do."""
+        arrays = [x.array for x in xs]
+        return self.array._places(*arrays) if isinstance(self.array, Carrier) else arrays  # type: ignore[attr-defined]
 
     # -- the tape ------------------------------------------------------------------------------------------------
     def _edge_of(self) -> Any:

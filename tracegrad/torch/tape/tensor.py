@@ -26,6 +26,7 @@ from tracegrad.torch.tape import engine, views
 from tracegrad.torch.tape.dtypes import get_default_dtype
 from tracegrad.torch.tape.hooks import Hooks, RemovableHandle
 from tracegrad.torch.tape.indexing import get_item, set_item
+from tracegrad.torch.tape.moves import is_saved, move
 from tracegrad.torch.tape.printing import format_of, text_of
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tape import AccumulateGrad, Moving, wrapper
@@ -349,6 +350,32 @@ class TapeArray(Recorded, ArrayMethods):
 
     def _alias(self) -> Any:
         return self.bind(fresh, (self,), {"tag": 0})
+
+    def _become(self, new: Any) -> Any:
+        if not self.array.flags.writeable:
+            raise ValueError(located("assignment destination is read-only"))
+        return super()._become(new)
+
+    def _store(self, array: Any) -> None:
+        if is_saved(self):
+            move(self)
+        super()._store(array)
+
+    @property
+    def flags(self) -> Any:
+        """What NumPy tells of the memory of the array."""
+        return self.array.flags
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The bytes from one element to the next along each axis."""
+        strides: tuple[int, ...] = self.array.strides
+        return strides
+
+    @property
+    def base(self) -> Any:
+        """The array that this is a view of, or None."""
+        return self._base
 
     def _weakened(self, result: Any) -> Any:
         for x in result if isinstance(result, tuple) else (result,):

@@ -69,7 +69,8 @@ class TracedTensor(Tensor):
         return self.array._known()
 
     def _shares(self, answer: Any, array: Any) -> bool:
-        return getattr(answer, "origin", None) is not None and answer.origin.base is array
+        origin = getattr(answer, "origin", None)
+        return origin is not None and origin.shared and origin.base is array
 
     def _snapshot(self) -> Any:
         return self.array._alias()

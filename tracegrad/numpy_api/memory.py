@@ -1,0 +1,113 @@
+"""What NumPy tells of an array's memory: flags, strides, the base of a view, and whether two arrays share memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.operands import arrays, operand, peer_of
+from tracegrad.numpy_api.registry import implements, refuse
+from tracegrad.ops.memory import arranged, relaid, stand_in
+
+__all__ = ["Flags", "InRowMajorOrder", "in_new_memory", "isfortran", "laid", "shares_memory", "with_order"]
+
+
+class InRowMajorOrder:
+    """What NumPy's functions ask of carriers about memory, for those that have none."""
+
+    __slots__ = ()
+
+    def _laid(self, order: Any, *like: Any) -> Any:
+        """This new array with its elements in this order in memory (see `tracegrad.ops.memory.arranged`)."""
+        return self
+
+    def _in_order(self, order: str) -> Any:
+        """This array if its elements have this order in memory, else a copy."""
+        return self
+
+    def _sealed(self) -> Any:
+        """This view, which must not be updated from now on."""
+        return self
+
+    def _places(self, *xs: Any) -> Any:
+        """ndarrays that lie in memory as the arrays `xs` do, and must not be read."""
+        return [stand_in(x.shape, x.dtype, None, 0) for x in xs]
+
+    def _lying(self, *xs: Any) -> Any:
+        """The same, for an answer that can be seen."""
+        return self._places(*xs)
+
+
+def laid(x: Any, order: Any, *like: Any) -> Any:
+    """The new array `x` with its elements in this order in memory: "C", "F", or "K" and "A", which mean that of `like`;
+    or the axes from the outermost to the innermost."""
+    if isinstance(x, np.ndarray):
+        return relaid(x, arranged(order, x.shape, x.dtype, *like))
+    return x._laid(order, *[operand(y, x) for y in like])
+
+
+def in_new_memory(x: Any, order: Any) -> Any:
+    """A copy of `x`, in this order."""
+    copied = x.copied() if hasattr(x, "copied") else x._alias()
+    return copied if order == "K" or len(x.shape) < 2 else laid(copied, order, x)
+
+
+def with_order(x: Any, order: str | None) -> Any:
+    """`x` itself if its elements have this order in memory, else a copy: as `np.asarray` does it."""
+    return x if order is None or order == "K" else x._in_order(order)
+
+
+class Flags:
+    """`ndarray.flags` of an array that lies in memory as `stand_in` does."""
+
+    def __init__(self, stand_in: np.ndarray[Any, Any], owner: bool, outside: bool):
+        self._of, self._owner, self._outside = stand_in.flags, owner, outside
+
+    @property
+    def owndata(self) -> bool:
+        """Whether the array is no view."""
+        if self._outside and self._owner:
+            raise refuse("flags.owndata of an array from outside")
+        return self._owner
+
+    @property
+    def writeable(self) -> bool:
+        """Whether the array may be updated."""
+        if self._outside:
+            raise refuse("flags.writeable of an array from outside")
+        return self._of.writeable
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of, name)
+
+    def __getitem__(self, name: str) -> bool:
+        if name in ("O", "OWNDATA", "W", "WRITEABLE"):
+            return self.owndata if name.startswith("O") else self.writeable
+        flag: bool = self._of[name]  # type: ignore[index]
+        return flag
+
+    def __repr__(self) -> str:
+        return repr(self._of).replace("OWNDATA : False", f"OWNDATA : {self._owner}")
+
+
+@implements(np.shares_memory)
+def shares_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
+    """`np.shares_memory`."""
+    x, y = arrays(a, b)
+    u, v = peer_of(x, y)._lying(x, y)
+    return np.shares_memory(u, v, max_work=max_work)
+
+
+@implements(np.may_share_memory)
+def may_share_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
+    """`np.may_share_memory`."""
+    x, y = arrays(a, b)
+    u, v = peer_of(x, y)._lying(x, y)
+    return np.may_share_memory(u, v, max_work=max_work)
+
+
+@implements(np.isfortran)
+def isfortran(a: Any) -> bool:
+    """`np.isfortran`."""
+    return bool(a._lying(a)[0].flags.fnc)
