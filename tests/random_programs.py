@@ -20,7 +20,6 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
-import pytest
 
 import tracegrad as tg
 from tracegrad.errors import TraceError, UnsupportedError
@@ -39,10 +38,11 @@ class Writer:
         self.rng = rng = random.Random(seed)
         self.on_tape = rng.random() < 0.7  # else it may use what NumPy makes arrays of without asking them
         self.shape = tuple(rng.choice([1, 2, 3, 3, 4, 4]) for _ in range(rng.choice([1, 2, 2, 2, 3])))
+        self.updates_outside = rng.random() < 0.4  # the argument and the captured array, too
         self.table = np.linspace(-1.0, 1.0, 12).reshape(3, 4)
         if rng.random() < 0.5:
             self.table = np.asfortranarray(self.table)
-        self.x = argument(self.shape, rng.choice(list(LAYOUTS)))
+        self.x = LAYOUTS[rng.choice(list(LAYOUTS))](argument(self.shape))
         self.plain: dict[str, Array] = {"np": np, "table": self.table, "x": self.x, "facts": []}
         self.lines: list[str] = []
         self.names = ["x", "table"]
@@ -175,8 +175,8 @@ class Writer:
         """An update in place of a variable that may be updated."""
         rng = self.rng
         (name, x), (other, _) = self.pick(), self.pick()
-        outside = (self.x, self.table)
-        if not x.flags.writeable or any(np.may_share_memory(x, z) for z in outside) or not x.ndim:
+        outside = any(np.may_share_memory(x, z) for z in (self.x, self.table))
+        if not x.flags.writeable or not x.ndim or (outside and not self.updates_outside):
             return
         overlapping = 0 in [s for n, s in zip(x.shape, x.strides) if n > 1]
         if overlapping:
@@ -214,7 +214,7 @@ class Writer:
     @property
     def text(self) -> str:
         made = [name for name in self.names if name not in ("x", "table")]
-        lines = ["facts = []", *self.lines, f"return facts, [{', '.join(f'{n} * 1.0' for n in made)}]"]
+        lines = ["global table", "facts = []", *self.lines, f"return facts, [{', '.join(f'{n} * 1.0' for n in made)}]"]
         return "def f(x):\n" + "".join(f"    {line}\n" for line in lines)
 
 
@@ -233,9 +233,8 @@ LAYOUTS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def argument(shape: tuple[int, ...], layout: str, at: float = 0.0) -> Array:
-    x = np.cos(np.arange(float(np.prod(shape))) * 1.7 + 0.3 + at).reshape(shape)
-    return LAYOUTS[layout](x)
+def argument(shape: tuple[int, ...], at: float = 0.0) -> Array:
+    return np.cos(np.arange(float(np.prod(shape))) * 1.7 + 0.3 + at).reshape(shape)
 
 
 def program(seed: int) -> tuple[str, dict[str, Any], tuple[int, ...], bool]:
@@ -255,40 +254,55 @@ def interpreted() -> Iterator[None]:
         dispatch.compile_program = before
 
 
+class Runner:
+    """A program, and the world around it, which is as at first whenever it is called."""
+
+    def __init__(self, seed: int):
+        self.text, self.space, self.shape, self.on_tape = program(seed)
+        exec(compile(self.text, f"<program {seed}>", "exec"), self.space)
+        self.function = self.space["f"]
+        self.table = self.space["table"].copy()
+
+    def run(self, f: Callable[[Array], Any], layout: str, at: float, step: float = 0.0) -> Any:
+        """The result of `f`, and the arrays outside after it; or the exception that it raised."""
+        self.space["table"][...] = self.table
+        x = LAYOUTS[layout](argument(self.shape, at) + step * self.direction)
+        try:
+            return f(x), x.copy(), self.space["table"].copy()
+        except (ValueError, IndexError) as error:
+            return error
+
+    @property
+    def direction(self) -> Array:
+        return np.cos(np.arange(float(np.prod(self.shape))) * 0.9).reshape(self.shape)
+
+
 def check(seed: int) -> None:
     """Compare the program of this seed with itself: plain, traced, differentiated in a trace and on the tape."""
-    text, space, shape, on_tape = program(seed)
-    exec(compile(text, f"<program {seed}>", "exec"), space)
-    f = space["f"]
-    traced = tg.trace(f)
+    runner = Runner(seed)
+    traced = tg.trace(runner.function)
     order = random.Random(seed).sample(list(LAYOUTS), 3)
     for k, layout in enumerate([*order, order[0]]):
+        plain = runner.run(runner.function, layout, k)
         try:
-            facts, arrays = f(argument(shape, layout, k))
-        except (ValueError, IndexError) as error:  # in this layout, it is another program
-            with pytest.raises(type(error)):
-                traced(argument(shape, layout, k))
-            continue
-        try:
-            found, results = traced(argument(shape, layout, k))
+            found = runner.run(traced, layout, k)
         except UnsupportedError as error:
             if not _is_of_outside(error):
                 raise
             continue
-        assert found == facts, (layout, found, facts)
-        for a, b in zip(arrays, results):
-            np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9, err_msg=layout)
-    if _runs(f, argument(shape, order[1], 0.1)):
-        _check_derivative(f, argument(shape, order[1], 0.1), LAYOUTS[order[1]], on_tape)
+        if isinstance(plain, Exception):
+            assert type(found) is type(plain), (layout, plain, found)
+            continue
+        assert not isinstance(found, Exception), (layout, found)
+        _compare(found, plain, layout)
+    if not isinstance(runner.run(runner.function, order[1], 0.1), Exception):
+        _check_derivative(runner, order[1])
 
 
-def _runs(f: Any, x: Array) -> bool:
-    """Whether the program runs."""
-    try:
-        f(x)
-    except (ValueError, IndexError):
-        return False
-    return True
+def _compare(found: Any, plain: Any, what: str) -> None:
+    assert found[0][0] == plain[0][0], (what, found[0][0], plain[0][0])
+    for a, b in zip([*plain[0][1], *plain[1:]], [*found[0][1], *found[1:]], strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9, err_msg=what)
 
 
 def _is_of_outside(error: Exception) -> bool:
@@ -298,32 +312,33 @@ def _is_of_outside(error: Exception) -> bool:
     return re.search(known, str(error)) is not None
 
 
-def _check_derivative(f: Any, x: Array, laid: Callable[[Array], Array], on_tape: bool) -> None:
-    weights = [np.cos(np.arange(float(a.size)) + k).reshape(a.shape) for k, a in enumerate(f(x)[1])]
+def _check_derivative(runner: Runner, layout: str, step: float = 1e-6) -> None:
+    results = runner.run(runner.function, layout, 0.1)[0][1]
+    weights = [np.cos(np.arange(float(a.size)) + k).reshape(a.shape) for k, a in enumerate(results)]
     seen: list[Any] = []
 
     def loss(x: Array) -> Array:
-        facts, arrays = f(x)
+        facts, arrays = runner.function(x)
         seen.append(facts)
         return sum(np.sum(a * w) for a, w in zip(arrays, weights))
 
-    direction = np.cos(np.arange(float(x.size)) * 0.9).reshape(x.shape)
-    step = 1e-6
-    slope = (loss(laid(x + step * direction)) - loss(laid(x - step * direction))) / (2 * step)
-    value, facts = loss(laid(x.copy())), seen[-1]
+    up, down, value = (runner.run(loss, layout, 0.1, s)[0] for s in (step, -step, 0.0))
+    facts = seen[-1]
     del seen[:]
-    derivative = tg.value_and_grad(loss)
+    derivative, found = tg.value_and_grad(loss), {}
     try:
-        with tg.disable_jit():
-            found = [derivative(x)] if on_tape else []
-        found.append(derivative(x))
+        if runner.on_tape:
+            with tg.disable_jit():
+                found["on the tape"] = runner.run(derivative, layout, 0.1)
+        found["traced"] = runner.run(derivative, layout, 0.1)
     except (UnsupportedError, TraceError, RuntimeError) as error:
         if not _is_of_outside(error):
             raise
-        return
-    for what, (v, gradient) in zip(["on the tape", "traced"][-len(found) :], found):
+    for what, answer in found.items():
+        assert not isinstance(answer, Exception), (what, answer)
+        (v, gradient), _, _ = answer
         np.testing.assert_allclose(v, value, rtol=1e-9, atol=1e-9, err_msg=what)
-        got = np.sum(gradient * direction)
+        slope, got = (up - down) / (2 * step), np.sum(gradient * runner.direction)
         np.testing.assert_allclose(got, slope, rtol=1e-5, atol=1e-5 * (1 + abs(value)), err_msg=what)
     assert all(each == facts for each in seen), (seen, facts)
 

@@ -23,7 +23,7 @@ from tracegrad.ops.forms import Reshape
 
 __all__ = [
     "StandIn", "arranged", "has_order", "in_order", "is_row_major", "laid_out", "order_of", "relaid", "stand_in",
-    "view_by",
+    "view_by", "with_strides_of",
 ]  # fmt: skip
 
 StandIn = np.ndarray[Any, Any]
@@ -203,3 +203,12 @@ def relaid(x: np.ndarray[Any, Any], strides: Strides | None) -> np.ndarray[Any, 
         return x.copy("C")
     axes = sorted(range(x.ndim), key=lambda k: (-strides[k], k))
     return x.transpose(axes).copy("C").transpose(np.argsort(axes))
+
+
+def with_strides_of(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy in memory of its own that lies there with the same strides."""
+    ends = [(n - 1) * s for n, s in zip(x.shape, x.strides) if n]
+    room = np.empty(sum(map(abs, ends)) + x.itemsize, np.uint8)
+    copied: np.ndarray[Any, Any] = np.ndarray(x.shape, x.dtype, room, -sum(e for e in ends if e < 0), x.strides)
+    copied[...] = x
+    return copied

@@ -16,6 +16,7 @@ import numpy as np
 from tracegrad.avals import LITERALS
 from tracegrad.errors import DTypeError, located
 from tracegrad.ops.linear import fresh
+from tracegrad.ops.memory import with_strides_of
 from tracegrad.ops.op import Carrier
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import engine
@@ -101,6 +102,8 @@ def _alias_of(x: Recorded, primal: Any) -> Any:
     """What a function gets for its argument `x`: it may be updated in place, as `primal` may."""
     alias: Any = fresh(x, tag=0)
     alias.__class__ = x.__class__
+    if isinstance(x.array, np.ndarray) and x.array.strides != alias.array.strides:
+        alias.array = with_strides_of(x.array)
     if isinstance(primal, np.ndarray) and not primal.flags.writeable:
         alias._frozen = READ_ONLY
     return alias
