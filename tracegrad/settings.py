@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
 
 __all__ = ["MOST_THREADS", "TOPICS", "Settings", "disable_jit", "jit_disabled", "settings", "unusual"]
@@ -153,24 +153,44 @@ class Settings:
         vars(self).clear()
         self._tell(_switches())
 
-    @contextmanager
-    def override(self, **values: Any) -> Iterator[None]:
+    def override(self, **values: Any) -> _Override:
         """The settings with other values for the length of a `with` block, in all threads.
 
         >>> with settings.override(num_threads=1):
         ...     settings.num_threads
         1
         """
-        before = dict(vars(self))
+        return _Override(self, values)
+
+
+class _Override(ContextDecorator):
+    """Settings with other values for a while."""
+
+    def __init__(self, settings: Settings, values: dict[str, Any]):
+        self.settings, self.values = settings, values
+
+    def __enter__(self) -> None:
+        self.before = dict(vars(self.settings))
         try:
-            for name, value in values.items():
-                setattr(self, name, value)
-            yield
-        finally:
-            for name in values:
-                vars(self).pop(name, None)
-            vars(self).update({name: value for name, value in before.items() if name in values})
-            self._tell(values)
+            for name, value in self.values.items():
+                setattr(self.settings, name, value)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._restore()
+        except BaseException:  # a signal came in between
+            self._restore()
+            raise
+
+    def _restore(self) -> None:
+        held = vars(self.settings)
+        for name in self.values:
+            held.pop(name, None)
+        held.update({name: value for name, value in self.before.items() if name in self.values})
+        self.settings._tell(self.values)
 
 
 def _switches() -> dict[str, _Switch[Any]]:
@@ -180,28 +200,9 @@ def _switches() -> dict[str, _Switch[Any]]:
 settings = Settings()
 
 
-class Unusual:
-    """Counts the blocks open in any thread (of `disable_jit`, and traces) in which a call is not only a call.
-
-    Hot paths look at `count`, and ask what it is about only when it is not zero.
-    """
-
-    __slots__ = ("_lock", "count")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self.count += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self.count -= 1
-
-
-unusual = Unusual()
+# The blocks open in any thread (of `disable_jit`, and traces) in which a call is not only a call. Hot paths look
+# whether there are any, and ask what they are about only then.
+unusual: dict[object, None] = {}
 
 
 class _Thread(threading.local):
@@ -211,8 +212,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-@contextmanager
-def disable_jit() -> Iterator[None]:
+class disable_jit(ContextDecorator):
     """Within the block, or in a function decorated so, traced functions of this thread run eagerly.
 
     Blocks nest; however one is left, what held before holds again.
@@ -223,12 +223,21 @@ def disable_jit() -> Iterator[None]:
     >>> jit_disabled()
     False
     """
-    _thread.disabled += 1
-    try:
-        with unusual:
-            yield
-    finally:
+
+    def __init__(self) -> None:
+        self._blocks: list[object] = []
+
+    # What changes the state calls nothing, so that no signal can come between.
+    def __enter__(self) -> None:
+        block = object()
+        self._blocks.append(block)
+        _thread.disabled += 1
+        unusual[block] = None
+
+    def __exit__(self, *_: object) -> None:
         _thread.disabled -= 1
+        del unusual[self._blocks[-1]]
+        del self._blocks[-1]
 
 
 def jit_disabled() -> bool:

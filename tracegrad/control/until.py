@@ -8,8 +8,7 @@ turn. The number of turns is a result too.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from tracegrad.ops.op import Several, primitive
 from tracegrad.ops.reduction import reduce_any
 from tracegrad.ops.samples import uniform
 
-__all__ = ["room_for", "while_loop"]
+__all__ = ["ROOMS", "room_for", "while_loop"]
 
 _BOOL, _INT64 = Aval((), np.dtype(bool)), Aval((), np.dtype(np.int64))
 
@@ -71,17 +70,20 @@ class _Room(threading.local):
     turns = 64
 
 
-_room = _Room()
+ROOMS = _Room()
 
 
-@contextmanager
-def room_for(turns: int) -> Iterator[None]:
+class room_for:
     """While derivatives of loops keep what they need of so many turns."""
-    before, _room.turns = _room.turns, turns
-    try:
-        yield
-    finally:
-        _room.turns = before
+
+    def __init__(self, turns: int):
+        self.turns = turns
+
+    def __enter__(self) -> None:
+        self.before, ROOMS.turns = ROOMS.turns, self.turns
+
+    def __exit__(self, *_: object) -> None:
+        ROOMS.turns = self.before
 
 
 @while_loop.def_vjp_all
@@ -91,7 +93,7 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, con
     given = [k if k < carries else k - 1 for k, ct in enumerate(cts) if ct is not None]
     turn = turn_of(body, wanted, given, carries, 0)
     count = ans[carries]
-    capacity = capacity or (max(int(count), 1) if isinstance(count, np.ndarray) else _room.turns)
+    capacity = capacity or (max(int(count), 1) if isinstance(count, np.ndarray) else ROOMS.turns)
     kept: Any = ()
     if turn.residuals:
         kept = while_loop(*operands, cond=cond, body=turn.forward, carries=carries, capacity=capacity)

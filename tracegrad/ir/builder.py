@@ -8,8 +8,7 @@ simpler, so algebra and constant folding happen at the same place; nodes that no
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tracegrad.avals import LITERALS, Aval, is_literal
@@ -18,7 +17,7 @@ from tracegrad.ir.graph import Graph, Node
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.ops.results import result
 
-__all__ = ["Builder", "Value", "build", "recorder", "recording"]
+__all__ = ["RECORDERS", "Builder", "Value", "build", "recorder", "recording"]
 
 Simplify = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 
@@ -152,30 +151,31 @@ def build(fn: Callable[..., Iterable[Any]], avals: Iterable[Aval], simplify: Sim
         return builder.build(outputs)
 
 
-class _Recorders(threading.local):
-    def __init__(self) -> None:
-        self.stack: list[Builder] = []
+class Recorders(threading.local):
+    """What each thread is recording into."""
+
+    current: Builder | None = None
 
 
-_recorders = _Recorders()
+RECORDERS = Recorders()
 
 
 def recorder() -> Builder | None:
     """The builder of this thread that ops without operands go to: the innermost that is recording."""
-    stack = _recorders.stack
-    return stack[-1] if stack else None
+    return RECORDERS.current
 
 
-@contextmanager
-def recording(builder: Builder) -> Iterator[Builder]:
+class recording:
     """Ops without operands are emitted to `builder` inside the block, in this thread."""
-    stack = _recorders.stack
-    depth = len(stack)
-    stack.append(builder)
-    try:
-        yield builder
-    finally:
-        del stack[depth:]
+
+    def __init__(self, builder: Builder | None):
+        self.builder = builder
+
+    def __enter__(self) -> None:
+        self.before, RECORDERS.current = RECORDERS.current, self.builder
+
+    def __exit__(self, *_: object) -> None:
+        RECORDERS.current = self.before
 
 
 Op.ambient = staticmethod(recorder)

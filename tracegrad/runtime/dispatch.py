@@ -28,9 +28,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.control.until import room_for
+from tracegrad.control.until import ROOMS, room_for
 from tracegrad.errors import CapacityError, TraceError, located
 from tracegrad.ir import Graph, evaluate, run
+from tracegrad.ir.builder import RECORDERS
 from tracegrad.logs import enabled, log
 from tracegrad.ops import Level
 from tracegrad.runtime.entry import MISS
@@ -45,7 +46,7 @@ from tracegrad.trace.effects import apart
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.shadow import is_user_object
 from tracegrad.trace.signature import Binder, Call
-from tracegrad.trace.sources import Weak, on_call
+from tracegrad.trace.sources import CALLS, Weak, on_call
 from tracegrad.trace.trace import Trace, trace_call
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class Dispatcher(Inlinable):
 
     def call_slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that the hot path for calls without keywords does not know."""
-        if kwargs and not unusual.count:
+        if kwargs and not unusual:
             hot: Callable[..., Any] = self._hot.get((len(args), *kwargs), _miss)
             result = hot(*args, *kwargs.values())
             if result is not MISS:
@@ -263,12 +264,15 @@ class Dispatcher(Inlinable):
         path, outputs, captured = self.find(call)
         if outputs is None:
             return self._plainly(path, args, kwargs)
-        with on_call(call):
+        before, CALLS.call = CALLS.call, call
+        try:
             if path.overlaps(call, captured):
                 return self.body(*args, **kwargs)
             if path.on_tape is not None:
                 return path.on_tape.finish(call, captured, outputs, self)
             result = path.trace.finish(outputs, effects=self.effects)
+        finally:
+            CALLS.call = before
         form = (len(args), *kwargs)
         hot = path.hot(self.binder, call, form, self._plain)
         if kwargs:
@@ -302,8 +306,15 @@ class Dispatcher(Inlinable):
 
     def find(self, call: Call) -> Found:
         """The path that holds for `call`, traced and compiled if there is none yet, and its outputs."""
-        with on_call(call):
-            return self._find(call)
+        errors, before = np.geterr(), (RECORDERS.current, CALLS.call, ROOMS.turns)
+        try:
+            with on_call(call):
+                return self._find(call)
+        except BaseException:
+            # A signal may have come while one of these was about to be restored.
+            RECORDERS.current, CALLS.call, ROOMS.turns = before
+            np.seterr(**errors)
+            raise
 
     def _find(self, call: Call) -> Found:
         spec = self._specialization(call.key)

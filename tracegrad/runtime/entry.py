@@ -155,6 +155,8 @@ class _ArenaOwner:
         self.words, self.free = words, _free()
 
     def __del__(self) -> None:
+        if not hasattr(self, "words"):  # an interrupt came in between
+            return
         address = int(self.words[Word.ARENA])
         self.words[Word.ARENA] = 0
         self.free(address)

@@ -5,7 +5,7 @@ The code for calls without keywords is the `__call__` of a class made for it, be
 on costs as much as a small program; it reads like this (some 100 µs to make):
 
     def call(self, a0=MISS, a1=MISS, /, *more, **keywords):
-        if more or keywords or unusual.count: return self.call_slowly((a0, a1, *more,), keywords)
+        if more or keywords or unusual: return self.call_slowly((a0, a1, *more,), keywords)
         try:
             fits = type(a0) is c0 and len(a0) == 2 and c1['np'] is c2
             if fits: x0 = a0['b']; x1 = a0['w']; x2 = a1; x3 = c1['SCALE']
@@ -228,7 +228,7 @@ def _method(arguments: list[str]) -> list[str]:
     parameters = "".join(f"{a}=MISS, " for a in arguments)
     return [
         f"def call(self, {parameters}/, *more, **keywords):",
-        f"    if more or keywords or unusual.count: return {_slowly(arguments)}",
+        f"    if more or keywords or unusual: return {_slowly(arguments)}",
     ]
 
 

@@ -31,9 +31,11 @@ from tracegrad.codegen.support import support_module
 from tracegrad.codegen.vecmath import rare_module
 from tracegrad.errors import CapacityError, TracegradError
 from tracegrad.ir import Graph, run
+from tracegrad.ir.builder import RECORDERS
 from tracegrad.runtime import blas, native, threads
 from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.entry import MISS, make_callable
+from tracegrad.runtime.signals import uninterrupted
 
 __all__ = ["MISS", "Program", "Report", "compile_program", "conformed", "machine_code_count"]
 
@@ -126,10 +128,11 @@ class Program:
         clock.stage("passes")
         made = plan(optimized, self.checked)
         clock.stage("plan")
-        code, key, cached = _machine_code(made)
-        clock.stage("compile" if cached == "compiled" else "load")
-        self.entry = self._callable(made, code)
-        clock.stage("link")
+        with uninterrupted():
+            code, key, cached = _machine_code(made)
+            clock.stage("compile" if cached == "compiled" else "load")
+            self.entry = self._callable(made, code)
+            clock.stage("link")
         return Report(optimized, made, key, cached, seconds)
 
     def _callable(self, made: Plan, code: native.NativeCode) -> Any:
@@ -238,10 +241,12 @@ def _machine_code(made: Plan) -> tuple[native.NativeCode, str, str]:
     with mine:
         if (code := _loaded.get(key)) is not None:
             return code, key, "memory"
-        _define_symbols(made)
-        code, origin = _from_disk_or_compiler(made, key)
-        with _lock:
-            _loaded[key] = code
+        try:
+            _define_symbols(made)
+            code, origin = _from_disk_or_compiler(made, key)
+            with _lock:
+                _loaded[key] = code
+        finally:
             _in_progress.pop(key, None)
         return code, key, origin
 
@@ -305,4 +310,9 @@ def compile_program(
     only output is returned by itself, else a tuple. With `checked` the last output is a boolean that is not returned:
     `entry` returns MISS where it is False.
     """
-    return Program(graph, kinds, single, name, checked)
+    before = RECORDERS.current
+    try:
+        return Program(graph, kinds, single, name, checked)
+    except BaseException:
+        RECORDERS.current = before  # a signal may have come while it was about to be restored
+        raise

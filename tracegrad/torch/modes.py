@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 __all__ = [
@@ -40,22 +39,26 @@ class _State(threading.local):
 
     def settle(self) -> None:
         """Bring `unusual` up to date."""
-        self.unusual = self.inference or self.watching or bool(self.saving) or self.level is not None
+        self.unusual = self.is_unusual(self.inference)
+
+    def is_unusual(self, inference: bool) -> bool:
+        """What `unusual` is in inference mode, or out of it."""
+        return inference or self.watching or bool(self.saving) or self.level is not None
 
 
 STATE = _State()
 
 
-@contextmanager
-def as_usual() -> Iterator[None]:
+class as_usual:
     """No inference mode, anomaly detection, hooks on saved tensors or tangents for a while, whatever is set."""
-    before = STATE.inference, STATE.watching, STATE.saving, STATE.level
-    STATE.inference, STATE.watching, STATE.saving, STATE.level, STATE.unusual = False, False, (), None, False
-    try:
-        yield
-    finally:
-        STATE.inference, STATE.watching, STATE.saving, STATE.level = before
-        STATE.settle()
+
+    # What changes the state calls nothing, so that no signal can come between.
+    def __enter__(self) -> None:
+        self.before = STATE.inference, STATE.watching, STATE.saving, STATE.level, STATE.unusual
+        STATE.inference, STATE.watching, STATE.saving, STATE.level, STATE.unusual = False, False, (), None, False
+
+    def __exit__(self, *_: object) -> None:
+        STATE.inference, STATE.watching, STATE.saving, STATE.level, STATE.unusual = self.before
 
 
 def is_grad_enabled() -> bool:
@@ -77,30 +80,39 @@ def is_inference_mode_enabled() -> bool:
     return STATE.inference
 
 
+_Modes = tuple[bool, bool, bool]
+
+
 class Mode:
-    """A context manager that sets modes for a while, and a decorator; may be entered again while it is active."""
+    """A context manager that sets modes for a while, and a decorator; may be entered again while it is active.
+
+    The statements that set and restore modes call nothing, so that no signal can come between.
+    """
 
     def __init__(self) -> None:
-        self._previous: list[tuple[bool, bool]] = []
+        self._previous: list[_Modes] = []
 
     def modes(self) -> tuple[bool, bool]:
         """The grad mode and the inference mode inside."""
         raise NotImplementedError
 
     def __enter__(self) -> None:
-        self._previous.append((STATE.enabled, STATE.inference))
-        _set(self.modes())
+        inside = _whole(self.modes())
+        self._previous.append((STATE.enabled, STATE.inference, STATE.unusual))
+        STATE.enabled, STATE.inference, STATE.unusual = inside
 
     def __exit__(self, *_: object) -> None:
-        _set(self._previous.pop())
+        STATE.enabled, STATE.inference, STATE.unusual = self._previous[-1]
+        del self._previous[-1]
+        STATE.settle()
 
     def __call__(self, fn: F) -> F:
         return _decorated(fn, self.modes)
 
 
-def _set(modes: tuple[bool, bool]) -> None:
-    STATE.enabled, STATE.inference = modes
-    STATE.settle()
+def _whole(modes: tuple[bool, bool]) -> _Modes:
+    """The grad mode, the inference mode, and what follows for `unusual`."""
+    return *modes, STATE.is_unusual(modes[1])
 
 
 class _Plain(Mode):
@@ -178,7 +190,7 @@ class set_grad_enabled(Mode):
     def __init__(self, mode: bool):
         super().__init__()
         self.mode = mode
-        self._before: tuple[bool, bool] | None = (STATE.enabled, STATE.inference)
+        self._before: _Modes | None = (STATE.enabled, STATE.inference, STATE.unusual)
         STATE.enabled = mode
 
     def modes(self) -> tuple[bool, bool]:
@@ -186,14 +198,14 @@ class set_grad_enabled(Mode):
 
     def __enter__(self) -> None:
         # The first block ends what the call began.
-        now = (STATE.enabled, STATE.inference)
-        self._previous.append(self._before or now)
+        inside = _whole(self.modes())
+        self._previous.append(self._before or (STATE.enabled, STATE.inference, STATE.unusual))
         self._before = None
-        _set(self.modes())
+        STATE.enabled, STATE.inference, STATE.unusual = inside
 
     def __call__(self, fn: F) -> F:
         if self._before is not None:
-            _set(self._before)
+            STATE.enabled, STATE.inference, STATE.unusual = self._before
             self._before = None
         return super().__call__(fn)
 
@@ -204,12 +216,14 @@ def _decorated(fn: F, modes: Callable[[], tuple[bool, bool]]) -> F:
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
-        previous = (STATE.enabled, STATE.inference)
-        _set(modes())
+        inside = _whole(modes())
+        previous = (STATE.enabled, STATE.inference, STATE.unusual)
+        STATE.enabled, STATE.inference, STATE.unusual = inside
         try:
             return fn(*args, **kwargs)
         finally:
-            _set(previous)
+            STATE.enabled, STATE.inference, STATE.unusual = previous
+            STATE.settle()
 
     return call  # type: ignore[return-value]
 
@@ -222,24 +236,28 @@ def _generating(fn: F, modes: Callable[[], tuple[bool, bool]]) -> F:
         generator = fn(*args, **kwargs)
         step: Callable[[], Any] = functools.partial(next, generator)
         while True:
-            previous = (STATE.enabled, STATE.inference)
-            _set(modes())
+            inside = _whole(modes())
+            previous = (STATE.enabled, STATE.inference, STATE.unusual)
+            STATE.enabled, STATE.inference, STATE.unusual = inside
             try:
                 value = step()
             except StopIteration as stop:
                 return stop.value
             finally:
-                _set(previous)
+                STATE.enabled, STATE.inference, STATE.unusual = previous
+                STATE.settle()
             try:
                 sent = yield value
                 step = functools.partial(generator.send, sent)
             except GeneratorExit:
-                previous = (STATE.enabled, STATE.inference)
-                _set(modes())
+                inside = _whole(modes())
+                previous = (STATE.enabled, STATE.inference, STATE.unusual)
+                STATE.enabled, STATE.inference, STATE.unusual = inside
                 try:
                     generator.close()
                 finally:
-                    _set(previous)
+                    STATE.enabled, STATE.inference, STATE.unusual = previous
+                    STATE.settle()
                 raise
             except BaseException as error:
                 step = functools.partial(generator.throw, error)

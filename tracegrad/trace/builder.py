@@ -344,7 +344,7 @@ class TraceBuilder(Builder):
     @contextmanager
     def aside(self) -> Iterator[None]:
         """While code runs that is not recorded, on the values of the call being traced."""
-        with recording(None), self.world.writes.apart():  # type: ignore[arg-type]
+        with recording(None), self.world.writes.apart():
             yield
 
     @contextmanager

@@ -11,7 +11,18 @@ from typing import Any
 from tracegrad import tree
 
 __all__ = [
-    "Argument", "Attribute", "Cell", "Child", "Fixed", "Global", "Item", "Passed", "Source", "Static", "Weak",
+    "CALLS",
+    "Argument",
+    "Attribute",
+    "Cell",
+    "Child",
+    "Fixed",
+    "Global",
+    "Item",
+    "Passed",
+    "Source",
+    "Static",
+    "Weak",
     "on_call",
 ]  # fmt: skip
 
@@ -213,7 +224,7 @@ class _Calls(threading.local):
     call: Any = None
 
 
-_calls = _Calls()
+CALLS = _Calls()
 
 
 class on_call:
@@ -223,16 +234,16 @@ class on_call:
         self.call = call
 
     def __enter__(self) -> None:
-        self.before, _calls.call = _calls.call, self.call
+        self.before, CALLS.call = CALLS.call, self.call
 
     def __exit__(self, *_: object) -> None:
-        _calls.call = self.before
+        CALLS.call = self.before
 
 
 def _under_way() -> Any:
-    if _calls.call is None:
+    if CALLS.call is None:
         raise LookupError("no call is under way")
-    return _calls.call
+    return CALLS.call
 
 
 class Argument(Source):

@@ -148,8 +148,10 @@ def trace_call(
     args, kwargs = call.rebuild(leaves)
     for place, x in (*enumerate(args), *kwargs.items()):
         world.writes.passed(x, Passed(None, place))
+    block = object()
+    unusual[block] = None
     try:
-        with unusual, recording(builder), on_call(call), as_usual():
+        with recording(builder), on_call(call), as_usual():
             result = world.inline(body)(*map(world.adopt, args), **{k: world.adopt(x) for k, x in kwargs.items()})
             return _finish(builder, world, call, result)
     except Exception as error:
@@ -161,6 +163,7 @@ def trace_call(
             raise
         return _raised(builder, world, call, error)
     finally:
+        unusual.pop(block, None)
         with on_call(call):
             world.close()
 

@@ -14,8 +14,7 @@ move, whatever their tangents are.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,13 +113,12 @@ def transposing() -> bool:
     return _mode.transposing
 
 
-@contextmanager
-def _transposing() -> Iterator[None]:
-    before, _mode.transposing = _mode.transposing, True
-    try:
-        yield
-    finally:
-        _mode.transposing = before
+class _transposing:
+    def __enter__(self) -> None:
+        self.before, _mode.transposing = _mode.transposing, True
+
+    def __exit__(self, *_: object) -> None:
+        _mode.transposing = self.before
 
 
 # -- functions of the user's -------------------------------------------------------------------------------------------

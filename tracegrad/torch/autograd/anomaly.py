@@ -53,11 +53,12 @@ class detect_anomaly:
         )
 
     def __enter__(self) -> None:
-        self._previous = STATE.watching, STATE.check_nan
-        _set(True, self.check_nan)
+        self._previous = STATE.watching, STATE.check_nan, STATE.unusual
+        STATE.watching, STATE.check_nan, STATE.unusual = True, self.check_nan, True
 
     def __exit__(self, *_: object) -> None:
-        _set(*self._previous)
+        STATE.watching, STATE.check_nan, STATE.unusual = self._previous
+        STATE.settle()
 
 
 def _set(mode: Any, check_nan: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracegrad.errors import located
@@ -42,8 +42,7 @@ class saved_tensors_hooks:
     def __enter__(self) -> None:
         if STATE.refused:
             raise RuntimeError(located(STATE.refused))
-        STATE.saving = (*STATE.saving, (self.pack_hook, self.unpack_hook))
-        STATE.settle()
+        STATE.saving, STATE.unusual = (*STATE.saving, (self.pack_hook, self.unpack_hook)), True
 
     def __exit__(self, *_: object) -> None:
         STATE.saving = STATE.saving[:-1]
@@ -57,8 +56,7 @@ class save_on_cpu(saved_tensors_hooks):
         super().__init__(lambda tensor: tensor, lambda tensor: tensor)
 
 
-@contextlib.contextmanager
-def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
+class disable_saved_tensors_hooks(contextlib.ContextDecorator):
     """Raise RuntimeError with this message when hooks on saved tensors are asked for, or are active already.
 
     >>> with disable_saved_tensors_hooks("not here"), saved_tensors_hooks(id, id):  # doctest: +ELLIPSIS
@@ -66,13 +64,17 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
     Traceback (most recent call last):
     RuntimeError: not here...
     """
-    if STATE.saving:
-        raise RuntimeError(located(error_message))
-    outer, STATE.refused = STATE.refused, error_message
-    try:
-        yield
-    finally:
-        STATE.refused = outer
+
+    def __init__(self, error_message: str):
+        self.error_message = error_message
+
+    def __enter__(self) -> None:
+        if STATE.saving:
+            raise RuntimeError(located(self.error_message))
+        self.before, STATE.refused = STATE.refused, self.error_message
+
+    def __exit__(self, *_: object) -> None:
+        STATE.refused = self.before
 
 
 def get_gradient_edge(tensor: Any) -> GradientEdge:

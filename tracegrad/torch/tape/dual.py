@@ -47,12 +47,12 @@ class paused:
     """A context without tangents, in which they are computed."""
 
     def __enter__(self) -> None:
-        self.level, STATE.level = STATE.level, None
-        STATE.settle()
+        inside = None, STATE.inference or STATE.watching or STATE.saving != ()
+        self.before = STATE.level, STATE.unusual
+        STATE.level, STATE.unusual = inside
 
     def __exit__(self, *_: object) -> None:
-        STATE.level = self.level
-        STATE.settle()
+        STATE.level, STATE.unusual = self.before
 
 
 def tangent_of(x: Any) -> Any:

@@ -309,9 +309,13 @@ def run(
     nodes = work.reachable(edges)
     if wanted:
         work.restrict(nodes, wanted)
-    mode, STATE.enabled = STATE.enabled, create_graph
-    outer, STATE.sweep = STATE.sweep, work
-    token = set_traps(QUIET)
+    mode, outer = STATE.enabled, STATE.sweep
+    STATE.enabled, STATE.sweep = create_graph, work
+    try:
+        token = set_traps(QUIET)
+    except BaseException:
+        STATE.enabled, STATE.sweep = mode, outer
+        raise
     try:
         for e, (_, ct) in zip(edges, roots):
             work.arrive(e, ct)
