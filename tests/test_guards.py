@@ -186,7 +186,7 @@ def test_answers_computed_by_the_program_decide_where_numpy_rounds_otherwise(mon
     assert traces(g) == 2
 
 
-def test_too_many_paths_are_computed_without_compiling(monkeypatch):
+def test_too_many_paths_run_as_plain_python(monkeypatch):
     monkeypatch.setattr(dispatch, "MAX_PATHS", 3)
     g = tg.trace(lambda x: x * float(x.sum()))
     for k in range(6):
@@ -194,6 +194,46 @@ def test_too_many_paths_are_computed_without_compiling(monkeypatch):
         np.testing.assert_array_equal(g(x), x * x.sum())
     (spec,) = g._specializations.values()
     assert len(spec.paths) == 3
+    assert traces(g) == 3
+
+
+def logged(x):
+    return f"{float(x.sum()):.2f}"
+
+
+def branching(x):
+    return sum(v for v in x if v > 0)
+
+
+def counting(x):
+    return x * len(str(COUNT))
+
+
+COUNT = 0
+
+
+@pytest.mark.parametrize(
+    ("f", "message"),
+    [
+        (logged, r"float\(\) at \S*test_guards.py:\d+ has another answer.*outside"),
+        (branching, r"bool\(\) at \S*test_guards.py:\d+ has another answer.*np.where"),
+        (counting, "the global COUNT has changed.*as an argument"),
+    ],
+)
+def test_a_function_that_is_traced_time_after_time_says_so_once_and_why(f, message, monkeypatch):
+    g, rng = tg.trace(f), np.random.default_rng(0)
+
+    def calls(count):
+        for _ in range(count):
+            monkeypatch.setitem(globals(), "COUNT", COUNT + 1)
+            x = rng.normal(size=12)
+            assert np.all(g(x) == f(x)) or np.allclose(g(x), f(x))
+
+    calls(5)
+    with pytest.warns(tg.PerformanceWarning, match=f"{f.__name__} has been traced .*{message}") as caught:
+        calls(20)
+    assert len(caught) == 1
+    calls(5)
 
 
 def test_the_value_of_an_array_can_be_asked_for_as_a_whole():

@@ -37,7 +37,7 @@ from tracegrad.ops import Level
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.hot import hot_call
 from tracegrad.runtime.program import compile_program, conformed
-from tracegrad.runtime.why import Warnings, log_compile, new_answer, new_key, new_world, plain_message
+from tracegrad.runtime.why import Warnings, log_compile, new_answer, new_key, new_world
 from tracegrad.settings import jit_disabled, unusual
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder import ESCAPED, current_trace, value_key
@@ -261,7 +261,7 @@ class Dispatcher(Inlinable):
             if any(x.level > Level.TENSOR for x in call.carriers):
                 raise TraceError(located(ESCAPED))
             return self.body(*args, **kwargs)
-        path, outputs, captured = self.find(call)
+        path, outputs, captured = self.find(call, plainly=True)
         if outputs is None:
             return self._plainly(path, args, kwargs)
         before, CALLS.call = CALLS.call, call
@@ -285,7 +285,7 @@ class Dispatcher(Inlinable):
         """A call that raises, or in which an operation does, as plain Python."""
         result = self.body(*args, **kwargs)
         if path.trace.raised:
-            self._warnings.say("plain", plain_message(self.name, path.trace.raised))
+            self._warnings.plain(self.name, path.trace.raised)
         return result
 
     def _specialization(self, key: Any) -> Specialization:
@@ -304,27 +304,28 @@ class Dispatcher(Inlinable):
         made: Dispatcher = self._plain(fun, name=name)
         return made
 
-    def find(self, call: Call) -> Found:
-        """The path that holds for `call`, traced and compiled if there is none yet, and its outputs."""
+    def find(self, call: Call, plainly: bool = False) -> Found:
+        """The path that holds for `call`, traced and compiled if there is none yet, and its outputs. With `plainly`, a
+        call that would be one path too many is to run as plain Python, and the path is any."""
         errors, before = np.geterr(), (RECORDERS.current, CALLS.call, ROOMS.turns)
         try:
             with on_call(call):
-                return self._find(call)
+                return self._find(call, plainly)
         except BaseException:
             # A signal may have come while one of these was about to be restored.
             RECORDERS.current, CALLS.call, ROOMS.turns = before
             np.seterr(**errors)
             raise
 
-    def _find(self, call: Call) -> Found:
+    def _find(self, call: Call, plainly: bool) -> Found:
         spec = self._specialization(call.key)
         while True:
             try:
-                return self._known_or_new(spec, call)
+                return self._known_or_new(spec, call, plainly)
             except CapacityError:
                 spec.enlarge()
 
-    def _known_or_new(self, spec: Specialization, call: Call) -> Found:
+    def _known_or_new(self, spec: Specialization, call: Call, plainly: bool) -> Found:
         known = spec.paths
         found, answers = self._follow(spec, call, ())
         if found is not None:
@@ -337,6 +338,8 @@ class Dispatcher(Inlinable):
                     self._counts["hits"] += 1
                     return found
             self._counts["misses"] += 1
+            if plainly and len(spec.paths) >= MAX_PATHS:
+                return spec.paths[0], None, ()
             try:
                 return self._extend(spec, call, answers)
             except CapacityError:
@@ -386,8 +389,8 @@ class Dispatcher(Inlinable):
         for known in spec.paths:
             spec.varying.update(known.trace.world.changed_numbers())
         retrace = bool(self._counts["traces"])
-        if retrace and enabled("retrace"):
-            log("retrace", "%s: %s", self.name, self._why(spec, call, answers))
+        if retrace:
+            self._tell(spec, call, answers)
         start = time.perf_counter()
         with room_for(spec.room):
             trace = trace_call(self.fun, self.body, call, answers, spec.varying)
@@ -418,15 +421,22 @@ class Dispatcher(Inlinable):
             self._counts["retraces"] += retrace
         return path
 
-    def _why(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> str:
-        if not spec.paths:
-            return new_key(self.binder, self._specializations, call)
+    def _tell(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> None:
+        """Log why the function is traced again, and warn where that happens time after time."""
         keys = tuple(map(value_key, answers))
         same = [p for p in spec.paths if p.keys[: len(keys)] == keys]
-        if same:
-            return new_world(p.trace for p in same)
-        path = next(p for p in spec.paths if p.keys[: len(keys) - 1] == keys[:-1] and len(p.keys) >= len(keys))
-        return new_answer(path.trace.guards, answers)
+        other = [p for p in spec.paths if p.keys[: len(keys) - 1] == keys[:-1] and len(p.keys) >= len(keys)]
+        guard = other[0].trace.guards[len(keys) - 1] if keys and other and not same else None
+        if enabled("retrace"):
+            if not spec.paths:
+                why = new_key(self.binder, self._specializations, call)
+            else:
+                why = new_world(p.trace for p in same) if guard is None else new_answer(guard, answers[-1])
+            log("retrace", "%s: %s", self.name, why)
+        if guard is not None:
+            self._warnings.answered(self.name, guard)
+        elif same:
+            self._warnings.changed(self.name, new_world(p.trace for p in same))
 
 
 def _is_weak(method: Any) -> bool:

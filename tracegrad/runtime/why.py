@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,29 +17,54 @@ from tracegrad.trace.builder import ValueGuard
 from tracegrad.trace.signature import Binder, Call
 from tracegrad.trace.trace import Trace
 
-__all__ = ["Warnings", "log_compile", "new_answer", "new_key", "new_world", "plain_message", "show_kind"]
+__all__ = ["Warnings", "log_compile", "new_answer", "new_key", "new_world", "show_kind"]
+
+
+# So many times, a function may be traced again for one reason, and for all, before it is told to be slow.
+MOST_FOR_ONE, MOST_FOR_ALL = 8, 24
 
 
 class Warnings:
-    """What one function has been warned of: nothing is said twice."""
+    """What one function has been warned of, once each, and what it has been traced again for."""
 
     def __init__(self) -> None:
         self._said: set[str] = set()
+        self._causes: Counter[str] = Counter()
 
-    def say(self, about: str, message: str) -> None:
-        """Warn that the function is slow."""
+    def plain(self, name: str, raised: str) -> None:
+        """It raised when it was traced, and not as plain Python."""
+        self._say("plain", f"{name} runs as plain Python, uncompiled, since it raised when it was traced: {raised}")
+
+    def answered(self, name: str, guard: ValueGuard) -> None:
+        """A question of it got another answer."""
+        advice = _NUMBER if guard.asked in ("float()", "item()", "tolist()", "format()") else _CHOICE
+        self._count(name, f"{guard.asked} at {guard.location} has another answer", advice)
+
+    def changed(self, name: str, what: str) -> None:
+        """Something that it reads from outside has changed."""
+        self._count(name, f"{re.split(' == | is | holds ', what)[0]} has changed", _ARGUMENT)
+
+    def _count(self, name: str, cause: str, advice: str) -> None:
+        self._causes[cause] += 1
+        total = self._causes.total()
+        if self._causes[cause] >= MOST_FOR_ONE or total >= MOST_FOR_ALL:
+            self._say("retraced", f"{name} has been traced {total + 1} times, this time because {cause}: {advice}")
+
+    def _say(self, about: str, message: str) -> None:
         if about not in self._said:
             self._said.add(about)
             warnings.warn(located(message), PerformanceWarning, stacklevel=2)
 
 
-def plain_message(name: str, raised: str) -> str:
-    """Why a function that raised when it was traced, and not as plain Python, is not compiled.
-
-    >>> plain_message("f", "TypeError: no (model.py:3)")
-    'f runs as plain Python, uncompiled, since it raised when it was traced: TypeError: no (model.py:3)'
-    """
-    return f"{name} runs as plain Python, uncompiled, since it raised when it was traced: {raised}"
+_NUMBER = (
+    "each number makes another program; compute with the value itself, and return what is to be shown or kept, to make "
+    "a number of it outside"
+)
+_CHOICE = (
+    "each answer makes another program; choose between values by np.where or tg.cond, and repeat by tg.while_loop or "
+    "tg.fori_loop"
+)
+_ARGUMENT = "each state makes another program; pass what changes with each call as an argument"
 
 
 def show_kind(kind: Any) -> str:
@@ -110,10 +137,9 @@ def new_world(traces: Iterable[Trace]) -> str:
     return "captured variables"
 
 
-def new_answer(guards: Sequence[ValueGuard], answers: Sequence[Any]) -> str:
-    """The first question whose answer differs."""
-    guard, answer = guards[len(answers) - 1], np.asarray(answers[-1])
-    return f"{guard.asked} at {guard.location}: {_short(guard.seen)} -> {_short(answer)}"
+def new_answer(guard: ValueGuard, answer: Any) -> str:
+    """The question whose answer differs."""
+    return f"{guard.asked} at {guard.location}: {_short(guard.seen)} -> {_short(np.asarray(answer))}"
 
 
 def _short(x: Any) -> str:
