@@ -1156,3 +1156,176 @@ def test_a_breakpoint_sees_values(monkeypatch: Any) -> None:
     np.testing.assert_array_equal(stopped(X, 2.0), X * 2)
     values = {"x": "array([ 1., -2.,  3.])", "k": "2.0", "y": "array([ 2., -4.,  6.])"}
     assert seen == [values]
+
+
+# -- transforms of what is made anew -----------------------------------------------------------------------------------
+class Loss:
+    def __init__(self, k: float):
+        self.k = k
+
+    def loss(self, x: Any) -> Any:
+        return np.sum(x * x) * self.k
+
+
+def traces(run: Any, n: int = 50) -> int:
+    """How many traces n runs take."""
+    from tracegrad.runtime import dispatch
+
+    count = 0
+    before = dispatch.trace_call
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        nonlocal count
+        count += 1
+        return before(*args, **kwargs)
+
+    dispatch.trace_call = counting
+    try:
+        for i in range(n):
+            run(i)
+    finally:
+        dispatch.trace_call = before
+    return count
+
+
+TRANSFORMS = {
+    "grad": lambda f: tg.grad(f)(X),
+    "value_and_grad": lambda f: tg.value_and_grad(f)(X)[1],
+    "vjp": lambda f: tg.vjp(f, X)[1](1.0)[0],  # two programs
+    "jacrev": lambda f: tg.jacrev(f)(X),
+    "jacfwd": lambda f: tg.jacfwd(f)(X),
+    "jvp": lambda f: tg.jvp(f, (X,), (np.ones(3),))[1],
+    "vmap": lambda f: tg.vmap(f)(X[:, None])[:, None],
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_transforms_of_fresh_lambdas_share_their_programs(transform: str) -> None:
+    def run(i: int) -> None:
+        k = 2.0 + i % 3
+        found = TRANSFORMS[transform](lambda x: np.sum(x * x) * k)
+        expected = {"jvp": 2 * k * np.sum(X), "vmap": (X * X * k)[:, None]}.get(transform, 2 * k * X)
+        np.testing.assert_allclose(found, expected)
+
+    assert traces(run) <= (8 if transform == "vjp" else 4)
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_transforms_of_bound_methods_share_their_programs(transform: str) -> None:
+    model = Loss(2.0)
+
+    def run(i: int) -> None:
+        model.k = k = 2.0 + i % 3
+        found = TRANSFORMS[transform](model.loss)
+        expected = {"jvp": 2 * k * np.sum(X), "vmap": (X * X * k)[:, None]}.get(transform, 2 * k * X)
+        np.testing.assert_allclose(found, expected)
+
+    assert traces(run) <= (8 if transform == "vjp" else 4)
+
+
+@pytest.mark.parametrize("n", [1, 8])
+def test_what_shared_programs_do_to_the_world_they_do_to_their_own(n: int) -> None:
+    def made(k: float) -> Any:
+        count, history, model = 0, [], Loss(k)
+        table = {"k": k}
+
+        def f(x: Any) -> Any:
+            nonlocal count
+            count += 1
+            model.k = model.k + 1.0
+            history.append(x[0])
+            table["last"] = x
+            return model.loss(x) + np.sum(x) * table["k"]
+
+        return f, lambda: (count, history, model.k, table)
+
+    for i in range(n):
+        k = float(i % 3)
+        f, state = made(k)
+        np.testing.assert_allclose(tg.grad(f)(X), 2 * (k + 1) * X + k)
+        np.testing.assert_allclose(tg.value_and_grad(f)(X + 1)[1], 2 * (k + 2) * (X + 1) + k)
+        count, history, there, table = state()
+        assert (count, history, there) == (2, [1.0, 2.0], k + 2)
+        np.testing.assert_array_equal(table["last"], X + 1)
+
+
+class Kind:
+    """A sentinel of a user's class."""
+
+
+ONE, TWO = Kind(), Kind()
+
+
+@program
+def test_shared_programs_tell_their_functions_apart(trace: Any) -> Any:  # noqa: C901
+    def through(f: Any) -> Any:
+        return trace(tg.grad(f))(X), tg.grad(f)(X), tg.value_and_grad(f)(X)
+
+    def by_default(k: Any) -> Any:
+        return lambda x, k=k, *, j=k: np.sum(x * x * k) + np.sum(x * j)
+
+    def by_function(g: Any) -> Any:
+        return lambda x: np.sum(g(x))
+
+    def by_kind(kind: Any) -> Any:
+        return lambda x: np.sum(x * x) if kind is ONE else np.sum(x)
+
+    def by_two(a: Any, b: Any) -> Any:
+        return lambda x: np.sum(a.loss(x)) + (b.k if a is b else 0.0) * np.sum(x)
+
+    def by_container(params: Any) -> Any:
+        return lambda x: np.sum(x * params["w"][0]) * len(params)
+
+    def by_mode(mode: Any) -> Any:
+        return lambda x: np.sum(x * x) if mode == "square" else np.sum(x) * mode
+
+    def by_cell(late: Any) -> Any:
+        if late:
+            k = late
+        return lambda x: np.sum(x * x) * (k if late else 1.0)
+
+    one, two = Loss(2.0), Loss(2.0)
+    for k in (1.0, 2.0, 3, X, np.float64(3.0), 1.0):
+        yield through(by_default(k))
+    for g in (
+        np.sin,
+        np.cos,
+        lambda x: x * 2,
+        lambda x: x * 3,
+        functools.partial(np.add, 2.0),
+        one.loss,
+        two.loss,
+        np.sin,
+    ):
+        yield through(by_function(g))
+    for kind in (ONE, TWO, ONE, Kind(), TWO):
+        yield through(by_kind(kind))
+    for a, b in ((one, two), (one, one), (two, one), (two, two), (one, two)):
+        yield through(by_two(a, b))
+    for params in ({"w": [X]}, {"w": [X + 1]}, {"w": [X], "b": 1}, {"w": (X,)}, {"w": [2.0, 3.0]}, {"w": [X]}):
+        yield through(by_container(params))
+    for mode in ("square", 2.0, 3.0, "square", 4):
+        yield through(by_mode(mode))
+    for late in (0.0, 2.0, None, 3.0):
+        yield through(by_cell(late))
+
+
+@program
+def test_the_same_code_over_other_globals(trace: Any) -> Any:
+    for k in (2.0, 3.0, 2.0):
+        space = {"np": np, "K": k}
+        exec("f = lambda x: np.sum(x * x) * K", space)
+        yield tg.grad(space["f"])(X), trace(space["f"])(X)
+        space["K"] = 7.0
+        yield tg.grad(space["f"])(X), trace(space["f"])(X)
+
+
+def test_a_shared_gradient_finds_its_own_hot_path() -> None:
+    def made(k: float) -> Any:
+        return tg.grad(lambda x: np.sum(x * x) * k)
+
+    first, second, third = made(1.0), made(2.0), made(3.0)
+    for _ in range(3):
+        for k, g in ((1.0, first), (2.0, second), (3.0, third)):
+            np.testing.assert_allclose(g(X), 2 * k * X)
+    assert type(second) is not tg.trace(np.sin).__class__, "no hot path was made"

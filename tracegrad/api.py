@@ -7,7 +7,9 @@ graph and one compiled program.
 from __future__ import annotations
 
 import inspect
+import types
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, overload
 
@@ -19,7 +21,7 @@ from tracegrad.errors import TraceError, located
 from tracegrad.explain import Explanation, explain
 from tracegrad.ir import Graph
 from tracegrad.ops import Carrier, linear
-from tracegrad.runtime.dispatch import Dispatcher
+from tracegrad.runtime.dispatch import Dispatcher, Family
 from tracegrad.settings import jit_disabled
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import Description, describe
@@ -447,11 +449,28 @@ def _derived(fun: Function, body: Function, name: str) -> Traced:
 
 
 _MEMORY = "__tracegrad_derived__"
+_FAMILIES: OrderedDict[Any, tuple[Family, Any]] = OrderedDict()
+MAX_FAMILIES = 512
+
+
+def _family(fun: Any, key: Any) -> Family:
+    """What functions of the code of `fun` share, for the transform with this key."""
+    function = fun.__func__ if isinstance(fun, types.MethodType) else fun
+    code, space = function.__code__, function.__globals__
+    place = (code, id(space), type(fun), key)
+    found = _FAMILIES.get(place)
+    if found is None:
+        found = _FAMILIES.setdefault(place, (Family(), space))  # the namespace lives, so its id is its own
+        while len(_FAMILIES) > MAX_FAMILIES:
+            _FAMILIES.popitem(last=False)
+    return found[0]
 
 
 def _remembered(fun: Any, key: Any, make: Callable[[], Traced]) -> Traced:
     """What `make` made for this function and key before, so that `grad(f)(x)` in a loop is compiled once."""
-    if not getattr(type(fun), "remembers", False) and type(fun) is not type(_remembered):
+    if isinstance(fun, types.MethodType) and isinstance(fun.__func__, types.FunctionType):
+        return _shared(fun, key, make())
+    if not getattr(type(fun), "remembers", False) and not isinstance(fun, types.FunctionType):
         return make()
     memory = vars(fun).get(_MEMORY)
     # functools.wraps copies attributes, this one included, to functions that it does not belong to.
@@ -459,5 +478,12 @@ def _remembered(fun: Any, key: Any, make: Callable[[], Traced]) -> Traced:
         memory = vars(fun)[_MEMORY] = (weakref.ref(fun), {})
     known: dict[Any, Traced] = memory[1]
     if key not in known:
-        known.setdefault(key, make())
+        made = make()
+        known.setdefault(key, _shared(fun, key, made) if isinstance(fun, types.FunctionType) else made)
     return known[key]
+
+
+def _shared(fun: Any, key: Any, made: Traced) -> Traced:
+    if key[0] != "linearize":  # whose parts belong to one function
+        made.share(_family(fun, key))
+    return made

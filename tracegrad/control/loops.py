@@ -26,6 +26,7 @@ from tracegrad.control.values import (
     stacked,
 )
 from tracegrad.errors import located
+from tracegrad.ops import Carrier
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import describe
 
@@ -220,4 +221,4 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> Any:
 
 
 def _is_integer(x: Any) -> bool:
-    return isinstance(x, int | np.integer)
+    return isinstance(x, int | np.integer) and not isinstance(x, Carrier)

@@ -145,7 +145,7 @@ def _entry(entry: Any) -> Any:
         return entry
     if isinstance(entry, bool | np.bool_):
         return _Truth(bool(entry))
-    if isinstance(entry, int | np.integer):
+    if isinstance(entry, int | np.integer) and not isinstance(entry, Carrier):
         return int(entry)
     if isinstance(entry, list | tuple | range):
         entry = _from_list(entry)

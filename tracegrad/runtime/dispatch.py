@@ -20,7 +20,6 @@ import functools
 import threading
 import time
 import types
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,23 +35,24 @@ from tracegrad.logs import enabled, log
 from tracegrad.ops import Level
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.hot import hot_call
+from tracegrad.runtime.methods import Method
 from tracegrad.runtime.program import compile_program, conformed
 from tracegrad.runtime.why import Warnings, log_compile, new_answer, new_key, new_world
 from tracegrad.settings import jit_disabled, unusual
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder import ESCAPED, current_trace, value_key
-from tracegrad.trace.describe import describe, signature_of
+from tracegrad.trace.describe import describe
 from tracegrad.trace.effects import apart
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.shadow import is_user_object
 from tracegrad.trace.signature import Binder, Call
-from tracegrad.trace.sources import CALLS, Weak, on_call
+from tracegrad.trace.sources import CALLS, on_call
 from tracegrad.trace.trace import Trace, trace_call
 
 if TYPE_CHECKING:
     from tracegrad.runtime.on_tape import OnTape
 
-__all__ = ["CacheInfo", "Dispatcher", "Path", "Specialization"]
+__all__ = ["CacheInfo", "Dispatcher", "Family", "Path", "Specialization"]
 
 MAX_SPECIALIZATIONS = 256
 MAX_PATHS = 64
@@ -166,6 +166,15 @@ class Specialization:
         self.paths = ()
 
 
+class Family:
+    """The programs of functions of equal code, which differ in their closures, defaults and instances."""
+
+    def __init__(self) -> None:
+        self.specializations: OrderedDict[Any, Specialization] = OrderedDict()
+        self.lock = threading.RLock()
+        self.begun = False
+
+
 class Dispatcher(Inlinable):
     """A function that is traced and compiled when it is called; see `tracegrad.trace` for how to make one."""
 
@@ -184,6 +193,7 @@ class Dispatcher(Inlinable):
         self._lock = threading.RLock()
         self._methods: dict[int, Any] = {}
         self._kept: list[tuple[int, Any]] = []
+        self._shared = False
         self._specializations: OrderedDict[Any, Specialization] = OrderedDict()
         self._warnings = Warnings()
         self._counts = {"traces": 0, "retraces": 0, "hits": 0, "misses": 0}
@@ -205,6 +215,13 @@ class Dispatcher(Inlinable):
             return self
         return functools.partial(self, instance) if tree.is_node(instance) else self._method_of(instance)
 
+    def share(self, family: Family) -> None:
+        """Use the programs of other functions of equal code. The first function of a family keeps its own: what it
+        reads is found faster."""
+        if family.begun:
+            self._specializations, self._lock, self._shared = family.specializations, family.lock, True
+        family.begun = True
+
     def _is_method_call(self, args: tuple[Any, ...]) -> bool:
         """Whether the first argument is the instance that this is a method of, as in `Model.forward(model, x)`."""
         given = args and isinstance(self.fun, types.FunctionType) and 0 not in self.binder.static_nums
@@ -217,9 +234,9 @@ class Dispatcher(Inlinable):
             if found is None:
                 key = id(instance)
                 method = Method(self.fun, instance, lambda _: self._methods.pop(key, None))
-                if isinstance(method.reference, types.FunctionType):  # which keeps the instance alive
+                if not method.weak:  # which keeps the instance alive
                     self._kept = [*self._kept[-MAX_KEPT + 1 :], (key, instance)]
-                    self._methods = {k: m for k, m in self._methods.items() if _is_weak(m) or k in dict(self._kept)}
+                    self._methods = {k: m for k, m in self._methods.items() if m.fun.weak or k in dict(self._kept)}
                 found = self._methods[key] = self._plain(
                     method, static_argnums=tuple([n - 1 for n in self.binder.static_nums if n]),
                     static_argnames=tuple(self.binder.static_names), name=self.name,
@@ -308,6 +325,7 @@ class Dispatcher(Inlinable):
         """The path that holds for `call`, traced and compiled if there is none yet, and its outputs. With `plainly`, a
         call that would be one path too many is to run as plain Python, and the path is any."""
         errors, before = np.geterr(), (RECORDERS.current, CALLS.call, ROOMS.turns)
+        call.function = self.fun
         try:
             with on_call(call):
                 return self._find(call, plainly)
@@ -393,7 +411,7 @@ class Dispatcher(Inlinable):
             self._tell(spec, call, answers)
         start = time.perf_counter()
         with room_for(spec.room):
-            trace = trace_call(self.fun, self.body, call, answers, spec.varying)
+            trace = trace_call(self.fun, self.body, call, answers, spec.varying, self._shared)
         middle = time.perf_counter()
         on_tape: OnTape | None = None
         if trace.tape is not None:
@@ -437,31 +455,6 @@ class Dispatcher(Inlinable):
             self._warnings.answered(self.name, guard)
         elif same:
             self._warnings.changed(self.name, new_world(p.trace for p in same))
-
-
-def _is_weak(method: Any) -> bool:
-    return isinstance(method.fun.reference, weakref.ref)
-
-
-class Method(Inlinable):
-    """A method of an instance that it does not keep alive."""
-
-    def __init__(self, fun: Callable[..., Any], instance: Any, forget: Callable[[Any], None]):
-        self.__wrapped__ = fun
-        try:
-            self.reference: Any = weakref.ref(instance, forget)
-        except TypeError:  # the class has __slots__ and none for weak references
-            self.reference = lambda: instance
-        signature = signature_of(fun)
-        if signature is not None:
-            self.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.__wrapped__(self.reference(), *args, **kwargs)
-
-    def inlined(self, world: Any) -> Any:
-        instance = world.translate(self.reference(), Weak(self.reference, "self"), guard=False)
-        return types.MethodType(world.inline(self.__wrapped__), instance)
 
 
 class Interpreted:

@@ -37,7 +37,7 @@ from tracegrad.settings import unusual
 from tracegrad.trace.captures import Guard
 from tracegrad.trace.effects import NAMES, apart
 from tracegrad.trace.signature import Call
-from tracegrad.trace.sources import Argument, Passed
+from tracegrad.trace.sources import Argument, Function, Passed
 from tracegrad.trace.templates import Node, Output
 from tracegrad.trace.trace import Trace
 
@@ -80,7 +80,8 @@ class _Then(str):
 class _Code:
     """The text of a hot path under construction and the objects it refers to."""
 
-    def __init__(self, program: Any, args: list[str], kwargs: dict[str, str]) -> None:
+    def __init__(self, program: Any, args: list[str], kwargs: dict[str, str], method: bool) -> None:
+        self.method = method
         self.single, self.checked, self._args, self._kwargs = program.single, program.checked, args, kwargs
         self.objects: dict[str, Any] = {"MISS": MISS, "GONE": _GONE, "unusual": unusual}
         self.checks: list[str] = []
@@ -94,6 +95,10 @@ class _Code:
 
     def name(self, x: Any) -> str:
         """The name of an object; the expression of a part of the arguments."""
+        if isinstance(x, Function):
+            if not self.method:
+                raise _NotSimple
+            return "self.fun"
         if isinstance(x, Argument | Passed):
             return x.among(self.leaves, self._args, self._kwargs)
         found = self._names.get(id(x))
@@ -188,7 +193,7 @@ def hot_call(
     """
     if len(trace.world.guards) > MOST_GUARDS or not all(strides is None for _, strides in trace.layouts):
         return None  # the entry point takes row-major arrays only
-    code = _Code(program, args, kwargs)
+    code = _Code(program, args, kwargs, method)
     try:
         _take_arguments(code, call, args, kwargs)
         _convert_scalars(code, call)

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from tracegrad.trace.captures import Guard
-from tracegrad.trace.sources import Attribute, Cell
+from tracegrad.trace.sources import Attribute, Cell, Fixed
 
 __all__ = ["address_of"]
 
@@ -50,7 +50,7 @@ def address_of(guard: Guard) -> int | None:
         return None
     if type(source) is Cell and type(source.parent) is types.CellType:
         owner, offset = source.parent, _of_cells()
-    elif type(source) is Attribute and source.name == "__code__":
+    elif type(source) is Attribute and source.name == "__code__" and type(source.parent) is Fixed:
         owner, offset = source.parent.read(), _of_code()
         if type(owner) is not types.FunctionType:
             return None

@@ -50,7 +50,7 @@ from tracegrad.trace.natives import Natives
 from tracegrad.trace.readers import ContextVariable
 from tracegrad.trace.refusals import draws, is_read_up, read_up
 from tracegrad.trace.signature import exact, is_plain_array
-from tracegrad.trace.sources import Attribute, Child, Fixed, Item, Source
+from tracegrad.trace.sources import Attribute, Child, Fixed, Function, Item, Source
 from tracegrad.trace.state import Name
 from tracegrad.trace.talk import Logger
 from tracegrad.trace.templates import Same
@@ -169,8 +169,12 @@ def _keys(x: Any) -> Any:
 class World:
     """What one trace has read; `inline` and `adopt` make the shadows it runs."""
 
-    def __init__(self, builder: TraceBuilder, varying: Collection[Hashable] = ()):
+    def __init__(self, builder: TraceBuilder, varying: Collection[Hashable] = (), shared: Any = None):
         self.builder, self.varying = builder, varying
+        self.shared = shared  # the function, if others of equal code are to find the trace
+        self.by_identity = False
+        self._places: dict[int, Source] = {}
+        self._structural: list[tuple[Source, Any]] = []
         self.open = True
         self.guards: list[Guard] = []
         self._guards: dict[Any, Guard] = {}
@@ -197,7 +201,8 @@ class World:
             return x
         if isinstance(x, types.FunctionType | types.MethodType | functools.partial) or shadow.is_user_object(x):
             name = getattr(x, "__name__", type(x).__name__)
-            return self.translate(x, Fixed(x, name), guard=False)
+            source = Function(None, name) if x is self.shared else Fixed(x, name)
+            return self.translate(x, source, guard=False)
         return x
 
     # -- reading -----------------------------------------------------------------------------------
@@ -220,6 +225,7 @@ class World:
                 )
             )
         known = self._seen.get(id(value))
+        self._places.setdefault(id(value), source)
         collection = isinstance(value, shadow.COLLECTIONS) and not tree.is_node(value)
         copied = tree.is_node(value) and not shadow.is_user_object(value)
         if guard:
@@ -235,7 +241,15 @@ class World:
         return known[1]
 
     def _guard_object(self, value: Any, source: Source, known: bool) -> None:
-        if known or not tree.is_node(value):
+        if self.shared is not None and shadow.is_structural(value):
+            # Another function, or object of the class, will do if what is read of it is the same.
+            first = self._places[id(value)]
+            if first.key != source.key:
+                self.assume(source, "same", first)
+            elif not isinstance(value, types.FunctionType):
+                self.assume(source, "type", type(value))
+            self._structural.append((source, value))
+        elif known or not tree.is_node(value):
             self.assume(source, "is", value)
         elif shadow.is_user_object(value):
             self.assume(source, "type", type(value))
@@ -282,7 +296,10 @@ class World:
 
     def _shadow(self, value: Any, source: Source) -> Any:
         if isinstance(value, types.FunctionType):
-            return shadow.dispatched(self, value) if shadow.is_dispatched(value) else shadow.function(self, value)
+            if shadow.is_dispatched(value):
+                return shadow.dispatched(self, value)
+            where = source if self.shared is not None else Fixed(value, value.__name__)
+            return shadow.function(self, value, where)
         if isinstance(value, types.MethodType):
             owner = self.translate(value.__self__, Attribute(source, "__self__"))
             return types.MethodType(self.translate(value.__func__, Attribute(source, "__func__")), owner)
@@ -361,11 +378,16 @@ class World:
         """End: leave classes as they were, and guard what nobody saw being read."""
         self.varying = ()
         self.writes.restore()
+        for source, value in self._structural if self.by_identity else ():
+            self.assume(source, "is", value)
         self.natives.guard(made for _, made in self._seen.values())
         self.open = False
         self.guards = [g for g in self._guards.values() if g.holds()]
         self._guards.clear()
         self._seen.clear()
+        self._places.clear()
+        self._structural.clear()
+        self.shared = None
         self.writes = Writes(self.builder)
         self.builder.close()
 

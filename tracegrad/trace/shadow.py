@@ -29,7 +29,7 @@ from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import BUILTINS, Shadowed, stands_for, unshadowed
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.modules import imported, replacement
-from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Item, Source
+from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Item, Source, Variable
 from tracegrad.trace.state import Called, Name
 from tracegrad.trace.tries import Namespace
 from tracegrad.trace.users import is_user_class, is_user_function
@@ -40,6 +40,7 @@ __all__ = [
     "Globals",
     "contents",
     "function",
+    "is_structural",
     "is_user_object",
     "unshadowed",
     "user_object",
@@ -167,26 +168,27 @@ def contents(cell: types.CellType) -> Any:
 EMPTY: Any = object()
 
 
-def function(world: Any, fun: types.FunctionType) -> Any:
-    """The shadow of `fun`, or `fun` itself when it is not the user's."""
+def function(world: Any, fun: types.FunctionType, where: Source) -> Any:
+    """The shadow of `fun`, which `where` leads to, or `fun` itself when it is not the user's."""
     replaced = replacement(fun)
     if replaced is not None:
         return replaced
     if not is_user_function(fun) or isinstance(fun.__globals__, Globals):
         return fun
-    closure = tuple([_cell(world, c, name) for c, name in zip(fun.__closure__ or (), fun.__code__.co_freevars)])
+    names = enumerate(fun.__code__.co_freevars)
+    closure = tuple([_cell(world, c, k, name, where) for c, (k, name) in zip(fun.__closure__ or (), names)])
     space = world.writes.globals_of(fun.__globals__, world)
     made = types.FunctionType(fun.__code__, space, fun.__name__, None, closure)
     world.enter(fun, made)
     made.__kwdefaults__ = fun.__kwdefaults__ and {
-        k: _default(world, fun, "__kwdefaults__", k, x) for k, x in fun.__kwdefaults__.items()
+        k: _default(world, where, "__kwdefaults__", k, x) for k, x in fun.__kwdefaults__.items()
     }
     made.__defaults__ = fun.__defaults__ and tuple(
-        [_default(world, fun, "__defaults__", i, x) for i, x in enumerate(fun.__defaults__)]
+        [_default(world, where, "__defaults__", i, x) for i, x in enumerate(fun.__defaults__)]
     )
     made.__qualname__, made.__module__, made.__doc__ = fun.__qualname__, fun.__module__, fun.__doc__
-    _guard_function(world, fun)
-    made.__dict__.update({k: _attribute_of_function(world, fun, k, x) for k, x in fun.__dict__.items()})
+    _guard_function(world, fun, where)
+    made.__dict__.update({k: _attribute_of_function(world, where, k, x) for k, x in fun.__dict__.items()})
     world.writes.watch_function(fun, made)
     for c in closure:
         world.writes.fill(c, world.translate)
@@ -215,11 +217,13 @@ def dispatched(world: Any, fun: Any) -> Any:
     return call
 
 
-def _guard_function(world: Any, fun: types.FunctionType) -> None:
+def _guard_function(world: Any, fun: types.FunctionType, where: Source) -> None:
     """Guard what a function is made of, which can be exchanged."""
-    where = Fixed(fun, fun.__name__)
     world.assume(Attribute(where, "__code__"), "is", fun.__code__)
-    if fun.__defaults__:
+    world.by_identity = world.by_identity or _compares_identity(fun.__code__)
+    if fun.__defaults__ and not isinstance(where, Fixed):
+        world.assume(Attribute(where, "__defaults__"), "keys", (tuple, len(fun.__defaults__)))
+    elif fun.__defaults__:
         world.assume(Attribute(where, "__defaults__"), "is", fun.__defaults__)
     if fun.__kwdefaults__:
         world.assume(Attribute(where, "__kwdefaults__"), "keys", (dict, tuple(fun.__kwdefaults__)))
@@ -240,30 +244,49 @@ def _guard_caught(world: Any, fun: types.FunctionType) -> None:
         before = step if step.opname in ("LOAD_GLOBAL", "LOAD_DEREF") else None
 
 
-def _attribute_of_function(world: Any, fun: types.FunctionType, name: str, value: Any) -> Any:
+@functools.lru_cache(maxsize=4096)
+def _compares_identity(code: types.CodeType) -> bool:
+    """Whether the code, or that of a function in it, has an `is` of two objects neither of which is a constant."""
+    before = None
+    for step in dis.get_instructions(code):
+        if step.opname == "IS_OP" and before is not None and before.opname != "LOAD_CONST":
+            return True
+        before = step
+    return any(_compares_identity(x) for x in code.co_consts if isinstance(x, types.CodeType))
+
+
+def is_structural(x: Any) -> bool:
+    """Whether another object can do as well as `x`, if what is read of it is the same."""
+    if isinstance(x, types.FunctionType):
+        return is_user_function(x) and not is_dispatched(x) and replacement(x) is None
+    return is_user_object(x)
+
+
+def _attribute_of_function(world: Any, where: Source, name: str, value: Any) -> Any:
     """The attribute of a function that its shadow gets; those with names of Python's form are labels."""
     if name.startswith("__") and name.endswith("__"):
         return value
-    return world.translate(value, Attribute(Fixed(fun, fun.__name__), name))
+    return world.translate(value, Attribute(where, name))
 
 
-def _cell(world: Any, cell: types.CellType, name: str) -> types.CellType:
+def _cell(world: Any, cell: types.CellType, number: int, name: str, where: Source) -> types.CellType:
     """The cell itself if traced code can share it, else one for the translation of what it holds."""
     value = contents(cell)
+    source = Cell(cell, name) if isinstance(where, Fixed) else Variable(cell, name, where, number)
     if value is EMPTY:
-        world.assume(Cell(cell, name), "absent", None)
+        world.assume(source, "absent", None)
     if isinstance(value, type):
-        world.assume(Cell(cell, name), "is", value)
+        world.assume(source, "is", value)
         world.natives.note(value)
         return cell
-    made: types.CellType = world.writes.cell(cell, Cell(cell, name))
+    made: types.CellType = world.writes.cell(cell, source)
     return made
 
 
-def _default(world: Any, fun: Any, attribute: str, key: Any, value: Any) -> Any:
-    if isinstance(value, VALUES) and attribute == "__defaults__":
+def _default(world: Any, where: Source, attribute: str, key: Any, value: Any) -> Any:
+    if isinstance(value, VALUES) and attribute == "__defaults__" and isinstance(where, Fixed):
         return value  # as the tuple is
-    return world.translate(value, Item(Attribute(Fixed(fun, fun.__name__), attribute), key))
+    return world.translate(value, Item(Attribute(where, attribute), key))
 
 
 # -- objects -----------------------------------------------------------------------------------------------

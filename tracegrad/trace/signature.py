@@ -42,6 +42,7 @@ class Call:
     tensors: dict[int, Any]  # the Tensors among the leaves, by number; the leaves are their arrays
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    function: Any = None  # what is called
 
     def rebuild(self, leaves: Iterable[Any]) -> tuple[list[Any], dict[str, Any]]:
         """The positional and keyword arguments with other leaves."""

@@ -11,19 +11,8 @@ from typing import Any
 from tracegrad import tree
 
 __all__ = [
-    "CALLS",
-    "Argument",
-    "Attribute",
-    "Cell",
-    "Child",
-    "Fixed",
-    "Global",
-    "Item",
-    "Passed",
-    "Source",
-    "Static",
-    "Weak",
-    "on_call",
+    "CALLS", "Argument", "Attribute", "Cell", "Child", "Fixed", "Function", "Global", "Item", "Passed", "Source",
+    "Static", "Variable", "Weak", "on_call",
 ]  # fmt: skip
 
 Names = Callable[[Any], str]
@@ -101,7 +90,7 @@ class Cell(Source):
     def text(self, name: Names) -> str:
         return f"{name(self.parent)}.cell_contents"
 
-    def absent(self, name: Names) -> str:
+    def absent(self, name: Names) -> str | None:
         return f"{name(self.parent)} == {name(_EMPTY)}"  # cells are equal if neither holds anything
 
 
@@ -266,6 +255,41 @@ class Argument(Source):
     @property
     def path(self) -> str:
         return f"the array number {self.name} of the arguments"
+
+
+class Function(Source):
+    """The function of the call under way, where functions of equal code share their programs."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        return _under_way().function
+
+    def text(self, name: Names) -> str:
+        return name(self)
+
+
+class Variable(Cell):
+    """As a `Cell`, of a function that the source `function` leads to: the variable with a number of its closure."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, parent: Any, name: Any, function: Source, number: int):
+        super().__init__(parent, name)
+        self.place = Attribute(Item(Attribute(function, "__closure__"), number), "cell_contents")
+
+    @property
+    def key(self) -> Hashable:
+        return self.place.key
+
+    def read(self) -> Any:
+        return self.place.read()
+
+    def text(self, name: Names) -> str:
+        return self.place.text(name)
+
+    def absent(self, name: Names) -> str | None:
+        return None
 
 
 class Passed(Source):

@@ -133,17 +133,23 @@ def _as_inside(path: str) -> str:
 
 
 def trace_call(
-    fun: Callable[..., Any], body: Any, call: Call, answers: Sequence[Any] = (), varying: Collection[Hashable] = ()
+    fun: Callable[..., Any],
+    body: Any,
+    call: Call,
+    answers: Sequence[Any] = (),
+    varying: Collection[Hashable] = (),
+    shared: bool = False,
 ) -> Trace:
     """Run `body` on tracers of the leaves of `call`; `fun` is what messages name.
 
     `answers` are what the first questions for values are answered with, where a compiled program has computed them;
-    floats from the sources with keys in `varying` become inputs.
+    floats from the sources with keys in `varying` become inputs. A trace that is `shared` holds for other functions of
+    equal code too: it reads what they read of the function of the call.
 
     Nothing of the trace is left behind when the function raises. Errors of tracegrad name the user's line.
     """
     builder = TraceBuilder(Tracer, Number, answers)
-    builder.world = world = World(builder, varying)
+    builder.world = world = World(builder, varying, fun if shared else None)
     leaves = [_argument(builder, call, i, x) for i, x in enumerate(call.leaves)]
     args, kwargs = call.rebuild(leaves)
     for place, x in (*enumerate(args), *kwargs.items()):

@@ -42,7 +42,7 @@ def is_user_module(x: types.ModuleType) -> bool:
 
 def is_user_function(x: Any) -> bool:
     """Whether `x` is a function written in a file of the user's, or a wrapper of one, as `contextmanager` makes it."""
-    while isinstance(x, types.FunctionType):
+    while isinstance(x, types.FunctionType) and not x.__code__.co_filename.startswith(_PACKAGE):
         if _is_user_file(x.__code__.co_filename):
             return True
         x = getattr(x, "__wrapped__", None)

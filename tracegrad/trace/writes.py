@@ -10,7 +10,7 @@ from typing import Any
 from tracegrad.trace import shadow
 from tracegrad.trace.effects import Effect, Watched, appended, changed_names, changes, contents, fill, watched
 from tracegrad.trace.lent import LENT, lend
-from tracegrad.trace.sources import Cell, Fixed, Source, Static
+from tracegrad.trace.sources import Cell, Fixed, Source, Static, Variable
 from tracegrad.trace.templates import Found, Node, Piece, Same
 
 __all__ = ["Writes"]
@@ -158,7 +158,7 @@ class Writes:
                 yield Effect("item", holder, k, template(x))
         for mine, real, source in self._cells.values():
             if shadow.contents(mine) is not self._filled.get(id(mine), shadow.EMPTY):
-                yield Effect("cell", Fixed(real, source.name), None, template(mine.cell_contents))
+                yield Effect("cell", _cell_of(source, real), None, template(mine.cell_contents))
         for cls, before in self._classes.items():
             yield from changed_names(dict(vars(cls)), before, Fixed(cls, cls.__name__), template, "static")
         for real, made, before in self._functions:
@@ -195,3 +195,8 @@ class Writes:
 
 def _same(now: dict[str, Any], before: dict[str, Any]) -> bool:
     return now.keys() == before.keys() and all(x is before[k] for k, x in now.items())
+
+
+def _cell_of(source: Source, real: types.CellType) -> Source:
+    """Where the cell is found that `source` reads."""
+    return source.place.parent if isinstance(source, Variable) else Fixed(real, source.name)
