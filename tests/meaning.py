@@ -34,7 +34,7 @@ import pytest
 import tracegrad as tg
 from tracegrad.ops import Carrier
 
-__all__ = ["Raised", "attempt", "compare", "program", "seen"]
+__all__ = ["Raised", "attempt", "compare", "program", "seen", "tell_apart"]
 
 Program = Callable[[Callable[..., Any]], Iterator[Any]]
 
@@ -79,7 +79,8 @@ def seen(x: Any) -> Any:
     return (type(x).__name__, seen(dict(vars(x))))
 
 
-def _same(a: Any, b: Any, where: str) -> None:
+def tell_apart(a: Any, b: Any, where: str) -> None:
+    """Raise AssertionError unless what was seen is the same."""
     if isinstance(a, Raised) or isinstance(b, Raised):
         assert isinstance(a, Raised), f"{where}: plain {a!r}, but {b.error!r} was raised"
         assert isinstance(b, Raised), f"{where}: plain raised {a.error!r}, but got {b!r}"
@@ -90,7 +91,7 @@ def _same(a: Any, b: Any, where: str) -> None:
     if isinstance(a, tuple | list):
         assert len(a) == len(b), f"{where}: {a!r} and {b!r}"
         for k, (x, y) in enumerate(zip(a, b)):
-            _same(x, y, f"{where}[{k}]")
+            tell_apart(x, y, f"{where}[{k}]")
     elif isinstance(a, np.ndarray | np.generic | float | complex) and not isinstance(a, bool):
         x, y = np.asarray(a), np.asarray(b)
         if x.dtype.kind in "fc":
@@ -140,7 +141,7 @@ def compare(script: Program, mode: str) -> None:
         with around():
             count = -1
             for count, found in enumerate(script(decorate)):
-                _same(expected[count], seen(found), f"{script.__name__}, run {turn}, yield {count}")
+                tell_apart(expected[count], seen(found), f"{script.__name__}, run {turn}, yield {count}")
         assert count + 1 == len(expected), f"{script.__name__}: {count + 1} yields of {len(expected)}"
 
 

@@ -476,3 +476,60 @@ def test_what_a_loop_would_do_at_each_turn_is_refused(what: str) -> None:
     carry, _ = tg.scan(step, 0.0, X)
     assert carry == 3.0
     COUNT = 0
+
+
+@program
+def test_what_is_written_without_a_look_is_written_at_each_call(trace: Any) -> Any:
+    names, table, box = {0}, {"k": 0.5}, Box(t=0.5)
+
+    @trace
+    def f(x: Any) -> Any:
+        names.add(0)
+        table["a"] = box.t
+        table["k"] = box.t
+        return x
+
+    for change in (lambda: None, names.clear, table.clear, lambda: None):
+        change()
+        yield f(X), names, list(table.items())
+
+
+@program
+def test_what_is_read_and_not_computed_with_is_no_less_read(trace: Any) -> Any:
+    box, table = Box(w=np.ones(2), n=1.0), {"k": 0.5}
+
+    @trace
+    def f(x: Any) -> Any:
+        if box.w is None:
+            return -x
+        return x * 2 if "k" in table else x * 3
+
+    yield f(X)
+    table["k"] = 0.25
+    yield f(X)
+    del table["k"]
+    yield f(X)
+    box.w = np.ones(3)
+    yield f(X)
+    box.w = None
+    yield f(X)
+
+
+@program
+def test_functions_that_hold_values_in_their_defaults(trace: Any) -> Any:
+    box = Box(f=None)
+
+    @trace
+    def f(x: Any) -> Any:
+        s = x.sum()
+
+        def scaled(z: Any, by: Any = s, *, plus: Any = x[0]) -> Any:
+            return z * by + plus
+
+        scaled.note = s * 2  # type: ignore[attr-defined]
+        box.f = scaled
+        return scaled
+
+    for k in range(3):
+        found = f(np.full(2, float(k)))
+        yield found(1.5), found.note, box.f is found, box.f(0.5, plus=1.0)

@@ -83,7 +83,7 @@ class _Code:
     def __init__(self, program: Any, args: list[str], kwargs: dict[str, str], method: bool) -> None:
         self.method = method
         self.single, self.checked, self._args, self._kwargs = program.single, program.checked, args, kwargs
-        self.objects: dict[str, Any] = {"MISS": MISS, "GONE": _GONE, "unusual": unusual}
+        self.objects: dict[str, Any] = {"MISS": MISS, "GONE": _GONE, "unusual": unusual, "ndarray": np.ndarray}
         self.checks: list[str] = []
         self.leaves: list[str] = []
         self._names: dict[int, str] = {}
@@ -168,19 +168,27 @@ class _Code:
             self.checks.append(f"{text} is {guard.expected.text(self.name)}")
         elif guard.kind == "type":
             self.checks.append(f"type({text}) is {self.name(guard.expected)}")
+        elif guard.kind == "aval":
+            dtype, shape = guard.expected
+            self.checks += [
+                f"type({text}) is ndarray", f"{text}.dtype is {self.name(dtype)}", f"{text}.shape == {shape}"
+            ]  # fmt: skip
         elif guard.kind == "items":
             raise _NotSimple
         else:
-            cls, keys = guard.expected
-            self.checks.append(f"type({text}) is {self.name(cls)}")
-            if dataclasses.is_dataclass(cls) and keys[1] == ((), ()):
-                return
-            if cls not in (list, dict) and not issubclass(cls, tuple):
-                raise _NotSimple
-            if cls is dict:
-                self._keys(text, list(keys))
-            else:
-                self.checks.append(f"len({text}) == {keys}")
+            self._container(text, *guard.expected)
+
+    def _container(self, text: str, cls: type, keys: Any) -> None:
+        """The checks that a container is of this class and has these keys, or so many items."""
+        self.checks.append(f"type({text}) is {self.name(cls)}")
+        if dataclasses.is_dataclass(cls) and keys[1] == ((), ()):
+            return
+        if cls is dict:
+            self._keys(text, list(keys))
+        elif cls is list or issubclass(cls, tuple):
+            self.checks.append(f"len({text}) == {keys}")
+        else:
+            raise _NotSimple
 
 
 def hot_call(

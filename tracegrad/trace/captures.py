@@ -73,7 +73,7 @@ _GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
 class Guard:
     """What a trace assumes of a source: `kind` is "is" (identity), "equals" (type and value), "keys" (type
     and keys of a container), "items" (all items of a collection), "same" (the object that another source leads to),
-    "type" or "absent" (there is nothing).
+    "type", "aval" (an array of this dtype and shape) or "absent" (there is nothing).
     """
 
     source: Source
@@ -93,6 +93,8 @@ class Guard:
             return bool(found is self.expected.read())
         if self.kind == "type":
             return type(found) is self.expected
+        if self.kind == "aval":
+            return type(found) is np.ndarray and (found.dtype, found.shape) == self.expected
         if self.kind == "equals":
             return found is self.expected or exact(found) == exact(self.expected)
         if self.kind == "items":
@@ -123,6 +125,8 @@ class Guard:
             return f"{self.source} is not there"
         if self.kind == "type":
             return f"{self.source} is a {self.expected.__name__}"
+        if self.kind == "aval":
+            return f"{self.source} is an array {self.expected[0]}{list(self.expected[1])}"
         if self.kind == "keys":
             cls, keys = self.expected
             return (
@@ -268,6 +272,14 @@ class World:
     def real_of(self, made: Any) -> Any:
         """What `made` stands for."""
         return next((value for value, x in self._seen.values() if x is made), made)
+
+    def saw(self, captures: Sequence[Capture]) -> None:
+        """These were read, and nothing was computed with them: that they are what they are is all that counts."""
+        for c in captures:
+            if c.source is not None and c.number is not None:
+                self.assume(c.source, "type", c.number)
+            elif c.source is not None and type(c.array) is np.ndarray:
+                self.assume(c.source, "aval", (c.array.dtype, c.array.shape))
 
     def _array(self, value: Any, source: Source) -> Any:
         if not is_plain_array(value):

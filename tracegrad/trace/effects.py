@@ -11,13 +11,13 @@ from __future__ import annotations
 import functools
 import re
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracegrad.trace.sources import Attribute, Cell, Child, Fixed, Global, Item, Source
-from tracegrad.trace.templates import Node, Piece, Same, attributes
+from tracegrad.trace.templates import Filling, Node, Piece, Same, attributes
 from tracegrad.tree import children, is_node
 from tracegrad.tree.kinds import KINDS
 
@@ -88,9 +88,9 @@ def _doer(kind: str) -> Callable[[Any, Any, Any], None]:
     return made
 
 
-def do(effects: Sequence[Effect], outputs: Sequence[Any], tensor: Any) -> None:
-    """Do all effects of a call with these outputs."""
-    ready = [(_doer(e.kind), e.holder.read(), e.key, e.piece.make(outputs, tensor)) for e in effects]
+def do(effects: Sequence[Effect], call: Filling) -> None:
+    """Do all effects of a call."""
+    ready = [(_doer(e.kind), e.holder.read(), e.key, e.piece.make(call)) for e in effects]
     for effect, holder, key, value in ready:
         effect(holder, key, value)
 
@@ -158,13 +158,14 @@ def fill(x: Any, before: Any) -> None:
     x.extend(before) if isinstance(x, list | deque) else x.update(before)
 
 
-def changes(x: Any, before: Any, holder: Source, template: Template) -> Iterator[Effect]:
-    """The effects that make of a container or an object with the contents `before` one with those of `x` now."""
+def changes(x: Any, before: Any, holder: Source, template: Template, blind: Collection[Any] = ()) -> Iterator[Effect]:
+    """The effects that make of a container or an object with the contents `before` one with those of `x` now; the items
+    with the keys `blind` may be others before the next call."""
     now = contents(x)
     if isinstance(x, list | deque):
         yield from _of_items(now, before, holder, template, "list" if isinstance(x, list) else "queue")
     elif isinstance(x, dict):
-        yield from _of_dict(now, before, holder, template)
+        yield from _of_dict(now, before, holder, template, blind)
     elif isinstance(x, set):
         if before <= now and now != before:
             yield Effect("added", holder, None, _listed([*(now - before)], template))
@@ -185,10 +186,9 @@ def _of_items(now: Any, before: Any, holder: Source, template: Template, kind: s
         yield Effect("extended", holder, None, _listed(now[len(before) :], template))
 
 
-def appended(values: Sequence[Any], holder: Source, template: Template) -> Iterator[Effect]:
-    """The effect of appending to a container that was not read."""
-    if values:
-        yield Effect("extended", holder, None, _listed(values, template))
+def appended(values: Sequence[Any], holder: Source, template: Template, kind: str) -> Iterator[Effect]:
+    """The effect of adding to a container that was not read."""
+    yield Effect(kind, holder, None, _listed(values, template))
 
 
 def _listed(values: Sequence[Any], template: Template) -> Piece:
@@ -197,7 +197,9 @@ def _listed(values: Sequence[Any], template: Template) -> Piece:
     return Node(kind, None, [template(x) for x in values])
 
 
-def _of_dict(now: dict[Any, Any], before: Any, holder: Source, template: Template) -> Iterator[Effect]:
+def _of_dict(
+    now: dict[Any, Any], before: Any, holder: Source, template: Template, blind: Collection[Any]
+) -> Iterator[Effect]:
     kept = [k for k in before if k in now]
     if [*now][: len(kept)] != kept:  # another order: everything anew
         kind = KINDS[dict]
@@ -206,16 +208,23 @@ def _of_dict(now: dict[Any, Any], before: Any, holder: Source, template: Templat
         whole = Node(kind, aux, [template(x) for x in values])
         yield Effect("contents", holder, None, whole)
     else:
-        yield from changed_names(now, before, holder, template, "item")
+        yield from changed_names(now, before, holder, template, "item", blind)
 
 
 def changed_names(
-    now: dict[Any, Any], before: dict[Any, Any], holder: Source, template: Template, kind: str
+    now: dict[Any, Any],
+    before: dict[Any, Any],
+    holder: Source,
+    template: Template,
+    kind: str,
+    blind: Collection[Any] = (),
 ) -> Iterator[Effect]:
     """The effects on attributes ("attribute", "static") or items ("item") that differ."""
     for k in before:
         if k not in now:
             yield Effect(f"no {kind}", holder, k)
+    for k in blind:
+        yield Effect(kind, holder, k, template(now[k]))
     for k, x in now.items():
-        if k not in before or before[k] is not x:
+        if k not in blind and (k not in before or before[k] is not x):
             yield Effect(kind, holder, k, template(x))

@@ -22,14 +22,15 @@ __all__ = ["LENT", "Loan", "lend", "read", "real_of"]
 class Loan:
     """The state of a lent container: the real one, where it was found, and who translates its items."""
 
-    __slots__ = ("added", "before", "known", "real", "source", "whole", "world")
+    __slots__ = ("added", "before", "blind", "known", "real", "source", "whole", "world")
 
     def __init__(self, real: Any, source: Any, world: Any):
         self.real, self.source, self.world = real, source, world
         self.whole = False  # whether all of it was read
         self.before = copy.copy(real)  # with translations of the items that were read
-        self.added: list[Any] = []  # of a deque: what was appended before it was read
+        self.added: list[Any] = []  # of a deque or a set: what was added before it was read
         self.known: set[Any] = set()  # of a dict: the keys of items that were read or written
+        self.blind: dict[Any, None] = {}  # of a dict: those that were written and had not been read, in order
 
 
 def _touched(name: str, method: Any) -> Any:
@@ -135,6 +136,19 @@ class LentSet(_Lent, set[Any]):
     def _read(self, loan: Loan) -> None:
         loan.world.items_of(loan)
 
+    def add(self, x: Any) -> None:
+        self._loan.added.append(x)
+        set.add(self, x)
+
+    def update(self, *several: Any) -> None:
+        for xs in several:
+            for x in xs:
+                self.add(x)
+
+    def __ior__(self, xs: Any) -> Any:  # type: ignore[misc]
+        self.update(xs)
+        return self
+
 
 @_lent(dict, {"__getitem__", "__setitem__", "get", "__contains__"})
 class LentDict(_Lent, dict[Any, Any]):
@@ -166,7 +180,10 @@ class LentDict(_Lent, dict[Any, Any]):
         return dict.__getitem__(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._loan.known.add(key)
+        loan = self._loan
+        if not loan.whole and key not in loan.known:
+            loan.known.add(key)
+            loan.blind[key] = None
         dict.__setitem__(self, key, value)
 
     def get(self, key: Any, default: Any = None) -> Any:

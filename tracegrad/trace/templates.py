@@ -1,7 +1,8 @@
 """Templates: what a call gives back, and what it leaves behind, to be filled with the outputs of the program.
 
-A template is a tree of pieces. `make(outputs, tensor)` fills it; `text(code)` is Python code that does the same, where
-`code.name(x)` names an object and `code.output(k)` an output. `tensor(array, root)` makes a Tensor of an output.
+A template is a tree of pieces. `make(Filling(outputs, tensor))` fills it; `text(code)` is Python code that does the
+same, where `code.name(x)` names an object and `code.output(k)` an output. `tensor(array, root)` makes a Tensor of an
+output. An object that is in several places is made at the first (`Once`) and found `Again` at the others.
 
 What is made inside the function is made anew in each call, containers and objects of the user's included; what comes
 from outside is that very object, found again where the trace found it.
@@ -15,10 +16,23 @@ from typing import Any
 
 from tracegrad.tree.kinds import Kind
 
-__all__ = ["Call", "Closure", "Found", "Instance", "Node", "Output", "Piece", "Same", "TensorOutput", "attributes"]
+__all__ = [
+    "Again", "Call", "Closure", "Filling", "Found", "Instance", "Node", "Once", "Output", "Piece", "Same",
+    "TensorOutput", "attributes", "in_turn",
+]  # fmt: skip
 
 Outputs = Sequence[Any]
 ToTensor = Callable[[Any, int], Any]
+
+
+class Filling:
+    """The outputs of one call, and what has been made of them so far."""
+
+    __slots__ = ("made", "outputs", "tensor")
+
+    def __init__(self, outputs: Outputs, tensor: ToTensor):
+        self.outputs, self.tensor = outputs, tensor
+        self.made: dict[Any, Any] = {}
 
 
 class Piece:
@@ -26,7 +40,7 @@ class Piece:
 
     __slots__ = ()
 
-    def make(self, outputs: Outputs, tensor: ToTensor) -> Any:
+    def make(self, call: Filling) -> Any:
         raise NotImplementedError
 
     def text(self, code: Any) -> str:
@@ -41,8 +55,8 @@ class Output(Piece):
     def __init__(self, position: int, kind: Any = None):
         self.position, self.kind = position, kind
 
-    def make(self, outputs: Outputs, tensor: ToTensor) -> Any:
-        found = outputs[self.position]
+    def make(self, call: Filling) -> Any:
+        found = call.outputs[self.position]
         return found if self.kind is None else self.kind(found)
 
     def text(self, code: Any) -> str:
@@ -58,8 +72,8 @@ class TensorOutput(Piece):
     def __init__(self, position: int, root: int):
         self.position, self.root = position, root
 
-    def make(self, outputs: Outputs, tensor: ToTensor) -> Any:
-        return tensor(outputs[self.position], self.root)
+    def make(self, call: Filling) -> Any:
+        return call.tensor(call.outputs[self.position], self.root)
 
     def text(self, code: Any) -> str:
         return f"tensor({code.output(self.position)}, {self.root})"
@@ -73,7 +87,7 @@ class Found(Piece):
     def __init__(self, source: Any):
         self.source = source
 
-    def make(self, outputs: Outputs, tensor: ToTensor) -> Any:
+    def make(self, call: Filling) -> Any:
         return self.source.read()
 
     def text(self, code: Any) -> str:
@@ -89,26 +103,38 @@ class Same(Piece):
     def __init__(self, value: Any):
         self.value = value
 
-    def make(self, outputs: Outputs, tensor: ToTensor) -> Any:
+    def make(self, call: Filling) -> Any:
         return self.value
 
     def text(self, code: Any) -> str:
         return "None" if self.value is None else str(code.name(self.value))
 
 
+def in_turn(kind: Kind, aux: Any, count: int) -> Sequence[int]:
+    """The numbers of the children of a container in the order in which it holds them."""
+    if kind.cls is not dict or aux[2] is None:
+        return range(count)
+    places = {key: i for i, key in enumerate(aux[0])}
+    return [places[key] for key in aux[2]]
+
+
 class Node(Piece):
-    """A container with these parts."""
+    """A container with these parts, which are made in the order in which it holds them."""
 
     __slots__ = ("aux", "kind", "parts")
 
     def __init__(self, kind: Kind, aux: Any, parts: Sequence[Piece]):
         self.kind, self.aux, self.parts = kind, aux, parts
 
-    def make(self, outputs: Outputs, tensor: ToTensor) -> Any:
-        return self.kind.unflatten(self.aux, [x.make(outputs, tensor) for x in self.parts])
+    def make(self, call: Filling) -> Any:
+        made: list[Any] = [None] * len(self.parts)
+        for i in in_turn(self.kind, self.aux, len(self.parts)):
+            made[i] = self.parts[i].make(call)
+        return self.kind.unflatten(self.aux, made)
 
     def text(self, code: Any) -> str:
-        cls, parts = self.kind.cls, [x.text(code) for x in self.parts]
+        cls, turns = self.kind.cls, in_turn(self.kind, self.aux, len(self.parts))
+        parts = [self.parts[i].text(code) for i in turns]
         if cls is type(None):
             return "None"
         if cls is list:
@@ -117,9 +143,45 @@ class Node(Piece):
         if cls is tuple:
             return several
         if cls is dict and all(type(k) in (str, int) for k in self.aux[0]):
-            values = dict(zip(self.aux[0], parts))
-            return "{" + ", ".join(f"{k!r}: {values[k]}" for k in self.aux[2] or self.aux[0]) + "}"
+            return "{" + ", ".join(f"{self.aux[0][i]!r}: {part}" for i, part in zip(turns, parts)) + "}"
+        if cls is dict:
+            keys = tuple([self.aux[0][i] for i in turns])
+            return f"dict(zip({code.name(keys)}, {several}))"
         return f"{code.name(self.kind.unflatten)}({code.name(self.aux)}, {several})"
+
+
+class Once(Piece):
+    """What `piece` makes; with a `number`, it is found `Again` elsewhere."""
+
+    __slots__ = ("number", "piece")
+
+    def __init__(self, piece: Piece):
+        self.piece, self.number = piece, -1
+
+    def make(self, call: Filling) -> Any:
+        found = self.piece.make(call)
+        if self.number >= 0:
+            call.made[self] = found
+        return found
+
+    def text(self, code: Any) -> str:
+        text = self.piece.text(code)
+        return text if self.number < 0 else f"(m{self.number} := {text})"
+
+
+class Again(Piece):
+    """What another piece, which comes before this one, has made."""
+
+    __slots__ = ("first",)
+
+    def __init__(self, first: Once):
+        self.first = first
+
+    def make(self, call: Filling) -> Any:
+        return call.made[self.first]
+
+    def text(self, code: Any) -> str:
+        return f"m{self.first.number}"
 
 
 class Instance(Piece):
@@ -130,8 +192,8 @@ class Instance(Piece):
     def __init__(self, cls: type, names: Sequence[str], parts: Sequence[Piece]):
         self.cls, self.names, self.parts = cls, tuple(names), parts
 
-    def make(self, outputs: Outputs, tensor: ToTensor) -> Any:
-        return self._filled([x.make(outputs, tensor) for x in self.parts])
+    def make(self, call: Filling) -> Any:
+        return self._filled([x.make(call) for x in self.parts])
 
     def text(self, code: Any) -> str:
         return f"{code.name(self._filled)}(({''.join(x.text(code) + ', ' for x in self.parts)}))"
@@ -144,25 +206,26 @@ class Instance(Piece):
 
 
 class Closure(Piece):
-    """A new function like `like`, with these globals and with the parts in its closure."""
+    """A new function with the code of `like` and these globals; the parts are what is in its closure, its defaults, its
+    keywords' defaults and its attributes."""
 
     __slots__ = ("like", "parts", "space")
 
     def __init__(self, like: types.FunctionType, space: dict[str, Any], parts: Sequence[Piece]):
         self.like, self.space, self.parts = like, space, parts
 
-    def make(self, outputs: Outputs, tensor: ToTensor) -> Any:
-        return self._filled([x.make(outputs, tensor) for x in self.parts])
+    def make(self, call: Filling) -> Any:
+        return self._filled(*[x.make(call) for x in self.parts])
 
     def text(self, code: Any) -> str:
-        return f"{code.name(self._filled)}(({''.join(x.text(code) + ', ' for x in self.parts)}))"
+        return f"{code.name(self._filled)}({', '.join(x.text(code) for x in self.parts)})"
 
-    def _filled(self, values: Sequence[Any]) -> Any:
+    def _filled(self, held: Any, defaults: Any, keywords: Any, attributes: Any) -> Any:
         like = self.like
-        cells = tuple([types.CellType(x) for x in values])
-        made = types.FunctionType(like.__code__, self.space, like.__name__, like.__defaults__, cells)
-        made.__kwdefaults__, made.__qualname__ = like.__kwdefaults__, like.__qualname__
-        made.__dict__.update(like.__dict__)
+        cells = tuple([types.CellType(x) for x in held])
+        made = types.FunctionType(like.__code__, self.space, like.__name__, defaults, cells)
+        made.__kwdefaults__, made.__qualname__, made.__doc__ = keywords, like.__qualname__, like.__doc__
+        made.__dict__.update(attributes)
         return made
 
 
@@ -174,8 +237,8 @@ class Call(Piece):
     def __init__(self, made: Callable[..., Any], parts: Sequence[Piece]):
         self.made, self.parts = made, parts
 
-    def make(self, outputs: Outputs, tensor: ToTensor) -> Any:
-        return self.made(*[x.make(outputs, tensor) for x in self.parts])
+    def make(self, call: Filling) -> Any:
+        return self.made(*[x.make(call) for x in self.parts])
 
     def text(self, code: Any) -> str:
         return f"{code.name(self.made)}({', '.join(x.text(code) for x in self.parts)})"

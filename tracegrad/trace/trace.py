@@ -30,8 +30,20 @@ from tracegrad.trace.shadow import VALUES, Globals, is_user_object
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument, Passed, on_call
 from tracegrad.trace.tape_effects import TapeTrace
+from tracegrad.trace.templates import (
+    Again,
+    Closure,
+    Filling,
+    Found,
+    Instance,
+    Once,
+    Output,
+    Piece,
+    Same,
+    TensorOutput,
+    attributes,
+)
 from tracegrad.trace.templates import Call as Called
-from tracegrad.trace.templates import Closure, Found, Instance, Output, Piece, Same, TensorOutput, attributes
 from tracegrad.trace.tracer import Tracer
 from tracegrad.tree.kinds import kind_of
 
@@ -115,9 +127,10 @@ class Trace:
 
     def finish(self, outputs: Sequence[Any], tensor: Any = None, effects: bool = True) -> Any:
         """The value of the function, from the outputs of the program; repeats the effects."""
-        result = self.answer.make(outputs, tensor)
+        call = Filling(outputs, tensor)
+        result = self.answer.make(call)
         if effects and self.effects:
-            do(self.effects, outputs, tensor)
+            do(self.effects, call)
         return result
 
     @property
@@ -200,6 +213,8 @@ class _Outputs:
         self._positions: dict[int, Output] = {}
         self._values: list[Any] = []
         self._inside: set[int] = set()
+        self._first: dict[int, Once] = {}
+        self._several = 0
         self.tensors = False  # whether there are Tensors among them
 
     def output(self, x: Any) -> Piece:
@@ -222,17 +237,26 @@ class _Outputs:
         found = self.world.writes.piece_of(x)
         if found is not None:
             return found
-        if isinstance(x, TapeCarrier):
-            return self._tensor(x)
         if isinstance(x, Tracer | np.ndarray):
             return self.output(x)
+        first = self._first.get(id(x))
+        if first is not None:
+            if first.number < 0:
+                self._several += 1
+                first.number = self._several
+            return Again(first)
         if id(x) in self._inside:
             raise UnsupportedError(located(f"a {type(x).__name__} that holds itself leaves the traced function"))
         self._inside.add(id(x))
         try:
-            return self._held(x)
+            made = self._tensor(x) if isinstance(x, TapeCarrier) else self._held(x)
         finally:
             self._inside.remove(id(x))
+        if isinstance(made, Same | Found) or type(x) is tuple:
+            return made
+        self._values.append(x)
+        found = self._first[id(x)] = Once(made)
+        return found
 
     def _held(self, x: Any) -> Piece:
         if type(x) in (set, frozenset):
@@ -242,9 +266,13 @@ class _Outputs:
         kind = kind_of(type(x))
         if kind is not None:
             children, aux = kind.flatten(x)
-            return templates.Node(kind, aux, [self.template(child) for child in children])
+            children = list(children)
+            parts = {i: self.template(children[i]) for i in templates.in_turn(kind, aux, len(children))}
+            return templates.Node(kind, aux, [parts[i] for i in range(len(children))])
         if isinstance(x, types.FunctionType) and isinstance(x.__globals__, Globals):
-            return Closure(x, x.__globals__.real, [self.template(c.cell_contents) for c in x.__closure__ or ()])
+            cells = tuple([c.cell_contents for c in x.__closure__ or ()])
+            several: Any = (cells, x.__defaults__, x.__kwdefaults__, dict(x.__dict__))
+            return Closure(x, x.__globals__.real, [self.template(part) for part in several])
         if isinstance(x, types.MethodType):
             return Called(types.MethodType, [self.template(x.__func__), self.template(x.__self__)])
         if isinstance(x, functools.partial):
@@ -286,7 +314,9 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     used = {*joint.outputs, *(x for n in joint.nodes for x in n.operands)}
     written = {e.holder.key for e in done if e.kind == "data"}
     used |= {c.node for c in captures if c.source is not None and c.source.key in written}
-    captures = [c for c in captures if c.node in used or builder.memory.is_asked(c.node)]
+    unused = [c for c in captures if c.node not in used and not builder.memory.is_asked(c.node)]
+    world.saw(unused)
+    captures = [c for c in captures if c not in unused]
     inputs = [*arguments, *(c.node for c in captures)]
     graph = sliced(inputs, builder.nodes, [*outputs, *asked])
     kinds = _kinds(call, captures)

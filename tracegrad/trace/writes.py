@@ -139,9 +139,11 @@ class Writes:
         for lent in list(self._lent.values()):
             loan = lent._loan
             if loan.added and not loan.whole:
-                yield from appended(loan.added, loan.source, template)
+                kind = "added" if isinstance(loan.real, set) else "extended"
+                yield from appended(loan.added, loan.source, template, kind)
             else:
-                yield from changes(lent, contents(loan.before), loan.source, template)
+                blind = () if loan.whole else loan.blind
+                yield from changes(lent, contents(loan.before), loan.source, template, blind)
         for copy in list(self._copies.values()):
             yield from changes(copy.copy, copy.before, copy.source, template)
         for x, before, source in self._held.values():

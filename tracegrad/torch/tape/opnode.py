@@ -56,11 +56,11 @@ class Plan:
         self.again = op is divide and self.answer
         if self.again:
             self.answer, read = False, frozenset({0, 1})
-        if op is power and operands[0].__class__ in LITERALS:
+        if op is power and type(operands[0]) in LITERALS:
             read |= {1}
         self.operands = tuple([k in read for k in range(len(operands))])
         self.kept = tuple(sorted(read))
-        self.saves = self.answer or any(f and x.__class__ not in LITERALS for f, x in zip(self.operands, operands))
+        self.saves = self.answer or any(f and type(x) not in LITERALS for f, x in zip(self.operands, operands))
         self.blank = tuple([_blank(op, k, x) for k, x in enumerate(operands)])
         # Of an elementwise op: its rules for no numbers as NumPy functions; None if they are not known yet.
         self.rules = None
@@ -72,7 +72,7 @@ class Plan:
             self.spec = _spec(answer)
             several = self.spec.__class__ is tuple
             self.moving = tuple([k for k, x in enumerate(self.spec) if x.dtype.kind in "fc"]) if several else ()
-            self.specs = tuple([x if x.__class__ in LITERALS else _spec(x) for x in operands])
+            self.specs = tuple([x if type(x) in LITERALS else _spec(x) for x in operands])
 
 
 def _spec(aval: Any) -> Any:
@@ -81,7 +81,7 @@ def _spec(aval: Any) -> Any:
 
 def _blank(op: Op, k: int, x: Any) -> Any:
     """The edge of an operand that nothing is recorded of."""
-    if x.__class__ in LITERALS:
+    if type(x) in LITERALS:
         return None if wraps_numbers(op) else False
     return None if op.differentiable_in(k) else False
 
@@ -274,7 +274,7 @@ class OpNode(Node):
         for k, name in enumerate(saved_names(self.name(), len(operands))):
             x = operands[k]
             found[f"_saved_{name}"] = (
-                (x, self.edges[k]) if x.__class__ is Saved else (x if x.__class__ in LITERALS else None,)
+                (x, self.edges[k]) if x.__class__ is Saved else (x if type(x) in LITERALS else None,)
             )
         if answer.__class__ is Saved:
             found["_saved_result"] = (answer, self)
