@@ -98,7 +98,7 @@ class _Case:
     shapes: Any
 
     def __init__(self, op: Op, operands: tuple[Any, ...]):
-        kinds = tuple([x.__class__ if x.__class__ in LITERALS else x.array.dtype for x in operands])
+        kinds = tuple([type(x) if type(x) in LITERALS else x.array.dtype for x in operands])
         self.ready = not isinstance(op, Elementwise) or is_ready(op, kinds)
         self.tracked = any([getattr(x, "_requires", False) for x in operands])  # noqa: C419
         self.plan = _UNKNOWN
@@ -170,6 +170,6 @@ def shapes_of(arrays: Sequence[Any], answer: Any) -> Any:
     """Specs of the operands of an elementwise op if any differs from the answer in shape or dtype."""
     shape, dtype = answer.shape, answer.dtype
     for x in arrays:
-        if x.__class__ not in LITERALS and (x.shape != shape or x.dtype is not dtype):
+        if type(x) not in LITERALS and (x.shape != shape or x.dtype is not dtype):
             return tuple([None if is_literal(a) else Spec(a.shape, a.dtype) for a in arrays])
     return None

@@ -356,7 +356,7 @@ def _arguments(args: Any, face: Any = None, tensors: Any = ()) -> tuple[Any, ...
     """A hashable for arguments; there may be Tensors of the class `face` among them."""
     found: list[Any] = [args.__class__]
     for x in args:
-        cls = x.__class__
+        cls = type(x)
         if cls is face:
             array = x.array
             # How memory is laid out decides what NumPy makes a view.
@@ -379,7 +379,7 @@ _PLAIN = frozenset({int, bool, str, type(None)})
 
 def _known_by(x: Any) -> Any:
     """A hashable that tells an option from others, or None."""
-    cls = x.__class__
+    cls = type(x)
     if cls is FunctionType:
         if x.__closure__ is None:
             return x if x.__defaults__ or x.__kwdefaults__ else x.__code__

@@ -343,7 +343,7 @@ class Recorded(TapeCarrier):
 def _elementwise(op: Elementwise, operands: tuple[Any, ...], arrays: tuple[Any, ...]) -> Any:
     """The answer for ndarrays and numbers of any shapes and dtypes; what needs no promotion NumPy computes at once."""
     if not any(isinstance(x, Recorded) and x.weak for x in operands):
-        kinds = tuple([x.__class__ if x.__class__ in LITERALS else x.dtype for x in arrays])
+        kinds = tuple([type(x) if type(x) in LITERALS else x.dtype for x in arrays])
         ready = _READY.get((op, kinds))
         if ready is None:
             ready = _READY[op, kinds] = is_ready(op, kinds)
@@ -367,9 +367,9 @@ class Step:
 def _plan(op: Op, wanted: list[int], operands: tuple[Any, ...], arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """The plan for recording `op`, or None if there is nothing to record."""
     if isinstance(op, Elementwise):
-        kinds: Any = [x.__class__ if x.__class__ in LITERALS else x.dtype for x in arrays]
+        kinds: Any = [type(x) if type(x) in LITERALS else x.dtype for x in arrays]
     else:
-        kinds = [(x.__class__, x) if x.__class__ in LITERALS else (x.shape, x.dtype) for x in arrays]
+        kinds = [(type(x), x) if type(x) in LITERALS else (x.shape, x.dtype) for x in arrays]
     key = (op, *wanted, *kinds, *params.items())
     try:
         found = _PLANS.get(key, key)
@@ -390,10 +390,10 @@ def _new_plan(op: Op, wanted: list[int], arrays: tuple[Any, ...], params: dict[s
     active = [k for k in wanted if op.differentiable_in(k)]
     if not active:
         return Step if op.steps else None
-    avals: list[Any] = [x if x.__class__ in LITERALS else Aval(x.shape, x.dtype) for x in arrays]
+    avals: list[Any] = [x if type(x) in LITERALS else Aval(x.shape, x.dtype) for x in arrays]
     if isinstance(op, Elementwise):
-        loop = op.loop_dtypes(*[x.__class__ if x.__class__ in LITERALS else x.dtype for x in arrays])
-        avals = [x if x.__class__ in LITERALS else Aval((), dtype) for x, dtype in zip(avals, loop)]
+        loop = op.loop_dtypes(*[type(x) if type(x) in LITERALS else x.dtype for x in arrays])
+        avals = [x if type(x) in LITERALS else Aval((), dtype) for x, dtype in zip(avals, loop)]
     return Plan(op, active, avals, params)
 
 
@@ -414,7 +414,7 @@ def _recorded(
         elif recorded:
             saved.append(kept(x))
         else:
-            saved.append(x if x.__class__ in LITERALS else private(x))
+            saved.append(x if type(x) in LITERALS else private(x))
     node.edges, node.operands = tuple(edges), tuple(saved)
     node.number = next_number()  # after the node of a view that is made anew
     spec = plan.spec
