@@ -713,6 +713,71 @@ def test_other_calls_work_after_an_exception(trace: Any) -> Any:
         yield attempt(f, np.ones(n), K, text=True)
 
 
+# -- floating-point errors ---------------------------------------------------------------------------------------
+@program
+def test_floating_point_errors_that_the_caller_asks_for(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        return np.exp(x) / x
+
+    @trace
+    def g(x: Any, y: Any = 1.0) -> Any:
+        return np.sqrt(x) * y
+
+    for v in (1.0, 2.0):
+        yield f(np.full(2, v)), g(np.full(2, v)), g(np.full(2, v), y=2.0)
+    for _ in range(2):
+        for kind in ("raise", "ignore"):
+            with np.errstate(all=kind):
+                for v in (1.0, 0.0, 1000.0, -1.0):
+                    yield attempt(f, np.full(2, v), text=True)
+                    yield attempt(g, np.full(2, v), text=True), attempt(g, np.full(2, v), y=2.0, text=True)
+        before = np.seterr(all="ignore")
+        yield f(np.zeros(2)), np.geterr()
+        np.seterr(**before)
+
+
+@pytest.mark.filterwarnings("ignore::tracegrad.errors.PerformanceWarning")
+@program
+def test_floating_point_errors_that_the_function_asks_for(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        try:
+            with np.errstate(divide="raise", over="raise"):
+                return np.exp(1.0 / x)
+        except FloatingPointError as error:
+            return x, str(error)
+
+    @trace
+    def g(x: Any) -> Any:
+        with np.errstate(divide="ignore"):
+            return np.log(x)
+
+    for v in (1.0, 0.0, 1e-3, 2.0, 0.0):
+        yield f(np.full(2, v)), g(np.full(2, v))
+
+
+def test_integers_divided_by_zero_raise_where_that_is_asked_for() -> None:
+    f = tg.trace(lambda x, y: x // y)
+    x, y = np.arange(3), np.array([1, 0, 2])
+    with np.errstate(divide="ignore"):
+        np.testing.assert_array_equal(f(x, y), [0, 0, 1])
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError, match="divide by zero"):
+        f(x, y)
+    with np.errstate(divide="ignore"):
+        np.testing.assert_array_equal(f(x, y), [0, 0, 1])
+
+
+def test_a_function_that_asks_for_floating_point_errors_says_that_it_is_slow() -> None:
+    @tg.trace
+    def f(x: Any) -> Any:
+        with np.errstate(over="raise"):
+            return np.exp(x)
+
+    with pytest.warns(tg.PerformanceWarning, match=r"f runs as plain Python.*floating-point errors \(.*exceptions\.py"):
+        f(np.ones(2))
+
+
 # -- tracebacks ---------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("first", [EYE, SINGULAR])
 def test_the_traceback_of_every_call_shows_the_line(first: Any) -> None:

@@ -33,6 +33,7 @@ from tracegrad.ir import Graph, evaluate, run
 from tracegrad.ir.builder import RECORDERS
 from tracegrad.logs import enabled, log
 from tracegrad.ops import Level
+from tracegrad.quiet import sprung
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.hot import hot_call
 from tracegrad.runtime.methods import Method
@@ -203,7 +204,7 @@ class Dispatcher(Inlinable):
 
     def call_slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that the hot path for calls without keywords does not know."""
-        if kwargs and not unusual:
+        if kwargs and not unusual and not sprung():
             hot: Callable[..., Any] = self._hot.get((len(args), *kwargs), _miss)
             result = hot(*args, *kwargs.values())
             if result is not MISS:
@@ -269,7 +270,7 @@ class Dispatcher(Inlinable):
         trace = current_trace()
         if trace is not None:
             return self.inlined(trace.world)(*args, **kwargs)
-        if jit_disabled() or STATE.level is not None:  # tangents are the tape's
+        if jit_disabled() or STATE.level is not None or sprung():  # tangents are the tape's, traps NumPy's
             return self.body(*args, **kwargs)
         if self._is_method_call(args):
             return self._method_of(args[0])(*args[1:], **kwargs)

@@ -5,7 +5,8 @@ The code for calls without keywords is the `__call__` of a class made for it, be
 on costs as much as a small program; it reads like this (some 100 µs to make):
 
     def call(self, a0=MISS, a1=MISS, /, *more, **keywords):
-        if more or keywords or unusual: return self.call_slowly((a0, a1, *more,), keywords)
+        if more or keywords or unusual or traps() is not USUAL and sprung():
+            return self.call_slowly((a0, a1, *more,), keywords)
         try:
             fits = type(a0) is c0 and len(a0) == 2 and c1['np'] is c2
             if fits: x0 = a0['b']; x1 = a0['w']; x2 = a1; x3 = c1['SCALE']
@@ -30,6 +31,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.avals import is_huge
 from tracegrad.errors import MADE
+from tracegrad.quiet import USUAL, sprung, traps
 from tracegrad.runtime.entry import MISS, watching
 from tracegrad.runtime.places import address_of
 from tracegrad.runtime.program import conformed
@@ -83,7 +85,8 @@ class _Code:
     def __init__(self, program: Any, args: list[str], kwargs: dict[str, str], method: bool) -> None:
         self.method = method
         self.single, self.checked, self._args, self._kwargs = program.single, program.checked, args, kwargs
-        self.objects: dict[str, Any] = {"MISS": MISS, "GONE": _GONE, "unusual": unusual, "ndarray": np.ndarray}
+        self.objects: dict[str, Any] = {"MISS": MISS, "GONE": _GONE, "ndarray": np.ndarray}
+        self.objects |= {"unusual": unusual, "traps": traps, "USUAL": USUAL, "sprung": sprung}
         self.checks: list[str] = []
         self.leaves: list[str] = []
         self._names: dict[int, str] = {}
@@ -241,7 +244,8 @@ def _method(arguments: list[str]) -> list[str]:
     parameters = "".join(f"{a}=MISS, " for a in arguments)
     return [
         f"def call(self, {parameters}/, *more, **keywords):",
-        f"    if more or keywords or unusual: return {_slowly(arguments)}",
+        "    if more or keywords or unusual or traps() is not USUAL and sprung():",
+        f"        return {_slowly(arguments)}",
     ]
 
 

@@ -32,8 +32,8 @@ class Warnings:
         self._causes: Counter[str] = Counter()
 
     def plain(self, name: str, raised: str) -> None:
-        """It raised when it was traced, and not as plain Python."""
-        self._say("plain", f"{name} runs as plain Python, uncompiled, since it raised when it was traced: {raised}")
+        """It raised when it was traced, and not as plain Python; or could not have raised what Python would."""
+        self._say("plain", f"{name} runs as plain Python, uncompiled: {raised}")
 
     def answered(self, name: str, guard: ValueGuard) -> None:
         """A question of it got another answer."""

@@ -26,15 +26,20 @@ from tracegrad.ops import Level, Op, TapeCarrier
 from tracegrad.ops.elementwise import not_equal
 from tracegrad.ops.failures import failure, failure_number
 from tracegrad.ops.linear import cast, full
+from tracegrad.quiet import USUAL, sprung, traps
 from tracegrad.trace.memory import Memory
 from tracegrad.trace.tries import within_try
 
-__all__ = ["ESCAPED", "READ_ONLY", "Capture", "TraceBuilder", "ValueGuard", "current_trace", "value_key"]
+__all__ = ["ESCAPED", "READ_ONLY", "Capture", "RunsPlainly", "TraceBuilder", "ValueGuard", "current_trace", "value_key"]
 
 
 # Why a tracer cannot be updated: what NumPy says of such arrays.
 READ_ONLY = "read-only"
 ESCAPED = "a traced value escaped from the trace that made it: return it from the function instead"
+
+
+class RunsPlainly(BaseException):
+    """The code that is traced has to run as plain Python. No `except Exception` of its own is to catch this."""
 
 
 @dataclass(slots=True, eq=False)
@@ -168,6 +173,8 @@ class TraceBuilder(Builder):
     def emit(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         # What Builder does, in one pass: this is most of the cost of a trace.
         self.require_open()
+        if traps() is not USUAL and sprung():
+            raise RunsPlainly("NumPy is asked to raise floating-point errors")
         inputs: list[Any] = []
         key: list[Any] = [op]
         for x in operands:

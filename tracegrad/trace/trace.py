@@ -19,7 +19,7 @@ from tracegrad.ops.elementwise import logical_and, logical_not
 from tracegrad.settings import unusual
 from tracegrad.torch.modes import as_usual
 from tracegrad.trace import templates
-from tracegrad.trace.builder import Capture, TraceBuilder, ValueGuard
+from tracegrad.trace.builder import Capture, RunsPlainly, TraceBuilder, ValueGuard
 from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe
 from tracegrad.trace.effects import Effect, do
@@ -73,7 +73,7 @@ class Trace:
     arrays: int = field(default=0)
     tape: TapeTrace | None = None
     raised: str = ""
-    error: Exception | None = None
+    error: BaseException | None = None
     layouts: Layouts = ()
 
     def fits(self, inputs: Sequence[Any]) -> bool:
@@ -181,6 +181,8 @@ def trace_call(
         if ours or is_interrupt(error):
             raise
         return _raised(builder, world, call, error)
+    except RunsPlainly as reason:
+        return _raised(builder, world, call, reason)
     finally:
         unusual.pop(block, None)
         with on_call(call):
@@ -355,15 +357,16 @@ def _needed(builder: TraceBuilder, outputs: Sequence[Any]) -> set[Any]:
     return set(sliced([], builder.nodes, outputs).nodes)
 
 
-def _raised(builder: TraceBuilder, world: World, call: Call, error: Exception) -> Trace:
+def _raised(builder: TraceBuilder, world: World, call: Call, error: BaseException) -> Trace:
     """The trace of a call that ended in an exception: what was asked until then."""
     captures = list(builder.captures.values())
     inputs = [*builder.inputs, *(c.node for c in captures)]
     graph = sliced(inputs, builder.nodes, [g.node for g in builder.guards])
     alike = is_plain(error) and not world.changed and builder.all_succeed()
+    why = str(error) if isinstance(error, RunsPlainly) else f"tracing it raised {type(error).__name__}: {error}"
     return Trace(
         graph, _kinds(call, captures), Same(None), (), tuple(builder.guards), tuple(captures), world,
-        raised=located(f"{type(error).__name__}: {error}", _place(error)), error=error if alike else None,
+        raised=located(why, _place(error)), error=error if alike else None,
         layouts=builder.memory.layouts(inputs),
     )  # fmt: skip
 
@@ -404,7 +407,7 @@ def _name_location(error: Exception, who: Any) -> None:
     error.add_note(f"while tracing {who}" + (f", at {place}" if place else ""))
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """The user's innermost line that an exception passed."""
     place, step = "", error.__traceback__
     while step is not None:
