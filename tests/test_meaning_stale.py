@@ -908,3 +908,53 @@ def test_fields_of_a_dataclass(trace: Any) -> Any:
     yield f(X)
     o = Options(3.0)
     yield f(X)
+
+
+def traces_of(f: Any, calls: int = 20) -> int:
+    for _ in range(calls):
+        f(X)
+    return int(f.cache_info().traces)
+
+
+def test_many_guards_are_checked_on_the_fast_path() -> None:
+    big = dataclasses.make_dataclass("Big", [(f"f{i}", float, float(i)) for i in range(44)])()
+    mine, flags, queue = Options(), {"a", "b"}, collections.deque([1.0, 2.0])
+    proxy, counter = MappingProxyType({"a": 1.0}), collections.OrderedDict(a=1.0)
+
+    @tg.trace
+    def f(x: Any) -> Any:
+        total = x * big.f3 + sum(vars(big).values()) + mine.a + mine.b
+        return total + len(flags) + ("a" in flags) + queue[-1] + proxy["a"] + counter["a"]
+
+    misses = None
+    for _ in range(5):
+        f(X)
+        assert misses in (None, f.cache_info()[2:4]), "the slow path was asked"
+        misses = f.cache_info()[2:4]
+    expected = f(X)
+    for change in (
+        lambda: setattr(big, "f40", 41.0),
+        lambda: setattr(mine, "b", 3.0),
+        lambda: flags.add("c"),
+        lambda: queue.append(3.0),
+        lambda: counter.update(a=2.0),
+    ):
+        change()
+        found = f(X)
+        assert np.all(found != expected)
+        np.testing.assert_allclose(found, f.__wrapped__(X))
+        expected = found
+
+
+def test_an_equal_value_is_no_other_value() -> None:
+    space = {"k": 1234567.0, "n": 10**6, "s": "some text"}
+    f = tg.trace(lambda x: x * space["k"] + space["n"] + len(space["s"]))
+    f(X)
+    hits = f.cache_info().hits
+    for _ in range(5):
+        space.update(k=float("1234567"), n=int("1000000"), s="".join(["some", " text"]))
+        f(X)
+    assert f.cache_info()[:3] == (1, 0, hits)
+    for k in (1234567, True, -0.0, 0.0, np.float64(1234567.0)):
+        space["k"] = k
+        np.testing.assert_array_equal(f(X), f.__wrapped__(X))

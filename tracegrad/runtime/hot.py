@@ -23,7 +23,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+import operator
+import types
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +42,7 @@ from tracegrad.settings import unusual
 from tracegrad.trace.captures import Guard
 from tracegrad.trace.effects import NAMES, apart
 from tracegrad.trace.signature import Call
-from tracegrad.trace.sources import Argument, Function, Passed
+from tracegrad.trace.sources import Argument, Function, Passed, Source
 from tracegrad.trace.templates import Node, Output
 from tracegrad.trace.trace import Trace
 
@@ -91,6 +94,8 @@ class _Code:
         self.leaves: list[str] = []
         self._names: dict[int, str] = {}
         self._count = 0
+        self._uses: Counter[Any] = Counter()
+        self._locals: dict[Any, str] = {}
 
     def output(self, position: int) -> str:
         """The expression of an output of the program."""
@@ -157,6 +162,31 @@ class _Code:
         if any(type(key) is int and key in (0, 1) for key in keys):  # to which False and True are equal
             self.checks.append(f"[*map(type, {text})] == {self.name([type(key) for key in keys])}")
 
+    def count(self, sources: Iterable[Source]) -> None:
+        """Count how often each place is read, by itself and on the way to others."""
+        seen = set()
+        waiting = list(sources)
+        for source in waiting:
+            self._uses[source.key] += 1
+            if isinstance(source.parent, Source) and source.key not in seen:
+                waiting.append(source.parent)
+            seen.add(source.key)
+
+    def read(self, source: Source) -> str:
+        """The expression for what is at a place; what is read more than once has a name from the first time on."""
+        known = self._locals.get(source.key)
+        if known is not None:
+            return known
+        text = source.text(self.name)
+        if isinstance(source.parent, Source):
+            above = source.parent.text(self.name)
+            if text.startswith(above) and not above.isidentifier():
+                text = self.read(source.parent) + text[len(above) :]
+        if self._uses[source.key] < 2 or text.isidentifier():
+            return text
+        local = self._locals[source.key] = f"w{len(self._locals)}"
+        return f"({local} := {text})"
+
     def guard(self, guard: Guard) -> None:
         if guard.kind == "absent":
             absent = guard.source.absent(self.name)
@@ -164,34 +194,63 @@ class _Code:
                 raise _NotSimple
             self.checks.append(absent)
             return
-        text = guard.source.text(self.name)
+        text = self.read(guard.source)
         if guard.kind in ("is", "equals"):
-            self.checks.append(f"{text} is {self.name(guard.expected)}")
+            self.checks.append(self._value(text, guard))
         elif guard.kind == "same":
-            self.checks.append(f"{text} is {guard.expected.text(self.name)}")
+            self.checks.append(f"{text} is {self.read(guard.expected)}")
         elif guard.kind == "type":
             self.checks.append(f"type({text}) is {self.name(guard.expected)}")
         elif guard.kind == "aval":
             dtype, shape = guard.expected
+            again = _again(text)
             self.checks += [
-                f"type({text}) is ndarray", f"{text}.dtype is {self.name(dtype)}", f"{text}.shape == {shape}"
+                f"type({text}) is ndarray", f"{again}.dtype is {self.name(dtype)}", f"{again}.shape == {shape}"
             ]  # fmt: skip
         elif guard.kind == "items":
-            raise _NotSimple
+            self._items(text, *guard.expected)
         else:
             self._container(text, *guard.expected)
 
-    def _container(self, text: str, cls: type, keys: Any) -> None:
-        """The checks that a container is of this class and has these keys, or so many items."""
-        self.checks.append(f"type({text}) is {self.name(cls)}")
-        if dataclasses.is_dataclass(cls) and keys[1] == ((), ()):
-            return
-        if cls is dict:
-            self._keys(text, list(keys))
-        elif cls is list or issubclass(cls, tuple):
-            self.checks.append(f"len({text}) == {keys}")
-        else:
+    def _value(self, text: str, guard: Guard) -> str:
+        """The check of a value: the same object, or an equal one of a type in which equality is exact."""
+        expected = self.name(guard.expected)
+        exact = type(guard.expected) in (int, str, bytes) or (type(guard.expected) is float and guard.expected != 0)
+        if guard.kind == "is" or not exact:
+            return f"{text} is {expected}"
+        again, cls = _again(text), type(guard.expected).__name__
+        return f"({text} is {expected} or type({again}) is {cls} and {again} == {expected})"
+
+    def _items(self, text: str, cls: type, *items: Any) -> None:
+        """The check that the items of a collection are the same objects."""
+        if issubclass(cls, dict):
             raise _NotSimple
+        self.objects |= {"all": all, "map": map, "is_": operator.is_}
+        again = _again(text)
+        self.checks += [f"type({text}) is {self.name(cls)}", f"len({again}) == {len(items)}"]
+        if items:
+            self.checks.append(f"all(map(is_, {again}, {self.name(items)}))")
+
+    def _container(self, text: str, cls: type, keys: Any) -> None:
+        """The check of the type of a container, and of its keys or length."""
+        self.checks.append(f"type({text}) is {self.name(cls)}")
+        text = _again(text)
+        if cls is dict or cls is types.MappingProxyType:
+            self._keys(text, list(keys))
+        elif cls in (OrderedDict, defaultdict):
+            aux = keys[1]
+            self._keys(text, list(aux[0] if cls is OrderedDict else aux[2] or aux[0]))
+            if cls is defaultdict:
+                self.checks.append(f"{text}.default_factory is {self.name(aux[3])}")
+        elif cls in (list, deque) or issubclass(cls, tuple):
+            self.checks.append(f"len({text}) == {keys}")
+        elif not dataclasses.is_dataclass(cls) or keys[1] != ((), ()):
+            raise _NotSimple
+
+
+def _again(text: str) -> str:
+    """What an expression is read as once it has been read: by its name, if it gives one."""
+    return text[1:].partition(" :=")[0] if text.startswith("(w") else text
 
 
 def hot_call(
@@ -209,6 +268,7 @@ def hot_call(
         _take_arguments(code, call, args, kwargs)
         _convert_scalars(code, call)
         code.objects["entry"], unwatched = _watched(trace.world.guards, program)
+        code.count([guard.source for guard in unwatched] + [c.source for c in trace.captures if c.source])
         for guard in unwatched:
             code.guard(guard)
         captured = _captured(trace, code)
@@ -327,7 +387,7 @@ def _captured(trace: Trace, code: _Code) -> list[str]:
     """Code for the captured arrays and numbers."""
     found = []
     for capture in trace.captures:
-        text = capture.source.text(code.name) if capture.source else code.name(capture.array)
+        text = code.read(capture.source) if capture.source else code.name(capture.array)
         if capture.number not in (None, float):
             code.checks.append(f"type({text}) is {code.name(capture.number)}")
             text = f"asarray({text})"

@@ -26,6 +26,7 @@ and becomes effects, which every call repeats. A number that a function writes i
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import logging
 import types
@@ -168,6 +169,14 @@ def _keys(x: Any) -> Any:
     if isinstance(x, tuple | list | deque):
         return type(x), len(x)
     return type(x), tree.skeleton(x)
+
+
+def _fields(x: Any) -> list[Any]:
+    """The fields that are the children of a dataclass, if it is taken apart as these are."""
+    found = [f for f in dataclasses.fields(x) if not f.metadata.get("static")] if dataclasses.is_dataclass(x) else []
+    children = tree.children(x)
+    same = len(found) == len(children) and all(getattr(x, f.name) is c for f, c in zip(found, children))
+    return found if same else []
 
 
 class World:
@@ -358,9 +367,13 @@ class World:
         self.assume(source, "keys", _keys(value))
         if isinstance(value, tuple):
             return tuple.__new__(type(value), [self.translate(x, Item(source, i)) for i, x in enumerate(value)])
-        made = tree.with_children(
-            value, [self.translate(x, Child(source, i)) for i, x in enumerate(tree.children(value))]
-        )
+        children = tree.children(value)
+        places: list[Source] = [Attribute(source, f.name) for f in _fields(value)]
+        if isinstance(value, dict):
+            skeleton: Any = tree.skeleton(value)
+            places = [Item(source, k) for k in skeleton[1][0]]
+        places = places or [Child(source, i) for i in range(len(children))]
+        made = tree.with_children(value, [self.translate(x, place) for x, place in zip(children, places)])
         return self.writes.copied(made, source)
 
     def items_of(self, loan: Loan) -> list[tuple[Any, Any]]:

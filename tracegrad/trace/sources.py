@@ -174,6 +174,8 @@ class Item(Source):
         return f"{self.parent.text(name)}[{index}]"
 
     def absent(self, name: Names) -> str:
+        if isinstance(self.parent.read(), dict):
+            return f"{name(self.name)} not in {self.parent.text(name)}"
         return f"{name(_lacks)}({self.parent.text(name)}, {name(self.name)})"
 
     @property
