@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import collections
+import decimal
+import enum
+import fractions
+import functools
+import io
 import math
 import numbers
 import operator
@@ -13,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from meaning import attempt, program
 
 import tracegrad as tg
 from tracegrad.avals import aval_of
@@ -52,10 +58,11 @@ class Replayed:
         return None if found is MISS else found
 
 
-@pytest.fixture
-def replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is compiled."""
-    monkeypatch.setattr(dispatch, "compile_program", Replayed)
+@pytest.fixture(autouse=True)
+def replayed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is compiled but in tests that say so."""
+    if "compiled" not in request.node.name:
+        monkeypatch.setattr(dispatch, "compile_program", Replayed)
 
 
 def outcome(f: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -194,7 +201,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("text", CASES)
 @pytest.mark.filterwarnings("ignore::tracegrad.errors.DerivativeWarning")
-def test_an_expression_of_python_numbers_is_pythons(text: str, replayed: None) -> None:
+def test_an_expression_of_python_numbers_is_pythons(text: str) -> None:
     names = sorted({x for x in ("n", "k", "x", "y", "b") if x in set(_words(text))}, key="nkxyb".index)
     f = eval(f"lambda {', '.join(names)}: {text}", {"math": math, "statistics": statistics})
     traced = tg.trace(f)
@@ -244,7 +251,7 @@ def small(x: Any) -> Any:
 
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
-def test_random_expressions_are_pythons(seed: int, replayed: None) -> None:
+def test_random_expressions_are_pythons(seed: int) -> None:
     rng = random.Random(seed)
     text = random_expression(rng, "abc", 4)
     f = eval(f"lambda a, b, c: {text}", {"small": small})
@@ -336,7 +343,7 @@ SPACE = {
 
 @pytest.mark.parametrize("text", sorted({e for e in EXPRESSIONS if e}))
 @pytest.mark.filterwarnings("ignore")
-def test_an_expression_of_arrays_and_scalars_is_numpys(text: str, replayed: None) -> None:
+def test_an_expression_of_arrays_and_scalars_is_numpys(text: str) -> None:
     names = [name for name in ARRAYS if name in _words(text)]
     f = eval(f"lambda {', '.join(names)}: {text}", SPACE)
     traced = tg.trace(f)
@@ -363,3 +370,663 @@ def seen_exactly(x: Any) -> Any:
     if isinstance(x, dict):
         return "dict", [(seen_exactly(k), seen_exactly(v)) for k, v in x.items()]
     return exactly(x) if not isinstance(x, type) else x.__name__
+
+
+# -- programs ------------------------------------------------------------------------------------------------
+@program
+def test_a_cache_by_a_number(trace: Any) -> Any:
+    cache = {}
+
+    @trace
+    def f(n: Any, x: Any) -> Any:
+        if n not in cache:
+            cache[n] = n * 2
+        return x * cache[n]
+
+    for n in (1, 2, 1, 3):
+        yield f(n, np.ones(2)), dict(cache)
+
+
+@program
+def test_a_history_of_losses(trace: Any) -> Any:
+    hist = []
+
+    @trace
+    def step(x: Any) -> Any:
+        loss = (x**2).sum()
+        hist.append(loss.item())
+        hist.append(float(loss))
+        hist.append(loss)
+        return loss
+
+    for k in range(3):
+        yield step(np.full(2, k + 1.0)), list(hist)
+
+
+@program
+def test_keys_made_of_numbers(trace: Any) -> Any:
+    params = {"w0": np.ones(2), "w1": np.full(2, 3.0)}
+
+    @trace
+    def f(i: Any, x: Any) -> Any:
+        return x @ params[f"w{i}"]
+
+    for i in (0, 1, 0):
+        yield f(i, np.arange(2.0))
+    yield attempt(f, 5, np.ones(2))
+
+
+@program
+def test_counters_and_dicts_by_value(trace: Any) -> Any:
+    @trace
+    def f(x: Any, n: Any) -> Any:
+        c = collections.Counter()
+        for v in x:
+            c[v] += n
+        d = {}
+        for v in x:
+            d.setdefault(v, []).append(v * n)
+        return dict(c), d, sorted(c)
+
+    yield f(np.array([1.0, 2.0, 1.0]), 3)
+    yield f(np.array([1.0, 2.0, 2.0]), 3)
+
+
+@program
+def test_a_set_of_what_was_seen(trace: Any) -> Any:
+    seen = set()
+
+    @trace
+    def f(x: Any) -> Any:
+        seen.add(x[0])
+        return x * len(seen)
+
+    for v in (1.0, 2.0, 1.0):
+        yield f(np.full(2, v)), set(seen)
+
+
+@program
+def test_scalars_are_replaced_and_arrays_updated(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        s = x[0]
+        t = x[..., 0]
+        s += 1
+        t += 1
+        u = x.sum()
+        v = u
+        u *= 2
+        w = np.asarray(v)
+        w2 = w
+        w += 1
+        return s, t, u, v, w2, x
+
+    for _ in range(2):
+        yield f(np.arange(3.0))
+
+
+@program
+def test_arguments_that_are_scalars_arrays_and_numbers(trace: Any) -> Any:
+    @trace
+    def f(s: Any, z: Any, q: Any) -> Any:
+        s += 1
+        z += 1
+        q += 1
+        return s, z, q
+
+    z = np.array(2.0)
+    for _ in range(3):
+        yield f(np.float64(1.5), z, 2.5), z
+
+
+@program
+def test_numpys_casting_error_is_caught(trace: Any) -> Any:
+    @trace
+    def f(i: Any, v: Any) -> Any:
+        j = i.copy()
+        try:
+            j += v
+        except np._core._exceptions.UFuncTypeError as e:
+            return "caught", type(e).__name__
+        return j
+
+    yield f(np.arange(3), 1.5), f(np.arange(3), 1)
+
+
+@program
+def test_division_by_zero_is_caught(trace: Any) -> Any:
+    @trace
+    def f(a: Any, b: Any) -> Any:
+        try:
+            return a / b
+        except ZeroDivisionError:
+            return math.inf
+
+    for args in ((1, 2), (1, 0), (2.0, 0.0), (3, 4), (0, 0)):
+        yield f(*args)
+
+
+@program
+def test_domain_errors_have_pythons_words(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        try:
+            return math.sqrt(x), math.log(x)
+        except ValueError as e:
+            return str(e)
+
+    for v in (4.0, -1.0, 0.0, 2, 0):
+        yield f(v)
+
+
+@program
+def test_a_loop_over_parities(trace: Any) -> Any:
+    @trace
+    def f(n: Any) -> Any:
+        steps = 0
+        while n != 1:
+            n = n // 2 if n % 2 == 0 else 3 * n + 1
+            steps += 1
+        return n, steps
+
+    for n in (6, 7, 6, 27):
+        yield f(n)
+
+
+@program
+def test_the_greatest_common_divisor(trace: Any) -> Any:
+    @trace
+    def f(a: Any, b: Any) -> Any:
+        while b:
+            a, b = b, a % b
+        return a
+
+    for a in ((12, 18), (2**70, 2**35 * 3), (17, 5), (12, 18)):
+        yield f(*a)
+
+
+@program
+def test_fibonacci_numbers_of_any_size(trace: Any) -> Any:
+    @trace
+    def f(n: Any) -> Any:
+        a, b = 0, 1
+        for _ in range(n):
+            a, b = b, a + b
+        return a
+
+    for n in (5, 10, 100, 5):
+        yield f(n)
+
+
+@program
+def test_a_generator_modulo_2_to_the_64(trace: Any) -> Any:
+    @trace
+    def f(seed: Any, x: Any) -> Any:
+        out = []
+        for _ in range(3):
+            seed = (seed * 6364136223846793005 + 1442695040888963407) % 2**64
+            out.append(x * (seed >> 33) / 2**31)
+        return out, seed
+
+    for s in (1, 2, 1):
+        yield f(s, np.ones(2))
+
+
+@program
+def test_a_generator_in_31_bits(trace: Any) -> Any:
+    @trace
+    def f(seed: Any, x: Any) -> Any:
+        for _ in range(4):
+            seed = (seed * 1103515245 + 12345) & 0x7FFFFFFF
+        return x * seed, seed
+
+    for s in (1, 2, 1, 77):
+        yield f(s, np.ones(2))
+
+
+@program
+def test_text_written_to_a_file_of_ones_own(trace: Any) -> Any:
+    @trace
+    def f(x: Any, n: Any) -> Any:
+        out = io.StringIO()
+        print("x", x, n, x[0], file=out)
+        out.write(f"{n:>5}|{x.sum():.1f}")
+        return out.getvalue()
+
+    for n in (1, 2):
+        yield f(np.full(2, n + 0.5), n)
+
+
+@program
+def test_match_statements(trace: Any) -> Any:
+    @trace
+    def f(n: Any) -> Any:
+        match n:
+            case 0:
+                return "zero"
+            case 1 | 2:
+                return "few"
+            case int(v) if v < 0:
+                return "negative"
+            case float():
+                return "float"
+            case _:
+                return n
+
+    for n in (0, 1, 2, -3, 2.5, 7):
+        yield f(n)
+
+
+@program
+def test_enum_members_by_value(trace: Any) -> Any:
+    Color = enum.Enum("Color", ["RED", "BLUE"])
+
+    @trace
+    def f(n: Any, x: Any) -> Any:
+        return x * Color(n).value, Color(n).name
+
+    for n in (1, 2, 1):
+        yield f(n, np.ones(2))
+    yield attempt(f, 3, np.ones(2))
+
+
+@program
+def test_a_cached_table(trace: Any) -> Any:
+    @functools.lru_cache
+    def table(n: Any) -> Any:
+        return np.arange(n) * 1.0
+
+    @trace
+    def f(n: Any, x: Any) -> Any:
+        return x * table(n).sum()
+
+    for n in (3, 4, 3):
+        yield f(n, np.ones(2))
+
+
+@program
+def test_fractions(trace: Any) -> Any:
+    @trace
+    def f(n: Any, x: Any) -> Any:
+        return float(fractions.Fraction(n, 3)) * x
+
+    for n in (1, 2):
+        yield f(n, np.ones(2))
+
+
+@pytest.mark.filterwarnings("ignore")  # decimals are computed by plain Python
+@program
+def test_decimals(trace: Any) -> Any:
+    @trace
+    def f(n: Any, x: Any) -> Any:
+        return str(decimal.Decimal(n) / 3), x
+
+    for n in (1, 2):
+        yield f(n, np.ones(2))
+
+
+@program
+def test_single_dispatch(trace: Any) -> Any:
+    @functools.singledispatch
+    def g(v: Any) -> Any:
+        return "other"
+
+    @g.register(float)
+    def _(v: Any) -> Any:
+        return "float"
+
+    @g.register(int)
+    def _(v: Any) -> Any:
+        return "int"
+
+    @g.register(np.ndarray)
+    def _(v: Any) -> Any:
+        return "array"
+
+    @trace
+    def f(v: Any) -> Any:
+        return g(v)
+
+    for v in (1, 2.5, np.ones(2), np.float64(1)):
+        yield f(v)
+
+
+@program
+def test_a_list_of_functions(trace: Any) -> Any:
+    @trace
+    def f(n: Any, x: Any) -> Any:
+        return [np.sin, np.cos, np.exp][n](x)
+
+    for n in (0, 1, 2, -1):
+        yield f(n, np.ones(2))
+
+
+@program
+def test_a_table_of_types(trace: Any) -> Any:
+    names = {int: "i", float: "f", bool: "b", np.float64: "d", np.ndarray: "a"}
+
+    @trace
+    def f(v: Any) -> Any:
+        return names[type(v)]
+
+    for v in (1, 2.5, True, np.float64(1), np.ones(2), np.array(1.0)):
+        yield f(v)
+
+
+@program
+def test_instances_of_every_kind(trace: Any) -> Any:
+    @trace
+    def f(v: Any) -> Any:
+        return [
+            isinstance(v, t)
+            for t in (
+                int,
+                float,
+                bool,
+                complex,
+                numbers.Number,
+                numbers.Real,
+                numbers.Integral,
+                np.ndarray,
+                np.generic,
+                np.floating,
+                (int, float),
+                list,
+            )
+        ]
+
+    for v in (1, 2.5, True, np.float64(1), np.float32(1), np.int64(2), np.ones(2), np.array(1.0), np.bool_(True)):
+        yield f(v)
+
+
+@program
+def test_results_are_scalars_or_arrays(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        return (
+            x[0],
+            x[..., 0],
+            x.sum(),
+            np.where(x[0] > 0, x[0], 0),
+            x[0] > 0,
+            x.argmax(),
+            x[0].item(),
+            [x.max(), {"a": x.min()}],
+            np.asarray(x[0]),
+        )
+
+    yield f(np.arange(3.0))
+    yield f(np.arange(3, dtype=np.float32))
+    yield f(np.arange(3))
+
+
+@program
+def test_rounding(trace: Any) -> Any:
+    @trace
+    def f(v: Any) -> Any:
+        return round(v), round(v, 1), round(v, 2), math.floor(v), math.ceil(v), int(v), math.trunc(v)
+
+    for v in (2.5, -0.5, 2.675, 1.005, 3, 1e16):
+        yield f(v)
+
+
+@program
+def test_attributes_asked_for(trace: Any) -> Any:
+    @trace
+    def f(v: Any) -> Any:
+        return (
+            hasattr(v, "shape"),
+            hasattr(v, "is_integer"),
+            getattr(v, "ndim", -1),
+            hasattr(v, "bit_length"),
+            getattr(v, "dtype", None),
+        )
+
+    for v in (1, 2.5, np.float64(1), np.ones(2)):
+        yield f(v)
+
+
+@program
+def test_strings_made_of_numbers(trace: Any) -> Any:
+    @trace
+    def f(n: Any, x: Any) -> Any:
+        text = "-" * n + str(n).zfill(4) + ",".join(map(str, range(n)))
+        return text + f"{n:03d}|{x[0]:.2f}" + "{:>8.3f}".format(x.sum()), str(n).isdigit()  # noqa: UP032
+
+    for n in (3, 5, 3):
+        yield f(n, np.full(2, n / 3))
+
+
+@pytest.mark.filterwarnings("ignore")
+@program
+def test_numpys_integers(trace: Any) -> Any:
+    @trace
+    def f(k: Any) -> Any:
+        return k + 1, k * 2.5, k // 2, k % 7, -k, k << 1, k / 3, k**2, abs(k), k == 100, [k] * 2
+
+    for k in (np.int8(100), np.int64(5), np.uint8(200), np.int32(-7)):
+        yield attempt(f, k)
+
+
+@program
+def test_a_schedule_of_steps(trace: Any) -> Any:
+    @trace
+    def f(step: Any, lr: Any, x: Any) -> Any:
+        return x - lr * 0.5 ** (step // 10) * x / math.sqrt(1 + step) * (1 + math.cos(math.pi * min(step, 50) / 50)) / 2
+
+    for s in (0, 1, 10, 25, 60):
+        yield f(s, 0.1, np.ones(2))
+
+
+@program
+def test_the_bias_correction_of_a_class(trace: Any) -> Any:
+    class Adam:
+        def __init__(self) -> None:
+            self.t = 0
+            self.m = np.zeros(2)
+            self.v = np.zeros(2)
+
+        @trace
+        def step(self, g: Any) -> Any:
+            self.t += 1
+            self.m = 0.9 * self.m + 0.1 * g
+            self.v = 0.999 * self.v + 0.001 * g**2
+            return self.m / (1 - 0.9**self.t) / (np.sqrt(self.v / (1 - 0.999**self.t)) + 1e-8)
+
+    a = Adam()
+    for k in range(4):
+        yield a.step(np.full(2, k + 1.0)), a.t
+
+
+@program
+def test_windows_by_numbers(trace: Any) -> Any:
+    @trace
+    def f(x: Any, k: Any, s: Any) -> Any:
+        return [x[i * s : i * s + k].sum() for i in range((len(x) - k) // s + 1)]
+
+    for k, s in ((2, 1), (3, 2), (2, 1)):
+        yield f(np.arange(7.0), k, s)
+
+
+@program
+def test_truths_are_numbers(trace: Any) -> Any:
+    @trace
+    def f(n: Any) -> Any:
+        return (n > 3) + 0, (n > 3) is not None, not (n > 3), (n > 3) + 1
+
+    for n in (1, 5):
+        yield f(n)
+
+
+@program
+def test_bits_of_a_number(trace: Any) -> Any:
+    @trace
+    def f(n: Any, x: Any) -> Any:
+        return [x * (n >> k & 1) for k in range(4)], bin(n), hex(n), n.bit_length(), divmod(n, 4)
+
+    for n in (5, 9):
+        yield f(n, np.ones(2))
+
+
+@program
+def test_built_in_reductions(trace: Any) -> Any:
+    @trace
+    def f(xs: Any, n: Any) -> Any:
+        return (
+            sum(xs),
+            sum(xs, n),
+            max(xs),
+            sorted(xs),
+            math.prod(xs),
+            any(v > 2 for v in xs),
+            [v for v in xs if v % 2],
+            min(xs, key=abs),
+        )
+
+    yield f([3, -1, 2], 2)
+    yield f([1.5, -0.5], 2.5)
+    yield f([2**62, 2**62], 1)
+
+
+@program
+def test_powers_that_are_complex(trace: Any) -> Any:
+    @trace
+    def f(a: Any, b: Any) -> Any:
+        return a**b, (-1) ** b
+
+    for args in ((2.0, 0.5), (-8.0, 1 / 3), (4.0, -1)):
+        yield attempt(f, *args)
+
+
+@program
+def test_bounds(trace: Any) -> Any:
+    @trace
+    def f(x: Any, lo: Any, hi: Any) -> Any:
+        return np.clip(x, lo, hi), min(max(x.mean().item(), lo), hi)
+
+    yield f(np.arange(4.0), 1, 2.5)
+    yield f(np.arange(4.0), 0.5, 1)
+
+
+@program
+def test_defaults(trace: Any) -> Any:
+    @trace
+    def f(x: Any, n: Any = 2, eps: Any = 1e-3, flag: Any = True) -> Any:
+        return x**n / eps if flag else x * (flag + n)
+
+    yield f(np.ones(2))
+    yield f(np.ones(2), 3)
+    yield f(np.ones(2), n=-1.0)
+    yield f(np.ones(2), flag=False)
+    yield f(np.ones(2), flag=0)
+
+
+@program
+def test_counting_with_numbers(trace: Any) -> Any:
+    @trace
+    def f(x: Any, n: Any) -> Any:
+        return (
+            [i * v + n for i, v in enumerate(x, n)],
+            [a * b for a, b in zip(x, range(n, n + 3))],
+            list(reversed(range(n))),
+        )
+
+    for n in (1, 2):
+        yield f(np.arange(3.0), n)
+
+
+# -- compiled ------------------------------------------------------------------------------------------------
+@program(modes=("traced", "disabled", "tensors"))
+def test_compiled_checks(trace: Any) -> Any:
+    @trace
+    def f(x: Any, n: Any, q: Any) -> Any:
+        return x * (n * n + 1) / (q**2 + 1), n**3, n // 3 - n % 3, math.sqrt(q), round(q * n)
+
+    for n, q in ((3, 2.5), (100, 2.5), (-2, 2.0), (3, 1.0), (3, -1.5), (2**40, 3.0), (3, 2.5), (0, math.inf)):
+        yield attempt(f, np.arange(3.0), n, q)
+
+
+def test_one_compiled_check_serves_all_implicit_guards() -> None:
+    f = tg.trace(lambda a, b: (a / b + math.sqrt(a) + math.log(b), a**b))
+    assert f(2.0, 3.0) == pytest.approx((2 / 3 + math.sqrt(2) + math.log(3), 8.0))
+    explained = f.explain(2.0, 3.0)
+    assert len(explained.value_guards) == 4
+    assert len(explained.optimized.outputs) == 3  # two results, and whether all is as usual
+    assert f(4.0, 2.0) == pytest.approx((4.0 + math.log(2), 16.0))
+    with pytest.raises(ZeroDivisionError):
+        f(2.0, 0.0)
+    with pytest.raises(ValueError, match="math domain error"):
+        f(-2.0, 3.0)
+    assert f(2.0, 3.0) == pytest.approx((2 / 3 + math.sqrt(2) + math.log(3), 8.0))
+    assert f.cache_info().traces == 1
+
+
+def test_arrays_and_numpys_scalars_leave_no_compiled_checks() -> None:
+    f = tg.trace(lambda x, s: (x / s) ** 0.5 + np.log(x) * x[0] - 1 / x)
+    assert not f.explain(np.arange(1.0, 4.0), np.float64(2.0)).value_guards
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(f(np.zeros(2), np.float64(0.0)), [np.nan, np.nan])
+
+
+def test_small_integers_are_asked_once() -> None:
+    f = tg.trace(lambda n, x: x * (n + 1) * (2 * n - 3) + n % 7 + (n << 3) + sum(n * k for k in range(5)))
+    assert len(f.explain(3, np.ones(2)).value_guards) == 1
+
+
+BLACK_SCHOLES = (100.0, 95.0, 0.5, 0.02, 0.3)
+
+
+def black_scholes(s: Any, k: Any, t: Any, r: Any, v: Any) -> Any:
+    d1 = (math.log(s / k) + (r + 0.5 * v**2) * t) / (v * math.sqrt(t))
+    d2 = d1 - v * t**0.5
+
+    def cdf(z: Any) -> Any:
+        return 0.5 * (1 + math.erf(z / math.sqrt(2)))
+
+    return s * cdf(d1) - k * math.exp(-r * t) * cdf(d2)
+
+
+def difference(f: Callable[..., float], args: tuple[float, ...], i: int, h: float) -> float:
+    """The derivative by the i-th argument, by central differences of two widths."""
+
+    def central(h: float) -> float:
+        up, down = (tuple(x + d * (j == i) for j, x in enumerate(args)) for d in (h, -h))
+        return (f(*up) - f(*down)) / (2 * h)
+
+    return (4 * central(h / 2) - central(h)) / 3
+
+
+def test_derivatives_of_functions_of_python_numbers_to_second_order() -> None:
+    for i in range(5):
+        first = tg.grad(black_scholes, argnums=i)
+        expected = difference(black_scholes, BLACK_SCHOLES, i, 1e-3)
+        assert first(*BLACK_SCHOLES) == pytest.approx(expected, rel=1e-7)
+        for j in range(5):
+            found = tg.grad(first, argnums=j)(*BLACK_SCHOLES)
+            assert found == pytest.approx(difference(first, BLACK_SCHOLES, j, 1e-3), rel=1e-6, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("f", "x", "slope", "curve"),
+    [
+        (lambda x: x**3, 2.0, 12.0, 12.0),
+        (lambda x: x**-2, 2.0, -0.25, 0.375),
+        (lambda x: 2**x, 3.0, 8 * math.log(2), 8 * math.log(2) ** 2),
+        (lambda x: x**x, 2.0, 4 * (1 + math.log(2)), 4 * ((1 + math.log(2)) ** 2 + 0.5)),
+        (lambda x: x % 3 + x // 3 + 0 * round(x), 7.5, 1.0, 0.0),
+        (lambda x: divmod(x * x, 4.0)[1], 3.0, 6.0, 2.0),
+        (lambda x: abs(-x) / (1 / x), 3.0, 6.0, 2.0),
+        (lambda x: math.hypot(x, 3.0), 4.0, 0.8, 9 / 125),
+        (lambda x: math.pow(x, 2) + math.fabs(x) + math.log(x, 2), 2.0, 5 + 0.5 / math.log(2), 2 - 0.25 / math.log(2)),
+        (lambda x: math.prod([x, x, 3]) + math.fmod(x, 1.5), 2.0, 13.0, 6.0),
+        (lambda x: x.real * x.conjugate() + x.imag, 2.0, 4.0, 2.0),
+    ],
+)
+def test_rules_of_python_numbers(f: Any, x: float, slope: float, curve: float) -> None:
+    assert tg.grad(f)(x) == pytest.approx(slope, rel=1e-12)
+    assert tg.grad(tg.grad(f))(x) == pytest.approx(curve, rel=1e-11, abs=1e-12)
+
+
+def test_a_complex_power_that_is_differentiated_is_told() -> None:
+    with pytest.warns(tg.DerivativeWarning, match="test_meaning_numbers.py"):
+        tg.grad(lambda x: abs(x ** (1 / 3)) * x)(-8.0)

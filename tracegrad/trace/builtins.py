@@ -73,7 +73,21 @@ def _shown(x: Any) -> Any:
     return x.shown() if isinstance(x, Tracer) else x
 
 
-BUILTINS = {"isinstance": _isinstance, "print": _print, "type": _Type}
+def _hasattr(x: Any, name: str) -> bool:
+    """`hasattr`, of what traced values stand for."""
+    return hasattr(x, name) and (not isinstance(x, Tracer) or hasattr(stands_for(x), name))
+
+
+def _getattr(x: Any, name: str, *default: Any) -> Any:
+    """`getattr`, of what traced values stand for."""
+    if isinstance(x, Tracer) and not hasattr(stands_for(x), name):
+        if default:
+            return default[0]
+        raise AttributeError(f"'{stands_for(x).__name__}' object has no attribute {name!r}")
+    return getattr(x, name, *default)
+
+
+BUILTINS = {"getattr": _getattr, "hasattr": _hasattr, "isinstance": _isinstance, "print": _print, "type": _Type}
 
 
 @functools.wraps(np.isscalar)

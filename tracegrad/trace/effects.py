@@ -18,6 +18,7 @@ import numpy as np
 
 from tracegrad.trace.sources import Attribute, Cell, Child, Fixed, Global, Item, Source
 from tracegrad.trace.templates import Filling, Node, Piece, Same, attributes
+from tracegrad.trace.tracer import Tracer
 from tracegrad.tree import children, is_node
 from tracegrad.tree.kinds import KINDS
 
@@ -144,12 +145,19 @@ def contents(x: Any) -> Any:
     if isinstance(x, deque):
         return list(deque.__iter__(x))
     if isinstance(x, OrderedDict):
-        return dict(x.items())
+        return {plain_key(k): v for k, v in x.items()}
     if isinstance(x, dict):
-        return dict(dict.items(x))
+        return {plain_key(k): v for k, v in dict.items(x)}
     if isinstance(x, set):
         return set(set.__iter__(x))
     return bytes(x) if isinstance(x, bytearray) else attributes(x)
+
+
+def plain_key(x: Any) -> Any:
+    """What stands for a traced value among the keys of a dict or in a set: its value, which it has been asked for."""
+    if type(x) is tuple and any(isinstance(each, Tracer) for each in x):
+        return tuple([plain_key(each) for each in x])
+    return x.shown() if isinstance(x, Tracer) else x
 
 
 def fill(x: Any, before: Any) -> None:

@@ -22,7 +22,7 @@ from tracegrad.trace import templates
 from tracegrad.trace.builder import Capture, RunsPlainly, TraceBuilder, ValueGuard
 from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe
-from tracegrad.trace.effects import Effect, do
+from tracegrad.trace.effects import Effect, contents, do, plain_key
 from tracegrad.trace.memory import Layouts, layout_of
 from tracegrad.trace.number import Number
 from tracegrad.trace.raising import is_interrupt, is_ours, is_plain
@@ -262,9 +262,9 @@ class _Outputs:
 
     def _held(self, x: Any) -> Piece:
         if type(x) in (set, frozenset):
-            return Called(type(x), [self.template([_key(each) for each in x])])
+            return Called(type(x), [self.template([plain_key(each) for each in x])])
         if type(x) is dict:
-            x = _with_plain_keys(x)
+            x = contents(x)
         kind = kind_of(type(x))
         if kind is not None:
             children, aux = kind.flatten(x)
@@ -373,18 +373,6 @@ def _raised(builder: TraceBuilder, world: World, call: Call, error: BaseExceptio
 
 def _kinds(call: Call, captures: Sequence[Capture]) -> tuple[str, ...]:
     return tuple(["float" if type(x) is float else "array" for x in (*call.leaves, *(c.array for c in captures))])
-
-
-def _with_plain_keys(x: dict[Any, Any]) -> dict[Any, Any]:
-    """`x` with values in the place of tracers among the keys, which have been asked for them."""
-    keys = [_key(k) for k in x]
-    return x if all(a is b for a, b in zip(keys, x)) else dict(zip(keys, x.values()))
-
-
-def _key(x: Any) -> Any:
-    if type(x) is tuple and any(isinstance(each, Tracer) for each in x):
-        return tuple([_key(each) for each in x])
-    return x.shown() if isinstance(x, Tracer) else x
 
 
 def _partial(func: Any, args: Any, keywords: Any) -> Any:
