@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import traceback
+import warnings
 from typing import Any
 
 import numpy as np
@@ -711,6 +713,460 @@ def test_other_calls_work_after_an_exception(trace: Any) -> Any:
 
     for n, K in ((3, EYE), (2, SINGULAR), (2, EYE), (3, SINGULAR), (2, EYE), (2, SINGULAR)):
         yield attempt(f, np.ones(n), K, text=True)
+
+
+# -- more of both ---------------------------------------------------------------------------------------------------
+@program
+def test_the_text_of_an_exception_is_kept_in_an_attribute(trace: Any) -> Any:
+    class Box:
+        last = None
+
+    box = Box()
+
+    @trace
+    def f(K: Any) -> Any:
+        try:
+            return np.linalg.inv(K)
+        except LinAlgError as e:
+            box.last = str(e)
+            return K
+
+    for K in (EYE, SINGULAR, EYE):
+        yield f(K), box.last
+
+
+@program
+def test_exceptions_are_kept_in_a_list(trace: Any) -> Any:
+    errs = []
+
+    @trace
+    def f(K: Any) -> Any:
+        try:
+            return np.linalg.inv(K)
+        except LinAlgError as e:
+            errs.append(e)
+            return K
+
+    for K in (EYE, SINGULAR, EYE, SINGULAR):
+        yield f(K), [type(e).__name__ + str(e) for e in errs]
+
+
+class Negative(Exception):
+    pass
+
+
+@program
+def test_an_exception_carries_a_value_to_the_except_branch(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        try:
+            if x[0] < 0:
+                raise Negative(x * 2)
+            return x
+        except Negative as e:
+            return e.args[0] + 1
+
+    for v in (1.0, -1.0, 2.0, -3.0):
+        yield f(np.array([v, 1.0]))
+
+
+@program
+def test_an_exit_method_is_told_of_the_exception(trace: Any) -> Any:
+    log = []
+
+    class C:
+        def __enter__(s) -> Any:
+            return s
+
+        def __exit__(s, t: Any, v: Any, tb: Any) -> Any:
+            log.append(None if t is None else t.__name__)
+            return False
+
+    @trace
+    def f(x: Any) -> Any:
+        with C():
+            if x[0] < 0:
+                raise ValueError("n")
+        return x
+
+    for v in (1.0, -1.0, 2.0, -3.0):
+        yield attempt(f, np.array([v]), text=True), list(log)
+
+
+@program
+def test_a_method_that_counts_and_raises(trace: Any) -> Any:
+    class M:
+        n = 0
+
+        def __init__(s) -> Any:
+            s.w = np.ones(2)
+
+        @trace
+        def step(s, x: Any) -> Any:
+            s.n += 1
+            s.w = s.w - x
+            if s.w[0] < -1:
+                raise OverflowError("w", s.n)
+            return s.w.sum()
+
+    m = M()
+    for v in (1.0, 0.5, 1.0, 1.0, 0.25):
+        yield attempt(m.step, np.full(2, v), text=True), m.n, m.w
+
+
+@program
+def test_a_raise_in_a_comprehension(trace: Any) -> Any:
+    def chk(v: Any) -> Any:
+        if v < 0:
+            raise ValueError("neg")
+        return v * 2
+
+    @trace
+    def f(x: Any) -> Any:
+        try:
+            return np.array([chk(v) for v in x])
+        except ValueError:
+            return x
+
+    for v in (1.0, -1.0, 2.0):
+        yield f(np.array([v, 2.0]))
+
+
+@program
+def test_a_property_that_raises(trace: Any) -> Any:
+    class P:
+        def __init__(s) -> Any:
+            s.x = np.ones(2)
+            s.ok = True
+
+        @property
+        def y(s) -> Any:
+            if not s.ok:
+                raise AttributeError("not ok")
+            return s.x * 2
+
+    p = P()
+
+    @trace
+    def f(a: Any) -> Any:
+        return a + getattr(p, "y", 0.0)
+
+    yield f(np.ones(2))
+    p.ok = False
+    yield f(np.ones(2))
+    p.ok = True
+    yield f(np.ones(2))
+
+
+@program
+def test_a_division_by_zero_that_is_caught(trace: Any) -> Any:
+    @trace
+    def f(x: Any, n: Any) -> Any:
+        try:
+            return x / (1 / n)
+        except ZeroDivisionError:
+            return x * 0.0
+
+    for n in (1, 0, 2, 0, 0.0, 4.0):
+        yield f(np.ones(2), n)
+
+
+@program
+def test_a_division_by_zero_that_is_not_caught(trace: Any) -> Any:
+    s = {"n": 0}
+
+    @trace
+    def f(x: Any, n: Any) -> Any:
+        s["n"] += 1
+        return x * (1 // n)
+
+    for n in (1, 0, 2, 0, 3):
+        yield attempt(f, np.ones(2), n, text=True), s["n"]
+
+
+@program
+def test_shapes_that_do_not_fit(trace: Any) -> Any:
+    s = {"n": 0}
+
+    @trace
+    def f(x: Any, y: Any) -> Any:
+        s["n"] += 1
+        try:
+            return x + y
+        except ValueError:
+            return x
+
+    for n in (2, 3, 2, 3):
+        yield attempt(f, np.ones(2), np.ones(n)), s["n"]
+
+
+@program
+def test_what_is_no_integer(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        try:
+            return int(x.sum())
+        except (ValueError, OverflowError) as e:
+            return type(e).__name__
+
+    for v in (1.0, np.nan, np.inf, 2.0):
+        yield f(np.array([v, 1.0]))
+
+
+@program
+def test_an_iterator_that_ends_in_a_try(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        it = iter([1.0, 2.0])
+        out = x
+        for _ in range(3):
+            try:
+                out = out + next(it)
+            except StopIteration:
+                out = out * 10
+        return out
+
+    yield f(np.ones(2))
+    yield f(np.zeros(2))
+
+
+@program
+def test_a_failure_in_a_scan(trace: Any) -> Any:
+    @trace
+    def f(Ks: Any) -> Any:
+        try:
+            return tg.scan(lambda c, K: (c + np.linalg.inv(K), c), np.zeros((2, 2)), Ks)[0]
+        except LinAlgError:
+            return Ks[0]
+
+    for P in (EYE, SINGULAR, EYE):
+        yield f(np.stack([EYE, P]))
+
+
+@program
+def test_a_failure_in_a_batch(trace: Any) -> Any:
+    @trace
+    def f(Ks: Any) -> Any:
+        try:
+            return tg.vmap(np.linalg.inv)(Ks)
+        except LinAlgError:
+            return Ks
+
+    for P in (EYE, SINGULAR, EYE):
+        yield f(np.stack([EYE, P]))
+
+
+@program
+def test_a_try_in_one_branch(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        if x[0] > 0:
+            try:
+                return np.linalg.cholesky(x[1] * EYE)
+            except LinAlgError:
+                if x[0] > 5:
+                    raise
+                return EYE * x[0]
+        return EYE * 0
+
+    for a, b in ((1.0, 1.0), (1.0, -1.0), (6.0, -1.0), (-1.0, -1.0), (1.0, 4.0), (7.0, -2.0)):
+        yield attempt(f, np.array([a, b]), text=True)
+
+
+@program
+def test_a_warning_that_is_an_error(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        if x[0] < 0:
+            warnings.warn("neg", UserWarning, stacklevel=1)
+        return x
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for v in (1.0, -1.0, 1.0, -1.0):
+            yield attempt(f, np.array([v]), text=True)
+
+
+@program
+def test_a_raise_in_a_recursion(trace: Any) -> Any:
+    @trace
+    def f(x: Any, n: Any = 3) -> Any:
+        if n == 0:
+            if x[0] < 0:
+                raise ValueError("deep")
+            return x
+        return f(x * 1.0, n - 1) + 1
+
+    for v in (1.0, -1.0, 2.0):
+        yield attempt(f, np.array([v]), text=True)
+
+
+@program
+def test_a_recursion_that_is_too_deep(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        def g(n: Any) -> Any:
+            return g(n + 1)
+
+        try:
+            return g(0)
+        except RecursionError:
+            return x
+
+    yield f(np.ones(2))
+    yield f(np.zeros(2))
+
+
+@program
+def test_an_array_is_written_before_a_failure(trace: Any) -> Any:
+    @trace
+    def f(x: Any, K: Any) -> Any:
+        x[0] = 5.0
+        y = np.linalg.inv(K)
+        x[1] = 6.0
+        return y
+
+    for K in (EYE, SINGULAR, EYE, SINGULAR):
+        x = np.zeros(2)
+        yield attempt(f, x, K, text=True), x
+
+
+@program
+def test_an_array_is_written_in_each_clause(trace: Any) -> Any:
+    @trace
+    def f(x: Any, K: Any) -> Any:
+        try:
+            np.linalg.inv(K)
+            x[1] = 1.0
+        except LinAlgError:
+            x[0] += 1
+        finally:
+            x[2] += 1
+
+    for K in (EYE, SINGULAR, EYE, SINGULAR):
+        x = np.zeros(3)
+        yield attempt(f, x, K, text=True), x
+
+
+@program
+def test_a_nonlocal_count_is_in_the_exception(trace: Any) -> Any:
+    n = 0
+
+    @trace
+    def f(x: Any) -> Any:
+        nonlocal n
+        n += 1
+        if x[0] < 0:
+            raise ValueError(n)
+        return x * n
+
+    for v in (1.0, -1.0, 1.0, -1.0, 1.0):
+        yield attempt(f, np.array([v]), text=True), n
+
+
+@program
+def test_decompositions_of_what_is_not_finite(trace: Any) -> Any:
+    @trace
+    def f(K: Any) -> Any:
+        out = []
+        for g in (np.linalg.svd, np.linalg.pinv, np.linalg.det, np.linalg.matrix_rank):
+            try:
+                out.append(g(K)[..., 0] if g is np.linalg.pinv else 1.0)
+            except LinAlgError:
+                out.append(-1.0)
+        return out
+
+    for s in (1.0, np.nan, 2.0):
+        try:
+            yield f(s * EYE)
+        except Exception as e:
+            yield type(e).__name__
+
+
+@program
+def test_notes_of_an_exception(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        try:
+            if x[0] < 0:
+                raise ValueError("a")
+        except ValueError as e:
+            e.add_note(f"value {float(x[0])}")
+            raise
+        return x
+
+    for v in (1.0, -1.0, -2.0):
+        r = attempt(f, np.array([v]), text=True)
+        yield r, getattr(getattr(r, "error", None), "__notes__", None)
+
+
+@program
+def test_a_generator_is_closed_before_its_end(trace: Any) -> Any:
+    log = []
+
+    @trace
+    def f(x: Any) -> Any:
+        def g() -> Any:
+            try:
+                yield x
+                yield x * 2
+            finally:
+                log.append("closed")
+
+        it = g()
+        a = next(it)
+        it.close()
+        return a
+
+    yield f(np.ones(2)), list(log)
+    yield f(np.ones(2)), list(log)
+
+
+@program
+def test_an_exit_that_is_caught(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        try:
+            if x[0] < 0:
+                sys.exit(3)
+        except SystemExit as e:
+            return x * e.code
+        return x
+
+    for v in (1.0, -1.0, 2.0):
+        yield f(np.array([v]))
+
+
+@program
+def test_an_exit_that_is_not_caught(trace: Any) -> Any:
+    s = []
+
+    @trace
+    def f(x: Any) -> Any:
+        s.append(1)
+        if x[0] < 0:
+            raise SystemExit(4)
+        return x
+
+    for v in (1.0, -1.0, 2.0, -1.0):
+        try:
+            yield f(np.array([v])), len(s)
+        except SystemExit as e:
+            yield e.code, len(s)
+
+
+@program
+def test_a_shape_that_does_not_fit(trace: Any) -> Any:
+    @trace
+    def f(x: Any, shape: Any) -> Any:
+        try:
+            return x.reshape(shape)
+        except ValueError:
+            return -x
+
+    yield f(np.arange(6.0), (2, 3))
+    yield f(np.arange(6.0), (4, 2))
+    yield f(np.arange(6.0), (3, 2))
 
 
 # -- floating-point errors ---------------------------------------------------------------------------------------

@@ -173,20 +173,26 @@ def trace_call(
         with recording(builder), on_call(call), as_usual():
             result = world.inline(body)(*map(world.adopt, args), **{k: world.adopt(x) for k, x in kwargs.items()})
             return _finish(builder, world, call, result)
-    except Exception as error:
-        # What does not fit would not fit in NumPy either, which then leaves what was done before.
-        ours = is_ours(error) and not (isinstance(error, ShapeError | DTypeError) and world.changed)
-        if ours:
-            _name_location(error, describe(fun))
-        if ours or is_interrupt(error):
-            raise
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        if not isinstance(error, RunsPlainly):
+            _require_answer(error, world, fun)
         return _raised(builder, world, call, error)
-    except RunsPlainly as reason:
-        return _raised(builder, world, call, reason)
     finally:
         unusual.pop(block, None)
         with on_call(call):
             world.close()
+
+
+def _require_answer(error: BaseException, world: World, fun: Any) -> None:
+    """Raise an exception again that is no answer of the function: tracegrad's own, and those of signal handlers."""
+    # What does not fit would not fit in NumPy either, which then leaves what was done before.
+    ours = is_ours(error) and not (isinstance(error, ShapeError | DTypeError) and world.changed)
+    if ours:
+        _name_location(error, describe(fun))
+    if ours or is_interrupt(error):
+        raise error
 
 
 def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
@@ -387,7 +393,7 @@ def _constant(x: Any) -> Any:
     return x
 
 
-def _name_location(error: Exception, who: Any) -> None:
+def _name_location(error: BaseException, who: Any) -> None:
     """Add the user's innermost line: to the message of tracegrad's own errors, when it names none; else as a note."""
     place = _place(error)
     if isinstance(error, TracegradError) and place and error.args and ".py:" not in str(error.args[0]):
