@@ -12,12 +12,13 @@ from graphs import SAMPLES, graph_of, several, vjp_of
 
 import tracegrad as tg
 from tracegrad.avals import Aval, aval_of
-from tracegrad.codegen.forms import HANDLERS
+from tracegrad.codegen.dims import Dims
+from tracegrad.codegen.forms import HANDLERS, handler
 from tracegrad.codegen.moves import moved
 from tracegrad.ir import Graph, build, parse, run
 from tracegrad.ops import TABLE, linear, pieces
 from tracegrad.ops.elementwise import add, sqrt, where
-from tracegrad.ops.forms import Form, Map, Move
+from tracegrad.ops.forms import Along, Form, Map, Move
 from tracegrad.ops.index_maps import Read
 from tracegrad.ops.op import Op, bind, primitive
 from tracegrad.ops.samples import uniform
@@ -95,6 +96,16 @@ graph(%0: f64[4,5], %1: f64[3,5]) {
         (((), ()), False, 1),
         (((), ((0, 1), (1, 1))), False, 2),
     ]
+
+
+@pytest.mark.parametrize(("op", "operands", "params"), [c for c in MOVES if isinstance(c.values[0].form, Along)])
+def test_what_a_move_along_axes_says_is_what_its_index_map_does(op: Op, operands: Any, params: Any) -> None:
+    graph = build(lambda x: [op(x, **params)], [_aval(operands[0])])
+    (x,), (node,) = graph.inputs, graph.nodes
+    found, dims = moved(node), Dims(graph)
+    for n, own, runs in zip(node.aval.shape, handler(node).axes(dims, node, [range(len(x.aval.shape))]), found.axes):  # type: ignore[list-item, arg-type]
+        assert n == 1 or ([(0, own)] if own < len(x.aval.shape) else []) == [*runs]
+    assert (handler(node).repeats(node), handler(node).cost(node)) == (found.repeats, 2 * found.guards)
 
 
 # -- masks -----------------------------------------------------------------------------------------------------------

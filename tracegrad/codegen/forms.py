@@ -143,6 +143,21 @@ class _Move(Handler):
         return value
 
 
+class _Along(_Move):
+    """Says what `moved` would find, which for new sizes would be found anew."""
+
+    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+        (x,), shape, old = operands, node.aval.shape, node.operands[0].aval.shape
+        along = _form(node).axes(len(old), len(shape), **dict(node.params))
+        return tuple([x[k] if k is not None and old[k] == n else dims.new(n) for k, n in zip(along, shape)])
+
+    def repeats(self, node: Node) -> bool:
+        return not _form(node).fills and node.aval.size > node.operands[0].aval.size
+
+    def cost(self, node: Node) -> int:
+        return 2 if _form(node).fills else 0
+
+
 class _Identity(_Move):
     pointwise = aligned = True
 
@@ -403,6 +418,7 @@ HANDLERS: dict[type[forms.Form], Handler] = {
     forms.Map: _Map(),
     forms.Cast: _Cast(),
     forms.Move: _Move(),
+    forms.Along: _Along(),
     forms.Identity: _Identity(),
     forms.Reshape: _Reshape(),
     forms.Gather: _Gather(),

@@ -7,7 +7,7 @@ stored value is the same buffer. Of a node with several results, each that is us
 
 from __future__ import annotations
 
-from tracegrad.codegen.forms import checks_indices, handler, same_block
+from tracegrad.codegen.forms import Handler, checks_indices, handler, same_block
 from tracegrad.ir import Graph, Node
 
 __all__ = ["Storage"]
@@ -24,7 +24,8 @@ class Storage:
     def __init__(self, graph: Graph, also: dict[Node, str] | None = None):
         self.graph = graph
         self.inputs = set(graph.inputs)
-        self.called = {node for node in graph.nodes if handler(node).called(node) and not node.regions}
+        handled = [(node, handler(node)) for node in graph.nodes]
+        self.called = {node for node, form in handled if form.called(node) and not node.regions}
         self.results: dict[Node, list[Node]] = {node: [] for node in graph.nodes if node.several}  # those that are used
         self.reason: dict[Node, str] = dict(also or {})
         self.weight: dict[Node, int] = {}
@@ -33,11 +34,11 @@ class Storage:
         for node in graph.outputs:
             if node not in self.inputs:
                 self.store(node, "output")
-        for node in graph.nodes:
-            self._by_form(node)
-        for node in graph.nodes:
+        for node, form in handled:
+            self._by_form(node, form)
+        for node, form in handled:
             if not node.several and node.picks is None:
-                self._by_cost(node)
+                self._by_cost(node, form)
         self._by_checks()
         self.root_of = self._aliases()
 
@@ -58,9 +59,9 @@ class Storage:
             node = node.inputs[0]
         self.store(node, reason)
 
-    def _by_form(self, node: Node) -> None:
+    def _by_form(self, node: Node, form: Handler) -> None:
         if node not in self.called and not node.regions:
-            handler(node).store(self, node)
+            form.store(self, node)
             return
         what = "is called in NumPy" if node in self.called else "runs regions"
         if not node.several:
@@ -68,9 +69,8 @@ class Storage:
         for x in node.operands:
             self.store_base(x, f"operand of {node.name}, which {what}")
 
-    def _by_cost(self, node: Node) -> None:
+    def _by_cost(self, node: Node, form: Handler) -> None:
         operands = [x for x in node.operands if self.inlined(x)]
-        form = handler(node)
         if form.repeats(node):
             for x in operands:
                 self._expanded(node, x)

@@ -84,6 +84,10 @@ class Builder:
         operands = tuple(map(self.lift, operands))
         if self.simplify and (simpler := self.simplify(op, operands, params)) is not None:
             return tuple(map(self.lift, simpler)) if type(simpler) is tuple else self.lift(simpler)
+        return self.plain(op, operands, params)
+
+    def plain(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """The value of `op` applied to values of this graph, as it stands there or as a new node."""
         inputs = tuple(x if is_literal(x) else x.node for x in operands)
         items = tuple(sorted(params.items())) if len(params) > 1 else tuple(params.items())
         return self.valued(self.number(op, inputs, items))
@@ -129,7 +133,7 @@ def sliced(inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node
     for node in reversed(nodes):
         if node in live:
             live.update(node.operands)
-            if node.op is result:
+            if node.picks is not None:
                 picked.setdefault(node.operands[0], []).append(node)
                 continue
             if picked:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.ir.printing import printable, to_text
@@ -25,39 +25,35 @@ __all__ = ["Graph", "Node", "map_regions"]
 Params = tuple[tuple[str, Any], ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """The result of one op, or (`op` None) an input of the graph. Operands are nodes and literals."""
+    """The result of one op, or (`op` None) an input of the graph. Operands are nodes and literals.
 
-    op: Op | None
-    inputs: tuple[Any, ...]
-    params: Params
-    aval: Aval
-    location: str = field(default="", repr=False)
-    operands: tuple[Node, ...] = field(init=False, repr=False)  # the operands that are nodes
-    regions: tuple[Graph, ...] = field(init=False, repr=False)  # the graphs among the parameters
+    `several`: the op has several results, so that this node is no value. `picks`: of a node that is one of several
+    results of its operand, which one.
+    """
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "operands", tuple([x for x in self.inputs if type(x) not in LITERALS]))
-        object.__setattr__(self, "regions", _regions(self.params) if self.params else ())
-        aval: Any = self.aval
-        if type(aval) is tuple:
-            object.__setattr__(self, "aval", Several(aval))
+    # Written out, since a trace makes hundreds: a frozen dataclass takes three times as long to make one.
+    __slots__ = ("aval", "inputs", "location", "op", "operands", "params", "picks", "regions", "several")
+
+    def __init__(self, op: Op | None, inputs: tuple[Any, ...], params: Params, aval: Aval, location: str = "") -> None:
+        kind: Any = type(aval)
+        is_several = kind is tuple or kind is Several
+        self.op: Final = op
+        self.inputs: Final = inputs
+        self.params: Final = params
+        self.aval: Final[Aval] = Several(aval) if is_several else aval  # type: ignore[assignment, arg-type]
+        self.location: Final = location
+        self.operands: Final[tuple[Node, ...]] = tuple([x for x in inputs if type(x) not in LITERALS])
+        self.regions: Final[tuple[Graph, ...]] = _regions(params) if params else ()
+        self.several: Final = is_several
+        self.picks: Final[int | None] = params[0][1] if op is result else None
+
+    def __repr__(self) -> str:
+        return f"Node({self.name}, {self.params}, {self.aval})"
 
     @property
     def name(self) -> str:
         return self.op.name if self.op else "input"
-
-    @property
-    def several(self) -> bool:
-        """Whether the op has several results, so that this node is no value."""
-        aval: Any = self.aval
-        return type(aval) is Several
-
-    @property
-    def picks(self) -> int | None:
-        """Of a node that is one of several results of its operand: which one."""
-        return self.params[0][1] if self.op is result else None
 
     def depends_on(self, nodes: set[Node]) -> bool:
         """Whether any of `nodes` has a part in this value."""
@@ -75,9 +71,10 @@ class Node:
 def _regions(params: Params) -> tuple[Graph, ...]:
     found: tuple[Graph, ...] = ()
     for _, value in params:
-        if type(value) is Graph:
+        kind = type(value)
+        if kind is Graph:
             found += (value,)
-        elif type(value) is tuple and value and type(value[0]) is Graph:
+        elif kind is tuple and value and type(value[0]) is Graph:
             found += value
     return found
 

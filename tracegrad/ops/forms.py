@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 __all__ = [
-    "Branch", "Call", "Cast", "Compose", "Contract", "Fill", "Fold", "Form", "Gather", "Identity", "Map", "Move",
-    "Progression", "Repeat", "Reshape", "Result", "Run", "Scan", "Scatter", "While",
+    "Along", "Branch", "Call", "Cast", "Compose", "Contract", "Fill", "Fold", "Form", "Gather", "Identity", "Map",
+    "Move", "Progression", "Repeat", "Reshape", "Result", "Run", "Scan", "Scatter", "While",
 ]  # fmt: skip
 
 
@@ -96,6 +96,16 @@ class Move(Form):
     @property
     def moves(self) -> bool:
         return True
+
+
+@dataclass(frozen=True)
+class Along(Move):
+    """A move of one operand that goes along its axes: `axes(n, m, **params)` says for each of the m axes of the answer
+    along which of the n of the operand. It runs from end to end where the sizes are equal, in either direction; along
+    an axis that is None, the operand is read again and again. `fills`: there are elements that hold `value`."""
+
+    axes: Callable[..., Any] | None = None
+    fills: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tracegrad.errors import ShapeError
 from tracegrad.ops.fills import arange as arange
 from tracegrad.ops.fills import full as full
 from tracegrad.ops.fills import zeros_like as zeros_like
-from tracegrad.ops.forms import Cast, Fold, Identity, Move, Reshape
+from tracegrad.ops.forms import Along, Cast, Fold, Identity, Move, Reshape
 from tracegrad.ops.index_maps import Range, Read
 from tracegrad.ops.op import AS_WRITTEN, TABLE, Carrier, primitive
 from tracegrad.ops.samples import integers, uniform
@@ -142,7 +142,11 @@ def _() -> Any:
 
 
 # -- transpose ---------------------------------------------------------------------------------------
-@primitive(Move(), aliases=True)
+def _permuted(n: int, m: int, *, perm: tuple[int, ...]) -> tuple[int, ...]:
+    return perm
+
+
+@primitive(Along(axes=_permuted), aliases=True)
 def transpose(x: Any, *, perm: tuple[int, ...]) -> Any:
     """`x` with its axes permuted."""
     return x.transpose(perm)
@@ -190,7 +194,11 @@ def inverse_permutation(perm: tuple[int, ...]) -> tuple[int, ...]:
 
 
 # -- broadcast_to and reduce_sum: each the other's transpose -----------------------------------------
-@primitive(Move(), aliases=True)
+def _trailing(n: int, m: int, *, shape: tuple[int, ...]) -> list[int | None]:
+    return [None] * (m - n) + [*range(n)]
+
+
+@primitive(Along(axes=_trailing), aliases=True)
 def broadcast_to(x: Any, *, shape: tuple[int, ...]) -> Any:
     """`x` repeated along new leading axes and along axes of size one."""
     return np.broadcast_to(x, shape)
@@ -286,7 +294,11 @@ def unreduce(x: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
 
 
 # -- slice and pad: each the other's transpose -------------------------------------------------------
-@primitive(Move(partial=True), aliases=True)
+def _own(n: int, m: int, **params: Any) -> range:
+    return range(n)
+
+
+@primitive(Along(axes=_own, partial=True), aliases=True)
 def slice(x: Any, *, start: tuple[int, ...], stop: tuple[int, ...], step: tuple[int, ...]) -> Any:
     """`x[start:stop:step]` along every axis, with 0 <= start <= stop <= n and step > 0."""
     return x[tuple(builtins.slice(*p) for p in zip(start, stop, step))]
@@ -337,7 +349,7 @@ def _() -> Any:
     yield (uniform((40, 30)),), {"start": (12, 0), "stop": (33, 29), "step": (1, 2)}
 
 
-@primitive(Move(), order="A")
+@primitive(Along(axes=_own, fills=True), order="A")
 def pad(x: Any, *, low: tuple[int, ...], high: tuple[int, ...], interior: tuple[int, ...], value: float) -> Any:
     """`x` with `low` elements of `value` before each axis, `high` after, and `interior` between its elements."""
     out = np.full(padded_shape(x.shape, low, high, interior), value, x.dtype, order="F" if x.flags.fnc else "C")
@@ -396,7 +408,7 @@ def _() -> Any:
 
 
 # -- flip --------------------------------------------------------------------------------------------
-@primitive(Move(), aliases=True)
+@primitive(Along(axes=_own), aliases=True)
 def flip(x: Any, *, axes: tuple[int, ...]) -> Any:
     """`x` with the order of its elements reversed along `axes`."""
     return np.flip(x, axes)

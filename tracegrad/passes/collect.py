@@ -88,11 +88,37 @@ def collect(graph: Graph, free: set[Node], hook: Hook) -> Graph:
 
     What is written is given to `hook`, and so is every application again.
     """
-    chosen = _chosen(graph, free)
+    chosen = _chosen(graph, free) if _may_shrink(free) else None
     if not chosen:
         return graph
     collected = _Collector(graph, hook, chosen).run(graph)
     return collected if len(collected.nodes) < len(graph.nodes) else graph
+
+
+def _may_shrink(free: set[Node]) -> bool:
+    """Whether any of the sums could take fewer nodes, which most graphs are soon known not to have.
+
+    It could not if no value is in two places of these sums, at most one operand of each is a multiple, of no sum and
+    not by -1, and there is at most one constant: then some term of every sum has the coefficient 1 or -1, so that there
+    is no common factor, and what is written takes as many sums and products as there are.
+    """
+    met: set[Node] = set()
+    literals = 0
+    for node in free:
+        multiples = 0
+        literals += len(node.inputs) - len(node.operands)
+        for x in node.operands:
+            factor = _factor(x)
+            if factor is not None:
+                multiples += 1
+                base = x.operands[0]
+                if multiples > 1 or abs(factor) == 1 or base in free or base in met or _factor(base) is not None:
+                    return True
+                met.add(base)
+            if x in met:
+                return True
+            met.add(x)
+    return literals > 1
 
 
 def _chosen(graph: Graph, free: set[Node]) -> dict[Node, Sum]:
@@ -127,7 +153,7 @@ def _sums(graph: Graph, free: set[Node]) -> dict[Node, Sum]:
         if node in free:
             x, y = map(part, node.inputs)
             found = x.plus(y if node.op is add else y.scaled(-1))
-        elif node.op in _MULTIPLES and (factor := _factor(node)) is not None:
+        elif (factor := _factor(node)) is not None:
             found = part(node.inputs[0]).scaled(factor)
         else:
             continue
@@ -136,12 +162,9 @@ def _sums(graph: Graph, free: set[Node]) -> dict[Node, Sum]:
     return sums
 
 
-_MULTIPLES = frozenset({multiply, negative})
-
-
 def _factor(node: Node) -> int | None:
     """The whole number by which `node` multiplies its first operand, if it does."""
-    if node.aval.dtype.kind != "f":
+    if (node.op is not multiply and node.op is not negative) or node.aval.dtype.kind != "f":
         return None
     c = node.inputs[1] if node.op is multiply else -1.0
     return int(c) if type(c) is float and c and c.is_integer() else None

@@ -43,30 +43,25 @@ class Rewriter(Builder):
         self.moved: dict[Node, Any] = {}
         self.used: dict[Node, list[int]] = {}  # the results that are used, of ops with several
         for node in graph.nodes:
-            if node.op is result:
-                self.used.setdefault(node.operands[0], []).append(node.params[0][1])
+            if node.picks is not None:
+                self.used.setdefault(node.operands[0], []).append(node.picks)
 
     def move(self, node: Node) -> None:
         """Rebuild `node`, or take it over."""
-        assert node.op is not None
+        op, params = node.op, node.params
+        assert op is not None
         get = self.moved.get
-        inputs = tuple([get(x, x) for x in node.inputs])
-        if node.op is result:
-            whole = inputs[0]
-            if type(whole) is tuple:
-                self.settle(node, whole[node.params[0][1]])
-            else:
-                known = node if inputs == node.inputs else None
-                self.settle(node, self.number(result, inputs, node.params, known))
+        inputs = tuple([get(x, x) for x in node.inputs]) if self.moved else node.inputs
+        if node.picks is not None:
+            self.pick(node, inputs, node.picks)
             return
-        params = node.params
         if node.regions:
             params = map_regions(params, lambda region: rewrite(region, self.hook, self.finish))
         operands = tuple([x if type(x) in LITERALS else Value(self, x) for x in inputs])
         self.location = node.location
-        if node in self.used and self.narrow(node, operands):
+        if node.several and self.narrow(node, operands):
             return
-        simpler = self.hook(node.op, operands, dict(params))
+        simpler = self.hook(op, operands, dict(params))
         if simpler is not None:
             several = type(simpler) is tuple
             new: Any = tuple([self.lift(x).node for x in simpler]) if several else self.lift(simpler).node
@@ -74,19 +69,29 @@ class Rewriter(Builder):
             if aval != node.aval:
                 raise VerifyError(f"a rewrite of {node.name} turned {node.aval} into {aval}")
         elif inputs == node.inputs and params is node.params:
-            new = self.number(node.op, inputs, params, node)
+            new = self.number(op, inputs, params, node)
         else:
             # What stands for an operand has its aval, so the aval of the result stays and no shape rule need run.
-            new = self.number(node.op, inputs, params, Node(node.op, inputs, params, node.aval, node.location))
+            new = self.number(op, inputs, params, Node(op, inputs, params, node.aval, node.location))
         self.settle(node, new)
+
+    def pick(self, node: Node, inputs: tuple[Any, ...], k: int) -> None:
+        """Rebuild `node`, result `k` of an op with several, of which `inputs` has what stands for it."""
+        whole = inputs[0]
+        if type(whole) is tuple:
+            self.settle(node, whole[k])
+        else:
+            known = node if inputs == node.inputs else None
+            self.settle(node, self.number(result, inputs, node.params, known))
 
     def narrow(self, node: Node, operands: tuple[Any, ...]) -> bool:
         """Whether only one result of `node` is used and has a rule for that; then that stands for it."""
         assert node.op is not None
-        (k, *others) = self.used[node]
-        rule = node.op.alone.get(k)
-        if rule is None or others:
+        used = self.used.get(node, [])
+        rule = node.op.alone.get(used[0]) if len(used) == 1 else None
+        if rule is None:
             return False
+        (k,) = used
         found = self.lift(rule(*operands, **dict(node.params))).node
         aval: Any = node.aval
         if found.aval != aval[k]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tracegrad.avals import is_literal
 from tracegrad.ir import Graph, Node
-from tracegrad.ops import Op, bind
+from tracegrad.ops import Op
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.elementwise import accumulate, add, subtract
 from tracegrad.ops.linear import full
@@ -66,8 +67,10 @@ def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
 
 
 def _free_sum(x: Any, y: Any) -> Any:
-    """x + y, noted as a sum in which the order is free."""
-    total = bind(add, (x, y), {})
+    """x + y, noted as a sum in which the order is free. Only the algebra has not been asked yet."""
+    total = algebra(add, (x, y), {})
+    if total is None:
+        total = (y if is_literal(x) else x).builder.plain(add, (x, y), {})
     if total.dtype.kind == "f" and producer(total) in (add, subtract) and total.node not in (node_of(x), node_of(y)):
         mark_free(total)
     return total

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.ir import Value
 from tracegrad.ops.elementwise import multiply
 from tracegrad.ops.forms import Fold
 from tracegrad.ops.linear import (
@@ -136,9 +137,10 @@ def _without_leading_ones(shape: Shape) -> Shape:
 
 def hoist_broadcast(op: Op, operands: tuple[Any, ...]) -> Any:
     """An elementwise op on `broadcast_to`s alone is computed before they repeat its elements."""
-    arrays = [x for x in operands if hasattr(x, "node")]
-    if any(producer(x) is not broadcast_to for x in arrays):
-        return None
+    arrays = [x for x in operands if isinstance(x, Value)]
+    for x in arrays:
+        if x.node.op is not broadcast_to:
+            return None
     sources = [operand(x) for x in arrays]
     common = np.broadcast_shapes(*[s.shape for s in sources])
     if common == arrays[0].shape:

@@ -319,14 +319,18 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     captures = list(builder.captures.values())
     inputs = [*arguments, *(c.node for c in captures)]
     joint = sliced([*inputs, *cts], builder.nodes, [*outputs, *asked, *cotangents])
-    used = {*joint.outputs, *(x for n in joint.nodes for x in n.operands)}
-    written = {e.holder.key for e in done if e.kind == "data"}
-    used |= {c.node for c in captures if c.source is not None and c.source.key in written}
-    unused = [c for c in captures if c.node not in used and not builder.memory.is_asked(c.node)]
-    world.saw(unused)
-    captures = [c for c in captures if c not in unused]
-    inputs = [*arguments, *(c.node for c in captures)]
-    graph = sliced(inputs, builder.nodes, [*outputs, *asked])
+    if captures:
+        used = {*joint.outputs, *(x for n in joint.nodes for x in n.operands)}
+        written = {e.holder.key for e in done if e.kind == "data"}
+        used |= {c.node for c in captures if c.source is not None and c.source.key in written}
+        unused = [c for c in captures if c.node not in used and not builder.memory.is_asked(c.node)]
+        world.saw(unused)
+        captures = [c for c in captures if c not in unused]
+        inputs = [*arguments, *(c.node for c in captures)]
+    if cotangents:
+        graph = sliced(inputs, builder.nodes, [*outputs, *asked])
+    else:
+        graph = Graph(tuple(inputs), joint.nodes, joint.outputs)
     kinds = _kinds(call, captures)
     tape = None
     if builder.has_tensors or made.tensors:
@@ -344,6 +348,8 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
 def _settled(builder: TraceBuilder, outputs: Sequence[Any], raising: Sequence[Any]) -> tuple[ValueGuard, ...]:
     """The guards, with one for each of the nodes `raising` that the outputs do not need. Those that programs have no
     output for, because the outputs need what would raise, keep saying so."""
+    if not raising and all([g.unless_raises is None for g in builder.guards]):  # noqa: C419
+        return tuple(builder.guards)
     live = _needed(builder, [*outputs, *(g.node for g in builder.guards if g.unless_raises is None)])
     for node in raising:
         if node not in live and not node.regions:

@@ -154,10 +154,10 @@ class Writes:
             now, before, source = shadow.written(made)
             yield from changed_names(now, before, source, template, "attribute")
         for space in self._spaces.values():
-            now = {k: x for k, x in dict.items(space) if k != "__builtins__"}
             holder = Fixed(space.real, "the globals")
-            for k, x in now.items():
-                yield Effect("item", holder, k, template(x))
+            for k, x in list(dict.items(space)):
+                if k != "__builtins__":
+                    yield Effect("item", holder, k, template(x))
         for mine, real, source in self._cells.values():
             if shadow.contents(mine) is not self._filled.get(id(mine), shadow.EMPTY):
                 yield Effect("cell", _cell_of(source, real), None, template(mine.cell_contents))

@@ -23,8 +23,8 @@ from tracegrad.trace.number import Number
 from tracegrad.trace.tracer import Tracer
 
 __all__ = [
-    "FlatCall", "FlatFunction", "Tape", "inlined", "is_array", "node_of", "on_tape", "output", "pair", "part_of",
-    "recorded", "what",
+    "FlatCall", "FlatFunction", "Tape", "calling", "inlined", "is_array", "node_of", "on_tape", "output", "pair",
+    "part_of", "recorded", "what",
 ]  # fmt: skip
 
 FlatFunction = Callable[..., Sequence[Any]]
@@ -127,9 +127,17 @@ def inlined(fun: Callable[..., Any]) -> Callable[..., Any]:
     return recording
 
 
+def calling(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of tracegrad's own that calls `fun`, one of the user's."""
+    return lambda *args, **kwargs: inlined(fun)(*args, **kwargs)
+
+
 # -- results -----------------------------------------------------------------------------------------------------------
 class FlatCall:
-    """A function of leaves: the outputs of the user's function, and then the arrays in what it returns beside them."""
+    """A function of leaves: the outputs of `fun`, and then the arrays in what it returns beside them.
+
+    `fun` is called as it is; what is to run a function of the user's is `calling` it.
+    """
 
     def __init__(self, fun: Callable[..., Any], arguments: Callable[[Sequence[Any]], Sequence[Any]], who: Description,
                  has_aux: bool):  # fmt: skip
@@ -138,13 +146,16 @@ class FlatCall:
         self.aux: Any = None
 
     def __call__(self, *leaves: Any) -> list[Any]:
-        result = inlined(self.fun)(*self.arguments(leaves))
+        result = self.fun(*self.arguments(leaves))
         out, self.aux = pair(result, self.who) if self.has_aux else (result, None)
         outputs, self.structure = tree.flatten(out)
-        return [*(output(x, self.who) for x in outputs), *(x for x in tree.leaves(self.aux) if isinstance(x, Carrier))]
+        found = [output(x, self.who) for x in outputs]
+        return found if self.aux is None else found + [x for x in tree.leaves(self.aux) if isinstance(x, Carrier)]
 
     def split(self, values: Sequence[Any]) -> tuple[list[Any], Any]:
         """The outputs, and what was returned beside them, out of what this function gave."""
+        if self.aux is None:
+            return list(values), None
         count = self.structure.num_leaves
         supply = iter(values[count:])
         return list(values[:count]), tree.map(lambda x: next(supply) if isinstance(x, Carrier) else x, self.aux)

@@ -30,7 +30,7 @@ from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import Description
 from tracegrad.trace.subtrace import emitted
 from tracegrad.trace.tracer import Tracer
-from tracegrad.transforms.flat import FlatCall, FlatFunction, Tape, is_array, on_tape, part_of, recorded, what
+from tracegrad.transforms.flat import FlatCall, FlatFunction, Tape, calling, is_array, on_tape, part_of, recorded, what
 from tracegrad.transforms.partition import between
 
 __all__ = ["LinearPart", "Point", "jvp", "linear", "linear_at", "split", "transposing"]
@@ -196,7 +196,7 @@ class Point:
 
 def linear(fun: Callable[..., Any], point: Point, has_aux: bool) -> tuple[Any, Callable[[Sequence[Any]], Any], Any]:
     """The output of `fun` at a point, the function from tangents of what can move to that of the output, and aux."""
-    flat = FlatCall(fun, point.arguments, point.who, has_aux)
+    flat = FlatCall(calling(fun), point.arguments, point.who, has_aux)
     values, pushforward = linear_at(flat, point.moving)
     outputs, aux = flat.split(values)
 

@@ -28,6 +28,7 @@ from tracegrad.transforms.flat import (
     FlatCall,
     FlatFunction,
     Tape,
+    calling,
     inlined,
     is_array,
     node_of,
@@ -162,7 +163,7 @@ def pull_back(
     """The output of `fun`, the function from its cotangent to the tuple of the primals', and aux."""
     who = describe(fun, "vjp of ")
     arguments = Arguments(primals, range(len(primals)), who)
-    flat = FlatCall(fun, arguments.replaced, who, has_aux)
+    flat = FlatCall(calling(fun), arguments.replaced, who, has_aux)
     values, pullback = vjp_at(flat, arguments.leaves)
     (outputs, rest), structure = flat.split(values), flat.structure
 
