@@ -164,11 +164,12 @@ def define_symbol(name: str, address: int) -> None:
 class NativeCode:
     """An object file mapped into the process; its addresses are valid as long as this object lives."""
 
-    __slots__ = ("__weakref__", "_defined", "_engine", "size")
+    __slots__ = ("__weakref__", "_addresses", "_defined", "_engine", "size")
 
     def __init__(self, engine: Any, defined: frozenset[str] | None, size: int) -> None:
         self._engine = engine
         self._defined = defined
+        self._addresses: dict[str, int] = {}
         self.size = size
 
     def __contains__(self, symbol: str) -> bool:
@@ -176,10 +177,13 @@ class NativeCode:
 
     def address(self, symbol: str) -> int:
         """The address of a function or global of the object file; KeyError if there is none of that name."""
-        # LLVM ends the process on a name it does not know, so the names are asked first.
-        if symbol not in self:
-            raise KeyError(f"the object code defines no symbol {symbol!r}")
-        return int(self._engine.get_function_address(symbol))
+        found = self._addresses.get(symbol)
+        if found is None:
+            # LLVM ends the process on a name it does not know, so the names are asked first.
+            if symbol not in self:
+                raise KeyError(f"the object code defines no symbol {symbol!r}")
+            found = self._addresses[symbol] = int(self._engine.get_function_address(symbol))
+        return found
 
 
 def load_object(code: bytes) -> NativeCode:

@@ -59,6 +59,8 @@ class Tracer(ArrayMethods, Value):
         result = builder.emit(op, operands, params)
         if op.aliases:
             return operands[0]._aliased(op, params, result)
+        if type(result) is not tuple and len(result.node.aval.shape) < 2:
+            return result  # there is but one way in which that lies in memory
         asks, odd = 0, False
         for x in operands:
             if isinstance(x, Tracer):
