@@ -224,14 +224,20 @@ def watching(entry: Any, places: Sequence[tuple[int, Any]]) -> Callable[..., Any
     return _builtin(words, code, entry.__name__, table, entry)
 
 
+@cache
+def _new_builtin() -> Any:
+    # By an index, ctypes gives an object of its own, whose types nobody else sets.
+    function = ctypes.pythonapi["PyCFunction_NewEx"]
+    function.restype, function.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    return function
+
+
 def _builtin(words: np.ndarray[Any, Any], code: native.NativeCode, name: str, *keep: object) -> Callable[..., Any]:
     entry = _entry_code()
     method = _MethodDef(name.encode(), entry.address(ENTRY), _METH_FASTCALL, None)
     block = words.view(_Block)
     block.keep = (method, code, entry, _ArenaOwner(words), *keep)
-    new = ctypes.pythonapi.PyCFunction_NewEx
-    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
-    builtin: Callable[..., Any] = new(ctypes.addressof(method), block, None)
+    builtin: Callable[..., Any] = _new_builtin()(ctypes.addressof(method), block, None)
     return builtin
 
 
