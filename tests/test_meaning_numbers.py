@@ -1030,3 +1030,12 @@ def test_rules_of_python_numbers(f: Any, x: float, slope: float, curve: float) -
 def test_a_complex_power_that_is_differentiated_is_told() -> None:
     with pytest.warns(tg.DerivativeWarning, match="test_meaning_numbers.py"):
         tg.grad(lambda x: abs(x ** (1 / 3)) * x)(-8.0)
+
+
+@pytest.mark.parametrize("name", ["exp", "sqrt", "sin", "cbrt", "fabs", "deg2rad", "modf", "heaviside", "hypot"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "bool"])
+def test_results_in_float16_are_refused_by_name(name: str, dtype: str) -> None:
+    function = getattr(np, name)
+    f = tg.trace(lambda x: function(*[x] * function.nin))
+    with pytest.raises(tg.DTypeError, match=r"float16.*test_meaning_numbers.py"):
+        f(np.ones(2, dtype))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import is_literal
+from tracegrad.avals import is_literal, supported, weak_dtype
 from tracegrad.errors import DTypeError, located
 from tracegrad.numpy_api.operands import array, arrays, operands, peer_of, to_dtype, to_float, to_inexact
 from tracegrad.numpy_api.registry import ufunc
@@ -168,7 +168,10 @@ def fmin(x: Any, y: Any) -> Any:
 @ufunc("heaviside")
 def heaviside(x: Any, y: Any) -> Any:
     """0 below zero, `y` at zero, 1 above; nan for nan."""
-    x, y = (to_float(v) for v in operands(x, y))
+    x, y = operands(x, y)
+    loop = np.heaviside.resolve_dtypes((weak_dtype(x), weak_dtype(y), None))
+    supported(loop[-1], "the result of heaviside")
+    x, y = to_float(x), to_float(y)
     beside = x if is_literal(x) else stop_gradient(x)
     return where(equal(x, 0), y, where(greater(x, 0), 1.0, where(less(x, 0), 0.0, beside)))
 
