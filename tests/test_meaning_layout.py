@@ -446,3 +446,36 @@ def test_memory_moves_only_if_the_tape_has_saved_it() -> None:
 
     with tg.disable_jit():
         np.testing.assert_allclose(tg.grad(f)(np.array([0.5, 1.0, 2.0])), [12.0, 0.0, 0.0])
+
+
+@program
+def test_views_that_leave_the_function(trace: Any) -> Any:
+    class Box:
+        part: Any = None
+
+    box, held = Box(), np.arange(6.0)
+
+    @trace
+    def f(x: Any) -> Any:
+        box.part = held[1:4]
+        held[2] = x[0, 0]
+        y = np.zeros((2, 3)) + x[0, 0]
+        return x[1:], x.T[::-1], x.reshape(-1), np.ravel(x.T), y, y[0], np.broadcast_to(x[0], (2, 3)), x[..., 0]
+
+    for x in (np.arange(6.0).reshape(2, 3), np.asfortranarray(np.arange(6.0).reshape(2, 3)), np.ones((4, 6))[::2, ::2]):
+        found = f(x)
+        for k, part in enumerate(found):
+            yield k, part, np.shares_memory(part, x), part.flags.writeable
+            if part.flags.writeable:
+                part[...] = k
+        yield x, found, held, box.part, np.shares_memory(box.part, held)
+
+
+@program
+def test_a_view_of_an_array_without_axes(trace: Any) -> Any:
+    f = trace(lambda x: x[...])
+    x = np.array(1.5)
+    for _ in range(2):
+        view = f(x)
+        view[...] = 2.5
+        yield view, x

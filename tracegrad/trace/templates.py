@@ -14,11 +14,13 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tracegrad.tree.kinds import Kind
 
 __all__ = [
     "Again", "Call", "Closure", "Filling", "Found", "Instance", "Node", "Once", "Output", "Piece", "Same",
-    "TensorOutput", "attributes", "in_turn",
+    "TensorOutput", "View", "attributes", "in_turn",
 ]  # fmt: skip
 
 Outputs = Sequence[Any]
@@ -93,6 +95,42 @@ class Found(Piece):
     def text(self, code: Any) -> str:
         found: str = self.source.text(code.name)
         return found
+
+
+class View(Piece):
+    """A view of the array that `base` makes: its shape, dtype, first byte in the base, and strides."""
+
+    __slots__ = ("base", "place", "writeable")
+
+    def __init__(self, base: Piece, place: tuple[Any, ...], writeable: bool):
+        self.base, self.place, self.writeable = base, place, writeable
+
+    def make(self, call: Filling) -> Any:
+        return self._of(self.base.make(call))
+
+    def text(self, code: Any) -> str:
+        return f"{code.name(self._of)}({self.base.text(code)})"
+
+    def _of(self, base: Any) -> Any:
+        shape, dtype, offset, strides = self.place
+        if base.flags.forc:
+            found = np.ndarray(shape, dtype, base, offset, strides)
+        else:
+            found = np.asarray(_Part(base, shape, dtype, offset, strides))
+        if not self.writeable or not base.flags.writeable:
+            found.flags.writeable = False
+        return found
+
+
+class _Part:
+    """What NumPy makes a view of an array of that is not in one piece."""
+
+    def __init__(self, base: Any, shape: Any, dtype: Any, offset: int, strides: Any):
+        self.base = base
+        address = base.__array_interface__["data"][0] + offset
+        self.__array_interface__ = {
+            "shape": shape, "typestr": dtype.str, "strides": strides, "data": (address, False), "version": 3,
+        }  # fmt: skip
 
 
 class Same(Piece):

@@ -16,6 +16,7 @@ from tracegrad.ir import Graph, Node, Value, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.ops import Level, TapeCarrier
 from tracegrad.ops.elementwise import logical_and, logical_not
+from tracegrad.ops.memory import is_row_major
 from tracegrad.settings import unusual
 from tracegrad.torch.modes import as_usual
 from tracegrad.trace import templates
@@ -41,6 +42,7 @@ from tracegrad.trace.templates import (
     Piece,
     Same,
     TensorOutput,
+    View,
     attributes,
 )
 from tracegrad.trace.templates import Call as Called
@@ -237,6 +239,20 @@ class _Outputs:
             self.nodes.append(self.builder.lift(x).node)
         return found
 
+    def _view(self, x: Tracer) -> Piece | None:
+        """The template of a view of an array from outside, or of one that is an output already."""
+        root = x._root()
+        if root is x or not (x.shape or x.is_array):
+            return None
+        base = self.world.writes.piece_of(root)
+        if base is None:
+            base = self._positions.get(id(root))
+            if base is None or not is_row_major(root._place()):
+                return None
+        here, there = x._lying(x, root)
+        offset = here.__array_interface__["data"][0] - there.__array_interface__["data"][0]
+        return View(base, (x.shape, x.dtype, offset, here.strides), here.flags.writeable)
+
     def template(self, x: Any) -> Piece:
         """The template of any value."""
         several = type(x) is frozenset and any(isinstance(each, Tracer) for each in x)
@@ -245,7 +261,9 @@ class _Outputs:
         found = self.world.writes.piece_of(x)
         if found is not None:
             return found
-        if isinstance(x, Tracer | np.ndarray):
+        if isinstance(x, Tracer):
+            return self._view(x) or self.output(x)
+        if isinstance(x, np.ndarray):
             return self.output(x)
         first = self._first.get(id(x))
         if first is not None:
