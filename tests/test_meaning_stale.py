@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import builtins
 import collections
 import contextvars
@@ -23,7 +24,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from meaning import compare, program
+from scipy.interpolate import CubicSpline
+from sklearn.linear_model import LinearRegression
 
 import tracegrad as tg
 
@@ -958,3 +962,76 @@ def test_an_equal_value_is_no_other_value() -> None:
     for k in (1234567, True, -0.0, 0.0, np.float64(1234567.0)):
         space["k"] = k
         np.testing.assert_array_equal(f(X), f.__wrapped__(X))
+
+
+# -- objects of installed packages -------------------------------------------------------------------------------------
+@program
+def test_the_data_of_a_sparse_matrix(trace: Any) -> Any:
+    matrix: Any = scipy.sparse.csr_array(np.array([[1.0, 0, 2], [0, 3, 0], [0, 0, 4]]))
+
+    @trace
+    def f(x: Any) -> Any:
+        dense = matrix.toarray()
+        return dense @ x + np.sum(matrix.data * 2.0) * x
+
+    yield f(X)
+    yield f(X + 1)
+    matrix.data[0] = 10.0
+    yield f(X)
+    matrix.data = matrix.data * 2
+    yield f(X)
+    matrix = matrix.T.tocsr()
+    yield f(X)
+
+
+@program
+def test_the_data_of_a_sparse_matrix_alone(trace: Any) -> Any:
+    matrix: Any = scipy.sparse.coo_array(np.array([[1.0, 0], [0, 3.0]]))
+
+    @trace
+    def f(x: Any) -> Any:
+        return x[:2] * matrix.data
+
+    yield f(X)
+    matrix.data[0] = 10.0
+    yield f(X)
+    matrix.data = matrix.data * 2
+    yield f(X)
+
+
+@program
+def test_attributes_and_methods_of_an_installed_object(trace: Any) -> Any:
+    fitted: Any = LinearRegression().fit(np.eye(3), X)
+
+    @trace
+    def by_attribute(x: Any) -> Any:
+        return x @ fitted.coef_ + fitted.intercept_
+
+    @trace
+    def by_method(x: Any) -> Any:
+        return x + fitted.predict([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+
+    yield by_attribute(X), by_method(X)
+    fitted.fit(np.eye(3), X * 2)
+    yield by_attribute(X), by_method(X)
+    fitted.coef_[0] = 9.0
+    yield by_attribute(X), by_method(X)
+    fitted.intercept_ = 5.0
+    yield by_attribute(X), by_method(X)
+
+
+@program
+def test_an_interpolator(trace: Any) -> Any:
+    spline: Any = CubicSpline(np.arange(4.0), np.arange(4.0) ** 2)
+    f = trace(lambda x: x + spline([0.0, 1.0, 2.0]))
+    yield f(X)
+    spline.c *= 2.0
+    yield f(X)
+    spline = CubicSpline(np.arange(4.0), np.arange(4.0) ** 3)
+    yield f(X)
+
+
+@pytest.mark.parametrize("held", [array.array("d", [1.0, 2.0]), memoryview(b"12")])
+def test_buffers_are_refused(held: Any) -> None:
+    with pytest.raises(tg.errors.UnsupportedError, match=r"use np.asarray.*test_meaning_stale\.py:\d+"):
+        tg.trace(lambda x: x * held[0])(X)

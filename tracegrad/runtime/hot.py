@@ -207,6 +207,8 @@ class _Code:
             self.checks += [
                 f"type({text}) is ndarray", f"{again}.dtype is {self.name(dtype)}", f"{again}.shape == {shape}"
             ]  # fmt: skip
+        elif guard.kind == "content":
+            raise _NotSimple
         elif guard.kind == "items":
             self._items(text, *guard.expected)
         else:

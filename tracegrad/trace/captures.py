@@ -25,6 +25,7 @@ and becomes effects, which every call repeats. A number that a function writes i
 
 from __future__ import annotations
 
+import array
 import copy
 import dataclasses
 import functools
@@ -47,7 +48,7 @@ from tracegrad.trace.builder import Capture, TraceBuilder
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import LENT, Loan
 from tracegrad.trace.modules import module, replacement
-from tracegrad.trace.natives import Natives
+from tracegrad.trace.natives import Natives, content
 from tracegrad.trace.readers import ContextVariable
 from tracegrad.trace.refusals import draws, is_read_up, read_up
 from tracegrad.trace.signature import exact, is_plain_array
@@ -72,9 +73,9 @@ _GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a trace assumes of a source: `kind` is "is" (identity), "equals" (type and value), "keys" (type
-    and keys of a container), "items" (all items of a collection), "same" (the object that another source leads to),
-    "type", "aval" (an array of this dtype and shape) or "absent" (there is nothing).
+    """What a trace assumes of a source: `kind` is "is" (identity), "equals" (type and value), "type", "aval" (an array
+    of this dtype and shape), "content" (that of an array), "keys" (type and keys of a container), "items" (all items of
+    a collection), "same" (the object that another source leads to) or "absent" (there is nothing).
     """
 
     source: Source
@@ -98,6 +99,8 @@ class Guard:
             return type(found) is np.ndarray and (found.dtype, found.shape) == self.expected
         if self.kind == "equals":
             return found is self.expected or exact(found) == exact(self.expected)
+        if self.kind == "content":
+            return bool(content(found) == self.expected)
         if self.kind == "items":
             return _same_items(_items(found), self.expected)
         return bool(_keys(found) == self.expected)
@@ -351,7 +354,13 @@ class World:
         if isinstance(value, types.MappingProxyType):
             self.assume(source, "keys", _keys(value))
             return types.MappingProxyType({k: self.translate(x, Item(source, k)) for k, x in value.items()})
-        return read_up(value, str(source)) if is_read_up(value) else value
+        if isinstance(value, array.array | memoryview):
+            text = f"{source} is a {type(value).__name__}, whose items change unseen; use np.asarray of it instead"
+            raise UnsupportedError(located(text))
+        if is_read_up(value):
+            return read_up(value, str(source))
+        self.natives.note_object(value, source)
+        return value
 
     def _partial(self, value: Any, source: Source) -> Any:
         args = [self.translate(x, Item(Attribute(source, "args"), i)) for i, x in enumerate(value.args)]
