@@ -14,10 +14,10 @@ item that it reads goes through `World.translate`, which answers by kind and rem
   What they may read where no shadow sees it is guarded at the end (`tracegrad.trace.natives`).
 
 Seen, then: everything that the user's Python code reads through names, attributes and items, at any depth, in the
-functions it calls as well. Not seen: what functions of the standard library and of installed packages read, and
-objects with C storage (iterators, memoryviews, instances of C extensions). An array found that way is captured by
-identity when it meets a traced value; its updates in place are seen, its replacement by another array is not.
-Generators of random numbers are refused.
+functions it calls as well, and that there is nothing to be read. Not seen: what functions of the standard library and
+of installed packages read; of an object whose methods are called, all attributes are guarded. An array from such a
+place is captured by identity when it meets a traced value. What cannot be read again (clocks, iterators, buffers,
+random numbers) is refused.
 
 Nothing that traced code does changes the world while it is traced. What it writes is kept (`tracegrad.trace.writes`)
 and becomes effects, which every call repeats. A number that a function writes is an input from the second trace on.
