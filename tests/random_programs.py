@@ -46,6 +46,9 @@ class Writer:
         self.plain: dict[str, Array] = {"np": np, "table": self.table, "x": self.x, "facts": []}
         self.lines: list[str] = []
         self.names = ["x", "table"]
+        self.of_x = {
+            "x"
+        }  # computed from the argument; the tape keeps no copies of others
         for start in rng.sample(["x.copy()", "np.copy(x)", "x * 0.5", "np.tanh(x.T)", "x.copy('F')"], 2):
             self.assign(start)
         wanted, tries = rng.randint(4, 14), 0
@@ -76,6 +79,8 @@ class Writer:
                 self.plain.pop(name)
             else:
                 self.names.append(name)
+                if self.of_x & {*re.findall(r"\w+", text)}:
+                    self.of_x.add(name)
 
     def pick(self) -> tuple[str, Array]:
         """A variable, more often a late one."""
@@ -177,6 +182,8 @@ class Writer:
         (name, x), (other, _) = self.pick(), self.pick()
         outside = any(np.may_share_memory(x, z) for z in (self.x, self.table))
         if not x.flags.writeable or not x.ndim or (outside and not self.updates_outside):
+            return
+        if self.on_tape and name not in self.of_x:
             return
         overlapping = 0 in [s for n, s in zip(x.shape, x.strides) if n > 1]
         if overlapping:

@@ -102,7 +102,7 @@ def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
     """`np.cumsum`."""
     x = _one(a)
     x = to_dtype(x, dtype or accumulator(x.dtype))
-    if axis is None:
+    if axis is None or (not x.shape and axis in (0, -1)):
         return scans.cumsum(reshape(x, shape=(size_of(x),)), axis=0)
     return scans.cumsum(x, axis=normalize_axis("cumsum", axis, len(x.shape)))
 

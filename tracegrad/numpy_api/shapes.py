@@ -14,6 +14,7 @@ from tracegrad.numpy_api.operands import arrays, broadcast_shapes
 from tracegrad.numpy_api.operands import broadcast_arrays as _broadcast
 from tracegrad.numpy_api.registry import implements
 from tracegrad.ops import linear
+from tracegrad.ops.memory import axes_in_memory
 from tracegrad.ops.op import normalize_axes, normalize_axis
 
 
@@ -86,8 +87,7 @@ def ravel(a: Any, order: str = "C") -> Any:
     if order not in ("C", "F", "A", "K"):
         raise ValueError(located(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})"))
     if order == "K":
-        strides = x._lying(x)[0].strides
-        axes = sorted(range(len(x.shape)), key=lambda k: (-abs(strides[k]), k))
+        axes = axes_in_memory(x._lying(x)[0])
         x = permuted(x, tuple(axes)) if axes != sorted(axes) else x
     elif order == "F" or (order == "A" and isfortran(x)):
         x = _reversed(x)

@@ -22,8 +22,8 @@ from tracegrad.avals import Aval
 from tracegrad.ops.forms import Reshape
 
 __all__ = [
-    "StandIn", "arranged", "has_order", "in_order", "is_row_major", "laid_out", "order_of", "relaid", "stand_in",
-    "view_by", "with_strides_of",
+    "StandIn", "arranged", "axes_in_memory", "has_order", "in_order", "is_row_major", "laid_out", "order_of", "relaid",
+    "stand_in", "view_by", "with_strides_of",
 ]  # fmt: skip
 
 StandIn = np.ndarray[Any, Any]
@@ -188,6 +188,12 @@ def arranged(order: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *like: St
     return None if made.flags.c_contiguous else made.strides
 
 
+def axes_in_memory(x: StandIn) -> list[int]:
+    """The axes in the order in which `np.ravel(x, "K")` reads them, from the outermost to the innermost."""
+    axes = sorted(range(x.ndim), key=lambda k: (-abs(x.strides[k]), k))
+    return axes if x.transpose(axes).flags.c_contiguous else order_of([_spread(x)], x.ndim)
+
+
 def has_order(x: StandIn, order: str) -> bool:
     """Whether the elements have this order in memory: "C", "F", or "A", which is one of the two."""
     if order == "F":
@@ -207,8 +213,11 @@ def relaid(x: np.ndarray[Any, Any], strides: Strides | None) -> np.ndarray[Any, 
 
 def with_strides_of(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """A copy in memory of its own that lies there with the same strides."""
+    copied = x.copy("K")
+    if copied.strides == x.strides:
+        return copied
     ends = [(n - 1) * s for n, s in zip(x.shape, x.strides) if n]
     room = np.empty(sum(map(abs, ends)) + x.itemsize, np.uint8)
-    copied: np.ndarray[Any, Any] = np.ndarray(x.shape, x.dtype, room, -sum(e for e in ends if e < 0), x.strides)
+    copied = np.ndarray(x.shape, x.dtype, room, -sum(e for e in ends if e < 0), x.strides)
     copied[...] = x
     return copied

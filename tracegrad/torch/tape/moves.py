@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from tracegrad.ops.memory import with_strides_of
 from tracegrad.torch.tape.aliasing import steps_of
 
 __all__ = ["is_saved", "move"]
@@ -24,7 +25,7 @@ def move(x: Any) -> None:
     """Give `x` and all that share its memory another memory with the same values, and leave the one they had to what
     the nodes have saved."""
     base = x if x._base is None else x._base
-    base.array, base._counter = base.array.copy("K"), [0]
+    base.array, base._counter = with_strides_of(base.array), [0]
     for reference in base._views or ():
         view = reference()
         if view is None:
