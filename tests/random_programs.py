@@ -46,9 +46,7 @@ class Writer:
         self.plain: dict[str, Array] = {"np": np, "table": self.table, "x": self.x, "facts": []}
         self.lines: list[str] = []
         self.names = ["x", "table"]
-        self.of_x = {
-            "x"
-        }  # computed from the argument; the tape keeps no copies of others
+        self.of_x = {"x"}  # computed from the argument; the tape keeps no copies of others
         for start in rng.sample(["x.copy()", "np.copy(x)", "x * 0.5", "np.tanh(x.T)", "x.copy('F')"], 2):
             self.assign(start)
         wanted, tries = rng.randint(4, 14), 0

@@ -386,6 +386,19 @@ def test_captured_arrays_have_layouts(trace: Any) -> Any:
         yield f(np.ones((3, 4)))
 
 
+@program
+def test_what_is_returned_lies_in_memory_as_numpys(trace: Any) -> Any:
+    @trace
+    def f(x: Array) -> Array:
+        v = np.exp(x.T)
+        return x.T, v, v.copy(), x + 1.0, np.zeros((2, 3), order="F") + x[:2, :3], x[:, [0, 1]], {"a": [np.rot90(x), v]}
+
+    for x in (grid(3, 4), np.asfortranarray(grid(3, 4)), grid(6, 4)[::2], grid(3, 4)):
+        results = f(x)
+        yield results
+        yield [np.copy(y).strides for y in tg.tree.leaves(results)]
+
+
 GRADIENTS = {
     "flip": "w = np.flip(v, 0); w[...] = 0.25",
     "rot90": "w = np.rot90(v); w[1:] = y.T[1:]",

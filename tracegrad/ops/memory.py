@@ -23,7 +23,7 @@ from tracegrad.ops.forms import Reshape
 
 __all__ = [
     "StandIn", "arranged", "axes_in_memory", "has_order", "in_order", "is_row_major", "laid_out", "order_of", "relaid",
-    "stand_in", "view_by", "with_strides_of",
+    "spread", "stand_in", "view_by", "with_strides_of",
 ]  # fmt: skip
 
 StandIn = np.ndarray[Any, Any]
@@ -117,7 +117,7 @@ def in_order(order: Sequence[int], shape: Sequence[int], itemsize: int) -> Strid
     return tuple(strides)
 
 
-def _spread(x: StandIn) -> Strides:
+def spread(x: StandIn) -> Strides:
     """The strides, 0 along axes of one element."""
     return tuple([0 if n == 1 else s for n, s in zip(x.shape, x.strides)])
 
@@ -141,7 +141,7 @@ def laid_out(order: str, operands: Sequence[StandIn], params: dict[str, Any], av
 
 def _along(x: StandIn, params: dict[str, Any], ndim: int) -> Strides | None:
     """The strides of an operand along the axes of the result, without those it is reduced over."""
-    strides = _spread(x)
+    strides = spread(x)
     if x.ndim == ndim:
         return strides
     return tuple([s for k, s in enumerate(strides) if k not in params["axes"]]) if "axes" in params else None
@@ -171,7 +171,7 @@ def _joined_order(strides: Sequence[tuple[int | None, ...]], ndim: int) -> list[
 
 
 def _picked(x: StandIn, axes: Sequence[int], ndim: int) -> list[int]:
-    rest = [s for k, s in enumerate(_spread(x)) if k not in axes]
+    rest = [s for k, s in enumerate(spread(x)) if k not in axes]
     depth = ndim - len(rest)
     return [*range(depth), *(depth + k for k in order_of([tuple(rest)], len(rest)))]
 
@@ -191,7 +191,7 @@ def arranged(order: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *like: St
 def axes_in_memory(x: StandIn) -> list[int]:
     """The axes in the order in which `np.ravel(x, "K")` reads them, from the outermost to the innermost."""
     axes = sorted(range(x.ndim), key=lambda k: (-abs(x.strides[k]), k))
-    return axes if x.transpose(axes).flags.c_contiguous else order_of([_spread(x)], x.ndim)
+    return axes if x.transpose(axes).flags.c_contiguous else order_of([spread(x)], x.ndim)
 
 
 def has_order(x: StandIn, order: str) -> bool:

@@ -263,7 +263,7 @@ def hot_call(
     It takes `arguments`, of which `args` and `kwargs` are the positional and the keyword arguments in canonical form.
     As a `method` it has the dispatcher as first argument, and asks it where it does not know itself.
     """
-    if len(trace.world.guards) > MOST_GUARDS or not all(strides is None for _, strides in trace.layouts):
+    if len(trace.world.guards) > MOST_GUARDS or not all(x.plain for x in trace.layouts):
         return None  # the entry point takes row-major arrays only
     code = _Code(program, args, kwargs, method)
     try:
@@ -402,7 +402,7 @@ def _result(trace: Trace, code: _Code) -> str:
     answer = trace.answer
     count = trace.arrays + len(trace.asked(True)) if code.checked else len(trace.graph.outputs)
     if isinstance(answer, Node) and answer.kind.cls is tuple and not code.single:
-        flat = [x.position for x in answer.parts if isinstance(x, Output) and x.kind is None]
+        flat = [x.position for x in answer.parts if isinstance(x, Output) and x.kind is x.axes is None]
         if flat == list(range(count)) and len(answer.parts) == count:
             return "r"
     return answer.text(code)

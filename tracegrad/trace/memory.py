@@ -11,17 +11,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tracegrad.ir import Node
-from tracegrad.ops.memory import StandIn, stand_in
+from tracegrad.ops.memory import StandIn, is_row_major, order_of, spread, stand_in
 
-__all__ = ["Layouts", "Memory", "layout_of"]
+__all__ = ["Layout", "Memory", "axes_of"]
 
-# Of inputs: their number, and the strides that an array there must have; None for row-major order.
-Layouts = tuple[tuple[int, tuple[int, ...] | None], ...]
+
+class Layout(NamedTuple):
+    """What input `number` must lie in memory like: with these `strides`, or with its axes in this order, from the
+    outermost to the innermost; None for row-major order, of both."""
+
+    number: int
+    strides: tuple[int, ...] | None = None
+    order: tuple[int, ...] | None = None
+    exact: bool = True
+
+    def fits(self, x: np.ndarray[Any, Any]) -> bool:
+        """Whether an array lies so."""
+        return layout_of(x) == self.strides if self.exact else axes_of(x) == self.order
+
+    @property
+    def plain(self) -> bool:
+        """Whether arrays in row-major order do."""
+        return self.strides is None and self.order is None
+
+
+def axes_of(x: np.ndarray[Any, Any]) -> tuple[int, ...] | None:
+    """The order of the axes in memory, from the outermost to the innermost; None if they stand in that order."""
+    return None if is_row_major(x) else tuple(order_of([spread(x)], x.ndim))
 
 
 def layout_of(x: np.ndarray[Any, Any]) -> tuple[int, ...] | None:
@@ -36,7 +57,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.asked = 0
-        self.named = 0  # inputs of which more was asked than programs check
+        self.ordered = 0  # asked only for the order of their axes
         self._inputs: dict[Node, tuple[int, StandIn | None]] = {}
         self._free = 1 << 44
 
@@ -61,11 +82,15 @@ class Memory:
 
     def is_asked(self, node: Node) -> bool:
         """Whether this input has been asked for its layout."""
-        return bool(self.asked & self.of_input(node)[0])
+        return bool((self.asked | self.ordered) & self.of_input(node)[0])
 
-    def layouts(self, inputs: Sequence[Node]) -> Layouts:
+    def layouts(self, inputs: Sequence[Node]) -> tuple[Layout, ...]:
         """What has been asked of these inputs."""
-        if not self.asked:
-            return ()
-        found = [(k, self.of_input(x)) for k, x in enumerate(inputs)]
-        return tuple([(k, None if x is None else layout_of(x)) for k, (bit, x) in found if bit & self.asked])
+        found = []
+        for k, node in enumerate(inputs if self.asked | self.ordered else ()):
+            bit, x = self.of_input(node)
+            if bit & self.asked:
+                found.append(Layout(k, None if x is None else layout_of(x)))
+            elif bit & self.ordered and len(node.aval.shape) > 1:
+                found.append(Layout(k, None, None if x is None else axes_of(x), exact=False))
+        return tuple(found)

@@ -50,19 +50,24 @@ class Piece:
 
 
 class Output(Piece):
-    """The output of the program at `position`, as a Python number of type `kind` if that is not None."""
+    """The output of the program at `position`, as a Python number of type `kind` if that is not None; with its `axes`
+    in this order if that is not None."""
 
-    __slots__ = ("kind", "position")
+    __slots__ = ("axes", "kind", "position")
 
-    def __init__(self, position: int, kind: Any = None):
-        self.position, self.kind = position, kind
+    def __init__(self, position: int, kind: Any = None, axes: tuple[int, ...] | None = None):
+        self.position, self.kind, self.axes = position, kind, axes
 
     def make(self, call: Filling) -> Any:
         found = call.outputs[self.position]
+        if self.axes is not None:
+            return found.transpose(self.axes)
         return found if self.kind is None else self.kind(found)
 
     def text(self, code: Any) -> str:
         found: str = code.output(self.position)
+        if self.axes is not None:
+            return f"{found}.transpose({self.axes})"
         return found if self.kind is None else f"{self.kind.__name__}({found})"
 
 

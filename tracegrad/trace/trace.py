@@ -16,6 +16,7 @@ from tracegrad.ir import Graph, Node, Value, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.ops import Level, TapeCarrier
 from tracegrad.ops.elementwise import logical_and, logical_not
+from tracegrad.ops.linear import inverse_permutation
 from tracegrad.ops.memory import is_row_major
 from tracegrad.settings import unusual
 from tracegrad.torch.modes import as_usual
@@ -24,7 +25,7 @@ from tracegrad.trace.builder import Capture, RunsPlainly, TraceBuilder, ValueGua
 from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe
 from tracegrad.trace.effects import Effect, contents, do, plain_key
-from tracegrad.trace.memory import Layouts, layout_of
+from tracegrad.trace.memory import Layout, axes_of
 from tracegrad.trace.number import Number
 from tracegrad.trace.raising import is_interrupt, is_ours, is_plain
 from tracegrad.trace.shadow import VALUES, Globals, is_user_object
@@ -76,11 +77,11 @@ class Trace:
     tape: TapeTrace | None = None
     raised: str = ""
     error: BaseException | None = None
-    layouts: Layouts = ()
+    layouts: tuple[Layout, ...] = ()
 
     def fits(self, inputs: Sequence[Any]) -> bool:
         """Whether the arrays lie in memory as the trace assumes; programs for row-major ones see that themselves."""
-        return not self.layouts or all(layout_of(np.asarray(inputs[k])) == known for k, known in self.layouts)
+        return not self.layouts or all(x.fits(np.asarray(inputs[x.number])) for x in self.layouts)
 
     def input_names(self, arguments: Sequence[str]) -> list[str]:
         """What the user calls the inputs of the graph, given what the leaves of the arguments are called."""
@@ -221,6 +222,7 @@ class _Outputs:
         self.nodes: list[Any] = []
         self.roots: list[Any] = []
         self._positions: dict[int, Output] = {}
+        self._positions_laid: dict[int, Output] = {}
         self._values: list[Any] = []
         self._inside: set[int] = set()
         self._first: dict[int, Once] = {}
@@ -253,6 +255,20 @@ class _Outputs:
         offset = here.__array_interface__["data"][0] - there.__array_interface__["data"][0]
         return View(base, (x.shape, x.dtype, offset, here.strides), here.flags.writeable)
 
+    def _laid(self, x: Tracer) -> Piece:
+        """The template of an array that lies in memory as NumPy has it; programs give theirs in row-major order."""
+        self.builder.memory.ordered |= x.asks
+        order = None if x.stand_in is None else axes_of(x.stand_in)
+        if order is None:
+            return self.output(x)
+        found = self._positions_laid.get(id(x))
+        if found is None:
+            back = inverse_permutation(order)
+            found = self._positions_laid[id(x)] = Output(len(self.nodes), None, back)
+            self._values.append(x)
+            self.nodes.append(x.in_memory(order).node)
+        return found
+
     def template(self, x: Any) -> Piece:
         """The template of any value."""
         several = type(x) is frozenset and any(isinstance(each, Tracer) for each in x)
@@ -262,7 +278,7 @@ class _Outputs:
         if found is not None:
             return found
         if isinstance(x, Tracer):
-            return self._view(x) or self.output(x)
+            return self._view(x) or (self._laid(x) if len(x.shape) > 1 else self.output(x))
         if isinstance(x, np.ndarray):
             return self.output(x)
         first = self._first.get(id(x))

@@ -27,7 +27,7 @@ from tracegrad.numpy_api.memory import Flags
 from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.ops import Op
 from tracegrad.ops.forms import Reshape
-from tracegrad.ops.linear import broadcast_to, cast, reshape
+from tracegrad.ops.linear import broadcast_to, cast, reshape, transpose
 from tracegrad.ops.memory import StandIn, arranged, has_order, is_row_major, laid_out, view_by
 from tracegrad.trace.builder import READ_ONLY, TraceBuilder
 
@@ -67,7 +67,10 @@ class Tracer(ArrayMethods, Value):
                 asks |= x.asks
                 odd = odd or x.stand_in is not None
         if (asks or odd) and op.order != "C":
-            self._lay_out(op, operands, params, result, asks)
+            if odd:
+                self._lay_out(op, operands, params, result)
+            for each in result if type(result) is tuple else (result,):
+                each.asks = asks
         return result
 
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
@@ -259,15 +262,14 @@ class Tracer(ArrayMethods, Value):
                 self.stand_in = origin.base._place().reshape(self.shape)
         return self.stand_in
 
-    def _lay_out(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], result: Any, asks: int) -> None:
+    def _lay_out(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], result: Any) -> None:
         """Let the result of the op, or the several, lie in memory as NumPy has it."""
         known = [x for x in operands if isinstance(x, Tracer)]
-        odd = not all(x.stand_in is None or is_row_major(x.stand_in) for x in known)
+        if all(x.stand_in is None or is_row_major(x.stand_in) for x in known):
+            return
         for each in result if type(result) is tuple else (result,):
-            each.asks = asks
-            if odd:
-                strides = laid_out(op.order, [x._place() for x in known], params, each.aval)
-                each.stand_in = strides and self.builder.memory.place(each.shape, each.dtype, strides)
+            strides = laid_out(op.order, [x._place() for x in known], params, each.aval)
+            each.stand_in = strides and self.builder.memory.place(each.shape, each.dtype, strides)
 
     def _laid(self, order: Any, *like: Any) -> Any:
         builder = self.builder.here()
@@ -285,6 +287,15 @@ class Tracer(ArrayMethods, Value):
             same.is_array = self.is_array
             return self._registered(same, _itself, self.asks, self._place()[...])
         return self._registered(self._laid(order, self), None, self.asks, None, shared=False)
+
+    def in_memory(self, order: tuple[int, ...]) -> Any:
+        """This array with its axes in this order, which is that in memory: the array that it is a view of, perhaps."""
+        base = None if self.origin is None or not self.origin.shared else self.origin.base
+        if base is not None and base.shape == tuple([self.shape[k] for k in order]):
+            there, here = base._place(), self._place()
+            if there.flags.c_contiguous and there.ctypes.data == here.ctypes.data:
+                return base
+        return transpose(self.builder.lift(self), perm=order)
 
     def _sealed(self) -> Any:
         self.stand_in = self._place()[...]
