@@ -69,13 +69,19 @@ def _of_finite(r: Any, x: Any) -> Any:
     return ops.logical_not(ops.isinf(x))
 
 
+def _small(r: Any, x: Any) -> Any:
+    return ops.logical_not(ops.greater(ops.absolute(x), 710.4))
+
+
 def _inside(op: Callable[..., Any]) -> _Condition:
     return lambda r, x: ops.logical_not(op(ops.absolute(x), 1.0))
 
 
+# Where the argument tells, it is asked instead of the result, which then is computed once.
 _ROWS: dict[str, tuple[Callable[..., Any], _Condition | None]] = {
-    "exp": (ops.exp, _stays_finite), "exp2": (ops.exp2, _stays_finite), "expm1": (ops.expm1, _stays_finite),
-    "cosh": (np.cosh, _stays_finite), "sinh": (np.sinh, _stays_finite), "tanh": (ops.tanh, None),
+    "exp": (ops.exp, _not(ops.greater, 709.78)), "exp2": (ops.exp2, _not(ops.greater, 1023.9)),
+    "expm1": (ops.expm1, _not(ops.greater, 709.78)),
+    "cosh": (np.cosh, _small), "sinh": (np.sinh, _small), "tanh": (ops.tanh, None),
     "sqrt": (ops.sqrt, _not(ops.less, 0.0)), "cbrt": (UFUNCS["cbrt"], None),
     "log": (ops.log, _not(ops.less_equal, 0.0)),
     "log2": (np.log2, _not(ops.less_equal, 0.0)),
