@@ -148,6 +148,8 @@ class Op:
             answer = self.impl(*operands, **params)
         finally:
             reset_traps(token)
+        if answer.__class__ is np.ndarray:
+            return answer
         return tuple(map(np.asarray, answer)) if isinstance(answer, tuple) else np.asarray(answer)
 
     def _no_aval(self, *avals: Any, **params: Any) -> Aval:

@@ -176,11 +176,11 @@ unbind.linear_in("x")
 
 @unbind.def_vjp_all
 def _(wanted: Sequence[int], cts: Any, ans: Any, x: Any, *, axis: int) -> list[Any]:
+    given = tuple([ct for ct in cts if ct is not None])
+    if len(given) == len(cts):
+        return [bind(stack, given, {"axis": axis})]
     starts = tuple([k for k, ct in enumerate(cts) if ct is not None])
-    if len(starts) == len(cts):
-        return [stack(*cts, axis=axis)]
-    place_at = {"axis": axis, "starts": starts, "size": x.shape[axis], "grown": True}
-    return [bind(place, tuple([cts[k] for k in starts]), place_at)]
+    return [bind(place, given, {"axis": axis, "starts": starts, "size": x.shape[axis], "grown": True})]
 
 
 @unbind.def_put
@@ -221,11 +221,11 @@ split.linear_in("x")
 
 @split.def_vjp_all
 def _(wanted: Sequence[int], cts: Any, ans: Any, x: Any, *, axis: int, bounds: tuple[int, ...]) -> list[Any]:
-    given = [ct for ct in cts if ct is not None]
+    given = tuple([ct for ct in cts if ct is not None])
     if len(given) == len(cts):
-        return [concatenate(*given, axis=axis)]
+        return [bind(concatenate, given, {"axis": axis})]
     starts = tuple([start for start, ct in zip(bounds, cts) if ct is not None])
-    return [place(*given, axis=axis, starts=starts, size=x.shape[axis], grown=False)]
+    return [bind(place, given, {"axis": axis, "starts": starts, "size": x.shape[axis], "grown": False})]
 
 
 @split.def_put

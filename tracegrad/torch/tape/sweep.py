@@ -145,7 +145,16 @@ class Sweep:
         for e, x in zip(edges, found):
             if not e:
                 continue
-            if e.__class__ is tuple or e.__class__ is AccumulateGrad or x is None or e in arrived:
+            if e.__class__ is tuple and x is not None:
+                # As `arrive` does, in the usual case without a call.
+                slots = arrived.get(e[0])
+                if slots is None and e[0].several:
+                    arrived[e[0]] = {e[1]: x}
+                elif slots.__class__ is dict and e[1] not in slots:
+                    slots[e[1]] = x
+                else:
+                    self.arrive(e, x)
+            elif e.__class__ is tuple or e.__class__ is AccumulateGrad or x is None or e in arrived:
                 self.arrive(e, x)
             else:
                 arrived[e] = {0: x} if e.several else x
