@@ -66,7 +66,11 @@ MAX_ATTEMPTS = 8
 
 
 class CacheInfo(NamedTuple):
-    """How often a traced function was traced, and its calls that found a program or did not (slow path only)."""
+    """How often a traced function was traced, and its calls that found a program or did not.
+
+    `hits` and `misses` count calls on the slow path: one that repeats the kind of the call before takes the fast path,
+    which counts nothing. Traces that ended in an exception are not counted.
+    """
 
     traces: int
     retraces: int
