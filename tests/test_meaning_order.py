@@ -240,3 +240,16 @@ def test_structures_tell_orders_apart_and_leaves_do_not() -> None:
     assert str(tg.tree.map(lambda x: x, a)) == str(a)
     assert str(tg.tree.map(lambda x, y: x + y, a, b)) == "{'w': 2, 'b': {'z': 4, 'y': 6}}"
     assert str(tg.tree.structure(b)) == "{'b': {'y': *, 'z': *}, 'w': *}"
+
+
+def test_keys_that_are_equal_and_no_others_are_found_on_the_fast_path() -> None:
+    f = tg.trace(lambda d: d["one"] - d["two"])
+    f({"one": X, "two": X + 1})
+    before = f.cache_info()
+    for _ in range(3):
+        np.testing.assert_array_equal(f({"".join(["o", "ne"]): X + 2, "".join(["t", "wo"]): X}), 2.0 * np.ones(3))
+    assert f.cache_info() == before
+    for wrong in ({"one": X}, {"one": X, "three": X}, {}):
+        with pytest.raises(KeyError):
+            f(wrong)
+    np.testing.assert_array_equal(f({"one": X + 2, "two": X, "three": X}), 2.0 * np.ones(3))

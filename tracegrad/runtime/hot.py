@@ -50,6 +50,8 @@ __all__ = ["hot_call"]
 
 # Beyond, making the code takes longer than it saves.
 MOST_GUARDS = 256
+# Up to so many keys of a dict are looked at one by one.
+_FEW_KEYS = 3
 _GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
 
 
@@ -131,13 +133,23 @@ class _Code:
         self.checks.append(f"type({text}) is {self.name(cls)}")
         if cls in (tuple, list):
             self.checks.append(f"len({text}) == {len(children)}")
+        few = cls is dict and 0 < len(children) <= _FEW_KEYS and all(type(k) is str for k in structure[1][0])
+        if few:
+            self._few_keys(text, _in_order(structure))
         elif cls is dict:
             self._keys(text, _in_order(structure))
         texts = [text + key for key in keys]
-        if cls in (tuple, list, dict) and len(texts) > 1:
+        if cls in (tuple, list, dict) and len(texts) > 1 and not few:
             texts = self._unpacked(text, structure, len(texts))
         for each, child in zip(texts, children):
             self.take(each, child)
+
+    def _few_keys(self, text: str, keys: list[str]) -> None:
+        """The check that the dict `text` has these keys in this order, which mostly are the very strings."""
+        names = [f"u{self._count + i}" for i in range(len(keys))]
+        self._count += len(keys)
+        self.checks.append(_Then(f"{', '.join(names)}, = {text}"))
+        self.checks += [f"({u} is {self.name(key)} or {u} == {key!r})" for u, key in zip(names, keys)]
 
     def _unpacked(self, text: str, structure: Any, count: int) -> list[str]:
         """Names for the children of a container, which take less than a look-up for each."""
