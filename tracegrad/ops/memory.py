@@ -171,9 +171,9 @@ def _joined_order(strides: Sequence[tuple[int | None, ...]], ndim: int) -> list[
 
 
 def _picked(x: StandIn, axes: Sequence[int], ndim: int) -> list[int]:
-    rest = [s for k, s in enumerate(spread(x)) if k not in axes]
+    rest = [-abs(s) for k, s in enumerate(spread(x)) if k not in axes]
     depth = ndim - len(rest)
-    return [*range(depth), *(depth + k for k in order_of([tuple(rest)], len(rest)))]
+    return [*range(depth), *(depth + k for k in sorted(range(len(rest)), key=rest.__getitem__))]
 
 
 def arranged(order: Any, shape: tuple[int, ...], dtype: np.dtype[Any], *like: StandIn) -> Strides | None:
