@@ -43,6 +43,7 @@ from tracegrad.trace.captures import Guard
 from tracegrad.trace.effects import NAMES, apart
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument, Function, Passed, Source
+from tracegrad.trace.state import Name
 from tracegrad.trace.templates import Node, Output
 from tracegrad.trace.trace import Trace
 
@@ -52,7 +53,7 @@ __all__ = ["hot_call"]
 MOST_GUARDS = 256
 # Up to so many keys of a dict are looked at one by one.
 _FEW_KEYS = 3
-_GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
+_GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError, NameError)
 
 
 class _NotSimple(Exception):
@@ -283,7 +284,7 @@ def hot_call(
         _convert_scalars(code, call)
         code.objects["entry"], unwatched = _watched(trace.world.guards, program)
         code.count([guard.source for guard in unwatched] + [c.source for c in trace.captures if c.source])
-        for guard in unwatched:
+        for guard in _named(unwatched, code):
             code.guard(guard)
         captured = _captured(trace, code)
         ready = _written(trace, code, [*code.leaves, *captured])
@@ -308,6 +309,26 @@ def _watched(guards: Sequence[Guard], program: Any) -> tuple[Any, Sequence[Guard
     if made is None:
         return program.entry, guards
     return made, [guard for i, guard in enumerate(guards) if i not in places]
+
+
+def _named(guards: Sequence[Guard], code: _Code) -> Sequence[Guard]:
+    """Check the built-ins of each namespace in one call of a function of that namespace, which finds names fastest; the
+    other guards."""
+    spaces: dict[int, list[Guard]] = {}
+    for guard in guards:
+        if type(guard.source) is Name and guard.kind == "is" and guard.source.name.isidentifier():
+            spaces.setdefault(id(guard.source.parent), []).append(guard)
+    several = [found for found in spaces.values() if len(found) > 1]
+    for found in several:
+        places = [f"tracegrad_{i}" for i in range(len(found))]
+        tests = " and ".join(f"{guard.source.name} is {place}" for guard, place in zip(found, places))
+        space: dict[str, Any] = {}
+        exec(compile(f"def make({', '.join(places)}):\n    return lambda: {tests}", MADE, "exec"), space)
+        made = space["make"](*[guard.expected for guard in found])
+        check = types.FunctionType(made.__code__, found[0].source.parent, "check", None, made.__closure__)
+        code.checks.append(f"{code.name(check)}()")
+    taken = {id(guard) for found in several for guard in found}
+    return [guard for guard in guards if id(guard) not in taken]
 
 
 def _function(arguments: list[str]) -> list[str]:
