@@ -87,7 +87,13 @@ def _getattr(x: Any, name: str, *default: Any) -> Any:
     return getattr(x, name, *default)
 
 
-BUILTINS = {"getattr": _getattr, "hasattr": _hasattr, "isinstance": _isinstance, "print": _print, "type": _Type}
+BUILTINS: dict[str, Any] = {
+    "getattr": _getattr,
+    "hasattr": _hasattr,
+    "isinstance": _isinstance,
+    "print": _print,
+    "type": _Type,
+}
 
 
 @functools.wraps(np.isscalar)

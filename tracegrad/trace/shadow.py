@@ -88,7 +88,7 @@ class Globals(Namespace):
         if name in ("__import__", "__build_class__"):
             return builtin
         self.world.assume(source, "is", builtin)
-        found = BUILTINS.get(name) or _OF_ATTRIBUTES.get(name) or replacement(builtin)
+        found = _OF_ATTRIBUTES.get(name) or BUILTINS.get(name) or replacement(builtin)
         return builtin if found is None else found
 
     # What `globals()` gives is asked in other ways too.
@@ -134,7 +134,7 @@ def _builtins_of(real: dict[str, Any], world: Any) -> _Names:
 def _getattr(x: Any, name: str, *default: Any) -> Any:
     """`getattr`; that a function or a class has no such attribute is a guard."""
     try:
-        return getattr(x, name)
+        return BUILTINS["getattr"](x, name)
     except AttributeError:
         trace = current_trace()
         if trace is not None and isinstance(x, types.FunctionType | type):
