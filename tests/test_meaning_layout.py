@@ -47,7 +47,8 @@ LAYOUTS: dict[str, Callable[[Array], Array]] = {
 
 # Of `x`, of positive numbers with shape (3, 4) or (2, 3, 4).
 CALLS = """
-np.broadcast_to(x, (2, *x.shape))[..., [0, 1]]; np.broadcast_to(x, (2, *x.shape)).ravel("K")
+np.broadcast_to(x, (2, *x.shape))[..., [0, 1]]; np.copy(np.broadcast_to(x, (2, *x.shape)))
+np.broadcast_to(x, (2, *x.shape)).ravel("K"); np.conj(np.broadcast_to(x, (2, *x.shape)))
 np.exp(x); -x; x + x; x + x[0]; x[0] + x; np.where(x > 2, x, 0.0); np.where(x > 2, x, x.copy()); x.copy() + x
 x.astype(np.float32); x.astype(float); x.astype(float, copy=False); x.astype(float, order="F"); x.astype(float, "C")
 x.astype(float, "F", copy=False); x.astype(float, "A", copy=False); x.astype(np.float32, order="C"); np.copy(x)

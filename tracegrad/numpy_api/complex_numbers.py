@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api import selection
+from tracegrad.numpy_api.memory import recomputed
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import implements, ufunc
 from tracegrad.ops import complex_numbers as ops
@@ -71,7 +72,7 @@ def isrealobj(x: Any) -> bool:
 @ufunc("conjugate", "conj")
 def conjugate(x: Any) -> Any:
     """The complex conjugate."""
-    return ops.conj(x) if _is_complex(x) else x._alias()
+    return ops.conj(x) if _is_complex(x) else recomputed(x)
 
 
 @ufunc("sign")

@@ -8,9 +8,11 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, operand, peer_of
 from tracegrad.numpy_api.registry import implements, refuse
-from tracegrad.ops.memory import arranged, relaid, stand_in
+from tracegrad.ops.memory import arranged, order_of, relaid, spread, stand_in
 
-__all__ = ["Flags", "InRowMajorOrder", "in_new_memory", "isfortran", "laid", "shares_memory", "with_order"]
+__all__ = [
+    "Flags", "InRowMajorOrder", "in_new_memory", "isfortran", "laid", "recomputed", "shares_memory", "with_order",
+]  # fmt: skip
 
 
 class InRowMajorOrder:
@@ -51,6 +53,15 @@ def in_new_memory(x: Any, order: Any) -> Any:
     """A copy of `x`, in this order."""
     copied = x.copied() if hasattr(x, "copied") else x._alias()
     return copied if order == "K" or len(x.shape) < 2 else laid(copied, order, x)
+
+
+def recomputed(x: Any) -> Any:
+    """A copy of `x`, as a universal function makes it: along axes with one element repeated, neighbours are apart."""
+    copied = x._alias()
+    if len(x.shape) < 2:
+        return copied
+    (place,) = x._places(x)
+    return laid(copied, tuple(order_of([spread(place)], place.ndim)), x)
 
 
 def with_order(x: Any, order: str | None) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tracegrad.avals import is_literal, supported, weak_dtype
 from tracegrad.errors import DTypeError, located
+from tracegrad.numpy_api.memory import recomputed
 from tracegrad.numpy_api.operands import array, arrays, operands, peer_of, to_dtype, to_float, to_inexact
 from tracegrad.numpy_api.registry import ufunc
 from tracegrad.ops import TABLE, bits, number_parts
@@ -78,7 +79,7 @@ def positive(x: Any) -> Any:
     """The same value as another array."""
     if x.dtype.kind == "b":
         raise DTypeError(located(f"positive is not defined for dtypes ({x.dtype})"))
-    return x._alias()
+    return recomputed(x)
 
 
 @ufunc("fabs")

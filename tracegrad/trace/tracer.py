@@ -65,7 +65,7 @@ class Tracer(ArrayMethods, Value):
         for x in operands:
             if isinstance(x, Tracer):
                 asks |= x.asks
-                odd = odd or x.stand_in is not None
+                odd = odd or x.stand_in is not None or x.origin is not None
         if (asks or odd) and op.order != "C":
             if odd:
                 self._lay_out(op, operands, params, result)
@@ -203,7 +203,7 @@ class Tracer(ArrayMethods, Value):
             return
         for x in like if order != "F" else ():
             self.asks |= x.asks
-        if isinstance(order, tuple) or order == "F" or like[0].stand_in is not None:
+        if isinstance(order, tuple) or order == "F" or not like[0]._is_plain():
             strides = arranged(order, self.shape, self.dtype, *[x._place() for x in like])
             self.stand_in = None if strides is None else self.builder.memory.place(self.shape, self.dtype, strides)
 
@@ -262,10 +262,18 @@ class Tracer(ArrayMethods, Value):
                 self.stand_in = origin.base._place().reshape(self.shape)
         return self.stand_in
 
+    def _is_plain(self) -> bool:
+        """Whether nothing needs to be known but that the array is in row-major order: it is not repeated either."""
+        return self.stand_in is None and (self.origin is None or not self.origin.shared or self.origin.put is not None)
+
     def _lay_out(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], result: Any) -> None:
         """Let the result of the op, or the several, lie in memory as NumPy has it."""
         known = [x for x in operands if isinstance(x, Tracer)]
-        if all(x.stand_in is None or is_row_major(x.stand_in) for x in known):
+        if op.order == "picked":  # of the first, along whose repeated axes neighbours are the same element
+            known = known[:1] if known[0] is operands[0] else []
+            if not known or known[0]._is_plain():
+                return
+        elif all(x.stand_in is None or is_row_major(x.stand_in) for x in known):
             return
         for each in result if type(result) is tuple else (result,):
             strides = laid_out(op.order, [x._place() for x in known], params, each.aval)
