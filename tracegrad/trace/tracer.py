@@ -6,8 +6,8 @@ A tracer is a box that holds a node of the trace's graph. NumPy's operators, met
 In-place updates put another node into the box, so everything that refers to the array sees them. A view (the result
 of basic indexing, `reshape`, `.T`, ...) knows its base: an update of a view writes through to the base, an update
 of the base computes its live views again. What is a view and what a copy NumPy decides by the layout in memory, which
-each tracer knows (`tracegrad.trace.memory`). Arrays from outside (arguments, captured arrays) cannot be updated: the
-caller's array would not change.
+each tracer knows (`tracegrad.trace.memory`). Arrays from outside (arguments, captured arrays) are updated in the same
+way; what has become of them is written into the caller's arrays by each call (`tracegrad.trace.effects`).
 """
 
 from __future__ import annotations
