@@ -183,3 +183,8 @@ f(t).backward()
 print(json.dumps(t.grad.tolist()))
 """
     assert in_new_process(program) == [2.0, 4.0]
+
+
+def test_a_function_that_has_the_name_of_its_module_stays_a_function() -> None:
+    code = "import tracegrad as tg; tg.autograd; import tracegrad.autograd.gradcheck; tg.autograd.gradcheck.__code__"
+    subprocess.run([sys.executable, "-c", code], check=True)

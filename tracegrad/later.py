@@ -70,7 +70,12 @@ class _Elsewhere(MetaPathFinder, Loader):
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         name = next(name for name in self.real if spec.name == name or spec.name.startswith(f"{name}."))
-        module = import_module(self.real[name] + spec.name[len(name) :])
+        real = self.real[name] + spec.name[len(name) :]
+        module = import_module(real)
+        # Found here, what is inside is not bound in the package again, where its name may mean a function.
+        for inside, found in list(sys.modules.items()):
+            if inside.startswith(f"{real}."):
+                sys.modules.setdefault(spec.name + inside[len(real) :], found)
         spec.loader_state = module.__spec__
         return module
 

@@ -25,7 +25,7 @@ from tracegrad.numpy_api.operands import (
 from tracegrad.numpy_api.reductions import sum as _sum
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import as_shape, atleast_1d, atleast_2d, atleast_3d
-from tracegrad.ops import linear, pieces
+from tracegrad.ops import Carrier, linear, pieces
 from tracegrad.ops.elementwise import add, divide, multiply, not_equal, subtract, where
 from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import reshape, transpose
@@ -228,7 +228,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
     k = normalize_axis("unstack", axis, len(x.shape))
     rest = (*x.shape[:k], *x.shape[k + 1 :])
     parts = tuple(reshape(along(x, k, i, i + 1), shape=rest) for i in range(x.shape[k]))
-    return parts if rest else tuple(p._alias() for p in parts)  # numbers are no views
+    return tuple(p._alias() for p in parts) if not rest and isinstance(x, Carrier) else parts  # numbers are no views
 
 
 # -- repeating ---------------------------------------------------------------------------------------------------

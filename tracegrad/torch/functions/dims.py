@@ -82,7 +82,7 @@ def dim_of(dim: Any, rank: int) -> int:
     >>> dim_of(-1, 3)
     2
     """
-    k: int = dim if dim.__class__ is int else dim.__index__()
+    k: int = dim if type(dim) is int else dim.__index__()
     n = rank or 1
     if not -n <= k < n:
         raise index_error(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}], but got {k})")

@@ -41,7 +41,7 @@ def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
     """The axes that `dim` names, in their order; None and the empty tuple name all."""
     if dim is None:
         return _ALL_AXES[rank]
-    if dim.__class__ is int and -rank <= dim < rank:
+    if type(dim) is int and -rank <= dim < rank:
         return (dim % rank,)
     if isinstance(dim, tuple | list) and not dim:
         return _ALL_AXES[rank]

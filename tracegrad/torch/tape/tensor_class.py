@@ -53,7 +53,7 @@ def squared(op: Op, cls: Any, general: Method, node: str) -> Method:
     recorder = of_one(op, cls, lambda x: general(x, 2), node)
 
     def apply(x: Any, y: Any) -> Any:
-        return recorder(x) if y.__class__ is int and y == 2 else general(x, y)
+        return recorder(x) if type(y) is int and y == 2 else general(x, y)
 
     return apply
 
@@ -72,7 +72,7 @@ def total(op: Op, cls: Any, general: Method, node: str) -> Method:
             return recorder((input,), _ALL[rank])
         if len(args) + len(kwargs) == 1:
             dim = args[0] if args else kwargs.get(name)
-            if dim.__class__ is int and -rank <= dim < rank:
+            if type(dim) is int and -rank <= dim < rank:
                 return along((input,), {"axes": (dim % rank,)})
         return general(input, *args, **kwargs)
 
