@@ -352,9 +352,9 @@ def _body(code: _Code, captured: list[str], ready: list[str], tests: list[str], 
     """Check, read, call, and check the answers; or return `otherwise`."""
     lines, leaves = [], [*code.leaves, *captured]
     if code.checks or not all(text.isidentifier() for text in leaves):
-        names = [f"x{i}" for i in range(len(leaves))]
+        names = [text if text.isidentifier() else f"x{i}" for i, text in enumerate(leaves)]
         # The slow path runs the user's code, whose exceptions are not to be caught here.
-        taken = "; ".join(map(" = ".join, zip(names, leaves))) or "pass"
+        taken = "; ".join([f"{name} = {text}" for name, text in zip(names, leaves) if name != text]) or "pass"
         lines = ["    try:", *_checked(code.checks, taken), "    except GONE: fits = False"]
         lines.append(f"    if not fits: return {otherwise}")
         leaves = names
