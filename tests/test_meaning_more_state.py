@@ -533,3 +533,19 @@ def test_functions_that_hold_values_in_their_defaults(trace: Any) -> Any:
     for k in range(3):
         found = f(np.full(2, float(k)))
         yield found(1.5), found.note, box.f is found, box.f(0.5, plus=1.0)
+
+
+@program
+def test_an_array_that_was_in_two_places_and_is_in_one(trace: Any) -> Any:
+    shared = np.ones(2)
+    items, box = [shared], Box(w=shared)
+
+    @trace
+    def f(x: Any) -> Any:
+        return box.w + (items[0] if items else x)
+
+    yield f(np.zeros(2))
+    items.clear()
+    yield f(np.zeros(2))
+    items.append(np.zeros(2))
+    yield f(np.zeros(2))

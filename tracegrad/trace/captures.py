@@ -85,6 +85,7 @@ class Guard:
     def holds(self) -> bool:
         try:
             found = self.source.read()
+            other = self.expected.read() if self.kind == "same" else None
         except _GONE:
             return self.kind == "absent"
         if self.kind == "absent":
@@ -92,7 +93,7 @@ class Guard:
         if self.kind == "is":
             return found is self.expected
         if self.kind == "same":
-            return bool(found is self.expected.read())
+            return found is other
         if self.kind == "type":
             return type(found) is self.expected
         if self.kind == "aval":

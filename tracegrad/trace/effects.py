@@ -232,7 +232,8 @@ def changed_names(
         if k not in now:
             yield Effect(f"no {kind}", holder, k)
     for k in blind:
-        yield Effect(kind, holder, k, template(now[k]))
+        if k in now:
+            yield Effect(kind, holder, k, template(now[k]))
     for k, x in now.items():
         if k not in blind and (k not in before or before[k] is not x):
             yield Effect(kind, holder, k, template(x))

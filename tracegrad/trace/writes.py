@@ -142,8 +142,7 @@ class Writes:
                 kind = "added" if isinstance(loan.real, set) else "extended"
                 yield from appended(loan.added, loan.source, template, kind)
             else:
-                blind = () if loan.whole else loan.blind
-                yield from changes(lent, contents(loan.before), loan.source, template, blind)
+                yield from changes(lent, contents(loan.before), loan.source, template, loan.blind)
         for copy in list(self._copies.values()):
             yield from changes(copy.copy, copy.before, copy.source, template)
         for x, before, source in self._held.values():
