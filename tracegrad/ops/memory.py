@@ -33,16 +33,18 @@ Strides = tuple[int, ...]
 class _Memory:
     """What NumPy makes a stand-in of."""
 
-    __slots__ = ("__array_interface__",)
+    __slots__ = ("__array_interface__", "owner")
 
-    def __init__(self, interface: dict[str, Any]):
-        self.__array_interface__ = interface
+    def __init__(self, interface: dict[str, Any], owner: Any):
+        self.__array_interface__, self.owner = interface, owner
 
 
-def stand_in(shape: tuple[int, ...], dtype: np.dtype[Any], strides: Strides | None, address: int) -> StandIn:
-    """An ndarray that must not be read; `strides` are None for row-major order."""
+def stand_in(
+    shape: tuple[int, ...], dtype: np.dtype[Any], strides: Strides | None, address: int, owner: Any = None
+) -> StandIn:
+    """An ndarray that must not be read, unless an `owner` has the memory; `strides` are None for row-major order."""
     interface = {"shape": shape, "typestr": dtype.str, "strides": strides, "data": (address, False), "version": 3}
-    return np.asarray(_Memory(interface))
+    return np.asarray(_Memory(interface, owner))
 
 
 def view_by(op: Any, params: dict[str, Any], x: StandIn) -> Any:

@@ -196,7 +196,7 @@ class World:
         self.guards: list[Guard] = []
         self._guards: dict[Any, Guard] = {}
         self._seen: dict[int, tuple[Any, Any]] = {}
-        self.writes = Writes(builder)
+        self.writes = Writes()
         self.rewritten: frozenset[Hashable] = frozenset()
         self.natives = Natives(self)
 
@@ -423,7 +423,7 @@ class World:
         self._places.clear()
         self._structural.clear()
         self.shared = None
-        self.writes = Writes(self.builder)
+        self.writes = Writes()
         self.builder.close()
 
     def read(self, captures: Sequence[Capture]) -> list[Any] | None:

@@ -23,7 +23,7 @@ from tracegrad.tree import children, is_node
 from tracegrad.tree.kinds import KINDS
 
 __all__ = [
-    "NAMES", "Effect", "Watched", "apart", "appended", "changed_names", "changes", "contents", "do", "fill",
+    "NAMES", "Effect", "Template", "Watched", "apart", "appended", "changed_names", "changes", "contents", "do", "fill",
     "watched",
 ]  # fmt: skip
 
@@ -194,9 +194,9 @@ def _of_items(now: Any, before: Any, holder: Source, template: Template, kind: s
         yield Effect("extended", holder, None, _listed(now[len(before) :], template))
 
 
-def appended(values: Sequence[Any], holder: Source, template: Template, kind: str) -> Iterator[Effect]:
+def appended(values: Sequence[Any], holder: Source, template: Template, kind: str) -> Effect:
     """The effect of adding to a container that was not read."""
-    yield Effect(kind, holder, None, _listed(values, template))
+    return Effect(kind, holder, None, _listed(values, template))
 
 
 def _listed(values: Sequence[Any], template: Template) -> Piece:

@@ -38,10 +38,7 @@ def _touched(name: str, method: Any) -> Any:
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        loan = self._loan
-        if not loan.whole:
-            loan.whole = True
-            self._read(loan)
+        self._touch()
         return method(self, *args, **kwargs)
 
     return call
@@ -73,6 +70,15 @@ class _Lent:
 
     __slots__ = ()
     _loan: Loan
+
+    def _read(self, loan: Loan) -> None:
+        raise NotImplementedError
+
+    def _touch(self) -> None:
+        """All of it is read."""
+        if not self._loan.whole:
+            self._loan.whole = True
+            self._read(self._loan)
 
     def __copy__(self) -> Any:
         return type(self._loan.real)(self)
@@ -168,8 +174,7 @@ class LentDict(_Lent, dict[Any, Any]):
         if loan.whole or key in loan.known:
             return
         if key not in loan.real:
-            loan.whole = True
-            self._read(loan)
+            self._touch()
             return
         found = loan.before[key] = loan.world.item_of(loan, key)
         loan.known.add(key)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.ops.memory import stand_in
 from tracegrad.tree.kinds import Kind
 
 __all__ = [
@@ -121,21 +122,11 @@ class View(Piece):
         if base.flags.forc:
             found = np.ndarray(shape, dtype, base, offset, strides)
         else:
-            found = np.asarray(_Part(base, shape, dtype, offset, strides))
+            address = base.__array_interface__["data"][0] + offset
+            found = stand_in(shape, dtype, strides, address, base)
         if not self.writeable or not base.flags.writeable:
             found.flags.writeable = False
         return found
-
-
-class _Part:
-    """What NumPy makes a view of an array of that is not in one piece."""
-
-    def __init__(self, base: Any, shape: Any, dtype: Any, offset: int, strides: Any):
-        self.base = base
-        address = base.__array_interface__["data"][0] + offset
-        self.__array_interface__ = {
-            "shape": shape, "typestr": dtype.str, "strides": strides, "data": (address, False), "version": 3,
-        }  # fmt: skip
 
 
 class Same(Piece):

@@ -8,21 +8,18 @@ from contextlib import contextmanager
 from typing import Any
 
 from tracegrad.trace import shadow
-from tracegrad.trace.effects import Effect, Watched, appended, changed_names, changes, contents, fill, watched
+from tracegrad.trace.effects import Effect, Template, Watched, appended, changed_names, changes, contents, fill, watched
 from tracegrad.trace.lent import LENT, lend
 from tracegrad.trace.sources import Cell, Fixed, Source, Static, Variable
 from tracegrad.trace.templates import Found, Node, Piece, Same
 
 __all__ = ["Writes"]
 
-Template = Callable[[Any], Piece]
-
 
 class Writes:
     """The stand-ins that one trace has given out, and what was done to them."""
 
-    def __init__(self, builder: Any):
-        self.builder = builder
+    def __init__(self) -> None:
         self._copies: dict[int, Watched] = {}
         self._lent: dict[int, Any] = {}
         self._objects: dict[int, Any] = {}
@@ -140,7 +137,7 @@ class Writes:
             loan = lent._loan
             if loan.added and not loan.whole:
                 kind = "added" if isinstance(loan.real, set) else "extended"
-                yield from appended(loan.added, loan.source, template, kind)
+                yield appended(loan.added, loan.source, template, kind)
             else:
                 yield from changes(lent, contents(loan.before), loan.source, template, loan.blind)
         for copy in list(self._copies.values()):
