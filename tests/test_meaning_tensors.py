@@ -169,3 +169,18 @@ def test_arrays_and_tensors_together(trace: Any) -> Any:
         value = f(x, y)
         value.backward()
         yield value, x.grad, table, y
+
+
+@program
+def test_a_new_gradient_is_the_tensor_that_is_returned_and_kept(trace: Any) -> Any:
+    w, box = leaf(1.0, 2.0), Box(last=None)
+
+    @trace
+    def f(x: Any) -> Any:
+        w.grad = x * 2.0
+        box.last = w.grad
+        return w.grad
+
+    for k in range(3):
+        found = f(tg.ones(2) * k)
+        yield found, found is w.grad, box.last is w.grad

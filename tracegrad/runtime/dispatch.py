@@ -125,9 +125,7 @@ class Path:
         """Whether an array that the call writes to cannot be written, or shares memory with another: the graph does not
         know that. Within `on_call`."""
         written = [source.read() for source in self.trace.written]
-        tensors = [] if self.on_tape is None else self.on_tape.written
-        arrays = [x for x in (*call.leaves, *captured) if isinstance(x, np.ndarray)]
-        return bool(written or tensors) and not apart([*written, *tensors], arrays)
+        return bool(written) and not apart(written, [x for x in (*call.leaves, *captured) if isinstance(x, np.ndarray)])
 
     def _diverges(self, values: Iterable[Any]) -> tuple[Any, ...] | None:
         found = []

@@ -28,7 +28,7 @@ from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Node, next_number, 
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument
-from tracegrad.trace.tape_effects import TensorEffect
+from tracegrad.trace.templates import TensorOutput
 from tracegrad.trace.trace import Trace
 from tracegrad.transforms.partition import partition
 
@@ -49,7 +49,7 @@ class OnTape:
         self._graph: Graph | None = None
         self.saved: tuple[int, ...] = ()  # numbers of inputs that the backward pass takes
         self.kept = 0  # how many outputs are kept for it
-        written = {effect.source.key for effect in self.tape.effects if effect.kind == "data"}
+        written = {e.holder.key for e in trace.effects if e.kind == "tensor"}
         self.updated = frozenset([k for source, k in self.tape.stand_ins if source.key in written])
         if self.tape.joint is not None:
             inputs, results = len(trace.graph.inputs), len(trace.graph.outputs)
@@ -95,21 +95,14 @@ class OnTape:
         found = engine.grad(outputs, wanted, list(cts), create_graph=True, allow_unused=True)
         return tuple([zeros_like(x) if ct is None else ct for x, ct in zip(wanted, found)])
 
-    @property
-    def written(self) -> list[Any]:
-        """The arrays of the Tensors that the call under way updates in place."""
-        return [e.source.read().array for e in self.tape.effects if e.kind == "data"]
-
     # -- a call ----------------------------------------------------------------------------------------------------
     def finish(self, call: Call, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
         """The result of a call with these outputs of the program; repeats the effects."""
         node = self._node(call, captured, outputs, owner)
         if owner.effects:
-            for effect in self.tape.effects:
-                if effect.kind == "data":
-                    views.check(effect.source.read(), effect.root >= 0)
-            for effect in self.tape.effects:
-                self._repeat(effect, outputs, node)
+            for effect in self.trace.effects:
+                if isinstance(effect.piece, TensorOutput) and effect.kind == "tensor":
+                    views.check(effect.holder.read(), effect.piece.root >= 0)
         return self.trace.finish(outputs, lambda array, root: self._tensor(array, root, node), owner.effects)
 
     def _node(self, call: Call, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
@@ -130,22 +123,6 @@ class OnTape:
         if root >= 0 and node is not None:
             out._requires, out._edge = True, (node, root)
         return out
-
-    def _repeat(self, effect: TensorEffect, outputs: Sequence[Any], node: Any) -> None:
-        target = effect.source.read()
-        if effect.kind == "grad":
-            place = effect.position
-            if place is None or hasattr(place, "read"):
-                target.grad = None if place is None else place.read()
-            else:
-                target.grad = self._tensor(outputs[place], effect.root, node)
-        elif effect.root >= 0:
-            views.update(target, self._tensor(outputs[effect.position], effect.root, node))
-        else:
-            target._store(outputs[effect.position])
-            views.bump(target)
-        if effect.kind == "data" and target._counter is not None:
-            target._counter[0] += effect.times - 1
 
 
 def _stand_in(trace: Any, source: Any) -> Any:

@@ -407,7 +407,8 @@ class World:
     def changed(self) -> bool:
         """Whether the traced code has written to anything from outside."""
         nothing = Same(None)
-        return bool(self.writes.effects(lambda _: nothing, lambda _: nothing)) or self.builder.has_tensors
+        arrays, others = self.writes.arrays(lambda _: nothing), self.writes.effects(lambda _: nothing)
+        return self.builder.has_tensors or any(True for _ in (*arrays, *others))
 
     def close(self) -> None:
         """End: leave classes as they were, and guard what nobody saw being read."""

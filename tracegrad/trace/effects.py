@@ -23,14 +23,15 @@ from tracegrad.tree import children, is_node
 from tracegrad.tree.kinds import KINDS
 
 __all__ = [
-    "NAMES", "Effect", "Template", "Watched", "apart", "appended", "changed_names", "changes", "contents", "do", "fill",
-    "watched",
+    "NAMES", "STATEMENTS", "Effect", "Template", "Watched", "apart", "appended", "changed_names", "changes", "contents",
+    "do", "fill", "watched",
 ]  # fmt: skip
 
 Template = Callable[[Any], Piece]
 
-# What an effect of each kind does: to the object `h`, with the key `k`, and the value `v`.
-_STATEMENTS = {
+# What an effect of each kind does: to the object `h`, with the key `k`, and the value `v`. The one on Tensors is added
+# by what knows them.
+STATEMENTS = {
     "data": "h[...] = v",
     "attribute": "set_attribute(h, k, v)",
     "no attribute": "delete_attribute(h, k)",
@@ -67,24 +68,23 @@ class Effect:
             return Cell(self.holder.parent, self.holder.name).key
         return Attribute(self.holder, self.key).key if self.kind == "attribute" else self.holder.key
 
+    @property
+    def memory(self) -> Source | None:
+        """Where the array is found that it writes into, if it does."""
+        if self.kind == "tensor":
+            return Attribute(self.holder, "array")
+        return self.holder if self.kind == "data" else None
+
     def text(self, h: str, v: str, name: Callable[[Any], str]) -> str:
         """The statement for a holder and a value with these names."""
         words = {"h": h, "v": v, "k": repr(self.key) if type(self.key) in (str, int) else name(self.key)}
-        return _TEMPLATES[self.kind].format(**words)
-
-
-def _spaced(statement: str) -> str:
-    """The statement as a format string."""
-    return re.sub(r"\b([hkv])\b", r"{\1}", statement)
-
-
-_TEMPLATES = {kind: _spaced(statement) for kind, statement in _STATEMENTS.items()}
+        return re.sub(r"\b([hkv])\b", lambda found: words[found[0]], STATEMENTS[self.kind])
 
 
 @functools.cache
 def _doer(kind: str) -> Callable[[Any, Any, Any], None]:
     space: dict[str, Any] = dict(NAMES)
-    exec(f"def do(h, k, v): {_STATEMENTS[kind]}", space)
+    exec(f"def do(h, k, v): {STATEMENTS[kind]}", space)
     made: Callable[[Any, Any, Any], None] = space["do"]
     return made
 

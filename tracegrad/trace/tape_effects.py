@@ -1,4 +1,4 @@
-"""What calls on Tensors need beside a graph: where Tensors are found, and what every call does to them."""
+"""What calls on Tensors need beside a graph: the derivative, and where Tensors are found."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tracegrad.avals import Aval
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.sources import Source
 
-__all__ = ["GradMode", "TapeTrace", "TensorEffect"]
+__all__ = ["GradMode", "TapeTrace"]
 
 
 # -- sources -----------------------------------------------------------------------------------------------------------
@@ -30,18 +30,6 @@ class GradMode(Source):
 
 
 # -- what a trace leaves -----------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True, eq=False)
-class TensorEffect:
-    """What every call does to the Tensor at `source`: write the output at `position` into it ("data"), or make that, or
-    nothing (None), or the Tensor at another source, its gradient ("grad")."""
-
-    kind: str
-    source: Source
-    position: Any
-    root: int = -1
-    times: int = 1  # how often the function updates it in place, as its version counts
-
-
 @dataclass(slots=True, eq=False)
 class TapeTrace:
     """What calls on Tensors need beside a graph.
@@ -53,6 +41,5 @@ class TapeTrace:
     stand_ins: tuple[tuple[Source, int], ...]  # and the numbers of the inputs that have their values
     wanted: tuple[Source, ...]
     roots: tuple[Aval, ...]
-    effects: tuple[TensorEffect, ...]
     joint: Any = None
     spent: str = ""

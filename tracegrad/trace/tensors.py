@@ -8,7 +8,7 @@ backwards once, for cotangents that are further inputs: the *joint* graph of the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,13 @@ import numpy as np
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape import Tensor, TracedTensor, engine
+from tracegrad.torch.tape import Tensor, TracedTensor, engine, views
 from tracegrad.torch.tape.tape import Node as TapeNode
 from tracegrad.torch.tape.tape import next_number
+from tracegrad.trace.effects import NAMES, STATEMENTS, Effect, Template
 from tracegrad.trace.sources import Argument, Attribute, Fixed, Source
-from tracegrad.trace.tape_effects import GradMode, TensorEffect
+from tracegrad.trace.tape_effects import GradMode
+from tracegrad.trace.templates import Piece
 
 __all__ = ["StandIn", "Tensors"]
 
@@ -132,36 +134,16 @@ class Tensors:
         return found if isinstance(found, StandIn) else None
 
     # -- the end of a trace ----------------------------------------------------------------------------------------
-    def effects(self, outputs: list[Node], roots: list[Any]) -> list[TensorEffect]:
-        """What has become of the stand-ins; values that calls must compute for it are added to the `outputs`, those
-        with a derivative to the `roots`."""
-        found = []
-
-        def position(tensor: Any) -> tuple[int, int]:
-            outputs.append(tensor.array.node)
-            root = -1
-            if tensor.requires_grad:
-                root = len(roots)
-                roots.append(tensor)
-            return len(outputs) - 1, root
-
+    def effects(self, template: Template, output: Callable[[Any, bool], Piece]) -> Iterator[Effect]:
+        """What has become of the stand-ins; `template` makes the template of a value, `output` that of a new Tensor,
+        with its derivative or without."""
         for _, s in list(self._known.values()):
             if s.tensor.array.node is not s.node:
-                changed = s.tensor.grad_fn is not None and not isinstance(s.tensor.grad_fn, _Given)
-                if changed:
-                    found.append(TensorEffect("data", s.source, *position(s.tensor), _updates(s.tensor)))
-                else:
-                    outputs.append(s.tensor.array.node)
-                    found.append(TensorEffect("data", s.source, len(outputs) - 1, -1, _updates(s.tensor)))
-            now = s.tensor._grad if s.read else None
-            if s.read and now is not s.grad:
-                if now is None:
-                    found.append(TensorEffect("grad", s.source, None))
-                elif (other := self.real_of(now)) is not None:
-                    found.append(TensorEffect("grad", s.source, other.source))
-                else:
-                    found.append(TensorEffect("grad", s.source, *position(now)))
-        return found
+                derived = s.tensor.grad_fn is not None and not isinstance(s.tensor.grad_fn, _Given)
+                value = output(s.tensor, derived and s.tensor.requires_grad)
+                yield Effect("tensor", s.source, _updates(s.tensor), value)
+            if s.read and s.tensor._grad is not s.grad:
+                yield Effect("attribute", s.source, "grad", template(s.tensor._grad))
 
     def swept(self, roots: Sequence[Any]) -> tuple[list[Node], list[Node], list[Source], str]:
         """The inputs that stand for the cotangents of `roots`; the cotangents of the stand-ins that require grad, and
@@ -193,3 +175,18 @@ class Tensors:
 def _updates(tensor: Any) -> int:
     """How often a stand-in was updated in place."""
     return max(1, tensor._counter[0] if tensor._counter is not None else 1)
+
+
+def _update(target: Any, times: int, new: Any) -> None:
+    """Write a new value into a Tensor, which the function updates so many `times`: its version counts them."""
+    if new._requires:
+        views.update(target, new)
+    else:
+        target._store(new.array)
+        views.bump(target)
+    if target._counter is not None:
+        target._counter[0] += times - 1
+
+
+STATEMENTS["tensor"] = "update_tensor(h, k, v)"
+NAMES["update_tensor"] = _update

@@ -139,7 +139,7 @@ class Trace:
     @property
     def written(self) -> list[Any]:
         """The sources of the arrays that each call writes to."""
-        return [e.holder for e in self.effects if e.kind == "data"]
+        return [source for e in self.effects if (source := e.memory) is not None]
 
 
 def _as_inside(path: str) -> str:
@@ -328,10 +328,12 @@ class _Outputs:
         if x.level is not Level.TRACED_TENSOR:
             x = self.builder.tensors.of(x)
         outside = self.builder.tensors.real_of(x)
-        if outside is not None:
-            return Found(outside.source)
+        return self.tensor(x, x.requires_grad) if outside is None else Found(outside.source)
+
+    def tensor(self, x: Any, derived: bool) -> Piece:
+        """The template of a Tensor that each call makes, with a derivative or without."""
         root = -1
-        if x.requires_grad:
+        if derived:
             root = len(self.roots)
             self.roots.append(x)
         self.tensors = True
@@ -342,9 +344,11 @@ class _Outputs:
 def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Trace:
     made = _Outputs(builder, world)
     answer = made.template(result)
-    done = world.writes.effects(made.template, made.output)
+    done = [*world.writes.arrays(made.output)]
+    if builder.has_tensors:
+        done += builder.tensors.effects(made.template, made.tensor)
+    done += world.writes.effects(made.template)
     outputs, roots = made.nodes, made.roots
-    effects = builder.tensors.effects(outputs, roots) if builder.has_tensors else []
     untaken = list(builder.raising)
     cts, cotangents, wanted, spent = builder.tensors.swept(roots) if builder.has_tensors else ([], [], [], "")
     guards = _settled(builder, outputs, untaken)
@@ -355,7 +359,7 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     joint = sliced([*inputs, *cts], builder.nodes, [*outputs, *asked, *cotangents])
     if captures:
         used = {*joint.outputs, *(x for n in joint.nodes for x in n.operands)}
-        written = {e.holder.key for e in done if e.kind == "data"}
+        written = {source.key for e in done if (source := e.memory) is not None}
         used |= {c.node for c in captures if c.source is not None and c.source.key in written}
         unused = [c for c in captures if c.node not in used and not builder.memory.is_asked(c.node)]
         world.saw(unused)
@@ -369,7 +373,7 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     tape = None
     if builder.has_tensors or made.tensors:
         tape = TapeTrace(
-            builder.tensors.places(inputs), tuple(wanted), tuple([x.array.aval for x in roots]), tuple(effects),
+            builder.tensors.places(inputs), tuple(wanted), tuple([x.array.aval for x in roots]),
             Graph((*inputs, *cts), joint.nodes, joint.outputs) if cotangents else None, spent,
         )  # fmt: skip
     world.rewritten = frozenset(e.place for e in done)

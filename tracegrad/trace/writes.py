@@ -109,28 +109,26 @@ class Writes:
         real = shadow.unshadowed(x)
         return None if real is x else Same(real)
 
-    def effects(self, template: Template, output: Callable[[Any], Piece]) -> list[Effect]:
-        """All that was written; `template` makes the template of a value, `output` that of a traced value."""
-        arrays = [
-            Effect("data", source, None, output(value))
-            for value, node, source in self._arrays.values()
-            if value.node is not node
-        ]
-        return [*arrays, *self._effects(template)]
+    def arrays(self, output: Callable[[Any], Piece]) -> Iterator[Effect]:
+        """What was written into arrays; `output` makes the template of a traced value."""
+        for value, node, source in self._arrays.values():
+            if value.node is not node:
+                yield Effect("data", source, None, output(value))
+
+    def effects(self, template: Template) -> Iterator[Effect]:
+        """What else was written; `template` makes the template of a value."""
+        yield from self._containers(template)
+        yield from self._names(template)
 
     def places(self) -> list[tuple[Any, str]]:
         """All that has been written until now: what tells the place and the value from others, and its name."""
         found = []
-        for e in self._effects(Same):
+        for e in self.effects(Same):
             assert isinstance(e.piece, Same | Node)
             values = [e.piece] if isinstance(e.piece, Same) else e.piece.parts
             key = (e.kind, e.holder.key, repr(e.key), *(id(x.value) for x in values if isinstance(x, Same)))
             found.append((key, str(e.holder) if e.key is None else f"{e.key!r} of {e.holder}"))
         return found
-
-    def _effects(self, template: Template) -> Iterator[Effect]:
-        yield from self._containers(template)
-        yield from self._names(template)
 
     def _containers(self, template: Template) -> Iterator[Effect]:
         for lent in list(self._lent.values()):
