@@ -122,8 +122,10 @@ class Path:
         return outputs, self._diverges(self.trace.answers(outputs, self.program.checked))
 
     def overlaps(self, call: Call, captured: Sequence[Any]) -> bool:
-        """Whether an array that the call writes to cannot be written, or shares memory with another: the graph does not
-        know that. Within `on_call`."""
+        """Whether what the call writes to is also something else that it reads, or cannot be written: the graph does
+        not know that. Within `on_call`."""
+        if self.trace.mixes():
+            return True
         written = [source.read() for source in self.trace.written]
         return bool(written) and not apart(written, [x for x in (*call.leaves, *captured) if isinstance(x, np.ndarray)])
 

@@ -452,9 +452,12 @@ def _effects(trace: Trace, code: _Code) -> list[str]:
 
 
 def _written(trace: Trace, code: _Code, leaves: Sequence[str]) -> list[str]:
-    """The expression that is true where the arrays that a call writes to can be written as the graph takes it."""
+    """The expressions that are true where what a call writes to can be written as the graph takes it."""
+    found = []
+    for group in trace.groups:
+        found.append(f"len({{{', '.join(f'id({source.text(code.name)})' for source in group)}}}) == {len(group)}")
     if not trace.written:
-        return []
+        return found
     code.objects["apart"] = apart
     arrays = [text for text, kind in zip(leaves, trace.kinds) if kind == "array"]
     targets = [source.text(code.name) for source in trace.written]
@@ -463,7 +466,7 @@ def _written(trace: Trace, code: _Code, leaves: Sequence[str]) -> list[str]:
     if len(arrays) > 1:
         quick.append(f"len({{{', '.join(f'id({text})' for text in arrays)}}}) == {len(arrays)}")
     slow = f"apart(({''.join(f'{text}, ' for text in targets)}), ({''.join(f'{text}, ' for text in arrays)}))"
-    return [f"{' and '.join(quick)} or {slow}"]
+    return [*found, f"{' and '.join(quick)} or {slow}"]
 
 
 def _answer(text: str, seen: np.ndarray[Any, Any]) -> str:

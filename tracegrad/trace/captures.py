@@ -52,7 +52,7 @@ from tracegrad.trace.natives import Natives, content
 from tracegrad.trace.readers import ContextVariable
 from tracegrad.trace.refusals import draws, is_read_up, read_up
 from tracegrad.trace.signature import exact, is_plain_array
-from tracegrad.trace.sources import Attribute, Child, Fixed, Function, Item, Source
+from tracegrad.trace.sources import Attribute, Child, Fixed, Function, Item, Source, Weak
 from tracegrad.trace.state import Name
 from tracegrad.trace.talk import Logger
 from tracegrad.trace.templates import Same
@@ -407,8 +407,14 @@ class World:
     def changed(self) -> bool:
         """Whether the traced code has written to anything from outside."""
         nothing = Same(None)
-        arrays, others = self.writes.arrays(lambda _: nothing), self.writes.effects(lambda _: nothing)
-        return self.builder.has_tensors or any(True for _ in (*arrays, *others))
+        found = [*self.writes.arrays(lambda _: nothing), *self.writes.effects(lambda _: nothing)]
+        if self.builder.has_tensors:
+            found += self.builder.tensors.effects(lambda _: nothing, lambda *_: nothing)
+        return bool(found)
+
+    def is_fixed(self, source: Source) -> bool:
+        """Whether a source leads to the same object at each call."""
+        return isinstance(source, Fixed | Weak) or (source.key, "is") in self._guards
 
     def close(self) -> None:
         """End: leave classes as they were, and guard what nobody saw being read."""

@@ -30,7 +30,7 @@ from tracegrad.trace.number import Number
 from tracegrad.trace.raising import is_interrupt, is_ours, is_plain
 from tracegrad.trace.shadow import VALUES, Globals, is_user_object
 from tracegrad.trace.signature import Call
-from tracegrad.trace.sources import Argument, Passed, on_call
+from tracegrad.trace.sources import Argument, Passed, Source, on_call
 from tracegrad.trace.tape_effects import TapeTrace
 from tracegrad.trace.templates import (
     Again,
@@ -63,6 +63,8 @@ class Trace:
     result and of the effects, and then one value for each guard that is `asked`. `checked` has instead of the implicit
     guards one boolean, the last output: whether all of them are as assumed. `answer` is the template of the result.
 
+    Of each of the `groups` of containers, some are written to, and each has to be another object.
+
     A call that `raised` has no result, only guards; `error` is the exception, if Python would have raised the same.
     """
 
@@ -78,6 +80,7 @@ class Trace:
     raised: str = ""
     error: BaseException | None = None
     layouts: tuple[Layout, ...] = ()
+    groups: tuple[tuple[Source, ...], ...] = ()
 
     def fits(self, inputs: Sequence[Any]) -> bool:
         """Whether the arrays lie in memory as the trace assumes; programs for row-major ones see that themselves."""
@@ -136,6 +139,10 @@ class Trace:
             do(self.effects, call)
         return result
 
+    def mixes(self) -> bool:
+        """Whether containers are one object that were several when the function was traced. Within `on_call`."""
+        return any(len({id(source.read()) for source in group}) < len(group) for group in self.groups)
+
     @property
     def written(self) -> list[Any]:
         """The sources of the arrays that each call writes to."""
@@ -190,8 +197,9 @@ def trace_call(
 
 def _require_answer(error: BaseException, world: World, fun: Any) -> None:
     """Raise an exception again that is no answer of the function: tracegrad's own, and those of signal handlers."""
-    # What does not fit would not fit in NumPy either, which then leaves what was done before.
-    ours = is_ours(error) and not (isinstance(error, ShapeError | DTypeError) and world.changed)
+    # What NumPy refuses too, it refuses after what was done before.
+    numpy_too = not isinstance(error, TracegradError) or isinstance(error, ShapeError | DTypeError)
+    ours = is_ours(error) and not (numpy_too and world.changed)
     if ours:
         _name_location(error, describe(fun))
     if ours or is_interrupt(error):
@@ -379,7 +387,7 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     world.rewritten = frozenset(e.place for e in done)
     return Trace(
         graph, kinds, answer, tuple(done), guards, tuple(captures), world, len(outputs), tape,
-        layouts=builder.memory.layouts(inputs),
+        layouts=builder.memory.layouts(inputs), groups=world.writes.to_tell_apart(done, world.is_fixed),
     )  # fmt: skip
 
 

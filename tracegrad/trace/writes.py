@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -119,6 +119,20 @@ class Writes:
         """What else was written; `template` makes the template of a value."""
         yield from self._containers(template)
         yield from self._names(template)
+
+    def to_tell_apart(
+        self, effects: Sequence[Effect], is_fixed: Callable[[Source], bool]
+    ) -> tuple[tuple[Source, ...], ...]:
+        """Where containers, or objects, of one type are found of which the `effects` change one: what was several while
+        the function was traced must not be one. Of objects only those that are not always the same ones."""
+        found: dict[type, dict[Hashable, Source]] = {}
+        places = [(type(x._loan.real), x._loan.source) for x in self._lent.values()]
+        places += [(type(x.copy), x.source) for x in self._copies.values()]
+        objects = [(type(x), shadow.written(x)[2]) for x in self._objects.values()]
+        for cls, source in (*places, *(each for each in objects if not is_fixed(each[1]))):
+            found.setdefault(cls, {})[source.key] = source
+        written = {e.holder.key for e in effects}
+        return tuple([(*group.values(),) for group in found.values() if len(group) > 1 and written & group.keys()])
 
     def places(self) -> list[tuple[Any, str]]:
         """All that has been written until now: what tells the place and the value from others, and its name."""
