@@ -44,17 +44,31 @@ def test_bool_of_a_number_guards_its_truth_only():
     assert traces(g) == 2
 
 
-def test_int_of_a_float_guards_its_whole_part_only():
-    g = tg.trace(lambda x: x * int(x))
+def converted(x, kind):
+    return kind(x)
+
+
+def test_int_of_a_float_that_python_asks_for_guards_its_whole_part_only():
+    g = tg.trace(lambda x: x * converted(x, int))
     assert [g(v) for v in (2.25, 2.5, 3.5)] == [4.5, 5.0, 10.5]
     assert traces(g) == 2
 
 
-def test_float_guards_the_value():
-    g = tg.trace(lambda x: np.full(2, float(x.max())) + x.min())
+def test_float_that_python_asks_for_guards_the_value():
+    g = tg.trace(lambda x: np.full(2, converted(x.max(), float)) + x.min())
     for x in ([1.0, 2.0], [1.0, 2.0], [1.0, 3.0]):
         np.testing.assert_array_equal(g(np.array(x)), np.full(2, max(x) + min(x)))
     assert traces(g) == 2
+
+
+def test_float_and_int_of_a_value_are_numbers_and_no_questions():
+    f = tg.trace(lambda x: (np.full(2, float(x.max())) + int(x[0]), float(x[0]), int(x[1]), max(map(float, x))))
+    for x in ([1.0, 2.5], [1.25, 3.0], [-7.5, 1e9]):
+        array, least, whole, most = f(np.array(x))
+        np.testing.assert_array_equal(array, np.full(2, max(x) + int(x[0])))
+        assert (least, whole, most) == (x[0], int(x[1]), max(x))
+        assert (type(least), type(whole), type(most)) == (float, int, float)
+    assert traces(f) == 1
 
 
 def test_text_is_that_of_the_value_and_guards_it():
@@ -91,7 +105,7 @@ def test_an_item_is_a_number_and_no_question():
 
 
 def test_minus_zero_and_nan_are_values_of_their_own():
-    g = tg.trace(lambda x: math.copysign(1.0, float(x)) if not math.isnan(float(x)) else 5.0)
+    g = tg.trace(lambda x: math.copysign(1.0, converted(x, float)) if not math.isnan(converted(x, float)) else 5.0)
     values = [0.0, -0.0, math.nan, math.nan, 0.0, -0.0]
     assert [g(np.float64(v)) for v in values] == [1.0, -1.0, 5.0, 5.0, 1.0, -1.0]
     assert traces(g) == 3
@@ -188,7 +202,7 @@ def test_answers_computed_by_the_program_decide_where_numpy_rounds_otherwise(mon
 
 def test_too_many_paths_run_as_plain_python(monkeypatch):
     monkeypatch.setattr(dispatch, "MAX_PATHS", 3)
-    g = tg.trace(lambda x: x * float(x.sum()))
+    g = tg.trace(lambda x: x * converted(x.sum(), float))
     for k in range(6):
         x = np.full(2, k + 0.5)
         np.testing.assert_array_equal(g(x), x * x.sum())
@@ -215,7 +229,7 @@ COUNT = 0
 @pytest.mark.parametrize(
     ("f", "message"),
     [
-        (logged, r"float\(\) at \S*test_guards.py:\d+ has another answer.*outside"),
+        (logged, r"format\(\) at \S*test_guards.py:\d+ has another answer.*outside"),
         (branching, r"bool\(\) at \S*test_guards.py:\d+ has another answer.*np.where"),
         (counting, "the global COUNT has changed.*as an argument"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from typing import Any
 
 import numpy as np
@@ -226,8 +227,8 @@ def test_tensors_stand_for_tensors() -> None:
 # -- questions -----------------------------------------------------------------------------------------------------
 QUESTIONS = {
     "bool()": (lambda a: 1.0 if a[0] > 0 else 2.0, "tg.where"),
-    "int()": (lambda a: a * int(a[0]), "tg.fori_loop"),
-    "float()": (lambda a: a * float(a[0]), "tg.where"),
+    "int()": (lambda a: operator.call(int, a[0]), "tg.fori_loop"),  # `int(a[0])` is a number of the trace
+    "float()": (lambda a: operator.call(float, a[0]), "tg.where"),
     "str()": (lambda a: str(a[0]), "tg.where"),
     "hash()": (lambda a: {1.0: 2.0}[a[0]], "tg.where"),
     "format()": (lambda a: f"{a[0]:.2f}", "tg.where"),

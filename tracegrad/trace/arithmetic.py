@@ -29,6 +29,7 @@ __all__ = [
     "OPERATIONS",
     "absolute",
     "arithmetic",
+    "bounded",
     "bounds",
     "by_python",
     "compare",
@@ -102,7 +103,7 @@ def bounds(x: Any) -> tuple[int, int]:
     return (0, 1) if x.dtype.kind == "b" else x.builder.bounds.get(x.node, _ALL)
 
 
-def _bounded(x: Any, low: int, high: int) -> Any:
+def bounded(x: Any, low: int, high: int) -> Any:
     """`x`, of which the bounds are known."""
     if _is_traced(x):
         known = bounds(x)
@@ -115,7 +116,7 @@ def _small(x: Any) -> None:
     if _is_traced(x) and x.node.op is None and bounds(x) == _ALL:
         inside = ops.logical_and(ops.greater_equal(x, _FEW[0]), ops.less_equal(x, _FEW[1]))
         if holds(inside):
-            _bounded(x, *_FEW)
+            bounded(x, *_FEW)
 
 
 def _within(limit: int, *xs: Any) -> bool:
@@ -128,7 +129,7 @@ def _within(limit: int, *xs: Any) -> bool:
             continue
         if not _is_traced(x) or not holds(ops.less(ops.absolute(real(x)), float(limit))):
             return False
-        _bounded(x, -limit, limit)
+        bounded(x, -limit, limit)
     return True
 
 
@@ -142,7 +143,7 @@ def real(x: Any) -> Any:
 def _integer(x: Any) -> Any:
     if not _is_traced(x):
         return int(x)
-    return x if x.dtype.kind != "b" else _bounded(number(cast(x, dtype="int64")), 0, 1)
+    return x if x.dtype.kind != "b" else bounded(number(cast(x, dtype="int64")), 0, 1)
 
 
 def plus(x: Any) -> Any:
@@ -161,7 +162,7 @@ def _fitting(op: Callable[..., Any], of_reals: Callable[..., Any], range_of: Any
         if not holds(ops.less_equal(size, float(_SAFE))):
             return by_python(python, *xs)
         low, high = max(low, -_SAFE - 2**12), min(high, _SAFE + 2**12)
-    return _bounded(number(op(*xs)), low, high)
+    return bounded(number(op(*xs)), low, high)
 
 
 def whole(op: Callable[..., Any], x: Any, python: Callable[..., Any]) -> Any:
@@ -171,7 +172,7 @@ def whole(op: Callable[..., Any], x: Any, python: Callable[..., Any]) -> Any:
     rounded = op(x)
     if not holds(ops.less(ops.absolute(rounded), float(_SAFE))):
         return by_python(python, x)
-    return _bounded(number(cast(rounded, dtype="int64")), -_SAFE, _SAFE)
+    return bounded(number(cast(rounded, dtype="int64")), -_SAFE, _SAFE)
 
 
 # -- arithmetic of integers ------------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ def _int_remainder(x: Any, y: Any) -> Any:
     if not _nonzero(y):
         return _by_zero(operator.mod, x, y)
     low, high = bounds(y)
-    return _bounded(number(ops.remainder(x, y)), min(low + 1, 0), max(high - 1, 0))
+    return bounded(number(ops.remainder(x, y)), min(low + 1, 0), max(high - 1, 0))
 
 
 def _int_power(x: Any, y: Any) -> Any:
@@ -274,7 +275,7 @@ def _shifts(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
             return by_python(python, x, y)
         places = max(low, 0), min(high, 62)
         if name == "rshift":
-            return _bounded(number(op(x, y)), *_corners(python)(bounds(x), places))
+            return bounded(number(op(x, y)), *_corners(python)(bounds(x), places))
         return _fitting(op, lambda a, b: ops.multiply(a, ops.exp2(b)),
                         lambda a, _: _corners(python)(a, places), python, x, y)  # fmt: skip
 
@@ -285,7 +286,7 @@ def _logic(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
     def compute(x: Any, y: Any) -> Any:
         (a, b), (c, d) = bounds(x), bounds(y)
         top = 2 ** max(*(v.bit_length() for v in (a, b, c, d)))
-        return _bounded(number(op(x, y)), -top if min(a, c) < 0 else 0, top - 1)
+        return bounded(number(op(x, y)), -top if min(a, c) < 0 else 0, top - 1)
 
     return compute
 

@@ -63,7 +63,8 @@ class Number(Tracer):
             return whole(ops.rint, self, round)
         if ndigits is None or (kind_of(self) != "f" and type(ndigits) is int and ndigits >= 0):
             return plus(self)
-        return by_python(round, self, ndigits)
+        rounded = _to_digits(self, ndigits) if kind_of(self) == "f" and type(ndigits) is int else None
+        return by_python(round, self, ndigits) if rounded is None else rounded
 
     def __trunc__(self) -> Any:
         return whole(ops.trunc, self, math.trunc)
@@ -117,6 +118,22 @@ class Number(Tracer):
 
     def __iter__(self) -> Any:
         raise TypeError(f"'{_NAMES[kind_of(self)]}' object is not iterable")
+
+
+def _to_digits(x: Number, digits: int) -> Any:
+    """The decimal number with so many digits that is nearest to `x`, as a float; None where that is not sure.
+
+    Powers of ten are floats up to 10**22. The scaled number is then off by half a unit in its last place at most; if it
+    is farther than that from the middle of two integers, the nearer is known, and scaled back it is rounded once.
+    """
+    if abs(digits) > 22:
+        return None
+    scale = 10.0 ** abs(digits)
+    there, back = (ops.multiply, ops.divide) if digits >= 0 else (ops.divide, ops.multiply)
+    scaled = there(x, scale)
+    nearest = ops.rint(scaled)
+    distance, margin = ops.absolute(ops.subtract(scaled, nearest)), ops.multiply(ops.absolute(scaled), 2.0**-51)
+    return number(back(nearest, scale)) if holds(ops.less(distance, ops.subtract(0.5, margin))) else None
 
 
 def _method(x: Number, name: str) -> Any:

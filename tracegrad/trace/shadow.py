@@ -27,6 +27,8 @@ from tracegrad.ir import Value
 from tracegrad.ops import Carrier
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import BUILTINS, Shadowed, stands_for, unshadowed
+from tracegrad.trace.callees import MARK, marked
+from tracegrad.trace.conversions import CALLED
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.modules import imported, replacement
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Item, Source, Variable
@@ -71,8 +73,11 @@ class Globals(Namespace):
     def __getitem__(self, name: str) -> Any:
         if super().__contains__(name):
             return super().__getitem__(name)
+        if name.endswith(MARK):
+            return _callee(self[name[: -len(MARK)]])
         if not self.world.open:
-            return self.real[name]
+            names = super().__getitem__("__builtins__")
+            return self.real[name] if name in self.real else dict.__getitem__(names, name)
         if name not in self.known:
             self.known[name] = self._found(name)
         return self.known[name]
@@ -105,6 +110,11 @@ class Globals(Namespace):
             return self[name]
         self.world.assume(Global(self.real, name), "absent", None)
         return default
+
+
+def _callee(x: Any) -> Any:
+    """What traced code calls in the place of `x`."""
+    return next((ours for theirs, ours in CALLED.items() if theirs is x), x)
 
 
 class _Names(dict[str, Any]):
@@ -178,7 +188,7 @@ def function(world: Any, fun: types.FunctionType, where: Source) -> Any:
     names = enumerate(fun.__code__.co_freevars)
     closure = tuple([_cell(world, c, k, name, where) for c, (k, name) in zip(fun.__closure__ or (), names)])
     space = world.writes.globals_of(fun.__globals__, world)
-    made = types.FunctionType(fun.__code__, space, fun.__name__, None, closure)
+    made = types.FunctionType(marked(fun.__code__), space, fun.__name__, None, closure)
     world.enter(fun, made)
     made.__kwdefaults__ = fun.__kwdefaults__ and {
         k: _default(world, where, "__kwdefaults__", k, x) for k, x in fun.__kwdefaults__.items()

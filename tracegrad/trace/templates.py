@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.ops.memory import stand_in
+from tracegrad.trace.callees import unmarked
 from tracegrad.tree.kinds import Kind
 
 __all__ = [
@@ -243,10 +244,11 @@ class Closure(Piece):
     """A new function with the code of `like` and these globals; the parts are what is in its closure, its defaults, its
     keywords' defaults and its attributes."""
 
-    __slots__ = ("like", "parts", "space")
+    __slots__ = ("code", "like", "parts", "space")
 
     def __init__(self, like: types.FunctionType, space: dict[str, Any], parts: Sequence[Piece]):
         self.like, self.space, self.parts = like, space, parts
+        self.code = unmarked(like.__code__)
 
     def make(self, call: Filling) -> Any:
         return self._filled(*[x.make(call) for x in self.parts])
@@ -257,7 +259,7 @@ class Closure(Piece):
     def _filled(self, held: Any, defaults: Any, keywords: Any, attributes: Any) -> Any:
         like = self.like
         cells = tuple([types.CellType(x) for x in held])
-        made = types.FunctionType(like.__code__, self.space, like.__name__, defaults, cells)
+        made = types.FunctionType(self.code, self.space, like.__name__, defaults, cells)
         made.__kwdefaults__, made.__qualname__, made.__doc__ = keywords, like.__qualname__, like.__doc__
         made.__dict__.update(attributes)
         return made

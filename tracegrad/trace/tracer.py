@@ -26,6 +26,7 @@ from tracegrad.ir import Node, Value
 from tracegrad.numpy_api.memory import Flags
 from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.ops import Op
+from tracegrad.ops.elementwise import less_equal
 from tracegrad.ops.forms import Reshape
 from tracegrad.ops.linear import broadcast_to, cast, reshape, transpose
 from tracegrad.ops.memory import StandIn, arranged, has_order, is_row_major, laid_out, view_by
@@ -109,7 +110,7 @@ class Tracer(ArrayMethods, Value):
             return super().__array__(dtype, copy)
         if self.builder.here().is_differentiated(self.node):
             warn_of_constant("the value")
-        return self.concrete("the value").astype(dtype or self.dtype)
+        return np.asarray(self.concrete("the value"), dtype or self.dtype)
 
     def __hash__(self) -> int:
         if self.shape or self.is_array:
@@ -117,17 +118,24 @@ class Tracer(ArrayMethods, Value):
         return hash(self._plain("hash()"))
 
     def _python_number(self, asked: str) -> Any:
-        if self.dtype.kind == "u" and self.dtype.itemsize == 8:
-            return super()._python_number(asked)
         x = reshape(self, shape=()) if self.shape else self
+        beyond = self.dtype == np.uint64 and not self.builder.here().holds(less_equal(x, 2**63 - 1))
+        if beyond or self.dtype.kind == "c":
+            return super()._python_number(asked)
         wanted = {"f": "float64", "i": "int64", "u": "int64", "b": "bool"}[self.dtype.kind]
         x = x if x.dtype == wanted else cast(x, dtype=wanted)
         return self.builder.make_number(x.builder, x.node)
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        whole = ndigits is None and not self.shape and not self.is_array
+        return round(self.item()) if whole else super().__round__(ndigits)
 
     def __getattr__(self, name: str) -> Any:
         """A method of NumPy's scalars that computes a value: on that of the call."""
         kind = self.dtype.type
         if name in _OF_SCALARS and not self.shape and not self.is_array and hasattr(kind, name):
+            if name == "is_integer" and self.dtype.kind == "f":
+                return self.item().is_integer
             return getattr(self.concrete(f"{name}()")[()], name)
         owner = kind.__name__ if self._immutable_scalars and not self.shape else "numpy.ndarray"
         raise AttributeError(f"'{owner}' object has no attribute {name!r}")

@@ -115,6 +115,10 @@ class TensorMethods:
         """The value as an ndarray."""
         raise NotImplementedError
 
+    def _numbers(self, asked: str) -> Any:
+        """An array whose elements are Python numbers without a derivative."""
+        return self.concrete(asked)
+
     def _lift(self, x: Any) -> Any:
         raise NotImplementedError
 
@@ -342,11 +346,11 @@ class TensorMethods:
         """The only element as a Python number; RuntimeError if there are none or several."""
         if self.numel() != 1:
             raise RuntimeError(located(f"a Tensor with {self.numel()} elements cannot be converted to Scalar"))
-        return self.concrete("item()").item()
+        return self._numbers("item()").item()
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers; of a Tensor of no dimensions, the number."""
-        return self.concrete("tolist()").tolist()
+        return self._numbers("tolist()").tolist()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return dispatch_ufunc(ufunc, method, inputs, kwargs)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.ops.linear import stop_gradient
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tensor import Tensor
@@ -64,6 +65,9 @@ class TracedTensor(Tensor):
 
     def concrete(self, asked: str) -> Any:
         return self.array.concrete(asked)
+
+    def _numbers(self, asked: str) -> Any:
+        return stop_gradient(self.array)
 
     def _known(self) -> Any:
         return self.array._known()

@@ -1,0 +1,60 @@
+"""Built-in functions that traced code calls by their names, and no others, are told from what else the names are for.
+
+`float` is a function of numbers and a class that code compares with, hands on, and keeps in tables. Only the first may
+be another in traced code. The instruction that loads a name in order to call it says so, since Python 3.11; in the code
+of shadows it loads `float()` instead, which `shadow.Globals` knows.
+
+>>> marked((lambda x: (float(x), float)).__code__).co_names
+('float', 'float()')
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable
+from types import CodeType
+
+from tracegrad.trace.conversions import CALLED
+
+__all__ = ["MARK", "marked", "unmarked"]
+
+MARK = "()"
+_LOAD, _LONG = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
+_NAMES = frozenset([f.__name__ for f in CALLED])
+# What these return goes to C code, which takes nothing that stands for a number.
+_FOR_PYTHON = frozenset(["__bool__", "__complex__", "__float__", "__hash__", "__index__", "__int__", "__len__"])
+
+
+def marked(code: CodeType) -> CodeType:
+    """The code with marked names where built-in functions are called, in the functions within it as well."""
+    found = [name for name in code.co_names if name in _NAMES] if code.co_name not in _FOR_PYTHON else []
+    names = (*code.co_names, *[name + MARK for name in found])
+    places = {names.index(name): names.index(name + MARK) for name in found}
+    return _renamed(code, names, places, marked)
+
+
+def unmarked(code: CodeType) -> CodeType:
+    """The code that `marked` was given."""
+    names = tuple([name for name in code.co_names if not name.endswith(MARK)])
+    places = {k: names.index(name[: -len(MARK)]) for k, name in enumerate(code.co_names) if name.endswith(MARK)}
+    return _renamed(code, names, places, unmarked)
+
+
+def _renamed(
+    code: CodeType, names: tuple[str, ...], places: dict[int, int], inner: Callable[[CodeType], CodeType]
+) -> CodeType:
+    """The code with other names, and in the calls of those at `places` the names there."""
+    consts = tuple([inner(x) if isinstance(x, CodeType) else x for x in code.co_consts])
+    if not places:
+        return code if all(map(_is, consts, code.co_consts)) else code.replace(co_consts=consts)
+    steps = bytearray(code.co_code)
+    for k in range(0, len(steps), 2):
+        place, called = divmod(steps[k + 1], 2)
+        long = k and steps[k - 2] == _LONG
+        if steps[k] == _LOAD and called and not long and places.get(place, 128) < 128:
+            steps[k + 1] = 2 * places[place] + 1
+    return code.replace(co_code=bytes(steps), co_names=names, co_consts=consts)
+
+
+def _is(x: object, y: object) -> bool:
+    return x is y

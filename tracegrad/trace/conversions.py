@@ -1,0 +1,85 @@
+"""Python's functions of numbers, `float`, `int`, `max` and their like, where traced code calls them.
+
+They give numbers of the trace, which have derivatives as other numbers have. What they do not take over, for other
+arguments or where Python's answer depends on more than the values (which of two objects `max` gives), is Python's.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tracegrad.avals import is_huge
+from tracegrad.ops import TensorCarrier
+from tracegrad.ops import elementwise as ops
+from tracegrad.trace.arithmetic import bounded, bounds, is_number, kind_of, number, real, whole
+from tracegrad.trace.tracer import Tracer
+
+__all__ = ["CALLED"]
+
+
+def _scalar(x: Any) -> Any:
+    """The number of the trace that a value without axes is to Python; None for other values, and where it has none."""
+    if isinstance(x, TensorCarrier):
+        tensor: Any = x
+        x = tensor.item() if tensor.numel() == 1 and tensor.dtype.kind != "c" else None
+    elif isinstance(x, Tracer) and not x.shape and x.dtype.kind != "c":
+        x = x if x.weak else x.item()
+    return x if isinstance(x, Tracer) and x.weak else None
+
+
+def _float(*args: Any) -> Any:
+    x = _scalar(args[0]) if len(args) == 1 else None
+    return float(*args) if x is None else real(x)
+
+
+def _int(*args: Any, **kwargs: Any) -> Any:
+    x = _scalar(args[0]) if len(args) == 1 and not kwargs else None
+    return int(*args, **kwargs) if x is None else whole(ops.trunc, x, int)
+
+
+def _map(function: Any, *args: Any) -> Any:
+    return map(CALLED[function] if any(function is f for f in _TYPES) else function, *args)
+
+
+def _extreme(theirs: Callable[..., Any], comes_first: Callable[..., Any], ends: Callable[..., int]) -> Any:
+    """`min` or `max`: of numbers of one kind, or of NumPy's scalars of one dtype, without a question which it is."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs or not args:
+            return theirs(*args, **kwargs)
+        xs = args if len(args) > 1 else tuple(args[0])
+        if len(xs) < 2 or not _alike(xs):
+            return theirs(xs)
+        return functools.reduce(selected, xs)
+
+    def selected(x: Any, y: Any) -> Any:
+        found = ops.where(comes_first(y, x), y, x)
+        if not is_number(x):
+            return found
+        (a, b), (c, d) = (bounds(v) if kind_of(v) != "f" else (0, 0) for v in (x, y))
+        return bounded(number(found), ends(a, c), ends(b, d))
+
+    return call
+
+
+def _alike(xs: Sequence[Any]) -> bool:
+    """Whether these are numbers of one kind, or scalars of one dtype, and not all of them known."""
+    if all(map(is_number, xs)):
+        known = any(map(is_huge, xs)) or not any(isinstance(x, Tracer) for x in xs)
+        return not known and len(set(map(kind_of, xs))) == 1
+    return all(isinstance(x, Tracer) and not x.shape and not x.is_array and not x.weak for x in xs) and (
+        len({x.dtype for x in xs}) == 1
+    )
+
+
+_TYPES = (float, int)
+# What takes the place of a built-in function that is called.
+CALLED: dict[Any, Callable[..., Any]] = {
+    float: _float,
+    int: _int,
+    map: _map,
+    max: _extreme(max, ops.greater, max),
+    min: _extreme(min, ops.less, min),
+}
