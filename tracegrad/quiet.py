@@ -10,14 +10,16 @@ is what is used.
 from __future__ import annotations
 
 import contextvars
+import types
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-__all__ = ["QUIET", "USUAL", "reset_traps", "set_traps", "sprung", "traps"]
+__all__ = ["HARMLESS", "QUIET", "TRAPS", "USUAL", "noted", "reset_traps", "set_traps", "sprung", "traps"]
 
 QUIET: Any
+TRAPS: Any
 traps: Callable[[], Any]
 set_traps: Callable[[Any], Any]
 reset_traps: Callable[[Any], None]
@@ -36,15 +38,16 @@ def _leave(context: Any) -> None:
 try:
     from numpy._core.umath import _extobj_contextvar, _make_extobj
 
-    QUIET = _make_extobj(all="ignore")
-    set_traps, reset_traps, traps = _extobj_contextvar.set, _extobj_contextvar.reset, _extobj_contextvar.get
+    QUIET, TRAPS = _make_extobj(all="ignore"), _extobj_contextvar
+    set_traps, reset_traps, traps = TRAPS.set, TRAPS.reset, TRAPS.get
 except (ImportError, TypeError):
-    QUIET, set_traps, reset_traps, traps = None, _enter, _leave, np.geterr
+    QUIET, TRAPS, set_traps, reset_traps, traps = None, None, _enter, _leave, np.geterr
 
 
 # NumPy's state as it begins, in which floating-point errors warn.
 USUAL = contextvars.Context().run(traps)
-_harmless: Any = USUAL
+# Another in which they do no more than that: the last one met. It is kept alive, so there is no other at its address.
+HARMLESS = types.CellType(USUAL)
 
 
 def sprung() -> bool:
@@ -58,10 +61,20 @@ def sprung() -> bool:
     ...     sprung()
     True
     """
-    global _harmless
     now = traps()
-    if now is not _harmless:
+    if now is not HARMLESS.cell_contents:
         if not {"ignore", "warn"}.issuperset(np.geterr().values()):
             return True
-        _harmless = now  # and is kept alive, so that there can be no other at its address
+        HARMLESS.cell_contents = now
     return False
+
+
+def noted() -> bool:
+    """Whether NumPy's state was none of those known to be harmless, but is from now on.
+
+    >>> with np.errstate(over="ignore"):
+    ...     noted(), noted()
+    (True, False)
+    """
+    now = traps()
+    return now is not USUAL and now is not HARMLESS.cell_contents and not sprung()

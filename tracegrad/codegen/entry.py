@@ -27,10 +27,12 @@ from tracegrad.errors import ShapeError, UnsupportedError
 __all__ = [
     "RUN",
     "SLOT_BYTES",
+    "Container",
     "EntrySpec",
     "Flag",
     "InputSpec",
     "OutputSpec",
+    "Place",
     "Word",
     "block_words",
 ]
@@ -112,9 +114,31 @@ class Word(IntEnum):
     ARENA_BYTES = 5  # a multiple of 64
     ARENA = 6  # address of the arena kept between calls; 0 before the first, and while a call uses it
     HANDLER = 7  # NumPy memory handler (a capsule) for the outputs, 0 for NumPy's own
-    PLACES = 8  # address of pairs: where a pointer is, and what it must be
-    PLACE_COUNT = 9
-    HEADER = 10  # words of header
+    TRAPS = 8  # the context variable with NumPy's handling of floating-point errors, 0 if it does not matter
+    PLACES = 9  # address of the `Place`s that must hold what they did
+    PLACE_COUNT = 10
+    CONTAINERS = 11  # address of the containers to take apart, 0 if all arguments are inputs
+    HEADER = 12  # words of header
+
+
+class Place(IntEnum):
+    """Where an object is, which one, and whether an equal one of the same type will do."""
+
+    SPACE = 0  # a dict, or 0
+    AT = 1  # a key of it, or the address of a pointer
+    WANTED = 2  # 0 if there must be none
+    EXACT = 3
+    SIZE = 4
+
+
+class Container(IntEnum):
+    """An argument to take apart. After the number of arguments, each has such a record: its type, dict, list or tuple,
+    and its length; then, in order, the keys (0 for none) and numbers of the inputs that are in it. An argument
+    that is an input itself has type 0 and length 1."""
+
+    TYPE = 0
+    LENGTH = 1
+    ITEMS = 2
 
 
 def block_words(

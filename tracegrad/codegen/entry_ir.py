@@ -2,13 +2,14 @@
 
 It is a `METH_FASTCALL` function, `PyObject *(self, PyObject *const *args, n)`, which
 
-1. checks that the pointers the program depends on are what they were, and number, types, dtypes, shapes and
-   memory order of the arguments; on any mismatch it returns the object MISS, and the caller decides (another
-   specialisation, a retrace, an error);
-2. allocates the outputs of one or more dimensions as new arrays, and finds the arena;
-3. calls `tg_run`, without the GIL if the program asks for that; a status other than 0 drops what was made and
+1. takes dicts, lists and tuples of inputs apart, and holds what is in them until it returns;
+2. checks that NumPy ignores floating-point errors or warns of them, that the places the program depends on hold
+   what they did, and number, types, dtypes, shapes and memory order of the inputs; on any mismatch it returns
+   the object MISS, and the caller decides (another specialisation, a retrace, an error);
+3. allocates the outputs of one or more dimensions as new arrays, and finds the arena;
+4. calls `tg_run`, without the GIL if the program asks for that; a status other than 0 drops what was made and
    returns MISS;
-4. returns the output, or a tuple of them; a 0-d output becomes a NumPy scalar, as NumPy's reductions do.
+5. returns the output, or a tuple of them; a 0-d output becomes a NumPy scalar, as NumPy's reductions do.
 
 One entry point, compiled once, serves all programs: what it must know of a program stands in the block, its
 `self` (`codegen.entry`). Unrolled for one signature it would be some 5 ns faster with one or two arguments,
@@ -23,7 +24,8 @@ from __future__ import annotations
 import sys
 from string import Template
 
-from tracegrad.codegen.entry import SLOT_BYTES, Flag, Word
+from tracegrad.codegen.entry import SLOT_BYTES, Container, Flag, Place, Word
+from tracegrad.codegen.entry_around import AROUND
 
 __all__ = ["ENTRY", "HUGE_BYTES", "OFFSETS", "entry_ir"]
 
@@ -47,18 +49,19 @@ _SIZES = {
 def entry_ir() -> str:
     """The LLVM IR of the module that defines `tg_entry`.
 
-    It needs functions of CPython and of the C library by their names, and from NumPy's C API table
-    `tg_PyArray_New`, `tg_PyArray_Scalar`, `tg_PyDataMem_SetHandler`; the type `tg_PyArray_Type`, the object
-    `tg_MISS`.
+    It needs functions and types of CPython and functions of the C library by their names, and from NumPy's C API
+    table `tg_PyArray_New`, `tg_PyArray_Scalar`, `tg_PyDataMem_SetHandler`; the type `tg_PyArray_Type`, the object
+    `tg_MISS`; and from `quiet` the object `tg_USUAL`, and the address of another one at `tg_HARMLESS`.
 
     >>> "define ptr @tg_entry" in entry_ir()
     True
     """
     names = {str(member.name): int(member) for member in (*Flag, *Word)}
-    return _ENTRY.substitute(names, **OFFSETS, **_SIZES)
+    names |= {f"{kind.__name__.upper()}_{x.name}": int(x) for kind in (Place, Container) for x in kind}
+    return Template(_ENTRY + AROUND).substitute(names, **OFFSETS, **_SIZES)
 
 
-_ENTRY = Template("""
+_ENTRY = """
 @tg_PyArray_Type = external global i8
 @tg_MISS = external global i8
 declare void @Py_IncRef(ptr)
@@ -98,31 +101,13 @@ define internal ptr @address(ptr %block, i64 %index) alwaysinline {
   ret ptr %value
 }
 
-define ptr @tg_entry(ptr %self, ptr %args, i64 %n) {
+; 1, 2: `codegen.entry_around`.
+define internal ptr @call(ptr %block, ptr %args) {
 start:
   %stack_arena = alloca [$STACK_ARENA x i8], align 64
-  %block = call ptr @field(ptr %self, i64 $DATA)
   %inputs = call i64 @word(ptr %block, i64 $INPUTS)
-  %counted = icmp eq i64 %n, %inputs
-  br i1 %counted, label %look, label %miss
-
-look:
-  %places = call ptr @address(ptr %block, i64 $PLACES)
-  %place_count = call i64 @word(ptr %block, i64 $PLACE_COUNT)
-  br label %next_place
-next_place:
-  %p = phi i64 [0, %look], [%p_next, %place]
-  %more_places = icmp slt i64 %p, %place_count
-  br i1 %more_places, label %place, label %prepare
-place:
-  %pair = shl i64 %p, 1
-  %place_at = call ptr @address(ptr %places, i64 %pair)
-  %pair_second = add i64 %pair, 1
-  %wanted_there = call ptr @address(ptr %places, i64 %pair_second)
-  %there = load ptr, ptr %place_at
-  %p_next = add i64 %p, 1
-  %as_it_was = icmp eq ptr %there, %wanted_there
-  br i1 %as_it_was, label %next_place, label %miss
+  %holds = call i1 @holds(ptr %block)
+  br i1 %holds, label %prepare, label %miss
 
 prepare:
   %outputs = call i64 @word(ptr %block, i64 $OUTPUTS)
@@ -136,7 +121,7 @@ prepare:
   %input_records = getelementptr i64, ptr %block, i64 $HEADER
   br label %next_input
 
-; 1. Arguments.
+; The inputs.
 next_input:
   %i = phi i64 [0, %prepare], [%i_next, %input_done]
   %record = phi ptr [%input_records, %prepare], [%record_next, %input_done]
@@ -201,7 +186,7 @@ input_done:
   %i_next = add i64 %i, 1
   br label %next_input
 
-; 2. Outputs, under the block's memory handler if it has one; NumPy's is put back at once.
+; 3. Outputs, under the block's memory handler if it has one; NumPy's is put back at once.
 allocate:
   %handler = call ptr @address(ptr %block, i64 $HANDLER)
   %own_memory = icmp eq ptr %handler, null
@@ -293,7 +278,7 @@ go:
   %arena_at = getelementptr ptr, ptr %pointers, i64 %both
   store ptr %arena, ptr %arena_at
 
-; 3. The program.
+; 4. The program.
   %flags = call i64 @word(ptr %block, i64 $FLAGS)
   %values = call ptr @address(ptr %block, i64 $VALUES)
   %program = call ptr @address(ptr %block, i64 $RUN)
@@ -323,7 +308,7 @@ arena_done:
   %succeeded = icmp eq i32 %status, 0
   br i1 %succeeded, label %next_box, label %drop
 
-; 4. The result.
+; 5. The result.
 next_box:
   %b = phi i64 [0, %arena_done], [%b_next, %box_done]
   %box_record = phi ptr [%record, %arena_done], [%box_record_next, %box_done]
@@ -399,4 +384,4 @@ miss:
   call void @Py_IncRef(ptr @tg_MISS)
   ret ptr @tg_MISS
 }
-""")
+"""

@@ -33,7 +33,7 @@ from tracegrad.ir import Graph, evaluate, run
 from tracegrad.ir.builder import RECORDERS
 from tracegrad.logs import enabled, log
 from tracegrad.ops import Level
-from tracegrad.quiet import sprung
+from tracegrad.quiet import noted, sprung
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.hot import hot_call
 from tracegrad.runtime.methods import Method
@@ -208,12 +208,15 @@ class Dispatcher(Inlinable):
 
     def call_slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that the hot path for calls without keywords does not know."""
-        if kwargs and not unusual and not sprung():
+        if kwargs:
             hot: Callable[..., Any] = self._hot.get((len(args), *kwargs), _miss)
             result = hot(*args, *kwargs.values())
             if result is not MISS:
                 return result
-        return self._call(tuple([x for x in args if x is not MISS]), kwargs)
+        given = tuple([x for x in args if x is not MISS])
+        if not unusual and noted():  # what hot paths do not do
+            return self(*given, **kwargs)
+        return self._call(given, kwargs)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:

@@ -16,6 +16,7 @@ import math
 import struct
 import sys
 import sysconfig
+import types
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final
@@ -24,9 +25,12 @@ import numpy as np
 
 from tracegrad.codegen.entry import RUN, EntrySpec, InputSpec, Shape, Word, block_words
 from tracegrad.codegen.entry_ir import ENTRY, OFFSETS, entry_ir
+from tracegrad.quiet import HARMLESS, TRAPS, USUAL
 from tracegrad.runtime import native, pool
 
-__all__ = ["MISS", "make_callable", "make_portable", "unsupported_reason", "watching"]
+__all__ = [
+    "MISS", "can_watch", "cell_offset", "make_callable", "make_portable", "offset_of", "unsupported_reason", "watching",
+]  # fmt: skip
 
 
 class _Miss:
@@ -41,6 +45,7 @@ class _Miss:
 MISS: Final = _Miss()
 
 _METH_FASTCALL = 0x0080
+_POINTER = ctypes.sizeof(ctypes.c_void_p)
 # Places in NumPy's C API table, which are part of its ABI (numpy/__multiarray_api.h).
 _ARRAY_TYPE = 2
 _NUMPY_FUNCTIONS = {"tg_PyArray_Scalar": 60, "tg_PyArray_New": 93, "tg_PyDataMem_SetHandler": 304}
@@ -51,6 +56,15 @@ _PYTHON_FUNCTIONS = (
     "PyTuple_SetItem",
     "PyErr_NoMemory",
     "PyErr_Clear",
+    "PyErr_Occurred",
+    "PyContextVar_Get",
+    "PyObject_RichCompareBool",
+    "PyObject_Size",
+    "PyDict_GetItemWithError",
+    "PyDict_Next",
+    "PyList_GetItem",
+    "PyTuple_GetItem",
+    "PyUnicode_Compare",
     "PyEval_SaveThread",
     "PyEval_RestoreThread",
 )
@@ -119,6 +133,10 @@ def _entry_code() -> native.NativeCode:
         native.define_symbol(name, table[index])
     native.define_symbol("tg_PyArray_Type", id(np.ndarray))
     native.define_symbol("tg_MISS", id(MISS))
+    native.define_symbol("tg_USUAL", id(USUAL))
+    native.define_symbol("tg_HARMLESS", id(HARMLESS) + (cell_offset() or 0))
+    for cls, name in ((dict, "PyDict_Type"), (list, "PyList_Type"), (str, "PyUnicode_Type")):
+        native.define_symbol(name, id(cls))
     return native.load_ir(entry_ir, "tracegrad_entry")
 
 
@@ -209,19 +227,40 @@ def make_callable(
     return _builtin(words, code, name)
 
 
-def watching(entry: Any, places: Sequence[tuple[int, Any]]) -> Callable[..., Any] | None:
-    """A callable that does what `entry` does, but returns MISS where not all of these addresses hold the pointers to
-    these objects; None if `entry` is no builtin. The caller keeps what is at the addresses, and the objects, alive."""
-    before: Any = getattr(entry, "__self__", None)
-    if not isinstance(before, _Block):
-        return None
+@cache
+def cell_offset() -> int | None:
+    """Where a cell has the address of what is in it; None if it is not found."""
+    one, two = object(), object()
+    a, b = types.CellType(one), types.CellType(two)
+    return offset_of(a, (a, one), (b, two))
+
+
+def offset_of(found: Any, *examples: tuple[Any, Any]) -> int | None:
+    """Where all of these objects have the address of what is beside them; None if there is no such place."""
+    for offset in range(2 * _POINTER, object.__sizeof__(found), _POINTER):
+        if all(ctypes.c_void_p.from_address(id(x) + offset).value == id(held) for x, held in examples):
+            return offset
+    return None
+
+
+def can_watch(entry: Any) -> bool:
+    """Whether `watching` can make something of this callable."""
+    return isinstance(getattr(entry, "__self__", None), _Block) and TRAPS is not None and cell_offset() is not None
+
+
+def watching(entry: Any, places: Sequence[tuple[int, ...]], containers: Sequence[int], keep: object) -> Any:
+    """A callable that does what `entry` does, but returns MISS where NumPy is asked to do more about floating-point
+    errors than to warn, or where not all of these places (`codegen.entry.Place`) hold what they did. With containers
+    (`codegen.entry.Container`) it takes its arguments apart. It keeps `keep` alive, but neither spaces nor places."""
+    before = entry.__self__
     words = np.array(before)
     words[Word.VALUES] += words.ctypes.data - before.ctypes.data
     words[Word.ARENA] = 0
-    table = np.array([word for address, expected in places for word in (address, id(expected))], np.int64)
+    table, arranged = np.array(places, np.int64), np.array(containers, np.int64)
+    words[Word.TRAPS] = id(TRAPS)
     words[Word.PLACES], words[Word.PLACE_COUNT] = table.ctypes.data, len(places)
-    code: Any = before.keep[1]
-    return _builtin(words, code, entry.__name__, table, entry)
+    words[Word.CONTAINERS] = arranged.ctypes.data if containers else 0
+    return _builtin(words, before.keep[1], entry.__name__, table, arranged, entry, keep)
 
 
 @cache

@@ -1,18 +1,18 @@
 """The hot path of a program: straight Python code, made for one path, that takes a call's arguments apart, checks what
 is not checked by the entry point, calls it and puts the result together. Anything unexpected is left to the slow path.
+Dicts, lists and tuples of inputs are left to the entry point as they are, unless the code needs what is in them.
 
 The code for calls without keywords is the `__call__` of a class made for it, because a method that hands its arguments
 on costs as much as a small program; it reads like this (some 100 µs to make):
 
     def call(self, a0=MISS, a1=MISS, /, *more, **keywords):
-        if more or keywords or unusual or traps() is not USUAL and sprung():
-            return self.call_slowly((a0, a1, *more,), keywords)
+        if more or keywords or unusual: return self.call_slowly((a0, a1, *more,), keywords)
         try:
-            fits = type(a0) is c0 and len(a0) == 2 and c1['np'] is c2
-            if fits: x0 = a0['b']; x1 = a0['w']; x2 = a1; x3 = c1['SCALE']
+            fits = type(w0 := c0().scale) is float
+            if fits: x2 = w0
         except GONE: fits = False
         if not fits: return self.call_slowly(...)
-        r = entry(x0, x1, x2, x3)
+        r = entry(a0, a1, x2)
         if r is MISS or not (r[2] == True): return self.call_slowly(...)
         return (r[0], {'b': r[1], })
 
@@ -34,16 +34,16 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.avals import is_huge
 from tracegrad.errors import MADE
-from tracegrad.quiet import USUAL, sprung, traps
-from tracegrad.runtime.entry import MISS, watching
-from tracegrad.runtime.places import address_of
+from tracegrad.quiet import sprung
+from tracegrad.runtime.containers import Container, arranged, container, in_order, is_flat
+from tracegrad.runtime.entry import MISS, can_watch, watching
+from tracegrad.runtime.places import Place, empty, exact, places_of
 from tracegrad.runtime.program import conformed
 from tracegrad.settings import unusual
 from tracegrad.trace.captures import Guard
 from tracegrad.trace.effects import NAMES, apart
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument, Function, Passed, Source
-from tracegrad.trace.state import Name
 from tracegrad.trace.templates import Node, Output
 from tracegrad.trace.trace import Trace
 
@@ -73,12 +73,6 @@ def _opened(structure: Any) -> tuple[type, Sequence[str], Sequence[Any]] | None:
     return kind.cls, kind.names(aux, len(children)), children
 
 
-def _in_order(structure: Any) -> list[Any]:
-    """The keys of a dict of this structure, in the order of insertion."""
-    keys, _, order = structure[1]
-    return list(order or keys)
-
-
 class _Then(str):
     """A statement to run once the checks before it hold."""
 
@@ -91,14 +85,18 @@ class _Code:
     def __init__(self, program: Any, args: list[str], kwargs: dict[str, str], method: bool) -> None:
         self.method = method
         self.single, self.checked, self._args, self._kwargs = program.single, program.checked, args, kwargs
+        self.native = can_watch(program.entry)
         self.objects: dict[str, Any] = {"MISS": MISS, "GONE": _GONE, "ndarray": np.ndarray}
-        self.objects |= {"unusual": unusual, "traps": traps, "USUAL": USUAL, "sprung": sprung}
+        self.objects |= {"unusual": unusual, "sprung": sprung}
         self.checks: list[str] = []
         self.leaves: list[str] = []
+        self.used: set[int] = set()  # numbers of leaves that are more than handed on
+        self._containers: list[Container] = []
         self._names: dict[int, str] = {}
         self._count = 0
         self._uses: Counter[Any] = Counter()
         self._locals: dict[Any, str] = {}
+        self._known: dict[str, str] = {}
 
     def output(self, position: int) -> str:
         """The expression of an output of the program."""
@@ -110,6 +108,8 @@ class _Code:
             if not self.method:
                 raise _NotSimple
             return "self.fun"
+        if isinstance(x, Argument):
+            self.used.add(int(x.name))
         if isinstance(x, Argument | Passed):
             return x.among(self.leaves, self._args, self._kwargs)
         found = self._names.get(id(x))
@@ -127,7 +127,15 @@ class _Code:
         if found is None:
             self.leaves.append(text)
             return
-        cls, keys, children = found
+        if self.native and is_flat(structure):
+            checks, self.checks, first = self.checks, [], len(self.leaves)
+            self._children(text, structure, *found)
+            self._containers.append(container(text, structure, first, len(checks), self.checks))
+            self.checks = checks
+        else:
+            self._children(text, structure, *found)
+
+    def _children(self, text: str, structure: Any, cls: type, keys: Sequence[str], children: Sequence[Any]) -> None:
         if cls is type(None):
             self.checks.append(f"{text} is None")
             return
@@ -136,14 +144,25 @@ class _Code:
             self.checks.append(f"len({text}) == {len(children)}")
         few = cls is dict and 0 < len(children) <= _FEW_KEYS and all(type(k) is str for k in structure[1][0])
         if few:
-            self._few_keys(text, _in_order(structure))
+            self._few_keys(text, in_order(structure))
         elif cls is dict:
-            self._keys(text, _in_order(structure))
+            self._keys(text, in_order(structure))
         texts = [text + key for key in keys]
         if cls in (tuple, list, dict) and len(texts) > 1 and not few:
             texts = self._unpacked(text, structure, len(texts))
         for each, child in zip(texts, children):
             self.take(each, child)
+
+    def given(self, captured: Sequence[str]) -> tuple[tuple[list[str], list[int]], object]:
+        """What is `arranged` for the entry point, and what that refers to. Containers that cannot be left to it are
+        checked here."""
+        left = []
+        for c in reversed(self._containers):
+            if self.used.isdisjoint(c.inputs):
+                left.append(c)
+            else:
+                self.checks[c.place : c.place] = c.checks
+        return arranged([*self.leaves, *captured], left), [c.keys for c in left]
 
     def _few_keys(self, text: str, keys: list[str]) -> None:
         """The check that the dict `text` has these keys in this order, which mostly are the very strings."""
@@ -160,7 +179,7 @@ class _Code:
             self.checks.append(_Then(f"{', '.join(names)} = {text}"))
             return names
         self.checks.append(_Then(f"{', '.join(names)} = {text}.values()"))
-        places = dict(zip(_in_order(structure), names))
+        places = dict(zip(in_order(structure), names))
         return [places[key] for key in structure[1][0]]
 
     def fixed(self, text: str, value: Any) -> None:
@@ -190,15 +209,21 @@ class _Code:
         known = self._locals.get(source.key)
         if known is not None:
             return known
-        text = source.text(self.name)
+        text = again = source.text(self.name)
         if isinstance(source.parent, Source):
             above = source.parent.text(self.name)
             if text.startswith(above) and not above.isidentifier():
-                text = self.read(source.parent) + text[len(above) :]
-        if self._uses[source.key] < 2 or text.isidentifier():
-            return text
-        local = self._locals[source.key] = f"w{len(self._locals)}"
-        return f"({local} := {text})"
+                parent = self.read(source.parent)
+                text, again = parent + text[len(above) :], self.again(parent) + text[len(above) :]
+        if self._uses[source.key] >= 2 and not text.isidentifier():
+            again = self._locals[source.key] = f"w{len(self._locals)}"
+            text = f"({again} := {text})"
+        self._known[text] = again
+        return text
+
+    def again(self, text: str) -> str:
+        """What an expression that `read` gave is read as afterwards: by the names in it."""
+        return self._known.get(text, text)
 
     def guard(self, guard: Guard) -> None:
         if guard.kind == "absent":
@@ -216,7 +241,7 @@ class _Code:
             self.checks.append(f"type({text}) is {self.name(guard.expected)}")
         elif guard.kind == "aval":
             dtype, shape = guard.expected
-            again = _again(text)
+            again = self.again(text)
             self.checks += [
                 f"type({text}) is ndarray", f"{again}.dtype is {self.name(dtype)}", f"{again}.shape == {shape}"
             ]  # fmt: skip
@@ -230,10 +255,9 @@ class _Code:
     def _value(self, text: str, guard: Guard) -> str:
         """The check of a value: the same object, or an equal one of a type in which equality is exact."""
         expected = self.name(guard.expected)
-        exact = type(guard.expected) in (int, str, bytes) or (type(guard.expected) is float and guard.expected != 0)
-        if guard.kind == "is" or not exact:
+        if not exact(guard):
             return f"{text} is {expected}"
-        again, cls = _again(text), type(guard.expected).__name__
+        again, cls = self.again(text), type(guard.expected).__name__
         return f"({text} is {expected} or type({again}) is {cls} and {again} == {expected})"
 
     def _items(self, text: str, cls: type, *items: Any) -> None:
@@ -241,7 +265,7 @@ class _Code:
         if issubclass(cls, dict):
             raise _NotSimple
         self.objects |= {"all": all, "map": map, "is_": operator.is_}
-        again = _again(text)
+        again = self.again(text)
         self.checks += [f"type({text}) is {self.name(cls)}", f"len({again}) == {len(items)}"]
         if items:
             self.checks.append(f"all(map(is_, {again}, {self.name(items)}))")
@@ -249,7 +273,7 @@ class _Code:
     def _container(self, text: str, cls: type, keys: Any) -> None:
         """The check of the type of a container, and of its keys or length."""
         self.checks.append(f"type({text}) is {self.name(cls)}")
-        text = _again(text)
+        text = self.again(text)
         if cls is dict or cls is types.MappingProxyType:
             self._keys(text, list(keys))
         elif cls in (OrderedDict, defaultdict):
@@ -261,11 +285,6 @@ class _Code:
             self.checks.append(f"len({text}) == {keys}")
         elif not dataclasses.is_dataclass(cls) or keys[1] != ((), ()):
             raise _NotSimple
-
-
-def _again(text: str) -> str:
-    """What an expression is read as once it has been read: by its name, if it gives one."""
-    return text[1:].partition(" :=")[0] if text.startswith("(w") else text
 
 
 def hot_call(
@@ -282,9 +301,10 @@ def hot_call(
     try:
         _take_arguments(code, call, args, kwargs)
         _convert_scalars(code, call)
-        code.objects["entry"], unwatched = _watched(trace.world.guards, program)
+        places = {i: found for i, guard in enumerate(trace.world.guards) if (found := _places(guard, code))}
+        unwatched = [guard for i, guard in enumerate(trace.world.guards) if i not in places]
         code.count([guard.source for guard in unwatched] + [c.source for c in trace.captures if c.source])
-        for guard in _named(unwatched, code):
+        for guard in unwatched:
             code.guard(guard)
         captured = _captured(trace, code)
         ready = _written(trace, code, [*code.leaves, *captured])
@@ -293,54 +313,39 @@ def hot_call(
         tests = [_answer(code.output(i + trace.arrays), g.seen) for i, g in enumerate(guards)]
     except _NotSimple:
         return None
-    body = _method(arguments) if method else _function(arguments)
+    (given, containers), keep = code.given(captured)
+    if code.native:
+        table = [place for found in places.values() for place in found]
+        quiet = None if code.checks else empty(unusual)  # a call with nothing to do before needs no look of its own
+        table += [quiet] if quiet else []
+        watched = [trace.world.guards[i] for i in places]
+        code.objects["entry"] = watching(program.entry, table, containers, (watched, keep))
+    else:
+        code.objects["entry"], quiet = program.entry, None
+    trouble = [] if quiet else ["unusual"]
+    trouble += [] if code.native else ["sprung()"]
+    body = (_method if method else _function)(arguments, trouble)
     space = dict(code.objects)
     otherwise = _slowly(arguments) if method else "MISS"
-    lines = [*body, *_body(code, captured, ready, tests, otherwise), *_ending(result, effects)]
+    lines = [*body, *_body(code, given, ready, tests, otherwise), *_ending(result, effects)]
     exec(compile("\n".join(lines), MADE, "exec"), space)
     made: Callable[..., Any] = space["call"]
     return made
 
 
-def _watched(guards: Sequence[Guard], program: Any) -> tuple[Any, Sequence[Guard]]:
-    """The entry point of a program that checks all guards it can, and the others."""
-    places = {i: address for i, guard in enumerate(guards) if (address := address_of(guard)) is not None}
-    made = watching(program.entry, [(address, guards[i].expected) for i, address in places.items()]) if places else None
-    if made is None:
-        return program.entry, guards
-    return made, [guard for i, guard in enumerate(guards) if i not in places]
+def _places(guard: Guard, code: _Code) -> Sequence[Place]:
+    return places_of(guard) if code.native else ()
 
 
-def _named(guards: Sequence[Guard], code: _Code) -> Sequence[Guard]:
-    """Check the built-ins of each namespace in one call of a function of that namespace, which finds names fastest; the
-    other guards."""
-    spaces: dict[int, list[Guard]] = {}
-    for guard in guards:
-        if type(guard.source) is Name and guard.kind == "is" and guard.source.name.isidentifier():
-            spaces.setdefault(id(guard.source.parent), []).append(guard)
-    several = [found for found in spaces.values() if len(found) > 1]
-    for found in several:
-        places = [f"tracegrad_{i}" for i in range(len(found))]
-        tests = " and ".join(f"{guard.source.name} is {place}" for guard, place in zip(found, places))
-        space: dict[str, Any] = {}
-        exec(compile(f"def make({', '.join(places)}):\n    return lambda: {tests}", MADE, "exec"), space)
-        made = space["make"](*[guard.expected for guard in found])
-        check = types.FunctionType(made.__code__, found[0].source.parent, "check", None, made.__closure__)
-        code.checks.append(f"{code.name(check)}()")
-    taken = {id(guard) for found in several for guard in found}
-    return [guard for guard in guards if id(guard) not in taken]
+def _function(arguments: list[str], trouble: Sequence[str]) -> list[str]:
+    return [f"def call({', '.join(arguments)}):", *[f"    if {text}: return MISS" for text in trouble]]
 
 
-def _function(arguments: list[str]) -> list[str]:
-    return [f"def call({', '.join(arguments)}):"]
-
-
-def _method(arguments: list[str]) -> list[str]:
+def _method(arguments: list[str], trouble: Sequence[str]) -> list[str]:
     parameters = "".join(f"{a}=MISS, " for a in arguments)
     return [
         f"def call(self, {parameters}/, *more, **keywords):",
-        "    if more or keywords or unusual or traps() is not USUAL and sprung():",
-        f"        return {_slowly(arguments)}",
+        f"    if {' or '.join(['more', 'keywords', *trouble])}: return {_slowly(arguments)}",
     ]
 
 
@@ -348,9 +353,9 @@ def _slowly(arguments: list[str]) -> str:
     return f"self.call_slowly(({''.join(f'{a}, ' for a in arguments)}*more,), keywords)"
 
 
-def _body(code: _Code, captured: list[str], ready: list[str], tests: list[str], otherwise: str) -> list[str]:
-    """Check, read, call, and check the answers; or return `otherwise`."""
-    lines, leaves = [], [*code.leaves, *captured]
+def _body(code: _Code, leaves: list[str], ready: list[str], tests: list[str], otherwise: str) -> list[str]:
+    """Check, read, call with these `leaves`, and check the answers; or return `otherwise`."""
+    lines = []
     if code.checks or not all(text.isidentifier() for text in leaves):
         names = [text if text.isidentifier() else f"x{i}" for i, text in enumerate(leaves)]
         # The slow path runs the user's code, whose exceptions are not to be caught here.
@@ -410,12 +415,15 @@ def _convert_scalars(code: _Code, call: Call) -> None:
         if is_huge(x):
             code.checks += [f"type({text}) is int", f"{text} == {x}"]
             code.leaves[i] = code.name(conformed(x))
+            code.used.add(i)
         elif type(x) is int or type(x) is bool:
             code.checks.append(f"type({text}) is {type(x).__name__}")
             code.leaves[i] = f"asarray({text})"
+            code.used.add(i)
         elif type(x) is np.ndarray and x.ndim == 0 and call.key[1][i][2:] == (np.generic,):
             code.checks.append(f"type({text}) is {code.name(x.dtype.type)}")
             code.leaves[i] = f"asarray({text})"
+            code.used.add(i)
 
 
 def _captured(trace: Trace, code: _Code) -> list[str]:
@@ -459,6 +467,7 @@ def _written(trace: Trace, code: _Code, leaves: Sequence[str]) -> list[str]:
     if not trace.written:
         return found
     code.objects["apart"] = apart
+    code.used.update(range(len(leaves)))
     arrays = [text for text, kind in zip(leaves, trace.kinds) if kind == "array"]
     targets = [source.text(code.name) for source in trace.written]
     # Other arrays that own their memory share none; that is soon said.

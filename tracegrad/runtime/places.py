@@ -1,38 +1,51 @@
-"""Guards that the entry point of a program checks itself, by a look at a place in memory.
+"""What the entry point of a program checks itself, by a look at a place in memory, and takes apart itself.
 
-A variable of an enclosing function is a pointer in its cell, the code of a function one in the function object. That
-such a pointer is the one that the trace has seen is a comparison in machine code; in Python it costs a tenth of a small
-call. The offsets are found on live objects; where they are not, the guards stay Python's.
+A variable of an enclosing function is a pointer in its cell, the code of a function one in the function object, a
+global variable or a built-in an item of a dict. That such a place holds what the trace has seen is a comparison in
+machine code; in Python it costs a tenth of a small call, and the keys of a dict of parameters cost half of one. The
+offsets are found on live objects; where they are not, the guards stay Python's.
 """
 
 from __future__ import annotations
 
-import ctypes
 import types
+from collections.abc import Sequence
+from ctypes import c_ssize_t, c_void_p
 from functools import cache
 from typing import Any
 
+from tracegrad.runtime.entry import cell_offset, offset_of
 from tracegrad.trace.captures import Guard
-from tracegrad.trace.sources import Attribute, Cell, Fixed
+from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Item, Source
+from tracegrad.trace.state import Name
 
-__all__ = ["address_of"]
+__all__ = ["Place", "empty", "exact", "places_of"]
 
-_POINTER = ctypes.sizeof(ctypes.c_void_p)
+# As `codegen.entry.Place`, for the machine.
+Place = tuple[int, int, int, int]
+# Where all objects with a length have it.
+_LENGTH = 16
 
 
-def _offset(found: Any, *examples: tuple[Any, Any]) -> int | None:
-    """Where all of these objects have the address of what is beside them; None if there is no such place."""
-    for offset in range(2 * _POINTER, object.__sizeof__(found), _POINTER):
-        if all(ctypes.c_void_p.from_address(id(x) + offset).value == id(held) for x, held in examples):
-            return offset
-    return None
+def exact(guard: Guard) -> bool:
+    """Whether an object equal to the one that is expected, and of its type, will do."""
+    expected = guard.expected
+    known = type(expected) in (int, str, bytes) or (type(expected) is float and expected != 0)
+    return guard.kind == "equals" and known and expected == expected
 
 
 @cache
-def _of_cells() -> int | None:
-    one, two = object(), object()
-    a, b = types.CellType(one), types.CellType(two)
-    return _offset(a, (a, one), (b, two))
+def _length_offset() -> int | None:
+    """Where a dict has its length."""
+    examples = [dict.fromkeys(range(n)) for n in (0, 3, 1000)]
+    fits = all(c_ssize_t.from_address(id(x) + _LENGTH).value == len(x) for x in examples)
+    return _LENGTH if fits else None
+
+
+def empty(space: dict[Any, Any]) -> Place | None:
+    """The place that holds what it does just where a dict is empty."""
+    offset = _length_offset()
+    return None if offset is None else (0, id(space) + offset, 0, 0)
 
 
 @cache
@@ -40,22 +53,41 @@ def _of_code() -> int | None:
     def first() -> None: ...
     def second() -> None: ...
 
-    return _offset(first, (first, first.__code__), (second, second.__code__))
+    return offset_of(first, (first, first.__code__), (second, second.__code__))
 
 
-def address_of(guard: Guard) -> int | None:
-    """The address of the pointer to what a guard expects, if it is one that stays where it is."""
+def places_of(guard: Guard) -> Sequence[Place]:
+    """The places that hold what they do just where the guard holds; none if it is not known where to look. Who looks
+    has to keep the guard alive."""
+    if guard.kind not in ("is", "equals", "absent"):
+        return ()
     source = guard.source
-    if guard.kind not in ("is", "equals"):
-        return None
+    wanted, equal = (0, 0) if guard.kind == "absent" else (id(guard.expected), int(exact(guard)))
+    if type(source) is Name and type(source.name) is str:
+        found = (id(source.beneath), id(source.name), wanted, equal)
+        return ((id(source.parent), id(source.name), 0, 0), found)
+    space = source.parent if type(source) is Global else _dict_of(source)
+    if type(space) is dict and type(source.name) in (str, bytes):
+        return ((id(space), id(source.name), wanted, equal),)
+    address = _address(source)
+    if guard.kind == "absent" or address is None or c_void_p.from_address(address).value != wanted:
+        return ()
+    return ((0, address, wanted, equal),)
+
+
+def _dict_of(source: Source) -> Any:
+    """The object that the source is an item of, if it is always the same."""
+    return source.parent.parent if type(source) is Item and type(source.parent) is Fixed else None
+
+
+def _address(source: Source) -> int | None:
+    """The address of the pointer to what a source leads to, if it is one that stays where it is."""
     if type(source) is Cell and type(source.parent) is types.CellType:
-        owner, offset = source.parent, _of_cells()
+        owner, offset = source.parent, cell_offset()
     elif type(source) is Attribute and source.name == "__code__" and type(source.parent) is Fixed:
         owner, offset = source.parent.read(), _of_code()
         if type(owner) is not types.FunctionType:
             return None
     else:
         return None
-    if offset is None or ctypes.c_void_p.from_address(id(owner) + offset).value != id(guard.expected):
-        return None
-    return id(owner) + offset
+    return None if offset is None else id(owner) + offset

@@ -1,0 +1,234 @@
+"""The first part of the entry point, in LLVM IR: what is around the inputs. See `codegen.entry_ir`.
+
+`tg_entry` takes containers apart. `holds` says whether NumPy's handling of floating-point errors is harmless, and the
+places that a program depends on hold what they did. What both ask of Python runs no code of the user's, but for keys in
+the same namespace whose hash is that of a name.
+"""
+
+from __future__ import annotations
+
+__all__ = ["AROUND"]
+
+AROUND = """
+@tg_USUAL = external global i8
+@tg_HARMLESS = external global ptr
+@PyDict_Type = external global i8
+@PyList_Type = external global i8
+@PyUnicode_Type = external global i8
+declare ptr @PyErr_Occurred()
+declare i32 @PyContextVar_Get(ptr, ptr, ptr)       ; the value is a new reference
+declare i32 @PyObject_RichCompareBool(ptr, ptr, i32)
+declare i64 @PyObject_Size(ptr)
+declare ptr @PyDict_GetItemWithError(ptr, ptr)     ; these four give no new references
+declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
+declare ptr @PyList_GetItem(ptr, i64)
+declare ptr @PyTuple_GetItem(ptr, i64)
+declare i32 @PyUnicode_Compare(ptr, ptr)
+
+; 1. Containers. What is in them is held: a program may let other threads, or Python, change them.
+define ptr @tg_entry(ptr %self, ptr %args, i64 %n) {
+start:
+  %position = alloca i64
+  %key_at = alloca ptr
+  %value_at = alloca ptr
+  %block = call ptr @field(ptr %self, i64 $DATA)
+  %inputs = call i64 @word(ptr %block, i64 $INPUTS)
+  %containers = call ptr @address(ptr %block, i64 $CONTAINERS)
+  %no_containers = icmp eq ptr %containers, null
+  br i1 %no_containers, label %flat, label %nested
+flat:
+  %flat_fits = icmp eq i64 %n, %inputs
+  br i1 %flat_fits, label %ready, label %miss
+
+nested:
+  %arguments = load i64, ptr %containers
+  %counted = icmp eq i64 %n, %arguments
+  br i1 %counted, label %open, label %miss
+open:
+  %held = alloca ptr, i64 %inputs
+  %held_bytes = shl i64 %inputs, 3
+  call void @llvm.memset.p0.i64(ptr %held, i8 0, i64 %held_bytes, i1 false)
+  %first_record = getelementptr i64, ptr %containers, i64 1
+  br label %next_argument
+
+next_argument:
+  %a = phi i64 [0, %open], [%a_next, %argument_done]
+  %record = phi ptr [%first_record, %open], [%record_next, %argument_done]
+  %more_arguments = icmp slt i64 %a, %n
+  br i1 %more_arguments, label %argument, label %opened
+argument:
+  %argument_at = getelementptr ptr, ptr %args, i64 %a
+  %argument_object = load ptr, ptr %argument_at
+  %type_wanted = call ptr @address(ptr %record, i64 $CONTAINER_TYPE)
+  %length = call i64 @word(ptr %record, i64 $CONTAINER_LENGTH)
+  %items = getelementptr i64, ptr %record, i64 $CONTAINER_ITEMS
+  store i64 0, ptr %position
+  %is_input = icmp eq ptr %type_wanted, null
+  br i1 %is_input, label %next_item, label %container
+container:
+  %type = call ptr @field(ptr %argument_object, i64 $TYPE)
+  %type_fits = icmp eq ptr %type, %type_wanted
+  br i1 %type_fits, label %measure, label %closed
+measure:
+  %size = call i64 @PyObject_Size(ptr %argument_object)
+  %size_fits = icmp eq i64 %size, %length
+  br i1 %size_fits, label %next_item, label %closed
+
+next_item:
+  %i = phi i64 [0, %argument], [0, %measure], [%i_next, %hold]
+  %more_items = icmp slt i64 %i, %length
+  br i1 %more_items, label %item, label %argument_done
+item:
+  %pair = shl i64 %i, 1
+  %second = add i64 %pair, 1
+  %key_wanted = call ptr @address(ptr %items, i64 %pair)
+  %input = call i64 @word(ptr %items, i64 %second)
+  br i1 %is_input, label %hold, label %of_container
+of_container:
+  %is_dict = icmp eq ptr %type_wanted, @PyDict_Type
+  br i1 %is_dict, label %of_dict, label %of_sequence
+of_sequence:
+  %is_list = icmp eq ptr %type_wanted, @PyList_Type
+  %get = select i1 %is_list, ptr @PyList_GetItem, ptr @PyTuple_GetItem
+  %got = call ptr %get(ptr %argument_object, i64 %i)
+  br label %hold
+of_dict:
+  %is_one = call i32 @PyDict_Next(ptr %argument_object, ptr %position, ptr %key_at, ptr %value_at)
+  %is_none = icmp eq i32 %is_one, 0
+  br i1 %is_none, label %closed, label %of_key
+of_key:
+  %key = load ptr, ptr %key_at
+  %value = load ptr, ptr %value_at
+  %is_key = icmp eq ptr %key, %key_wanted
+  br i1 %is_key, label %hold, label %other_key
+other_key:
+  %key_type = call ptr @field(ptr %key, i64 $TYPE)
+  %is_text = icmp eq ptr %key_type, @PyUnicode_Type
+  br i1 %is_text, label %compare, label %closed
+compare:
+  %order = call i32 @PyUnicode_Compare(ptr %key, ptr %key_wanted)
+  %is_equal = icmp eq i32 %order, 0
+  br i1 %is_equal, label %hold, label %closed
+hold:
+  %object = phi ptr [%argument_object, %item], [%got, %of_sequence], [%value, %of_key], [%value, %compare]
+  call void @Py_IncRef(ptr %object)
+  %held_at = getelementptr ptr, ptr %held, i64 %input
+  store ptr %object, ptr %held_at
+  %i_next = add i64 %i, 1
+  br label %next_item
+argument_done:
+  %pairs = shl i64 %length, 1
+  %record_next = getelementptr i64, ptr %items, i64 %pairs
+  %a_next = add i64 %a, 1
+  br label %next_argument
+
+opened:
+  br label %ready
+ready:
+  %given = phi ptr [%args, %flat], [%held, %opened]
+  %given_count = phi i64 [0, %flat], [%inputs, %opened]
+  %result = call ptr @call(ptr %block, ptr %given)
+  br label %next_release
+closed:
+  call void @Py_IncRef(ptr @tg_MISS)
+  br label %next_release
+next_release:
+  %leaving = phi ptr [%result, %ready], [@tg_MISS, %closed], [%leaving, %release]
+  %taken = phi ptr [%given, %ready], [%held, %closed], [%taken, %release]
+  %held_count = phi i64 [%given_count, %ready], [%inputs, %closed], [%held_count, %release]
+  %r = phi i64 [0, %ready], [0, %closed], [%r_next, %release]
+  %more_held = icmp slt i64 %r, %held_count
+  br i1 %more_held, label %release, label %released
+release:
+  %release_at = getelementptr ptr, ptr %taken, i64 %r
+  %released_object = load ptr, ptr %release_at
+  call void @Py_DecRef(ptr %released_object)
+  %r_next = add i64 %r, 1
+  br label %next_release
+released:
+  ret ptr %leaving
+miss:
+  call void @Py_IncRef(ptr @tg_MISS)
+  ret ptr @tg_MISS
+}
+
+; 2. What is around the call.
+define internal i1 @holds(ptr %block) alwaysinline {
+start:
+  %state_at = alloca ptr
+  %variable = call ptr @address(ptr %block, i64 $TRAPS)
+  %heedless = icmp eq ptr %variable, null
+  br i1 %heedless, label %look, label %ask
+ask:
+  %asked = call i32 @PyContextVar_Get(ptr %variable, ptr null, ptr %state_at)
+  %not_told = icmp slt i32 %asked, 0
+  br i1 %not_told, label %failed, label %told
+told:
+  %state = load ptr, ptr %state_at
+  call void @Py_DecRef(ptr %state)                 ; the context keeps it
+  %usual = icmp eq ptr %state, @tg_USUAL
+  br i1 %usual, label %look, label %unusual
+unusual:
+  %harmless = load ptr, ptr @tg_HARMLESS
+  %is_harmless = icmp eq ptr %state, %harmless
+  br i1 %is_harmless, label %look, label %no
+
+look:
+  %places = call ptr @address(ptr %block, i64 $PLACES)
+  %count = call i64 @word(ptr %block, i64 $PLACE_COUNT)
+  br label %next
+next:
+  %p = phi i64 [0, %look], [%p_next, %as_it_was]
+  %more = icmp slt i64 %p, %count
+  br i1 %more, label %place, label %yes
+place:
+  %offset = mul i64 %p, $PLACE_SIZE
+  %record = getelementptr i64, ptr %places, i64 %offset
+  %space = call ptr @address(ptr %record, i64 $PLACE_SPACE)
+  %at = call ptr @address(ptr %record, i64 $PLACE_AT)
+  %wanted = call ptr @address(ptr %record, i64 $PLACE_WANTED)
+  %is_pointer = icmp eq ptr %space, null
+  br i1 %is_pointer, label %pointer, label %lookup
+pointer:
+  %pointed = load ptr, ptr %at
+  br label %found
+lookup:
+  %looked = call ptr @PyDict_GetItemWithError(ptr %space, ptr %at)
+  %nothing = icmp eq ptr %looked, null
+  br i1 %nothing, label %no_item, label %found
+no_item:
+  %error = call ptr @PyErr_Occurred()
+  %no_error = icmp eq ptr %error, null
+  br i1 %no_error, label %found, label %failed
+found:
+  %there = phi ptr [%pointed, %pointer], [%looked, %lookup], [null, %no_item]
+  %same = icmp eq ptr %there, %wanted
+  br i1 %same, label %as_it_was, label %another
+another:
+  %exact = call i64 @word(ptr %record, i64 $PLACE_EXACT)
+  %will_do = icmp ne i64 %exact, 0
+  %something = icmp ne ptr %there, null
+  %perhaps = and i1 %will_do, %something
+  br i1 %perhaps, label %types, label %no
+types:
+  %there_type = call ptr @field(ptr %there, i64 $TYPE)
+  %wanted_type = call ptr @field(ptr %wanted, i64 $TYPE)
+  %same_type = icmp eq ptr %there_type, %wanted_type
+  br i1 %same_type, label %compare, label %no
+compare:
+  %equal = call i32 @PyObject_RichCompareBool(ptr %there, ptr %wanted, i32 2)   ; Py_EQ
+  %is_equal = icmp eq i32 %equal, 1
+  br i1 %is_equal, label %as_it_was, label %no
+as_it_was:
+  %p_next = add i64 %p, 1
+  br label %next
+
+yes:
+  ret i1 true
+failed:
+  call void @PyErr_Clear()
+  ret i1 false
+no:
+  ret i1 false
+}
+"""

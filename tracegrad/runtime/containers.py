@@ -1,0 +1,62 @@
+"""Dicts, lists and tuples of inputs, which the entry point of a program takes apart in machine code.
+
+To look at the keys of a dict of parameters and to read them takes Python as long as a small program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tracegrad import tree
+
+__all__ = ["Container", "arranged", "container", "in_order", "is_flat"]
+
+
+class Container(NamedTuple):
+    """A dict, list or tuple of inputs: its expression, its class, its keys and the numbers of its inputs, in order; and
+    Python code for the checks that it is what it was, with their place among all checks."""
+
+    text: str
+    cls: type
+    keys: Sequence[str]
+    inputs: Sequence[int]
+    place: int
+    checks: list[str]
+
+
+def in_order(structure: Any) -> list[Any]:
+    """The keys of a dict of this structure, in the order of insertion."""
+    keys, _, order = structure[1]
+    return list(order or keys)
+
+
+def is_flat(structure: Any) -> bool:
+    """Whether this is a dict with strings as keys, a list or a tuple, and has inputs in it and nothing else."""
+    kind, aux, children = structure
+    if kind.cls is dict and not all(type(key) is str for key in aux[0]):
+        return False
+    flat = all(child[0] is not tree.FIXED_KIND and child[0].cls is object for child in children)
+    return kind.cls in (dict, list, tuple) and len(children) > 0 and flat
+
+
+def container(text: str, structure: Any, first: int, place: int, checks: list[str]) -> Container:
+    """The container of this flat structure, whose inputs are numbered from `first` on in the order of sorted keys."""
+    kind, aux, children = structure
+    if kind.cls is not dict:
+        return Container(text, kind.cls, (), range(first, first + len(children)), place, checks)
+    keys = in_order(structure)
+    return Container(text, dict, keys, [first + aux[0].index(key) for key in keys], place, checks)
+
+
+def arranged(inputs: Sequence[str], containers: Sequence[Container]) -> tuple[list[str], list[int]]:
+    """The arguments of the entry point, as expressions, for these inputs, some of which are in containers; and the
+    words that tell it so (`codegen.entry.Container`), none where each is an input. They refer to the keys."""
+    inside = {i for c in containers for i in c.inputs}
+    outside = [i for i in range(len(inputs)) if i not in inside]
+    words = [word for i in outside for word in (0, 1, 0, i)]
+    for c in containers:
+        keys = map(id, c.keys) if c.keys else [0] * len(c.inputs)
+        words += [id(c.cls), len(c.inputs), *(word for pair in zip(keys, c.inputs) for word in pair)]
+    texts = [*(inputs[i] for i in outside), *(c.text for c in containers)]
+    return texts, [len(texts), *words] if containers else []
