@@ -42,6 +42,7 @@ from tracegrad.runtime.program import conformed
 from tracegrad.settings import unusual
 from tracegrad.trace.captures import Guard
 from tracegrad.trace.effects import NAMES, apart
+from tracegrad.trace.foreign import state_key
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument, Function, Passed, Source
 from tracegrad.trace.templates import Node, Output
@@ -245,8 +246,8 @@ class _Code:
             self.checks += [
                 f"type({text}) is ndarray", f"{again}.dtype is {self.name(dtype)}", f"{again}.shape == {shape}"
             ]  # fmt: skip
-        elif guard.kind == "content":
-            raise _NotSimple
+        elif guard.kind == "state":
+            self.checks.append(f"{self.name(state_key)}({text}) == {self.name(guard.expected)}")
         elif guard.kind == "items":
             self._items(text, *guard.expected)
         else:

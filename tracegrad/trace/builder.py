@@ -96,6 +96,7 @@ class TraceBuilder(Builder):
         self._tensors: Any = None
         self.open = True
         self.inner: TraceBuilder | None = None
+        self.given_up: RunsPlainly | None = None
         self.memory = Memory()
         self.rules: list[Any] = []  # those that regions are recording
         self._tags = 0
@@ -165,6 +166,14 @@ class TraceBuilder(Builder):
             frame = frame.f_back
         return ""
 
+    def gives_up(self, why: str) -> RunsPlainly:
+        """What ends the trace, to be raised; it ends also if code of the user's catches that."""
+        outer = self
+        while outer.outer is not None:
+            outer = outer.outer
+        outer.given_up = outer.given_up or RunsPlainly(why)
+        return outer.given_up
+
     def require_open(self) -> None:
         """Raise unless the trace is under way."""
         if not self.open:
@@ -174,7 +183,7 @@ class TraceBuilder(Builder):
         # What Builder does, in one pass: this is most of the cost of a trace.
         self.require_open()
         if traps() is not USUAL and sprung():
-            raise RunsPlainly("NumPy is asked to raise floating-point errors")
+            raise self.gives_up("NumPy is asked to raise floating-point errors")
         inputs: list[Any] = []
         key: list[Any] = [op]
         for x in operands:

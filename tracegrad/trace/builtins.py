@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import heapq
 import sys
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.ir import Value
-from tracegrad.trace.lent import real_of
+from tracegrad.trace.lent import real_of, touching
 from tracegrad.trace.tracer import Tracer
 
 __all__ = ["BUILTINS", "OTHERS", "Shadowed", "stands_for", "unshadowed"]
@@ -102,4 +103,9 @@ def _isscalar(element: Any) -> bool:
 
 
 # By the identity of what they replace.
-OTHERS: dict[int, Any] = {id(np.isscalar): _isscalar}
+OTHERS: dict[int, Any] = {
+    id(np.isscalar): _isscalar,
+    **{
+        id(f): touching(f) for f in (heapq.heapify, heapq.heappop, heapq.heappush, heapq.heappushpop, heapq.heapreplace)
+    },
+}

@@ -25,15 +25,12 @@ and becomes effects, which every call repeats. A number that a function writes i
 
 from __future__ import annotations
 
-import array
 import copy
 import dataclasses
 import functools
-import logging
 import types
-from collections import ChainMap, deque
+from collections import deque
 from collections.abc import Callable, Collection, Hashable, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,16 +42,17 @@ from tracegrad.ir import Value
 from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace import shadow
 from tracegrad.trace.builder import Capture, TraceBuilder
+from tracegrad.trace.foreign import state_key
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import LENT, Loan
-from tracegrad.trace.modules import module, replacement
-from tracegrad.trace.natives import Natives, content
-from tracegrad.trace.readers import ContextVariable
-from tracegrad.trace.refusals import draws, is_read_up, read_up
+from tracegrad.trace.modules import module
+from tracegrad.trace.natives import Natives
+from tracegrad.trace.packages import of_python
+from tracegrad.trace.readers import cached
+from tracegrad.trace.refusals import draws
 from tracegrad.trace.signature import exact, is_plain_array
 from tracegrad.trace.sources import Attribute, Child, Fixed, Function, Item, Source, Weak
 from tracegrad.trace.state import Name
-from tracegrad.trace.talk import Logger
 from tracegrad.trace.templates import Same
 from tracegrad.trace.writes import Writes
 
@@ -74,8 +72,8 @@ _GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
 @dataclass(frozen=True, slots=True)
 class Guard:
     """What a trace assumes of a source: `kind` is "is" (identity), "equals" (type and value), "type", "aval" (an array
-    of this dtype and shape), "content" (that of an array), "keys" (type and keys of a container), "items" (all items of
-    a collection), "same" (the object that another source leads to) or "absent" (there is nothing).
+    of this dtype and shape), "state" (of an object), "keys" (type and keys of a container), "items" (all items of a
+    collection), "same" (the object that another source leads to) or "absent" (there is nothing).
     """
 
     source: Source
@@ -100,11 +98,11 @@ class Guard:
             return type(found) is np.ndarray and (found.dtype, found.shape) == self.expected
         if self.kind == "equals":
             return found is self.expected or exact(found) == exact(self.expected)
-        if self.kind == "content":
-            return bool(content(found) == self.expected)
+        if self.kind == "state":
+            return bool(state_key(found) == self.expected)
         if self.kind == "items":
             return _same_items(_items(found), self.expected)
-        return bool(_keys(found) == self.expected)
+        return bool(keys_of(found) == self.expected)
 
     def holds_a(self, cls: type) -> bool:
         """Whether the source holds an instance of exactly `cls`."""
@@ -139,6 +137,8 @@ class Guard:
                 if isinstance(keys, tuple)
                 else f"{self.source} is a {cls.__name__} of {keys}"
             )
+        if self.kind == "state":
+            return f"{self.source} has the state it had"
         return f"{self.source} {'is' if self.kind == 'is' else '=='} {_short(self.expected)}"
 
 
@@ -166,7 +166,7 @@ def _same_items(found: list[Any], expected: list[Any]) -> bool:
     )  # fmt: skip
 
 
-def _keys(x: Any) -> Any:
+def keys_of(x: Any) -> Any:
     """The class and the keys or length of a container."""
     if type(x) is dict or type(x) is types.MappingProxyType:
         return type(x), tuple(x)
@@ -232,7 +232,7 @@ class World:
         if isinstance(value, shadow.VALUES):
             if isinstance(value, _VARYING) and source.key in self.varying:
                 return self.builder.capture_number(value, source)
-            self.assume(source, "equals", value)
+            self._value(value, source)
             return value
         if draws(value):
             raise UnsupportedError(
@@ -273,6 +273,21 @@ class World:
         collection = isinstance(value, shadow.COLLECTIONS) and not tree.is_node(value)
         if collection and type(value) not in LENT and len(value) <= _MOST_ITEMS:
             self.assume(source, "items", _items(value))
+
+    def _value(self, value: Any, source: Source) -> None:
+        self.assume(source, "equals", value)
+        if isinstance(value, frozenset):
+            self._require_values(value, f"{source} holds")
+        # Numbers, strings and members of enumerations of the user's classes may have attributes.
+        held = vars(value) if hasattr(value, "__dict__") else {}
+        if any(not (k.startswith("_") and isinstance(x, (*shadow.VALUES, type))) for k, x in held.items()):
+            self.natives.note_object(held, Attribute(source, "__dict__"))
+
+    def _require_values(self, xs: Any, what: str) -> None:
+        """Give up where objects of the user's are in a set, or keys."""
+        if any(map(shadow.is_user_object, xs)):
+            text = f"{what} objects, whose attributes a trace cannot see there; use a list of them"
+            raise self.builder.gives_up(text)
 
     def enter(self, value: Any, made: Any) -> Any:
         """Let `made` stand for `value` from now on."""
@@ -331,37 +346,12 @@ class World:
         if isinstance(value, functools.partial):
             return self._partial(value, source)
         if isinstance(value, _CACHED):
-            # A cache outside the trace must not hold traced values.
-            return self.translate(value.__wrapped__, Attribute(source, "__wrapped__"))
+            return cached(value, self.translate(value.__wrapped__, Attribute(source, "__wrapped__")), self)
         if isinstance(value, types.ModuleType):
             return module(self, value)
         if shadow.is_user_object(value):
             return shadow.user_object(self, value, source)
-        return self._of_python(value, source)
-
-    def _of_python(self, value: Any, source: Source) -> Any:
-        """What stands for an object of Python's or of an installed package."""
-        replaced = replacement(value)
-        if replaced is not None:
-            return replaced
-        if isinstance(value, ContextVar):
-            return ContextVariable(value)
-        if isinstance(value, logging.Logger | logging.LoggerAdapter):
-            return Logger(value)
-        if type(value) is ChainMap:
-            maps = Attribute(source, "maps")
-            self.assume(maps, "keys", _keys(value.maps))
-            return ChainMap(*[self.translate(x, Item(maps, i)) for i, x in enumerate(value.maps)])
-        if isinstance(value, types.MappingProxyType):
-            self.assume(source, "keys", _keys(value))
-            return types.MappingProxyType({k: self.translate(x, Item(source, k)) for k, x in value.items()})
-        if isinstance(value, array.array | memoryview):
-            text = f"{source} is a {type(value).__name__}, whose items change unseen; use np.asarray of it instead"
-            raise UnsupportedError(located(text))
-        if is_read_up(value):
-            return read_up(value, str(source))
-        self.natives.note_object(value, source)
-        return value
+        return of_python(self, value, source)
 
     def _partial(self, value: Any, source: Source) -> Any:
         args = [self.translate(x, Item(Attribute(source, "args"), i)) for i, x in enumerate(value.args)]
@@ -374,7 +364,7 @@ class World:
             return self.writes.lend(value, source, self)
         if not tree.is_node(value):
             return self.writes.copied(copy.copy(value), source)
-        self.assume(source, "keys", _keys(value))
+        self.assume(source, "keys", keys_of(value))
         if isinstance(value, tuple):
             return tuple.__new__(type(value), [self.translate(x, Item(source, i)) for i, x in enumerate(value)])
         children = tree.children(value)
@@ -389,11 +379,13 @@ class World:
     def items_of(self, loan: Loan) -> list[tuple[Any, Any]]:
         """All keys (or places) and translated items of a lent container, which the trace depends on from now on."""
         real, source = loan.real, loan.source
+        if self.open and isinstance(real, dict | set):
+            self._require_values(real, f"the keys of {source} are" if isinstance(real, dict) else f"{source} holds")
         if not self.open or isinstance(real, set):
             if self.open and len(real) <= _MOST_ITEMS:
                 self.assume(source, "items", _items(real))
             return [*enumerate(real)]
-        self.assume(source, "keys", _keys(real))
+        self.assume(source, "keys", keys_of(real))
         items = list(real.items() if isinstance(real, dict) else enumerate(real))
         return [(k, self.translate(x, Item(source, k))) for k, x in items]
 
@@ -420,6 +412,7 @@ class World:
         """End: leave classes as they were, and guard what nobody saw being read."""
         self.varying = ()
         self.writes.restore()
+        self.natives.restore()
         for source, value in self._structural if self.by_identity else ():
             self.assume(source, "is", value)
         self.natives.guard(made for _, made in self._seen.values())

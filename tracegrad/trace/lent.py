@@ -16,7 +16,7 @@ from typing import Any
 
 from tracegrad.tree.kinds import KINDS
 
-__all__ = ["LENT", "Loan", "lend", "read", "real_of"]
+__all__ = ["LENT", "Loan", "lend", "read", "real_of", "touching"]
 
 
 class Loan:
@@ -103,6 +103,9 @@ class LentList(_Lent, list[Any]):
     def __iadd__(self, other: Any) -> Any:  # type: ignore[misc]
         self.extend(other)
         return self
+
+    def __radd__(self, other: Any) -> Any:
+        return other + self.__copy__() if isinstance(other, list) else NotImplemented
 
 
 @_lent(deque, {"append", "extend", "__iadd__"})
@@ -219,6 +222,19 @@ def lend(real: Any, source: Any, world: Any) -> Any:
 def real_of(x: Any) -> Any:
     """The container that a lent one stands for; anything else as it is."""
     return x._loan.real if isinstance(x, _Lent) else x
+
+
+def touching(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, which looks into a list past the methods of its class."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for x in args:
+            if isinstance(x, _Lent):
+                x._touch()
+        return function(*args, **kwargs)
+
+    return call
 
 
 def read(x: Any) -> None:

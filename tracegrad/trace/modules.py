@@ -23,6 +23,7 @@ from tracegrad.numpy_api.operands import peer_of
 from tracegrad.numpy_api.registry import FUNCTIONS, dispatch_function
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import OTHERS
+from tracegrad.trace.files import FILES, file_by_name
 from tracegrad.trace.math_functions import MATH, valued
 from tracegrad.trace.readers import READERS, Modules
 from tracegrad.trace.refusals import BY_NAME, REFUSED, Refusal, draws, refused_by_name
@@ -154,6 +155,7 @@ _REPLACED: dict[int, Any] = {id(getattr(np, name)): ours for name, ours in REPLA
 _REPLACED.update(MATH)
 _REPLACED.update(REFUSED)
 _REPLACED.update(READERS)
+_REPLACED.update(FILES)
 _REPLACED.update(TALK)
 _REPLACED[id(importlib.import_module)] = _import_module
 
@@ -186,4 +188,5 @@ def replacement(value: Any) -> Any:
         return valued(value)
     if isinstance(value, types.FunctionType) and value.__module__ in BY_NAME:
         return refused_by_name(value)
-    return _REPLACED.get(id(value))
+    found = _REPLACED.get(id(value))
+    return file_by_name(value) if found is None and isinstance(value, types.FunctionType | type) else found

@@ -9,7 +9,7 @@ classes, and globals and closure variables of methods and of the functions they 
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import sys
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -19,12 +19,13 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.errors import TracegradError
 from tracegrad.trace import shadow
+from tracegrad.trace.foreign import Opaque, State, attributes, is_constant, opaque_part
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import read
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Source, Static
 from tracegrad.trace.users import is_user_code, is_user_function, is_user_module
 
-__all__ = ["Natives", "content"]
+__all__ = ["Natives"]
 
 
 class Natives:
@@ -35,7 +36,7 @@ class Natives:
         self._classes: dict[Any, bool] = {}
         self._functions: dict[Any, None] = {}
         self._modules: list[tuple[Any, Source]] = []
-        self._objects: list[tuple[Any, Source]] = []
+        self._states: list[tuple[State, Source]] = []
         self._names: set[str] = set()
 
     def note(self, cls: Any, methods: bool = True) -> None:
@@ -52,15 +53,32 @@ class Natives:
                 self.note_all(child)
 
     def note_object(self, x: Any, source: Source) -> None:
-        """Traced code is given an object of an installed package as it is."""
-        state = {} if isinstance(x, Inlinable | type) else _state(x)
-        if any(isinstance(held, np.ndarray | int | float) for held in state.values()):
-            self._modules.append((x, source))
-            self._objects.append((x, source))
+        """Traced code is given an object of Python's or of an installed package as it is."""
+        if isinstance(x, Inlinable) or is_constant(x) or any(x is s for s in (sys.stdout, sys.stderr)):
+            return
+        try:
+            held = State(x)
+        except Opaque as error:
+            what = f"{source} is {opaque_part(error, x)}, whose state a trace cannot see"
+            raise self.world.builder.gives_up(f"{what}; read what is needed of it outside and pass that") from None
+        self._states.append((held, source))
+        self.world.assume(source, "state", held.key)
+
+    def require_kept(self) -> None:
+        """Give up if traced code has changed objects that it was given as they are."""
+        for held, source in self._states:
+            if not held.is_kept:
+                raise self.world.builder.gives_up(f"it changes {source}, an object of an installed package")
+
+    def restore(self) -> None:
+        """Leave the objects that traced code was given as they were."""
+        for held, _ in self._states:
+            held.restore()
+        self._states.clear()
 
     def guard(self, shadows: Iterable[Any]) -> None:
         """Leave guards on all that the code may have read; `shadows` are the functions that ran as shadows."""
-        if not self._classes and not self._objects:
+        if not self._classes:
             return
         for made in shadows:
             self._names.update(_names_in(made))
@@ -68,28 +86,12 @@ class Natives:
         while size != (size := len(self._names) + len(self._functions) + len(self._classes)):
             self._follow()
         for module, source in self._modules:
-            state = _state(module)
+            state = dict(attributes(module))
             for name in sorted(self._names & state.keys()):
                 self._found(state[name], Attribute(source, name))
-        for x, source in self._objects:
-            self._contents(x, source)
         for cls in list(self._classes):
             for name in sorted(self._names):
                 self._static(Static(cls, name))
-
-    def _contents(self, x: Any, source: Source) -> None:
-        """Guard all that the methods of an object may have computed with, if any was called."""
-        called = any(callable(getattr(type(x), name, None)) for name in self._names if not name.startswith("_"))
-        if not called and not hasattr(type(x), "__matmul__") and not callable(x):
-            return
-        for name, held in _state(x).items():
-            place = Attribute(source, name)
-            if isinstance(held, np.ndarray):
-                self.world.assume(place, "content", content(held))
-            elif isinstance(held, shadow.VALUES):
-                self.world.assume(place, "equals", held)
-            else:
-                self.world.assume(place, "is", held)
 
     def _follow(self) -> None:
         """Add what is reached from the classes and functions known so far."""
@@ -146,23 +148,6 @@ class Natives:
                 read(self.world.translate(value, source))
                 return
         self.world.assume(source, "is", value)
-
-
-def _state(x: Any) -> dict[str, Any]:
-    """The attributes of a module or an object, those in slots included."""
-    found = dict(getattr(x, "__dict__", {}))
-    for cls in type(x).__mro__ if not isinstance(x, types.ModuleType) else ():
-        for name, held in vars(cls).items():
-            if isinstance(held, types.MemberDescriptorType) and hasattr(x, name):
-                found.setdefault(name, getattr(x, name))
-    return found
-
-
-def content(x: Any) -> Any:
-    """What tells the content of an array from others."""
-    if not isinstance(x, np.ndarray):
-        return None
-    return x.dtype, x.shape, hashlib.blake2b(np.ascontiguousarray(x).tobytes(), digest_size=16).digest()
 
 
 def _names_in(function: Any) -> Iterator[str]:

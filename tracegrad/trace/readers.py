@@ -17,7 +17,7 @@ from tracegrad.trace.builder import current_trace
 from tracegrad.trace.sources import Fixed, Item
 from tracegrad.trace.state import Called, Context
 
-__all__ = ["READERS", "ContextVariable", "Environment", "Modules"]
+__all__ = ["READERS", "ContextVariable", "Environment", "Modules", "reader"]
 
 _UNSET = Context.UNSET
 
@@ -139,7 +139,7 @@ def _getenv(key: str, default: Any = None) -> Any:
     return _ENVIRONMENT.get(key, default)
 
 
-def _reader(real: Callable[..., Any]) -> Callable[..., Any]:
+def reader(real: Callable[..., Any]) -> Callable[..., Any]:
     """A function whose answer is a guard: it is called again at each call."""
 
     @functools.wraps(real)
@@ -158,15 +158,44 @@ def _reader(real: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+_KEYS = (bool, int, float, complex, str, bytes, type(None))
+
+
+def cached(real: Any, body: Any, world: Any) -> Any:
+    """What stands for a function of `functools.lru_cache`, given what stands for the function in it.
+
+    Its answer to plain values is asked for at each call. A traced value must not get into a cache outside the trace;
+    then the function runs, which is the same unless it does something to the world.
+    """
+
+    @functools.wraps(real.__wrapped__)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not world.open:
+            return real(*args, **kwargs)
+        if not kwargs and all(type(x) in _KEYS for x in args):
+            with world.builder.aside():
+                answer = real(*args)
+            return world.translate(answer, Called(real, args))
+        before = world.writes.places()
+        answer = body(*args, **kwargs)
+        if world.writes.places() != before:
+            text = f"{real.__name__} changes something, which its cache keeps from happening again"
+            raise world.builder.gives_up(text)
+        return answer
+
+    return call
+
+
 _ASKED = (
     os.getcwd, os.getpid, os.path.exists, os.path.isfile, os.path.isdir, os.path.getsize, os.path.getmtime, os.listdir,
     os.cpu_count, sys.getrecursionlimit, sys.getswitchinterval, threading.get_ident, threading.active_count,
-    gc.isenabled, np.geterr, np.geterrcall, np.getbufsize, np.get_printoptions,
+    threading.current_thread, threading.main_thread, gc.isenabled, np.geterr, np.geterrcall, np.getbufsize,
+    np.get_printoptions,
 )  # fmt: skip
 
 # By the identity of what they replace.
 READERS: dict[int, Any] = {
-    **{id(f): _reader(f) for f in _ASKED},
+    **{id(f): reader(f) for f in _ASKED},
     id(os.getenv): functools.wraps(os.getenv)(_getenv),
     id(os.environ): _ENVIRONMENT,
 }

@@ -16,11 +16,9 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
-import numpy as np
-
 from tracegrad.errors import UnsupportedError, located
 
-__all__ = ["BY_NAME", "REFUSED", "Refusal", "draws", "is_read_up", "read_up", "refused_by_name"]
+__all__ = ["BY_NAME", "REFUSED", "InPlace", "Refusal", "draws", "is_read_up", "read_up", "refuse", "refused_by_name"]
 
 
 class Refusal(types.ModuleType):
@@ -42,7 +40,7 @@ def draws(x: Any) -> bool:
     )
 
 
-def _refuse(name: str, what: str, instead: str) -> NoReturn:
+def refuse(name: str, what: str, instead: str) -> NoReturn:
     raise UnsupportedError(
         located(f"{name} in a traced function would be {what} once, while it is traced, and be a constant; {instead}")
     )
@@ -51,7 +49,7 @@ def _refuse(name: str, what: str, instead: str) -> NoReturn:
 def _refusal(real: Any, name: str, what: str, instead: str) -> Callable[..., Any]:
     @functools.wraps(real)
     def call(*args: Any, **kwargs: Any) -> NoReturn:
-        _refuse(name, what, instead)
+        refuse(name, what, instead)
 
     return call
 
@@ -76,8 +74,6 @@ def _enter(module: Any, names: tuple[str, ...], what: str, instead: str = _PASS)
 
 _enter(time, _CLOCKS, "read")
 _enter(os, ("urandom", "getrandom", "times", "getloadavg"), "read")
-_enter(np, ("load", "loadtxt", "genfromtxt", "fromfile", "fromregex"), "read", "read the file outside of it and pass "
-       "the array")  # fmt: skip
 _enter(builtins, ("input",), "asked")
 
 # Of modules that are not imported for their sake: their functions by name.
@@ -95,30 +91,20 @@ def refused_by_name(value: types.FunctionType) -> Any:
     return _refusal(value, f"{module}.{name}", "drawn", "draw outside and pass the result as an argument")
 
 
-@functools.wraps(open)
-def _open(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-    if "r" in mode or "+" in mode:
-        _refuse("open", "read", "read the file outside of it and pass what it holds")
-    return open(file, mode, *args, **kwargs)
-
-
-REFUSED[id(open)] = _open
-
-
 # -- the classes of dates --------------------------------------------------------------------------------------
-class _Dates(type):
-    """The class of what stands for `datetime` and `date`: these classes, but that they do not tell the time."""
+class InPlace(type):
+    """The class of what stands for a class, `real`: that class, but for the attributes that are `other`."""
 
     real: Any
+    other: Any
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        return cls.real(*args, **kwargs)
+        return type.__getattribute__(cls, "other").get("__call__", cls.real)(*args, **kwargs)
 
     def __getattribute__(cls, name: str) -> Any:
         real = type.__getattribute__(cls, "real")
-        if name in ("now", "today", "utcnow"):
-            return _refusal(getattr(real, name), f"{real.__name__}.{name}", "read", _PASS)
-        return real if name == "real" else getattr(real, name)
+        found = type.__getattribute__(cls, "other").get(name)
+        return found or (real if name == "real" else getattr(real, name))
 
     def __instancecheck__(cls, x: Any) -> bool:
         return isinstance(x, cls.real)
@@ -133,7 +119,12 @@ class _Dates(type):
         return hash(cls.real)
 
 
-REFUSED.update({id(real): _Dates(real.__name__, (), {"real": real}) for real in (datetime.datetime, datetime.date)})
+for _real in (datetime.datetime, datetime.date):
+    _now = {
+        name: _refusal(getattr(_real, name), f"{_real.__name__}.{name}", "read", _PASS)
+        for name in ("now", "today", "utcnow") if hasattr(_real, name)
+    }  # fmt: skip
+    REFUSED[id(_real)] = InPlace(_real.__name__, (), {"real": _real, "other": _now})
 
 
 # -- iterators -----------------------------------------------------------------------------------------------

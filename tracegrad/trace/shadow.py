@@ -332,7 +332,8 @@ class _Object(Shadowed):
             writes.clear()
             return lent
         if (name.startswith("__") and name.endswith("__")) or not world.open:
-            return getattr(real, name)
+            own = vars(_get(self, "__class__")).get(name) if world.open else None
+            return types.MethodType(own, self) if isinstance(own, types.FunctionType) else getattr(real, name)
         found = _static(type(real), name)
         if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
             world.assume(_of_class(self, name), "is", found)

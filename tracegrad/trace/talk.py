@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad import tree
+from tracegrad.trace.readers import reader
 from tracegrad.trace.tracer import Tracer
 
 __all__ = ["TALK", "Logger"]
@@ -40,6 +41,8 @@ class Logger:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._real, name)
+        if name in ("isEnabledFor", "getEffectiveLevel", "hasHandlers"):
+            return reader(found)
         return _logs(found) if name in _LEVELS else found
 
     def __repr__(self) -> str:

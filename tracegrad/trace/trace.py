@@ -182,6 +182,9 @@ def trace_call(
     try:
         with recording(builder), on_call(call), as_usual():
             result = world.inline(body)(*map(world.adopt, args), **{k: world.adopt(x) for k, x in kwargs.items()})
+            world.natives.require_kept()
+            if builder.given_up is not None:
+                raise builder.given_up
             return _finish(builder, world, call, result)
     except (KeyboardInterrupt, GeneratorExit):
         raise

@@ -1,0 +1,124 @@
+"""Files and processes in traced code.
+
+What is read of them is another thing at each call, so reading is refused. What is written, and what another process
+does, is to happen at each call: such a function runs as plain Python. Whether a file is there is asked at each call.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tracegrad.trace.builder import current_trace
+from tracegrad.trace.readers import reader
+from tracegrad.trace.refusals import InPlace, refuse
+
+__all__ = ["FILES", "file_by_name", "path"]
+
+_OUTSIDE = "read the file outside of it and pass what it holds"
+
+
+def _reading(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return real(*args, **kwargs) if current_trace() is None else refuse(name, "read", _OUTSIDE)
+
+    return call
+
+
+def _doing(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return real(*args, **kwargs) if current_trace() is None else _at_each_call(name)
+
+    return call
+
+
+def _at_each_call(name: str) -> NoReturn:
+    trace: Any = current_trace()
+    raise trace.gives_up(f"{name} is to happen at each call; do it outside to have the function compiled")
+
+
+def _opening(real: Callable[..., Any], name: str) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def call(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if current_trace() is None:
+            return real(file, mode, *args, **kwargs)
+        if "r" in mode or "+" in mode:
+            refuse(name, "read", _OUTSIDE)
+        _at_each_call(f"what {name} writes")
+
+    return call
+
+
+# By the identity of what they replace.
+FILES: dict[int, Any] = {id(open): _opening(open, "open")}
+
+
+def _enter(module: Any, around: Callable[..., Any], *names: str) -> None:
+    for name in names:
+        real = getattr(module, name, None)
+        if real is not None:
+            FILES[id(real)] = around(real, f"{module.__name__}.{name}")
+
+
+_enter(np, _reading, "load", "loadtxt", "genfromtxt", "fromfile", "fromregex", "memmap")
+_enter(np, _doing, "save", "savez", "savez_compressed", "savetxt")
+_enter(os, _reading, "stat", "lstat", "fstat", "scandir", "walk", "fwalk", "read", "readlink", "access", "popen")
+_enter(os, _doing, "write", "open", "mkdir", "makedirs", "remove", "unlink", "rmdir", "removedirs", "rename", "renames",
+       "replace", "link", "symlink", "utime", "chmod", "truncate", "chdir", "system", "kill", "fork")  # fmt: skip
+
+# Of modules that are not imported for their sake: their functions by name.
+_NAMES = {
+    "glob": (_reading, ("glob", "iglob")),
+    "shutil": (_doing, ("copy", "copy2", "copyfile", "copytree", "move", "rmtree")),
+    "subprocess": (
+        _doing, ("run", "call", "check_call", "check_output", "getoutput", "getstatusoutput", "Popen"),
+    ),
+}  # fmt: skip
+
+
+def file_by_name(value: Any) -> Any:
+    """What stands for a function or class of one of these modules; None for others."""
+    around, names = _NAMES.get(value.__module__, (_reading, ()))
+    return around(value, f"{value.__module__}.{value.__name__}") if value.__name__ in names else None
+
+
+# -- paths -----------------------------------------------------------------------------------------------------
+_KIND: Any = type(pathlib.Path())
+
+
+class _Path(_KIND):  # type: ignore[misc]
+    """A path in traced code."""
+
+    __slots__ = ()
+    open = _opening(pathlib.Path.open, "Path.open")
+
+
+def _method(name: str, ask: Callable[..., Any]) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return ask(str(self)) if current_trace() is not None else getattr(_KIND, name)(self, *args, **kwargs)
+
+    return functools.wraps(getattr(_KIND, name))(method)
+
+
+for _name, _ask in {"exists": os.path.exists, "is_file": os.path.isfile, "is_dir": os.path.isdir}.items():
+    setattr(_Path, _name, _method(_name, reader(_ask)))
+for _name in ("read_text", "read_bytes", "stat", "lstat", "iterdir", "glob", "rglob", "owner", "group", "samefile"):
+    setattr(_Path, _name, _reading(getattr(_KIND, _name), f"Path.{_name}"))
+for _name in ("write_text", "write_bytes", "touch", "mkdir", "rmdir", "unlink", "rename", "replace", "chmod"):
+    setattr(_Path, _name, _doing(getattr(_KIND, _name), f"Path.{_name}"))
+
+
+def path(real: Any) -> Any:
+    """What stands in traced code for a path."""
+    return _Path(real) if type(real) is _KIND else real
+
+
+for _cls in (pathlib.Path, _KIND):
+    FILES[id(_cls)] = InPlace(_cls.__name__, (), {"real": _cls, "other": {"__call__": _Path}})

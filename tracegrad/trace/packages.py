@@ -1,0 +1,76 @@
+"""What stands in traced code for objects of Python's and of installed packages.
+
+Many are themselves, guarded by their state (`tracegrad.trace.foreign`). Those whose answers are other ones at each call
+have something in their place that asks again, and bound methods of built-in classes are those of what stands for their
+owner.
+"""
+
+from __future__ import annotations
+
+import array
+import logging
+import pathlib
+import types
+from collections import ChainMap
+from contextvars import ContextVar
+from typing import Any
+
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.trace.files import path
+from tracegrad.trace.foreign import C_FUNCTIONS, is_constant
+from tracegrad.trace.modules import replacement
+from tracegrad.trace.readers import ContextVariable
+from tracegrad.trace.refusals import is_read_up, read_up
+from tracegrad.trace.sources import Attribute, Item, Source
+from tracegrad.trace.talk import Logger
+
+__all__ = ["of_python"]
+
+
+def of_python(world: Any, value: Any, source: Source) -> Any:
+    """What stands for an object of Python's or of an installed package."""
+    replaced = replacement(value)
+    if replaced is not None:
+        return replaced
+    for classes, stand_in in _STAND_INS:
+        if isinstance(value, classes):
+            return stand_in(world, value, source)
+    if isinstance(value, C_FUNCTIONS) and not is_constant(value):
+        owner = world.translate(value.__self__, Attribute(source, "__self__"))
+        return value if owner is value.__self__ else getattr(owner, value.__name__)
+    if is_read_up(value):
+        return read_up(value, str(source))
+    world.natives.note_object(value, source)
+    return value
+
+
+def _chained(world: Any, value: Any, source: Source) -> Any:
+    maps = Attribute(source, "maps")
+    world.assume(maps, "keys", (list, len(value.maps)))
+    return type(value)(*[world.translate(x, Item(maps, i)) for i, x in enumerate(value.maps)])
+
+
+def _proxy(world: Any, value: Any, source: Source) -> Any:
+    world.assume(source, "keys", (type(value), tuple(value)))
+    return types.MappingProxyType({k: world.translate(x, Item(source, k)) for k, x in value.items()})
+
+
+def _view(world: Any, value: Any, source: Source) -> Any:
+    held = world.translate(value.mapping, Attribute(source, "mapping"))
+    return getattr(held, type(value).__name__.rpartition("_")[2])()
+
+
+def _buffer(world: Any, value: Any, source: Source) -> Any:
+    text = f"{source} is a {type(value).__name__}, whose items change unseen; use np.asarray of it instead"
+    raise UnsupportedError(located(text))
+
+
+_STAND_INS: tuple[tuple[Any, Any], ...] = (
+    (pathlib.Path, lambda world, value, source: path(value)),
+    (ContextVar, lambda world, value, source: ContextVariable(value)),
+    ((logging.Logger, logging.LoggerAdapter), lambda world, value, source: Logger(value)),
+    (ChainMap, _chained),
+    (types.MappingProxyType, _proxy),
+    ((type({}.keys()), type({}.values()), type({}.items())), _view),
+    ((array.array, memoryview), _buffer),
+)
