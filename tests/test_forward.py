@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import queue
 import re
 from typing import Any
 
 import numpy as np
 import pytest
+from hatch import Hatch
 
 import tracegrad as tg
 from tracegrad.trace.describe import describe
@@ -113,7 +113,7 @@ def test_jvp_of_a_function_remembers_its_program() -> None:
         traced.put(1)  # which nobody repeats
         return np.sin(x) * scale[0]
 
-    traced: Any = queue.SimpleQueue()
+    traced: Any = Hatch()
 
     scale = [np.array(2.0)]
     for k in range(3):
@@ -309,7 +309,7 @@ def test_linearize_traces_once_and_keeps_the_primals_it_was_given() -> None:
         traced.put(1)  # which nobody repeats
         return x * x
 
-    traced: Any = queue.SimpleQueue()
+    traced: Any = Hatch()
 
     for k in range(3):
         x = X + k

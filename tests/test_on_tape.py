@@ -7,7 +7,6 @@ outside (gradients, updates in place, versions) is compared with it too.
 from __future__ import annotations
 
 import gc
-import queue
 import threading
 import warnings
 import weakref
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hatch import Hatch
 
 import tracegrad as tg
 from tracegrad.errors import TraceError, UnsupportedError
@@ -458,7 +458,7 @@ def test_an_exception_inside_leaves_what_python_leaves() -> None:
 
 
 def test_a_tensor_that_escapes_from_its_trace_says_so() -> None:
-    kept: Any = queue.SimpleQueue()
+    kept: Any = Hatch()
     tg.trace(lambda v: kept.put(v * 2.0))(leaf(3))
     with pytest.raises(TraceError, match="escaped"):
         kept.get() + 1.0

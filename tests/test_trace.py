@@ -2,11 +2,11 @@
 
 import copy
 import dataclasses
-import queue
 from collections import namedtuple
 
 import numpy as np
 import pytest
+from hatch import Hatch
 
 import tracegrad as tg
 from tracegrad.ir import parse, verify
@@ -431,7 +431,7 @@ def test_a_traced_method_does_not_keep_its_instance_alive():
 
 
 def test_an_escaped_value_says_so():
-    box = queue.SimpleQueue()  # whose contents nobody sees
+    box = Hatch()  # whose contents nobody sees
 
     @tg.trace
     def f(x):

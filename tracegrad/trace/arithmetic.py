@@ -69,7 +69,7 @@ def value_of(x: Any) -> Any:
 
 def number(x: Any) -> Any:
     """The value of a trace as a Python number."""
-    return x.builder.make_number(x.builder, x.node) if isinstance(x, Tracer) else x
+    return x.builder.python_number(x.node) if isinstance(x, Tracer) else x
 
 
 def kind_of(x: Any) -> str:

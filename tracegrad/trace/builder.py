@@ -30,7 +30,17 @@ from tracegrad.quiet import USUAL, sprung, traps
 from tracegrad.trace.memory import Memory
 from tracegrad.trace.tries import within_try
 
-__all__ = ["ESCAPED", "READ_ONLY", "Capture", "RunsPlainly", "TraceBuilder", "ValueGuard", "current_trace", "value_key"]
+__all__ = [
+    "ESCAPED",
+    "READ_ONLY",
+    "Capture",
+    "Restarts",
+    "RunsPlainly",
+    "TraceBuilder",
+    "ValueGuard",
+    "current_trace",
+    "value_key",
+]
 
 
 # Why a tracer cannot be updated: what NumPy says of such arrays.
@@ -81,6 +91,10 @@ def value_key(x: Any) -> Any:
     """What two values of one node must share for Python code not to tell them apart."""
     x = np.asarray(x)
     return repr(x.item()) if x.ndim == 0 else x.tobytes()
+
+
+class Restarts(RunsPlainly):
+    """The code that is traced asks whether truths are the same object, and was given traced ones before."""
 
 
 class TraceBuilder(Builder):
@@ -173,6 +187,21 @@ class TraceBuilder(Builder):
             outer = outer.outer
         outer.given_up = outer.given_up or RunsPlainly(why)
         return outer.given_up
+
+    def restarts(self) -> RunsPlainly:
+        """What ends the trace, for another one in which truths are no traced values."""
+        self.given_up = Restarts("truths are compared by identity")
+        return self.given_up
+
+    def python_number(self, node: Node) -> Any:
+        """The node as a Python number. Where truths are compared by identity, one is asked for at once."""
+        made, world = self.make_number(self, node), self.world
+        if node.aval.dtype.kind != "b" or self.outer is not None or not world.open:
+            return made
+        if world.truths:
+            return bool(made)
+        world.gave_truths = True
+        return made
 
     def require_open(self) -> None:
         """Raise unless the trace is under way."""
@@ -310,9 +339,8 @@ class TraceBuilder(Builder):
         make = self.make if isinstance(x, np.generic) else self.make_number
         found = Capture(x, make(self, node), node, source, number=type(x))
         self.captures[id(found)] = found
-        value = found.value
-        value.frozen = "a number from outside the traced function"
-        return value
+        found.value.frozen = "a number from outside the traced function"
+        return self.python_number(node) if type(x) is bool else found.value
 
     def cotangent(self, like: Any) -> Any:
         """An input that stands for the cotangent of `like`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import heapq
+import operator
 import sys
 from typing import Any
 
@@ -102,9 +103,25 @@ def _isscalar(element: Any) -> bool:
     return stands_for(element) is not np.ndarray if isinstance(element, Tracer) else np.isscalar(element)
 
 
+def _truth(x: Any) -> Any:
+    return bool(x) if isinstance(x, Tracer) and x.weak and x.dtype.kind == "b" else x
+
+
+@functools.wraps(operator.is_)
+def _is(a: Any, b: Any) -> bool:
+    return _truth(a) is _truth(b)
+
+
+@functools.wraps(operator.is_not)
+def _is_not(a: Any, b: Any) -> bool:
+    return _truth(a) is not _truth(b)
+
+
 # By the identity of what they replace.
 OTHERS: dict[int, Any] = {
     id(np.isscalar): _isscalar,
+    id(operator.is_): _is,
+    id(operator.is_not): _is_not,
     **{
         id(f): touching(f) for f in (heapq.heapify, heapq.heappop, heapq.heappush, heapq.heappushpop, heapq.heapreplace)
     },

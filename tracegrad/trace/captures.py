@@ -56,9 +56,11 @@ from tracegrad.trace.state import Name
 from tracegrad.trace.templates import Same
 from tracegrad.trace.writes import Writes
 
-__all__ = ["Guard", "World"]
+__all__ = ["TRUTHS", "Guard", "World"]
 
 _CACHED = type(functools.lru_cache(len))
+# Among the keys of sources: that truths are no traced values.
+TRUTHS = "truths"
 # What is compared with == where it is not the same object; larger collections are taken for constants.
 _ATOMS = (bool, int, float, complex, str, bytes, np.generic)
 _MOST_ITEMS = 4096
@@ -198,6 +200,8 @@ class World:
         self._seen: dict[int, tuple[Any, Any]] = {}
         self.writes = Writes()
         self.rewritten: frozenset[Hashable] = frozenset()
+        self.truths = TRUTHS in varying
+        self.gave_truths = False
         self.natives = Natives(self)
 
     # -- entry points ------------------------------------------------------------------------------
@@ -296,6 +300,12 @@ class World:
 
     def assume(self, source: Source, kind: str, expected: Any) -> None:
         self._guards.setdefault((source.key, kind), Guard(source, kind, expected))
+
+    def ask_truths(self) -> None:
+        """Traced code compares truths by identity, which a traced value would not stand."""
+        if not self.truths and self.gave_truths:
+            raise self.builder.restarts()
+        self.truths = True
 
     def real_of(self, made: Any) -> Any:
         """What `made` stands for."""

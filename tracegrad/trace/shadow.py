@@ -231,6 +231,8 @@ def _guard_function(world: Any, fun: types.FunctionType, where: Source) -> None:
     """Guard what a function is made of, which can be exchanged."""
     world.assume(Attribute(where, "__code__"), "is", fun.__code__)
     world.by_identity = world.by_identity or _compares_identity(fun.__code__)
+    if _compares_truths(fun.__code__):
+        world.ask_truths()
     if fun.__defaults__ and not isinstance(where, Fixed):
         world.assume(Attribute(where, "__defaults__"), "keys", (tuple, len(fun.__defaults__)))
     elif fun.__defaults__:
@@ -263,6 +265,17 @@ def _compares_identity(code: types.CodeType) -> bool:
             return True
         before = step
     return any(_compares_identity(x) for x in code.co_consts if isinstance(x, types.CodeType))
+
+
+@functools.lru_cache(maxsize=4096)
+def _compares_truths(code: types.CodeType) -> bool:
+    """Whether the code, or that of a function in it, has an `is` of something and True or False, or `match`es them."""
+    before = None
+    for step in dis.get_instructions(code):
+        if step.opname == "IS_OP" and before is not None and type(before.argval) is bool:
+            return True
+        before = step
+    return _compares_identity(code) or any(_compares_truths(x) for x in code.co_consts if isinstance(x, types.CodeType))
 
 
 def is_structural(x: Any) -> bool:

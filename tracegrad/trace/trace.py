@@ -21,8 +21,8 @@ from tracegrad.ops.memory import is_row_major
 from tracegrad.settings import unusual
 from tracegrad.torch.modes import as_usual
 from tracegrad.trace import templates
-from tracegrad.trace.builder import Capture, RunsPlainly, TraceBuilder, ValueGuard
-from tracegrad.trace.captures import World
+from tracegrad.trace.builder import Capture, Restarts, RunsPlainly, TraceBuilder, ValueGuard
+from tracegrad.trace.captures import TRUTHS, World
 from tracegrad.trace.describe import describe
 from tracegrad.trace.effects import Effect, contents, do, plain_key
 from tracegrad.trace.memory import Layout, axes_of
@@ -160,7 +160,7 @@ def trace_call(
     body: Any,
     call: Call,
     answers: Sequence[Any] = (),
-    varying: Collection[Hashable] = (),
+    varying: set[Hashable] | None = None,
     shared: bool = False,
 ) -> Trace:
     """Run `body` on tracers of the leaves of `call`; `fun` is what messages name.
@@ -171,9 +171,28 @@ def trace_call(
 
     Nothing of the trace is left behind when the function raises. Errors of tracegrad name the user's line.
     """
+    asked = set() if varying is None else varying
+    found = _trace_call(fun, body, call, answers, asked, shared)
+    if found is None:
+        asked.add(TRUTHS)
+        found = _trace_call(fun, body, call, (), asked, shared)
+        assert found is not None
+    return found
+
+
+def _trace_call(
+    fun: Callable[..., Any],
+    body: Any,
+    call: Call,
+    answers: Sequence[Any],
+    varying: Collection[Hashable],
+    shared: bool,
+) -> Trace | None:
+    """As `trace_call`; None if the trace has to start again, with truths that are no traced values."""
     builder = TraceBuilder(Tracer, Number, answers)
     builder.world = world = World(builder, varying, fun if shared else None)
-    leaves = [_argument(builder, call, i, x) for i, x in enumerate(call.leaves)]
+    with recording(builder):
+        leaves = [_argument(builder, call, i, x) for i, x in enumerate(call.leaves)]
     args, kwargs = call.rebuild(leaves)
     for place, x in (*enumerate(args), *kwargs.items()):
         world.writes.passed(x, Passed(None, place))
@@ -188,6 +207,8 @@ def trace_call(
             return _finish(builder, world, call, result)
     except (KeyboardInterrupt, GeneratorExit):
         raise
+    except Restarts:
+        return None
     except BaseException as error:
         if not isinstance(error, RunsPlainly):
             _require_answer(error, world, fun)
@@ -217,7 +238,8 @@ def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
         builder.argument(Number, np.asarray(0))
         return x
     if type(x) in _DTYPES:
-        return builder.argument(Number, np.asarray(x, _DTYPES[type(x)]))
+        found = builder.argument(Number, np.asarray(x, _DTYPES[type(x)]))
+        return builder.python_number(found.node) if type(x) is bool else found
     value = builder.argument(Tracer, x)
     value.is_array = call.key[1][i][2:] != (np.generic,)
     if value.is_array:

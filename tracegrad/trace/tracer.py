@@ -124,7 +124,7 @@ class Tracer(ArrayMethods, Value):
             return super()._python_number(asked)
         wanted = {"f": "float64", "i": "int64", "u": "int64", "b": "bool"}[self.dtype.kind]
         x = x if x.dtype == wanted else cast(x, dtype=wanted)
-        return self.builder.make_number(x.builder, x.node)
+        return x.builder.python_number(x.node)
 
     def __round__(self, ndigits: int | None = None) -> Any:
         whole = ndigits is None and not self.shape and not self.is_array

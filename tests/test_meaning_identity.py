@@ -1,0 +1,123 @@
+"""Truths are compared by identity, as Python code does with `is True`, `is not False` and `match`."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import pytest
+from meaning import compare, program
+
+import tracegrad as tg
+
+X = np.array([1.0, -2.0, 3.0])
+
+
+def _by_match(x: Any, n: Any) -> Any:
+    match n > 0:
+        case True:
+            return x
+        case False:
+            return -x
+    return x * 7
+
+
+def _is_true(flag: Any) -> bool:
+    return flag is True
+
+
+def _in_a_dict(x: Any, n: Any) -> Any:
+    found = {"positive": n > 0}
+    return x if found["positive"] is True else -x
+
+
+FORMS = {
+    "is True": lambda x, n: x if (n > 0) is True else -x,
+    "is not False": lambda x, n: x if (n > 0) is not False else -x,
+    "not": lambda x, n: x if (not n) is True else -x,
+    "and": lambda x, n: x if ((n > 0) & True) is True else -x,
+    "two truths": lambda x, n: x if (n > 0) is (n > -1) else -x,
+    "a method": lambda x, n: x if isinstance(n, float) and n.is_integer() is True else -x,
+    "with itself": lambda x, n: x if (n == n) is True and n is n else -x,
+    "a helper": lambda x, n: x if _is_true(n > 0) else -x,
+    "a comprehension": lambda x, n: x * sum(v is True for v in [n > 0, n > 1]),
+    "match": _by_match,
+    "an item": _in_a_dict,
+    "operator.is_": lambda x, n: x if operator.is_(n > 0, True) and operator.is_not(n > 2, True) else -x,
+    "an answer": lambda x, n: (n > 0) is True,
+    "None": lambda x, n: x if (n > 0) is not None and n is not None else -x,
+    "a type": lambda x, n: x if type(n > 0) is bool else -x,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("mode", ["traced", "disabled"])
+def test_truths_of_numbers(form: str, mode: str) -> None:
+    def script(trace: Any) -> Any:
+        f = trace(FORMS[form])
+        for n in (3, 0, 5, -3, 3.0, 2.5, True, False):
+            yield f(X, n)
+
+    compare(script, mode)
+
+
+@program
+def test_flags_that_are_arguments(trace: Any) -> Any:
+    @trace
+    def f(x: Any, flag: Any, scale: Any = True) -> Any:
+        y = x if flag is True else -x if flag is False else 3 * x
+        return y * 2 if scale is True else y
+
+    for flag in (True, False, 1, 0, None, "a", True):
+        yield f(X, flag), f(X, flag, scale=False), f(X, flag, True)
+
+
+@program
+def test_a_helper_that_is_met_late(trace: Any) -> Any:
+    @trace
+    def f(x: Any, flag: Any) -> Any:
+        if np.sum(x) > 0:
+            return x
+        return x * 2 if _is_true(flag) else x * 3
+
+    for flag in (True, False, True):
+        for sign in (1.0, -1.0):
+            yield f(X * sign, flag)
+
+
+@program
+def test_flags_that_the_function_sets(trace: Any) -> Any:
+    class Model:
+        training: Any = True
+        steps = 0
+
+    m = Model()
+
+    @trace
+    def f(x: Any) -> Any:
+        y = x if m.training is True else -x
+        m.steps += 1
+        m.training = m.steps % 2 == 0
+        return y
+
+    for _ in range(5):
+        yield f(X), m.training, m.steps
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_derivatives_of_functions_that_compare_truths(flag: bool) -> None:
+    def f(x: Any, flag: Any) -> Any:
+        return np.sum(x**2 if flag is True else x)
+
+    np.testing.assert_array_equal(tg.grad(f)(X, flag), 2 * X if flag else np.ones(3))
+
+
+def test_a_function_that_compares_no_truths_does_not_ask_for_its_flags() -> None:
+    @tg.trace
+    def f(x: Any, flag: Any) -> Any:
+        return x * flag if x is not None else x
+
+    np.testing.assert_array_equal(f(X, True), X)
+    np.testing.assert_array_equal(f(X, False), X * 0)
+    assert f.cache_info().traces == 1
