@@ -481,7 +481,7 @@ def test_the_block_is_laid_out_as_documented() -> None:
         returns_tuple=True,
     )
     words = block_words(spec, [(3, 4), ()], [(5,)], [7, -8], arena_bytes=65, release_gil=True)
-    assert words[: Word.HEADER].tolist() == [3, 0, words.ctypes.data + 8 * (len(words) - 2), 2, 1, 128, *[0] * 6]
+    assert words[: Word.HEADER].tolist() == [3, 0, words.ctypes.data + 8 * (len(words) - 2), 2, 1, 128, *[0] * 8]
     assert words[Word.HEADER :].tolist() == [
         *(id(np.ndarray), id(F64), 2, 3, 4),
         *(id(float), 0, 0),

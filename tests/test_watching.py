@@ -439,3 +439,137 @@ def test_the_portable_way_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
         assert raises(h, BIG, y=BIG)
     with tg.disable_jit():
         np.testing.assert_array_equal(f({"a": X}), listed({"a": X}))
+
+
+# -- arrays that are written to ----------------------------------------------------------------------------------------
+STORE = np.zeros(3)
+
+
+def stored(x: Any, y: Any) -> Any:
+    STORE[...] = x + y
+    return STORE.sum() + x.sum()
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_what_is_written_shares_memory_with_no_argument_or_the_call_is_run_plainly(
+    place: int, slow: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = np.zeros(9)
+    monkeypatch.setitem(globals(), "STORE", memory[3:6])
+    f = warmed(stored, X, Y)
+    slow.clear()
+    for start, overlaps in ((0, False), (6, False), (1, True), (3, True), (5, True)):
+        memory[:] = range(9)
+        given = [Y, Y]
+        given[place] = memory[start : start + 3]
+        before = memory.copy()
+        theirs = stored(*given)
+        after, memory[:] = memory.copy(), before
+        assert f(*given) == theirs
+        np.testing.assert_array_equal(memory, after)
+        assert bool(slow) == overlaps
+        slow.clear()
+
+
+def test_what_is_written_is_writeable(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = warmed(stored, X, Y)
+    store = np.zeros(3)
+    monkeypatch.setitem(globals(), "STORE", store)
+    f(X, Y)
+    np.testing.assert_array_equal(store, X + Y)
+    store[:] = 0
+    store.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        f(X, Y)
+    assert not store.any()
+
+
+# -- state in one place ------------------------------------------------------------------------------------------------
+class Base:
+    scale = 2.0
+
+
+class Between(Base):
+    pass
+
+
+class Other:
+    scale = 5.0
+
+
+class Model(Between):
+    pass
+
+
+MODEL: Any = Model()
+
+
+def of_class(x: Any) -> Any:
+    return x * MODEL.scale
+
+
+def test_an_attribute_of_a_class_is_found_where_python_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = warmed(of_class, ONES)
+    for place, number in ((Base, 3.0), (Between, 4.0), (Model, 5.0), (MODEL, 6.0)):
+        monkeypatch.setattr(place, "scale", number, raising=False)
+        np.testing.assert_array_equal(f(ONES), ONES * number)
+        np.testing.assert_array_equal(f(ONES), ONES * number)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(f(ONES), ONES * 2)
+    Model.__bases__ = (Other,)
+    try:
+        np.testing.assert_array_equal(f(ONES), ONES * 5)
+    finally:
+        Model.__bases__ = (Between,)
+    np.testing.assert_array_equal(f(ONES), ONES * 2)
+    monkeypatch.setitem(globals(), "MODEL", Between())
+    np.testing.assert_array_equal(f(ONES), ONES * 2)
+
+
+TABLE: dict[Any, Any] = {"a": 2.0}
+
+
+def test_a_key_that_is_missed_says_nothing_of_the_others(slow: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "TABLE", {"a": 2.0})
+    f = warmed(lambda x: x * (3.0 if "b" in TABLE else TABLE.get("c", 2.0)), ONES)
+    slow.clear()
+    TABLE["d"] = TABLE["a"] = 7.0
+    np.testing.assert_array_equal(f(ONES), ONES * 2)
+    assert slow == []
+    TABLE["c"] = 4.0
+    np.testing.assert_array_equal(f(ONES), ONES * 4)
+    TABLE["b"] = None
+    np.testing.assert_array_equal(f(ONES), ONES * 3)
+    TABLE.clear()
+    np.testing.assert_array_equal(f(ONES), ONES * 2)
+
+
+def test_a_key_that_is_missed_and_then_written_is_where_python_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def f(x: Any) -> Any:
+        if "b" not in TABLE:
+            TABLE["b"] = x * 2
+        TABLE["last"] = len(TABLE)
+        return TABLE["b"] + len(TABLE)
+
+    seen = []
+    for made in (f, tg.trace(f)):
+        monkeypatch.setitem(globals(), "TABLE", {"a": 2.0})
+        found = []
+        for i in range(4):
+            found.append(made(X + i).tolist())
+            if i == 1:
+                del TABLE["b"]
+        seen.append((found, list(TABLE), TABLE["last"], TABLE["b"].tolist()))
+    assert seen[0] == seen[1]
+
+
+def test_the_portable_way_looks_at_what_is_written(slow: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracegrad.runtime.program.make_callable", make_portable)
+    memory = np.zeros(6)
+    monkeypatch.setitem(globals(), "STORE", memory[:3])
+    f = warmed(stored, X, Y)
+    slow.clear()
+    f(X, Y)
+    assert slow == []
+    f(X, memory[1:4])
+    assert slow == ["stored"]

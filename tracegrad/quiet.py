@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["HARMLESS", "QUIET", "TRAPS", "USUAL", "noted", "reset_traps", "set_traps", "sprung", "traps"]
+__all__ = ["HARMLESS", "QUIET", "TRAPS", "USUAL", "handling", "noted", "reset_traps", "set_traps", "sprung", "traps"]
 
 QUIET: Any
 TRAPS: Any
@@ -67,6 +67,22 @@ def sprung() -> bool:
             return True
         HARMLESS.cell_contents = now
     return False
+
+
+_last: tuple[Any, str] = (None, "")
+
+
+def handling() -> str:
+    """What NumPy does about floating-point errors, in words.
+
+    >>> "'over': 'warn'" in handling()
+    True
+    """
+    global _last
+    now, last = traps(), _last
+    if now is not last[0]:
+        last = _last = now, str(np.geterr())
+    return last[1]
 
 
 def noted() -> bool:

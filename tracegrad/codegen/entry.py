@@ -27,6 +27,7 @@ from tracegrad.errors import ShapeError, UnsupportedError
 __all__ = [
     "RUN",
     "SLOT_BYTES",
+    "Apart",
     "Container",
     "EntrySpec",
     "Flag",
@@ -118,7 +119,9 @@ class Word(IntEnum):
     PLACES = 9  # address of the `Place`s that must hold what they did
     PLACE_COUNT = 10
     CONTAINERS = 11  # address of the containers to take apart, 0 if all arguments are inputs
-    HEADER = 12  # words of header
+    APART = 12  # address of the pairs of inputs of which one is written to (`Apart`)
+    APART_COUNT = 13
+    HEADER = 14  # words of header
 
 
 class Place(IntEnum):
@@ -128,6 +131,17 @@ class Place(IntEnum):
     AT = 1  # a key of it, or the address of a pointer
     WANTED = 2  # 0 if there must be none
     EXACT = 3
+    SIZE = 4
+
+
+class Apart(IntEnum):
+    """The numbers of an input that must be writeable and of one that it must share no memory with, unless it is that
+    one; and how many bytes they have."""
+
+    WRITTEN = 0
+    OTHER = 1
+    WRITTEN_BYTES = 2
+    OTHER_BYTES = 3
     SIZE = 4
 
 

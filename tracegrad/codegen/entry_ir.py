@@ -4,8 +4,9 @@ It is a `METH_FASTCALL` function, `PyObject *(self, PyObject *const *args, n)`, 
 
 1. takes dicts, lists and tuples of inputs apart, and holds what is in them until it returns;
 2. checks that NumPy ignores floating-point errors or warns of them, that the places the program depends on hold
-   what they did, and number, types, dtypes, shapes and memory order of the inputs; on any mismatch it returns
-   the object MISS, and the caller decides (another specialisation, a retrace, an error);
+   what they did, number, types, dtypes, shapes and memory order of the inputs, and that those that the caller is
+   going to write to share memory with no other; on any mismatch it returns the object MISS, and the caller
+   decides (another specialisation, a retrace, an error);
 3. allocates the outputs of one or more dimensions as new arrays, and finds the arena;
 4. calls `tg_run`, without the GIL if the program asks for that; a status other than 0 drops what was made and
    returns MISS;
@@ -24,7 +25,7 @@ from __future__ import annotations
 import sys
 from string import Template
 
-from tracegrad.codegen.entry import SLOT_BYTES, Container, Flag, Place, Word
+from tracegrad.codegen.entry import SLOT_BYTES, Apart, Container, Flag, Place, Word
 from tracegrad.codegen.entry_around import AROUND
 
 __all__ = ["ENTRY", "HUGE_BYTES", "OFFSETS", "entry_ir"]
@@ -37,6 +38,7 @@ HUGE_BYTES = 2**22 if sys.platform == "linux" else 2**62
 OFFSETS = {"TYPE": 8, "DATA": 16, "ND": 24, "DIMS": 32, "DESCR": 56, "ARRAY_FLAGS": 64, "FLOAT": 16}
 _SIZES = {
     "GOOD_FLAGS": 0x0101,  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
+    "WRITEABLE": 0x0400,  # NPY_ARRAY_WRITEABLE
     "SLOT_BYTES": SLOT_BYTES,
     # An arena up to this size lives on the stack; a larger one is kept from call to call, because touching
     # fresh memory costs more than most arithmetic done in it.
@@ -57,7 +59,7 @@ def entry_ir() -> str:
     True
     """
     names = {str(member.name): int(member) for member in (*Flag, *Word)}
-    names |= {f"{kind.__name__.upper()}_{x.name}": int(x) for kind in (Place, Container) for x in kind}
+    names |= {f"{kind.__name__.upper()}_{x.name}": int(x) for kind in (Apart, Place, Container) for x in kind}
     return Template(_ENTRY + AROUND).substitute(names, **OFFSETS, **_SIZES)
 
 
@@ -126,7 +128,7 @@ next_input:
   %i = phi i64 [0, %prepare], [%i_next, %input_done]
   %record = phi ptr [%input_records, %prepare], [%record_next, %input_done]
   %more_inputs = icmp slt i64 %i, %inputs
-  br i1 %more_inputs, label %input, label %allocate
+  br i1 %more_inputs, label %input, label %look_apart
 
 input:
   %arg_at = getelementptr ptr, ptr %args, i64 %i
@@ -185,6 +187,43 @@ input_done:
   %record_next = getelementptr i64, ptr %dims_wanted, i64 %nd_wanted
   %i_next = add i64 %i, 1
   br label %next_input
+
+; Inputs that are written to.
+look_apart:
+  %apart = call ptr @address(ptr %block, i64 $APART)
+  %apart_count = call i64 @word(ptr %block, i64 $APART_COUNT)
+  br label %next_apart
+next_apart:
+  %q = phi i64 [0, %look_apart], [%q_next, %disjoint]
+  %more_apart = icmp slt i64 %q, %apart_count
+  br i1 %more_apart, label %one_apart, label %allocate
+one_apart:
+  %apart_offset = mul i64 %q, $APART_SIZE
+  %apart_record = getelementptr i64, ptr %apart, i64 %apart_offset
+  %written = call i64 @word(ptr %apart_record, i64 $APART_WRITTEN)
+  %other = call i64 @word(ptr %apart_record, i64 $APART_OTHER)
+  %written_at = getelementptr ptr, ptr %args, i64 %written
+  %written_array = load ptr, ptr %written_at
+  %written_flags = call i32 @field32(ptr %written_array, i64 $ARRAY_FLAGS)
+  %writeable_bit = and i32 %written_flags, $WRITEABLE
+  %is_read_only = icmp eq i32 %writeable_bit, 0
+  br i1 %is_read_only, label %miss, label %spans
+spans:
+  %written_data = call i64 @word(ptr %pointers, i64 %written)
+  %other_data = call i64 @word(ptr %pointers, i64 %other)
+  %written_bytes = call i64 @word(ptr %apart_record, i64 $APART_WRITTEN_BYTES)
+  %other_bytes = call i64 @word(ptr %apart_record, i64 $APART_OTHER_BYTES)
+  %written_end = add i64 %written_data, %written_bytes
+  %other_end = add i64 %other_data, %other_bytes
+  %is_before = icmp ule i64 %written_end, %other_data
+  %is_behind = icmp ule i64 %other_end, %written_data
+  %is_itself = icmp eq i64 %written, %other
+  %is_beside = or i1 %is_before, %is_behind
+  %is_fine = or i1 %is_beside, %is_itself
+  br i1 %is_fine, label %disjoint, label %miss
+disjoint:
+  %q_next = add i64 %q, 1
+  br label %next_apart
 
 ; 3. Outputs, under the block's memory handler if it has one; NumPy's is put back at once.
 allocate:

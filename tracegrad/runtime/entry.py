@@ -248,19 +248,27 @@ def can_watch(entry: Any) -> bool:
     return isinstance(getattr(entry, "__self__", None), _Block) and TRAPS is not None and cell_offset() is not None
 
 
-def watching(entry: Any, places: Sequence[tuple[int, ...]], containers: Sequence[int], keep: object) -> Any:
+def watching(
+    entry: Any,
+    places: Sequence[tuple[int, ...]],
+    containers: Sequence[int],
+    keep: object,
+    apart: Sequence[tuple[int, ...]] = (),
+) -> Any:
     """A callable that does what `entry` does, but returns MISS where NumPy is asked to do more about floating-point
-    errors than to warn, or where not all of these places (`codegen.entry.Place`) hold what they did. With containers
-    (`codegen.entry.Container`) it takes its arguments apart. It keeps `keep` alive, but neither spaces nor places."""
+    errors than to warn, or where not all of these places (`codegen.entry.Place`) hold what they did, or where inputs
+    that are written to are not `apart` (`codegen.entry.Apart`). With containers (`codegen.entry.Container`) it takes
+    its arguments apart. It keeps `keep` alive, but neither spaces nor places."""
     before = entry.__self__
     words = np.array(before)
     words[Word.VALUES] += words.ctypes.data - before.ctypes.data
     words[Word.ARENA] = 0
-    table, arranged = np.array(places, np.int64), np.array(containers, np.int64)
+    table, arranged, pairs = (np.array(x, np.int64) for x in (places, containers, apart))
     words[Word.TRAPS] = id(TRAPS)
     words[Word.PLACES], words[Word.PLACE_COUNT] = table.ctypes.data, len(places)
     words[Word.CONTAINERS] = arranged.ctypes.data if containers else 0
-    return _builtin(words, before.keep[1], entry.__name__, table, arranged, entry, keep)
+    words[Word.APART], words[Word.APART_COUNT] = pairs.ctypes.data, len(apart)
+    return _builtin(words, before.keep[1], entry.__name__, table, arranged, pairs, entry, keep)
 
 
 @cache

@@ -37,14 +37,14 @@ from tracegrad.errors import MADE
 from tracegrad.quiet import sprung
 from tracegrad.runtime.containers import Container, arranged, container, in_order, is_flat
 from tracegrad.runtime.entry import MISS, can_watch, watching
-from tracegrad.runtime.places import Place, empty, exact, places_of
+from tracegrad.runtime.places import apart_of, empty, exact, places_of
 from tracegrad.runtime.program import conformed
 from tracegrad.settings import unusual
 from tracegrad.trace.captures import Guard
 from tracegrad.trace.effects import NAMES, apart
 from tracegrad.trace.foreign import state_key
 from tracegrad.trace.signature import Call
-from tracegrad.trace.sources import Argument, Function, Passed, Source
+from tracegrad.trace.sources import Argument, Function, Global, Passed, Source
 from tracegrad.trace.templates import Node, Output
 from tracegrad.trace.trace import Trace
 
@@ -98,6 +98,7 @@ class _Code:
         self._uses: Counter[Any] = Counter()
         self._locals: dict[Any, str] = {}
         self._known: dict[str, str] = {}
+        self._typed: set[str] = set()
 
     def output(self, position: int) -> str:
         """The expression of an output of the program."""
@@ -205,6 +206,11 @@ class _Code:
                 waiting.append(source.parent)
             seen.add(source.key)
 
+    def settle(self, guards: Sequence[Guard]) -> None:
+        """Take for granted what the entry point looks at."""
+        settled = [guard for guard in guards if guard.kind == "is" and type(guard.source) is Global]
+        self._locals |= {guard.source.key: self.name(guard.expected) for guard in settled}
+
     def read(self, source: Source) -> str:
         """The expression for what is at a place; what is read more than once has a name from the first time on."""
         known = self._locals.get(source.key)
@@ -239,7 +245,7 @@ class _Code:
         elif guard.kind == "same":
             self.checks.append(f"{text} is {self.read(guard.expected)}")
         elif guard.kind == "type":
-            self.checks.append(f"type({text}) is {self.name(guard.expected)}")
+            self._type(text, guard.expected)
         elif guard.kind == "aval":
             dtype, shape = guard.expected
             again = self.again(text)
@@ -252,6 +258,13 @@ class _Code:
             self._items(text, *guard.expected)
         else:
             self._container(text, *guard.expected)
+
+    def _type(self, text: str, cls: type) -> None:
+        """The check of a type, once."""
+        known = f"type({self.again(text)}) is {self.name(cls)}"
+        if known not in self._typed:
+            self.checks.append(f"type({text}) is {self.name(cls)}")
+        self._typed.add(known)
 
     def _value(self, text: str, guard: Guard) -> str:
         """The check of a value: the same object, or an equal one of a type in which equality is exact."""
@@ -273,7 +286,7 @@ class _Code:
 
     def _container(self, text: str, cls: type, keys: Any) -> None:
         """The check of the type of a container, and of its keys or length."""
-        self.checks.append(f"type({text}) is {self.name(cls)}")
+        self._type(text, cls)
         text = self.again(text)
         if cls is dict or cls is types.MappingProxyType:
             self._keys(text, list(keys))
@@ -302,13 +315,19 @@ def hot_call(
     try:
         _take_arguments(code, call, args, kwargs)
         _convert_scalars(code, call)
-        places = {i: found for i, guard in enumerate(trace.world.guards) if (found := _places(guard, code))}
+        held = list[Any]()
+        places = {
+            i: found for i, guard in enumerate(trace.world.guards) if code.native and (found := places_of(guard, held))
+        }
+        watched = [trace.world.guards[i] for i in places]
+        code.settle(watched)
         unwatched = [guard for i, guard in enumerate(trace.world.guards) if i not in places]
         code.count([guard.source for guard in unwatched] + [c.source for c in trace.captures if c.source])
         for guard in unwatched:
             code.guard(guard)
         captured = _captured(trace, code)
-        ready = _written(trace, code, [*code.leaves, *captured])
+        apart = apart_of(trace, len(code.leaves)) if code.native else None
+        ready = _written(trace, code, [*code.leaves, *captured], apart is None)
         result, effects = _result(trace, code), _effects(trace, code)
         guards = trace.asked(program.checked)
         tests = [_answer(code.output(i + trace.arrays), g.seen) for i, g in enumerate(guards)]
@@ -317,10 +336,10 @@ def hot_call(
     (given, containers), keep = code.given(captured)
     if code.native:
         table = [place for found in places.values() for place in found]
-        quiet = None if code.checks else empty(unusual)  # a call with nothing to do before needs no look of its own
+        bare = not code.checks and all(text.isidentifier() for text in given)
+        quiet = empty(unusual) if bare else None  # a call with nothing to do before needs no look of its own
         table += [quiet] if quiet else []
-        watched = [trace.world.guards[i] for i in places]
-        code.objects["entry"] = watching(program.entry, table, containers, (watched, keep))
+        code.objects["entry"] = watching(program.entry, table, containers, (watched, keep, held), apart or ())
     else:
         code.objects["entry"], quiet = program.entry, None
     trouble = [] if quiet else ["unusual"]
@@ -332,10 +351,6 @@ def hot_call(
     exec(compile("\n".join(lines), MADE, "exec"), space)
     made: Callable[..., Any] = space["call"]
     return made
-
-
-def _places(guard: Guard, code: _Code) -> Sequence[Place]:
-    return places_of(guard) if code.native else ()
 
 
 def _function(arguments: list[str], trouble: Sequence[str]) -> list[str]:
@@ -460,23 +475,19 @@ def _effects(trace: Trace, code: _Code) -> list[str]:
     return [f"    {line}" for line in (*ready, *statements)]
 
 
-def _written(trace: Trace, code: _Code, leaves: Sequence[str]) -> list[str]:
-    """The expressions that are true where what a call writes to can be written as the graph takes it."""
+def _written(trace: Trace, code: _Code, leaves: Sequence[str], alone: bool) -> list[str]:
+    """The expressions that are true where what a call writes to can be written as the graph takes it. The entry point
+    looks at the memory, unless they stand `alone`."""
     found = []
     for group in trace.groups:
         found.append(f"len({{{', '.join(f'id({source.text(code.name)})' for source in group)}}}) == {len(group)}")
-    if not trace.written:
+    if not trace.written or not alone:
         return found
     code.objects["apart"] = apart
     code.used.update(range(len(leaves)))
     arrays = [text for text, kind in zip(leaves, trace.kinds) if kind == "array"]
     targets = [source.text(code.name) for source in trace.written]
-    # Other arrays that own their memory share none; that is soon said.
-    quick = [f"{text}.base is None" for text in arrays] + [f"{text}.flags.writeable" for text in targets]
-    if len(arrays) > 1:
-        quick.append(f"len({{{', '.join(f'id({text})' for text in arrays)}}}) == {len(arrays)}")
-    slow = f"apart(({''.join(f'{text}, ' for text in targets)}), ({''.join(f'{text}, ' for text in arrays)}))"
-    return [*found, f"{' and '.join(quick)} or {slow}"]
+    return [*found, f"apart(({''.join(f'{text}, ' for text in targets)}), ({''.join(f'{text}, ' for text in arrays)}))"]
 
 
 def _answer(text: str, seen: np.ndarray[Any, Any]) -> str:

@@ -8,6 +8,7 @@ offsets are found on live objects; where they are not, the guards stay Python's.
 
 from __future__ import annotations
 
+import gc
 import types
 from collections.abc import Sequence
 from ctypes import c_ssize_t, c_void_p
@@ -16,10 +17,11 @@ from typing import Any
 
 from tracegrad.runtime.entry import cell_offset, offset_of
 from tracegrad.trace.captures import Guard
-from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Item, Source
+from tracegrad.trace.sources import Argument, Attribute, Cell, Fixed, Global, Item, Source, Static
 from tracegrad.trace.state import Name
+from tracegrad.trace.trace import Trace
 
-__all__ = ["Place", "empty", "exact", "places_of"]
+__all__ = ["Place", "apart_of", "empty", "exact", "places_of"]
 
 # As `codegen.entry.Place`, for the machine.
 Place = tuple[int, int, int, int]
@@ -56,9 +58,18 @@ def _of_code() -> int | None:
     return offset_of(first, (first, first.__code__), (second, second.__code__))
 
 
-def places_of(guard: Guard) -> Sequence[Place]:
+@cache
+def _of_mro() -> int | None:
+    class First: ...
+
+    class Second(First): ...
+
+    return offset_of(First, (First, First.__mro__), (Second, Second.__mro__))
+
+
+def places_of(guard: Guard, held: list[Any]) -> Sequence[Place]:
     """The places that hold what they do just where the guard holds; none if it is not known where to look. Who looks
-    has to keep the guard alive."""
+    has to keep alive the guard, and what is `held` here."""
     if guard.kind not in ("is", "equals", "absent"):
         return ()
     source = guard.source
@@ -66,6 +77,8 @@ def places_of(guard: Guard) -> Sequence[Place]:
     if type(source) is Name and type(source.name) is str:
         found = (id(source.beneath), id(source.name), wanted, equal)
         return ((id(source.parent), id(source.name), 0, 0), found)
+    if type(source) is Static and guard.kind != "absent":
+        return _of_class(source, wanted, equal, held)
     space = source.parent if type(source) is Global else _dict_of(source)
     if type(space) is dict and type(source.name) in (str, bytes):
         return ((id(space), id(source.name), wanted, equal),)
@@ -73,6 +86,25 @@ def places_of(guard: Guard) -> Sequence[Place]:
     if guard.kind == "absent" or address is None or c_void_p.from_address(address).value != wanted:
         return ()
     return ((0, address, wanted, equal),)
+
+
+def _of_class(source: Static, wanted: int, equal: int, held: list[Any]) -> Sequence[Place]:
+    """The places where a class has something: its bases, the name in its dict, and its absence in those before."""
+    cls, offset, name = source.parent, _of_mro(), source.name
+    order = cls.__mro__
+    if offset is None or c_void_p.from_address(id(cls) + offset).value != id(order):
+        return ()
+    found: list[Place] = [(0, id(cls) + offset, id(order), 0)]
+    for each in order:
+        space = gc.get_referents(vars(each))[0]
+        if type(space) is not dict or space != vars(each):
+            return ()
+        present = name in space
+        found.append((id(space), id(name), wanted if present else 0, equal if present else 0))
+        if present:
+            held.append((order, name))
+            return found
+    return ()
 
 
 def _dict_of(source: Source) -> Any:
@@ -91,3 +123,15 @@ def _address(source: Source) -> int | None:
     else:
         return None
     return None if offset is None else id(owner) + offset
+
+
+def apart_of(trace: Trace, count: int) -> list[tuple[int, int, int, int]] | None:
+    """What the entry point checks of inputs that a call writes to, as `codegen.entry.Apart`, with `count` inputs from
+    the arguments; None if something else is written to."""
+    places = {c.source.key: count + k for k, c in enumerate(trace.captures) if c.source is not None}
+    places |= {Argument(None, i).key: i for i in range(count)}
+    if not all(source.key in places for source in trace.written):
+        return None
+    sizes = {i: x.size * x.dtype.itemsize for i, x in enumerate(trace.graph.avals) if trace.kinds[i] == "array"}
+    written = [places[source.key] for source in trace.written]
+    return [(i, k, sizes[i], size) for i in written for k, size in sizes.items()]

@@ -404,6 +404,11 @@ class World:
         found = loan.real[key]
         return self.translate(found, Item(loan.source, key)) if self.open else found
 
+    def lacks(self, loan: Loan, key: Any) -> None:
+        """The trace depends on a lent dict having no such key."""
+        if self.open:
+            self.assume(Item(loan.source, key), "absent", None)
+
     # -- the end -----------------------------------------------------------------------------------
     @property
     def changed(self) -> bool:

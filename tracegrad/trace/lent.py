@@ -172,12 +172,12 @@ class LentDict(_Lent, dict[Any, Any]):
                 dict.__setitem__(self, key, value)
 
     def _item(self, key: Any) -> None:
-        """Hold the translation of the item with this key; to miss a key is to read the whole dict."""
+        """Hold the translation of the item with this key, or depend on there being none."""
         loan = self._loan
         if loan.whole or key in loan.known:
             return
         if key not in loan.real:
-            self._touch()
+            loan.world.lacks(loan, key)
             return
         found = loan.before[key] = loan.world.item_of(loan, key)
         loan.known.add(key)

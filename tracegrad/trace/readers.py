@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
+from tracegrad.quiet import handling
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.sources import Fixed, Item
 from tracegrad.trace.state import Called, Context
@@ -139,6 +140,13 @@ def _getenv(key: str, default: Any = None) -> Any:
     return _ENVIRONMENT.get(key, default)
 
 
+def _geterr() -> Any:
+    world = _world()
+    if world is not None:
+        world.assume(Called(handling, ()), "equals", handling())
+    return np.geterr()
+
+
 def reader(real: Callable[..., Any]) -> Callable[..., Any]:
     """A function whose answer is a guard: it is called again at each call."""
 
@@ -189,13 +197,13 @@ def cached(real: Any, body: Any, world: Any) -> Any:
 _ASKED = (
     os.getcwd, os.getpid, os.path.exists, os.path.isfile, os.path.isdir, os.path.getsize, os.path.getmtime, os.listdir,
     os.cpu_count, sys.getrecursionlimit, sys.getswitchinterval, threading.get_ident, threading.active_count,
-    threading.current_thread, threading.main_thread, gc.isenabled, np.geterr, np.geterrcall, np.getbufsize,
-    np.get_printoptions,
+    threading.current_thread, threading.main_thread, gc.isenabled, np.geterrcall, np.getbufsize, np.get_printoptions,
 )  # fmt: skip
 
 # By the identity of what they replace.
 READERS: dict[int, Any] = {
     **{id(f): reader(f) for f in _ASKED},
     id(os.getenv): functools.wraps(os.getenv)(_getenv),
+    id(np.geterr): functools.wraps(np.geterr)(_geterr),
     id(os.environ): _ENVIRONMENT,
 }
