@@ -549,3 +549,145 @@ def test_an_array_that_was_in_two_places_and_is_in_one(trace: Any) -> Any:
     yield f(np.zeros(2))
     items.append(np.zeros(2))
     yield f(np.zeros(2))
+
+
+# -- counters on classes and functions -------------------------------------------------------------------------------
+class Counted:
+    made = 0
+    total = 0.5
+    table = {"n": 0, "w": 1.5}  # noqa: RUF012
+
+    def __init__(self, v: Any) -> None:
+        Counted.made += 1
+        self.v = v
+
+    @property
+    def number(self) -> int:
+        Counted.total *= 2
+        return self.made
+
+    @classmethod
+    def note(cls, x: Any) -> Any:
+        cls.table["n"] += 1
+        cls.table["w"] += x[0].item()
+        return cls.table["n"]
+
+
+class Special(Counted):
+    pass
+
+
+def helper(x: Any) -> Any:
+    helper.calls += 1  # type: ignore[attr-defined]
+    return x * helper.calls  # type: ignore[attr-defined]
+
+
+COUNTING: dict[str, Any] = {
+    "class": lambda x: Counted(x).v * Counted.made,
+    "subclass": lambda x: (setattr(Special, "made", Special.made + 1), x * Special.made, Counted.made)[1:],
+    "property": lambda x: x * Counted(x).number + Counted.total,
+    "table": lambda x: x * Counted.note(x),
+    "function": lambda x: helper(x) + helper(x),
+}
+
+
+@pytest.mark.parametrize("name", COUNTING)
+def test_a_counter_on_a_class_or_function_is_not_a_new_trace_each_time(name: str) -> None:
+    function, traced = COUNTING[name], tg.trace(COUNTING[name])
+
+    def reset() -> None:
+        Counted.made, Counted.total, Counted.table = 0, 0.5, {"n": 0, "w": 1.5}
+        if "made" in vars(Special):
+            del Special.made
+        helper.calls = 0  # type: ignore[attr-defined]
+
+    def seen(f: Any) -> Any:
+        reset()
+        found = []
+        for k in range(8):
+            x = np.full(2, k + 1.0)
+            if k == 5:
+                Counted.made, helper.calls = 100, 50  # type: ignore[attr-defined]
+            found.append((f(x), Special.made, Counted.made, Counted.total, dict(Counted.table), vars(helper)["calls"]))
+        return found
+
+    expected = seen(function)
+    for _ in range(2):
+        assert repr(seen(traced)) == repr(expected)
+    assert traced.cache_info().traces <= 4
+    assert all(type(x) in (int, float) for x in (Counted.made, Counted.total, *Counted.table.values()))
+    reset()
+
+
+@program
+def test_a_traced_function_has_attributes_of_its_own(trace: Any) -> Any:
+    @trace
+    def f(x: Any) -> Any:
+        f.calls += 1
+        f.seen.append(f.calls)
+        if not hasattr(f, "first"):
+            f.first = float(x[0])
+        return x * f.calls + f.first
+
+    f.calls, f.seen = 0, []
+    for k in range(4):
+        yield f(np.full(2, k + 1.5)), f.calls, list(f.seen), f.first
+    f.calls = 10
+    yield f(np.ones(2)), f.calls, list(f.seen)
+    del f.first
+    yield f(np.full(2, 9.0)), f.first
+
+
+def test_a_counter_that_another_type_takes_the_place_of() -> None:
+    class Box:
+        n: Any = 0
+
+    @tg.trace
+    def f(x: Any) -> Any:
+        Box.n += 1
+        if Box.n == 6:
+            raise KeyError
+        return x * Box.n
+
+    for expected in (1, 2, 3, 4, 5):
+        assert f(np.ones(1)) == expected
+    with pytest.raises(KeyError):
+        f(np.ones(1))
+    assert (Box.n, type(Box.n)) == (6, int)
+    Box.n = 0.5
+    assert f(np.ones(1)) == 1.5
+    Box.n = np.float32(2.0)
+    assert f(np.ones(1, np.float32)).dtype == np.float32
+    Box.n = 2**63 - 1
+    assert f(np.ones(1)) == 2.0**63
+    assert Box.n == 2**63
+    del Box.n
+    with pytest.raises(AttributeError):
+        f(np.ones(1))
+
+
+@program
+def test_a_counter_of_a_base_class(trace: Any) -> Any:
+    class Base:
+        n = 0
+        rate = 0.5
+
+        def step(self, x: Any) -> Any:
+            Base.n += 1
+            Base.rate = Base.rate * 0.5
+            return x * self.n + self.rate
+
+    class Child(Base):
+        pass
+
+    held, child = Base(), Child()
+    f = trace(lambda x: (held.step(x), child.step(x), Child.n, Base().n, Child().rate))
+    for k in range(12):
+        yield f(np.full(2, k + 1.0)), Base.n, Base.rate, Child.n
+        if k == 5:
+            Child.n = Base.n  # the same object, for now
+        elif k == 8:
+            child.rate = Base.rate
+        elif k == 10:
+            del Child.n
+    yield vars(child), sorted(k for k in vars(Child) if k[0] != "_")

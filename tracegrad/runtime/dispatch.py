@@ -185,6 +185,10 @@ class Dispatcher(Inlinable):
 
     # Whether what the function does to Tensors from outside is done at each call.
     effects = True
+    own = frozenset([
+        "fun", "body", "name", "binder", "_hot", "_plain", "_lock", "_methods", "_kept", "_shared", "_specializations",
+        "_warnings", "_counts",
+    ])  # fmt: skip
 
     def __init__(self, fun: Callable[..., Any], *, body: Any = None, signature: Any = None,
                  static_argnums: Any = (), static_argnames: Any = (), name: str = ""):  # fmt: skip

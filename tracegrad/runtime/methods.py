@@ -17,6 +17,8 @@ __all__ = ["Method"]
 class Method(Inlinable):
     """A method of an instance that it does not keep alive."""
 
+    own = frozenset(["reference", "weak"])
+
     def __init__(self, fun: Callable[..., Any], instance: Any, forget: Callable[[Any], None]):
         self.__wrapped__ = fun
         try:

@@ -234,6 +234,9 @@ class World:
         if isinstance(value, Carrier):
             return self._carrier(value, source)
         if isinstance(value, shadow.VALUES):
+            place = self.writes.planted(source)
+            if place is not None:
+                return self._planted(value, source, place)
             if isinstance(value, _VARYING) and source.key in self.varying:
                 return self.builder.capture_number(value, source)
             self._value(value, source)
@@ -331,9 +334,16 @@ class World:
             self.assume(source, "same", found.source)
         return found.value
 
+    def _planted(self, value: Any, source: Source, place: Source) -> Any:
+        """A number that is read from `source`, and for which a tracer stood at `place`."""
+        if place.key != source.key:
+            self.assume(source, "same", place)
+        return value
+
     def _carrier(self, value: Any, source: Source) -> Any:
         if isinstance(value, Value) and getattr(value.builder, "world", None) is self:
-            return value
+            place = self.writes.place_of_planted(value)
+            return value if place is None else self._planted(value, source, place)
         if isinstance(value, Value):
             raise TraceError(located(f"{source} holds a traced value that escaped from another trace"))
         if isinstance(value, TensorCarrier):

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.trace.sources import Attribute, Cell, Child, Fixed, Global, Item, Source
+from tracegrad.trace.sources import Attribute, Cell, Child, Fixed, Global, Item, Source, Static
 from tracegrad.trace.templates import Filling, Node, Piece, Same, attributes
 from tracegrad.trace.tracer import Tracer
 from tracegrad.tree import children, is_node
@@ -24,7 +24,7 @@ from tracegrad.tree.kinds import KINDS
 
 __all__ = [
     "NAMES", "STATEMENTS", "Effect", "Template", "Watched", "apart", "appended", "changed_names", "changes", "contents",
-    "do", "fill", "watched",
+    "do", "fill", "fixed", "place_of", "watched",
 ]  # fmt: skip
 
 Template = Callable[[Any], Piece]
@@ -66,6 +66,8 @@ class Effect:
             return Global(self.holder.parent, self.key).key if space else Item(self.holder, self.key).key
         if self.kind == "cell":
             return Cell(self.holder.parent, self.holder.name).key
+        if self.kind == "static":
+            return place_of(self.holder.read(), self.key).key
         return Attribute(self.holder, self.key).key if self.kind == "attribute" else self.holder.key
 
     @property
@@ -79,6 +81,16 @@ class Effect:
         """The statement for a holder and a value with these names."""
         words = {"h": h, "v": v, "k": repr(self.key) if type(self.key) in (str, int) else name(self.key)}
         return re.sub(r"\b([hkv])\b", lambda found: words[found[0]], STATEMENTS[self.kind])
+
+
+def place_of(x: Any, name: str) -> Source:
+    """Where an attribute is found of a class, or of a traced function."""
+    return Static(x, name) if isinstance(x, type) else Attribute(fixed(x), name)
+
+
+def fixed(x: Any) -> Fixed:
+    """The source of a class or function that is always this one."""
+    return Fixed(x, getattr(x, "__name__", "the function"))
 
 
 @functools.cache

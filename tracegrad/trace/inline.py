@@ -10,6 +10,13 @@ __all__ = ["Inlinable"]
 class Inlinable:
     """A callable that, called inside a trace, is recorded into it."""
 
+    # The attributes that it has by itself.
+    own: frozenset[str] = frozenset()
+
+    def labels(self) -> dict[str, Any]:
+        """The attributes that users gave it."""
+        return {k: x for k, x in vars(self).items() if k not in self.own and not k.startswith("__")}
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
 

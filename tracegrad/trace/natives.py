@@ -19,6 +19,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.errors import TracegradError
 from tracegrad.trace import shadow
+from tracegrad.trace.effects import fixed
 from tracegrad.trace.foreign import Opaque, State, attributes, is_constant, opaque_part
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import read
@@ -35,6 +36,7 @@ class Natives:
         self.world = world
         self._classes: dict[Any, bool] = {}
         self._functions: dict[Any, None] = {}
+        self._traced: dict[Any, None] = {}
         self._modules: list[tuple[Any, Source]] = []
         self._states: list[tuple[State, Source]] = []
         self._names: set[str] = set()
@@ -43,7 +45,7 @@ class Natives:
         """Traced code may read attributes of this class, and run its `methods` as they are."""
         if is_user_code(cls):
             self._classes[cls] = self._classes.get(cls, False) or methods
-            self.world.writes.watch_class(cls)
+            self.world.writes.watch(cls, self.world)
 
     def note_all(self, x: Any) -> None:
         """Note the classes of the nodes of a pytree."""
@@ -53,8 +55,12 @@ class Natives:
                 self.note_all(child)
 
     def note_object(self, x: Any, source: Source) -> None:
-        """Traced code is given an object of Python's or of an installed package as it is."""
-        if isinstance(x, Inlinable) or is_constant(x) or any(x is s for s in (sys.stdout, sys.stderr)):
+        """Traced code is given an object of Python's or of an installed package, or a traced function, as it is."""
+        if isinstance(x, Inlinable):
+            self._traced[x] = None
+            self.world.writes.watch(x, self.world)
+            return
+        if is_constant(x) or any(x is s for s in (sys.stdout, sys.stderr)):
             return
         try:
             held = State(x)
@@ -78,15 +84,15 @@ class Natives:
 
     def guard(self, shadows: Iterable[Any]) -> None:
         """Leave guards on all that the code may have read; `shadows` are the functions that ran as shadows."""
-        if not self._classes:
+        if not self._classes and not self._traced:
             return
         for made in shadows:
             self._names.update(_names_in(made))
         size = -1
         while size != (size := len(self._names) + len(self._functions) + len(self._classes)):
             self._follow()
-        for module, source in self._modules:
-            state = dict(attributes(module))
+        held = [(dict(attributes(module)), source) for module, source in self._modules]
+        for state, source in [*held, *[(traced.labels(), fixed(traced)) for traced in self._traced]]:
             for name in sorted(self._names & state.keys()):
                 self._found(state[name], Attribute(source, name))
         for cls in list(self._classes):

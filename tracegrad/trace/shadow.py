@@ -147,7 +147,7 @@ def _getattr(x: Any, name: str, *default: Any) -> Any:
         return BUILTINS["getattr"](x, name)
     except AttributeError:
         trace = current_trace()
-        if trace is not None and isinstance(x, types.FunctionType | type):
+        if trace is not None and isinstance(x, types.FunctionType | type | Inlinable):
             _lacks(trace.world, trace.world.real_of(x), name)
         if default:
             return default[0]

@@ -153,6 +153,11 @@ class Static(Source):
                 return vars(cls)[self.name]
         raise AttributeError(self.name)
 
+    def inherited(self) -> Static:
+        """The place in the class that has it."""
+        owner = next((cls for cls in self.parent.__mro__ if self.name in vars(cls)), self.parent)
+        return self if owner is self.parent else Static(owner, self.name)
+
     def text(self, name: Names) -> str:
         return f"{name(self.read)}()"
 

@@ -8,9 +8,21 @@ from contextlib import contextmanager
 from typing import Any
 
 from tracegrad.trace import shadow
-from tracegrad.trace.effects import Effect, Template, Watched, appended, changed_names, changes, contents, fill, watched
+from tracegrad.trace.effects import (
+    Effect,
+    Template,
+    Watched,
+    appended,
+    changed_names,
+    changes,
+    contents,
+    fill,
+    fixed,
+    place_of,
+    watched,
+)
 from tracegrad.trace.lent import LENT, lend
-from tracegrad.trace.sources import Cell, Fixed, Source, Static, Variable
+from tracegrad.trace.sources import Cell, Fixed, Item, Source, Static, Variable
 from tracegrad.trace.templates import Found, Node, Piece, Same
 
 __all__ = ["Writes"]
@@ -23,7 +35,9 @@ class Writes:
         self._copies: dict[int, Watched] = {}
         self._lent: dict[int, Any] = {}
         self._objects: dict[int, Any] = {}
-        self._classes: dict[type, dict[str, Any]] = {}
+        # Classes and traced functions, which are given out as they are; and the tracers put in them for numbers.
+        self._open: dict[Any, dict[str, Any]] = {}
+        self._planted: dict[Hashable, tuple[Any, Any, Any, Any, Source]] = {}
         self._held: dict[int, tuple[Any, Any, Source]] = {}  # containers of classes
         self._functions: list[tuple[Any, Any, dict[str, Any]]] = []
         self._spaces: dict[int, shadow.Globals] = {}
@@ -53,13 +67,37 @@ class Writes:
         """`value` is the tracer of the array that `source` has."""
         self._arrays[id(value)] = value, value.node, source
 
-    def watch_class(self, cls: type) -> None:
-        """Traced code is given a class as it is."""
-        if cls not in self._classes:
-            self._classes[cls] = dict(vars(cls))
-            for name, x in vars(cls).items():
-                if type(x) in LENT:
-                    self._held[id(x)] = x, contents(x), Static(cls, name)
+    def watch(self, x: Any, world: Any) -> None:
+        """Traced code is given a class, or a traced function, as it is: but for numbers that vary."""
+        if x in self._open:
+            return
+        for name, held in _attributes(x).items():
+            place = place_of(x, name)
+            self._plant(x, name, place, world)
+            if type(held) in LENT:
+                for k in held if isinstance(held, dict) else ():
+                    self._plant(held, k, Item(place, k), world)
+                self._held[id(held)] = held, contents(held), place
+        self._open[x] = _attributes(x)
+
+    def _plant(self, holder: Any, name: Any, place: Source, world: Any) -> None:
+        """Put a tracer where a number is that varies."""
+        if world.varying and place.key in world.varying:
+            real = _at(holder, name)
+            made = world.translate(real, place)
+            self._planted[place.key] = holder, name, made, real, place
+            _put(holder, name, made)
+
+    def planted(self, place: Source) -> Source | None:
+        """Where a tracer stood for the number at this place, which needs no guard then: there, or in a base class."""
+        if not self._planted:
+            return None
+        place = place.inherited() if isinstance(place, Static) else place
+        return place if place.key in self._planted else None
+
+    def place_of_planted(self, x: Any) -> Source | None:
+        """Where this tracer stands for a number."""
+        return next((place for _, _, made, _, place in self._planted.values() if made is x), None)
 
     def watch_function(self, real: Any, made: Any) -> None:
         """`made` is the shadow of a function."""
@@ -169,10 +207,10 @@ class Writes:
         for mine, real, source in self._cells.values():
             if shadow.contents(mine) is not self._filled.get(id(mine), shadow.EMPTY):
                 yield Effect("cell", _cell_of(source, real), None, template(mine.cell_contents))
-        for cls, before in self._classes.items():
-            yield from changed_names(dict(vars(cls)), before, Fixed(cls, cls.__name__), template, "static")
+        for x, before in self._open.items():
+            yield from changed_names(_attributes(x), before, fixed(x), template, "static")
         for real, made, before in self._functions:
-            yield from changed_names(made.__dict__, before, Fixed(real, real.__name__), template, "static")
+            yield from changed_names(made.__dict__, before, fixed(real), template, "static")
 
     @contextmanager
     def apart(self) -> Iterator[None]:
@@ -181,26 +219,54 @@ class Writes:
         Only where the traced code has done nothing yet; else it cannot be told who did what.
         """
         held = [k for k, (x, before, source) in self._held.items() if not any(changes(x, before, source, Same))]
-        known = [cls for cls, before in self._classes.items() if _same(dict(vars(cls)), before)]
+        known = [x for x, before in self._open.items() if _same(_attributes(x), before)]
+        planted = {key: each for key, each in self._planted.items() if _at(*each[:2]) is each[2]}
+        for holder, name, _, real, _ in planted.values():
+            _put(holder, name, real)
         try:
             yield
         finally:
+            for key, (holder, name, made, real, _) in planted.items():
+                if _at(holder, name) is real:
+                    _put(holder, name, made)
+                else:
+                    del self._planted[key]
             for k in held:
                 x, _, source = self._held[k]
                 self._held[k] = x, contents(x), source
-            for cls in known:
-                self._classes[cls] = dict(vars(cls))
+            for x in known:
+                self._open[x] = _attributes(x)
 
     def restore(self) -> None:
-        """Leave classes as they were."""
+        """Leave classes and traced functions as they were."""
         for x, before, _ in self._held.values():
             fill(x, before)
-        for cls, before in self._classes.items():
-            for name in [k for k in vars(cls) if k not in before]:
-                delattr(cls, name)
+        for x, before in self._open.items():
+            for name in [k for k in _attributes(x) if k not in before]:
+                delattr(x, name)
             for name, value in before.items():
-                if vars(cls).get(name, shadow.EMPTY) is not value:
-                    setattr(cls, name, value)
+                if _attributes(x).get(name, shadow.EMPTY) is not value:
+                    setattr(x, name, value)
+        for holder, name, _, real, _ in self._planted.values():
+            _put(holder, name, real)
+
+
+def _attributes(x: Any) -> dict[str, Any]:
+    """What a class holds, or users have put into a traced function."""
+    return dict(vars(x)) if isinstance(x, type) else x.labels()
+
+
+def _at(holder: Any, name: Any) -> Any:
+    """What a class, a traced function or a dict holds; EMPTY for nothing."""
+    return (holder if isinstance(holder, dict) else vars(holder)).get(name, shadow.EMPTY)
+
+
+def _put(holder: Any, name: Any, value: Any) -> None:
+    """Let it hold `value`, whatever a metaclass does to attributes that are set."""
+    if isinstance(holder, dict):
+        holder[name] = value
+    else:
+        (type if isinstance(holder, type) else object).__setattr__(holder, name, value)
 
 
 def _same(now: dict[str, Any], before: dict[str, Any]) -> bool:
