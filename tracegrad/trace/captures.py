@@ -51,7 +51,7 @@ from tracegrad.trace.packages import of_python
 from tracegrad.trace.readers import cached
 from tracegrad.trace.refusals import draws
 from tracegrad.trace.signature import exact, is_plain_array
-from tracegrad.trace.sources import Attribute, Child, Fixed, Function, Item, Source, Weak
+from tracegrad.trace.sources import Attribute, Child, Fixed, Function, Item, Source, Static, Weak
 from tracegrad.trace.state import Name
 from tracegrad.trace.templates import Same
 from tracegrad.trace.writes import Writes
@@ -234,13 +234,7 @@ class World:
         if isinstance(value, Carrier):
             return self._carrier(value, source)
         if isinstance(value, shadow.VALUES):
-            place = self.writes.planted(source)
-            if place is not None:
-                return self._planted(value, source, place)
-            if isinstance(value, _VARYING) and source.key in self.varying:
-                return self.builder.capture_number(value, source)
-            self._value(value, source)
-            return value
+            return self._number_or_value(value, source)
         if draws(value):
             raise UnsupportedError(
                 located(
@@ -263,6 +257,21 @@ class World:
             made = self._container(value, source) if collection or copied else self._shadow(value, source)
             known = self._seen[id(value)] = (value, made)
         return known[1]
+
+    def _number_or_value(self, value: Any, source: Source) -> Any:
+        planted = self.writes.planted(source)
+        if planted is None and isinstance(value, _VARYING) and source.key in self.varying:
+            return self.builder.capture_number(value, source)
+        if planted is None:
+            self._value(value, source)
+        elif isinstance(source, Static):
+            self.inherits(source.parent, planted)
+        return value
+
+    def inherits(self, cls: type, place: Source) -> None:
+        """Guard that a class has nothing of its own that hides what is at this place of a base class."""
+        for each in cls.__mro__[: cls.__mro__.index(place.parent)]:
+            self.assume(Item(Attribute(Fixed(each, each.__name__), "__dict__"), place.name), "absent", None)
 
     def _guard_object(self, value: Any, source: Source, known: bool) -> None:
         if self.shared is not None and shadow.is_structural(value):
@@ -334,16 +343,9 @@ class World:
             self.assume(source, "same", found.source)
         return found.value
 
-    def _planted(self, value: Any, source: Source, place: Source) -> Any:
-        """A number that is read from `source`, and for which a tracer stood at `place`."""
-        if place.key != source.key:
-            self.assume(source, "same", place)
-        return value
-
     def _carrier(self, value: Any, source: Source) -> Any:
         if isinstance(value, Value) and getattr(value.builder, "world", None) is self:
-            place = self.writes.place_of_planted(value)
-            return value if place is None else self._planted(value, source, place)
+            return value
         if isinstance(value, Value):
             raise TraceError(located(f"{source} holds a traced value that escaped from another trace"))
         if isinstance(value, TensorCarrier):

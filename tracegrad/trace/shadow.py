@@ -438,7 +438,19 @@ def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
         if hasattr(real, "__dict__"):
             world.assume(Item(Attribute(_get(owner, "_source"), "__dict__"), name), "absent", None)
         return world.translate(fallback, _of_class(owner, "__getattr__"))(owner, name)
-    return world.translate(value, source)
+    return _guarded(world, owner, real, value, source)
+
+
+def _guarded(world: Any, owner: Any, real: Any, value: Any, source: Attribute) -> Any:
+    """The attribute at `source` for traced code, which may have written it: to the class."""
+    own = source.name in getattr(real, "__dict__", ())
+    place = None if own else world.writes.rewritten(type(real), source.name)
+    if place is None:
+        return world.translate(value, source)
+    world.inherits(type(real), place)
+    if hasattr(real, "__dict__"):
+        world.assume(Item(Attribute(_get(owner, "_source"), "__dict__"), source.name), "absent", None)
+    return value
 
 
 def _of_class(owner: Any, name: str) -> Source:

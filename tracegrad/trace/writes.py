@@ -37,7 +37,7 @@ class Writes:
         self._objects: dict[int, Any] = {}
         # Classes and traced functions, which are given out as they are; and the tracers put in them for numbers.
         self._open: dict[Any, dict[str, Any]] = {}
-        self._planted: dict[Hashable, tuple[Any, Any, Any, Any, Source]] = {}
+        self._planted: dict[Hashable, tuple[Any, Any, Any, Any]] = {}
         self._held: dict[int, tuple[Any, Any, Source]] = {}  # containers of classes
         self._functions: list[tuple[Any, Any, dict[str, Any]]] = []
         self._spaces: dict[int, shadow.Globals] = {}
@@ -85,7 +85,7 @@ class Writes:
         if world.varying and place.key in world.varying:
             real = _at(holder, name)
             made = world.translate(real, place)
-            self._planted[place.key] = holder, name, made, real, place
+            self._planted[place.key] = holder, name, made, real
             _put(holder, name, made)
 
     def planted(self, place: Source) -> Source | None:
@@ -95,9 +95,13 @@ class Writes:
         place = place.inherited() if isinstance(place, Static) else place
         return place if place.key in self._planted else None
 
-    def place_of_planted(self, x: Any) -> Source | None:
-        """Where this tracer stands for a number."""
-        return next((place for _, _, made, _, place in self._planted.values() if made is x), None)
+    def rewritten(self, cls: type, name: str) -> Static | None:
+        """Where a class has an attribute that is no more what it was before the call."""
+        place = Static(cls, name).inherited()
+        before = self._open.get(place.parent)
+        if before is None or (_at(place.parent, name) is before.get(name, self) and place.key not in self._planted):
+            return None
+        return place
 
     def watch_function(self, real: Any, made: Any) -> None:
         """`made` is the shadow of a function."""
@@ -221,12 +225,12 @@ class Writes:
         held = [k for k, (x, before, source) in self._held.items() if not any(changes(x, before, source, Same))]
         known = [x for x, before in self._open.items() if _same(_attributes(x), before)]
         planted = {key: each for key, each in self._planted.items() if _at(*each[:2]) is each[2]}
-        for holder, name, _, real, _ in planted.values():
+        for holder, name, _, real in planted.values():
             _put(holder, name, real)
         try:
             yield
         finally:
-            for key, (holder, name, made, real, _) in planted.items():
+            for key, (holder, name, made, real) in planted.items():
                 if _at(holder, name) is real:
                     _put(holder, name, made)
                 else:
@@ -247,7 +251,7 @@ class Writes:
             for name, value in before.items():
                 if _attributes(x).get(name, shadow.EMPTY) is not value:
                     setattr(x, name, value)
-        for holder, name, _, real, _ in self._planted.values():
+        for holder, name, _, real in self._planted.values():
             _put(holder, name, real)
 
 
