@@ -11,7 +11,6 @@ Only the user's code is run so: functions from files outside the standard librar
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
 import dis
 import enum
@@ -25,19 +24,18 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.ir import Value
 from tracegrad.ops import Carrier
-from tracegrad.trace.builder import current_trace
-from tracegrad.trace.builtins import BUILTINS, Shadowed, stands_for, unshadowed
-from tracegrad.trace.callees import MARK, marked
-from tracegrad.trace.conversions import CALLED
+from tracegrad.trace.builtins import Shadowed, stands_for, unshadowed
+from tracegrad.trace.callees import marked
 from tracegrad.trace.inline import Inlinable
-from tracegrad.trace.modules import imported, replacement
-from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Item, Source, Variable
-from tracegrad.trace.state import Called, Name
-from tracegrad.trace.tries import Namespace
+from tracegrad.trace.modules import replacement
+from tracegrad.trace.namespaces import EMPTY, Globals, lacks
+from tracegrad.trace.sources import Attribute, Cell, Fixed, Item, Source, Variable
+from tracegrad.trace.state import Called
 from tracegrad.trace.users import is_user_class, is_user_function
 
 __all__ = [
     "COLLECTIONS",
+    "EMPTY",
     "VALUES",
     "Globals",
     "contents",
@@ -57,125 +55,13 @@ VALUES = (
 COLLECTIONS = (set, deque, dict, list, bytearray)
 
 
-# -- namespaces and functions ------------------------------------------------------------------------
-class Globals(Namespace):
-    """The globals of shadows: reads come from the real namespace through the world, writes stay here."""
-
-    __slots__ = ("known", "real", "world")
-
-    def __init__(self, real: dict[str, Any], world: Any):
-        names = _builtins_of(real, world)
-        super().__init__(__builtins__=names)
-        self.real, self.world = real, world
-        names.space = self
-        self.known: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if super().__contains__(name):
-            return super().__getitem__(name)
-        if name.endswith(MARK):
-            return _callee(self[name[: -len(MARK)]])
-        if not self.world.open:
-            names = super().__getitem__("__builtins__")
-            return self.real[name] if name in self.real else dict.__getitem__(names, name)
-        if name not in self.known:
-            self.known[name] = self._found(name)
-        return self.known[name]
-
-    def _found(self, name: str) -> Any:
-        """What is read under a name that traced code did not assign; KeyError for names that nothing has."""
-        if name in self.real:
-            return self.world.translate(self.real[name], Global(self.real, name))
-        source, builtin = Name(self.real, name), dict.get(super().__getitem__("__builtins__"), name, EMPTY)
-        if builtin is EMPTY:
-            self.world.assume(source, "absent", None)
-            raise KeyError(name)
-        if name in ("__import__", "__build_class__"):
-            return builtin
-        self.world.assume(source, "is", builtin)
-        found = _OF_ATTRIBUTES.get(name) or BUILTINS.get(name) or replacement(builtin)
-        return builtin if found is None else found
-
-    # What `globals()` gives is asked in other ways too.
-    def __contains__(self, name: object) -> bool:
-        if super().__contains__(name) or not self.world.open or not isinstance(name, str):
-            return super().__contains__(name) or name in self.real
-        if name in self.real:
-            return self.get(name) is not self
-        self.world.assume(Global(self.real, name), "absent", None)
-        return False
-
-    def get(self, name: str, default: Any = None) -> Any:
-        if super().__contains__(name) or name in self.real:
-            return self[name]
-        self.world.assume(Global(self.real, name), "absent", None)
-        return default
-
-
-def _callee(x: Any) -> Any:
-    """What traced code calls in the place of `x`."""
-    return next((ours for theirs, ours in CALLED.items() if theirs is x), x)
-
-
-class _Names(dict[str, Any]):
-    """The built-in names of a namespace. The bodies of classes and `eval` look here for global names too, since they
-    look into the namespace past its `__getitem__`."""
-
-    __slots__ = ("space",)
-    space: Any
-
-    def __getitem__(self, name: str) -> Any:
-        return self.space[name]
-
-
-def _builtins_of(real: dict[str, Any], world: Any) -> _Names:
-    """The built-in names for shadows with the globals `real`: what they import are shadows too."""
-    found = real.get("__builtins__", builtins)
-    names = _Names(found if isinstance(found, dict) else vars(found))
-    theirs = dict.__getitem__(names, "__import__")
-
-    def load(name: str, _: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
-        return imported(world, theirs(name, real, locals, fromlist, level))
-
-    names["__import__"] = load
-    return names
-
-
-def _getattr(x: Any, name: str, *default: Any) -> Any:
-    """`getattr`; that a function or a class has no such attribute is a guard."""
-    try:
-        return BUILTINS["getattr"](x, name)
-    except AttributeError:
-        trace = current_trace()
-        if trace is not None and isinstance(x, types.FunctionType | type | Inlinable):
-            _lacks(trace.world, trace.world.real_of(x), name)
-        if default:
-            return default[0]
-        raise
-
-
-def _hasattr(x: Any, name: str) -> bool:
-    return _getattr(x, name, EMPTY) is not EMPTY
-
-
-_OF_ATTRIBUTES = {"getattr": _getattr, "hasattr": _hasattr}
-
-
-def _lacks(world: Any, real: Any, name: str) -> None:
-    """Guard that a function or class has no attribute of this name, if it has none."""
-    if not hasattr(real, name):
-        world.assume(Attribute(Fixed(real, real.__name__), name), "absent", None)
-
-
+# -- functions -----------------------------------------------------------------------------------------------
 def contents(cell: types.CellType) -> Any:
     """What a cell holds; EMPTY when it is empty."""
     try:
         return cell.cell_contents
     except ValueError:
         return EMPTY
-
-
-EMPTY: Any = object()
 
 
 def function(world: Any, fun: types.FunctionType, where: Source) -> Any:
@@ -252,7 +138,7 @@ def _guard_caught(world: Any, fun: types.FunctionType) -> None:
             name = before.argval
             owner = contents(cells[name]) if name in cells else fun.__globals__.get(name)
             if isinstance(owner, types.FunctionType | type):
-                _lacks(world, owner, step.argval)
+                lacks(world, owner, step.argval)
         before = step if step.opname in ("LOAD_GLOBAL", "LOAD_DEREF") else None
 
 

@@ -1,0 +1,130 @@
+"""The names that functions of traced code see: global variables and the built-in ones, read through the world."""
+
+from __future__ import annotations
+
+import builtins
+import types
+from typing import Any
+
+from tracegrad.trace.builder import current_trace
+from tracegrad.trace.builtins import BUILTINS
+from tracegrad.trace.callees import MARK
+from tracegrad.trace.conversions import CALLED
+from tracegrad.trace.inline import Inlinable
+from tracegrad.trace.modules import imported, replacement
+from tracegrad.trace.sources import Attribute, Fixed, Global
+from tracegrad.trace.state import Name
+from tracegrad.trace.tries import Namespace
+
+__all__ = ["EMPTY", "Globals", "lacks"]
+
+EMPTY: Any = object()
+
+
+class Globals(Namespace):
+    """The globals of shadows: reads come from the real namespace through the world, writes stay here."""
+
+    __slots__ = ("known", "real", "world")
+
+    def __init__(self, real: dict[str, Any], world: Any):
+        names = _builtins_of(real, world)
+        super().__init__(__builtins__=names)
+        self.real, self.world = real, world
+        names.space = self
+        self.known: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if super().__contains__(name):
+            return super().__getitem__(name)
+        if name.endswith(MARK):
+            return _callee(self[name[: -len(MARK)]])
+        if not self.world.open:
+            names = super().__getitem__("__builtins__")
+            return self.real[name] if name in self.real else dict.__getitem__(names, name)
+        if name not in self.known:
+            self.known[name] = self._found(name)
+        return self.known[name]
+
+    def _found(self, name: str) -> Any:
+        """What is read under a name that traced code did not assign; KeyError for names that nothing has."""
+        if name in self.real:
+            return self.world.translate(self.real[name], Global(self.real, name))
+        source, builtin = Name(self.real, name), dict.get(super().__getitem__("__builtins__"), name, EMPTY)
+        if builtin is EMPTY:
+            self.world.assume(source, "absent", None)
+            raise KeyError(name)
+        if name in ("__import__", "__build_class__"):
+            return builtin
+        self.world.assume(source, "is", builtin)
+        found = _OF_ATTRIBUTES.get(name) or BUILTINS.get(name) or replacement(builtin)
+        return builtin if found is None else found
+
+    # What `globals()` gives is asked in other ways too.
+    def __contains__(self, name: object) -> bool:
+        if super().__contains__(name) or not self.world.open or not isinstance(name, str):
+            return super().__contains__(name) or name in self.real
+        if name in self.real:
+            return self.get(name) is not self
+        self.world.assume(Global(self.real, name), "absent", None)
+        return False
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if super().__contains__(name) or name in self.real:
+            return self[name]
+        self.world.assume(Global(self.real, name), "absent", None)
+        return default
+
+
+def _callee(x: Any) -> Any:
+    """What traced code calls in the place of `x`."""
+    return next((ours for theirs, ours in CALLED.items() if theirs is x), x)
+
+
+class _Names(dict[str, Any]):
+    """The built-in names of a namespace. The bodies of classes and `eval` look here for global names too, since they
+    look into the namespace past its `__getitem__`."""
+
+    __slots__ = ("space",)
+    space: Any
+
+    def __getitem__(self, name: str) -> Any:
+        return self.space[name]
+
+
+def _builtins_of(real: dict[str, Any], world: Any) -> _Names:
+    """The built-in names for shadows with the globals `real`: what they import are shadows too."""
+    found = real.get("__builtins__", builtins)
+    names = _Names(found if isinstance(found, dict) else vars(found))
+    theirs = dict.__getitem__(names, "__import__")
+
+    def load(name: str, _: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        return imported(world, theirs(name, real, locals, fromlist, level))
+
+    names["__import__"] = load
+    return names
+
+
+def _getattr(x: Any, name: str, *default: Any) -> Any:
+    """`getattr`; that a function or a class has no such attribute is a guard."""
+    try:
+        return BUILTINS["getattr"](x, name)
+    except AttributeError:
+        trace = current_trace()
+        if trace is not None and isinstance(x, types.FunctionType | type | Inlinable):
+            lacks(trace.world, trace.world.real_of(x), name)
+        if default:
+            return default[0]
+        raise
+
+
+def _hasattr(x: Any, name: str) -> bool:
+    return _getattr(x, name, EMPTY) is not EMPTY
+
+
+_OF_ATTRIBUTES = {"getattr": _getattr, "hasattr": _hasattr}
+
+
+def lacks(world: Any, real: Any, name: str) -> None:
+    """Guard that a function or class has no attribute of this name, if it has none."""
+    if not hasattr(real, name):
+        world.assume(Attribute(Fixed(real, real.__name__), name), "absent", None)
