@@ -9,7 +9,7 @@ __all__ = ["Hatch"]
 
 
 class Hatch:
-    """What traced code puts here can be got outside: `put` passes for a function of Python's, which traces run as is."""
+    """What traced code puts here can be got outside: `put` passes for a function of Python's, which traces run so."""
 
     def __init__(self) -> None:
         self._kept: list[Any] = []
