@@ -1,4 +1,4 @@
-"""Programs in which what was several objects while a function was traced is one object in a later call, or once was."""
+"""Programs with objects under several names: what leaves a function, and what was several objects and is one now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import pytest
 from meaning import attempt, program
+
+import tracegrad as tg
 
 
 class Box:
@@ -138,3 +141,80 @@ def test_what_was_done_before_numpy_refuses_stays_done(trace: Any) -> Any:
         yield attempt(f, np.ones(2), i), box
     for n in (1, 2, 1, 3):
         yield attempt(g, np.ones((2,) * n)), box
+
+
+# -- what leaves -------------------------------------------------------------------------------------------------------
+LEAVING: dict[str, Any] = {
+    "twice": lambda y: (y, y),
+    "the whole and its parts": lambda y: (y[1:], y, y.T, y[:, 0], y[::-1]),
+    "parts that overlap": lambda y: (y[:2, :2], y[:, 1:], y[1:]),
+    "parts that do not": lambda y: (y[0], y[1]),
+    "a part twice": lambda y: (y[1:], [y[1:]], y[1:, :2]),
+    "one part in two places": lambda y: (lambda v: (v, {"b": v, "a": [v]}))(y[1:]),
+    "ravelled": lambda y: (y.ravel(), y, y.ravel("K"), y.ravel("F"), y.reshape(-1)),
+    "repeated": lambda y: (np.broadcast_to(y[0], y.shape),),
+    "repeated, and itself": lambda y: (np.broadcast_to(y[0], y.shape), y),
+    "a diagonal": lambda y: (np.diagonal(y),),
+    "a number": lambda y: (lambda n: (n, n))(np.array(y.sum())),
+    "an element": lambda y: (y[0, 0], y[0, 0:1], y),
+    "a part of what is then updated": lambda y: (y[1:], y.__imul__(3.0)),
+    "a view of a view": lambda y: (y[1:].T, y.T[:, 1:], y[None, 1:]),
+}
+
+
+def relations(*arrays: Any) -> list[Any]:
+    return [(x.flags.writeable, [(np.shares_memory(x, y), x is y) for y in arrays]) for x in arrays]
+
+
+@pytest.mark.parametrize("owned", [True, False], ids=["new", "given"])
+@pytest.mark.parametrize("name", LEAVING)
+def test_arrays_that_leave_share_memory_as_in_numpy(name: str, owned: bool) -> None:
+    log: list[Any] = []
+    box: dict[str, Any] = {}
+
+    def f(x: Any) -> Any:
+        found = LEAVING[name](np.copy(x, "K") if owned else x)
+        box["last"] = found
+        log.append(found[0])
+        return found
+
+    def left(f: Any, x: Any) -> list[Any]:
+        log.clear()
+        found = tg.tree.leaves([f(x), log, box["last"]])
+        return [y for y in found if isinstance(y, np.ndarray)] + [x]
+
+    traced = tg.trace(f)
+    rows = np.arange(12.0)
+    for x in (rows.reshape(3, 4), rows.reshape(4, 3).T, np.arange(24.0).reshape(3, 8)[:, ::2], rows.reshape(3, 4)):
+        for _ in range(3):
+            expected, found = left(f, x.copy("K")), left(traced, x.copy("K"))
+            assert relations(*found) == relations(*expected)
+            for a, b in zip(expected, found, strict=True):
+                np.testing.assert_array_equal(a, b)
+            strided = left(f, x), left(traced, x)
+            assert relations(*strided[0]) == relations(*strided[1])
+
+
+def test_parts_that_do_not_overlap_leave_alone() -> None:
+    f = tg.trace(lambda x: np.split(x * 2.0, 2))
+    a, b = f(np.ones(4))
+    assert a.base is None
+    assert b.base is None
+
+
+@program
+def test_an_object_that_is_in_a_dict_of_another_order_twice(trace: Any) -> Any:
+    store = {"b": [1.0], "a": [2.0]}
+
+    @trace
+    def f(x: Any) -> Any:
+        y = [x * 2.0]
+        store.clear()
+        store["c"] = y
+        store["b"] = (y, 1)
+        store["a"] = y
+        return y
+
+    for k in range(3):
+        found = f(np.ones(2) * k)
+        yield found, store, found is store["c"], store["a"] is store["b"][0]

@@ -14,6 +14,7 @@ import warnings
 
 __all__ = [
     "MADE",
+    "READ_ONLY",
     "CacheWarning",
     "CapacityError",
     "DTypeError",
@@ -75,6 +76,8 @@ class PerformanceWarning(UserWarning):
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # The file name of code that tracegrad makes as text.
 MADE = "<tracegrad>"
+# What NumPy says of an update of an array that is read-only; what such an array is `frozen` for.
+READ_ONLY = "assignment destination is read-only"
 
 
 def in_package(filename: str) -> bool:

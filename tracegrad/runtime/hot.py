@@ -99,6 +99,7 @@ class _Code:
         self._locals: dict[Any, str] = {}
         self._known: dict[str, str] = {}
         self._typed: set[str] = set()
+        self.made: dict[Any, str] = {}
 
     def output(self, position: int) -> str:
         """The expression of an output of the program."""

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import LITERALS, Aval, compiled, is_literal
-from tracegrad.errors import TraceError, located, user_file, warn_of_constant
+from tracegrad.errors import READ_ONLY, TraceError, located, user_file, warn_of_constant
 from tracegrad.ir import Builder, Node, Value, evaluate, recorder, recording
 from tracegrad.ops import Level, Op, TapeCarrier
 from tracegrad.ops.elementwise import not_equal
@@ -32,7 +32,6 @@ from tracegrad.trace.tries import within_try
 
 __all__ = [
     "ESCAPED",
-    "READ_ONLY",
     "Capture",
     "Restarts",
     "RunsPlainly",
@@ -43,8 +42,6 @@ __all__ = [
 ]
 
 
-# Why a tracer cannot be updated: what NumPy says of such arrays.
-READ_ONLY = "read-only"
 ESCAPED = "a traced value escaped from the trace that made it: return it from the function instead"
 
 
@@ -124,6 +121,7 @@ class TraceBuilder(Builder):
         self._failed: dict[Node, Exception] = {}
         self._foreseeing = False
         self._warned = False
+        self.makes_views = True  # whether results of ops are views where NumPy's are
         self.bounds: dict[Node, tuple[int, int]] = {}  # of integers: see `tracegrad.trace.arithmetic`
 
     # The trace around this one, if it is a region.

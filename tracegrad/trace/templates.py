@@ -2,7 +2,7 @@
 
 A template is a tree of pieces. `make(Filling(outputs, tensor))` fills it; `text(code)` is Python code that does the
 same, where `code.name(x)` names an object and `code.output(k)` an output. `tensor(array, root)` makes a Tensor of an
-output. An object that is in several places is made at the first (`Once`) and found `Again` at the others.
+output. An object that is in several places (`Once`) is made for the first of them; its name is then in `code.made`.
 
 What is made inside the function is made anew in each call, containers and objects of the user's included; what comes
 from outside is that very object, found again where the trace found it.
@@ -21,7 +21,7 @@ from tracegrad.trace.callees import unmarked
 from tracegrad.tree.kinds import Kind
 
 __all__ = [
-    "Again", "Call", "Closure", "Filling", "Found", "Instance", "Node", "Once", "Output", "Piece", "Same",
+    "Call", "Closure", "Filling", "Found", "Instance", "Node", "Once", "Output", "Piece", "Same",
     "TensorOutput", "View", "attributes", "in_turn",
 ]  # fmt: skip
 
@@ -186,37 +186,27 @@ class Node(Piece):
 
 
 class Once(Piece):
-    """What `piece` makes; with a `number`, it is found `Again` elsewhere."""
+    """What `piece` makes, once in a call; `again` says whether the template has it in several places."""
 
-    __slots__ = ("number", "piece")
+    __slots__ = ("again", "piece")
 
     def __init__(self, piece: Piece):
-        self.piece, self.number = piece, -1
+        self.piece, self.again = piece, False
 
     def make(self, call: Filling) -> Any:
-        found = self.piece.make(call)
-        if self.number >= 0:
-            call.made[self] = found
-        return found
+        if self not in call.made:
+            call.made[self] = self.piece.make(call)
+        return call.made[self]
 
     def text(self, code: Any) -> str:
-        text = self.piece.text(code)
-        return text if self.number < 0 else f"(m{self.number} := {text})"
-
-
-class Again(Piece):
-    """What another piece, which comes before this one, has made."""
-
-    __slots__ = ("first",)
-
-    def __init__(self, first: Once):
-        self.first = first
-
-    def make(self, call: Filling) -> Any:
-        return call.made[self.first]
-
-    def text(self, code: Any) -> str:
-        return f"m{self.first.number}"
+        if not self.again:
+            return self.piece.text(code)
+        known: str | None = code.made.get(self)
+        if known is None:
+            text = self.piece.text(code)
+            made = code.made[self] = f"m{len(code.made)}"
+            return f"({made} := {text})"
+        return known
 
 
 class Instance(Piece):

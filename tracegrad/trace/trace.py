@@ -2,53 +2,36 @@
 
 from __future__ import annotations
 
-import functools
-import types
-from collections.abc import Callable, Collection, Coroutine, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tracegrad.avals import is_huge
-from tracegrad.errors import DTypeError, ShapeError, TraceError, TracegradError, UnsupportedError, located, user_file
-from tracegrad.ir import Graph, Node, Value, recording
+from tracegrad.errors import DTypeError, ShapeError, TracegradError, located, user_file
+from tracegrad.ir import Graph, Node, recording
 from tracegrad.ir.builder import sliced
-from tracegrad.ops import Level, TapeCarrier
 from tracegrad.ops.elementwise import logical_and, logical_not
-from tracegrad.ops.linear import inverse_permutation
-from tracegrad.ops.memory import is_row_major
 from tracegrad.settings import unusual
 from tracegrad.torch.modes import as_usual
-from tracegrad.trace import templates
 from tracegrad.trace.builder import Capture, Restarts, RunsPlainly, TraceBuilder, ValueGuard
 from tracegrad.trace.captures import TRUTHS, World
 from tracegrad.trace.describe import describe
-from tracegrad.trace.effects import Effect, contents, do, plain_key
-from tracegrad.trace.memory import Layout, axes_of
+from tracegrad.trace.effects import Effect, do
+from tracegrad.trace.memory import Layout
 from tracegrad.trace.number import Number
+from tracegrad.trace.outputs import Outputs
 from tracegrad.trace.raising import is_interrupt, is_ours, is_plain
-from tracegrad.trace.shadow import VALUES, Globals, is_user_object
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument, Passed, Source, on_call
 from tracegrad.trace.tape_effects import TapeTrace
 from tracegrad.trace.templates import (
-    Again,
-    Closure,
     Filling,
-    Found,
-    Instance,
-    Once,
-    Output,
     Piece,
     Same,
-    TensorOutput,
-    View,
-    attributes,
 )
-from tracegrad.trace.templates import Call as Called
 from tracegrad.trace.tracer import Tracer
-from tracegrad.tree.kinds import kind_of
 
 __all__ = ["Trace", "trace_call"]
 
@@ -221,9 +204,10 @@ def _trace_call(
 
 def _require_answer(error: BaseException, world: World, fun: Any) -> None:
     """Raise an exception again that is no answer of the function: tracegrad's own, and those of signal handlers."""
-    # What NumPy refuses too, it refuses after what was done before.
-    numpy_too = not isinstance(error, TracegradError) or isinstance(error, ShapeError | DTypeError)
-    ours = is_ours(error) and not (numpy_too and world.changed)
+    # What NumPy refuses too, and PyTorch of Tensors, they refuse after what was done before.
+    own = TracegradError if world.builder.has_tensors else (TracegradError, RuntimeError)
+    theirs = isinstance(error, ShapeError | DTypeError) or not isinstance(error, own)
+    ours = is_ours(error) and not (theirs and world.changed)
     if ours:
         _name_location(error, describe(fun))
     if ours or is_interrupt(error):
@@ -247,140 +231,13 @@ def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
     return value
 
 
-class _Outputs:
-    """The outputs of the graph under construction, and templates of values that need them."""
-
-    def __init__(self, builder: TraceBuilder, world: World):
-        self.builder, self.world = builder, world
-        self.nodes: list[Any] = []
-        self.roots: list[Any] = []
-        self._positions: dict[int, Output] = {}
-        self._positions_laid: dict[int, Output] = {}
-        self._values: list[Any] = []
-        self._inside: set[int] = set()
-        self._first: dict[int, Once] = {}
-        self._several = 0
-        self.tensors = False  # whether there are Tensors among them
-
-    def output(self, x: Any) -> Piece:
-        """The template of a traced value, or of an array that was made while tracing."""
-        found = self._positions.get(id(x))
-        if found is None:
-            kind: Any = {"f": float, "i": int, "b": bool}[x.dtype.kind] if isinstance(x, Number) else None
-            if not x.shape and kind is None and not getattr(x, "_immutable_scalars", False):
-                kind = np.asarray  # where programs return scalars
-            found = self._positions[id(x)] = Output(len(self.nodes), kind)
-            self._values.append(x)
-            self.nodes.append(self.builder.lift(x).node)
-        return found
-
-    def _view(self, x: Tracer) -> Piece | None:
-        """The template of a view of an array from outside, or of one that is an output already."""
-        root = x._root()
-        if root is x or not (x.shape or x.is_array):
-            return None
-        base = self.world.writes.piece_of(root)
-        if base is None:
-            base = self._positions.get(id(root))
-            if base is None or not is_row_major(root._place()):
-                return None
-        here, there = x._lying(x, root)
-        offset = here.__array_interface__["data"][0] - there.__array_interface__["data"][0]
-        return View(base, (x.shape, x.dtype, offset, here.strides), here.flags.writeable)
-
-    def _laid(self, x: Tracer) -> Piece:
-        """The template of an array that lies in memory as NumPy has it; programs give theirs in row-major order."""
-        self.builder.memory.ordered |= x.asks
-        order = None if x.stand_in is None else axes_of(x.stand_in)
-        if order is None:
-            return self.output(x)
-        found = self._positions_laid.get(id(x))
-        if found is None:
-            back = inverse_permutation(order)
-            found = self._positions_laid[id(x)] = Output(len(self.nodes), None, back)
-            self._values.append(x)
-            self.nodes.append(x.in_memory(order).node)
-        return found
-
-    def template(self, x: Any) -> Piece:
-        """The template of any value."""
-        several = type(x) is frozenset and any(isinstance(each, Tracer) for each in x)
-        if isinstance(x, VALUES) and not several and not isinstance(x, Value):
-            return Same(x)
-        found = self.world.writes.piece_of(x)
-        if found is not None:
-            return found
-        if isinstance(x, Tracer):
-            return self._view(x) or (self._laid(x) if len(x.shape) > 1 else self.output(x))
-        if isinstance(x, np.ndarray):
-            return self.output(x)
-        first = self._first.get(id(x))
-        if first is not None:
-            if first.number < 0:
-                self._several += 1
-                first.number = self._several
-            return Again(first)
-        if id(x) in self._inside:
-            raise UnsupportedError(located(f"a {type(x).__name__} that holds itself leaves the traced function"))
-        self._inside.add(id(x))
-        try:
-            made = self._tensor(x) if isinstance(x, TapeCarrier) else self._held(x)
-        finally:
-            self._inside.remove(id(x))
-        if isinstance(made, Same | Found) or type(x) is tuple:
-            return made
-        self._values.append(x)
-        found = self._first[id(x)] = Once(made)
-        return found
-
-    def _held(self, x: Any) -> Piece:
-        if type(x) in (set, frozenset):
-            return Called(type(x), [self.template([plain_key(each) for each in x])])
-        if type(x) is dict:
-            x = contents(x)
-        kind = kind_of(type(x))
-        if kind is not None:
-            children, aux = kind.flatten(x)
-            children = list(children)
-            parts = {i: self.template(children[i]) for i in templates.in_turn(kind, aux, len(children))}
-            return templates.Node(kind, aux, [parts[i] for i in range(len(children))])
-        if isinstance(x, types.FunctionType) and isinstance(x.__globals__, Globals):
-            cells = tuple([c.cell_contents for c in x.__closure__ or ()])
-            several: Any = (cells, x.__defaults__, x.__kwdefaults__, dict(x.__dict__))
-            return Closure(x, x.__globals__.real, [self.template(part) for part in several])
-        if isinstance(x, types.MethodType):
-            return Called(types.MethodType, [self.template(x.__func__), self.template(x.__self__)])
-        if isinstance(x, functools.partial):
-            return Called(_partial, [self.template(y) for y in (x.func, x.args, x.keywords)])
-        if is_user_object(x):
-            held = attributes(x)
-            return Instance(type(x), tuple(held), [self.template(value) for value in held.values()])
-        return Same(_constant(x))
-
-    def _tensor(self, x: Any) -> Piece:
-        if x.level is not Level.TRACED_TENSOR:
-            x = self.builder.tensors.of(x)
-        outside = self.builder.tensors.real_of(x)
-        return self.tensor(x, x.requires_grad) if outside is None else Found(outside.source)
-
-    def tensor(self, x: Any, derived: bool) -> Piece:
-        """The template of a Tensor that each call makes, with a derivative or without."""
-        root = -1
-        if derived:
-            root = len(self.roots)
-            self.roots.append(x)
-        self.tensors = True
-        self.nodes.append(x.array.node)
-        return TensorOutput(len(self.nodes) - 1, root)
-
-
 def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Trace:
-    made = _Outputs(builder, world)
-    answer = made.template(result)
-    done = [*world.writes.arrays(made.output)]
-    if builder.has_tensors:
-        done += builder.tensors.effects(made.template, made.tensor)
-    done += world.writes.effects(made.template)
+    made = Outputs(builder, world)
+    answer, done = made.of_call(result)
+    bases = made.views()
+    if bases:
+        made = Outputs(builder, world, bases)
+        answer, done = made.of_call(result)
     outputs, roots = made.nodes, made.roots
     untaken = list(builder.raising)
     cts, cotangents, wanted, spent = builder.tensors.swept(roots) if builder.has_tensors else ([], [], [], "")
@@ -456,18 +313,6 @@ def _raised(builder: TraceBuilder, world: World, call: Call, error: BaseExceptio
 
 def _kinds(call: Call, captures: Sequence[Capture]) -> tuple[str, ...]:
     return tuple(["float" if type(x) is float else "array" for x in (*call.leaves, *(c.array for c in captures))])
-
-
-def _partial(func: Any, args: Any, keywords: Any) -> Any:
-    return functools.partial(func, *args, **keywords)
-
-
-def _constant(x: Any) -> Any:
-    """A leaf of the result that every call returns as it is."""
-    if isinstance(x, Iterator | Coroutine):
-        what = f"a {type(x).__name__}, which can be read only once"
-        raise TraceError(located(f"the result of a traced function holds {what}; return a list or a tuple"))
-    return x
 
 
 def _name_location(error: BaseException, who: Any) -> None:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.avals import is_literal
-from tracegrad.errors import ShapeError, UnsupportedError, located, warn_of_constant
+from tracegrad.errors import READ_ONLY, ShapeError, UnsupportedError, located, warn_of_constant
 from tracegrad.ir import Node, Value
 from tracegrad.numpy_api.memory import Flags
 from tracegrad.numpy_api.methods import ArrayMethods
@@ -30,7 +30,7 @@ from tracegrad.ops.elementwise import less_equal
 from tracegrad.ops.forms import Reshape
 from tracegrad.ops.linear import broadcast_to, cast, reshape, transpose
 from tracegrad.ops.memory import StandIn, arranged, has_order, is_row_major, laid_out, view_by
-from tracegrad.trace.builder import READ_ONLY, TraceBuilder
+from tracegrad.trace.builder import TraceBuilder
 
 __all__ = ["Tracer"]
 
@@ -58,6 +58,8 @@ class Tracer(ArrayMethods, Value):
         while builder.inner is not None:
             builder = builder.inner
         result = builder.emit(op, operands, params)
+        if not builder.makes_views:
+            return result
         if op.aliases:
             return operands[0]._aliased(op, params, result)
         if type(result) is not tuple and len(result.node.aval.shape) < 2:
@@ -361,7 +363,7 @@ class Tracer(ArrayMethods, Value):
             self.builder.here().lift(self)._assign(new)  # which is refused
         odd = self.stand_in is not None or self.origin is not None
         if self.frozen is READ_ONLY or (odd and not self._place().flags.writeable):
-            raise ValueError("assignment destination is read-only")
+            raise ValueError(READ_ONLY)
         if self.frozen:
             raise UnsupportedError(located(f"in-place update of {self.frozen}; copy it first (x = x.copy())"))
         new = self.builder.lift(np.asarray(new)[()] if is_literal(new) else new)

@@ -83,7 +83,10 @@ def part_of(nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Nod
 
 
 class Tape:
-    """Entries of a tape; iterating, either way, tells the builder the user's line of each."""
+    """Entries of a tape; iterating, either way, tells the builder the user's line of each.
+
+    What a sweep computes is in no memory that code of the user's sees, but where a rule is the user's.
+    """
 
     def __init__(self, builder: TraceBuilder, nodes: Sequence[Node]):
         self.builder, self.nodes = builder, [node for node in nodes if node.picks is None]
@@ -103,15 +106,16 @@ class Tape:
     def _located(self, order: range) -> Iterator[ad.Entry]:
         for k in order:
             self.builder.location = self.nodes[k].location
+            self.builder.makes_views = "rule" in self.entries[k][3]
             yield self.entries[k]
 
     def swept(self, sweep: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """What a sweep of this tape gives; the builder then knows the line that it knew before."""
-        before = self.builder.location
+        """What a sweep of this tape gives; the builder is then as it was before."""
+        before = self.builder.location, self.builder.makes_views
         try:
             return sweep(self, *args, **kwargs, key=node_of)
         finally:
-            self.builder.location = before
+            self.builder.location, self.builder.makes_views = before
 
 
 def node_of(x: Any) -> Any:

@@ -22,6 +22,7 @@ from tracegrad.ops.linear import concatenate, reshape, slice
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import Description, describe
 from tracegrad.trace.subtrace import Like, at_their_lines, closed, weakened
+from tracegrad.trace.tracer import Tracer
 from tracegrad.transforms.flat import inlined
 
 __all__ = ["batched_call", "check_axes", "over_rows"]
@@ -163,7 +164,8 @@ def _placed(x: Any, many: bool, axis: Any, path: str, size: int, who: Descriptio
     rank = len(x.shape)
     if not -rank <= axis < rank:
         raise ShapeError(located(f"{who}: out_axes is {axis} for {path}, which has {rank} axes with that of the batch"))
-    return to_axis(x, 0, axis % rank)
+    placed = to_axis(x, 0, axis % rank)
+    return placed.copied() if isinstance(placed, Tracer) else placed  # no view of an argument, nor read-only
 
 
 def _at_once(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import LITERALS
-from tracegrad.errors import DTypeError, located
+from tracegrad.errors import READ_ONLY, DTypeError, located
 from tracegrad.ops.linear import fresh
 from tracegrad.ops.memory import with_strides_of
 from tracegrad.ops.op import Carrier
@@ -23,7 +23,6 @@ from tracegrad.torch.tape import engine
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tape import AccumulateGrad
 from tracegrad.torch.tape.tensor import TapeArray, WeakArray
-from tracegrad.torch.tape.views import READ_ONLY
 
 __all__ = ["eager_vjp"]
 

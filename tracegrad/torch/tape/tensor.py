@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import LITERALS
-from tracegrad.errors import located
+from tracegrad.errors import READ_ONLY, located
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.numpy_api.registry import dispatch_ufunc
 from tracegrad.ops.carriers import TensorCarrier
@@ -353,7 +353,7 @@ class TapeArray(Recorded, ArrayMethods):
 
     def _become(self, new: Any) -> Any:
         if not self.array.flags.writeable:
-            raise ValueError(located("assignment destination is read-only"))
+            raise ValueError(located(READ_ONLY))
         return super()._become(new)
 
     def _store(self, array: Any) -> None:

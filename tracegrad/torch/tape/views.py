@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.errors import located
+from tracegrad.errors import READ_ONLY, located
 from tracegrad.ops.linear import cast, full
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import dual
@@ -166,10 +166,6 @@ def _is_recorded(x: Any) -> bool:
     return x._requires or (x._base is not None and x._base._requires)
 
 
-# Why an array cannot be updated: what NumPy says of such arrays.
-READ_ONLY = "read-only"
-
-
 def bump(x: Any) -> None:
     """The memory of `x` has been written to."""
     if x._counter is not None:
@@ -187,7 +183,7 @@ def check(x: Any, recorded: bool) -> None:
         )
     frozen = getattr(x, "_frozen", "")
     if frozen is READ_ONLY:
-        raise ValueError("assignment destination is read-only")
+        raise ValueError(READ_ONLY)
     if frozen:
         raise RuntimeError(located(f"in-place update of {frozen}; copy it first"))
     if recorded and x._base is not None:
