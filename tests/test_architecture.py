@@ -40,6 +40,7 @@ LAYERS = (
     "trace",
     "transforms",
     "control",
+    "rolling",
     "jacobians",
     "passes",
     "codegen",

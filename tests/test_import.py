@@ -16,10 +16,15 @@ import tracegrad as tg
 
 PACKAGE = Path(__file__).parent.parent / "tracegrad"
 
-# PyTorch's face and the modules that work on it, pictures, and other names of what is there.
+# PyTorch's face and the modules that work on it, what rolls loops, pictures, and other names of what is there.
 LATER = (
     "tracegrad.func",
     "tracegrad.pictures",
+    "tracegrad.rolling.repeats",
+    "tracegrad.rolling.roller",
+    "tracegrad.rolling.rows",
+    "tracegrad.rolling.scanned",
+    "tracegrad.rolling.turns",
     "tracegrad.runtime.on_tape",
     "tracegrad.torch",
     "tracegrad.trace.tensors",

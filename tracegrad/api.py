@@ -21,9 +21,10 @@ from tracegrad.errors import TraceError, located
 from tracegrad.explain import Explanation, explain
 from tracegrad.ir import Graph
 from tracegrad.ops import Carrier, linear
+from tracegrad.rolling import roll
 from tracegrad.runtime.dispatch import Dispatcher, Family
 from tracegrad.settings import jit_disabled
-from tracegrad.trace.builder import current_trace
+from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import Description, describe
 from tracegrad.transforms import forward
 from tracegrad.transforms import grad as reverse
@@ -33,6 +34,8 @@ __all__ = [
     "grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize", "stop_gradient", "trace",
     "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
+
+TraceBuilder.roll = staticmethod(roll)
 
 Function = Callable[..., Any]
 Argnums = int | tuple[int, ...]

@@ -41,9 +41,10 @@ from tracegrad.runtime.program import compile_program, conformed
 from tracegrad.runtime.why import Warnings, log_compile, new_answer, new_key, new_world
 from tracegrad.settings import jit_disabled, unusual
 from tracegrad.torch.modes import STATE
-from tracegrad.trace.builder import ESCAPED, current_trace, value_key
+from tracegrad.trace.builder import ESCAPED, current_trace
 from tracegrad.trace.describe import describe
 from tracegrad.trace.effects import apart
+from tracegrad.trace.guards import value_key
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.shadow import is_user_object
 from tracegrad.trace.signature import Binder, Call

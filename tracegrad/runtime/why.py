@@ -13,7 +13,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import PerformanceWarning, located
 from tracegrad.logs import log
-from tracegrad.trace.builder import ValueGuard
+from tracegrad.trace.guards import ValueGuard
 from tracegrad.trace.signature import Binder, Call
 from tracegrad.trace.trace import Trace
 

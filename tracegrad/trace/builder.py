@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,11 +21,13 @@ import numpy as np
 from tracegrad.avals import LITERALS, Aval, compiled, is_literal
 from tracegrad.errors import READ_ONLY, TraceError, located, user_file, warn_of_constant
 from tracegrad.ir import Builder, Node, Value, evaluate, recorder, recording
+from tracegrad.ir.builder import sliced
 from tracegrad.ops import Level, Op, TapeCarrier
 from tracegrad.ops.elementwise import not_equal
 from tracegrad.ops.failures import failure, failure_number
 from tracegrad.ops.linear import cast, full
 from tracegrad.quiet import USUAL, sprung, traps
+from tracegrad.trace.guards import Capture, ValueGuard, value_key
 from tracegrad.trace.memory import Memory
 from tracegrad.trace.tries import within_try
 
@@ -47,47 +48,6 @@ ESCAPED = "a traced value escaped from the trace that made it: return it from th
 
 class RunsPlainly(BaseException):
     """The code that is traced has to run as plain Python. No `except Exception` of its own is to catch this."""
-
-
-@dataclass(slots=True, eq=False)
-class Capture:
-    """An array (or Python number) from outside the trace: its value there, the node that stands for what it is when a
-    call begins, and where it is read from at each call (None: `array` itself)."""
-
-    array: Any
-    value: Any
-    node: Node
-    source: Any = None
-    number: type | None = None
-
-    def settle(self) -> Any:
-        """The array of the traced call, which is not kept when it can be read again."""
-        array = self.array
-        if self.source is not None:
-            self.array = None
-        return array
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ValueGuard:
-    """A value that Python code asked for and saw: the recorded path holds for calls where `node` has `key`.
-
-    Where the result needs the node `unless_raises`, a program has no output for the guard: it fails if that fails.
-    """
-
-    node: Node
-    seen: np.ndarray[Any, Any]
-    key: Any
-    asked: str
-    location: str
-    implicit: bool = False  # asked by us, of a truth that is usual: whether Python's arithmetic is that of the machine
-    unless_raises: Node | None = None
-
-
-def value_key(x: Any) -> Any:
-    """What two values of one node must share for Python code not to tell them apart."""
-    x = np.asarray(x)
-    return repr(x.item()) if x.ndim == 0 else x.tobytes()
 
 
 class Restarts(RunsPlainly):
@@ -126,6 +86,10 @@ class TraceBuilder(Builder):
 
     # The trace around this one, if it is a region.
     outer: TraceBuilder | None = None
+
+    # What rolls loops among the nodes from some number on: gives the nodes that stand for those wanted, where they
+    # change. Set by `tracegrad.rolling`.
+    roll: Callable[[TraceBuilder, Sequence[Node], int], dict[Node, Node]] | None = None
 
     # Functions that make arrays are given the builder where others are given a tracer.
     level = Level.VALUE
@@ -446,6 +410,19 @@ class TraceBuilder(Builder):
                 raise error
         elif not self._differentiated:
             self.raising.append(node)
+
+    def rolled(self, wanted: Sequence[Node], start: int = 0) -> dict[Node, Node]:
+        """What stands for those of the nodes `wanted` that are computed by loops, when these are rolled."""
+        roll = type(self).roll
+        new = {} if roll is None else roll(self, wanted, start)
+        if new:
+            # What was needed is computed by the loops now, which may raise themselves.
+            done = set(sliced([], self.nodes, list(new)).nodes)
+            self.raising = [node for node in self.raising if node not in done]
+        for old, node in new.items():
+            if old in self._computed:
+                self._computed[node] = self._computed[old]
+        return new
 
     def expect(self, node: Node, unless_raises: Node | None = None) -> Exception | None:
         """The exception that a node raises for the values of the call being traced; leaves a guard."""

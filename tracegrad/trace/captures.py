@@ -41,8 +41,9 @@ from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ir import Value
 from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace import shadow
-from tracegrad.trace.builder import Capture, TraceBuilder
+from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.foreign import state_key
+from tracegrad.trace.guards import Capture
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import LENT, Loan
 from tracegrad.trace.modules import module

@@ -105,7 +105,8 @@ def closed(fn: Callable[..., Any], args: Sequence[Any], what: str, once: bool = 
         if not once:
             _require_no_writes(outer.world.writes.places(), before, what)
         outputs = [region.output(x, path) for x, path in zip(flat, tree.paths(shape, "the result"))]
-        graph = sliced(region.inputs, region.nodes, outputs)
+        new = region.rolled(outputs)
+        graph = sliced(region.inputs, region.nodes, [new.get(x, x) for x in outputs])
         used = {*graph.outputs, *(x for n in graph.nodes for x in n.operands)}
         captured = [(value, node) for value, node in region.captured.values() if node in used]
         return Closed(

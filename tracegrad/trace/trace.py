@@ -15,10 +15,11 @@ from tracegrad.ir.builder import sliced
 from tracegrad.ops.elementwise import logical_and, logical_not
 from tracegrad.settings import unusual
 from tracegrad.torch.modes import as_usual
-from tracegrad.trace.builder import Capture, Restarts, RunsPlainly, TraceBuilder, ValueGuard
+from tracegrad.trace.builder import Restarts, RunsPlainly, TraceBuilder
 from tracegrad.trace.captures import TRUTHS, World
 from tracegrad.trace.describe import describe
 from tracegrad.trace.effects import Effect, do
+from tracegrad.trace.guards import Capture, ValueGuard
 from tracegrad.trace.memory import Layout
 from tracegrad.trace.number import Number
 from tracegrad.trace.outputs import Outputs
@@ -242,6 +243,10 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     untaken = list(builder.raising)
     cts, cotangents, wanted, spent = builder.tensors.swept(roots) if builder.has_tensors else ([], [], [], "")
     guards = _settled(builder, outputs, untaken)
+    new = builder.rolled([*outputs, *(g.node for g in guards), *cotangents])
+    if new:
+        outputs, cotangents = ([new.get(x, x) for x in nodes] for nodes in (outputs, cotangents))
+        guards = tuple([replace(g, node=new.get(g.node, g.node)) for g in guards])
     asked = [g.node for g in guards if g.unless_raises is None]
     arguments = list(builder.inputs)
     captures = list(builder.captures.values())

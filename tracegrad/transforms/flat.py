@@ -43,9 +43,13 @@ def recorded(fn: FlatFunction, primals: Sequence[Any]) -> tuple[TraceBuilder, li
     outside = [full(shape=(), value=x, dtype="float64") if type(x) is float else x for x in primals]
     given = [builder.lift(x) for x in outside]
     inside = [_copied(builder, x, type(primal) is float) for x, primal in zip(given, primals)]
-    nodes = [x.node for x in inside]
+    nodes, start = [x.node for x in inside], len(builder.nodes)
     with builder.differentiating(nodes):
         outputs = [builder.lift(x) for x in fn(*inside)]
+    new = builder.rolled([x.node for x in outputs if not is_literal(x)], start)
+    for x in outputs:
+        if not is_literal(x):
+            x.node = new.get(x.node, x.node)
     for x, copy, node in zip(given, inside, nodes):
         if copy.node is not node:  # `fn` has updated its argument
             x._assign(builder.value(copy.node))

@@ -1,0 +1,28 @@
+"""Rolling: the turns of a loop that were recorded one by one become a `scan`.
+
+It happens before the sweep, so that everything after tracing costs one turn. It does not matter how the loop was
+written: what is compared is what the turns did. Inner loops come first, for their turns are shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracegrad.ir import Node
+from tracegrad.trace.builder import TraceBuilder
+
+__all__ = ["FEWEST_NODES", "FEWEST_TURNS", "roll"]
+
+# Shorter loops stay unrolled: their code is faster, and small.
+FEWEST_TURNS = 8
+FEWEST_NODES = 100
+
+
+def roll(builder: TraceBuilder, wanted: Sequence[Node], start: int) -> dict[Node, Node]:
+    """What stands for those of the nodes `wanted` that change when loops are rolled, among the nodes of the trace from
+    number `start` on."""
+    if len(builder.nodes) - start < FEWEST_NODES:
+        return {}
+    from tracegrad.rolling.roller import Roller
+
+    return Roller(builder, wanted, start).run()

@@ -1,0 +1,63 @@
+"""Where a sequence of tokens repeats itself: the candidates for loops, whatever the source looked like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["Run", "runs"]
+
+# Contexts of these lengths are compared to find by what distances like parts of the sequence are apart. A token that
+# a turn has several times is told apart by what follows it.
+_CONTEXTS = (1, 2, 4, 8, 16, 32, 64)
+# Of the distances that are frequent enough to be those of turns, so many are looked at.
+_MOST_PERIODS = 200
+
+
+class Run(NamedTuple):
+    """A part of the sequence in which each token equals the one `period` after it."""
+
+    start: int
+    period: int
+    length: int
+
+    @property
+    def turns(self) -> int:
+        return self.length // self.period
+
+
+def runs(tokens: Sequence[int], least: int) -> Iterator[Run]:
+    """The maximal runs of at least `least` turns, those of short periods first.
+
+    >>> list(runs([7, 1, 2, 1, 2, 1, 2, 9], 3))
+    [Run(start=1, period=2, length=6)]
+    """
+    codes = np.asarray(tokens, np.int64)
+    for period in _periods(codes, least):
+        alike = np.flatnonzero(np.diff(np.concatenate([[0], codes[:-period] == codes[period:], [0]]).astype(np.int8)))
+        for start, stop in zip(alike[::2].tolist(), alike[1::2].tolist()):
+            run = Run(start, period, stop - start + period)
+            if run.turns >= least:
+                yield run
+
+
+def _periods(codes: np.ndarray[tuple[int], np.dtype[np.int64]], least: int) -> list[int]:
+    """The distances, in ascending order, from one occurrence of a context to the next that are found often enough."""
+    found: set[int] = set()
+    context = codes
+    for length in _CONTEXTS:
+        if length > 1:
+            half = length // 2
+            if len(context) <= half:
+                break
+            pairs = np.stack([context[:-half], context[half:]], 1)
+            context = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
+        order = np.argsort(context, kind="stable")
+        same = context[order][1:] == context[order][:-1]
+        distances, counts = np.unique(np.diff(order)[same], return_counts=True)
+        enough = counts >= least - 1
+        frequent = np.argsort(-counts[enough], kind="stable")[:_MOST_PERIODS]
+        found.update(distances[enough][frequent].tolist())
+    return sorted(found)

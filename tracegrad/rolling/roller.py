@@ -1,0 +1,127 @@
+"""Finds the loops in what a trace has recorded, inner ones first, and puts a scan into the place of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tracegrad.avals import LITERALS
+from tracegrad.ir import Node
+from tracegrad.ir.builder import sliced
+from tracegrad.ops.forms import Move, Result
+from tracegrad.ops.pieces import stack
+from tracegrad.rolling import FEWEST_NODES, FEWEST_TURNS
+from tracegrad.rolling.repeats import runs
+from tracegrad.rolling.rows import rows_in_order
+from tracegrad.rolling.scanned import scanned
+from tracegrad.rolling.turns import Turns, turns_of
+from tracegrad.trace.builder import TraceBuilder
+
+__all__ = ["Roller"]
+
+# Parameters that may differ from turn to turn: where a piece of an array begins.
+_OFFSETS = frozenset({"start", "stop"})
+
+
+class Roller:
+    def __init__(self, builder: TraceBuilder, outputs: Sequence[Node], start: int):
+        self.builder, self.outputs = builder, list(outputs)
+        self.sequence = _constants_first(sliced([], builder.nodes[start:], outputs).nodes)
+        self.tokens: dict[Any, int] = {}
+        self.refused: set[tuple[Node, int]] = set()
+
+    def run(self) -> dict[Node, Node]:
+        before = self.outputs
+        location = self.builder.location
+        try:
+            while self._one():
+                pass
+        finally:
+            self.builder.location = location
+        return {old: new for old, new in zip(before, self.outputs) if old is not new}
+
+    def _one(self) -> bool:
+        """Roll the first loop that there is."""
+        codes = [self._token(x) for x in self.sequence]
+        places = {node: k for k, node in enumerate(self.sequence)}
+        for run in runs(codes, FEWEST_TURNS):
+            key = (self.sequence[run.start], run.period)
+            if key in self.refused:
+                continue
+            if all(isinstance(x.op.form, Move | Result) for x in self.sequence[run.start : run.start + run.period]):  # type: ignore[union-attr]
+                continue
+            turns = turns_of(self.sequence, places, run.start, run.period, run.turns, FEWEST_TURNS)
+            if turns is not None and turns.size >= FEWEST_NODES and self._replace(turns):
+                return True
+            self.refused.add(key)
+        return False
+
+    def _token(self, node: Node) -> int:
+        kinds = tuple([type(x) if type(x) in LITERALS else Node for x in node.inputs])
+        params = tuple([item for item in node.params if item[0] not in _OFFSETS])
+        return self.tokens.setdefault((node.op, node.aval, kinds, params, node.location), len(self.tokens))
+
+    def _replace(self, turns: Turns) -> bool:
+        """Put a scan into the place of the turns, and what reads its results behind it."""
+        gone = {node: divmod(k, turns.period) for k, node in enumerate(turns.nodes)}
+        used: dict[int, set[int]] = {}
+        later = self.sequence[turns.stop :]
+        for node in (*(x for n in later for x in n.operands), *self.outputs):
+            if node in gone:
+                k, place = gone[node]
+                used.setdefault(place, set()).add(k)
+        self.builder.location = turns.nodes[-turns.period].location
+        new = scanned(self.builder, turns, used)
+        if new is None:
+            return False
+        sequence = _Sequence(self.sequence[: turns.start])
+        for node in new.values():
+            sequence.append(node)
+        for node in later:
+            if not new.keys().isdisjoint(node.operands):
+                new[node] = self._again(node, new)
+                node = new[node]
+            sequence.append(node)
+        outputs = [new.get(x, x) for x in self.outputs]
+        found = list(sliced([], sequence.nodes, outputs).nodes)
+        if len(found) >= len(self.sequence):  # the values are needed one by one
+            return False
+        self.outputs, self.sequence = outputs, found
+        self.refused.clear()
+        return True
+
+    def _again(self, node: Node, new: dict[Node, Node]) -> Node:
+        """The node, of new operands."""
+        self.builder.location = node.location
+        inputs = tuple([x if type(x) in LITERALS else new.get(x, x) for x in node.inputs])
+        if node.op is stack and dict(node.params)["axis"] == 0:
+            found = rows_in_order(self.builder, inputs)
+            if found is not None:
+                return found.node  # type: ignore[no-any-return]
+        assert node.op is not None
+        return self.builder.number(node.op, inputs, node.params)
+
+
+class _Sequence:
+    """Nodes in the order of computation, each behind what it needs."""
+
+    def __init__(self, nodes: Iterable[Node]):
+        self.nodes = list(nodes)
+        self._known = set(self.nodes)
+
+    def append(self, node: Node) -> None:
+        if node.op is None or node in self._known:
+            return
+        for x in node.operands:
+            self.append(x)
+        self._known.add(node)
+        self.nodes.append(node)
+
+
+def _constants_first(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes in order, but those that nothing from outside has a part in before the others."""
+    constant: set[Node] = set()
+    for node in nodes:
+        if not node.inputs or (node.operands and constant.issuperset(node.operands)):
+            constant.add(node)
+    return [x for x in nodes if x in constant] + [x for x in nodes if x not in constant]

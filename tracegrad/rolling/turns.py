@@ -1,0 +1,137 @@
+"""What the turns of a loop do: the nodes of one turn, and for each operand where it comes from.
+
+An operand of the turns is the same place inside of each turn; a value of a turn before, at a fixed place and distance;
+the same value, or literal, from outside; or one of as many values as there are turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tracegrad.avals import LITERALS
+from tracegrad.ir import Node
+
+__all__ = ["Before", "Each", "Inside", "Same", "Turns", "turns_of"]
+
+# How many turns back a turn may read.
+FARTHEST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """Node number `place` of the same turn."""
+
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """Node number `place` of `distance` turns before; `first` has what the first `distance` turns read instead."""
+
+    place: int
+    distance: int
+    first: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """A literal, or a value from outside."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """A literal, or a value from outside, for each turn."""
+
+    values: tuple[Any, ...]
+
+
+Origin = Inside | Before | Same | Each
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Nodes `start` to `stop` of a sequence, as turns of `period` nodes, and the origins of the operands of each."""
+
+    nodes: tuple[Node, ...]
+    start: int
+    period: int
+    origins: tuple[tuple[Origin, ...], ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.nodes) // self.period
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.nodes)
+
+    @property
+    def size(self) -> int:
+        """The number of nodes, those in regions as well, and those that take pieces of arrays for the turns."""
+        pieces = sum(isinstance(x, Each) for origins in self.origins for x in origins)
+        inner = sum(len(region.nodes) for node in self.nodes[: self.period] for region in node.regions)
+        return self.count * (self.period + inner + 4 * pieces)
+
+    def of(self, place: int) -> tuple[Node, ...]:
+        """The node at this place of each turn."""
+        return self.nodes[place :: self.period]
+
+
+def turns_of(
+    sequence: Sequence[Node], places: Mapping[Node, int], start: int, period: int, count: int, least: int
+) -> Turns | None:
+    """The last of `count` turns of `period` nodes from `start` on, at least `least`, that do the same: turns before
+    them that read other values are left out."""
+    while count >= least:
+        made: list[tuple[Origin, ...]] = []
+        for place in range(period):
+            columns = zip(*[sequence[start + k * period + place].inputs for k in range(count)])
+            found = [_origin(column, places, start, period, count) for column in columns]
+            bad = [x for x in found if isinstance(x, int)]
+            if bad:
+                first = max(bad) + 1
+                start, count = start + first * period, count - first
+                break
+            made.append(tuple(found))  # type: ignore[arg-type]
+        else:
+            return Turns(tuple(sequence[start : start + count * period]), start, period, tuple(made))
+    return None
+
+
+def _origin(column: Sequence[Any], places: Mapping[Node, int], start: int, period: int, count: int) -> Origin | int:
+    """Where an operand comes from that has these values turn by turn; or the last turn at which another one begins."""
+    last = column[-1]
+    if type(last) in LITERALS:
+        return Same(last) if all(repr(x) == repr(last) for x in column) else Each(tuple(column))
+    at = places.get(last, -1)
+    if at < start:
+        return _from_outside(column, places, start)
+    behind = (count - 1) * period + start - at
+    distance = max(-(-behind // period), 0)
+    place = (at - start) % period
+    for k in range(count - 1, distance - 1, -1):
+        if places.get(column[k], -1) != start + (k - distance) * period + place:
+            return k
+    if not distance:
+        return Inside(place)
+    first = tuple(column[:distance])
+    wanted = last.aval
+    wrong = [k for k, x in enumerate(first) if places.get(x, -1) >= start or x.aval != wanted or x.several]
+    if distance > FARTHEST or last.several:
+        return count - 1
+    return max(wrong) if wrong else Before(place, distance, first)
+
+
+def _from_outside(column: Sequence[Any], places: Mapping[Node, int], start: int) -> Origin | int:
+    last = column[-1]
+    inside = [k for k, x in enumerate(column) if places.get(x, -1) >= start]
+    if inside:
+        return max(inside)
+    if all(x is last for x in column):
+        return Same(last)
+    other = [k for k, x in enumerate(column) if x.aval != last.aval or x.several]
+    return max(other) if other else Each(tuple(column))
