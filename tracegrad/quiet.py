@@ -16,13 +16,26 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["HARMLESS", "QUIET", "TRAPS", "USUAL", "handling", "noted", "reset_traps", "set_traps", "sprung", "traps"]
+__all__ = [
+    "HARMLESS",
+    "QUIET",
+    "TRAPS",
+    "USUAL",
+    "handling",
+    "noted",
+    "reset_traps",
+    "restore_traps",
+    "set_traps",
+    "sprung",
+    "traps",
+]
 
 QUIET: Any
 TRAPS: Any
 traps: Callable[[], Any]
 set_traps: Callable[[Any], Any]
 reset_traps: Callable[[Any], None]
+restore_traps: Callable[[Any], Any]
 
 
 def _enter(state: Any) -> Any:
@@ -35,13 +48,19 @@ def _leave(context: Any) -> None:
     context.__exit__(None, None, None)
 
 
+def _restore(errors: Any) -> None:
+    np.seterr(**errors)
+
+
 try:
     from numpy._core.umath import _extobj_contextvar, _make_extobj
 
     QUIET, TRAPS = _make_extobj(all="ignore"), _extobj_contextvar
     set_traps, reset_traps, traps = TRAPS.set, TRAPS.reset, TRAPS.get
+    restore_traps = set_traps
 except (ImportError, TypeError):
     QUIET, TRAPS, set_traps, reset_traps, traps = None, None, _enter, _leave, np.geterr
+    restore_traps = _restore
 
 
 # NumPy's state as it begins, in which floating-point errors warn.

@@ -32,8 +32,8 @@ from tracegrad.errors import CapacityError, TraceError, located
 from tracegrad.ir import Graph, evaluate, run
 from tracegrad.ir.builder import RECORDERS
 from tracegrad.logs import enabled, log
-from tracegrad.ops import Level
-from tracegrad.quiet import noted, sprung
+from tracegrad.ops import Carrier, Level
+from tracegrad.quiet import noted, restore_traps, sprung, traps
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.hot import hot_call
 from tracegrad.runtime.methods import Method
@@ -62,6 +62,7 @@ MAX_PATHS = 64
 MAX_KEPT = 64
 # The turns of a loop that a derivative has room for at first; what a call needs beyond is found out when it runs.
 ROOM = 128
+_VALUES = (np.ndarray, Carrier, float, int)
 # Rounding can make the compiled answer to a question differ from NumPy's; then paths are tried this many times.
 MAX_ATTEMPTS = 8
 
@@ -90,6 +91,7 @@ class Path:
     def __init__(self, trace: Trace, program: Any, seconds: dict[str, float], on_tape: OnTape | None = None):
         self.trace, self.program, self.seconds, self.on_tape = trace, program, seconds, on_tape
         self.keys = tuple([g.key for g in trace.guards])
+        self._writes = bool(trace.groups or trace.written)
         self._hot: dict[Any, Any] = {}
 
     def hot(self, binder: Binder, call: Call, form: tuple[Any, ...], plain: type) -> Any:
@@ -120,11 +122,15 @@ class Path:
         if outputs is None:
             return None, self._diverges(self._answers(given))
         outputs = (outputs,) if self.program.single else outputs
+        if not self.keys:
+            return outputs, None
         return outputs, self._diverges(self.trace.answers(outputs, self.program.checked))
 
     def overlaps(self, call: Call, captured: Sequence[Any]) -> bool:
         """Whether what the call writes to is also something else that it reads, or cannot be written: the graph does
         not know that. Within `on_call`."""
+        if not self._writes:
+            return False
         if self.trace.mixes():
             return True
         written = [source.read() for source in self.trace.written]
@@ -237,8 +243,9 @@ class Dispatcher(Inlinable):
 
     def _is_method_call(self, args: tuple[Any, ...]) -> bool:
         """Whether the first argument is the instance that this is a method of, as in `Model.forward(model, x)`."""
-        given = args and isinstance(self.fun, types.FunctionType) and 0 not in self.binder.static_nums
-        return bool(given) and not tree.is_node(args[0]) and is_user_object(args[0])
+        if not args or isinstance(args[0], _VALUES) or not isinstance(self.fun, types.FunctionType):
+            return False
+        return 0 not in self.binder.static_nums and not tree.is_node(args[0]) and is_user_object(args[0])
 
     def _method_of(self, instance: Any) -> Any:
         """The traced method of one instance, whose attributes are its captured variables."""
@@ -337,7 +344,7 @@ class Dispatcher(Inlinable):
     def find(self, call: Call, plainly: bool = False) -> Found:
         """The path that holds for `call`, traced and compiled if there is none yet, and its outputs. With `plainly`, a
         call that would be one path too many is to run as plain Python, and the path is any."""
-        errors, before = np.geterr(), (RECORDERS.current, CALLS.call, ROOMS.turns)
+        errors, before = traps(), (RECORDERS.current, CALLS.call, ROOMS.turns)
         call.function = self.fun
         try:
             with on_call(call):
@@ -345,7 +352,7 @@ class Dispatcher(Inlinable):
         except BaseException:
             # A signal may have come while one of these was about to be restored.
             RECORDERS.current, CALLS.call, ROOMS.turns = before
-            np.seterr(**errors)
+            restore_traps(errors)
             raise
 
     def _find(self, call: Call, plainly: bool) -> Found:
@@ -389,7 +396,7 @@ class Dispatcher(Inlinable):
             if path.keys[: len(prefix)] != prefix:
                 continue
             captured = path.trace.world.read(path.trace.captures)
-            if captured is None or not path.trace.fits([*call.leaves, *captured]):
+            if captured is None or (path.trace.layouts and not path.trace.fits([*call.leaves, *captured])):
                 continue
             outputs, diverged = path.run(call.leaves, captured)
             if diverged is None:

@@ -456,8 +456,9 @@ class World:
 
     def read(self, captures: Sequence[Capture]) -> list[Any] | None:
         """The captured arrays as they are now; None when a guard does not hold or an array has changed its kind."""
-        if not all(g.holds() for g in self.guards):
-            return None
+        for guard in self.guards:
+            if not guard.holds():
+                return None
         found = [_present(c) for c in captures]
         return None if any(x is None for x in found) else found
 

@@ -102,7 +102,7 @@ class Binder:
             structure = tree.fix(structure, fixed)
         call = Call(leaves, structure, statics, None, [], {}, args, kwargs)
         kinds = tuple([self._kind(call, i, x) for i, x in enumerate(leaves)])
-        call.key = (structure, kinds, tuple((place, exact(value)) for place, value in statics))
+        call.key = (structure, kinds, tuple([(place, exact(value)) for place, value in statics]))
         return call
 
     def arrange(self, count: int, keywords: Sequence[str]) -> tuple[list[str], list[str], dict[str, str]]:
