@@ -1,21 +1,27 @@
-"""A way for values to leave a trace unseen, for tests of what becomes of such values."""
+"""Ways out of a trace that nobody sees, for tests of what becomes of traced values, and of traces that wait."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Hatch"]
+__all__ = ["Hatch", "unseen"]
+
+
+def unseen(function: Callable[..., Any]) -> Any:
+    """A function that calls `function`, and passes for one of Python's own, which traces run as they are."""
+    space = {"function": function}
+    exec(compile("def call(*args, **kwargs):\n    return function(*args, **kwargs)", os.__file__, "exec"), space)
+    return space["call"]
 
 
 class Hatch:
-    """What traced code puts here can be got outside: `put` passes for a function of Python's, which traces run so."""
+    """What traced code puts here can be got outside."""
 
     def __init__(self) -> None:
         self._kept: list[Any] = []
-        space = {"kept": self._kept}
-        exec(compile("def put(x):\n    kept.append(x)", os.__file__, "exec"), space)
-        self.put: Any = space["put"]
+        self.put = unseen(self._kept.append)
 
     def get(self) -> Any:
         return self._kept.pop(0)

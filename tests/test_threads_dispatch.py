@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from hatch import unseen
 
 import tracegrad as tg
 
@@ -50,14 +51,14 @@ def test_threads_with_different_shapes_and_paths_get_their_own_results():
 
 
 def test_traces_of_different_threads_do_not_mix():
-    entered = threading.Barrier(2)
+    enter = unseen(threading.Barrier(2).wait)
 
     def make(k):
         def f(x):
             y = np.zeros(3)
-            entered.wait(timeout=10)
+            enter(timeout=10)
             y[:] = x * k
-            entered.wait(timeout=10)
+            enter(timeout=10)
             return y + np.ones(3)
 
         return tg.trace(f)

@@ -18,7 +18,7 @@ from tracegrad.ops.op import Op, lead
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.opnode import plan_of, remembered
-from tracegrad.torch.tape.saved import Saved, made_now, version_of_inference
+from tracegrad.torch.tape.saved import Saved, made_now, saved_apart
 from tracegrad.torch.tape.tape import Spec, next_number
 
 __all__ = ["is_ready", "of_some", "shapes_of"]
@@ -156,7 +156,7 @@ def _of_some(op: Op) -> Callable[..., None]:
                 if x is not a:
                     x = _new(Saved)
                     x.array, x.counter = a, operands[k]._counter
-                    x.version = version_of_inference() if x.counter is None else x.counter[0]
+                    x.version = x.counter[0] if x.counter.__class__ is list else saved_apart(x)
                 saved[k] = x
             made.operands = tuple(saved)
         made.answer = made_now(out) if plan.answer else plan.spec

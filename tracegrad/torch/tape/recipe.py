@@ -23,6 +23,7 @@ from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 from tracegrad.torch.functions.generator import drawn
 from tracegrad.torch.tape.pullbacks import needs_of
+from tracegrad.torch.tape.saved import copy_of_borrowed, own
 from tracegrad.torch.tape.tape import Spec
 
 __all__ = ["RECIPES", "Part", "Recipe", "key_of", "remember", "written"]
@@ -57,6 +58,7 @@ class Writing:
         """The part that stands for a Tensor."""
         found = self.parts.get(id(tensor))
         if found is None:
+            own(tensor)
             array = tensor._snapshot()
             found = Part(self, array.view() if isinstance(array, _ndarray) else array)
             found.weak = tensor.weak
@@ -70,8 +72,8 @@ class Writing:
         return found
 
     def constant(self, array: Any) -> Part:
-        """A part for an array that is none of the arguments."""
-        part = Part(self, array if isinstance(array, Carrier) else _asarray(array).view())
+        """A part for an array that is none of the Tensors, as it is now."""
+        part = Part(self, array if isinstance(array, Carrier) else copy_of_borrowed(_asarray(array)))
         self.constants.append(part.slot)
         return part
 

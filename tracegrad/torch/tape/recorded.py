@@ -29,7 +29,7 @@ from tracegrad.torch.tape.composite import composite_class
 from tracegrad.torch.tape.opnode import OpNode, Plan, node_class, step_node
 from tracegrad.torch.tape.recipe import RECIPES, Recipe, key_of, remember, written
 from tracegrad.torch.tape.recorders import of_kinds
-from tracegrad.torch.tape.saved import kept, private
+from tracegrad.torch.tape.saved import Borrowed, kept, own, private
 from tracegrad.torch.tape.tape import AccumulateGrad, Node, next_number
 
 __all__ = ["FLOATS", "Recorded", "new_node"]
@@ -170,6 +170,8 @@ class Recorded(TapeCarrier):
         key = key_of(self._face, fn, args, kwargs, tensors)
         if not STATE.enabled or STATE.inference or not _any_requires(args if key is None else tensors):
             return _told_of_several(fn(*args, **kwargs))
+        for x in tensors:
+            own(x)
         recipe = RECIPES.get(key)
         if recipe is None:
             recipe, tensors, values = written(fn, args, kwargs)
@@ -307,7 +309,10 @@ class Recorded(TapeCarrier):
             raise TraceError(located(f"a {type(x).__name__} cannot become a Tensor"))
         array = np.asarray(x)
         supported(array.dtype)
-        return self._like(array)
+        out = self._like(array)
+        if array is x and STATE.enabled:
+            out._counter = Borrowed([0])
+        return out
 
     def _become(self, new: Any) -> Any:
         """Update this value in place to `new`; returns itself."""

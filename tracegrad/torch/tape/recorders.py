@@ -21,7 +21,7 @@ from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import aliasing
 from tracegrad.torch.tape.cases import of_some
 from tracegrad.torch.tape.opnode import Plan, plan_of, remembered
-from tracegrad.torch.tape.saved import Saved, kept_as, made_now, version_of_inference
+from tracegrad.torch.tape.saved import Saved, kept_as, made_now, saved_apart
 from tracegrad.torch.tape.tape import Spec, next_number
 
 __all__ = ["of_form", "of_kinds", "of_one", "of_two"]
@@ -139,14 +139,14 @@ def _of_two(op: Op, node: str) -> Callable[..., None]:
                 of_x = _new(Saved)
                 of_x.array = a
                 of_x.counter = counter = x._counter
-                of_x.version = counter[0] if counter is not None else version_of_inference()
+                of_x.version = counter[0] if counter.__class__ is list else saved_apart(of_x)
         if reads_y:
             of_y = y
             if y is not b:
                 of_y = _new(Saved)
                 of_y.array = b
                 of_y.counter = counter = y._counter
-                of_y.version = counter[0] if counter is not None else version_of_inference()
+                of_y.version = counter[0] if counter.__class__ is list else saved_apart(of_y)
         made.operands = (of_x, of_y)
         made.answer = made_now(out) if plan.answer else plan.spec
         made.shapes = None

@@ -16,8 +16,8 @@ from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.tape import Moving, rewrap
 
 __all__ = [
-    "Packed", "RawSaved", "Saved", "kept", "kept_as", "made_by", "made_now", "of_inference", "private", "short_name",
-    "version_of_inference",
+    "Borrowed", "Packed", "RawSaved", "Saved", "copy_of_borrowed", "kept", "kept_as", "made_by", "made_now",
+    "of_inference", "own", "private", "saved_apart", "short_name",
 ]  # fmt: skip
 
 Hook = Callable[[Any], Any]
@@ -89,21 +89,46 @@ class Saved:
 _FIXED = [0]
 
 
+class Borrowed(list[Any]):
+    """The counter of a plain array that an op was given: nobody tells it of updates, so what is saved is a copy."""
+
+    __slots__ = ()
+
+
+def copy_of_borrowed(array: Any) -> Any:
+    """A copy of an array, in which what is one element in memory stays one; the array itself if it cannot change."""
+    if array.flags.owndata and not array.flags.writeable:
+        return array
+    if 0 not in array.strides:
+        return array.copy()
+    places = tuple([slice(None) if stride else slice(1) for stride in array.strides])
+    return np.broadcast_to(array[places].copy(), array.shape)
+
+
 def kept(x: Any, array: Any = None) -> Saved:
     """The value of `x`, saved, by way of `array` if that is given; RuntimeError for an inference tensor."""
     saved: Saved = _new(Saved)
     saved.counter = counter = x._counter
-    if counter is None:
-        raise of_inference()
-    saved.array, saved.version = x._snapshot() if array is None else array, counter[0]
+    saved.array = x._snapshot() if array is None and counter is not None else array
+    saved.version = counter[0] if counter.__class__ is list else saved_apart(saved)
     if STATE.level is not None and x._dual is not None:
         saved.array = Moving(saved.array, x._dual)
     return saved
 
 
-def version_of_inference() -> int:
-    """What takes the place of the version that an inference tensor does not have: an error."""
-    raise of_inference()
+def own(x: Any) -> None:
+    """Give a value its own copy of an array that is borrowed."""
+    if x._counter.__class__ is Borrowed:
+        x.array, x._counter = copy_of_borrowed(x.array), [0]
+
+
+def saved_apart(saved: Saved) -> int:
+    """The version for a saved value whose counter is no usual one: `saved` gets a copy of an array that is borrowed.
+    RuntimeError for an inference tensor."""
+    if saved.counter is None:
+        raise of_inference()
+    saved.array, saved.counter = copy_of_borrowed(saved.array), _FIXED
+    return 0
 
 
 def kept_as(x: Any, array: Any) -> Saved:
@@ -111,9 +136,7 @@ def kept_as(x: Any, array: Any) -> Saved:
     saved: Saved = _new(Saved)
     saved.array = array
     saved.counter = counter = x._counter
-    if counter is None:
-        raise of_inference()
-    saved.version = counter[0]
+    saved.version = counter[0] if counter.__class__ is list else saved_apart(saved)
     return saved
 
 
