@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 BENCHMARKS = (
-    "call_overhead", "guards", "elementwise", "mlp_step", "logistic", "kernels", "compile", "transforms", "warm_start",
-    "eager",
+    "call_overhead", "guards", "elementwise", "mlp_step", "logistic", "kernels", "compile", "transforms", "loops",
+    "warm_start", "eager",
 )  # fmt: skip
 
 

@@ -247,6 +247,38 @@ def test_the_derivatives_of_the_transforms_are_those_of_finite_differences():
     assert np.sum(gradients[1] * direction) == pytest.approx(slope_of(network, u, direction), rel=1e-7)
 
 
+def test_the_derivatives_of_the_loops_are_those_of_finite_differences():
+    from benchmarks import bench_loops
+
+    def slope_of(function, x, direction, h=1e-6):
+        return (function(x + h * direction) - function(x - h * direction)) / (2 * h)
+
+    rng = np.random.default_rng(1)
+    direction, order = rng.standard_normal(20), ("sin", "exp", "sqrt")
+    value, gradient = bench_loops.relaxed_by_hand(order, 3)
+    function = bench_loops.relaxed(np, order, 3)
+    assert value == pytest.approx(function(bench_loops.START))
+    assert gradient @ direction == pytest.approx(slope_of(function, bench_loops.START, direction), rel=1e-7)
+
+    w, b, v, start = (rng.standard_normal(s) / 3 for s in ((5, 2), (5,), (2, 5), (2,)))
+    value, *gradients = bench_loops.solved_by_hand(w, b, v, start)
+    solved = bench_loops.solved(np, bench_loops.in_python)
+    assert value == pytest.approx(solved((w, b, v), start))
+    for k, p in enumerate((w, b, v)):
+        direction = rng.standard_normal(p.shape)
+        slope = slope_of(lambda p, k=k: solved([*(w, b, v)[:k], p, *(w, b, v)[k + 1 :]], start), p, direction)
+        assert np.sum(gradients[k] * direction) == pytest.approx(slope, rel=1e-6)
+
+    parameters, xs = [rng.standard_normal(s) / 2 for s in ((3, 12), (3, 12), (12,))], rng.standard_normal((4, 2, 3))
+    value, gradients = bench_loops.gated_by_hand(parameters, xs)
+    gated = bench_loops.gated(np, bench_loops.cells_in_python)
+    assert value == pytest.approx(gated(parameters, xs))
+    for k, p in enumerate(parameters):
+        direction = rng.standard_normal(p.shape)
+        slope = slope_of(lambda p, k=k: gated([*parameters[:k], p, *parameters[k + 1 :]], xs), p, direction)
+        assert np.sum(gradients[k] * direction) == pytest.approx(slope, rel=1e-6)
+
+
 def test_memory_is_shown_where_a_peer_has_measured_it():
     result = run_case(case(once=True, tracegrad=lambda: lambda: Timed(1.0, np.arange(3.0), 12_300_000), b=right), FAST)
     assert result.rows[0].peak == 12_300_000

@@ -1,0 +1,270 @@
+"""How fast are Python loops, as users write them?
+
+The first call of 10 and of 1,000 turns; a neural differential equation solved by Runge and Kutta's method; recurrent
+networks with cells that are written out. tracegrad gets Python loops; JAX gets what is faster for it, `lax.scan`.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.bench_compile import orders
+from benchmarks.harness import Case, Factory, Run, Settings, Skip
+from benchmarks.peers import jitted, need
+
+PACKAGES = ("tracegrad", "numba", "jax")
+
+
+# -- first calls ---------------------------------------------------------------------------------------------
+START = np.linspace(0.1, 0.6, 20)
+WEIGHT = np.linspace(0.9, 1.1, 20)
+
+
+def step(xp: Any, order: tuple[str, ...], x: Any) -> Any:
+    """One turn: the ops in this order, and a part of the state that stays."""
+    y = x * WEIGHT + 0.2
+    for name in order:
+        y = getattr(xp, name)(y)
+    return x - 0.1 * (x - y)
+
+
+def relaxed(xp: Any, order: tuple[str, ...], steps: int) -> Callable[[Any], Any]:
+    """The sum of a state after so many turns of a Python loop."""
+
+    def f(x: Any) -> Any:
+        for _ in range(steps):
+            x = step(xp, order, x)
+        return xp.sum(x)
+
+    return f
+
+
+def relaxed_by_hand(order: tuple[str, ...], steps: int) -> Any:
+    """Value and gradient: the states are elementwise, so the slopes of the turns multiply; these by complex steps."""
+    x, slope = START, np.ones(20)
+    for _ in range(steps):
+        moved = step(np, order, x + 1e-30j)
+        slope, x = slope * moved.imag / 1e-30, moved.real
+    return np.sum(x), slope
+
+
+def first_call_case(steps: int, unseen: Sequence[tuple[str, ...]]) -> Case:
+    """Every call is the first of a function of its own, whose ops come in an order that no cache has seen."""
+
+    def each_new(build: Callable[[Any], Run], xp: Any) -> Run:
+        remaining = iter(unseen)
+        return lambda: build(relaxed(xp, next(remaining), steps))()
+
+    def tracegrad() -> Run:
+        transform = need("tracegrad").value_and_grad
+        return each_new(lambda f: functools.partial(transform(f), START), np)
+
+    def jax() -> Run:
+        if steps > 100:
+            raise Skip("compiles each turn: half a minute for 1,000")
+        module = need("jax")
+        return each_new(lambda f: jitted(module.value_and_grad(f), START), module.numpy)
+
+    peers: dict[str, Factory] = {"tracegrad": tracegrad, "jax": jax}
+    return Case(f"Python loop of {steps:,} turns: first call, value and gradient", peers,
+                lambda: relaxed_by_hand(unseen[0], steps), once=True)  # fmt: skip
+
+
+# -- a neural differential equation --------------------------------------------------------------------------
+SPAN, STEPS = 2.0, 200
+
+
+def solved(xp: Any, repeat: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The sum of squares of y at the end, where y' = V tanh(W y + b): classical Runge-Kutta steps."""
+
+    def loss(parameters: tuple[Any, Any, Any], start: Any) -> Any:
+        w, b, v = parameters
+        h = SPAN / STEPS
+
+        def slope(y: Any) -> Any:
+            return v @ xp.tanh(w @ y + b)
+
+        def step(y: Any) -> Any:
+            k1 = slope(y)
+            k2 = slope(y + 0.5 * h * k1)
+            k3 = slope(y + 0.5 * h * k2)
+            k4 = slope(y + h * k3)
+            return y + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
+
+        y = repeat(step, start)
+        return xp.sum(y * y)
+
+    return loss
+
+
+def in_python(step: Callable[[Any], Any], y: Any) -> Any:
+    for _ in range(STEPS):
+        y = step(y)
+    return y
+
+
+def solved_by_hand(w: Any, b: Any, v: Any, start: Any) -> Any:
+    """Value and gradient of `solved`, step by step backwards. What numba compiles, and what NumPy runs."""
+    size, hidden = start.shape[0], b.shape[0]
+    h = SPAN / STEPS
+    ys = np.empty((STEPS + 1, size))
+    acts = np.empty((STEPS, 4, hidden))
+    at = np.empty((STEPS, 4, size))
+    parts = np.array([0.5 * h, 0.5 * h, h])
+    shares = np.array([1.0, 2.0, 2.0, 1.0]) * (h / 6.0)
+    ys[0] = start
+    for n in range(STEPS):
+        y, k = ys[n], np.zeros(size)
+        total = y.copy()
+        for stage in range(4):
+            place = y if stage == 0 else y + parts[stage - 1] * k
+            a = np.tanh(w @ place + b)
+            k = v @ a
+            at[n, stage], acts[n, stage] = place, a
+            total = total + shares[stage] * k
+        ys[n + 1] = total
+    dw, db, dv = np.zeros(w.shape), np.zeros(b.shape), np.zeros(v.shape)
+    d = 2.0 * ys[STEPS]
+    wt, vt = np.ascontiguousarray(w.T), np.ascontiguousarray(v.T)
+    for n in range(STEPS - 1, -1, -1):
+        before, dk = d.copy(), np.zeros(size)
+        for stage in range(3, -1, -1):
+            dk = dk + shares[stage] * d
+            a = acts[n, stage]
+            dv += np.outer(dk, a)
+            da = (vt @ dk) * (1.0 - a * a)
+            db += da
+            dw += np.outer(da, at[n, stage])
+            place = wt @ da
+            before = before + place
+            dk = parts[stage - 1] * place if stage else dk
+        d = before
+    return np.sum(ys[STEPS] * ys[STEPS]), dw, db, dv
+
+
+def equation_case() -> Case:
+    rng = np.random.default_rng(3)
+    w, b, v = rng.standard_normal((32, 8)) / 3, rng.standard_normal(32) / 3, rng.standard_normal((8, 32)) / 6
+    start = rng.standard_normal(8)
+
+    def right() -> Any:
+        value, *gradient = solved_by_hand(w, b, v, start)
+        return value, tuple(gradient)
+
+    def tracegrad() -> Run:
+        return functools.partial(need("tracegrad").value_and_grad(solved(np, in_python)), (w, b, v), start)
+
+    def numba() -> Run:
+        compiled = need("numba").njit(solved_by_hand)
+
+        def run() -> Any:
+            value, dw, db, dv = compiled(w, b, v, start)
+            return value, (dw, db, dv)
+
+        return run
+
+    def jax() -> Run:
+        module = need("jax")
+
+        def repeat(step: Callable[[Any], Any], y: Any) -> Any:
+            return module.lax.scan(lambda y, _: (step(y), None), y, None, STEPS)[0]
+
+        return jitted(module.value_and_grad(solved(module.numpy, repeat)), (w, b, v), start)
+
+    peers: dict[str, Factory] = {"tracegrad": tracegrad, "numba by hand": numba, "jax": jax}
+    return Case("neural ODE: 8 states, 32 hidden, 200 steps, value and gradient", peers, right)
+
+
+# -- recurrent networks ----------------------------------------------------------------------------------------
+def gated(xp: Any, repeat: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """The mean square of the last state of an LSTM, for rows x of a sequence of batches."""
+
+    def loss(parameters: tuple[Any, Any, Any], xs: Any) -> Any:
+        w, u, b = parameters
+        size = u.shape[0]
+
+        def sigmoid(z: Any) -> Any:
+            return 0.5 * (xp.tanh(0.5 * z) + 1.0)
+
+        def cell(state: tuple[Any, Any], x: Any) -> tuple[Any, Any]:
+            h, c = state
+            z = x @ w + h @ u + b
+            c = sigmoid(z[:, :size]) * c + sigmoid(z[:, size : 2 * size]) * xp.tanh(z[:, 2 * size : 3 * size])
+            return sigmoid(z[:, 3 * size :]) * xp.tanh(c), c
+
+        zeros = xp.zeros((xs.shape[1], size), xs.dtype)
+        h, _ = repeat(cell, (zeros, zeros), xs)
+        return xp.mean(h * h)
+
+    return loss
+
+
+def cells_in_python(cell: Callable[..., Any], state: Any, xs: Any) -> Any:
+    for x in xs:
+        state = cell(state, x)
+    return state
+
+
+def gated_by_hand(parameters: tuple[Any, Any, Any], xs: Any) -> Any:
+    """Value and gradient of `gated`, through time."""
+    w, u, b = parameters
+    steps, batch, size = xs.shape[0], xs.shape[1], u.shape[0]
+    h, c = np.zeros((batch, size), xs.dtype), np.zeros((batch, size), xs.dtype)
+    kept = []
+    for x in xs:
+        z = x @ w + h @ u + b
+        f, i, o = (1.0 / (1.0 + np.exp(-z[:, k * size : (k + 1) * size])) for k in (0, 1, 3))
+        g = np.tanh(z[:, 2 * size : 3 * size])
+        new = f * c + i * g
+        kept.append((h, c, f, i, g, o, np.tanh(new)))
+        h, c = o * np.tanh(new), new
+    value = np.mean(h * h)
+    gradients = [np.zeros_like(p) for p in parameters]
+    dh, dc = 2.0 * h / h.size, np.zeros_like(c)
+    for n in range(steps - 1, -1, -1):
+        before, c, f, i, g, o, t = kept[n]
+        dc = dc + dh * o * (1.0 - t * t)
+        slots = (dc * c * f * (1 - f), dc * g * i * (1 - i), dc * i * (1 - g * g), dh * t * o * (1 - o))
+        dz = np.concatenate(slots, axis=1)
+        for total, share in zip(gradients, (xs[n].T @ dz, before.T @ dz, dz.sum(0))):
+            total += share
+        dh, dc = dz @ u.T, dc * f
+    return value, tuple(gradients)
+
+
+def network_case(steps: int, batch: int, size: int, dtype: str) -> Case:
+    rng = np.random.default_rng(4)
+    shapes = ((size, 4 * size), (size, 4 * size), (4 * size,))
+    parameters = tuple((rng.standard_normal(s) / np.sqrt(size)).astype(dtype) for s in shapes)
+    xs = rng.standard_normal((steps, batch, size)).astype(dtype)
+
+    def tracegrad() -> Run:
+        return functools.partial(need("tracegrad").value_and_grad(gated(np, cells_in_python)), parameters, xs)
+
+    def jax() -> Run:
+        module = need("jax")
+
+        def repeat(cell: Callable[..., Any], state: Any, xs: Any) -> Any:
+            return module.lax.scan(lambda state, x: (cell(state, x), None), state, xs)[0]
+
+        return jitted(module.value_and_grad(gated(module.numpy, repeat)), parameters, xs)
+
+    peers: dict[str, Factory] = {
+        "tracegrad": tracegrad,
+        "numpy by hand": lambda: functools.partial(gated_by_hand, parameters, xs),
+        "jax": jax,
+    }
+    name = f"LSTM: {steps} steps, batch {batch}, {size} hidden, {dtype}, value and gradient"
+    return Case(name, peers, lambda: gated_by_hand(parameters, xs))
+
+
+def cases(settings: Settings) -> Iterator[Case]:
+    for k, steps in enumerate((10, 1_000)):
+        yield first_call_case(steps, list(orders())[k::2])
+    yield equation_case()
+    yield from itertools.starmap(network_case, ((64, 1, 14, "float64"), (64, 16, 128, "float32")))
