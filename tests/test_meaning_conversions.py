@@ -140,6 +140,16 @@ def test_the_number_of_a_tensor_has_no_derivative() -> None:
     assert f.cache_info().traces == 1
 
 
+def test_types_of_numpy_lack_what_they_lack() -> None:
+    for text in ("round(x[0] > 0)", "round(x[0] > 0, 1)",
+                 "math.trunc(x.astype(np.float32)[0])", "math.trunc(x[..., 0])",
+                 "math.trunc(x.astype(np.int8)[0])", "math.isclose(x[0], '1.0')"):  # fmt: skip
+        f = eval(f"lambda x: {text}", {"math": math, "np": np})
+        for g in (f, tg.trace(f)):
+            with pytest.raises(TypeError):
+                g(ROWS[0])
+
+
 # -- programs ---------------------------------------------------------------------------------------------------------
 @program(modes=("traced", "disabled", "tensors"))
 def test_a_history_and_the_best(trace: Any) -> Any:

@@ -494,3 +494,86 @@ def test_a_view_of_an_array_without_axes(trace: Any) -> Any:
         view = f(x)
         view[...] = 2.5
         yield view, x
+
+
+# -- in regions -------------------------------------------------------------------------------------------------------
+def _reshaped(c: Any, r: Any) -> Any:
+    q = c.T.reshape(-1)
+    q *= 2.0
+    return c + 0.0, q.sum()
+
+
+def _of_a_copy_as_it_lies(c: Any, r: Any) -> Any:
+    c = c.copy(order="K")
+    q = c.T.ravel()
+    q *= 2.0
+    return c, q.sum()
+
+
+def _base_of_a_view(c: Any, r: Any) -> Any:
+    c = c * 2.0
+    q = np.ravel(c)
+    c += 1.0
+    return c, q.sum()
+
+
+def _of_a_copy(c: Any, r: Any) -> Any:
+    c = np.array(c, order="C")
+    c += r
+    q = c.reshape(-1)
+    q *= 2.0
+    p = c.T.ravel()
+    p -= 1.0
+    return c, q.sum() + p.sum()
+
+
+def _of_a_method_copy(c: Any, r: Any) -> Any:
+    c = c.copy()
+    q = np.ravel(c)
+    q += r
+    return c, c.reshape(-1)[::2].sum()
+
+
+LAID = {
+    "C": np.arange(12.0).reshape(3, 4),
+    "F": np.asfortranarray(np.arange(12.0).reshape(3, 4)),
+    "strided": np.arange(48.0).reshape(6, 8)[::2, ::2],
+}
+
+
+@pytest.mark.parametrize("layout", LAID)
+@pytest.mark.parametrize("body", [_reshaped, _of_a_copy_as_it_lies, _base_of_a_view])
+def test_a_body_does_not_guess_how_its_arguments_lie_in_memory(body: Any, layout: str) -> None:
+    f = tg.trace(lambda c: tg.scan(body, c, np.arange(3.0)))
+    with pytest.raises(tg.UnsupportedError, match=r"lies in memory.*test_meaning_layout.py"):
+        f(LAID[layout].copy(order="K"))
+
+
+@pytest.mark.parametrize("layout", LAID)
+@pytest.mark.parametrize("body", [_of_a_copy, _of_a_method_copy])
+def test_a_body_that_copies_updates_its_copy(body: Any, layout: str) -> None:
+    def f(c: Any) -> Any:
+        return tg.scan(body, c, np.arange(3.0))
+
+    with tg.disable_jit():
+        expected = f(LAID[layout].copy(order="K"))
+    found = tg.trace(f)(LAID[layout].copy(order="K"))
+    for a, b in zip(found, expected):
+        np.testing.assert_allclose(a, b)
+
+
+@pytest.mark.parametrize("layout", LAID)
+def test_a_body_knows_how_arrays_from_outside_lie(layout: str) -> None:
+    held = LAID[layout]
+
+    def f(x: Any, given: Any) -> Any:
+        def body(c: Any, r: Any) -> Any:
+            a, b = held.T.reshape(-1), np.ravel(given, order="K")
+            return c + a[0] * r, (a * np.arange(12.0)).sum() + (b * np.arange(12.0)).sum()
+
+        return tg.scan(body, x, np.arange(3.0))
+
+    with tg.disable_jit():
+        expected = f(1.0, held)
+    for a, b in zip(tg.trace(f)(1.0, held), expected):
+        np.testing.assert_allclose(a, b)

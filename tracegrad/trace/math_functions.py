@@ -41,7 +41,7 @@ def _python_number(x: Any) -> Any:
 
 
 def _real(x: Any) -> Any:
-    return real(_python_number(x))
+    return real(_python_number(x)) if isinstance(x, Tracer) else math.ldexp(x, 0)  # which is a TypeError for text
 
 
 def _row(op: Callable[..., Any], usual: _Condition | None, theirs: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,11 +132,17 @@ def _isclose(a: Any, b: Any, *, rel_tol: float = 1e-9, abs_tol: float = 0.0) -> 
     return number(ops.logical_or(ops.equal(a, b), close))
 
 
+def _trunc(x: Any) -> Any:
+    if not x.weak and (x.dtype != np.float64 or not x._immutable_scalars):  # of NumPy's types, that is a float alone
+        raise TypeError(f"type {'numpy.ndarray' if x.shape else x.dtype} doesn't define __trunc__ method")
+    return whole(ops.trunc, _python_number(x), math.trunc)
+
+
 _OURS: dict[str, Callable[..., Any]] = {
     "log": _log, "hypot": _hypot, "prod": _prod, "modf": _modf, "isclose": _isclose,
     "floor": lambda x: whole(ops.floor, _python_number(x), math.floor),
     "ceil": lambda x: whole(ops.ceil, _python_number(x), math.ceil),
-    "trunc": lambda x: whole(ops.trunc, _python_number(x), math.trunc),
+    "trunc": _trunc,
 }  # fmt: skip
 
 

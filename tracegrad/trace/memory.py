@@ -4,7 +4,8 @@ NumPy gives a view or a copy by the layout of an array, so a trace knows the str
 are most, need no more than that: `stand_in` is None. Others have a stand-in (`tracegrad.ops.memory`), on which NumPy
 does what it would do to the array. The layouts of inputs are those in the call being traced. Which inputs had a part in
 the layout of a value goes along with it, as a set of bits; when the layout decides something that can be seen, these
-inputs are *asked* for theirs, and the trace holds only for calls where it is the same.
+inputs are *asked* for theirs, and the trace holds only for calls where it is the same. The arguments of a region may
+lie otherwise at each turn, so that what they decide is refused.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node
 from tracegrad.ops.memory import StandIn, is_row_major, order_of, spread, stand_in
 
-__all__ = ["Layout", "Memory", "axes_of"]
+__all__ = ["UNKNOWN", "Layout", "Memory", "axes_of"]
+
+# The bit of values whose layout nobody knows: the arguments of regions.
+UNKNOWN = 1
 
 
 class Layout(NamedTuple):
@@ -74,7 +79,18 @@ class Memory:
         if array.ndim and array.size > 1:
             strides = layout_of(array)
             found = None if strides is None else self.place(array.shape, array.dtype, array.strides)
-            self._inputs[node] = 1 << len(self._inputs), found
+            self._inputs[node] = UNKNOWN << 1 + len(self._inputs), found
+
+    def ask(self, asks: int) -> None:
+        """Something that can be seen depends on the layouts of these inputs."""
+        if asks & UNKNOWN:
+            raise UnsupportedError(
+                located(
+                    "whether this is a view or a copy depends on how an argument of the body lies in memory, which may "
+                    "be otherwise at each turn; copy it first (x = np.array(x, order='C')), or update by tg.where"
+                )
+            )
+        self.asked |= asks
 
     def of_input(self, node: Node) -> tuple[int, StandIn | None]:
         """The bit of an input, and its stand-in."""

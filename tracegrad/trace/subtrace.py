@@ -28,6 +28,7 @@ from tracegrad.ir.builder import sliced
 from tracegrad.ops import Level, TensorCarrier
 from tracegrad.ops.linear import full
 from tracegrad.trace.builder import TraceBuilder, current_trace
+from tracegrad.trace.memory import UNKNOWN
 from tracegrad.trace.number import Number
 from tracegrad.trace.rules import ClosedRule, RuleGraph
 from tracegrad.trace.tracer import Tracer
@@ -184,7 +185,10 @@ class Region(TraceBuilder):
         node = Node(None, (), (), aval)
         self.inputs.append(node)
         self.likes[node] = like
-        return self._standing(node, like, f"an argument of {self.what}")
+        value = self._standing(node, like, f"an argument of {self.what}")
+        array = value.array if isinstance(value, TensorCarrier) else value
+        array.asks = UNKNOWN if len(aval.shape) > 1 else 0
+        return value
 
     def output(self, x: Any, path: str) -> Node:
         """The node of a leaf of the result."""
@@ -216,7 +220,10 @@ class Region(TraceBuilder):
         key = node, id(value) if isinstance(value, TensorCarrier) else 0
         if key not in self.captured:
             self.captured[key] = value, Node(None, (), (), node.aval)
-        return self._standing(self.captured[key][1], like, f"an array from outside of {self.what}")
+        made = self._standing(self.captured[key][1], like, f"an array from outside of {self.what}")
+        if isinstance(made, Tracer) and isinstance(like, Tracer):
+            made.lie_as(like)
+        return made
 
     def _standing(self, node: Node, like: Any, frozen: str) -> Any:
         weak = type(like) in _DTYPES or getattr(like, "weak", False)

@@ -129,6 +129,8 @@ class Tracer(ArrayMethods, Value):
         return x.builder.python_number(x.node)
 
     def __round__(self, ndigits: int | None = None) -> Any:
+        if self.dtype.kind == "b" and not self.weak:
+            raise TypeError("type numpy.bool doesn't define __round__ method")
         whole = ndigits is None and not self.shape and not self.is_array
         return round(self.item()) if whole else super().__round__(ndigits)
 
@@ -332,7 +334,7 @@ class Tracer(ArrayMethods, Value):
         if sum(x.outside for x in roots.values()) > 1:
             raise UnsupportedError(located("whether two arrays from outside share memory is not known while tracing"))
         for x in xs:
-            self.builder.memory.asked |= x.asks
+            self.builder.memory.ask(x.asks)
         return self._places(*xs)
 
     def _places(self, *xs: Any) -> list[StandIn]:
@@ -385,7 +387,7 @@ class Tracer(ArrayMethods, Value):
                 view._become_again()
         if self.origin is not None:
             base = self.origin.base
-            self.builder.memory.asked |= self.origin.asks
+            self.builder.memory.ask(self.origin.asks)
             if self.origin.shared:
                 assert self.origin.put is not None
                 base._become(self.origin.put(base, self).node, self)
@@ -393,7 +395,7 @@ class Tracer(ArrayMethods, Value):
     def _become_again(self) -> None:
         """Compute the view anew from its changed base, and its own views."""
         assert self.origin is not None
-        self.builder.memory.asked |= self.origin.asks
+        self.builder.memory.ask(self.origin.asks)
         if not self.origin.shared:
             return
         self.node = _replayed(self.builder, self.origin.result, self.origin.node, self.origin.base.node)
