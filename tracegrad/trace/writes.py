@@ -19,6 +19,7 @@ from tracegrad.trace.effects import (
     fill,
     fixed,
     place_of,
+    plain_key,
     watched,
 )
 from tracegrad.trace.lent import LENT, lend
@@ -193,7 +194,9 @@ class Writes:
                 kind = "added" if isinstance(loan.real, set) else "extended"
                 yield appended(loan.added, loan.source, template, kind)
             else:
-                yield from changes(lent, contents(loan.before), loan.source, template, loan.blind)
+                yield from changes(
+                    lent, contents(loan.before), loan.source, template, [plain_key(k) for k in loan.blind]
+                )
         for copy in list(self._copies.values()):
             yield from changes(copy.copy, copy.before, copy.source, template)
         for x, before, source in self._held.values():
