@@ -23,6 +23,7 @@ LAYERS = (
     "tree",
     "logs",
     "quiet",
+    "signals",
     "torch",
     "torch.modes",
     "ops",

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import Any
@@ -263,6 +264,75 @@ def test_an_interrupt_at_any_moment_leaves_everything_as_it_was(scenario: Scenar
         check(action())
         assert modes() == before, where
         del error
+
+
+class Store:
+    """An object with attributes."""
+
+    def __init__(self) -> None:
+        self.w, self.t, self.n, self.last = np.zeros(2), tg.zeros(2), 0, np.zeros(2)
+        self.log: list[Any] = []
+        self.recent: Any = deque([0], maxlen=2)
+        self.more: list[Any] = []
+        self.items: dict[str, Any] = {"old": 0, "n": 0}
+
+    def state(self) -> tuple[Any, ...]:
+        items = {k: v for k, v in self.items.items() if k != "old"}
+        return self.w[0], self.last[0], self.n, len(self.log), max(self.recent), len(self.more), items.get("n", 0)
+
+
+class Guarded(Store):
+    """One whose class sets attributes in its own way."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+
+def simple(s: Any, x: Any) -> None:
+    s.w += x
+    s.n += 1
+    s.last = s.last + x
+    s.log.append(s.last[0])
+    s.recent.append(s.n)
+    s.more.append(s.n)
+    s.items["n"] = s.items["n"] + 1
+
+
+def hard(s: Any, x: Any) -> None:
+    n = s.items["n"] + 1
+    s.items.clear()
+    s.items["other"] = x
+    s.items["n"] = n
+    simple(s, x)
+    s.items["n"] = n
+    s.recent.clear()
+    s.recent.append(n)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("cls", [Store, Guarded])
+@pytest.mark.parametrize("update", [simple, hard])
+def test_an_interrupt_leaves_all_effects_of_a_call_or_none(update: Any, cls: Any, slow: bool) -> None:
+    s, x = cls(), np.ones(2)
+    f = tg.trace(lambda x: update(s, x))
+
+    def action() -> None:
+        if slow:
+            f.__class__ = tg.runtime.dispatch.Dispatcher
+        f(x)
+
+    for _ in range(4):
+        action()
+    total, _ = interrupted(action, -1)
+    # What a call does last is where it writes.
+    some = random.Random(0).sample(range(1, total + 1), min(POINTS, total))
+    for number in sorted({*some, *range(max(1, total - 3 * POINTS), total + 1)}):
+        before = s.state()
+        interrupted(action, number)
+        steps = {b - a for a, b in zip(before, s.state())}
+        assert steps in ({0.0}, {1.0}), f"point {number} of {total}: {before} and {s.state()}"
+    assert f.cache_info().traces <= 3
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

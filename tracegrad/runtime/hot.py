@@ -41,7 +41,7 @@ from tracegrad.runtime.places import apart_of, empty, exact, places_of
 from tracegrad.runtime.program import conformed
 from tracegrad.settings import unusual
 from tracegrad.trace.captures import Guard
-from tracegrad.trace.effects import NAMES, apart
+from tracegrad.trace.effects import NAMES, apart, statements
 from tracegrad.trace.foreign import state_key
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument, Function, Global, Passed, Source
@@ -469,11 +469,10 @@ def _result(trace: Trace, code: _Code) -> str:
 def _effects(trace: Trace, code: _Code) -> list[str]:
     """Code that does what each call does to objects from outside."""
     code.objects |= NAMES
-    ready, statements = [], []
+    ready = []
     for i, effect in enumerate(trace.effects):
         ready += [f"h{i} = {effect.holder.text(code.name)}", f"v{i} = {effect.piece.text(code)}"]
-        statements.append(effect.text(f"h{i}", f"v{i}", code.name))
-    return [f"    {line}" for line in (*ready, *statements)]
+    return [f"    {line}" for line in (*ready, *statements(trace.effects, code.name))]
 
 
 def _written(trace: Trace, code: _Code, leaves: Sequence[str], alone: bool) -> list[str]:

@@ -35,7 +35,7 @@ from tracegrad.ir.builder import RECORDERS
 from tracegrad.runtime import blas, native, threads
 from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.entry import MISS, make_callable
-from tracegrad.runtime.signals import uninterrupted
+from tracegrad.signals import uninterrupted
 
 __all__ = ["MISS", "Program", "Report", "compile_program", "conformed", "machine_code_count"]
 

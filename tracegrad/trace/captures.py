@@ -464,12 +464,13 @@ class World:
 
     def changed_numbers(self) -> list[Hashable]:
         """The keys of sources of numbers that are to become inputs: they held another float when this was traced, or
-        they are written by each call."""
+        they, or the containers that they are items of, are written by each call."""
         failed = [g for g in self.guards if g.kind == "equals" and isinstance(g.expected, _VARYING) and not g.holds()]
         return [
             g.source.key
             for g in failed
-            if g.holds_a(type(g.expected)) and (type(g.expected) is float or g.source.key in self.rewritten)
+            if g.holds_a(type(g.expected))
+            and (type(g.expected) is float or self.rewritten & {g.source.key, getattr(g.source.parent, "key", None)})
         ]
 
     def failures(self, captures: Sequence[Capture]) -> list[str]:

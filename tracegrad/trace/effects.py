@@ -3,12 +3,13 @@
 While a function is traced, nothing outside changes: what it writes stays in shadows, in lent containers and in the
 boxes of tracers (`tracegrad.trace.writes`). Each call repeats it: first all values and all objects that are written to
 are found, then they are written, arrays before anything else. So it is as Python would have left it, also where two
-attributes change places.
+attributes change places. No signal handler runs between two of them: Python calls handlers after calls, and most
+effects are statements without one.
 """
 
 from __future__ import annotations
 
-import functools
+import keyword
 import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
@@ -16,31 +17,34 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.errors import MADE
+from tracegrad.signals import uninterrupted
 from tracegrad.trace.sources import Attribute, Cell, Child, Fixed, Global, Item, Source, Static
-from tracegrad.trace.templates import Filling, Node, Piece, Same, attributes
+from tracegrad.trace.templates import Node, Piece, Same, attributes
 from tracegrad.trace.tracer import Tracer
 from tracegrad.tree import children, is_node
 from tracegrad.tree.kinds import KINDS
 
 __all__ = [
-    "NAMES", "STATEMENTS", "Effect", "Template", "Watched", "apart", "appended", "changed_names", "changes", "contents",
-    "do", "fill", "fixed", "place_of", "watched",
+    "NAMES", "STATEMENTS", "Effect", "Template", "Watched", "apart", "appended", "attribute_kind", "changed_names",
+    "changes", "contents", "fill", "fixed", "place_of", "statements", "watched", "writer",
 ]  # fmt: skip
 
 Template = Callable[[Any], Piece]
 
-# What an effect of each kind does: to the object `h`, with the key `k`, and the value `v`. The one on Tensors is added
-# by what knows them.
+# What an effect of each kind does: to the object `h`, with the key `k`, or name `n`, and the value `v`. The one on
+# Tensors is added by what knows them.
 STATEMENTS = {
     "data": "h[...] = v",
+    "field": "h.n = v",
     "attribute": "set_attribute(h, k, v)",
     "no attribute": "delete_attribute(h, k)",
     "static": "setattr(h, k, v)",
     "no static": "delattr(h, k)",
     "item": "h[k] = v",
     "no item": "h.pop(k, None)",
-    "extended": "h.extend(v)",
-    "added": "h.update(v)",
+    "extended": "h += v",
+    "added": "h |= {*v}",
     "list": "h[:] = v",
     "contents": "h.clear(); h.update(v)",
     "queue": "h.clear(); h.extend(v)",
@@ -68,7 +72,7 @@ class Effect:
             return Cell(self.holder.parent, self.holder.name).key
         if self.kind == "static":
             return place_of(self.holder.read(), self.key).key
-        return Attribute(self.holder, self.key).key if self.kind == "attribute" else self.holder.key
+        return Attribute(self.holder, self.key).key if self.kind in ("field", "attribute") else self.holder.key
 
     @property
     def memory(self) -> Source | None:
@@ -79,8 +83,9 @@ class Effect:
 
     def text(self, h: str, v: str, name: Callable[[Any], str]) -> str:
         """The statement for a holder and a value with these names."""
-        words = {"h": h, "v": v, "k": repr(self.key) if type(self.key) in (str, int) else name(self.key)}
-        return re.sub(r"\b([hkv])\b", lambda found: words[found[0]], STATEMENTS[self.kind])
+        key = repr(self.key) if type(self.key) in (str, int) else name(self.key)
+        words = {"h": h, "v": v, "k": key, "n": str(self.key)}
+        return re.sub(r"\b([hknv])\b", lambda found: words[found[0]], STATEMENTS[self.kind])
 
 
 def place_of(x: Any, name: str) -> Source:
@@ -93,19 +98,29 @@ def fixed(x: Any) -> Fixed:
     return Fixed(x, getattr(x, "__name__", "the function"))
 
 
-@functools.cache
-def _doer(kind: str) -> Callable[[Any, Any, Any], None]:
+def statements(effects: Sequence[Effect], name: Callable[[Any], str]) -> list[str]:
+    """The statements that write the effects, between which no signal handler runs, to `h0`, `h1`, ... the values `v0`,
+    `v1`, ...; `name` gives the names of objects."""
+    found = [effect.text(f"h{i}", f"v{i}", name) for i, effect in enumerate(effects)]
+    several = ";".join(STATEMENTS[effect.kind] for effect in effects)
+    if ";" not in several or "(" not in several:
+        return found
+    return [f"with {name(uninterrupted)}():", *[f"    {text}" for text in found]]
+
+
+def writer(effects: Sequence[Effect]) -> Callable[[Any, Any], None]:
+    """The function that writes these effects, to the holders that it is given the values that it is given."""
     space: dict[str, Any] = dict(NAMES)
-    exec(f"def do(h, k, v): {STATEMENTS[kind]}", space)
-    made: Callable[[Any, Any, Any], None] = space["do"]
+
+    def name(x: Any) -> str:
+        space[f"c{len(space)}"] = x
+        return f"c{len(space) - 1}"
+
+    names = [", ".join(f"{letter}{i}" for i in range(len(effects))) for letter in "hv"]
+    lines = [f"({names[0]},), ({names[1]},) = hs, vs", *statements(effects, name)]
+    exec(compile("\n    ".join(["def write(hs, vs):", *lines]), MADE, "exec"), space)
+    made: Callable[[Any, Any], None] = space["write"]
     return made
-
-
-def do(effects: Sequence[Effect], call: Filling) -> None:
-    """Do all effects of a call."""
-    ready = [(_doer(e.kind), e.holder.read(), e.key, e.piece.make(call)) for e in effects]
-    for effect, holder, key, value in ready:
-        effect(holder, key, value)
 
 
 def apart(written: Sequence[Any], arrays: Sequence[Any]) -> bool:
@@ -195,7 +210,7 @@ def changes(x: Any, before: Any, holder: Source, template: Template, blind: Coll
         if now != before:
             yield Effect("list", holder, None, Same(now))
     else:
-        yield from changed_names(now, before, holder, template, "attribute")
+        yield from changed_names(now, before, holder, template, attribute_kind(type(x)))
 
 
 def _of_items(now: Any, before: Any, holder: Source, template: Template, kind: str) -> Iterator[Effect]:
@@ -231,6 +246,12 @@ def _of_dict(
         yield from changed_names(now, before, holder, template, "item", blind)
 
 
+def attribute_kind(cls: type) -> str:
+    """The kind of effects on attributes of objects of a class."""
+    plain: Any = object.__setattr__
+    return "field" if cls.__setattr__ is plain else "attribute"
+
+
 def changed_names(
     now: dict[Any, Any],
     before: dict[Any, Any],
@@ -239,10 +260,13 @@ def changed_names(
     kind: str,
     blind: Collection[Any] = (),
 ) -> Iterator[Effect]:
-    """The effects on attributes ("attribute", "static") or items ("item") that differ."""
+    """The effects on attributes ("field", "attribute", "static") or items ("item") that differ."""
+    gone = f"no {kind}".replace("field", "attribute")
     for k in before:
         if k not in now:
-            yield Effect(f"no {kind}", holder, k)
+            yield Effect(gone, holder, k)
+    if kind == "field" and not all(k.isidentifier() and not keyword.iskeyword(k) for k in now):
+        kind = "attribute"
     for k in blind:
         if k in now:
             yield Effect(kind, holder, k, template(now[k]))

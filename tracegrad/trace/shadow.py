@@ -291,6 +291,11 @@ def written(made: Any) -> tuple[dict[str, Any], dict[str, Any], Source]:
     return now, before, _get(made, "_source")
 
 
+def real_class(made: Any) -> type:
+    """The class of the object that there is a shadow of."""
+    return type(_get(made, "_real"))
+
+
 def source_of(x: Any) -> Source | None:
     """Where the object is found that `x` is the shadow of; None for what is no such shadow."""
     return _get(x, "_source") if isinstance(type(x), type) and issubclass(type(x), _Object) else None

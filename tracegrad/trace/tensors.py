@@ -143,7 +143,7 @@ class Tensors:
                 value = output(s.tensor, derived and s.tensor.requires_grad)
                 yield Effect("tensor", s.source, _updates(s.tensor), value)
             if s.read and s.tensor._grad is not s.grad:
-                yield Effect("attribute", s.source, "grad", template(s.tensor._grad))
+                yield Effect("field", s.source, "grad", template(s.tensor._grad))
 
     def swept(self, roots: Sequence[Any]) -> tuple[list[Node], list[Node], list[Source], str]:
         """The inputs that stand for the cotangents of `roots`; the cotangents of the stand-ins that require grad, and

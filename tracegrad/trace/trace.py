@@ -18,7 +18,7 @@ from tracegrad.torch.modes import as_usual
 from tracegrad.trace.builder import Restarts, RunsPlainly, TraceBuilder
 from tracegrad.trace.captures import TRUTHS, World
 from tracegrad.trace.describe import describe
-from tracegrad.trace.effects import Effect, do
+from tracegrad.trace.effects import Effect, writer
 from tracegrad.trace.guards import Capture, ValueGuard
 from tracegrad.trace.memory import Layout
 from tracegrad.trace.number import Number
@@ -65,6 +65,7 @@ class Trace:
     error: BaseException | None = None
     layouts: tuple[Layout, ...] = ()
     groups: tuple[tuple[Source, ...], ...] = ()
+    write: Callable[[Any, Any], None] | None = None  # of the effects, made when it is first needed
 
     def fits(self, inputs: Sequence[Any]) -> bool:
         """Whether the arrays lie in memory as the trace assumes; programs for row-major ones see that themselves."""
@@ -120,7 +121,10 @@ class Trace:
         call = Filling(outputs, tensor)
         result = self.answer.make(call)
         if effects and self.effects:
-            do(self.effects, call)
+            if self.write is None:
+                self.write = writer(self.effects)
+            holders, values = [e.holder.read() for e in self.effects], [e.piece.make(call) for e in self.effects]
+            self.write(holders, values)
         return result
 
     def mixes(self) -> bool:

@@ -13,6 +13,7 @@ from tracegrad.trace.effects import (
     Template,
     Watched,
     appended,
+    attribute_kind,
     changed_names,
     changes,
     contents,
@@ -205,7 +206,7 @@ class Writes:
     def _names(self, template: Template) -> Iterator[Effect]:
         for made in list(self._objects.values()):
             now, before, source = shadow.written(made)
-            yield from changed_names(now, before, source, template, "attribute")
+            yield from changed_names(now, before, source, template, attribute_kind(shadow.real_class(made)))
         for space in self._spaces.values():
             holder = Fixed(space.real, "the globals")
             for k, x in list(dict.items(space)):
