@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
+import dataclasses
 import enum
 import functools
 import gc
@@ -24,10 +26,11 @@ import string
 import subprocess
 import sys
 import threading
+import warnings
 import weakref
 import xml.etree.ElementTree
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import Mock
 
 import numpy as np
@@ -475,6 +478,77 @@ def test_a_cached_function_that_counts_its_calls(trace: Any) -> Any:
 
     for k in (2, 2, 3, 2):
         yield f(X, k), calls
+
+
+# -- methods that run as they are -----------------------------------------------------------------------------------
+COUNT, LOG = 0, []
+
+
+@dataclasses.dataclass
+class Step:
+    k: float = 2.0
+
+    def count(self, x: Any) -> Any:
+        global COUNT
+        COUNT += 1
+        return COUNT
+
+    def log(self, x: Any) -> Any:
+        LOG.append(x[0])
+        return self.k
+
+    def draw(self, x: Any) -> Any:
+        return random.random()
+
+    def draw_by_numpy(self, x: Any) -> Any:
+        return np.random.rand()  # noqa: NPY002
+
+
+class Pair(NamedTuple):
+    k: float = 2.0
+    count = Step.count
+    log = Step.log
+    draw = Step.draw
+    draw_by_numpy = Step.draw_by_numpy
+
+
+class Items(list[Any]):
+    k = 2.0
+    count = Step.count
+    log = Step.log
+    draw = Step.draw
+    draw_by_numpy = Step.draw_by_numpy
+
+
+class Member(enum.Enum):
+    A = 1
+    count = Step.count
+    draw = Step.draw
+    draw_by_numpy = Step.draw_by_numpy
+
+    def log(self, x: Any) -> Any:
+        LOG.append(x[0])
+        return self.value
+
+
+@pytest.mark.parametrize("method", ["count", "log", "draw", "draw_by_numpy"])
+@pytest.mark.parametrize("held", [Step(), Pair(), Items([1.0]), Member.A], ids=lambda x: type(x).__name__)
+def test_methods_that_no_trace_sees_change_the_world_at_each_call(held: Any, method: str) -> None:
+    def script(trace: Any) -> Any:
+        global COUNT
+        COUNT = 0
+        LOG.clear()
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002
+        f = trace(lambda x: x * getattr(held, method)(x))
+        for k in range(3):
+            yield f(X + k), COUNT, list(LOG)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tg.PerformanceWarning)
+        # Where shadows of the methods run, drawing is refused.
+        with contextlib.suppress(tg.errors.UnsupportedError) if method.startswith("draw") else contextlib.nullcontext():
+            compare(script, "traced")
 
 
 # -- the world outside of Python ---------------------------------------------------------------------------------------

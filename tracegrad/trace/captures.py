@@ -252,7 +252,7 @@ class World:
         if isinstance(value, type):
             self.natives.note(value)
         else:
-            self.natives.note(type(value), methods=copied)
+            self.natives.note(type(value), methods=copied or collection)
         if known is None:
             # `function` and `_container` enter what they make before they fill it: it may lead to itself.
             made = self._container(value, source) if collection or copied else self._shadow(value, source)
@@ -293,6 +293,7 @@ class World:
 
     def _value(self, value: Any, source: Source) -> None:
         self.assume(source, "equals", value)
+        self.natives.note(type(value))
         if isinstance(value, frozenset):
             self._require_values(value, f"{source} holds")
         # Numbers, strings and members of enumerations of the user's classes may have attributes.

@@ -229,8 +229,9 @@ def _has_hidden_fields(cls: Any) -> bool:
     """Whether instances of a class have fields that are no attributes, or methods of the user's."""
     if is_user_code(cls):
         return True
+    known = {beneath for c in cls.__mro__ if c in _BASES for beneath in c.__mro__}
     for c in cls.__mro__:
-        if c in _BASES:
+        if c in known:
             continue
         base = c.__base__
         seen = [x for name, x in vars(c).items() if isinstance(x, types.MemberDescriptorType) or name in _OWN]

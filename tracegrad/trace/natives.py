@@ -24,6 +24,7 @@ from tracegrad.trace.foreign import Opaque, State, attributes, is_constant, opaq
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import read
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Source, Static
+from tracegrad.trace.unseen import Unseen
 from tracegrad.trace.users import is_user_code, is_user_function, is_user_module
 
 __all__ = ["Natives"]
@@ -38,12 +39,17 @@ class Natives:
         self._functions: dict[Any, None] = {}
         self._traced: dict[Any, None] = {}
         self._modules: list[tuple[Any, Source]] = []
+        self._unseen = Unseen()
         self._states: list[tuple[State, Source]] = []
         self._names: set[str] = set()
 
     def note(self, cls: Any, methods: bool = True) -> None:
         """Traced code may read attributes of this class, and run its `methods` as they are."""
         if is_user_code(cls):
+            if methods and not self._classes.get(cls, False):
+                for c in [c for c in cls.__mro__ if is_user_code(c)]:
+                    for function in [f for x in vars(c).values() for f in _functions_of(x) if is_user_function(f)]:
+                        self._unseen.watch(function)
             self._classes[cls] = self._classes.get(cls, False) or methods
             self.world.writes.watch(cls, self.world)
 
@@ -70,17 +76,23 @@ class Natives:
         self._states.append((held, source))
         self.world.assume(source, "state", held.key)
 
-    def require_kept(self) -> None:
-        """Give up if traced code has changed objects that it was given as they are."""
+    def disturbed(self) -> str:
+        """What traced code has done to what it was given as it is, in words; "" for nothing."""
         for held, source in self._states:
             if not held.is_kept:
-                raise self.world.builder.gives_up(f"it changes {source}, an object of an installed package")
+                return f"it changes {source}, an object of an installed package"
+        name = self._unseen.changed()
+        if not name:
+            return ""
+        why = f"a method that no trace sees (of a dataclass, a namedtuple or a container) changes {name}"
+        return f"{why}; do that in a function or in a method of another class"
 
     def restore(self) -> None:
         """Leave the objects that traced code was given as they were."""
         for held, _ in self._states:
             held.restore()
         self._states.clear()
+        self._unseen.restore()
 
     def guard(self, shadows: Iterable[Any]) -> None:
         """Leave guards on all that the code may have read; `shadows` are the functions that ran as shadows."""

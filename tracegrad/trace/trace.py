@@ -189,9 +189,9 @@ def _trace_call(
     try:
         with recording(builder), on_call(call), as_usual():
             result = world.inline(body)(*map(world.adopt, args), **{k: world.adopt(x) for k, x in kwargs.items()})
-            world.natives.require_kept()
-            if builder.given_up is not None:
-                raise builder.given_up
+            disturbed = world.natives.disturbed()
+            if disturbed or builder.given_up is not None:
+                raise builder.gives_up(disturbed)
             return _finish(builder, world, call, result)
     except (KeyboardInterrupt, GeneratorExit):
         raise
@@ -311,7 +311,7 @@ def _raised(builder: TraceBuilder, world: World, call: Call, error: BaseExceptio
     captures = list(builder.captures.values())
     inputs = [*builder.inputs, *(c.node for c in captures)]
     graph = sliced(inputs, builder.nodes, [g.node for g in builder.guards])
-    alike = is_plain(error) and not world.changed and builder.all_succeed()
+    alike = is_plain(error) and not world.changed and not world.natives.disturbed() and builder.all_succeed()
     why = str(error) if isinstance(error, RunsPlainly) else f"tracing it raised {type(error).__name__}: {error}"
     return Trace(
         graph, _kinds(call, captures), Same(None), (), tuple(builder.guards), tuple(captures), world,
