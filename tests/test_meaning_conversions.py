@@ -150,6 +150,14 @@ def test_types_of_numpy_lack_what_they_lack() -> None:
                 g(ROWS[0])
 
 
+def test_in_bodies_numbers_are_those_of_numpy() -> None:
+    doubled = tg.trace(lambda n: tg.fori_loop(0, 70, lambda i, c: c * 2, n))
+    summed = tg.trace(lambda x: tg.scan(lambda c, r: (c + int(r) * float(r), c), 0.0, x)[0])
+    assert doubled(1) == 0
+    assert doubled(0.5) == 2.0**69
+    assert summed(np.array([1.5, -2.75, 4.0])) == 1.5 + 5.5 + 16.0
+
+
 # -- programs ---------------------------------------------------------------------------------------------------------
 @program(modes=("traced", "disabled", "tensors"))
 def test_a_history_and_the_best(trace: Any) -> Any:
