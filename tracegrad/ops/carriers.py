@@ -12,7 +12,7 @@ from tracegrad.avals import Aval
 if TYPE_CHECKING:
     from tracegrad.ops.op import Op
 
-__all__ = ["Abstract", "Carrier", "Level", "TapeCarrier", "TensorCarrier", "lead", "named", "one_node"]
+__all__ = ["Abstract", "Carrier", "Holder", "Level", "TapeCarrier", "TensorCarrier", "lead", "named", "one_node"]
 
 
 class Level(enum.IntEnum):
@@ -67,12 +67,11 @@ class Carrier:
         return self
 
 
-class TapeCarrier(Carrier):
-    """A carrier that leaves a tape: a Tensor, or an array inside an eager derivative. `torch.tape` makes them."""
+class Holder(Carrier):
+    """A carrier that holds an array, an ndarray or one that is carried itself."""
 
     __slots__ = ()
     array: Any
-    _face: Any  # the class that the values of this kind have, if no user made one of it
 
     @property
     def shape(self) -> Any:
@@ -85,6 +84,13 @@ class TapeCarrier(Carrier):
     @property
     def aval(self) -> Aval:
         return Aval(self.array.shape, self.array.dtype)
+
+
+class TapeCarrier(Holder):
+    """A carrier that leaves a tape: a Tensor, or an array inside an eager derivative. `torch.tape` makes them."""
+
+    __slots__ = ()
+    _face: Any  # the class that the values of this kind have, if no user made one of it
 
     def _like(self, array: Any) -> Any:
         """A value of the same face that holds `array`."""

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from tracegrad import ad
-from tracegrad.avals import LITERALS, Aval, is_literal
+from tracegrad.avals import LITERALS, is_literal
 from tracegrad.numpy_api import ArrayMethods
+from tracegrad.ops.carriers import Holder
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 from tracegrad.torch.functions.generator import drawn
@@ -97,7 +98,7 @@ class Writing:
         self.parts.clear()
 
 
-class Part(ArrayMethods, Carrier):
+class Part(ArrayMethods, Holder):
     """An array inside a function of several ops."""
 
     __slots__ = ("array", "slot", "weak", "writing")
@@ -108,18 +109,6 @@ class Part(ArrayMethods, Carrier):
     def __init__(self, writing: Writing, array: Any):
         self.writing, self.array, self.weak, self.slot = writing, array, False, Slot(len(writing.values))
         writing.values.append(array)
-
-    @property
-    def shape(self) -> Any:
-        return self.array.shape
-
-    @property
-    def dtype(self) -> Any:
-        return self.array.dtype
-
-    @property
-    def aval(self) -> Aval:
-        return Aval(self.array.shape, self.array.dtype)
 
     def concrete(self, asked: str) -> Any:
         self.writing.repeats = False
