@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
+from tracegrad.torch.tape.copies import copy_of
 
 X = np.array([1.0, 2.0, 3.0])
 M = np.array([[3.0, 1.0, 0.0], [1.0, 4.0, 1.0], [0.0, 1.0, 5.0]])
@@ -79,3 +80,21 @@ def test_a_repeated_row_is_saved_as_a_row() -> None:
     (t * np.broadcast_to(X, (1000, 3))).sum().backward()
     saved = (t * np.broadcast_to(X, (1000, 3))).grad_fn._saved_other
     assert saved.numpy().strides == (0, 8)
+
+
+def test_large_copies_take_the_memory_of_those_that_nobody_holds() -> None:
+    x = np.arange(40_000.0)
+    first = copy_of(x)
+    address, view = first.ctypes.data, first[10:]
+    second = copy_of(x)
+    assert not np.shares_memory(first, second)
+    del first
+    third = copy_of(x + 1.0)  # the view still needs the first
+    assert not np.shares_memory(view, third)
+    assert view[0] == 10.0
+    del view
+    np.testing.assert_array_equal(copy_of(2.0 * x), 2.0 * x)
+    assert address in {copy.ctypes.data for copy in [copy_of(x) for _ in range(3)]}
+    turned = copy_of(x.reshape(200, 200).T)
+    assert turned.flags.f_contiguous
+    np.testing.assert_array_equal(turned, x.reshape(200, 200).T)

@@ -13,6 +13,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.copies import copy_of
 from tracegrad.torch.tape.tape import Moving, rewrap
 
 __all__ = [
@@ -100,7 +101,7 @@ def copy_of_borrowed(array: Any) -> Any:
     if array.flags.owndata and not array.flags.writeable:
         return array
     if 0 not in array.strides:
-        return array.copy()
+        return copy_of(array)
     places = tuple([slice(None) if stride else slice(1) for stride in array.strides])
     return np.broadcast_to(array[places].copy(), array.shape)
 
