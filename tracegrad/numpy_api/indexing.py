@@ -402,8 +402,7 @@ def _replaced_slices(x: Any, steps: Plan, value: Any) -> Any:
 
 def constant_like(x: Any, value: Any) -> Any:
     """An array like `x`, with the literal `value` everywhere."""
-    filled = full(shape=x.shape, value=value, dtype=x.dtype.name)
-    return filled if isinstance(filled, Carrier) else constant(filled, x)
+    return constant(full(shape=x.shape, value=value, dtype=x.dtype.name), x)
 
 
 def _replaced_indices(x: Any, steps: Plan, value: Any) -> Any:

@@ -27,7 +27,6 @@ __all__ = [
     "broadcast_shapes",
     "constant",
     "from_sequence",
-    "lift",
     "operand",
     "operands",
     "peer_of",
@@ -71,7 +70,7 @@ def operands(*xs: Any) -> list[Any]:
 def array(x: Any, peer: Any) -> Any:
     """As `operand`, with a Python scalar made an array of no axes and NumPy's default dtype."""
     if type(x) in LITERALS:
-        return lift(full(shape=(), value=x, dtype=np.asarray(x).dtype.name), peer)
+        return constant(full(shape=(), value=x, dtype=np.asarray(x).dtype.name), peer)
     return operand(x, peer)
 
 
@@ -81,13 +80,10 @@ def arrays(*xs: Any) -> list[Any]:
     return [array(x, peer) for x in xs]
 
 
-def lift(x: Any, peer: Any) -> Any:
-    """`x`, an ndarray or already a carrier, as a value of the peer's kind."""
-    return x if peer is None or (isinstance(x, Carrier) and x.level == peer.level) else peer._lift(x)
-
-
-def constant(x: np.ndarray[Any, Any], peer: Any) -> Any:
-    """An ndarray that nobody else holds, as a value of the peer's kind."""
+def constant(x: Any, peer: Any) -> Any:
+    """`x`, an ndarray that nobody else holds or already a carrier, as a value of the peer's kind."""
+    if isinstance(x, Carrier):
+        return x if peer is None or x.level == peer.level else peer._lift(x)
     return x if peer is None else peer._constant(x)
 
 

@@ -18,7 +18,7 @@ from tracegrad.numpy_api.operands import (
     assigned,
     broadcast_arrays,
     broadcast_shapes,
-    lift,
+    constant,
     operand,
     operands,
     peer_of,
@@ -342,7 +342,7 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subo
     wanted = x.shape if shape is None else as_shape(shape)
     kind = np.dtype(dtype) if dtype is not None else x.dtype
     if is_literal(fill_value):
-        filled = lift(full(shape=wanted, value=assigned(fill_value, kind), dtype=kind.name), peer)
+        filled = constant(full(shape=wanted, value=assigned(fill_value, kind), dtype=kind.name), peer)
         return laid(filled, order, x)
     v = array(assigned(fill_value, kind), peer)
     broadcast_shapes("full_like", v.shape, wanted)

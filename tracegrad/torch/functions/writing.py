@@ -11,7 +11,7 @@ from typing import Any
 from tracegrad.avals import is_literal
 from tracegrad.numpy_api.indexing import plan, setitem
 from tracegrad.numpy_api.joining import along
-from tracegrad.numpy_api.operands import arrays, lift, peer_of, to_dtype
+from tracegrad.numpy_api.operands import arrays, constant, peer_of, to_dtype
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import elementwise, linear
 from tracegrad.ops import indexing as ops
@@ -190,7 +190,7 @@ def _spread_number(index: Any, src: Any, input: Any) -> Any:
         return src
     x, index = arrays(input, index)
     value = as_dtype(src, x.dtype)
-    return lift(linear.full(shape=index.shape, value=value, dtype=x.dtype.name), peer_of(x))
+    return constant(linear.full(shape=index.shape, value=value, dtype=x.dtype.name), peer_of(x))
 
 
 @one_node("ScatterBackward0")
@@ -248,7 +248,7 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *, i
 @one_node("ScatterReduceBackward0")
 def _scatter_reduce(x: Any, index: Any, src: Any, *, dim: int, mean: bool, include_self: bool) -> Any:
     ones = linear.full(shape=index.shape, value=1.0, dtype=src.dtype.name)
-    count = _total(x, index, lift(ones, peer_of(x)), dim)
+    count = _total(x, index, constant(ones, peer_of(x)), dim)
     written = elementwise.greater(count, 0)
     kept = x if include_self else elementwise.where(written, as_dtype(0, x.dtype), x)
     total = add(kept, _total(x, index, src, dim))

@@ -314,6 +314,10 @@ class Recorded(TapeCarrier):
             out._counter = Borrowed([0])
         return out
 
+    def _constant(self, x: np.ndarray[Any, Any]) -> Any:
+        supported(x.dtype)
+        return self._like(x)
+
     def _become(self, new: Any) -> Any:
         """Update this value in place to `new`; returns itself."""
         if not isinstance(new, Recorded):
