@@ -260,6 +260,15 @@ def adam(x: Any) -> Any:
     return np.sum(x)
 
 
+@program(0.05)
+def a_gradient_in_each_turn(rate: float) -> Any:
+    slope = tg.grad(lambda w: np.sum(np.tanh(w * X) ** 2))
+    w = np.ones(4)
+    for _ in range(N):
+        w = w - rate * slope(w)
+    return np.sum(w)
+
+
 @program(1.7)
 def numbers_of_python(x: float) -> float:
     y = x

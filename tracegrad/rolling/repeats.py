@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,18 +46,24 @@ def runs(tokens: Sequence[int], least: int) -> Iterator[Run]:
 def _periods(codes: np.ndarray[tuple[int], np.dtype[np.int64]], least: int) -> list[int]:
     """The distances, in ascending order, from one occurrence of a context to the next that are found often enough."""
     found: set[int] = set()
-    context = codes
+    context = _scattered(codes)
     for length in _CONTEXTS:
         if length > 1:
             half = length // 2
             if len(context) <= half:
                 break
-            pairs = np.stack([context[:-half], context[half:]], 1)
-            context = np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1)
+            # Two contexts that differ may get one number: the runs are compared token by token.
+            context = _scattered(context[:-half] + (context[half:] >> np.uint64(7)))
         order = np.argsort(context, kind="stable")
-        same = context[order][1:] == context[order][:-1]
-        distances, counts = np.unique(np.diff(order)[same], return_counts=True)
+        ordered = context[order]
+        distances, counts = np.unique(np.diff(order)[ordered[1:] == ordered[:-1]], return_counts=True)
         enough = counts >= least - 1
         frequent = np.argsort(-counts[enough], kind="stable")[:_MOST_PERIODS]
         found.update(distances[enough][frequent].tolist())
     return sorted(found)
+
+
+def _scattered(codes: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Another number for each number, as good as drawn: multiplied by an odd one, and its halves mixed."""
+    mixed = (codes.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    return mixed ^ (mixed >> np.uint64(29))

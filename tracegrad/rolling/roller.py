@@ -9,18 +9,20 @@ from tracegrad.avals import LITERALS
 from tracegrad.ir import Node
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.forms import Move, Result
+from tracegrad.ops.linear import fresh, slice
 from tracegrad.ops.pieces import stack
 from tracegrad.rolling import FEWEST_NODES, FEWEST_TURNS
 from tracegrad.rolling.repeats import runs
 from tracegrad.rolling.rows import rows_in_order
 from tracegrad.rolling.scanned import scanned
-from tracegrad.rolling.turns import Turns, turns_of
+from tracegrad.rolling.turns import NAME, Turns, turns_of
 from tracegrad.trace.builder import TraceBuilder
 
 __all__ = ["Roller"]
 
-# Parameters that may differ from turn to turn: where a piece of an array begins.
-_OFFSETS = frozenset({"start", "stop"})
+# Parameters that may differ from turn to turn: where a piece of an array begins, and the names of copies.
+_MOVING = frozenset({slice, fresh})
+_OFFSETS = frozenset({"start", "stop", NAME})
 
 
 class Roller:
@@ -57,9 +59,12 @@ class Roller:
         return False
 
     def _token(self, node: Node) -> int:
-        kinds = tuple([type(x) if type(x) in LITERALS else Node for x in node.inputs])
-        params = tuple([item for item in node.params if item[0] not in _OFFSETS])
-        return self.tokens.setdefault((node.op, node.aval, kinds, params, node.location), len(self.tokens))
+        op, aval, params = node.op, node.aval, node.params
+        if op in _MOVING:
+            params = tuple([item for item in params if item[0] not in _OFFSETS])
+        kind = aval if node.several else (aval.shape, aval.dtype)  # avals themselves are slow to compare
+        key = (op, kind, tuple(map(type, node.inputs)), params, node.location)
+        return self.tokens.setdefault(key, len(self.tokens))
 
     def _replace(self, turns: Turns) -> bool:
         """Put a scan into the place of the turns, and what reads its results behind it."""

@@ -12,7 +12,7 @@ from tracegrad.control.repeat import scan
 from tracegrad.ir import Node, build, recorder
 from tracegrad.ir.replay import applied
 from tracegrad.ops.fills import arange
-from tracegrad.ops.linear import broadcast_to, reshape, slice, zeros_like
+from tracegrad.ops.linear import broadcast_to, fresh, reshape, slice, zeros_like
 from tracegrad.rolling.rows import pieces, rows_of
 from tracegrad.rolling.turns import Before, Each, Inside, Same, Turns
 from tracegrad.trace.builder import TraceBuilder
@@ -46,7 +46,7 @@ class _Scan:
     def _place(self, place: int) -> bool:
         """Find what the node at this place reads; False if no body of a scan can read it."""
         nodes, origins = self.turns.of(place), self.turns.origins[place]
-        if any(x.params != nodes[0].params for x in nodes):
+        if any(_meaning(x) != _meaning(nodes[0]) for x in nodes):
             if not isinstance(origins[0], Same):
                 return False
             array = pieces(self.builder, nodes)
@@ -161,6 +161,11 @@ class _Scan:
         before = dict(zip(self.carries, carries))
         new = [env[self.chains[n][0]] if m == 1 else before[n, m - 1] for n, m in self.carries]
         return [*new, *(env[place] for place in stacked)]
+
+
+def _meaning(node: Node) -> Any:
+    """The parameters that a turn must have in common with the others."""
+    return node.params if node.op is not fresh else ()
 
 
 def _by_distance(origin: Before) -> dict[int, Node]:

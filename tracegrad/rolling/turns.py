@@ -13,10 +13,12 @@ from typing import Any
 from tracegrad.avals import LITERALS
 from tracegrad.ir import Node
 
-__all__ = ["Before", "Each", "Inside", "Same", "Turns", "turns_of"]
+__all__ = ["NAME", "Before", "Each", "Inside", "Same", "Turns", "turns_of"]
 
 # How many turns back a turn may read.
 FARTHEST = 8
+# The parameter of `fresh` by which copies of equal values are told apart.
+NAME = "tag"
 
 
 @dataclass(frozen=True, slots=True)
