@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -404,3 +405,31 @@ def test_runs_are_maximal_and_short_periods_come_first() -> None:
     assert list(runs([9, 1, 2, 1, 2, 1, 2, 5, 5, 5, 8], 3)) == [Run(7, 1, 3), Run(1, 2, 6)]
     # A turn that has a token several times.
     assert Run(0, 4, 12) in list(runs([1, 1, 2, 1] * 3, 3))
+
+
+def shrinking(x: Any) -> Any:
+    total = 0.0
+    for i in range(1, N):
+        total = total + np.sum(np.sin(x[:i]) ** 2)
+    return total
+
+
+def crossing(x: Any) -> Any:
+    values = [x * 0.1 * k for k in range(N)]
+    for i in range(N):
+        values[(7 * i) % N] = np.sin(values[i]) * values[(i * i) % N] + values[(3 * i * i) % N]
+    return np.sum(np.stack(values))
+
+
+@pytest.mark.parametrize(
+    ("fun", "said"),
+    [
+        (the_same_again, r"scan of 30 turns of \d+ nodes at .*test_rolling.py:\d+"),
+        (shrinking, r"unrolled at .*test_rolling.py:\d+: 29 times sin, of 29 shapes"),
+        (crossing, r"unrolled at .*test_rolling.py:\d+: \d+ turns of \d+ nodes: .* does not read the same .*"),
+    ],
+    ids=["rolled", "shapes", "reads"],
+)
+def test_explain_tells_of_loops_and_why_they_are_unrolled(fun: Any, said: str) -> None:
+    loops = tg.trace(fun).explain(np.linspace(0.1, 0.9, N)).loops
+    assert any(re.fullmatch(said, line) for line in loops), loops

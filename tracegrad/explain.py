@@ -9,6 +9,7 @@ from typing import Any
 from tracegrad.codegen.nested import regions_of
 from tracegrad.ir import Graph, Node, to_text
 from tracegrad.ir.printing import names_of
+from tracegrad.ops.forms import Repeat, While
 from tracegrad.runtime.dispatch import Dispatcher, Path
 from tracegrad.runtime.why import show_kind
 from tracegrad.trace.describe import describe
@@ -26,6 +27,7 @@ class Explanation:
     entry_guards: tuple[str, ...]
     world_guards: tuple[str, ...]
     value_guards: tuple[str, ...]
+    loops: tuple[str, ...]
     graph: Graph
     optimized: Graph | None
     groups: tuple[str, ...]
@@ -41,6 +43,7 @@ class Explanation:
         yield from _section("entry guards", self.entry_guards)
         yield from _section("captured variables", self.world_guards)
         yield from _section("value guards", self.value_guards)
+        yield from _section("loops", self.loops)
         yield from _section(f"graph, {len(self.graph.nodes)} nodes", to_text(self.graph, locations=True).splitlines())
         if self.optimized is not None:
             title = f"graph after the passes, {len(self.optimized.nodes)} nodes"
@@ -71,6 +74,7 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
         entry_guards=tuple(_entry_guards(fun.binder, call)),
         world_guards=tuple(_world_guards(path, names_of(graph))),
         value_guards=tuple(_value_guards(path, names_of(graph))),
+        loops=tuple(_loops(path, graph)),
         graph=graph,
         optimized=None if optimized is None else optimized.named(names),
         groups=tuple(_groups(made, graph.names)) if made is not None else (),
@@ -104,6 +108,16 @@ def _value_guards(path: Path, names: dict[Node, str]) -> Iterator[str]:
         seen = guard.seen.item() if guard.seen.ndim == 0 else f"an array of shape {guard.seen.shape}"
         found = "it did not" if guard.unless_raises else f"{names[guard.node]} was {seen}"
         yield f"{guard.asked} at {guard.location}: {found}"
+
+
+def _loops(path: Path, graph: Graph) -> Iterator[str]:
+    """The loops of the graph, and those of the user's that were left as they were recorded."""
+    for node in graph.everywhere():
+        if isinstance(node.op.form, Repeat | While):  # type: ignore[union-attr]
+            turns = f"{length} turns" if (length := dict(node.params).get("length")) else "turns while it is asked for"
+            size = sum(len(region.nodes) for region in node.regions)
+            yield f"{node.name} of {turns} of {size} nodes" + (f" at {node.location}" if node.location else "")
+    yield from (f"unrolled at {location}: {why}" for location, why in path.trace.unrolled)
 
 
 def _groups(made: Any, inputs: tuple[str, ...] = ()) -> Iterator[str]:

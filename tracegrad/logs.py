@@ -1,6 +1,6 @@
 """The log: one line for each thing that costs time or comes as a surprise, by topic.
 
-The topics are those of `tracegrad.settings`: compile, cache, retrace. Each is a logger of the standard
+The topics are those of `tracegrad.settings`: compile, cache, retrace, loops. Each is a logger of the standard
 library, `tracegrad.<topic>`, at level INFO. What `TRACEGRAD_LOG` (or `settings.log`) names goes to stderr, and
 only there; the others go where the program's own configuration of `logging` sends them, by default nowhere.
 """

@@ -1,6 +1,6 @@
 """The switches: what the environment says, read in one place, and changeable at run time.
 
-    TRACEGRAD_LOG          topics to log to stderr, separated by commas: compile, cache, retrace
+    TRACEGRAD_LOG          topics to log to stderr, separated by commas: compile, cache, retrace, loops
     TRACEGRAD_VERIFY       1: verify the graph after every pass; 0 (default): do not
     TRACEGRAD_NUM_THREADS  threads of a kernel, from 1 to 1024; without it, one for each usable CPU
     TRACEGRAD_CACHE        0 (or off, no, false): no disk cache; 1 (default): a disk cache
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
 
 __all__ = ["MOST_THREADS", "TOPICS", "Settings", "disable_jit", "jit_disabled", "settings", "unusual"]
 
-TOPICS = ("compile", "cache", "retrace")
+TOPICS = ("compile", "cache", "retrace", "loops")
 MOST_THREADS = 1024  # the thread pool counts active workers in 16 bits
 
 _T = TypeVar("_T")

@@ -8,6 +8,7 @@ from typing import Any
 from tracegrad.avals import LITERALS
 from tracegrad.ir import Node
 from tracegrad.ir.builder import sliced
+from tracegrad.logs import log
 from tracegrad.ops.forms import Move, Result
 from tracegrad.ops.linear import fresh, slice
 from tracegrad.ops.pieces import stack
@@ -20,6 +21,7 @@ from tracegrad.trace.builder import TraceBuilder
 
 __all__ = ["Roller"]
 
+SHORT = f"fewer than {FEWEST_NODES} nodes in all, whose code is faster unrolled"
 # Parameters that may differ from turn to turn: where a piece of an array begins, and the names of copies.
 _MOVING = frozenset({slice, fresh})
 _OFFSETS = frozenset({"start", "stop", NAME})
@@ -30,7 +32,7 @@ class Roller:
         self.builder, self.outputs = builder, list(outputs)
         self.sequence = _constants_first(sliced([], builder.nodes[start:], outputs).nodes)
         self.tokens: dict[Any, int] = {}
-        self.refused: set[tuple[Node, int]] = set()
+        self.refused: dict[tuple[Node, int], str] = {}  # by the first node and the period: why
 
     def run(self) -> dict[Node, Node]:
         before = self.outputs
@@ -40,6 +42,7 @@ class Roller:
                 pass
         finally:
             self.builder.location = location
+        self._report()
         return {old: new for old, new in zip(before, self.outputs) if old is not new}
 
     def _one(self) -> bool:
@@ -53,10 +56,30 @@ class Roller:
             if all(isinstance(x.op.form, Move | Result) for x in self.sequence[run.start : run.start + run.period]):  # type: ignore[union-attr]
                 continue
             turns = turns_of(self.sequence, places, run.start, run.period, run.turns, FEWEST_TURNS)
-            if turns is not None and turns.size >= FEWEST_NODES and self._replace(turns):
+            if isinstance(turns, Turns):
+                turns = SHORT if turns.size < FEWEST_NODES else self._replace(turns)
+            if not turns:
+                log("loops", "%d turns of %d nodes at %s are rolled", run.turns, run.period, key[0].location)
                 return True
-            self.refused.add(key)
+            self.refused[key] = f"{run.turns} turns of {run.period} nodes: {turns}"
         return False
+
+    def _report(self) -> None:
+        """Tell the trace why loops were left as they are: where turns were found that are alike, and where a line has
+        done the same often, but for arrays of other shapes."""
+        told = self.builder.unrolled
+        for (first, _), why in self.refused.items():
+            told.setdefault(first.location, why)
+        often: dict[tuple[str, str], list[Node]] = {}
+        for node in self.sequence:
+            if not isinstance(node.op.form, Move | Result):  # type: ignore[union-attr]
+                often.setdefault((node.location, node.name), []).append(node)
+        for (location, name), nodes in often.items():
+            shapes = len({node.aval for node in nodes})
+            if shapes >= FEWEST_TURNS and len(nodes) * 4 >= FEWEST_NODES:
+                told.setdefault(location, f"{len(nodes)} times {name}, of {shapes} shapes")
+        for location, why in told.items():
+            log("loops", "unrolled at %s: %s", location, why)
 
     def _token(self, node: Node) -> int:
         op, aval, params = node.op, node.aval, node.params
@@ -66,8 +89,8 @@ class Roller:
         key = (op, kind, tuple(map(type, node.inputs)), params, node.location)
         return self.tokens.setdefault(key, len(self.tokens))
 
-    def _replace(self, turns: Turns) -> bool:
-        """Put a scan into the place of the turns, and what reads its results behind it."""
+    def _replace(self, turns: Turns) -> str:
+        """Put a scan into the place of the turns, and what reads its results behind it; or say why that cannot be."""
         gone = {node: divmod(k, turns.period) for k, node in enumerate(turns.nodes)}
         used: dict[int, set[int]] = {}
         later = self.sequence[turns.stop :]
@@ -77,8 +100,8 @@ class Roller:
                 used.setdefault(place, set()).add(k)
         self.builder.location = turns.nodes[-turns.period].location
         new = scanned(self.builder, turns, used)
-        if new is None:
-            return False
+        if isinstance(new, str):
+            return new
         sequence = _Sequence(self.sequence[: turns.start])
         for node in new.values():
             sequence.append(node)
@@ -89,11 +112,11 @@ class Roller:
             sequence.append(node)
         outputs = [new.get(x, x) for x in self.outputs]
         found = list(sliced([], sequence.nodes, outputs).nodes)
-        if len(found) >= len(self.sequence):  # the values are needed one by one
-            return False
+        if len(found) >= len(self.sequence):
+            return "what comes after it reads its values one by one"
         self.outputs, self.sequence = outputs, found
         self.refused.clear()
-        return True
+        return ""
 
     def _again(self, node: Node, new: dict[Node, Node]) -> Node:
         """The node, of new operands."""

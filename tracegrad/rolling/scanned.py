@@ -20,13 +20,13 @@ from tracegrad.trace.builder import TraceBuilder
 __all__ = ["scanned"]
 
 
-def scanned(builder: TraceBuilder, turns: Turns, used: Mapping[int, set[int]]) -> dict[Node, Node] | None:
-    """What stands for the nodes of the turns that are `used` later: for each place, of which turns; None if there is no
+def scanned(builder: TraceBuilder, turns: Turns, used: Mapping[int, set[int]]) -> dict[Node, Node] | str:
+    """What stands for the nodes of the turns that are `used` later: for each place, of which turns; or why there is no
     such scan."""
     if any(turns.nodes[place].several for place in used):
-        return None
+        return "several results of one node are used together"
     made = _Scan(builder, turns)
-    return made.run(used) if made.possible else None
+    return made.why or made.run(used)
 
 
 class _Scan:
@@ -40,20 +40,18 @@ class _Scan:
         self.row_at: dict[Any, int] = {}
         self.const_at: dict[Node, int] = {}
         self.taken: dict[int, int] = {}  # the places whose values are rows of an array
-        self.possible = all(self._place(k) for k in range(turns.period))
+        self.why = next((why for k in range(turns.period) if (why := self._place(k))), "")
 
     # -- what the scan gets ------------------------------------------------------------------------
-    def _place(self, place: int) -> bool:
-        """Find what the node at this place reads; False if no body of a scan can read it."""
+    def _place(self, place: int) -> str:
+        """Find what the node at this place reads; if no body of a scan can read it, why."""
         nodes, origins = self.turns.of(place), self.turns.origins[place]
         if any(_meaning(x) != _meaning(nodes[0]) for x in nodes):
-            if not isinstance(origins[0], Same):
-                return False
-            array = pieces(self.builder, nodes)
+            array = pieces(self.builder, nodes) if isinstance(origins[0], Same) else None
             if array is None:
-                return False
+                return f"{nodes[0].name} has other parameters in each turn"
             self.taken[place] = self._row(nodes, array)
-            return True
+            return ""
         for k, origin in enumerate(origins):
             if isinstance(origin, Before):
                 self.read[place, k] = self._chain(origin.place, _by_distance(origin))
@@ -64,7 +62,7 @@ class _Scan:
                     self._row(origin.values, rows_of(self.builder, origin.values))
             elif isinstance(origin, Same) and not is_literal(origin.value):
                 self._const(origin.value)
-        return True
+        return ""
 
     def _chain(self, place: int, values: dict[int, Any]) -> int:
         """The carries of the value at this place, which had these values before the first turn."""

@@ -85,9 +85,10 @@ class Turns:
 
 def turns_of(
     sequence: Sequence[Node], places: Mapping[Node, int], start: int, period: int, count: int, least: int
-) -> Turns | None:
+) -> Turns | str:
     """The last of `count` turns of `period` nodes from `start` on, at least `least`, that do the same: turns before
-    them that read other values are left out."""
+    them that read other values are left out. If there are too few, why."""
+    why = ""
     while count >= least:
         made: list[tuple[Origin, ...]] = []
         for place in range(period):
@@ -96,12 +97,13 @@ def turns_of(
             bad = [x for x in found if isinstance(x, int)]
             if bad:
                 first = max(bad) + 1
+                why = f"{sequence[start + place].name} does not read the same of the turn before in each"
                 start, count = start + first * period, count - first
                 break
             made.append(tuple(found))  # type: ignore[arg-type]
         else:
             return Turns(tuple(sequence[start : start + count * period]), start, period, tuple(made))
-    return None
+    return why
 
 
 def _origin(column: Sequence[Any], places: Mapping[Node, int], start: int, period: int, count: int) -> Origin | int:

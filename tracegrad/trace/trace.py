@@ -65,6 +65,7 @@ class Trace:
     error: BaseException | None = None
     layouts: tuple[Layout, ...] = ()
     groups: tuple[tuple[Source, ...], ...] = ()
+    unrolled: tuple[tuple[str, str], ...] = ()  # why the loop at a line was left as it was recorded
     write: Callable[[Any, Any], None] | None = None  # of the effects, made when it is first needed
 
     def fits(self, inputs: Sequence[Any]) -> bool:
@@ -279,6 +280,7 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     return Trace(
         graph, kinds, answer, tuple(done), guards, tuple(captures), world, len(outputs), tape,
         layouts=builder.memory.layouts(inputs), groups=world.writes.to_tell_apart(done, world.is_fixed),
+        unrolled=tuple(builder.unrolled.items()),
     )  # fmt: skip
 
 
