@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import short_name
+from tracegrad.codegen.handler import Axes, Handler, Index
 from tracegrad.codegen.loops import Guard, Operand, Reduce, Store
 from tracegrad.codegen.moves import moved
-from tracegrad.codegen.poly import ONE, ZERO, Poly
+from tracegrad.codegen.poly import ONE, ZERO
 from tracegrad.codegen.scalar import evaluate, lowerable, template_cost
+from tracegrad.codegen.windows import PatchHandler, WindowHandler
 from tracegrad.ir import Node
 from tracegrad.ops import forms
 from tracegrad.ops.linear import transpose
@@ -26,60 +28,6 @@ __all__ = [
     "HANDLERS", "Handler", "checks_indices", "handler", "in_range", "is_matrix_transpose", "is_trivial_reshape",
     "same_block",
 ]  # fmt: skip
-
-Axes = tuple[int, ...]
-Index = tuple[Poly, ...]
-
-
-class Handler:
-    """Of ops that are called: NumPy computes the answer, from operands in memory.
-
-    `step`: what computes a stored answer, "kernel", "matmul" or "call". `pointwise`: an element is made of the elements
-    of the operands at the same index. `aligned`: a kernel computes the answer from the elements of the operands at the
-    index of its loops. `late`: the answer is known only when the loops have run. `alone`: it needs loops of its own.
-    """
-
-    step = "kernel"
-    pointwise = False
-    aligned = False
-    late = False
-    alone = False
-
-    def called(self, node: Node) -> bool:
-        """Whether NumPy is called, there being no code for these dtypes."""
-        return True
-
-    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
-        """The axes of the answer, of which some are those of the operands; None for new ones."""
-        return None
-
-    def store(self, storage: Storage, node: Node) -> None:
-        """Have stored what must be: the answer, or operands that are read as a whole."""
-
-    def whole(self, node: Node) -> tuple[Node, ...]:
-        """The operands of which every element is read."""
-        return node.operands
-
-    def repeats(self, node: Node) -> bool:
-        """Whether elements of operands are read more than once."""
-        return False
-
-    def space(self, node: Node) -> Node:
-        """The value whose shape the loops run over that compute the answer."""
-        return node
-
-    def cost(self, node: Node) -> int:
-        """The rough cost of one element, operands apart."""
-        return 0
-
-    def root(self, lowering: Lowering, node: Node, index: Index) -> None:
-        """Write down what the kernel that stores the answer does at `index` of its iteration space."""
-        value = lowering.value(node, index)
-        lowering.emit(Store(lowering.buffer(node, "out"), lowering.address(node, index), value))
-
-    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
-        """The element of the answer at `index`."""
-        raise AssertionError(f"{node.name} is not computed by element")
 
 
 # -- element by element --------------------------------------------------------------------------------------------
@@ -433,6 +381,8 @@ HANDLERS: dict[type[forms.Form], Handler] = {
     forms.While: _While(),
     forms.Branch: _Regions(),
     forms.Run: _Regions(),
+    forms.Window: WindowHandler(),
+    forms.Patch: PatchHandler(),
 }
 
 

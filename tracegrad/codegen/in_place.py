@@ -1,38 +1,202 @@
-"""Carries that a region updates in place.
+"""What is written in place: arrays of which a step writes a part, and carries that a region updates.
+
+A step that writes a part of an array begins with a copy of what the array was, its *base* (a kernel over a window, or a
+loop that carries the array and writes it in place). There is no copy where the base is a temporary value, or the carry
+itself, that no step reads after that. Steps are put into an order for which that holds, where there is one; and where
+a step needs an element of the base beside what has been written, that is a value to be stored before: `read_too_late`.
 
 The output that becomes a carry may have the memory of the input that the carry was, if the old value is dead when the
 new one is written: a kernel writes it element by element, reading the old value at the same index only, and no step
-after that reads the old value. Steps are put into an order for which that holds, where there is one. A product by BLAS
-that is only added to such a carry is added by BLAS.
+after that reads the old value. A product by BLAS that is only added to such a carry is added by BLAS.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from tracegrad.codegen.forms import handler, same_block
 from tracegrad.codegen.loops import Compute, Guard, Load, Store, operands
-from tracegrad.codegen.nested import on_stack
-from tracegrad.codegen.steps import Launch, Matmul
+from tracegrad.codegen.materialize import EARLY
+from tracegrad.codegen.nested import Looping, on_stack
+from tracegrad.codegen.steps import Call, Launch, Matmul
+from tracegrad.ir import Node
 
 if TYPE_CHECKING:
     from tracegrad.codegen.dims import Dims
     from tracegrad.codegen.plan import Plan
 
-__all__ = ["update_in_place"]
+__all__ = ["read_too_late", "update_in_place", "write_in_place"]
 
 
+# -- arrays that are written in part -----------------------------------------------------------------------
+def _parts(step: Any) -> Iterator[tuple[str, str]]:
+    """The base and the result of each array that `step` writes in part."""
+    if isinstance(step, Launch) and step.copies:
+        (result,) = step.writes
+        yield step.base, result
+    elif isinstance(step, Looping):
+        read = [x.buffer for x in step.operands]
+        for k, (init, carried) in enumerate(zip(step.inits, step.carried)):
+            own = carried.buffer and not carried.on_stack and step.in_place(k)
+            if own and init.buffer != carried.buffer and read.count(init.buffer) == 1:
+                yield init.buffer, carried.buffer
+
+
+def _may_be_written(made: Plan, base: str) -> bool:
+    kind, _, number = made.memory[base].partition(" ")
+    return kind == "temp" or (kind == "input" and int(number) < made.carries)
+
+
+def write_in_place(made: Plan) -> None:
+    """Let steps write into the memory of a base that is not needed any more, and order the steps for it."""
+    wanted = [(step, base) for step in made.steps for base, _ in _parts(step) if _may_be_written(made, base)]
+    if not wanted:
+        return
+    order = _Order(made)
+    free = [(step, base) for step, base in wanted if _reads_only_there(step, base) and order.put_last(step, base)]
+    order.settle()
+    now = {name: name for name in made.memory}
+    for step, base in free:
+        base = now[base]
+        result = dict(_parts(step))[base]
+        if made.memory[base] == "temp":
+            kept, gone = (base, result) if made.memory[result] == "temp" else (result, base)
+            _rename(made, gone, kept)
+            now = {first: kept if name == gone else name for first, name in now.items()}
+
+
+def _rename(made: Plan, gone: str, kept: str) -> None:
+    for step in made.steps:
+        step.rename(gone, kept)
+    made.buffers = {node: kept if name == gone else name for node, name in made.buffers.items()}
+    del made.memory[gone]
+
+
+def _reads_only_there(step: Any, base: str) -> bool:
+    """Whether the kernel of `step`, if it is one, reads the base only where it writes, or before it writes at all."""
+    if not isinstance(step, Launch) or not step.kernel.loops:
+        return True
+    stored = [x.address for x in step.kernel.body if isinstance(x, Store)]
+    return all(x.address == stored[0] for x in _loads(step.kernel.body) if x.buffer == base)
+
+
+class _Order:
+    """The steps of a plan, with what must come before each: a bit for the number of every such step."""
+
+    def __init__(self, made: Plan):
+        self.made = made
+        self.numbers = [step.number for step in made.schedule.steps]
+        self.before = [step.before for step in made.schedule.steps]
+        self.at = {id(step): i for i, step in enumerate(made.steps)}
+
+    def put_last(self, step: Any, base: str) -> bool:
+        """Have `step` run behind all others that read `base`; or False if one of them needs it."""
+        at = self.at[id(step)]
+        readers = [i for i, x in enumerate(self.made.steps) if i != at and base in x.buffers and base not in x.writes]
+        if any(self.before[i] >> self.numbers[at] & 1 for i in readers):
+            return False
+        for i in readers:
+            new = self.before[i] | 1 << self.numbers[i]
+            if new & ~self.before[at]:
+                after = self.numbers[at]
+                self.before = [x | new if k == at or x >> after & 1 else x for k, x in enumerate(self.before)]
+        return True
+
+    def settle(self) -> None:
+        """Put the steps of the plan into an order near to theirs."""
+        place = {number: i for i, number in enumerate(self.numbers)}
+        found: list[int] = []
+        done = 0
+        for last, number in enumerate(self.numbers):
+            if done >> number & 1:
+                continue
+            missing = self.before[last] & ~done
+            if missing:
+                early = [i for n, i in place.items() if missing >> n & 1]
+                found += sorted(early, key=lambda i: self.before[i].bit_count())
+            found.append(last)
+            done |= self.before[last] | 1 << number
+        if found != sorted(found):
+            self.made.steps[:] = [self.made.steps[i] for i in found]
+            planned = self.made.schedule.steps
+            planned[:] = [planned[i] for i in found]
+            for count, call in enumerate([x for x in self.made.steps if isinstance(x, Call)]):
+                call.number = count
+
+
+def read_too_late(made: Plan) -> dict[Node, str]:
+    """Values that are computed of a base, where what has been written in part is read too: if they are stored before,
+    there need be no copy."""
+    found: dict[Node, str] = {}
+    for step, planned in zip(made.steps, made.schedule.steps):
+        for base, result in _parts(step):
+            if not _may_be_written(made, base):
+                continue
+            late = [other for other in made.schedule.steps if other.before >> planned.number & 1]
+            own = [] if _reads_only_there(step, base) else planned.roots
+            readers = [x for other, x in zip(made.schedule.steps, made.steps) if other in late and base in x.buffers]
+            if (own or readers) and all(isinstance(x, Launch) for x in (step, *readers)):
+                roots = [*own, *(root for x in readers for root in x.roots)]  # type: ignore[union-attr]
+                early = _Early(made, base, result).of(roots)
+                found |= {x: EARLY for x in early if made.schedule.storage.reason.get(x) != EARLY}
+    return found
+
+
+class _Early:
+    """Finds what is computed of a base and does not depend on what is written over it."""
+
+    def __init__(self, made: Plan, base: str, result: str):
+        self.buffers, self.base = made.buffers, base
+        self.reads: dict[Node, bool] = {}
+        self.after = {x for x, name in made.buffers.items() if name == result}
+        for node in made.graph.nodes:
+            if not self.after.isdisjoint(node.operands):
+                self.after.add(node)
+
+    def of(self, roots: list[Node]) -> list[Node]:
+        """The largest such values that are computed where `roots` are; none if a root needs the base itself."""
+        found: dict[Node, None] = {}
+        for root in roots:
+            first = handler(root).begins(root)
+            if root not in self.after:
+                found |= dict.fromkeys([root] if any(map(self.reads_base, root.operands)) else [])
+                continue
+            if not all(self.has(x, found) for x in root.operands if x is not first):
+                return []
+        return list(found)
+
+    def has(self, node: Node, found: dict[Node, None]) -> bool:
+        """Whether `found` has, or gets, all of the base that `node` is computed of."""
+        if not self.reads_base(node) or node in found:
+            return True
+        if node in self.buffers:
+            return False
+        if node not in self.after and not same_block(node):
+            found[node] = None
+            return True
+        return all(self.has(x, found) for x in node.operands)
+
+    def reads_base(self, node: Node) -> bool:
+        """Whether the base is read where `node` is computed."""
+        if node in self.buffers:
+            return self.buffers[node] == self.base
+        if node not in self.reads:
+            self.reads[node] = any(self.reads_base(x) for x in node.operands)
+        return self.reads[node]
+
+
+# -- carries -------------------------------------------------------------------------------------------------
 def update_in_place(made: Plan, dims: Dims) -> None:
     """Give outputs the memory of the inputs that they replace, where that is safe; `made.in_place` says which."""
     for k in range(made.carries):
         old, new = (made.buffers[values[k]] for values in (made.graph.inputs, made.graph.outputs))
         if on_stack(dims.shape(made.graph.inputs[k]), made.graph.inputs[k].aval) or not _is_safe(made, old, new):
             continue
+        _rename(made, new, old)
         for step in made.steps:
-            step.rename(new, old)
             if isinstance(step, Launch):
                 step.kernel.body.sort(key=lambda x: isinstance(x, Store) and x.buffer == old)
-        made.buffers = {node: old if name == new else name for node, name in made.buffers.items()}
-        del made.memory[new]
         made.in_place.add(k)
         _add_product(made, old)
 
@@ -41,7 +205,11 @@ def _is_safe(made: Plan, old: str, new: str) -> bool:
     """Whether `new` may be written into the memory of `old`, with the steps ordered for it."""
     at = next(i for i, step in enumerate(made.steps) if new in step.writes)
     writer = made.steps[at]
-    if not isinstance(writer, Launch) or writer.serial or not _at_same_index(writer, old, new):
+    if (old, new) in _parts(writer):
+        safe = _reads_only_there(writer, old)
+    else:
+        safe = isinstance(writer, Launch) and not writer.base and not writer.serial and _at_same_index(writer, old, new)
+    if not safe:
         return False
     readers = [i for i, step in enumerate(made.steps) if i > at and old in step.buffers]
     if readers:
@@ -70,9 +238,11 @@ def _loads(body: list[Any]) -> list[Load]:
 
 def _add_product(made: Plan, carry: str) -> None:
     """If a kernel adds a product to `carry`, and does nothing else with either, have BLAS add it."""
-    at = next(i for i, step in enumerate(made.steps) if carry in step.writes)
+    writers = [i for i, step in enumerate(made.steps) if carry in step.writes]
+    at = writers[0]
     adder = made.steps[at]
-    assert isinstance(adder, Launch)
+    if len(writers) > 1 or not isinstance(adder, Launch):
+        return
     body = adder.kernel.body
     stored = next(x for x in body if isinstance(x, Store) and x.buffer == carry)
     loads = {x.out: x for x in body if isinstance(x, Load)}

@@ -10,7 +10,9 @@ from __future__ import annotations
 from tracegrad.codegen.forms import Handler, checks_indices, handler, same_block
 from tracegrad.ir import Graph, Node
 
-__all__ = ["Storage"]
+__all__ = ["EARLY", "Storage"]
+
+EARLY = "read before a part is written over"  # the reason of a value that must not be computed later
 
 DEEPEST = 100  # inlined ops along one path: bounds the recursion of lowering
 HEAVIEST = 400  # inlined cost: bounds code size; longer straight-line code takes LLVM more than proportional time

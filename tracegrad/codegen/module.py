@@ -134,6 +134,11 @@ class _Program:
     # -- kernels -------------------------------------------------------------------------------------
     def _launch(self, i: int, step: Launch) -> None:
         kernel = step.kernel
+        if step.copies:
+            (out,) = step.writes
+            copy = self.module.declare_intrinsic("llvm.memcpy", [POINTER, POINTER, I64])
+            size = self.polys.emit(self.b, step.bytes)
+            self.b.call(copy, [self.pointers[out], self.pointers[step.base], size, ir.Constant(ir.IntType(1), 0)])
         signature, names = kernel.signature()
         kernels = self.shared.kernels
         if signature not in kernels:

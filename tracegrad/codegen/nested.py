@@ -37,6 +37,7 @@ __all__ = [
     "Once",
     "Repeat",
     "While",
+    "bytes_of",
     "nested_step",
     "on_stack",
     "regions_of",
@@ -265,11 +266,11 @@ class Places:
 
     def operand(self, k: int, rows: bool = False) -> Block:
         x = self.operands[k]
-        return Block(self.operand_buffers[k], _bytes(self.dims.shape(x)[rows:], x.aval.dtype.itemsize))
+        return Block(self.operand_buffers[k], bytes_of(self.dims.shape(x)[rows:], x.aval))
 
     def result(self, k: int, rows: bool = False) -> Block:
         shape, aval = self.dims.result_shape(self.node, k), self.node.aval[k]  # type: ignore[index]
-        return Block(self.result_buffers[k], _bytes(shape[rows:], aval.dtype.itemsize))
+        return Block(self.result_buffers[k], bytes_of(shape[rows:], aval))
 
 
 def _is_small(size: Poly) -> bool:
@@ -278,11 +279,12 @@ def _is_small(size: Poly) -> bool:
 
 def on_stack(shape: tuple[Poly, ...], aval: Aval) -> bool:
     """Whether a region keeps a value of this shape on the stack."""
-    return _is_small(_bytes(shape, aval.dtype.itemsize))
+    return _is_small(bytes_of(shape, aval))
 
 
-def _bytes(shape: tuple[Poly, ...], itemsize: int) -> Poly:
-    return math.prod(shape, start=ONE) * itemsize
+def bytes_of(shape: tuple[Poly, ...], aval: Aval) -> Poly:
+    """The size of a value, whose axes or some of them are `shape`."""
+    return math.prod(shape, start=ONE) * aval.dtype.itemsize
 
 
 def nested_step(at: Places) -> Nested:

@@ -140,7 +140,8 @@ class _Carry:
             self.other = self.b.select(odd, other, self.result)
         else:
             self.source = self.target = self.result
-            emitter._copy(self.result, self.init, self.size)
+            if step.inits[k].buffer != step.carried[k].buffer:
+                emitter._copy(self.result, self.init, self.size)
 
     def begin(self, before: Any) -> None:
         """At the head of the loop."""

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from tracegrad.codegen.dims import Dims
-from tracegrad.codegen.forms import is_matrix_transpose, same_block
-from tracegrad.codegen.in_place import update_in_place
+from tracegrad.codegen.forms import handler, is_matrix_transpose, same_block
+from tracegrad.codegen.in_place import read_too_late, update_in_place, write_in_place
 from tracegrad.codegen.llvm import flattened
 from tracegrad.codegen.loops import Compute, Kernel, Reduce
 from tracegrad.codegen.lower import Arguments, Lowering
 from tracegrad.codegen.materialize import Storage
 from tracegrad.codegen.nest import arrange, is_serial
-from tracegrad.codegen.nested import Nested, Places, Repeat, While, nested_step, on_stack, regions_of
+from tracegrad.codegen.nested import Nested, Places, Repeat, While, bytes_of, nested_step, on_stack, regions_of
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
 from tracegrad.codegen.steps import Call, Launch, Matmul
@@ -97,10 +97,11 @@ class _Planner:
         while True:
             made = _attempt(graph, dims, also, self)
             made.carries = max(carries, 0)
-            dear = _recomputed(made)
+            dear = _recomputed(made) or read_too_late(made)
             if not dear:
                 break
             also |= dear
+        write_in_place(made)
         if nested:
             update_in_place(made, dims)
             _to_stack(made, dims)
@@ -178,7 +179,10 @@ def _lowered(
         x.buffer: x.size for x in kernel.body
         if isinstance(x, Reduce) and x.combiner != "scatter" and kernel.across_chunks in x.over
     }  # fmt: skip
-    return Launch(kernel, step.roots, bool(kernel.loops) and is_serial(kernel), partials)
+    launch = Launch(kernel, step.roots, bool(kernel.loops) and is_serial(kernel), partials)
+    if (base := handler(step.roots[0]).begins(step.roots[0])) is not None:
+        launch.base, launch.bytes = _block_of(made, base), bytes_of(dims.shape(base), base.aval)
+    return launch
 
 
 def _outs(made: Plan, roots: list[Node]) -> tuple[Node, tuple[str, ...]]:
@@ -241,7 +245,7 @@ def _cut(made: Plan) -> None:
         extents = [loop.extent.evaluate(sizes) for loop in kernel.loops] or [1]
         rows = extents.pop(kernel.chunked)
         row_cost = max(1, math.prod(extents) * max(kernel.cost, 1))
-        made.cost += rows * row_cost
+        made.cost += rows * row_cost + (step.bytes.evaluate(sizes) // 16 if step.copies else 0)
         step.rows = rows if step.serial or not kernel.loops else max(1, CHUNK_COST // row_cost)
         if step.partials:
             whole = sum(size.evaluate(sizes) for size in step.partials.values())
@@ -271,14 +275,14 @@ def _to_stack(made: Plan, dims: Dims) -> None:
 
 def _place(made: Plan, nested: bool) -> None:
     """Offsets in the arena for temporaries and partial results; buffers whose lives do not overlap share memory."""
-    bytes_of = {name: n.aval.size * n.aval.dtype.itemsize for n, name in made.buffers.items()}
+    needed = {name: n.aval.size * n.aval.dtype.itemsize for n, name in made.buffers.items()}
     temps = [{n for n in step.buffers if made.memory[n] == "temp"} for step in made.steps]
     last = {name: i for i, names in enumerate(temps) for name in names}
     arena, begun = _Arena(), set[str]()
     values: dict[str, int] = {}
     for i, step in enumerate(made.steps):
         for name in sorted(temps[i] - begun):
-            values[f"offset.{name}"] = arena.take(name, bytes_of[name])
+            values[f"offset.{name}"] = arena.take(name, needed[name])
         begun |= temps[i]
         if isinstance(step, Launch):
             values |= _chunk_values(made, i, step, arena)

@@ -15,7 +15,7 @@ from typing import Any
 
 from tracegrad.codegen.dims import Dims
 from tracegrad.codegen.forms import handler
-from tracegrad.codegen.materialize import DEAR, Storage
+from tracegrad.codegen.materialize import DEAR, EARLY, Storage
 from tracegrad.codegen.poly import Poly
 from tracegrad.ir import Graph, Node
 
@@ -36,6 +36,7 @@ class Step:
     number: int
     deps: set[Step] = field(default_factory=set)
     weight: int = 0
+    alone: bool = False  # whether it shares its loops with none
     before: int = 0  # a bit for the number of every step that must run before this one
 
 
@@ -81,7 +82,8 @@ class _Planner:
         reads = {x: aligned for x, aligned in self._stored_reads(node).items() if x not in self.storage.inputs}
         weight = self.storage.weight.get(node, 0)
         roots = self.storage.results.get(node) or [node]
-        step = Step(self._kind(node), self._domain(node), list(roots), len(self.steps), weight=weight)
+        alone = handler(node).alone or self.storage.reason.get(node) == EARLY
+        step = Step(self._kind(node), self._domain(node), list(roots), len(self.steps), weight=weight, alone=alone)
         obstacles = self._obstacles(step, reads)
         joined = self._join(step, obstacles)
         for x in reads:
@@ -186,7 +188,7 @@ def _fits(step: Step, candidate: Step) -> bool:
 
 def _joinable(step: Step) -> bool:
     """Whether a step shares its loops with others."""
-    return step.kind == "kernel" and not handler(step.roots[0]).alone
+    return step.kind == "kernel" and not step.alone
 
 
 def shared_by_steps(found: Schedule) -> dict[Node, str]:

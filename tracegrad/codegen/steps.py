@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tracegrad.codegen.loops import Guard, Kernel, Load, Reduce, Store
-from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.poly import ZERO, Poly
 from tracegrad.ir import Node
 
 __all__ = ["Call", "Launch", "Matmul"]
@@ -17,25 +17,37 @@ __all__ = ["Call", "Launch", "Matmul"]
 
 @dataclass(eq=False)
 class Launch:
-    """One kernel and how its chunked loop is cut; the cut depends on the sizes only."""
+    """One kernel and how its chunked loop is cut; the cut depends on the sizes only.
+
+    With `base`, the kernel writes a part of its result, which begins as a copy of the `bytes` of that buffer, if it is
+    not that buffer itself."""
 
     kernel: Kernel
     roots: list[Node]
     serial: bool
     partials: dict[str, Poly]  # buffers reduced across chunks -> size of the result
+    base: str = ""
+    bytes: Poly = ZERO
     rows: int = 0
     chunks: int = 1
     parallel: bool = False
 
     @property
     def buffers(self) -> list[str]:
-        return list(self.kernel.buffers)
+        return [*self.kernel.buffers, self.base] if self.base else list(self.kernel.buffers)
 
     @property
     def writes(self) -> set[str]:
         return {name for name, (_, use) in self.kernel.buffers.items() if use == "out"}
 
+    @property
+    def copies(self) -> bool:
+        """Whether the result begins as a copy."""
+        return bool(self.base) and self.base not in self.writes
+
     def rename(self, old: str, new: str) -> None:
+        self.base = new if self.base == old else self.base
+        self.partials = {new if b == old else b: size for b, size in self.partials.items()}
         buffers, written = self.kernel.buffers, new in self.writes
         if old in buffers:
             dtype, use = buffers.pop(old)
@@ -44,6 +56,7 @@ class Launch:
 
     def text(self) -> str:
         notes = ["serial"] * self.serial + [f"partial {b} of {size}" for b, size in self.partials.items()]
+        notes += [f"copy {self.base}: {self.bytes} bytes"] * self.copies
         return "\n".join([*notes, self.kernel.text()])
 
 

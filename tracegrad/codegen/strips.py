@@ -41,7 +41,9 @@ def strips_of(made: Plan) -> Strips | None:
     launches = [step for step in made.steps if isinstance(step, Launch)]
     wide = [step.kernel for step in launches if any(x.extent.value is None for x in step.kernel.loops)]
     narrow = [step.kernel for step in launches if step.kernel not in wide]
-    if len(launches) < len(made.steps) or not wide or not all(map(_is_plain, wide)):
+    if len(launches) < len(made.steps) or any(step.base for step in launches):
+        return None
+    if not wide or not all(map(_is_plain, wide)):
         return None
     spaces = {(kernel.loops[0].extent, math.prod((x.extent for x in kernel.loops[1:]), start=ONE)) for kernel in wide}
     written = {b for kernel in wide for b, (_, use) in kernel.buffers.items() if use == "out"}

@@ -19,6 +19,7 @@ from tracegrad.ops import (
     scans,
     sorting,
     special,
+    windows,
 )
 from tracegrad.ops.carriers import TapeCarrier, TensorCarrier
 from tracegrad.ops.op import TABLE, Carrier, Level, Op, bind
@@ -49,4 +50,5 @@ __all__ = [
     "scans",
     "sorting",
     "special",
+    "windows",
 ]

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 __all__ = [
     "Along", "Branch", "Call", "Cast", "Compose", "Contract", "Fill", "Fold", "Form", "Gather", "Identity", "Map",
-    "Move", "Progression", "Repeat", "Reshape", "Result", "Run", "Scan", "Scatter", "While",
+    "Move", "Patch", "Progression", "Repeat", "Reshape", "Result", "Run", "Scan", "Scatter", "While", "Window",
 ]  # fmt: skip
 
 
@@ -139,6 +139,27 @@ class Scatter(Form):
     `axes`: the transpose of a gather."""
 
     raises = True
+
+    @property
+    def moves(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Window(Form):
+    """A window of the first operand, of `sizes` and every `step`-th element, that starts at the other operands."""
+
+    cheap = True
+
+    @property
+    def moves(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Patch(Form):
+    """The first operand with the second one in the place of a window, of every `step`-th element, that starts at the
+    other operands."""
 
     @property
     def moves(self) -> bool:

@@ -20,6 +20,7 @@ from tracegrad.passes.control import BY_OP
 from tracegrad.passes.rewrite import mark_free, node_of, producer, rewrite
 from tracegrad.passes.rules import algebra
 from tracegrad.passes.structure import hoist_broadcast
+from tracegrad.passes.windows import into_sum
 
 __all__ = ["simplifier", "simplify"]
 
@@ -63,7 +64,10 @@ def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
     found = algebra(op, operands, {})
     if found is None:
         found = hoist_broadcast(op, operands)
-    return _free_sum(*operands) if found is None and op is accumulate else found
+    if found is None and op is accumulate:
+        found = into_sum(*operands)
+        return _free_sum(*operands) if found is None else found
+    return found
 
 
 def _free_sum(x: Any, y: Any) -> Any:

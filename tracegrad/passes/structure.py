@@ -30,6 +30,7 @@ from tracegrad.ops.linear import (
     transpose,
 )  # fmt: skip
 from tracegrad.ops.op import TABLE, Op
+from tracegrad.ops.windows import dynamic_update_slice
 from tracegrad.passes.constants import constant, fold_cast, fold_reduction, full_like, reshaped
 from tracegrad.passes.rewrite import operand, producer, shared
 
@@ -205,6 +206,9 @@ def _(x: Any, *, start: Shape, stop: Shape, step: Shape) -> Any:
         return _slice_of_pad(x, start, step, aval.shape)
     if op is concatenate:
         return _slice_of_concatenate(x, start, stop, step)
+    if op is dynamic_update_slice:
+        same = operand(x, 1).shape == aval.shape and _param(x, "step") == step and x.node.inputs[2:] == start
+        return operand(x, 1) if same else None
     return reshaped(x, aval.shape)
 
 

@@ -1,0 +1,233 @@
+"""Windows at computed places: loops that read and write parts of arrays, against NumPy's, and what a turn costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+from tracegrad.ir import parse, run, verify
+from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
+from tracegrad.passes import optimize
+
+rng = np.random.default_rng(0)
+N = 20
+
+
+def read(x: Any, *starts: Any, sizes: Any = None) -> Any:
+    return dynamic_slice(x, *starts, sizes=sizes or (1,) * x.ndim, step=(1,) * x.ndim)
+
+
+def write(x: Any, update: Any, *starts: Any) -> Any:
+    return dynamic_update_slice(x, update, *starts, step=(1,) * x.ndim)
+
+
+def turns(length: int, body: Any, *init: Any) -> Any:
+    """The last values of `body(k, *values)` for k from 0 on."""
+    last, _ = tg.scan(lambda c, _: ((c[0] + 1, *body(*c)), None), (0, *init), None, length=length)
+    return last[1:]
+
+
+def row(x: Any, k: Any) -> Any:
+    return read(x, k, 0, sizes=(1, N))
+
+
+# Each as a loop of windows, and as NumPy has it.
+def gauss_seidel(u: Any) -> Any:
+    def relax(u: Any, i: Any, j: Any) -> Any:
+        around = read(u, i - 1, j) + read(u, i + 1, j) + read(u, i, j - 1) + read(u, i, j + 1)
+        return write(u, 0.25 * around + np.sin(read(u, i, j)), i, j)
+
+    def sweep(i: Any, u: Any) -> Any:
+        return turns(N - 2, lambda j, u: (relax(u, i + 1, j + 1),), u)
+
+    return np.sum(turns(N - 2, sweep, u)[0] ** 3)
+
+
+def gauss_seidel_plain(u: Any) -> Any:
+    for i in range(1, N - 1):
+        for j in range(1, N - 1):
+            u[i, j] = 0.25 * (u[i - 1, j] + u[i + 1, j] + u[i, j - 1] + u[i, j + 1]) + np.sin(u[i, j])
+    return np.sum(u**3)
+
+
+def rows_of_results(u: Any) -> Any:
+    def turn(k: Any, x: Any, out: Any) -> Any:
+        x = 1.1 * np.sin(x)
+        return x, write(out, x, k, 0)
+
+    _, out = turns(N, turn, u[:1], np.zeros((N, N)))
+    return np.sum(out**2 * np.arange(N))
+
+
+def rows_of_results_plain(u: Any) -> Any:
+    x, out = u[0], np.zeros((N, N))
+    for k in range(N):
+        out[k] = x = 1.1 * np.sin(x)
+    return np.sum(out**2 * np.arange(N))
+
+
+def stencil(u: Any) -> Any:
+    def turn(_: Any, u: Any) -> Any:
+        def near(i: int, j: int) -> Any:
+            return read(u, i, j, sizes=(N - 2, N - 2))
+
+        flow = near(0, 1) + near(2, 1) + near(1, 0) + near(1, 2) - 4 * near(1, 1)
+        return (write(u, near(1, 1) + 0.1 * flow + 0.01 * near(1, 1) ** 3, 1, 1),)
+
+    return np.sum(turns(10, turn, u)[0] ** 2)
+
+
+def stencil_plain(u: Any) -> Any:
+    for _ in range(10):
+        inner = u[1:-1, 1:-1]
+        flow = u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:] - 4 * inner
+        u[1:-1, 1:-1] = inner + 0.1 * flow + 0.01 * inner**3
+    return np.sum(u**2)
+
+
+def swapped(u: Any) -> Any:
+    def turn(k: Any, u: Any) -> Any:
+        a, b = row(u, k), row(u, N - 1 - k)
+        return (write(write(u, 2 * b, k, 0), a * a, N - 1 - k, 0),)
+
+    return np.sum(turns(N // 2, turn, u)[0] * np.arange(N))
+
+
+def swapped_plain(u: Any) -> Any:
+    for k in range(N // 2):
+        u[k], u[N - 1 - k] = 2 * u[N - 1 - k], u[k] ** 2
+    return np.sum(u * np.arange(N))
+
+
+def old_beside_new(u: Any) -> Any:
+    def turn(k: Any, u: Any) -> Any:
+        v = write(u, row(u, k) ** 2, k, 0)
+        return (write(v, row(u, k + 1) * np.cos(row(v, k)) + row(u, k), k + 1, 0),)
+
+    return np.sum(turns(N - 1, turn, u)[0] * np.arange(N))
+
+
+def old_beside_new_plain(u: Any) -> Any:
+    for k in range(N - 1):
+        old = u[k].copy()
+        u[k] = old**2
+        u[k + 1] = u[k + 1] * np.cos(u[k]) + old
+    return np.sum(u * np.arange(N))
+
+
+def prefix(u: Any) -> Any:
+    def turn(k: Any, x: Any) -> Any:
+        return (write(x, np.sin(read(x, k)) + read(x, k + 1), k + 1),)
+
+    return np.sum(turns(N - 1, turn, u[0])[0] ** 2)
+
+
+def prefix_plain(u: Any) -> Any:
+    x = u[0]
+    for k in range(1, N):
+        x[k] += np.sin(x[k - 1])
+    return np.sum(x**2)
+
+
+def every_other_row(u: Any) -> Any:
+    def turn(c: Any) -> Any:
+        return c[0] + 2, c[1] + np.sum(np.sin(row(u, c[0])) * c[1])
+
+    return tg.while_loop(lambda c: c[0] < N, turn, (0, 1.0))[1]
+
+
+def every_other_row_plain(u: Any) -> Any:
+    total = 1.0
+    for k in range(0, N, 2):
+        total += np.sum(np.sin(u[k]) * total)
+    return total
+
+
+PROGRAMS = [
+    (gauss_seidel, gauss_seidel_plain),
+    (rows_of_results, rows_of_results_plain),
+    (stencil, stencil_plain),
+    (swapped, swapped_plain),
+    (old_beside_new, old_beside_new_plain),
+    (prefix, prefix_plain),
+    (every_other_row, every_other_row_plain),
+]
+
+
+@pytest.mark.parametrize(("f", "plain"), PROGRAMS)
+def test_loops_over_windows_are_numpys_and_copy_no_array(f: Any, plain: Any) -> None:
+    """But for the stencil backwards, which adds five arrays into each turn's."""
+    u, t = 0.1 * rng.normal(size=(N, N)), rng.normal(size=(N, N))
+    gradient = tg.grad(f)
+    second = tg.grad(lambda u: np.sum(tg.grad(f)(u) * t))
+    for g in (tg.trace(f), gradient)[: 1 + (f is not stencil)]:
+        assert not [kernel for kernel in g.explain(u).kernels if "copy b" in kernel]
+    np.testing.assert_allclose(tg.trace(f)(u), plain(u.copy()), rtol=1e-12)
+    h = 1e-5
+    ahead, behind = u + h * t, u - h * t
+    slope = (plain(ahead.copy()) - plain(behind.copy())) / (2 * h)
+    np.testing.assert_allclose(np.sum(gradient(u) * t), slope, rtol=1e-6)
+    np.testing.assert_allclose(second(u), (gradient(ahead) - gradient(behind)) / (2 * h), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("f", "plain"), PROGRAMS)
+def test_a_batch_of_loops_over_windows(f: Any, plain: Any) -> None:
+    u = 0.1 * rng.normal(size=(3, N, N))
+    got = tg.trace(tg.vmap(f))(u)
+    np.testing.assert_allclose(got, [plain(x.copy()) for x in u], rtol=1e-12)
+
+
+def test_what_is_read_elsewhere_is_not_written_over() -> None:
+    def f(u: Any, v: Any) -> Any:
+        w = write(u, v, 2, 0)
+        return w, u + w, write(w, v, 3, 0), write(np.sin(u), v, 1, 0)
+
+    u, v = rng.normal(size=(N, N)), rng.normal(size=(1, N))
+    for got, want in zip(tg.trace(f)(u, v), f(u, v), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-14)
+
+
+ROW = "dynamic_slice(%0, %1, 0) {sizes=(1, 12), step=(1, 1)} : f64[1,12]"
+
+
+@pytest.mark.parametrize(
+    ("body", "simpler"),
+    [
+        ("%3 = dynamic_update_slice(%0, %2, %1, 0) {step=(1, 1)} : f64[9,12]\n"
+         f"  %4 = {ROW.replace('%0', '%3')}", "return %2"),
+        (f"%3 = {ROW}\n  %4 = dynamic_update_slice(%0, %3, %1, 0) {{step=(1, 1)}} : f64[9,12]", "return %0"),
+        ("%3 = dynamic_slice(%0, 2, 0) {sizes=(1, 12), step=(1, 1)} : f64[1,12]\n  %4 = negative(%3) : f64[1,12]",
+         "slice(%0)"),
+        ("%3 = full() {dtype='float64', shape=(9, 12), value=0.0} : f64[9,12]\n"
+         "  %5 = dynamic_update_slice(%3, %2, %1, 0) {step=(1, 1)} : f64[9,12]\n"
+         "  %4 = accumulate(%0, %5) : f64[9,12]", "dynamic_update_slice(%0, "),
+    ],
+    ids=["read back", "written back", "known place", "sum of cotangents"],
+)  # fmt: skip
+def test_simplification(body: str, simpler: str) -> None:
+    graph = verify(parse(f"graph(%0: f64[9,12], %1: i64[], %2: f64[1,12]) {{\n  {body}\n  return %4\n}}"))
+    after = optimize(graph)
+    assert simpler in str(after)
+    operands = [rng.normal(size=(9, 12)), np.array(5), rng.normal(size=(1, 12))]
+    for got, want in zip(run(after, operands), run(graph, operands), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "int8", "bool"])
+def test_windows_of_other_dtypes(dtype: str) -> None:
+    x = (3 * rng.normal(size=(4, 30))).astype(dtype)
+    y = (3 * rng.normal(size=(2, 10))).astype(dtype)
+
+    def f(x: Any, y: Any, k: Any) -> Any:
+        out = dynamic_update_slice(x, y, k, k + 1, step=(2, 3))
+        return out, dynamic_slice(out, k, 0, sizes=(3, 10), step=(1, 2))
+
+    got = tg.trace(f)(x, y, np.array(1))
+    want = x.copy()
+    want[1:4:2, 2:32:3] = y
+    for a, b in zip(got, (want, want[1:4, :20:2]), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)

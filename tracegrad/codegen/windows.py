@@ -1,0 +1,90 @@
+"""The code of windows at computed places: reading one is arithmetic on the index, writing one is a kernel over it.
+
+An array with a window replaced begins as a copy of its base, and the kernel writes the window. Where the base is not
+read afterwards there is no copy (`tracegrad.codegen.in_place`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tracegrad.avals import is_literal
+from tracegrad.codegen.handler import Axes, Handler, Index
+from tracegrad.codegen.loops import Operand, Store
+from tracegrad.codegen.poly import Poly
+from tracegrad.ir import Node
+
+if TYPE_CHECKING:
+    from tracegrad.codegen.dims import Dims
+    from tracegrad.codegen.lower import Lowering
+    from tracegrad.codegen.materialize import Storage
+
+__all__ = ["PatchHandler", "WindowHandler"]
+
+
+def _place(lowering: Lowering, node: Node, first: int, index: Index) -> Index:
+    """Where in the array the element `index` of the window is, whose starts are the inputs from `first` on."""
+    found = []
+    for k, (i, step) in enumerate(zip(index, dict(node.params)["step"])):
+        begin = _start(lowering, node, first + k)
+        found.append(begin + i * lowering.arguments.integer((node, "step", k), step))
+    return tuple(found)
+
+
+def _start(lowering: Lowering, node: Node, k: int) -> Poly:
+    start: Any = node.inputs[k]
+    if not is_literal(start):
+        found = str(lowering.element(start, ()))
+        if found[0] == "v":
+            return Poly.symbol(found)
+        start = lowering.arguments.constants[found][1] if found[0] == "c" else found
+    return lowering.arguments.integer((node, "start", k), int(start))
+
+
+class WindowHandler(Handler):
+    """Each element is one of the array's."""
+
+    def called(self, node: Node) -> bool:
+        return False
+
+    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+        x, shape, starts = operands[0], node.operands[0].aval.shape, node.inputs[1:]
+        whole = [type(a) is int and not a and n == m for a, n, m in zip(starts, shape, node.aval.shape)]
+        return tuple([x[k] if along else dims.new(n) for k, (along, n) in enumerate(zip(whole, node.aval.shape))])
+
+    def whole(self, node: Node) -> tuple[Node, ...]:
+        return node.operands[1:]
+
+    def repeats(self, node: Node) -> bool:
+        return True  # the starts are
+
+    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+        return lowering.element(node.operands[0], _place(lowering, node, 1, index))
+
+
+class PatchHandler(Handler):
+    """The kernel runs over the elements that are new."""
+
+    late = True
+    alone = True
+
+    def called(self, node: Node) -> bool:
+        return False
+
+    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+        return operands[0]
+
+    def store(self, storage: Storage, node: Node) -> None:
+        storage.store(node, "written in part")
+        storage.store_base(node.operands[0], "what is written in part")
+
+    def space(self, node: Node) -> Node:
+        return node.operands[1]
+
+    def begins(self, node: Node) -> Node | None:
+        return node.operands[0]
+
+    def root(self, lowering: Lowering, node: Node, index: Index) -> None:
+        value = lowering.element(node.operands[1], index)
+        place = _place(lowering, node, 2, index)
+        lowering.emit(Store(lowering.buffer(node, "out"), lowering.address(node, place), value))
