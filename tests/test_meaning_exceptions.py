@@ -770,6 +770,8 @@ def test_an_exception_carries_a_value_to_the_except_branch(trace: Any) -> Any:
         yield f(np.array([v, 1.0]))
 
 
+# The context manager is made in the traced code, so its methods are not seen.
+@pytest.mark.filterwarnings("ignore:.*no trace sees:tracegrad.errors.PerformanceWarning")
 @program
 def test_an_exit_method_is_told_of_the_exception(trace: Any) -> Any:
     log = []

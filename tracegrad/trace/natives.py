@@ -84,8 +84,8 @@ class Natives:
         name = self._unseen.changed()
         if not name:
             return ""
-        why = f"a method that no trace sees (of a dataclass, a namedtuple or a container) changes {name}"
-        return f"{why}; do that in a function or in a method of another class"
+        whose = "of a dataclass, a namedtuple, a container, or an object that the traced code made"
+        return f"a method that no trace sees ({whose}) changes {name}; do that in a function, not in a method"
 
     def restore(self) -> None:
         """Leave the objects that traced code was given as they were."""
