@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from tracegrad.avals import LITERALS, Aval, is_literal
@@ -125,21 +126,32 @@ def _key(xs: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple([repr(x) if type(x) in LITERALS else x for x in xs])
 
 
+_operands = attrgetter("operands")
+
+
 def sliced(inputs: Sequence[Node], nodes: Sequence[Node], outputs: Sequence[Node]) -> Graph:
     """The graph from `inputs` to `outputs` with the `nodes` that are needed."""
+    return Graph(tuple(inputs), tuple(needed(nodes, outputs)), tuple(outputs))
+
+
+def needed(
+    nodes: Sequence[Node], outputs: Iterable[Node], operands: Callable[[Node], Iterable[Node]] = _operands
+) -> list[Node]:
+    """Those of the `nodes` that the outputs need, in order."""
     live = set(outputs)
-    kept = []
+    kept: list[Node] = []
     picked: dict[Node, list[Node]] = {}  # results stand behind the node that they are results of
     for node in reversed(nodes):
         if node in live:
-            live.update(node.operands)
+            live.update(operands(node))
             if node.picks is not None:
                 picked.setdefault(node.operands[0], []).append(node)
                 continue
             if picked:
                 kept += sorted(picked.pop(node, ()), key=_position, reverse=True)
             kept.append(node)
-    return Graph(tuple(inputs), tuple(reversed(kept)), tuple(outputs))
+    kept.reverse()
+    return kept
 
 
 def _position(node: Node) -> int:

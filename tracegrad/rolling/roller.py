@@ -7,30 +7,28 @@ from typing import Any
 
 from tracegrad.avals import LITERALS
 from tracegrad.ir import Node
-from tracegrad.ir.builder import sliced
+from tracegrad.ir.builder import needed
 from tracegrad.logs import log
 from tracegrad.ops.forms import Move, Result
-from tracegrad.ops.linear import fresh, slice
+from tracegrad.ops.linear import fresh
 from tracegrad.ops.pieces import stack
 from tracegrad.rolling import FEWEST_NODES, FEWEST_TURNS
 from tracegrad.rolling.repeats import runs
 from tracegrad.rolling.rows import rows_in_order
 from tracegrad.rolling.scanned import scanned
-from tracegrad.rolling.turns import NAME, Turns, turns_of
+from tracegrad.rolling.turns import Turns, turns_of
+from tracegrad.rolling.windows import operands_of, read_again, reads, window_of
 from tracegrad.trace.builder import TraceBuilder
 
 __all__ = ["Roller"]
 
 SHORT = f"fewer than {FEWEST_NODES} nodes in all, whose code is faster unrolled"
-# Parameters that may differ from turn to turn: where a piece of an array begins, and the names of copies.
-_MOVING = frozenset({slice, fresh})
-_OFFSETS = frozenset({"start", "stop", NAME})
 
 
 class Roller:
     def __init__(self, builder: TraceBuilder, outputs: Sequence[Node], start: int):
         self.builder, self.outputs = builder, list(outputs)
-        self.sequence = _constants_first(sliced([], builder.nodes[start:], outputs).nodes)
+        self.sequence = _constants_first(needed(builder.nodes[start:], outputs, operands_of))
         self.tokens: dict[Any, int] = {}
         self.refused: dict[tuple[Node, int], str] = {}  # by the first node and the period: why
 
@@ -82,11 +80,15 @@ class Roller:
             log("loops", "unrolled at %s: %s", location, why)
 
     def _token(self, node: Node) -> int:
-        op, aval, params = node.op, node.aval, node.params
-        if op in _MOVING:
-            params = tuple([item for item in params if item[0] not in _OFFSETS])
+        """A number for what the node does. Windows may be elsewhere in each turn, and copies have other names."""
+        op, aval = node.op, node.aval
+        window = window_of(node)
+        params: Any = node.params if window is None else (window.sizes, window.step)
+        if op is fresh:
+            params = ()
         kind = aval if node.several else (aval.shape, aval.dtype)  # avals themselves are slow to compare
-        key = (op, kind, tuple(map(type, node.inputs)), params, node.location)
+        kinds = tuple(map(type, node.inputs if window is None else reads(node)))
+        key = (op, kind, kinds, params, node.location)
         return self.tokens.setdefault(key, len(self.tokens))
 
     def _replace(self, turns: Turns) -> str:
@@ -94,7 +96,7 @@ class Roller:
         gone = {node: divmod(k, turns.period) for k, node in enumerate(turns.nodes)}
         used: dict[int, set[int]] = {}
         later = self.sequence[turns.stop :]
-        for node in (*(x for n in later for x in n.operands), *self.outputs):
+        for node in (*(x for n in later for x in operands_of(n)), *self.outputs):
             if node in gone:
                 k, place = gone[node]
                 used.setdefault(place, set()).add(k)
@@ -106,12 +108,12 @@ class Roller:
         for node in new.values():
             sequence.append(node)
         for node in later:
-            if not new.keys().isdisjoint(node.operands):
+            if not new.keys().isdisjoint(operands_of(node)):
                 new[node] = self._again(node, new)
                 node = new[node]
             sequence.append(node)
         outputs = [new.get(x, x) for x in self.outputs]
-        found = list(sliced([], sequence.nodes, outputs).nodes)
+        found = needed(sequence.nodes, outputs, operands_of)
         if len(found) >= len(self.sequence):
             return "what comes after it reads its values one by one"
         self.outputs, self.sequence = outputs, found
@@ -121,6 +123,10 @@ class Roller:
     def _again(self, node: Node, new: dict[Node, Node]) -> Node:
         """The node, of new operands."""
         self.builder.location = node.location
+        window = window_of(node)
+        if window is not None:
+            given = [new.get(x, x) for x in reads(node)[: -len(window.starts) or None]]
+            return read_again(window, [x if type(x) in LITERALS else self.builder.value(x) for x in given]).node  # type: ignore[no-any-return]
         inputs = tuple([x if type(x) in LITERALS else new.get(x, x) for x in node.inputs])
         if node.op is stack and dict(node.params)["axis"] == 0:
             found = rows_in_order(self.builder, inputs)
@@ -140,7 +146,7 @@ class _Sequence:
     def append(self, node: Node) -> None:
         if node.op is None or node in self._known:
             return
-        for x in node.operands:
+        for x in operands_of(node):
             self.append(x)
         self._known.add(node)
         self.nodes.append(node)
@@ -150,6 +156,7 @@ def _constants_first(nodes: Sequence[Node]) -> list[Node]:
     """The nodes in order, but those that nothing from outside has a part in before the others."""
     constant: set[Node] = set()
     for node in nodes:
-        if not node.inputs or (node.operands and constant.issuperset(node.operands)):
+        operands = operands_of(node)
+        if not node.inputs or (operands and constant.issuperset(operands)):
             constant.add(node)
     return [x for x in nodes if x in constant] + [x for x in nodes if x not in constant]

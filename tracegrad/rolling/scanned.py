@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,8 @@ from tracegrad.ir.replay import applied
 from tracegrad.ops.fills import arange
 from tracegrad.ops.linear import broadcast_to, fresh, reshape, slice, zeros_like
 from tracegrad.rolling.rows import pieces, rows_of
-from tracegrad.rolling.turns import Before, Each, Inside, Same, Turns
+from tracegrad.rolling.turns import Before, Each, Inside, Origin, Same, Turns
+from tracegrad.rolling.windows import Window, read_again, window_of
 from tracegrad.trace.builder import TraceBuilder
 
 __all__ = ["scanned"]
@@ -29,40 +30,86 @@ def scanned(builder: TraceBuilder, turns: Turns, used: Mapping[int, set[int]]) -
     return made.why or made.run(used)
 
 
+_NUMBER = Aval((), np.dtype(np.int64))
+
+
+class _Carry(NamedTuple):
+    """The value that a chain of carries had so many turns ago."""
+
+    chain: int
+    distance: int
+
+
+class _Row(NamedTuple):
+    """The row of an array that the scan takes apart, in this shape."""
+
+    number: int
+    shape: tuple[int, ...]
+
+
+class _Const(NamedTuple):
+    number: int
+
+
+# Where the body finds an operand: also a node of the turn, or a literal (as `Same`).
+_Source = _Carry | _Row | _Const | Inside | Same
+
+
 class _Scan:
     def __init__(self, builder: TraceBuilder, turns: Turns):
         self.builder, self.turns = builder, turns
-        self.carries: list[tuple[int, int]] = []  # of each, its chain and how many turns back it is
+        self.carries: list[_Carry] = []
         self.chains: list[tuple[int, dict[int, Any]]] = []  # the place, and the value before the loop, by distance
-        self.read: dict[tuple[int, int], int] = {}  # the chain that an operand reads
         self.rows: list[Any] = []
         self.consts: list[Node] = []
         self.row_at: dict[Any, int] = {}
         self.const_at: dict[Node, int] = {}
         self.taken: dict[int, int] = {}  # the places whose values are rows of an array
+        self.operands: dict[int, list[_Source]] = {}
+        self.starts: dict[int, list[_Source]] = {}  # of windows that are at a place of their own in each turn
         self.why = next((why for k in range(turns.period) if (why := self._place(k))), "")
 
     # -- what the scan gets ------------------------------------------------------------------------
     def _place(self, place: int) -> str:
         """Find what the node at this place reads; if no body of a scan can read it, why."""
         nodes, origins = self.turns.of(place), self.turns.origins[place]
-        if any(_meaning(x) != _meaning(nodes[0]) for x in nodes):
-            array = pieces(self.builder, nodes) if isinstance(origins[0], Same) else None
-            if array is None:
+        window = window_of(nodes[-1])
+        if window is None:
+            if any(_meaning(x) != _meaning(nodes[0]) for x in nodes):
                 return f"{nodes[0].name} has other parameters in each turn"
-            self.taken[place] = self._row(nodes, array)
-            return ""
-        for k, origin in enumerate(origins):
-            if isinstance(origin, Before):
-                self.read[place, k] = self._chain(origin.place, _by_distance(origin))
-            elif isinstance(origin, Each):
-                if is_literal(origin.values[0]):
-                    self._row(_key(origin, nodes[0]), _numbers(self.builder, origin, nodes[0]))
-                else:
-                    self._row(origin.values, rows_of(self.builder, origin.values))
-            elif isinstance(origin, Same) and not is_literal(origin.value):
-                self._const(origin.value)
+        else:
+            count = len(origins) - len(window.starts)
+            origins, starts = origins[:count], origins[count:]
+            moves = any(isinstance(x, Each) for x in starts)
+            rows = pieces(self.builder, nodes) if moves and count == 1 and isinstance(origins[0], Same) else None
+            if rows is not None:
+                self.taken[place] = self._row(nodes, rows, ()).number
+                return ""
+            if moves or (window.mask is not None and window.is_small):
+                whole = [window.is_whole(axis) for axis in range(len(starts))]
+                self.starts[place] = [Same(0) if w else self._number(x) for w, x in zip(whole, starts)]
+        self.operands[place] = [self._source(x, _partner(nodes[-1], window)) for x in origins]
         return ""
+
+    def _source(self, origin: Origin, kind: Aval) -> _Source:
+        """Where the body finds what comes from there. A literal would be of this shape and dtype."""
+        if isinstance(origin, Before):
+            return _Carry(self._chain(origin.place, _by_distance(origin)), origin.distance)
+        if isinstance(origin, Each):
+            if not is_literal(origin.values[0]):
+                return self._row(origin.values, rows_of(self.builder, origin.values), origin.values[0].aval.shape)
+            key = (kind.dtype, tuple(map(repr, origin.values)))
+            return self._row(key, _numbers(self.builder, origin.values, kind.dtype), kind.shape)
+        if isinstance(origin, Same) and not is_literal(origin.value):
+            return self._const(origin.value)
+        return origin
+
+    def _number(self, origin: Origin) -> _Source:
+        """Where the body finds a place: as an operand too if all turns have the same, since another loop around this
+        one may vary it."""
+        if isinstance(origin, Same):
+            origin = Same(self.builder.lift(np.int64(origin.value)).node)
+        return self._source(origin, _NUMBER)
 
     def _chain(self, place: int, values: dict[int, Any]) -> int:
         """The carries of the value at this place, which had these values before the first turn."""
@@ -74,21 +121,21 @@ class _Scan:
             alike = [len(self.chains)]
             self.chains.append((place, {}))
         known = self.chains[alike[0]][1]
-        self.carries += [(alike[0], m) for m in sorted(values) if m not in known]
+        self.carries += [_Carry(alike[0], m) for m in sorted(values) if m not in known]
         known.update(values)
         return alike[0]
 
-    def _row(self, key: Any, array: Any) -> int:
+    def _row(self, key: Any, array: Any, shape: tuple[int, ...]) -> _Row:
         if key not in self.row_at:
             self.row_at[key] = len(self.rows)
             self.rows.append(array)
-        return self.row_at[key]
+        return _Row(self.row_at[key], shape)
 
-    def _const(self, node: Node) -> int:
+    def _const(self, node: Node) -> _Const:
         if node not in self.const_at:
             self.const_at[node] = len(self.consts)
             self.consts.append(node)
-        return self.const_at[node]
+        return _Const(self.const_at[node])
 
     # -- the scan ----------------------------------------------------------------------------------
     def run(self, used: Mapping[int, set[int]]) -> dict[Node, Node]:
@@ -115,7 +162,7 @@ class _Scan:
             nodes = self.turns.of(place)
             for k in sorted(used[place]):
                 if place not in ys:
-                    new = results[self.carries.index((reach[count - k], count - k))]
+                    new = results[self.carries.index(_Carry(reach[count - k], count - k))]
                 else:
                     new = _row_number(ys[place], k)
                 found[nodes[k]] = new.node
@@ -129,35 +176,39 @@ class _Scan:
     def _turn(self, args: Sequence[Any], stacked: Sequence[int]) -> list[Any]:
         first, second = len(self.carries), len(self.carries) + len(self.rows)
         carries, rows, consts = args[:first], args[first:second], args[second:]
-        inside = recorder()
+        inside: Any = recorder()
         env: dict[int, Any] = {place: rows[number] for place, number in self.taken.items()}
         period = self.turns.period
         # The last turn stands for all: the first may have come by its values in another way.
         nodes = self.turns.nodes[-period:]
 
-        def operand(place: int, k: int) -> Any:
-            origin = self.turns.origins[place][k]
-            if isinstance(origin, Inside):
-                return env[origin.place]
-            if isinstance(origin, Before):
-                return carries[self.carries.index((self.read[place, k], origin.distance))]
-            if isinstance(origin, Each):
-                if is_literal(origin.values[0]):
-                    row = rows[self.row_at[_key(origin, nodes[place])]]
-                    shape = _partner(nodes[place]).shape
-                    return broadcast_to(row, shape=shape) if shape else row
-                return rows[self.row_at[origin.values]]
-            return origin.value if is_literal(origin.value) else consts[self.const_at[origin.value]]
+        def found(source: _Source) -> Any:
+            match source:
+                case Inside(place):
+                    return env[place]
+                case _Carry():
+                    return carries[self.carries.index(source)]
+                case _Row(number, shape):
+                    return rows[number] if rows[number].shape == shape else broadcast_to(rows[number], shape=shape)
+                case _Const(number):
+                    return consts[number]
+            return source.value
 
         for place, node in enumerate(nodes):
-            if place in env:
+            if place in self.taken:
                 continue
-            given = tuple([operand(place, k) for k in range(len(node.inputs))])
-            env[place] = given[0][node.picks] if node.picks is not None else applied(
-                node, given, dict(node.params), inside
-            )  # fmt: skip
+            given = tuple(map(found, self.operands[place]))
+            window = window_of(node)
+            if window is not None:
+                inside.location = node.location
+                starts = self.starts.get(place)
+                env[place] = read_again(window, given, None if starts is None else list(map(found, starts)))
+            elif node.picks is not None:
+                env[place] = given[0][node.picks]
+            else:
+                env[place] = applied(node, given, dict(node.params), inside)
         before = dict(zip(self.carries, carries))
-        new = [env[self.chains[n][0]] if m == 1 else before[n, m - 1] for n, m in self.carries]
+        new = [env[self.chains[n][0]] if m == 1 else before[_Carry(n, m - 1)] for n, m in self.carries]
         return [*new, *(env[place] for place in stacked)]
 
 
@@ -171,22 +222,19 @@ def _by_distance(origin: Before) -> dict[int, Node]:
     return {origin.distance - k: x for k, x in enumerate(origin.first)}
 
 
-def _partner(node: Node) -> Aval:
-    """The operand whose shape and dtype a literal beside it takes."""
-    others = [x for x in node.operands if x.aval.dtype.kind != "b"] or list(node.operands)
-    return others[0].aval
+def _partner(node: Node, window: Window | None) -> Aval:
+    """The shape and dtype that a literal among the operands takes: those of another operand, or of a window."""
+    if window is not None:
+        return Aval(window.sizes, window.array.aval.dtype)
+    avals = [x.aval for x in node.operands if not x.several]
+    numbers = [x for x in avals if x.dtype.kind != "b"]
+    return next(iter(numbers or avals), _NUMBER)
 
 
-def _key(origin: Each, node: Node) -> Any:
-    return _partner(node).dtype, tuple(map(repr, origin.values))
-
-
-def _numbers(builder: TraceBuilder, origin: Each, node: Node) -> Any:
+def _numbers(builder: TraceBuilder, given: Sequence[Any], dtype: np.dtype[Any]) -> Any:
     """The literals of all turns as an array."""
-    dtype = _partner(node).dtype
-    values = np.asarray(origin.values).astype(dtype)
-    start, step = origin.values[0], origin.values[1] - origin.values[0]
-    length = len(values)
+    values = np.asarray(given).astype(dtype)
+    start, step, length = given[0], given[1] - given[0], len(given)
     if values.dtype.kind != "b" and np.array_equal(values, (start + step * np.arange(length)).astype(dtype)):
         return arange(start=start, step=step, length=length, dtype=dtype.name)
     return builder.lift(values)

@@ -12,13 +12,12 @@ from typing import Any
 
 from tracegrad.avals import LITERALS
 from tracegrad.ir import Node
+from tracegrad.rolling.windows import reads
 
-__all__ = ["NAME", "Before", "Each", "Inside", "Same", "Turns", "turns_of"]
+__all__ = ["Before", "Each", "Inside", "Same", "Turns", "turns_of"]
 
 # How many turns back a turn may read.
 FARTHEST = 8
-# The parameter of `fresh` by which copies of equal values are told apart.
-NAME = "tag"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ def turns_of(
     while count >= least:
         made: list[tuple[Origin, ...]] = []
         for place in range(period):
-            columns = zip(*[sequence[start + k * period + place].inputs for k in range(count)])
+            columns = zip(*[reads(sequence[start + k * period + place]) for k in range(count)])
             found = [_origin(column, places, start, period, count) for column in columns]
             bad = [x for x in found if isinstance(x, int)]
             if bad:

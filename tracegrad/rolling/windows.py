@@ -1,0 +1,111 @@
+"""Windows of arrays, read and replaced: where they begin is an operand that may differ from turn to turn.
+
+A `slice` is recorded with the place as a parameter, and an update in place as a choice between the array and the new
+values, padded to its shape. Both are seen here as what users have written: an array, new values, a place.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracegrad.avals import is_literal, name_of
+from tracegrad.ir import Node
+from tracegrad.ops.elementwise import where
+from tracegrad.ops.linear import broadcast_to, full, pad, reshape, slice
+from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
+
+__all__ = ["Window", "operands_of", "read_again", "reads", "window_of"]
+
+
+class Window(NamedTuple):
+    """Of an array, `sizes` elements, `step` apart, from `starts` on. If they are written, `values` (an array of that
+    shape, or a literal) are put there by `where`, with a mask."""
+
+    array: Node
+    starts: tuple[int, ...]
+    sizes: tuple[int, ...]
+    step: tuple[int, ...]
+    values: Any = None
+    mask: Node | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether writing the window alone is less than to go through the whole array."""
+        return 4 * int(np.prod(self.sizes)) < self.array.aval.size
+
+    def is_whole(self, axis: int) -> bool:
+        return self.sizes[axis] == self.array.aval.shape[axis]
+
+
+def window_of(node: Node) -> Window | None:
+    """The window that a node reads or writes, if it does."""
+    if node.op is slice:
+        params = dict(node.params)
+        return Window(node.operands[0], params["start"], node.aval.shape, params["step"])
+    if node.op is where:
+        return _written(*node.inputs)
+    return None
+
+
+def _written(mask: Any, values: Any, array: Any) -> Window | None:
+    if is_literal(array) or mask.op is not pad or not _all_true(mask.operands[0]) or dict(mask.params)["value"]:
+        return None
+    if not is_literal(values):
+        if values.op is not pad or _place(values) != _place(mask):
+            return None
+        values = values.operands[0]
+    low, high, interior = _place(mask)
+    if min((*low, *high), default=0) < 0:
+        return None
+    return Window(array, low, mask.operands[0].aval.shape, tuple(n + 1 for n in interior), values, mask)
+
+
+def _place(node: Node) -> tuple[tuple[int, ...], ...]:
+    params = dict(node.params)
+    return params["low"], params["high"], params["interior"]
+
+
+def _all_true(node: Node) -> bool:
+    while node.op is reshape or node.op is broadcast_to:
+        node = node.operands[0]
+    return node.op is full and dict(node.params)["value"] is True
+
+
+def reads(node: Node) -> tuple[Any, ...]:
+    """What a node reads: its inputs, or the array of a window, the values that are written, and the place."""
+    window = window_of(node) if node.op is slice or node.op is where else None
+    if window is None:
+        return node.inputs
+    written = () if window.mask is None else (window.values,)
+    return (window.array, *written, *window.starts)
+
+
+def operands_of(node: Node) -> tuple[Node, ...]:
+    """Those of `reads` that are nodes."""
+    if node.op is not where:
+        return node.operands
+    return tuple([x for x in reads(node) if not is_literal(x)])
+
+
+def read_again(window: Window, given: Any, starts: Any = None) -> Any:
+    """The window of another array, with other values; at these places, where they are not those recorded."""
+    array, *values = given
+    if starts is not None:
+        if not values:
+            return dynamic_slice(array, *starts, sizes=window.sizes, step=window.step)
+        return dynamic_update_slice(array, _filled(values[0], window, array), *starts, step=window.step)
+    if window.mask is None:
+        stop = [a + (n - 1) * s + 1 if n else a for a, n, s in zip(window.starts, window.sizes, window.step)]
+        return slice(array, start=window.starts, stop=tuple(stop), step=window.step)
+    params = dict(window.mask.params)
+    mask = pad(full(shape=window.sizes, value=True, dtype="bool"), **params)
+    new = values[0]
+    if not is_literal(new):
+        new = pad(new, **{**params, "value": np.zeros((), new.dtype).item()})
+    return where(mask, new, array)
+
+
+def _filled(values: Any, window: Window, array: Any) -> Any:
+    return full(shape=window.sizes, value=values, dtype=name_of(array.dtype)) if is_literal(values) else values
