@@ -21,7 +21,7 @@ from tracegrad.errors import TraceError, located
 from tracegrad.explain import Explanation, explain
 from tracegrad.ir import Graph
 from tracegrad.ops import Carrier, linear
-from tracegrad.rolling import roll
+from tracegrad.rolling import find_circles, roll
 from tracegrad.runtime.dispatch import Dispatcher, Family
 from tracegrad.settings import jit_disabled
 from tracegrad.trace.builder import TraceBuilder, current_trace
@@ -36,6 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 TraceBuilder.roll = staticmethod(roll)
+TraceBuilder.find_circles = staticmethod(find_circles)
 
 Function = Callable[..., Any]
 Argnums = int | tuple[int, ...]

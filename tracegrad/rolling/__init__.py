@@ -7,11 +7,13 @@ written: what is compared is what the turns did. Inner loops come first, for the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from tracegrad.ir import Node
 from tracegrad.trace.builder import TraceBuilder
+from tracegrad.trace.jumps import within_loop
 
-__all__ = ["FEWEST_NODES", "FEWEST_TURNS", "roll"]
+__all__ = ["FEWEST_NODES", "FEWEST_TURNS", "find_circles", "roll"]
 
 # Shorter loops stay unrolled: their code is faster, and small.
 FEWEST_TURNS = 8
@@ -26,3 +28,12 @@ def roll(builder: TraceBuilder, wanted: Sequence[Node], start: int) -> dict[Node
     from tracegrad.rolling.roller import Roller
 
     return Roller(builder, wanted, start).run()
+
+
+def find_circles(builder: TraceBuilder) -> Any:
+    """What makes loops of circles while they are recorded; None if traced code asks for a truth where there is none."""
+    if builder.circles is None and within_loop():
+        from tracegrad.rolling.closing import Circles
+
+        builder.circles = Circles(builder)
+    return builder.circles

@@ -21,7 +21,7 @@ import threading
 import time
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -90,7 +90,7 @@ class Path:
 
     def __init__(self, trace: Trace, program: Any, seconds: dict[str, float], on_tape: OnTape | None = None):
         self.trace, self.program, self.seconds, self.on_tape = trace, program, seconds, on_tape
-        self.keys = tuple([g.key for g in trace.guards])
+        self.keys = tuple(map(value_key, trace.script))
         self._writes = bool(trace.groups or trace.written)
         self._hot: dict[Any, Any] = {}
 
@@ -115,16 +115,16 @@ class Path:
     def run(
         self, leaves: Sequence[Any], captured: Sequence[Any]
     ) -> tuple[Sequence[Any] | None, tuple[Any, ...] | None]:
-        """The outputs of the graph, guard values last, or None when the call has to run as plain Python; and the guard
-        values up to the first that is not as assumed, or None when all are."""
+        """The outputs of the graph, guard values last, or None when the call has to run as plain Python; and the
+        answers up to the first that is not as assumed, or None when all are."""
         given = [conformed(x) for x in (*leaves, *captured)]
         outputs = None if self.program is None else self.program.attempt(given)
         if outputs is None:
-            return None, self._diverges(self._answers(given))
+            return None, self.trace.diverges(self._answers(given))
         outputs = (outputs,) if self.program.single else outputs
-        if not self.keys:
+        if not self.trace.guards:
             return outputs, None
-        return outputs, self._diverges(self.trace.answers(outputs, self.program.checked))
+        return outputs, self.trace.diverges(self.trace.answers(outputs, self.program.checked))
 
     def overlaps(self, call: Call, captured: Sequence[Any]) -> bool:
         """Whether what the call writes to is also something else that it reads, or cannot be written: the graph does
@@ -135,14 +135,6 @@ class Path:
             return True
         written = [source.read() for source in self.trace.written]
         return bool(written) and not apart(written, [x for x in (*call.leaves, *captured) if isinstance(x, np.ndarray)])
-
-    def _diverges(self, values: Iterable[Any]) -> tuple[Any, ...] | None:
-        found = []
-        for key, value in zip(self.keys, values):
-            found.append(value)
-            if value_key(value) != key:
-                return tuple(found)
-        return None
 
     def _answers(self, given: Sequence[Any]) -> Iterator[Any]:
         """The guard values by NumPy, each when it is asked for, as far as nothing raises on the way to them."""
@@ -464,7 +456,8 @@ class Dispatcher(Inlinable):
         keys = tuple(map(value_key, answers))
         same = [p for p in spec.paths if p.keys[: len(keys)] == keys]
         other = [p for p in spec.paths if p.keys[: len(keys) - 1] == keys[:-1] and len(p.keys) >= len(keys)]
-        guard = other[0].trace.guards[len(keys) - 1] if keys and other and not same else None
+        found = [g for g in other[0].trace.guards if g.number == len(keys) - 1] if keys and other and not same else []
+        guard = found[0] if found else None
         if enabled("retrace"):
             if not spec.paths:
                 why = new_key(self.binder, self._specializations, call)

@@ -23,11 +23,10 @@ from tracegrad.errors import READ_ONLY, TraceError, located, user_file, warn_of_
 from tracegrad.ir import Builder, Node, Value, evaluate, recorder, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.ops import Level, Op, TapeCarrier
-from tracegrad.ops.elementwise import not_equal
 from tracegrad.ops.failures import failure, failure_number
-from tracegrad.ops.linear import cast, full
+from tracegrad.ops.linear import full
 from tracegrad.quiet import USUAL, sprung, traps
-from tracegrad.trace.guards import Capture, ValueGuard, value_key
+from tracegrad.trace.guards import IMPLICIT, NUMBERS, Capture, ValueGuard, question, value_key
 from tracegrad.trace.memory import Memory
 from tracegrad.trace.tries import within_try
 
@@ -76,6 +75,10 @@ class TraceBuilder(Builder):
         self._computed: dict[Node, Any] = {}
         self._asked: dict[Node, np.ndarray[Any, Any]] = {}
         self._answers = answers
+        # All answers given, in order; those that guards stand for have the number of the guard.
+        self.script: list[np.ndarray[Any, Any]] = []
+        self.settled: list[Node] = []  # whose values were taken for constants, since no input has a part in them
+        self.circles: Any = None
         self._differentiated: list[Node] = []
         self.raising: list[Node] = []  # nodes that may raise, whose derivative is not wanted
         self._failed: dict[Node, Exception] = {}
@@ -91,6 +94,9 @@ class TraceBuilder(Builder):
     # What rolls loops among the nodes from some number on: gives the nodes that stand for those wanted, where they
     # change. Set by `tracegrad.rolling`.
     roll: Callable[[TraceBuilder, Sequence[Node], int], dict[Node, Node]] | None = None
+
+    # What makes loops while they are recorded, if traced code asks for a truth within one. Set by `tracegrad.rolling`.
+    find_circles: Any = None
 
     # Functions that make arrays are given the builder where others are given a tracer.
     level = Level.VALUE
@@ -208,8 +214,9 @@ class TraceBuilder(Builder):
         """End the trace: tracers that escaped say so from now on, and keep nothing alive."""
         self.open = False
         self.nodes, self.captures = [], {}
-        if self._tensors is not None:
-            self._tensors.close()
+        for part in (self._tensors, self.circles):
+            if part is not None:
+                part.close()
         kept = (self._nodes, self._computed, self._asked, self._places, self.bounds, self.raising, self._failed)
         for memory in kept:
             memory.clear()
@@ -315,27 +322,49 @@ class TraceBuilder(Builder):
     def observe(self, x: Any, asked: str) -> np.ndarray[Any, Any]:
         """The value of tracer `x`, for Python code that `asked` for it; leaves a guard."""
         self.require_open()
-        if asked in _NUMBERS and self.is_differentiated(x.node):
+        if asked in NUMBERS and self.is_differentiated(x.node):
             warn_of_constant(asked)
+        looks = asked == "bool()" and self.inner is None and self.find_circles is not None
+        circles = self.find_circles(self) if looks else None
         with self.outside():
-            node = _question(x, asked, self.compute(x.node)).node
-        if node not in self._asked:
-            forced = len(self.guards) < len(self._answers)
-            answer = self._answers[len(self.guards)] if forced else self.compute(node)
-            self._asked[node] = answer
-            self.guards.append(ValueGuard(node, answer, value_key(answer), asked, self.locate()))
-        return self._asked[node]
+            node = question(x, asked, self.compute(x.node)).node
+            node, known = (node, None) if circles is None else circles.meet(node)
+        if known is not None:
+            self.script.append(np.asarray(known))
+            return self.script[-1]
+        answer = self._asked.get(node)
+        if answer is None:
+            answer = self._answered(node, asked)
+        if circles is not None:
+            circles.answered(bool(answer.item()))
+        return answer
 
     def holds(self, x: Any) -> bool:
         """Whether the boolean `x`, which usually is True, is so in the call being traced; leaves an implicit guard."""
         self.require_open()
-        node = x.node
-        if node not in self._asked:
-            forced = len(self.guards) < len(self._answers)
-            answer = np.asarray(self._answers[len(self.guards)]) if forced else self.compute(node)
-            self._asked[node] = answer
-            self.guards.append(ValueGuard(node, answer, value_key(answer), _IMPLICIT, self.locate(), True))
-        return bool(self._asked[node])
+        answer = self._asked.get(x.node)
+        return bool(self._answered(x.node, IMPLICIT) if answer is None else answer)
+
+    def _answered(self, node: Node, asked: str) -> np.ndarray[Any, Any]:
+        """The answer to a question that has not been asked before, the one that is to be given or that of the call;
+        leaves a guard."""
+        number = len(self.script)
+        answer = np.asarray(self._answers[number]) if number < len(self._answers) else self.compute(node)
+        self._asked[node] = answer
+        self.script.append(answer)
+        implicit = asked is IMPLICIT
+        self.guards.append(ValueGuard(node, answer, value_key(answer), asked, self.locate(), implicit, number=number))
+        return answer
+
+    def tell_apart(self) -> None:
+        """Let what is computed from now on be nodes of its own, also where equal ones are there."""
+        self._nodes = {}
+
+    def retract(self, first: int) -> None:
+        """Take back the guards from this one on; a question asked again leaves another one."""
+        for guard in self.guards[first:]:
+            self._asked.pop(guard.node, None)
+        del self.guards[first:]
 
     def knows(self, x: Any) -> bool:
         """Whether the value of `x` can be asked for."""
@@ -387,7 +416,10 @@ class TraceBuilder(Builder):
         if not seen.isdisjoint(self.inputs):
             return None
         captured = any(c.node in seen for c in self.captures.values())
-        return self.observe(x, "a boolean index") if captured else self.compute(x.node)
+        if captured:
+            return self.observe(x, "a boolean index")
+        self.settled.append(x.node)
+        return self.compute(x.node)
 
     def compute(self, wanted: Node) -> np.ndarray[Any, Any]:
         """The value of a node in the call being traced."""
@@ -441,7 +473,10 @@ class TraceBuilder(Builder):
             self._foreseeing = False
         seen = self._computed[number] = np.asarray(failure_number(error))
         asked = f"whether {node.op.name} raises"
-        guard = ValueGuard(number, seen, value_key(seen), asked, self.locate(), unless_raises=unless_raises)
+        guard = ValueGuard(
+            number, seen, value_key(seen), asked, self.locate(), unless_raises=unless_raises, number=len(self.script)
+        )
+        self.script.append(seen)
         self.guards.append(guard)
         return error
 
@@ -454,20 +489,6 @@ class TraceBuilder(Builder):
         except Exception:  # whatever it is, Python would have raised it
             return False
         return True
-
-
-def _question(x: Any, asked: str, seen: np.ndarray[Any, Any]) -> Any:
-    """The value that decides the answer: for `bool(x)` only whether x is zero, for `int(x)` only its whole part."""
-    if asked.startswith("bool") and x.dtype.kind != "b":
-        return not_equal(x, 0)
-    if asked.startswith("int") and x.dtype.kind == "f" and np.all(np.abs(seen) < 2.0**62):
-        return cast(x, dtype="int64")
-    return x
-
-
-_IMPLICIT = "whether Python's arithmetic is that of the machine"
-# The questions whose answer is a number to compute with, not a truth or an index.
-_NUMBERS = frozenset({"float()", "item()", "tolist()"})
 
 
 def current_trace() -> TraceBuilder | None:

@@ -8,8 +8,14 @@ from typing import Any
 import numpy as np
 
 from tracegrad.ir import Node
+from tracegrad.ops.elementwise import not_equal
+from tracegrad.ops.linear import cast
 
-__all__ = ["Capture", "ValueGuard", "value_key"]
+__all__ = ["IMPLICIT", "NUMBERS", "Capture", "ValueGuard", "question", "value_key"]
+
+IMPLICIT = "whether Python's arithmetic is that of the machine"
+# The questions whose answer is a number to compute with, not a truth or an index.
+NUMBERS = frozenset({"float()", "item()", "tolist()"})
 
 
 @dataclass(slots=True, eq=False)
@@ -45,9 +51,19 @@ class ValueGuard:
     location: str
     implicit: bool = False  # asked by us, of a truth that is usual: whether Python's arithmetic is that of the machine
     unless_raises: Node | None = None
+    number: int = 0  # among all answers that were given when the function was traced
 
 
 def value_key(x: Any) -> Any:
     """What two values of one node must share for Python code not to tell them apart."""
     x = np.asarray(x)
     return repr(x.item()) if x.ndim == 0 else x.tobytes()
+
+
+def question(x: Any, asked: str, seen: np.ndarray[Any, Any]) -> Any:
+    """The value that decides the answer: for `bool(x)` only whether x is zero, for `int(x)` only its whole part."""
+    if asked.startswith("bool") and x.dtype.kind != "b":
+        return not_equal(x, 0)
+    if asked.startswith("int") and x.dtype.kind == "f" and np.all(np.abs(seen) < 2.0**62):
+        return cast(x, dtype="int64")
+    return x

@@ -167,6 +167,8 @@ def _region(outer: TraceBuilder, what: str) -> Iterator[Region]:
 class Region(TraceBuilder):
     """Records what a function does to values that are not known, inside the trace `outer`."""
 
+    find_circles = None
+
     def __init__(self, outer: TraceBuilder, what: str):
         super().__init__(outer.make, outer.make_number)
         self.outer: TraceBuilder = outer

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tracegrad.avals import is_huge
-from tracegrad.errors import DTypeError, ShapeError, TracegradError, located, user_file
+from tracegrad.errors import DTypeError, ShapeError, TracegradError, UnsupportedError, located, user_file
 from tracegrad.ir import Graph, Node, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.elementwise import logical_and, logical_not
@@ -19,7 +19,7 @@ from tracegrad.trace.builder import Restarts, RunsPlainly, TraceBuilder
 from tracegrad.trace.captures import TRUTHS, World
 from tracegrad.trace.describe import describe
 from tracegrad.trace.effects import Effect, writer
-from tracegrad.trace.guards import Capture, ValueGuard
+from tracegrad.trace.guards import Capture, ValueGuard, value_key
 from tracegrad.trace.memory import Layout
 from tracegrad.trace.number import Number
 from tracegrad.trace.outputs import Outputs
@@ -36,6 +36,8 @@ from tracegrad.trace.tracer import Tracer
 
 __all__ = ["Trace", "trace_call"]
 
+# Among what is `varying`: that loops are recorded turn by turn, with all that Python knows.
+TURN_BY_TURN = "turn by turn"
 _DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}
 
 
@@ -48,6 +50,8 @@ class Trace:
     guards one boolean, the last output: whether all of them are as assumed. `answer` is the template of the result.
 
     Of each of the `groups` of containers, some are written to, and each has to be another object.
+
+    The `script` are the answers to all questions, in order, also those that no guard is about.
 
     A call that `raised` has no result, only guards; `error` is the exception, if Python would have raised the same.
     """
@@ -66,6 +70,7 @@ class Trace:
     layouts: tuple[Layout, ...] = ()
     groups: tuple[tuple[Source, ...], ...] = ()
     unrolled: tuple[tuple[str, str], ...] = ()  # why the loop at a line was left as it was recorded
+    script: tuple[Any, ...] = ()
     write: Callable[[Any, Any], None] | None = None  # of the effects, made when it is first needed
 
     def fits(self, inputs: Sequence[Any]) -> bool:
@@ -111,6 +116,14 @@ class Trace:
             return True
         nodes = program.report.optimized.nodes
         return bool(len(unasked) <= sum(n.op is not None and n.op.form.foreseen for n in nodes))
+
+    def diverges(self, values: Iterable[Any]) -> tuple[Any, ...] | None:
+        """The answers to the first questions, up to the first that is another one than seen, given the `values` of the
+        guards; None if all are as seen."""
+        for guard, value in zip(self.guards, values):
+            if value_key(value) != guard.key:
+                return (*self.script[: guard.number], value)
+        return None
 
     def answers(self, outputs: Sequence[Any], checked: bool) -> Iterator[Any]:
         """The values of all guards, from the outputs of a call of `graph`, or `checked`, that has not failed."""
@@ -162,10 +175,9 @@ def trace_call(
     """
     asked = set() if varying is None else varying
     found = _trace_call(fun, body, call, answers, asked, shared)
-    if found is None:
-        asked.add(TRUTHS)
+    while isinstance(found, str):
+        asked.add(found)
         found = _trace_call(fun, body, call, (), asked, shared)
-        assert found is not None
     return found
 
 
@@ -176,9 +188,11 @@ def _trace_call(
     answers: Sequence[Any],
     varying: Collection[Hashable],
     shared: bool,
-) -> Trace | None:
-    """As `trace_call`; None if the trace has to start again, with truths that are no traced values."""
+) -> Trace | str:
+    """As `trace_call`; or what is to be `varying` in the trace that has to be made instead."""
     builder = TraceBuilder(Tracer, Number, answers)
+    if TURN_BY_TURN in varying:
+        builder.find_circles = None
     builder.world = world = World(builder, varying, fun if shared else None)
     with recording(builder):
         leaves = [_argument(builder, call, i, x) for i, x in enumerate(call.leaves)]
@@ -197,8 +211,10 @@ def _trace_call(
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except Restarts:
-        return None
+        return TRUTHS
     except BaseException as error:
+        if isinstance(error, UnsupportedError) and builder.circles is not None and builder.circles.found:
+            return TURN_BY_TURN  # what the loops leave are no constants, which is what it may be about
         if not isinstance(error, RunsPlainly):
             _require_answer(error, world, fun)
         return _raised(builder, world, call, error)
@@ -280,7 +296,7 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     return Trace(
         graph, kinds, answer, tuple(done), guards, tuple(captures), world, len(outputs), tape,
         layouts=builder.memory.layouts(inputs), groups=world.writes.to_tell_apart(done, world.is_fixed),
-        unrolled=tuple(builder.unrolled.items()),
+        unrolled=tuple(builder.unrolled.items()), script=tuple(builder.script),
     )  # fmt: skip
 
 
@@ -318,7 +334,7 @@ def _raised(builder: TraceBuilder, world: World, call: Call, error: BaseExceptio
     return Trace(
         graph, _kinds(call, captures), Same(None), (), tuple(builder.guards), tuple(captures), world,
         raised=located(why, _place(error)), error=error if alike else None,
-        layouts=builder.memory.layouts(inputs),
+        layouts=builder.memory.layouts(inputs), script=tuple(builder.script),
     )  # fmt: skip
 
 

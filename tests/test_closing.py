@@ -1,0 +1,390 @@
+"""Loops whose turns ask for values are closed while they are recorded: one program for every number of turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+from tracegrad.runtime.program import machine_code_count
+
+STARTS = tuple([(10.0**k,) for k in (6, -9, 0, 0.5, 3, -3, 12)])
+POINTS = np.linspace(0.5, 2.0, 5)
+SCALES = tuple([(POINTS * scale, a) for scale, a in ((1, 3.0), (2, 1e4), (1, 1e-3), (1, 1e8), (3, 7.0))])
+
+
+class Program(NamedTuple):
+    """A function, arguments of several calls that take other numbers of turns, and how many traces that may take."""
+
+    fun: Callable[..., Any]
+    calls: tuple[tuple[Any, ...], ...]
+    traces: int
+
+
+PROGRAMS: dict[str, Program] = {}
+
+
+def program(traces: int, calls: tuple[tuple[Any, ...], ...] = STARTS) -> Callable[[Any], Any]:
+    """Enter a function into the table."""
+
+    def enter(fun: Any) -> Any:
+        PROGRAMS[fun.__name__] = Program(fun, calls, traces)
+        return fun
+
+    return enter
+
+
+def wrong(x: Any, a: Any) -> Any:
+    """Whether x is not yet the square root of a."""
+    return abs(x * x - a) > 1e-12 * a
+
+
+def better(x: Any, a: Any) -> Any:
+    """One step of Newton's method."""
+    return 0.5 * (x + a / x)
+
+
+@program(2)
+def newton(a: Any) -> Any:
+    x = a
+    while wrong(x, a):
+        x = better(x, a)
+    return x
+
+
+@program(4)
+def turns_counted(a: Any) -> Any:
+    x, n = a, 0
+    while wrong(x, a):
+        x, n = better(x, a), n + 1
+    return x, n
+
+
+@program(5)
+def turns_bounded(a: Any) -> Any:
+    x, n = a, 0
+    while wrong(x, a) and n < 20:
+        x, n = better(x, a), n + 1
+    return x, n
+
+
+@program(3)
+def left_by_break(a: Any) -> Any:
+    x = a
+    while True:
+        y = better(x, a)
+        if abs(y - x) < 1e-12 * y:
+            break
+        x = y
+    return y
+
+
+@program(3)
+def an_else_of_while(a: Any) -> Any:
+    x, n = a, 0
+    while n < 12:
+        y = better(x, a)
+        if abs(y - x) < 1e-12 * y:
+            break
+        x, n = y, n + 1
+    else:
+        return -1.0, n
+    return y, n
+
+
+@program(4)
+def raised_after_too_many(a: Any) -> Any:
+    x, n = a, 0
+    while wrong(x, a):
+        x, n = better(x, a), n + 1
+        if n > 18:
+            raise ArithmeticError(f"{n} turns")
+    return x
+
+
+@program(7)
+def another_body_at_turn_seven(a: Any) -> Any:
+    x, n = a, 0
+    while wrong(x, a):
+        x, n = better(x, a), n + 1
+        if n == 7:
+            x = x * 1.5
+    return x, n
+
+
+@program(7)
+def a_list_that_grows(a: Any) -> Any:
+    x, seen = a, []
+    while wrong(x, a):
+        x = better(x, a)
+        seen.append(x)
+    return x, len(seen), sum(seen)
+
+
+@program(7)
+def a_list_that_grows_behind_a_method(a: Any) -> Any:
+    x, push = a, [a].append
+    while wrong(x, a):
+        x = better(x, a)
+        push(x)
+    return x, len(push.__self__)
+
+
+class Counter:
+    """Something with attributes."""
+
+    def __init__(self, x: Any):
+        self.n, self.x = 0, x
+
+
+@program(7)
+def attributes_of_an_object(a: Any) -> Any:
+    counter = Counter(a)
+    while wrong(counter.x, a):
+        counter.n += 1
+        counter.x = better(counter.x, a)
+    return counter.x, counter.n
+
+
+@program(7)
+def variables_of_a_closure(a: Any) -> Any:
+    n, x = 0, a
+
+    def step() -> None:
+        nonlocal n, x
+        n, x = n + 1, better(x, a)
+
+    while wrong(x, a):
+        step()
+    return x, n
+
+
+STATE = {"n": 0}
+
+
+@program(7)
+def an_item_from_outside(a: Any) -> Any:
+    x = a
+    STATE["n"] = 0
+    while wrong(x, a):
+        x = better(x, a)
+        STATE["n"] += 1
+    return x, STATE["n"]
+
+
+@program(7)
+def an_iterator(a: Any) -> Any:
+    x, numbers, total = a, iter([1.0, 2.0, 4.0] * 20), 0.0
+    while wrong(x, a):
+        x, total = better(x, a), total + next(numbers)
+    return x, total
+
+
+@program(7)
+def a_generator(a: Any) -> Any:
+    def approximations() -> Any:
+        x = a
+        while wrong(x, a):
+            x = better(x, a)
+            yield x
+
+    total = 0.0
+    for y in approximations():
+        total = total + y
+    return total
+
+
+@program(7)
+def a_for_loop(a: Any) -> Any:
+    x = a
+    for k in range(30):  # noqa: B007
+        y = better(x, a)
+        if abs(y - x) < 1e-12 * y:
+            break
+        x = y
+    return y, k
+
+
+@program(7)
+def loops_in_loops(a: Any) -> Any:
+    total = 0.0
+    while total < 3.5:
+        x = a
+        while wrong(x, a):
+            x = better(x, a)
+        total = total + 1.0
+    return x + total
+
+
+@program(8)
+def both_branches(a: Any) -> Any:
+    low, high = 0.0, a + 1.0
+    while high - low > 1e-3 * high:
+        middle = 0.5 * (low + high)
+        if middle * middle > a:
+            high = middle
+        else:
+            low = middle
+    return low
+
+
+@program(3)
+def a_function_called_twice(a: Any) -> Any:
+    def solve(a: Any) -> Any:
+        x = a
+        while wrong(x, a):
+            x = better(x, a)
+        return x
+
+    return solve(solve(a) + 1.0)
+
+
+@program(3)
+def equal_values_of_several_turns(a: Any) -> Any:
+    u = v = w = x = a
+    while wrong(x, a):
+        x, u, v, w = better(x, a), np.sin(v), w, 0.5 * w + np.cos(w)
+    return x, u, v, w
+
+
+@program(3)
+def a_list_in_turn(a: Any) -> Any:
+    x, last = a, [a, 2.0 * a, 3.0 * a]
+    while wrong(x, a):
+        x = better(x, a)
+        last = [*last[1:], x * last[0]]
+    return x, last[0], last[1]
+
+
+@program(3)
+def none_at_first(a: Any) -> Any:
+    x, before = a, None
+    while before is None or abs(x - before) > 1e-13 * x:
+        before, x = x, better(x, a)
+    return x
+
+
+@program(3)
+def a_choice_within_an_expression(a: Any) -> Any:
+    x = a
+    while wrong(x, a):
+        x = x * 1.0 + (0.5 * (a / x - x) if x > 0 else 3.0)
+    return x
+
+
+@program(4)
+def a_flag_and_a_step_that_shrinks(a: Any) -> Any:
+    x, step, done = a, 1.0, False
+    while not done:
+        x, step = x - step * (x * x - a) / (2 * x), 0.9 * step
+        done = abs(x * x - a) <= 1e-6 * a or step < 1e-3
+    return x, step
+
+
+@program(5, SCALES)
+def a_mask_of_a_counter(v: Any, a: Any) -> Any:
+    x, n = a, 0
+    while wrong(x, a):
+        x, n = better(x, a), n + 1
+    return np.sum(v[np.arange(5) < n % 5]) + x
+
+
+@program(1, SCALES)
+def arrays(v: Any, a: Any) -> Any:
+    x = v * 1.0
+    while np.max(np.abs(x * x - a)) > 1e-10 * a:
+        x = better(x, a)
+    return x
+
+
+@program(1, SCALES)
+def slices_of_an_array(v: Any, a: Any) -> Any:
+    x = v.copy()
+    while np.max(np.abs(x * x - a)) > 1e-10 * a:
+        x[1:] = better(x[1:], a)
+        x[:1] = better(x[:1], a)
+    return x
+
+
+@program(1, SCALES)
+def an_argument_in_place(x: Any, a: Any) -> Any:
+    while np.max(np.abs(x * x - a)) > 1e-10 * a:
+        x += 0.5 * (a / x - x)
+    return np.sum(x)
+
+
+def copied(args: Any) -> Any:
+    return [x.copy() if isinstance(x, np.ndarray) else x for x in args]
+
+
+def result_of(fun: Any, args: Any) -> Any:
+    try:
+        return fun(*args)
+    except ArithmeticError as error:
+        return repr(error)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_number_of_turns_gives_what_python_gives(name: str) -> None:
+    fun, calls, most = PROGRAMS[name]
+    traced = tg.trace(fun)
+    for args in calls * 2:
+        mine, theirs = copied(args), copied(args)
+        found, wanted = result_of(traced, mine), result_of(fun, theirs)
+        assert type(found) is type(wanted)
+        if isinstance(wanted, str):
+            assert found == wanted
+            continue
+        for x, y in zip(found, wanted) if isinstance(wanted, tuple) else [(found, wanted)]:
+            assert type(x) is type(y)
+            np.testing.assert_allclose(x, y, rtol=1e-8, atol=0)
+        for x, y in zip(mine, theirs):
+            np.testing.assert_allclose(x, y, rtol=1e-8)
+    assert traced.cache_info().traces <= most
+
+
+def test_one_machine_code_serves_all_numbers_of_turns() -> None:
+    root, slope = tg.trace(newton), tg.grad(newton)
+    curvature = tg.grad(slope)
+    values = 10.0 ** np.random.default_rng(0).uniform(-15, 15, 200)
+    for k, a in enumerate(values.tolist()):
+        assert root(a) == pytest.approx(np.sqrt(a), rel=1e-12)
+        assert slope(a) == pytest.approx(0.5 / np.sqrt(a), rel=1e-6)
+        assert curvature(a) == pytest.approx(-0.25 * a**-1.5, rel=1e-3)
+        if k == 1:
+            compiled = machine_code_count()
+    assert machine_code_count() == compiled
+    assert max(f.cache_info().traces for f in (root, slope, curvature)) <= 2
+
+
+def test_what_derivatives_keep_of_turns_grows() -> None:
+    def decayed(x: Any) -> Any:
+        y = x
+        while y > 1.0:
+            y = y * 0.99 + 0.001 * np.sin(y)
+        return y
+
+    slope = tg.grad(decayed)
+    for x in (1.5, 50.0, 1e4):
+        assert slope(x) == pytest.approx((decayed(x + 1e-6 * x) - decayed(x - 1e-6 * x)) / (2e-6 * x), rel=1e-5)
+
+
+def test_gradients_of_programs_that_converge_are_those_of_their_answers() -> None:
+    def sinkhorn(cost: Any) -> Any:
+        kernel = np.exp(-cost)
+        u = np.ones(4)
+        before = u * 2.0
+        while np.max(np.abs(u - before)) > 1e-10:
+            before = u
+            u = 0.25 / (kernel @ (0.25 / (kernel.T @ u)))
+        return np.sum(u[:, None] * kernel * (0.25 / (kernel.T @ u)) * cost)
+
+    cost, direction = np.random.default_rng(1).uniform(0, 2, (2, 4, 4))
+    slope = tg.grad(sinkhorn)
+    for c in (cost, cost**2, 3 * cost):
+        along = (sinkhorn(c + 1e-5 * direction) - sinkhorn(c - 1e-5 * direction)) / 2e-5
+        assert np.sum(slope(c) * direction) == pytest.approx(along, rel=1e-5)
+    assert slope.cache_info().traces == 1

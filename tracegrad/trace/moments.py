@@ -1,0 +1,216 @@
+"""Moments: the state of traced Python code where it asks for a truth, as far as what it does next depends on it.
+
+A jump of a frame's code asks, and nothing but the truth lies on the frame's stack. If the same jump of the same frame
+asks again, code has run in a circle; and if the state is the same then, but for the values of tracers, the same answer
+leads around the same circle. The state is that of the local and closure variables of the frame, of all that they lead
+to, and of what has been written outside. What is not understood (iterators, generators, Tensors, views) has no moment.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+import types
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_huge
+from tracegrad.ops.linear import fresh, full
+from tracegrad.ops.memory import is_row_major
+from tracegrad.trace import shadow
+from tracegrad.trace.arithmetic import bounds
+from tracegrad.trace.builder import TraceBuilder
+from tracegrad.trace.builtins import Shadowed
+from tracegrad.trace.effects import contents
+from tracegrad.trace.inline import Inlinable
+from tracegrad.trace.jumps import Place
+from tracegrad.trace.lent import real_of
+from tracegrad.trace.number import Number
+from tracegrad.trace.signature import exact
+from tracegrad.trace.templates import Same
+from tracegrad.trace.tracer import Tracer
+from tracegrad.trace.users import is_user_class
+
+__all__ = ["Moment", "moment", "widen", "widen_bounds"]
+
+# Arrays that are no tracers are compared by their bytes, up to so many.
+_MOST_BYTES = 1 << 20
+
+
+class _Strange(Exception):
+    """Something whose state is not understood."""
+
+
+class Moment:
+    """What the state is: `words`, equal where the state is the same but for the values of tracers; the tracers, with
+    their nodes, and the bounds of those that are integers; and which words are numbers of local variables."""
+
+    def __init__(self, builder: TraceBuilder, place: Place):
+        self.builder, self.place = builder, place
+        self.words: list[Any] = []
+        self.tracers: list[Tracer] = []
+        self.numbers: dict[int, tuple[str, Any]] = {}
+        self._pinned: list[Any] = []  # whose identity is in a word
+        self._known: dict[int, tuple[int, Any]] = {}
+        self._alike: dict[Any, int] = {}
+        for name, x in sorted(variables(place.frame).items()):
+            self.words.append(name)
+            if type(x) in (int, float) and not is_huge(x):
+                self.numbers[len(self.words)] = name, x
+            self._add(x)
+        writes = builder.world.writes
+        for effect in (*writes.arrays(Same), *writes.effects(Same)):
+            self.words.append((effect.kind, effect.holder.key, repr(effect.key)))
+            for x in [effect.piece] if isinstance(effect.piece, Same) else effect.piece.parts:
+                self._add(x.value if isinstance(x, Same) else x)
+        self.nodes = [x.node for x in self.tracers]
+        self.bounds = [bounds(x) if x.dtype.kind == "i" and x.weak else None for x in self.tracers]
+        del self._known, self._alike
+
+    def forget(self) -> None:
+        """Keep no tracer alive."""
+        self.tracers = []
+
+    def _add(self, x: Any) -> None:
+        cls = type(x)
+        if isinstance(x, shadow.VALUES) and not isinstance(x, Tracer) and cls is not slice:
+            self.words.append(exact(x))
+            return
+        again = self._known.get(id(x))
+        if again is not None:
+            self.words.append(("again", again[0]))
+            return
+        self._known[id(x)] = len(self._known), x
+        if isinstance(x, Tracer):
+            self._tracer(x)
+        elif real_of(x) is not x or issubclass(cls, Shadowed) or isinstance(x, np.ufunc):
+            self.words.append(("is", id(x)))  # what is done to it is an effect
+            self._pinned.append(x)
+        elif cls is types.FunctionType:
+            self._function(x)
+        else:
+            self._parts(cls, x)
+
+    def _tracer(self, x: Any) -> None:
+        plain = x.stand_in is None or (is_row_major(x.stand_in) and x.stand_in.flags.writeable)
+        if x.builder is not self.builder or x.origin is not None or not plain or any(r() is not None for r in x.views):
+            raise _Strange
+        alike = self._alike.setdefault(x.node, len(self._alike))
+        self.words.append((type(x), x.aval, x.frozen, x.is_array, x.outside, x.asks, alike))
+        self.tracers.append(x)
+
+    def _function(self, f: Any) -> None:
+        self.words.append((f.__code__, id(f.__globals__)))
+        for part in (f.__defaults__, f.__kwdefaults__, f.__dict__):
+            self._add(part)
+        for cell in f.__closure__ or ():
+            held = shadow.contents(cell)
+            self.words.append(held is shadow.EMPTY)
+            if held is not shadow.EMPTY:
+                self._add(held)
+
+    def _parts(self, cls: Any, x: Any) -> None:
+        """The parts of a container or an object that was made in the trace."""
+        made_by_users = is_user_class(cls) and not any(vars(c).get("__slots__") for c in cls.__mro__)
+        if isinstance(x, tuple):
+            parts: Any = [*x, *vars(x).values()] if hasattr(x, "__dict__") else list(x)
+        elif cls in _PARTS:
+            parts = _PARTS[cls](x)
+        elif isinstance(x, Inlinable) and isinstance(getattr(x, "fun", None), types.FunctionType):
+            self._pinned.append(x)
+            parts = [id(x), x.fun]  # type: ignore[attr-defined]
+        elif made_by_users and not isinstance(x, Inlinable):
+            parts = [contents(x)]
+        else:
+            raise _Strange
+        self.words.append((cls, len(parts)))
+        for part in parts:
+            self._add(part)
+
+
+def _of_array(x: Any) -> list[Any]:
+    if x.dtype.kind not in "biufc" or x.nbytes > _MOST_BYTES:
+        raise _Strange
+    return [str(x.dtype), x.shape, x.tobytes()]
+
+
+_PARTS: dict[Any, Any] = {
+    list: list,
+    deque: lambda x: [x.maxlen, *x],
+    dict: lambda x: [each for item in x.items() for each in item],
+    slice: lambda x: [x.start, x.stop, x.step],
+    np.ndarray: _of_array,
+    functools.partial: lambda x: [x.func, x.args, x.keywords],
+    types.MethodType: lambda x: [x.__self__, x.__func__],
+    types.BuiltinFunctionType: lambda x: [
+        x.__name__, None if isinstance(x.__self__, types.ModuleType) else x.__self__
+    ],
+}  # fmt: skip
+
+
+def moment(builder: TraceBuilder, place: Place) -> Moment | None:
+    """The state at a place; None if it is not understood."""
+    try:
+        return Moment(builder, place)
+    except _Strange:
+        return None
+
+
+# -- local variables ---------------------------------------------------------------------------------------------
+def variables(frame: Any) -> dict[str, Any]:
+    """The local and closure variables of a frame."""
+    found = dict(frame.f_locals)
+    if sys.version_info < (3, 13):
+        frame.f_locals.clear()  # it is kept with the frame, and would keep what it holds
+    return found
+
+
+def widen(before: Moment, now: Moment) -> bool:
+    """If the states are the same but for numbers of local variables, make traced numbers of these in the frame."""
+    other = [k for k, (x, y) in enumerate(zip(before.words, now.words)) if x != y]
+    same_kinds = all(
+        k in before.numbers and k in now.numbers and type(before.numbers[k][1]) is type(now.numbers[k][1])
+        for k in other
+    )
+    if len(before.words) != len(now.words) or not other or not same_kinds:
+        return False
+    new = {}
+    for k in other:
+        (name, x), (_, y) = before.numbers[k], now.numbers[k]
+        new[name] = made = _traced(now.builder, y)
+        if type(y) is int:
+            now.builder.bounds[made.node] = _wider((x, x), (y, y))
+    _set_variables(now.place.frame, new)
+    return True
+
+
+def widen_bounds(before: Moment, now: Moment) -> bool:
+    """Whether integers have left their bounds: those get values of their own, with wider ones."""
+    found = False
+    for x, old, new in zip(now.tracers, before.bounds, now.bounds):
+        if old is not None and new is not None and not (old[0] <= new[0] and new[1] <= old[1]):
+            x.node = fresh(x, tag=now.builder.new_tag()).node
+            now.builder.bounds[x.node] = _wider(old, new)
+            found = True
+    return found
+
+
+def _wider(before: tuple[int, int], now: tuple[int, int]) -> tuple[int, int]:
+    """Bounds that hold for all that may follow, if they grow on the same side."""
+    return before[0] if now[0] >= before[0] else -(2**63), before[1] if now[1] <= before[1] else 2**63 - 1
+
+
+def _traced(builder: TraceBuilder, x: Any) -> Number:
+    node = full(shape=(), value=x, dtype="int64" if type(x) is int else "float64").node
+    return Number(builder, node)
+
+
+def _set_variables(frame: Any, new: dict[str, Any]) -> None:
+    held = frame.f_locals
+    held.update(new)
+    if sys.version_info < (3, 13):
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+        held.clear()
