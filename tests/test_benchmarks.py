@@ -279,6 +279,23 @@ def test_the_derivatives_of_the_loops_are_those_of_finite_differences():
         assert np.sum(gradients[k] * direction) == pytest.approx(slope, rel=1e-6)
 
 
+def test_the_derivatives_of_the_programs_are_those_of_finite_differences(monkeypatch):
+    from benchmarks import bench_programs
+
+    monkeypatch.setattr(bench_programs, "TURNS", 3)
+    u, direction = np.random.default_rng(1).standard_normal((2, 7, 6))
+    value, gradient = bench_programs.heat_by_hand(u)
+    assert value == pytest.approx(bench_programs.heat(u))
+    low, high = (bench_programs.heat(u + h * direction) for h in (-1e-6, 1e-6))
+    assert np.sum(gradient * direction) == pytest.approx((high - low) / 2e-6, rel=1e-7)
+
+    program = bench_programs.PROGRAMS[-1]
+    value, gradient = bench_programs.by_complex_steps(program)
+    low, high = (program.fun(np, bench_programs.in_python, program.argument + h) for h in (-1e-6, 1e-6))
+    assert value == pytest.approx((low + high) / 2)
+    assert gradient == pytest.approx((high - low) / 2e-6, rel=1e-6)
+
+
 def test_memory_is_shown_where_a_peer_has_measured_it():
     result = run_case(case(once=True, tracegrad=lambda: lambda: Timed(1.0, np.arange(3.0), 12_300_000), b=right), FAST)
     assert result.rows[0].peak == 12_300_000

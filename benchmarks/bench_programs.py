@@ -1,0 +1,270 @@
+"""How fast are whole programs that are loops, and what does their first call cost?
+
+Partial differential equations in place, filters, fixed points, a simulation of particles, training itself. Each is
+written once, as a turn and a Python loop; JAX gets the turn in `lax.scan` (and `.at[].add` where NumPy updates in
+place). The derivatives are checked against complex steps of the same NumPy code.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.harness import Case, Factory, Run, Settings
+from benchmarks.peers import jitted, need
+
+PACKAGES = ("tracegrad", "numba", "jax")
+
+# `repeat(turn, state, rows)` is the state after a turn with each of the rows.
+Repeat = Callable[[Callable[[Any, Any], Any], Any, Any], Any]
+
+
+def in_python(turn: Callable[[Any, Any], Any], state: Any, rows: Any) -> Any:
+    for row in rows:
+        state = turn(state, row)
+    return state
+
+
+class Program(NamedTuple):
+    """A function of `xp`, of how turns are repeated, and of one number or array, which is differentiated by it."""
+
+    name: str
+    fun: Callable[..., Any]
+    argument: Any
+
+
+def drawn(seed: int, *shape: int) -> Any:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+# -- filters ---------------------------------------------------------------------------------------------
+POSITIONS = np.cumsum(drawn(0, 1000)) * 0.1
+CHANGE, SIGHT = drawn(1, 8, 8), np.exp(drawn(2, 8, 5))
+SHOWN = (SIGHT / SIGHT.sum(1)[:, None]).T[np.random.default_rng(3).integers(0, 5, 1000)]
+
+
+def kalman(xp: Any, repeat: Repeat, noise: Any) -> Any:
+    """The log likelihood of 1,000 positions of something that moves, by a Kalman filter; noise: of motion and sight."""
+    seen = xp.asarray(POSITIONS)
+    move, see = xp.asarray([[1.0, 0.1], [0.0, 1.0]]), xp.asarray([[1.0, 0.0]])
+    spread = noise[0] * xp.asarray([[0.25e-4, 0.5e-3], [0.5e-3, 1e-2]])
+    one = xp.eye(2)
+
+    def turn(state: Any, z: Any) -> Any:
+        x, p, total = state
+        x, p = move @ x, move @ p @ move.T + spread
+        off = z - (see @ x)[0]
+        s = (see @ p @ see.T)[0, 0] + noise[1]
+        gain = (p @ see.T / s)[:, 0]
+        x, p = x + gain * off, (one - xp.outer(gain, see[0])) @ p
+        return x, p, total - 0.5 * (xp.log(2 * np.pi * s) + off**2 / s)
+
+    return repeat(turn, (0.0 * spread[0], 0.0 * spread + one, 0.0 * noise[0]), seen)[2]
+
+
+def hidden_markov(xp: Any, repeat: Repeat, stay: Any) -> Any:
+    """The log likelihood of 1,000 symbols by the forward algorithm; 8 states, each of which stays with a probability
+    that grows with `stay`."""
+    change = xp.asarray(CHANGE) + stay * xp.eye(8)
+    change = xp.exp(change) / xp.sum(xp.exp(change), axis=1)[:, None]
+
+    def turn(state: Any, row: Any) -> Any:
+        p, total = state
+        p = (p @ change) * row
+        c = xp.sum(p)
+        return p / c, total + xp.log(c)
+
+    return repeat(turn, (0.0 * change[0] + 0.125, 0.0 * stay), xp.asarray(SHOWN))[1]
+
+
+# -- fixed points ----------------------------------------------------------------------------------------
+COST = np.random.default_rng(4).random((50, 60))
+
+
+def sinkhorn(xp: Any, repeat: Repeat, blur: Any) -> Any:
+    """The cost of entropic transport between distributions on 50 and 60 points, after 100 turns of Sinkhorn's."""
+    cost = xp.asarray(COST)
+    kernel = xp.exp(-cost / blur)
+
+    def turn(state: Any, _: Any) -> Any:
+        u, v = state
+        u = 0.02 / (kernel @ v)
+        return u, (1 / 60) / (kernel.T @ u)
+
+    u, v = repeat(turn, (0.0 * kernel[:, 0] + 1.0, 0.0 * kernel[0] + 1.0), np.zeros(100))
+    return xp.sum(u[:, None] * kernel * cost * v)
+
+
+# -- simulations -----------------------------------------------------------------------------------------
+GRID = np.stack(np.meshgrid(*[np.arange(4.0)] * 3), -1).reshape(-1, 3)
+SPEED = drawn(5, 64, 3) * 0.1
+
+
+def particles(xp: Any, repeat: Repeat, depth: Any) -> Any:
+    """The kinetic energy of 64 particles under Lennard-Jones forces of this depth, after 500 leapfrog steps."""
+    place, speed, h = xp.asarray(GRID * 1.2), xp.asarray(SPEED), 1e-3
+    own, other = xp.asarray(np.eye(64)), xp.asarray(1 - np.eye(64))
+
+    def pull(x: Any) -> Any:
+        d = x[:, None, :] - x[None, :, :]
+        r2 = xp.sum(d**2, -1) + own
+        near = other / r2**3
+        return xp.sum((24 * depth * (2 * near**2 - near) / r2)[:, :, None] * d, axis=1)
+
+    def turn(state: Any, _: Any) -> Any:
+        x, v, f = state
+        v = v + 0.5 * h * f
+        x = x + h * v
+        f = pull(x)
+        return x, v + 0.5 * h * f, f
+
+    start = place + 0.0 * depth
+    return 0.5 * xp.sum(repeat(turn, (start, speed + 0.0 * depth, pull(start)), np.zeros(500))[1] ** 2)
+
+
+def predators(xp: Any, repeat: Repeat, rates: Any) -> Any:
+    """The end of 1,000 classical Runge-Kutta steps of Lotka and Volterra's equations."""
+    h = 0.01
+
+    def slope(y: Any) -> Any:
+        a, b = y
+        return rates[0] * a - rates[1] * a * b, rates[3] * a * b - rates[2] * b
+
+    def moved(y: Any, k: Any, by: float) -> Any:
+        return y[0] + by * k[0], y[1] + by * k[1]
+
+    def turn(y: Any, _: Any) -> Any:
+        k1 = slope(y)
+        k2 = slope(moved(y, k1, h / 2))
+        k3 = slope(moved(y, k2, h / 2))
+        k4 = slope(moved(y, k3, h))
+        return tuple(z + h / 6 * (a + 2 * b + 2 * c + d) for z, a, b, c, d in zip(y, k1, k2, k3, k4))
+
+    return sum(repeat(turn, (1.0 + 0.0 * rates[0], 1.0 + 0.0 * rates[0]), np.zeros(1000)))
+
+
+# -- training --------------------------------------------------------------------------------------------
+EXAMPLES, LABELS = drawn(6, 64, 5), np.random.default_rng(7).integers(0, 2, 64) * 1.0
+
+
+def training(xp: Any, repeat: Repeat, rate: Any) -> Any:
+    """The loss after 200 steps of Adam with this rate: logistic regression, 64 examples of 5 features."""
+    x, y = xp.asarray(EXAMPLES), xp.asarray(LABELS)
+
+    def guess(w: Any) -> Any:
+        return 1 / (1 + xp.exp(-(x @ w)))
+
+    def turn(state: Any, t: Any) -> Any:
+        w, m, s = state
+        g = x.T @ (guess(w) - y) / 64
+        m, s = 0.9 * m + 0.1 * g, 0.999 * s + 0.001 * g * g
+        return w - rate * (m / (1 - 0.9**t)) / (xp.sqrt(s / (1 - 0.999**t)) + 1e-8), m, s
+
+    start = rate * xp.zeros(5)
+    w, *_ = repeat(turn, (start, start, start), np.arange(1.0, 201.0))
+    p = guess(w)
+    return -xp.mean(y * xp.log(p) + (1 - y) * xp.log(1 - p))
+
+
+PROGRAMS = (
+    Program("Kalman filter, 1,000 observations", kalman, np.array([0.5, 0.2])),
+    Program("hidden Markov model, 8 states, 1,000 symbols", hidden_markov, 1.5),
+    Program("Sinkhorn, 50 by 60 points, 100 turns", sinkhorn, 0.1),
+    Program("64 particles, 500 leapfrog steps", particles, 1.0),
+    Program("Lotka-Volterra, 1,000 Runge-Kutta steps", predators, np.array([1.5, 1.0, 3.0, 1.0])),
+    Program("200 steps of Adam, by the rate", training, 0.05),
+)
+
+
+def by_complex_steps(program: Program) -> Any:
+    """Value and gradient of a program: one call for each number of the argument."""
+    x = np.asarray(program.argument, complex)
+    steps = 1e-30j * np.eye(x.size).reshape(x.size, *x.shape)
+    found = [program.fun(np, in_python, x + step) for step in steps]
+    gradient = np.array([y.imag / 1e-30 for y in found]).reshape(x.shape)
+    return found[0].real, gradient
+
+
+def program_case(program: Program) -> Case:
+    def tracegrad() -> Run:
+        fun = functools.partial(program.fun, np, in_python)
+        return functools.partial(need("tracegrad").value_and_grad(fun), program.argument)
+
+    def jax() -> Run:
+        module = need("jax")
+
+        def repeat(turn: Callable[[Any, Any], Any], state: Any, rows: Any) -> Any:
+            return module.lax.scan(lambda state, row: (turn(state, row), None), state, rows)[0]
+
+        return jitted(module.value_and_grad(functools.partial(program.fun, module.numpy, repeat)), program.argument)
+
+    peers: dict[str, Factory] = {"tracegrad": tracegrad, "jax": jax}
+    name = f"{program.name}: value and gradient"
+    return Case(name, peers, lambda: by_complex_steps(program), tolerance=1e-8)
+
+
+# -- a partial differential equation in place --------------------------------------------------------------
+SIDE, TURNS, SHARE = 512, 100, 0.1
+
+
+def heat(u: Any) -> Any:
+    """The sum of squares of a heated plate in the end, whose border stays as it is."""
+    u = u.copy()
+    for _ in range(TURNS):
+        u[1:-1, 1:-1] += SHARE * (u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * u[1:-1, 1:-1])
+    return np.sum(u**2)
+
+
+def heat_by_hand(u: Any) -> Any:
+    """Value and gradient: the turns are linear, so the gradient goes through the transposed ones, backwards."""
+    n, m = u.shape
+    here, there = u.copy(), u.copy()
+    for _ in range(TURNS):
+        for i in range(1, n - 1):
+            for j in range(1, m - 1):
+                around = here[i + 1, j] + here[i - 1, j] + here[i, j + 1] + here[i, j - 1]
+                there[i, j] = here[i, j] + SHARE * (around - 4 * here[i, j])
+        here, there = there, here
+    value = np.sum(here * here)
+    slope, inner = 2 * here, np.zeros((n + 2, m + 2))  # of the elements that turns change, with zeros around
+    for _ in range(TURNS):
+        inner[2:n, 2:m] = SHARE * slope[1 : n - 1, 1 : m - 1]
+        for i in range(n):
+            for j in range(m):
+                around = inner[i, j + 1] + inner[i + 2, j + 1] + inner[i + 1, j] + inner[i + 1, j + 2]
+                slope[i, j] += around - 4 * inner[i + 1, j + 1]
+    return value, slope
+
+
+def heat_case() -> Case:
+    start = drawn(8, SIDE, SIDE)
+
+    def right() -> Any:
+        return need("numba").njit(heat_by_hand)(start)
+
+    def jax() -> Run:
+        module = need("jax")
+
+        def turn(u: Any, _: Any) -> Any:
+            around = u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2]
+            return u.at[1:-1, 1:-1].add(SHARE * (around - 4 * u[1:-1, 1:-1])), None
+
+        def loss(u: Any) -> Any:
+            return module.numpy.sum(module.lax.scan(turn, u, None, TURNS)[0] ** 2)
+
+        return jitted(module.value_and_grad(loss), start)
+
+    peers: dict[str, Factory] = {
+        "tracegrad": lambda: functools.partial(need("tracegrad").value_and_grad(heat), start),
+        "numba by hand": lambda: functools.partial(need("numba").njit(heat_by_hand), start),
+        "jax": jax,
+    }
+    return Case(f"heat equation in place, {SIDE} by {SIDE}, {TURNS} turns: value and gradient", peers, right)
+
+
+def cases(settings: Settings) -> Iterator[Case]:
+    yield heat_case()
+    yield from map(program_case, PROGRAMS)
