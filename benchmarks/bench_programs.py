@@ -175,7 +175,7 @@ PROGRAMS = (
     Program("Sinkhorn, 50 by 60 points, 100 turns", sinkhorn, 0.1),
     Program("64 particles, 500 leapfrog steps", particles, 1.0),
     Program("Lotka-Volterra, 1,000 Runge-Kutta steps", predators, np.array([1.5, 1.0, 3.0, 1.0])),
-    Program("200 steps of Adam, by the rate", training, 0.05),
+    Program("200 steps of Adam, by the rate", training, 0.003),
 )
 
 
