@@ -49,6 +49,9 @@ class Elementwise(Op):
         self.aval = self._aval
         self.loop_dtypes: Callable[..., Loop] = lru_cache(maxsize=4096)(self._resolver(loop))
         self._floating = self._takes_floats()
+        self._keeps = (
+            self._floating and self.loop_dtypes(*[np.dtype(np.float64)] * len(self.operands))[-1] == np.float64
+        )
         for i, rule in enumerate(rules):
             if rule is not None:
                 self._vjp[i] = rule
@@ -133,6 +136,22 @@ class Elementwise(Op):
                 operands[mine[0]] = TABLE["broadcast_to"](constant, shape=shape) if shape else constant
 
     def _aval(self, *operands: Any) -> Aval:
+        found = self._usual(operands) if self._keeps else None
+        return self._general(operands) if found is None else found
+
+    def _usual(self, operands: tuple[Any, ...]) -> Any:
+        """The aval of the result, if it is that of each operand, but for floating literals."""
+        found: Any = None
+        for x in operands:
+            if type(x) is float:
+                continue
+            if found is None:
+                found = x
+            if type(x) in LITERALS or x.dtype is not found.dtype or x.shape != found.shape:
+                return None
+        return found if found is not None and found.dtype.kind == "f" else None
+
+    def _general(self, operands: tuple[Any, ...]) -> Aval:
         shape = None
         kinds: list[Any] = []
         for a in operands:

@@ -251,10 +251,19 @@ class Tracer(ArrayMethods, Value):
         """`view`, with this array as its origin, at this place."""
         if shared or asks:
             view.origin = _Origin(self, put, self.node, view.node, asks, shared)
-            self.views = [*(r for r in self.views if r() is not None), weakref.ref(view)]
+            self._add_view(view)
         view.frozen = self.frozen if shared else ""
         view.stand_in, view.asks = (place if shared else view.stand_in), self.asks
         return view
+
+    def _add_view(self, view: Tracer) -> None:
+        known = self.views
+        if not known:
+            self.views = [weakref.ref(view)]
+            return
+        if len(known) & (len(known) - 1) == 0:  # now and then, so that many live views do not cost their square
+            known[:] = [r for r in known if r() is not None]
+        known.append(weakref.ref(view))
 
     # -- the layout in memory ----------------------------------------------------------------------
     def lie_as(self, other: Tracer) -> None:
