@@ -11,8 +11,7 @@ import pytest
 from hatch import Hatch
 
 import tracegrad as tg
-from tracegrad.trace.describe import describe
-from tracegrad.transforms import forward
+from tracegrad.transforms import halves
 
 RNG = np.random.default_rng(11)
 X, T, U = RNG.uniform(0.5, 2, (3, 4)), RNG.normal(size=(3, 4)), RNG.normal(size=(3, 4))
@@ -295,8 +294,7 @@ def test_the_linear_part_computes_nothing_again() -> None:
     def f(x: Any) -> Any:
         return np.exp(np.sin(x @ w) * np.sum(x)) + 3.0 * x
 
-    split = tg.trace(lambda x: forward.split(f, forward.Point((x,), describe(f)), False))
-    out, _, kept, part = split(X)
+    out, _, kept, part = tg.trace(halves.linearized(f, False))((X,))
     np.testing.assert_allclose(out, f(X), rtol=1e-13)
     names = {node.name for node in part.graph.nodes}
     assert names <= {"matmul", "reshape", "multiply", "reduce_sum", "broadcast_to", "accumulate"}

@@ -1192,6 +1192,7 @@ TRANSFORMS = {
     "grad": lambda f: tg.grad(f)(X),
     "value_and_grad": lambda f: tg.value_and_grad(f)(X)[1],
     "vjp": lambda f: tg.vjp(f, X)[1](1.0)[0],  # two programs
+    "linearize": lambda f: tg.linearize(f, X)[1](np.ones(3)),
     "jacrev": lambda f: tg.jacrev(f)(X),
     "jacfwd": lambda f: tg.jacfwd(f)(X),
     "jvp": lambda f: tg.jvp(f, (X,), (np.ones(3),))[1],
@@ -1204,10 +1205,12 @@ def test_transforms_of_fresh_lambdas_share_their_programs(transform: str) -> Non
     def run(i: int) -> None:
         k = 2.0 + i % 3
         found = TRANSFORMS[transform](lambda x: np.sum(x * x) * k)
-        expected = {"jvp": 2 * k * np.sum(X), "vmap": (X * X * k)[:, None]}.get(transform, 2 * k * X)
+        expected = {"jvp": 2 * k * np.sum(X), "linearize": 2 * k * np.sum(X), "vmap": (X * X * k)[:, None]}.get(
+            transform, 2 * k * X
+        )
         np.testing.assert_allclose(found, expected)
 
-    assert traces(run) <= (8 if transform == "vjp" else 4)
+    assert traces(run) <= (8 if transform in ("vjp", "linearize") else 4)
 
 
 @pytest.mark.parametrize("transform", TRANSFORMS)
@@ -1217,10 +1220,12 @@ def test_transforms_of_bound_methods_share_their_programs(transform: str) -> Non
     def run(i: int) -> None:
         model.k = k = 2.0 + i % 3
         found = TRANSFORMS[transform](model.loss)
-        expected = {"jvp": 2 * k * np.sum(X), "vmap": (X * X * k)[:, None]}.get(transform, 2 * k * X)
+        expected = {"jvp": 2 * k * np.sum(X), "linearize": 2 * k * np.sum(X), "vmap": (X * X * k)[:, None]}.get(
+            transform, 2 * k * X
+        )
         np.testing.assert_allclose(found, expected)
 
-    assert traces(run) <= (8 if transform == "vjp" else 4)
+    assert traces(run) <= (8 if transform in ("vjp", "linearize") else 4)
 
 
 @pytest.mark.parametrize("n", [1, 8])

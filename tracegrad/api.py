@@ -29,6 +29,7 @@ from tracegrad.trace.describe import Description, describe
 from tracegrad.transforms import forward
 from tracegrad.transforms import grad as reverse
 from tracegrad.transforms import vmap as batch
+from tracegrad.transforms.halves import linearized, pulled, pulled_again
 
 __all__ = [
     "grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize", "stop_gradient", "trace",
@@ -151,7 +152,8 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     `out` is a pytree of arrays, `ct` has its structure, shapes and dtypes (Python numbers will do for scalars).
     With `has_aux`, `fun` returns `(out, aux)` and the result is `(out, vjp_fn, aux)`. The primals must be floating
     (`DTypeError`); a cotangent of another structure or shape is a `ShapeError`. `vjp_fn` is a compiled program of
-    its own; it keeps copies of the primals, and can be called any number of times.
+    its own that does not run `fun` again: it has copies of what it reads, and can be called any number of times. Only
+    where a rule of `custom_vjp` asks for the value of a cotangent, or changes something, does `fun` run again.
 
     >>> import numpy as np
     >>> out, vjp_fn = vjp(lambda x, y: x * y, np.array([1.0, 2.0]), np.array([3.0, 4.0]))
@@ -163,27 +165,27 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     if _at_once(leaves):
         now, pull, aux = reverse.pull_back(fun, primals, has_aux)
         return (now, pull, aux) if has_aux else (now, pull)
-    result = _remembered(fun, ("forward",), lambda: fun if isinstance(fun, Traced) else Traced(fun))(*primals)
-    pulled = _remembered(fun, ("vjp", has_aux), lambda: _pulled(fun, has_aux))
-    kept = tree.unflatten(structure, [x.copy() if isinstance(x, np.ndarray) else x for x in leaves])
-    if has_aux and not (isinstance(result, tuple) and len(result) == 2):
-        raise TypeError(
-            located(f"vjp of {describe(fun)}: with has_aux=True the function must return a pair (out, aux)")
-        )
-    out = result[0] if has_aux else result
-    reverse.check_pull_back(fun, primals, out)
+    forward = _remembered(fun, ("vjp", has_aux), lambda: _standing_for(fun, pulled(fun, has_aux), "vjp"))
+    result, kept, half = forward(primals)
+    if half is not None:
+        pull, primals = _second(half, "vjp"), kept
+    else:
+        pull = _remembered(fun, ("pull", has_aux), lambda: _standing_for(fun, pulled_again(fun, has_aux), "vjp"))
+        primals = tree.unflatten(structure, kept)
+    out, aux = result if has_aux else (result, None)
 
     def vjp_fn(cotangent: Any) -> Any:
-        return pulled(kept, cotangent)
+        return pull(primals, cotangent)
 
-    return (out, vjp_fn, result[1]) if has_aux else (out, vjp_fn)
+    return (out, vjp_fn, aux) if has_aux else (out, vjp_fn)
 
 
-def _pulled(fun: Function, has_aux: bool) -> Traced:
-    def backward(primals: Any, cotangent: Any) -> Any:
-        return reverse.pull_back(fun, primals, has_aux)[1](cotangent)
-
-    return _standing_for(fun, backward, "vjp")
+def _second(half: Any, name: str) -> Function:
+    """What is called for the second program of a function."""
+    if half.function is None:
+        half.function = Traced(half, name=f"{name}({half.__name__})")
+    function: Function = half.function
+    return function
 
 
 def _standing_for(fun: Function, body: Function, name: str) -> Traced:
@@ -280,22 +282,15 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
         def f_jvp(*tangents: Any) -> Any:
             return push(point.tangents(tangents))
     else:
-        split = _remembered(fun, ("linearize", has_aux), lambda: _split(fun, has_aux))
-        out, aux, kept, part = split(primals)
-        if part.function is None:
-            part.function = _standing_for(fun, part, "f_jvp")
+        key = "linearize", has_aux
+        first = _remembered(fun, key, lambda: _standing_for(fun, linearized(fun, has_aux), "linearize"))
+        out, aux, kept, half = first(primals)
+        second = _second(half, "f_jvp")
 
         def f_jvp(*tangents: Any) -> Any:
-            return part.function(kept, point.tangents(tangents))
+            return second(kept, point.tangents(tangents))
 
     return (out, f_jvp, aux) if has_aux else (out, f_jvp)
-
-
-def _split(fun: Function, has_aux: bool) -> Traced:
-    def split(primals: Any) -> Any:
-        return forward.split(fun, forward.Point(primals, describe(fun, "linearize of ")), has_aux)
-
-    return _standing_for(fun, split, "linearize")
 
 
 def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None) -> Traced:
@@ -488,6 +483,5 @@ def _remembered(fun: Any, key: Any, make: Callable[[], Traced]) -> Traced:
 
 
 def _shared(fun: Any, key: Any, made: Traced) -> Traced:
-    if key[0] != "linearize":  # whose parts belong to one function
-        made.share(_family(fun, key))
+    made.share(_family(fun, key))
     return made

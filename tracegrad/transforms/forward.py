@@ -22,18 +22,14 @@ import numpy as np
 from tracegrad import ad, tree
 from tracegrad.avals import is_literal, name_of
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
-from tracegrad.ir import Graph, Node, replay
-from tracegrad.ir.builder import sliced
 from tracegrad.ops import TapeCarrier
-from tracegrad.ops.linear import broadcast_to, full, zeros_like
-from tracegrad.trace.builder import TraceBuilder, current_trace
+from tracegrad.ops.linear import full, zeros_like
+from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.describe import Description
-from tracegrad.trace.subtrace import emitted
 from tracegrad.trace.tracer import Tracer
 from tracegrad.transforms.flat import FlatCall, FlatFunction, Tape, calling, is_array, on_tape, part_of, recorded, what
-from tracegrad.transforms.partition import between
 
-__all__ = ["LinearPart", "Point", "jvp", "linear", "linear_at", "split", "transposing"]
+__all__ = ["Point", "jvp", "linear", "linear_at", "transposing"]
 
 Pushforward = Callable[[Sequence[Any]], list[Any]]
 
@@ -211,43 +207,3 @@ def jvp(fun: Callable[..., Any], point: Point, tangents: Sequence[Any], has_aux:
     """The output of `fun` at a point, its tangent, given those of what can move, and aux."""
     out, push, aux = linear(fun, point, has_aux)
     return out, push(tangents), aux
-
-
-# -- programs ----------------------------------------------------------------------------------------------------------
-class LinearPart:
-    """The part of a function that is computed anew for each tangent: a graph from values that are kept at the point,
-    and tangents of what can move, to the tangents of the outputs, which have this structure."""
-
-    def __init__(self, graph: Graph, structure: Any):
-        self.graph, self.structure = graph, structure
-        self.function: Any = None  # what is called in its place, once it is made
-
-    def __call__(self, kept: Sequence[Any], tangents: Sequence[Any]) -> Any:
-        if current_trace() is not None:
-            return tree.unflatten(self.structure, emitted(self.graph, [*kept, *tangents]))
-        values = [np.asarray(x) if is_literal(x) else x for x in (*kept, *tangents)]
-        return tree.unflatten(self.structure, replay(self.graph, values)[0])
-
-
-def split(fun: Callable[..., Any], point: Point, has_aux: bool) -> tuple[Any, Any, list[Any], LinearPart]:
-    """In the current trace: the output of `fun` at a point, aux, what is kept for the linear part, and that part."""
-    builder = current_trace()
-    assert builder is not None
-    out, push, aux = linear(fun, point, has_aux)
-    tangents = [builder.cotangent(builder.lift(x)) for x in point.moving]
-    found, structure = tree.flatten(push(tangents))
-    moved, outputs = [t.node for t in tangents], [builder.lift(t).node for t in found]
-    inputs = [*builder.inputs, *(c.node for c in builder.captures.values())]
-    both = sliced([*inputs, *moved], builder.nodes, outputs)
-    graph, values = between(both, _kept(both, inputs, moved), moved, outputs)
-    return out, aux, [builder.value(x) for x in values], LinearPart(graph, structure)
-
-
-def _kept(graph: Graph, inputs: Sequence[Node], moved: Sequence[Node]) -> list[Node]:
-    """The values that no tangent has a part in, and that are more than one number repeated."""
-    late = set(moved)
-    for node in graph.nodes:
-        if not late.isdisjoint(node.operands):
-            late.add(node)
-    early = [x for x in graph.nodes if x not in late and x.operands and x.op is not broadcast_to and not x.several]
-    return [*inputs, *early]

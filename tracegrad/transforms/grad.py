@@ -33,7 +33,6 @@ from tracegrad.transforms.flat import (
     is_array,
     node_of,
     on_tape,
-    output,
     pair,
     part_of,
     recorded,
@@ -41,7 +40,7 @@ from tracegrad.transforms.flat import (
 )
 
 __all__ = [
-    "Arguments", "Pullback", "check_pull_back", "positional", "positions", "pull_back", "traced_vjp", "value_and_grad",
+    "Arguments", "Pullback", "cotangents", "positional", "positions", "pull_back", "traced_vjp", "value_and_grad",
     "vjp_at",
 ]  # fmt: skip
 
@@ -149,14 +148,6 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | tuple[int, ...], has_
     return call
 
 
-def check_pull_back(fun: Callable[..., Any], primals: Sequence[Any], out: Any) -> None:
-    """Raise what `pull_back` would raise for these primals and this output."""
-    who = describe(fun, "vjp of ")
-    Arguments(primals, range(len(primals)), who)
-    for x in tree.leaves(out):
-        output(x, who)
-
-
 def pull_back(
     fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool
 ) -> tuple[Any, Callable[[Any], tuple[Any, ...]], Any]:
@@ -168,18 +159,26 @@ def pull_back(
     (outputs, rest), structure = flat.split(values), flat.structure
 
     def vjp_fn(cotangent: Any) -> tuple[Any, ...]:
-        try:
-            given = tree.flatten_up_to(structure, cotangent, "cotangent")
-        except ShapeError as error:
-            raise ShapeError(located(f"{who}: {error}")) from None
-        names = tree.paths(structure, "cotangent")
-        cts = [_cotangent(*three, who) for three in zip(given, outputs, names)]
+        cts = cotangents(structure, outputs, cotangent, str(who))
         return tuple(arguments.unflatten(pullback(cts)).values())
 
     return tree.unflatten(structure, outputs), vjp_fn, rest
 
 
-def _cotangent(ct: Any, output: Any, name: str, who: Description) -> Any:
+def cotangents(structure: Any, outputs: Sequence[Any], cotangent: Any, who: str) -> list[Any]:
+    """The leaves of a cotangent for outputs of these shapes and dtypes; None for those that are not floating.
+
+    `ShapeError` for another structure or shape, TypeError for what is no array, `DTypeError` for one of integers.
+    """
+    try:
+        given = tree.flatten_up_to(structure, cotangent, "cotangent")
+    except ShapeError as error:
+        raise ShapeError(located(f"{who}: {error}")) from None
+    names = tree.paths(structure, "cotangent")
+    return [_cotangent(*three, who) for three in zip(given, outputs, names)]
+
+
+def _cotangent(ct: Any, output: Any, name: str, who: str) -> Any:
     if output.dtype.kind != "f":
         return None
     if is_literal(ct):
