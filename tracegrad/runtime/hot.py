@@ -40,7 +40,7 @@ from tracegrad.runtime.entry import MISS, can_watch, watching
 from tracegrad.runtime.places import apart_of, empty, exact, places_of
 from tracegrad.runtime.program import conformed
 from tracegrad.settings import unusual
-from tracegrad.trace.captures import Guard
+from tracegrad.trace.assumed import Guard
 from tracegrad.trace.effects import NAMES, apart, statements
 from tracegrad.trace.foreign import state_key
 from tracegrad.trace.signature import Call

@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from tracegrad.runtime.entry import cell_offset, offset_of
-from tracegrad.trace.captures import Guard
+from tracegrad.trace.assumed import Guard
 from tracegrad.trace.sources import Argument, Attribute, Cell, Fixed, Global, Item, Source, Static
 from tracegrad.trace.state import Name
 from tracegrad.trace.trace import Trace

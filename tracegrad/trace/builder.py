@@ -372,7 +372,7 @@ class TraceBuilder(Builder):
 
     def is_differentiated(self, node: Node) -> bool:
         """Whether a derivative under way goes through the node, of which no warning has been given."""
-        if self._warned or not self._has_derivative(node):
+        if self._warned or not self.has_derivative(node):
             return False
         self._warned = True
         return True
@@ -393,7 +393,7 @@ class TraceBuilder(Builder):
         finally:
             self._differentiated = before
 
-    def _has_derivative(self, wanted: Node) -> bool:
+    def has_derivative(self, wanted: Node) -> bool:
         """Whether a derivative under way goes through the node."""
         sources, seen, stack = set(self._differentiated), set(), [wanted]
         while sources and stack:

@@ -29,9 +29,7 @@ import copy
 import dataclasses
 import functools
 import types
-from collections import deque
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,141 +39,29 @@ from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ir import Value
 from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace import shadow
+from tracegrad.trace.assumed import GONE, Guard, all_of, keys_of, short
 from tracegrad.trace.builder import TraceBuilder
-from tracegrad.trace.foreign import state_key
 from tracegrad.trace.guards import Capture
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import LENT, Loan
+from tracegrad.trace.memo import cached
 from tracegrad.trace.modules import module
 from tracegrad.trace.natives import Natives
 from tracegrad.trace.packages import of_python
-from tracegrad.trace.readers import cached
 from tracegrad.trace.refusals import draws
-from tracegrad.trace.signature import exact, is_plain_array
+from tracegrad.trace.signature import is_plain_array
 from tracegrad.trace.sources import Attribute, Child, Fixed, Function, Item, Source, Static, Weak
-from tracegrad.trace.state import Name
 from tracegrad.trace.templates import Same
 from tracegrad.trace.writes import Writes
 
-__all__ = ["TRUTHS", "Guard", "World"]
+__all__ = ["TRUTHS", "World"]
 
 _CACHED = type(functools.lru_cache(len))
 # Among the keys of sources: that truths are no traced values.
 TRUTHS = "truths"
-# What is compared with == where it is not the same object; larger collections are taken for constants.
-_ATOMS = (bool, int, float, complex, str, bytes, np.generic)
 _MOST_ITEMS = 4096
 # Numbers that can be inputs.
 _VARYING = (int, float, np.integer, np.floating)
-# What functions and methods are made of.
-_OF_CODE = ("__code__", "__defaults__", "__func__")
-_GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
-
-
-@dataclass(frozen=True, slots=True)
-class Guard:
-    """What a trace assumes of a source: `kind` is "is" (identity), "equals" (type and value), "type", "aval" (an array
-    of this dtype and shape), "state" (of an object), "keys" (type and keys of a container), "items" (all items of a
-    collection), "same" (the object that another source leads to) or "absent" (there is nothing).
-    """
-
-    source: Source
-    kind: str
-    expected: Any
-
-    def holds(self) -> bool:
-        try:
-            found = self.source.read()
-            other = self.expected.read() if self.kind == "same" else None
-        except _GONE:
-            return self.kind == "absent"
-        if self.kind == "absent":
-            return False
-        if self.kind == "is":
-            return found is self.expected
-        if self.kind == "same":
-            return found is other
-        if self.kind == "type":
-            return type(found) is self.expected
-        if self.kind == "aval":
-            return type(found) is np.ndarray and (found.dtype, found.shape) == self.expected
-        if self.kind == "equals":
-            return found is self.expected or exact(found) == exact(self.expected)
-        if self.kind == "state":
-            return bool(state_key(found) == self.expected)
-        if self.kind == "items":
-            return _same_items(_items(found), self.expected)
-        return bool(keys_of(found) == self.expected)
-
-    def holds_a(self, cls: type) -> bool:
-        """Whether the source holds an instance of exactly `cls`."""
-        try:
-            return type(self.source.read()) is cls
-        except _GONE:
-            return False
-
-    @property
-    def implied(self) -> bool:
-        """Whether it is about the code itself: which function or built-in a name means, and what that is made of."""
-        return self.kind == "is" and (isinstance(self.source, Name) or self.source.name in _OF_CODE)
-
-    def now(self) -> str:
-        """The source's present value, for messages."""
-        try:
-            return _short(self.source.read())
-        except _GONE:
-            return "nothing"
-
-    def __str__(self) -> str:
-        if self.kind == "absent":
-            return f"{self.source} is not there"
-        if self.kind == "type":
-            return f"{self.source} is a {self.expected.__name__}"
-        if self.kind == "aval":
-            return f"{self.source} is an array {self.expected[0]}{list(self.expected[1])}"
-        if self.kind == "keys":
-            cls, keys = self.expected
-            return (
-                f"{self.source} is a {cls.__name__} with keys {keys}"
-                if isinstance(keys, tuple)
-                else f"{self.source} is a {cls.__name__} of {keys}"
-            )
-        if self.kind == "state":
-            return f"{self.source} has the state it had"
-        return f"{self.source} {'is' if self.kind == 'is' else '=='} {_short(self.expected)}"
-
-
-def _short(x: Any) -> str:
-    if isinstance(x, types.FunctionType | type | types.ModuleType):
-        return f"{'module ' if isinstance(x, types.ModuleType) else ''}{x.__name__}"
-    if isinstance(x, np.ndarray):
-        return f"an array {x.dtype}{list(x.shape)}"
-    text = repr(x) if isinstance(x, shadow.VALUES) else f"a {type(x).__name__}"
-    return text if len(text) < 60 else text[:57] + "..."
-
-
-def _items(x: Any) -> list[Any]:
-    return [type(x), *(x.items() if isinstance(x, dict) else x)]
-
-
-def _same_items(found: list[Any], expected: list[Any]) -> bool:
-    """Whether these are the same objects, or equal values of the same type."""
-    if len(found) != len(expected):
-        return False
-    return all(
-        a is b or (isinstance(a, _ATOMS) and isinstance(b, _ATOMS) and exact(a) == exact(b))
-        or (type(a) is type(b) is tuple and _same_items([*a], [*b]))
-        for a, b in zip(found, expected)
-    )  # fmt: skip
-
-
-def keys_of(x: Any) -> Any:
-    """The class and the keys or length of a container."""
-    if type(x) is dict or type(x) is types.MappingProxyType:
-        return type(x), tuple(x)
-    if isinstance(x, tuple | list | deque):
-        return type(x), len(x)
-    return type(x), tree.skeleton(x)
 
 
 def _fields(x: Any) -> list[Any]:
@@ -269,6 +155,10 @@ class World:
             self.inherits(source.parent, planted)
         return value
 
+    def held(self) -> list[Guard]:
+        """The guards on what has been read until now."""
+        return [g for g in self._guards.values() if g.holds()]
+
     def inherits(self, cls: type, place: Source) -> None:
         """Guard that a class has nothing of its own that hides what is at this place of a base class."""
         for each in cls.__mro__[: cls.__mro__.index(place.parent)]:
@@ -289,7 +179,7 @@ class World:
             self.assume(source, "type", type(value))
         collection = isinstance(value, shadow.COLLECTIONS) and not tree.is_node(value)
         if collection and type(value) not in LENT and len(value) <= _MOST_ITEMS:
-            self.assume(source, "items", _items(value))
+            self.assume(source, "items", all_of(value))
 
     def _value(self, value: Any, source: Source) -> None:
         self.assume(source, "equals", value)
@@ -370,7 +260,7 @@ class World:
         if isinstance(value, functools.partial):
             return self._partial(value, source)
         if isinstance(value, _CACHED):
-            return cached(value, self.translate(value.__wrapped__, Attribute(source, "__wrapped__")), self)
+            return cached(value, Attribute(source, "__wrapped__"), self)
         if isinstance(value, types.ModuleType):
             return module(self, value)
         if shadow.is_user_object(value):
@@ -407,7 +297,7 @@ class World:
             self._require_values(real, f"the keys of {source} are" if isinstance(real, dict) else f"{source} holds")
         if not self.open or isinstance(real, set):
             if self.open and len(real) <= _MOST_ITEMS:
-                self.assume(source, "items", _items(real))
+                self.assume(source, "items", all_of(real))
             return [*enumerate(real)]
         self.assume(source, "keys", keys_of(real))
         items = list(real.items() if isinstance(real, dict) else enumerate(real))
@@ -485,14 +375,14 @@ def _now(capture: Capture) -> str:
         value = capture.source.read() if capture.source else None
     except Exception:  # reading runs code of the user's
         return ""
-    return f" but {_short(value)}"
+    return f" but {short(value)}"
 
 
 def _present(capture: Capture) -> Any:
     """The captured array or float as it is now; None when there is none of the right dtype and shape."""
     try:
         array = capture.array if capture.source is None else capture.source.read()
-    except _GONE:
+    except GONE:
         return None
     if capture.number is not None:
         return array if type(array) is capture.number else None

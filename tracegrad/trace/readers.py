@@ -166,34 +166,6 @@ def reader(real: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_KEYS = (bool, int, float, complex, str, bytes, type(None))
-
-
-def cached(real: Any, body: Any, world: Any) -> Any:
-    """What stands for a function of `functools.lru_cache`, given what stands for the function in it.
-
-    Its answer to plain values is asked for at each call. A traced value must not get into a cache outside the trace;
-    then the function runs, which is the same unless it does something to the world.
-    """
-
-    @functools.wraps(real.__wrapped__)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if not world.open:
-            return real(*args, **kwargs)
-        if not kwargs and all(type(x) in _KEYS for x in args):
-            with world.builder.aside():
-                answer = real(*args)
-            return world.translate(answer, Called(real, args))
-        before = world.writes.places()
-        answer = body(*args, **kwargs)
-        if world.writes.places() != before:
-            text = f"{real.__name__} changes something, which its cache keeps from happening again"
-            raise world.builder.gives_up(text)
-        return answer
-
-    return call
-
-
 _ASKED = (
     os.getcwd, os.getpid, os.path.exists, os.path.isfile, os.path.isdir, os.path.getsize, os.path.getmtime, os.listdir,
     os.cpu_count, sys.getrecursionlimit, sys.getswitchinterval, threading.get_ident, threading.active_count,

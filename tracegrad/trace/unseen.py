@@ -20,7 +20,7 @@ from tracegrad.trace.foreign import Opaque, State
 from tracegrad.trace.lent import LENT
 from tracegrad.trace.refusals import draws
 
-__all__ = ["Unseen"]
+__all__ = ["Unseen", "assigned_by"]
 
 _STORES = {"STORE_GLOBAL": "global", "DELETE_GLOBAL": "global", "STORE_DEREF": "cell", "DELETE_DEREF": "cell"}
 _MISSING: Any = object()
@@ -109,11 +109,16 @@ def _named(code: types.CodeType) -> tuple[tuple[str, str], ...]:
     return tuple(dict.fromkeys(_all_named(code)))
 
 
-def _all_named(code: types.CodeType) -> Iterator[tuple[str, str]]:
+def assigned_by(code: types.CodeType) -> Iterator[tuple[str, str]]:
+    """The variables from outside that the code assigns: "global" or "cell", and the name."""
     for step in dis.get_instructions(code):
         kind = _STORES.get(step.opname)
         if kind is not None and (kind == "global" or step.argval in code.co_freevars):
             yield kind, step.argval
+
+
+def _all_named(code: types.CodeType) -> Iterator[tuple[str, str]]:
+    yield from assigned_by(code)
     for name in (*code.co_names, *code.co_freevars):
         yield "read", name
     for x in code.co_consts:

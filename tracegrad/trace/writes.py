@@ -105,6 +105,14 @@ class Writes:
             return None
         return place
 
+    def renamed(self, source: Source) -> bool:
+        """Whether traced code has assigned the variable at a source."""
+        if isinstance(source, Cell):
+            mine = next((made for made, real, _ in self._cells.values() if real is source.parent), None)
+            return mine is not None and shadow.contents(mine) is not self._filled.get(id(mine), shadow.EMPTY)
+        space = self._spaces.get(id(source.parent))
+        return space is not None and dict.__contains__(space, source.name)
+
     def watch_function(self, real: Any, made: Any) -> None:
         """`made` is the shadow of a function."""
         self._functions.append((real, made, dict(made.__dict__)))

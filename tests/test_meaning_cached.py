@@ -1,0 +1,211 @@
+"""Functions of `functools.lru_cache`, plainly and traced: an answer is what Python's cache has."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+from tests.meaning import attempt, program
+
+X = np.array([1.0, 2.0])
+plainly = pytest.mark.filterwarnings("ignore:.*has a cache|.*the cache of:tracegrad.errors.PerformanceWarning")
+
+
+@program
+def test_what_a_cached_function_does_it_does_once(trace: Any) -> Any:
+    calls = []
+
+    @functools.cache
+    def scaled(n: int, k: int = 2) -> int:
+        calls.append(n)
+        return n * k
+
+    f = trace(lambda x: x * scaled(3) + scaled(3, k=4))
+    for _ in range(3):
+        yield f(X), list(calls)
+    scaled.cache_clear()
+    yield f(X), list(calls)
+    assert scaled.cache_info().currsize == 2
+
+
+@plainly
+@program
+def test_a_cached_function_that_counts_its_calls_with_traced_numbers(trace: Any) -> Any:
+    calls, n = [], 0
+
+    @functools.lru_cache(maxsize=2)
+    def counted(v: Any) -> Any:
+        nonlocal n
+        n += 1
+        calls.append(v)
+        return v * n
+
+    f = trace(lambda x: x * counted(float(x[0])))
+    g = trace(lambda x, v: x * counted(v))
+    for v in (1.0, 1.0, 2.0, 3.0, 1.0, 1.0):
+        yield f(np.array([v, 2.0])), list(calls), n
+    for v in (1.0, 2.0, 1, True, 3.0):
+        yield g(X, v), list(calls), n
+    counted.cache_clear()
+    yield g(X, 1.0), list(calls), n
+
+
+@program
+def test_a_cache_that_is_older_than_what_its_function_reads(trace: Any) -> Any:
+    scale = 2.0
+
+    @functools.cache
+    def scaled(n: Any, *, more: Any = 0) -> Any:
+        return n * scale + more
+
+    f = trace(lambda x, n: x * scaled(n, more=1) + scaled(3))
+    for n in (3, 4, 3):
+        yield f(X, n)
+    scale = 5.0
+    for n in (4, 5, 3):
+        yield f(X, n)
+    scaled.cache_clear()
+    for n in (4, 5, 3):
+        yield f(X, n)
+
+
+@program
+def test_a_cached_method(trace: Any) -> Any:
+    class Model:
+        k = 2.0
+
+        @functools.cache  # noqa: B019
+        def full(self, n: int) -> Any:
+            return np.full(n, self.k)
+
+        @trace
+        def step(self, x: Any) -> Any:
+            return x * self.full(2)
+
+    m, other = Model(), Model()
+    yield m.step(X)
+    m.k = 5.0
+    yield m.step(X), other.step(X)
+    Model.full.cache_clear()
+    yield m.step(X), m.step(X)
+
+
+@plainly
+@program
+def test_a_cached_function_reads_what_was_just_written(trace: Any) -> Any:
+    class Model:
+        k = 2.0
+
+    m, k = Model(), 1
+
+    @functools.cache
+    def scaled(n: int) -> float:
+        return n * m.k * k
+
+    @trace
+    def f(x: Any, n: int) -> Any:
+        m.k += 1.0
+        return x * scaled(n)
+
+    @trace
+    def g(x: Any, n: int) -> Any:
+        nonlocal k
+        k = k + 1
+        return x * scaled(n)
+
+    for n in (3, 3, 4):
+        yield f(X, n), g(X, n + 1), m.k, k
+    scaled.cache_clear()
+    yield f(X, 3), g(X, 3), m.k, k
+
+
+@plainly
+@program
+def test_exceptions_are_in_no_cache(trace: Any) -> Any:
+    calls = []
+
+    @functools.cache
+    def positive(n: int) -> int:
+        if n < 0:
+            calls.append(n)
+            raise ValueError("negative", n)
+        return n
+
+    @trace
+    def f(x: Any, n: int) -> Any:
+        try:
+            return x * positive(n)
+        except ValueError:
+            return x - 1
+
+    g, h = trace(lambda x, n: x * positive(n)), trace(lambda x: x * positive(-2))
+    for n in (1, -1, -1, 2):
+        yield f(X, n), attempt(g, X, n, text=True), attempt(h, X, text=True), list(calls)
+
+
+@program
+def test_keys_that_have_no_hash(trace: Any) -> Any:
+    double = functools.cache(lambda v: v * 2)
+    yield attempt(trace(lambda x: double(x)), X, text=True)
+    yield attempt(trace(lambda x: double([1.0]) * x), X, text=True)
+    yield attempt(trace(lambda x: double(x.sum()) * x), X)
+
+
+@program
+def test_a_cached_recursion(trace: Any) -> Any:
+    @functools.cache
+    def fib(n: int) -> int:
+        return n if n < 2 else fib(n - 1) + fib(n - 2)
+
+    f = trace(lambda x, n: x * fib(n))
+    for n in (5, 60, 60, 3):
+        yield f(X, n)
+
+
+@program
+def test_a_mutable_answer(trace: Any) -> Any:
+    table, history = functools.cache(np.zeros), functools.cache(lambda n: [n])
+
+    @trace
+    def f(x: Any) -> Any:
+        table(2)[:] += x
+        history(3).append(1)
+        return table(2) * len(history(3))
+
+    for _ in range(3):
+        yield f(X), table(2).copy(), list(history(3))
+    table.cache_clear()
+    history.cache_clear()
+    yield f(X), table(2).copy(), list(history(3))
+    yield trace(lambda: table(2))() is table(2)
+
+
+@plainly
+@program
+def test_a_cache_that_is_emptied_or_looked_at(trace: Any) -> Any:
+    double = functools.cache(lambda v: v * 2)
+
+    @trace
+    def f(x: Any) -> Any:
+        if x[0] > 1.5:
+            double.cache_clear()
+        return x * double(3) * double.cache_info().currsize
+
+    for v in (1.0, 2.0, 1.0):
+        yield f(X * v)
+
+
+def test_a_derivative_goes_through_a_cached_function() -> None:
+    square = functools.cache(lambda v: v * v)
+    gradient = tg.grad(lambda v: square(v) * 3.0)
+    for v in (2.0, 3.0):
+        assert gradient(v) == 6.0 * v
+    decayed = functools.cache(lambda step: 0.1 * 0.9**step)
+    rate = tg.trace(lambda step: decayed(step))
+    for step in range(5):
+        np.testing.assert_allclose(rate(step), 0.1 * 0.9**step, rtol=1e-15)
+    assert rate.cache_info().traces == 1

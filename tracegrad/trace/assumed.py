@@ -1,0 +1,134 @@
+"""What a trace assumes of the world: guards on what it has read there, looked at before each call."""
+
+from __future__ import annotations
+
+import types
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.trace import shadow
+from tracegrad.trace.foreign import state_key
+from tracegrad.trace.signature import exact
+from tracegrad.trace.sources import Source
+from tracegrad.trace.state import Name
+
+__all__ = ["GONE", "Guard", "all_of", "keys_of", "short"]
+
+# What reading a source raises where nothing is there.
+GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
+# What is compared with == where it is not the same object; larger collections are taken for constants.
+_ATOMS = (bool, int, float, complex, str, bytes, np.generic)
+# What functions and methods are made of.
+_OF_CODE = ("__code__", "__defaults__", "__func__")
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What a trace assumes of a source: `kind` is "is" (identity), "equals" (type and value), "type", "aval" (an array
+    of this dtype and shape), "state" (of an object), "keys" (type and keys of a container), "items" (all items of a
+    collection), "same" (the object that another source leads to) or "absent" (there is nothing).
+    """
+
+    source: Source
+    kind: str
+    expected: Any
+
+    def holds(self) -> bool:
+        try:
+            found = self.source.read()
+            other = self.expected.read() if self.kind == "same" else None
+        except GONE:
+            return self.kind == "absent"
+        if self.kind == "absent":
+            return False
+        if self.kind == "is":
+            return found is self.expected
+        if self.kind == "same":
+            return found is other
+        if self.kind == "type":
+            return type(found) is self.expected
+        if self.kind == "aval":
+            return type(found) is np.ndarray and (found.dtype, found.shape) == self.expected
+        if self.kind == "equals":
+            return found is self.expected or exact(found) == exact(self.expected)
+        if self.kind == "state":
+            return bool(state_key(found) == self.expected)
+        if self.kind == "items":
+            return _same_items(all_of(found), self.expected)
+        return bool(keys_of(found) == self.expected)
+
+    def holds_a(self, cls: type) -> bool:
+        """Whether the source holds an instance of exactly `cls`."""
+        try:
+            return type(self.source.read()) is cls
+        except GONE:
+            return False
+
+    @property
+    def implied(self) -> bool:
+        """Whether it is about the code itself: which function or built-in a name means, and what that is made of."""
+        return self.kind == "is" and (isinstance(self.source, Name) or self.source.name in _OF_CODE)
+
+    def now(self) -> str:
+        """The source's present value, for messages."""
+        try:
+            return short(self.source.read())
+        except GONE:
+            return "nothing"
+
+    def __str__(self) -> str:
+        if self.kind == "absent":
+            return f"{self.source} is not there"
+        if self.kind == "type":
+            return f"{self.source} is a {self.expected.__name__}"
+        if self.kind == "aval":
+            return f"{self.source} is an array {self.expected[0]}{list(self.expected[1])}"
+        if self.kind == "keys":
+            cls, keys = self.expected
+            return (
+                f"{self.source} is a {cls.__name__} with keys {keys}"
+                if isinstance(keys, tuple)
+                else f"{self.source} is a {cls.__name__} of {keys}"
+            )
+        if self.kind == "state":
+            return f"{self.source} has the state it had"
+        return f"{self.source} {'is' if self.kind == 'is' else '=='} {short(self.expected)}"
+
+
+def short(x: Any) -> str:
+    """A value for messages."""
+    if isinstance(x, types.FunctionType | type | types.ModuleType):
+        return f"{'module ' if isinstance(x, types.ModuleType) else ''}{x.__name__}"
+    if isinstance(x, np.ndarray):
+        return f"an array {x.dtype}{list(x.shape)}"
+    text = repr(x) if isinstance(x, shadow.VALUES) else f"a {type(x).__name__}"
+    return text if len(text) < 60 else text[:57] + "..."
+
+
+def all_of(x: Any) -> list[Any]:
+    """The type of a collection and all that is in it."""
+    return [type(x), *(x.items() if isinstance(x, dict) else x)]
+
+
+def _same_items(found: list[Any], expected: list[Any]) -> bool:
+    """Whether these are the same objects, or equal values of the same type."""
+    if len(found) != len(expected):
+        return False
+    return all(
+        a is b or (isinstance(a, _ATOMS) and isinstance(b, _ATOMS) and exact(a) == exact(b))
+        or (type(a) is type(b) is tuple and _same_items([*a], [*b]))
+        for a, b in zip(found, expected)
+    )  # fmt: skip
+
+
+def keys_of(x: Any) -> Any:
+    """The class and the keys or length of a container."""
+    if type(x) is dict or type(x) is types.MappingProxyType:
+        return type(x), tuple(x)
+    if isinstance(x, tuple | list | deque):
+        return type(x), len(x)
+    return type(x), tree.skeleton(x)

@@ -1,0 +1,205 @@
+"""Functions of `functools.lru_cache` in traced code: their caches are asked at each call.
+
+So an answer is what Python's cache has, whatever the function reads has become since; what the function does, it does
+when the cache does not know the answer. Traced numbers are asked for, as keys of dicts are. Only where that would cost
+a derivative, or where nothing can be told from the cache since the function depends on nothing else, does the function
+run on the traced number itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.ops import Carrier
+from tracegrad.trace import shadow
+from tracegrad.trace.foreign import is_constant
+from tracegrad.trace.sources import Cell, Global, Names, Source
+from tracegrad.trace.unseen import Unseen, assigned_by
+from tracegrad.trace.users import is_user_code, is_user_function, is_user_module
+
+__all__ = ["Cached", "cached"]
+
+
+class Cached(Source):
+    """What a function with a cache, the parent, answers to the arguments, and those by keyword, in `name`."""
+
+    __slots__ = ()
+
+    @property
+    def key(self) -> Hashable:
+        args, kwargs = self.name
+        return Cached, id(self.parent), tuple(map(_key, args)), tuple([(k, _key(x)) for k, x in kwargs.items()])
+
+    def read(self) -> Any:
+        args, kwargs = self.name
+        try:
+            return self.parent(*args, **kwargs)
+        except Exception as error:  # the function raises it again where it is called
+            raise LookupError(str(error)) from None
+
+    def text(self, name: Names) -> str:
+        return f"{name(self.read)}()"
+
+    @property
+    def path(self) -> str:
+        args, kwargs = self.name
+        given = [*map(repr, args), *(f"{k}={x!r}" for k, x in kwargs.items())]
+        return f"{self.parent.__name__}({', '.join(given)})"
+
+
+def _key(x: Any) -> Hashable:
+    if type(x) is tuple:
+        return tuple, *map(_key, x)
+    return type(x), x if isinstance(x, shadow.VALUES) else id(x)
+
+
+class _Inside(Exception):
+    """What has come from the trace itself is no key of a cache."""
+
+
+def cached(real: Any, within: Source, world: Any) -> Any:
+    """What stands for a function with a cache, given where the function in it is found."""
+
+    @functools.wraps(real.__wrapped__)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not world.open:
+            return real(*args, **kwargs)
+        try:
+            given = [_outside(x, world, real) for x in args], {k: _outside(x, world, real) for k, x in kwargs.items()}
+        except _Inside:
+            return _run(world, real, within, args, kwargs)
+        return world.translate(_answer(world, real, *given), Cached(real, given))
+
+    def refused(*_: Any, **__: Any) -> Any:
+        raise world.builder.gives_up(f"the cache of {real.__name__} is looked at or emptied")
+
+    vars(call).update(cache_info=refused, cache_clear=refused)
+    return call
+
+
+def _answer(world: Any, real: Any, args: Any, kwargs: Any) -> Any:
+    """What the cache, or else the function, answers outside of the trace."""
+    name = real.__name__
+    found = list(_state(real, args))
+    if world.changed and any(_is_pending(world, *each) for each in found):
+        raise world.builder.gives_up(f"{name}, which has a cache, may read what was written before it is called")
+    if world.builder.guards and any(acts for *_, acts in found):
+        # Before it is known whether a call comes here, its guards would have asked.
+        raise world.builder.gives_up(f"{name}, which has a cache, may change something, and is called on a condition")
+    missed, held, beside = real.cache_info().misses, world.held(), Unseen()
+    for fun in _reached(real):
+        beside.watch(fun)
+    try:
+        with world.builder.aside():
+            answer = real(*args, **kwargs)
+    except Exception as error:  # whatever it is, no cache keeps it: the call does all that again
+        beside.restore()
+        raise world.builder.gives_up(f"{name}, which has a cache, raises {type(error).__name__}") from error
+    changed = [g for g in held if not g.holds()] if real.cache_info().misses != missed else []
+    if changed:
+        raise world.builder.gives_up(f"{name}, which has a cache, changes {changed[0].source}, which was read before")
+    return answer
+
+
+def _run(world: Any, real: Any, within: Source, args: Any, kwargs: Any) -> Any:
+    """Run the function in the trace."""
+    before = world.writes.places()
+    answer = world.translate(real.__wrapped__, within)(*args, **kwargs)
+    if world.writes.places() != before:
+        raise world.builder.gives_up(f"{real.__name__} changes something, which its cache keeps from happening again")
+    return answer
+
+
+def _outside(x: Any, world: Any, real: Any) -> Any:
+    """What the cache is given for an argument; `_Inside` if that must not get there."""
+    if isinstance(x, Carrier):
+        return _asked(x, real)
+    if isinstance(x, shadow.VALUES):
+        return x
+    if type(x) is tuple:
+        return tuple([_outside(y, world, real) for y in x])
+    if type(x).__hash__ is None:
+        hash(shadow.unshadowed(x))  # raises what Python raises
+    found = shadow.unshadowed(x)
+    if found is x:
+        found = world.real_of(x)
+    if found is x and (isinstance(x, types.FunctionType) or tree.is_node(x) or shadow.is_user_object(x)):
+        raise _Inside
+    return found
+
+
+def _asked(x: Any, real: Any) -> Any:
+    builder = getattr(x, "builder", None)
+    if builder is None:
+        raise _Inside
+    if x.shape or x.is_array:
+        hash(x)  # raises too
+    here = builder.here()
+    if not here.knows(x) or here.has_derivative(x.node) or not any(_state(real, ())):
+        raise _Inside
+    return x._plain("hash()")
+
+
+def _state(real: Any, args: Any) -> Iterator[tuple[Source | None, Any, bool]]:
+    """What a function may read that can change, its own cache included: where it is, if it is in a variable, and what;
+    and whether the function may change something by it."""
+    yield from ((None, x, True) for x in args if not isinstance(x, (*shadow.VALUES, tuple)))
+    for fun in _reached(real):
+        assigned = {name for _, name in assigned_by(fun.__code__)}
+        for source, value in _variables(fun):
+            if value is real:
+                yield source, None, False
+            elif not _is_function(value) and not _is_code(value):
+                yield source, value, source.name in assigned or not isinstance(value, (*shadow.VALUES, np.ndarray))
+
+
+def _reached(real: Any) -> list[types.FunctionType]:
+    """The functions of the user's that a function may run: itself, and those that it names."""
+    found: dict[types.FunctionType, None] = {}
+    waiting = [real]
+    while waiting:
+        fun = waiting.pop()
+        fun = getattr(fun, "__wrapped__", fun)
+        if isinstance(fun, types.FunctionType) and fun not in found:
+            found[fun] = None
+            waiting += [value for _, value in _variables(fun) if _is_function(value)]
+    return list(found)
+
+
+def _is_function(x: Any) -> bool:
+    return is_user_function(x) or isinstance(x, type(_EXAMPLE))
+
+
+_EXAMPLE = functools.lru_cache(len)
+
+
+def _variables(fun: types.FunctionType) -> Iterator[tuple[Source, Any]]:
+    """The variables from outside that the code of a function, or of one in it, names."""
+    for cell, name in zip(fun.__closure__ or (), fun.__code__.co_freevars):
+        yield Cell(cell, name), shadow.contents(cell)
+    codes = [fun.__code__]
+    while codes:
+        code = codes.pop()
+        for name in code.co_names:
+            if name in fun.__globals__:
+                yield Global(fun.__globals__, name), fun.__globals__[name]
+        codes += [x for x in code.co_consts if isinstance(x, types.CodeType)]
+
+
+def _is_code(x: Any) -> bool:
+    if isinstance(x, types.ModuleType):
+        return not is_user_module(x)
+    if isinstance(x, type):
+        return not is_user_code(x)
+    return not isinstance(x, np.ndarray) and is_constant(x)
+
+
+def _is_pending(world: Any, source: Source | None, value: Any, _: bool) -> bool:
+    """Whether traced code may have written what is there: numbers and the like are where their variable was not."""
+    return source is None or not isinstance(value, shadow.VALUES) or world.writes.renamed(source)
