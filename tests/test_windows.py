@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tracegrad as tg
+from tests.test_indexing import arrays_and_indices
 from tracegrad.ir import parse, run, verify
 from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
 from tracegrad.passes import optimize
@@ -231,3 +234,162 @@ def test_windows_of_other_dtypes(dtype: str) -> None:
     for a, b in zip(got, (want, want[1:4, :20:2]), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
+
+
+# -- what users write ----------------------------------------------------------------------------------------
+@settings(max_examples=60, deadline=None)
+@given(arrays_and_indices(advanced=False), st.data())
+def test_integers_of_an_index_may_be_traced(case: Any, data: Any) -> None:
+    x, index = case
+    entries = list(index) if isinstance(index, tuple) else [index]
+    at = [k for k, e in enumerate(entries) if type(e) is int]
+    try:
+        if not (at and x[index] is not None):
+            return
+    except IndexError:
+        return
+
+    def f(x: Any, *places: Any) -> Any:
+        for k, place in zip(at, places):
+            entries[k] = place
+        index = tuple(entries)
+        first, second, third = x + 0.0, x + 1.0, x + 2.0
+        view = first[index]
+        read = view * 1.0
+        if view.ndim:
+            view *= 3.0
+        second[index] = -read
+        third[index] -= 5.0
+        first[...] = first + 1.0
+        return read, view * 1.0, first, second, third
+
+    given_ints = [entries[k] for k in at]
+    graph = tg.trace(f).graph(x, *given_ints)
+    assert not {"gather", "scatter_add"} & {node.name for node in graph.nodes}
+    axes = index_axes(x, entries)
+    for _ in range(2):
+        places = [data.draw(st.integers(-x.shape[axes[k]], x.shape[axes[k]] - 1)) for k in at]
+        for got, want in zip(run(graph, [x, *map(np.array, places)]), f(x.copy(), *places), strict=False):
+            np.testing.assert_array_equal(got, want)
+
+
+def index_axes(x: Any, entries: Any) -> dict[int, int]:
+    """The axis of `x` that each entry of a basic index picks from."""
+    dots = next((k for k, e in enumerate(entries) if e is Ellipsis), len(entries))
+    front = [k for k in range(dots) if entries[k] is not None]
+    back = [k for k in range(dots + 1, len(entries)) if entries[k] is not None]
+    return dict(zip(front, range(len(front)))) | dict(zip(back, range(x.ndim - len(back), x.ndim)))
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.int32, lambda k: np.array(k)])
+def test_what_a_traced_index_picks_shares_memory_as_in_numpy(kind: Any) -> None:
+    def f(x: Any, k: Any) -> Any:
+        y = x * 2.0
+        row, block = y[k], y[k, 1:][::-1]
+        row[0] = -1.0
+        y[k - 1, 1] = 7.0
+        block += 1.0
+        x[k] += 1.0
+        copy = y[np.array(0) + k]
+        return y, row, block, x[k], y[k, 0], copy[1:]
+
+    traced = tg.trace(f)
+    for k in (1, 0, 2, -1, -2):
+        own, theirs = np.arange(12.0).reshape(3, 4), np.arange(12.0).reshape(3, 4)
+        got, want = traced(own, kind(k)), f(theirs, kind(k))
+        np.testing.assert_array_equal(own, theirs)
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_array_equal(a, b, strict=True)
+            assert np.shares_memory(a, own) == np.shares_memory(b, theirs)
+            assert np.shares_memory(a, got[0]) == np.shares_memory(b, want[0])
+        got[1][...], want[1][...] = 100.0, 100.0
+        np.testing.assert_array_equal(got[0], want[0])
+    assert traced.cache_info().traces <= 2
+
+
+def test_a_place_stays_what_it_was_when_the_array_that_it_was_read_from_changes() -> None:
+    def f(x: Any) -> Any:
+        row = x[int(x[0, 0])]
+        x[0, 0] = 2.0
+        row += 10.0
+        return row * 1.0, x
+
+    x = np.ones((3, 4))
+    for a, b in zip(tg.trace(f)(x.copy()), f(x.copy()), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_traced_index_out_of_range_raises_at_the_line_of_the_user() -> None:
+    def read(x: Any, k: Any) -> Any:
+        return np.sum(x[k])
+
+    def update(x: Any, k: Any) -> Any:
+        x[k, 1] = 0.0
+
+    def unused(x: Any, k: Any) -> Any:
+        x[k]
+        return x * 2.0
+
+    def caught(x: Any, k: Any) -> Any:
+        try:
+            return x[k] * 1.0
+        except IndexError:
+            return x[0] * 0.0
+
+    def in_a_loop(x: Any, k: Any) -> Any:
+        return tg.fori_loop(0, k, lambda i, s: s + np.sum(x[i]), 0.0)
+
+    for f in (read, update, unused, tg.grad(read), in_a_loop):
+        traced = tg.trace(f)
+        x = np.ones((3, 4))
+        traced(x, 2)
+        for k in (4, -4)[: 1 + (f is not in_a_loop)]:
+            before = x.copy()
+            with pytest.raises(IndexError, match="out of bounds for axis 0 with size 3"):
+                traced(x, k)
+            np.testing.assert_array_equal(x, before)
+    traced = tg.trace(caught)
+    for k in (1, 3, 2, -4):
+        np.testing.assert_array_equal(traced(x, k), caught(x, k))
+
+
+def test_loops_of_control_functions_read_and_write_by_their_counter() -> None:
+    def cholesky(a: Any) -> Any:
+        n = a.shape[0]
+        below = np.arange(n)
+
+        def column(k: Any, a: Any) -> Any:
+            c = a[:, k] / np.sqrt(a[k, k])
+            rest = c * (below > k)
+            a = a - rest[:, None] * rest[None, :]
+            a[:, k] = c * (below >= k)
+            return a
+
+        return np.sum(np.tril(tg.fori_loop(0, n, column, a)))
+
+    m = rng.normal(size=(12, 12))
+    a = m @ m.T + 12 * np.eye(12)
+    np.testing.assert_allclose(tg.trace(cholesky)(a), np.sum(np.linalg.cholesky(a)), rtol=1e-12)
+    t, h = rng.normal(size=(12, 12)), 1e-6
+    slope = (cholesky(a + h * t) - cholesky(a - h * t)) / (2 * h)
+    np.testing.assert_allclose(np.sum(tg.grad(cholesky)(a) * t), slope, rtol=1e-6)
+
+
+def test_tensors_are_picked_and_written_by_traced_indices() -> None:
+    def f(x: Any, k: Any) -> Any:
+        y = x * 2.0
+        row = y[k]
+        row.mul_(3.0)
+        y[k - 1, 1:] = 7.0
+        return (y**2).sum() + y[k].exp().sum()
+
+    traced = tg.trace(f)
+    x = tg.tensor(0.1 * rng.normal(size=(3, 4)), requires_grad=True)
+    for k in (1, 0, -1, tg.tensor(2), tg.tensor(-2)):
+        slopes = []
+        for g in (traced, f):
+            x.grad = None
+            g(x, k).backward()
+            slopes.append(x.grad.numpy())
+        np.testing.assert_allclose(*slopes, rtol=1e-12)
+    assert traced.cache_info().traces == 2

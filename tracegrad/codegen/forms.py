@@ -14,7 +14,7 @@ from tracegrad.codegen.loops import Guard, Operand, Reduce, Store
 from tracegrad.codegen.moves import moved
 from tracegrad.codegen.poly import ONE, ZERO
 from tracegrad.codegen.scalar import evaluate, lowerable, template_cost
-from tracegrad.codegen.windows import PatchHandler, WindowHandler
+from tracegrad.codegen.windows import CheckedHandler, PatchHandler, WindowHandler
 from tracegrad.ir import Node
 from tracegrad.ops import forms
 from tracegrad.ops.linear import transpose
@@ -381,6 +381,7 @@ HANDLERS: dict[type[forms.Form], Handler] = {
     forms.While: _While(),
     forms.Branch: _Regions(),
     forms.Run: _Regions(),
+    forms.Checked: CheckedHandler(),
     forms.Window: WindowHandler(),
     forms.Patch: PatchHandler(),
 }

@@ -12,8 +12,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from tracegrad.codegen.llvm import PolyEmitter, kernel_function
-from tracegrad.codegen.loops import Kernel, Reduce
+from tracegrad.codegen.llvm import PolyEmitter, flattened, kernel_function
+from tracegrad.codegen.loops import Check, Kernel, Reduce
 from tracegrad.codegen.nested import Nested, Repeat
 from tracegrad.codegen.nested_llvm import run_nested
 from tracegrad.codegen.plan import Plan
@@ -72,6 +72,8 @@ class _Program:
             match step:
                 case Launch():
                     self._launch(i, step)
+                    if any(isinstance(x, Check) for x in flattened(step.kernel.body)):
+                        self.leave_if_failed(self.b.load(self.status))  # before what it checked is an address
                 case Matmul():
                     self._matmul(step)
                 case Call():

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracegrad.codegen.lower import Lowering
     from tracegrad.codegen.materialize import Storage
 
-__all__ = ["PatchHandler", "WindowHandler"]
+__all__ = ["CheckedHandler", "PatchHandler", "WindowHandler"]
 
 
 def _place(lowering: Lowering, node: Node, first: int, index: Index) -> Index:
@@ -39,6 +39,25 @@ def _start(lowering: Lowering, node: Node, k: int) -> Poly:
             return Poly.symbol(found)
         start = lowering.arguments.constants[found][1] if found[0] == "c" else found
     return lowering.arguments.integer((node, "start", k), int(start))
+
+
+class CheckedHandler(Handler):
+    """Places are checked once, where they are stored, and not in the loops over windows."""
+
+    pointwise = aligned = True
+
+    def called(self, node: Node) -> bool:
+        return False
+
+    def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
+        return operands[0]
+
+    def store(self, storage: Storage, node: Node) -> None:
+        storage.store(node, "indices, which are checked once")
+
+    def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
+        length = lowering.arguments.integer((node, "length"), dict(node.params)["length"])
+        return lowering.emit_index(lowering.checked(node.operands[0], index, length))
 
 
 class WindowHandler(Handler):

@@ -4,6 +4,7 @@ An index is read once into a `Plan`: slices along all axes, axes reversed, axes 
 integers along some axes, and the order of the axes of the result. `Plan.read` applies it; `Plan.spread` is its
 transpose (zeros everywhere else, equal indices add up), by which `x[i] = v` and `np.add.at` are made. Integers beside
 arrays of integers count as arrays, and the axes of several of them stand first unless they are neighbours, as in NumPy.
+Traced integers without such arrays are computed places: what is picked is a window (`tracegrad.ops.windows`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
+from tracegrad.numpy_api.last_writes import is_known, replaced_indices
 from tracegrad.numpy_api.operands import (
     array,
     assigned,
@@ -25,13 +27,14 @@ from tracegrad.numpy_api.operands import (
     size_of,
     to_dtype,
     viewed,
+    window,
 )  # fmt: skip
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import elementwise, linear
 from tracegrad.ops.indexing import gather, scatter_add
-from tracegrad.ops.linear import arange, full, reshape, transpose
+from tracegrad.ops.linear import full, reshape, transpose
 from tracegrad.ops.op import Carrier
-from tracegrad.ops.reduction import reduce_any
+from tracegrad.ops.windows import counted, dynamic_update_slice
 
 __all__ = ["Plan", "add_at", "getitem", "setitem"]
 
@@ -40,7 +43,7 @@ MASK_HINT = "its shape would depend on values; use np.where(mask, x, y), or a ma
 
 @dataclass(slots=True)
 class Plan:
-    """What an index does to an array of `shape`, step by step."""
+    """What an index does to an array of `shape`, step by step. `at`: where the slices begin, if a place is computed."""
 
     shape: tuple[int, ...]
     start: tuple[int, ...]
@@ -51,6 +54,7 @@ class Plan:
     indices: tuple[Any, ...]
     axes: tuple[int, ...]
     perm: tuple[int, ...]
+    at: tuple[Any, ...] = ()
 
     @property
     def sliced(self) -> tuple[int, ...]:
@@ -69,7 +73,9 @@ class Plan:
     def read(self, x: Any) -> Any:
         """`x[index]`."""
         sliced = self.sliced
-        if sliced != self.shape:
+        if self.at:
+            x = window(x, self.at, sliced, self.step)
+        elif sliced != self.shape:
             x = linear.slice(x, start=self.start, stop=self.stop, step=self.step)
         if self.flips:
             x = linear.flip(x, axes=self.flips)
@@ -89,18 +95,23 @@ class Plan:
             v = scatter_add(v, *self.indices, shape=self.inner, axes=self.axes)
         return self.spread_slices(v)
 
+    def unflipped(self, v: Any) -> Any:
+        """The transpose of the steps after the slices: `v` has the shape `inner`."""
+        if self.sliced != self.inner:
+            v = reshape(v, shape=self.sliced)
+        return linear.flip(v, axes=self.flips) if self.flips else v
+
     def spread_slices(self, v: Any) -> Any:
         """The transpose of the steps before the arrays of integers: `v` has the shape `inner`."""
-        sliced = self.sliced
-        if sliced != self.inner:
-            v = reshape(v, shape=sliced)
-        if self.flips:
-            v = linear.flip(v, axes=self.flips)
+        sliced, v = self.sliced, self.unflipped(v)
+        zero: Any = {"f": 0.0, "b": False}.get(v.dtype.kind, 0)
+        if self.at:
+            empty = full(shape=self.shape, value=zero, dtype=v.dtype.name)
+            return dynamic_update_slice(empty, v, *self.at, step=self.step)
         if sliced == self.shape:
             return v
         steps = zip(self.shape, self.start, self.step, sliced)
         high = tuple(n - (a + (m - 1) * s + 1 if m else a) for n, a, s, m in steps)
-        zero: Any = {"f": 0.0, "b": False}.get(v.dtype.kind, 0)
         return linear.pad(v, low=self.start, high=high, interior=tuple(s - 1 for s in self.step), value=zero)
 
 
@@ -205,11 +216,12 @@ def _check_mask(x: Any, mask: Any, axis: int) -> None:
 def plan(x: Any, index: Any) -> Plan:
     """The plan of `index` for the carrier `x`."""
     entries = _entries(x, index)
-    advanced = any(_is_array(e) or isinstance(e, _Truth) for e in entries)
+    advanced = any((_is_array(e) and not _is_place(e)) or isinstance(e, _Truth) for e in entries)
     start, stop, step, flips = [], [], [], []
     inner: list[int] = []
     arrays: list[tuple[int, Any]] = []
     places: list[int] = []
+    computed: dict[int, Any] = {}
     axis = 0
     for place, entry in enumerate(entries):
         if entry is _GAP:
@@ -232,7 +244,10 @@ def plan(x: Any, index: Any) -> Plan:
             places.append(place)
             inner.append(n)
         else:
-            a = _in_range(entry, n, axis)
+            if _is_place(entry) and n:
+                computed[axis], a = entry, 0
+            else:
+                a = _in_range(entry.__index__(), n, axis)
             b = a + 1
         start.append(a)
         stop.append(b)
@@ -241,7 +256,22 @@ def plan(x: Any, index: Any) -> Plan:
     if 0 in inner:
         _check_known(arrays, inner)
     indices, axes, perm = _placed(x, arrays, places, len(inner))
-    return Plan(x.shape, tuple(start), tuple(stop), tuple(step), tuple(flips), tuple(inner), indices, axes, perm)
+    at = _begins(x, start, computed)
+    return Plan(x.shape, tuple(start), tuple(stop), tuple(step), tuple(flips), tuple(inner), indices, axes, perm, at)
+
+
+def _is_place(entry: Any) -> bool:
+    """Whether an entry is a traced integer."""
+    return isinstance(entry, Carrier) and not entry.shape and entry.dtype.kind in "iu"  # type: ignore[attr-defined]
+
+
+def _begins(x: Any, start: list[int], computed: dict[int, Any]) -> tuple[Any, ...]:
+    """Where the slices begin, if there are `computed` places; negative ones count from the end."""
+    if not computed:
+        return ()
+    peer = peer_of(x, *computed.values())
+    found = {k: counted(to_dtype(array(i, peer), "int64"), length=x.shape[k], axis=k) for k, i in computed.items()}
+    return tuple([found.get(k, a) for k, a in enumerate(start)])
 
 
 def _normalized(entry: slice, n: int) -> tuple[int, int, int, bool]:
@@ -271,15 +301,11 @@ def _in_range(entry: Any, n: int, axis: int) -> Any:
 def _check_known(arrays: list[tuple[int, Any]], inner: list[int]) -> None:
     """Indices into an array without elements, which no op would look at."""
     for k, i in arrays:
-        if (isinstance(i, Carrier) and not _is_known(i)) or isinstance(i, int):
+        if (isinstance(i, Carrier) and not is_known(i)) or isinstance(i, int):
             continue
         plain = i.concrete("an index") if isinstance(i, Carrier) else i  # type: ignore[attr-defined]
         if plain.size and not (-inner[k] <= plain.min() and plain.max() < inner[k]):
             raise IndexError(located(f"an index is out of bounds for an axis with size {inner[k]}"))
-
-
-def _is_known(i: Any) -> bool:
-    return not isinstance(i, Carrier) or getattr(i, "_concrete_masks", False)
 
 
 def _placed(x: Any, arrays: list[tuple[int, Any]], places: list[int], rank: int) -> Any:
@@ -316,12 +342,21 @@ def getitem(x: Any, index: Any) -> Any:
     result = steps.read(x)
     if steps.indices:
         return result
+    if _is_copy(index):
+        return result._alias() if getattr(x, "_tracks_views", False) else result
     if result is x:
         result = x._alias()
     if not steps.result and not _has_ellipsis(index):  # a scalar, which keeps its value when the array is updated
         return result._alias() if getattr(x, "_tracks_views", False) else result
     result = viewed(x, result, lambda base, new: _replaced(base, steps, new))
     return result if steps.result else result.zero_d()
+
+
+def _is_copy(index: Any) -> bool:
+    """Whether an entry is an array without axes: NumPy picks what an integer would pick, as a copy."""
+    return any(
+        _is_place(e) and getattr(e, "is_array", False) for e in (index if isinstance(index, tuple) else (index,))
+    )
 
 
 def _has_ellipsis(index: Any) -> bool:
@@ -373,7 +408,7 @@ def _replaced(x: Any, steps: Plan, value: Any) -> Any:
         return x._alias()
     if not steps.indices:
         return _replaced_slices(x, steps, value)
-    return _replaced_indices(x, steps, value)
+    return replaced_indices(x, steps, value)
 
 
 def _fit(value: Any, shape: tuple[int, ...]) -> Any:
@@ -392,6 +427,9 @@ def _fit(value: Any, shape: tuple[int, ...]) -> Any:
 
 def _replaced_slices(x: Any, steps: Plan, value: Any) -> Any:
     literal = not hasattr(value, "shape")
+    if steps.at:
+        v = full(shape=steps.sliced, value=value, dtype=x.dtype.name) if literal else steps.unflipped(value)
+        return dynamic_update_slice(x, v, *steps.at, step=steps.step)
     if steps.sliced == x.shape:
         if not literal:
             return steps.spread_slices(value)
@@ -405,65 +443,6 @@ def constant_like(x: Any, value: Any) -> Any:
     return constant(full(shape=x.shape, value=value, dtype=x.dtype.name), x)
 
 
-def _replaced_indices(x: Any, steps: Plan, value: Any) -> Any:
-    """Where several updates meet, the last one counts: every place learns the number of its last update."""
-    head = steps.indices[0].shape
-    flat = tuple(reshape(i, shape=(math.prod(head),)) for i in steps.indices)
-    places = tuple(steps.inner[k] for k in steps.axes)
-    number, written = _last_writer(flat, places)
-    rest = tuple(n for k, n in enumerate(steps.inner) if k not in steps.axes)
-    order = (*steps.axes, *(k for k in range(len(steps.inner)) if k not in steps.axes))
-    back = linear.inverse_permutation(order)
-
-    def from_table(table: Any) -> Any:
-        return steps.spread_slices(transpose(table, perm=back))
-
-    column = reshape(written, shape=(*places, *(1,) * len(rest)))
-    inside = from_table(linear.broadcast_to(column, shape=(*places, *rest)))
-    if not hasattr(value, "shape"):
-        return elementwise.where(inside, value, x)
-    updates = transpose(value, perm=linear.inverse_permutation(steps.perm))
-    updates = reshape(updates, shape=(math.prod(head), *rest))
-    return elementwise.where(inside, from_table(gather(updates, number, axes=(0,))), x)
-
-
-def _last_writer(flat: tuple[Any, ...], places: tuple[int, ...]) -> tuple[Any, Any]:
-    """For every place, the number of the last update that writes to it (0 if none), and whether one does."""
-    n = flat[0].shape[0]
-    one = full(shape=(n,), value=1, dtype="int64")
-    numbers = arange(start=0, step=1, length=n, dtype="int64")
-    if n > 1:
-        last = _is_last(flat, places)
-        one, numbers = (elementwise.where(last, v, 0) for v in (one, numbers))
-    axes = tuple(range(len(places)))
-    number = scatter_add(numbers, *flat, shape=places, axes=axes)
-    return number, elementwise.greater(scatter_add(one, *flat, shape=places, axes=axes), 0)
-
-
-def _is_last(flat: tuple[Any, ...], places: tuple[int, ...]) -> Any:
-    """Which updates no later one overwrites."""
-    n = flat[0].shape[0]
-    peer = peer_of(*flat)
-    if all(map(_is_known, flat)):
-        plain = [np.asarray(i.concrete("an index") if isinstance(i, Carrier) else i) for i in flat]  # type: ignore[attr-defined]
-        spots = np.ravel_multi_index([np.where(i < 0, i + m, i) for i, m in zip(plain, places)], places, mode="clip")
-        _, from_end = np.unique(spots[::-1], return_index=True)
-        last = np.zeros(n, bool)
-        last[n - 1 - from_end] = True
-        return constant(last, peer)
-    if n > 512:
-        raise refuse(
-            f"x[indices] = values with {n} traced indices", "use np.where, or np.add.at on zeros if none repeats"
-        )
-    same: Any = True
-    for i, m in zip(flat, places):
-        i = elementwise.where(elementwise.less(i, 0), elementwise.add(i, m), i)
-        same = elementwise.logical_and(same, elementwise.equal(reshape(i, shape=(n, 1)), reshape(i, shape=(1, n))))
-    numbers = arange(start=0, step=1, length=n, dtype="int64")
-    later = elementwise.less(reshape(numbers, shape=(n, 1)), reshape(numbers, shape=(1, n)))
-    return elementwise.logical_not(reduce_any(elementwise.logical_and(same, later), axes=(1,)))
-
-
 # -- np.add.at -----------------------------------------------------------------------------------------------------
 def add_at(x: Any, index: Any, value: Any, sign: int = 1) -> None:
     """`np.add.at(x, index, value)`: equal indices add up."""
@@ -475,6 +454,10 @@ def add_at(x: Any, index: Any, value: Any, sign: int = 1) -> None:
     if not np.can_cast(v.dtype, x.dtype, "same_kind"):
         raise DTypeError(located(f"np.add.at cannot add {v.dtype} to {x.dtype}"))
     v = _fit(assigned(v, x.dtype), steps.result)
+    if steps.at:
+        before = steps.read(x)
+        x._assign(_replaced(x, steps, elementwise.add(before, v) if sign > 0 else elementwise.subtract(before, v)))
+        return
     change = steps.spread(v)
     new = elementwise.add(x, change) if sign > 0 else elementwise.subtract(x, change)
     x._assign(new)

@@ -18,6 +18,7 @@ from tracegrad.avals import LITERALS, is_literal, name_of, supported, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.ops.linear import broadcast_to, cast, concatenate, full, reshape
 from tracegrad.ops.op import Carrier, lead
+from tracegrad.ops.windows import dynamic_slice
 
 __all__ = [
     "array",
@@ -36,6 +37,7 @@ __all__ = [
     "to_float",
     "together",
     "viewed",
+    "window",
 ]  # fmt: skip
 
 
@@ -177,3 +179,9 @@ def size_of(x: Any) -> int:
 def viewed(x: Any, result: Any, put: Callable[[Any, Any], Any]) -> Any:
     """`result`, which NumPy makes a view of `x`; `put(base, new)` is `base` with `new` in the place of the view."""
     return x._viewed(result, put) if getattr(x, "_tracks_views", False) else result
+
+
+def window(x: Any, starts: tuple[Any, ...], sizes: tuple[int, ...], step: tuple[int, ...]) -> Any:
+    """The window of `x` that begins at computed places: of a tracer, laid out in memory as a part of `x`."""
+    found = dynamic_slice(x, *starts, sizes=sizes, step=step)
+    return x._windowed(found, starts, step) if getattr(x, "_tracks_views", False) else found

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 __all__ = [
-    "Along", "Branch", "Call", "Cast", "Compose", "Contract", "Fill", "Fold", "Form", "Gather", "Identity", "Map",
-    "Move", "Patch", "Progression", "Repeat", "Reshape", "Result", "Run", "Scan", "Scatter", "While", "Window",
+    "Along", "Branch", "Call", "Cast", "Checked", "Compose", "Contract", "Fill", "Fold", "Form", "Gather", "Identity",
+    "Map", "Move", "Patch", "Progression", "Repeat", "Reshape", "Result", "Run", "Scan", "Scatter", "While", "Window",
 ]  # fmt: skip
 
 
@@ -143,6 +143,14 @@ class Scatter(Form):
     @property
     def moves(self) -> bool:
         return True
+
+
+@dataclass(frozen=True)
+class Checked(Form):
+    """Indices of an axis of `length`, counted from the front; there is no answer for those out of range."""
+
+    raises = True
+    order = "K"
 
 
 @dataclass(frozen=True)

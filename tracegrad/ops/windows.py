@@ -3,6 +3,7 @@
 A window begins at `starts`, one int64 number for each axis (an array without axes, or a literal), and takes every
 `step`-th element from there. Its shape is static, its place is not: a turn of a loop reads and writes rows, blocks or
 elements by its counter. A window lies in the array; that is up to the caller, and compiled code does not check it.
+`counted` makes a place of an index as users write it, which may be negative or out of range.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval, aval_of, is_literal, name_of
-from tracegrad.errors import DTypeError, ShapeError
+from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.ops.batching import repeated
 from tracegrad.ops.elementwise import (
     add,
@@ -27,13 +28,13 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )
-from tracegrad.ops.forms import Patch, Window
+from tracegrad.ops.forms import Checked, Patch, Window
 from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import arange, broadcast_to, full, reshape, slice, zeros_like
 from tracegrad.ops.op import primitive
 from tracegrad.ops.samples import integers, uniform
 
-__all__ = ["dynamic_slice", "dynamic_update_slice"]
+__all__ = ["counted", "dynamic_slice", "dynamic_update_slice"]
 
 Shape = tuple[int, ...]
 
@@ -50,6 +51,37 @@ def _require(name: str, x: Aval, starts: Sequence[Any], sizes: Sequence[int], st
 def _place(starts: Sequence[Any], sizes: Sequence[int], step: Sequence[int]) -> tuple[builtins.slice, ...]:
     return tuple(builtins.slice(int(a), int(a) + (m - 1) * s + 1 if m else int(a), s)
                  for a, m, s in zip(starts, sizes, step))  # fmt: skip
+
+
+# -- places --------------------------------------------------------------------------------------------
+@primitive(Checked())
+def counted(x: Any, *, length: int, axis: int) -> Any:
+    """The indices `x` of an axis of `length`, counted from the front: negative ones count from the end.
+
+    `axis` is the number of the axis, for the error."""
+    x = np.asarray(x)
+    wrong = (x < -length) | (x >= length)
+    if wrong.any():
+        raise IndexError(located(f"index {x[wrong].flat[0]} is out of bounds for axis {axis} with size {length}"))
+    return np.where(x < 0, x + length, x)
+
+
+@counted.def_aval
+def _(x: Aval, *, length: int, axis: int) -> Aval:
+    if x.dtype != np.int64:
+        raise DTypeError(f"counted: an index is an int64, got {x}")
+    return x
+
+
+@counted.def_batch
+def _(size: int, batched: Sequence[bool], x: Any, **params: Any) -> Any:
+    return counted(x, **params)
+
+
+@counted.def_samples
+def _() -> Any:
+    yield (np.array(-2),), {"length": 5, "axis": 0}
+    yield (integers((12,), -9, 9),), {"length": 9, "axis": 1}
 
 
 # -- reading -------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from typing import Any
 from tracegrad.avals import is_literal
 from tracegrad.ops.elementwise import accumulate
 from tracegrad.ops.linear import slice
-from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
-from tracegrad.passes.constants import constant, reshaped
+from tracegrad.ops.windows import counted, dynamic_slice, dynamic_update_slice
+from tracegrad.passes.constants import constant, full_like, reshaped
 from tracegrad.passes.rewrite import node_of, operand, producer
 from tracegrad.passes.structure import rule_for
 
@@ -55,6 +55,14 @@ def _written(starts: Sequence[Any], shape: Shape, window: Shape, step: Shape) ->
 def _unlike(xs: Sequence[Any], ys: Sequence[Any]) -> bool:
     return any((is_literal(x) != is_literal(y)) or (x != y if is_literal(x) else node_of(x) is not node_of(y))
                for x, y in zip(xs, ys))  # fmt: skip
+
+
+@rule_for(counted)
+def _(x: Any, *, length: int, axis: int) -> Any:
+    index = constant(x)
+    if type(index) is int:
+        return full_like(x, index % length) if -length <= index < length else None
+    return x if producer(x) is counted and dict(x.node.params)["length"] == length else None
 
 
 @rule_for(dynamic_slice)

@@ -104,9 +104,10 @@ class Outputs:
             if id(root) not in self._bases:
                 return None
             base = self.template(root) if root.shape or root.is_array else self._as_array(root)
-        here, there = x._lying(x, root)
+        (here,), (there,) = x._lying(x), root._lying(root)
         offset = here.__array_interface__["data"][0] - there.__array_interface__["data"][0]
-        return View(base, (x.shape, x.dtype, offset, here.strides), here.flags.writeable)
+        moves = [(self.output(place), step) for place, step in x.moves()]
+        return View(base, (x.shape, x.dtype, offset, here.strides), here.flags.writeable, moves)
 
     def _as_array(self, x: Tracer) -> Piece:
         """The template of the array that NumPy makes of a number, to take views of it."""
@@ -204,6 +205,8 @@ def _overlap(found: Sequence[Tracer]) -> bool:
     """Whether arrays in one piece of memory have elements in common, as far as that is soon found out."""
     if len(found) == 1:
         return False
+    if any(x.moves() for x in found):
+        return True
     pairs = itertools.combinations(found[0]._lying(*found), 2)
     return any(np.shares_memory(x, y) for x, y in itertools.islice(pairs, _MOST_PAIRS)) or next(pairs, None) is not None
 

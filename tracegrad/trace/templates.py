@@ -105,21 +105,25 @@ class Found(Piece):
 
 
 class View(Piece):
-    """A view of the array that `base` makes: its shape, dtype, first byte in the base, and strides."""
+    """A view of the array that `base` makes: its shape, dtype, first byte in the base, and strides. `moves` are places
+    that the program computes, each with the bytes by which one step of it moves the view."""
 
-    __slots__ = ("base", "place", "writeable")
+    __slots__ = ("base", "moves", "place", "writeable")
 
-    def __init__(self, base: Piece, place: tuple[Any, ...], writeable: bool):
-        self.base, self.place, self.writeable = base, place, writeable
+    def __init__(self, base: Piece, place: tuple[Any, ...], writeable: bool, moves: Sequence[tuple[Piece, int]] = ()):
+        self.base, self.place, self.writeable, self.moves = base, place, writeable, tuple(moves)
 
     def make(self, call: Filling) -> Any:
-        return self._of(self.base.make(call))
+        return self._of(self.base.make(call), *[place.make(call) for place, _ in self.moves])
 
     def text(self, code: Any) -> str:
-        return f"{code.name(self._of)}({self.base.text(code)})"
+        parts = [self.base.text(code), *(place.text(code) for place, _ in self.moves)]
+        return f"{code.name(self._of)}({', '.join(parts)})"
 
-    def _of(self, base: Any) -> Any:
+    def _of(self, base: Any, *places: Any) -> Any:
         shape, dtype, offset, strides = self.place
+        for place, (_, step) in zip(places, self.moves):
+            offset += int(place) * step
         if base.flags.forc:
             found = np.ndarray(shape, dtype, base, offset, strides)
         else:

@@ -16,7 +16,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from tracegrad.ops.forms import Reshape
 from tracegrad.ops.linear import broadcast_to, cast, reshape, transpose
 from tracegrad.ops.memory import StandIn, arranged, has_order, is_row_major, laid_out, view_by
 from tracegrad.trace.builder import TraceBuilder
+from tracegrad.trace.views import Origin, replayed
 
 __all__ = ["Tracer"]
 
@@ -38,7 +39,7 @@ __all__ = ["Tracer"]
 class Tracer(ArrayMethods, Value):
     """An array of the call being traced."""
 
-    __slots__ = ("__weakref__", "asks", "frozen", "is_array", "origin", "outside", "stand_in", "views")
+    __slots__ = ("__weakref__", "asks", "frozen", "is_array", "origin", "outside", "stand_in", "starts", "views")
     builder: TraceBuilder
     _tracks_views = True
 
@@ -46,11 +47,12 @@ class Tracer(ArrayMethods, Value):
         self.builder, self.node = builder, node
         self.frozen = ""
         self.is_array = False  # of a value without axes: whether it is an array to NumPy, and no scalar
-        self.origin: _Origin | None = None
+        self.origin: Origin | None = None
         self.views: Any = ()
         # How the array lies in memory: in row-major order, or as the stand-in does; and the inputs that decide it.
         self.stand_in: StandIn | None = None
         self.asks = 0
+        self.starts: tuple[tuple[Tracer, int], ...] = ()  # of a window, until it is a view: where it lies
         self.outside = False
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
@@ -244,13 +246,40 @@ class Tracer(ArrayMethods, Value):
         if self.builder.inner is not None:
             own: Tracer = self.builder.here().lift(self)
             return own._viewed(result, put)
-        place = result._place()[...] if result.origin is not None else self._place()[...]
-        return self._registered(Tracer(self.builder, result.node), put, 0, place)
+        placed = result.origin is not None or result.starts
+        place = result._place()[...] if placed else self._place()[...]
+        root = result._root()
+        starts = root.starts if root is not self._root() else ()
+        return self._registered(Tracer(self.builder, result.node), put, 0, place, starts=starts)
 
-    def _registered(self, view: Tracer, put: Any, asks: int, place: StandIn | None = None, shared: bool = True) -> Any:
+    def _windowed(self, result: Any, starts: tuple[Any, ...], step: tuple[int, ...]) -> Any:
+        """`result`, elements of this array from `starts` on, which lies as those from the first ones on: the places
+        that are computed say how far from there (see `moves`)."""
+        if self.builder.inner is not None:
+            return result
+        known = [0 if isinstance(a, Tracer) else a for a in starts]
+        ends = [a + (n - 1) * s + 1 if n else a for a, n, s in zip(known, result.shape, step)]
+        whole: Any = tuple(map(slice, known, ends, step))
+        result.stand_in = self._place()[whole]
+        strides = self._place().strides
+        result.starts = tuple([(a, size) for a, size in zip(starts, strides) if isinstance(a, Tracer)])
+        return result
+
+    def moves(self) -> list[tuple[Tracer, int]]:
+        """The computed places on the way from the array that this is a view of, and by how many bytes a step of each
+        moves the view from where it is taken to lie."""
+        found: list[tuple[Tracer, int]] = []
+        x = self
+        while x.origin is not None and x.origin.shared:
+            found += x.origin.starts
+            x = x.origin.base
+        return found
+
+    def _registered(self, view: Tracer, put: Any, asks: int, place: StandIn | None = None, shared: bool = True,
+                    starts: tuple[tuple[Tracer, int], ...] = ()) -> Any:  # fmt: skip
         """`view`, with this array as its origin, at this place."""
         if shared or asks:
-            view.origin = _Origin(self, put, self.node, view.node, asks, shared)
+            view.origin = Origin(self, put, self.node, view.node, asks, shared, starts)
             self._add_view(view)
         view.frozen = self.frozen if shared else ""
         view.stand_in, view.asks = (place if shared else view.stand_in), self.asks
@@ -342,6 +371,10 @@ class Tracer(ArrayMethods, Value):
         roots = {id(x): x for x in (y._root() for y in xs)}
         if sum(x.outside for x in roots.values()) > 1:
             raise UnsupportedError(located("whether two arrays from outside share memory is not known while tracing"))
+        if len(xs) > 1 and any(x.moves() for x in xs):
+            raise UnsupportedError(
+                located("whether arrays share memory is not known where a traced number is an index")
+            )
         for x in xs:
             self.builder.memory.ask(x.asks)
         return self._places(*xs)
@@ -407,7 +440,7 @@ class Tracer(ArrayMethods, Value):
         self.builder.memory.ask(self.origin.asks)
         if not self.origin.shared:
             return
-        self.node = _replayed(self.builder, self.origin.result, self.origin.node, self.origin.base.node)
+        self.node = replayed(self.builder, self.origin.result, self.origin.node, self.origin.base.node)
         for reference in self.views:
             view = reference()
             if view is not None:
@@ -439,32 +472,3 @@ class _Unknown(str):
 
 def _itself(base: Any, new: Any) -> Any:
     return new
-
-
-class _Origin(NamedTuple):
-    """Of a view: its base, how to write to it (None: not at all), and the nodes of base and view when it was made.
-
-    `asks` are the inputs that decide by their layout whether it is a view; if it is a copy, it is not `shared`.
-    """
-
-    base: Tracer
-    put: Callable[[Any, Any], Any] | None
-    node: Node
-    result: Node
-    asks: int
-    shared: bool
-
-
-def _replayed(builder: TraceBuilder, result: Node, old: Node, new: Node) -> Node:
-    """`result`, which was computed from `old`, computed from `new` in the same way."""
-    if result is old:
-        return new
-    if result.picks is not None:
-        whole = _replayed(builder, result.operands[0], old, new)
-        return result if whole is result.operands[0] else builder.valued(whole)[result.picks].node
-    inputs = [x if is_literal(x) else builder.value(_replayed(builder, x, old, new)) for x in result.inputs]
-    if result.op is None or all(is_literal(x) or x.node is y for x, y in zip(inputs, result.inputs)):
-        return result
-    made = builder.emit(result.op, tuple(inputs), dict(result.params))
-    node: Node = made[0].node.operands[0] if type(made) is tuple else made.node
-    return node

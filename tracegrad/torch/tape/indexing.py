@@ -182,9 +182,9 @@ def _plain(index: Any) -> Any:
         elif isinstance(e, bool | np.bool_ | list | tuple | np.ndarray):
             return None
         elif isinstance(e, Carrier):
-            if e.dtype.kind not in "iu" or e.shape or _is_traced(e):  # type: ignore[attr-defined]
+            if e.dtype.kind not in "iu" or e.shape:  # type: ignore[attr-defined]
                 return None
-            plain.append(e.__index__())  # type: ignore[attr-defined]
+            plain.append(e.item() if _is_traced(e) else e.__index__())  # type: ignore[attr-defined]
         elif hasattr(e, "__index__"):
             plain.append(e.__index__())
         else:
