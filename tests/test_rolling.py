@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import random_loops
 from loops import PROGRAMS, N, Program, X, random, the_same_again
 
 import tracegrad as tg
@@ -168,3 +169,8 @@ def crossing(x: Any) -> Any:
 def test_explain_tells_of_loops_and_why_they_are_unrolled(fun: Any, said: str) -> None:
     loops = tg.trace(fun).explain(np.linspace(0.1, 0.9, N)).loops
     assert any(re.fullmatch(said, line) for line in loops), loops
+
+
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_random_loops(seed: int) -> None:
+    assert list(random_loops.faults(seed)) == []

@@ -1,0 +1,182 @@
+"""Random programs with loops: what rolling makes of them against NumPy, and their gradients against unrolled ones.
+
+Most are not compiled: their graphs run op by op, which takes a tenth of the time.
+`python tests/random_loops.py FIRST LAST` tries the seeds from FIRST to before LAST.
+"""
+
+from __future__ import annotations
+
+import linecache
+import random
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import tracegrad as tg
+from tracegrad.ir.replay import run
+from tracegrad.runtime import dispatch
+from tracegrad.trace.builder import TraceBuilder
+
+ROWS, WIDTH = 24, 4
+UNARY = ("np.sin({})", "np.tanh({})", "{} * 0.5", "-{}", "np.exp(-{} ** 2)", "{} * {}", "1.0 / (1.0 + {} ** 2)")
+BINARY = ("{} + {}", "{} - {}", "{} * {}", "np.maximum({}, {})", "np.where({} > 0.1, {}, 0.3)", "0.7 * {} + 0.2 * {}")
+
+
+class Writer:
+    """Writes the source of one program of vectors a, b (carried), of x (given) and of a table t (updated in place)."""
+
+    def __init__(self, seed: int):
+        self.random = random.Random(seed)
+        self.lines: list[str] = []
+        self.depth = 1
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def place(self, counter: str) -> str:
+        """A row of the table or of the argument, which lies in it for every counter from 2 to 2 less than `ROWS`."""
+        choice = self.random.choice
+        return choice([counter, counter, f"{counter} - 1", f"{counter} + 1", f"-{counter}", f"({counter} * 7) % {ROWS}",
+                       str(self.random.randrange(ROWS)), f"{counter} - 2"])  # fmt: skip
+
+    def window(self, array: str, counter: str) -> str:
+        """A vector of `WIDTH` elements out of an array of `ROWS` by `WIDTH`."""
+        kind = self.random.randrange(5)
+        if kind == 0:
+            return f"{array}[{counter} - 2 : {counter} + 2, {self.random.randrange(WIDTH)}]"
+        if kind == 1:
+            return f"{array}[{self.place(counter)}, ::-1]"
+        return f"{array}[{self.place(counter)}]"
+
+    def atom(self, counter: str) -> str:
+        choice = self.random.choice
+        if self.random.random() < 0.5:
+            return choice("aabbc")
+        if self.random.random() < 0.5:
+            return self.window(choice("xtt"), counter)
+        return choice([f"0.01 * {counter}", f"(-1) ** {counter}", f"RATES[{counter}]"])
+
+    def value(self, counter: str, depth: int = 2) -> str:
+        if depth == 0 or self.random.random() < 0.2:
+            return self.atom(counter)
+        form = self.random.choice(UNARY + BINARY)
+        parts = [self.value(counter, depth - 1) for _ in range(form.count("{}"))]
+        if form in UNARY:
+            parts = parts[:1] * len(parts)
+        return "(" + form.format(*parts) + ")"
+
+    def statement(self, counter: str) -> None:
+        kind = self.random.randrange(11)
+        value = self.value(counter)
+        if kind < 3:
+            self.line(f"{self.random.choice('ab')} = np.sin({value} + c)")
+        elif kind < 5:
+            self.line(f"{self.window('t', counter)}[:] = np.tanh({value} + b)")
+        elif kind == 5:
+            self.line(f"t[{self.place(counter)}, {self.random.randrange(WIDTH)}] += 0.1 * np.sum({value} + a)")
+        elif kind == 6:
+            self.line("a, b = b, 0.9 * a")
+        elif kind == 7:
+            self.line(f"seen.append(np.sum({value} * a))")
+        elif kind == 8:
+            self.line(f"if {counter} % {self.random.choice([2, 3, 5])} == 0:")
+            self.depth += 1
+            self.line(f"b = np.cos(b) * {self.atom(counter)}")
+            self.depth -= 1
+        elif kind == 9:
+            self.line(f"c = c * 0.9 + 0.01 * np.sum({value} * b)")
+        else:
+            self.line(f"t[{self.place(counter)}] *= 0.9")
+
+    def loop(self, counter: str, deepest: int) -> None:
+        low, high = self.random.choice([(2, 20), (2, 12), (3, 22)])
+        step = self.random.choice([1, 1, 1, 2])
+        span = f"range({low}, {high}, {step})" if self.random.random() < 0.75 else f"range({high - 1}, {low}, -{step})"
+        form = self.random.choice([f"for {counter} in {span}:"] * 3 + [f"for {counter} in reversed({span}):"])
+        self.line(form)
+        self.depth += 1
+        for _ in range(self.random.randint(1, 4)):
+            self.statement(counter)
+        if deepest and self.random.random() < 0.35:
+            self.loop("j" if counter == "i" else "k", deepest - 1)
+            self.statement(counter)
+        self.depth -= 1
+
+    def program(self) -> str:
+        self.line("a, b, c, t, seen = x[0] * 1.0, np.cos(x[1]), 0.1 * np.sum(x[2]), x * 0.5, []")
+        for _ in range(self.random.randint(1, 2)):
+            self.loop("i", 1)
+        self.line("total = np.sum(t**2) + np.sum(a * b) + c")
+        self.line("return total + sum(seen[::3])")
+        return "\n".join(["def program(x):", *self.lines])
+
+
+def program(seed: int) -> tuple[Any, str]:
+    """The function, and its source."""
+    source, name = Writer(seed).program(), f"<loops {seed}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    names: dict[str, Any] = {"np": np, "RATES": [1.0 / (k + 1) for k in range(ROWS)]}
+    exec(compile(source, name, "exec"), names)
+    return names["program"], source
+
+
+class Recorded(BaseException):
+    """Ends a call when it has been recorded, before it is compiled."""
+
+
+def interpreted(fun: Any, x: Any, roll: Any) -> Any:
+    """Value and gradient, op by op by NumPy; with this way to roll loops."""
+    trace_call = dispatch.trace_call
+
+    def stop(*args: Any) -> None:
+        raise Recorded(trace_call(*args))
+
+    kept = TraceBuilder.roll
+    dispatch.trace_call, TraceBuilder.roll = stop, roll
+    try:
+        tg.value_and_grad(fun)(x)
+    except Recorded as recorded:
+        trace = recorded.args[0]
+        return run(trace.graph, [x, *(c.array for c in trace.captures)])[:2]
+    finally:
+        dispatch.trace_call, TraceBuilder.roll = trace_call, kept
+    raise AssertionError("nothing was recorded")
+
+
+def faults(seed: int) -> Iterator[str]:
+    """What is wrong with what comes of the program with this seed."""
+    fun, source = program(seed)
+    x = np.random.default_rng(seed).normal(size=(ROWS, WIDTH))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        try:
+            expected = fun(x)
+        except ZeroDivisionError:
+            return
+        if not abs(expected) < 1e6:
+            return
+        roll = TraceBuilder.roll
+        plain, slope = interpreted(fun, x, None)
+        value, gradient = interpreted(fun, x, roll) if seed % 20 else tg.value_and_grad(fun)(x)
+    scale = 1 + np.max(np.abs(slope))
+    if not np.allclose(value, expected, rtol=1e-9) or not np.allclose(plain, expected, rtol=1e-9):
+        yield f"seed {seed}: value {value}, unrolled {plain}, NumPy {expected}\n{source}"
+    if not np.allclose(gradient / scale, slope / scale, atol=1e-8):
+        yield f"seed {seed}: gradient off by {np.max(np.abs(gradient - slope)) / scale}\n{source}"
+
+
+if __name__ == "__main__":
+    first, last = map(int, sys.argv[1:])
+    count = 0
+    for seed in range(first, last):
+        try:
+            found = list(faults(seed))
+        except Exception as error:
+            found = [f"seed {seed}: {type(error).__name__}: {error}\n{program(seed)[1]}"]
+        for text in found:
+            count += 1
+            sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{last - first} programs, {count} faults\n")
