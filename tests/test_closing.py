@@ -105,7 +105,7 @@ def raised_after_too_many(a: Any) -> Any:
     return x
 
 
-@program(7)
+@program(4)
 def another_body_at_turn_seven(a: Any) -> Any:
     x, n = a, 0
     while wrong(x, a):
@@ -140,7 +140,7 @@ class Counter:
         self.n, self.x = 0, x
 
 
-@program(7)
+@program(4)
 def attributes_of_an_object(a: Any) -> Any:
     counter = Counter(a)
     while wrong(counter.x, a):
@@ -149,7 +149,7 @@ def attributes_of_an_object(a: Any) -> Any:
     return counter.x, counter.n
 
 
-@program(7)
+@program(4)
 def variables_of_a_closure(a: Any) -> Any:
     n, x = 0, a
 
@@ -197,7 +197,7 @@ def a_generator(a: Any) -> Any:
     return total
 
 
-@program(7)
+@program(3)
 def a_for_loop(a: Any) -> Any:
     x = a
     for k in range(30):  # noqa: B007
@@ -219,7 +219,7 @@ def loops_in_loops(a: Any) -> Any:
     return x + total
 
 
-@program(8)
+@program(3)
 def both_branches(a: Any) -> Any:
     low, high = 0.0, a + 1.0
     while high - low > 1e-3 * high:
@@ -229,6 +229,53 @@ def both_branches(a: Any) -> Any:
         else:
             low = middle
     return low
+
+
+@program(3)
+def an_else_of_for(a: Any) -> Any:
+    x = a
+    for k in range(12):  # noqa: B007
+        y = better(x, a)
+        if abs(y - x) < 1e-12 * y:
+            break
+        x = y
+    else:
+        return -1.0, k
+    return y, k
+
+
+@program(5)
+def turns_cut_short(a: Any) -> Any:
+    x = total = a
+    n = 0
+    while wrong(x, a):
+        x, n = better(x, a), n + 1
+        if x * x > 4.0 * a:
+            continue
+        total = total + x + np.sum(np.ones(3) * n)
+    return x, total, n
+
+
+@program(8, tuple([(np.sin(k * np.arange(12.0)),) for k in range(1, 20)]))
+def signs_of_elements(v: Any) -> Any:
+    total = last = v[0] * 1.0
+    for i in range(1, 12):
+        if v[i] > 0:
+            last = v[i] * v[i - 1]
+            total = total + last
+        else:
+            total = total - 0.5 * i * last
+    return total
+
+
+@program(7)
+def lists_indexed_by_a_counter(a: Any) -> Any:
+    x, weights, total = a, [1.0, 2.0, 4.0] * 20, 0.0
+    for k in range(60):
+        if not wrong(x, a):
+            break
+        x, total = better(x, a), total + weights[k]
+    return x, total
 
 
 @program(3)
@@ -370,6 +417,31 @@ def test_what_derivatives_keep_of_turns_grows() -> None:
     slope = tg.grad(decayed)
     for x in (1.5, 50.0, 1e4):
         assert slope(x) == pytest.approx((decayed(x + 1e-6 * x) - decayed(x - 1e-6 * x)) / (2e-6 * x), rel=1e-5)
+
+
+def integrated(rate: Any, tolerance: Any) -> Any:
+    """exp(-rate) by Heun's method, with steps that are taken again if they were too long."""
+    y, t, h, rejected = 1.0, 0.0, 0.3, 0
+    while t < 1.0:
+        h = min(h, 1.0 - t)
+        slope = -rate * y
+        other = -rate * (y + h * slope)
+        if abs(0.5 * h * (other - slope)) < tolerance:
+            y, t = y + 0.5 * h * (slope + other), t + h
+            h = 1.5 * h
+        else:
+            h, rejected = 0.5 * h, rejected + 1
+    return y, rejected
+
+
+def test_steps_are_accepted_or_rejected_by_one_program() -> None:
+    traced, slope = tg.trace(integrated), tg.grad(lambda rate, tolerance: integrated(rate, tolerance)[0])
+    for rate, tolerance in ((1.0, 1e-3), (30.0, 1e-4), (5.0, 1e-2), (0.1, 1e-5), (12.0, 1e-3), (60.0, 1e-3)):
+        wanted = integrated(rate, tolerance)
+        assert traced(rate, tolerance) == pytest.approx(wanted, rel=1e-9)
+        along = [integrated(rate * (1 + e), tolerance)[0] for e in (1e-7, -1e-7)]
+        assert slope(rate, tolerance) == pytest.approx((along[0] - along[1]) / (2e-7 * rate), rel=1e-4, abs=1e-9)
+    assert max(traced.cache_info().traces, slope.cache_info().traces) <= 4
 
 
 def test_gradients_of_programs_that_converge_are_those_of_their_answers() -> None:

@@ -9,36 +9,39 @@ finds there is asked for as anything else is. So the number of turns is no part 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.control.regions import run_region
-from tracegrad.control.until import while_loop
-from tracegrad.ir import Graph, Node, build
-from tracegrad.ir.builder import sliced
-from tracegrad.ops.elementwise import equal, logical_and, logical_not
+from tracegrad.ir import Node
 from tracegrad.ops.failures import failure
-from tracegrad.ops.linear import reshape
+from tracegrad.rolling.circles import Loop, Question, Way
 from tracegrad.trace.builder import TraceBuilder
+from tracegrad.trace.endings import TURN_BY_TURN
 from tracegrad.trace.guards import ValueGuard
 from tracegrad.trace.jumps import Place, place_of_question
 from tracegrad.trace.moments import Moment, moment, widen, widen_bounds
 
 __all__ = ["Circles"]
 
-# How often a place in a frame is looked at without a loop being found, and how many loops are made of it.
-MOST_LOOKS, MOST_LOOPS = 8, 4
+# How often a place in a frame is looked at without a loop being found, and along how many ways a loop may go.
+MOST_LOOKS, MOST_WAYS = 8, 6
 
 
 class _Start:
-    """Where a circle may begin: the state and the question there, and what had been recorded until then."""
+    """Where a way may begin: the state and the question there, and what had been recorded until then."""
 
-    def __init__(self, builder: TraceBuilder, state: Moment, question: Node):
-        self.state, self.question = state, question
+    def __init__(self, builder: TraceBuilder, state: Moment, question: Node, loop: _Closed | None):
+        self.state, self.question, self.loop = state, question, loop
         self.nodes, self.guards, self.inner = len(builder.nodes), len(builder.guards), 0
-        self.settled = len(builder.settled)
+        self.settled, self.location = len(builder.settled), builder.locate()
         self.bounds = dict(builder.bounds)
         self.answer = False
+
+
+class _Closed:
+    """A loop that has been made, and where it begins."""
+
+    def __init__(self, start: _Start, ways: list[Way]):
+        self.start, self.ways = start, ways
 
 
 class _Frame:
@@ -48,7 +51,7 @@ class _Frame:
         self.frame = frame
         self.starts: dict[int, _Start] = {}
         self.looks: dict[int, int] = {}
-        self.loops: dict[int, int] = {}
+        self.leading: set[int] = set()  # the places with an answer that does not lead back
 
 
 class Circles:
@@ -65,28 +68,29 @@ class Circles:
         """The question that traced code is asking, and None; or, where a loop is made, what the question is behind it,
         and the answer if it has but one."""
         self.start, self.place = None, None if self.builder.has_tensors else place_of_question()
-        if self.place is None:
+        if self.place is None or (TURN_BY_TURN, *self.place.instruction) in self.builder.world.varying:
             return question, None
         frame, at = self._frame(self.place), self.place.number
-        if frame.looks.get(at, 0) >= MOST_LOOKS or frame.loops.get(at, 0) >= MOST_LOOPS:
+        if frame.looks.get(at, 0) >= MOST_LOOKS:
             return question, None
         frame.looks[at] = frame.looks.get(at, 0) + 1
         before, state = frame.starts.pop(at, None), moment(self.builder, self.place)
         if state is None:
             return question, None
+        known: bool | None = None
+        loop: _Closed | None = None
         if before is not None and before.state.words == state.words and not widen_bounds(before.state, state):
-            made = self._closed(before, state, question)
-            if made is not None:
-                self._forget(before)
-                self.found = True
-                frame.looks[at], frame.loops[at] = 0, frame.loops.get(at, 0) + 1
-                return made
+            loop = self._closed(before, state, question) if self._is_best(frame, before) else None
+            if loop is not None:
+                self._forget(loop.start)
+                self.found, frame.looks[at] = True, 0
+                question, known = self._end(loop, state)
         elif before is not None and widen(before.state, state):
             self.found = True
             state = moment(self.builder, self.place)
-        if state is not None:
-            self.start = _Start(self.builder, state, question)
-        return question, None
+        if state is not None and known is None:
+            self.start = _Start(self.builder, state, question, loop)
+        return question, known
 
     def answered(self, answer: bool) -> None:
         """What the answer to the question was that was met last."""
@@ -96,7 +100,10 @@ class Circles:
         start.answer, start.inner = answer, len(self.builder.guards)
         start.state.forget()
         self.builder.tell_apart()
-        self._frame(place).starts[place.number] = start
+        frame = self._frame(place)
+        frame.starts[place.number] = start
+        if not place.leads_back(not answer):
+            frame.leading.add(place.number)
 
     def close(self) -> None:
         """The trace ends."""
@@ -111,97 +118,70 @@ class Circles:
         self.frames = {key: x for key, x in self.frames.items() if key in alive}
         return self.frames.setdefault(id(place.frame), _Frame(place.frame))
 
+    def _is_best(self, frame: _Frame, start: _Start) -> bool:
+        """Whether no place on the way is better to begin a loop at: one with an answer that ends it."""
+        assert self.place is not None
+        later = [k for k, x in frame.starts.items() if x.nodes >= start.nodes]
+        return self.place.number in frame.leading or frame.leading.isdisjoint(later)
+
     def _forget(self, start: _Start) -> None:
-        """Forget what began later than the circle that is a loop now."""
+        """Forget what began later than the loop that has been made."""
         for frame in self.frames.values():
             frame.starts = {k: x for k, x in frame.starts.items() if x.nodes < start.nodes}
 
     # -- the loop ------------------------------------------------------------------------------------
-    def _closed(self, start: _Start, now: Moment, question: Node) -> tuple[Node, bool | None] | None:
-        """Put a loop into the place of what has been recorded since `start`, if that is possible."""
+    def _closed(self, start: _Start, now: Moment, question: Node) -> _Closed | None:
+        """The loop along the way from `start` to now, and along those that it is known to go along, if there may be
+        one."""
         builder = self.builder
-        moved = {x: y for x, y in zip(start.state.nodes, now.nodes) if x is not y}
-        fixed = {x for x, y in zip(start.state.nodes, now.nodes) if x is y}
         inner = builder.guards[start.inner :]
-        recorded = builder.nodes[start.nodes :]
-        body = sliced([], recorded, [*moved.values(), question])
-        asked = sliced([], recorded, [x.node for x in inner])
-        outside = dict.fromkeys(x for graph in (body, asked) for x in _read(graph) if x not in moved)
-        if not all(x.op is None or x in fixed for x in outside) or not all(map(_is_simple, inner)):
+        if not all(map(_is_simple, inner)):
             return None
-        carried = set(moved)
-        if any(x.depends_on(carried) for x in builder.settled[start.settled :]):
+        first = Question(start.question, start.location, start.answer)
+        way = Way(
+            _several(start.state.nodes), _several(now.nodes),
+            [first, *(Question(x.node, x.location, x.seen.item()) for x in inner)], question,
+            builder.nodes[start.nodes :], builder.settled[start.settled :],
+        )  # fmt: skip
+        before = start.loop
+        ways = [way] if before is None else [*before.ways, way]
+        if before is not None and (len(ways) > MOST_WAYS or not Loop(ways).is_possible):
+            # Whatever it is that differs from turn to turn, this is no loop over values.
+            assert self.place is not None
+            raise builder.restarts((TURN_BY_TURN, *self.place.instruction))
+        loop, recorded = Loop(ways), {x for each in ways for x in each.nodes}
+        raising = [x for x in builder.raising if x in recorded]
+        if not loop.is_possible or not all(map(loop.raises, raising)):
             return None
-        # Rules of the user's that run where a derivative is taken know the values of the turn that was recorded.
-        if any(name == "rule" for x in recorded for name, _ in x.params):
-            return None
-        if any(x.op.form.raises for x in asked.nodes) or not self._take_raising(recorded, body):  # type: ignore[union-attr]
-            return None
-        found = self._loop(start, body, asked, inner, list(moved), list(outside))
-        results = dict(zip(moved, found))
+        builder.raising = [x for x in builder.raising if x not in recorded]
+        return _Closed(start if before is None else before.start, ways)
+
+    def _end(self, closed: _Closed, now: Moment) -> tuple[Node, bool | None]:
+        """Record the loop, and leave in the tracers what it leaves: the question behind it, and its answer if it has
+        but one."""
+        builder, start = self.builder, closed.start
+        loop = Loop(closed.ways)
+        results, question = loop.emit(builder.value)
         builder.bounds = dict(start.bounds)
-        for x, tracer, limits in zip(start.state.nodes, now.tracers, start.state.bounds):
-            if x in results:
-                tracer.node = results[x].node
+        places = {x: k for k, x in enumerate(closed.ways[-1].after)}
+        for tracer, limits in zip(now.tracers, start.state.bounds):
+            k = places[tracer.node]
+            if k in results:
+                tracer.node = results[k].node
                 if limits is not None:
                     builder.bounds[tracer.node] = limits
+        now.settle()
         builder.retract(start.guards)
-        if not inner:
-            return question, not start.answer
-        goes_on = found[len(moved)]
-        return (goes_on if start.answer else logical_not(goes_on)).node, None
-
-    def _take_raising(self, recorded: Sequence[Node], body: Graph) -> bool:
-        """Whether what may raise in a turn is in the body, which is then to raise it."""
-        turn, live = set(recorded), set(body.nodes)
-        mine = [x for x in self.builder.raising if x in turn]
-        if any(x not in live for x in mine):
-            return False
-        self.builder.raising = [x for x in self.builder.raising if x not in turn]
-        return True
-
-    def _loop(self, start: _Start, body: Graph, asked: Graph, inner: Sequence[ValueGuard], carries: Sequence[Node],
-              outside: Sequence[Node]) -> Sequence[Any]:  # fmt: skip
-        """The results of the loop: the carries, whether it would have gone on but for the inner questions, a count."""
-        value, count = self.builder.value, len(carries)
-        step = Graph((*carries, *outside), body.nodes, body.outputs)
-        asks = Graph((*carries, *outside), asked.nodes, asked.outputs)
-
-        def turn(*args: Any) -> list[Any]:
-            *new, question = run_region(step, [*args[:count], *args[count + 1 :]])
-            return [*new, _agrees(question, start.answer)]
-
-        def goes_on(*args: Any) -> list[Any]:
-            answers = run_region(asks, [*args[:count], *args[count + 1 :]])
-            holds = args[count]
-            for guard, answer in zip(inner, answers):
-                holds = logical_and(holds, _agrees(answer, guard.seen.item()))
-            return [holds]
-
-        first = _agrees(value(start.question), start.answer)
-        operands = [*map(value, carries), first, *map(value, outside)]
-        avals = [x.aval for x in operands]
-        results: Sequence[Any] = while_loop(
-            *operands, cond=build(goes_on, avals), body=build(turn, avals), carries=count + 1, capacity=0
-        )
-        return results
+        answer = closed.ways[0].answers[0]
+        return question.node, not answer if loop.ends_at_question else None
 
 
-def _read(graph: Graph) -> list[Node]:
-    """What the graph reads from outside."""
-    inside = set(graph.nodes)
-    return [x for x in (*(x for n in graph.nodes for x in n.operands), *graph.outputs) if x not in inside]
+def _several(nodes: list[Node]) -> list[Node]:
+    """The nodes that are not one another."""
+    return list(dict.fromkeys(nodes))
 
 
 def _is_simple(guard: ValueGuard) -> bool:
     """Whether a loop can compare the answer."""
     known = guard.seen.size == 1 and guard.seen.dtype.kind in "bi" and guard.unless_raises is None
     return known and guard.node.op is not failure
-
-
-def _agrees(x: Any, answer: Any) -> Any:
-    """Whether a question has this answer."""
-    x = reshape(x, shape=()) if x.shape else x
-    if x.dtype.kind != "b":
-        return equal(x, answer)
-    return x if answer else logical_not(x)

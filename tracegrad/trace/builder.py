@@ -26,6 +26,7 @@ from tracegrad.ops import Level, Op, TapeCarrier
 from tracegrad.ops.failures import failure, failure_number
 from tracegrad.ops.linear import full
 from tracegrad.quiet import USUAL, sprung, traps
+from tracegrad.trace.endings import Restarts, RunsPlainly
 from tracegrad.trace.guards import IMPLICIT, NUMBERS, Capture, ValueGuard, question, value_key
 from tracegrad.trace.memory import Memory
 from tracegrad.trace.tries import within_try
@@ -33,8 +34,6 @@ from tracegrad.trace.tries import within_try
 __all__ = [
     "ESCAPED",
     "Capture",
-    "Restarts",
-    "RunsPlainly",
     "TraceBuilder",
     "ValueGuard",
     "current_trace",
@@ -43,14 +42,6 @@ __all__ = [
 
 
 ESCAPED = "a traced value escaped from the trace that made it: return it from the function instead"
-
-
-class RunsPlainly(BaseException):
-    """The code that is traced has to run as plain Python. No `except Exception` of its own is to catch this."""
-
-
-class Restarts(RunsPlainly):
-    """The code that is traced asks whether truths are the same object, and was given traced ones before."""
 
 
 class TraceBuilder(Builder):
@@ -157,9 +148,9 @@ class TraceBuilder(Builder):
         outer.given_up = outer.given_up or RunsPlainly(why)
         return outer.given_up
 
-    def restarts(self) -> RunsPlainly:
-        """What ends the trace, for another one in which truths are no traced values."""
-        self.given_up = Restarts("truths are compared by identity")
+    def restarts(self, key: Any = None, why: str = "another trace is better") -> RunsPlainly:
+        """What ends the trace, for another one with `key` among what is varying."""
+        self.given_up = Restarts(why, key)
         return self.given_up
 
     def python_number(self, node: Node) -> Any:
@@ -423,7 +414,8 @@ class TraceBuilder(Builder):
 
     def compute(self, wanted: Node) -> np.ndarray[Any, Any]:
         """The value of a node in the call being traced."""
-        found: np.ndarray[Any, Any] = evaluate(wanted, self._computed)
+        with recording(None):
+            found: np.ndarray[Any, Any] = evaluate(wanted, self._computed)
         return found
 
     def example(self, wanted: Node) -> np.ndarray[Any, Any]:

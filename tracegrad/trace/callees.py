@@ -6,17 +6,20 @@ of shadows it loads `float()` instead, which `shadow.Globals` knows.
 
 >>> marked((lambda x: (float(x), float)).__code__).co_names
 ('float', 'float()')
+
+`range` is another one where a `for` loop calls it (`tracegrad.trace.counters`).
 """
 
 from __future__ import annotations
 
 import dis
+import functools
 from collections.abc import Callable
 from types import CodeType
 
 from tracegrad.trace.conversions import CALLED
 
-__all__ = ["MARK", "marked", "unmarked"]
+__all__ = ["MARK", "counted_loops", "marked", "unmarked"]
 
 MARK = "()"
 _LOAD, _LONG = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
@@ -27,7 +30,8 @@ _FOR_PYTHON = frozenset(["__bool__", "__complex__", "__float__", "__hash__", "__
 
 def marked(code: CodeType) -> CodeType:
     """The code with marked names where built-in functions are called, in the functions within it as well."""
-    found = [name for name in code.co_names if name in _NAMES] if code.co_name not in _FOR_PYTHON else []
+    called = _NAMES | {"range"} if counted_loops(code) else _NAMES
+    found = [name for name in code.co_names if name in called] if code.co_name not in _FOR_PYTHON else []
     names = (*code.co_names, *[name + MARK for name in found])
     places = {names.index(name): names.index(name + MARK) for name in found}
     return _renamed(code, names, places, marked)
@@ -47,14 +51,51 @@ def _renamed(
     consts = tuple([inner(x) if isinstance(x, CodeType) else x for x in code.co_consts])
     if not places:
         return code if all(map(_is, consts, code.co_consts)) else code.replace(co_consts=consts)
-    steps = bytearray(code.co_code)
+    steps, loads = bytearray(code.co_code), {load for load, _ in counted_loops(code)}
     for k in range(0, len(steps), 2):
         place, called = divmod(steps[k + 1], 2)
         long = k and steps[k - 2] == _LONG
-        if steps[k] == _LOAD and called and not long and places.get(place, 128) < 128:
+        known = steps[k] == _LOAD and called and not long and places.get(place, 128) < 128
+        if known and (k in loads or code.co_names[place] != "range"):
             steps[k + 1] = 2 * places[place] + 1
     return code.replace(co_code=bytes(steps), co_names=names, co_consts=consts)
 
 
 def _is(x: object, y: object) -> bool:
     return x is y
+
+
+@functools.lru_cache(maxsize=4096)
+def counted_loops(code: CodeType) -> tuple[tuple[int, int], ...]:
+    """The `for` loops over what a call of `range` gives: where its name is loaded, and the instruction that begins each
+    turn.
+
+    >>> def f(n):
+    ...     for _ in range(n):
+    ...         list(range(n))
+    >>> len(counted_loops(f.__code__))
+    1
+    """
+    if not {"range", "range" + MARK}.intersection(code.co_names):
+        return ()
+    steps = [step for step in dis.get_instructions(code) if step.opname != "PRECALL"]
+    found = []
+    for k, step in enumerate(steps):
+        if step.opname == "FOR_ITER" and [x.opname for x in steps[k - 2 : k]] == ["CALL", "GET_ITER"]:
+            load = _loaded(steps, k - 2)
+            if load is not None:
+                found.append((load, step.offset))
+    return tuple(found)
+
+
+def _loaded(steps: list[dis.Instruction], call: int) -> int | None:
+    """Where the name is loaded that this instruction calls, if that is `range`, of arguments without jumps."""
+    wanted = (steps[call].arg or 0) + 2
+    for step in reversed(steps[:call]):
+        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+            return None
+        wanted -= dis.stack_effect(step.opcode, step.arg)
+        if wanted <= 0:
+            is_range = wanted == 0 and step.opcode == _LOAD and step.argval in ("range", "range" + MARK)
+            return step.offset if is_range else None
+    return None

@@ -41,6 +41,7 @@ from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace import shadow
 from tracegrad.trace.assumed import GONE, Guard, all_of, keys_of, short
 from tracegrad.trace.builder import TraceBuilder
+from tracegrad.trace.endings import TRUTHS
 from tracegrad.trace.guards import Capture
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import LENT, Loan
@@ -54,11 +55,9 @@ from tracegrad.trace.sources import Attribute, Child, Fixed, Function, Item, Sou
 from tracegrad.trace.templates import Same
 from tracegrad.trace.writes import Writes
 
-__all__ = ["TRUTHS", "World"]
+__all__ = ["World"]
 
 _CACHED = type(functools.lru_cache(len))
-# Among the keys of sources: that truths are no traced values.
-TRUTHS = "truths"
 _MOST_ITEMS = 4096
 # Numbers that can be inputs.
 _VARYING = (int, float, np.integer, np.floating)
@@ -208,7 +207,7 @@ class World:
     def ask_truths(self) -> None:
         """Traced code compares truths by identity, which a traced value would not stand."""
         if not self.truths and self.gave_truths:
-            raise self.builder.restarts()
+            raise self.builder.restarts(TRUTHS, "truths are compared by identity")
         self.truths = True
 
     def real_of(self, made: Any) -> Any:

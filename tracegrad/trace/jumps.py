@@ -1,4 +1,7 @@
-"""The jumps of traced code that ask for a truth within a loop, as its instructions have them."""
+"""The jumps of traced code that ask for a truth within a loop, as its instructions have them.
+
+Nothing but the truth is on the stack then, and what the loops around it count with.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ import inspect
 import itertools
 import sys
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
+from tracegrad.trace.callees import counted_loops
+from tracegrad.trace.counters import Counter, counter_of
 from tracegrad.trace.tries import Namespace
 
 __all__ = ["Place", "place_of_question", "within_loop"]
@@ -19,25 +24,48 @@ _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENE
 _ENDS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_NO_INTERRUPT", "RETURN", "RAISE", "RERAISE")
 
 
-class Place:
-    """A jump of the code of a frame."""
+class _Jump(NamedTuple):
+    """The answers that may lead back to a jump, where the turns begin of the counted loops around it, and the local
+    variables that nothing reads behind it before they are given other values."""
 
-    def __init__(self, frame: Any):
-        self.frame, self.number = frame, frame.f_lasti
+    back: frozenset[bool]
+    counted: tuple[int, ...]
+    dead: frozenset[str]
+
+
+class Place:
+    """A jump of the code of a frame, and what the loops around it count with."""
+
+    def __init__(self, frame: Any, jump: _Jump, counters: list[Counter]):
+        self.frame, self.number, self.counters, self._jump = frame, frame.f_lasti, counters, jump
+
+    @property
+    def instruction(self) -> tuple[CodeType, int]:
+        """The code and where in it the jump is."""
+        return self.frame.f_code, self.number
+
+    @property
+    def dead(self) -> frozenset[str]:
+        """The local variables whose values do not matter any more."""
+        return self._jump.dead
 
     def leads_back(self, answer: bool) -> bool:
         """Whether the jump may be reached again, within the innermost loop around it, if the truth is this."""
-        return answer in _jumps(self.frame.f_code)[self.number]
+        return answer in self._jump.back
 
 
 def place_of_question() -> Place | None:
-    """Where traced code asks for a truth now; None if that is not a jump within a loop, with nothing on the stack."""
+    """Where traced code asks for a truth now; None if that is not a jump within a loop, or more is on the stack."""
     frame: Any = sys._getframe(1)
     while frame is not None and not isinstance(frame.f_globals, Namespace):
         frame = frame.f_back
     if frame is None or frame.f_code.co_flags & _SUSPENDED or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         return None
-    return Place(frame) if frame.f_lasti in _jumps(frame.f_code) else None
+    jump = _jumps(frame.f_code).get(frame.f_lasti)
+    if jump is None:
+        return None
+    counters = [x for at in jump.counted if (x := counter_of(frame, at)) is not None]
+    return Place(frame, jump, counters) if len(counters) == len(jump.counted) else None
 
 
 def within_loop() -> bool:
@@ -50,27 +78,30 @@ def within_loop() -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _jumps(code: CodeType) -> dict[int, frozenset[bool]]:
-    """The instructions within loops that ask for the truth of the one value on the stack, and the answers that may lead
-    back to them."""
+def _jumps(code: CodeType) -> dict[int, _Jump]:
+    """The instructions within loops that ask for the truth of a value on the stack."""
     steps = list(dis.get_instructions(code))
     follows = {a.offset: b.offset for a, b in itertools.pairwise(steps)}
     depth, edges = _flow(steps, follows)
     loops = _loops([range(y, x + 1) for x, ys in edges.items() for y in ys if y <= x])
+    turns = {step.offset: range(step.offset, step.argval) for step in steps if step.opname == "FOR_ITER"}
+    counted = [at for _, at in counted_loops(code)]
+    live = _live(code, steps, edges)
     found = {}
     for step in steps:
-        around = [loop for loop in loops if step.offset in loop]
-        if not around or depth.get(step.offset) != 1 or not step.opname.startswith(("POP_JUMP", "TO_BOOL")):
-            continue
         jump = step if step.opname != "TO_BOOL" else next(x for x in steps if x.offset == follows[step.offset])
-        if "NONE" in jump.opname:
+        asks = step.opname.startswith(("POP_JUMP", "TO_BOOL")) and "NONE" not in jump.opname
+        around = [loop for loop in loops if step.offset in loop]
+        within = tuple([at for at in counted if step.offset in turns[at]])
+        if not asks or not around or depth.get(step.offset) != 1 + len(within):
             continue
         if_jumps = "TRUE" in jump.opname
         ends = {if_jumps: jump.argval, not if_jumps: follows[jump.offset]}
         inside = min(around, key=len)
         back = [answer for answer, start in ends.items() if step.offset in _reached(edges, start, inside)]
         if back:
-            found[step.offset] = frozenset(back)
+            dead = frozenset(code.co_varnames).difference(live[step.offset], code.co_cellvars)
+            found[step.offset] = _Jump(frozenset(back), within, dead)
     return found
 
 
@@ -93,10 +124,33 @@ def _flow(steps: list[Any], follows: dict[int, int]) -> tuple[dict[int, int], di
     return depth, edges
 
 
+# What reads local variables in ways that no instruction shows.
+_LOOKS = frozenset({"locals", "vars", "dir", "eval", "exec", "globals", "_getframe", "currentframe", "super"})
+
+
+def _live(code: CodeType, steps: list[Any], edges: dict[int, list[int]]) -> dict[int, set[str]]:
+    """The local variables that may be read from each instruction on; all of them, where a handler may read them."""
+    if code.co_exceptiontable or not _LOOKS.isdisjoint(code.co_names):
+        return {step.offset: set(code.co_varnames) for step in steps}
+    live: dict[int, set[str]] = {step.offset: set() for step in steps}
+    changed = True
+    while changed:
+        changed = False
+        for step in reversed(steps):
+            now = set().union(*[live[x] for x in edges.get(step.offset, ())])
+            if "_FAST" in step.opname:
+                names = {step.argval} if isinstance(step.argval, str) else set(step.argval)
+                now = now - names if step.opname == "STORE_FAST" else now | names
+            if now != live[step.offset]:
+                live[step.offset], changed = now, True
+    return live
+
+
 def _loops(circles: list[range]) -> list[range]:
-    """The ranges with those as one that overlap, neither within the other."""
+    """The ranges with those as one that begin together, or overlap, neither within the other."""
     found: list[range] = []
-    for new in sorted(circles, key=len):
+    ends = {x.start: x.stop for x in sorted(circles, key=len)}
+    for new in sorted([range(*each) for each in ends.items()], key=len):
         for old in [x for x in found if _overlap(x, new) or _overlap(new, x)]:
             found.remove(old)
             new = range(min(old.start, new.start), max(old.stop, new.stop))

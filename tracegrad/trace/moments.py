@@ -9,10 +9,11 @@ to, and of what has been written outside. What is not understood (iterators, gen
 from __future__ import annotations
 
 import ctypes
-import functools
 import sys
 import types
 from collections import deque
+from functools import partial
+from operator import setitem
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from tracegrad.trace import shadow
 from tracegrad.trace.arithmetic import bounds
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.builtins import Shadowed
-from tracegrad.trace.effects import contents
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.jumps import Place
 from tracegrad.trace.lent import real_of
@@ -46,36 +46,46 @@ class _Strange(Exception):
 
 class Moment:
     """What the state is: `words`, equal where the state is the same but for the values of tracers; the tracers, with
-    their nodes, and the bounds of those that are integers; and which words are numbers of local variables."""
+    their nodes, and the bounds of those that are integers; and which words are numbers, in local variables (by name)
+    or elsewhere (by what puts another value there)."""
 
     def __init__(self, builder: TraceBuilder, place: Place):
         self.builder, self.place = builder, place
         self.words: list[Any] = []
         self.tracers: list[Tracer] = []
-        self.numbers: dict[int, tuple[str, Any]] = {}
+        self.numbers: dict[int, tuple[Any, Any]] = {}
         self._pinned: list[Any] = []  # whose identity is in a word
         self._known: dict[int, tuple[int, Any]] = {}
         self._alike: dict[Any, int] = {}
         for name, x in sorted(variables(place.frame).items()):
+            if name in place.dead:
+                continue
             self.words.append(name)
-            if type(x) in (int, float) and not is_huge(x):
-                self.numbers[len(self.words)] = name, x
-            self._add(x)
+            self._add(x, name)
+        for counter in place.counters:
+            self.words.append((counter.stop, counter.step))
+            self._add(counter.at, partial(setattr, counter, "at"))
         writes = builder.world.writes
         for effect in (*writes.arrays(Same), *writes.effects(Same)):
             self.words.append((effect.kind, effect.holder.key, repr(effect.key)))
             for x in [effect.piece] if isinstance(effect.piece, Same) else effect.piece.parts:
                 self._add(x.value if isinstance(x, Same) else x)
-        self.nodes = [x.node for x in self.tracers]
-        self.bounds = [bounds(x) if x.dtype.kind == "i" and x.weak else None for x in self.tracers]
+        self.settle()
         del self._known, self._alike
 
-    def forget(self) -> None:
-        """Keep no tracer alive."""
-        self.tracers = []
+    def settle(self) -> None:
+        """Take the values that the tracers have now."""
+        self.nodes = [x.node for x in self.tracers]
+        self.bounds = [bounds(x) if x.dtype.kind == "i" and x.weak else None for x in self.tracers]
 
-    def _add(self, x: Any) -> None:
+    def forget(self) -> None:
+        """Keep nothing alive."""
+        self.tracers, self.numbers = [], {k: (None, x) for k, (_, x) in self.numbers.items()}
+
+    def _add(self, x: Any, put: Any = None) -> None:
         cls = type(x)
+        if put is not None and cls in (int, float) and not is_huge(x):
+            self.numbers[len(self.words)] = put, x
         if isinstance(x, shadow.VALUES) and not isinstance(x, Tracer) and cls is not slice:
             self.words.append(exact(x))
             return
@@ -110,25 +120,32 @@ class Moment:
             held = shadow.contents(cell)
             self.words.append(held is shadow.EMPTY)
             if held is not shadow.EMPTY:
-                self._add(held)
+                self._add(held, partial(setattr, cell, "cell_contents"))
 
     def _parts(self, cls: Any, x: Any) -> None:
         """The parts of a container or an object that was made in the trace."""
         made_by_users = is_user_class(cls) and not any(vars(c).get("__slots__") for c in cls.__mro__)
-        if isinstance(x, tuple):
-            parts: Any = [*x, *vars(x).values()] if hasattr(x, "__dict__") else list(x)
+        items: Any = enumerate(x) if cls in (list, deque) else x.items() if cls is dict else None
+        if cls in (list, deque, dict):
+            parts = [len(x), getattr(x, "maxlen", None)]
+        elif isinstance(x, tuple):
+            parts = [*x, *vars(x).values()] if hasattr(x, "__dict__") else list(x)
         elif cls in _PARTS:
             parts = _PARTS[cls](x)
         elif isinstance(x, Inlinable) and isinstance(getattr(x, "fun", None), types.FunctionType):
             self._pinned.append(x)
             parts = [id(x), x.fun]  # type: ignore[attr-defined]
         elif made_by_users and not isinstance(x, Inlinable):
-            parts = [contents(x)]
+            parts, items, x = [len(vars(x))], vars(x).items(), vars(x)
         else:
             raise _Strange
         self.words.append((cls, len(parts)))
         for part in parts:
             self._add(part)
+        for key, part in items or ():
+            if cls not in (list, deque):
+                self._add(key)
+            self._add(part, partial(setitem, x, key))
 
 
 def _of_array(x: Any) -> list[Any]:
@@ -138,12 +155,9 @@ def _of_array(x: Any) -> list[Any]:
 
 
 _PARTS: dict[Any, Any] = {
-    list: list,
-    deque: lambda x: [x.maxlen, *x],
-    dict: lambda x: [each for item in x.items() for each in item],
     slice: lambda x: [x.start, x.stop, x.step],
     np.ndarray: _of_array,
-    functools.partial: lambda x: [x.func, x.args, x.keywords],
+    partial: lambda x: [x.func, x.args, x.keywords],
     types.MethodType: lambda x: [x.__self__, x.__func__],
     types.BuiltinFunctionType: lambda x: [
         x.__name__, None if isinstance(x.__self__, types.ModuleType) else x.__self__
@@ -169,7 +183,7 @@ def variables(frame: Any) -> dict[str, Any]:
 
 
 def widen(before: Moment, now: Moment) -> bool:
-    """If the states are the same but for numbers of local variables, make traced numbers of these in the frame."""
+    """If the states are the same but for numbers that can be others, make traced numbers of these."""
     other = [k for k, (x, y) in enumerate(zip(before.words, now.words)) if x != y]
     same_kinds = all(
         k in before.numbers and k in now.numbers and type(before.numbers[k][1]) is type(now.numbers[k][1])
@@ -179,10 +193,14 @@ def widen(before: Moment, now: Moment) -> bool:
         return False
     new = {}
     for k in other:
-        (name, x), (_, y) = before.numbers[k], now.numbers[k]
-        new[name] = made = _traced(now.builder, y)
+        (_, x), (put, y) = before.numbers[k], now.numbers[k]
+        made = _traced(now.builder, y)
         if type(y) is int:
             now.builder.bounds[made.node] = _wider((x, x), (y, y))
+        if type(put) is str:
+            new[put] = made
+        else:
+            put(made)
     _set_variables(now.place.frame, new)
     return True
 

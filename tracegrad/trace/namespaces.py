@@ -10,6 +10,7 @@ from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import BUILTINS
 from tracegrad.trace.callees import MARK
 from tracegrad.trace.conversions import CALLED
+from tracegrad.trace.counters import counting
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.modules import imported, replacement
 from tracegrad.trace.sources import Attribute, Fixed, Global
@@ -77,7 +78,7 @@ class Globals(Namespace):
 
 def _callee(x: Any) -> Any:
     """What traced code calls in the place of `x`."""
-    return next((ours for theirs, ours in CALLED.items() if theirs is x), x)
+    return counting if x is range else next((ours for theirs, ours in CALLED.items() if theirs is x), x)
 
 
 class _Names(dict[str, Any]):

@@ -15,10 +15,11 @@ from tracegrad.ir.builder import sliced
 from tracegrad.ops.elementwise import logical_and, logical_not
 from tracegrad.settings import unusual
 from tracegrad.torch.modes import as_usual
-from tracegrad.trace.builder import Restarts, RunsPlainly, TraceBuilder
-from tracegrad.trace.captures import TRUTHS, World
+from tracegrad.trace.builder import TraceBuilder
+from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe
 from tracegrad.trace.effects import Effect, writer
+from tracegrad.trace.endings import TURN_BY_TURN, Restarts, RunsPlainly
 from tracegrad.trace.guards import Capture, ValueGuard, value_key
 from tracegrad.trace.memory import Layout
 from tracegrad.trace.number import Number
@@ -36,8 +37,6 @@ from tracegrad.trace.tracer import Tracer
 
 __all__ = ["Trace", "trace_call"]
 
-# Among what is `varying`: that loops are recorded turn by turn, with all that Python knows.
-TURN_BY_TURN = "turn by turn"
 _DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}
 
 
@@ -175,7 +174,7 @@ def trace_call(
     """
     asked = set() if varying is None else varying
     found = _trace_call(fun, body, call, answers, asked, shared)
-    while isinstance(found, str):
+    while not isinstance(found, Trace):
         asked.add(found)
         found = _trace_call(fun, body, call, (), asked, shared)
     return found
@@ -188,7 +187,7 @@ def _trace_call(
     answers: Sequence[Any],
     varying: Collection[Hashable],
     shared: bool,
-) -> Trace | str:
+) -> Trace | Hashable:
     """As `trace_call`; or what is to be `varying` in the trace that has to be made instead."""
     builder = TraceBuilder(Tracer, Number, answers)
     if TURN_BY_TURN in varying:
@@ -210,8 +209,9 @@ def _trace_call(
             return _finish(builder, world, call, result)
     except (KeyboardInterrupt, GeneratorExit):
         raise
-    except Restarts:
-        return TRUTHS
+    except Restarts as restart:
+        key: Hashable = restart.key
+        return key
     except BaseException as error:
         if isinstance(error, UnsupportedError) and builder.circles is not None and builder.circles.found:
             return TURN_BY_TURN  # what the loops leave are no constants, which is what it may be about

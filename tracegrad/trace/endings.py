@@ -1,0 +1,23 @@
+"""What ends a trace before its function has returned: no `except Exception` of the user's is to catch it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["TRUTHS", "TURN_BY_TURN", "Restarts", "RunsPlainly"]
+
+# What may be `varying`, beside sources of numbers: that truths are no traced values, and that loops (or, with a place,
+# those that begin there) are recorded turn by turn, with all that Python knows.
+TRUTHS, TURN_BY_TURN = "truths", "turn by turn"
+
+
+class RunsPlainly(BaseException):
+    """The code that is traced has to run as plain Python. No `except Exception` of its own is to catch this."""
+
+
+class Restarts(RunsPlainly):
+    """The code that is traced is to be traced again, otherwise: `key` is to be among what is `varying`."""
+
+    def __init__(self, why: str, key: Any):
+        super().__init__(why)
+        self.key = key
