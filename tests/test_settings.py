@@ -13,6 +13,7 @@ VARIABLES = {
     "log": "TRACEGRAD_LOG",
     "verify": "TRACEGRAD_VERIFY",
     "num_threads": "TRACEGRAD_NUM_THREADS",
+    "loop_memory": "TRACEGRAD_LOOP_MEMORY",
     "cache": "TRACEGRAD_CACHE",
     "cache_dir": "TRACEGRAD_CACHE_DIR",
 }
@@ -36,6 +37,13 @@ GOOD = [
     ("num_threads", "3", 3),
     ("num_threads", " 1024 ", MOST_THREADS),
     ("num_threads", "", None),
+    ("loop_memory", "4096", 4096),
+    ("loop_memory", " 256k", 256 * 2**10),
+    ("loop_memory", "512M", 512 * 2**20),
+    ("loop_memory", "2G", 2 * 2**30),
+    ("loop_memory", "1t", 2**40),
+    ("loop_memory", "none", None),
+    ("loop_memory", "", 2**30),
     ("cache", "0", False),
     ("cache", "Off", False),
     ("cache", "1", True),
@@ -56,12 +64,20 @@ BAD = [
     ("num_threads", "1.5"),
     ("num_threads", "²"),
     ("num_threads", "9" * 5000),
+    ("loop_memory", "much"),
+    ("loop_memory", "-1"),
+    ("loop_memory", "1.5G"),
+    ("loop_memory", "2GB"),
+    ("loop_memory", "M"),
+    ("loop_memory", "1kk"),
+    ("loop_memory", "9" * 5000),
     ("cache", "/some/where"),
 ]
 
 
 def test_without_variables_the_defaults_hold() -> None:
-    expected = "log=frozenset(), verify=False, num_threads=None, cache=True, cache_dir=None"
+    expected = "log=frozenset(), verify=False, num_threads=None, loop_memory=1073741824"
+    expected += ", cache=True, cache_dir=None"
     assert repr(Settings()) == f"Settings({expected})"
 
 
@@ -97,7 +113,11 @@ def test_a_bad_value_set_at_run_time_is_an_error_that_changes_nothing(name: str,
     assert repr(settings) == before
 
 
-@pytest.mark.parametrize(("name", "value"), [("verify", 1.5), ("num_threads", True), ("log", 3), ("cache_dir", 3)])
+WRONG = [("verify", 1.5), ("num_threads", True), ("loop_memory", True), ("loop_memory", 1e6), ("log", 3),
+         ("cache_dir", 3)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
 def test_a_value_of_the_wrong_type_is_an_error(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"settings.{name} = "):
         setattr(Settings(), name, value)
@@ -113,6 +133,10 @@ def test_settings_take_values_of_python_at_run_time() -> None:
     assert settings.cache_dir == "/some/where"
     settings.num_threads = None
     assert settings.num_threads is None
+    settings.loop_memory = 10**6
+    assert settings.loop_memory == 10**6
+    settings.loop_memory = None
+    assert settings.loop_memory is None
 
 
 def test_the_environment_is_read_once_and_again_after_reload(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
     TRACEGRAD_LOG          topics to log to stderr, separated by commas: compile, cache, retrace, loops
     TRACEGRAD_VERIFY       1: verify the graph after every pass; 0 (default): do not
     TRACEGRAD_NUM_THREADS  threads of a kernel, from 1 to 1024; without it, one for each usable CPU
+    TRACEGRAD_LOOP_MEMORY  bytes that the derivative of one loop may keep of its turns, as 512M, 2G or none (no bound);
+                           without it, 1G. What would keep more computes the turns again, segment by segment
     TRACEGRAD_CACHE        0 (or off, no, false): no disk cache; 1 (default): a disk cache
     TRACEGRAD_CACHE_DIR    its folder; without it, the user's cache folder
 
@@ -62,6 +64,20 @@ def _thread_count(given: str | int | None) -> int | None:
     return int(text)
 
 
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+def _bytes(given: str | int | None) -> int | None:
+    text = str(given).strip().lower()
+    if text == "none":
+        return None
+    digits = text.rstrip("kmgt")
+    unit = _UNITS.get(text[len(digits) :])
+    if unit is None or not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        raise ValueError("it must be a number of bytes, as 4096, 256K, 512M, 2G or 1T, or none")
+    return int(digits) * unit
+
+
 def _folder(given: str | os.PathLike[str] | None) -> str | None:
     return None if given is None else os.fspath(given)
 
@@ -108,6 +124,7 @@ class Settings:
     log: the topics that are logged to stderr, a frozenset of names out of `TOPICS`
     verify: whether graphs are verified after every pass
     num_threads: threads of a kernel, or None for one for each usable CPU
+    loop_memory: bytes that the derivative of one loop may keep of its turns, or None for no bound
     cache: whether compiled code is kept on disk
     cache_dir: the folder of the disk cache, or None for the user's cache folder
 
@@ -126,6 +143,7 @@ class Settings:
     log = _Switch[frozenset[str]]("TRACEGRAD_LOG", frozenset(), _topics)
     verify = _Switch[bool]("TRACEGRAD_VERIFY", False, _flag)
     num_threads = _Switch[int | None]("TRACEGRAD_NUM_THREADS", None, _thread_count)
+    loop_memory = _Switch[int | None]("TRACEGRAD_LOOP_MEMORY", 2**30, _bytes)
     cache = _Switch[bool]("TRACEGRAD_CACHE", True, _flag)
     cache_dir = _Switch[str | None]("TRACEGRAD_CACHE_DIR", None, _folder)
 

@@ -47,6 +47,8 @@ def scan(
 
     With `checkpoint`, the backward pass of a compiled function computes the values of each turn again, and only the
     carries are kept; with a number of segments, only those at the beginning of each, and each segment is run again.
+    Without it, that is done with as many segments as take the least memory where more than `settings.loop_memory`
+    would be kept.
 
     The carry keeps its structure, shapes and dtypes: TypeError otherwise. `ShapeError` (a ValueError) if arrays of `xs`
     have different lengths, ValueError if none is known.

@@ -14,7 +14,6 @@ import numpy as np
 from tracegrad.avals import Aval, aval_of
 from tracegrad.control.forward import pushed_turn
 from tracegrad.control.regions import as_batches, require, row_of, rows, run_region, turn_for_batch
-from tracegrad.control.reverse import accumulated, next_cotangents, turn_of
 from tracegrad.ir import Graph, build
 from tracegrad.ops.batching import to_axis
 from tracegrad.ops.elementwise import add, multiply, sin
@@ -45,48 +44,6 @@ def _(*operands: Aval, body: Graph, carries: int, xs: int, length: int, reverse:
     require("scan: its body takes", body.avals, (*operands[:carries], *taken, *operands[carries + xs :]))
     require("scan: its body carries", body.results[:carries], operands[:carries])
     return Several((*operands[:carries], *(Aval((length, *y.shape), y.dtype) for y in body.results[carries:])))
-
-
-@scan.def_vjp_all
-def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, body: Graph, carries: int, xs: int,
-      length: int, reverse: bool) -> list[Any]:  # fmt: skip
-    given = [k for k, ct in enumerate(cts) if ct is not None]
-    turn = turn_of(body, wanted, given, carries, xs)
-    kept: Any = ()
-    if turn.residuals:
-        kept = scan(*operands, body=turn.forward, carries=carries, xs=xs, length=length, reverse=reverse)
-    consts = [i for i in turn.found if i >= carries + xs]
-    pulled_rows = [i for i in turn.found if carries <= i < carries + xs]
-    needed = turn.needed("input")
-    # The loop that runs backwards: its carries, the arrays it takes rows of, and its constants.
-    init = [zeros_like(ans[k]) if cts[k] is None else cts[k] for k in turn.live]
-    totals = [zeros_like(operands[i]) for i in consts]
-    stacked = list(kept[len(body.outputs) :])
-    taken = [i for i in needed if i < carries + xs]
-    seeds = [cts[k] for k in turn.seeded if k >= carries]
-    loose = [i for i in needed if i >= carries + xs]
-    outside = run_region(turn.outside, operands[carries + xs :])
-    groups = [init, totals, stacked, [operands[i] for i in taken], seeds, [operands[i] for i in loose], outside]
-
-    def step(*args: Any) -> list[Any]:
-        supply = iter(args)
-        after, sums, residuals, rows_of, row_seeds, fixed, known = ([next(supply) for _ in group] for group in groups)
-        inputs = dict(zip([*taken, *loose], [*rows_of, *fixed]))
-        found = {"residual": dict(enumerate(residuals)), "input": inputs, "outside": dict(enumerate(known))}
-        pulled = turn.cotangents(lambda sort, k: found[sort][k], [*after, *row_seeds])
-        before = next_cotangents(turn, pulled, after)
-        return [*before, *accumulated(pulled, consts, sums), *(pulled[i] for i in pulled_rows)]
-
-    avals = [aval_of(x) for x in (*init, *totals)]
-    avals += [row_of(x) for x in (*stacked, *(operands[i] for i in taken), *seeds)]
-    avals += [aval_of(x) for x in (*(operands[i] for i in loose), *outside)]
-    flat = [x for group in groups for x in group]
-    back = scan(
-        *flat, body=build(step, avals), carries=len(init) + len(totals), xs=len(stacked) + len(taken) + len(seeds),
-        length=length, reverse=not reverse,
-    )  # fmt: skip
-    pulled = dict(zip([*turn.live, *consts, *pulled_rows], back))
-    return [pulled.get(i) for i in wanted]
 
 
 @scan.def_jvp

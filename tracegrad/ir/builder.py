@@ -56,6 +56,8 @@ class Builder:
         self.nodes: list[Node] = []
         self.simplify = simplify
         self.location = ""
+        self.around: Builder | None = None  # of a region: what was being recorded, and for how many examples it stands
+        self.examples = 1
         self._numbering: dict[Any, Node] = {}
 
     # -- what a trace does in its own way -----------------------------------------------------
@@ -162,6 +164,7 @@ def _position(node: Node) -> int:
 def build(fn: Callable[..., Iterable[Any]], avals: Iterable[Aval], simplify: Simplify | None = None) -> Graph:
     """The graph of `fn`, which takes and returns flat sequences of values."""
     builder = Builder(simplify)
+    builder.around = recorder()
     with recording(builder):
         outputs = list(fn(*[builder.input(a) for a in avals]))
         return builder.build(outputs)

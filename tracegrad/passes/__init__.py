@@ -11,15 +11,17 @@ from tracegrad.ir import Graph
 from tracegrad.ir import verify as check
 from tracegrad.passes.contractions import Thresholds, unroll_small_contractions
 from tracegrad.passes.decompose import decompose
+from tracegrad.passes.segments import join_segments
 from tracegrad.passes.share import share_loops
 from tracegrad.passes.simplify import simplify
 from tracegrad.settings import settings
 
-__all__ = ["PIPELINE", "Thresholds", "decompose", "optimize", "simplify", "unroll_small_contractions"]
+__all__ = ["PIPELINE", "Thresholds", "decompose", "join_segments", "optimize", "simplify", "unroll_small_contractions"]
 
 Pass = Callable[[Graph], Graph]
 
 PIPELINE: tuple[tuple[Pass, str], ...] = (
+    (join_segments, "first, while the turns of a loop and of its segments have one form"),
     (decompose, "composite ops hide the work that fusion and the rules act on"),
     (unroll_small_contractions, "what it emits is redundant in shape, so it goes before the simplifier"),
     (simplify, "what it leaves is the normal form that the scheduler and the cache key read"),
@@ -43,7 +45,7 @@ def optimize(graph: Graph, verify: bool = False, record: list[tuple[str, Graph]]
       return %2
     }
     >>> [name for name, _ in stages]
-    ['decompose', 'unroll_small_contractions', 'simplify', 'share_loops']
+    ['join_segments', 'decompose', 'unroll_small_contractions', 'simplify', 'share_loops']
     """
     for run, _reason in PIPELINE:
         graph = run(graph)

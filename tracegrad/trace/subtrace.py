@@ -87,18 +87,19 @@ def _example(like: Any) -> Any:
     return None if isinstance(x, Aval) else np.asarray(x)
 
 
-def closed(fn: Callable[..., Any], args: Sequence[Any], what: str, once: bool = False) -> Closed:
+def closed(fn: Callable[..., Any], args: Sequence[Any], what: str, once: bool = False, examples: int = 1) -> Closed:
     """`fn(*args)` as a graph, recorded inside the trace under way; `what` is what messages call `fn`.
 
     The leaves of `args` say of what kind the arguments are: anything with a shape and a dtype, an `Aval` or a `Like`;
     Python numbers, and values that are `weak`, stand for Python numbers, Tensors for Tensors. The leaves of the result
     are arrays or Python numbers; others are a `TraceError`. Unless calls run `fn` just `once`, as often as it is
-    recorded, what it does to objects from outside is an `UnsupportedError`.
+    recorded, what it does to objects from outside is an `UnsupportedError`. The graph will be computed for
+    a batch of so many `examples`.
     """
     outer = current_trace()
     if outer is None:
         raise TraceError(located(f"{what} cannot be recorded, because no trace is under way"))
-    with _region(outer.here(), what) as region:
+    with _region(outer.here(), what, examples) as region:
         leaves, structure = tree.flatten(tuple(args))
         inside = tree.unflatten(structure, [region.parameter(x) for x in leaves])
         before = [] if once else outer.world.writes.places()
@@ -153,8 +154,8 @@ def weakened(x: Any) -> Any:
 
 
 @contextmanager
-def _region(outer: TraceBuilder, what: str) -> Iterator[Region]:
-    region = Region(outer, what)
+def _region(outer: TraceBuilder, what: str, examples: int) -> Iterator[Region]:
+    region = Region(outer, what, examples)
     outer.inner = region
     try:
         with recording(region):
@@ -169,9 +170,10 @@ class Region(TraceBuilder):
 
     find_circles = None
 
-    def __init__(self, outer: TraceBuilder, what: str):
+    def __init__(self, outer: TraceBuilder, what: str, examples: int):
         super().__init__(outer.make, outer.make_number)
         self.outer: TraceBuilder = outer
+        self.around, self.examples = outer, examples
         self.what = what
         self.world, self.rules, self.memory = outer.world, outer.rules, outer.memory
         # By the node outside, and the Tensor if it is one: the value outside, and the node that stands for it.

@@ -178,7 +178,8 @@ def _at_once(
         return fun(*args, **kwargs)
 
     like = [Like(Aval(x.shape[1:], x.dtype), x) for x in batch.mapped]
-    found = closed(one, like, str(who), once=True)
+    examples = batch.size if chunks is None else min(chunks[0], batch.size)
+    found = closed(one, like, str(who), once=True, examples=examples)
     flags = [True] * len(like) + [False] * len(found.captured)
 
     def rows(size: int, mapped: Sequence[Any]) -> tuple[list[Any], list[bool]]:
