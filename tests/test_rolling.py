@@ -153,7 +153,7 @@ def shrinking(x: Any) -> Any:
 def crossing(x: Any) -> Any:
     values = [x * 0.1 * k for k in range(N)]
     for i in range(N):
-        values[(7 * i) % N] = np.sin(values[i]) * values[(i * i) % N] + values[(3 * i * i) % N]
+        values[(7 * i) % N] = np.abs(values[i]) * values[(i * i) % N] + values[(3 * i * i) % N]
     return np.sum(np.stack(values))
 
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.avals import LITERALS
+import numpy as np
+
 from tracegrad.ir import Node
 from tracegrad.ir.builder import needed
 from tracegrad.logs import log
 from tracegrad.ops.forms import Move, Result
 from tracegrad.ops.linear import fresh
-from tracegrad.ops.pieces import stack
 from tracegrad.rolling import FEWEST_NODES, FEWEST_TURNS
 from tracegrad.rolling.repeats import runs
-from tracegrad.rolling.rows import rows_in_order
-from tracegrad.rolling.scanned import scanned
+from tracegrad.rolling.rewriting import Rewriting
 from tracegrad.rolling.turns import Turns, turns_of
-from tracegrad.rolling.windows import operands_of, read_again, reads, window_of
+from tracegrad.rolling.windows import operands_of, reads, window_of
 from tracegrad.trace.builder import TraceBuilder
 
 __all__ = ["Roller"]
@@ -36,31 +35,49 @@ class Roller:
         before = self.outputs
         location = self.builder.location
         try:
-            while self._one():
-                pass
+            while loops := self._loops():
+                self._roll(loops)
         finally:
             self.builder.location = location
         self._report()
         return {old: new for old, new in zip(before, self.outputs) if old is not new}
 
-    def _one(self) -> bool:
-        """Roll the first loop that there is."""
+    def _loops(self) -> list[Turns]:
+        """Loops to roll, none within another."""
         codes = [self._token(x) for x in self.sequence]
         places = {node: k for k, node in enumerate(self.sequence)}
+        taken = np.zeros(len(codes), bool)
+        found: list[Turns] = []
         for run in runs(codes, FEWEST_TURNS):
-            key = (self.sequence[run.start], run.period)
-            if key in self.refused:
+            first = self.sequence[run.start : run.start + run.period]
+            if (first[0], run.period) in self.refused or taken[run.start : run.start + run.length].any():
                 continue
-            if all(isinstance(x.op.form, Move | Result) for x in self.sequence[run.start : run.start + run.period]):  # type: ignore[union-attr]
+            if all(isinstance(x.op.form, Move | Result) for x in first):  # type: ignore[union-attr]
                 continue
             turns = turns_of(self.sequence, places, run.start, run.period, run.turns, FEWEST_TURNS)
-            if isinstance(turns, Turns):
-                turns = SHORT if turns.size < FEWEST_NODES else self._replace(turns)
-            if not turns:
-                log("loops", "%d turns of %d nodes at %s are rolled", run.turns, run.period, key[0].location)
-                return True
-            self.refused[key] = f"{run.turns} turns of {run.period} nodes: {turns}"
-        return False
+            if isinstance(turns, Turns) and turns.size >= FEWEST_NODES:
+                taken[turns.start : turns.stop] = True
+                found.append(turns)
+            else:
+                self._refuse(first[0], run.period, run.turns, SHORT if isinstance(turns, Turns) else turns)
+        return found
+
+    def _roll(self, loops: Sequence[Turns]) -> None:
+        """Put scans into the places of the loops, if there are less nodes then."""
+        made = Rewriting(self.builder, self.sequence, self.outputs, loops)
+        is_less = len(made.sequence) < len(self.sequence)
+        if is_less:
+            self.outputs, self.sequence = made.outputs, made.sequence
+            self.refused.clear()
+        for loop in loops:
+            why = made.refused.get(loop.start, "" if is_less else "what comes after it reads its values one by one")
+            if why:
+                self._refuse(loop.nodes[0], loop.period, loop.count, why)
+            else:
+                log("loops", "%d turns of %d nodes at %s are rolled", loop.count, loop.period, loop.nodes[0].location)
+
+    def _refuse(self, first: Node, period: int, turns: int, why: str) -> None:
+        self.refused[first, period] = f"{turns} turns of {period} nodes: {why}"
 
     def _report(self) -> None:
         """Tell the trace why loops were left as they are: where turns were found that are alike, and where a line has
@@ -90,66 +107,6 @@ class Roller:
         kinds = tuple(map(type, node.inputs if window is None else reads(node)))
         key = (op, kind, kinds, params, node.location)
         return self.tokens.setdefault(key, len(self.tokens))
-
-    def _replace(self, turns: Turns) -> str:
-        """Put a scan into the place of the turns, and what reads its results behind it; or say why that cannot be."""
-        gone = {node: divmod(k, turns.period) for k, node in enumerate(turns.nodes)}
-        used: dict[int, set[int]] = {}
-        later = self.sequence[turns.stop :]
-        for node in (*(x for n in later for x in operands_of(n)), *self.outputs):
-            if node in gone:
-                k, place = gone[node]
-                used.setdefault(place, set()).add(k)
-        self.builder.location = turns.nodes[-turns.period].location
-        new = scanned(self.builder, turns, used)
-        if isinstance(new, str):
-            return new
-        sequence = _Sequence(self.sequence[: turns.start])
-        for node in new.values():
-            sequence.append(node)
-        for node in later:
-            if not new.keys().isdisjoint(operands_of(node)):
-                new[node] = self._again(node, new)
-                node = new[node]
-            sequence.append(node)
-        outputs = [new.get(x, x) for x in self.outputs]
-        found = needed(sequence.nodes, outputs, operands_of)
-        if len(found) >= len(self.sequence):
-            return "what comes after it reads its values one by one"
-        self.outputs, self.sequence = outputs, found
-        self.refused.clear()
-        return ""
-
-    def _again(self, node: Node, new: dict[Node, Node]) -> Node:
-        """The node, of new operands."""
-        self.builder.location = node.location
-        window = window_of(node)
-        if window is not None:
-            given = [new.get(x, x) for x in reads(node)[: -len(window.starts) or None]]
-            return read_again(window, [x if type(x) in LITERALS else self.builder.value(x) for x in given]).node  # type: ignore[no-any-return]
-        inputs = tuple([x if type(x) in LITERALS else new.get(x, x) for x in node.inputs])
-        if node.op is stack and dict(node.params)["axis"] == 0:
-            found = rows_in_order(self.builder, inputs)
-            if found is not None:
-                return found.node  # type: ignore[no-any-return]
-        assert node.op is not None
-        return self.builder.number(node.op, inputs, node.params)
-
-
-class _Sequence:
-    """Nodes in the order of computation, each behind what it needs."""
-
-    def __init__(self, nodes: Iterable[Node]):
-        self.nodes = list(nodes)
-        self._known = set(self.nodes)
-
-    def append(self, node: Node) -> None:
-        if node.op is None or node in self._known:
-            return
-        for x in operands_of(node):
-            self.append(x)
-        self._known.add(node)
-        self.nodes.append(node)
 
 
 def _constants_first(nodes: Sequence[Node]) -> list[Node]:

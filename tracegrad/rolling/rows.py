@@ -38,8 +38,10 @@ def _unshaped(node: Node) -> Node:
     return node.operands[0] if node.op is reshape else node
 
 
-def pieces(builder: TraceBuilder, nodes: Sequence[Node], shape: tuple[int, ...] | None = None) -> Any:
-    """As `rows_in_order`, with rows of this shape, for nodes that may be slices of one array."""
+def pieces(
+    builder: TraceBuilder, nodes: Sequence[Node], shape: tuple[int, ...] | None = None, array: Node | None = None
+) -> Any:
+    """As `rows_in_order`, with rows of this shape, for nodes that may be slices of one array; `array` stands for it."""
     windows = [_window(x) for x in nodes]
     first = windows[0]
     if first is None or any(w is None or w.array is not first.array for w in windows):
@@ -60,7 +62,9 @@ def pieces(builder: TraceBuilder, nodes: Sequence[Node], shape: tuple[int, ...] 
     start[axis], stop[axis] = low, high + 1
     steps = [1] * len(start)
     steps[axis] = abs(step)
-    found = slice(builder.value(first.array), start=tuple(start), stop=tuple(stop), step=tuple(steps))
+    found = slice(
+        builder.value(first.array if array is None else array), start=tuple(start), stop=tuple(stop), step=tuple(steps)
+    )
     if step < 0:
         found = flip(found, axes=(axis,))
     if axis:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,10 +18,13 @@ from tracegrad.rolling.turns import Before, Each, Inside, Origin, Same, Turns
 from tracegrad.rolling.windows import Window, read_again, window_of
 from tracegrad.trace.builder import TraceBuilder
 
-__all__ = ["scanned"]
+__all__ = ["Uses", "scanned"]
+
+# The places of a turn whose values are read outside of the loop, with the turns of which they are.
+Uses = dict[int, set[int]]
 
 
-def scanned(builder: TraceBuilder, turns: Turns, used: Mapping[int, set[int]]) -> dict[Node, Node] | str:
+def scanned(builder: TraceBuilder, turns: Turns, used: Uses) -> dict[Node, Node] | str:
     """What stands for the nodes of the turns that are `used` later: for each place, of which turns; or why there is no
     such scan."""
     if any(turns.nodes[place].several for place in used):
@@ -81,7 +84,8 @@ class _Scan:
             count = len(origins) - len(window.starts)
             origins, starts = origins[:count], origins[count:]
             moves = any(isinstance(x, Each) for x in starts)
-            rows = pieces(self.builder, nodes) if moves and count == 1 and isinstance(origins[0], Same) else None
+            source = origins[0].value if moves and count == 1 and isinstance(origins[0], Same) else None
+            rows = None if source is None else pieces(self.builder, nodes, array=source)
             if rows is not None:
                 self.taken[place] = self._row(nodes, rows, ()).number
                 return ""
@@ -138,7 +142,7 @@ class _Scan:
         return _Const(self.const_at[node])
 
     # -- the scan ----------------------------------------------------------------------------------
-    def run(self, used: Mapping[int, set[int]]) -> dict[Node, Node]:
+    def run(self, used: Uses) -> dict[Node, Node]:
         count = self.turns.count
         stacked, last = [], {}
         for place, which in used.items():

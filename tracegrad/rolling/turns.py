@@ -7,7 +7,7 @@ the same value, or literal, from outside; or one of as many values as there are 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tracegrad.avals import LITERALS
@@ -77,9 +77,23 @@ class Turns:
         inner = sum(len(region.nodes) for node in self.nodes[: self.period] for region in node.regions)
         return self.count * (self.period + inner + 4 * pieces)
 
+    def moved(self, new: Mapping[Node, Node]) -> Turns:
+        """The turns, with other values from outside."""
+        return replace(self, origins=tuple([tuple([_moved(x, new) for x in at]) for at in self.origins]))
+
     def of(self, place: int) -> tuple[Node, ...]:
         """The node at this place of each turn."""
         return self.nodes[place :: self.period]
+
+
+def _moved(origin: Origin, new: Mapping[Node, Node]) -> Origin:
+    if isinstance(origin, Before):
+        return replace(origin, first=tuple([new.get(x, x) for x in origin.first]))
+    if isinstance(origin, Same):
+        return origin if type(origin.value) in LITERALS else Same(new.get(origin.value, origin.value))
+    if isinstance(origin, Each) and type(origin.values[0]) not in LITERALS:
+        return Each(tuple([new.get(x, x) for x in origin.values]))
+    return origin
 
 
 def turns_of(

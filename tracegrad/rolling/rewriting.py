@@ -1,0 +1,107 @@
+"""One pass over what was recorded: scans in the place of loops, and behind them what reads their results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracegrad.avals import LITERALS
+from tracegrad.ir import Node
+from tracegrad.ir.builder import needed
+from tracegrad.ops.pieces import stack
+from tracegrad.rolling.rows import rows_in_order
+from tracegrad.rolling.scanned import Uses, scanned
+from tracegrad.rolling.turns import Turns
+from tracegrad.rolling.windows import operands_of, read_again, reads, window_of
+from tracegrad.trace.builder import TraceBuilder
+
+__all__ = ["Rewriting"]
+
+
+class Rewriting:
+    """What becomes of the nodes in `sequence` and of the outputs when these loops, none within another, are scans.
+
+    `refused` says why there is no such scan, by the number of the first node.
+    """
+
+    def __init__(
+        self, builder: TraceBuilder, sequence: Sequence[Node], outputs: Sequence[Node], loops: Sequence[Turns]
+    ):
+        self.builder, self.before = builder, sequence
+        self.loops = {loop.start: loop for loop in loops}
+        self.refused: dict[int, str] = {}
+        self._new: dict[Node, Node] = {}
+        self._nodes: list[Node] = []
+        self._known: set[Node] = set()
+        used, k = self._uses(outputs), 0
+        while k < len(sequence):
+            loop = self.loops.get(k)
+            if loop is not None and self._scan(loop, used[k]):
+                k = loop.stop
+            else:
+                self._keep(sequence[k])
+                k += 1
+        self.outputs = [self._new.get(x, x) for x in outputs]
+        self.sequence = needed(self._nodes, self.outputs, operands_of)
+
+    def _uses(self, outputs: Sequence[Node]) -> dict[int, Uses]:
+        """Of each loop, what is read outside of it: by place, of which turns."""
+        made = {
+            node: (loop, *divmod(k, loop.period)) for loop in self.loops.values() for k, node in enumerate(loop.nodes)
+        }
+        used: dict[int, Uses] = {start: {} for start in self.loops}
+
+        def read(node: Node, reader: Turns | None) -> None:
+            if node in made:
+                loop, k, place = made[node]
+                if loop is not reader:
+                    used[loop.start].setdefault(place, set()).add(k)
+
+        for reader in self.before:
+            own = made[reader][0] if reader in made else None
+            for x in operands_of(reader):
+                read(x, own)
+        for x in outputs:
+            read(x, None)
+        return used
+
+    def _scan(self, loop: Turns, used: Uses) -> bool:
+        """Put a scan into the place of the turns."""
+        self.builder.location = loop.nodes[-loop.period].location
+        found = scanned(self.builder, loop.moved(self._new), used)
+        if isinstance(found, str):
+            self.refused[loop.start] = found
+            return False
+        self._new.update(found)
+        for node in found.values():
+            self._append(node)
+        return True
+
+    def _keep(self, node: Node) -> None:
+        """The node, of new operands where these are new."""
+        if not self._new.keys().isdisjoint(operands_of(node)):
+            self._new[node] = self._again(node)
+        self._append(self._new.get(node, node))
+
+    def _again(self, node: Node) -> Node:
+        self.builder.location = node.location
+        new, window = self._new, window_of(node)
+        if window is not None:
+            given = [new.get(x, x) for x in reads(node)[: -len(window.starts) or None]]
+            values = [x if type(x) in LITERALS else self.builder.value(x) for x in given]
+            return read_again(window, values).node  # type: ignore[no-any-return]
+        inputs = tuple([x if type(x) in LITERALS else new.get(x, x) for x in node.inputs])
+        if node.op is stack and dict(node.params)["axis"] == 0:
+            found = rows_in_order(self.builder, inputs)
+            if found is not None:
+                return found.node  # type: ignore[no-any-return]
+        assert node.op is not None
+        return self.builder.number(node.op, inputs, node.params)
+
+    def _append(self, node: Node) -> None:
+        """The node, behind what it needs."""
+        if node.op is None or node in self._known:
+            return
+        for x in operands_of(node):
+            self._append(x)
+        self._known.add(node)
+        self._nodes.append(node)
