@@ -236,6 +236,41 @@ def test_windows_of_other_dtypes(dtype: str) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def borders(u: Any) -> Any:
+    def turn(c: Any, _: Any) -> Any:
+        u, x = c[0].copy(), np.sin(c[1]) + c[0][3]
+        u[0] = 0.0
+        u[-1, ::2] = x[::2]
+        u[:, 0] = 0.5 * u[:, 1]
+        u[5, 7] += x[3]
+        return (u, x), None
+
+    (u, x), _ = tg.scan(turn, (u, u[2]), None, length=9)
+    return np.sum(u**2) + np.sum(x)
+
+
+def borders_plain(u: Any) -> Any:
+    x = u[2].copy()
+    for _ in range(9):
+        x = np.sin(x) + u[3]
+        u[0] = 0.0
+        u[-1, ::2] = x[::2]
+        u[:, 0] = 0.5 * u[:, 1]
+        u[5, 7] += x[3]
+    return np.sum(u**2) + np.sum(x)
+
+
+def test_small_windows_at_known_places_cost_a_loop_what_they_touch() -> None:
+    u, t, h = rng.normal(size=(40, 40)), rng.normal(size=(40, 40)), 1e-6
+    gradient = tg.grad(borders)
+    (loop,) = [kernel for kernel in tg.trace(borders).explain(u).kernels if kernel.startswith("repeat")]
+    assert "guard" not in loop
+    assert "copy b" not in loop
+    np.testing.assert_allclose(tg.trace(borders)(u), borders_plain(u.copy()), rtol=1e-12)
+    slope = (borders_plain(u + h * t) - borders_plain(u - h * t)) / (2 * h)
+    np.testing.assert_allclose(np.sum(gradient(u) * t), slope, rtol=1e-6)
+
+
 # -- what users write ----------------------------------------------------------------------------------------
 @settings(max_examples=60, deadline=None)
 @given(arrays_and_indices(advanced=False), st.data())

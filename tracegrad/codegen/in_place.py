@@ -139,7 +139,8 @@ def read_too_late(made: Plan) -> dict[Node, str]:
             if (own or readers) and all(isinstance(x, Launch) for x in (step, *readers)):
                 roots = [*own, *(root for x in readers for root in x.roots)]  # type: ignore[union-attr]
                 early = _Early(made, base, result).of(roots)
-                found |= {x: EARLY for x in early if made.schedule.storage.reason.get(x) != EARLY}
+                if sum(x.aval.size for x in early) <= max(x.aval.size for x in planned.roots):
+                    found |= {x: EARLY for x in early if made.schedule.storage.reason.get(x) != EARLY}
     return found
 
 

@@ -18,10 +18,11 @@ from tracegrad.errors import VerifyError
 from tracegrad.ir import Builder, Graph, Node, Value
 from tracegrad.ir.builder import recording
 from tracegrad.ir.graph import map_regions
+from tracegrad.ops.forms import Repeat, While
 from tracegrad.ops.op import Op
 from tracegrad.ops.results import result
 
-__all__ = ["Finish", "Hook", "Rewriter", "mark_free", "node_of", "operand", "producer", "rewrite", "shared"]
+__all__ = ["Finish", "Hook", "Rewriter", "in_loop", "mark_free", "node_of", "operand", "producer", "rewrite", "shared"]
 
 Hook = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 Finish = Callable[[Graph, set[Node]], Graph]
@@ -31,11 +32,12 @@ class Rewriter(Builder):
     """A builder that takes over nodes of another graph, and knows which of them have several users.
 
     `free` are sums whose terms may be added in any order; when all is rebuilt, `finish` is given the graph and these.
+    `repeated` says that the graph runs again and again, as the body of a loop does.
     """
 
-    def __init__(self, graph: Graph, hook: Hook, finish: Finish | None = None):
+    def __init__(self, graph: Graph, hook: Hook, finish: Finish | None = None, repeated: bool = False):
         super().__init__(hook)
-        self.hook, self.finish = hook, finish
+        self.hook, self.finish, self.repeated = hook, finish, repeated
         self.free: set[Node] = set()
         self.inputs = list(graph.inputs)
         self.uses = Counter([*graph.outputs, *(x for node in graph.nodes for x in node.inputs)])
@@ -56,7 +58,8 @@ class Rewriter(Builder):
             self.pick(node, inputs, node.picks)
             return
         if node.regions:
-            params = map_regions(params, lambda region: rewrite(region, self.hook, self.finish))
+            again = self.repeated or isinstance(op.form, Repeat | While)
+            params = map_regions(params, lambda region: rewrite(region, self.hook, self.finish, again))
         operands = tuple([x if type(x) in LITERALS else Value(self, x) for x in inputs])
         self.location = node.location
         if node.several and self.narrow(node, operands):
@@ -115,9 +118,9 @@ class Rewriter(Builder):
         return self.finish(built, self.free) if self.finish is not None and self.free else built
 
 
-def rewrite(graph: Graph, hook: Hook, finish: Finish | None = None) -> Graph:
+def rewrite(graph: Graph, hook: Hook, finish: Finish | None = None, repeated: bool = False) -> Graph:
     """`graph` with every application given to `hook`, operands first."""
-    return Rewriter(graph, hook, finish).run(graph)
+    return Rewriter(graph, hook, finish, repeated).run(graph)
 
 
 # -- what hooks ask of a value -----------------------------------------------------------------------
@@ -140,6 +143,11 @@ def operand(x: Value, i: int = 0) -> Any:
 def shared(x: Value) -> bool:
     """Whether `x` is known to have other users than the application at hand."""
     return x.node in getattr(x.builder, "shared", ())
+
+
+def in_loop(x: Value) -> bool:
+    """Whether `x` is computed again and again, in the body of a loop."""
+    return bool(getattr(x.builder, "repeated", False))
 
 
 def mark_free(x: Value) -> None:

@@ -12,7 +12,7 @@ from tracegrad.avals import is_literal
 from tracegrad.ir import Graph, Node
 from tracegrad.ops import Op
 from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import accumulate, add, subtract
+from tracegrad.ops.elementwise import accumulate, add, subtract, where
 from tracegrad.ops.linear import full
 from tracegrad.passes.collect import collect
 from tracegrad.passes.constants import fold
@@ -20,7 +20,7 @@ from tracegrad.passes.control import BY_OP
 from tracegrad.passes.rewrite import mark_free, node_of, producer, rewrite
 from tracegrad.passes.rules import algebra
 from tracegrad.passes.structure import hoist_broadcast
-from tracegrad.passes.windows import into_sum
+from tracegrad.passes.windows import into_array, into_sum
 
 __all__ = ["simplifier", "simplify"]
 
@@ -64,6 +64,8 @@ def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
     found = algebra(op, operands, {})
     if found is None:
         found = hoist_broadcast(op, operands)
+    if found is None and op is where:
+        return into_array(*operands)
     if found is None and op is accumulate:
         found = into_sum(*operands)
         return _free_sum(*operands) if found is None else found

@@ -206,6 +206,8 @@ def _(x: Any, *, start: Shape, stop: Shape, step: Shape) -> Any:
         return _slice_of_pad(x, start, step, aval.shape)
     if op is concatenate:
         return _slice_of_concatenate(x, start, stop, step)
+    if op is TABLE["where"] and producer(operand(x)) is pad:
+        return _slice_of_where(x, start, step, aval.shape)
     if op is dynamic_update_slice:
         same = operand(x, 1).shape == aval.shape and _param(x, "step") == step and x.node.inputs[2:] == start
         return operand(x, 1) if same else None
@@ -235,6 +237,17 @@ def _slice_of_pad(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
         begin.append(first // period)
         stride.append(max(s // period, 1))
     return _window(operand(x), tuple(begin), tuple(stride), lengths)
+
+
+def _slice_of_where(x: Any, start: Shape, step: Shape, lengths: Shape) -> Any:
+    """A window that lies where one side is chosen: the cotangent of what was written there."""
+    chosen = _slice_of_pad(operand(x), start, step, lengths)
+    if chosen is None or (side := constant(chosen)) is None:
+        return None
+    taken = operand(x, 1 if side else 2)
+    if not hasattr(taken, "node") or taken.dtype != x.dtype:
+        return None
+    return _window(taken, start, step, lengths)
 
 
 def _slice_of_concatenate(x: Any, start: Shape, stop: Shape, step: Shape) -> Any:

@@ -1,7 +1,9 @@
 """Simplification of windows at computed places (`tracegrad.ops.windows`).
 
 What is read where something was just written is that; what is added to a window of zeros, which is the cotangent of a
-window, is written into the sum. So a turn of a loop that adds up cotangents of an array costs what it touches.
+window, is written into the sum. So a turn of a loop that adds up cotangents of an array costs what it touches. In
+loops, the same is done with windows at places that are known, if they are small: outside, they are parts of kernels
+over whole arrays, as a `pad`.
 """
 
 from __future__ import annotations
@@ -11,27 +13,71 @@ from typing import Any
 
 from tracegrad.avals import is_literal
 from tracegrad.ops.elementwise import accumulate
-from tracegrad.ops.linear import slice
+from tracegrad.ops.linear import pad, slice
 from tracegrad.ops.windows import counted, dynamic_slice, dynamic_update_slice
 from tracegrad.passes.constants import constant, full_like, reshaped
-from tracegrad.passes.rewrite import node_of, operand, producer
+from tracegrad.passes.rewrite import in_loop, node_of, operand, producer
 from tracegrad.passes.structure import rule_for
 
-__all__ = ["into_sum"]
+__all__ = ["into_array", "into_sum"]
 
 Shape = tuple[int, ...]
+
+LEAST = 256  # elements of an array of which it is worth to touch a part only
+SMALL = 16  # times a window that is small
 
 
 def into_sum(x: Any, y: Any) -> Any:
     """x + y, a sum whose order is free, where one is a window in zeros; or None."""
     for total, part in ((x, y), (y, x)):
-        if producer(part) is dynamic_update_slice and not is_literal(total) and constant(operand(part)) == 0:
+        if is_literal(total):
+            continue
+        if producer(part) is dynamic_update_slice and constant(operand(part)) == 0:
             update, starts, step = operand(part, 1), _starts(part, 2), _step(part)
             before = dynamic_slice(total, *starts, sizes=update.shape, step=step)
-            if constant(before) != 0:
-                update = accumulate(before, update)
-            return dynamic_update_slice(total, update, *starts, step=step)
+            return dynamic_update_slice(total, _added(before, update), *starts, step=step)
+        if (padded := _small_part(part, total, 0)) is not None:
+            return _patched(total, _added(_inside(total, padded), operand(part)), padded)
     return None
+
+
+def _added(before: Any, update: Any) -> Any:
+    return update if constant(before) == 0 else accumulate(before, update)
+
+
+def into_array(condition: Any, x: Any, y: Any) -> Any:
+    """`where(condition, x, y)` in a loop, where that is `y` with a small window of `x`; or None."""
+    padded = None if is_literal(y) or is_literal(condition) else _small_part(condition, y, False)
+    if padded is None or constant(operand(condition)) is not True or y.dtype.kind == "b":
+        return None
+    update = _inside(y if is_literal(x) else x, padded)
+    return _patched(y, full_like(update, x) if is_literal(x) else update, padded) if update.dtype == y.dtype else None
+
+
+def _small_part(part: Any, whole: Any, value: Any) -> Any:
+    """The pad that makes the array `part`, of `value` but for a small window, in a loop beside `whole`; or None."""
+    if producer(part) is not pad or not in_loop(part) or constant(whole) is not None:
+        return None
+    inner, size = operand(part).aval.size, whole.aval.size
+    small = part.shape == whole.shape and size >= LEAST and 0 < SMALL * inner <= size
+    return part if small and dict(part.node.params)["value"] == value else None
+
+
+def _inside(x: Any, padded: Any) -> Any:
+    """The elements of `x` where `padded` has those of its operand."""
+    start, step = _places(padded)
+    stop = tuple([a + (n - 1) * s + 1 for a, n, s in zip(start, operand(padded).shape, step)])
+    return slice(x, start=start, stop=stop, step=step)
+
+
+def _patched(x: Any, update: Any, padded: Any) -> Any:
+    start, step = _places(padded)
+    return dynamic_update_slice(x, update, *start, step=step)
+
+
+def _places(padded: Any) -> tuple[Shape, Shape]:
+    params = dict(padded.node.params)
+    return tuple(params["low"]), tuple([g + 1 for g in params["interior"]])
 
 
 def _starts(x: Any, first: int) -> list[Any]:
