@@ -121,3 +121,84 @@ def test_a_function_that_compares_no_truths_does_not_ask_for_its_flags() -> None
     np.testing.assert_array_equal(f(X, True), X)
     np.testing.assert_array_equal(f(X, False), X * 0)
     assert f.cache_info().traces == 1
+
+
+# -- arrays ------------------------------------------------------------------------------------------------------------
+def _updated(x: Any, y: Any) -> Any:
+    x += 1
+    return y * 2, x is y
+
+
+def _looked_up(x: Any, y: Any) -> Any:
+    known = {id(x): 1}
+    return id(y) in known, x * 1.0
+
+
+def _distinct(*xs: Any) -> Any:
+    seen: list[Any] = []
+    for x in xs:
+        if not any(x is s for s in seen):
+            seen.append(x)
+    return len(seen), sum(seen)
+
+
+def _written(x: Any, y: Any) -> Any:
+    np.multiply(x, y, out=y)
+    return y is x, x.sum()
+
+
+ARRAYS = {
+    "is": lambda x, y: x + 1 if x is y else x + y,
+    "itself": lambda x, y: (x if x is y else x + y) is x,
+    "asarray": lambda x, y: (np.asarray(y) is x, np.asarray(y) is y, x * 1.0),
+    "updated": _updated,
+    "id": _looked_up,
+    "distinct": _distinct,
+    "written": _written,
+    "in a dict": lambda x, y: (lambda p: (p["a"] is p["b"], p["a"] + p["b"]))({"a": x, "b": y}),
+}
+
+
+@pytest.mark.parametrize("form", ARRAYS)
+@pytest.mark.parametrize("mode", ["traced", "disabled"])
+@pytest.mark.parametrize("order", [(0, 0, 0, 1, 1, 1, 1, 0), (0, 1, 0, 0, 1, 1, 0, 1)])
+def test_an_array_that_is_passed_twice(form: str, mode: str, order: Any) -> None:
+    def script(trace: Any) -> Any:
+        f, arrays = trace(ARRAYS[form]), [X.copy(), X + 1]
+        for i, k in zip(order[::2], order[1::2]):
+            yield f(arrays[i], arrays[k]), arrays
+
+    compare(script, mode)
+
+
+@program
+def test_an_array_that_is_passed_and_read_from_outside(trace: Any) -> Any:
+    class Model: ...
+
+    m, w = Model(), np.ones(2)
+    m.w = w
+
+    @trace
+    def f(x: Any, p: Any) -> Any:
+        return x is w, x is m.w, w is m.w, p["b"] is w, x + w + p["a"]
+
+    p = {"a": np.zeros(2), "b": np.ones(2)}
+    yield f(w, p), f(np.ones(2), p)
+    m.w = np.ones(2)
+    yield f(w, p), f(m.w, p)
+    p["b"] = w
+    yield f(w, p), f(np.ones(2), p)
+
+
+def test_a_tensor_that_is_passed_twice() -> None:
+    f = tg.trace(lambda x, y: x * 2 if x is y else x + 10 * y)
+    x, y = tg.ones(2), tg.ones(2)
+    for _ in range(2):
+        assert f(x, y).tolist() == [11.0, 11.0]
+        assert f(x, x).tolist() == [2.0, 2.0]
+
+
+def test_traces_that_do_not_compare_serve_both() -> None:
+    f = tg.trace(lambda x, y: x @ y)
+    f(X, X), f(X, X + 1)
+    assert f.cache_info().traces == 1

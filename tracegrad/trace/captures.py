@@ -41,7 +41,7 @@ from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace import shadow
 from tracegrad.trace.assumed import GONE, Guard, all_of, keys_of, short
 from tracegrad.trace.builder import TraceBuilder
-from tracegrad.trace.endings import TRUTHS
+from tracegrad.trace.endings import ARRAYS, TRUTHS
 from tracegrad.trace.guards import Capture
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import LENT, Loan
@@ -51,7 +51,7 @@ from tracegrad.trace.natives import Natives
 from tracegrad.trace.packages import of_python
 from tracegrad.trace.refusals import draws
 from tracegrad.trace.signature import is_plain_array
-from tracegrad.trace.sources import Attribute, Child, Fixed, Function, Item, Source, Static, Weak
+from tracegrad.trace.sources import Alike, Argument, Attribute, Child, Fixed, Function, Item, Source, Static, Weak
 from tracegrad.trace.templates import Same
 from tracegrad.trace.writes import Writes
 
@@ -78,6 +78,9 @@ class World:
         self.builder, self.varying = builder, varying
         self.shared = shared  # the function, if others of equal code are to find the trace
         self.by_identity = False
+        self._one = ARRAYS in varying
+        self._several = False  # whether traced code has several traced values for one array
+        self._passed: dict[int, tuple[Any, Any, Source]] = {}
         self._places: dict[int, Source] = {}
         self._structural: list[tuple[Source, Any]] = []
         self.open = True
@@ -204,6 +207,37 @@ class World:
     def assume(self, source: Source, kind: str, expected: Any) -> None:
         self._guards.setdefault((source.key, kind), Guard(source, kind, expected))
 
+    def passed(self, x: Any, number: int, made: Any) -> Any:
+        """What traced code gets for leaf `number` of the arguments, `x`, for which `made` was made."""
+        if not isinstance(x, np.ndarray):
+            return made
+        source = Argument(None, number)
+        known = self._passed.setdefault(id(x), (x, made, source))
+        if known[1] is made or not self._one:
+            self._several = self._several or known[1] is not made
+            return made
+        self.assume(source, "same", known[2])
+        return known[1]
+
+    def ask_identity(self) -> None:
+        """Traced code asks which objects are the same."""
+        if self._several:
+            raise self.builder.restarts(ARRAYS, "arrays are compared by identity")
+        self.by_identity = True
+
+    def _tell_apart(self) -> None:
+        """Guard that arrays which are several objects stay so."""
+        found: dict[Any, list[Source]] = {}
+        passed = [(x, source) for x, _, source in self._passed.values()]
+        captured = [(c.array, c.source) for c in self.builder.captures.values() if isinstance(c.array, np.ndarray)]
+        tensors = self.builder.tensors.known() if self.builder.has_tensors else ()
+        for x, source in (*passed, *captured, *tensors):
+            if source is not None:
+                found.setdefault((x.shape, x.dtype, type(x)), []).append(source)
+        for group in found.values():
+            if len(group) > 1:
+                self.assume(Alike(None, tuple(group)), "is", False)
+
     def ask_truths(self) -> None:
         """Traced code compares truths by identity, which a traced value would not stand."""
         if not self.truths and self.gave_truths:
@@ -223,6 +257,11 @@ class World:
                 self.assume(c.source, "aval", (c.array.dtype, c.array.shape))
 
     def _array(self, value: Any, source: Source) -> Any:
+        passed = self._passed.get(id(value))
+        if passed is not None and self.by_identity:
+            self.assume(source, "same", passed[2])
+            return passed[1]
+        self._several = self._several or passed is not None
         if not is_plain_array(value):
             raise UnsupportedError(
                 located(f"{source} is a {type(value).__name__}, which tracegrad does not support; use an ndarray")
@@ -331,6 +370,8 @@ class World:
         self.varying = ()
         self.writes.restore()
         self.natives.restore()
+        if self.by_identity:
+            self._tell_apart()
         for source, value in self._structural if self.by_identity else ():
             self.assume(source, "is", value)
         self.natives.guard(made for _, made in self._seen.values())
@@ -340,6 +381,7 @@ class World:
         self._seen.clear()
         self._places.clear()
         self._structural.clear()
+        self._passed.clear()
         self.shared = None
         self.writes = Writes()
         self.builder.close()

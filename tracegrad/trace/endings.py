@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["TRUTHS", "TURN_BY_TURN", "Restarts", "RunsPlainly"]
+__all__ = ["ARRAYS", "TRUTHS", "TURN_BY_TURN", "Restarts", "RunsPlainly"]
 
 # What may be `varying`, beside sources of numbers: that truths are no traced values, and that loops (or, with a place,
-# those that begin there) are recorded turn by turn, with all that Python knows.
-TRUTHS, TURN_BY_TURN = "truths", "turn by turn"
+# those that begin there) are recorded turn by turn, with all that Python knows; that an array that is several arguments
+# is one traced value.
+TRUTHS, TURN_BY_TURN, ARRAYS = "truths", "turn by turn", "arrays"
 
 
 class RunsPlainly(BaseException):

@@ -57,6 +57,8 @@ class Globals(Namespace):
         if name in ("__import__", "__build_class__"):
             return builtin
         self.world.assume(source, "is", builtin)
+        if name == "id":
+            self.world.ask_identity()
         found = _OF_ATTRIBUTES.get(name) or BUILTINS.get(name) or replacement(builtin)
         return builtin if found is None else found
 

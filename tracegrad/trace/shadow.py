@@ -116,7 +116,8 @@ def dispatched(world: Any, fun: Any) -> Any:
 def _guard_function(world: Any, fun: types.FunctionType, where: Source) -> None:
     """Guard what a function is made of, which can be exchanged."""
     world.assume(Attribute(where, "__code__"), "is", fun.__code__)
-    world.by_identity = world.by_identity or _compares_identity(fun.__code__)
+    if _compares_identity(fun.__code__):
+        world.ask_identity()
     if _compares_truths(fun.__code__):
         world.ask_truths()
     if fun.__defaults__ and not isinstance(where, Fixed):

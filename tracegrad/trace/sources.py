@@ -11,8 +11,8 @@ from typing import Any
 from tracegrad import tree
 
 __all__ = [
-    "CALLS", "Argument", "Attribute", "Cell", "Child", "Fixed", "Function", "Global", "Item", "Passed", "Source",
-    "Static", "Variable", "Weak", "on_call",
+    "CALLS", "Alike", "Argument", "Attribute", "Cell", "Child", "Fixed", "Function", "Global", "Item", "Passed",
+    "Source", "Static", "Variable", "Weak", "on_call",
 ]  # fmt: skip
 
 Names = Callable[[Any], str]
@@ -186,6 +186,30 @@ class Item(Source):
     @property
     def path(self) -> str:
         return f"{self.parent.path}[{self.name!r}]"
+
+
+class Alike(Source):
+    """Whether some of the sources in `name` lead to one object."""
+
+    __slots__ = ()
+
+    @property
+    def key(self) -> Hashable:
+        return Alike, *[source.key for source in self.name]
+
+    def read(self) -> Any:
+        return len({id(source.read()) for source in self.name}) < len(self.name)
+
+    def text(self, name: Names) -> str:
+        texts = [source.text(name) for source in self.name]
+        if len(texts) == 2:
+            return f"({texts[0]} is {texts[1]})"
+        ids = ", ".join([f"{name(id)}({text})" for text in texts])
+        return f"(len({{{ids}}}) < {len(texts)})"
+
+    @property
+    def path(self) -> str:
+        return f"one of {', '.join([each.path for each in self.name])} being another"
 
 
 class Child(Source):

@@ -94,6 +94,10 @@ class Tensors:
         capture = self.builder.capture(real.array, Attribute(source, "array"))
         return self._stand_in(real, source, capture.node)
 
+    def known(self) -> list[tuple[Tensor, Source]]:
+        """The Tensors from outside that have stand-ins, and where they are found."""
+        return [(real, found.source) for real, found in self._known.values()]
+
     def of(self, real: Tensor) -> TracedTensor:
         """The stand-in of a Tensor that no source is known of."""
         self.builder.require_open()

@@ -194,7 +194,7 @@ def _trace_call(
         builder.find_circles = None
     builder.world = world = World(builder, varying, fun if shared else None)
     with recording(builder):
-        leaves = [_argument(builder, call, i, x) for i, x in enumerate(call.leaves)]
+        leaves = [world.passed(x, i, _argument(builder, call, i, x)) for i, x in enumerate(call.leaves)]
     args, kwargs = call.rebuild(leaves)
     for place, x in (*enumerate(args), *kwargs.items()):
         world.writes.passed(x, Passed(None, place))
