@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,7 +42,7 @@ __all__ = ["Plan", "add_at", "getitem", "setitem"]
 MASK_HINT = "its shape would depend on values; use np.where(mask, x, y), or a mask computed without the arguments"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What an index does to an array of `shape`, step by step. `at`: where the slices begin, if a place is computed."""
 
@@ -215,6 +216,40 @@ def _check_mask(x: Any, mask: Any, axis: int) -> None:
 
 def plan(x: Any, index: Any) -> Plan:
     """The plan of `index` for the carrier `x`."""
+    key = _key(index)
+    return _plan(x, index) if key is None else _known_plan(x.shape, key)
+
+
+_BOUNDS = frozenset({int, type(None)})
+
+
+def _key(index: Any) -> tuple[Any, ...] | None:
+    """What tells apart indices of Python's integers, slices of them, `...` and None; None for others."""
+    found: list[Any] = []
+    for entry in index if type(index) is tuple else (index,):
+        kind = type(entry)
+        if kind is slice:
+            bounds = (entry.start, entry.stop, entry.step)
+            if not _BOUNDS.issuperset(map(type, bounds)):
+                return None
+            found.append(bounds)
+        elif kind is int or entry is None or entry is Ellipsis:
+            found.append(entry)
+        else:
+            return None
+    return tuple(found)
+
+
+class _Shaped(NamedTuple):
+    shape: tuple[int, ...]
+
+
+@lru_cache(maxsize=4096)
+def _known_plan(shape: tuple[int, ...], key: tuple[Any, ...]) -> Plan:
+    return _plan(_Shaped(shape), tuple([slice(*x) if type(x) is tuple else x for x in key]))
+
+
+def _plan(x: Any, index: Any) -> Plan:
     entries = _entries(x, index)
     advanced = any((_is_array(e) and not _is_place(e)) or isinstance(e, _Truth) for e in entries)
     start, stop, step, flips = [], [], [], []
