@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
@@ -181,6 +182,59 @@ def test_a_batch_of_loops_over_windows(f: Any, plain: Any) -> None:
     u = 0.1 * rng.normal(size=(3, N, N))
     got = tg.trace(tg.vmap(f))(u)
     np.testing.assert_allclose(got, [plain(x.copy()) for x in u], rtol=1e-12)
+
+
+def corner(x: Any, i: int, j: int) -> Any:
+    return read(x, i, j, sizes=(9, 9))
+
+
+# What becomes of arrays x and y, a row and two places; those that give rows come first.
+STEPS = [
+    lambda x, y, r, i, j, loop: row(x, i),
+    lambda x, y, r, i, j, loop: x[2:3],
+    lambda x, y, r, i, j, loop: r + np.sin(row(y, j)),
+    lambda x, y, r, i, j, loop: write(x, r, i, 0),
+    lambda x, y, r, i, j, loop: write(x, np.sin(r), j, 0),
+    lambda x, y, r, i, j, loop: write(y, read(x, i, j) + 1.0, j, i),
+    lambda x, y, r, i, j, loop: write(y, 0.7 * read(x, 0, i, sizes=(N, 1)), 0, j),
+    lambda x, y, r, i, j, loop: write(y, corner(x, 0, 1) + corner(y, 1, 0), 1, 1),
+    lambda x, y, r, i, j, loop: 0.5 * (x + y),
+    lambda x, y, r, i, j, loop: x + r,
+    lambda x, y, r, i, j, loop: 0.05 * (x @ y),
+    lambda x, y, r, i, j, loop: turns(3, lambda k, x: (performed(loop, [x], [r * 1.0], [k, i])[-1],), x)[0],
+]
+Step = tuple[int, list[int], Any]
+
+
+def drawn(r: random.Random, inner: bool = False) -> list[Step]:
+    """A program of numbers of steps, and of what they are given, the last ones counted from 0."""
+    return [
+        (r.randrange(len(STEPS) - inner), [r.randrange(n) for n in (4, 3, 4, 2, 2)], inner or drawn(r, True))
+        for _ in range(r.randint(4, 10))
+    ]
+
+
+def performed(program: list[Step], arrays: list[Any], rows: list[Any], places: list[Any]) -> list[Any]:
+    for number, picks, loop in program:
+        given = [xs[-1 - pick % len(xs)] for xs, pick in zip((arrays, arrays, rows, places, places), picks)]
+        (rows if number < 3 else arrays).append(STEPS[number](*given, loop))
+    return arrays
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_turns_compute_the_same_whatever_is_written_in_place(seed: int) -> None:
+    program = drawn(random.Random(seed))
+
+    def turn(k: Any, x: Any, y: Any) -> Any:
+        arrays = performed(program, [x, y], [row(y, k)], [k, N - 1 - k])
+        return arrays[-1], arrays[-1 - seed % 3]
+
+    def f(x: Any, y: Any) -> Any:
+        return turns(3, turn, x, y)
+
+    x, y = rng.normal(size=(2, N, N))
+    for got, want in zip(tg.trace(f)(x, y), f(x, y), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-9)
 
 
 def test_what_is_read_elsewhere_is_not_written_over() -> None:
