@@ -174,3 +174,67 @@ def test_explain_tells_of_loops_and_why_they_are_unrolled(fun: Any, said: str) -
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_random_loops(seed: int) -> None:
     assert list(random_loops.faults(seed)) == []
+
+
+# -- checkpoints of turns --------------------------------------------------------------------------------
+TURNS = 200
+SERIES = np.sin(np.arange(4.0 * TURNS)).reshape(TURNS, 4)
+WEIGHTS = np.sin(np.arange(16.0)).reshape(4, 4) * 0.4
+
+
+def a_turn(x: Any, row: Any) -> Any:
+    hidden = np.sin(x * row)
+    other = np.tanh(WEIGHTS @ hidden + x)
+    return np.exp(-other * other) * x + 0.1 * hidden
+
+
+def with_rows(step: Any, x: Any) -> Any:
+    for row in SERIES:
+        x = step(x, row)
+    return np.sum(x**2)
+
+
+def with_the_counter(step: Any, x: Any) -> Any:
+    for i in range(TURNS):
+        x = step(x, 0.01 * i)
+    return np.sum(x**2)
+
+
+def with_results(step: Any, x: Any) -> Any:
+    def turn(x: Any, i: Any) -> Any:
+        new = step(x, SERIES[i])
+        return new, np.sum(new * x)
+
+    turn, found = tg.checkpoint(turn), []
+    for i in range(TURNS):
+        x, y = turn(x, i)
+        found.append(y)
+    return np.sum(np.stack(found)) + np.sum(x)
+
+
+def of_a_state(step: Any, x: Any) -> Any:
+    turn = tg.checkpoint(lambda s, i: {"x": step(s["x"], s["rate"]), "rate": s["rate"] * 0.99, "n": s["n"] + i})
+    state = {"x": x, "rate": 1.0, "n": 0}
+    for i in range(TURNS):
+        state = turn(state, i)
+    return np.sum(state["x"]) * state["n"]
+
+
+def in_inner_loops(step: Any, x: Any) -> Any:
+    for _ in range(10):
+        for row in SERIES[:20]:
+            x = step(x, row)
+        x = 0.9 * x
+    return np.sum(x)
+
+
+@pytest.mark.parametrize(("fun", "kept"), [
+    (with_rows, 4), (with_the_counter, 4), (with_results, 4), (of_a_state, 5), (in_inner_loops, 4)
+])  # fmt: skip
+def test_the_derivative_of_turns_that_are_checkpoints_keeps_their_carries_only(fun: Any, kept: int) -> None:
+    gradient = tg.grad(lambda x: fun(tg.checkpoint(a_turn), x))
+    graph = gradient.explain(X).optimized
+    sizes = [aval.size for node in graph.nodes if node.name == "scan" for aval in node.aval]
+    assert sum(size for size in sizes if size > 16) <= kept * TURNS
+    assert len(graph.nodes) < 50
+    np.testing.assert_allclose(gradient(X), tg.grad(lambda x: fun(a_turn, x))(X), rtol=1e-12)

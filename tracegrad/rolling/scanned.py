@@ -12,7 +12,7 @@ from tracegrad.control.repeat import scan
 from tracegrad.ir import Node, build, recorder
 from tracegrad.ir.replay import applied
 from tracegrad.ops.fills import arange
-from tracegrad.ops.linear import broadcast_to, fresh, reshape, slice, zeros_like
+from tracegrad.ops.linear import broadcast_to, fresh, full, reshape, slice, zeros_like
 from tracegrad.rolling.rows import pieces, rows_of
 from tracegrad.rolling.turns import Before, Each, Inside, Origin, Same, Turns
 from tracegrad.rolling.windows import Window, read_again, window_of
@@ -100,10 +100,12 @@ class _Scan:
         if isinstance(origin, Before):
             return _Carry(self._chain(origin.place, _by_distance(origin)), origin.distance)
         if isinstance(origin, Each):
-            if not is_literal(origin.values[0]):
-                return self._row(origin.values, rows_of(self.builder, origin.values), origin.values[0].aval.shape)
-            key = (kind.dtype, tuple(map(repr, origin.values)))
-            return self._row(key, _numbers(self.builder, origin.values, kind.dtype), kind.shape)
+            kind = kind if is_literal(origin.values[0]) else origin.values[0].aval
+            numbers = [_literal(x) for x in origin.values]
+            if None in numbers:
+                return self._row(origin.values, rows_of(self.builder, origin.values), kind.shape)
+            key = (kind.dtype, tuple(map(repr, numbers)))
+            return self._row(key, _numbers(self.builder, numbers, kind.dtype), kind.shape)
         if isinstance(origin, Same) and not is_literal(origin.value):
             return self._const(origin.value)
         return origin
@@ -233,6 +235,13 @@ def _partner(node: Node, window: Window | None) -> Aval:
     avals = [x.aval for x in node.operands if not x.several]
     numbers = [x for x in avals if x.dtype.kind != "b"]
     return next(iter(numbers or avals), _NUMBER)
+
+
+def _literal(x: Any) -> Any:
+    """A literal, or the number that all elements of a value are; None for other values."""
+    if is_literal(x):
+        return x
+    return dict(x.params)["value"] if x.op is full else None
 
 
 def _numbers(builder: TraceBuilder, given: Sequence[Any], dtype: np.dtype[Any]) -> Any:
