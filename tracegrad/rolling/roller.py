@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,8 +28,8 @@ SHORT = f"fewer than {FEWEST_NODES} nodes in all, whose code is faster unrolled"
 class Roller:
     def __init__(self, builder: TraceBuilder, outputs: Sequence[Node], start: int):
         self.builder, self.outputs = builder, list(outputs)
-        self.sequence = _constants_first(needed(builder.nodes[start:], outputs, operands_of))
         self.tokens: dict[Any, int] = {}
+        self.sequence = _constants_first(self._alive(builder.nodes[start:]))
         self.refused: dict[tuple[Node, int], str] = {}  # by the first node and the period: why
 
     def run(self) -> dict[Node, Node]:
@@ -96,6 +97,11 @@ class Roller:
         for location, why in told.items():
             log("loops", "unrolled at %s: %s", location, why)
 
+    def _alive(self, nodes: Sequence[Node]) -> list[Node]:
+        """The nodes that the outputs need, and those that do the same: what a last turn does for none after it."""
+        live = set(map(self._token, needed(nodes, self.outputs, operands_of)))
+        return needed(nodes, [x for x in nodes if x.picks is None and self._token(x) in live], operands_of)
+
     def _token(self, node: Node) -> int:
         """A number for what the node does. Windows may be elsewhere in each turn, and copies have other names."""
         op, aval = node.op, node.aval
@@ -110,10 +116,17 @@ class Roller:
 
 
 def _constants_first(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes in order, but those that nothing from outside has a part in before the others."""
+    """The nodes in order, but those before the others that nothing from outside has a part in and that turns share: the
+    first turn has made them for all."""
     constant: set[Node] = set()
+    readers: Counter[Node] = Counter()
     for node in nodes:
         operands = operands_of(node)
+        readers.update(operands)
         if not node.inputs or (operands and constant.issuperset(operands)):
             constant.add(node)
-    return [x for x in nodes if x in constant] + [x for x in nodes if x not in constant]
+    shared = {x for x in constant if not x.inputs or readers[x] >= FEWEST_TURNS}
+    for node in reversed(nodes):
+        if node in shared:
+            shared.update(operands_of(node))
+    return [x for x in nodes if x in shared] + [x for x in nodes if x not in shared]
