@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,46 @@ def test_a_function_that_compares_no_truths_does_not_ask_for_its_flags() -> None
     np.testing.assert_array_equal(f(X, True), X)
     np.testing.assert_array_equal(f(X, False), X * 0)
     assert f.cache_info().traces == 1
+
+
+# The compiler warns of literals.
+_LITERALS: dict[str, Any] = {}
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", SyntaxWarning)
+    exec("def is_three(x, n): return x if n is 3 else -x", _LITERALS)
+    exec(
+        "def in_a_turn(x): return tg.fori_loop(0, 3, lambda i, c: c + (1 if i is 1 else 2), x)",
+        {"tg": tg},
+        _LITERALS,
+    )
+
+
+@program
+def test_numbers_that_are_literals(trace: Any) -> Any:
+    f = trace(_LITERALS["is_three"])
+    for n in (3, 4, 3, True, 3.0, 1000):
+        yield f(X, n)
+
+
+@pytest.mark.parametrize(
+    ("body", "asked"),
+    [
+        (lambda i, c: c + (1 if (i > 1) is True else 2), "bool"),
+        (lambda i, c: c + (1 if _is_true(i > 1) else 2), "bool"),
+        (lambda i, c: c + (1 if (i > 1) is not False else 2), "bool"),
+    ],
+)
+def test_truths_in_a_region_are_refused_at_the_line(body: Any, asked: str) -> None:
+    with pytest.raises(tg.TraceError, match=rf"{asked}\(\) of a value inside .*test_meaning_identity.py:\d+"):
+        tg.trace(lambda x: tg.fori_loop(0, 3, body, x))(X)
+    with pytest.raises(tg.TraceError, match=r"int\(\) of a value inside"):
+        tg.trace(_LITERALS["in_a_turn"])(X)
+
+
+def test_truths_outside_of_a_region_are_compared_within_it() -> None:
+    f = tg.trace(lambda x, n, flag: tg.fori_loop(0, 3, lambda i, c: c + (1 if (n > 2) is flag is True else 2), x))
+    for n, flag in ((3, True), (1, True), (3, False)):
+        np.testing.assert_array_equal(f(X, n, flag), X + (3 if (n > 2) is flag is True else 6))
 
 
 # -- arrays ------------------------------------------------------------------------------------------------------------

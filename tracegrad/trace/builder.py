@@ -156,7 +156,9 @@ class TraceBuilder(Builder):
     def python_number(self, node: Node) -> Any:
         """The node as a Python number. Where truths are compared by identity, one is asked for at once."""
         made, world = self.make_number(self, node), self.world
-        if node.aval.dtype.kind != "b" or self.outer is not None or not world.open:
+        if node.aval.dtype.kind != "b" or not world.open:
+            return made
+        if self.outer is not None and not (world.truths and self.knows(made)):
             return made
         if world.truths:
             return bool(made)

@@ -7,7 +7,8 @@ of shadows it loads `float()` instead, which `shadow.Globals` knows.
 >>> marked((lambda x: (float(x), float)).__code__).co_names
 ('float', 'float()')
 
-`range` is another one where a `for` loop calls it (`tracegrad.trace.counters`).
+`range` is another one where a `for` loop calls it (`tracegrad.trace.counters`), and `is True` asks for traced truths
+(`tracegrad.trace.constants`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import functools
 from collections.abc import Callable
 from types import CodeType
 
+from tracegrad.trace.constants import asking, plain
 from tracegrad.trace.conversions import CALLED
 
 __all__ = ["MARK", "counted_loops", "marked", "unmarked"]
@@ -34,11 +36,12 @@ def marked(code: CodeType) -> CodeType:
     found = [name for name in code.co_names if name in called] if code.co_name not in _FOR_PYTHON else []
     names = (*code.co_names, *[name + MARK for name in found])
     places = {names.index(name): names.index(name + MARK) for name in found}
-    return _renamed(code, names, places, marked)
+    return asking(_renamed(code, names, places, marked))
 
 
 def unmarked(code: CodeType) -> CodeType:
     """The code that `marked` was given."""
+    code = plain(code)
     names = tuple([name for name in code.co_names if not name.endswith(MARK)])
     places = {k: names.index(name[: -len(MARK)]) for k, name in enumerate(code.co_names) if name.endswith(MARK)}
     return _renamed(code, names, places, unmarked)

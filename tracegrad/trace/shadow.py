@@ -26,6 +26,7 @@ from tracegrad.ir import Value
 from tracegrad.ops import Carrier
 from tracegrad.trace.builtins import Shadowed, stands_for, unshadowed
 from tracegrad.trace.callees import marked
+from tracegrad.trace.constants import comparisons
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.modules import replacement
 from tracegrad.trace.namespaces import EMPTY, Globals, lacks
@@ -156,10 +157,11 @@ def _compares_identity(code: types.CodeType) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _compares_truths(code: types.CodeType) -> bool:
-    """Whether the code, or that of a function in it, has an `is` of something and True or False, or `match`es them."""
+    """Whether the code, or that of a function in it, has an `is` of objects, one maybe a truth, that asks nothing."""
     before = None
     for step in dis.get_instructions(code):
-        if step.opname == "IS_OP" and before is not None and type(before.argval) is bool:
+        asks = step.offset in comparisons(code)
+        if step.opname == "IS_OP" and before is not None and type(before.argval) is bool and not asks:
             return True
         before = step
     return _compares_identity(code) or any(_compares_truths(x) for x in code.co_consts if isinstance(x, types.CodeType))
