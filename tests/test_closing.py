@@ -208,7 +208,7 @@ def a_for_loop(a: Any) -> Any:
     return y, k
 
 
-@program(7)
+@program(4)
 def loops_in_loops(a: Any) -> Any:
     total = 0.0
     while total < 3.5:
@@ -256,7 +256,7 @@ def turns_cut_short(a: Any) -> Any:
     return x, total, n
 
 
-@program(8, tuple([(np.sin(k * np.arange(12.0)),) for k in range(1, 20)]))
+@program(10, tuple([(np.sin(k * np.arange(12.0)),) for k in range(1, 20)]))
 def signs_of_elements(v: Any) -> Any:
     total = last = v[0] * 1.0
     for i in range(1, 12):
@@ -432,6 +432,32 @@ def integrated(rate: Any, tolerance: Any) -> Any:
         else:
             h, rejected = 0.5 * h, rejected + 1
     return y, rejected
+
+
+def descended(a: Any) -> Any:
+    """The least value of a function, by descent with a line search, in at most 30 steps."""
+
+    def height(x: Any) -> Any:
+        return np.cosh(x - a) + x * x
+
+    x = np.float64(3.0)
+    for _ in range(30):
+        down = -np.sinh(x - a) - 2.0 * x
+        if down * down < 1e-12:
+            break
+        length = 1.0
+        while height(x + length * down) > height(x) - 0.1 * length * down * down:
+            length = 0.5 * length
+        x = x + length * down
+    return height(x)
+
+
+def test_a_line_search_within_a_descent_is_one_program() -> None:
+    slope = tg.grad(descended)
+    for a in (1.0, 0.1, 3.0, -2.0):
+        along = (descended(a + 1e-6) - descended(a - 1e-6)) / 2e-6
+        assert slope(a) == pytest.approx(along, rel=1e-4)
+    assert slope.cache_info().traces <= 4
 
 
 def test_steps_are_accepted_or_rejected_by_one_program() -> None:

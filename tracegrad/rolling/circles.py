@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from tracegrad.avals import is_literal
 from tracegrad.control.branch import cond
 from tracegrad.control.regions import run_region
 from tracegrad.control.until import while_loop
-from tracegrad.ir import Graph, Node, build
+from tracegrad.ir import Graph, Node, build, recorder
 from tracegrad.ir.builder import sliced
+from tracegrad.ir.replay import applied
+from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.elementwise import equal, logical_and, logical_not, logical_or, where
 from tracegrad.ops.linear import full, reshape
 
@@ -69,7 +72,7 @@ class Loop:
         if not all(x.op is None or x in self.fixed for x in self.outside) or not _parts(self.ways, 0):
             return False
         # What is asked before it is known whether there is a turn must not fail.
-        if any(x.op.form.raises for g in self._asking for x in g.nodes):  # type: ignore[union-attr]
+        if any(map(_may_raise, self._asking)):
             return False
         for way in self.ways:
             moved = set(self._start(way))
@@ -93,26 +96,41 @@ class Loop:
         """The values of the state behind the loop, by number, of what changes, and the question; `value` gives the
         values of nodes."""
         first, count = self.ways[0], len(self.moved)
-        operands = [*map(value, self._start(first)), _truth(value(first.questions[0].node)), *map(value, self.outside)]
+        carries = [*map(value, self._start(first)), _truth(value(first.questions[0].node))]
+        if self._is_quick:
+            goes_on, turn = self._goes_on, self._turn
+        else:
+            goes_on, turn = self._went_on, self._try
+            carries.append(_constant(True, "bool"))
+        operands = [*carries, *map(value, self.outside)]
         avals = [x.aval for x in operands]
-        turns, asking = ([self._closed(g, avals) for g in graphs] for graphs in (self._turns, self._asking))
-
-        def chosen(args: Sequence[Any]) -> tuple[Any, Any]:
-            values = {way: [args[count], *run_region(g, args)] for way, g in zip(self.ways, asking)}
-            return self._chosen(self.ways, 0, values)
-
-        def goes_on(*args: Any) -> list[Any]:
-            return [chosen(args)[0]]
-
-        def turn(*args: Any) -> list[Any]:
-            one = len(turns) == 1
-            found = run_region(turns[0], args) if one else cond(chosen(args)[1], *args, branches=tuple(turns))
-            return [*found[:-1], _truth(found[-1])]
-
         found = while_loop(
-            *operands, cond=build(goes_on, avals), body=build(turn, avals), carries=count + 1, capacity=0
+            *operands, cond=build(goes_on, avals), body=build(turn, avals), carries=len(carries), capacity=0
         )
         return dict(zip(self.moved, found)), found[count]
+
+    @property
+    def _is_quick(self) -> bool:
+        """Whether all that is asked is found by arithmetic of numbers."""
+        return all(map(_is_quick, [x for g in self._asking for x in g.nodes]))
+
+    # -- if what is asked is found quickly: the way is known before it is gone -----------------------
+    def _goes_on(self, *args: Any) -> list[Any]:
+        return [self._way(args)[0]]
+
+    def _turn(self, *args: Any) -> list[Any]:
+        avals = [x.aval for x in args]
+        turns = [self._closed(g, avals) for g in self._turns]
+        found = (
+            run_region(turns[0], args) if len(turns) == 1 else cond(self._way(args)[1], *args, branches=tuple(turns))
+        )
+        return [*found[:-1], _truth(found[-1])]
+
+    def _way(self, args: Sequence[Any]) -> tuple[Any, Any]:
+        """Whether a way is known, and its number."""
+        avals, question = [x.aval for x in args], args[len(self.moved)]
+        values = {way: [question, *run_region(self._closed(g, avals), args)] for way, g in zip(self.ways, self._asking)}
+        return self._chosen(self.ways, 0, values)
 
     def _closed(self, graph: Graph, avals: Sequence[Any]) -> Graph:
         """A graph of a way as one of what changes, the question, and what does not change."""
@@ -120,6 +138,64 @@ class Loop:
         given = Graph((*graph.inputs, *self.outside), graph.nodes, graph.outputs)
         return build(lambda *args: run_region(given, [*args[:count], *args[count + 1 :]]), avals)
 
+    # -- if it is not: the way is gone from question to question, and nothing has happened if it ends ------
+    def _went_on(self, *args: Any) -> list[Any]:
+        question, known = args[len(self.moved) : len(self.moved) + 2]
+        answers = {way.answers[0] for way in self.ways}
+        return [known if len(answers) > 1 else logical_and(known, _agrees(question, *answers))]
+
+    def _try(self, *args: Any) -> list[Any]:
+        count = len(self.moved)
+        env = dict(zip(self.outside, args[count + 2 :]))
+        for way in self.ways:
+            env |= dict(zip(self._start(way), args)) | {way.questions[0].node: args[count]}
+        return self._from(self.ways, 0, env, args[: count + 1])
+
+    def _from(self, ways: Sequence[Way], level: int, env: dict[Node, Any], before: Sequence[Any]) -> list[Any]:
+        """What is behind the turn, and whether there is a way: from the question at this level on, to which these ways
+        lead; `before` is what was there before the turn."""
+        if len(ways[0].questions) == level:
+            found = _computed(ways[0], [*(ways[0].after[k] for k in self.moved), ways[0].last], env)
+            return [*found[:-1], _truth(found[-1]), _constant(True, "bool")]
+        agree: list[Any] = []
+        while True:
+            asked, *_ = [_computed(way, [way.questions[level].node], env)[0] for way in ways]
+            groups = _by_answer(ways, level)
+            if len(groups) > 1 or not all(self._asks_quickly(way, level + 1, env) for way in ways):
+                break
+            agree.append(_agrees(asked, *groups))
+            level += 1
+        wanted = {x: env[x] for way in ways for x in self._needed(way, level + 1, env)}
+        operands = [*wanted.values(), *before]
+        avals = [x.aval for x in operands]
+
+        def along(those: Sequence[Way]) -> Graph:
+            def run(*args: Any) -> list[Any]:
+                return self._from(those, level + 1, dict(zip(wanted, args)), args[len(wanted) :])
+
+            return build(run, avals)
+
+        branches = [along(x) for x in groups.values()]
+        if agree or len(groups) < 2 or asked.dtype.kind != "b":
+            branches.append(build(lambda *args: [*args[len(wanted) :], _constant(False, "bool")], avals))
+        number = _constant(len(branches) - 1, "int64")
+        for k, answer in enumerate(groups):
+            number = where(_agrees(asked, answer), _constant(k, "int64"), number)
+        for each in agree:
+            number = where(each, number, _constant(len(branches) - 1, "int64"))
+        return list(cond(number, *operands, branches=tuple(branches)))
+
+    def _asks_quickly(self, way: Way, level: int, env: dict[Node, Any]) -> bool:
+        """Whether there is another question at this level, and the answer is found by arithmetic of numbers."""
+        more = level < len(way.questions)
+        return more and all(map(_is_quick, _rest(way, [way.questions[level].node], env)))
+
+    def _needed(self, way: Way, level: int, env: dict[Node, Any]) -> list[Node]:
+        """What is known of what the rest of a way is computed from."""
+        wanted = [*(q.node for q in way.questions[level:]), *(way.after[k] for k in self.moved), way.last]
+        return [x for x in (*wanted, *(x for n in _rest(way, wanted, env) for x in n.operands)) if x in env]
+
+    # -- the tree of questions -----------------------------------------------------------------------
     def _chosen(self, ways: Sequence[Way], level: int, values: dict[Way, list[Any]]) -> tuple[Any, Any]:
         """Whether one of these ways, with the same answers before this level, is the one to go, and its number."""
         if len(ways[0].questions) == level:
@@ -134,6 +210,37 @@ class Loop:
         if _knows_all(ways, level):
             known = _constant(True, "bool")
         return known, number
+
+
+def _computed(way: Way, wanted: Sequence[Node], env: dict[Node, Any]) -> list[Any]:
+    """The values of nodes of a way; `env` has those that are known, and gets those that are computed."""
+    inside = recorder()
+    for node in _rest(way, wanted, env):
+        given = tuple([x if is_literal(x) else env[x] for x in node.inputs])
+        if node.picks is None:
+            env[node] = applied(node, given, dict(node.params), inside)
+        if node.several:
+            env |= {x: env[node][x.picks] for x in way.nodes if x.picks is not None and x.operands[0] is node}
+    return [env[x] for x in wanted]
+
+
+def _rest(way: Way, wanted: Sequence[Node], env: dict[Node, Any]) -> list[Node]:
+    """The nodes of a way that are needed for those wanted, and are not known."""
+    live, found = set(wanted), []
+    for node in reversed(way.nodes):
+        if node in live and node not in env:
+            live.update(node.operands)
+            found.append(node)
+    return found[::-1]
+
+
+def _is_quick(node: Node) -> bool:
+    return not node.several and node.aval.size == 1 and isinstance(node.op, Elementwise)
+
+
+def _may_raise(graph: Graph) -> bool:
+    """Whether something in the graph may have no answer but an exception."""
+    return any(any(map(_may_raise, x.regions)) if x.regions else x.op.form.raises for x in graph.nodes)  # type: ignore[union-attr]
 
 
 def _by_answer(ways: Sequence[Way], level: int) -> dict[Any, list[Way]]:

@@ -18,7 +18,7 @@ from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.endings import TURN_BY_TURN
 from tracegrad.trace.guards import ValueGuard
 from tracegrad.trace.jumps import Place, place_of_question
-from tracegrad.trace.moments import Moment, moment, widen, widen_bounds
+from tracegrad.trace.moments import Moment, moment, widen, widen_at_once, widen_bounds
 
 __all__ = ["Circles"]
 
@@ -75,6 +75,9 @@ class Circles:
             return question, None
         frame.looks[at] = frame.looks.get(at, 0) + 1
         before, state = frame.starts.pop(at, None), moment(self.builder, self.place)
+        if state is not None and before is None and widen_at_once(state):
+            self.found = True
+            state = moment(self.builder, self.place)
         if state is None:
             return question, None
         known: bool | None = None

@@ -44,7 +44,7 @@ from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder import ESCAPED, current_trace
 from tracegrad.trace.describe import describe
 from tracegrad.trace.effects import apart
-from tracegrad.trace.guards import value_key
+from tracegrad.trace.guards import Answers, value_key
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.shadow import is_user_object
 from tracegrad.trace.signature import Binder, Call
@@ -112,9 +112,7 @@ class Path:
             self._hot[form] = found
         return found
 
-    def run(
-        self, leaves: Sequence[Any], captured: Sequence[Any]
-    ) -> tuple[Sequence[Any] | None, tuple[Any, ...] | None]:
+    def run(self, leaves: Sequence[Any], captured: Sequence[Any]) -> tuple[Sequence[Any] | None, Answers | None]:
         """The outputs of the graph, guard values last, or None when the call has to run as plain Python; and the
         answers up to the first that is not as assumed, or None when all are."""
         given = [conformed(x) for x in (*leaves, *captured)]
@@ -357,13 +355,13 @@ class Dispatcher(Inlinable):
 
     def _known_or_new(self, spec: Specialization, call: Call, plainly: bool) -> Found:
         known = spec.paths
-        found, answers = self._follow(spec, call, ())
+        found, answers = self._follow(spec, call, Answers())
         if found is not None:
             self._counts["hits"] += 1
             return found
         with self._lock:
             if spec.paths is not known:
-                found, answers = self._follow(spec, call, ())
+                found, answers = self._follow(spec, call, Answers())
                 if found is not None:
                     self._counts["hits"] += 1
                     return found
@@ -379,13 +377,11 @@ class Dispatcher(Inlinable):
                     self._specializations.pop(call.key, None)
                 raise
 
-    def _follow(
-        self, spec: Specialization, call: Call, answers: tuple[Any, ...]
-    ) -> tuple[Found | None, tuple[Any, ...]]:
-        """Run paths until one holds: `((path, outputs, captured), ())`, or `(None, the answers known)`."""
-        prefix = tuple(map(value_key, answers))
+    def _follow(self, spec: Specialization, call: Call, answers: Answers) -> tuple[Found | None, Answers]:
+        """Run paths until one holds: `((path, outputs, captured), no answers)`, or `(None, the answers known)`."""
+        prefix = answers.keys
         for path in spec.paths:
-            if path.keys[: len(prefix)] != prefix:
+            if path.trace.varying == answers.varying and path.keys[: len(prefix)] != prefix:
                 continue
             captured = path.trace.world.read(path.trace.captures)
             if captured is None or (path.trace.layouts and not path.trace.fits([*call.leaves, *captured])):
@@ -393,11 +389,11 @@ class Dispatcher(Inlinable):
             outputs, diverged = path.run(call.leaves, captured)
             if diverged is None:
                 spec.promote(path)
-                return (path, outputs, captured), ()
-            answers, prefix = diverged, tuple(map(value_key, diverged))
+                return (path, outputs, captured), Answers()
+            answers, prefix = diverged, diverged.keys
         return None, answers
 
-    def _extend(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> Found:
+    def _extend(self, spec: Specialization, call: Call, answers: Answers) -> Found:
         """Trace another path, starting with the `answers` that programs computed."""
         for _ in range(MAX_ATTEMPTS):
             path = self._trace(spec, call, answers)
@@ -415,7 +411,7 @@ class Dispatcher(Inlinable):
                 return found
         return path, outputs, captured
 
-    def _trace(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> Path:
+    def _trace(self, spec: Specialization, call: Call, answers: Answers) -> Path:
         for known in spec.paths:
             spec.varying.update(known.trace.world.changed_numbers())
         retrace = bool(self._counts["traces"])
@@ -451,9 +447,9 @@ class Dispatcher(Inlinable):
             self._counts["retraces"] += retrace
         return path
 
-    def _tell(self, spec: Specialization, call: Call, answers: tuple[Any, ...]) -> None:
+    def _tell(self, spec: Specialization, call: Call, answers: Answers) -> None:
         """Log why the function is traced again, and warn where that happens time after time."""
-        keys = tuple(map(value_key, answers))
+        keys = answers.keys
         same = [p for p in spec.paths if p.keys[: len(keys)] == keys]
         other = [p for p in spec.paths if p.keys[: len(keys) - 1] == keys[:-1] and len(p.keys) >= len(keys)]
         found = [g for g in other[0].trace.guards if g.number == len(keys) - 1] if keys and other and not same else []
@@ -462,7 +458,7 @@ class Dispatcher(Inlinable):
             if not spec.paths:
                 why = new_key(self.binder, self._specializations, call)
             else:
-                why = new_world(p.trace for p in same) if guard is None else new_answer(guard, answers[-1])
+                why = new_world(p.trace for p in same) if guard is None else new_answer(guard, answers.given[-1])
             log("retrace", "%s: %s", self.name, why)
         if guard is not None:
             self._warnings.answered(self.name, guard)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from tracegrad.ir import Node
 from tracegrad.ops.elementwise import not_equal
 from tracegrad.ops.linear import cast
 
-__all__ = ["IMPLICIT", "NUMBERS", "Capture", "ValueGuard", "question", "value_key"]
+__all__ = ["IMPLICIT", "NUMBERS", "Answers", "Capture", "ValueGuard", "question", "value_key"]
 
 IMPLICIT = "whether Python's arithmetic is that of the machine"
 # The questions whose answer is a number to compute with, not a truth or an index.
@@ -52,6 +53,19 @@ class ValueGuard:
     implicit: bool = False  # asked by us, of a truth that is usual: whether Python's arithmetic is that of the machine
     unless_raises: Node | None = None
     number: int = 0  # among all answers that were given when the function was traced
+
+
+class Answers(NamedTuple):
+    """The answers to the first questions, as a program computed them that was traced with this `varying`: a trace with
+    another one may be asked other questions."""
+
+    given: tuple[Any, ...] = ()
+    varying: frozenset[Hashable] = frozenset()
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """What Python code can tell of each."""
+        return tuple(map(value_key, self.given))
 
 
 def value_key(x: Any) -> Any:

@@ -12,6 +12,7 @@ import ctypes
 import sys
 import types
 from collections import deque
+from collections.abc import Hashable
 from functools import partial
 from operator import setitem
 from typing import Any
@@ -34,10 +35,12 @@ from tracegrad.trace.templates import Same
 from tracegrad.trace.tracer import Tracer
 from tracegrad.trace.users import is_user_class
 
-__all__ = ["Moment", "moment", "widen", "widen_bounds"]
+__all__ = ["Moment", "moment", "widen", "widen_at_once", "widen_bounds"]
 
 # Arrays that are no tracers are compared by their bytes, up to so many.
 _MOST_BYTES = 1 << 20
+# Among what is `varying`: numbers of local variables at a place, with bounds.
+_WIDE = "wide"
 
 
 class _Strange(Exception):
@@ -77,6 +80,23 @@ class Moment:
         """Take the values that the tracers have now."""
         self.nodes = [x.node for x in self.tracers]
         self.bounds = [bounds(x) if x.dtype.kind == "i" and x.weak else None for x in self.tracers]
+
+    @property
+    def wide(self) -> tuple[Hashable, ...]:
+        """What begins the keys of numbers that differ from turn to turn here."""
+        return (_WIDE, *self.place.instruction)
+
+    def exchange(self, numbers: list[int]) -> None:
+        """Put the numbers that these words are about where they are from."""
+        new = {}
+        for k in numbers:
+            put, x = self.numbers[k]
+            if type(put) is str:
+                new[put] = x
+            else:
+                put(x)
+        if new:
+            _set_variables(self.place.frame, new)
 
     def forget(self) -> None:
         """Keep nothing alive."""
@@ -191,18 +211,28 @@ def widen(before: Moment, now: Moment) -> bool:
     )
     if len(before.words) != len(now.words) or not other or not same_kinds:
         return False
-    new = {}
+    varying = now.builder.world.varying
     for k in other:
         (_, x), (put, y) = before.numbers[k], now.numbers[k]
-        made = _traced(now.builder, y)
-        if type(y) is int:
-            now.builder.bounds[made.node] = _wider((x, x), (y, y))
+        low, high = _wider((x, x), (y, y)) if type(y) is int else (0, 0)
+        now.numbers[k] = put, _traced(now.builder, y, low, high)
         if type(put) is str:
-            new[put] = made
-        else:
-            put(made)
-    _set_variables(now.place.frame, new)
+            varying.add((*now.wide, put, low, high))
+    now.exchange(other)
     return True
+
+
+def widen_at_once(now: Moment) -> bool:
+    """Make traced numbers of those local variables that differed from turn to turn when this place was met before."""
+    known = {x[3]: x[4:] for x in now.builder.world.varying if isinstance(x, tuple) and x[:3] == now.wide}
+    found = []
+    for k, (put, x) in now.numbers.items():
+        if type(put) is str and put in known:
+            low, high = known[put]
+            now.numbers[k] = put, _traced(now.builder, x, min(low, x), max(high, x))
+            found.append(k)
+    now.exchange(found)
+    return bool(found)
 
 
 def widen_bounds(before: Moment, now: Moment) -> bool:
@@ -221,8 +251,10 @@ def _wider(before: tuple[int, int], now: tuple[int, int]) -> tuple[int, int]:
     return before[0] if now[0] >= before[0] else -(2**63), before[1] if now[1] <= before[1] else 2**63 - 1
 
 
-def _traced(builder: TraceBuilder, x: Any) -> Number:
+def _traced(builder: TraceBuilder, x: Any, low: int, high: int) -> Number:
     node = full(shape=(), value=x, dtype="int64" if type(x) is int else "float64").node
+    if type(x) is int:
+        builder.bounds[node] = low, high
     return Number(builder, node)
 
 

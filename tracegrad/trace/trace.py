@@ -20,7 +20,7 @@ from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe
 from tracegrad.trace.effects import Effect, writer
 from tracegrad.trace.endings import TURN_BY_TURN, Restarts, RunsPlainly
-from tracegrad.trace.guards import Capture, ValueGuard, value_key
+from tracegrad.trace.guards import Answers, Capture, ValueGuard, value_key
 from tracegrad.trace.memory import Layout
 from tracegrad.trace.number import Number
 from tracegrad.trace.outputs import Outputs
@@ -70,6 +70,7 @@ class Trace:
     groups: tuple[tuple[Source, ...], ...] = ()
     unrolled: tuple[tuple[str, str], ...] = ()  # why the loop at a line was left as it was recorded
     script: tuple[Any, ...] = ()
+    varying: frozenset[Hashable] = frozenset()  # when the trace began
     write: Callable[[Any, Any], None] | None = None  # of the effects, made when it is first needed
 
     def fits(self, inputs: Sequence[Any]) -> bool:
@@ -116,12 +117,12 @@ class Trace:
         nodes = program.report.optimized.nodes
         return bool(len(unasked) <= sum(n.op is not None and n.op.form.foreseen for n in nodes))
 
-    def diverges(self, values: Iterable[Any]) -> tuple[Any, ...] | None:
+    def diverges(self, values: Iterable[Any]) -> Answers | None:
         """The answers to the first questions, up to the first that is another one than seen, given the `values` of the
         guards; None if all are as seen."""
         for guard, value in zip(self.guards, values):
             if value_key(value) != guard.key:
-                return (*self.script[: guard.number], value)
+                return Answers((*self.script[: guard.number], value), self.varying)
         return None
 
     def answers(self, outputs: Sequence[Any], checked: bool) -> Iterator[Any]:
@@ -160,7 +161,7 @@ def trace_call(
     fun: Callable[..., Any],
     body: Any,
     call: Call,
-    answers: Sequence[Any] = (),
+    answers: Answers | None = None,
     varying: set[Hashable] | None = None,
     shared: bool = False,
 ) -> Trace:
@@ -173,11 +174,14 @@ def trace_call(
     Nothing of the trace is left behind when the function raises. Errors of tracegrad name the user's line.
     """
     asked = set() if varying is None else varying
-    found = _trace_call(fun, body, call, answers, asked, shared)
-    while not isinstance(found, Trace):
+    while True:
+        now = frozenset(asked)
+        given = answers.given if answers is not None and answers.varying == now else ()
+        found = _trace_call(fun, body, call, given, asked, shared)
+        if isinstance(found, Trace):
+            found.varying = now
+            return found
         asked.add(found)
-        found = _trace_call(fun, body, call, (), asked, shared)
-    return found
 
 
 def _trace_call(
