@@ -691,3 +691,29 @@ def test_a_counter_of_a_base_class(trace: Any) -> Any:
         elif k == 10:
             del Child.n
     yield vars(child), sorted(k for k in vars(Child) if k[0] != "_")
+
+
+@program
+def test_methods_of_the_classes_of_containers(trace: Any) -> Any:
+    ks, known, some, last = [2.0, 1.0], {"a": 1.0}, {1}, collections.deque([1.0], 3)
+
+    @trace
+    def write(x: Any) -> Any:
+        list.append(ks, x[0])
+        list.extend(ks, [0.5])
+        list.__setitem__(ks, 0, x[1] * 1.0)
+        dict.update(known, b=x[0] * 2.0)
+        set.add(some, len(ks))
+        collections.deque.append(last, x[2])
+        list.sort(ks)
+        return x * ks[0]
+
+    @trace
+    def read(x: Any) -> Any:
+        return list.__len__(ks), list.__getitem__(ks, 0) * x, dict.get(known, "b", 3.0), [*map(list.copy, [ks])]
+
+    for k in range(3):
+        yield write(X + k), read(X), list(ks), dict(known), set(some), list(last)
+        ks.insert(0, -3.0 - k)
+        known["b"] = 5.0 + k
+        yield read(X)

@@ -44,7 +44,7 @@ from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.endings import ARRAYS, TRUTHS
 from tracegrad.trace.guards import Capture
 from tracegrad.trace.inline import Inlinable
-from tracegrad.trace.lent import LENT, Loan
+from tracegrad.trace.lent import LENT, Loan, read
 from tracegrad.trace.memo import cached
 from tracegrad.trace.modules import module
 from tracegrad.trace.natives import Natives
@@ -79,6 +79,7 @@ class World:
         self.shared = shared  # the function, if others of equal code are to find the trace
         self.by_identity = False
         self._one = ARRAYS in varying
+        self._whole = False
         self._several = False  # whether traced code has several traced values for one array
         self._passed: dict[int, tuple[Any, Any, Source]] = {}
         self._places: dict[int, Source] = {}
@@ -145,6 +146,8 @@ class World:
             # `function` and `_container` enter what they make before they fill it: it may lead to itself.
             made = self._container(value, source) if collection or copied else self._shadow(value, source)
             known = self._seen[id(value)] = (value, made)
+            if self._whole:
+                read(made)
         return known[1]
 
     def _number_or_value(self, value: Any, source: Source) -> Any:
@@ -237,6 +240,12 @@ class World:
         for group in found.values():
             if len(group) > 1:
                 self.assume(Alike(None, tuple(group)), "is", False)
+
+    def read_whole(self) -> None:
+        """Traced code may look into containers past their methods: all of each is read."""
+        self._whole = True
+        for lent in self.writes.lent:
+            read(lent)
 
     def ask_truths(self) -> None:
         """Traced code compares truths by identity, which a traced value would not stand."""

@@ -9,14 +9,16 @@ and code that reads one item of a dict depends on that item alone.
 from __future__ import annotations
 
 import copy
+import dis
 import functools
+import types
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from tracegrad.tree.kinds import KINDS
 
-__all__ = ["LENT", "Loan", "lend", "read", "real_of", "touching"]
+__all__ = ["LENT", "Loan", "lend", "passes_methods", "read", "real_of", "touching"]
 
 
 class Loan:
@@ -224,6 +226,27 @@ def real_of(x: Any) -> Any:
     return x._loan.real if isinstance(x, _Lent) else x
 
 
+_CLASS_NAMES = frozenset([cls.__name__ for cls in LENT])
+_METHODS = frozenset([name for cls in LENT for name in vars(cls)]) - {"fromkeys", "__init__", "__new__", "__name__"}
+
+
+@functools.lru_cache(maxsize=4096)
+def passes_methods(code: types.CodeType) -> bool:
+    """Whether the code, or that of a function in it, names a method of a built-in class itself: `list.append(xs, x)`
+    looks into a lent container past the methods of its class.
+
+    >>> passes_methods((lambda xs: list.append(xs, 1)).__code__), passes_methods((lambda xs: xs.append(1)).__code__)
+    (True, False)
+    """
+    before = None
+    for step in dis.get_instructions(code):
+        named = before is not None and before.argval in _CLASS_NAMES and step.argval in _METHODS
+        if named and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            return True
+        before = step
+    return any(passes_methods(x) for x in code.co_consts if isinstance(x, types.CodeType))
+
+
 def touching(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function`, which looks into a list past the methods of its class."""
 
@@ -240,6 +263,7 @@ def touching(function: Callable[..., Any]) -> Callable[..., Any]:
 def read(x: Any) -> None:
     """Read all of a container, and of the containers in it."""
     if isinstance(x, _Lent):
+        x._touch()
         items: Any = x.values() if isinstance(x, dict) else x
         for item in list(items):
             read(item)

@@ -28,6 +28,7 @@ from tracegrad.trace.builtins import Shadowed, stands_for, unshadowed
 from tracegrad.trace.callees import marked
 from tracegrad.trace.constants import comparisons
 from tracegrad.trace.inline import Inlinable
+from tracegrad.trace.lent import passes_methods
 from tracegrad.trace.modules import replacement
 from tracegrad.trace.namespaces import EMPTY, Globals, lacks
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Item, Source, Variable
@@ -119,6 +120,8 @@ def _guard_function(world: Any, fun: types.FunctionType, where: Source) -> None:
     world.assume(Attribute(where, "__code__"), "is", fun.__code__)
     if _compares_identity(fun.__code__):
         world.ask_identity()
+    if passes_methods(fun.__code__):
+        world.read_whole()
     if _compares_truths(fun.__code__):
         world.ask_truths()
     if fun.__defaults__ and not isinstance(where, Fixed):

@@ -55,6 +55,11 @@ class Writes:
         self._lent[id(made)] = made
         return made
 
+    @property
+    def lent(self) -> list[Any]:
+        """The lent containers."""
+        return list(self._lent.values())
+
     def copied(self, made: Any, source: Source) -> Any:
         """`made`, the copy of the container that `source` has."""
         self._copies[id(made)] = Watched(made, source)
