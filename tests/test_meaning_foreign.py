@@ -6,6 +6,7 @@ import collections
 import contextlib
 import ctypes
 import dataclasses
+import datetime
 import enum
 import functools
 import gc
@@ -14,6 +15,7 @@ import heapq
 import io
 import itertools
 import logging
+import math
 import mmap
 import multiprocessing
 import os
@@ -26,6 +28,7 @@ import string
 import subprocess
 import sys
 import threading
+import time
 import warnings
 import weakref
 import xml.etree.ElementTree
@@ -549,6 +552,88 @@ def test_methods_that_no_trace_sees_change_the_world_at_each_call(held: Any, met
         # Where shadows of the methods run, drawing is refused.
         with contextlib.suppress(tg.errors.UnsupportedError) if method.startswith("draw") else contextlib.nullcontext():
             compare(script, "traced")
+
+
+WAITING: Any = queue.Queue()
+NUMBERS = iter(range(1000))
+
+
+def _ticks() -> float:
+    return time.perf_counter()
+
+
+@dataclasses.dataclass
+class Reader:
+    k: float = 2.0
+
+    def clock(self) -> Any:
+        return time.monotonic_ns()
+
+    def ticks(self) -> Any:
+        return _ticks()
+
+    def date(self) -> Any:
+        return datetime.datetime.now()
+
+    def queue(self) -> Any:
+        return WAITING.get_nowait()
+
+    def iterator(self) -> Any:
+        return next(NUMBERS)
+
+    def environment(self) -> Any:
+        return os.environ["TRACEGRAD_TEST"]
+
+    def directory(self) -> Any:
+        return os.path.exists(os.environ["TRACEGRAD_TEST"])
+
+    def drawn(self) -> Any:
+        return np.random.default_rng().random()
+
+    def harmless(self) -> Any:
+        return math.sqrt(self.k) + np.sqrt(self.k)
+
+
+class ReaderPair(NamedTuple):
+    k: float = 2.0
+    clock, ticks, date, queue, iterator = Reader.clock, Reader.ticks, Reader.date, Reader.queue, Reader.iterator
+    environment, directory, drawn = Reader.environment, Reader.directory, Reader.drawn
+    harmless = Reader.harmless
+
+
+READS = [name for name in vars(Reader) if not name.startswith("_") and name not in ("k", "harmless")]
+
+
+@pytest.mark.parametrize("method", READS)
+@pytest.mark.parametrize("made", [Reader, ReaderPair], ids=lambda x: x.__name__)
+def test_methods_that_no_trace_sees_read_clocks_and_queues_at_each_call(
+    made: Any, method: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    f = tg.trace(lambda x, held: (x, getattr(held, method)()))
+    g = tg.trace(lambda x: (x, getattr(made(), method)()))
+    WAITING.queue.extend(range(4))
+    found = []
+    for k in range(4):
+        place = tmp_path / str(k % 2)
+        monkeypatch.setenv("TRACEGRAD_TEST", str(place))
+        if k % 2:
+            place.mkdir(exist_ok=True)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found.append(g(X)[1] if k > 1 else f(X, made())[1])
+        if k in (0, 2):
+            assert "a method that no trace sees, reads" in str(told[0].message)
+    assert found[0] != found[1]
+    assert found[2] != found[3]
+    assert sys.getprofile() is None
+
+
+def test_methods_that_only_could_read_a_clock_are_compiled() -> None:
+    f = tg.trace(lambda x, held: x * held.harmless() + made.harmless())
+    made = ReaderPair()
+    for _ in range(2):
+        np.testing.assert_allclose(f(X, Reader()), X * 2 * math.sqrt(2.0) + 2 * math.sqrt(2.0))
+    assert f.cache_info().traces == 1
 
 
 # -- the world outside of Python ---------------------------------------------------------------------------------------

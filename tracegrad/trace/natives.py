@@ -24,6 +24,7 @@ from tracegrad.trace.foreign import Opaque, State, attributes, is_constant, opaq
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import read
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Source, Static
+from tracegrad.trace.unasked import Unasked
 from tracegrad.trace.unseen import Unseen
 from tracegrad.trace.users import is_user_code, is_user_function, is_user_module
 
@@ -39,7 +40,7 @@ class Natives:
         self._functions: dict[Any, None] = {}
         self._traced: dict[Any, None] = {}
         self._modules: list[tuple[Any, Source]] = []
-        self._unseen = Unseen()
+        self._unseen, self._unasked = Unseen(), Unasked(world)
         self._states: list[tuple[State, Source]] = []
         self._names: set[str] = set()
 
@@ -50,6 +51,7 @@ class Natives:
                 for c in [c for c in cls.__mro__ if is_user_code(c)]:
                     for function in [f for x in vars(c).values() for f in _functions_of(x) if is_user_function(f)]:
                         self._unseen.watch(function)
+                        self._unasked.watch(function)
             self._classes[cls] = self._classes.get(cls, False) or methods
             self.world.writes.watch(cls, self.world)
 
@@ -93,6 +95,7 @@ class Natives:
             held.restore()
         self._states.clear()
         self._unseen.restore()
+        self._unasked.restore()
 
     def guard(self, shadows: Iterable[Any]) -> None:
         """Leave guards on all that the code may have read; `shadows` are the functions that ran as shadows."""
