@@ -165,7 +165,7 @@ def variables_of_a_closure(a: Any) -> Any:
 STATE = {"n": 0}
 
 
-@program(7)
+@program(4)
 def an_item_from_outside(a: Any) -> Any:
     x = a
     STATE["n"] = 0
@@ -173,6 +173,40 @@ def an_item_from_outside(a: Any) -> Any:
         x = better(x, a)
         STATE["n"] += 1
     return x, STATE["n"]
+
+
+class Solver:
+    """Something from outside that counts its turns."""
+
+    def __init__(self) -> None:
+        self.n, self.x = 0, 1.0
+
+    def solve(self, a: Any) -> None:
+        """Leave the root in an attribute."""
+        self.n, self.x = 0, a
+        while wrong(self.x, a):
+            self.n += 1
+            self.x = better(self.x, a)
+
+
+SOLVER, TURNS = Solver(), 0
+
+
+@program(4)
+def attributes_from_outside(a: Any) -> Any:
+    SOLVER.solve(a)
+    return SOLVER.x, SOLVER.n
+
+
+@program(4)
+def a_global_variable(a: Any) -> Any:
+    global TURNS
+    x = a
+    TURNS = 0
+    while wrong(x, a):
+        x = better(x, a)
+        TURNS += 1
+    return x, TURNS
 
 
 @program(7)

@@ -39,6 +39,8 @@ __all__ = ["Moment", "moment", "widen", "widen_at_once", "widen_bounds"]
 
 # Arrays that are no tracers are compared by their bytes, up to so many.
 _MOST_BYTES = 1 << 20
+# The kinds of effects that give one name or key a value.
+_PUT = frozenset({"field", "attribute", "item"})
 # Among what is `varying`: numbers of local variables at a place, with bounds.
 _WIDE = "wide"
 
@@ -69,10 +71,16 @@ class Moment:
             self.words.append((counter.stop, counter.step))
             self._add(counter.at, partial(setattr, counter, "at"))
         writes = builder.world.writes
-        for effect in (*writes.arrays(Same), *writes.effects(Same)):
+        effects = [*writes.arrays(Same), *writes.effects(Same)]
+        putters = writes.putters() if any(e.kind in _PUT for e in effects) else {}
+        for effect in effects:
             self.words.append((effect.kind, effect.holder.key, repr(effect.key)))
-            for x in [effect.piece] if isinstance(effect.piece, Same) else effect.piece.parts:
-                self._add(x.value if isinstance(x, Same) else x)
+            if isinstance(effect.piece, Same):
+                put = putters.get((effect.holder.key, effect.key)) if effect.kind in _PUT else None
+                self._add(effect.piece.value, put)
+            else:
+                for x in effect.piece.parts:
+                    self._add(x.value if isinstance(x, Same) else x)
         self.settle()
         del self._known, self._alike
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from operator import setitem
 from typing import Any
 
 from tracegrad.trace import shadow
@@ -176,6 +178,22 @@ class Writes:
         """What else was written; `template` makes the template of a value."""
         yield from self._containers(template)
         yield from self._names(template)
+
+    def putters(self) -> dict[tuple[Hashable, Any], Callable[[Any], None]]:
+        """What puts another value into the place of one that was written, by the holder's key and the name or key:
+        attributes of objects, items of dicts, and global variables."""
+        found: dict[tuple[Hashable, Any], Callable[[Any], None]] = {}
+        for made in self._objects.values():
+            now, _, source = shadow.written(made)
+            found |= {(source.key, k): partial(shadow.write, made, k) for k in now}
+        for lent in self._lent.values():
+            if isinstance(lent, dict):
+                key = lent._loan.source.key  # type: ignore[attr-defined]
+                found |= {(key, k): partial(setitem, lent, k) for k in contents(lent)}
+        for space in self._spaces.values():
+            holder = Fixed(space.real, "the globals")
+            found |= {(holder.key, k): partial(dict.__setitem__, space, k) for k in dict.keys(space)}
+        return found
 
     def to_tell_apart(
         self, effects: Sequence[Effect], is_fixed: Callable[[Source], bool]
