@@ -128,6 +128,34 @@ def test_tensors_and_loops_that_a_traced_function_gives_the_tape() -> None:
     np.testing.assert_array_equal(divided(slope, 1000), slope())
 
 
+def _as_long_as(v: Any, w: Any, n: Any) -> Any:
+    last, _ = tg.while_loop(lambda s: s[1] < n, lambda s: (np.sin(s[0] * w) + 0.01 * s[1] * v, s[1] + 1), (v, 0))
+    return (last**2).sum()
+
+
+@pytest.mark.parametrize("bound", [1500, 100])
+def test_loops_that_a_condition_ends_are_divided_too(bound: int) -> None:
+    gradient, w = tg.grad(_as_long_as, argnums=(0, 1)), X[::-1] * 0.5
+    counts = (5, 0, 1, 127, 128, 129, 600)
+    want = [gradient(X, w, n) for n in counts]
+    traces = gradient.cache_info().traces
+    with tg.settings.override(loop_memory=bound):
+        for n, slope in zip(counts, want):
+            for a, b in zip(gradient(X, w, n), slope, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-12)
+        optimized = gradient.explain(X, w, 5).optimized
+        assert largest(optimized) < 128 * 4
+    assert gradient.cache_info().traces <= 2 * traces
+
+
+def test_loops_that_a_condition_ends_have_second_derivatives_and_batches() -> None:
+    w, n = X[::-1] * 0.5, np.array([3, 70, 0])
+    second = tg.grad(lambda v: np.sum(tg.grad(_as_long_as)(v, w, 37) * X))
+    many = tg.vmap(lambda n: tg.grad(_as_long_as)(X, w, n))
+    np.testing.assert_allclose(divided(second, 1000, X), second(X), rtol=1e-12)
+    np.testing.assert_allclose(divided(many, 1000, n), many(n), rtol=1e-12)
+
+
 # -- what is kept ----------------------------------------------------------------------
 def test_a_loop_of_a_value_and_that_of_its_derivative_are_divided_as_one() -> None:
     both = tg.value_and_grad(lambda v: tg.scan(lambda c, _: (np.sin(c) * v, None), v, length=100)[0].sum())

@@ -157,7 +157,7 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
 
     `init_val` is a pytree of arrays and numbers; the body keeps its structure, shapes and dtypes (TypeError otherwise),
     the condition is one truth value. There are derivatives in both modes, to any order: reverse mode keeps what it
-    needs of each turn, so its memory grows with the number of turns.
+    needs of each turn, so its memory grows with the number of turns; above `settings.loop_memory`, they run again.
 
     >>> print(while_loop(lambda x: x < 100.0, lambda x: 3.0 * x, 1.0))
     243.0

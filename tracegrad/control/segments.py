@@ -73,27 +73,30 @@ class Sizes:
         return found.index(least) if 2 * least <= found[0] else 0
 
 
-def division(body: Graph, forward: Graph, carries: int, length: int) -> tuple[Sizes, int]:
-    """What a scan of this body keeps for its derivative, `forward` giving what each turn keeps as further results; and
-    how often it is divided because of that."""
+def division(
+    body: Graph, forward: Graph, carries: int, length: int, most: int = MOST_LEVELS, what: str = ""
+) -> tuple[Sizes, int]:
+    """What a loop of this body keeps for its derivative, `forward` giving what each turn keeps as further results; and
+    how often it is divided because of that, at `most`. Messages call its turns `what`."""
     kept = forward.outputs[len(body.outputs) :]
     sizes = Sizes(_bytes(forward.inputs[k] for k in _carried(forward, kept, carries)), _bytes(kept))
     bound = _bound()
     if bound is None or length * sizes.turn <= bound:
         return sizes, 0
-    levels = sizes.levels(length, bound)
+    levels = min(sizes.levels(length, bound), most)
+    what = what or f"{length} turns"
     where = next((node.location for node in reversed(body.nodes) if node.location), "") or "an unknown line"
     if levels:
         log(
-            "loops", "%d turns at %s would keep %s for the derivative, more than loop_memory (%s): in segments of %d "
+            "loops", "%s at %s would keep %s for the derivative, more than loop_memory (%s): in segments of %d "
             "turns%s they keep %s",
-            length, where, _told(length * sizes.turn), _told(bound), sizes.segment(length, levels),
+            what, where, _told(length * sizes.turn), _told(bound), sizes.segment(length, levels),
             f", divided {levels} times," if levels > 1 else "", _told(sizes.memory(length, levels)),
         )  # fmt: skip
     else:
         log(
-            "loops", "%d turns at %s keep %s for the derivative, more than loop_memory (%s): segments of them would "
-            "begin with as much", length, where, _told(length * sizes.turn), _told(bound),
+            "loops", "%s at %s keep %s for the derivative, more than loop_memory (%s): segments of them would "
+            "begin with as much", what, where, _told(length * sizes.turn), _told(bound),
         )  # fmt: skip
     return sizes, levels
 

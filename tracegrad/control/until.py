@@ -16,14 +16,12 @@ import numpy as np
 from tracegrad.avals import Aval, aval_of
 from tracegrad.control.forward import pushed_turn
 from tracegrad.control.regions import as_batches, require, run_region, turn_for_batch
-from tracegrad.control.reverse import accumulated, next_cotangents, turn_of
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, build
 from tracegrad.ir.batch import batched
 from tracegrad.ops.batching import to_axis
-from tracegrad.ops.elementwise import add, greater_equal, less, multiply, sin, subtract, where
+from tracegrad.ops.elementwise import add, less, multiply, sin, where
 from tracegrad.ops.forms import While
-from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import cast, full, reduce_sum, reshape, zeros_like
 from tracegrad.ops.op import Several, primitive
 from tracegrad.ops.reduction import reduce_any
@@ -84,43 +82,6 @@ class room_for:
 
     def __exit__(self, *_: object) -> None:
         ROOMS.turns = self.before
-
-
-@while_loop.def_vjp_all
-def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, cond: Graph, body: Graph, carries: int,
-      capacity: int) -> list[Any]:  # fmt: skip
-    # What comes behind the carries: the count, which has no cotangent, and the stacked results.
-    given = [k if k < carries else k - 1 for k, ct in enumerate(cts) if ct is not None]
-    turn = turn_of(body, wanted, given, carries, 0)
-    count = ans[carries]
-    capacity = capacity or (max(int(count), 1) if isinstance(count, np.ndarray) else ROOMS.turns)
-    kept: Any = ()
-    if turn.residuals:
-        kept = while_loop(*operands, cond=cond, body=turn.forward, carries=carries, capacity=capacity)
-    consts = [i for i in turn.found if i >= carries]
-    init = [zeros_like(ans[k]) if cts[k] is None else cts[k] for k in turn.live]
-    totals = [zeros_like(operands[i]) for i in consts]
-    stacked = [*kept[1 + len(body.outputs) :], *(cts[k + 1] for k in turn.seeded if k >= carries)]
-    loose = turn.needed("input")
-    groups = [init, totals, stacked, [operands[i] for i in loose], run_region(turn.outside, operands[carries:])]
-
-    def step(i: Any, *args: Any) -> list[Any]:
-        supply = iter(args)
-        after, sums, stacks, fixed, known = ([next(supply) for _ in group] for group in groups)
-        rows = [gather(x, i, axes=(0,)) for x in stacks]
-        inputs = dict(zip(loose, fixed))
-        found = {"residual": dict(enumerate(rows)), "input": inputs, "outside": dict(enumerate(known))}
-        pulled = turn.cotangents(lambda sort, k: found[sort][k], [*after, *rows[turn.residuals :]])
-        return [subtract(i, 1), *next_cotangents(turn, pulled, after), *accumulated(pulled, consts, sums)]
-
-    flat = [subtract(count, 1), *(x for group in groups for x in group)]
-    avals = [aval_of(x) for x in flat]
-    back = while_loop(
-        *flat, cond=build(lambda i, *_: [greater_equal(i, 0)], avals), body=build(step, avals),
-        carries=1 + len(init) + len(totals), capacity=0,
-    )  # fmt: skip
-    pulled = dict(zip([*turn.live, *consts], back[1:]))
-    return [pulled.get(i) for i in wanted]
 
 
 @while_loop.def_jvp
