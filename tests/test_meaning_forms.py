@@ -1334,3 +1334,33 @@ def test_a_shared_gradient_finds_its_own_hot_path() -> None:
         for k, g in ((1.0, first), (2.0, second), (3.0, third)):
             np.testing.assert_allclose(g(X), 2 * k * X)
     assert type(second) is not tg.trace(np.sin).__class__, "no hot path was made"
+
+
+@program
+def test_methods_of_instances_that_nothing_else_refers_to(trace: Any) -> Any:
+    class Scaled:
+        def __init__(self, k: float):
+            self.k = k
+
+        @trace
+        def scale(self, x: Any) -> Any:
+            return x * self.k
+
+    def make(k: float) -> Any:
+        return Scaled(k)
+
+    for k in (2.0, 3.0):
+        yield Scaled(k).scale(X), make(k + 1).scale(X), [Scaled(k)][0].scale(X)
+
+
+def test_a_traced_method_whose_instance_is_gone_says_so() -> None:
+    class Scaled:
+        @tg.trace
+        def scale(self, x: Any) -> Any:
+            return x
+
+    scaled = Scaled()
+    scale = scaled.scale
+    del scaled
+    with pytest.raises(ReferenceError, match=r"keep the instance, not its method \(.*test_meaning_forms.py:\d+\)"):
+        scale(X)

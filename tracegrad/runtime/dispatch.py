@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import threading
 import time
 import types
@@ -36,7 +37,7 @@ from tracegrad.ops import Carrier, Level
 from tracegrad.quiet import noted, restore_traps, sprung, traps
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.hot import hot_call
-from tracegrad.runtime.methods import Method
+from tracegrad.runtime.methods import ALONE, Method
 from tracegrad.runtime.program import compile_program, conformed
 from tracegrad.runtime.why import Warnings, log_compile, new_answer, new_key, new_world
 from tracegrad.settings import jit_disabled, unusual
@@ -222,7 +223,9 @@ class Dispatcher(Inlinable):
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
             return self
-        return functools.partial(self, instance) if tree.is_node(instance) else self._method_of(instance)
+        if tree.is_node(instance) or sys.getrefcount(instance) <= ALONE:  # the method is all that keeps it alive
+            return functools.partial(self, instance)
+        return self._method_of(instance)
 
     def share(self, family: Family) -> None:
         """Use the programs of other functions of equal code. The first function of a family keeps its own: what it

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import sys
 import types
 import weakref
 from collections.abc import Callable
 from typing import Any
 
+from tracegrad.errors import located
 from tracegrad.trace.describe import signature_of
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.sources import Weak
 
-__all__ = ["Method"]
+__all__ = ["ALONE", "Method"]
+
+
+class _Counted:
+    """Tells how many references there are to an instance that it is looked up on."""
+
+    def __get__(self, instance: Any, owner: Any = None) -> int:
+        return sys.getrefcount(instance)
+
+
+class _Probe:
+    count = _Counted()
+
+
+# As many references `__get__` finds to an instance that nobody else refers to, as in `Model().step(x)`.
+ALONE = _Probe().count
 
 
 class Method(Inlinable):
@@ -31,8 +48,17 @@ class Method(Inlinable):
             self.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.__wrapped__(self.reference(), *args, **kwargs)
+        return self.__wrapped__(self.instance, *args, **kwargs)
+
+    @property
+    def instance(self) -> Any:
+        """The instance; ReferenceError if it is gone."""
+        found = self.reference()
+        if found is None:
+            text = "a traced method does not keep its instance alive, which is gone; keep the instance, not its method"
+            raise ReferenceError(located(text))
+        return found
 
     def inlined(self, world: Any) -> Any:
-        instance = world.translate(self.reference(), Weak(self.reference, "self"), guard=False)
+        instance = world.translate(self.instance, Weak(self.reference, "self"), guard=False)
         return types.MethodType(world.inline(self.__wrapped__), instance)
