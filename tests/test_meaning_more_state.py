@@ -717,3 +717,61 @@ def test_methods_of_the_classes_of_containers(trace: Any) -> Any:
         ks.insert(0, -3.0 - k)
         known["b"] = 5.0 + k
         yield read(X)
+
+
+@program
+def test_an_attribute_that_getattr_computes_at_first_use(trace: Any) -> Any:
+    class Lazy:
+        def __init__(self, w: Any):
+            self.w = w
+
+        def __getattr__(self, name: str) -> Any:
+            if name != "cache":
+                raise AttributeError(name)
+            self.cache = self.w * 2
+            return self.cache
+
+    lazy = Lazy(np.ones(2))
+    f = trace(lambda x: x[:2] * lazy.cache + getattr(lazy, "more", 1.0))
+    yield f(X), vars(lazy)
+    lazy.w = lazy.w * 3
+    yield f(X), vars(lazy)
+    del lazy.cache
+    yield f(X), vars(lazy)
+    lazy.more = 4.0
+    yield f(X), vars(lazy)
+
+
+@program
+def test_a_counter_of_a_metaclass_and_a_descriptor(trace: Any) -> Any:
+    class Meta(type):
+        def __call__(cls, *args: Any) -> Any:
+            made = super().__call__(*args)
+            cls.made += 1
+            return made
+
+    class Doubled:
+        def __set_name__(self, owner: Any, name: str) -> None:
+            self.name = "_" + name
+
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            return getattr(instance, self.name)
+
+        def __set__(self, instance: Any, value: Any) -> None:
+            setattr(instance, self.name, value * 2)
+
+    class Holder(metaclass=Meta):
+        made = 0
+        w = Doubled()
+
+    holder = Holder()
+    holder.w = 1.0
+
+    @trace
+    def f(x: Any) -> Any:
+        y = x * holder.w + Holder().made
+        holder.w = holder.w + 1
+        return y
+
+    for _ in range(3):
+        yield f(X), holder.w, Holder.made

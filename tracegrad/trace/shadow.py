@@ -243,7 +243,9 @@ class _Object(Shadowed):
         if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
             world.assume(_of_class(self, name), "is", found)
             return world.adopt(found.fget)(self)
-        value = known[name] = _attribute(world, self, real, name, found)
+        value = _attribute(world, self, real, name, found)
+        if name not in writes:  # as it is where `__getattr__` keeps what it has computed
+            known[name] = value
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:
