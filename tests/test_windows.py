@@ -189,7 +189,7 @@ def corner(x: Any, i: int, j: int) -> Any:
 
 
 # What becomes of arrays x and y, a row and two places; those that give rows come first.
-STEPS = [
+STEPS = (
     lambda x, y, r, i, j, loop: row(x, i),
     lambda x, y, r, i, j, loop: x[2:3],
     lambda x, y, r, i, j, loop: r + np.sin(row(y, j)),
@@ -202,19 +202,19 @@ STEPS = [
     lambda x, y, r, i, j, loop: x + r,
     lambda x, y, r, i, j, loop: 0.05 * (x @ y),
     lambda x, y, r, i, j, loop: turns(3, lambda k, x: (performed(loop, [x], [r * 1.0], [k, i])[-1],), x)[0],
-]
-Step = tuple[int, list[int], Any]
+)
+Step = tuple[int, tuple[int, ...], Any]
 
 
-def drawn(r: random.Random, inner: bool = False) -> list[Step]:
+def drawn(r: random.Random, inner: bool = False) -> tuple[Step, ...]:
     """A program of numbers of steps, and of what they are given, the last ones counted from 0."""
-    return [
-        (r.randrange(len(STEPS) - inner), [r.randrange(n) for n in (4, 3, 4, 2, 2)], inner or drawn(r, True))
+    return tuple([
+        (r.randrange(len(STEPS) - inner), tuple([r.randrange(n) for n in (4, 3, 4, 2, 2)]), inner or drawn(r, True))
         for _ in range(r.randint(4, 10))
-    ]
+    ])  # fmt: skip
 
 
-def performed(program: list[Step], arrays: list[Any], rows: list[Any], places: list[Any]) -> list[Any]:
+def performed(program: tuple[Step, ...], arrays: list[Any], rows: list[Any], places: list[Any]) -> list[Any]:
     for number, picks, loop in program:
         given = [xs[-1 - pick % len(xs)] for xs, pick in zip((arrays, arrays, rows, places, places), picks)]
         (rows if number < 3 else arrays).append(STEPS[number](*given, loop))

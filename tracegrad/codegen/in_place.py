@@ -50,27 +50,35 @@ def _may_be_written(made: Plan, base: str) -> bool:
 
 def write_in_place(made: Plan) -> None:
     """Let steps write into the memory of a base that is not needed any more, and order the steps for it."""
-    wanted = [(step, base) for step in made.steps for base, _ in _parts(step) if _may_be_written(made, base)]
+    wanted = [(step, *part) for step in made.steps for part in _parts(step) if _may_be_written(made, part[0])]
     if not wanted:
         return
     order = _Order(made)
-    free = [(step, base) for step, base in wanted if _reads_only_there(step, base) and order.put_last(step, base)]
+    free = [part for part in wanted if _reads_only_there(*part[:2]) and order.put_last(*part[:2])]
     order.settle()
-    now = {name: name for name in made.memory}
-    for step, base in free:
-        base = now[base]
-        result = dict(_parts(step))[base]
+    kept: dict[str, str] = {}
+
+    def now(name: str) -> str:
+        while name in kept:
+            name = kept[name]
+        return name
+
+    for _, base, result in free:
+        base, result = now(base), now(result)
         if made.memory[base] == "temp":
-            kept, gone = (base, result) if made.memory[result] == "temp" else (result, base)
-            _rename(made, gone, kept)
-            now = {first: kept if name == gone else name for first, name in now.items()}
+            stays, goes = (base, result) if made.memory[result] == "temp" else (result, base)
+            kept[goes] = stays
+    _rename(made, {name: now(name) for name in kept})
 
 
-def _rename(made: Plan, gone: str, kept: str) -> None:
+def _rename(made: Plan, names: dict[str, str]) -> None:
+    """Give buffers the names, and so the memory, of others."""
     for step in made.steps:
-        step.rename(gone, kept)
-    made.buffers = {node: kept if name == gone else name for node, name in made.buffers.items()}
-    del made.memory[gone]
+        for name in dict.fromkeys(step.buffers):
+            if name in names:
+                step.rename(name, names[name])
+    made.buffers = {node: names.get(name, name) for node, name in made.buffers.items()}
+    made.memory = {name: where for name, where in made.memory.items() if name not in names}
 
 
 def _reads_only_there(step: Any, base: str) -> bool:
@@ -89,11 +97,12 @@ class _Order:
         self.numbers = [step.number for step in made.schedule.steps]
         self.before = [step.before for step in made.schedule.steps]
         self.at = {id(step): i for i, step in enumerate(made.steps)}
+        self.using = _using(made)
 
     def put_last(self, step: Any, base: str) -> bool:
         """Have `step` run behind all others that read `base`; or False if one of them needs it."""
         at = self.at[id(step)]
-        readers = [i for i, x in enumerate(self.made.steps) if i != at and base in x.buffers and base not in x.writes]
+        readers = [i for i in self.using[base] if i != at and base not in self.made.steps[i].writes]
         if any(self.before[i] >> self.numbers[at] & 1 for i in readers):
             return False
         for i in readers:
@@ -129,18 +138,28 @@ def read_too_late(made: Plan) -> dict[Node, str]:
     """Values that are computed of a base, where what has been written in part is read too: if they are stored before,
     there need be no copy."""
     found: dict[Node, str] = {}
+    using = _using(made)
     for step, planned in zip(made.steps, made.schedule.steps):
         for base, result in _parts(step):
             if not _may_be_written(made, base):
                 continue
-            late = [other for other in made.schedule.steps if other.before >> planned.number & 1]
             own = [] if _reads_only_there(step, base) else planned.roots
-            readers = [x for other, x in zip(made.schedule.steps, made.steps) if other in late and base in x.buffers]
+            late = [i for i in using[base] if made.schedule.steps[i].before >> planned.number & 1]
+            readers = [made.steps[i] for i in late]
             if (own or readers) and all(isinstance(x, Launch) for x in (step, *readers)):
                 roots = [*own, *(root for x in readers for root in x.roots)]  # type: ignore[union-attr]
                 early = _Early(made, base, result).of(roots)
                 if sum(x.aval.size for x in early) <= max(x.aval.size for x in planned.roots):
                     found |= {x: EARLY for x in early if made.schedule.storage.reason.get(x) != EARLY}
+    return found
+
+
+def _using(made: Plan) -> dict[str, list[int]]:
+    """The places of the steps that read or write each buffer."""
+    found: dict[str, list[int]] = {name: [] for name in made.memory}
+    for i, step in enumerate(made.steps):
+        for name in dict.fromkeys(step.buffers):
+            found[name].append(i)
     return found
 
 
@@ -194,7 +213,7 @@ def update_in_place(made: Plan, dims: Dims) -> None:
         old, new = (made.buffers[values[k]] for values in (made.graph.inputs, made.graph.outputs))
         if on_stack(dims.shape(made.graph.inputs[k]), made.graph.inputs[k].aval) or not _is_safe(made, old, new):
             continue
-        _rename(made, new, old)
+        _rename(made, {new: old})
         for step in made.steps:
             if isinstance(step, Launch):
                 step.kernel.body.sort(key=lambda x: isinstance(x, Store) and x.buffer == old)
