@@ -392,3 +392,67 @@ def an_order_from_a_table(a: Any) -> Any:
     for k in [7 * i % N for i in range(N)]:
         out[k] = out[k - 1] * 0.5 + np.sin(a[k])
     return np.sum(out**2)
+
+
+# -- arrays that have a size of their own in each turn ------------------------------------------------------
+SQUARE = random(N, N) * 0.1 + np.eye(N)
+
+
+@program(SQUARE)
+def a_triangular_system(a: Any) -> Any:
+    x = np.zeros(N)
+    for i in range(N):
+        x[i] = (1.0 - a[i, :i] @ x[:i]) / a[i, i]
+    return np.sum(x**2)
+
+
+@program(SQUARE)
+def a_triangular_system_from_the_end(a: Any) -> Any:
+    x = np.zeros(N)
+    for i in reversed(range(N)):
+        x[i] = (1.0 - np.sum(a[i, i + 1 :] * x[i + 1 :])) / a[i, i]
+    return np.sum(x**2)
+
+
+@program(SQUARE)
+def cholesky(a: Any) -> Any:
+    low = a @ a.T
+    for k in range(N):
+        low[k, k] = np.sqrt(low[k, k])
+        low[k + 1 :, k] = low[k + 1 :, k] / low[k, k]
+        low[k + 1 :, k + 1 :] -= np.outer(low[k + 1 :, k], low[k + 1 :, k])
+    return np.sum(np.log(np.diag(low)))
+
+
+@program(SQUARE)
+def elimination(a: Any) -> Any:
+    u, low = a.copy(), np.eye(N)
+    for k in range(N - 1):
+        low[k + 1 :, k] = u[k + 1 :, k] / u[k, k]
+        u[k + 1 :, k:] = u[k + 1 :, k:] - low[k + 1 :, k : k + 1] * u[k, k:]
+    return np.sum(np.sin(low)) + np.sum(u**2)
+
+
+@program(SQUARE)
+def gram_schmidt(a: Any) -> Any:
+    q = np.zeros((N, N))
+    for j in range(N):
+        v = a[:, j] - q[:, :j] @ (q[:, :j].T @ a[:, j])
+        q[:, j] = v / np.sqrt(v @ v)
+    return np.sum(q**3)
+
+
+@program(1.5 + X[:1] * np.arange(N))
+def functions_of_what_came_before(a: Any) -> Any:
+    x = np.zeros(N)
+    for i in range(N):
+        x[i] = a[i] + 0.1 * np.sum(np.log(x[:i]) / x[:i]) + (np.mean(1.0 / x[:i]) if i else 0.0)
+    return np.sum(x)
+
+
+@program(random(N))
+def greatest_so_far(a: Any) -> Any:
+    out = np.zeros(N)
+    for i in range(N):
+        out[i] = np.max(a[: i + 1]) - np.min(a[i:])
+    return np.sum(out**2)

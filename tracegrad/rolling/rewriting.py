@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tracegrad.avals import LITERALS
 from tracegrad.ir import Node
@@ -18,15 +18,17 @@ __all__ = ["Rewriting"]
 
 
 class Rewriting:
-    """What becomes of the nodes in `sequence` and of the outputs when these loops, none within another, are scans.
+    """What becomes of the nodes in `sequence` and of the outputs when something else computes what is used of these
+    loops, none of which is within another: by default a scan.
 
-    `refused` says why there is no such scan, by the number of the first node.
+    `refused` says why nothing else does, by the number of the first node.
     """
 
     def __init__(
-        self, builder: TraceBuilder, sequence: Sequence[Node], outputs: Sequence[Node], loops: Sequence[Turns]
-    ):
-        self.builder, self.before = builder, sequence
+        self, builder: TraceBuilder, sequence: Sequence[Node], outputs: Sequence[Node], loops: Sequence[Turns],
+        instead: Callable[[TraceBuilder, Turns, Uses], dict[Node, Node] | str] = scanned,
+    ):  # fmt: skip
+        self.builder, self.before, self.instead = builder, sequence, instead
         self.loops = {loop.start: loop for loop in loops}
         self.refused: dict[int, str] = {}
         self._new: dict[Node, Node] = {}
@@ -35,7 +37,7 @@ class Rewriting:
         used, k = self._uses(outputs), 0
         while k < len(sequence):
             loop = self.loops.get(k)
-            if loop is not None and self._scan(loop, used[k]):
+            if loop is not None and self._replace(loop, used[k]):
                 k = loop.stop
             else:
                 self._keep(sequence[k])
@@ -64,15 +66,16 @@ class Rewriting:
             read(x, None)
         return used
 
-    def _scan(self, loop: Turns, used: Uses) -> bool:
-        """Put a scan into the place of the turns."""
+    def _replace(self, loop: Turns, used: Uses) -> bool:
+        """Put something else into the place of the turns."""
         self.builder.location = loop.nodes[-loop.period].location
-        found = scanned(self.builder, loop.moved(self._new), used)
+        first = len(self.builder.nodes)
+        found = self.instead(self.builder, loop.moved(self._new), used)
         if isinstance(found, str):
             self.refused[loop.start] = found
             return False
         self._new.update(found)
-        for node in found.values():
+        for node in (*self.builder.nodes[first:], *found.values()):
             self._append(node)
         return True
 
@@ -99,9 +102,14 @@ class Rewriting:
 
     def _append(self, node: Node) -> None:
         """The node, behind what it needs."""
-        if node.op is None or node in self._known:
-            return
-        for x in operands_of(node):
-            self._append(x)
-        self._known.add(node)
-        self._nodes.append(node)
+        stack = [node]
+        while stack:
+            node = stack[-1]
+            missing = [x for x in operands_of(node) if x.op is not None and x not in self._known]
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            stack.pop()
+            if node.op is not None and node not in self._known:
+                self._known.add(node)
+                self._nodes.append(node)

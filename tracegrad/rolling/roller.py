@@ -12,9 +12,10 @@ from tracegrad.ir import Node
 from tracegrad.ir.builder import needed
 from tracegrad.logs import log
 from tracegrad.ops.forms import Move, Result
-from tracegrad.ops.linear import fresh
+from tracegrad.ops.linear import broadcast_to, fresh, full, reshape
 from tracegrad.rolling import FEWEST_NODES, FEWEST_TURNS
-from tracegrad.rolling.repeats import runs
+from tracegrad.rolling.levels import levelled
+from tracegrad.rolling.repeats import Run, runs
 from tracegrad.rolling.rewriting import Rewriting
 from tracegrad.rolling.turns import Turns, turns_of
 from tracegrad.rolling.windows import operands_of, reads, window_of
@@ -22,6 +23,7 @@ from tracegrad.trace.builder import TraceBuilder
 
 __all__ = ["Roller"]
 
+_SIZED = frozenset({reshape, broadcast_to, full})
 SHORT = f"fewer than {FEWEST_NODES} nodes in all, whose code is faster unrolled"
 
 
@@ -31,17 +33,68 @@ class Roller:
         self.tokens: dict[Any, int] = {}
         self.sequence = _constants_first(self._alive(builder.nodes[start:]))
         self.refused: dict[tuple[Node, int], str] = {}  # by the first node and the period: why
+        self.uneven: dict[tuple[Node, int], str] = {}  # likewise, of turns with arrays of sizes of their own
 
     def run(self) -> dict[Node, Node]:
         before = self.outputs
         location = self.builder.location
         try:
-            while loops := self._loops():
-                self._roll(loops)
+            self._roll_all()
+            while turns := self._of_many_sizes():
+                self._level(turns)
         finally:
             self.builder.location = location
         self._report()
         return {old: new for old, new in zip(before, self.outputs) if old is not new}
+
+    def _roll_all(self) -> None:
+        while loops := self._loops():
+            self._roll(loops)
+
+    def _of_many_sizes(self) -> Turns | None:
+        """A loop whose turns do the same with arrays of sizes of their own."""
+        if not self._lines_of_many_shapes():
+            return None
+        codes = [self._token(x, loose=True) for x in self.sequence]
+        places = {node: k for k, node in enumerate(self.sequence)}
+        for run in runs(codes, FEWEST_TURNS):
+            for start in self._beginnings(run):
+                key = (self.sequence[start], run.period)
+                if key in self.uneven:
+                    continue
+                count = (run.start + run.length - start) // run.period
+                turns = turns_of(self.sequence, places, start, run.period, count, FEWEST_TURNS)
+                turns = turns.with_elements(FEWEST_TURNS) if isinstance(turns, Turns) else turns
+                if isinstance(turns, Turns) and turns.size >= FEWEST_NODES and turns.is_uneven:
+                    self.tried = key
+                    return turns
+                self.uneven[key] = turns if isinstance(turns, str) else ""
+        return None
+
+    def _beginnings(self, run: Run) -> list[int]:
+        """Where a turn may begin: with the run, with another line of the user's, or behind an update in place."""
+        places = range(run.start + 1, run.start + run.period)
+        ends = [x for x in places if self._ends(self.sequence[x - 1], self.sequence[x])]
+        return [run.start, *ends]
+
+    @staticmethod
+    def _ends(node: Node, after: Node) -> bool:
+        window = window_of(node)
+        return node.location != after.location or (window is not None and window.mask is not None)
+
+    def _level(self, turns: Turns) -> None:
+        """Give all arrays of these turns the greatest size, if the loop is rolled then."""
+        before = self.sequence, self.outputs, dict(self.refused)
+        made = Rewriting(self.builder, self.sequence, self.outputs, [turns], instead=levelled)
+        why = made.refused.get(turns.start, "")
+        if not why:
+            self.sequence, self.outputs = made.sequence, made.outputs
+            self._roll_all()
+            if len(self.sequence) < len(before[0]):
+                return
+            why = "turns differ in more than sizes"
+        self.sequence, self.outputs, self.refused = before
+        self.uneven[self.tried] = why
 
     def _loops(self) -> list[Turns]:
         """Loops to roll, none within another."""
@@ -86,14 +139,9 @@ class Roller:
         told = self.builder.unrolled
         for (first, _), why in self.refused.items():
             told.setdefault(first.location, why)
-        often: dict[tuple[str, str], list[Node]] = {}
-        for node in self.sequence:
-            if not isinstance(node.op.form, Move | Result):  # type: ignore[union-attr]
-                often.setdefault((node.location, node.name), []).append(node)
-        for (location, name), nodes in often.items():
-            shapes = len({node.aval for node in nodes})
-            if shapes >= FEWEST_TURNS and len(nodes) * 4 >= FEWEST_NODES:
-                told.setdefault(location, f"{len(nodes)} times {name}, of {shapes} shapes")
+        uneven = {first.location: f": {why}" for (first, _), why in self.uneven.items() if why}
+        for location, name, count, shapes in self._lines_of_many_shapes():
+            told.setdefault(location, f"{count} times {name}, of {shapes} shapes{uneven.get(location, '')}")
         for location, why in told.items():
             log("loops", "unrolled at %s: %s", location, why)
 
@@ -102,14 +150,34 @@ class Roller:
         live = set(map(self._token, needed(nodes, self.outputs, operands_of)))
         return needed(nodes, [x for x in nodes if x.picks is None and self._token(x) in live], operands_of)
 
-    def _token(self, node: Node) -> int:
-        """A number for what the node does. Windows may be elsewhere in each turn, and copies have other names."""
+    def _lines_of_many_shapes(self) -> list[tuple[str, str, int, int]]:
+        """The lines that have done the same often, but for arrays of other shapes: what, how often, for how many."""
+        often: dict[tuple[str, str], list[Node]] = {}
+        for node in self.sequence:
+            if not isinstance(node.op.form, Move | Result):  # type: ignore[union-attr]
+                often.setdefault((node.location, node.name), []).append(node)
+        found = []
+        for at, nodes in often.items():
+            if len(nodes) * 4 >= FEWEST_NODES:
+                shapes = len({tuple([y.aval for y in (x, *x.operands)]) for x in nodes})
+                found += [(*at, len(nodes), shapes)] if shapes >= FEWEST_TURNS else []
+        return found
+
+    def _token(self, node: Node, loose: bool = False) -> int:
+        """A number for what the node does. Windows may be elsewhere in each turn, and copies have other names; if it
+        is `loose`, arrays may have other sizes."""
         op, aval = node.op, node.aval
         window = window_of(node)
         params: Any = node.params if window is None else (window.sizes, window.step)
         if op is fresh:
             params = ()
         kind = aval if node.several else (aval.shape, aval.dtype)  # avals themselves are slow to compare
+        if loose:
+            kind = aval if node.several else ((len(aval.shape),), aval.dtype)
+            if window is not None:
+                params = window.step
+            elif op in _SIZED:
+                params = tuple([item for item in params if item[0] != "shape"])
         kinds = tuple(map(type, node.inputs if window is None else reads(node)))
         key = (op, kind, kinds, params, node.location)
         return self.tokens.setdefault(key, len(self.tokens))

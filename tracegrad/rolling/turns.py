@@ -77,6 +77,21 @@ class Turns:
         inner = sum(len(region.nodes) for node in self.nodes[: self.period] for region in node.regions)
         return self.count * (self.period + inner + 4 * pieces)
 
+    @property
+    def is_uneven(self) -> bool:
+        """Whether the turns have arrays of other sizes."""
+        return any(len({x.aval for x in self.of(place)}) > 1 for place in range(self.period))
+
+    def with_elements(self, least: int) -> Turns | str:
+        """The last turns, at least so many, that have no empty arrays."""
+        empty = [k for k, x in enumerate(self.nodes) if not x.several and 0 in x.aval.shape]
+        skipped = empty[-1] // self.period + 1 if empty else 0
+        if not skipped:
+            return self
+        if self.count - skipped < least:
+            return "arrays without elements"
+        return replace(self, nodes=self.nodes[skipped * self.period :], start=self.start + skipped * self.period)
+
     def moved(self, new: Mapping[Node, Node]) -> Turns:
         """The turns, with other values from outside."""
         return replace(self, origins=tuple([tuple([_moved(x, new) for x in at]) for at in self.origins]))
