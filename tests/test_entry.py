@@ -164,6 +164,18 @@ def test_the_builtin_is_one_and_has_its_name() -> None:
         f(x=np.arange(10.0))
 
 
+def test_a_builtin_goes_after_what_it_keeps_alive() -> None:
+    # As in a cycle of objects, whose parts are emptied one by one.
+    made = [squares(make_callable, 10) for _ in range(100)]
+    for builtin in made:
+        vars(builtin.__self__).clear()  # type: ignore[attr-defined]
+    junk = [(ctypes.c_char * 32)(*[255] * 32) for _ in range(10_000)]
+    made.clear()
+    del builtin
+    gc.collect()
+    assert len(junk) == 10_000
+
+
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (0,), (3, 0, 2), (2, 3), (2, 3, 4, 1, 2)])
 @pytest.mark.parametrize("kind", "?bhilqBHILQefdgFD")
 def test_every_dtype_and_rank_comes_back_as_it_went_in(make: Maker, shape: tuple[int, ...], kind: str) -> None:

@@ -268,7 +268,7 @@ def watching(
     words[Word.PLACES], words[Word.PLACE_COUNT] = table.ctypes.data, len(places)
     words[Word.CONTAINERS] = arranged.ctypes.data if containers else 0
     words[Word.APART], words[Word.APART_COUNT] = pairs.ctypes.data, len(apart)
-    return _builtin(words, before.keep[1], entry.__name__, table, arranged, pairs, entry, keep)
+    return _builtin(words, before.keep[0], entry.__name__, table, arranged, pairs, entry, keep)
 
 
 @cache
@@ -280,12 +280,17 @@ def _new_builtin() -> Any:
 
 
 def _builtin(words: np.ndarray[Any, Any], code: native.NativeCode, name: str, *keep: object) -> Callable[..., Any]:
-    entry = _entry_code()
-    method = _MethodDef(name.encode(), entry.address(ENTRY), _METH_FASTCALL, None)
     block = words.view(_Block)
-    block.keep = (method, code, entry, _ArenaOwner(words), *keep)
-    builtin: Callable[..., Any] = _new_builtin()(ctypes.addressof(method), block, None)
+    block.keep = (code, _ArenaOwner(words), *keep)
+    builtin: Callable[..., Any] = _new_builtin()(ctypes.addressof(_method(name)), block, None)
     return builtin
+
+
+@cache
+def _method(name: str) -> _MethodDef:
+    """The definition of the builtins of this name. It stays: a builtin reads it when it goes, and where it goes with a
+    cycle of objects, its block has been emptied by then."""
+    return _MethodDef(name.encode(), _entry_code().address(ENTRY), _METH_FASTCALL, None)
 
 
 def _has_large_output(spec: EntrySpec, shapes: Sequence[Shape]) -> bool:
