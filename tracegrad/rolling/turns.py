@@ -74,7 +74,8 @@ class Turns:
     def size(self) -> int:
         """The number of nodes, those in regions as well, and those that take pieces of arrays for the turns."""
         pieces = sum(isinstance(x, Each) for origins in self.origins for x in origins)
-        inner = sum(len(region.nodes) for node in self.nodes[: self.period] for region in node.regions)
+        regions = [region for node in self.nodes[: self.period] for region in node.regions]
+        inner = sum(1 for region in regions for _ in region.everywhere())
         return self.count * (self.period + inner + 4 * pieces)
 
     @property
