@@ -114,9 +114,56 @@ class Writer:
         return "\n".join(["def program(x):", *self.lines])
 
 
+class UnevenWriter(Writer):
+    """Writes loops over pieces, of a size of their own in each turn, of vectors a and t and of a matrix m."""
+
+    PIECES = (":i", "i:", ":i + 1", "i - 1:", "1:i")
+    VECTORS = (
+        "{0}", "np.sin({0})", "np.log(1.5 + {0} ** 2)", "{0} / (0.1 + a[{1}] ** 2)", "0.3 * i * {0}", "{0} ** 2",
+        "np.sqrt(1.1 + np.sin({0}))", "m[{1}, 2] * {0}", "np.exp(-{0} ** 2)",
+    )  # fmt: skip
+    NUMBERS = (
+        "np.sum({0})", "{0} @ ({1})", "np.mean(({0}) * ({1}))", "np.max({0})", "np.min(({0}) - ({1}))",
+        "np.sum(m[:i, :i] * np.outer(t[:i], a[:i]))", "np.sum(m[i:, :i] @ t[:i])",
+        "np.sum(({0})[::-1] * ({1})[::-1])",
+    )  # fmt: skip
+
+    def vector(self, piece: str) -> str:
+        return self.random.choice(self.VECTORS).format(f"{self.random.choice('ta')}[{piece}]", piece)
+
+    def number(self) -> str:
+        piece = self.random.choice(self.PIECES)
+        return self.random.choice(self.NUMBERS).format(self.vector(piece), self.vector(piece))
+
+    def statement(self, counter: str) -> None:
+        piece = self.random.choice(self.PIECES)
+        self.line(self.random.choice([
+            f"t[i] = np.tanh({self.number()} + a[i])",
+            f"s = np.tanh({self.number()} + s)",
+            f"t[{piece}] = np.tanh({self.vector(piece)} + s * {self.vector(piece)})",
+            f"t[{piece}] -= 0.1 * s * ({self.vector(piece)})",
+            "m[i:, i:] = np.cos(m[i:, i:] - 0.1 * np.outer(t[i:], a[i:]))",
+            "m[i, :i] = m[i, :i] * 0.5 + t[:i] * s",
+            f"seen.append({self.number()})",
+        ]))  # fmt: skip
+
+    def program(self) -> str:
+        self.line("a, t, m = x[:4].ravel(), np.cos(x[4:8]).ravel(), x[:16] @ x[:16].T")
+        self.line("s, seen = 0.1, []")
+        span = self.random.choice(["range(1, 15)", "range(2, 15)", "range(14, 0, -1)", "range(1, 16)"])
+        self.line(f"for i in {span}:")
+        self.depth += 1
+        for _ in range(self.random.randint(2, 4)):
+            self.statement("i")
+        self.depth -= 1
+        self.line("return np.sum(t**2) + np.sum(m**2) + s + sum(seen)")
+        return "\n".join(["def program(x):", *self.lines])
+
+
 def program(seed: int) -> tuple[Any, str]:
-    """The function, and its source."""
-    source, name = Writer(seed).program(), f"<loops {seed}>"
+    """The function, and its source. Every third has arrays of a size of their own in each turn."""
+    writer = UnevenWriter(seed) if seed % 3 == 2 else Writer(seed)
+    source, name = writer.program(), f"<loops {seed}>"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     names: dict[str, Any] = {"np": np, "RATES": [1.0 / (k + 1) for k in range(ROWS)]}
     exec(compile(source, name, "exec"), names)
