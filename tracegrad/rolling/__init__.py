@@ -6,6 +6,7 @@ written: what is compared is what the turns did. Inner loops come first, for the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,11 +24,16 @@ FEWEST_NODES = 100
 def roll(builder: TraceBuilder, wanted: Sequence[Node], start: int) -> dict[Node, Node]:
     """What stands for those of the nodes `wanted` that change when loops are rolled, among the nodes of the trace from
     number `start` on."""
-    if len(builder.nodes) - start < FEWEST_NODES:
+    if len(builder.nodes) - start < FEWEST_NODES or not _repeats(builder.nodes[start:]):
         return {}
     from tracegrad.rolling.roller import Roller
 
     return Roller(builder, wanted, start).run()
+
+
+def _repeats(nodes: Sequence[Node]) -> bool:
+    """Whether some line has done the same as often as the fewest turns do."""
+    return max(Counter([(x.op, x.location) for x in nodes]).values()) >= FEWEST_TURNS
 
 
 def find_circles(builder: TraceBuilder) -> Any:
