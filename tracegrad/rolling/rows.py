@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tracegrad.ir import Node
 from tracegrad.ops.linear import flip, reshape, slice, transpose
 from tracegrad.ops.pieces import stack
+from tracegrad.rolling.windows import window_of
 from tracegrad.trace.builder import TraceBuilder
 
 __all__ = ["pieces", "rows_in_order", "rows_of"]
-
-
-class _Window(NamedTuple):
-    """The part of an array between two corners."""
-
-    array: Node
-    start: tuple[int, ...]
-    stop: tuple[int, ...]
 
 
 def rows_of(builder: TraceBuilder, values: Sequence[Node]) -> Any:
@@ -42,23 +35,22 @@ def pieces(
     builder: TraceBuilder, nodes: Sequence[Node], shape: tuple[int, ...] | None = None, array: Node | None = None
 ) -> Any:
     """As `rows_in_order`, with rows of this shape, for nodes that may be slices of one array; `array` stands for it."""
-    windows = [_window(x) for x in nodes]
-    first = windows[0]
-    if first is None or any(w is None or w.array is not first.array for w in windows):
+    windows = [w for x in nodes if (w := window_of(x)) is not None and w.mask is None and set(w.step) <= {1}]
+    first = windows[0] if len(windows) == len(nodes) else None
+    if first is None or any(w.array is not first.array for w in windows):
         return None
     shape = nodes[0].aval.shape if shape is None else shape
-    starts = [w.start for w in windows if w is not None]
-    moving = [a for a, at in enumerate(first.start) if any(s[a] != at for s in starts)]
+    starts = [w.starts for w in windows]
+    moving = [a for a, at in enumerate(first.starts) if any(s[a] != at for s in starts)]
     if len(moving) != 1:
         return None
     (axis,) = moving
     step = starts[1][axis] - starts[0][axis]
-    width = first.stop[axis] - first.start[axis]
     even = all(b[axis] - a[axis] == step for a, b in itertools.pairwise(starts))
-    if not even or not step or width != 1:
+    if not even or not step or first.sizes[axis] != 1:
         return None
     low, high = sorted((starts[0][axis], starts[-1][axis]))
-    start, stop = list(first.start), list(first.stop)
+    start, stop = list(first.starts), [a + n for a, n in zip(first.starts, first.sizes)]
     start[axis], stop[axis] = low, high + 1
     steps = [1] * len(start)
     steps[axis] = abs(step)
@@ -70,10 +62,3 @@ def pieces(
     if axis:
         found = transpose(found, perm=(axis, *(a for a in range(len(start)) if a != axis)))
     return reshape(found, shape=(len(nodes), *shape))
-
-
-def _window(node: Node) -> _Window | None:
-    params = dict(node.params)
-    if node.op is not slice or any(s != 1 for s in params["step"]):
-        return None
-    return _Window(node.operands[0], params["start"], params["stop"])
