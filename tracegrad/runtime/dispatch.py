@@ -45,6 +45,7 @@ from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder import ESCAPED, current_trace
 from tracegrad.trace.describe import describe
 from tracegrad.trace.effects import apart
+from tracegrad.trace.garbage import patient
 from tracegrad.trace.guards import Answers, value_key
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.shadow import is_user_object
@@ -399,7 +400,8 @@ class Dispatcher(Inlinable):
     def _extend(self, spec: Specialization, call: Call, answers: Answers) -> Found:
         """Trace another path, starting with the `answers` that programs computed."""
         for _ in range(MAX_ATTEMPTS):
-            path = self._trace(spec, call, answers)
+            with patient():
+                path = self._trace(spec, call, answers)
             captured = [c.settle() for c in path.trace.captures]
             if len(spec.paths) < MAX_PATHS:
                 spec.promote(path)

@@ -15,6 +15,7 @@ import numpy as np
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.quiet import handling
 from tracegrad.trace.builder import current_trace
+from tracegrad.trace.garbage import thresholds
 from tracegrad.trace.sources import Fixed, Item
 from tracegrad.trace.state import Called, Context
 
@@ -178,4 +179,5 @@ READERS: dict[int, Any] = {
     id(os.getenv): functools.wraps(os.getenv)(_getenv),
     id(np.geterr): functools.wraps(np.geterr)(_geterr),
     id(os.environ): _ENVIRONMENT,
+    id(gc.get_threshold): reader(thresholds),
 }
