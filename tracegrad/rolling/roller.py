@@ -32,6 +32,7 @@ class Roller:
         self.builder, self.outputs = builder, list(outputs)
         self.tokens: dict[Any, int] = {}
         self.sequence = _constants_first(self._alive(builder.nodes[start:]))
+        self.found = frozenset(self.sequence)
         self.refused: dict[tuple[Node, int], str] = {}  # by the first node and the period: why
         self.uneven: dict[tuple[Node, int], str] = {}  # likewise, of turns with arrays of sizes of their own
 
@@ -44,6 +45,7 @@ class Roller:
                 self._level(turns)
         finally:
             self.builder.location = location
+        self.builder.replaced.update(self.found.difference(self.sequence))
         self._report()
         return {old: new for old, new in zip(before, self.outputs) if old is not new}
 
@@ -146,9 +148,12 @@ class Roller:
             log("loops", "unrolled at %s: %s", location, why)
 
     def _alive(self, nodes: Sequence[Node]) -> list[Node]:
-        """The nodes that the outputs need, and those that do the same: what a last turn does for none after it."""
-        live = set(map(self._token, needed(nodes, self.outputs, operands_of)))
-        return needed(nodes, [x for x in nodes if x.picks is None and self._token(x) in live], operands_of)
+        """The nodes that the outputs need, and those that do the same: what a last turn does for none after it. What
+        loops have replaced before is not among these."""
+        read = needed(nodes, self.outputs, operands_of)
+        live = set(map(self._token, read))
+        others = [x for x in nodes if x.picks is None and x not in self.builder.replaced]
+        return needed(nodes, [*read, *(x for x in others if self._token(x) in live)], operands_of)
 
     def _lines_of_many_shapes(self) -> list[tuple[str, str, int, int]]:
         """The lines that have done the same often, but for arrays of other shapes: what, how often, for how many."""

@@ -77,6 +77,7 @@ class TraceBuilder(Builder):
         self._warned = False
         self.makes_views = True  # whether results of ops are views where NumPy's are
         self.unrolled: dict[str, str] = {}  # by the user's line, why a loop was left as it was recorded
+        self.replaced: set[Node] = set()  # what loops stand for since they were rolled
         self.bounds: dict[Node, tuple[int, int]] = {}  # of integers: see `tracegrad.trace.arithmetic`
 
     # The trace around this one, if it is a region.
