@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import numpy as np
-
 from tracegrad.avals import is_literal
 from tracegrad.ir import Builder, Graph, Node
 from tracegrad.ir.builder import sliced
+from tracegrad.transforms.flow import source_side
 
 __all__ = ["between", "partition"]
 
@@ -84,9 +83,6 @@ def _cheap(node: Node) -> bool:
 def _minimum_cut(candidates: Sequence[Node], free: set[Node], read: set[Node]) -> set[Node]:
     """The values of a minimum cut: value k is an edge from 2k to 2k + 1 that weighs its bytes; one that cannot be
     computed again comes from the source."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
-
     count = len(candidates)
     number = {x: k for k, x in enumerate(candidates)}
     source, sink = 2 * count, 2 * count + 1
@@ -99,15 +95,7 @@ def _minimum_cut(candidates: Sequence[Node], free: set[Node], read: set[Node]) -
             edges.append((source, 2 * k, _INFINITE))
         if x in read:
             edges.append((2 * k + 1, sink, _INFINITE))
-    if not edges:
-        return set()
-    rows, columns, weights = (np.array(v, np.int32) for v in zip(*edges))
-    size = 2 * count + 2
-    capacity = csr_array((weights, (rows, columns)), shape=(size, size))
-    flow = maximum_flow(capacity, source, sink).flow
-    rest = csr_array(capacity - flow)
-    rest.eliminate_zeros()
-    reached = set(breadth_first_order(rest, source, return_predecessors=False).tolist())
+    reached = source_side(2 * count + 2, edges, source, sink)
     return {x for k, x in enumerate(candidates) if 2 * k in reached and 2 * k + 1 not in reached}
 
 
