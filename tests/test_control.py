@@ -179,6 +179,16 @@ def test_batches_agree_with_calls_one_by_one(f: Any) -> None:
 
 
 # -- what a loop costs ----------------------------------------------------------------------
+def test_sums_that_a_turn_writes_in_both_orders_get_their_cotangents_once() -> None:
+    def f(v: Any) -> Any:
+        return tg.fori_loop(0, 3, lambda i, s: ((s[0] - s[1]) * (s[0] + s[1]) - (s[1] + s[0]), s[0]), (v, 2.0 * v))[
+            0
+        ].sum()
+
+    ones = np.ones(4)
+    np.testing.assert_allclose(tg.grad(f)(x) @ ones, slopes(f, x, ones), rtol=1e-7)
+
+
 def test_a_loop_is_one_node_whatever_the_number_of_turns() -> None:
     def f(v: Any, n: int) -> Any:
         return tg.fori_loop(0, n, lambda i, c: np.sin(c) * i, v)

@@ -20,7 +20,9 @@ def joint(graph: Graph, wrt: Sequence[int], seeded: Sequence[int]) -> tuple[Grap
     found: list[int] = []
 
     def fn(*args: Any) -> list[Any]:
-        outputs, tape = replay(graph, args[:n])
+        outputs, entries = replay(graph, args[:n])
+        # Nodes that are equal, as x + y and y + x, have become one: its cotangent goes on once.
+        tape = list({_key(entry[0]): entry for entry in entries}.values())
         active = ad.active_values(tape, [args[i] for i in wrt], key=_node)
         seeds: dict[Any, Any] = {}
         for i, ct in zip(seeded, args[n:]):
@@ -68,3 +70,7 @@ def active_outputs(graph: Graph, inputs: Iterable[int]) -> set[int]:
 
 def _node(x: Any) -> Any:
     return x.node
+
+
+def _key(answer: Any) -> Any:
+    return tuple(map(_node, answer)) if type(answer) is tuple else _node(answer)
