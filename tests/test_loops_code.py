@@ -429,6 +429,41 @@ def test_a_product_that_is_used_otherwise_too_is_not_added_by_blas() -> None:
     assert "+=" not in program_of(parse(text)).report.plan.text()
 
 
+def wide(a: Any, b: Any) -> Any:
+    return np.concatenate([a, b]) @ b
+
+
+# One turn on three matrices of 20 by 20, and how many of the products BLAS adds if there are several turns.
+ADDED: dict[str, tuple[Any, int]] = {
+    "to a carry": (lambda a, b, c: (a + b @ c, c, np.cos(b)), 1),
+    "to a carry, negative": (lambda a, b, c: (a - b @ c, c, np.cos(b)), 1),
+    "the other way": (lambda a, b, c: (b @ c - a, c, np.cos(b)), 0),
+    "of the carry itself": (lambda a, b, c: (a + a @ a, c, b), 0),
+    "to another product": (lambda a, b, c: (c, a @ b + b @ c, np.cos(a)), 0),
+    "to another product where that is stored": (lambda a, b, c: (np.tanh(a), b, a @ b - b @ a), 1),
+    "with what is computed of the sum": (lambda a, b, c: (c, s := a @ b + b @ c, 0.1 * s), 0),
+    "before its operand is written over": (lambda a, b, c: (a + b @ c, np.sin(b + b[::-1]), np.cos(b)), 1),
+    "a part of one": (lambda a, b, c: (a + wide(c, b)[:20], c, np.cos(b)), 0),
+    "transposed": (lambda a, b, c: (a + (b @ c).T, c, np.cos(b)), 0),
+    "nan and inf": (lambda a, b, c: (a + b @ c, c, b / (b > 0.005)), 1),
+}
+
+
+@pytest.mark.parametrize(("turn", "count"), ADDED.values(), ids=ADDED)
+def test_products_that_blas_adds(turn: Any, count: int) -> None:
+    matrices = tuple(vectors(3, 20, 20))
+    f = tg.trace(lambda *abc: tg.fori_loop(0, 4, lambda i, abc: turn(*abc), abc))
+    want = matrices
+    with np.errstate(all="ignore"):
+        for _ in range(4):
+            want = turn(*want)
+        for got in (f(*matrices), tg.trace(lambda *abc: turn(*turn(*turn(*turn(*abc)))))(*matrices)):
+            for x, y in zip(got, want, strict=True):
+                np.testing.assert_allclose(x, y, rtol=1e-10)
+    found = [line for kernel in f.explain(*matrices).kernels for line in kernel.splitlines()]
+    assert sum(" += " in line or " -= " in line for line in found) == count
+
+
 def test_an_explanation_shows_the_kernels_of_regions_within_the_loop() -> None:
     explanation = tg.trace(lambda x: tg.fori_loop(0, 9, lambda i, x: np.sin(x) * i, x)).explain(vectors(20))
     lines = str(explanation).splitlines()

@@ -7,7 +7,7 @@ a step needs an element of the base beside what has been written, that is a valu
 
 The output that becomes a carry may have the memory of the input that the carry was, if the old value is dead when the
 new one is written: a kernel writes it element by element, reading the old value at the same index only, and no step
-after that reads the old value. A product by BLAS that is only added to such a carry is added by BLAS.
+after that reads the old value.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.forms import handler, same_block
-from tracegrad.codegen.loops import Compute, Guard, Load, Store, operands
+from tracegrad.codegen.loops import Guard, Load, Store
 from tracegrad.codegen.materialize import EARLY
 from tracegrad.codegen.nested import Looping, on_stack
-from tracegrad.codegen.steps import Call, Launch, Matmul
+from tracegrad.codegen.steps import Call, Launch
 from tracegrad.ir import Node
 
 if TYPE_CHECKING:
     from tracegrad.codegen.dims import Dims
     from tracegrad.codegen.plan import Plan
 
-__all__ = ["read_too_late", "update_in_place", "write_in_place"]
+__all__ = ["read_too_late", "rename", "update_in_place", "write_in_place"]
 
 
 # -- arrays that are written in part -----------------------------------------------------------------------
@@ -68,10 +68,10 @@ def write_in_place(made: Plan) -> None:
         if made.memory[base] == "temp":
             stays, goes = (base, result) if made.memory[result] == "temp" else (result, base)
             kept[goes] = stays
-    _rename(made, {name: now(name) for name in kept})
+    rename(made, {name: now(name) for name in kept})
 
 
-def _rename(made: Plan, names: dict[str, str]) -> None:
+def rename(made: Plan, names: dict[str, str]) -> None:
     """Give buffers the names, and so the memory, of others."""
     for step in made.steps:
         for name in dict.fromkeys(step.buffers):
@@ -213,12 +213,11 @@ def update_in_place(made: Plan, dims: Dims) -> None:
         old, new = (made.buffers[values[k]] for values in (made.graph.inputs, made.graph.outputs))
         if on_stack(dims.shape(made.graph.inputs[k]), made.graph.inputs[k].aval) or not _is_safe(made, old, new):
             continue
-        _rename(made, {new: old})
+        rename(made, {new: old})
         for step in made.steps:
             if isinstance(step, Launch):
                 step.kernel.body.sort(key=lambda x: isinstance(x, Store) and x.buffer == old)
         made.in_place.add(k)
-        _add_product(made, old)
 
 
 def _is_safe(made: Plan, old: str, new: str) -> bool:
@@ -254,43 +253,3 @@ def _at_same_index(writer: Launch, old: str, new: str) -> bool:
 
 def _loads(body: list[Any]) -> list[Load]:
     return [y for x in body for y in ([x] if isinstance(x, Load) else _loads(x.body) if isinstance(x, Guard) else [])]
-
-
-def _add_product(made: Plan, carry: str) -> None:
-    """If a kernel adds a product to `carry`, and does nothing else with either, have BLAS add it."""
-    writers = [i for i, step in enumerate(made.steps) if carry in step.writes]
-    at = writers[0]
-    adder = made.steps[at]
-    if len(writers) > 1 or not isinstance(adder, Launch):
-        return
-    body = adder.kernel.body
-    stored = next(x for x in body if isinstance(x, Store) and x.buffer == carry)
-    loads = {x.out: x for x in body if isinstance(x, Load)}
-    sums = [x for x in body if isinstance(x, Compute) and x.out == stored.value and x.op == "add"]
-    if len(sums) != 1 or not all(a in loads for a in sums[0].args):
-        return
-    old, product = sorted((loads[a] for a in sums[0].args), key=lambda x: x.buffer != carry)
-    makers = [step for step in made.steps if product.buffer in step.buffers and step is not adder]
-    read = [o for x in body for o in operands([x]) if o in (old.out, product.out, stored.value)]
-    if old.buffer != carry or old.address != product.address or len(read) != 3 or len(makers) != 1:
-        return
-    (maker,) = makers
-    if not isinstance(maker, Matmul) or made.memory[product.buffer] != "temp" or _overwritten(made, maker, at):
-        return
-    gone = (old, product, sums[0], stored)
-    body[:] = [x for x in body if x not in gone]
-    adder.kernel.buffers = {b: use for b, use in adder.kernel.buffers.items() if b not in (carry, product.buffer)}
-    maker.out, maker.adds = carry, True
-    first = made.steps.index(maker)
-    for steps in (made.steps, made.schedule.steps):
-        _move(steps, first, at)
-        if not body:
-            del steps[at - 1]
-    del made.memory[product.buffer]
-    made.buffers = {node: carry if name == product.buffer else name for node, name in made.buffers.items()}
-
-
-def _overwritten(made: Plan, maker: Matmul, at: int) -> bool:
-    """Whether a step between the product and step `at` writes what the product reads."""
-    between = made.steps[made.steps.index(maker) + 1 : at]
-    return any(step.writes & set(maker.buffers) for step in between)

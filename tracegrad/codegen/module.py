@@ -253,8 +253,7 @@ class _Program:
         batch, m, n, k = (self.polys.emit(self.b, p) for p in step.sizes)
         out, x, y = (self._typed(self.pointers[b], step.dtype) for b in (step.out, step.x[0], step.y[0]))
         x_flipped, y_flipped = step.x[1], step.y[1]
-        one = self._slot(ir.Constant(t, 1.0))
-        before = one if step.adds else self._slot(ir.Constant(t, 0.0))
+        alpha, beta = (self._slot(ir.Constant(t, float(x))) for x in (step.adds or 1, abs(step.adds)))
         integers = [n, m, k, k if y_flipped else n, m if x_flipped else k, n]
         n32, m32, k32, ldy, ldx, ldc = (
             self._slot(self.b.trunc(self._at_least_one(v, at), I32)) for at, v in enumerate(integers)
@@ -267,7 +266,7 @@ class _Program:
 
         def one_matrix(i: Any) -> None:
             at = [self.b.gep(p, [self.b.mul(i, self.b.mul(r, c))]) for p, r, c in ((y, k, n), (x, m, k), (out, m, n))]
-            self.b.call(gemm, [*letters, n32, m32, k32, one, at[0], ldy, at[1], ldx, before, at[2], ldc])
+            self.b.call(gemm, [*letters, n32, m32, k32, alpha, at[0], ldy, at[1], ldx, beta, at[2], ldc])
 
         if step.sizes[0] == 1:
             one_matrix(ir.Constant(I64, 0))

@@ -28,6 +28,7 @@ from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
 from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.codegen.strips import Strips, strips_of
+from tracegrad.codegen.sums import add_products
 from tracegrad.codegen.vecmath import RARE
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.linear import fresh
@@ -104,6 +105,8 @@ class _Planner:
         write_in_place(made)
         if nested:
             update_in_place(made, dims)
+        add_products(made, dims)
+        if nested:
             _to_stack(made, dims)
             made.strips = strips_of(made)
         _cut(made)

@@ -75,7 +75,7 @@ def _renamed(body: list[Any], old: str, new: str) -> list[Any]:
 class Matmul:
     """out[batch, m, n] = x[batch, m, k] @ y[batch, k, n] by BLAS; a flag says that an operand is stored transposed.
 
-    With `adds`, the product is added to what is there."""
+    With `adds`, 1 or -1, the product is added to what is there, or subtracted from it."""
 
     dtype: str
     out: str
@@ -83,7 +83,7 @@ class Matmul:
     y: tuple[str, bool]
     sizes: tuple[Poly, Poly, Poly, Poly]
     node: Node
-    adds: bool = False
+    adds: int = 0
 
     @property
     def buffers(self) -> list[str]:
@@ -100,7 +100,7 @@ class Matmul:
     def text(self) -> str:
         x, y = (f"{b}{'.T' if flipped else ''}" for b, flipped in (self.x, self.y))
         batch, m, n, k = self.sizes
-        return f"matmul {self.out} {'+' * self.adds}= {x} @ {y} : {self.dtype} batch {batch}, {m} x {k} x {n}"
+        return f"matmul {self.out} {('', '+', '-')[self.adds]}= {x} @ {y} : {self.dtype} batch {batch}, {m} x {k} x {n}"
 
 
 @dataclass(eq=False)
