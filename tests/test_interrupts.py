@@ -10,6 +10,7 @@ import _signal
 import contextlib
 import random
 import signal
+import subprocess
 import sys
 import threading
 import warnings
@@ -421,3 +422,50 @@ def test_threads_call_a_new_function_while_others_raise(turn: int) -> None:
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no clock that sends signals")
+@pytest.mark.parametrize("size", [2, 300], ids=["with the GIL", "without the GIL"])
+def test_a_loop_that_does_not_end_is_interrupted(size: int) -> None:
+    done: list[int] = []
+    begun = np.zeros(1)
+
+    @tg.trace
+    def f(x: Any, most: Any) -> Any:
+        begun[0] += 1
+        done.append(1)
+        y = tg.while_loop(lambda y: y[0, 0] < most, lambda y: np.cos(y) @ x, x)
+        return tg.scan(lambda y, i: (np.sin(y) + i, None), y[0], np.ones(3))[0]
+
+    def handler(number: int, frame: Any) -> None:
+        raise Interrupt
+
+    x = np.eye(size)
+    f(x, -1.0)
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(Interrupt):
+            f(x, np.inf)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert (begun[0], len(done)) == (1, 1)
+    f(x, -1.0)
+    assert (begun[0], len(done)) == (2, 2)
+
+
+def test_a_loop_that_does_not_end_lets_other_threads_go_on() -> None:
+    code = "\n".join(
+        (
+            "import os, threading, time, numpy as np, tracegrad as tg",
+            "f = tg.trace(lambda x: tg.while_loop(lambda y: y < np.inf, np.cos, x))",
+            "thread = threading.Thread(target=f, args=(1.0,), daemon=True)",
+            "thread.start()",
+            "time.sleep(0.3)",
+            "print(sum(range(1000)), thread.is_alive(), flush=True)",
+            "os._exit(0)",
+        )
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout.split() == ["499500", "True"]

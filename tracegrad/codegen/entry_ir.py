@@ -9,7 +9,7 @@ It is a `METH_FASTCALL` function, `PyObject *(self, PyObject *const *args, n)`, 
    decides (another specialisation, a retrace, an error);
 3. allocates the outputs of one or more dimensions as new arrays, and finds the arena;
 4. calls `tg_run`, without the GIL if the program asks for that; a status other than 0 drops what was made and
-   returns MISS;
+   returns MISS, or null if a signal handler has raised in between;
 5. returns the output, or a tuple of them; a 0-d output becomes a NumPy scalar, as NumPy's reductions do.
 
 One entry point, compiled once, serves all programs: what it must know of a program stands in the block, its
@@ -27,6 +27,7 @@ from string import Template
 
 from tracegrad.codegen.entry import SLOT_BYTES, Apart, Container, Flag, Place, Word
 from tracegrad.codegen.entry_around import AROUND
+from tracegrad.codegen.looks import INTERRUPTED
 
 __all__ = ["ENTRY", "HUGE_BYTES", "OFFSETS", "entry_ir"]
 
@@ -40,6 +41,7 @@ _SIZES = {
     "GOOD_FLAGS": 0x0101,  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
     "WRITEABLE": 0x0400,  # NPY_ARRAY_WRITEABLE
     "SLOT_BYTES": SLOT_BYTES,
+    "INTERRUPTED": INTERRUPTED,
     # An arena up to this size lives on the stack; a larger one is kept from call to call, because touching
     # fresh memory costs more than most arithmetic done in it.
     "STACK_ARENA": 4096,
@@ -345,7 +347,10 @@ put_arena_back:
   br label %arena_done
 arena_done:
   %succeeded = icmp eq i32 %status, 0
-  br i1 %succeeded, label %next_box, label %drop
+  br i1 %succeeded, label %next_box, label %stopped
+stopped:
+  %interrupted = icmp eq i32 %status, $INTERRUPTED
+  br i1 %interrupted, label %failed, label %drop
 
 ; 5. The result.
 next_box:
@@ -402,7 +407,7 @@ no_memory:
 failed:
   br label %drop
 drop:
-  %leaving = phi ptr [@tg_MISS, %arena_done], [null, %failed]
+  %leaving = phi ptr [@tg_MISS, %stopped], [null, %failed]
   br label %next_drop
 next_drop:
   %o = phi i64 [0, %drop], [%o_next, %drop_one]

@@ -46,6 +46,7 @@ class _Shared:
         self.kernels: dict[str, ir.Function] = {}
         self.tasks: dict[ir.Function, ir.Function] = {}
         self.regions: dict[tuple[str, bool], ir.Function] = {}
+        self.look: ir.Function | None = None
         share_rare_functions(self.module)
 
 
@@ -127,6 +128,19 @@ class _Program:
             function.linkage = "internal"
             self.shared.regions[key] = function
         return self.shared.regions[key]
+
+    def look(self) -> ir.Function:
+        """The function that looks for signals, `i32 look(i64 address)`; it does nothing where the address is 0."""
+        if self.shared.look is None:
+            self.shared.look = look = ir.Function(self.module, ir.FunctionType(I32, [I64]), "look")
+            look.linkage = "internal"
+            for attribute in ("cold", "noinline", "nounwind", "inaccessiblememonly"):  # no memory of the loop
+                look.attributes.add(attribute)
+            b = ir.IRBuilder(look.append_basic_block("entry"))
+            with b.if_then(b.icmp_unsigned("==", look.args[0], ir.Constant(I64, 0))):
+                b.ret(ir.Constant(I32, 0))
+            b.ret(b.call(b.inttoptr(look.args[0], ir.FunctionType(I32, []).as_pointer()), []))
+        return self.shared.look
 
     def words_of(self, region: str) -> Any:
         """The words of a region: a pointer to its block."""

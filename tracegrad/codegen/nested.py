@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Aval
+from tracegrad.codegen.looks import turns_between_looks
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.ir import Node
 from tracegrad.ops import forms
@@ -144,6 +145,9 @@ class Looping(Nested):
         others = {f"carry {k}": x.bytes for k, x in enumerate(self.carried) if not x.on_stack and not self.in_place(k)}
         return super().scratch() | others
 
+    def words(self) -> dict[str, int]:
+        return {"look": turns_between_looks(sum(made.cost for made in self.regions.values()))}
+
     def in_place(self, k: int) -> bool:
         """Whether the body writes carry `k` where it reads it."""
         return k in self.regions["body"].in_place
@@ -181,7 +185,7 @@ class Repeat(Looping):
 
     def words(self) -> dict[str, int]:
         if self.strips is None:
-            return {"length": self.length}
+            return {**super().words(), "length": self.length}
         sizes = {"rows": self.strips.rows, "strip": self.strips.length, "strips": self.chunks}
         return {"length": self.length, **sizes, "parallel": int(self.parallel)}
 
@@ -205,7 +209,7 @@ class While(Looping):
         return TYPICAL_TURNS * super().cost()
 
     def words(self) -> dict[str, int]:
-        return {"capacity": self.capacity}
+        return {**super().words(), "capacity": self.capacity}
 
     def head(self) -> str:
         parts = [_shown("carried", self.inits), _shown("constant", self.consts)]

@@ -40,6 +40,7 @@ class Program(Protocol):
     def region(self, made: Any) -> ir.Function: ...
     def words_of(self, region: str) -> Any: ...
     def leave_if_failed(self, status: Any) -> None: ...
+    def look(self) -> ir.Function: ...
     def in_strips(self, i: int, step: Repeat) -> None: ...
 
 
@@ -186,6 +187,8 @@ class _Loop(_Emitter):
         self.b.cbranch(self.test(turn), inside, after)
         self.b.position_at_end(inside)
         self.turn(turn)
+        if not self.program.strip:  # where threads share the turns
+            self._look(turn)
         for carry in self.carries:
             carry.turn()
         turn.add_incoming(self.b.add(turn, ONE, flags=("nsw", "nuw")), self.b.block)
@@ -194,6 +197,13 @@ class _Loop(_Emitter):
         for carry in self.carries:
             carry.end()
         return turn
+
+    def _look(self, turn: Any) -> None:
+        """Look for signals, now and then."""
+        mask = self._word("look")
+        due = self.b.icmp_unsigned("==", self.b.and_(turn, mask), mask)
+        with self.b.if_then(due, likely=False):
+            self.program.leave_if_failed(self.b.call(self.program.look(), [self.program.env["tg_look"]]))
 
     def test(self, turn: Any) -> Any:
         raise NotImplementedError

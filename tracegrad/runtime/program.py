@@ -35,6 +35,7 @@ from tracegrad.ir.builder import RECORDERS
 from tracegrad.runtime import blas, native, threads
 from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.entry import MISS, make_callable
+from tracegrad.runtime.looks import look_address
 from tracegrad.signals import uninterrupted
 
 __all__ = ["MISS", "Program", "Report", "compile_program", "conformed", "machine_code_count"]
@@ -144,6 +145,9 @@ class Program:
         if any(_function(name) == "callback" for name in made.values):
             self._callback = _NumPyCalls(made)
             addresses["callback"] = self._callback.address
+        released = made.cost >= RELEASE_GIL_COST
+        if any(_function(name) == "tg_look" for name in made.values):
+            addresses["tg_look"] = look_address(released)
         values = {name: addresses.get(_function(name), value) for name, value in made.values.items()}
         return make_callable(
             code,
@@ -152,7 +156,7 @@ class Program:
             output_shapes=[x.aval.shape for x in results],
             arena_bytes=made.arena_bytes,
             values=list(values.values()),
-            release_gil=made.cost >= RELEASE_GIL_COST,
+            release_gil=released,
             name=self.name or "program",
         )
 
@@ -280,7 +284,7 @@ def _support_addresses(made: Plan) -> dict[str, int]:
     if not any(s.chunks > 1 for s in launches) and not any(each.fills[i] for each in plans for i in each.fills):
         return {}
     names = dict.fromkeys(map(_function, made.values))
-    shared = [name for name in names if name.startswith("tg_") and name != "tg_parallel_for"]
+    shared = [name for name in names if name.startswith("tg_") and name not in ("tg_parallel_for", "tg_look")]
     found = {name: _support_code(name).address(name) for name in shared}
     if any(s.parallel for s in launches):
         found["tg_parallel_for"] = threads.parallel_for_address()

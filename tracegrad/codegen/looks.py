@@ -1,0 +1,85 @@
+"""Looking for signals in long loops: between turns, about every few milliseconds, a loop of a program calls
+
+    i32 tg_look.held()   where the program keeps the GIL
+    i32 tg_look.free()   where it was called without it
+
+What they return, unless 0, is `INTERRUPTED`: a signal handler has raised, and its exception is set. Python calls
+handlers in the main thread only; elsewhere the first lets other threads have the GIL for a moment, and the second does
+nothing. Threads of the pool, which Python does not know, may call both.
+"""
+
+from __future__ import annotations
+
+from string import Template
+
+__all__ = ["INTERRUPTED", "LOOK_SYMBOLS", "look_module", "turns_between_looks"]
+
+INTERRUPTED = 5
+LOOK_COST = 20_000_000  # cost units of the turns between two looks: some 5 milliseconds
+LOOK_SYMBOLS = (
+    "PyEval_RestoreThread", "PyEval_SaveThread", "PyErr_CheckSignals", "PyGILState_Ensure",
+    "PyGILState_GetThisThreadState", "PyGILState_Release", "PyThread_get_thread_ident",
+)  # fmt: skip
+
+
+def turns_between_looks(cost: int) -> int:
+    """After how many turns of this cost a loop looks, less one: a mask of low bits.
+
+    >>> bin(turns_between_looks(1_000_000)), turns_between_looks(10**9)
+    ('0b1111', 0)
+    """
+    return (1 << (LOOK_COST // max(cost, 20)).bit_length() - 1) - 1 if cost <= LOOK_COST else 0
+
+
+def look_module(name: str) -> str:
+    """The module that defines one of the two functions; `tg_main_thread` is where the main thread's number is."""
+    return Template(_HELD if name.endswith("held") else _FREE).substitute(name=f'@"{name}"', interrupted=INTERRUPTED)
+
+
+_HELD = """
+declare ptr @PyGILState_GetThisThreadState()
+declare ptr @PyEval_SaveThread()
+declare void @PyEval_RestoreThread(ptr)
+declare i32 @PyErr_CheckSignals()
+
+define i32 $name() {
+  %state = call ptr @PyGILState_GetThisThreadState()
+  %unknown = icmp eq ptr %state, null
+  br i1 %unknown, label %go_on, label %look
+look:
+  %saved = call ptr @PyEval_SaveThread()
+  call void @PyEval_RestoreThread(ptr %saved)
+  %raised = call i32 @PyErr_CheckSignals()
+  %none = icmp eq i32 %raised, 0
+  br i1 %none, label %go_on, label %leave
+leave:
+  ret i32 $interrupted
+go_on:
+  ret i32 0
+}
+"""
+
+_FREE = """
+@tg_main_thread = external global i64
+declare i64 @PyThread_get_thread_ident()
+declare i32 @PyGILState_Ensure()
+declare void @PyGILState_Release(i32)
+declare i32 @PyErr_CheckSignals()
+
+define i32 $name() {
+  %main = load atomic i64, ptr @tg_main_thread monotonic, align 8
+  %this = call i64 @PyThread_get_thread_ident()
+  %is_main = icmp eq i64 %main, %this
+  br i1 %is_main, label %look, label %go_on
+look:
+  %before = call i32 @PyGILState_Ensure()
+  %raised = call i32 @PyErr_CheckSignals()
+  call void @PyGILState_Release(i32 %before)
+  %none = icmp eq i32 %raised, 0
+  br i1 %none, label %go_on, label %leave
+leave:
+  ret i32 $interrupted
+go_on:
+  ret i32 0
+}
+"""
