@@ -89,7 +89,8 @@ class _Addition:
         own = [x for x in accesses if x.buffer in (self.old, self.product, self.result)]
         names = [x.out for x in self.gone[1:]]
         reads = [x for x in operands(self.adder.kernel.body) if x in names]
-        return len(own) == len(reads) == 3 and len(self.adder.kernel.loops) > 0
+        alone = all(x in self.gone for x in own) and len(reads) == 3
+        return alone and self.old != self.product and len(self.adder.kernel.loops) > 0
 
     def _of_one_size(self) -> bool:
         """Whether the buffers have as many elements as the kernel has iterations: it may read a part."""
