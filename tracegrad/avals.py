@@ -36,7 +36,7 @@ __all__ = [
 
 Literal = bool | int | float | complex
 
-LITERALS: tuple[type, ...] = (bool, int, float, complex)
+LITERALS: frozenset[type] = frozenset({bool, int, float, complex})
 
 _SHORT = {
     "float64": "f64", "float32": "f32", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8",

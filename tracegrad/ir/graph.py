@@ -36,14 +36,14 @@ class Node:
     __slots__ = ("aval", "inputs", "location", "op", "operands", "params", "picks", "regions", "several")
 
     def __init__(self, op: Op | None, inputs: tuple[Any, ...], params: Params, aval: Aval, location: str = "") -> None:
-        kind: Any = type(aval)
-        is_several = kind is tuple or kind is Several
+        is_several = type(aval) is not Aval
         self.op: Final = op
         self.inputs: Final = inputs
         self.params: Final = params
         self.aval: Final[Aval] = Several(aval) if is_several else aval  # type: ignore[assignment, arg-type]
         self.location: Final = location
-        self.operands: Final[tuple[Node, ...]] = tuple([x for x in inputs if type(x) not in LITERALS])
+        operands = [x for x in inputs if type(x) not in LITERALS]
+        self.operands: Final[tuple[Node, ...]] = inputs if len(operands) == len(inputs) else tuple(operands)
         self.regions: Final[tuple[Graph, ...]] = _regions(params) if params else ()
         self.several: Final = is_several
         self.picks: Final[int | None] = params[0][1] if op is result else None
@@ -71,11 +71,11 @@ class Node:
 def _regions(params: Params) -> tuple[Graph, ...]:
     found: tuple[Graph, ...] = ()
     for _, value in params:
-        kind = type(value)
-        if kind is Graph:
+        if type(value) is tuple:
+            if value and type(value[0]) is Graph:
+                found += value
+        elif type(value) is Graph:
             found += (value,)
-        elif kind is tuple and value and type(value[0]) is Graph:
-            found += value
     return found
 
 

@@ -10,25 +10,23 @@ user's line). A value that is asked for is computed from the real inputs by NumP
 
 from __future__ import annotations
 
-import copy
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import LITERALS, Aval, compiled, is_literal
-from tracegrad.errors import READ_ONLY, TraceError, located, user_file, warn_of_constant
-from tracegrad.ir import Builder, Node, Value, evaluate, recorder, recording
+from tracegrad.avals import compiled, is_literal
+from tracegrad.errors import READ_ONLY, TraceError, located, warn_of_constant
+from tracegrad.ir import Node, Value, evaluate, recorder, recording
 from tracegrad.ir.builder import sliced
-from tracegrad.ops import Level, Op, TapeCarrier
+from tracegrad.ops import Level, TapeCarrier
 from tracegrad.ops.failures import failure, failure_number
 from tracegrad.ops.linear import full
-from tracegrad.quiet import USUAL, sprung, traps
 from tracegrad.trace.endings import Restarts, RunsPlainly
 from tracegrad.trace.guards import IMPLICIT, NUMBERS, Capture, ValueGuard, question, value_key
 from tracegrad.trace.memory import Memory
+from tracegrad.trace.nodes import ESCAPED, Recording
 from tracegrad.trace.tries import within_try
 
 __all__ = [
@@ -41,28 +39,22 @@ __all__ = [
 ]
 
 
-ESCAPED = "a traced value escaped from the trace that made it: return it from the function instead"
-
-
-class TraceBuilder(Builder):
+class TraceBuilder(Recording):
     """Records one call. `make` and `number` turn a node into a tracer of an array and of a Python number; `answers` are
     given to the first questions asked."""
 
     def __init__(self, make: Any, number: Any, answers: Sequence[np.ndarray[Any, Any]] = ()) -> None:
-        super().__init__()
-        self.make, self.make_number = make, number
+        super().__init__(make)
+        self.make_number = number
         self.captures: dict[int, Capture] = {}
         self.guards: list[ValueGuard] = []
         self.world: Any = None
         self._tensors: Any = None
-        self.open = True
         self.inner: TraceBuilder | None = None
         self.given_up: RunsPlainly | None = None
         self.memory = Memory()
         self.rules: list[Any] = []  # those that regions are recording
         self._tags = 0
-        self._nodes: dict[Any, Node] = {}
-        self._places: dict[tuple[int, int], str] = {}
         self._computed: dict[Node, Any] = {}
         self._asked: dict[Node, np.ndarray[Any, Any]] = {}
         self._answers = answers
@@ -72,7 +64,6 @@ class TraceBuilder(Builder):
         self.circles: Any = None
         self._differentiated: list[Node] = []
         self.raising: list[Node] = []  # nodes that may raise, whose derivative is not wanted
-        self._failed: dict[Node, Exception] = {}
         self._foreseeing = False
         self._warned = False
         self.makes_views = True  # whether results of ops are views where NumPy's are
@@ -125,22 +116,6 @@ class TraceBuilder(Builder):
 
     _constant = _lift
 
-    def locate(self) -> str:
-        if self.location:
-            return self.location
-        frame: Any = sys._getframe(2)
-        while frame is not None:
-            code = frame.f_code
-            if user_file(code.co_filename):
-                # Finding the line takes longer than all the rest.
-                at = (id(code), frame.f_lasti)
-                place = self._places.get(at)
-                if place is None:
-                    place = self._places[at] = f"{code.co_filename}:{frame.f_lineno}"
-                return place
-            frame = frame.f_back
-        return ""
-
     def gives_up(self, why: str) -> RunsPlainly:
         """What ends the trace, to be raised; it ends also if code of the user's catches that."""
         outer = self
@@ -166,44 +141,6 @@ class TraceBuilder(Builder):
         world.gave_truths = True
         return made
 
-    def require_open(self) -> None:
-        """Raise unless the trace is under way."""
-        if not self.open:
-            raise TraceError(located(ESCAPED))
-
-    def emit(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        # What Builder does, in one pass: this is most of the cost of a trace.
-        self.require_open()
-        if traps() is not USUAL and sprung():
-            raise self.gives_up("NumPy is asked to raise floating-point errors")
-        inputs: list[Any] = []
-        key: list[Any] = [op]
-        for x in operands:
-            if type(x) in LITERALS:
-                inputs.append(x)
-                key.append(repr(x))
-                continue
-            node = x.node if isinstance(x, Value) and x.builder is self else self.lift(x).node
-            inputs.append(node)
-            key.append(node)
-        items = tuple(sorted(params.items())) if len(params) > 1 else tuple(params.items())
-        for k, v in items:
-            key.append((k, repr(v) if type(v) in LITERALS else v))
-        same = tuple(key)
-        node = self._nodes.get(same)
-        if node is None:
-            aval = op.aval(*[x if type(x) in LITERALS else x.aval for x in inputs], **params)
-            for each in aval if isinstance(aval, tuple) else (aval,):
-                if each.dtype.kind == "c":
-                    compiled(each.dtype, f"the result of {op.name} in a traced function")
-            node = self._nodes[same] = Node(op, tuple(inputs), items, aval, self.locate())
-            self.nodes.append(node)
-            if op.form.raises:
-                self.foresee(node)
-        elif node in self._failed:
-            raise copy.copy(self._failed[node])
-        return self.valued(node) if node.several else self.make(self, node)
-
     def close(self) -> None:
         """End the trace: tracers that escaped say so from now on, and keep nothing alive."""
         self.open = False
@@ -211,7 +148,8 @@ class TraceBuilder(Builder):
         for part in (self._tensors, self.circles):
             if part is not None:
                 part.close()
-        kept = (self._nodes, self._computed, self._asked, self._places, self.bounds, self.raising, self._failed)
+        kept = (self._nodes, self._computed, self._asked, self._places, self._avals, self.bounds, self.raising,
+                self._failed)  # fmt: skip
         for memory in kept:
             memory.clear()
 
@@ -262,7 +200,7 @@ class TraceBuilder(Builder):
     # -- inputs -----------------------------------------------------------------------------------
     def argument(self, kind: Any, array: np.ndarray[Any, Any]) -> Any:
         """An input that a caller passes; `array` is its value in the call being traced."""
-        node = Node(None, (), (), Aval(array.shape, array.dtype))
+        node = Node(None, (), (), self.aval(array.shape, array.dtype))
         self.inputs.append(node)
         self._computed[node] = array
         self.memory.enter(node, array)
@@ -283,7 +221,7 @@ class TraceBuilder(Builder):
             dtype = compiled(
                 array.dtype, f"the array captured from {source}" if source else "an array used by the traced function"
             )
-            node = Node(None, (), (), Aval(array.shape, dtype))
+            node = Node(None, (), (), self.aval(array.shape, dtype))
             self._computed[node] = array
             self.memory.enter(node, array)
             found = self.captures[id(array)] = Capture(array, self.value(node), node, source)
@@ -298,7 +236,7 @@ class TraceBuilder(Builder):
     def capture_number(self, x: Any, source: Any) -> Any:
         """The input that stands for the number, Python's or NumPy's, that `source` holds."""
         array = np.asarray(x)
-        node = Node(None, (), (), Aval((), array.dtype))
+        node = Node(None, (), (), self.aval((), array.dtype))
         self._computed[node] = array
         make = self.make if isinstance(x, np.generic) else self.make_number
         found = Capture(x, make(self, node), node, source, number=type(x))
@@ -349,10 +287,6 @@ class TraceBuilder(Builder):
         implicit = asked is IMPLICIT
         self.guards.append(ValueGuard(node, answer, value_key(answer), asked, self.locate(), implicit, number=number))
         return answer
-
-    def tell_apart(self) -> None:
-        """Let what is computed from now on be nodes of its own, also where equal ones are there."""
-        self._nodes = {}
 
     def retract(self, first: int) -> None:
         """Take back the guards from this one on; a question asked again leaves another one."""

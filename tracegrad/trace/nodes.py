@@ -1,0 +1,132 @@
+"""The nodes that a trace records, one for each operation: what most of the time of a trace goes to.
+
+What `tracegrad.ir.Builder` does for any graph is done here in one pass. Equal operations are one node, so a node is
+looked for by what it does: the op, the parameters, and the operands, a literal by what tells it from others.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import Any
+
+from tracegrad.avals import LITERALS, Aval, compiled
+from tracegrad.errors import TraceError, located, user_file
+from tracegrad.ir import Builder, Node, Value
+from tracegrad.ops import Op
+from tracegrad.quiet import USUAL, sprung, traps
+
+__all__ = ["ESCAPED", "Recording"]
+
+
+ESCAPED = "a traced value escaped from the trace that made it: return it from the function instead"
+
+
+class Recording(Builder):
+    """A builder whose values `make` makes of nodes, and whose nodes know the user's lines."""
+
+    def __init__(self, make: Any) -> None:
+        super().__init__()
+        self.make = make
+        self.open = True
+        self._nodes: dict[Any, Node] = {}
+        self._places: dict[tuple[int, int], str] = {}
+        self._avals: dict[Any, Aval] = {}
+        self._failed: dict[Node, Exception] = {}
+
+    def require_open(self) -> None:
+        """Raise unless the trace is under way."""
+        if not self.open:
+            raise TraceError(located(ESCAPED))
+
+    def gives_up(self, why: str) -> BaseException:
+        """What ends the trace, to be raised."""
+        raise NotImplementedError
+
+    def foresee(self, node: Node) -> None:
+        """Raise what a new node raises, if that is for traced code to catch."""
+        raise NotImplementedError
+
+    def tell_apart(self) -> None:
+        """Let what is computed from now on be nodes of its own, also where equal ones are there."""
+        self._nodes = {}
+
+    def locate(self) -> str:
+        if self.location:
+            return self.location
+        frame: Any = sys._getframe(2)
+        while frame is not None:
+            code = frame.f_code
+            if user_file(code.co_filename):
+                # Finding the line takes longer than all the rest.
+                at = (id(code), frame.f_lasti)
+                place = self._places.get(at)
+                if place is None:
+                    place = self._places[at] = f"{code.co_filename}:{frame.f_lineno}"
+                return place
+            frame = frame.f_back
+        return ""
+
+    def aval(self, shape: tuple[int, ...], dtype: Any) -> Aval:
+        """The aval of this shape and dtype, one object for all equal ones."""
+        found = self._avals.get((shape, dtype))
+        if found is None:
+            found = self._avals[shape, dtype] = Aval(shape, dtype)
+        return found
+
+    def require_usual(self) -> None:
+        """Raise unless the trace is under way, and may go on."""
+        if not self.open:
+            self.require_open()
+        if traps() is not USUAL and sprung():
+            raise self.gives_up("NumPy is asked to raise floating-point errors")
+
+    def emit(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        self.require_usual()
+        inputs: list[Any] = []
+        key: list[Any] = [op]
+        for x in operands:
+            if type(x) in LITERALS:
+                inputs.append(x)
+                key.append(mark(x))
+                continue
+            node = x.node if isinstance(x, Value) and x.builder is self else self.lift(x).node
+            inputs.append(node)
+            key.append(node)
+        items: tuple[Any, ...] = ()
+        if params:
+            items = tuple(params.items()) if len(params) == 1 else tuple(sorted(params.items()))
+            key.append(marked(items))
+        node = self.recorded(op, tuple(inputs), items, tuple(key))
+        return self.valued(node) if node.several else self.make(self, node)
+
+    def recorded(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], key: tuple[Any, ...]) -> Node:
+        """The node that applies `op` so, which is known by `key`: the one there is, or a new one."""
+        node = self._nodes.get(key)
+        if node is None:
+            aval = op.aval(*[x if type(x) in LITERALS else x.aval for x in inputs], **dict(items))
+            for each in aval if isinstance(aval, tuple) else (aval,):
+                if each.dtype.kind == "c":
+                    compiled(each.dtype, f"the result of {op.name} in a traced function")
+            if type(aval) is Aval:
+                aval = self.aval(aval.shape, aval.dtype)
+            node = self._nodes[key] = Node(op, inputs, items, aval, self.locate())
+            self.nodes.append(node)
+            if op.form.raises:
+                self.foresee(node)
+        elif node in self._failed:
+            raise copy.copy(self._failed[node])
+        return node
+
+
+def mark(x: Any) -> Any:
+    """What tells a literal from all others: 1, 1.0 and True are equal, and -0.0 equals 0.0."""
+    return x if type(x) is float and x and x == x else repr(x)
+
+
+def marked(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Parameters that are told from all others."""
+    for _, v in items:
+        if type(v) in LITERALS:
+            return tuple([(k, repr(v) if type(v) in LITERALS else v) for k, v in items])
+    return items
