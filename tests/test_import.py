@@ -20,6 +20,7 @@ PACKAGE = Path(__file__).parent.parent / "tracegrad"
 LATER = (
     "tracegrad.func",
     "tracegrad.pictures",
+    "tracegrad.rolling.fixed",
     "tracegrad.rolling.repeats",
     "tracegrad.rolling.roller",
     "tracegrad.rolling.rows",

@@ -106,6 +106,42 @@ def test_backward_inside_a_trace_is_rolled_too() -> None:
     assert scans(traced.graph(w, x)) == 2
 
 
+MATRIX = random(4, 4, seed=5) * 0.3
+
+
+def with_an_array_from_outside(x: Any) -> Any:
+    for _ in range(N):
+        x = np.tanh(MATRIX.T @ x) + MATRIX[0] * np.outer(x, MATRIX[1])[0]
+    return np.sum(x)
+
+
+def with_parts_of_the_argument(x: Any) -> Any:
+    y = x * 0.0
+    for _ in range(N):
+        y = y + 0.1 * (x[0] * np.sin(y) + x[1:2] - y / (1.0 + x[2] ** 2))
+    return np.sum(y)
+
+
+def with_a_state_that_is_read_often(x: Any) -> Any:
+    seen = 0.0 * x[0]
+    for _ in range(N):
+        x = sum([np.sin(float(k) * x) * MATRIX[k % 4] for k in range(10)]) * 0.1 + x
+        seen = seen + np.sum(x**2) * MATRIX[0, 1]
+    return seen
+
+
+@pytest.mark.parametrize("fun", [with_an_array_from_outside, with_parts_of_the_argument,
+                                 with_a_state_that_is_read_often])  # fmt: skip
+def test_what_the_first_turn_makes_for_all_is_made_before_the_loop(fun: Any) -> None:
+    [loop] = [node for node in tg.trace(fun).graph(X).nodes if node.name == "scan"]
+    assert dict(loop.params)["length"] == N
+    value, gradient = tg.value_and_grad(fun)(X)
+    np.testing.assert_allclose(value, fun(X), rtol=1e-12)
+    by = np.eye(4) * 1e-6
+    slopes = [(fun(X + d) - fun(X - d)) / 2e-6 for d in by]
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-6, atol=1e-8)
+
+
 def test_short_loops_stay_as_they_are() -> None:
     @tg.trace
     def fun(x: Any) -> Any:

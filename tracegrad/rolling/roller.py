@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from tracegrad.logs import log
 from tracegrad.ops.forms import Move, Result
 from tracegrad.ops.linear import broadcast_to, fresh, full, reshape
 from tracegrad.rolling import FEWEST_NODES, FEWEST_TURNS
+from tracegrad.rolling.fixed import fixed_first
 from tracegrad.rolling.levels import levelled
 from tracegrad.rolling.repeats import Run, runs
 from tracegrad.rolling.rewriting import Rewriting
@@ -31,7 +31,9 @@ class Roller:
     def __init__(self, builder: TraceBuilder, outputs: Sequence[Node], start: int):
         self.builder, self.outputs = builder, list(outputs)
         self.tokens: dict[Any, int] = {}
-        self.sequence = _constants_first(self._alive(builder.nodes[start:]))
+        self.codes: dict[Node, int] = {}
+        alive = self._alive(builder.nodes[start:])
+        self.sequence = fixed_first(alive, list(map(self._code, alive)))
         self.found = frozenset(self.sequence)
         self.refused: dict[tuple[Node, int], str] = {}  # by the first node and the period: why
         self.uneven: dict[tuple[Node, int], str] = {}  # likewise, of turns with arrays of sizes of their own
@@ -100,7 +102,7 @@ class Roller:
 
     def _loops(self) -> list[Turns]:
         """Loops to roll, none within another."""
-        codes = [self._token(x) for x in self.sequence]
+        codes = list(map(self._code, self.sequence))
         places = {node: k for k, node in enumerate(self.sequence)}
         taken = np.zeros(len(codes), bool)
         found: list[Turns] = []
@@ -151,9 +153,9 @@ class Roller:
         """The nodes that the outputs need, and those that do the same: what a last turn does for none after it. What
         loops have replaced before is not among these."""
         read = needed(nodes, self.outputs, operands_of)
-        live = set(map(self._token, read))
+        live = set(map(self._code, read))
         others = [x for x in nodes if x.picks is None and x not in self.builder.replaced]
-        return needed(nodes, [*read, *(x for x in others if self._token(x) in live)], operands_of)
+        return needed(nodes, [*read, *(x for x in others if self._code(x) in live)], operands_of)
 
     def _lines_of_many_shapes(self) -> list[tuple[str, str, int, int]]:
         """The lines that have done the same often, but for arrays of other shapes: what, how often, for how many."""
@@ -166,6 +168,13 @@ class Roller:
             if len(nodes) * 4 >= FEWEST_NODES:
                 shapes = len({tuple([y.aval for y in (x, *x.operands)]) for x in nodes})
                 found += [(*at, len(nodes), shapes)] if shapes >= FEWEST_TURNS else []
+        return found
+
+    def _code(self, node: Node) -> int:
+        """A number for what the node does, found once."""
+        found = self.codes.get(node)
+        if found is None:
+            found = self.codes[node] = self._token(node)
         return found
 
     def _token(self, node: Node, loose: bool = False) -> int:
@@ -186,20 +195,3 @@ class Roller:
         kinds = tuple(map(type, node.inputs if window is None else reads(node)))
         key = (op, kind, kinds, params, node.location)
         return self.tokens.setdefault(key, len(self.tokens))
-
-
-def _constants_first(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes in order, but those before the others that nothing from outside has a part in and that turns share: the
-    first turn has made them for all."""
-    constant: set[Node] = set()
-    readers: Counter[Node] = Counter()
-    for node in nodes:
-        operands = operands_of(node)
-        readers.update(operands)
-        if not node.inputs or (operands and constant.issuperset(operands)):
-            constant.add(node)
-    shared = {x for x in constant if not x.inputs or readers[x] >= FEWEST_TURNS}
-    for node in reversed(nodes):
-        if node in shared:
-            shared.update(operands_of(node))
-    return [x for x in nodes if x in shared] + [x for x in nodes if x not in shared]
