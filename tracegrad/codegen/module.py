@@ -1,8 +1,6 @@
 """The LLVM module of a plan: its kernels, and the program `i32 tg_run(i64 *values, void **pointers)` that runs them.
 
-Every kernel has a *task*, `void task(void *context, i64 chunk)`, which runs one chunk of its outermost loop; the
-program runs the chunks one after the other or gives the task to the thread pool. Chunks that reduce write partial
-results, which the program combines in order of the chunks: bits do not depend on the number of threads.
+A kernel whose work is small for the sizes of the call is called; one that takes longer runs in chunks (`forked.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from tracegrad.codegen.forked import EACH_CHUNK, Partial, each_chunk, fork_function
 from tracegrad.codegen.llvm import PolyEmitter, flattened, kernel_function
 from tracegrad.codegen.loops import Check, Kernel, Reduce
 from tracegrad.codegen.nested import Nested, Repeat
@@ -44,17 +43,25 @@ class _Shared:
     def __init__(self) -> None:
         self.module = ir.Module("tracegrad")
         self.kernels: dict[str, ir.Function] = {}
-        self.tasks: dict[ir.Function, ir.Function] = {}
+        self.forks: dict[ir.Function, ir.Function] = {}
         self.regions: dict[tuple[str, bool], ir.Function] = {}
         self.look: ir.Function | None = None
         share_rare_functions(self.module)
 
 
+class _Words(dict[str, Any]):
+    """The run-time values of a function by name; each is read when it is first asked for."""
+
+    def __init__(self, program: _Program):
+        self.program = program
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = self.program.word(name)
+        return self[name]
+
+
 class _Program:
     """The function of a plan: of the program itself, or of a region; with `strip`, of rows [low, high) of a region."""
-
-    strip: tuple[Any, ...] = ()
-    turns: tuple[Any, ...] = ()
 
     def __init__(self, made: Plan, shared: _Shared, name: str = RUN, strip: bool = False):
         self.plan, self.shared, self.module = made, shared, shared.module
@@ -63,9 +70,9 @@ class _Program:
         self.nested = name != RUN
         self.b = ir.IRBuilder(self.run.append_basic_block("entry"))
         self.values, pointers, *rows = self.run.args
-        self.strip = tuple(rows)
+        self.strip: tuple[Any, ...] = tuple(rows)
         self.places = {name: i for i, name in enumerate(made.values)}
-        self.env = {name: self._word(i) for name, i in self.places.items() if "/" not in name}
+        self.env: dict[str, Any] = _Words(self)
         self.pointers = self._buffers(pointers)
         self.polys = PolyEmitter(self.env)
         self.status = self.b.alloca(I32)
@@ -92,8 +99,10 @@ class _Program:
         status = self.b.load(self.status)
         return self.b.select(self.b.icmp_unsigned("==", check, ir.Constant(I8, 0)), ir.Constant(I32, 4), status)
 
-    def _word(self, i: int) -> Any:
-        word = self.b.load(self.b.gep(self.values, [ir.Constant(I64, i)]))
+    def word(self, name: str) -> Any:
+        """A run-time value, read where the function begins."""
+        with self.b.goto_entry_block():
+            word = self.b.load(self.b.gep(self.values, [ir.Constant(I64, self.places[name])]))
         if self.nested:  # so that what is read in a loop is read once
             word.set_metadata("invariant.load", self.module.add_metadata([]))
         return word
@@ -180,7 +189,7 @@ class _Program:
             with then:
                 self.b.call(function, [*args, self.status, zero, rows])
             with otherwise:
-                self._chunked(i, step, function, dict(zip(names, args)), rows)
+                self._forked(i, step, function, dict(zip(names, args)), rows)
 
     def _argument(self, name: str, kernel: Kernel, constants: dict[str, str]) -> Any:
         if name in kernel.buffers:
@@ -198,57 +207,21 @@ class _Program:
     def _typed(self, pointer: Any, dtype: str) -> Any:
         return self.b.bitcast(pointer, memory_type(dtype).as_pointer())
 
-    def _chunked(self, i: int, step: Launch, function: ir.Function, args: dict[str, Any], rows: Any) -> None:
-        """Store the arguments in a context, run the task on every chunk, combine the partial results."""
-        kernel = step.kernel
-        partial = {b: self.b.gep(self.arena, [self.env[f"partial.{i}.{b}"]]) for b in step.partials}
-        partial = {b: self._typed(p, kernel.buffers[b][0]) for b, p in partial.items()}
-        strides = {b: self.polys.emit(self.b, size) for b, size in step.partials.items()}
-        given = list({**args, **partial}.values())
-        fields = [*given, self.status, self.env[f"rows.{i}"], rows, *strides.values()]
-        context_type = ir.LiteralStructType([f.type for f in fields])
-        with self.b.goto_entry_block():
-            context = self.b.alloca(context_type)
-        for k, f in enumerate(fields):
-            self.b.store(f, self.b.gep(context, [ir.Constant(I32, 0), ir.Constant(I32, k)]))
-        positions = {b: list(args).index(b) for b in strides}
-        tasks = self.shared.tasks
-        task = tasks.get(function) or self._task(function, context_type, len(given), positions)
-        tasks[function] = task
-        chunks = self.env[f"chunks.{i}"]
-        self._each_chunk(i, task, self.b.bitcast(context, POINTER), chunks)
-        for x in kernel.body:
-            if isinstance(x, Reduce) and x.buffer in partial:
-                combiner = self._support(f"tg_combine.{x.combiner}.{x.value.dtype}")
-                self.b.call(combiner, [args[x.buffer], partial[x.buffer], strides[x.buffer], chunks])
-
-    def _each_chunk(self, i: int, task: ir.Function, context: Any, chunks: Any) -> None:
-        """Give the task of step `i` to the thread pool, or run it on one chunk after the other."""
-        parallel = self.b.icmp_signed("!=", self.env[f"parallel.{i}"], ir.Constant(I64, 0))
-        with self.b.if_else(parallel) as (then, otherwise):
-            with then:
-                self.b.call(self._support("tg_parallel_for"), [task, context, chunks])
-            with otherwise:
-                self.b.call(self._support("tg_chunks"), [task, context, chunks])
-
-    def _task(self, function: Any, context_type: Any, count: int, partial: dict[str, int]) -> ir.Function:
-        task = ir.Function(self.module, TASK, f"task.{function.name}")
-        task.linkage = "internal"
-        b = ir.IRBuilder(task.append_basic_block("entry"))
-        context, chunk = task.args
-        typed = b.bitcast(context, context_type.as_pointer())
-        fields = [
-            b.load(b.gep(typed, [ir.Constant(I32, 0), ir.Constant(I32, k)])) for k in range(len(context_type.elements))
+    def _forked(self, i: int, step: Launch, function: ir.Function, args: dict[str, Any], rows: Any) -> None:
+        """Run a kernel in chunks."""
+        reductions = {x.buffer: x for x in step.kernel.body if isinstance(x, Reduce)}
+        places = {name: k for k, name in enumerate(args)}
+        partials = [
+            Partial(places[b], f"tg_combine.{reductions[b].combiner}.{reductions[b].value.dtype}")
+            for b in step.partials
         ]
-        given, (status, rows, total, *strides) = fields[:count], fields[count:]
-        for stride, position in zip(strides, partial.values()):
-            given[position] = b.gep(given[position], [b.mul(chunk, stride)])
-        low = b.mul(chunk, rows)
-        high = b.add(low, rows)
-        high = b.select(b.icmp_signed("<", high, total), high, total)
-        b.call(function, [*given, status, low, high])
-        b.ret_void()
-        return task
+        forks = self.shared.forks
+        if function not in forks:
+            forks[function] = fork_function(self.module, function, partials)
+        words = self.b.gep(self.values, [ir.Constant(I64, self.places[f"rows.{i}"])])
+        functions = [self.env[name] for name in (*EACH_CHUNK, *(p.combiner for p in partials))]
+        sizes = [self.polys.emit(self.b, size) for size in step.partials.values()]
+        self.b.call(forks[function], [*args.values(), self.status, rows, words, self.arena, *functions, *sizes])
 
     def _fill(self, buffer: str, dtype: str, combiner: str, size: Any) -> None:
         start = identity(combiner, dtype)
@@ -324,81 +297,48 @@ class _Program:
         with self.b.if_then(failed, likely=False):
             self.b.ret(status)
 
-    # -- loops that threads share ----------------------------------------------------------------------------
-    def shared_out(self, i: int, step: Repeat) -> None:
-        """Run step `i` on one strip, or share of its turns, after the other, or let threads do it."""
+    # -- loops that run strip by strip ---------------------------------------------------------------------
+    def in_strips(self, i: int, step: Repeat) -> None:
+        """Run step `i` on one strip after the other, or let threads share the strips."""
         names = list(dict.fromkeys(step.buffers))
-        free = self._slot(ir.Constant(I64, -1))
-        fields = [self.values, self.status, self.arena, free, *(self.pointers[name] for name in names)]
+        fields = [self.values, self.status, self.arena, *(self.pointers[name] for name in names)]
         with self.b.goto_entry_block():
             context = self.b.alloca(ir.ArrayType(POINTER, len(fields)))
         for k, x in enumerate(fields):
             self.b.store(self.b.bitcast(x, POINTER), self.b.gep(context, [ir.Constant(I32, 0), ir.Constant(I32, k)]))
-        task = _Share(self, i, step, names).run
-        opaque, shares = self.b.bitcast(context, POINTER), self.env[f"{'strips' if step.strips else 'shares'}.{i}"]
-        with self.b.if_else(self.b.icmp_signed("<=", shares, ir.Constant(I64, 1))) as (then, otherwise):
+        task = _Strip(self, i, step, names).run
+        opaque, strips = self.b.bitcast(context, POINTER), self.env[f"strips.{i}"]
+        with self.b.if_else(self.b.icmp_signed("<=", strips, ir.Constant(I64, 1))) as (then, otherwise):
             with then:
                 self.b.call(task, [opaque, ir.Constant(I64, 0)])
             with otherwise:
-                self._each_chunk(i, task, opaque, shares)
+                in_turn, shared, threaded = (self.env[name] for name in (*EACH_CHUNK, f"parallel.{i}"))
+                each_chunk(self.b, in_turn, shared, threaded, (task, opaque, strips))
         self.leave_if_failed(self.b.load(self.status))
 
 
-class _Share(_Program):
-    """The task of a loop that threads share: all of its turns on the strip, or the share of its turns, of this number.
-
-    Turns have temporary values; for these there are as many places in memory as there are shares, and a word with a bit
-    for each that is free. A task takes the first: so few places are used, again and again, where there are few threads.
-    """
+class _Strip(_Program):
+    """The task of a loop that runs strip by strip: all its turns, on the strip that the number says."""
 
     def __init__(self, outer: _Program, i: int, step: Repeat, names: list[str]):
         self.plan, self.shared, self.module, self.nested = outer.plan, outer.shared, outer.module, True
-        self.run = ir.Function(self.module, TASK, self.module.get_unique_name("share"))
+        self.run = ir.Function(self.module, TASK, self.module.get_unique_name("strip"))
         self.run.linkage = "internal"
         self.b = ir.IRBuilder(self.run.append_basic_block("entry"))
         context, number = self.run.args
         context = self.b.bitcast(context, POINTER.as_pointer())
-        fields = [self.b.load(self.b.gep(context, [ir.Constant(I64, k)])) for k in range(4 + len(names))]
-        values, status, self.arena, free, *pointers = fields
+        fields = [self.b.load(self.b.gep(context, [ir.Constant(I64, k)])) for k in range(3 + len(names))]
+        values, status, self.arena, *pointers = fields
         self.values, self.status = self.b.bitcast(values, I64.as_pointer()), self.b.bitcast(status, I32.as_pointer())
         self.pointers = dict(zip(names, pointers))
         self.places = outer.places
-        self.env = {name: self._word(k) for name, k in self.places.items() if "/" not in name}
+        self.env: dict[str, Any] = _Words(self)
         self.polys = PolyEmitter(self.env)
-        each, whole = (self.env[f"{name}.{i}"] for name in (("strip", "rows") if step.strips else ("share", "length")))
-        low = self.b.mul(number, each)
-        high = self.b.add(low, each)
-        part = (low, self.b.select(self.b.icmp_signed("<", high, whole), high, whole))
-        if step.strips:
-            self.strip = part
-            run_nested(self, i, step)
-        else:
-            self._leave_if_others_failed()
-            bit = self._taken(self.b.bitcast(free, I64.as_pointer()))
-            self.turns = (*part, self.b.mul(self.b.cttz(bit, ir.Constant(ir.IntType(1), 1)), self.env[f"room.{i}"]))
-            run_nested(self, i, step)
-            self.b.atomic_rmw("or", self.b.bitcast(free, I64.as_pointer()), bit, "release")
+        low = self.b.mul(number, self.env[f"strip.{i}"])
+        high, rows = self.b.add(low, self.env[f"strip.{i}"]), self.env[f"rows.{i}"]
+        self.strip = (low, self.b.select(self.b.icmp_signed("<", high, rows), high, rows))
+        run_nested(self, i, step)
         self.b.ret_void()
-
-    def _leave_if_others_failed(self) -> None:
-        status = self.b.load_atomic(self.status, "monotonic", 4)
-        with self.b.if_then(self.b.icmp_signed("!=", status, ir.Constant(I32, 0)), likely=False):
-            self.b.ret_void()
-
-    def _taken(self, free: Any) -> Any:
-        """Take the first free place: its bit. One that fails does not give it back; there are enough."""
-        before, attempt, taken = self.b.block, self.b.append_basic_block("attempt"), self.b.append_basic_block("taken")
-        seen = self.b.load_atomic(free, "monotonic", 8)
-        self.b.branch(attempt)
-        self.b.position_at_end(attempt)
-        word = self.b.phi(I64)
-        word.add_incoming(seen, before)
-        rest = self.b.and_(word, self.b.sub(word, ir.Constant(I64, 1)))
-        found = self.b.cmpxchg(free, word, rest, "acquire", "monotonic")
-        word.add_incoming(self.b.extract_value(found, 0), attempt)
-        self.b.cbranch(self.b.extract_value(found, 1), taken, attempt)
-        self.b.position_at_end(taken)
-        return self.b.xor(word, rest)
 
     def leave_if_failed(self, status: Any) -> None:
         failed = self.b.icmp_signed("!=", status, ir.Constant(I32, 0))

@@ -33,13 +33,7 @@ def roll(builder: TraceBuilder, wanted: Sequence[Node], start: int) -> dict[Node
 
 def _repeats(nodes: Sequence[Node]) -> bool:
     """Whether some line has done the same as often as the fewest turns do."""
-    often: Counter[Any] = Counter()
-    for x in nodes:
-        at = x.op, x.location
-        often[at] += 1
-        if often[at] >= FEWEST_TURNS:
-            return True
-    return False
+    return max(Counter([(x.op, x.location) for x in nodes]).values()) >= FEWEST_TURNS
 
 
 def find_circles(builder: TraceBuilder) -> Any:

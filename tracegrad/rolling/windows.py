@@ -50,13 +50,13 @@ def window_of(node: Node) -> Window | None:
 
 
 def _written(mask: Any, values: Any, array: Any) -> Window | None:
-    if mask.op is not pad or is_literal(array) or not _all_true(mask.operands[0]) or dict(mask.params)["value"]:
+    if is_literal(array) or mask.op is not pad or not _all_true(mask.operands[0]) or dict(mask.params)["value"]:
         return None
-    place = low, high, interior = _place(mask)
     if not is_literal(values):
-        if values.op is not pad or _place(values) != place:
+        if values.op is not pad or _place(values) != _place(mask):
             return None
         values = values.operands[0]
+    low, high, interior = _place(mask)
     if min((*low, *high), default=0) < 0:
         return None
     return Window(array, low, mask.operands[0].aval.shape, tuple(n + 1 for n in interior), values, mask)
