@@ -28,6 +28,8 @@ LATER = (
     "tracegrad.rolling.turns",
     "tracegrad.runtime.on_tape",
     "tracegrad.torch",
+    "tracegrad.trace.cuts",
+    "tracegrad.trace.spans",
     "tracegrad.trace.tensors",
     "tracegrad.transforms.custom",
 )

@@ -29,6 +29,7 @@ from tracegrad.errors import located
 from tracegrad.ops import Carrier
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import describe
+from tracegrad.trace.sizes import counting, limits
 
 __all__ = ["fori_loop", "map", "scan", "while_loop"]
 
@@ -206,9 +207,10 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> Any:
     trace = current_trace()
     if trace is not None and not (_is_integer(lower) and _is_integer(upper)):
         inside = inlined(body_fun)
+        low, high = limits(lower)[0], limits(upper)[1] - 1
         last = while_loop(
             lambda value: value[0] < value[1],
-            lambda value: (value[0] + 1, value[1], inside(value[0], value[2])),
+            lambda value: (value[0] + 1, value[1], inside(counting(value[0], low, high), value[2])),
             (lower, upper, init_val),
         )
         return last[2]
@@ -218,7 +220,10 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> Any:
         for i in range(first, first + count):
             init_val = inside(i, init_val)
         return init_val
-    (_, value), _ = scan(lambda c, _: ((c[0] + 1, inside(*c)), None), (first, init_val), length=count)
+    (_, value), _ = scan(
+        lambda c, _: ((c[0] + 1, inside(counting(c[0], first, first + count - 1), c[1])), None), (first, init_val),
+        length=count,
+    )  # fmt: skip
     return value
 
 

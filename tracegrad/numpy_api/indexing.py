@@ -209,9 +209,8 @@ def _mask_indices(x: Any, mask: Any, axis: int) -> Any:
 def _check_mask(x: Any, mask: Any, axis: int) -> None:
     found = x.shape[axis : axis + len(mask.shape)]
     if mask.shape != found:
-        raise IndexError(
-            located(f"boolean index did not match indexed array along axis {axis}: shapes {mask.shape} and {found}")
-        )
+        why = f"boolean index did not match indexed array along axis {axis}: shapes {mask.shape} and {found}"
+        raise IndexError(located(why))
 
 
 def plan(x: Any, index: Any) -> Plan:
@@ -353,9 +352,8 @@ def _placed(x: Any, arrays: list[tuple[int, Any]], places: list[int], rank: int)
         shape = np.broadcast_shapes(*(i.shape for i in indices))
     except ValueError:
         shapes = " ".join(str(i.shape) for i in indices)
-        raise IndexError(
-            located(f"shape mismatch: indexing arrays could not be broadcast together: {shapes}")
-        ) from None
+        why = f"shape mismatch: indexing arrays could not be broadcast together: {shapes}"
+        raise IndexError(located(why)) from None
     axes = tuple(k for k, _ in arrays)
     neighbours = places == list(range(places[0], places[0] + len(places)))
     depth, before = len(shape), axes[0] if neighbours else 0
@@ -373,6 +371,8 @@ def _constant_or_array(i: Any, peer: Any) -> Any:
 # -- x[index] ------------------------------------------------------------------------------------------------------
 def getitem(x: Any, index: Any) -> Any:
     """`x[index]`."""
+    if hasattr(x, "_span") and (found := x._span(index)) is not None:
+        return found
     steps = plan(x, index)
     result = steps.read(x)
     if steps.indices:
@@ -403,6 +403,8 @@ def setitem(x: Any, index: Any, value: Any) -> Any:
     """The array that `x` is after `x[index] = value`."""
     if isinstance(value, str | bytes):
         value = assigned(value, x.dtype)
+    if hasattr(x, "_with_span") and (found := x._with_span(index, value)) is not None:
+        return found
     peer = peer_of(x, value, index if isinstance(index, tuple | list) else (index,))
     mask = _whole_mask(x, index)
     value = operand(value, peer)

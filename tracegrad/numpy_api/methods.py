@@ -31,7 +31,7 @@ from tracegrad.numpy_api.memory import InRowMajorOrder, in_new_memory, laid, wit
 from tracegrad.numpy_api.operands import operand, to_dtype
 from tracegrad.numpy_api.registry import UFUNC_METHODS, implements, refuse
 from tracegrad.ops import bits, complex_numbers, elementwise
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.op import Carrier, Level
 
 __all__ = ["ArrayMethods"]
 
@@ -103,6 +103,9 @@ def _in_place(op: Callable[..., Any], name: str) -> Any:
     def apply(self: Any, other: Any) -> Any:
         if not self.shape and self._immutable_scalars:
             return NotImplemented
+        if isinstance(other, Carrier) and other.level is Level.SPAN and self.level is Level.VALUE:
+            self[...] = op(self, other)  # of another size, perhaps, which must be known
+            return self
         other = _beside(self, other)
         if other is NotImplemented:
             return NotImplemented

@@ -23,9 +23,10 @@ class Level(enum.IntEnum):
     TENSOR = 2  # computes and records, with PyTorch's
     VALUE = 3  # emits a node of a graph
     TRACED_TENSOR = 4  # emits a node and records
-    PART = 5  # computes and writes down, within a function of several ops
-    BATCH = 6  # computes for a batch
-    TERM = 7  # writes down: in the analysis of a derivative rule
+    SPAN = 5  # emits nodes, for an array whose size is a number of a loop
+    PART = 6  # computes and writes down, within a function of several ops
+    BATCH = 7  # computes for a batch
+    TERM = 8  # writes down: in the analysis of a derivative rule
 
 
 class Carrier:

@@ -20,7 +20,7 @@ from tracegrad.avals import compiled, is_literal
 from tracegrad.errors import READ_ONLY, TraceError, located, warn_of_constant
 from tracegrad.ir import Node, Value, evaluate, recorder, recording
 from tracegrad.ir.builder import sliced
-from tracegrad.ops import Level, TapeCarrier
+from tracegrad.ops import Carrier, Level, Op, TapeCarrier
 from tracegrad.ops.failures import failure, failure_number
 from tracegrad.ops.linear import full
 from tracegrad.trace.endings import Restarts, RunsPlainly
@@ -70,6 +70,7 @@ class TraceBuilder(Recording):
         self.unrolled: dict[str, str] = {}  # by the user's line, why a loop was left as it was recorded
         self.replaced: set[Node] = set()  # what loops stand for since they were rolled
         self.bounds: dict[Node, tuple[int, int]] = {}  # of integers: see `tracegrad.trace.arithmetic`
+        self.turning: set[Node] = set()  # numbers that are other ones in each turn of a loop under way
 
     # The trace around this one, if it is a region.
     outer: TraceBuilder | None = None
@@ -109,6 +110,8 @@ class TraceBuilder(Recording):
         if isinstance(x, np.generic):
             dtype = compiled(x.dtype, "a NumPy scalar")
             return full(shape=(), value=x.item(), dtype=dtype.name)
+        if isinstance(x, Carrier) and x.level is Level.SPAN:
+            return self.lift(x.exact())  # type: ignore[attr-defined]
         raise TraceError(located(f"a value of type {type(x).__name__} cannot be recorded in a trace"))
 
     def _lift(self, x: Any) -> Any:
@@ -152,6 +155,11 @@ class TraceBuilder(Recording):
                 self._failed)  # fmt: skip
         for memory in kept:
             memory.clear()
+
+    def sized(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        from tracegrad.trace.spans import of_size
+
+        return of_size(op, operands, params)
 
     # -- Tensors ----------------------------------------------------------------------------------
     @property

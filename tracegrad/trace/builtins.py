@@ -12,6 +12,7 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.ir import Value
+from tracegrad.ops import Carrier, Level
 from tracegrad.trace.lent import real_of, touching
 from tracegrad.trace.tracer import Tracer
 
@@ -33,7 +34,11 @@ def unshadowed(x: Any) -> Any:
 
 def _isinstance(x: Any, classes: Any) -> bool:
     """`isinstance`, with traced values taken for what they stand for."""
-    return issubclass(stands_for(x), classes) if isinstance(x, Value) else isinstance(x, classes)
+    return issubclass(stands_for(x), classes) if _is_traced(x) else isinstance(x, classes)
+
+
+def _is_traced(x: Any) -> bool:
+    return isinstance(x, Value) or (isinstance(x, Carrier) and x.level is Level.SPAN)
 
 
 def stands_for(x: Any) -> type:
@@ -50,7 +55,7 @@ class _TypeMeta(type):
     """`type`, but that the type of a traced value is that of what it stands for."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if len(args) == 1 and isinstance(args[0], Value):
+        if len(args) == 1 and _is_traced(args[0]):
             return stands_for(args[0])
         if len(args) == 1 and cls is _Type:
             return type(unshadowed(args[0]))
@@ -77,12 +82,12 @@ def _shown(x: Any) -> Any:
 
 def _hasattr(x: Any, name: str) -> bool:
     """`hasattr`, of what traced values stand for."""
-    return hasattr(x, name) and (not isinstance(x, Tracer) or hasattr(stands_for(x), name))
+    return hasattr(x, name) and (not _is_traced(x) or hasattr(stands_for(x), name))
 
 
 def _getattr(x: Any, name: str, *default: Any) -> Any:
     """`getattr`, of what traced values stand for."""
-    if isinstance(x, Tracer) and not hasattr(stands_for(x), name):
+    if _is_traced(x) and not hasattr(stands_for(x), name):
         if default:
             return default[0]
         raise AttributeError(f"'{stands_for(x).__name__}' object has no attribute {name!r}")
@@ -100,7 +105,7 @@ BUILTINS: dict[str, Any] = {
 
 @functools.wraps(np.isscalar)
 def _isscalar(element: Any) -> bool:
-    return stands_for(element) is not np.ndarray if isinstance(element, Tracer) else np.isscalar(element)
+    return stands_for(element) is not np.ndarray if _is_traced(element) else np.isscalar(element)
 
 
 def _truth(x: Any) -> Any:

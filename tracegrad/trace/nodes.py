@@ -33,6 +33,7 @@ class Recording(Builder):
         self._places: dict[tuple[int, int], str] = {}
         self._avals: dict[Any, Aval] = {}
         self._failed: dict[Node, Exception] = {}
+        self.turn_began = 0  # how many nodes there were when the turn under way of a loop began
 
     def require_open(self) -> None:
         """Raise unless the trace is under way."""
@@ -49,7 +50,7 @@ class Recording(Builder):
 
     def tell_apart(self) -> None:
         """Let what is computed from now on be nodes of its own, also where equal ones are there."""
-        self._nodes = {}
+        self._nodes, self.turn_began = {}, len(self.nodes)
 
     def locate(self) -> str:
         if self.location:
@@ -66,6 +67,10 @@ class Recording(Builder):
                 return place
             frame = frame.f_back
         return ""
+
+    def sized(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        """`emit`, where a size is a value of the trace."""
+        raise NotImplementedError
 
     def aval(self, shape: tuple[int, ...], dtype: Any) -> Aval:
         """The aval of this shape and dtype, one object for all equal ones."""
@@ -95,6 +100,8 @@ class Recording(Builder):
             key.append(node)
         items: tuple[Any, ...] = ()
         if params:
+            if "shape" in params and any(map(_is_value, params["shape"])):
+                return self.sized(op, operands, params)
             items = tuple(params.items()) if len(params) == 1 else tuple(sorted(params.items()))
             key.append(marked(items))
         node = self.recorded(op, tuple(inputs), items, tuple(key))
@@ -117,6 +124,10 @@ class Recording(Builder):
         elif node in self._failed:
             raise copy.copy(self._failed[node])
         return node
+
+
+def _is_value(size: Any) -> bool:
+    return isinstance(size, Value)
 
 
 def mark(x: Any) -> Any:

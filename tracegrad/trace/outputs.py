@@ -125,6 +125,8 @@ class Outputs:
 
     def template(self, x: Any) -> Piece:
         """The template of any value."""
+        if getattr(x, "level", None) is Level.SPAN:
+            x = x.exact()
         several = type(x) is frozenset and any(isinstance(each, Tracer) for each in x)
         if isinstance(x, VALUES) and not several and not isinstance(x, Value):
             return Same(x)

@@ -200,7 +200,7 @@ class Region(TraceBuilder):
             x = full(shape=(), value=x, dtype=_DTYPES[type(x)])
         if isinstance(x, TensorCarrier):
             x = self.entered(x if x.level is Level.TRACED_TENSOR else self.tensors.of(x)).array
-        if not isinstance(x, Value | np.ndarray | np.generic):
+        if not isinstance(x, Value | np.ndarray | np.generic) and getattr(x, "level", None) is not Level.SPAN:
             raise TraceError(located(f"{self.what} must return arrays, but {path} is a {type(x).__name__}"))
         node: Node = self.lift(x).node
         return node
@@ -271,7 +271,7 @@ class Region(TraceBuilder):
 
     # -- questions ----------------------------------------------------------------------------------
     def observe(self, x: Any, asked: str) -> Any:
-        known = self._known_outside(x.node)
+        known = self.known_outside(x.node)
         if known is None:
             raise TraceError(
                 located(f"{asked} of a value inside {self.what}, which has no value yet: {_instead(asked)}")
@@ -279,21 +279,21 @@ class Region(TraceBuilder):
         return self.outer.observe(known, asked)
 
     def holds(self, x: Any) -> bool:
-        known = self._known_outside(x.node)
+        known = self.known_outside(x.node)
         return True if known is None else self.outer.holds(known)
 
     def knows(self, x: Any) -> bool:
-        return super().knows(x) and (x.builder is not self or self._known_outside(x.node) is not None)
+        return super().knows(x) and (x.builder is not self or self.known_outside(x.node) is not None)
 
     def is_differentiated(self, node: Node) -> bool:
         return False
 
     def constant(self, x: Any) -> Any:
-        known = self._known_outside(x.node)
+        known = self.known_outside(x.node)
         return None if known is None else self.outer.constant(known)
 
     def compute(self, wanted: Node) -> Any:
-        known = self._known_outside(wanted)
+        known = self.known_outside(wanted)
         if known is None:
             raise TraceError(located(f"the code needs the value of an array inside {self.what}, which has none yet"))
         return self.outer.compute(known.node)
@@ -313,7 +313,7 @@ class Region(TraceBuilder):
                 self._computed[node] = found
         return super().compute(wanted)
 
-    def _known_outside(self, node: Node) -> Any:
+    def known_outside(self, node: Node) -> Any:
         """The value in the trace around this region of a node that the arguments have no part in; else None."""
         self.require_open()
         if node.depends_on(set(self.inputs)):
@@ -335,6 +335,12 @@ def _instead(asked: str) -> str:
         return (
             "an array can be indexed by it as it is; for a number of turns use tg.fori_loop or tg.while_loop, and for "
             "a choice tg.where or tg.cond"
+        )
+    if asked == "the size of an array":
+        return (
+            "arrays of a size that differs from turn to turn can be computed with element by element, summed, "
+            "multiplied and assigned where they are known to be of one size; for more, use an array of the greatest "
+            "size and tg.where"
         )
     if asked == "a boolean index":
         return "the shape would depend on it; use tg.where(mask, x, 0) or the three-argument np.where"

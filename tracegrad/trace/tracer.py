@@ -25,7 +25,7 @@ from tracegrad.errors import READ_ONLY, ShapeError, UnsupportedError, located, w
 from tracegrad.ir import Node, Value
 from tracegrad.numpy_api.memory import Flags
 from tracegrad.numpy_api.methods import ArrayMethods
-from tracegrad.ops import Op
+from tracegrad.ops import Level, Op
 from tracegrad.ops.elementwise import less_equal
 from tracegrad.ops.forms import Reshape
 from tracegrad.ops.linear import broadcast_to, cast, reshape, transpose
@@ -180,6 +180,22 @@ class Tracer(ArrayMethods, Value):
         if not self.shape and not self.is_array:
             raise TypeError(f"'{type(self.dtype.type()).__name__}' object does not support item assignment")
         super().__setitem__(index, value)
+
+    def _span(self, index: Any) -> Any:
+        """What an index with numbers of a loop for bounds means, if it does; else None."""
+        if not _has_slices(index):
+            return None
+        from tracegrad.trace.spans import item
+
+        return item(self, index)
+
+    def _with_span(self, index: Any, value: Any) -> Any:
+        """This array with `value` at an index, if a size in that is a number of a loop; else None."""
+        if getattr(value, "level", None) is not Level.SPAN and not _has_slices(index):
+            return None
+        from tracegrad.trace.spans import with_item
+
+        return with_item(self, index, value)
 
     # -- views and updates in place --------------------------------------------------------------
     @property
@@ -461,6 +477,14 @@ def _is_watched() -> bool:
     while frame is not None and (name := dict.get(frame.f_globals, "__name__", "")).startswith("tracegrad."):
         frame = frame.f_back
     return frame is not None and name.partition(".")[0] in _WATCHERS
+
+
+def _has_slices(index: Any) -> bool:
+    """Whether an index has slices that are not known."""
+    for x in index if type(index) is tuple else (index,):
+        if type(x) is slice and (isinstance(x.start, Tracer) or isinstance(x.stop, Tracer)):
+            return True
+    return False
 
 
 class _Unknown(str):
