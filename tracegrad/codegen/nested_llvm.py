@@ -244,12 +244,18 @@ class _While(_Loop):
     def emit(self) -> None:
         count = self.loop(ir.Constant(ir.IntType(1), 0))
         self.b.store(count, self.b.bitcast(self.results[len(self.carries)], I64.as_pointer()))
+        if any(block.buffer for block in self.step.stacked):
+            with self._if(self.b.icmp_signed("<", count, self._word("capacity"))):
+                self._clear_last()
+
+    def _clear_last(self) -> None:
+        """Zeros for the last rows; those between are not read, and hold what was there."""
+        last = self.b.sub(self._word("capacity"), ONE)
+        fill = self.program.module.declare_intrinsic("llvm.memset", [POINTER, I64])
         for base, block in zip(self.stacked, self.step.stacked):
             if block.buffer:
-                rest = self.b.mul(self.b.sub(self._word("capacity"), count), self._bytes(block.bytes))
-                fill = self.program.module.declare_intrinsic("llvm.memset", [POINTER, I64])
-                row = self._row(base, block, count)
-                self.b.call(fill, [row, ir.Constant(I8, 0), rest, ir.Constant(ir.IntType(1), 0)])
+                row, size = self._row(base, block, last), self._bytes(block.bytes)
+                self.b.call(fill, [row, ir.Constant(I8, 0), size, ir.Constant(ir.IntType(1), 0)])
 
     def test(self, turn: Any) -> Any:
         self._call("cond", [*(c.source for c in self.carries), *self.consts, self.flag])

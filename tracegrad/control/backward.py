@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import aval_of
+from tracegrad.control.counters import with_room
 from tracegrad.control.regions import row_of, run_region
 from tracegrad.control.repeat import scan
 from tracegrad.control.reverse import Turn, accumulated, next_cotangents, turn_of
@@ -24,6 +25,7 @@ __all__: list[str] = []
 @scan.def_vjp_all
 def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, body: Graph, carries: int, xs: int,
       length: int, reverse: bool) -> list[Any]:  # fmt: skip
+    body = with_room(body, operands, carries, length)
     turn = turn_of(body, wanted, [k for k, ct in enumerate(cts) if ct is not None], carries, xs)
     sizes, levels = division(body, turn.forward, carries, length) if turn.residuals else (Sizes(0, 0), 0)
     loop = _Backwards(turn, body, carries, xs, reverse, sizes)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import aval_of
+from tracegrad.control.counters import counters, in_turn, known_turns, most_turns, range_of, with_room
 from tracegrad.control.regions import run_region
 from tracegrad.control.reverse import Turn, accumulated, next_cotangents, turn_of
 from tracegrad.control.segments import division
@@ -30,9 +31,13 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, con
       capacity: int) -> list[Any]:  # fmt: skip
     # What comes behind the carries: the count, which has no cotangent, and the stacked results.
     given = [k if k < carries else k - 1 for k, ct in enumerate(cts) if ct is not None]
-    turn = turn_of(body, wanted, given, carries, 0)
+    most = most_turns(list(map(range_of, operands)), cond, body, carries)
+    body = with_room(body, operands, carries, most)
+    turn = turn_of(body, wanted, given, carries, 0, counters(body, carries))
     count = ans[carries]
-    capacity = capacity or (max(int(count), 1) if isinstance(count, np.ndarray) else ROOMS.turns)
+    capacity = capacity or (max(int(count), 1) if isinstance(count, np.ndarray) else most or ROOMS.turns)
+    if (known := known_turns(operands, cond, body, carries)) is not None:
+        count = known
     init = [zeros_like(ans[k]) if cts[k] is None else cts[k] for k in turn.live]
     state = [*init, *(zeros_like(operands[i]) for i in turn.found if i >= carries)]
     outside = run_region(turn.outside, operands[carries:])
@@ -57,16 +62,17 @@ def _turn_by_turn(turn: Turn, count: Any, operands: Sequence[Any], state: Sequen
                   outside: Sequence[Any], carries: int) -> list[Any]:  # fmt: skip
     """The `state` before the turns, given that after them: the cotangents of live carries, and the totals of
     constants."""
-    live, loose = len(turn.live), turn.needed("input")
+    live, loose, counting = len(turn.live), turn.needed("input"), turn.needed("counter")
     consts = [i for i in turn.found if i >= carries]
-    groups = [state[:live], state[live:], stacked, [operands[i] for i in loose], outside]
+    groups = [state[:live], state[live:], stacked, [operands[i] for i in loose], outside,
+              [operands[i] for i in counting]]  # fmt: skip
 
     def step(i: Any, *args: Any) -> list[Any]:
         supply = iter(args)
-        after, sums, stacks, fixed, known = ([next(supply) for _ in group] for group in groups)
+        after, sums, stacks, fixed, known, starts = ([next(supply) for _ in group] for group in groups)
         rows = [gather(x, i, axes=(0,)) for x in stacks]
-        inputs = dict(zip(loose, fixed))
-        found = {"residual": dict(enumerate(rows)), "input": inputs, "outside": dict(enumerate(known))}
+        found = {"residual": dict(enumerate(rows)), "input": dict(zip(loose, fixed)), "outside": dict(enumerate(known)),
+                 "counter": {k: in_turn(start, i, turn.steps[k]) for k, start in zip(counting, starts)}}  # fmt: skip
         pulled = turn.cotangents(lambda sort, k: found[sort][k], [*after, *rows[turn.residuals :]])
         return [*next_cotangents(turn, pulled, after), *accumulated(pulled, consts, sums)]
 

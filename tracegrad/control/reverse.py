@@ -2,7 +2,8 @@
 
 A turn of a loop takes `carries`, then rows of arrays, then constants. Its derivative is found once, for the body. What
 the backward turn reads is kept by the forward one (a minimum cut decides, see `transforms.partition`), but for rows and
-constants, which are there anyway, and for what depends on constants alone, which is computed once, outside.
+constants, which are there anyway, for counters whose values follow from the number of the turn, and for what depends on
+constants alone, which is computed once, outside.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Turn:
     `forward` is the body with what is kept as further results: `residuals` of them. `live` are the carries with
     cotangents, `found` the inputs that get one, `seeded` the results whose cotangents the turn reads (carries first).
     `backward` takes `values`, then the cotangents of `seeded`; it gives those of `found`. A value is `("residual", k)`,
-    `("input", i)` or `("outside", k)`, the latter a number among what `outside` gives for the constants.
+    `("input", i)`, `("counter", i)` or `("outside", k)`, the latter a number among what `outside` gives for the
+    constants. A turn adds `steps[i]` to the counter that carry i is.
     """
 
     forward: Graph
@@ -48,6 +50,7 @@ class Turn:
     backward: Graph
     values: list[tuple[str, int]]
     outside: Graph
+    steps: dict[int, int]
 
     def cotangents(self, value: Callable[[str, int], Any], cts: Sequence[Any]) -> dict[int, Any]:
         """The cotangents of the inputs `found`, by position, given those of `seeded`."""
@@ -59,8 +62,12 @@ class Turn:
         return [k for name, k in self.values if name == sort]
 
 
-def turn_of(body: Graph, wanted: Sequence[int], cts: Sequence[int], carries: int, rows: int) -> Turn:
-    """The two passes for derivatives with respect to the inputs `wanted`, where the results `cts` have cotangents."""
+def turn_of(body: Graph, wanted: Sequence[int], cts: Sequence[int], carries: int, rows: int,
+            steps: dict[int, int] | None = None) -> Turn:  # fmt: skip
+    """The two passes for derivatives with respect to the inputs `wanted`, where the results `cts` have cotangents.
+
+    `steps` are those of counters, whose values need not be kept.
+    """
     wrt = differentiable(body, wanted, carries)
     live = {k for k in cts if k < carries}
     results = [k for k in cts if k >= carries]
@@ -74,18 +81,20 @@ def turn_of(body: Graph, wanted: Sequence[int], cts: Sequence[int], carries: int
     n, count = len(body.inputs), len(body.outputs)
     inputs, loose = both.inputs[:n], n - carries - rows
     moving = _moving(both, inputs[: n - loose])
-    _, backward, values = partition(both, n, count, dear=inputs[:carries])
+    steps = steps or {}
+    dear = [x for k, x in enumerate(inputs[:carries]) if k not in steps]
+    _, backward, values = partition(both, n, count, dear=dear)
     kept = [x for x in values if x.op is not None]
     fixed = [x for x in kept if x not in moving]
-    carried = [x for x in values if x.op is None and x in inputs[:carries]]
+    carried = [x for x in values if x in dear]
     residuals = [*(x for x in kept if x in moving), *carried]
-    place = {x: ("input", i) for i, x in enumerate(inputs)}
+    place = {x: ("counter" if i in steps else "input", i) for i, x in enumerate(inputs)}
     place |= {x: ("residual", k) for k, x in enumerate(residuals)}
     place |= {x: ("outside", k) for k, x in enumerate(fixed)}
     return Turn(
         forward=sliced(inputs, both.nodes, [*both.outputs[:count], *residuals]), residuals=len(residuals),
         live=sorted(live), seeded=seeded, found=found, backward=backward, values=[place[x] for x in values],
-        outside=sliced(inputs[n - loose :], both.nodes, fixed),
+        outside=sliced(inputs[n - loose :], both.nodes, fixed), steps=steps,
     )  # fmt: skip
 
 

@@ -36,7 +36,9 @@ _BOOL, _INT64 = Aval((), np.dtype(bool)), Aval((), np.dtype(np.int64))
 def while_loop(*operands: Any, cond: Graph, body: Graph, carries: int, capacity: int) -> Any:
     """The last carries, the number of turns and the stacked results of `body`, run while `cond` holds.
 
-    There is room for the results of `capacity` turns: CapacityError if there are more turns.
+    There is room for the results of `capacity` turns: CapacityError if there are more turns. In compiled code the rows
+    that no turn writes hold anything, but for the last one, which a batch reads for examples that have no turn left. A
+    loop without results may say by `capacity` how many turns it has at most.
     """
     carry, consts = list(operands[:carries]), operands[carries:]
     stacked = [np.zeros((capacity, *y.aval.shape), y.aval.dtype) for y in body.outputs[carries:]]
@@ -168,4 +170,4 @@ def _() -> Any:
     avals = [Aval((10,), np.dtype("float64"))] * 2
     cond = build(lambda x, w: [less(reduce_sum(x, axes=(0,)), 40.0)], avals)
     body = build(lambda x, w: [add(multiply(x, 1.5), w), x], avals)
-    yield (uniform((10,), 0.5, 1), uniform((10,), 0.5, 1)), {"cond": cond, "body": body, "carries": 1, "capacity": 9}
+    yield (uniform((10,), 0.5, 1), uniform((10,), 0.5, 1)), {"cond": cond, "body": body, "carries": 1, "capacity": 4}

@@ -27,6 +27,7 @@ from tracegrad.ops.linear import broadcast_to, full, reshape
 from tracegrad.ops.op import Op
 from tracegrad.passes.constants import constant
 from tracegrad.passes.regions import CARRY, CONSTANT, ROW, Given, Regions, Stand, rebuilt, seen
+from tracegrad.passes.rows import read_inside
 from tracegrad.passes.structure import BY_OP, rule_for
 
 __all__ = ["BY_OP"]
@@ -85,6 +86,8 @@ def _(*operands: Any, cond: Graph, body: Graph, carries: int, capacity: int) -> 
     if cond.outputs[0].op is full and not dict(cond.outputs[0].params)["value"]:
         empty = [_zeros(operands[0], (capacity, *y.shape), y.dtype) for y in body.results[carries:]]
         return (*operands[:carries], _zeros(operands[0], (), np.dtype(np.int64)), *empty)
+    if (inside := read_inside(operands, [body, cond], carries)) is not None:
+        return until.while_loop(*inside[0], body=inside[1][0], cond=inside[1][1], carries=carries, capacity=capacity)
     loop = _Loop([body, cond], operands, carries, 0)
     loop.regions.hoist(lambda node: _worth_it(node) and isinstance(node.op, Elementwise))  # which never fails
     ys = loop.outputs[carries:]

@@ -18,11 +18,15 @@ from tracegrad.errors import VerifyError
 from tracegrad.ir import Builder, Graph, Node, Value
 from tracegrad.ir.builder import recording
 from tracegrad.ir.graph import map_regions
+from tracegrad.ops.elementwise import add
 from tracegrad.ops.forms import Repeat, While
 from tracegrad.ops.op import Op
 from tracegrad.ops.results import result
 
-__all__ = ["Finish", "Hook", "Rewriter", "in_loop", "mark_free", "node_of", "operand", "producer", "rewrite", "shared"]
+__all__ = [
+    "Finish", "Hook", "Rewriter", "in_loop", "is_free", "mark_free", "node_of", "operand", "producer", "rewrite",
+    "shared",
+]  # fmt: skip
 
 Hook = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
 Finish = Callable[[Graph, set[Node]], Graph]
@@ -148,6 +152,11 @@ def shared(x: Value) -> bool:
 def in_loop(x: Value) -> bool:
     """Whether `x` is computed again and again, in the body of a loop."""
     return bool(getattr(x.builder, "repeated", False))
+
+
+def is_free(x: Value) -> bool:
+    """Whether `x` is a sum of two terms that may be added in any order."""
+    return producer(x) is add and x.node in getattr(x.builder, "free", ())
 
 
 def mark_free(x: Value) -> None:

@@ -166,6 +166,24 @@ class _Pair:
                 self.outs.append([x.node for x in replay(body, self.given[-1])[0]])
                 new.append(len(self.builder.nodes) - before)
         self.saved = len(self.bodies[1].nodes) - new[1]
+        if all(any(node.regions for node in body.nodes) for body in self.bodies):
+            self._share_inside()
+
+    def _share_inside(self) -> None:
+        """Make loops within that share work one, too: the carries may be equal then."""
+        before = Graph(
+            tuple(self.builder.inputs), tuple(self.builder.nodes), tuple([x for outs in self.outs for x in outs])
+        )
+        after = share(before)
+        if len(after.nodes) == len(before.nodes):
+            return
+        self.builder = Builder()
+        values = {x: self.builder.input(x.aval) for x in before.inputs}
+        with recording(self.builder):
+            found = iter([x.node for x in replay(after, list(values.values()))[0]])
+        self.outs = [[next(found) for _ in outs] for outs in self.outs]
+        self.given = [[values[x.node] for x in given] for given in self.given]
+        self.saved = sum(len(body.nodes) for body in self.bodies) - len(self.builder.nodes)
 
     def _row(self, x: Node) -> Any:
         return type(x.aval)(x.aval.shape[1:], x.aval.dtype)

@@ -16,7 +16,7 @@ from tracegrad.ops.elementwise import accumulate
 from tracegrad.ops.linear import pad, slice
 from tracegrad.ops.windows import counted, dynamic_slice, dynamic_update_slice
 from tracegrad.passes.constants import constant, full_like, reshaped
-from tracegrad.passes.rewrite import in_loop, node_of, operand, producer
+from tracegrad.passes.rewrite import in_loop, is_free, node_of, operand, producer
 from tracegrad.passes.structure import rule_for
 
 __all__ = ["into_array", "into_sum"]
@@ -33,11 +33,40 @@ def into_sum(x: Any, y: Any) -> Any:
         if is_literal(total):
             continue
         if producer(part) is dynamic_update_slice and constant(operand(part)) == 0:
-            update, starts, step = operand(part, 1), _starts(part, 2), _step(part)
-            before = dynamic_slice(total, *starts, sizes=update.shape, step=step)
-            return dynamic_update_slice(total, _added(before, update), *starts, step=step)
+            return _with_added(total, operand(part, 1), _starts(part, 2), _step(part))
         if (padded := _small_part(part, total, 0)) is not None:
             return _patched(total, _added(_inside(total, padded), operand(part)), padded)
+    return None
+
+
+def _with_added(total: Any, update: Any, starts: Sequence[Any], step: Shape) -> Any:
+    """`total` with `update` added to a window of it: before what was added to other windows, if that window had just
+    been written."""
+    window = update.shape, starts, step
+    above, x = [], total
+    while (term := _term(x)) is not None:
+        above.append((term, operand(x, 1).shape, _starts(x, 2), _step(x)))
+        x = operand(x)
+        if producer(x) is dynamic_update_slice and _is_window(x, 2, operand(x, 1).shape, window):
+            x = dynamic_update_slice(operand(x), _added(operand(x, 1), update), *starts, step=step)
+            for more, sizes, places, steps in reversed(above):
+                x = dynamic_update_slice(
+                    x, _added(dynamic_slice(x, *places, sizes=sizes, step=steps), more), *places, step=steps
+                )
+            return x
+    before = dynamic_slice(total, *starts, sizes=update.shape, step=step)
+    return dynamic_update_slice(total, _added(before, update), *starts, step=step)
+
+
+def _term(x: Any) -> Any:
+    """What `x` adds to a window of its first operand, in a sum whose order is free; None if it does something else."""
+    if producer(x) is not dynamic_update_slice or not is_free(total := operand(x, 1)):
+        return None
+    places = total.shape, _starts(x, 2), _step(x)
+    for k in range(2):
+        before = operand(total, k)
+        if producer(before) is dynamic_slice and node_of(operand(before)) is node_of(operand(x)):
+            return operand(total, 1 - k) if _is_window(before, 1, before.shape, places) else None
     return None
 
 

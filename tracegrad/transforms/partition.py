@@ -14,6 +14,7 @@ from typing import Any
 from tracegrad.avals import is_literal
 from tracegrad.ir import Builder, Graph, Node
 from tracegrad.ir.builder import sliced
+from tracegrad.ops.forms import Checked
 from tracegrad.transforms.flow import source_side
 
 __all__ = ["between", "partition"]
@@ -77,7 +78,9 @@ def _needed(early: Sequence[Node], read: set[Node]) -> set[Node]:
 
 
 def _cheap(node: Node) -> bool:
-    return node.op is not None and node.op.form.cheap and not node.several
+    if node.op is None or node.several:
+        return False
+    return node.op.form.cheap or isinstance(node.op.form, Checked)  # a check that has been passed
 
 
 def _minimum_cut(candidates: Sequence[Node], free: set[Node], read: set[Node]) -> set[Node]:
