@@ -70,7 +70,7 @@ class TraceBuilder(Recording):
         self.unrolled: dict[str, str] = {}  # by the user's line, why a loop was left as it was recorded
         self.replaced: set[Node] = set()  # what loops stand for since they were rolled
         self.bounds: dict[Node, tuple[int, int]] = {}  # of integers: see `tracegrad.trace.arithmetic`
-        self.turning: set[Node] = set()  # numbers that are other ones in each turn of a loop under way
+        self.of_loops: set[Node] = set()  # integers that differ from turn to turn of a loop under way
 
     # The trace around this one, if it is a region.
     outer: TraceBuilder | None = None
@@ -152,7 +152,7 @@ class TraceBuilder(Recording):
             if part is not None:
                 part.close()
         kept = (self._nodes, self._computed, self._asked, self._places, self._avals, self.bounds, self.raising,
-                self._failed)  # fmt: skip
+                self._failed, self.of_loops)  # fmt: skip
         for memory in kept:
             memory.clear()
 

@@ -250,7 +250,7 @@ def widen_bounds(before: Moment, now: Moment) -> bool:
         if old is not None and new is not None and not (old[0] <= new[0] and new[1] <= old[1]):
             x.node = fresh(x, tag=now.builder.new_tag()).node
             now.builder.bounds[x.node] = _wider(old, new)
-            now.builder.turning.add(x.node)
+            now.builder.of_loops.add(x.node)
             found = True
     return found
 
@@ -264,7 +264,7 @@ def _traced(builder: TraceBuilder, x: Any, low: int, high: int) -> Number:
     node = full(shape=(), value=x, dtype="int64" if type(x) is int else "float64").node
     if type(x) is int:
         builder.bounds[node] = low, high
-        builder.turning.add(node)
+        builder.of_loops.add(node)
     return Number(builder, node)
 
 

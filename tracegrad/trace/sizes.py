@@ -69,7 +69,7 @@ def is_of_a_loop(x: Any) -> bool:
         return False
     builder: Any = x.builder
     if builder.outer is None:
-        return bool(builder.turning) and _depends(x.node, builder.turning)
+        return bool(builder.of_loops) and _depends(x.node, builder.of_loops)
     known = builder.known_outside(x.node)
     return known is None or is_of_a_loop(known)
 
@@ -166,7 +166,8 @@ _NONE = Form(0, frozenset())
 def _of(builder: TraceBuilder, node: Node, depth: int) -> Form:
     if node.op is None:
         return _outside(builder, node, depth)
-    if depth > _DEEP or not _is_of_this_turn(builder, node) or node.aval.dtype != np.int64 or node.several:
+    inside = node not in builder.of_loops and _is_of_this_turn(builder, node)
+    if depth > _DEEP or not inside or node.aval.dtype != np.int64 or node.several:
         return _symbol(node)
     parts = [_part(builder, x, depth + 1) for x in node.inputs]
     if node.op in (ops.add, ops.subtract):
