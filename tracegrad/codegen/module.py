@@ -176,14 +176,17 @@ class _Program:
         args = [self._argument(n, kernel, constants) for n in names]
         rows = self.polys.emit(self.b, kernel.loops[kernel.chunked].extent) if kernel.loops else ir.Constant(I64, 1)
         zero = ir.Constant(I64, 0)
-        small = self.nested and all(loop.extent.value is not None for loop in kernel.loops)
-        if step.serial or not kernel.loops or small:
+        fixed = all(loop.extent.value is not None for loop in kernel.loops)
+        if step.serial or not kernel.loops or (fixed and self.nested):
             self.b.call(function, [*args, self.status, zero, rows])
             return
         if self.strip:
             self.b.call(function, [*args, self.status, *self.strip])
             return
         function.attributes.add("noinline")
+        if fixed and step.chunks == 1:
+            self.b.call(function, [*args, self.status, zero, rows])
+            return
         once = self.b.icmp_signed("<=", self.env[f"chunks.{i}"], ir.Constant(I64, 1))
         with self.b.if_else(once) as (then, otherwise):
             with then:
