@@ -11,6 +11,7 @@ from hatch import Hatch
 
 import tracegrad as tg
 from tracegrad.ir import parse, verify
+from tracegrad.trace import quick
 
 X = np.linspace(-1.0, 2.0, 6).reshape(2, 3)
 
@@ -560,3 +561,42 @@ def test_numbers_of_every_kind_take_the_hot_path():
             np.testing.assert_array_equal(got, x * n)
             assert got.dtype == (x * n).dtype
         assert f.cache_info().misses == misses
+
+
+def test_what_is_recorded_on_the_short_way_is_what_is_recorded(monkeypatch):
+    def numbers(s, n, xs):
+        for k in range(3):
+            s = (s * 1.5 + xs[k] - n) / 2 + (3 - s * s) * n
+        return -s + np.arctan2(s, 2) + (s > n)
+
+    def arrays(x, row, halves, whole):
+        y = x * row + 2 * halves - whole / row + np.sin(x.T).T * whole[0, -1]
+        y[1] = x[-1] * True + row
+        first = y[0]
+        first[:2] += whole[1][2]
+        return y, first**2, y.T + 1, np.add(halves, 1), x[1, 2] * x, y.ravel(), np.maximum(first, first[0])
+
+    given = [
+        (numbers, (0.5, 3, np.arange(3.0))),
+        (arrays, (X, X[0].copy(), X.astype(np.float32), np.arange(6).reshape(2, 3))),
+        (arrays, (np.asfortranarray(X), X[:, ::-1][0], X.astype("f4"), np.arange(6, dtype="i1").reshape(2, 3))),
+    ]
+
+    def told():
+        found = []
+        for f, xs in given:
+            traced = tg.trace(f)
+            traced.clear()  # what functions of equal code share
+            found.append(str(traced.explain(*xs).graph))
+        return found
+
+    short = told()
+    monkeypatch.setattr(quick, "_planned", lambda *args: None)
+    monkeypatch.setattr(quick, "_picked", lambda *args: long.append(args))
+    long = []
+    assert short == told()
+    assert len(long) > 10
+    numbers, arrays = (f(*xs) for f, xs in given[:2])
+    np.testing.assert_allclose(tg.trace(given[0][0])(*given[0][1]), numbers, rtol=1e-14)
+    for found, wanted in zip(tg.trace(given[1][0])(*given[1][1]), arrays):
+        np.testing.assert_allclose(found, wanted, rtol=1e-14)

@@ -51,7 +51,11 @@ from tracegrad.ops.elementwise import (
 )  # fmt: skip
 from tracegrad.ops.linear import stop_gradient
 
-__all__ = ["bitwise_and", "bitwise_or", "bitwise_xor", "divmod_", "invert", "matmul", "positive"]
+__all__ = ["DIRECT", "bitwise_and", "bitwise_or", "bitwise_xor", "divmod_", "invert", "matmul", "positive"]
+
+
+# NumPy's universal functions that are ops, as they stand.
+DIRECT: dict[Any, Elementwise] = {}
 
 
 def _register(op: Elementwise, *names: str) -> None:
@@ -69,6 +73,7 @@ def _register(op: Elementwise, *names: str) -> None:
 for _op in TABLE.values():
     if isinstance(_op, Elementwise) and isinstance(getattr(np, _op.name, None), np.ufunc):
         _register(_op, _op.name)
+        DIRECT[getattr(np, _op.name)] = _op
 _register(sigmoid, "expit")
 _register(TABLE["erf"], "erf")  # type: ignore[arg-type]
 

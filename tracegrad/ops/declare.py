@@ -101,7 +101,7 @@ class Elementwise(Op):
         """The operands, of which one at least is an array, in one shape and the dtypes that the op computes in."""
         arrays = [x for x in operands if not is_literal(x)]
         loop = self.loop_dtypes(*map(weak_dtype, operands))
-        shape = self._shape(operands, arrays)
+        shape = self.shape_of(operands, arrays)
         conformed = [conform(x, shape, dtype) for x, dtype in zip(operands, loop)]
         self._anchor(conformed, shape, loop)
         return tuple(conformed)
@@ -115,7 +115,7 @@ class Elementwise(Op):
             return super().push(tangents, ans, operands, params)
         return functools.reduce(TABLE["accumulate"], [self._vjp[i](tangents[i], ans, *operands) for i in moved])
 
-    def _shape(self, operands: tuple[Any, ...], arrays: list[Any]) -> tuple[int, ...]:
+    def shape_of(self, operands: tuple[Any, ...], arrays: list[Any]) -> tuple[int, ...]:
         first: tuple[int, ...] = arrays[0].shape
         if all(x.shape == first for x in arrays):
             return first

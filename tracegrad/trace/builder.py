@@ -151,8 +151,10 @@ class TraceBuilder(Recording):
         for part in (self._tensors, self.circles):
             if part is not None:
                 part.close()
-        kept = (self._nodes, self._computed, self._asked, self._places, self._avals, self.bounds, self.raising,
-                self._failed, self.of_loops)  # fmt: skip
+        kept = (
+            self._nodes, self._computed, self._asked, self._places, self._avals, self.plans, self.bounds, self.raising,
+            self._failed, self.of_loops,
+        )  # fmt: skip
         for memory in kept:
             memory.clear()
 

@@ -16,7 +16,7 @@ from tracegrad.ir import Builder, Node, Value
 from tracegrad.ops import Op
 from tracegrad.quiet import USUAL, sprung, traps
 
-__all__ = ["ESCAPED", "Recording"]
+__all__ = ["ESCAPED", "Recording", "mark"]
 
 
 ESCAPED = "a traced value escaped from the trace that made it: return it from the function instead"
@@ -34,6 +34,7 @@ class Recording(Builder):
         self._avals: dict[Any, Aval] = {}
         self._failed: dict[Node, Exception] = {}
         self.turn_began = 0  # how many nodes there were when the turn under way of a loop began
+        self.plans: dict[Any, Any] = {}  # of `tracegrad.trace.quick`
 
     def require_open(self) -> None:
         """Raise unless the trace is under way."""
@@ -123,6 +124,14 @@ class Recording(Builder):
                 self.foresee(node)
         elif node in self._failed:
             raise copy.copy(self._failed[node])
+        return node
+
+    def known(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], key: tuple[Any, ...], aval: Aval) -> Node:
+        """As `recorded`, of an op that never raises, whose result is known to be of this kind."""
+        node = self._nodes.get(key)
+        if node is None:
+            node = self._nodes[key] = Node(op, inputs, items, aval, self.locate())
+            self.nodes.append(node)
         return node
 
 

@@ -265,7 +265,9 @@ class Region(TraceBuilder):
 
     def close(self) -> None:
         self.open, self.nodes = False, []
-        memories = (self._nodes, self._places, self._avals, self._computed, self.captured, self.bounds, self.likes)
+        memories = (
+            self._nodes, self._places, self._avals, self.plans, self._computed, self.captured, self.bounds, self.likes,
+        )  # fmt: skip
         for memory in memories:
             memory.clear()
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import tracegrad.trace.quick  # noqa: F401 (which gives tracers shorter ways)
 from tracegrad.avals import is_huge
 from tracegrad.errors import DTypeError, ShapeError, TracegradError, UnsupportedError, located, user_file
 from tracegrad.ir import Graph, Node, recording
