@@ -74,6 +74,24 @@ def swept(a: Any, n: int) -> Any:
     return tg.fori_loop(1, n, row, a)
 
 
+def factored(a: Any, n: int) -> Any:
+    """Cholesky's factor: the loops within read what the loops around them update."""
+
+    def column(j: Any, low: Any) -> Any:
+        def row(i: Any, low: Any) -> Any:
+            rest = tg.fori_loop(0, j, lambda k, s: s - low[i, k] * low[j, k], a[i, j])
+            low = low.copy()
+            low[i, j] = rest / low[j, j]
+            return low
+
+        square = tg.fori_loop(0, j, lambda k, s: s - low[j, k] * low[j, k], a[j, j])
+        low = low.copy()
+        low[j, j] = np.sqrt(square)
+        return tg.fori_loop(j + 1, n, row, low)
+
+    return tg.fori_loop(0, n, column, np.zeros((n, n)) + 0.0 * a)
+
+
 def differences(f: Callable[[Any], Any], a: Any) -> Any:
     found = np.empty_like(a)
     for at in np.ndindex(a.shape):
@@ -83,7 +101,7 @@ def differences(f: Callable[[Any], Any], a: Any) -> Any:
     return found
 
 
-@pytest.mark.parametrize("f", [eliminated, substituted, swept], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("f", [eliminated, substituted, swept, factored], ids=lambda f: f.__name__)
 def test_derivatives_of_loops_whose_bounds_count(f: Any) -> None:
     n = 5
     a, w = rng.random((n, n)) + n * np.eye(n), rng.random(n)
@@ -109,6 +127,26 @@ def test_the_value_and_its_gradient_run_the_loop_once_forwards() -> None:
     a = rng.random((20, 20)) + 20 * np.eye(20)
     graph = tg.value_and_grad(lambda a: np.sum(np.diagonal(eliminated(a, 20)))).explain(a).optimized
     assert [node.name for node in graph.nodes].count("scan") == 2
+
+
+def test_what_a_loop_within_reads_is_kept_and_not_the_array_that_it_is_in() -> None:
+    a = rng.random((9, 9)) + 9 * np.eye(9)
+    graph = tg.grad(lambda a: np.sum(factored(a, 9))).explain(a).optimized
+    kept = [aval.size for x in graph.everywhere() if x.several for aval in x.aval]  # type: ignore[union-attr]
+    assert max(kept) <= 9 * 8 * 8
+
+
+def test_a_sum_that_a_loop_begins_with_zeros_begins_with_what_it_is_added_to() -> None:
+    a, b = rng.random((9, 9)), rng.random(9)
+
+    def f(a: Any) -> Any:
+        y = tg.scan(lambda c, i: (np.sin(c * a[i, i]) + a[8 - i, 2], None), 1.0, np.arange(9))[0]
+        return y + np.sum(a[0] * b)
+
+    first = tg.grad(f)
+    np.testing.assert_allclose(first(a), differences(f, a), atol=1e-8)
+    wide = [x for x in first.explain(a).optimized.nodes if x.name == "add" and x.aval.shape == (9, 9)]  # type: ignore[union-attr]
+    assert not wide
 
 
 def test_a_limit_of_the_call_is_no_trace_of_its_own_unless_there_is_no_room() -> None:

@@ -14,7 +14,7 @@ from tracegrad.avals import aval_of
 from tracegrad.control.counters import with_room
 from tracegrad.control.regions import row_of, run_region
 from tracegrad.control.repeat import scan
-from tracegrad.control.reverse import Turn, accumulated, next_cotangents, turn_of
+from tracegrad.control.reverse import Turn, accumulated, next_cotangents, overwritten, turn_of
 from tracegrad.control.segments import Sizes, division, in_blocks, joined, segmented
 from tracegrad.ir import Graph, build
 from tracegrad.ops.linear import reshape, zeros_like
@@ -26,7 +26,8 @@ __all__: list[str] = []
 def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, body: Graph, carries: int, xs: int,
       length: int, reverse: bool) -> list[Any]:  # fmt: skip
     body = with_room(body, operands, carries, length)
-    turn = turn_of(body, wanted, [k for k, ct in enumerate(cts) if ct is not None], carries, xs)
+    given = [k for k, ct in enumerate(cts) if ct is not None]
+    turn = turn_of(body, wanted, given, carries, xs, length, overwritten(operands, carries + xs))
     sizes, levels = division(body, turn.forward, carries, length) if turn.residuals else (Sizes(0, 0), 0)
     loop = _Backwards(turn, body, carries, xs, reverse, sizes)
     init = [zeros_like(ans[k]) if cts[k] is None else cts[k] for k in turn.live]

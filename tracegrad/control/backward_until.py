@@ -15,7 +15,7 @@ import numpy as np
 from tracegrad.avals import aval_of
 from tracegrad.control.counters import counters, in_turn, known_turns, most_turns, range_of, with_room
 from tracegrad.control.regions import run_region
-from tracegrad.control.reverse import Turn, accumulated, next_cotangents, turn_of
+from tracegrad.control.reverse import Turn, accumulated, next_cotangents, overwritten, turn_of
 from tracegrad.control.segments import division
 from tracegrad.control.until import ROOMS, while_loop
 from tracegrad.ir import Graph, build
@@ -33,9 +33,10 @@ def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, con
     given = [k if k < carries else k - 1 for k, ct in enumerate(cts) if ct is not None]
     most = most_turns(list(map(range_of, operands)), cond, body, carries)
     body = with_room(body, operands, carries, most)
-    turn = turn_of(body, wanted, given, carries, 0, counters(body, carries))
     count = ans[carries]
     capacity = capacity or (max(int(count), 1) if isinstance(count, np.ndarray) else most or ROOMS.turns)
+    spared = overwritten(operands, carries)
+    turn = turn_of(body, wanted, given, carries, 0, capacity, spared, counters(body, carries))
     if (known := known_turns(operands, cond, body, carries)) is not None:
         count = known
     init = [zeros_like(ans[k]) if cts[k] is None else cts[k] for k in turn.live]

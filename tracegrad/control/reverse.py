@@ -8,19 +8,21 @@ constants alone, which is computed once, outside.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tracegrad.control.regions import run_region
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph, Node, Value
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.elementwise import accumulate
 from tracegrad.ops.linear import zeros_like
+from tracegrad.ops.windows import dynamic_update_slice
 from tracegrad.transforms.partition import partition
 from tracegrad.transforms.vjp import active_outputs, joint
 
-__all__ = ["Turn", "differentiable", "turn_of"]
+__all__ = ["Turn", "differentiable", "overwritten", "turn_of"]
 
 
 def differentiable(body: Graph, wanted: Sequence[int], carries: int) -> list[int]:
@@ -63,17 +65,19 @@ class Turn:
 
 
 def turn_of(body: Graph, wanted: Sequence[int], cts: Sequence[int], carries: int, rows: int,
-            steps: dict[int, int] | None = None) -> Turn:  # fmt: skip
+            turns: int, spared: Sequence[int], steps: dict[int, int] | None = None) -> Turn:  # fmt: skip
     """The two passes for derivatives with respect to the inputs `wanted`, where the results `cts` have cotangents.
 
-    `steps` are those of counters, whose values need not be kept.
+    There are so many `turns` at most. The constants `spared` are better not read by the backward turn. `steps` are
+    those of counters, whose values need not be kept.
     """
     wrt = differentiable(body, wanted, carries)
     live = {k for k in cts if k < carries}
     results = [k for k in cts if k >= carries]
     while True:
         seeded = [*sorted(live), *results]
-        both, found = joint(body, wrt, seeded)
+        with _within(body, carries):
+            both, found = joint(body, wrt, seeded)
         new = live.union(i for i in found if i < carries)
         if new == live:
             break
@@ -83,7 +87,7 @@ def turn_of(body: Graph, wanted: Sequence[int], cts: Sequence[int], carries: int
     moving = _moving(both, inputs[: n - loose])
     steps = steps or {}
     dear = [x for k, x in enumerate(inputs[:carries]) if k not in steps]
-    _, backward, values = partition(both, n, count, dear=dear)
+    backward, values = _cut(both, n, count, dear, [inputs[i] for i in spared], turns)
     kept = [x for x in values if x.op is not None]
     fixed = [x for x in kept if x not in moving]
     carried = [x for x in values if x in dear]
@@ -96,6 +100,73 @@ def turn_of(body: Graph, wanted: Sequence[int], cts: Sequence[int], carries: int
         live=sorted(live), seeded=seeded, found=found, backward=backward, values=[place[x] for x in values],
         outside=sliced(inputs[n - loose :], both.nodes, fixed), steps=steps,
     )  # fmt: skip
+
+
+def _cut(both: Graph, n: int, count: int, dear: list[Node], spared: list[Node],
+         turns: int) -> tuple[Graph, tuple[Node, ...]]:  # fmt: skip
+    """The backward turn and the values that it takes: none of those `spared` that are as large as what all turns would
+    keep instead."""
+    _, usual, values = partition(both, n, count, dear=dear)
+    while spared:
+        _, backward, instead = partition(both, n, count, dear=[*dear, *spared])
+        left = [x for x in spared if x not in instead]
+        if left == spared:
+            more = _kept_bytes(instead, dear) - _kept_bytes(values, dear)
+            return (backward, instead) if turns * more <= sum(map(_bytes, spared)) else (usual, values)
+        spared = left
+    return usual, values
+
+
+def _kept_bytes(values: Sequence[Node], dear: Sequence[Node]) -> int:
+    return sum(_bytes(x) for x in values if x.op is not None or x in dear)
+
+
+def _bytes(x: Node) -> int:
+    return x.aval.size * x.aval.dtype.itemsize
+
+
+class _Around(threading.local):
+    """Of the body whose derivative is being found, in this thread: the inputs that its turns change."""
+
+    changing: frozenset[int] = frozenset()
+
+
+_AROUND = _Around()
+
+
+class _within:
+    """While the derivative of a body is found."""
+
+    def __init__(self, body: Graph, carries: int):
+        self.changing = frozenset(k for k in range(carries) if body.outputs[k] is not body.inputs[k])
+
+    def __enter__(self) -> None:
+        self.before, _AROUND.changing = _AROUND.changing, self.changing
+
+    def __exit__(self, *_: object) -> None:
+        _AROUND.changing = self.before
+
+
+def overwritten(operands: Sequence[Any], first: int) -> list[int]:
+    """The operands from number `first` on that are arrays which the loop around this one updates: to read them whole in
+    the derivative is to keep all of them in each of its turns."""
+    if not _AROUND.changing:
+        return []
+    return [k for k, x in enumerate(operands) if k >= first and isinstance(x, Value) and x.shape and _is_changing(x)]
+
+
+def _is_changing(x: Any) -> bool:
+    node = x.node
+    while node.op is not None:
+        if node.op is dynamic_update_slice:
+            node = node.inputs[0]
+        elif node.picks is not None and node.picks < dict(node.operands[0].params).get("carries", 0):
+            node = node.operands[0].inputs[node.picks]
+        else:
+            return False
+        if not isinstance(node, Node):
+            return False
+    return any(node is given for k, given in enumerate(x.builder.inputs) if k in _AROUND.changing)
 
 
 def _moving(graph: Graph, inputs: Sequence[Node]) -> set[Node]:

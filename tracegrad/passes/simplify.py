@@ -14,6 +14,7 @@ from tracegrad.ops import Op
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.elementwise import accumulate, add, subtract, where
 from tracegrad.ops.linear import full
+from tracegrad.passes.begun import into_loop
 from tracegrad.passes.collect import collect
 from tracegrad.passes.constants import fold
 from tracegrad.passes.control import BY_OP
@@ -67,7 +68,8 @@ def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
     if found is None and op is where:
         return into_array(*operands)
     if found is None and op is accumulate:
-        found = into_sum(*operands)
+        found = into_loop(*operands)
+        found = into_sum(*operands) if found is None else found
         return _free_sum(*operands) if found is None else found
     return found
 

@@ -15,6 +15,7 @@ from tracegrad.avals import is_literal
 from tracegrad.ops.elementwise import accumulate
 from tracegrad.ops.linear import pad, slice
 from tracegrad.ops.windows import counted, dynamic_slice, dynamic_update_slice
+from tracegrad.passes.begun import begins_with_zeros
 from tracegrad.passes.constants import constant, full_like, reshaped
 from tracegrad.passes.rewrite import in_loop, is_free, node_of, operand, producer
 from tracegrad.passes.structure import rule_for
@@ -34,6 +35,8 @@ def into_sum(x: Any, y: Any) -> Any:
             continue
         if producer(part) is dynamic_update_slice and constant(operand(part)) == 0:
             return _with_added(total, operand(part, 1), _starts(part, 2), _step(part))
+        if (term := _term(part)) is not None and _is_in_zeros(part):
+            return _with_added(accumulate(total, operand(part)), term, _starts(part, 2), _step(part))
         if (padded := _small_part(part, total, 0)) is not None:
             return _patched(total, _added(_inside(total, padded), operand(part)), padded)
     return None
@@ -68,6 +71,13 @@ def _term(x: Any) -> Any:
         if producer(before) is dynamic_slice and node_of(operand(before)) is node_of(operand(x)):
             return operand(total, 1 - k) if _is_window(before, 1, before.shape, places) else None
     return None
+
+
+def _is_in_zeros(x: Any) -> bool:
+    """Whether `x` is nothing but windows in zeros, or added to what a loop makes of zeros."""
+    while _term(x) is not None:
+        x = operand(x)
+    return (producer(x) is dynamic_update_slice and constant(operand(x)) == 0) or begins_with_zeros(x)
 
 
 def _added(before: Any, update: Any) -> Any:
