@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from tracegrad.ir import Graph
 from tracegrad.ir import verify as check
+from tracegrad.passes.blocks import run_in_blocks
 from tracegrad.passes.contractions import Thresholds, unroll_small_contractions
 from tracegrad.passes.decompose import decompose
 from tracegrad.passes.segments import join_segments
@@ -16,7 +17,10 @@ from tracegrad.passes.share import share_loops
 from tracegrad.passes.simplify import simplify
 from tracegrad.settings import settings
 
-__all__ = ["PIPELINE", "Thresholds", "decompose", "join_segments", "optimize", "simplify", "unroll_small_contractions"]
+__all__ = [
+    "PIPELINE", "Thresholds", "decompose", "join_segments", "optimize", "run_in_blocks", "simplify",
+    "unroll_small_contractions",
+]  # fmt: skip
 
 Pass = Callable[[Graph], Graph]
 
@@ -26,6 +30,7 @@ PIPELINE: tuple[tuple[Pass, str], ...] = (
     (unroll_small_contractions, "what it emits is redundant in shape, so it goes before the simplifier"),
     (simplify, "what it leaves is the normal form that the scheduler and the cache key read"),
     (share_loops, "last, for what it compares has one form by then; it simplifies again what it joins"),
+    (run_in_blocks, "behind it, for it looks for loops that keep rows for each other"),
 )
 
 
@@ -45,7 +50,7 @@ def optimize(graph: Graph, verify: bool = False, record: list[tuple[str, Graph]]
       return %2
     }
     >>> [name for name, _ in stages]
-    ['join_segments', 'decompose', 'unroll_small_contractions', 'simplify', 'share_loops']
+    ['join_segments', 'decompose', 'unroll_small_contractions', 'simplify', 'share_loops', 'run_in_blocks']
     """
     for run, _reason in PIPELINE:
         graph = run(graph)

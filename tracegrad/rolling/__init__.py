@@ -27,21 +27,13 @@ def roll(builder: TraceBuilder, wanted: Sequence[Node], start: int) -> dict[Node
     if len(builder.nodes) - start < FEWEST_NODES or not _repeats(builder.nodes[start:]):
         return {}
     from tracegrad.rolling.roller import Roller
-    from tracegrad.rolling.windows import remembered
 
-    with remembered():
-        return Roller(builder, wanted, start).run()
+    return Roller(builder, wanted, start).run()
 
 
 def _repeats(nodes: Sequence[Node]) -> bool:
     """Whether some line has done the same as often as the fewest turns do."""
-    often: Counter[Any] = Counter()
-    for x in nodes:
-        at = x.op, x.location
-        often[at] += 1
-        if often[at] >= FEWEST_TURNS:
-            return True
-    return False
+    return max(Counter([(x.op, x.location) for x in nodes]).values()) >= FEWEST_TURNS
 
 
 def find_circles(builder: TraceBuilder) -> Any:

@@ -1,0 +1,249 @@
+"""Loops over elements that keep rows for each other run block by block, so that the rows stay in the cache.
+
+The derivative of a loop reads, in every turn, rows that the loop has kept. Where all that both compute, and what lies
+between them, is element by element, the elements are cut into blocks, and one loop over the blocks, whose turns carry
+nothing, runs all of it for one block after the other. The rows of a block fit into the cache, where those of all
+elements would go through memory twice. Every element is computed as before, so bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from tracegrad.avals import Aval, is_literal
+from tracegrad.control.repeat import scan
+from tracegrad.ir import Graph, Node, build
+from tracegrad.ir.builder import recorder
+from tracegrad.ir.replay import applied
+from tracegrad.ops.fills import full
+from tracegrad.ops.forms import Cast, Map
+from tracegrad.ops.linear import broadcast_to, pad, reshape, slice
+
+__all__ = ["run_in_blocks"]
+
+LARGE = 2**22  # bytes of rows, from which on they are not left to the cache
+BLOCK = 2**18  # bytes of the rows of one block: a part of a second-level cache
+SHORTEST, LONGEST = 64, 4096  # elements of a block
+FEWEST = 8  # blocks
+DEEPEST = 2**16  # bytes of the rows of one element: of more, even the shortest block is no use
+
+Shape = tuple[int, ...]
+
+
+def run_in_blocks(graph: Graph) -> Graph:
+    """`graph` with such loops run block by block. Values stay as they are.
+
+    >>> from tracegrad.ir import parse
+    >>> graph = parse("graph(%0: f64[4]) {\\n  return %0\\n}")
+    >>> run_in_blocks(graph) is graph
+    True
+    """
+    found = _Group.of(graph)
+    if found is None:
+        return graph
+
+    def fn(*given: Any) -> list[Any]:
+        env = dict(zip(graph.inputs, given))
+        behind = found.behind(graph)
+        _replay([x for x in graph.nodes if x not in found.nodes and x not in behind], env)
+        env |= found.emit(env)
+        _replay([x for x in graph.nodes if x in behind], env)
+        return [env[x] for x in graph.outputs]
+
+    return build(fn, graph.avals)
+
+
+@dataclass
+class _Group:
+    """The loops, what lies between them, and `copies` of constants that they begin with; the rows that are kept."""
+
+    space: Shape
+    nodes: dict[Node, None]
+    copies: list[Node]
+    kept: list[Node]
+    outs: list[Node]
+
+    @classmethod
+    def of(cls, graph: Graph) -> _Group | None:
+        """The group of a graph, if it has one that is worth it."""
+        spaces = {node: space for node in graph.nodes if node.op is scan and (space := _space(node)) is not None}
+        if not spaces:
+            return None
+        users, outputs = graph.users(), set(graph.outputs)
+        kept = [x for x in graph.nodes if x not in outputs and _is_kept(x, users[x], spaces)]
+        kept = [x for x in kept if x.aval.shape[1:] == kept[0].aval.shape[1:]]
+        if not kept or sum(x.aval.size * x.aval.dtype.itemsize for x in kept) < LARGE:
+            return None
+        space = kept[0].aval.shape[1:]
+        loops = {y for x in kept for y in (x.operands[0], *users[x])}
+        nodes = dict.fromkeys(_between(graph, loops))
+        if not all(x in loops or _is_result(x, space, kept) or _is_pointwise(x, space) for x in nodes):
+            return None
+        if not all(_has_own_rows(x, space, kept) for x in loops):
+            return None
+        copies = [
+            x for x in graph.nodes
+            if x not in nodes and _is_constant(x, space) and not nodes.keys().isdisjoint(users[x])
+        ]  # fmt: skip
+        outs = [x for x in nodes if not x.several and (x in outputs or any(u not in nodes for u in users[x]))]
+        made = cls(space, nodes, copies, kept, outs)
+        return made if all(x.aval.shape == space for x in outs) and made.length else None
+
+    @property
+    def length(self) -> int:
+        """The number of elements of a block; 0 if blocks are of no use."""
+        each = sum(x.aval.shape[0] * x.aval.dtype.itemsize for x in self.kept)
+        length = min(max(BLOCK // each // 8 * 8, SHORTEST), LONGEST)
+        return length if each <= DEEPEST and FEWEST * length < prod(self.space) else 0
+
+    def behind(self, graph: Graph) -> set[Node]:
+        """The nodes that need one of the group, and are none."""
+        found: set[Node] = set()
+        for node in graph.nodes:
+            if node not in self.nodes and any(x in found or x in self.nodes for x in node.operands):
+                found.add(node)
+        return found
+
+    def emit(self, env: dict[Node, Any]) -> dict[Node, Any]:
+        """What stands for the nodes that others use."""
+        nodes = [*self.copies, *self.nodes]
+        given = dict.fromkeys(
+            x for node in nodes for x in node.operands if x not in self.nodes and x not in self.copies
+        )
+        arrays = [x for x in given if x.aval.shape == self.space]
+        fixed = [x for x in given if x.aval.shape != self.space]
+        size, length = prod(self.space), self.length
+        count = -(-size // length)
+
+        def block(*values: Any) -> list[Any]:
+            inner = dict(zip([*arrays, *fixed], values))
+            _replay(nodes, inner, _Cut(self.space, length))
+            return [inner[x] for x in self.outs]
+
+        def in_blocks(x: Any) -> Any:
+            flat, rest = reshape(x, shape=(size,)), count * length - size
+            whole = pad(flat, low=(0,), high=(rest,), interior=(0,), value=0) if rest else flat
+            return reshape(whole, shape=(count, length))
+
+        def joined(x: Any) -> Any:
+            flat = reshape(x, shape=(count * length,))
+            return reshape(slice(flat, start=(0,), stop=(size,), step=(1,)), shape=self.space)
+
+        avals = [*(replace(x.aval, shape=(length,)) for x in arrays), *(x.aval for x in fixed)]
+        operands = [*(in_blocks(env[x]) for x in arrays), *(env[x] for x in fixed)]
+        body = build(block, avals)
+        found = scan(*operands, body=body, carries=0, xs=len(arrays), length=count, reverse=False)
+        return dict(zip(self.outs, map(joined, found)))
+
+
+# -- what may be cut ---------------------------------------------------------------------------------------
+def _space(node: Node) -> Shape | None:
+    """The shape of all arrays in the body of a loop that computes element by element."""
+    params = dict(node.params)
+    body, carries = params["body"], params["carries"]
+    shapes = {x.aval.shape for x in body.inputs[:carries]} - {()}
+    if len(shapes) != 1:
+        return None
+    (space,) = shapes
+    if not all(x.aval.shape in (space, ()) for x in body.inputs) or not all(
+        _is_pointwise(x, space) for x in body.nodes
+    ):
+        return None
+    narrow = sum(x.aval.shape == () for x in body.nodes)  # what runs for every block
+    return space if 2 * narrow <= len(body.nodes) else None
+
+
+def _is_pointwise(node: Node, space: Shape) -> bool:
+    if node.several or node.picks is not None or node.op is None or node.aval.shape not in (space, ()):
+        return False
+    shape, shapes = node.aval.shape, {x.aval.shape for x in node.operands}
+    if node.op is full or node.op is broadcast_to:
+        return shapes <= {()}
+    form = node.op.form
+    return isinstance(form, Cast) or (isinstance(form, Map) and form.scalar is not None and shapes == {shape})
+
+
+def _is_constant(node: Node, space: Shape) -> bool:
+    return node.op in (full, broadcast_to) and node.aval.shape == space and _is_pointwise(node, space)
+
+
+def _is_kept(node: Node, users: Iterable[Node], spaces: dict[Node, Shape]) -> bool:
+    """Whether `node` is rows of arrays that one loop makes, and others over the same elements read."""
+    if node.picks is None or node.operands[0] not in spaces or not users:
+        return False
+    space = spaces[node.operands[0]]
+    rows = node.picks >= dict(node.operands[0].params)["carries"] and node.aval.shape[1:] == space
+    return rows and all(spaces.get(u) == space and _rows(u).count(node) == u.inputs.count(node) for u in users)
+
+
+def _rows(loop: Node) -> list[Any]:
+    params = dict(loop.params)
+    return list(loop.inputs[params["carries"] : params["carries"] + params["xs"]])
+
+
+def _has_own_rows(loop: Node, space: Shape, kept: list[Node]) -> bool:
+    """Whether all rows that a loop reads are `kept` ones, or numbers, not as many as could be taken for an array."""
+    return all(x in kept or (len(x.aval.shape) == 1 and x.aval.shape != space) for x in _rows(loop))
+
+
+def _is_result(node: Node, space: Shape, kept: list[Node]) -> bool:
+    """Whether `node` is a result of a loop, but no rows that could be taken for an array."""
+    if node.picks is None:
+        return False
+    carried = node.picks < dict(node.operands[0].params)["carries"]
+    return carried or node in kept or node.aval.shape != space
+
+
+def _between(graph: Graph, loops: set[Node]) -> list[Node]:
+    """The loops, their results, and the nodes that need one of them and are needed by one."""
+    later, earlier = set(loops), set(loops)
+    for node in graph.nodes:
+        if any(x in later for x in node.operands):
+            later.add(node)
+    for node in reversed(graph.nodes):
+        if node in earlier:
+            earlier.update(node.operands)
+    results = {x for x in graph.nodes if x.picks is not None and x.operands[0] in loops}
+    return [x for x in graph.nodes if x in results or (x in later and x in earlier)]
+
+
+# -- and how -----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Cut:
+    """Arrays of the shape `space` become blocks of so many elements."""
+
+    space: Shape
+    length: int
+
+    def params(self, node: Node) -> dict[str, Any]:
+        params = dict(node.params)
+        if node.op is scan:
+            params["body"] = self.body(params["body"])
+        elif params.get("shape") == self.space:
+            params["shape"] = (self.length,)
+        return params
+
+    def body(self, graph: Graph) -> Graph:
+        def fn(*given: Any) -> list[Any]:
+            env = dict(zip(graph.inputs, given))
+            _replay(graph.nodes, env, self)
+            return [env[x] for x in graph.outputs]
+
+        return build(fn, map(self.aval, graph.avals))
+
+    def aval(self, aval: Aval) -> Aval:
+        return replace(aval, shape=(self.length,)) if aval.shape == self.space else aval
+
+
+def _replay(nodes: Iterable[Node], env: dict[Node, Any], cut: _Cut | None = None) -> None:
+    """Apply the ops of `nodes` to the values of `env`, and put theirs there."""
+    builder = recorder()
+    for node in nodes:
+        if node.picks is not None:
+            env[node] = env[node.operands[0]][node.picks]
+            continue
+        args = tuple([x if is_literal(x) else env[x] for x in node.inputs])
+        env[node] = applied(node, args, cut.params(node) if cut else dict(node.params), builder)
