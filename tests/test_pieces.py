@@ -173,6 +173,11 @@ READS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "vectors": lambda x, A, i: np.sum(np.dot(A[i:, :i], x[:i])) + np.inner(x[i:], A[i, i:]) + np.vdot(x[:i], x[:i]),
     "sizes": lambda x, A, i: x[:i].size * np.sum(x[:i]) + A[i:].shape[0] + np.sum(np.ones_like(A[i:, :i]) * x[0]),
     "elements": lambda x, A, i: x[i:][0] + 2 * x[: i + 1][-1] + A[i:, : i + 1][0, -1] + A[:i][..., i].sum(),
+    "slices of slices": lambda x, A, i: (
+        np.sum(x[i:][1:]) + np.sum(x[:i][:-1] * x[:i][1:]) + x[: i + 1][-1:][0] + np.sum(A[i:, : i + 1][:1, -1:])
+        + np.sum((x[:i][1:] - x[:i][:-1]) ** 2) + np.sum(x[i:][:2]) + np.sum(x[i:][2:4]) + np.sum(A[i:, i:][1:, 1:])
+    ),
+    "an element of a slice": lambda x, A, i: tg.fori_loop(0, i, lambda j, s: s + x[:i][j] * x[N - i :][j - i], 0.0),
     "of an inner loop": lambda x, A, i: tg.fori_loop(0, i, lambda j, s: s + A[i, j:i] @ x[j:i] * np.sum(x[:i]), 0.0),
 }  # fmt: skip
 
@@ -274,6 +279,29 @@ def test_bounds_that_are_rows_or_carried_or_known_to_nothing() -> None:
     assert np.allclose(windows, [X[k : k + 2].sum() for k in places])
 
 
+SLICES: list[Callable[[Any, Any], Any]] = [
+    lambda a, b: np.s_[a:b], lambda a, b: np.s_[a:], lambda a, b: np.s_[:b], lambda a, b: np.s_[2:b],
+    lambda a, b: np.s_[-3:b], lambda a, b: np.s_[a:3], lambda a, b: np.s_[a:-1], lambda a, b: np.s_[a : a + 2],
+]  # fmt: skip
+
+
+def test_all_bounds_mean_what_they_mean_in_numpy() -> None:
+    x = np.array([1.0, 10.0, 100.0, 1000.0])
+
+    def sliced(a: Any, b: Any) -> list[Any]:
+        found = []
+        for bounds in SLICES:
+            index, y = bounds(a, b), x.copy()
+            y[index] *= 3
+            y[1:][index] += 0.5
+            found.append(np.array([*y, np.sum(np.cumsum(x[index])), np.sum(x[index][1:]), x[index].size]))
+        return found
+
+    pairs = np.array([(a, b) for a in range(-6, 7) for b in range(-6, 7)])
+    found = tg.trace(lambda pairs: tg.map(lambda p: np.stack(sliced(p[0], p[1])), pairs))(pairs)
+    assert np.array_equal(found, [sliced(a, b) for a, b in pairs])
+
+
 @pytest.mark.parametrize("least", [1, 0])
 def test_loops_over_values_are_closed(least: int) -> None:
     def solved(L: Any, b: Any, limit: Any) -> Any:
@@ -318,17 +346,48 @@ def test_an_argument_is_a_guard_as_ever() -> None:
     assert np.allclose(first(X, 2)[0], 3 * X[:2])
 
 
+# -- what is seen when it runs --------------------------------------------------------------------------------------
+@tg.trace
+def smoothed(x: Any, places: Any) -> Any:
+    def turn(total: Any, k: Any) -> Any:
+        window, room = x[k : k + 3] * np.array([1.0, 2.0, 1.0]), np.zeros(3)
+        room[:] = x[k : k + 3]
+        return total + np.sum(window), (np.sum(room), np.max(x[k:]), x[k:][0])
+
+    return tg.scan(turn, 0.0, places)
+
+
+def test_sizes_that_are_not_known_are_compared_when_they_run() -> None:
+    x = X[:4]
+    for places in ([0, 1], [1, -4]):
+        total, (sums, tops, heads) = smoothed(x, np.array(places))
+        assert np.isclose(total, sum((x[k : k + 3] * np.array([1.0, 2.0, 1.0])).sum() for k in places))
+        assert np.allclose(sums, [x[k : k + 3].sum() for k in places])
+        assert np.allclose(tops, [x[k:].max() for k in places])
+        assert np.allclose(heads, [x[k] for k in places])
+    gradient = tg.grad(lambda x: smoothed(x, np.array([0, 1]))[0])(x)
+    assert np.allclose(gradient, [1.0, 3.0, 3.0, 1.0])
+    with pytest.raises(ValueError, match="could not be broadcast"):
+        smoothed(x, np.array([0, 2]))
+
+
+def test_the_greatest_of_nothing_is_an_error() -> None:
+    for read, error in ((lambda i: np.max(X[: i - 1]), ValueError), (lambda i: X[: i - 1][0], IndexError)):
+        later = tg.trace(lambda n, read=read: tg.fori_loop(n, N, lambda i, s: s + read(i), 0.0))
+        assert np.isclose(later(2), plain(2, N, lambda i, s, read=read: s + read(i), 0.0))
+        with pytest.raises(error):
+            later(1)
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------
 REFUSED: dict[str, Callable[[Any, Any, Any], Any]] = {
     "another order": lambda x, A, i: np.sort(x[:i])[0],
     "another size": lambda x, A, i: np.sum(x[:i] + x[: i + 1]),
     "an array beside it": lambda x, A, i: np.sum(x[:i] * x),
     "product with an array": lambda x, A, i: x[:i] @ x,
-    "what may be nothing": lambda x, A, i: np.max(x[: i - 1]),
     "reshaped": lambda x, A, i: np.sum(A[:i].reshape(-1, 2)[0]),
     "len": lambda x, A, i: len(x[:i]) * 1.0,
     "joined": lambda x, A, i: np.concatenate([x[:i], x[i:]])[0],
-    "an element outside": lambda x, A, i: x[: i - 1][0],
     "in steps": lambda x, A, i: np.sum(x[:i:2]),
     "as a number of turns": lambda x, A, i: sum(v for v in x[:i]),
     "as an index": lambda x, A, i: np.sum(x[(x[:i] > 0).astype(int)]),

@@ -29,7 +29,7 @@ def _conjugated(x: Any) -> Any:
 
 
 def _flat(x: Any) -> Any:
-    return x if len(x.shape) == 1 else reshape(x, shape=(size_of(x),))
+    return reshape(x, shape=(size_of(x),))
 
 
 @implements(np.dot, refuses=("out",))

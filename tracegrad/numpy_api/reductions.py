@@ -32,7 +32,7 @@ from tracegrad.ops.elementwise import (
 )  # fmt: skip
 from tracegrad.ops.factorizations import svdvals
 from tracegrad.ops.linear import broadcast_to, cast, keep_axes, reduce_sum, reshape, transpose
-from tracegrad.ops.op import normalize_axes, normalize_axis
+from tracegrad.ops.op import Carrier, normalize_axes, normalize_axis
 
 NONE: Any = None
 UNSET: Any = np._NoValue
@@ -196,9 +196,14 @@ def min(
 def _extreme(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
     x = _one(a)
     axes = normalize_axes(name, axis, len(x.shape))
-    if any(x.shape[k] == 0 for k in axes):
+    if any(_is_nothing(x.shape[k]) for k in axes):
         raise ShapeError(located(f"np.{name}: zero-size array of shape {x.shape} has no {name}imum"))
     return _reduce(op, name, x, axes, keepdims)
+
+
+def _is_nothing(size: Any) -> bool:
+    """Whether an axis has no elements; of a traced size the op sees to that."""
+    return not isinstance(size, Carrier) and size == 0
 
 
 @implements(np.ptp, refuses=("out",))
@@ -209,7 +214,7 @@ def ptp(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> An
 
 def _arg(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
     x = _one(a)
-    if 0 in (x.shape if axis is None else (x.shape[normalize_axis(name, axis, len(x.shape))],)):
+    if any(map(_is_nothing, x.shape if axis is None else (x.shape[normalize_axis(name, axis, len(x.shape))],))):
         raise ShapeError(located(f"attempt to get {name} of an empty sequence"))
     if axis is None:
         flat = op(reshape(x, shape=(size_of(x),)), axis=0)

@@ -196,8 +196,6 @@ def matmul_any(x: Any, y: Any) -> Any:
     if x.shape[-1] != inner:
         raise ShapeError(f"matmul: cannot multiply shapes {x.shape} and {y.shape}: {x.shape[-1]} is not {inner}")
     x, y = promoted(x, y)
-    if len(x.shape) == len(y.shape) == 2:
-        return matmul(x, y)
     if len(y.shape) <= 2:
         rows, columns = x.shape[:-1], y.shape[1:]
         flat = matmul(reshape(x, shape=(math.prod(rows), inner)), y if columns else reshape(y, shape=(inner, 1)))

@@ -22,7 +22,17 @@ from tracegrad.ops.linear import broadcast_to, cast, flip, full, inverse_permuta
 from tracegrad.ops.parts import Part, Parted, Unknown, belongs, clamped
 from tracegrad.ops.windows import counted, dynamic_slice, dynamic_update_slice
 from tracegrad.trace.arithmetic import bounds
-from tracegrad.trace.sizes import Size, between, difference, form_of, is_of_a_loop, limits, place
+from tracegrad.trace.sizes import (
+    Size,
+    between,
+    difference,
+    form_of,
+    is_of_a_loop,
+    limits,
+    place,
+    required,
+    within,
+)
 
 __all__ = ["Cut", "cut_of", "fitted", "is_cut", "read", "replaced"]
 
@@ -129,12 +139,13 @@ def _picked(entry: Any, n: int, part: Part | None, axis: int) -> Along:
 
 def _picked_of_part(entry: Any, n: int, part: Part) -> Along:
     low, high = limits(entry)
-    if low >= 0 and high < part.least:
-        start = ops.add(n - part.count, entry) if part.last else entry
-    elif high < 0 and low >= -part.least:
-        start = n + entry if part.last else ops.add(part.count, entry)
-    else:
-        raise Unknown("an element that may lie outside")
+    inside = ops.add(part.count, entry) if high < 0 else entry
+    if low < 0 <= high:
+        inside = ops.where(ops.less(entry, 0), ops.add(part.count, entry), entry)
+    start = ops.add(n - part.count, inside) if part.last else inside
+    if (low < 0 or high >= part.least) and (high >= 0 or low < -part.least):
+        there = ops.logical_and(ops.greater_equal(inside, 0), ops.less(inside, part.count))
+        start = counted(ops.where(there, start, n), length=n, axis=0)
     return Along(start, 1)
 
 
@@ -146,7 +157,7 @@ def _kept(entry: Any, n: int, part: Part | None) -> Along:
     if part is not None:
         if entry.start is None and entry.stop is None and step in (1, -1):
             return Along(0, n, part=part, flips=step < 0, keeps=True)
-        raise Unknown("a slice of an axis whose size is a number of a loop")
+        return _kept_of_part(entry, n, part, step)
     start, stop = _settled(entry.start), _settled(entry.stop)
     if not isinstance(start, Carrier) and not isinstance(stop, Carrier):
         found = range(*_Slice(start, stop, step).indices(n))
@@ -159,6 +170,26 @@ def _kept(entry: Any, n: int, part: Part | None) -> Along:
     if step != 1:
         raise Unknown("a step beside a bound that is a number of a loop")
     return _between(place(start, n), n if stop is None else place(stop, n), n)
+
+
+def _kept_of_part(entry: Any, n: int, part: Part, step: int) -> Along:
+    """The elements that a slice means of a part of an axis."""
+    start, stop = within(entry.start, part.count), part.count if entry.stop is None else within(entry.stop, part.count)
+    if step != 1 or start is None or stop is None:
+        raise Unknown("a slice of an axis whose size is a number of a loop")
+    if not part.last:
+        return _between(start, stop, n)
+    first = between(ops.subtract(n, part.count), 0, n - part.least)
+    to_end = difference(part.count, stop) == 0
+    return _between(_after(first, start, n), n if to_end else _after(first, stop, n), n)
+
+
+def _after(first: Any, past: Any, n: int) -> Any:
+    """The place `past` the first element of a part, which lies in an axis of `n` elements."""
+    if type(past) is int and not past:
+        return first
+    (a, b), (c, d) = bounds(first), limits(past)
+    return between(ops.add(first, past), max(a + c, 0), min(b + d, n))
 
 
 def _settled(bound: Any) -> Any:
@@ -286,12 +317,25 @@ def fitted(x: Parted, shape: Sequence[int], parts: Sequence[Part | None]) -> Any
     value, first = x.value, len(shape) - len(x.parts)
     for axis, own in enumerate(x.parts):
         part, n = parts[first + axis], shape[first + axis]
-        if own is None and (value.shape[axis] == 1 or (part is None and value.shape[axis] == n)):
+        size = value.shape[axis]
+        if own is None and (size == 1 or (part is None and size == n)):
             continue
-        if own is None or part is None or own.key != part.key:
-            raise Unknown("arrays of other sizes")
-        value = _moved(value, axis, own, part, n)
+        mine, theirs = own or Part.of(size, last=False), part or Part.of(n, last=False)
+        sure = _same(mine, theirs)
+        value = _moved(value, axis, mine, theirs, n)
+        if not sure:
+            held = ops.equal(required(ops.equal(mine.count, theirs.count)), 0)
+            value = ops.where(held, value, value.dtype.type(0).item())
     return broadcast_to(value, shape=tuple(shape)) if value.shape != tuple(shape) else value
+
+
+def _same(x: Part, y: Part) -> bool:
+    """Whether two parts have as many elements; False if that is to be seen. Raises `Unknown` if they have not."""
+    apart = difference(x.count, y.count)
+    (a, b), (c, d) = bounds(x.count), bounds(y.count)
+    if apart or b < c or d < a:
+        raise Unknown("arrays of other sizes")
+    return apart == 0
 
 
 def _moved(x: Any, axis: int, own: Part, part: Part, n: int) -> Any:

@@ -18,12 +18,16 @@ from tracegrad.ir import Node
 from tracegrad.ops import elementwise as ops
 from tracegrad.ops.carriers import TensorCarrier
 from tracegrad.ops.linear import cast, fresh, stop_gradient
+from tracegrad.ops.windows import counted
 from tracegrad.trace.arithmetic import bounded, bounds
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.number import Number
 from tracegrad.trace.tracer import Tracer
 
-__all__ = ["Size", "between", "counting", "difference", "form_of", "is_of_a_loop", "limits", "place"]
+__all__ = [
+    "Size", "between", "counting", "difference", "form_of", "is_of_a_loop", "limits", "place",
+    "required", "within",
+]  # fmt: skip
 
 # So deep the arithmetic of a size is looked into.
 _DEEP = 24
@@ -128,6 +132,30 @@ def place(bound: Any, n: int) -> Any:
         x = ops.minimum(x, n)
     low, high = min(max(low, 0), n), min(max(high, 0), n)
     return low if low == high else between(x, low, high)
+
+
+def within(bound: Any, count: Any) -> Any:
+    """A bound of a slice of `count` elements, a number of a loop, counted from the front: between 0 and `count`. None
+    if that is not known."""
+    least, most = bounds(count)
+    if bound is None or not isinstance(bound, Tracer):
+        known = 0 if bound is None else int(bound)
+        if abs(known) <= least:
+            return known if known >= 0 else between(ops.add(count, known), least + known, most + known)
+        x = ops.minimum(count, known) if known >= 0 else ops.maximum(ops.add(count, known), 0)
+        return between(x, 0, min(most, known) if known >= 0 else max(most + known, 0))
+    low, high = limits(bound)
+    if low < 0:
+        return None
+    behind = difference(count, bound)
+    if (behind is not None and behind >= 0) or high <= least:
+        return between(bound, low, min(high, most))
+    return between(ops.minimum(bound, count), 0, most)
+
+
+def required(condition: Any) -> Any:
+    """The number 0. Where the condition does not hold, it raises, and the call is run as plain Python."""
+    return counted(ops.where(condition, 0, 2), length=2, axis=0)
 
 
 # -- what is the same --------------------------------------------------------------------------------------------

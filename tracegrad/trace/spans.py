@@ -12,6 +12,7 @@ an update of the span writes to that.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,15 +22,16 @@ from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.numpy_api.operands import assigned
 from tracegrad.ops import Carrier, Level, Op
+from tracegrad.ops import elementwise as ops
 from tracegrad.ops.contraction import matmul
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import broadcast_to, full, slice
 from tracegrad.ops.parts import Part, Parted, Unknown, applied, clamped, whole
-from tracegrad.ops.reduction import argmax, argmin
+from tracegrad.ops.reduction import argmax, argmin, reduce_max, reduce_min
 from tracegrad.ops.scans import cumsum
 from tracegrad.trace.arithmetic import bounds
 from tracegrad.trace.cuts import Cut, cut_of, fitted, is_cut, read, replaced
-from tracegrad.trace.sizes import form_of
+from tracegrad.trace.sizes import between, form_of, required
 from tracegrad.trace.tracer import Tracer
 
 __all__ = ["Span", "item", "of_size", "with_item"]
@@ -237,6 +239,8 @@ def _result(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Parted:
         given = _contracted(*given)
     elif op in (argmax, argmin, cumsum):
         given = [_first(given[0], params["axis"])]
+    if op in (argmax, argmin, reduce_max, reduce_min):
+        given = [_something(given[0], params["axes"] if "axes" in params else (params["axis"],))]
     elif "shape" in params:
         shape = tuple([_greatest(n, given) for n in params["shape"]])
     found = applied(op, params, given, shape)
@@ -251,9 +255,10 @@ def _together(given: Sequence[Parted]) -> tuple[list[Parted], tuple[int, ...]]:
     for axis in range(-rank, 0):
         here = [(x.value.shape[axis], x.parts[axis]) for x in arrays if len(x.parts) >= -axis]
         own = [(n, p) for n, p in here if p is not None]
-        least = min(own, key=lambda each: each[0]) if own else (max([n for n, _ in here], key=lambda n: n != 1), None)
-        sizes.append(least[0])
-        parts.append(least[1])
+        known = [n for n, p in here if p is None and n != 1]
+        size, part = (known[0], None) if known else min(own, key=lambda each: each[0]) if own else (1, None)
+        sizes.append(size)
+        parts.append(part)
     shape = tuple(sizes)
     return [Parted(fitted(x, shape, parts), tuple(parts)) if x.parts else x for x in given], shape
 
@@ -261,12 +266,13 @@ def _together(given: Sequence[Parted]) -> tuple[list[Parted], tuple[int, ...]]:
 def _contracted(x: Parted, y: Parted) -> list[Parted]:
     """The operands of a product of matrices, with one part along the axis that is summed up."""
     part, own = x.parts[-1], y.parts[-2]
-    if (part is None) != (own is None) or len(x.parts) != len(y.parts):
+    if len(x.parts) != len(y.parts):
         raise Unknown("arrays of other sizes")
-    if part is not None:
-        shape = (*y.value.shape[:-2], x.value.shape[-1], y.value.shape[-1])
+    if part is None and own is not None:
+        x = Parted(fitted(x, (*x.value.shape[:-1], y.value.shape[-2]), (*x.parts[:-1], own)), (*x.parts[:-1], own))
+    elif part is not None:
         parts = (*y.parts[:-2], part, y.parts[-1])
-        y = Parted(fitted(y, shape, parts), parts)
+        y = Parted(fitted(y, (*y.value.shape[:-2], x.value.shape[-1], y.value.shape[-1]), parts), parts)
     return [x, y]
 
 
@@ -277,6 +283,17 @@ def _first(x: Parted, axis: int) -> Parted:
         return x
     parts = (*x.parts[:axis], part.reversed, *x.parts[axis + 1 :])
     return Parted(fitted(x, x.value.shape, parts), parts)
+
+
+def _something(x: Parted, axes: Sequence[int]) -> Parted:
+    """With parts of the axes that have an element."""
+    parts = list(x.parts)
+    for axis in axes:
+        part = parts[axis]
+        if part is not None and not part.least:
+            count = ops.add(part.count, required(ops.greater(part.count, 0)))
+            parts[axis] = replace(part, count=between(count, 1, x.value.shape[axis]), least=1)
+    return Parted(x.value, tuple(parts))
 
 
 def _greatest(n: Any, given: Sequence[Parted]) -> int:
