@@ -206,11 +206,35 @@ def _reflected(op: Elementwise, method: str) -> Any:
     return reflected
 
 
+def _of_numbers(op: Elementwise, method: str, reflected: bool = False) -> Any:
+    """The operator of Python's floats; others are compared with what 64 bits hold (`tracegrad.trace.arithmetic`)."""
+    usual: Any = getattr(Number, method)
+
+    def general(_: Any, operands: tuple[Any, ...]) -> Any:
+        return usual(*(operands[::-1] if reflected else operands))
+
+    both, one = _of_two(op, general, Number), _with_literal(op, not reflected, general, Number)
+
+    def apply(self: Any, other: Any) -> Any:
+        if type(self) is Number and self.node.aval.dtype.kind == "f":
+            kind = type(other)
+            if kind is float:
+                return one((other, self) if reflected else (self, other))
+            if kind is Number and other.node.aval.dtype.kind == "f":
+                return both((other, self) if reflected else (self, other))
+        return usual(self, other)
+
+    return apply
+
+
 _ARITHMETIC = {"add": elementwise.add, "sub": elementwise.subtract, "mul": elementwise.multiply,
                "truediv": elementwise.divide}  # fmt: skip
 for _name, _op in _ARITHMETIC.items():
     setattr(Tracer, f"__{_name}__", _forward(_op, f"__{_name}__"))
     setattr(Tracer, f"__r{_name}__", _reflected(_op, f"__r{_name}__"))
+    if _name != "truediv":
+        setattr(Number, f"__{_name}__", _of_numbers(_op, f"__{_name}__"))
+        setattr(Number, f"__r{_name}__", _of_numbers(_op, f"__r{_name}__", reflected=True))
 
 
 def _array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
