@@ -27,13 +27,21 @@ def roll(builder: TraceBuilder, wanted: Sequence[Node], start: int) -> dict[Node
     if len(builder.nodes) - start < FEWEST_NODES or not _repeats(builder.nodes[start:]):
         return {}
     from tracegrad.rolling.roller import Roller
+    from tracegrad.rolling.windows import remembered
 
-    return Roller(builder, wanted, start).run()
+    with remembered():
+        return Roller(builder, wanted, start).run()
 
 
 def _repeats(nodes: Sequence[Node]) -> bool:
     """Whether some line has done the same as often as the fewest turns do."""
-    return max(Counter([(x.op, x.location) for x in nodes]).values()) >= FEWEST_TURNS
+    often: Counter[Any] = Counter()
+    for x in nodes:
+        at = x.op, x.location
+        often[at] += 1
+        if often[at] >= FEWEST_TURNS:
+            return True
+    return False
 
 
 def find_circles(builder: TraceBuilder) -> Any:

@@ -47,23 +47,20 @@ class Rewriting:
 
     def _uses(self, outputs: Sequence[Node]) -> dict[int, Uses]:
         """Of each loop, what is read outside of it: by place, of which turns."""
-        made = {
-            node: (loop, *divmod(k, loop.period)) for loop in self.loops.values() for k, node in enumerate(loop.nodes)
-        }
+        made = {node: (loop, k) for loop in self.loops.values() for k, node in enumerate(loop.nodes)}
         used: dict[int, Uses] = {start: {} for start in self.loops}
 
-        def read(node: Node, reader: Turns | None) -> None:
-            if node in made:
-                loop, k, place = made[node]
-                if loop is not reader:
-                    used[loop.start].setdefault(place, set()).add(k)
+        def read(nodes: Sequence[Node], reader: Turns | None) -> None:
+            for node in nodes:
+                if node in made:
+                    loop, k = made[node]
+                    if loop is not reader:
+                        turn, place = divmod(k, loop.period)
+                        used[loop.start].setdefault(place, set()).add(turn)
 
         for reader in self.before:
-            own = made[reader][0] if reader in made else None
-            for x in operands_of(reader):
-                read(x, own)
-        for x in outputs:
-            read(x, None)
+            read(operands_of(reader), made[reader][0] if reader in made else None)
+        read(outputs, None)
         return used
 
     def _replace(self, loop: Turns, used: Uses) -> bool:

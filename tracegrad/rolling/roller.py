@@ -10,8 +10,9 @@ import numpy as np
 from tracegrad.ir import Node
 from tracegrad.ir.builder import needed
 from tracegrad.logs import log
+from tracegrad.ops.elementwise import where
 from tracegrad.ops.forms import Move, Result
-from tracegrad.ops.linear import broadcast_to, fresh, full, reshape
+from tracegrad.ops.linear import broadcast_to, fresh, full, reshape, slice
 from tracegrad.rolling import FEWEST_NODES, FEWEST_TURNS
 from tracegrad.rolling.fixed import fixed_first
 from tracegrad.rolling.levels import levelled
@@ -59,7 +60,7 @@ class Roller:
         """A loop whose turns do the same with arrays of sizes of their own."""
         if not self._lines_of_many_shapes():
             return None
-        codes = [self._token(x, loose=True) for x in self.sequence]
+        codes = [self._loose_code(x) for x in self.sequence]
         places = {node: k for k, node in enumerate(self.sequence)}
         for run in runs(codes, FEWEST_TURNS):
             for start in self._beginnings(run):
@@ -153,9 +154,10 @@ class Roller:
         """The nodes that the outputs need, and those that do the same: what a last turn does for none after it. What
         loops have replaced before is not among these."""
         read = needed(nodes, self.outputs, operands_of)
-        live = set(map(self._code, read))
-        others = [x for x in nodes if x.picks is None and x not in self.builder.replaced]
-        return needed(nodes, [*read, *(x for x in others if self._code(x) in live)], operands_of)
+        found, live = set(read), set(map(self._code, read))
+        others = [x for x in nodes if x not in found and x.picks is None and x not in self.builder.replaced]
+        alike = [x for x in others if self._code(x) in live]
+        return needed(nodes, [*read, *alike], operands_of) if alike else read
 
     def _lines_of_many_shapes(self) -> list[tuple[str, str, int, int]]:
         """The lines that have done the same often, but for arrays of other shapes: what, how often, for how many."""
@@ -171,27 +173,29 @@ class Roller:
         return found
 
     def _code(self, node: Node) -> int:
-        """A number for what the node does, found once."""
+        """A number for what the node does, found once. Windows may be elsewhere in each turn, and copies have other
+        names."""
         found = self.codes.get(node)
         if found is None:
-            found = self.codes[node] = self._token(node)
+            op, aval = node.op, node.aval
+            window = window_of(node) if op is slice or op is where else None
+            params: Any = node.params if window is None else (window.sizes, window.step)
+            if op is fresh:
+                params = ()
+            kind = aval if node.several else (aval.shape, aval.dtype)  # avals themselves are slow to compare
+            kinds = tuple(map(type, node.inputs)) if window is None else type(window.values)
+            key = (op, kind, kinds, params, node.location)
+            found = self.codes[node] = self.tokens.setdefault(key, len(self.tokens))
         return found
 
-    def _token(self, node: Node, loose: bool = False) -> int:
-        """A number for what the node does. Windows may be elsewhere in each turn, and copies have other names; if it
-        is `loose`, arrays may have other sizes."""
-        op, aval = node.op, node.aval
-        window = window_of(node)
-        params: Any = node.params if window is None else (window.sizes, window.step)
+    def _loose_code(self, node: Node) -> int:
+        """As `_code`, where arrays may have other sizes."""
+        op, aval, window = node.op, node.aval, window_of(node)
+        params: Any = node.params if window is None else window.step
         if op is fresh:
             params = ()
-        kind = aval if node.several else (aval.shape, aval.dtype)  # avals themselves are slow to compare
-        if loose:
-            kind = aval if node.several else ((len(aval.shape),), aval.dtype)
-            if window is not None:
-                params = window.step
-            elif op in _SIZED:
-                params = tuple([item for item in params if item[0] != "shape"])
+        elif op in _SIZED:
+            params = tuple([item for item in params if item[0] != "shape"])
+        kind = aval if node.several else ((len(aval.shape),), aval.dtype)
         kinds = tuple(map(type, node.inputs if window is None else reads(node)))
-        key = (op, kind, kinds, params, node.location)
-        return self.tokens.setdefault(key, len(self.tokens))
+        return self.tokens.setdefault((op, kind, kinds, params, node.location), len(self.tokens))

@@ -78,7 +78,8 @@ class _Scan:
         nodes, origins = self.turns.of(place), self.turns.origins[place]
         window = window_of(nodes[-1])
         if window is None:
-            if any(_meaning(x) != _meaning(nodes[0]) for x in nodes):
+            first = nodes[0].params
+            if nodes[0].op is not fresh and any([x.params != first for x in nodes]):  # noqa: C419
                 return f"{nodes[0].name} has other parameters in each turn"
         else:
             count = len(origins) - len(window.starts)
@@ -216,11 +217,6 @@ class _Scan:
         before = dict(zip(self.carries, carries))
         new = [env[self.chains[n][0]] if m == 1 else before[_Carry(n, m - 1)] for n, m in self.carries]
         return [*new, *(env[place] for place in stacked)]
-
-
-def _meaning(node: Node) -> Any:
-    """The parameters that a turn must have in common with the others."""
-    return node.params if node.op is not fresh else ()
 
 
 def _by_distance(origin: Before) -> dict[int, Node]:

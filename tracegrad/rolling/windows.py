@@ -6,6 +6,8 @@ values, padded to its shape. Both are seen here as what users have written: an a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +18,7 @@ from tracegrad.ops.elementwise import where
 from tracegrad.ops.linear import broadcast_to, full, pad, reshape, slice
 from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
 
-__all__ = ["Window", "operands_of", "read_again", "reads", "window_of"]
+__all__ = ["Window", "operands_of", "read_again", "reads", "remembered", "window_of"]
 
 
 class Window(NamedTuple):
@@ -44,19 +46,41 @@ def window_of(node: Node) -> Window | None:
     if node.op is slice:
         params = dict(node.params)
         return Window(node.operands[0], params["start"], node.aval.shape, params["step"])
-    if node.op is where:
+    if node.op is not where:
+        return None
+    known = _Known.written
+    if known is None:
         return _written(*node.inputs)
-    return None
+    if node not in known:
+        known[node] = _written(*node.inputs)
+    return known[node]
+
+
+class _Known:
+    """The windows that nodes write, while loops are looked for."""
+
+    written: dict[Node, Window | None] | None = None
+
+
+@contextmanager
+def remembered() -> Iterator[None]:
+    """While windows of the same nodes are asked for again and again. (Threads may do so at once: what one remembers is
+    true for all, and if it is forgotten early, it is found again.)"""
+    _Known.written = {}
+    try:
+        yield
+    finally:
+        _Known.written = None
 
 
 def _written(mask: Any, values: Any, array: Any) -> Window | None:
-    if is_literal(array) or mask.op is not pad or not _all_true(mask.operands[0]) or dict(mask.params)["value"]:
+    if mask.op is not pad or is_literal(array) or not _all_true(mask.operands[0]) or dict(mask.params)["value"]:
         return None
+    place = low, high, interior = _place(mask)
     if not is_literal(values):
-        if values.op is not pad or _place(values) != _place(mask):
+        if values.op is not pad or _place(values) != place:
             return None
         values = values.operands[0]
-    low, high, interior = _place(mask)
     if min((*low, *high), default=0) < 0:
         return None
     return Window(array, low, mask.operands[0].aval.shape, tuple(n + 1 for n in interior), values, mask)
