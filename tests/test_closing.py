@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -520,3 +521,37 @@ def test_gradients_of_programs_that_converge_are_those_of_their_answers() -> Non
         along = (sinkhorn(c + 1e-5 * direction) - sinkhorn(c - 1e-5 * direction)) / 2e-5
         assert np.sum(slope(c) * direction) == pytest.approx(along, rel=1e-5)
     assert slope.cache_info().traces == 1
+
+
+def _with_history(x: Any) -> Any:
+    seen: list[Any] = []
+    while x < 100.0:
+        x = 1.2 * x + 1.0
+        seen.append(x)
+    return x + seen[0]
+
+
+def _over_items(x: Any) -> Any:
+    for k in [0.5 * k for k in range(12)]:
+        if x > 100.0:
+            break
+        x = 1.1 * x + k
+    return x
+
+
+def _long(x: Any) -> Any:
+    return tg.scan(lambda c, _: (np.sin(c * x), None), x, length=1000)[0].sum()
+
+
+@pytest.mark.parametrize(
+    ("f", "why"),
+    [
+        (tg.trace(_with_history), r"unrolled at .*test_closing.py:\d+: it asks for values, and the list seen grows"),
+        (tg.trace(_over_items), r"unrolled at .*test_closing.py:\d+: 12 questions, a guard each: .*"),
+        (tg.grad(_long), r"in segments at .*test_closing.py:\d+: 1000 turns would keep .*"),
+    ],
+)
+def test_explain_says_why_a_loop_was_not_closed_and_that_one_was_divided(f: Any, why: str) -> None:
+    with tg.settings.override(loop_memory=2000):
+        found = f.explain(1.7).loops
+    assert any(re.fullmatch(why, line) for line in found), found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from tracegrad.trace.describe import describe
 from tracegrad.trace.signature import Binder, Call
 
 __all__ = ["Explanation", "explain"]
+
+OFTEN = 8  # questions at one line that are told of, as those of a loop
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +120,12 @@ def _loops(path: Path, graph: Graph) -> Iterator[str]:
             turns = f"{length} turns" if (length := dict(node.params).get("length")) else "turns while it is asked for"
             size = sum(len(region.nodes) for region in node.regions)
             yield f"{node.name} of {turns} of {size} nodes" + (f" at {node.location}" if node.location else "")
-    yield from (f"unrolled at {location}: {why}" for location, why in path.trace.unrolled)
+    yield from (f"in segments at {location}: {why}" for location, why in path.trace.divided)
+    told = dict(path.trace.unrolled)
+    for location, count in Counter(x.location for x in path.trace.guards if x.asked == "bool()").items():
+        if count >= OFTEN:
+            told.setdefault(location, f"{count} questions, a guard each: only loops over a range are closed, and while")
+    yield from (f"unrolled at {location}: {why}" for location, why in told.items())
 
 
 def _groups(made: Any, inputs: tuple[str, ...] = ()) -> Iterator[str]:

@@ -87,6 +87,8 @@ def division(
     what = what or f"{length} turns"
     where = next((node.location for node in reversed(body.nodes) if node.location), "") or "an unknown line"
     if levels:
+        _note(where, f"{what} would keep {_told(length * sizes.turn)} for the derivative, segments of "
+              f"{sizes.segment(length, levels)} turns keep {_told(sizes.memory(length, levels))}")  # fmt: skip
         log(
             "loops", "%s at %s would keep %s for the derivative, more than loop_memory (%s): in segments of %d "
             "turns%s they keep %s",
@@ -111,6 +113,16 @@ def _bound() -> int | None:
             found.world.assume(Item(Fixed(vars(settings), "tracegrad.settings"), "loop_memory"), "equals", bound)
         found = found.around
     return bound if bound is None else bound // max(examples, 1)
+
+
+def _note(where: str, what: str) -> None:
+    """Tell the trace around of a loop that is divided."""
+    found, outermost = recorder(), None
+    while found is not None:
+        outermost = found if isinstance(found, TraceBuilder) else outermost
+        found = found.around
+    if outermost is not None:
+        outermost.divided[where] = what
 
 
 def _carried(graph: Graph, wanted: Sequence[Node], carries: int) -> list[int]:

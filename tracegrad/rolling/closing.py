@@ -18,7 +18,7 @@ from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.endings import TURN_BY_TURN
 from tracegrad.trace.guards import ValueGuard
 from tracegrad.trace.jumps import Place, place_of_question
-from tracegrad.trace.moments import Moment, moment, widen, widen_at_once, widen_bounds
+from tracegrad.trace.moments import Moment, difference, moment, widen, widen_at_once, widen_bounds
 
 __all__ = ["Circles"]
 
@@ -68,10 +68,10 @@ class Circles:
         """The question that traced code is asking, and None; or, where a loop is made, what the question is behind it,
         and the answer if it has but one."""
         self.start, self.place = None, None if self.builder.has_tensors else place_of_question()
-        if self.place is None or (TURN_BY_TURN, *self.place.instruction) in self.builder.world.varying:
+        if self.place is None:
             return question, None
         frame, at = self._frame(self.place), self.place.number
-        if frame.looks.get(at, 0) >= MOST_LOOKS:
+        if frame.looks.get(at, 0) >= MOST_LOOKS or self._goes_other_ways(self.place):
             return question, None
         frame.looks[at] = frame.looks.get(at, 0) + 1
         before, state = frame.starts.pop(at, None), moment(self.builder, self.place)
@@ -79,6 +79,7 @@ class Circles:
             self.found = True
             state = moment(self.builder, self.place)
         if state is None:
+            self._tell(self.builder.not_closed, frame.looks[at])
             return question, None
         known: bool | None = None
         loop: _Closed | None = None
@@ -91,9 +92,24 @@ class Circles:
         elif before is not None and widen(before.state, state):
             self.found = True
             state = moment(self.builder, self.place)
+        elif before is not None:
+            self._tell(difference(before.state, state), frame.looks[at])
         if state is not None and known is None:
             self.start = _Start(self.builder, state, question, loop)
         return question, known
+
+    def _goes_other_ways(self, place: Place) -> bool:
+        """Whether a trace before has found no loop here, for each turn is another."""
+        known = (TURN_BY_TURN, *place.instruction) in self.builder.world.varying
+        if known:
+            self._tell("goes another way in each turn")
+        return known
+
+    def _tell(self, why: str, looks: int = MOST_LOOKS) -> None:
+        """Note why the loop that asks here is left as it is, if it is not looked at any more."""
+        if looks == MOST_LOOKS and self.place is not None:
+            code, line = self.place.frame.f_code, self.place.frame.f_lineno
+            self.builder.unrolled.setdefault(f"{code.co_filename}:{line}", f"it asks for values, and {why}")
 
     def answered(self, answer: bool) -> None:
         """What the answer to the question was that was met last."""

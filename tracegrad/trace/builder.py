@@ -68,6 +68,8 @@ class TraceBuilder(Recording):
         self._warned = False
         self.makes_views = True  # whether results of ops are views where NumPy's are
         self.unrolled: dict[str, str] = {}  # by the user's line, why a loop was left as it was recorded
+        self.divided: dict[str, str] = {}  # by the user's line, what a loop keeps that is run in segments
+        self.not_closed = ""  # what is not understood of the state at the last question of a loop
         self.replaced: set[Node] = set()  # what loops stand for since they were rolled
         self.bounds: dict[Node, tuple[int, int]] = {}  # of integers: see `tracegrad.trace.arithmetic`
         self.of_loops: set[Node] = set()  # integers that differ from turn to turn of a loop under way

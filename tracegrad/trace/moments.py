@@ -35,7 +35,7 @@ from tracegrad.trace.templates import Same
 from tracegrad.trace.tracer import Tracer
 from tracegrad.trace.users import is_user_class
 
-__all__ = ["Moment", "moment", "widen", "widen_at_once", "widen_bounds"]
+__all__ = ["Moment", "difference", "moment", "widen", "widen_at_once", "widen_bounds"]
 
 # Arrays that are no tracers are compared by their bytes, up to so many.
 _MOST_BYTES = 1 << 20
@@ -46,7 +46,7 @@ _WIDE = "wide"
 
 
 class _Strange(Exception):
-    """Something whose state is not understood."""
+    """Something whose state is not understood: what it is, if that is known."""
 
 
 class Moment:
@@ -57,6 +57,7 @@ class Moment:
     def __init__(self, builder: TraceBuilder, place: Place):
         self.builder, self.place = builder, place
         self.words: list[Any] = []
+        self.names: dict[int, tuple[str, Any]] = {}  # local variables, by where their words begin
         self.tracers: list[Tracer] = []
         self.numbers: dict[int, tuple[Any, Any]] = {}
         self._pinned: list[Any] = []  # whose identity is in a word
@@ -65,8 +66,12 @@ class Moment:
         for name, x in sorted(variables(place.frame).items()):
             if name in place.dead:
                 continue
+            self.names[len(self.words)] = name, x
             self.words.append(name)
-            self._add(x, name)
+            try:
+                self._add(x, name)
+            except _Strange:
+                raise _Strange(f"{name}, of type {type(x).__name__}, is not understood") from None
         for counter in place.counters:
             self.words.append((counter.stop, counter.step))
             self._add(counter.at, partial(setattr, counter, "at"))
@@ -108,6 +113,7 @@ class Moment:
 
     def forget(self) -> None:
         """Keep nothing alive."""
+        self.names = {}
         self.tracers, self.numbers = [], {k: (None, x) for k, (_, x) in self.numbers.items()}
 
     def _add(self, x: Any, put: Any = None) -> None:
@@ -197,8 +203,25 @@ def moment(builder: TraceBuilder, place: Place) -> Moment | None:
     """The state at a place; None if it is not understood."""
     try:
         return Moment(builder, place)
-    except _Strange:
+    except _Strange as strange:
+        builder.not_closed = str(strange) or "something outside that it has changed is not understood"
         return None
+
+
+def difference(before: Moment, now: Moment) -> str:
+    """What is not the same in the two states, for people."""
+    # Numbers may differ: those are made values of the loop.
+    other = [
+        k for k, (x, y) in enumerate(zip(before.words, now.words))
+        if x != y and not (k in before.numbers and k in now.numbers)
+    ]  # fmt: skip
+    k = other[0] if other else min(len(before.words), len(now.words)) - 1
+    found = [(at, name, x) for at, (name, x) in now.names.items() if at <= k]
+    if not found:
+        return "something outside is not the same in each turn"
+    at, name, x = found[-1]
+    grows = type(x) in (list, dict, deque) and k == at + 2  # behind the name and the class is the length
+    return f"the {type(x).__name__} {name} grows" if grows else f"{name} is not the same in each turn"
 
 
 # -- local variables ---------------------------------------------------------------------------------------------

@@ -70,6 +70,7 @@ class Trace:
     layouts: tuple[Layout, ...] = ()
     groups: tuple[tuple[Source, ...], ...] = ()
     unrolled: tuple[tuple[str, str], ...] = ()  # why the loop at a line was left as it was recorded
+    divided: tuple[tuple[str, str], ...] = ()  # which loops keep too much for their derivative, and are divided
     script: tuple[Any, ...] = ()
     varying: frozenset[Hashable] = frozenset()  # when the trace began
     write: Callable[[Any, Any], None] | None = None  # of the effects, made when it is first needed
@@ -301,7 +302,7 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     return Trace(
         graph, kinds, answer, tuple(done), guards, tuple(captures), world, len(outputs), tape,
         layouts=builder.memory.layouts(inputs), groups=world.writes.to_tell_apart(done, world.is_fixed),
-        unrolled=tuple(builder.unrolled.items()), script=tuple(builder.script),
+        unrolled=tuple(builder.unrolled.items()), divided=tuple(builder.divided.items()), script=tuple(builder.script),
     )  # fmt: skip
 
 
