@@ -37,10 +37,10 @@ def runs(tokens: Sequence[int], least: int) -> Iterator[Run]:
     codes = np.asarray(tokens, np.int64)
     for period in _periods(codes, least):
         alike = np.flatnonzero(np.diff(np.concatenate([[0], codes[:-period] == codes[period:], [0]]).astype(np.int8)))
-        for start, stop in zip(alike[::2].tolist(), alike[1::2].tolist()):
-            run = Run(start, period, stop - start + period)
-            if run.turns >= least:
-                yield run
+        starts, lengths = alike[::2], alike[1::2] - alike[::2] + period
+        enough = lengths >= least * period
+        for start, length in zip(starts[enough].tolist(), lengths[enough].tolist()):
+            yield Run(start, period, length)
 
 
 def _periods(codes: np.ndarray[tuple[int], np.dtype[np.int64]], least: int) -> list[int]:
