@@ -199,10 +199,16 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> Any:
     """`init_val` after `val = body_fun(i, val)` for each i from `lower` to `upper` - 1.
 
     The bounds are integers, or arrays of one integer: then the number of turns is not a part of the compiled program.
-    Structure and errors as those of `while_loop`.
+    Structure and errors as those of `while_loop`. Arrays can be indexed by `i`, and sliced: `x[:i]` is what it is in
+    NumPy, as far as it is computed with element by element, summed, multiplied or assigned.
 
     >>> print(fori_loop(1, 5, lambda i, product: product * i, 1))
     24
+    >>> import numpy as np
+    >>> import tracegrad as tg
+    >>> x = np.array([1.0, 2.0, 3.0])
+    >>> print(tg.grad(lambda x: fori_loop(0, 3, lambda i, total: total + x[i] * np.sum(x[:i]), 0.0))(x))
+    [5. 4. 3.]
     """
     trace = current_trace()
     if trace is not None and not (_is_integer(lower) and _is_integer(upper)):
