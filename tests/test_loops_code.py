@@ -13,6 +13,7 @@ from tracegrad.codegen.nested import Looping, Repeat
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, parse, run, verify
 from tracegrad.ops.op import TABLE, primitive
+from tracegrad.runtime import threads
 from tracegrad.runtime.program import MISS, Program, compile_program, machine_code_count
 
 rng = np.random.default_rng(0)
@@ -588,3 +589,66 @@ def test_threads_share_strips() -> None:
         x, y = x + 0.1 * np.sin(y), y - 0.1 * x
     np.testing.assert_allclose(got, (x, y), rtol=1e-12, atol=1e-12)
     assert "in strips" in step
+
+
+# -- turns that threads share ------------------------------------------------------------------------------------
+TURNS = """
+graph(%0: f64[{length},{n}], %1: f64[{n},{n}], %2: i64[{length}]) {{
+  %3 = full() {{dtype='int64', shape=(), value=3}} : i64[]
+  %4, %5, %6 = scan(%3, %0, %2, %1) {{TURNS}} : i64[], f64[{length},{n}], i64[{length}]
+    body(%0: i64[], %1: f64[{n}], %2: i64[], %3: f64[{n},{n}]) {{
+      %4 = add(%0, -2) : i64[]
+      %5 = reshape(%1) {{shape=(1, {n})}} : f64[1,{n}]
+      %6 = broadcast_to(%5) {{shape=(20, {n})}} : f64[20,{n}]
+      %7 = matmul(%6, %3) : f64[20,{n}]
+      %8 = tanh(%7) : f64[20,{n}]
+      %9 = reduce_sum(%8) {{axes=(0,)}} : f64[{n}]
+      %10 = gather(%9, %2) {{axes=(0,)}} : f64[]
+      %11 = broadcast_to(%10) {{shape=({n},)}} : f64[{n}]
+      %12 = divide(%9, %11) : f64[{n}]
+      return %4, %12, %0
+    }}
+  return %4, %5, %6
+}}
+"""
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_threads_share_turns(reverse: bool) -> None:
+    before = threads.num_threads()
+    for length in (2, 7, 300):
+        turns = f"carries=1, length={length}, reverse={reverse}, xs=2"
+        text = TURNS.format(n=30, length=length).replace("TURNS", turns)
+        arrays = [rng.random((length, 30)), rng.random((30, 30)), rng.integers(0, 30, length)]
+        found = []
+        for count in (1, 3):
+            threads.set_num_threads(count)
+            program = check(text, *arrays, rtol=1e-12)
+            found.append(program.entry(*arrays))
+        threads.set_num_threads(before)
+        assert all(np.array_equal(x, y) for x, y in zip(*found, strict=True))
+        (loop,) = [step for step in program.report.plan.steps if isinstance(step, Repeat)]
+        assert loop.turns is not None
+        assert (loop.chunks > 1) is loop.parallel is (length == 300)
+    arrays[2][200] = 30
+    assert program.entry(*arrays) is MISS
+    arrays[2][200] = 0
+    assert program.entry(*arrays) is not MISS
+
+
+def test_threads_share_turns_within_others() -> None:
+    def f(rows: Any, x: Any) -> Any:
+        def turn(row: Any) -> Any:
+            inner = tg.map(lambda r: np.cumsum(np.tanh(r * row))[::-1] + np.sum(row), rows)
+            return tg.while_loop(lambda s: np.max(s) > 1.0, lambda s: s / 2, np.sum(inner * x, 0))
+
+        return tg.fori_loop(0, 2, lambda i, s: tg.map(turn, s), rows)
+
+    rows, x = vectors(40, 60), vectors(60)
+    np.testing.assert_allclose(tg.trace(f)(rows, x), f(rows, x), rtol=1e-11)
+
+
+def test_turns_that_carry_more_than_counters_or_call_numpy_are_not_shared() -> None:
+    for text in (scan_text(20, 5), CALLS.format(n=30)):
+        loops = [step for step in program_of(parse(text)).report.plan.steps if isinstance(step, Repeat)]
+        assert [step.turns for step in loops] == [None]

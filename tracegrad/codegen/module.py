@@ -63,6 +63,9 @@ class _Words(dict[str, Any]):
 class _Program:
     """The function of a plan: of the program itself, or of a region; with `strip`, of rows [low, high) of a region."""
 
+    strip: tuple[Any, ...] = ()
+    turns: tuple[Any, ...] = ()
+
     def __init__(self, made: Plan, shared: _Shared, name: str = RUN, strip: bool = False):
         self.plan, self.shared, self.module = made, shared, shared.module
         signature = ir.FunctionType(I32, [I64.as_pointer(), POINTER.as_pointer(), *[I64, I64] * strip])
@@ -70,7 +73,7 @@ class _Program:
         self.nested = name != RUN
         self.b = ir.IRBuilder(self.run.append_basic_block("entry"))
         self.values, pointers, *rows = self.run.args
-        self.strip: tuple[Any, ...] = tuple(rows)
+        self.strip = tuple(rows)
         self.places = {name: i for i, name in enumerate(made.values)}
         self.env: dict[str, Any] = _Words(self)
         self.pointers = self._buffers(pointers)
@@ -300,48 +303,82 @@ class _Program:
         with self.b.if_then(failed, likely=False):
             self.b.ret(status)
 
-    # -- loops that run strip by strip ---------------------------------------------------------------------
-    def in_strips(self, i: int, step: Repeat) -> None:
-        """Run step `i` on one strip after the other, or let threads share the strips."""
+    # -- loops that threads share ----------------------------------------------------------------------------
+    def shared_out(self, i: int, step: Repeat) -> None:
+        """Run step `i` on one strip, or share of its turns, after the other, or let threads do it."""
         names = list(dict.fromkeys(step.buffers))
-        fields = [self.values, self.status, self.arena, *(self.pointers[name] for name in names)]
+        free = self._slot(ir.Constant(I64, -1))
+        fields = [self.values, self.status, self.arena, free, *(self.pointers[name] for name in names)]
         with self.b.goto_entry_block():
             context = self.b.alloca(ir.ArrayType(POINTER, len(fields)))
         for k, x in enumerate(fields):
             self.b.store(self.b.bitcast(x, POINTER), self.b.gep(context, [ir.Constant(I32, 0), ir.Constant(I32, k)]))
-        task = _Strip(self, i, step, names).run
-        opaque, strips = self.b.bitcast(context, POINTER), self.env[f"strips.{i}"]
-        with self.b.if_else(self.b.icmp_signed("<=", strips, ir.Constant(I64, 1))) as (then, otherwise):
+        task = _Share(self, i, step, names).run
+        opaque, shares = self.b.bitcast(context, POINTER), self.env[f"{'strips' if step.strips else 'shares'}.{i}"]
+        with self.b.if_else(self.b.icmp_signed("<=", shares, ir.Constant(I64, 1))) as (then, otherwise):
             with then:
                 self.b.call(task, [opaque, ir.Constant(I64, 0)])
             with otherwise:
                 in_turn, shared, threaded = (self.env[name] for name in (*EACH_CHUNK, f"parallel.{i}"))
-                each_chunk(self.b, in_turn, shared, threaded, (task, opaque, strips))
+                each_chunk(self.b, in_turn, shared, threaded, (task, opaque, shares))
         self.leave_if_failed(self.b.load(self.status))
 
 
-class _Strip(_Program):
-    """The task of a loop that runs strip by strip: all its turns, on the strip that the number says."""
+class _Share(_Program):
+    """The task of a loop that threads share: all of its turns on the strip, or the share of its turns, of this number.
+
+    Turns have temporary values; for these there are as many places in memory as there are shares, and a word with a bit
+    for each that is free. A task takes the first: so few places are used, again and again, where there are few threads.
+    """
 
     def __init__(self, outer: _Program, i: int, step: Repeat, names: list[str]):
         self.plan, self.shared, self.module, self.nested = outer.plan, outer.shared, outer.module, True
-        self.run = ir.Function(self.module, TASK, self.module.get_unique_name("strip"))
+        self.run = ir.Function(self.module, TASK, self.module.get_unique_name("share"))
         self.run.linkage = "internal"
         self.b = ir.IRBuilder(self.run.append_basic_block("entry"))
         context, number = self.run.args
         context = self.b.bitcast(context, POINTER.as_pointer())
-        fields = [self.b.load(self.b.gep(context, [ir.Constant(I64, k)])) for k in range(3 + len(names))]
-        values, status, self.arena, *pointers = fields
+        fields = [self.b.load(self.b.gep(context, [ir.Constant(I64, k)])) for k in range(4 + len(names))]
+        values, status, self.arena, free, *pointers = fields
         self.values, self.status = self.b.bitcast(values, I64.as_pointer()), self.b.bitcast(status, I32.as_pointer())
         self.pointers = dict(zip(names, pointers))
         self.places = outer.places
         self.env: dict[str, Any] = _Words(self)
         self.polys = PolyEmitter(self.env)
-        low = self.b.mul(number, self.env[f"strip.{i}"])
-        high, rows = self.b.add(low, self.env[f"strip.{i}"]), self.env[f"rows.{i}"]
-        self.strip = (low, self.b.select(self.b.icmp_signed("<", high, rows), high, rows))
-        run_nested(self, i, step)
+        each, whole = (self.env[f"{name}.{i}"] for name in (("strip", "rows") if step.strips else ("share", "length")))
+        low = self.b.mul(number, each)
+        high = self.b.add(low, each)
+        part = (low, self.b.select(self.b.icmp_signed("<", high, whole), high, whole))
+        if step.strips:
+            self.strip = part
+            run_nested(self, i, step)
+        else:
+            self._leave_if_others_failed()
+            bit = self._taken(self.b.bitcast(free, I64.as_pointer()))
+            self.turns = (*part, self.b.mul(self.b.cttz(bit, ir.Constant(ir.IntType(1), 1)), self.env[f"room.{i}"]))
+            run_nested(self, i, step)
+            self.b.atomic_rmw("or", self.b.bitcast(free, I64.as_pointer()), bit, "release")
         self.b.ret_void()
+
+    def _leave_if_others_failed(self) -> None:
+        status = self.b.load_atomic(self.status, "monotonic", 4)
+        with self.b.if_then(self.b.icmp_signed("!=", status, ir.Constant(I32, 0)), likely=False):
+            self.b.ret_void()
+
+    def _taken(self, free: Any) -> Any:
+        """Take the first free place: its bit. One that fails does not give it back; there are enough."""
+        before, attempt, taken = self.b.block, self.b.append_basic_block("attempt"), self.b.append_basic_block("taken")
+        seen = self.b.load_atomic(free, "monotonic", 8)
+        self.b.branch(attempt)
+        self.b.position_at_end(attempt)
+        word = self.b.phi(I64)
+        word.add_incoming(seen, before)
+        rest = self.b.and_(word, self.b.sub(word, ir.Constant(I64, 1)))
+        found = self.b.cmpxchg(free, word, rest, "acquire", "monotonic")
+        word.add_incoming(self.b.extract_value(found, 0), attempt)
+        self.b.cbranch(self.b.extract_value(found, 1), taken, attempt)
+        self.b.position_at_end(taken)
+        return self.b.xor(word, rest)
 
     def leave_if_failed(self, status: Any) -> None:
         failed = self.b.icmp_signed("!=", status, ir.Constant(I32, 0))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.avals import Aval
 from tracegrad.codegen.looks import turns_between_looks
 from tracegrad.codegen.poly import ONE, Poly
+from tracegrad.codegen.turns import PARALLEL_COST, Turns, turns_of, turns_of_share
 from tracegrad.ir import Node
 from tracegrad.ops import forms
 
@@ -45,7 +46,6 @@ __all__ = [
 ]
 
 STACK_BYTES = 512
-PARALLEL_COST = 200_000  # of a loop whose strips threads share: as that of a kernel
 TYPICAL_TURNS = 100  # of a loop whose number of turns is not known beforehand
 
 
@@ -115,6 +115,11 @@ class Nested:
         uses."""
         return {f"result {k}": x.bytes for k, x in enumerate(self.results) if not x.buffer}
 
+    @property
+    def arena_bytes(self) -> int:
+        """The memory that its regions need while it runs."""
+        return max(made.arena_bytes for made in self.regions.values())
+
     def head(self) -> str:
         raise NotImplementedError
 
@@ -148,6 +153,11 @@ class Looping(Nested):
     def words(self) -> dict[str, int]:
         return {"look": turns_between_looks(sum(made.cost for made in self.regions.values()))}
 
+    @property
+    def functions(self) -> list[str]:
+        """The functions that its code calls: see `tracegrad.codegen.support`."""
+        return ["tg_look"]
+
     def in_place(self, k: int) -> bool:
         """Whether the body writes carry `k` where it reads it."""
         return k in self.regions["body"].in_place
@@ -160,6 +170,7 @@ class Repeat(Looping):
     xs: list[Block]
     length: int
     reverse: bool
+    turns: Turns | None  # how threads share its turns, if they do
 
     @property
     def operands(self) -> list[Block]:
@@ -174,24 +185,50 @@ class Repeat(Looping):
         return self.regions["body"].strips
 
     @property
+    def share(self) -> int:
+        """The number of turns that a thread runs at a time."""
+        return turns_of_share(self.length, self.regions["body"].cost, self._room)
+
+    @property
     def chunks(self) -> int:
-        """The number of strips."""
-        return -(-self.strips.rows // self.strips.length) if self.strips else 1
+        """The number of strips, or of shares of turns."""
+        if self.strips:
+            return -(-self.strips.rows // self.strips.length)
+        return -(-self.length // self.share) if self.turns else 1
 
     @property
     def parallel(self) -> bool:
-        """Whether threads share the strips."""
-        return self.strips is not None and self.chunks > 1 and self.length * self.strips.cost >= PARALLEL_COST
+        """Whether threads share the strips, or turns."""
+        cost = self.strips.cost if self.strips else self.regions["body"].cost
+        return self.chunks > 1 and self.length * cost >= PARALLEL_COST
 
     def words(self) -> dict[str, int]:
-        if self.strips is None:
-            return {**super().words(), "length": self.length}
-        sizes = {"rows": self.strips.rows, "strip": self.strips.length, "strips": self.chunks}
-        return {"length": self.length, **sizes, "parallel": int(self.parallel)}
+        if self.strips:
+            sizes = {"rows": self.strips.rows, "strip": self.strips.length, "strips": self.chunks}
+            return {"length": self.length, **sizes, "parallel": int(self.parallel)}
+        words = {**super().words(), "length": self.length}
+        if self.turns:
+            words |= {"room": self._room, "share": self.share, "shares": self.chunks, "parallel": int(self.parallel)}
+        return words
+
+    @property
+    def functions(self) -> list[str]:
+        shared = ["tg_chunks", "tg_parallel_for"]
+        return shared if self.strips else [*super().functions, *(shared if self.turns else [])]
+
+    @property
+    def _room(self) -> int:
+        """The memory that one share of turns needs, in bytes."""
+        return -(-self.regions["body"].arena_bytes // 64) * 64
+
+    @property
+    def arena_bytes(self) -> int:
+        return self._room * self.chunks if self.turns else super().arena_bytes
 
     def head(self) -> str:
         parts = [_shown("carried", self.inits), _shown("rows", self.xs), _shown("constant", self.consts)]
-        return f"repeat {_shown('', self.results)} = body({'; '.join(parts)}){' reverse' * self.reverse}"
+        notes = " reverse" * self.reverse + (f" by threads{self.turns}" if self.turns else "")
+        return f"repeat {_shown('', self.results)} = body({'; '.join(parts)}){notes}"
 
 
 @dataclass(eq=False)
@@ -299,9 +336,10 @@ def nested_step(at: Places) -> Nested:
 
 def _repeat(at: Places, body: Any, carries: int, xs: int, length: int, reverse: bool) -> Nested:
     count = len(at.operands)
+    planned = at.plan(body, carries)
     return Repeat(
         at.node,
-        {"body": at.plan(body, carries)},
+        {"body": planned},
         consts=[at.operand(k) for k in range(carries + xs, count)],
         inits=[at.operand(k) for k in range(carries)],
         carried=[at.result(k) for k in range(carries)],
@@ -309,6 +347,7 @@ def _repeat(at: Places, body: Any, carries: int, xs: int, length: int, reverse: 
         xs=[at.operand(k, rows=True) for k in range(carries, carries + xs)],
         length=length,
         reverse=reverse,
+        turns=None if planned.strips else turns_of(planned),
     )
 
 

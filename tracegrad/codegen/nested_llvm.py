@@ -34,21 +34,23 @@ class Program(Protocol):
     polys: Any
     run: ir.Function
     module: ir.Module
+    nested: bool
     strip: tuple[Any, ...]  # the rows [low, high) that it computes; () if all
+    turns: tuple[Any, ...]  # the turns [low, high) that it runs, and where in the arena; () if all
 
     def stack(self, size: int) -> Any: ...
     def region(self, made: Any) -> ir.Function: ...
     def words_of(self, region: str) -> Any: ...
     def leave_if_failed(self, status: Any) -> None: ...
     def look(self) -> ir.Function: ...
-    def in_strips(self, i: int, step: Repeat) -> None: ...
+    def shared_out(self, i: int, step: Repeat) -> None: ...
 
 
 def run_nested(program: Program, i: int, step: Nested) -> None:
     """Emit step `i` of `program`."""
     match step:
-        case Repeat() if step.strips and not program.strip:
-            program.in_strips(i, step)
+        case Repeat() if _is_shared(program, step):
+            program.shared_out(i, step)
         case Repeat():
             _Repeat(program, i, step).emit()
         case While():
@@ -57,6 +59,13 @@ def run_nested(program: Program, i: int, step: Nested) -> None:
             _Branch(program, i, step).emit()
         case Once():
             _Once(program, i, step).emit()
+
+
+def _is_shared(program: Program, step: Repeat) -> bool:
+    """Whether threads may share the strips or turns of a loop; a small one within others stays where it is."""
+    if program.strip or program.turns:
+        return False
+    return bool(step.strips or (step.turns and (step.turns.wide or not program.nested)))
 
 
 class _Emitter:
@@ -173,15 +182,16 @@ class _Loop(_Emitter):
 
     step: Looping
 
-    def loop(self, odd: Any) -> Any:
-        """The loop; returns the number of turns."""
+    def loop(self, odd: Any, first: Any = ZERO) -> Any:
+        """The loop, from turn `first` on; returns the number of turns."""
         self.carries = [_Carry(self, self.step, k, odd) for k in range(len(self.step.carried))]
+        self.begin(first)
         before = self.b.block
         head, inside, after = (self._block(f"{name}.{self.i}") for name in ("head", "inside", "after"))
         self.b.branch(head)
         self.b.position_at_end(head)
         turn = self.b.phi(I64)
-        turn.add_incoming(ZERO, before)
+        turn.add_incoming(first, before)
         for carry in self.carries:
             carry.begin(before)
         self.b.cbranch(self.test(turn), inside, after)
@@ -194,9 +204,16 @@ class _Loop(_Emitter):
         turn.add_incoming(self.b.add(turn, ONE, flags=("nsw", "nuw")), self.b.block)
         self.b.branch(head)
         self.b.position_at_end(after)
+        self.end()
+        return turn
+
+    def begin(self, first: Any) -> None:
+        """Before turn `first`."""
+
+    def end(self) -> None:
+        """Behind the loop."""
         for carry in self.carries:
             carry.end()
-        return turn
 
     def _look(self, turn: Any) -> None:
         """Look for signals, now and then."""
@@ -219,12 +236,31 @@ class _Repeat(_Loop):
         self.xs = [self._pointer(x) for x in step.xs]
         self.length = self._word("length")
 
+        self.first, self.last = ZERO, self.length
+        if program.turns:
+            self.first, self.last, place = program.turns
+            self.arena = self.b.gep(self.arena, [place])
+
     def emit(self) -> None:
         odd = self.b.trunc(self.length, ir.IntType(1))
-        self.loop(odd)
+        self.loop(odd, self.first)
+
+    def begin(self, first: Any) -> None:
+        """The counters before turn `first`."""
+        for k, growth in (self.step.turns.counters if self.program.turns and self.step.turns else {}).items():
+            counter = self.b.bitcast(self.carries[k].source, I64.as_pointer())
+            grown = self.b.mul(first, ir.Constant(I64, growth))
+            self.b.store(self.b.add(self.b.load(counter), grown), counter)
+
+    def end(self) -> None:
+        if not self.program.turns:
+            super().end()
+            return
+        with self._if(self.b.icmp_signed("==", self.last, self.length)):
+            super().end()
 
     def test(self, turn: Any) -> Any:
-        return self.b.icmp_signed("<", turn, self.length)
+        return self.b.icmp_signed("<", turn, self.last)
 
     def turn(self, turn: Any) -> None:
         i = self.b.sub(self.b.sub(self.length, ONE), turn) if self.step.reverse else turn

@@ -23,7 +23,7 @@ from tracegrad.codegen.loops import Compute, Kernel, Reduce
 from tracegrad.codegen.lower import Arguments, Lowering
 from tracegrad.codegen.materialize import Storage
 from tracegrad.codegen.nest import arrange, is_serial
-from tracegrad.codegen.nested import Looping, Nested, Places, Repeat, While, bytes_of, nested_step, on_stack, regions_of
+from tracegrad.codegen.nested import Looping, Nested, Places, While, bytes_of, nested_step, on_stack, regions_of
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
 from tracegrad.codegen.steps import Call, Launch, Matmul
@@ -307,7 +307,7 @@ def _nested_values(made: Plan, i: int, step: Nested, arena: _Arena) -> dict[str,
     """The words of step `i` itself, and where its memory lies while it runs."""
     values = {f"{name}.{i}": value for name, value in step.words().items()}
     scratch = {name: size.evaluate(made.arguments.sizes) for name, size in step.scratch().items()}
-    scratch["arena"] = max(region.arena_bytes for region in step.regions.values())
+    scratch["arena"] = step.arena_bytes
     for name, size in scratch.items():
         values[f"{name}.{i}"] = arena.take((i, name), size)
     for name in scratch:
@@ -345,10 +345,8 @@ def _functions_of(made: Plan) -> list[str]:
     for i, step in enumerate(made.steps):
         if isinstance(step, Call) or (isinstance(step, While) and step.stacked):
             names.append("callback")
-        if isinstance(step, Repeat) and step.strips:
-            names += ["tg_chunks", "tg_parallel_for"]
-        elif isinstance(step, Looping):
-            names.append("tg_look")
+        if isinstance(step, Looping):
+            names += step.functions
         elif isinstance(step, Launch):
             names += [f"tg_fill.{dtype}" for _, dtype, _, _ in made.fills[i]]
             if step.kernel.loops and not step.serial:
