@@ -21,7 +21,7 @@ from tracegrad.ops.elementwise import add, maximum, multiply, subtract
 from tracegrad.ops.fills import arange
 from tracegrad.ops.forms import Repeat, While
 from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import broadcast_to, full, reshape, slice
+from tracegrad.ops.linear import broadcast_to, fresh, full, reshape, slice
 from tracegrad.ops.windows import counted, dynamic_slice
 
 __all__ = ["counters", "in_turn", "known_turns", "most_turns", "range_of", "with_room"]
@@ -129,7 +129,7 @@ def _computed(x: Node, of: Any) -> Range:
     if x.op is arange:
         ends = params["start"], params["start"] + params["step"] * (params["length"] - 1)
         return min(ends), max(ends)
-    if x.op in (reshape, broadcast_to, slice, gather, dynamic_slice):
+    if x.op in (reshape, broadcast_to, slice, gather, dynamic_slice, fresh):
         return of(x.inputs[0])  # type: ignore[no-any-return]
     if x.op is counted:
         return 0, params["length"] - 1

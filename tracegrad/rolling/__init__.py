@@ -44,9 +44,10 @@ def _repeats(nodes: Sequence[Node]) -> bool:
     return False
 
 
-def find_circles(builder: TraceBuilder) -> Any:
-    """What makes loops of circles while they are recorded; None if traced code asks for a truth where there is none."""
-    if builder.circles is None and within_loop():
+def find_circles(builder: TraceBuilder, within: bool = False) -> Any:
+    """What makes loops of circles while they are recorded; None if traced code asks for a truth where there is none,
+    and is not known to be `within` one."""
+    if builder.circles is None and (within or within_loop()):
         from tracegrad.rolling.closing import Circles
 
         builder.circles = Circles(builder)

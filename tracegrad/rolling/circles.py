@@ -6,22 +6,25 @@ the loop itself first, whose answer is carried, then those asked on the way. The
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tracegrad.avals import is_literal
+from tracegrad.avals import aval_of, is_literal
 from tracegrad.control.branch import cond
 from tracegrad.control.regions import run_region
+from tracegrad.control.repeat import scan
 from tracegrad.control.until import while_loop
 from tracegrad.ir import Graph, Node, build, recorder
 from tracegrad.ir.builder import sliced
 from tracegrad.ir.replay import applied
 from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import equal, logical_and, logical_not, logical_or, where
+from tracegrad.ops.elementwise import equal, greater, less, logical_and, logical_not, logical_or, where
+from tracegrad.ops.fills import arange
 from tracegrad.ops.linear import full, reshape
+from tracegrad.rolling.merging import merged
 
-__all__ = ["Loop", "Question", "Way"]
+__all__ = ["Count", "Loop", "Question", "Way"]
 
 
 class Question(NamedTuple):
@@ -30,6 +33,16 @@ class Question(NamedTuple):
     node: Node
     location: str
     answer: Any
+
+
+class Count(NamedTuple):
+    """What a loop counts: the value of the state that it is, the step, where it stops, and the numbers, if they are
+    known."""
+
+    node: Node
+    step: int
+    stop: Any
+    numbers: range | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,9 +67,9 @@ class Way:
 class Loop:
     """The loop along several ways, which begins where the first one did."""
 
-    def __init__(self, ways: Sequence[Way]):
+    def __init__(self, ways: Sequence[Way], needed: Collection[int] | None = None):
         self.ways = list(ways)
-        size = range(len(ways[0].before))
+        size = range(len(ways[0].before)) if needed is None else sorted(needed)
         self.moved = [k for k in size if any(way.before[k] is not way.after[k] for way in ways)]
         self.fixed = {x for k, x in enumerate(ways[0].before) if k not in self.moved}
         self._turns = [sliced(self._start(x), x.nodes, [*(x.after[k] for k in self.moved), x.last]) for x in ways]
@@ -87,6 +100,10 @@ class Loop:
         """Whether a turn computes a node, which may raise."""
         return any(node in graph.nodes for graph in self._turns)
 
+    def changes(self, node: Node) -> bool:
+        """Whether a node of a turn is computed from what changes from turn to turn."""
+        return any(node.depends_on(set(self._start(way))) for way in self.ways)
+
     @property
     def ends_at_question(self) -> bool:
         """Whether the answer to the question of the loop alone ends it."""
@@ -103,16 +120,78 @@ class Loop:
             goes_on, turn = self._went_on, self._try
             carries.append(_constant(True, "bool"))
         operands = [*carries, *map(value, self.outside)]
-        avals = [x.aval for x in operands]
+        avals = [aval_of(x) for x in operands]
         found = while_loop(
             *operands, cond=build(goes_on, avals), body=build(turn, avals), carries=len(carries), capacity=0
         )
         return dict(zip(self.moved, found)), found[count]
 
+    def emit_counted(self, value: Any, count: Count) -> tuple[dict[int, Any], Any]:
+        """As `emit`, of a loop that ends where it has counted to the end."""
+        at = self._start(self.ways[0]).index(count.node)
+        found = self._counted_up(value, count, at) if count.numbers is None else self._scanned(value, count.numbers, at)
+        return dict(zip(self.moved, found)), _constant(False, "bool")
+
+    def _counted_up(self, value: Any, count: Count, at: int) -> Sequence[Any]:
+        """The last state, if where the loop stops is a number of the trace."""
+        first = self._start(self.ways[0])
+        operands = [*map(value, first), *map(value, self.outside)]
+        stop, place = count.stop, -1
+        if isinstance(stop, Node):
+            place = first.index(stop) if stop in first else len(operands)
+            operands += [value(stop)] if place == len(operands) else []
+        avals = [aval_of(x) for x in operands]
+
+        def goes_on(*args: Any) -> list[Any]:
+            return [(less if count.step > 0 else greater)(args[at], stop if place < 0 else args[place])]
+
+        def turn(*args: Any) -> list[Any]:
+            return self._one(args[: len(first)], args[len(first) : len(first) + len(self.outside)])
+
+        found: Sequence[Any] = while_loop(
+            *operands, cond=build(goes_on, avals), body=build(turn, avals), carries=len(first), capacity=0
+        )
+        return found
+
+    def _scanned(self, value: Any, numbers: range, at: int) -> Sequence[Any]:
+        """The last state, if all that is counted is known."""
+        first = self._start(self.ways[0])
+        inits = [value(x) for k, x in enumerate(first) if k != at]
+        rows = arange(start=numbers.start, step=numbers.step, length=len(numbers), dtype="int64")
+        operands, n = [*inits, rows, *map(value, self.outside)], len(inits)
+        avals = [*(aval_of(x) for x in inits), first[at].aval, *(x.aval for x in self.outside)]
+
+        def turn(*args: Any) -> list[Any]:
+            found = self._one([*args[:at], args[n], *args[at:n]], args[n + 1 :])
+            return [x for k, x in enumerate(found) if k != at]
+
+        found = scan(*operands, body=build(turn, avals), carries=n, xs=1, length=len(numbers), reverse=False)
+        return [*found[:at], _constant(numbers.stop, "int64"), *found[at:]]
+
+    def _one(self, state: Sequence[Any], outside: Sequence[Any]) -> list[Any]:
+        """What changes, after a turn that is known to be one."""
+        yes = _constant(True, "bool")
+        found = self._turn(*state, yes, *outside) if self._is_quick else self._try(*state, yes, yes, *outside)
+        return found[: len(self.moved)]
+
     @property
     def _is_quick(self) -> bool:
         """Whether all that is asked is found by arithmetic of numbers."""
         return all(map(_is_quick, [x for g in self._asking for x in g.nodes]))
+
+    def behind(self, value: Any) -> Any:
+        """The question behind the loop, computed with no more of the state than it needs; `value` gives arrays."""
+        wanted = {x for way in self.ways for x in (way.last, *(q.node for q in way.questions[1:]))}
+        needed = set[int]()
+        while True:
+            for way in self.ways:
+                read = {*wanted, *sliced([], way.nodes, list(wanted)).nodes}
+                read |= {y for x in read for y in x.operands}
+                needed |= {k for k in self.moved if way.before[k] in read}
+            more = {way.after[k] for way in self.ways for k in needed} - wanted
+            if not more:
+                return Loop(self.ways, needed).emit(value)[1]
+            wanted |= more
 
     # -- if what is asked is found quickly: the way is known before it is gone -----------------------
     def _goes_on(self, *args: Any) -> list[Any]:
@@ -121,9 +200,7 @@ class Loop:
     def _turn(self, *args: Any) -> list[Any]:
         avals = [x.aval for x in args]
         turns = [self._closed(g, avals) for g in self._turns]
-        found = (
-            run_region(turns[0], args) if len(turns) == 1 else cond(self._way(args)[1], *args, branches=tuple(turns))
-        )
+        found = run_region(turns[0], args) if len(turns) == 1 else merged(turns, args, self._way(args)[1])
         return [*found[:-1], _truth(found[-1])]
 
     def _way(self, args: Sequence[Any]) -> tuple[Any, Any]:

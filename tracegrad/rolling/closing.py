@@ -9,15 +9,22 @@ finds there is asked for as anything else is. So the number of turns is no part 
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from tracegrad.ir import Node
+import numpy as np
+
+from tracegrad.ir import Node, Value, recording
+from tracegrad.ops.elementwise import logical_and
 from tracegrad.ops.failures import failure
-from tracegrad.rolling.circles import Loop, Question, Way
+from tracegrad.ops.linear import fresh, full
+from tracegrad.rolling.circles import Count, Loop, Question, Way
+from tracegrad.rolling.intervals import is_sure
 from tracegrad.trace.builder import TraceBuilder
+from tracegrad.trace.counters import Counter, fold_around
 from tracegrad.trace.endings import TURN_BY_TURN
 from tracegrad.trace.guards import ValueGuard
-from tracegrad.trace.jumps import Place, place_of_question
+from tracegrad.trace.jumps import Place, place_of_count, place_of_question
 from tracegrad.trace.moments import Moment, difference, moment, widen, widen_at_once, widen_bounds
 
 __all__ = ["Circles"]
@@ -29,12 +36,35 @@ MOST_LOOKS, MOST_WAYS = 8, 6
 class _Start:
     """Where a way may begin: the state and the question there, and what had been recorded until then."""
 
-    def __init__(self, builder: TraceBuilder, state: Moment, question: Node, loop: _Closed | None):
-        self.state, self.question, self.loop = state, question, loop
+    def __init__(
+        self, builder: TraceBuilder, state: Moment, question: Node, loop: _Closed | None, counter: Counter | None
+    ):
+        self.state, self.question, self.loop, self.counts = state, question, loop, counter is not None
+        self.count = None if counter is None else _count(counter)
         self.nodes, self.guards, self.inner = len(builder.nodes), len(builder.guards), 0
         self.settled, self.location = len(builder.settled), builder.locate()
         self.bounds = dict(builder.bounds)
         self.answer = False
+
+
+def _count(counter: Counter) -> Count:
+    """What a loop counts from here on."""
+    numbers = None
+    if counter.length is not None:
+        first = counter.start + counter.step * counter.turns
+        numbers = range(first, counter.start + counter.step * counter.length, counter.step)
+    stop = counter.stop.node if isinstance(counter.stop, Value) else counter.stop
+    return Count(counter.at.node, counter.step, stop, numbers)
+
+
+class _Asked(NamedTuple):
+    """What a folded loop asked where no guard holds the answer, how much was recorded by then, and when the loop began;
+    and whether the answer is the same whatever the loop begins and ends with."""
+
+    at: int
+    question: Node
+    begun: int
+    sure: bool
 
 
 class _Closed:
@@ -63,6 +93,7 @@ class Circles:
         self.found = False  # whether there are tracers for what Python would know
         self.place: Place | None = None
         self.start: _Start | None = None
+        self.asked: list[_Asked] = []
 
     def meet(self, question: Node) -> tuple[Node, bool | None]:
         """The question that traced code is asking, and None; or, where a loop is made, what the question is behind it,
@@ -74,12 +105,47 @@ class Circles:
         if frame.looks.get(at, 0) >= MOST_LOOKS or self._goes_other_ways(self.place):
             return question, None
         frame.looks[at] = frame.looks.get(at, 0) + 1
-        before, state = frame.starts.pop(at, None), moment(self.builder, self.place)
-        if state is not None and before is None and widen_at_once(state):
+        return self._look(self.place, question)
+
+    def turn(self, counter: Counter, question: Node) -> bool:
+        """Whether a folded loop has another turn, which is the question."""
+        builder, place = self.builder, place_of_count()
+        if place is None:
+            raise builder.restarts(counter.key(TURN_BY_TURN))
+        self.start, self.place = None, place
+        if counter.turns >= MOST_LOOKS:
+            raise self._turn_by_turn()
+        if not counter.turns:
+            self._frame(place).starts.pop(place.number, None)
+        with builder.outside():
+            question, known = self._look(place, question, counter)
+            answer = self._goes_on(question, counter) if known is None else known
+        if answer and self.start is None:
+            raise self._turn_by_turn()
+        self.answered(answer)
+        return answer
+
+    def _goes_on(self, question: Node, counter: Counter) -> bool:
+        builder, guards = self.builder, len(self.builder.guards)
+        answer = builder.goes_on(question)
+        if len(builder.guards) == guards:
+            self.asked.append(_Asked(len(builder.nodes), question, counter.begun, counter.is_sure))
+        return answer
+
+    def _turn_by_turn(self) -> BaseException:
+        """What ends the trace, for another one that records the turns which begin here one by one."""
+        assert self.place is not None
+        return self.builder.restarts((TURN_BY_TURN, *self.place.instruction))
+
+    def _look(self, place: Place, question: Node, counter: Counter | None = None) -> tuple[Node, bool | None]:
+        """Look whether there is a loop that ends here, and from where another one may begin."""
+        frame, at = self._frame(place), place.number
+        before, state = frame.starts.pop(at, None), moment(self.builder, place)
+        if state is not None and before is None and counter is None and widen_at_once(state):
             self.found = True
-            state = moment(self.builder, self.place)
+            state = moment(self.builder, place)
         if state is None:
-            self._tell(self.builder.not_closed, frame.looks[at])
+            self._tell(self.builder.not_closed, frame.looks.get(at, 0))
             return question, None
         known: bool | None = None
         loop: _Closed | None = None
@@ -89,13 +155,15 @@ class Circles:
                 self._forget(loop.start)
                 self.found, frame.looks[at] = True, 0
                 question, known = self._end(loop, state)
+                if counter is not None:
+                    fold_around(counter)
         elif before is not None and widen(before.state, state):
             self.found = True
-            state = moment(self.builder, self.place)
+            state = moment(self.builder, place)
         elif before is not None:
-            self._tell(difference(before.state, state), frame.looks[at])
+            self._tell(difference(before.state, state), frame.looks.get(at, 0))
         if state is not None and known is None:
-            self.start = _Start(self.builder, state, question, loop)
+            self.start = _Start(self.builder, state, question, loop, counter)
         return question, known
 
     def _goes_other_ways(self, place: Place) -> bool:
@@ -126,7 +194,7 @@ class Circles:
 
     def close(self) -> None:
         """The trace ends."""
-        self.frames, self.start, self.place = {}, None, None
+        self.frames, self.start, self.place, self.asked = {}, None, None, []
 
     def _frame(self, place: Place) -> _Frame:
         """What is known of the frame of a place; that of frames which are gone is forgotten."""
@@ -157,30 +225,50 @@ class Circles:
         if not all(map(_is_simple, inner)):
             return None
         first = Question(start.question, start.location, start.answer)
+        inner = [x for x in inner if not is_sure(x.node, start.state.nodes, builder.bounds)]
+        usual = [x for x in inner if x.implicit and start.counts and x.seen]
         way = Way(
             _several(start.state.nodes), _several(now.nodes),
-            [first, *(Question(x.node, x.location, x.seen.item()) for x in inner)], question,
+            [first, *(Question(x.node, x.location, x.seen.item()) for x in inner if x not in usual)], question,
             builder.nodes[start.nodes :], builder.settled[start.settled :],
         )  # fmt: skip
+        if start.counts:
+            self._carry_conditions(way, [x.node for x in usual])
         before = start.loop
         ways = [way] if before is None else [*before.ways, way]
         if before is not None and (len(ways) > MOST_WAYS or not Loop(ways).is_possible):
             # Whatever it is that differs from turn to turn, this is no loop over values.
-            assert self.place is not None
-            raise builder.restarts((TURN_BY_TURN, *self.place.instruction))
+            raise self._turn_by_turn()
         loop, recorded = Loop(ways), {x for each in ways for x in each.nodes}
         raising = [x for x in builder.raising if x in recorded]
-        if not loop.is_possible or not all(map(loop.raises, raising)):
+        asked = [
+            x.question for x in self.asked if x.at > start.nodes and not (x.sure and x.begun > start.nodes)
+        ]  # fmt: skip
+        if not loop.is_possible or not all(map(loop.raises, raising)) or any(map(loop.changes, asked)):
             return None
-        builder.raising = [x for x in builder.raising if x not in recorded]
-        return _Closed(start if before is None else before.start, ways)
+        first_start = start if before is None else before.start
+        replaced = set(builder.nodes[first_start.nodes :])
+        builder.raising = [x for x in builder.raising if x not in replaced]
+        return _Closed(first_start, ways)
+
+    def _carry_conditions(self, way: Way, conditions: Sequence[Node]) -> None:
+        """Let the state have whether these have held in all turns."""
+        builder = self.builder
+        true = full(shape=(), value=True, dtype="bool")
+        way.before.append(fresh(true, tag=builder.new_tag()).node)
+        held = builder.value(way.before[-1])
+        for x in conditions:
+            held = logical_and(held, builder.value(x))
+            way.nodes.append(held.node)
+        way.after.append(held.node)
 
     def _end(self, closed: _Closed, now: Moment) -> tuple[Node, bool | None]:
         """Record the loop, and leave in the tracers what it leaves: the question behind it, and its answer if it has
         but one."""
         builder, start = self.builder, closed.start
         loop = Loop(closed.ways)
-        results, question = loop.emit(builder.value)
+        counted = start.count if loop.ends_at_question else None
+        results, question = loop.emit(builder.value) if counted is None else loop.emit_counted(builder.value, counted)
         builder.bounds = dict(start.bounds)
         places = {x: k for k, x in enumerate(closed.ways[-1].after)}
         for tracer, limits in zip(now.tracers, start.state.bounds):
@@ -189,10 +277,18 @@ class Circles:
                 tracer.node = results[k].node
                 if limits is not None:
                     builder.bounds[tracer.node] = limits
+                    builder.of_loops.add(tracer.node)
         now.settle()
         builder.retract(start.guards)
-        answer = closed.ways[0].answers[0]
-        return question.node, not answer if loop.ends_at_question else None
+        self.asked = [x for x in self.asked if x.at < start.nodes]
+        held = len(closed.ways[0].before) - 1
+        if start.counts and held in results and not builder.assume(results[held].node):
+            raise self._turn_by_turn()
+        if loop.ends_at_question:
+            return question.node, not closed.ways[0].answers[0]
+        with recording(None), np.errstate(all="ignore"):
+            builder.know(question.node, loop.behind(builder.compute))
+        return question.node, None
 
 
 def _several(nodes: list[Node]) -> list[Node]:

@@ -73,6 +73,7 @@ class TraceBuilder(Recording):
         self.replaced: set[Node] = set()  # what loops stand for since they were rolled
         self.bounds: dict[Node, tuple[int, int]] = {}  # of integers: see `tracegrad.trace.arithmetic`
         self.of_loops: set[Node] = set()  # integers that differ from turn to turn of a loop under way
+        self.told = -1  # how much was recorded when something was printed or logged last
 
     # The trace around this one, if it is a region.
     outer: TraceBuilder | None = None
@@ -289,6 +290,16 @@ class TraceBuilder(Recording):
         answer = self._asked.get(x.node)
         return bool(self._answered(x.node, IMPLICIT) if answer is None else answer)
 
+    def assume(self, node: Node) -> bool:
+        """Leave an implicit guard on a boolean that is not computed now; False if it is known not to hold."""
+        number = len(self.script)
+        answer = np.asarray(self._answers[number] if number < len(self._answers) else True)
+        self.script.append(answer)
+        self.guards.append(
+            ValueGuard(node, answer, value_key(answer), IMPLICIT, self.locate(), implicit=True, number=number)
+        )
+        return bool(answer)
+
     def _answered(self, node: Node, asked: str) -> np.ndarray[Any, Any]:
         """The answer to a question that has not been asked before, the one that is to be given or that of the call;
         leaves a guard."""
@@ -299,6 +310,15 @@ class TraceBuilder(Recording):
         implicit = asked is IMPLICIT
         self.guards.append(ValueGuard(node, answer, value_key(answer), asked, self.locate(), implicit, number=number))
         return answer
+
+    def goes_on(self, question: Node) -> bool:
+        """Whether a loop that counts has another turn; leaves a guard if an input has a part in it."""
+        answer = self._asked.get(question)
+        if answer is None:
+            inputs = {*self.inputs, *(c.node for c in self.captures.values())}
+            depends = question.depends_on(inputs)
+            answer = self._answered(question, "bool()") if depends else self.compute(question)
+        return bool(answer.item())
 
     def retract(self, first: int) -> None:
         """Take back the guards from this one on; a question asked again leaves another one."""
@@ -366,6 +386,10 @@ class TraceBuilder(Recording):
         with recording(None):
             found: np.ndarray[Any, Any] = evaluate(wanted, self._computed)
         return found
+
+    def know(self, node: Node, value: Any) -> None:
+        """Take this for the value of a node in the call being traced."""
+        self._computed[node] = np.asarray(value)
 
     def example(self, wanted: Node) -> np.ndarray[Any, Any]:
         """A value that a node has in the call being traced, for what only asks for its kind: in a region, that of the

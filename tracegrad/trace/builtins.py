@@ -13,6 +13,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.ir import Value
 from tracegrad.ops import Carrier, Level
+from tracegrad.trace.counters import tell
 from tracegrad.trace.lent import real_of, touching
 from tracegrad.trace.tracer import Tracer
 
@@ -71,6 +72,7 @@ class _Type(type, metaclass=_TypeMeta):
 
 def _print(*values: Any, file: Any = None, **options: Any) -> None:
     """`print`: people are shown the values of the call being traced, another file is given those of each call."""
+    tell()
     if file is None or file in (sys.stdout, sys.stderr):
         values = tuple([tree.map(_shown, x) for x in values])
     print(*values, file=file, **options)

@@ -1,34 +1,145 @@
-"""What `for` loops over a `range` count with in traced code: the position can be seen, and become a traced number."""
+"""What `for` loops over a `range` count with in traced code: the position can be seen, and become a traced number.
+
+A long loop is *folded*: it counts with a traced number from the beginning, and asks at each turn whether there is
+another one. What happens in a turn is then the same for all, and one loop is made of it when it has been seen to be so
+(`tracegrad.rolling.closing`). Until then loops count as Python does, since short ones are better recorded as they are.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Hashable
+from operator import index
+from types import CodeType
 from typing import Any
 from weakref import WeakValueDictionary
 
-from tracegrad.trace.builder import current_trace
+from tracegrad.ops.elementwise import greater, less
+from tracegrad.ops.linear import fresh, full
+from tracegrad.trace.arithmetic import bounded, bounds
+from tracegrad.trace.builder import TraceBuilder, current_trace
+from tracegrad.trace.endings import FOLDED, TURN_BY_TURN
+from tracegrad.trace.number import Number
+from tracegrad.trace.sizes import is_of_a_loop
 
-__all__ = ["Counter", "counter_of", "counting"]
+__all__ = ["Counter", "counter_of", "counting", "fold_around", "number_of_loop"]
+
+# A loop is folded if its turns have come to so many nodes, and there are as many to come; within one that is folded,
+# and around one, if it has so many turns.
+MOST_NODES, FEWEST_WITHIN, FEWEST_AROUND = 3000, 16, 4
 
 
 class Counter:
     """The iterator over a range, which is known by the frame and the instruction that asks it for the next number."""
 
-    __slots__ = ("__weakref__", "at", "step", "stop")
+    __slots__ = (
+        "__weakref__", "at", "begun", "builder", "folded", "instruction", "start", "step",
+        "stop", "turns",
+    )  # fmt: skip
 
-    def __init__(self, numbers: range):
-        self.at: Any = numbers.start
-        self.stop, self.step = numbers.stop, numbers.step
+    def __init__(self, builder: TraceBuilder, start: Any, stop: Any, step: int):
+        self.builder, self.start, self.stop, self.step = builder, start, stop, step
+        self.at: Any = start
+        self.turns, self.folded = 0, False
+        self.begun = len(builder.nodes)
+        self.instruction: tuple[CodeType, int] | None = None
 
     def __iter__(self) -> Counter:
         return self
 
     def __next__(self) -> Any:
-        frame = sys._getframe(1)
-        _COUNTERS[id(frame), frame.f_lasti] = self
+        if self.instruction is None:
+            self._begin(sys._getframe(1))
+        if self.folded:
+            return self._folded_next()
         at = self.at
         if not (at < self.stop if self.step > 0 else at > self.stop):
             raise StopIteration
+        if self.turns > 1 and len(self.builder.nodes) - self.begun > MOST_NODES and self._is_better_folded:
+            raise self.builder.restarts(self.key(FOLDED))
+        self.turns += 1
+        self.at = at + self.step
+        return at
+
+    def _begin(self, frame: Any) -> None:
+        self.instruction = frame.f_code, frame.f_lasti
+        _COUNTERS[id(frame), frame.f_lasti] = self
+        if self._may_fold and self._is_wanted_folded:
+            self._fold()
+        else:
+            self.at, self.stop = index(self.at), index(self.stop)
+
+    @property
+    def length(self) -> int | None:
+        """The number of turns, if that is known."""
+        known = type(self.start) is int and type(self.stop) is int
+        return len(range(self.start, self.stop, self.step)) if known else None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it is known, of any numbers it may begin and end with, whether there is another turn now."""
+        (low, high), (first, last) = bounds(self.start), bounds(self.stop)
+        low, high = low + self.turns * self.step, high + self.turns * self.step
+        return high < first or low >= last if self.step > 0 else low > last or high <= first
+
+    def fold_around(self) -> None:
+        """Begin the trace again with this loop folded, if it is not: one within it is."""
+        length = self.length
+        if not self.folded and length is not None and length >= FEWEST_AROUND and self._may_fold:
+            raise self.builder.restarts(self.key(FOLDED))
+
+    def ends(self) -> Any:
+        """The position behind the last turn, as a value."""
+        at = self.start + self.step * (self.length or 0)
+        return full(shape=(), value=at, dtype="int64")
+
+    # -- whether to fold ---------------------------------------------------------------------------
+    def key(self, what: str) -> Hashable:
+        """What is `varying` of this loop."""
+        assert self.instruction is not None
+        return (what, *self.instruction)
+
+    @property
+    def _may_fold(self) -> bool:
+        builder = self.builder
+        free = builder.open and builder.inner is None and builder.find_circles is not None and not builder.has_tensors
+        return free and self.key(TURN_BY_TURN) not in builder.world.varying
+
+    @property
+    def _is_wanted_folded(self) -> bool:
+        length = self.length
+        if length is None or self.key(FOLDED) in self.builder.world.varying:
+            return length != 0
+        return length >= FEWEST_WITHIN and any(x.folded for x in _under_way(self.builder))
+
+    @property
+    def _is_better_folded(self) -> bool:
+        length = self.length or 0
+        per_turn = (len(self.builder.nodes) - self.begun) / self.turns
+        long = (length - self.turns) * per_turn > MOST_NODES
+        return long and self._may_fold and not self.builder.told >= self.begun
+
+    # -- folded ------------------------------------------------------------------------------------
+    def _limits(self) -> tuple[int, int]:
+        """The least and the greatest number that is counted."""
+        (low, high), (first, last) = bounds(self.start), bounds(self.stop)
+        return (low, last - 1) if self.step > 0 else (first + 1, high)
+
+    def _fold(self) -> None:
+        low, high = self._limits()
+        past = low + min(self.step, 0), high + max(self.step, 0)
+        start = bounds(self.start)
+        limits = min(past[0], start[0]), max(past[1], start[1])
+        self.at, self.folded = number_of_loop(self.builder, self.start, *limits), True
+
+    def _folded_next(self) -> Any:
+        at = self.at
+        goes_on = less(at, self.stop) if self.step > 0 else greater(at, self.stop)
+        if not self.builder.find_circles(self.builder, within=True).turn(self, goes_on.node):
+            raise StopIteration
+        at = self.at
+        bounded(at, *self._limits())
+        self.turns += 1
         self.at = at + self.step
         return at
 
@@ -42,7 +153,47 @@ def counter_of(frame: Any, instruction: int) -> Counter | None:
     return _COUNTERS.get((id(frame), instruction))
 
 
+def _under_way(builder: TraceBuilder) -> list[Counter]:
+    return [x for x in list(_COUNTERS.values()) if x.builder is builder]
+
+
+def fold_around(inner: Counter) -> None:
+    """Fold the loops around one that is folded."""
+    for each in _under_way(inner.builder):
+        if each is not inner:
+            each.fold_around()
+
+
+def tell() -> None:
+    """Before something is told: loops that are folded are recorded turn by turn then."""
+    builder = current_trace()
+    if builder is None or not builder.open:
+        return
+    builder.told = len(builder.nodes)
+    folded = [x for x in _under_way(builder) if x.folded and x.turns]
+    if folded:
+        raise builder.restarts(folded[-1].key(TURN_BY_TURN))
+
+
 def counting(*args: Any) -> Any:
     """`range`, as `for` loops of traced code call it."""
+    builder = current_trace()
+    if builder is None or not builder.open:
+        return range(*args)
+    start, stop, step = (0, *args, 1) if len(args) == 1 else (*args, 1) if len(args) == 2 else args
+    if builder.inner is None and type(step) is int and step and any(map(is_of_a_loop, (start, stop))):
+        return Counter(builder, start, stop, step)
     numbers = range(*args)
-    return numbers if current_trace() is None else Counter(numbers)
+    return Counter(builder, numbers.start, numbers.stop, numbers.step)
+
+
+# -- numbers that differ from turn to turn -------------------------------------------------------------------------
+def number_of_loop(builder: TraceBuilder, x: Any, low: int, high: int) -> Number:
+    """A traced number for one of Python's that differs from turn to turn; an integer has these bounds."""
+    if not isinstance(x, Number):
+        x = full(shape=(), value=x, dtype="int64" if type(x) is int else "float64")
+    node = fresh(x, tag=builder.new_tag()).node
+    if node.aval.dtype.kind == "i":
+        builder.bounds[node] = low, high
+        builder.of_loops.add(node)
+    return Number(builder, node)

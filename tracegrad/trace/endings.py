@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["ARRAYS", "TRUTHS", "TURN_BY_TURN", "Restarts", "RunsPlainly"]
+__all__ = ["ARRAYS", "FOLDED", "TRUTHS", "TURN_BY_TURN", "Restarts", "RunsPlainly"]
 
 # What may be `varying`, beside sources of numbers: that truths are no traced values, and that loops (or, with a place,
-# those that begin there) are recorded turn by turn, with all that Python knows; that an array that is several arguments
-# is one traced value.
-TRUTHS, TURN_BY_TURN, ARRAYS = "truths", "turn by turn", "arrays"
+# those that begin there) are recorded turn by turn, with all that Python knows, or folded from their beginning; that an
+# array that is several arguments is one traced value.
+TRUTHS, TURN_BY_TURN, FOLDED, ARRAYS = "truths", "turn by turn", "folded", "arrays"
 
 
 class RunsPlainly(BaseException):

@@ -1,6 +1,7 @@
-"""The jumps of traced code that ask for a truth within a loop, as its instructions have them.
+"""The jumps of traced code that ask for a truth within a loop, as its instructions have them, and where the turns of
+loops begin that count.
 
-Nothing but the truth is on the stack then, and what the loops around it count with.
+Where a truth is asked for, nothing but it is on the stack, and what the loops around it count with.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tracegrad.trace.callees import counted_loops
 from tracegrad.trace.counters import Counter, counter_of
 from tracegrad.trace.tries import Namespace
 
-__all__ = ["Place", "place_of_question", "within_loop"]
+__all__ = ["Place", "place_of_count", "place_of_question", "within_loop"]
 
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # After these does not come the next instruction.
@@ -31,6 +32,13 @@ class _Jump(NamedTuple):
     back: frozenset[bool]
     counted: tuple[int, ...]
     dead: frozenset[str]
+
+
+class _Jumps(NamedTuple):
+    """Those of a code, by instruction: where a truth is asked for, and where turns begin."""
+
+    asking: dict[int, _Jump]
+    counting: dict[int, _Jump]
 
 
 class Place:
@@ -56,16 +64,30 @@ class Place:
 
 def place_of_question() -> Place | None:
     """Where traced code asks for a truth now; None if that is not a jump within a loop, or more is on the stack."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and not isinstance(frame.f_globals, Namespace):
-        frame = frame.f_back
-    if frame is None or frame.f_code.co_flags & _SUSPENDED or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        return None
-    jump = _jumps(frame.f_code).get(frame.f_lasti)
+    frame = _user_frame()
+    jump = None if frame is None else _jumps(frame.f_code).asking.get(frame.f_lasti)
     if jump is None:
         return None
     counters = [x for at in jump.counted if (x := counter_of(frame, at)) is not None]
     return Place(frame, jump, counters) if len(counters) == len(jump.counted) else None
+
+
+def place_of_count() -> Place | None:
+    """Where traced code begins a turn now of a loop that counts; None if that is in code that is suspended."""
+    frame = _user_frame()
+    jump = None if frame is None else _jumps(frame.f_code).counting.get(frame.f_lasti)
+    counter = None if jump is None else counter_of(frame, frame.f_lasti)
+    return None if counter is None or jump is None else Place(frame, jump, [counter])
+
+
+def _user_frame() -> Any:
+    """The frame of traced code that has called, if it is that of a function which runs to its end."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and not isinstance(frame.f_globals, Namespace):
+        frame = frame.f_back
+    if frame is None or frame.f_code.co_flags & _SUSPENDED or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return None
+    return frame
 
 
 def within_loop() -> bool:
@@ -78,8 +100,8 @@ def within_loop() -> bool:
 
 
 @functools.lru_cache(maxsize=4096)
-def _jumps(code: CodeType) -> dict[int, _Jump]:
-    """The instructions within loops that ask for the truth of a value on the stack."""
+def _jumps(code: CodeType) -> _Jumps:
+    """The instructions within loops that ask for the truth of a value on the stack, and those that begin turns."""
     steps = list(dis.get_instructions(code))
     follows = {a.offset: b.offset for a, b in itertools.pairwise(steps)}
     depth, edges = _flow(steps, follows)
@@ -87,6 +109,11 @@ def _jumps(code: CodeType) -> dict[int, _Jump]:
     turns = {step.offset: range(step.offset, step.argval) for step in steps if step.opname == "FOR_ITER"}
     counted = [at for _, at in counted_loops(code)]
     live = _live(code, steps, edges)
+
+    def dead(offset: int) -> frozenset[str]:
+        return frozenset(code.co_varnames).difference(live[offset], code.co_cellvars)
+
+    counting = {at: _Jump(frozenset([True]), (at,), dead(at)) for at in counted if at in depth}
     found = {}
     for step in steps:
         jump = step if step.opname != "TO_BOOL" else next(x for x in steps if x.offset == follows[step.offset])
@@ -100,9 +127,8 @@ def _jumps(code: CodeType) -> dict[int, _Jump]:
         inside = min(around, key=len)
         back = [answer for answer, start in ends.items() if step.offset in _reached(edges, start, inside)]
         if back:
-            dead = frozenset(code.co_varnames).difference(live[step.offset], code.co_cellvars)
-            found[step.offset] = _Jump(frozenset(back), within, dead)
-    return found
+            found[step.offset] = _Jump(frozenset(back), within, dead(step.offset))
+    return _Jumps(found, counting)
 
 
 def _flow(steps: list[Any], follows: dict[int, int]) -> tuple[dict[int, int], dict[int, list[int]]]:

@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_huge
-from tracegrad.ops.linear import fresh, full
+from tracegrad.ops.linear import fresh
 from tracegrad.ops.memory import is_row_major
 from tracegrad.trace import shadow
 from tracegrad.trace.arithmetic import bounds
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.builtins import Shadowed
+from tracegrad.trace.counters import number_of_loop
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.jumps import Place
 from tracegrad.trace.lent import real_of
-from tracegrad.trace.number import Number
 from tracegrad.trace.signature import exact
 from tracegrad.trace.templates import Same
 from tracegrad.trace.tracer import Tracer
@@ -73,7 +73,8 @@ class Moment:
             except _Strange:
                 raise _Strange(f"{name}, of type {type(x).__name__}, is not understood") from None
         for counter in place.counters:
-            self.words.append((counter.stop, counter.step))
+            self.words.append(counter.step)
+            self._add(counter.stop)
             self._add(counter.at, partial(setattr, counter, "at"))
         writes = builder.world.writes
         effects = [*writes.arrays(Same), *writes.effects(Same)]
@@ -246,7 +247,7 @@ def widen(before: Moment, now: Moment) -> bool:
     for k in other:
         (_, x), (put, y) = before.numbers[k], now.numbers[k]
         low, high = _wider((x, x), (y, y)) if type(y) is int else (0, 0)
-        now.numbers[k] = put, _traced(now.builder, y, low, high)
+        now.numbers[k] = put, number_of_loop(now.builder, y, low, high)
         if type(put) is str:
             varying.add((*now.wide, put, low, high))
     now.exchange(other)
@@ -260,7 +261,7 @@ def widen_at_once(now: Moment) -> bool:
     for k, (put, x) in now.numbers.items():
         if type(put) is str and put in known:
             low, high = known[put]
-            now.numbers[k] = put, _traced(now.builder, x, min(low, x), max(high, x))
+            now.numbers[k] = put, number_of_loop(now.builder, x, min(low, x), max(high, x))
             found.append(k)
     now.exchange(found)
     return bool(found)
@@ -281,14 +282,6 @@ def widen_bounds(before: Moment, now: Moment) -> bool:
 def _wider(before: tuple[int, int], now: tuple[int, int]) -> tuple[int, int]:
     """Bounds that hold for all that may follow, if they grow on the same side."""
     return before[0] if now[0] >= before[0] else -(2**63), before[1] if now[1] <= before[1] else 2**63 - 1
-
-
-def _traced(builder: TraceBuilder, x: Any, low: int, high: int) -> Number:
-    node = full(shape=(), value=x, dtype="int64" if type(x) is int else "float64").node
-    if type(x) is int:
-        builder.bounds[node] = low, high
-        builder.of_loops.add(node)
-    return Number(builder, node)
 
 
 def _set_variables(frame: Any, new: dict[str, Any]) -> None:

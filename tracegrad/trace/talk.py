@@ -1,6 +1,7 @@
 """`logging` in traced code: records hold the values of the call being traced, for handlers that read them later.
 
-What is only told is no question that the trace depends on, so it leaves no guard.
+What is only told is no question that the trace depends on, so it leaves no guard. But a loop that tells of its turns is
+not folded: all of them tell.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad import tree
+from tracegrad.trace.counters import tell
 from tracegrad.trace.readers import reader
 from tracegrad.trace.tracer import Tracer
 
@@ -28,6 +30,7 @@ def _logs(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def call(*args: Any, stacklevel: int = 1, **kwargs: Any) -> Any:
+        tell()
         return method(*[tree.map(_shown, x) for x in args], stacklevel=stacklevel + 1, **kwargs)
 
     return call

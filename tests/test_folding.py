@@ -1,0 +1,225 @@
+"""Long loops over a `range` are folded while they are recorded: a few turns are, and one loop is made of them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from loops import random
+
+import tracegrad as tg
+
+counters: Any = importlib.import_module("tracegrad.trace.counters")
+N = 12
+
+
+@pytest.fixture(autouse=True)
+def folds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short loops are folded too."""
+    monkeypatch.setattr(counters, "MOST_NODES", 0)
+    monkeypatch.setattr(counters, "FEWEST_WITHIN", 3)
+
+
+class Program(NamedTuple):
+    """A function with a scalar result, an argument, and how many nodes its graph has at most."""
+
+    fun: Callable[..., Any]
+    x: Any
+    nodes: int
+
+
+PROGRAMS: dict[str, Program] = {}
+
+
+def program(x: Any, nodes: int) -> Callable[[Any], Any]:
+    """Enter a function into the table."""
+
+    def enter(fun: Any) -> Any:
+        PROGRAMS[fun.__name__] = Program(fun, x, nodes)
+        return fun
+
+    return enter
+
+
+POSITIVE = random(N, N) @ random(N, N).T + N * np.eye(N)
+
+
+@program(random(N), 30)
+def one_loop(x: Any) -> Any:
+    for i in range(40):
+        x = x + 0.01 * i * np.sin(x) * (-1) ** i
+    return np.sum(x)
+
+
+@program(random(N), 60)
+def numbers_that_python_checks(x: Any) -> Any:
+    s = float(x[0])
+    for i in range(2, 40):
+        s = s / (1.0 + 0.9**i) + x[i % N] / i
+    return s
+
+
+@program(random(N, N), 40)
+def gauss_seidel(u: Any) -> Any:
+    u = u.copy()
+    for _ in range(4):
+        for i in range(1, N - 1):
+            for j in range(1, N - 1):
+                u[i, j] = 0.25 * (u[i - 1, j] + u[i + 1, j] + u[i, j - 1] + u[i, j + 1])
+    return np.sum(u**2)
+
+
+@program(POSITIVE, 90)
+def lu_by_elements(a: Any) -> Any:
+    a = a.copy()
+    for k in range(N):
+        for i in range(k + 1, N):
+            a[i, k] = a[i, k] / a[k, k]
+            for j in range(k + 1, N):
+                a[i, j] -= a[i, k] * a[k, j]
+    return np.sum(np.log(np.abs(np.diag(a))))
+
+
+@program(POSITIVE, 250)
+def cholesky_by_elements(a: Any) -> Any:
+    factor = np.zeros_like(a)
+    for i in range(N):
+        for j in range(i + 1):
+            s = a[i, j]
+            for k in range(j):
+                s = s - factor[i, k] * factor[j, k]
+            if i == j:
+                factor[i, j] = np.sqrt(s)
+            else:
+                factor[i, j] = s / factor[j, j]
+    return np.sum(np.log(np.diag(factor)))
+
+
+@program(random(N), 40)
+def downwards_with_steps(x: Any) -> Any:
+    for i in range(N - 1, 0, -2):
+        x[i - 1] += 0.5 * x[i] * i
+    return np.sum(x**2)
+
+
+@program(random(N), 60)
+def another_turn_in_between(x: Any) -> Any:
+    for i in range(30):
+        x = x * 0.5 + np.cos(x) * 0.1 * i if i % 5 == 2 else x + 0.01 * np.sin(x)
+    return np.sum(x)
+
+
+@program(random(N), 60)
+def left_by_break(x: Any) -> Any:
+    for i in range(1000):  # noqa: B007
+        x = 0.5 * x + 0.1
+        if np.max(np.abs(x)) < 0.25:
+            break
+    return np.sum(x) * (i + 1)
+
+
+@program(random(N), 40)
+def counted_by_the_way(x: Any) -> Any:
+    n, last = 0, 0
+    for i in range(5, 50, 3):
+        n, last = n + 2, i
+        x = np.sin(x) + 0.01 * n
+    return np.sum(x) * n + last
+
+
+@program(random(N), 60)
+def a_triangle(x: Any) -> Any:
+    total = 0.0
+    for i in range(N):
+        for j in range(i, N):
+            total = total + x[i] * x[j] * (j - i)
+    return total
+
+
+@pytest.fixture(params=PROGRAMS)
+def case(request: pytest.FixtureRequest) -> Program:
+    return PROGRAMS[request.param]
+
+
+def test_folded_loops_give_what_numpy_gives(case: Program) -> None:
+    traced = tg.trace(case.fun)
+    np.testing.assert_allclose(traced(case.x.copy()), case.fun(case.x.copy()), rtol=1e-12)
+    assert sum(1 for _ in traced.graph(case.x.copy()).everywhere()) <= case.nodes
+
+
+def test_gradients_are_those_of_differences(case: Program) -> None:
+    direction = random(*case.x.shape, seed=1)
+    gradient = tg.grad(lambda x: case.fun(x.copy()))(case.x)
+    low, high = (case.fun(case.x + step * direction) for step in (-1e-6, 1e-6))
+    np.testing.assert_allclose(np.sum(gradient * direction), (high - low) / 2e-6, rtol=2e-6, atol=1e-8)
+
+
+# -- what cannot be folded --------------------------------------------------------------------------------
+def test_a_list_asked_at_each_turn_is_recorded_turn_by_turn() -> None:
+    rates = [0.1 / (k + 1) for k in range(40)]
+
+    def fun(x: Any) -> Any:
+        for i in range(40):
+            x = x - rates[i] * np.sin(x)
+        return x
+
+    x = random(3)
+    np.testing.assert_allclose(tg.trace(fun)(x), fun(x), rtol=1e-12)
+
+
+def test_states_that_grow_are_recorded_turn_by_turn() -> None:
+    def fun(x: Any) -> Any:
+        history = []
+        for i in range(30):
+            x = x * 0.9 + i
+            history.append(x)
+        return sum(history), len(history)
+
+    x = random(3)
+    for found, wanted in zip(tg.trace(fun)(x), fun(x)):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+def test_arithmetic_that_fails_in_a_turn_raises_what_python_raises() -> None:
+    def fun(x: float, a: float) -> Any:
+        for i in range(40):
+            x = x - 0.1 * a**i / x
+        return x
+
+    traced = tg.trace(fun)
+    for x, a in ((3.0, 0.5), (2.0, 0.25), (3.0, 1e10), (0.0, 1.0), (1.0, 0.3)):
+        try:
+            wanted: Any = fun(x, a)
+        except ArithmeticError as error:
+            with pytest.raises(type(error), match=str(error.args[-1])):
+                traced(x, a)
+        else:
+            np.testing.assert_allclose(traced(x, a), wanted, rtol=1e-12)
+
+
+def test_an_index_out_of_range_in_a_late_turn_raises() -> None:
+    @tg.trace
+    def fun(x: Any) -> Any:
+        for i in range(40):
+            x[i % N] += x[i]
+        return x
+
+    with pytest.raises(IndexError, match="out of bounds"):
+        fun(random(N))
+
+
+@pytest.mark.parametrize("first", [0, 4])
+def test_all_turns_tell_what_they_tell(first: int, capsys: pytest.CaptureFixture[str]) -> None:
+    @tg.trace
+    def fun(x: Any) -> Any:
+        for i in range(20):
+            x = x * 0.9 + i
+            if i % 5 == first:
+                print(i)  # noqa: T201
+        return x
+
+    fun(random(3))
+    assert capsys.readouterr().out.split() == [str(k) for k in range(first, 20, 5)]

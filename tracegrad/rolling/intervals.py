@@ -1,0 +1,73 @@
+"""What is known of the integers of a turn, whichever turn it is: between which numbers they lie."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from tracegrad.avals import is_literal
+from tracegrad.ir import Node
+from tracegrad.ops import elementwise as ops
+from tracegrad.ops.linear import fresh, full, reshape
+
+__all__ = ["is_sure"]
+
+Interval = tuple[int, int]
+
+
+def is_sure(question: Node, changing: Collection[Node], bounds: Mapping[Node, Interval]) -> bool:
+    """Whether the answer to a question is the same for all values of the nodes that are `changing` which lie within the
+    `bounds`.
+
+    >>> import numpy as np
+    >>> from tracegrad.avals import Aval
+    >>> k = Node(None, (), (), Aval((), np.dtype(np.int64)))
+    >>> less = Node(ops.less, (k, 5), (), Aval((), np.dtype(bool)))
+    >>> is_sure(less, [k], {k: (0, 4)}), is_sure(less, [k], {k: (0, 5)})
+    (True, False)
+    """
+    if question.op not in _COMPARISONS:
+        return False
+    x, y = [_interval(x, changing, bounds) for x in question.inputs]
+    return x is not None and y is not None and _COMPARISONS[question.op](x, y)
+
+
+def _interval(x: Any, changing: Collection[Node], bounds: Mapping[Node, Interval]) -> Interval | None:
+    if is_literal(x):
+        return (x, x) if isinstance(x, int) else None
+    known = bounds.get(x)
+    if x in changing or x.op is None or x.several or x.aval.dtype.kind != "i":
+        return known
+    found = None
+    if x.op is full:
+        value = dict(x.params)["value"]
+        found = int(value), int(value)
+    elif x.op in (fresh, reshape):
+        found = _interval(x.inputs[0], changing, bounds)
+    elif x.op in _ARITHMETIC:
+        left, right = [_interval(y, changing, bounds) for y in x.inputs]
+        if left is not None and right is not None:
+            ends = [_ARITHMETIC[x.op](a, b) for a in left for b in right]
+            found = min(ends), max(ends)
+    if found is None or known is None:
+        return found or known
+    return max(found[0], known[0]), min(found[1], known[1])
+
+
+def _apart(x: Interval, y: Interval) -> bool:
+    return x[1] < y[0] or y[1] < x[0] or x[0] == x[1] == y[0] == y[1]
+
+
+def _ordered(x: Interval, y: Interval) -> bool:
+    return x[1] < y[0] or x[0] >= y[1]
+
+
+_COMPARISONS: dict[Any, Callable[[Interval, Interval], bool]] = {
+    ops.equal: _apart, ops.not_equal: _apart,
+    ops.less: _ordered, ops.greater_equal: _ordered,
+    ops.greater: lambda x, y: _ordered(y, x), ops.less_equal: lambda x, y: _ordered(y, x),
+}  # fmt: skip
+_ARITHMETIC: dict[Any, Callable[[int, int], int]] = {
+    ops.add: operator.add, ops.subtract: operator.sub, ops.multiply: operator.mul,
+}  # fmt: skip

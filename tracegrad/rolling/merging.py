@@ -1,0 +1,199 @@
+"""Several ways as one: what all of them do is done once, and a choice is left of what differs.
+
+`L[i, j] = sqrt(s)` on one way and `L[i, j] = s / L[j, j]` on the other is one element written, of two values chosen.
+So arrays that are updated on all ways are not chosen between, which would copy them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tracegrad.avals import is_literal
+from tracegrad.control.branch import cond
+from tracegrad.ir import Graph, Node, build, recorder
+from tracegrad.ir.replay import applied
+from tracegrad.ops.linear import fresh
+
+__all__ = ["merged"]
+
+# Nodes of the ways that stand for each other.
+_Group = tuple[Any, ...]
+_SAME, _ALIKE, _OTHER = "same", "alike", "other"
+
+
+def merged(graphs: Sequence[Graph], args: Sequence[Any], number: Any) -> list[Any]:
+    """The outputs of the graph with this number, of these arguments. The graphs take and give the same."""
+    return _Merged(graphs, args).outputs(number)
+
+
+class _Merged:
+    """The graphs from their outputs on: nodes that are the same, those alike of operands that differ, and those that
+    differ themselves."""
+
+    def __init__(self, graphs: Sequence[Graph], args: Sequence[Any]):
+        self.graphs = graphs
+        numbers: dict[Any, int] = {}
+        self.numbers = [_numbered(g, numbers) for g in graphs]
+        first = [{number: x for x, number in reversed(known.items())} for known in self.numbers]
+        common = set(first[0]).intersection(*first)
+        # By number, the nodes that do the same on all ways.
+        self.same: dict[int, _Group] = {number: tuple([known[number] for known in first]) for number in common}
+        self.kinds: dict[_Group, str] = dict.fromkeys(self.same.values(), _SAME)
+        self.env: dict[_Group, Any] = dict(zip(zip(*[g.inputs for g in graphs]), args))
+        self.roots = [self._group(x) for x in zip(*[g.outputs for g in graphs])]
+        for group in self.roots:
+            self._classify(group)
+
+    def _group(self, nodes: _Group) -> _Group:
+        """The group of nodes, one of each graph: that which is known, if they do the same."""
+        if any(map(is_literal, nodes)):
+            return nodes
+        first, *others = [known[x] for known, x in zip(self.numbers, nodes)]
+        return self.same[first] if all(x == first for x in others) else nodes
+
+    def outputs(self, number: Any) -> list[Any]:
+        self._choose(number)
+        return [self._value(group) for group in self.roots]
+
+    # -- what differs ------------------------------------------------------------------------------
+    def _classify(self, root: _Group) -> None:
+        waiting = [root]
+        while waiting:
+            group = waiting[-1]
+            below = [] if group in self.kinds else self._operands(group)
+            missing = [x for x in below if x not in self.kinds and not any(map(is_literal, x))]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            if group not in self.kinds:
+                self.kinds[group] = self._kind(group, below)
+
+    def _operands(self, group: _Group) -> list[_Group]:
+        """The operands of nodes that do the same; of others, none."""
+        first, *others = group
+        if first.op is None or any(not _does_the_same(first, x) for x in others):
+            return []
+        return [self._group(x) for x in zip(*[x.inputs for x in group])]
+
+    def _kind(self, group: _Group, below: Sequence[_Group]) -> str:
+        if not below and not (group[0].op is not None and all(_does_the_same(group[0], x) for x in group)):
+            return _OTHER
+        kinds = [_literals(x) if any(map(is_literal, x)) else self.kinds[x] for x in below]
+        broken = any(
+            k == _OTHER and (is_literal(x[0]) or not _is_choice(x)) for k, x in zip(kinds, below)
+        )  # fmt: skip
+        if broken:
+            return _OTHER
+        return _SAME if all(k == _SAME for k in kinds) else _ALIKE
+
+    # -- what is computed --------------------------------------------------------------------------
+    def _choose(self, number: Any) -> None:
+        """Compute by one choice what differs."""
+        chosen = [x for x in self._reached() if self.kinds[x] == _OTHER]
+        if not chosen:
+            return
+        shared = [
+            {x: self.same[number] for x, number in known.items() if number in self.same} for known in self.numbers
+        ]
+        cones = [self._cone(g, [x[k] for x in chosen], shared[k]) for k, g in enumerate(self.graphs)]
+        read = dict.fromkeys(shared[k][x] for k, (_, border) in enumerate(cones) for x in border)
+        operands = [self._value(group) for group in read]
+        avals = [x.aval for x in operands]
+
+        def branch(k: int) -> Graph:
+            nodes, _ = cones[k]
+
+            def run(*args: Any) -> list[Any]:
+                env = {group[k]: x for group, x in zip(read, args)}
+
+                def found(x: Any) -> Any:
+                    return x if is_literal(x) else env[shared[k][x][k] if x in shared[k] else x]
+
+                for node in nodes:
+                    env[node] = _applied(node, [found(x) for x in node.inputs])
+                return [found(group[k]) for group in chosen]
+
+            return build(run, avals)
+
+        found = cond(number, *operands, branches=tuple([branch(k) for k in range(len(self.graphs))]))
+        self.env.update(zip(chosen, found))
+
+    def _reached(self) -> list[_Group]:
+        """The groups that are computed for the outputs: through those that are alike."""
+        found, waiting = dict[_Group, None](), list(reversed(self.roots))
+        while waiting:
+            group = waiting.pop()
+            if group not in found:
+                found[group] = None
+                if self.kinds[group] == _ALIKE:
+                    waiting += [x for x in self._operands(group) if x in self.kinds]
+        return list(found)
+
+    def _cone(self, graph: Graph, wanted: Sequence[Node], shared: dict[Node, _Group]) -> tuple[list[Node], list[Node]]:
+        """The nodes of a graph that are computed for those wanted, and what these read that is the same in all."""
+        needed, border = set(wanted), []
+        nodes = []
+        for node in reversed(graph.nodes):
+            if node in needed:
+                if node in shared:
+                    border.append(node)
+                else:
+                    nodes.append(node)
+                    needed.update(node.operands)
+        border += [x for x in graph.inputs if x in needed]
+        return nodes[::-1], border
+
+    def _value(self, root: _Group) -> Any:
+        waiting = [root]
+        while waiting:
+            group = waiting[-1]
+            below = [] if group in self.env else self._operands(group)
+            missing = [x for x in below if x not in self.env and not is_literal(x[0])]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            if group not in self.env:
+                self.env[group] = _applied(group[0], [x[0] if is_literal(x[0]) else self.env[x] for x in below])
+        return self.env[root]
+
+
+def _numbered(graph: Graph, numbers: dict[Any, int]) -> dict[Node, int]:
+    """A number for each node: the same for those that do the same, on other ways too."""
+    found: dict[Node, int] = {}
+    for place, x in enumerate(graph.inputs):
+        found[x] = numbers.setdefault(place, len(numbers))
+    for node in graph.nodes:
+        operands = tuple([("literal", repr(x)) if is_literal(x) else found[x] for x in node.inputs])
+        key = (node.op, _meaning(node), node.picks, operands)
+        found[node] = numbers.setdefault(key, len(numbers))
+    return found
+
+
+def _meaning(node: Node) -> Any:
+    """The parameters, but for names of counters."""
+    return () if node.op is fresh and node.aval.dtype.kind == "i" else node.params
+
+
+def _does_the_same(x: Any, y: Any) -> bool:
+    return x is y or (
+        isinstance(y, Node) and x.op is y.op and x.picks == y.picks and len(x.inputs) == len(y.inputs)
+        and _meaning(x) == _meaning(y) and x.aval == y.aval
+    )  # fmt: skip
+
+
+def _literals(group: _Group) -> str:
+    return _SAME if len({repr(x) for x in group if is_literal(x)}) == 1 and all(map(is_literal, group)) else _OTHER
+
+
+def _is_choice(group: _Group) -> bool:
+    """Whether a value can be chosen."""
+    return not group[0].several and all(isinstance(x, Node) and x.aval == group[0].aval for x in group)
+
+
+def _applied(node: Node, operands: Sequence[Any]) -> Any:
+    if node.picks is not None:
+        return operands[0][node.picks]
+    return applied(node, tuple(operands), dict(node.params), recorder())
