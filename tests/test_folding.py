@@ -183,6 +183,16 @@ def test_states_that_grow_are_recorded_turn_by_turn() -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
+def test_comprehensions_are_recorded_turn_by_turn() -> None:
+    def fun(x: Any) -> Any:
+        several = [x * j for _ in range(2) for j in range(30)]
+        return sum(several), len(several)
+
+    x = random(3)
+    for found, wanted in zip(tg.trace(fun)(x), fun(x)):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
 def test_arithmetic_that_fails_in_a_turn_raises_what_python_raises() -> None:
     def fun(x: float, a: float) -> Any:
         for i in range(40):

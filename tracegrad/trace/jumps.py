@@ -113,7 +113,9 @@ def _jumps(code: CodeType) -> _Jumps:
     def dead(offset: int) -> frozenset[str]:
         return frozenset(code.co_varnames).difference(live[offset], code.co_cellvars)
 
-    counting = {at: _Jump(frozenset([True]), (at,), dead(at)) for at in counted if at in depth}
+    # Where a comprehension has its list below what the loops count with, turns add to that.
+    bare = [at for at in counted if depth.get(at) == sum(at in turn for turn in turns.values())]
+    counting = {at: _Jump(frozenset([True]), (at,), dead(at)) for at in bare}
     found = {}
     for step in steps:
         jump = step if step.opname != "TO_BOOL" else next(x for x in steps if x.offset == follows[step.offset])
