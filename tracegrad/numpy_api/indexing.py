@@ -25,6 +25,7 @@ from tracegrad.numpy_api.operands import (
     constant,
     operand,
     peer_of,
+    place_of,
     size_of,
     to_dtype,
     viewed,
@@ -35,7 +36,7 @@ from tracegrad.ops import elementwise, linear
 from tracegrad.ops.indexing import gather, scatter_add
 from tracegrad.ops.linear import full, reshape, transpose
 from tracegrad.ops.op import Carrier
-from tracegrad.ops.windows import counted, dynamic_update_slice
+from tracegrad.ops.windows import dynamic_update_slice
 
 __all__ = ["Plan", "add_at", "getitem", "setitem"]
 
@@ -304,8 +305,7 @@ def _begins(x: Any, start: list[int], computed: dict[int, Any]) -> tuple[Any, ..
     if not computed:
         return ()
     peer = peer_of(x, *computed.values())
-    found = {k: counted(to_dtype(array(i, peer), "int64"), length=x.shape[k], axis=k) for k, i in computed.items()}
-    return tuple([found.get(k, a) for k, a in enumerate(start)])
+    return tuple([place_of(computed[k], peer, x.shape[k], k) if k in computed else a for k, a in enumerate(start)])
 
 
 def _normalized(entry: slice, n: int) -> tuple[int, int, int, bool]:

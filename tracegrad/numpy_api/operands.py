@@ -18,7 +18,7 @@ from tracegrad.avals import LITERALS, is_literal, name_of, supported, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.ops.linear import broadcast_to, cast, concatenate, full, reshape
 from tracegrad.ops.op import Carrier, lead
-from tracegrad.ops.windows import dynamic_slice
+from tracegrad.ops.windows import counted, dynamic_slice
 
 __all__ = [
     "array",
@@ -31,6 +31,7 @@ __all__ = [
     "operand",
     "operands",
     "peer_of",
+    "place_of",
     "promoted",
     "size_of",
     "to_dtype",
@@ -185,3 +186,10 @@ def window(x: Any, starts: tuple[Any, ...], sizes: tuple[int, ...], step: tuple[
     """The window of `x` that begins at computed places: of a tracer, laid out in memory as a part of `x`."""
     found = dynamic_slice(x, *starts, sizes=sizes, step=step)
     return x._windowed(found, starts, step) if getattr(x, "_tracks_views", False) else found
+
+
+def place_of(index: Any, peer: Any, length: int, axis: int) -> Any:
+    """Where the element of an axis of this length is that an integer means: counted from the front."""
+    place = to_dtype(array(index, peer), "int64")
+    known = isinstance(index, Carrier) and index.is_place(length)
+    return place if known else counted(place, length=length, axis=axis)

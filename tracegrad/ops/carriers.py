@@ -63,6 +63,10 @@ class Carrier:
         """Of a value that is `weak`: the Python number that it is, if that is known not to fit `dtype`."""
         return None
 
+    def is_place(self, length: int) -> bool:
+        """Whether this is known to be an integer from 0 to `length` - 1."""
+        return False
+
     def named(self, name: str, keeps_answer: bool = False) -> Any:
         """This result of an op, which a user knows as the operation `name`; see `named`."""
         return self

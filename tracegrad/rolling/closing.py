@@ -237,8 +237,10 @@ class Circles:
         before = start.loop
         ways = [way] if before is None else [*before.ways, way]
         if before is not None and (len(ways) > MOST_WAYS or not Loop(ways).is_possible):
-            # Whatever it is that differs from turn to turn, this is no loop over values.
-            raise self._turn_by_turn()
+            if not start.counts or len(ways) > MOST_WAYS:
+                # Whatever it is that differs from turn to turn, this is no loop over values.
+                raise self._turn_by_turn()
+            before, ways = None, [way]  # its first turns differ
         loop, recorded = Loop(ways), {x for each in ways for x in each.nodes}
         raising = [x for x in builder.raising if x in recorded]
         asked = [

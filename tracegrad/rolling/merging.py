@@ -14,6 +14,7 @@ from tracegrad.control.branch import cond
 from tracegrad.ir import Graph, Node, build, recorder
 from tracegrad.ir.replay import applied
 from tracegrad.ops.linear import fresh
+from tracegrad.ops.windows import dynamic_slice
 
 __all__ = ["merged"]
 
@@ -98,18 +99,21 @@ class _Merged:
             {x: self.same[number] for x, number in known.items() if number in self.same} for known in self.numbers
         ]
         cones = [self._cone(g, [x[k] for x in chosen], shared[k]) for k, g in enumerate(self.graphs)]
-        read = dict.fromkeys(shared[k][x] for k, (_, border) in enumerate(cones) for x in border)
-        operands = [self._value(group) for group in read]
+        read: dict[Any, Any] = {}
+        for k, (_, border) in enumerate(cones):
+            for x in border:
+                read.setdefault(shared[k].get(x, x), lambda k=k, x=x: self._window(x, shared[k]))
+        operands = [self._value(x) if isinstance(x, tuple) else window() for x, window in read.items()]
         avals = [x.aval for x in operands]
 
         def branch(k: int) -> Graph:
             nodes, _ = cones[k]
 
             def run(*args: Any) -> list[Any]:
-                env = {group[k]: x for group, x in zip(read, args)}
+                env = dict(zip(read, args))
 
                 def found(x: Any) -> Any:
-                    return x if is_literal(x) else env[shared[k][x][k] if x in shared[k] else x]
+                    return x if is_literal(x) else env[shared[k].get(x, x)]
 
                 for node in nodes:
                     env[node] = _applied(node, [found(x) for x in node.inputs])
@@ -119,6 +123,9 @@ class _Merged:
 
         found = cond(number, *operands, branches=tuple([branch(k) for k in range(len(self.graphs))]))
         self.env.update(zip(chosen, found))
+
+    def _window(self, node: Node, shared: dict[Node, _Group]) -> Any:
+        return _applied(node, [x if is_literal(x) else self._value(shared[x]) for x in node.inputs])
 
     def _reached(self) -> list[_Group]:
         """The groups that are computed for the outputs: through those that are alike."""
@@ -132,12 +139,13 @@ class _Merged:
         return list(found)
 
     def _cone(self, graph: Graph, wanted: Sequence[Node], shared: dict[Node, _Group]) -> tuple[list[Node], list[Node]]:
-        """The nodes of a graph that are computed for those wanted, and what these read that is the same in all."""
+        """The nodes of a graph that are computed for those wanted, and what these read that is the same in all, or a
+        window of that: what chooses is not given the array that it is in."""
         needed, border = set(wanted), []
         nodes = []
         for node in reversed(graph.nodes):
             if node in needed:
-                if node in shared:
+                if node in shared or (node.op is dynamic_slice and all(x in shared for x in node.operands)):
                     border.append(node)
                 else:
                     nodes.append(node)

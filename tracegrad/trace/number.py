@@ -58,6 +58,10 @@ class Number(Tracer):
         )
         return None if holds(inside) else value_of(self)
 
+    def is_place(self, length: int) -> bool:
+        low, high = bounds(self) if self.dtype.kind == "i" else (-1, 0)
+        return low >= 0 and high < length
+
     def __round__(self, ndigits: Any = None) -> Any:
         if ndigits is None and kind_of(self) == "f":
             return whole(ops.rint, self, round)
