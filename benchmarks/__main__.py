@@ -13,7 +13,7 @@ from typing import Any
 
 BENCHMARKS = (
     "call_overhead", "guards", "elementwise", "mlp_step", "logistic", "kernels", "compile", "transforms", "loops",
-    "programs", "warm_start", "eager",
+    "programs", "factorizations", "warm_start", "eager",
 )  # fmt: skip
 
 

@@ -345,3 +345,27 @@ def test_tracegrad_agrees_with_numpy_by_hand_in_the_benchmark(name):
     chosen = {peer: found.peers[peer] for peer in ("tracegrad", "tracegrad eager", "numpy by hand")}
     result = run_case(Case(found.name, chosen, found.expected), FAST)
     assert [row.status for row in result.rows] == ["ok", "ok", "ok"], harness.table(result)
+
+
+@pytest.mark.parametrize("name", ["lu_by_elements", "lu_by_rows", "cholesky_by_elements", "cholesky_by_rows"])
+def test_the_derivatives_of_determinants_are_those_of_finite_differences(name):
+    from benchmarks import bench_factorizations
+
+    fun = getattr(bench_factorizations, name)
+    right = bench_factorizations.of_determinant if name.startswith("lu") else bench_factorizations.of_lower_half
+    a, direction = np.random.default_rng(4).normal(size=(2, 7, 7))
+    a = a @ a.T + np.eye(7)
+    value, gradient = right(a)
+    assert value == pytest.approx(fun(a))
+    low, high = (fun(a + h * direction) for h in (-1e-6, 1e-6))
+    assert np.sum(gradient * direction) == pytest.approx((high - low) / 2e-6, rel=1e-7)
+
+
+def test_the_derivative_of_sweeps_is_that_of_finite_differences():
+    from benchmarks import bench_factorizations
+
+    u, direction = np.random.default_rng(5).normal(size=(2, 6, 5))
+    value, gradient = bench_factorizations.gauss_seidel_by_hand(u)
+    assert value == pytest.approx(bench_factorizations.gauss_seidel(u))
+    low, high = (bench_factorizations.gauss_seidel(u + h * direction) for h in (-1e-6, 1e-6))
+    assert np.sum(gradient * direction) == pytest.approx((high - low) / 2e-6, rel=1e-7)
