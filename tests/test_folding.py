@@ -1,4 +1,4 @@
-"""Long loops over a `range` are folded while they are recorded: a few turns are, and one loop is made of them."""
+"""Long loops over a `range` or an array are folded: a few turns are recorded, and one loop is made of them."""
 
 from __future__ import annotations
 
@@ -139,6 +139,60 @@ def a_triangle(x: Any) -> Any:
     return total
 
 
+@program(random(40, 3), 25)
+def over_rows(a: Any) -> Any:
+    x = 0.1 * np.ones(3)
+    for row in a:
+        x = np.tanh(row) + 0.5 * x * row
+    return np.sum(x)
+
+
+@program(random(40, 3), 30)
+def rows_that_are_updated(a: Any) -> Any:
+    x = 0.1 * np.ones(3)
+    for row in a:
+        row += x
+        x = np.tanh(row) + 0.1 * x
+    return np.sum(a**2)
+
+
+@program(random(40, 3), 70)
+def rows_that_are_updated_before_they_come(a: Any) -> Any:
+    n = 0
+    for row in a:
+        a[-1 - n] += 0.1 * row
+        n = n + 1
+    return np.sum(a**2)
+
+
+@program(random(40, 3), 30)
+def an_array_with_another_name_soon(a: Any) -> Any:
+    x = np.ones(3)
+    for row in a:
+        a = 0.9 * a + 0.1 * row
+        x = np.sin(x) + row
+    return np.sum(x) + np.sum(a)
+
+
+@program(random(20), 80)
+def elements_within_elements(x: Any) -> Any:
+    s = 0.0
+    for a in x:
+        for b in x:
+            s = 0.9 * s + np.sin(a * b)
+    return s
+
+
+@program(random(40, 3), 80)
+def rows_up_to_one(a: Any) -> Any:
+    s = 0.0
+    for row in a:
+        if row[0] > 2.0:
+            break
+        s = 0.9 * s + (np.sum(row) if row[1] > 0.0 else row[2])
+    return s
+
+
 @pytest.fixture(params=PROGRAMS)
 def case(request: pytest.FixtureRequest) -> Program:
     return PROGRAMS[request.param]
@@ -183,12 +237,26 @@ def test_states_that_grow_are_recorded_turn_by_turn() -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
+def test_rows_that_are_kept_are_views() -> None:
+    def fun(a: Any) -> Any:
+        last = a[0]
+        for row in a:
+            row *= 0.5 + last
+            last = row
+        last += 1.0
+        return a
+
+    a = random(20, 3)
+    np.testing.assert_allclose(tg.trace(fun)(a.copy()), fun(a.copy()), rtol=1e-12)
+
+
 def test_comprehensions_are_recorded_turn_by_turn() -> None:
     def fun(x: Any) -> Any:
         several = [x * j for _ in range(2) for j in range(30)]
+        several += [a * b for a in x for b in x]
         return sum(several), len(several)
 
-    x = random(3)
+    x = random(7)
     for found, wanted in zip(tg.trace(fun)(x), fun(x)):
         np.testing.assert_allclose(found, wanted, rtol=1e-12)
 

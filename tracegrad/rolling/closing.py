@@ -25,7 +25,7 @@ from tracegrad.trace.counters import Counter, fold_around
 from tracegrad.trace.endings import TURN_BY_TURN
 from tracegrad.trace.guards import ValueGuard
 from tracegrad.trace.jumps import Place, place_of_count, place_of_question
-from tracegrad.trace.moments import Moment, difference, moment, widen, widen_at_once, widen_bounds
+from tracegrad.trace.moments import Moment, difference, let_go, moment, widen, widen_at_once, widen_bounds
 
 __all__ = ["Circles"]
 
@@ -117,6 +117,7 @@ class Circles:
             raise self._turn_by_turn()
         if not counter.turns:
             self._frame(place).starts.pop(place.number, None)
+        let_go(place)
         with builder.outside():
             question, known = self._look(place, question, counter)
             answer = self._goes_on(question, counter) if known is None else known

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import dis
 import functools
+import itertools
 from collections.abc import Callable
 from types import CodeType
 
 from tracegrad.trace.constants import asking, plain
 from tracegrad.trace.conversions import CALLED
 
-__all__ = ["MARK", "counted_loops", "marked", "unmarked"]
+__all__ = ["MARK", "counted_loops", "iterated", "marked", "unmarked"]
 
 MARK = "()"
 _LOAD, _LONG = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
@@ -89,6 +90,18 @@ def counted_loops(code: CodeType) -> tuple[tuple[int, int], ...]:
             if load is not None:
                 found.append((load, step.offset))
     return tuple(found)
+
+
+@functools.lru_cache(maxsize=4096)
+def iterated(code: CodeType) -> dict[int, int]:
+    """The instructions that ask for the iterator of a `for` loop, but for those of `counted_loops`, and those that
+    begin its turns."""
+    counted = {at for _, at in counted_loops(code)}
+    pairs = itertools.pairwise(dis.get_instructions(code))
+    return {
+        x.offset: y.offset for x, y in pairs
+        if x.opname == "GET_ITER" and y.opname == "FOR_ITER" and y.offset not in counted
+    }  # fmt: skip
 
 
 def _loaded(steps: list[dis.Instruction], call: int) -> int | None:

@@ -50,8 +50,18 @@ class Counter:
     def __next__(self) -> Any:
         if self.instruction is None:
             self._begin(sys._getframe(1))
-        if self.folded:
-            return self._folded_next()
+        return self.item(self._folded_next() if self.folded else self._next())
+
+    def item(self, at: Any) -> Any:
+        """What the turn with this number is given."""
+        return at
+
+    @property
+    def held(self) -> tuple[Any, ...]:
+        """The arrays that turns are given pieces of."""
+        return ()
+
+    def _next(self) -> Any:
         at = self.at
         if not (at < self.stop if self.step > 0 else at > self.stop):
             raise StopIteration

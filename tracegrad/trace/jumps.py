@@ -114,7 +114,7 @@ def _jumps(code: CodeType) -> _Jumps:
         return frozenset(code.co_varnames).difference(live[offset], code.co_cellvars)
 
     # Where a comprehension has its list below what the loops count with, turns add to that.
-    bare = [at for at in counted if depth.get(at) == sum(at in turn for turn in turns.values())]
+    bare = [at for at in turns if depth.get(at) == sum(at in turn for turn in turns.values())]
     counting = {at: _Jump(frozenset([True]), (at,), dead(at)) for at in bare}
     found = {}
     for step in steps:

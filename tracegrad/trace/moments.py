@@ -35,7 +35,7 @@ from tracegrad.trace.templates import Same
 from tracegrad.trace.tracer import Tracer
 from tracegrad.trace.users import is_user_class
 
-__all__ = ["Moment", "difference", "moment", "widen", "widen_at_once", "widen_bounds"]
+__all__ = ["Moment", "difference", "let_go", "moment", "widen", "widen_at_once", "widen_bounds"]
 
 # Arrays that are no tracers are compared by their bytes, up to so many.
 _MOST_BYTES = 1 << 20
@@ -76,6 +76,8 @@ class Moment:
             self.words.append(counter.step)
             self._add(counter.stop)
             self._add(counter.at, partial(setattr, counter, "at"))
+            for x in counter.held:
+                self._add(x)
         writes = builder.world.writes
         effects = [*writes.arrays(Same), *writes.effects(Same)]
         putters = writes.putters() if any(e.kind in _PUT for e in effects) else {}
@@ -131,7 +133,7 @@ class Moment:
         self._known[id(x)] = len(self._known), x
         if isinstance(x, Tracer):
             self._tracer(x)
-        elif real_of(x) is not x or issubclass(cls, Shadowed) or isinstance(x, np.ufunc):
+        elif real_of(x) is not x or issubclass(cls, Shadowed) or isinstance(x, np.ufunc | types.ModuleType):
             self.words.append(("is", id(x)))  # what is done to it is an effect
             self._pinned.append(x)
         elif cls is types.FunctionType:
@@ -232,6 +234,14 @@ def variables(frame: Any) -> dict[str, Any]:
     if sys.version_info < (3, 13):
         frame.f_locals.clear()  # it is kept with the frame, and would keep what it holds
     return found
+
+
+def let_go(place: Place) -> None:
+    """Let go of views in local variables that nothing reads any more: what they are of can be understood then."""
+    held = variables(place.frame)
+    gone = [x for x in place.dead if isinstance(held.get(x), Tracer) and held[x].origin is not None]
+    if gone:
+        _set_variables(place.frame, dict.fromkeys(gone))
 
 
 def widen(before: Moment, now: Moment) -> bool:

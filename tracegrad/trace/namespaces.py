@@ -10,9 +10,9 @@ from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import BUILTINS
 from tracegrad.trace.callees import MARK
 from tracegrad.trace.conversions import CALLED
-from tracegrad.trace.counters import counting
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.modules import imported, replacement
+from tracegrad.trace.rows import ITERATED
 from tracegrad.trace.sources import Attribute, Fixed, Global
 from tracegrad.trace.state import Name
 from tracegrad.trace.tries import Namespace
@@ -78,9 +78,12 @@ class Globals(Namespace):
         return default
 
 
+_OF_CALLS = {**CALLED, **ITERATED}
+
+
 def _callee(x: Any) -> Any:
     """What traced code calls in the place of `x`."""
-    return counting if x is range else next((ours for theirs, ours in CALLED.items() if theirs is x), x)
+    return next((ours for theirs, ours in _OF_CALLS.items() if theirs is x), x)
 
 
 class _Names(dict[str, Any]):
