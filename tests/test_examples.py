@@ -57,6 +57,12 @@ def test_logistic_regression_finds_scikit_learns_coefficients(tmp_path):
     assert "greatest difference of a coefficient" in done.stdout
 
 
+def test_the_wave_finds_the_layers_of_the_ground(tmp_path):
+    done = run(tmp_path, "wave.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "true " in done.stdout
+
+
 def test_the_tour_of_autograd_finds_what_it_asserts(tmp_path):
     done = run(tmp_path, "autograd_tour.py")
     assert done.returncode == 0, done.stdout + done.stderr
