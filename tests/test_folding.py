@@ -193,6 +193,28 @@ def rows_up_to_one(a: Any) -> Any:
     return s
 
 
+@program(random(40, 3), 40)
+def several_at_once(a: Any) -> Any:
+    x = 0.1 * np.ones(3)
+    for row, other, k in zip(a, np.cos(a), range(3, 90, 2)):
+        x = np.sin(x) + row * other + 0.01 * k
+    return np.sum(x)
+
+
+@program(random(40, 3), 50)
+def numbered_rows(a: Any) -> Any:
+    for i, row in enumerate(a, 1):
+        row += 0.1 * a[i % 7] * i
+    return np.sum(a**2)
+
+
+@program(random(N), 40)
+def backwards_over_all(x: Any) -> Any:
+    for i in reversed(range(1, len(x))):
+        x[i - 1] += 0.5 * x[i] * i
+    return np.sum(x**2)
+
+
 @pytest.fixture(params=PROGRAMS)
 def case(request: pytest.FixtureRequest) -> Program:
     return PROGRAMS[request.param]
@@ -248,6 +270,33 @@ def test_rows_that_are_kept_are_views() -> None:
 
     a = random(20, 3)
     np.testing.assert_allclose(tg.trace(fun)(a.copy()), fun(a.copy()), rtol=1e-12)
+
+
+def test_what_is_no_array_comes_as_in_python() -> None:
+    def fun(a: Any) -> Any:
+        s = 0.0
+        for row, rate in zip(a, [0.1, 0.2, 0.3] * 4):
+            s = 0.9 * s + rate * np.sum(row)
+        for k, rate in enumerate([0.1, 0.2, 0.3] * 4):
+            s = 0.9 * s + rate * a[k, 0]
+        for row in reversed(a):
+            s = 0.9 * s + row[1]
+        for rows in zip(a, a, strict=True):
+            s = 0.9 * s + rows[0][2] * rows[1][0]
+        return s
+
+    a = random(20, 3)
+    np.testing.assert_allclose(tg.trace(fun)(a), fun(a), rtol=1e-12)
+
+    @tg.trace
+    def unequal(a: Any) -> Any:
+        s = 0.0
+        for x, y in zip(a, a[:3], strict=True):
+            s = s + x @ y
+        return s
+
+    with pytest.raises(ValueError, match="shorter"):
+        unequal(a)
 
 
 def test_comprehensions_are_recorded_turn_by_turn() -> None:

@@ -7,8 +7,8 @@ of shadows it loads `float()` instead, which `shadow.Globals` knows.
 >>> marked((lambda x: (float(x), float)).__code__).co_names
 ('float', 'float()')
 
-`range` is another one where a `for` loop calls it (`tracegrad.trace.counters`), and `is True` asks for traced truths
-(`tracegrad.trace.constants`).
+`range`, `zip`, `enumerate` and `reversed` are others where a `for` loop calls them (`tracegrad.trace.rows`), and
+`is True` asks for traced truths (`tracegrad.trace.constants`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ __all__ = ["MARK", "counted_loops", "iterated", "marked", "unmarked"]
 MARK = "()"
 _LOAD, _LONG = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
 _NAMES = frozenset([f.__name__ for f in CALLED])
+_OF_LOOPS = frozenset(["enumerate", "range", "reversed", "zip"])
 # What these return goes to C code, which takes nothing that stands for a number.
 _FOR_PYTHON = frozenset(["__bool__", "__complex__", "__float__", "__hash__", "__index__", "__int__", "__len__"])
 
 
 def marked(code: CodeType) -> CodeType:
     """The code with marked names where built-in functions are called, in the functions within it as well."""
-    called = _NAMES | {"range"} if counted_loops(code) else _NAMES
+    called = _NAMES | {name for name, _, _ in _calling(code)}
     found = [name for name in code.co_names if name in called] if code.co_name not in _FOR_PYTHON else []
     names = (*code.co_names, *[name + MARK for name in found])
     places = {names.index(name): names.index(name + MARK) for name in found}
@@ -55,12 +56,12 @@ def _renamed(
     consts = tuple([inner(x) if isinstance(x, CodeType) else x for x in code.co_consts])
     if not places:
         return code if all(map(_is, consts, code.co_consts)) else code.replace(co_consts=consts)
-    steps, loads = bytearray(code.co_code), {load for load, _ in counted_loops(code)}
+    steps, loads = bytearray(code.co_code), {load for _, load, _ in _calling(code)}
     for k in range(0, len(steps), 2):
         place, called = divmod(steps[k + 1], 2)
         long = k and steps[k - 2] == _LONG
         known = steps[k] == _LOAD and called and not long and places.get(place, 128) < 128
-        if known and (k in loads or code.co_names[place] != "range"):
+        if known and (k in loads or code.co_names[place] not in _OF_LOOPS):
             steps[k + 1] = 2 * places[place] + 1
     return code.replace(co_code=bytes(steps), co_names=names, co_consts=consts)
 
@@ -69,10 +70,8 @@ def _is(x: object, y: object) -> bool:
     return x is y
 
 
-@functools.lru_cache(maxsize=4096)
-def counted_loops(code: CodeType) -> tuple[tuple[int, int], ...]:
-    """The `for` loops over what a call of `range` gives: where its name is loaded, and the instruction that begins each
-    turn.
+def counted_loops(code: CodeType) -> tuple[int, ...]:
+    """The instructions that begin the turns of the `for` loops over what a call of `range` gives.
 
     >>> def f(n):
     ...     for _ in range(n):
@@ -80,15 +79,22 @@ def counted_loops(code: CodeType) -> tuple[tuple[int, int], ...]:
     >>> len(counted_loops(f.__code__))
     1
     """
-    if not {"range", "range" + MARK}.intersection(code.co_names):
+    return tuple([turns for name, _, turns in _calling(code) if name == "range"])
+
+
+@functools.lru_cache(maxsize=4096)
+def _calling(code: CodeType) -> tuple[tuple[str, int, int], ...]:
+    """The `for` loops over what a call of a name of `_OF_LOOPS` gives: the name, where it is loaded, and the
+    instruction that begins each turn."""
+    if _OF_LOOPS.isdisjoint([name.removesuffix(MARK) for name in code.co_names]):
         return ()
-    steps = [step for step in dis.get_instructions(code) if step.opname != "PRECALL"]
+    steps = list(dis.get_instructions(code))
     found = []
     for k, step in enumerate(steps):
         if step.opname == "FOR_ITER" and [x.opname for x in steps[k - 2 : k]] == ["CALL", "GET_ITER"]:
-            load = _loaded(steps, k - 2)
+            load = _loaded(steps, k - 3 if steps[k - 3].opname == "PRECALL" else k - 2)
             if load is not None:
-                found.append((load, step.offset))
+                found.append((load.argval.removesuffix(MARK), load.offset, step.offset))
     return tuple(found)
 
 
@@ -96,7 +102,7 @@ def counted_loops(code: CodeType) -> tuple[tuple[int, int], ...]:
 def iterated(code: CodeType) -> dict[int, int]:
     """The instructions that ask for the iterator of a `for` loop, but for those of `counted_loops`, and those that
     begin its turns."""
-    counted = {at for _, at in counted_loops(code)}
+    counted = counted_loops(code)
     pairs = itertools.pairwise(dis.get_instructions(code))
     return {
         x.offset: y.offset for x, y in pairs
@@ -104,14 +110,14 @@ def iterated(code: CodeType) -> dict[int, int]:
     }  # fmt: skip
 
 
-def _loaded(steps: list[dis.Instruction], call: int) -> int | None:
-    """Where the name is loaded that this instruction calls, if that is `range`, of arguments without jumps."""
+def _loaded(steps: list[dis.Instruction], call: int) -> dis.Instruction | None:
+    """What loads the name that this instruction calls, if that is of `_OF_LOOPS`, with arguments without jumps."""
     wanted = (steps[call].arg or 0) + 2
     for step in reversed(steps[:call]):
         if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
             return None
         wanted -= dis.stack_effect(step.opcode, step.arg)
         if wanted <= 0:
-            is_range = wanted == 0 and step.opcode == _LOAD and step.argval in ("range", "range" + MARK)
-            return step.offset if is_range else None
+            known = wanted == 0 and step.opcode == _LOAD and step.argval.removesuffix(MARK) in _OF_LOOPS
+            return step if known else None
     return None

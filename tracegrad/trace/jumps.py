@@ -107,7 +107,7 @@ def _jumps(code: CodeType) -> _Jumps:
     depth, edges = _flow(steps, follows)
     loops = _loops([range(y, x + 1) for x, ys in edges.items() for y in ys if y <= x])
     turns = {step.offset: range(step.offset, step.argval) for step in steps if step.opname == "FOR_ITER"}
-    counted = [at for _, at in counted_loops(code)]
+    counted = counted_loops(code)
     live = _live(code, steps, edges)
 
     def dead(offset: int) -> frozenset[str]:

@@ -239,9 +239,15 @@ def variables(frame: Any) -> dict[str, Any]:
 def let_go(place: Place) -> None:
     """Let go of views in local variables that nothing reads any more: what they are of can be understood then."""
     held = variables(place.frame)
-    gone = [x for x in place.dead if isinstance(held.get(x), Tracer) and held[x].origin is not None]
+    gone = [name for name in place.dead if _has_view(held.get(name))]
     if gone:
         _set_variables(place.frame, dict.fromkeys(gone))
+
+
+def _has_view(x: Any) -> bool:
+    if type(x) is tuple:
+        return all(isinstance(each, Tracer) for each in x) and any(map(_has_view, x))
+    return isinstance(x, Tracer) and x.origin is not None
 
 
 def widen(before: Moment, now: Moment) -> bool:

@@ -1,12 +1,15 @@
-"""What `for` loops over traced arrays are given, row by row: loops that count, and that may be folded as others are."""
+"""What `for` loops over traced arrays are given, row by row: loops that count, and that may be folded as others are.
+
+So do those over `zip`, `enumerate` and `reversed` of arrays and ranges, where the `for` statement calls these itself.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
-from tracegrad.trace.builder import TraceBuilder
+from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.callees import iterated
 from tracegrad.trace.counters import Counter, counting
 from tracegrad.trace.tracer import Tracer
@@ -14,43 +17,97 @@ from tracegrad.trace.tries import Namespace
 
 __all__ = ["ITERATED", "Rows"]
 
-# What the expressions of `for` statements call, by what they call by these names.
-ITERATED: dict[Any, Any] = {range: counting}
-
 _each = Tracer.__iter__
 
 
+class _Part(NamedTuple):
+    """What a loop goes through: of how many turns, what each is given, and the arrays that this is read from."""
+
+    length: int
+    item: Callable[[Any], Any]
+    held: tuple[Any, ...]
+
+
 class Rows(Counter):
-    """The iterator over an array. As long as the loop is not folded, all rows are read when it begins."""
+    """The iterator over arrays. As long as the loop is not folded, all is read when it begins, by `plain`."""
 
-    __slots__ = ("array", "rows")
+    __slots__ = ("part", "plain", "rows")
 
-    def __init__(self, builder: TraceBuilder, array: Tracer):
-        super().__init__(builder, 0, array.shape[0], 1)
-        self.array = array
+    def __init__(self, builder: TraceBuilder, part: _Part, plain: Callable[[], Iterator[Any]]):
+        super().__init__(builder, 0, part.length, 1)
+        self.part, self.plain = part, plain
         self.rows: Iterator[Any] = iter(())
 
     def item(self, at: Any) -> Any:
-        return self.array[at] if self.folded else next(self.rows)
+        return self.part.item(at) if self.folded else next(self.rows)
 
     @property
     def held(self) -> tuple[Any, ...]:
-        return (self.array,)
+        return self.part.held
 
     def _begin(self, frame: Any) -> None:
         super()._begin(frame)
         if not self.folded:
-            self.rows = _each(self.array)
+            self.rows = self.plain()
             self.begun = len(self.builder.nodes)
+
+
+def _part(builder: TraceBuilder, x: Any) -> _Part | None:
+    """What a loop over an array or a range goes through; None for anything else."""
+    if isinstance(x, Tracer):
+        return _Part(x.shape[0], x.__getitem__, (x,)) if x.shape and x.builder is builder else None
+    if type(x) is range:
+        return _Part(len(x), lambda at: at if (x.start, x.step) == (0, 1) else x.start + x.step * at, ())
+    return None
+
+
+def _free(builder: TraceBuilder | None) -> bool:
+    """Whether loops may be folded."""
+    return builder is not None and builder.open and builder.inner is None and builder.find_circles is not None
 
 
 def _iterator(x: Tracer) -> Iterator[Any]:
     """The iterator over an array: one that counts, if it is a `for` loop of traced code that asks."""
     builder, frame = x.builder, sys._getframe(1)
-    free = builder.open and builder.inner is None and builder.find_circles is not None
-    if free and x.shape and isinstance(frame.f_globals, Namespace) and frame.f_lasti in iterated(frame.f_code):
-        return Rows(builder, x)
+    if _free(builder) and isinstance(frame.f_globals, Namespace) and frame.f_lasti in iterated(frame.f_code):
+        part = _part(builder, x)
+        if part is not None:
+            return Rows(builder, part, lambda: _each(x))
     return _each(x)
 
+
+def _zip(*args: Any, **options: Any) -> Any:
+    builder = current_trace()
+    found = [_part(builder, x) for x in args] if builder is not None and _free(builder) else []
+    parts = [x for x in found if x is not None]
+    lengths = {x.length for x in parts}
+    if builder is None or not parts or len(parts) < len(args) or (options and len(lengths) > 1):
+        return zip(*args, **options)
+    part = _Part(min(lengths), lambda at: tuple([x.item(at) for x in parts]), sum([x.held for x in parts], ()))
+    return Rows(builder, part, lambda: zip(*args, **options))
+
+
+def _enumerate(iterable: Any, start: Any = 0) -> Any:
+    builder = current_trace()
+    part = _part(builder, iterable) if builder is not None and _free(builder) and type(start) is int else None
+    if builder is None or part is None:
+        return enumerate(iterable, start)
+    counted = part._replace(item=lambda at: (start + at if start else at, part.item(at)))
+    return Rows(builder, counted, lambda: enumerate(iterable, start))
+
+
+def _reversed(sequence: Any) -> Any:
+    builder = current_trace()
+    if builder is not None and _free(builder) and type(sequence) is range:
+        return counting(*_limits(sequence[::-1]))
+    return reversed(sequence)
+
+
+def _limits(x: range) -> tuple[int, int, int]:
+    return x.start, x.stop, x.step
+
+
+# What the expressions of `for` statements call, by what they call by these names.
+ITERATED: dict[Any, Any] = {range: counting, zip: _zip, enumerate: _enumerate, reversed: _reversed}
 
 Tracer.__iter__ = _iterator  # type: ignore[method-assign, assignment]
