@@ -20,7 +20,7 @@ N = 12
 def folds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short loops are folded too."""
     monkeypatch.setattr(counters, "MOST_NODES", 0)
-    monkeypatch.setattr(counters, "FEWEST_WITHIN", 3)
+    monkeypatch.setattr(counters, "FEWEST_TURNS", 3)
 
 
 class Program(NamedTuple):
@@ -350,3 +350,9 @@ def test_all_turns_tell_what_they_tell(first: int, capsys: pytest.CaptureFixture
 
     fun(random(3))
     assert capsys.readouterr().out.split() == [str(k) for k in range(first, 20, 5)]
+
+
+def test_a_loop_that_cannot_be_rolled_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counters, "MOST_NODES", 1_000_000)
+    found = tg.trace(lu_by_elements).graph(POSITIVE)
+    assert sum(1 for _ in found.everywhere()) <= PROGRAMS["lu_by_elements"].nodes

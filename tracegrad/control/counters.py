@@ -115,6 +115,8 @@ def range_of(x: Any, known: dict[Node, Range] | None = None, deep: int = 0) -> R
         return (int(x), int(x)) if isinstance(x, int) else ANY
     if isinstance(x, np.ndarray | np.generic):
         return (int(x.min()), int(x.max())) if x.dtype.kind == "i" and x.size else ANY
+    if not isinstance(x, Node):
+        return ANY
     if x in bounds:
         return bounds[x]  # type: ignore[no-any-return]
     if x.aval.dtype.kind != "i" or deep == DEEPEST:

@@ -23,6 +23,7 @@ from tracegrad.ops.elementwise import equal, greater, less, logical_and, logical
 from tracegrad.ops.fills import arange
 from tracegrad.ops.linear import full, reshape
 from tracegrad.rolling.merging import merged
+from tracegrad.rolling.taken import rows_taken
 
 __all__ = ["Count", "Loop", "Question", "Way"]
 
@@ -157,15 +158,19 @@ class Loop:
         """The last state, if all that is counted is known."""
         first = self._start(self.ways[0])
         inits = [value(x) for k, x in enumerate(first) if k != at]
-        rows = arange(start=numbers.start, step=numbers.step, length=len(numbers), dtype="int64")
-        operands, n = [*inits, rows, *map(value, self.outside)], len(inits)
+        counted = arange(start=numbers.start, step=numbers.step, length=len(numbers), dtype="int64")
+        consts, n = [*map(value, self.outside)], len(inits)
         avals = [*(aval_of(x) for x in inits), first[at].aval, *(x.aval for x in self.outside)]
 
         def turn(*args: Any) -> list[Any]:
             found = self._one([*args[:at], args[n], *args[at:n]], args[n + 1 :])
             return [x for k, x in enumerate(found) if k != at]
 
-        found = scan(*operands, body=build(turn, avals), carries=n, xs=1, length=len(numbers), reverse=False)
+        body, rows = rows_taken(build(turn, avals), n, consts, numbers)
+        found = scan(
+            *inits, counted, *rows, *consts,
+            body=body, carries=n, xs=1 + len(rows), length=len(numbers), reverse=False,
+        )  # fmt: skip
         return [*found[:at], _constant(numbers.stop, "int64"), *found[at:]]
 
     def _one(self, state: Sequence[Any], outside: Sequence[Any]) -> list[Any]:

@@ -30,7 +30,7 @@ from tracegrad.trace.moments import Moment, difference, let_go, moment, widen, w
 __all__ = ["Circles"]
 
 # How often a place in a frame is looked at without a loop being found, and along how many ways a loop may go.
-MOST_LOOKS, MOST_WAYS = 8, 6
+MOST_LOOKS, MOST_WAYS, MOST_QUESTIONS = 8, 6, 100
 
 
 class _Start:
@@ -223,7 +223,7 @@ class Circles:
         one."""
         builder = self.builder
         inner = builder.guards[start.inner :]
-        if not all(map(_is_simple, inner)):
+        if len(inner) > MOST_QUESTIONS or not all(map(_is_simple, inner)):
             return None
         first = Question(start.question, start.location, start.answer)
         inner = [x for x in inner if not is_sure(x.node, start.state.nodes, builder.bounds)]

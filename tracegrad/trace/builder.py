@@ -39,6 +39,10 @@ __all__ = [
 ]
 
 
+# So many nodes of a loop may be left when loops are rolled.
+MOST_LEFT = 400
+
+
 class TraceBuilder(Recording):
     """Records one call. `make` and `number` turn a node into a tracer of an array and of a Python number; `answers` are
     given to the first questions asked."""
@@ -73,6 +77,7 @@ class TraceBuilder(Recording):
         self.replaced: set[Node] = set()  # what loops stand for since they were rolled
         self.bounds: dict[Node, tuple[int, int]] = {}  # of integers: see `tracegrad.trace.arithmetic`
         self.of_loops: set[Node] = set()  # integers that differ from turn to turn of a loop under way
+        self.turned: dict[Any, list[range]] = {}  # which nodes were recorded in loops that can be folded, by their keys
         self.told = -1  # how much was recorded when something was printed or logged last
 
     # The trace around this one, if it is a region.
@@ -413,6 +418,8 @@ class TraceBuilder(Recording):
         """What stands for those of the nodes `wanted` that are computed by loops, when these are rolled."""
         roll = type(self).roll
         new = {} if roll is None else roll(self, wanted, start)
+        if self.turned:
+            self._fold_what_is_left([new.get(x, x) for x in wanted])
         if new:
             # What was needed is computed by the loops now, which may raise themselves.
             done = set(sliced([], self.nodes, list(new)).nodes)
@@ -421,6 +428,19 @@ class TraceBuilder(Recording):
             if old in self._computed:
                 self._computed[node] = self._computed[old]
         return new
+
+    def _fold_what_is_left(self, wanted: Sequence[Node]) -> None:
+        """Begin again, with a loop folded that was recorded turn by turn and could not be rolled."""
+        if sum(len(x) for each in self.turned.values() for x in each) < MOST_LEFT:
+            return
+        alive = set(sliced([], self.nodes, wanted).nodes)
+        left = {
+            key: sum(node in alive for x in each for node in self.nodes[x.start : x.stop])
+            for key, each in self.turned.items()
+        }
+        key = max(left, key=left.__getitem__)
+        if left[key] >= MOST_LEFT and key not in self.world.varying:
+            raise self.restarts(key)
 
     def expect(self, node: Node, unless_raises: Node | None = None) -> Exception | None:
         """The exception that a node raises for the values of the call being traced; leaves a guard."""

@@ -20,13 +20,13 @@ from tracegrad.trace.arithmetic import bounded, bounds
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.endings import FOLDED, TURN_BY_TURN
 from tracegrad.trace.number import Number
-from tracegrad.trace.sizes import is_of_a_loop
+from tracegrad.trace.sizes import difference, is_of_a_loop
 
 __all__ = ["Counter", "counter_of", "counting", "fold_around", "number_of_loop"]
 
-# A loop is folded if its turns have come to so many nodes, and there are as many to come; within one that is folded,
-# and around one, if it has so many turns.
-MOST_NODES, FEWEST_WITHIN, FEWEST_AROUND = 3000, 16, 4
+# A loop is folded if its turns have come to so many nodes, and there are as many to come or it has run before; or if
+# one within or around it is folded. It has so many turns then, or around one so many.
+MOST_NODES, FEWEST_TURNS, FEWEST_AROUND = 3000, 8, 4
 
 
 class Counter:
@@ -36,6 +36,9 @@ class Counter:
         "__weakref__", "at", "begun", "builder", "folded", "instruction", "start", "step",
         "stop", "turns",
     )  # fmt: skip
+
+    # How many times as much is recorded before the loop is folded.
+    patience = 1
 
     def __init__(self, builder: TraceBuilder, start: Any, stop: Any, step: int):
         self.builder, self.start, self.stop, self.step = builder, start, stop, step
@@ -63,10 +66,12 @@ class Counter:
 
     def _next(self) -> Any:
         at = self.at
-        if not (at < self.stop if self.step > 0 else at > self.stop):
-            raise StopIteration
-        if self.turns > 1 and len(self.builder.nodes) - self.begun > MOST_NODES and self._is_better_folded:
+        if self.turns > 1 and self._nodes > self.patience * MOST_NODES and self._is_better_folded:
             raise self.builder.restarts(self.key(FOLDED))
+        if not (at < self.stop if self.step > 0 else at > self.stop):
+            if self._may_be_folded:
+                self.builder.turned.setdefault(self.key(FOLDED), []).append(range(self.begun, len(self.builder.nodes)))
+            raise StopIteration
         self.turns += 1
         self.at = at + self.step
         return at
@@ -88,6 +93,8 @@ class Counter:
     @property
     def is_sure(self) -> bool:
         """Whether it is known, of any numbers it may begin and end with, whether there is another turn now."""
+        if difference(self.stop, self.start) is not None:
+            return True
         (low, high), (first, last) = bounds(self.start), bounds(self.stop)
         low, high = low + self.turns * self.step, high + self.turns * self.step
         return high < first or low >= last if self.step > 0 else low > last or high <= first
@@ -120,14 +127,22 @@ class Counter:
         length = self.length
         if length is None or self.key(FOLDED) in self.builder.world.varying:
             return length != 0
-        return length >= FEWEST_WITHIN and any(x.folded for x in _under_way(self.builder))
+        return length >= FEWEST_TURNS and any(x.folded for x in _under_way(self.builder))
+
+    @property
+    def _nodes(self) -> int:
+        """How much was recorded in turns of this loop, and when it ran before."""
+        return len(self.builder.nodes) - self.begun + sum(map(len, self.builder.turned.get(self.key(FOLDED), ())))
+
+    @property
+    def _may_be_folded(self) -> bool:
+        return (self.length or 0) >= FEWEST_TURNS and self._may_fold and not self.builder.told >= self.begun
 
     @property
     def _is_better_folded(self) -> bool:
-        length = self.length or 0
         per_turn = (len(self.builder.nodes) - self.begun) / self.turns
-        long = (length - self.turns) * per_turn > MOST_NODES
-        return long and self._may_fold and not self.builder.told >= self.begun
+        goes_on = ((self.length or 0) - self.turns) * per_turn > self.patience * MOST_NODES
+        return self._may_be_folded and (goes_on or self.key(FOLDED) in self.builder.turned)
 
     # -- folded ------------------------------------------------------------------------------------
     def _limits(self) -> tuple[int, int]:
