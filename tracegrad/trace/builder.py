@@ -417,9 +417,10 @@ class TraceBuilder(Recording):
     def rolled(self, wanted: Sequence[Node], start: int = 0) -> dict[Node, Node]:
         """What stands for those of the nodes `wanted` that are computed by loops, when these are rolled."""
         roll = type(self).roll
+        count = len(self.nodes)
         new = {} if roll is None else roll(self, wanted, start)
         if self.turned:
-            self._fold_what_is_left([new.get(x, x) for x in wanted])
+            self._fold_what_is_left([new.get(x, x) for x in wanted], count)
         if new:
             # What was needed is computed by the loops now, which may raise themselves.
             done = set(sliced([], self.nodes, list(new)).nodes)
@@ -429,17 +430,14 @@ class TraceBuilder(Recording):
                 self._computed[node] = self._computed[old]
         return new
 
-    def _fold_what_is_left(self, wanted: Sequence[Node]) -> None:
-        """Begin again, with a loop folded that was recorded turn by turn and could not be rolled."""
-        if sum(len(x) for each in self.turned.values() for x in each) < MOST_LEFT:
+    def _fold_what_is_left(self, wanted: Sequence[Node], count: int) -> None:
+        """Begin again, with a loop folded that was recorded turn by turn and could not be rolled; there were `count`
+        nodes before others were made of them."""
+        key, within = max(self.turned.items(), key=lambda x: sum(map(len, x[1])))
+        if key in self.world.varying or sum(map(len, within)) < MOST_LEFT:
             return
-        alive = set(sliced([], self.nodes, wanted).nodes)
-        left = {
-            key: sum(node in alive for x in each for node in self.nodes[x.start : x.stop])
-            for key, each in self.turned.items()
-        }
-        key = max(left, key=left.__getitem__)
-        if left[key] >= MOST_LEFT and key not in self.world.varying:
+        others = set(self.nodes[:count]).difference(*[self.nodes[x.start : x.stop] for x in within])
+        if len(set(sliced([], self.nodes, wanted).nodes) - others) >= MOST_LEFT:
             raise self.restarts(key)
 
     def expect(self, node: Node, unless_raises: Node | None = None) -> Exception | None:
