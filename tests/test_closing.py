@@ -555,3 +555,17 @@ def test_explain_says_why_a_loop_was_not_closed_and_that_one_was_divided(f: Any,
     with tg.settings.override(loop_memory=2000):
         found = f.explain(1.7).loops
     assert any(re.fullmatch(why, line) for line in found), found
+
+
+def test_questions_on_the_way_may_be_about_means() -> None:
+    def shrunk(x: Any) -> Any:
+        while np.max(x) > 0.01:
+            x = 0.9 * x
+            if np.mean(x) > 5.0:
+                x = x - 0.1
+        return np.sum(x)
+
+    traced = tg.trace(shrunk)
+    for scale in (50.0, 400.0, 90.0, 70.0, 1000.0, 60.0):
+        np.testing.assert_allclose(traced(scale * POINTS), shrunk(scale * POINTS), rtol=1e-12)
+    assert traced.cache_info().traces <= 2

@@ -21,11 +21,12 @@ from tracegrad.ir.replay import applied
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.elementwise import equal, greater, less, logical_and, logical_not, logical_or, where
 from tracegrad.ops.fills import arange
+from tracegrad.ops.forms import Compose
 from tracegrad.ops.linear import full, reshape
 from tracegrad.rolling.merging import merged
 from tracegrad.rolling.taken import rows_taken
 
-__all__ = ["Count", "Loop", "Question", "Way"]
+__all__ = ["Count", "Loop", "Question", "Way", "may_raise"]
 
 
 class Question(NamedTuple):
@@ -322,7 +323,27 @@ def _is_quick(node: Node) -> bool:
 
 def _may_raise(graph: Graph) -> bool:
     """Whether something in the graph may have no answer but an exception."""
-    return any(any(map(_may_raise, x.regions)) if x.regions else x.op.form.raises for x in graph.nodes)  # type: ignore[union-attr]
+    return any(map(may_raise, graph.nodes))
+
+
+def may_raise(node: Node) -> bool:
+    """Whether a node may have no answer but an exception."""
+    parts = _parts_of(node)
+    return any(map(_may_raise, parts)) if parts else node.op.form.raises  # type: ignore[union-attr]
+
+
+def _parts_of(node: Node) -> tuple[Graph, ...]:
+    """The graphs that a node runs: its regions, or what it is made of."""
+    form = node.op.form  # type: ignore[union-attr]
+    if not isinstance(form, Compose):
+        return node.regions
+
+    def parts(*args: Any) -> list[Any]:
+        rest = iter(args)
+        found = form.parts(*[x if is_literal(x) else next(rest) for x in node.inputs], **dict(node.params))
+        return list(found) if isinstance(found, tuple) else [found]
+
+    return (build(parts, [x.aval for x in node.inputs if not is_literal(x)]),)
 
 
 def _by_answer(ways: Sequence[Way], level: int) -> dict[Any, list[Way]]:

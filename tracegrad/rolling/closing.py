@@ -18,7 +18,7 @@ from tracegrad.ir import Node, Value, recording
 from tracegrad.ops.elementwise import logical_and
 from tracegrad.ops.failures import failure
 from tracegrad.ops.linear import fresh, full
-from tracegrad.rolling.circles import Count, Loop, Question, Way
+from tracegrad.rolling.circles import Count, Loop, Question, Way, may_raise
 from tracegrad.rolling.intervals import is_sure
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.counters import Counter, fold_around
@@ -243,7 +243,7 @@ class Circles:
                 raise self._turn_by_turn()
             before, ways = None, [way]  # its first turns differ
         loop, recorded = Loop(ways), {x for each in ways for x in each.nodes}
-        raising = [x for x in builder.raising if x in recorded]
+        raising = [x for x in builder.raising if x in recorded and may_raise(x)]
         asked = [
             x.question for x in self.asked if x.at > start.nodes and not (x.sure and x.begun > start.nodes)
         ]  # fmt: skip
