@@ -11,6 +11,7 @@ import pytest
 from loops import random
 
 import tracegrad as tg
+from benchmarks.bench_factorizations import cholesky_by_elements, lu_by_elements
 
 counters: Any = importlib.import_module("tracegrad.trace.counters")
 N = 12
@@ -72,30 +73,8 @@ def gauss_seidel(u: Any) -> Any:
     return np.sum(u**2)
 
 
-@program(POSITIVE, 90)
-def lu_by_elements(a: Any) -> Any:
-    a = a.copy()
-    for k in range(N):
-        for i in range(k + 1, N):
-            a[i, k] = a[i, k] / a[k, k]
-            for j in range(k + 1, N):
-                a[i, j] -= a[i, k] * a[k, j]
-    return np.sum(np.log(np.abs(np.diag(a))))
-
-
-@program(POSITIVE, 250)
-def cholesky_by_elements(a: Any) -> Any:
-    factor = np.zeros_like(a)
-    for i in range(N):
-        for j in range(i + 1):
-            s = a[i, j]
-            for k in range(j):
-                s = s - factor[i, k] * factor[j, k]
-            if i == j:
-                factor[i, j] = np.sqrt(s)
-            else:
-                factor[i, j] = s / factor[j, j]
-    return np.sum(np.log(np.diag(factor)))
+program(POSITIVE, 90)(lu_by_elements)
+program(POSITIVE, 250)(cholesky_by_elements)
 
 
 @program(random(N), 40)

@@ -16,7 +16,7 @@ from tracegrad.ir.replay import applied
 from tracegrad.ops.linear import fresh
 from tracegrad.ops.windows import dynamic_slice
 
-__all__ = ["merged"]
+__all__ = ["again", "merged"]
 
 # Nodes of the ways that stand for each other.
 _Group = tuple[Any, ...]
@@ -116,7 +116,7 @@ class _Merged:
                     return x if is_literal(x) else env[shared[k].get(x, x)]
 
                 for node in nodes:
-                    env[node] = _applied(node, [found(x) for x in node.inputs])
+                    env[node] = again(node, [found(x) for x in node.inputs])
                 return [found(group[k]) for group in chosen]
 
             return build(run, avals)
@@ -125,7 +125,7 @@ class _Merged:
         self.env.update(zip(chosen, found))
 
     def _window(self, node: Node, shared: dict[Node, _Group]) -> Any:
-        return _applied(node, [x if is_literal(x) else self._value(shared[x]) for x in node.inputs])
+        return again(node, [x if is_literal(x) else self._value(shared[x]) for x in node.inputs])
 
     def _reached(self) -> list[_Group]:
         """The groups that are computed for the outputs: through those that are alike."""
@@ -164,7 +164,7 @@ class _Merged:
                 continue
             waiting.pop()
             if group not in self.env:
-                self.env[group] = _applied(group[0], [x[0] if is_literal(x[0]) else self.env[x] for x in below])
+                self.env[group] = again(group[0], [x[0] if is_literal(x[0]) else self.env[x] for x in below])
         return self.env[root]
 
 
@@ -201,7 +201,8 @@ def _is_choice(group: _Group) -> bool:
     return not group[0].several and all(isinstance(x, Node) and x.aval == group[0].aval for x in group)
 
 
-def _applied(node: Node, operands: Sequence[Any]) -> Any:
+def again(node: Node, operands: Sequence[Any]) -> Any:
+    """What a node does, done to these operands by the graph that is being built."""
     if node.picks is not None:
         return operands[0][node.picks]
     return applied(node, tuple(operands), dict(node.params), recorder())

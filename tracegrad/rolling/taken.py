@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import Aval, is_literal
-from tracegrad.ir import Graph, Node, build, recorder
-from tracegrad.ir.replay import applied
+from tracegrad.ir import Graph, Node, build
 from tracegrad.ops.elementwise import add, subtract
 from tracegrad.ops.linear import flip, reshape, slice, transpose
 from tracegrad.ops.windows import dynamic_slice
+from tracegrad.rolling.merging import again
 
 __all__ = ["rows_taken"]
 
@@ -35,11 +35,7 @@ def rows_taken(body: Graph, place: int, arrays: Sequence[Any], numbers: range) -
         for node in body.nodes:
             if node in env:
                 continue
-            operands = tuple([x if is_literal(x) else env[x] for x in node.inputs])
-            env[node] = (
-                operands[0][node.picks] if node.picks is not None
-                else applied(node, operands, dict(node.params), recorder())
-            )  # fmt: skip
+            env[node] = again(node, [x if is_literal(x) else env[x] for x in node.inputs])
         return [env[x] for x in body.outputs]
 
     return build(turn, [*avals[: place + 1], *kinds, *avals[place + 1 :]]), list(rows.values())

@@ -105,11 +105,6 @@ class Counter:
         if not self.folded and length is not None and length >= FEWEST_AROUND and self._may_fold:
             raise self.builder.restarts(self.key(FOLDED))
 
-    def ends(self) -> Any:
-        """The position behind the last turn, as a value."""
-        at = self.start + self.step * (self.length or 0)
-        return full(shape=(), value=at, dtype="int64")
-
     # -- whether to fold ---------------------------------------------------------------------------
     def key(self, what: str) -> Hashable:
         """What is `varying` of this loop."""
