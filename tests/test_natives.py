@@ -222,3 +222,11 @@ def test_dataclasses_and_namedtuples_take_the_hot_path(cls):
         assert value == 6.0 * k
         np.testing.assert_array_equal(slope.w, X)
     assert g.cache_info()[:4] == (1, 0, 0, 1)
+
+
+def test_globals_named_as_a_field_is_are_not_looked_at(monkeypatch):
+    g = tg.trace(lambda x: Layer(x)(x))
+    for k in range(3):
+        monkeypatch.setitem(globals(), "w", k)
+        np.testing.assert_array_equal(g(X), X * X * SCALE)
+    assert g.cache_info().traces == 1

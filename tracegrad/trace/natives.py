@@ -9,6 +9,7 @@ classes, and globals and closure variables of methods and of the functions they 
 from __future__ import annotations
 
 import contextlib
+import dis
 import sys
 import types
 from collections.abc import Iterable, Iterator
@@ -131,9 +132,8 @@ class Natives:
         if function in self._functions:
             return
         self._functions[function] = None
-        names = set(_names_in(function))
-        self._names |= names
-        for name in sorted(names & function.__globals__.keys()):
+        self._names.update(_names_in(function))
+        for name in sorted(_globals_in(function) & function.__globals__.keys()):
             self._found(function.__globals__[name], Global(function.__globals__, name))
         for cell, name in zip(function.__closure__ or (), function.__code__.co_freevars):
             with contextlib.suppress(ValueError):
@@ -173,15 +173,30 @@ class Natives:
 
 def _names_in(function: Any) -> Iterator[str]:
     """The names and strings in the code of a function."""
+    for code in _codes(function):
+        yield from code.co_names
+        yield from [x for x in code.co_consts if isinstance(x, str)]
+
+
+def _globals_in(function: Any) -> set[str]:
+    """The globals that the code of a function may read: those it loads; any it names where it can look them up."""
+    names = set(_names_in(function))
+    if not names.isdisjoint(_LOOKS_UP):
+        return names
+    return {x.argval for code in _codes(function) for x in dis.get_instructions(code) if x.opname in _LOADS}
+
+
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
+_LOOKS_UP = {"globals", "f_globals", "__globals__", "__dict__", "vars", "eval", "exec", "modules", "import_module"}
+
+
+def _codes(function: Any) -> Iterator[types.CodeType]:
+    """The code of a function, and that of the functions in it."""
     waiting = [function.__code__] if isinstance(function, types.FunctionType) else []
     while waiting:
         code = waiting.pop()
-        yield from code.co_names
-        for x in code.co_consts:
-            if isinstance(x, str):
-                yield x
-            elif isinstance(x, types.CodeType):
-                waiting.append(x)
+        yield code
+        waiting += [x for x in code.co_consts if isinstance(x, types.CodeType)]
 
 
 def _functions_of(value: Any) -> list[Any]:
