@@ -469,6 +469,56 @@ def integrated(rate: Any, tolerance: Any) -> Any:
     return y, rejected
 
 
+def shot(p: Any, length: Any) -> Any:
+    """Lotka and Volterra's rates by Heun's method, as people write it: floats of Python's and NumPy's, and a view."""
+
+    def rates(y: Any) -> Any:
+        hares, lynxes = y
+        return np.array([(p[0] - 0.1 * lynxes) * hares, (0.05 * hares - p[1]) * lynxes])
+
+    t, y, h = 0.0, p[2:], 0.1
+    while t < length:
+        h = min(h, length - t)
+        first = rates(y)
+        new = y + h * first
+        error = np.sqrt(np.mean((h * (rates(new) - first) / (1e-3 * (1.0 + np.maximum(np.abs(y), np.abs(new))))) ** 2))
+        if error <= 1:
+            t, y = t + h, new
+        h *= min(5.0, max(0.2, 0.9 * max(error, 1e-10) ** -0.5))
+    return np.sum(y)
+
+
+def shot_by_years(p: Any, years: Any) -> Any:
+    """As `shot`, to the end of each year, with a step that is kept from one to the next."""
+    states = np.empty((3, 2))
+    y, h = p[2:], 0.1
+    for year in range(3):
+        t = 0.0
+        while t < 1.0:
+            h = min(h, 1.0 - t)
+            new = y + h * np.array([p[0], -p[1]]) * y * (1.0 + 0.1 * np.sin(y))
+            error = np.max(np.abs(new - y)) / years
+            if error <= 1:
+                t, y = t + h, new
+            h *= min(2.0, max(0.5, 0.9 / max(error, 1e-10)))
+        states[year] = y
+    return np.sum(states)
+
+
+@pytest.mark.parametrize(("f", "given"), [(shot, 2.0), (shot_by_years, 3.0)])
+def test_steps_of_either_kind_of_float_make_two_programs_at_most(f: Any, given: float) -> None:
+    traced = tg.value_and_grad(f)
+    p = np.array([0.55, 0.8, 30.0, 4.0])
+    for scale in (1.0, 1.03, 0.9, 1.2, 0.97):
+        value, slope = traced(p * scale, given)
+        assert value == pytest.approx(f(p * scale, given), rel=1e-12)
+        for k in range(4):
+            e = 1e-7 * p * (np.arange(4) == k)
+            along = (f(p * scale + e, given) - f(p * scale - e, given)) / (2 * e[k])
+            assert slope[k] == pytest.approx(along, rel=1e-5)
+    assert traced.cache_info().traces <= 2
+
+
 def descended(a: Any) -> Any:
     """The least value of a function, by descent with a line search, in at most 30 steps."""
 

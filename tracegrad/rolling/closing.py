@@ -22,10 +22,20 @@ from tracegrad.rolling.circles import Count, Loop, Question, Way, may_raise
 from tracegrad.rolling.intervals import is_sure
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.counters import Counter, fold_around
-from tracegrad.trace.endings import TURN_BY_TURN
+from tracegrad.trace.endings import KINDS, TURN_BY_TURN
 from tracegrad.trace.guards import ValueGuard
 from tracegrad.trace.jumps import Place, place_of_count, place_of_question
-from tracegrad.trace.moments import Moment, difference, let_go, moment, widen, widen_at_once, widen_bounds
+from tracegrad.trace.moments import (
+    Moment,
+    difference,
+    keep_apart,
+    let_go,
+    moment,
+    widen,
+    widen_at_once,
+    widen_bounds,
+    widen_kinds,
+)
 
 __all__ = ["Circles"]
 
@@ -161,6 +171,8 @@ class Circles:
         elif before is not None and widen(before.state, state):
             self.found = True
             state = moment(self.builder, place)
+        elif before is not None and widen_kinds(before.state, state):
+            raise self.builder.restarts(KINDS, "the kinds of floats differ from turn to turn")
         elif before is not None:
             self._tell(difference(before.state, state), frame.looks.get(at, 0))
         if state is not None and known is None:
@@ -281,6 +293,7 @@ class Circles:
                 if limits is not None:
                     builder.bounds[tracer.node] = limits
                     builder.of_loops.add(tracer.node)
+        keep_apart(start.state, now)
         now.settle()
         builder.retract(start.guards)
         self.asked = [x for x in self.asked if x.at < start.nodes]

@@ -78,6 +78,9 @@ class TraceBuilder(Recording):
         self.bounds: dict[Node, tuple[int, int]] = {}  # of integers: see `tracegrad.trace.arithmetic`
         self.of_loops: set[Node] = set()  # integers that differ from turn to turn of a loop under way
         self.turned: dict[Any, list[range]] = {}  # which nodes were recorded in loops that can be folded, by their keys
+        # Arrays that loops take for whole though they are views, and those they are views of, with what is `varying` of
+        # a loop that does not.
+        self.apart: dict[int, tuple[Any, Any]] = {}
         self.told = -1  # how much was recorded when something was printed or logged last
 
     # The trace around this one, if it is a region.
@@ -140,6 +143,11 @@ class TraceBuilder(Recording):
         self.given_up = Restarts(why, key)
         return self.given_up
 
+    def require_not_apart(self, x: Any) -> None:
+        """An array is updated: end the trace if a loop has taken it, or a view of it, for an array of its own."""
+        if id(x) in self.apart:
+            raise self.restarts(self.apart[id(x)][1])
+
     def python_number(self, node: Node) -> Any:
         """The node as a Python number. Where truths are compared by identity, one is asked for at once."""
         made, world = self.make_number(self, node), self.world
@@ -155,7 +163,7 @@ class TraceBuilder(Recording):
     def close(self) -> None:
         """End the trace: tracers that escaped say so from now on, and keep nothing alive."""
         self.open = False
-        self.nodes, self.captures = [], {}
+        self.nodes, self.captures, self.apart = [], {}, {}
         for part in (self._tensors, self.circles):
             if part is not None:
                 part.close()

@@ -14,6 +14,7 @@ from tracegrad.avals import is_huge
 from tracegrad.ops import TensorCarrier
 from tracegrad.ops import elementwise as ops
 from tracegrad.trace.arithmetic import bounded, bounds, is_number, kind_of, number, real, whole
+from tracegrad.trace.either import Either, is_float, of_two, plain
 from tracegrad.trace.tracer import Tracer
 
 __all__ = ["CALLED"]
@@ -50,9 +51,17 @@ def _extreme(theirs: Callable[..., Any], comes_first: Callable[..., Any], ends: 
         if kwargs or not args:
             return theirs(*args, **kwargs)
         xs = args if len(args) > 1 else tuple(args[0])
-        if len(xs) < 2 or not _alike(xs):
+        if len(xs) < 2:
             return theirs(xs)
-        return functools.reduce(selected, xs)
+        open_kind = any(isinstance(x, Either) for x in xs)
+        if not open_kind and _alike(xs):
+            return functools.reduce(selected, xs)
+        return functools.reduce(either, xs) if _are_floats(xs) else theirs(xs)
+
+    def either(x: Any, y: Any) -> Any:
+        if not any(isinstance(v, Tracer) for v in (x, y)):
+            return theirs(x, y)
+        return of_two(comes_first(plain(y), plain(x)), y, x)
 
     def selected(x: Any, y: Any) -> Any:
         found = ops.where(comes_first(y, x), y, x)
@@ -72,6 +81,12 @@ def _alike(xs: Sequence[Any]) -> bool:
     return all(isinstance(x, Tracer) and not x.shape and not x.is_array and not x.weak for x in xs) and (
         len({x.dtype for x in xs}) == 1
     )
+
+
+def _are_floats(xs: Sequence[Any]) -> bool:
+    """Whether these are floats of which the kind alone may differ, and not all of them known."""
+    traced = [x for x in xs if isinstance(x, Tracer)]
+    return bool(traced) and all(map(is_float, xs)) and all(x.builder.inner is None for x in traced)
 
 
 _TYPES = (float, int)

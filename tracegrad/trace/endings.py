@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["ARRAYS", "FOLDED", "TRUTHS", "TURN_BY_TURN", "Restarts", "RunsPlainly"]
+__all__ = ["ARRAYS", "FOLDED", "KINDS", "TRUTHS", "TURN_BY_TURN", "VIEWS", "Restarts", "RunsPlainly"]
 
 # What may be `varying`, beside sources of numbers: that truths are no traced values, and that loops (or, with a place,
 # those that begin there) are recorded turn by turn, with all that Python knows, or folded from their beginning; that an
-# array that is several arguments is one traced value.
-TRUTHS, TURN_BY_TURN, FOLDED, ARRAYS = "truths", "turn by turn", "folded", "arrays"
+# array that is several arguments is one traced value; that there are floats of either kind; that views in the state of
+# a loop (with its place) are no arrays of their own.
+TRUTHS, TURN_BY_TURN, FOLDED, ARRAYS, KINDS, VIEWS = "truths", "turn by turn", "folded", "arrays", "kinds", "views"
 
 
 class RunsPlainly(BaseException):

@@ -27,6 +27,8 @@ from tracegrad.trace.arithmetic import bounds
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.builtins import Shadowed
 from tracegrad.trace.counters import number_of_loop
+from tracegrad.trace.either import Either, is_float, of_a_loop
+from tracegrad.trace.endings import VIEWS
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.jumps import Place
 from tracegrad.trace.lent import real_of
@@ -35,7 +37,10 @@ from tracegrad.trace.templates import Same
 from tracegrad.trace.tracer import Tracer
 from tracegrad.trace.users import is_user_class
 
-__all__ = ["Moment", "difference", "let_go", "moment", "widen", "widen_at_once", "widen_bounds"]
+__all__ = [
+    "Moment", "difference", "keep_apart", "let_go", "moment", "widen", "widen_at_once", "widen_bounds",
+    "widen_kinds", "with_kinds",
+]  # fmt: skip
 
 # Arrays that are no tracers are compared by their bytes, up to so many.
 _MOST_BYTES = 1 << 20
@@ -43,6 +48,8 @@ _MOST_BYTES = 1 << 20
 _PUT = frozenset({"field", "attribute", "item"})
 # Among what is `varying`: numbers of local variables at a place, with bounds.
 _WIDE = "wide"
+# Or the kinds of floats.
+_KIND = "kind"
 
 
 class _Strange(Exception):
@@ -60,6 +67,8 @@ class Moment:
         self.names: dict[int, tuple[str, Any]] = {}  # local variables, by where their words begin
         self.tracers: list[Tracer] = []
         self.numbers: dict[int, tuple[Any, Any]] = {}
+        self.floats: dict[int, tuple[str, Any]] = {}  # those in local variables, whatever their kind
+        self._eithers: list[Either] = []
         self._pinned: list[Any] = []  # whose identity is in a word
         self._known: dict[int, tuple[int, Any]] = {}
         self._alike: dict[Any, int] = {}
@@ -89,12 +98,16 @@ class Moment:
             else:
                 for x in effect.piece.parts:
                     self._add(x.value if isinstance(x, Same) else x)
+        self.size = len(self.words)
+        for either in self._eithers:
+            self._tracer(either.python)
         self.settle()
-        del self._known, self._alike
+        del self._known, self._alike, self._eithers
 
     def settle(self) -> None:
         """Take the values that the tracers have now."""
         self.nodes = [x.node for x in self.tracers]
+        self.apart = [k for k, x in enumerate(self.tracers) if id(x) in self.builder.apart]
         self.bounds = [bounds(x) if x.dtype.kind == "i" and x.weak else None for x in self.tracers]
 
     @property
@@ -118,11 +131,14 @@ class Moment:
         """Keep nothing alive."""
         self.names = {}
         self.tracers, self.numbers = [], {k: (None, x) for k, (_, x) in self.numbers.items()}
+        self.floats = {k: (name, type(x)) for k, (name, x) in self.floats.items()}
 
     def _add(self, x: Any, put: Any = None) -> None:
         cls = type(x)
         if put is not None and cls in (int, float) and not is_huge(x):
             self.numbers[len(self.words)] = put, x
+        if type(put) is str and is_float(x):
+            self.floats[len(self.words)] = put, x
         if isinstance(x, shadow.VALUES) and not isinstance(x, Tracer) and cls is not slice:
             self.words.append(exact(x))
             return
@@ -130,7 +146,7 @@ class Moment:
         if again is not None:
             self.words.append(("again", again[0]))
             return
-        self._known[id(x)] = len(self._known), x
+        self._known[id(x)] = len(self.words), x
         if isinstance(x, Tracer):
             self._tracer(x)
         elif real_of(x) is not x or issubclass(cls, Shadowed) or isinstance(x, np.ufunc | types.ModuleType):
@@ -145,7 +161,9 @@ class Moment:
         plain = x.stand_in is None or (is_row_major(x.stand_in) and x.stand_in.flags.writeable)
         if x.builder is not self.builder or x.origin is not None or not plain or any(r() is not None for r in x.views):
             raise _Strange
-        alike = self._alike.setdefault(x.node, len(self._alike))
+        if isinstance(x, Either):
+            self._eithers.append(x)
+        alike = self._alike.setdefault(x.node, len(self.words))
         self.words.append((type(x), x.aval, x.frozen, x.is_array, x.outside, x.asks, alike))
         self.tracers.append(x)
 
@@ -205,10 +223,38 @@ _PARTS: dict[Any, Any] = {
 def moment(builder: TraceBuilder, place: Place) -> Moment | None:
     """The state at a place; None if it is not understood."""
     try:
-        return Moment(builder, place)
+        _take_apart(builder, place)
+        return with_kinds(builder, place, Moment(builder, place))
     except _Strange as strange:
         builder.not_closed = str(strange) or "something outside that it has changed is not understood"
         return None
+
+
+def _take_apart(builder: TraceBuilder, place: Place) -> None:
+    """Let views in local variables be arrays of their own, until one of them or what they are of is updated."""
+    key = (VIEWS, *place.instruction)
+    if key in builder.world.varying:
+        return
+    new = {}
+    for name, x in variables(place.frame).items():
+        if name not in place.dead and _is_view(x) and x.builder is builder:
+            new[name] = copy = x.copied()
+            builder.apart[id(copy)] = copy, key
+            while x.origin is not None:
+                x = x.origin.base
+                builder.apart.setdefault(id(x), (x, key))
+    if new:
+        _set_variables(place.frame, new)
+
+
+def _is_view(x: Any) -> bool:
+    return isinstance(x, Tracer) and x.origin is not None and x.origin.shared and not x.origin.asks
+
+
+def keep_apart(before: Moment, now: Moment) -> None:
+    """What is a view at the beginning may be one behind the turns: there are none, perhaps."""
+    for k in before.apart:
+        now.builder.apart.setdefault(id(now.tracers[k]), (now.tracers[k], (VIEWS, *before.place.instruction)))
 
 
 def difference(before: Moment, now: Moment) -> str:
@@ -270,9 +316,36 @@ def widen(before: Moment, now: Moment) -> bool:
     return True
 
 
+def widen_kinds(before: Moment, now: Moment) -> bool:
+    """Whether the states are the same but for the kinds of floats, one of which may be of either kind: from now on all
+    of them may be, where the loop is met again."""
+    other = [k for k, (x, y) in enumerate(zip(before.words[: before.size], now.words)) if x != y]
+    if before.size != now.size or not all(k in before.floats and k in now.floats for k in other):
+        return False
+    kinds = [k for k in other if Either in (before.floats[k][1], type(now.floats[k][1]))]
+    known = {(*now.wide, now.floats[k][0], _KIND) for k in kinds}
+    found = not known <= now.builder.world.varying
+    now.builder.world.varying |= known
+    return found
+
+
+def with_kinds(builder: TraceBuilder, place: Place, now: Moment) -> Moment:
+    """The moment, with floats that may be of either kind for those which have differed in kind where this place was met
+    before."""
+    known = {x[3] for x in builder.world.varying if isinstance(x, tuple) and x[:3] == now.wide and x[-1] is _KIND}
+    new = {put: of_a_loop(x, builder) for put, x in now.floats.values() if put in known and not isinstance(x, Either)}
+    if not new:
+        return now
+    _set_variables(place.frame, new)
+    return Moment(builder, place)
+
+
 def widen_at_once(now: Moment) -> bool:
     """Make traced numbers of those local variables that differed from turn to turn when this place was met before."""
-    known = {x[3]: x[4:] for x in now.builder.world.varying if isinstance(x, tuple) and x[:3] == now.wide}
+    known = {
+        x[3]: x[4:] for x in now.builder.world.varying
+        if isinstance(x, tuple) and x[:3] == now.wide and x[-1] is not _KIND
+    }  # fmt: skip
     found = []
     for k, (put, x) in now.numbers.items():
         if type(put) is str and put in known:

@@ -23,7 +23,6 @@ from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.captures import World
 from tracegrad.trace.effects import Effect, contents, plain_key
 from tracegrad.trace.memory import axes_of
-from tracegrad.trace.number import Number
 from tracegrad.trace.shadow import VALUES, Globals, is_user_object
 from tracegrad.trace.templates import (
     Call,
@@ -74,7 +73,7 @@ class Outputs:
         """The template of a traced value, or of an array that was made while tracing."""
         found = self._positions.get(id(x))
         if found is None:
-            kind: Any = {"f": float, "i": int, "b": bool}[x.dtype.kind] if isinstance(x, Number) else None
+            kind: Any = {"f": float, "i": int, "b": bool}[x.dtype.kind] if x.weak else None
             if not x.shape and kind is None and not getattr(x, "_immutable_scalars", False):
                 kind = np.asarray  # where programs return scalars
             found = self._positions[id(x)] = Output(len(self.nodes), kind)

@@ -1,0 +1,149 @@
+"""Views that a loop's state holds: taken for arrays of their own, unless they or what they are of are written to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+
+
+def base_written_in_turns(x: Any) -> Any:
+    a = np.outer(x, x)
+    r, s = a[0], 0.0
+    while np.sum(r) < 100:
+        s = s + r[1]
+        a[0] = a[0] * 1.5
+    return s + a.sum()
+
+
+def view_written_in_turns(x: Any) -> Any:
+    a = np.outer(x, x)
+    r, s = a[0], 0.0
+    while s < 50:
+        r *= 1.2
+        s = s + a[0, 1]
+    return s + a.sum()
+
+
+def view_written_behind(x: Any) -> Any:
+    a = np.outer(x, x)
+    r, s = a[0], 0.0
+    while s < 50:
+        s = s + np.sum(r)
+    r += 1.0
+    return s + a.sum()
+
+
+def base_written_behind(x: Any) -> Any:
+    a = np.outer(x, x)
+    r, s = a[0], 0.0
+    while s < 50:
+        s = s + np.sum(r)
+    a[0] = 7.0
+    return s + r.sum()
+
+
+def a_view_if_there_is_no_turn(x: Any) -> Any:
+    a = np.outer(x, x)
+    r, s = a[0], x[0]
+    while s < 50:
+        r = r * 1.1
+        s = s + np.sum(r)
+    r += 1.0
+    return s + a.sum() + r.sum()
+
+
+def two_views_of_one(x: Any) -> Any:
+    a = np.outer(x, x)
+    r, q, s = a[0], a[:, 0], 0.0
+    while s < 50:
+        s = s + np.sum(r) + q[1]
+    q *= 2
+    return s + r.sum()
+
+
+def an_argument_written(x: Any) -> Any:
+    r, s = x[1:], 0.0
+    while s < 55:
+        s = s + np.sum(r)
+        x[1] += 0.5
+    return s
+
+
+def written_in_a_late_turn(x: Any) -> Any:
+    a = np.outer(x, x)
+    r, s = a[0], 0.0
+    while s < 200:
+        s = s + np.sum(r)
+        if s > 100:
+            r += 1.0
+    return s + a.sum()
+
+
+def swapped(x: Any) -> Any:
+    a = np.stack([x, x * 2])
+    r, q, s = a[0], a[1], 0.0
+    while s < 100:
+        r, q = q, r
+        s = s + r[0] + q[1]
+    return s
+
+
+def a_copy_of_the_base_written(x: Any) -> Any:
+    a = np.stack([x, x * 2])
+    r, s = a[0], 0.0
+    while s < 100:
+        s = s + r.sum()
+        a = a * 1.1
+    a[0] = 5
+    return s + a.sum() + r.sum()
+
+
+def another_view_in_turns(x: Any) -> Any:
+    a = np.stack([x, x * 2])
+    r, s = a[0], 0.0
+    while s < 100:
+        s = s + r.sum()
+        r = a[1]
+    r[0] = 3
+    return s + a.sum()
+
+
+PROGRAMS = {
+    f.__name__: f
+    for f in (
+        base_written_in_turns, view_written_in_turns, view_written_behind, base_written_behind,
+        a_view_if_there_is_no_turn, two_views_of_one, an_argument_written, written_in_a_late_turn, swapped,
+        a_copy_of_the_base_written, another_view_in_turns,
+    )
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_views_are_seen_to_change_as_in_numpy(name: str) -> None:
+    f = PROGRAMS[name]
+    g = tg.trace(f)
+    for scale in (1.0, 0.7, 2.0, 9.0):
+        x = np.array([1.0, 2.0, 0.5]) * scale
+        there, here = x.copy(), x.copy()
+        np.testing.assert_allclose(g(here), f(there), rtol=1e-12)
+        np.testing.assert_allclose(here, there)
+
+
+def test_views_that_nobody_writes_to_do_not_keep_loops_open() -> None:
+    def shot(p: Any) -> Any:
+        y, v, t = p[:2], p[2:], 0.0
+        while y[1] > 0:
+            y, v, t = y + 0.1 * v, v - np.array([0.0, 0.98]), t + 0.1
+        return y[0] + t
+
+    g = tg.value_and_grad(shot)
+    for up in (1.0, 5.0, 3.0, 12.0, 0.5):
+        p = np.array([0.0, 1.0, 2.0, up])
+        value, slope = g(p)
+        assert value == pytest.approx(shot(p), rel=1e-12)
+        np.testing.assert_allclose(slope[::2], [1.0, 0.1 * round(value / 0.3)], rtol=1e-9)
+    assert g.cache_info().traces <= 2
