@@ -17,7 +17,7 @@ from tracegrad import passes
 from tracegrad.avals import Aval
 from tracegrad.control.repeat import scan
 from tracegrad.ir import Graph, build, run, verify
-from tracegrad.ops.elementwise import accumulate, add, multiply, negative, sin, square, subtract
+from tracegrad.ops.elementwise import accumulate, add, multiply, negative, sin, square, subtract, where
 from tracegrad.passes.collect import MOST_TERMS
 
 
@@ -202,6 +202,25 @@ def test_only_whole_literals_are_coefficients() -> None:
     assert names(graph) == ["multiply", "multiply", "add"]
     graph = simplified(lambda x: accumulate(accumulate(multiply(x, math.inf), x), multiply(x, math.nan)), f64(3))
     assert len(graph.nodes) == 4
+
+
+@pytest.mark.parametrize(
+    ("fn", "left"),
+    [
+        (lambda c, x, y: accumulate(where(c, x, 0.0), where(c, 0.0, y)), ["where"]),
+        (lambda c, x, y: accumulate(where(c, 0.0, y), where(c, x, 0.0)), ["where"]),
+        (lambda c, x, y: accumulate(where(c, x, 0.0), where(c, 0.0, x)), []),
+        (lambda c, x, y: accumulate(where(c, x, 0.0), where(c, y, 0.0)), ["where", "where", "add"]),
+        (lambda c, x, y: accumulate(where(c, x, 0.0), where(c, 1.0, y)), ["where", "where", "add"]),
+        (lambda c, x, y: add(where(c, x, 0.0), where(c, 0.0, y)), ["where", "where", "add"]),
+    ],
+)
+def test_halves_of_a_choice_are_one_and_nothing_else_is(fn: Any, left: list[str]) -> None:
+    graph = build(lambda *xs: [fn(*xs)], [Aval((4,), np.dtype(bool)), f64(4), f64(4)])
+    after = verify(passes.simplify(graph))
+    assert names(after) == left
+    c, x, y = np.array([True, True, False, False]), np.array([1.5, np.nan, 3.0, np.inf]), np.array([np.inf, 2, -4, 0.0])
+    np.testing.assert_array_equal(run(after, [c, x, y]), run(graph, [c, x, y]))
 
 
 def test_integers_and_complex_numbers_stay() -> None:

@@ -21,7 +21,7 @@ from tracegrad.passes.control import BY_OP
 from tracegrad.passes.rewrite import mark_free, node_of, producer, rewrite
 from tracegrad.passes.rules import algebra
 from tracegrad.passes.structure import hoist_broadcast
-from tracegrad.passes.windows import into_array, into_sum
+from tracegrad.passes.windows import into_array, into_choice, into_sum
 
 __all__ = ["simplifier", "simplify"]
 
@@ -68,7 +68,8 @@ def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
     if found is None and op is where:
         return into_array(*operands)
     if found is None and op is accumulate:
-        found = into_loop(*operands)
+        found = into_choice(*operands)
+        found = into_loop(*operands) if found is None else found
         found = into_sum(*operands) if found is None else found
         return _free_sum(*operands) if found is None else found
     return found

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.ops.elementwise import accumulate
+from tracegrad.ops.elementwise import accumulate, where
 from tracegrad.ops.linear import pad, slice
 from tracegrad.ops.windows import counted, dynamic_slice, dynamic_update_slice
 from tracegrad.passes.begun import begins_with_zeros
@@ -20,12 +20,31 @@ from tracegrad.passes.constants import constant, full_like, reshaped
 from tracegrad.passes.rewrite import in_loop, is_free, node_of, operand, producer
 from tracegrad.passes.structure import rule_for
 
-__all__ = ["into_array", "into_sum"]
+__all__ = ["into_array", "into_choice", "into_sum"]
 
 Shape = tuple[int, ...]
 
 LEAST = 256  # elements of an array of which it is worth to touch a part only
 SMALL = 16  # times a window that is small
+
+
+def into_choice(x: Any, y: Any) -> Any:
+    """x + y, a sum whose order is free, where each is 0 wherever the other need not be; or None.
+
+    A sweep makes it of a part of a row that is replaced, and of what is left of the row. Where the sum is 0, its sign
+    may be another.
+    """
+    if producer(x) is not where or producer(y) is not where or node_of(operand(x)) is not node_of(operand(y)):
+        return None
+    for first, second in ((x, y), (y, x)):
+        picked = operand(first, 1), operand(second, 2)
+        if _is_zero(operand(first, 2)) and _is_zero(operand(second, 1)) and not all(map(is_literal, picked)):
+            return where(operand(x), *picked)
+    return None
+
+
+def _is_zero(x: Any) -> bool:
+    return bool((x if is_literal(x) else constant(x)) == 0)
 
 
 def into_sum(x: Any, y: Any) -> Any:
