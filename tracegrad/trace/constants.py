@@ -21,7 +21,7 @@ from typing import Any
 
 from tracegrad.trace.tracer import Tracer
 
-__all__ = ["asking", "comparisons", "plain"]
+__all__ = ["asking", "comparisons", "has_identity", "plain"]
 
 _IS, _IN = dis.opmap["IS_OP"], dis.opmap["CONTAINS_OP"]
 _CONST, _LONG = dis.opmap["LOAD_CONST"], dis.opmap["EXTENDED_ARG"]
@@ -53,10 +53,19 @@ def _constant(value: Any) -> _Constant:
     return _Constant(value)
 
 
+def has_identity(code: CodeType) -> bool:
+    """Whether the code may have an `is`: much cheaper to ask than what it compares.
+
+    >>> has_identity((lambda x, y: x is y).__code__), has_identity((lambda x, y: x == y).__code__)
+    (True, False)
+    """
+    return _IS in code.co_code[::2]
+
+
 @functools.lru_cache(maxsize=4096)
 def comparisons(code: CodeType) -> frozenset[int]:
     """Where the code compares with a truth or a whole number by `is`, so that it can be rewritten."""
-    if not _SAME_SIZE or not any(type(x) in (bool, int) for x in code.co_consts):
+    if not _SAME_SIZE or not has_identity(code) or not any(type(x) in (bool, int) for x in code.co_consts):
         return frozenset()
     steps, targets = code.co_code, set(dis.findlabels(code.co_code))  # type: ignore[arg-type]
     found = set()

@@ -239,7 +239,7 @@ def passes_methods(code: types.CodeType) -> bool:
     (True, False)
     """
     before = None
-    for step in dis.get_instructions(code):
+    for step in () if _METHODS.isdisjoint(code.co_names) else dis.get_instructions(code):
         named = before is not None and before.argval in _CLASS_NAMES and step.argval in _METHODS
         if named and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             return True

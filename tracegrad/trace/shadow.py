@@ -26,7 +26,7 @@ from tracegrad.ir import Value
 from tracegrad.ops import Carrier
 from tracegrad.trace.builtins import Shadowed, stands_for, unshadowed
 from tracegrad.trace.callees import marked
-from tracegrad.trace.constants import comparisons
+from tracegrad.trace.constants import comparisons, has_identity
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import passes_methods
 from tracegrad.trace.modules import replacement
@@ -151,7 +151,7 @@ def _guard_caught(world: Any, fun: types.FunctionType) -> None:
 def _compares_identity(code: types.CodeType) -> bool:
     """Whether the code, or that of a function in it, has an `is` of two objects neither of which is a constant."""
     before = None
-    for step in dis.get_instructions(code):
+    for step in dis.get_instructions(code) if has_identity(code) else ():
         if step.opname == "IS_OP" and before is not None and before.opname != "LOAD_CONST":
             return True
         before = step
@@ -162,7 +162,7 @@ def _compares_identity(code: types.CodeType) -> bool:
 def _compares_truths(code: types.CodeType) -> bool:
     """Whether the code, or that of a function in it, has an `is` of objects, one maybe a truth, that asks nothing."""
     before = None
-    for step in dis.get_instructions(code):
+    for step in dis.get_instructions(code) if has_identity(code) else ():
         asks = step.offset in comparisons(code)
         if step.opname == "IS_OP" and before is not None and type(before.argval) is bool and not asks:
             return True
