@@ -12,6 +12,7 @@ from loops import random
 
 import tracegrad as tg
 from benchmarks.bench_factorizations import cholesky_by_elements, lu_by_elements
+from tracegrad.trace import callees
 
 counters: Any = importlib.import_module("tracegrad.trace.counters")
 N = 12
@@ -194,6 +195,23 @@ def backwards_over_all(x: Any) -> Any:
     return np.sum(x**2)
 
 
+@program(random(N, N), 170)
+def long_bodies(x: Any) -> Any:
+    y, s = np.zeros((N, N)), 0.1 * x[0]  # whose instructions take more than a byte to jump over
+    for _ in range(30):
+        y[1:-1, 1:-1] = (y[2:, 1:-1] + y[:-2, 1:-1] + y[1:-1, 2:] + y[1:-1, :-2] + 0.1 * x[1:-1, 1:-1]) / 4
+        y[-1, :] = -0.2 * y[-2, :] + 0.1
+        across = (x[1:-1, 2:] - x[1:-1, :-2]) / 2
+        spread = x[2:, 1:-1] + x[:-2, 1:-1] + x[1:-1, 2:] + x[1:-1, :-2] - 4 * x[1:-1, 1:-1]
+        x[1:-1, 1:-1] += 0.1 * (0.3 * spread - y[1:-1, 1:-1] * across)
+    for row in x:
+        s[1:-1] = 0.3 * (s[2:] + s[:-2] + s[1:-1]) + 0.1 * (row[2:] + row[:-2] + row[1:-1])
+        s[1:-1] = 0.3 * (s[2:] + s[:-2] + s[1:-1]) + 0.1 * (row[2:] * row[:-2] * row[1:-1])
+        s[1:-1] = 0.3 * (s[2:] + s[:-2] + s[1:-1]) + 0.1 * (row[2:] - row[:-2] - row[1:-1])
+        s[0] = 0.5 * s[-1] + row[1] * row[2]
+    return np.sum(y) + np.sum(s**2)
+
+
 @pytest.fixture(params=PROGRAMS)
 def case(request: pytest.FixtureRequest) -> Program:
     return PROGRAMS[request.param]
@@ -210,6 +228,11 @@ def test_gradients_are_those_of_differences(case: Program) -> None:
     gradient = tg.grad(lambda x: case.fun(x.copy()))(case.x)
     low, high = (case.fun(case.x + step * direction) for step in (-1e-6, 1e-6))
     np.testing.assert_allclose(np.sum(gradient * direction), (high - low) / 2e-6, rtol=2e-6, atol=1e-8)
+
+
+def test_loops_with_long_bodies_are_seen() -> None:
+    code = PROGRAMS["long_bodies"].fun.__code__
+    assert len(callees.counted_loops(code)) == len(callees.iterated(code)) == 1
 
 
 # -- what cannot be folded --------------------------------------------------------------------------------

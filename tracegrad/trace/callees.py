@@ -82,13 +82,18 @@ def counted_loops(code: CodeType) -> tuple[int, ...]:
     return tuple([turns for name, _, turns in _calling(code) if name == "range"])
 
 
+def _steps(code: CodeType) -> list[dis.Instruction]:
+    """The instructions, each with its whole argument: that of a `FOR_ITER` over a long body takes two."""
+    return [x for x in dis.get_instructions(code) if x.opcode != _LONG]
+
+
 @functools.lru_cache(maxsize=4096)
 def _calling(code: CodeType) -> tuple[tuple[str, int, int], ...]:
     """The `for` loops over what a call of a name of `_OF_LOOPS` gives: the name, where it is loaded, and the
     instruction that begins each turn."""
     if _OF_LOOPS.isdisjoint([name.removesuffix(MARK) for name in code.co_names]):
         return ()
-    steps = list(dis.get_instructions(code))
+    steps = _steps(code)
     found = []
     for k, step in enumerate(steps):
         if step.opname == "FOR_ITER" and [x.opname for x in steps[k - 2 : k]] == ["CALL", "GET_ITER"]:
@@ -103,7 +108,7 @@ def iterated(code: CodeType) -> dict[int, int]:
     """The instructions that ask for the iterator of a `for` loop, but for those of `counted_loops`, and those that
     begin its turns."""
     counted = counted_loops(code)
-    pairs = itertools.pairwise(dis.get_instructions(code))
+    pairs = itertools.pairwise(_steps(code))
     return {
         x.offset: y.offset for x, y in pairs
         if x.opname == "GET_ITER" and y.opname == "FOR_ITER" and y.offset not in counted

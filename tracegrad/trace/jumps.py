@@ -118,7 +118,7 @@ def _jumps(code: CodeType) -> _Jumps:
     counting = {at: _Jump(frozenset([True]), (at,), dead(at)) for at in bare}
     found = {}
     for step in steps:
-        jump = step if step.opname != "TO_BOOL" else next(x for x in steps if x.offset == follows[step.offset])
+        jump = step if step.opname != "TO_BOOL" else next(x for x in steps if _may_jump(x) and x.offset > step.offset)
         asks = step.opname.startswith(("POP_JUMP", "TO_BOOL")) and "NONE" not in jump.opname
         around = [loop for loop in loops if step.offset in loop]
         within = tuple([at for at in counted if step.offset in turns[at]])
@@ -133,6 +133,10 @@ def _jumps(code: CodeType) -> _Jumps:
     return _Jumps(found, counting)
 
 
+def _may_jump(step: Any) -> bool:
+    return step.opcode in dis.hasjrel or step.opcode in dis.hasjabs
+
+
 def _flow(steps: list[Any], follows: dict[int, int]) -> tuple[dict[int, int], dict[int, list[int]]]:
     """How many values lie on the stack at each instruction, and where it leads; but for handlers of exceptions."""
     known = {step.offset: step for step in steps}
@@ -140,7 +144,7 @@ def _flow(steps: list[Any], follows: dict[int, int]) -> tuple[dict[int, int], di
     while waiting:
         step = known[waiting.pop()]
         targets = []
-        if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
+        if _may_jump(step):
             targets.append((step.argval, dis.stack_effect(step.opcode, step.arg, jump=True)))
         if not step.opname.startswith(_ENDS):
             targets.append((follows[step.offset], dis.stack_effect(step.opcode, step.arg, jump=False)))
