@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tracegrad.avals import LITERALS, Aval
-from tracegrad.ir.printing import printable, to_text
+from tracegrad.ir.printing import digest_of, printable, to_text
 from tracegrad.ops.op import Op, Several
 from tracegrad.ops.results import result
 
@@ -105,6 +105,7 @@ class Graph:
     outputs: tuple[Node, ...]
     names: tuple[str, ...] = ()
     _text: str | None = field(default=None, init=False, repr=False)
+    _digest: bytes | None = field(default=None, init=False, repr=False)
 
     def __str__(self) -> str:
         return to_text(self) if self.names else self.text
@@ -115,15 +116,25 @@ class Graph:
     def text(self) -> str:
         """What is printed, without names."""
         if self._text is None:
-            plain = Graph(self.inputs, self.nodes, self.outputs) if self.names else self
-            object.__setattr__(self, "_text", to_text(plain))
+            object.__setattr__(self, "_text", to_text(self._plain))
         return self._text  # type: ignore[return-value]
 
+    @property
+    def digest(self) -> bytes:
+        """A digest of the text, found with those of the regions, each of which is looked through once."""
+        if self._digest is None:
+            object.__setattr__(self, "_digest", digest_of(self._plain))
+        return self._digest  # type: ignore[return-value]
+
+    @property
+    def _plain(self) -> Graph:
+        return Graph(self.inputs, self.nodes, self.outputs) if self.names else self
+
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Graph) and self.text == other.text)
+        return self is other or (isinstance(other, Graph) and self.digest == other.digest)
 
     def __hash__(self) -> int:
-        return hash(self.text)
+        return hash(self.digest)
 
     def named(self, names: Iterable[str]) -> Graph:
         """The graph with these names of its inputs, where they can be printed and no other input has them."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import is_literal
@@ -11,7 +12,7 @@ from tracegrad.avals import is_literal
 if TYPE_CHECKING:
     from tracegrad.ir.graph import Graph, Node
 
-__all__ = ["NAME", "named_regions", "names_of", "printable", "to_text"]
+__all__ = ["NAME", "digest_of", "named_regions", "names_of", "printable", "to_text"]
 
 # The name of an input: that of a variable, and attributes, numbers and simple strings that lead on from there.
 NAME = r"[^\W\d]\w*(?:\.\w+|\[\d+\]|\['[\w ./-]*'\])*"
@@ -41,10 +42,27 @@ def printable(names: Iterable[str]) -> tuple[str, ...]:
 
 def to_text(graph: Graph, locations: bool = False) -> str:
     """The text of `graph`; with `locations`, each node ends in a comment naming the user's line."""
-    return "\n".join(_lines(graph, "graph", locations))
+
+    def inside(name: str, region: Graph) -> Iterator[str]:
+        return (f"    {line}" for line in _lines(region, name, locations, inside))
+
+    return "\n".join(_lines(graph, "graph", locations, inside))
 
 
-def _lines(graph: Graph, head: str, locations: bool) -> Iterator[str]:
+def digest_of(graph: Graph) -> bytes:
+    """A digest of the text, in which the digests of the regions stand for them."""
+
+    def inside(name: str, region: Graph) -> Iterator[str]:
+        yield f"{name} {region.digest.hex()}"
+
+    return blake2b("\n".join(_lines(graph, "graph", False, inside)).encode(), digest_size=20).digest()
+
+
+# The lines of a region with this name.
+_Inside = Callable[[str, Any], Iterator[str]]
+
+
+def _lines(graph: Graph, head: str, locations: bool, inside: _Inside) -> Iterator[str]:
     names = names_of(graph)
     picked: dict[Node, dict[int, str]] = {}
     for node in graph.nodes:
@@ -60,12 +78,12 @@ def _lines(graph: Graph, head: str, locations: bool) -> Iterator[str]:
             named += "," * (len(node.aval) == 1)  # type: ignore[arg-type]
         else:
             named = names[node]
-        yield from _node(node, named, names, locations)
+        yield from _node(node, named, names, locations, inside)
     yield f"  return {', '.join(names[x] for x in graph.outputs)}"
     yield "}"
 
 
-def _node(node: Node, named: str, names: dict[Node, str], locations: bool) -> Iterator[str]:
+def _node(node: Node, named: str, names: dict[Node, str], locations: bool, inside: _Inside) -> Iterator[str]:
     regions = list(named_regions(node))
     hidden = {name.partition(".")[0] for name, _ in regions}
     shown = [f"{k}={v!r}" for k, v in node.params if k not in hidden]
@@ -74,7 +92,7 @@ def _node(node: Node, named: str, names: dict[Node, str], locations: bool) -> It
     comment = f"  # {node.location}" if locations and node.location else ""
     yield f"  {named} = {node.name}({operands}){params} : {node.aval}{comment}"
     for name, region in regions:
-        yield from (f"    {line}" for line in _lines(region, name, locations))
+        yield from inside(name, region)
 
 
 def named_regions(node: Node) -> Iterator[tuple[str, Any]]:
