@@ -63,6 +63,12 @@ def test_the_wave_finds_the_layers_of_the_ground(tmp_path):
     assert "true " in done.stdout
 
 
+def test_the_cavity_turns_as_published(tmp_path):
+    done = run(tmp_path, "cavity.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Ghia" in done.stdout
+
+
 def test_the_tour_of_autograd_finds_what_it_asserts(tmp_path):
     done = run(tmp_path, "autograd_tour.py")
     assert done.returncode == 0, done.stdout + done.stderr
