@@ -57,6 +57,12 @@ def test_logistic_regression_finds_scikit_learns_coefficients(tmp_path):
     assert "greatest difference of a coefficient" in done.stdout
 
 
+def test_the_predators_are_fitted_through_an_integrator_that_chooses_its_steps(tmp_path):
+    done = run(tmp_path, "predators.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "integrator from SciPy's" in done.stdout
+
+
 def test_the_wave_finds_the_layers_of_the_ground(tmp_path):
     done = run(tmp_path, "wave.py")
     assert done.returncode == 0, done.stdout + done.stderr
