@@ -133,6 +133,24 @@ def test_views_are_seen_to_change_as_in_numpy(name: str) -> None:
         np.testing.assert_allclose(here, there)
 
 
+def test_products_in_a_tuple_are_no_views() -> None:
+    def grown(a: Any) -> Any:
+        state = np.ones(2), np.eye(2)
+        while state[1][0, 0] < 1e3:
+            x, p = state
+            state = a @ x, (1.5 * np.eye(2) + np.outer(x, x)) @ p
+        return np.sum(state[0]) + np.sum(state[1])
+
+    g = tg.value_and_grad(grown)
+    for scale in (1.0, 0.9, 1.2, 0.5, 1.5):
+        a = scale * np.array([[1.0, 0.2], [0.1, 0.9]])
+        value, slope = g(a)
+        assert value == pytest.approx(grown(a), rel=1e-12)
+        along = (grown(a + 1e-7) - grown(a - 1e-7)) / 2e-7
+        assert np.sum(slope) == pytest.approx(along, rel=1e-5)
+    assert g.cache_info().traces <= 2
+
+
 def test_views_that_nobody_writes_to_do_not_keep_loops_open() -> None:
     def shot(p: Any) -> Any:
         y, v, t = p[:2], p[2:], 0.0

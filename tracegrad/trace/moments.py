@@ -158,6 +158,7 @@ class Moment:
             self._parts(cls, x)
 
     def _tracer(self, x: Any) -> None:
+        _let_be(x)
         plain = x.stand_in is None or (is_row_major(x.stand_in) and x.stand_in.flags.writeable)
         if x.builder is not self.builder or x.origin is not None or not plain or any(r() is not None for r in x.views):
             raise _Strange
@@ -228,6 +229,17 @@ def moment(builder: TraceBuilder, place: Place) -> Moment | None:
     except _Strange as strange:
         builder.not_closed = str(strange) or "something outside that it has changed is not understood"
         return None
+
+
+def _let_be(x: Any) -> None:
+    """Let a view of what nothing else holds, as a product of matrices is that was made in another shape, be no view."""
+    base = x.origin.base if x.origin is not None and x.origin.shared and not x.origin.asks else None
+    # Held by the origin, by this variable and by the call.
+    if base is None or base.origin is not None or base.outside or sys.getrefcount(base) != 3:
+        return
+    others = [view for r in base.views if (view := r()) is not None and view is not x]
+    if not others and is_row_major(x._place()):
+        x.origin = None
 
 
 def _take_apart(builder: TraceBuilder, place: Place) -> None:
