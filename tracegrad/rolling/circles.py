@@ -249,18 +249,24 @@ class Loop:
             agree.append(_agrees(asked, *groups))
             level += 1
         wanted = {x: env[x] for way in ways for x in self._needed(way, level + 1, env)}
-        operands = [*wanted.values(), *before]
+        # The ways begin with the same values: a branch is given each of them once, and computes once what is the same.
+        given = {x.node: x for x in (*wanted.values(), *before)}
+        operands, numbers = list(given.values()), {x: k for k, x in enumerate(given)}
         avals = [x.aval for x in operands]
 
         def along(those: Sequence[Way]) -> Graph:
             def run(*args: Any) -> list[Any]:
-                return self._from(those, level + 1, dict(zip(wanted, args)), args[len(wanted) :])
+                env_there = {x: args[numbers[y.node]] for x, y in wanted.items()}
+                return self._from(those, level + 1, env_there, [args[numbers[x.node]] for x in before])
 
             return build(run, avals)
 
+        def back(*args: Any) -> list[Any]:
+            return [*(args[numbers[x.node]] for x in before), _constant(False, "bool")]
+
         branches = [along(x) for x in groups.values()]
         if agree or len(groups) < 2 or asked.dtype.kind != "b":
-            branches.append(build(lambda *args: [*args[len(wanted) :], _constant(False, "bool")], avals))
+            branches.append(build(back, avals))
         number = _constant(len(branches) - 1, "int64")
         for k, answer in enumerate(groups):
             number = where(_agrees(asked, answer), _constant(k, "int64"), number)
