@@ -11,7 +11,8 @@ from tracegrad.codegen.nested import regions_of
 from tracegrad.ir import Graph, Node, to_text
 from tracegrad.ir.printing import names_of
 from tracegrad.ops.forms import Repeat, While
-from tracegrad.runtime.dispatch import Dispatcher, Path
+from tracegrad.runtime.dispatch import Dispatcher
+from tracegrad.runtime.paths import Path
 from tracegrad.runtime.why import show_kind
 from tracegrad.trace.describe import describe
 from tracegrad.trace.signature import Binder, Call

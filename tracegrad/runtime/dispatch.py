@@ -15,14 +15,13 @@ done by then are then Python's own. A path that ends so has guards and no progra
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 import threading
 import time
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,43 +29,42 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.control.until import ROOMS, room_for
 from tracegrad.errors import CapacityError, TraceError, located
-from tracegrad.ir import Graph, evaluate, run
 from tracegrad.ir.builder import RECORDERS
 from tracegrad.logs import enabled, log
 from tracegrad.ops import Carrier, Level
 from tracegrad.quiet import noted, restore_traps, sprung, traps
 from tracegrad.runtime.entry import MISS
-from tracegrad.runtime.hot import hot_call
 from tracegrad.runtime.methods import ALONE, Method
-from tracegrad.runtime.program import compile_program, conformed
+from tracegrad.runtime.paths import Found, Interpreted, Path, Specialization
+from tracegrad.runtime.program import compile_program
 from tracegrad.runtime.why import Warnings, log_compile, new_answer, new_key, new_world
 from tracegrad.settings import jit_disabled, unusual
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder import ESCAPED, current_trace
 from tracegrad.trace.describe import describe
-from tracegrad.trace.effects import apart
 from tracegrad.trace.garbage import patient
-from tracegrad.trace.guards import Answers, value_key
+from tracegrad.trace.guards import Answers
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.shadow import is_user_object
 from tracegrad.trace.signature import Binder, Call
 from tracegrad.trace.sources import CALLS, on_call
-from tracegrad.trace.trace import Trace, trace_call
+from tracegrad.trace.trace import trace_call
 
 if TYPE_CHECKING:
     from tracegrad.runtime.on_tape import OnTape
 
-__all__ = ["CacheInfo", "Dispatcher", "Family", "Path", "Specialization"]
+__all__ = ["CacheInfo", "Dispatcher", "Family"]
 
 MAX_SPECIALIZATIONS = 256
 MAX_PATHS = 64
 # Instances without weak references that a traced method keeps programs for.
 MAX_KEPT = 64
-# The turns of a loop that a derivative has room for at first; what a call needs beyond is found out when it runs.
-ROOM = 128
 _VALUES = (np.ndarray, Carrier, float, int)
 # Rounding can make the compiled answer to a question differ from NumPy's; then paths are tried this many times.
 MAX_ATTEMPTS = 8
+# How many hot paths are tried, where calls come in turn; and how often one is found there before it becomes the first.
+MOST_TURNS = 8
+AGAIN = 64
 
 
 class CacheInfo(NamedTuple):
@@ -83,93 +81,6 @@ class CacheInfo(NamedTuple):
     specializations: int
 
 
-def _miss(*args: Any) -> Any:
-    return MISS
-
-
-class Path:
-    """A program for one key, one state of the captured variables, and one sequence of answers."""
-
-    def __init__(self, trace: Trace, program: Any, seconds: dict[str, float], on_tape: OnTape | None = None):
-        self.trace, self.program, self.seconds, self.on_tape = trace, program, seconds, on_tape
-        self.keys = tuple(map(value_key, trace.script))
-        self._writes = bool(trace.groups or trace.written)
-        self._hot: dict[Any, Any] = {}
-
-    def hot(self, binder: Binder, call: Call, form: tuple[Any, ...], plain: type) -> Any:
-        """The hot path for calls like `call` of this form: the number of positional arguments, then the keywords.
-
-        Without keywords it is a subclass of `plain` with another `__call__`, with keywords it is a function.
-        """
-        found = self._hot.get(form)
-        if found is None:
-            method = len(form) == 1
-            arranged = binder.arrange(form[0], form[1:])
-            made = hot_call(self.trace, self.program, call, *arranged, method=method)
-            if method:
-                # The methods of classes are what Python calls with the least ado.
-                found = type(plain.__name__, (plain,), {"__call__": made, "__slots__": ()}) if made else plain
-            else:
-                found = made or _miss
-            self._hot[form] = found
-        return found
-
-    def run(self, leaves: Sequence[Any], captured: Sequence[Any]) -> tuple[Sequence[Any] | None, Answers | None]:
-        """The outputs of the graph, guard values last, or None when the call has to run as plain Python; and the
-        answers up to the first that is not as assumed, or None when all are."""
-        given = [conformed(x) for x in (*leaves, *captured)]
-        outputs = None if self.program is None else self.program.attempt(given)
-        if outputs is None:
-            return None, self.trace.diverges(self._answers(given))
-        outputs = (outputs,) if self.program.single else outputs
-        if not self.trace.guards:
-            return outputs, None
-        return outputs, self.trace.diverges(self.trace.answers(outputs, self.program.checked))
-
-    def overlaps(self, call: Call, captured: Sequence[Any]) -> bool:
-        """Whether what the call writes to is also something else that it reads, or cannot be written: the graph does
-        not know that. Within `on_call`."""
-        if not self._writes:
-            return False
-        if self.trace.mixes():
-            return True
-        written = [source.read() for source in self.trace.written]
-        return bool(written) and not apart(written, [x for x in (*call.leaves, *captured) if isinstance(x, np.ndarray)])
-
-    def _answers(self, given: Sequence[Any]) -> Iterator[Any]:
-        """The guard values by NumPy, each when it is asked for, as far as nothing raises on the way to them."""
-        computed = dict(zip(self.trace.graph.inputs, map(np.asarray, given)))
-        with contextlib.suppress(Exception):  # whatever it is, the call meets it again
-            for guard in self.trace.guards:
-                yield evaluate(guard.node, computed)
-
-
-# A path that holds for a call; the outputs of its program, or None when the call has to run as plain Python; and the
-# captured arrays it was given.
-Found = tuple[Path, Sequence[Any] | None, Sequence[Any]]
-
-
-class Specialization:
-    """The paths of one key, the most recently used first."""
-
-    def __init__(self) -> None:
-        self.paths: tuple[Path, ...] = ()
-        self.varying: set[Hashable] = set()
-        self.room = ROOM
-
-    def promote(self, path: Path) -> None:
-        others = tuple([p for p in self.paths if p is not path])
-        if path.program is None:  # it is tried last, because it has to be evaluated
-            self.paths = (*others, path)
-        elif not self.paths or self.paths[0] is not path:
-            self.paths = (path, *others)
-
-    def enlarge(self) -> None:
-        """Forget programs that have too little room for what derivatives keep of the turns of loops."""
-        self.room *= 16
-        self.paths = ()
-
-
 class Family:
     """The programs of functions of equal code, which differ in their closures, defaults and instances."""
 
@@ -184,9 +95,11 @@ class Dispatcher(Inlinable):
 
     # Whether what the function does to Tensors from outside is done at each call.
     effects = True
+    # What the hot path of this class is as a function, if that is known.
+    turn: Any = None
     own = frozenset([
-        "fun", "body", "name", "binder", "_hot", "_plain", "_lock", "_methods", "_kept", "_shared", "_specializations",
-        "_warnings", "_counts",
+        "fun", "body", "name", "binder", "_turns", "_met", "_plain", "_lock", "_methods", "_kept", "_shared",
+        "_specializations", "_warnings", "_counts",
     ])  # fmt: skip
 
     def __init__(self, fun: Callable[..., Any], *, body: Any = None, signature: Any = None,
@@ -196,7 +109,9 @@ class Dispatcher(Inlinable):
         self.fun, self.body = fun, body if body is not None else fun
         self.name = name or describe(fun).name
         self.binder = Binder(fun if signature is None else signature, static_argnums, static_argnames)
-        self._hot: dict[tuple[Any, ...], Callable[..., Any]] = {}
+        # By form, hot paths of calls that come in turn, or have keywords; and how often one was used.
+        self._turns: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._met = 0
         self._plain: Any = type(self)
         self._lock = threading.RLock()
         self._methods: dict[int, Any] = {}
@@ -211,15 +126,39 @@ class Dispatcher(Inlinable):
 
     def call_slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that the hot path for calls without keywords does not know."""
-        if kwargs:
-            hot: Callable[..., Any] = self._hot.get((len(args), *kwargs), _miss)
-            result = hot(*args, *kwargs.values())
-            if result is not MISS:
-                return result
-        given = tuple([x for x in args if x is not MISS])
+        while args and args[-1] is MISS:  # what that was not given
+            args = args[:-1]
+        form = (len(args), *kwargs)
+        for hot in self._turns.get(form, ()):
+            if hot is not self.__class__.turn:
+                result = hot(self, *args, *kwargs.values())
+                if result is not MISS:
+                    self._met += 1
+                    if not self._met % AGAIN:
+                        self._prefer(hot, form)
+                    return result
         if not unusual and noted():  # what hot paths do not do
-            return self(*given, **kwargs)
-        return self._call(given, kwargs)
+            return self(*args, **kwargs)
+        return self._call(args, kwargs)
+
+    def _prefer(self, hot: Any, form: tuple[Any, ...]) -> None:
+        """Try this hot path first from now on."""
+        others = [x for x in self._turns.get(form, ()) if x is not hot]
+        self._turns[form] = (hot, *others)
+        if hot.face is not None:
+            self.__class__ = hot.face
+
+    def _heat(self, path: Path, call: Call, form: tuple[Any, ...]) -> None:
+        """Prepare for calls that repeat this one of a path: alone, or in turn with others."""
+        plain = len(form) == 1
+        again = not plain or form in path.hots
+        if plain:
+            self.__class__ = path.hot(self.binder, call, form, self._plain)
+        turn = path.turn(self.binder, call, form) if again else None
+        if turn is not None:
+            others = [x for x in self._turns.get(form, ()) if x is not turn]
+            alike = [x for x in others if x.key == call.key][1:]  # each of which may run a program in vain
+            self._turns[form] = (turn, *[x for x in others if x not in alike][: MOST_TURNS - 1])
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
@@ -269,7 +208,7 @@ class Dispatcher(Inlinable):
     def clear(self) -> None:
         """Forget all traces and programs of this function."""
         with self._lock:
-            self._hot = {}
+            self._turns = {}
             self.__class__ = self._plain
             self._specializations = OrderedDict()
             self._counts = dict.fromkeys(self._counts, 0)
@@ -300,16 +239,12 @@ class Dispatcher(Inlinable):
             if path.overlaps(call, captured):
                 return self.body(*args, **kwargs)
             if path.on_tape is not None:
-                return path.on_tape.finish(call, captured, outputs, self)
-            result = path.trace.finish(outputs, effects=self.effects)
+                result = path.on_tape.finish(call, captured, outputs, self)
+            else:
+                result = path.trace.finish(outputs, effects=self.effects)
         finally:
             CALLS.call = before
-        form = (len(args), *kwargs)
-        hot = path.hot(self.binder, call, form, self._plain)
-        if kwargs:
-            self._hot[form] = hot
-        else:
-            self.__class__ = hot
+        self._heat(path, call, (len(args), *kwargs))
         return result
 
     def _plainly(self, path: Path, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -469,23 +404,3 @@ class Dispatcher(Inlinable):
             self._warnings.answered(self.name, guard)
         elif same:
             self._warnings.changed(self.name, new_world(p.trace for p in same))
-
-
-class Interpreted:
-    """A path that is not worth compiling, because its specialization has too many: run op by op, once."""
-
-    report, checked = None, False
-
-    def __init__(self, graph: Graph):
-        self.graph, self.single = graph, False
-
-    def entry(self, *leaves: Any) -> Any:
-        return MISS
-
-    def attempt(self, leaves: Sequence[Any]) -> Any:
-        try:
-            return tuple(x[()] for x in run(self.graph, leaves))
-        except CapacityError:
-            raise
-        except Exception:  # whatever it is, the call meets it again
-            return None

@@ -22,8 +22,7 @@ from tracegrad.ops.linear import zeros_like
 from tracegrad.runtime.program import compile_program, conformed
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import Tensor, engine, views
-from tracegrad.torch.tape.saved import Packed
-from tracegrad.torch.tape.saved import kept as saved_of
+from tracegrad.torch.tape.saved import Packed, made_by, modified
 from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Node, next_number, rewrap, unmasked
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.signature import Call
@@ -32,7 +31,7 @@ from tracegrad.trace.templates import TensorOutput
 from tracegrad.trace.trace import Trace
 from tracegrad.transforms.partition import partition
 
-__all__ = ["CompiledBackward", "OnTape"]
+__all__ = ["CompiledBackward", "OnTape", "tensor_of"]
 
 
 class OnTape:
@@ -50,13 +49,27 @@ class OnTape:
         self.saved: tuple[int, ...] = ()  # numbers of inputs that the backward pass takes
         self.kept = 0  # how many outputs are kept for it
         written = {e.holder.key for e in trace.effects if e.kind == "tensor"}
-        self.updated = frozenset([k for source, k in self.tape.stand_ins if source.key in written])
+        updated = {k for source, k in self.tape.stand_ins if source.key in written}
         if self.tape.joint is not None:
             inputs, results = len(trace.graph.inputs), len(trace.graph.outputs)
             self.graph, self._graph, values = partition(self.tape.joint, inputs, results)
             places = {x: k for k, x in enumerate(self.tape.joint.inputs)}
             self.saved = tuple([places[x] for x in values if x.op is None])
             self.kept = len(values) - len(self.saved)
+        tensors = {k for _, k in self.tape.stand_ins}
+        # By whether effects are repeated: the numbers of saved inputs that may be overwritten before the backward pass
+        # reads them. An ndarray may be changed by its owner, and has no version counter; a Tensor that the call updates
+        # in place is going to be.
+        self.copied = [
+            tuple([k for k in self.saved if k not in tensors or k in overwritten])
+            for overwritten in (set[int](), updated)
+        ]
+        # By the same: of each Tensor from outside, whether a pass that is not recorded needs it as it was.
+        self.needed = [
+            tuple([k in self.saved and k not in overwritten for _, k in self.tape.stand_ins])
+            for overwritten in (set[int](), updated)
+        ]
+        self.arguments = len(trace.graph.inputs) - len(trace.captures)
 
     @property
     def backward(self) -> Any:
@@ -103,26 +116,30 @@ class OnTape:
             for effect in self.trace.effects:
                 if isinstance(effect.piece, TensorOutput) and effect.kind == "tensor":
                     views.check(effect.holder.read(), effect.piece.root >= 0)
-        return self.trace.finish(outputs, lambda array, root: self._tensor(array, root, node), owner.effects)
+        return self.trace.finish(outputs, lambda array, root: tensor_of(array, root, node), owner.effects)
 
     def _node(self, call: Call, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
         if not self.tape.roots or not STATE.enabled:
             return None
         if self.tape.joint is None:
             return _Spent(self.tape.spent) if self.tape.spent else None
-        node = CompiledBackward(self, call, captured, outputs[len(outputs) - self.kept :], owner)
+        edges = tuple([source.read()._edge_of() for source in self.tape.wanted])
+        watched = [source.read() for source, _ in self.tape.stand_ins]
+        kept = tuple(outputs[len(outputs) - self.kept :])
+        node = CompiledBackward(self, call, [*call.leaves, *captured], call.tensors, edges, watched, kept, owner)
         if STATE.watching:
             node.metadata["traceback_"] = traceback.format_stack()
         if STATE.saving:
             node.pack(*STATE.saving[-1])
         return node
 
-    @staticmethod
-    def _tensor(array: Any, root: int, node: Any) -> Tensor:
-        out = Tensor(np.asarray(array))
-        if root >= 0 and node is not None:
-            out._requires, out._edge = True, (node, root)
-        return out
+
+def tensor_of(array: Any, root: int, node: Any) -> Tensor:
+    """An output as a Tensor: number `root` of those that `node` has the derivative of, if that is not negative."""
+    out = Tensor(np.asarray(array))
+    if root >= 0 and node is not None:
+        out._requires, out._edge = True, (node, root)
+    return out
 
 
 def _stand_in(trace: Any, source: Any) -> Any:
@@ -149,24 +166,27 @@ class _Spent(Node):
 class CompiledBackward(Node):
     """One call of a compiled function: its inputs, and what the forward pass kept for the backward pass."""
 
-    __slots__ = ("call", "checks", "inputs", "kept", "owner", "path")
+    __slots__ = ("call", "checks", "inputs", "kept", "owner", "path", "tensors")
     several = True
 
-    def __init__(self, path: OnTape, call: Call, captured: Sequence[Any], kept: Sequence[Any], owner: Any):
-        self.path, self.owner, self.kept = path, owner, tuple(kept)
-        self.call: Any = call
-        self.inputs: Any = [*call.leaves, *captured]
-        updated = path.updated if owner.effects else frozenset()
-        for k in path.saved:
-            # An ndarray may be changed by its owner before the backward pass, and has no version counter; a Tensor
-            # that the call updates in place is going to be overwritten.
-            mine = k < len(call.leaves) and k not in call.tensors
-            if (mine or k in updated) and isinstance(self.inputs[k], np.ndarray):
-                self.inputs[k] = self.inputs[k].copy()
-        self.edges = tuple([source.read()._edge_of() for source in path.tape.wanted])
-        watched = [(source.read(), k in path.saved and k not in updated) for source, k in path.tape.stand_ins]
-        # What has to stay as it is, and whether a pass that is not recorded needs it too.
-        self.checks = [(saved_of(t), saved) for t, saved in watched if t._counter is not None]
+    def __init__(
+        self, path: OnTape, call: Call, inputs: list[Any], tensors: dict[int, Any], edges: tuple[Any, ...],
+        watched: Sequence[Any], kept: tuple[Any, ...], owner: Any,
+    ):  # fmt: skip
+        self.path, self.owner, self.kept, self.edges = path, owner, kept, edges
+        self.call: Any = call  # or one like it
+        self.inputs: Any = inputs
+        self.tensors: Any = tensors  # those among the arguments
+        for k in path.copied[owner.effects]:
+            if inputs[k].__class__ is np.ndarray:
+                inputs[k] = inputs[k].copy()
+        # The counters, versions and arrays of what has to stay as it is, and whether a pass that is not recorded needs
+        # it too.
+        self.checks = [
+            (counter, counter[0], t.array, needed)
+            for t, needed in zip(watched, path.needed[owner.effects])
+            if (counter := t._counter) is not None
+        ]
         self.hooks, self.number = None, next_number()
 
     @property
@@ -177,29 +197,29 @@ class CompiledBackward(Node):
     def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
         if self.inputs is RELEASED:
             raise RuntimeError(located(SECOND_TIME))
-        for saved, plain in self.checks:
-            if plain or recording:
-                saved.value(None)
+        for counter, version, array, needed in self.checks:
+            if counter[0] != version and (needed or recording):
+                raise modified(array, counter, version, made_by(None, counter))
         path = self.path
         given = [np.zeros(a.shape, a.dtype) if ct is None else unmasked(ct) for a, ct in zip(path.tape.roots, cts)]
         if recording:
             return self._recorded([rewrap(ct, None) if isinstance(ct, np.ndarray) else ct for ct in given])
         kept = [x() if x.__class__ is Packed else x for x in self.kept]
         values = [*(self.inputs[k] for k in path.saved), *kept, *given]
-        found = path.backward.run([conformed(x) for x in values])
-        return (found,) if path.backward.single else found
+        program = path.backward
+        found = program.run([conformed(x) for x in values])
+        return (found,) if program.single else found
 
     def _recorded(self, cts: Sequence[Any]) -> Sequence[Any]:
         """The cotangents by a call of the derived function on the Tensors of this call."""
-        call = self.call
-        leaves = [call.tensors.get(k, x) for k, x in enumerate(self.inputs[: len(call.leaves)])]
-        args, kwargs = call.rebuild(leaves)
-        found: Sequence[Any] = self.path.derived(self.owner.derive)(args, kwargs, dict(call.tensors), cts)
+        leaves = [self.tensors.get(k, x) for k, x in enumerate(self.inputs[: self.path.arguments])]
+        args, kwargs = self.call.rebuild(leaves)
+        found: Sequence[Any] = self.path.derived(self.owner.derive)(args, kwargs, dict(self.tensors), cts)
         return found
 
     def pack(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
         self.kept = tuple([Packed(rewrap(np.asarray(x), None), pack, unpack) for x in self.kept])
 
     def release(self) -> None:
-        self.inputs = self.kept = self.call = RELEASED
+        self.inputs = self.kept = self.call = self.tensors = RELEASED
         self.checks = []

@@ -23,7 +23,7 @@ class GradMode(Source):
         return STATE.enabled
 
     def text(self, name: Callable[[Any], str]) -> str:
-        return f"{name(self.read)}()"
+        return f"{name(STATE)}.enabled"
 
     def __str__(self) -> str:
         return "is_grad_enabled()"

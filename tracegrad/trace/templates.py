@@ -85,7 +85,7 @@ class TensorOutput(Piece):
         return call.tensor(call.outputs[self.position], self.root)
 
     def text(self, code: Any) -> str:
-        return f"tensor({code.output(self.position)}, {self.root})"
+        return f"tensor({code.output(self.position)}, {self.root}, node)"
 
 
 class Found(Piece):

@@ -17,7 +17,7 @@ from tracegrad.torch.tape.copies import copy_of
 from tracegrad.torch.tape.tape import Moving, rewrap
 
 __all__ = [
-    "Borrowed", "Packed", "RawSaved", "Saved", "copy_of_borrowed", "kept", "kept_as", "made_by", "made_now",
+    "Borrowed", "Packed", "RawSaved", "Saved", "copy_of_borrowed", "kept", "kept_as", "made_by", "made_now", "modified",
     "of_inference", "own", "private", "saved_apart", "short_name",
 ]  # fmt: skip
 
@@ -51,16 +51,7 @@ class Saved:
     def modified(self, edge: Any, counter: Any = ()) -> RuntimeError:
         """The error for an update in place; `counter` may name the operation that did it."""
         array = self.array() if self.array.__class__ is Packed else getattr(self.array, "array", self.array)
-        name = array.dtype.name
-        kind = "CPUBoolType" if name == "bool" else f"{_TYPES.get(name, name.capitalize())}Tensor"
-        return RuntimeError(
-            located(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"[{kind} {list(array.shape)}]{made_by(edge, counter)} is at version {self.counter[0]}; expected "
-                f"version {self.version} instead. Hint: enable anomaly detection to find the operation that failed to "
-                "compute its gradient, with autograd.set_detect_anomaly(True)."
-            )
-        )
+        return modified(array, self.counter, self.version, made_by(edge, counter))
 
     def pack(self, tensor: Any, pack: Hook, unpack: Hook) -> None:
         """Keep what `pack` makes of the value, which is that of `tensor`, instead."""
@@ -201,6 +192,20 @@ class RawSaved:
 
 _TYPES = {"float64": "Double", "float32": "Float", "complex128": "ComplexDouble", "complex64": "ComplexFloat",
           "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte"}  # fmt: skip
+
+
+def modified(array: Any, counter: Any, version: int, maker: str = "") -> RuntimeError:
+    """The error for an update in place of a saved array, which `maker` may say what made."""
+    name = array.dtype.name
+    kind = "CPUBoolType" if name == "bool" else f"{_TYPES.get(name, name.capitalize())}Tensor"
+    return RuntimeError(
+        located(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"[{kind} {list(array.shape)}]{maker} is at version {counter[0]}; expected "
+            f"version {version} instead. Hint: enable anomaly detection to find the operation that failed to "
+            "compute its gradient, with autograd.set_detect_anomaly(True)."
+        )
+    )
 
 
 def of_inference() -> RuntimeError:

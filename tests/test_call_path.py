@@ -1,0 +1,325 @@
+"""How much Python a call takes once its kind is known, counted in calls of functions, which no noise touches; and that
+calls that go this way mean what the function means."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+from tracegrad.torch.tape import Tensor
+
+
+def python_calls(f: Callable[[], Any]) -> int:
+    """How many Python functions `f()` calls, without itself."""
+    found = -1
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal found
+        found += event == "call"
+
+    sys.setprofile(count)
+    try:
+        f()
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+def most_calls(*calls: Callable[[], Any], rounds: int = 4) -> int:
+    """The most Python calls that one of the `calls` takes, made in turn, when they have been made some times."""
+    for _ in range(rounds):
+        for call in calls:
+            call()
+    return max(python_calls(call) for call in calls)
+
+
+def on_slow_path(f: Any) -> int:
+    info = f.cache_info()
+    return int(info.hits + info.misses)
+
+
+# -- calls in turn -----------------------------------------------------------------------------------------------------
+def test_calls_of_several_kinds_in_turn_stay_on_the_hot_path() -> None:
+    f = tg.grad(lambda x: np.sum(x * x))
+    xs = [np.ones(3), np.ones(4), np.ones(3, np.float32), 2.0, np.ones((2, 2))]
+    assert most_calls(*[lambda x=x: f(x) for x in xs]) <= 2 + len(xs)  # type: ignore[misc]
+    before = on_slow_path(f)
+    for _ in range(200):
+        for x in xs:
+            np.testing.assert_array_equal(f(x), np.multiply(2, x))
+            assert np.asarray(f(x)).dtype == np.asarray(x).dtype
+    assert on_slow_path(f) == before
+
+
+def test_structures_and_static_arguments_in_turn_stay_on_the_hot_path() -> None:
+    f = tg.trace(lambda p, n: sum(p.values()) * n, static_argnums=1)
+    a, b = {"u": np.ones(2)}, {"u": np.ones(2), "v": np.ones(2)}
+    assert most_calls(lambda: f(a, 2), lambda: f(b, 2), lambda: f(a, 3)) <= 5
+    assert [f(a, 2)[0], f(b, 2)[0], f(a, 3)[0]] == [2.0, 4.0, 3.0]
+
+
+def test_answers_in_turn_stay_on_the_hot_path() -> None:
+    f = tg.trace(lambda x: x * 2.0 if x[0] > 0 else -x)
+    x = np.array([1.0, -2.0])
+    assert most_calls(lambda: f(x), lambda: f(-x)) <= 3
+    np.testing.assert_array_equal([f(x), f(-x)], [2 * x, x])
+
+
+def test_the_kind_of_call_that_goes_on_becomes_the_first_again() -> None:
+    f = tg.trace(lambda x: x + 1.0)
+    a, b = np.ones(2), np.ones(3)
+    most_calls(lambda: f(a), lambda: f(b))
+    for _ in range(100):
+        f(a)
+    assert python_calls(lambda: f(a)) == 1
+    for _ in range(100):
+        f(b)
+    assert python_calls(lambda: f(b)) == 1
+
+
+def test_calls_with_keywords_stay_on_the_hot_path_beside_calls_without() -> None:
+    f = tg.trace(lambda x, y: x - y)
+    a, b = np.ones(2), np.full(2, 3.0)
+    calls = [lambda: f(a, b), lambda: f(x=a, y=b), lambda: f(y=a, x=b), lambda: f(a, y=b)]
+    assert most_calls(*calls) <= 3
+    np.testing.assert_array_equal([c()[0] for c in calls], [-2, -2, 2, -2])
+
+
+def test_defaults_that_are_left_out_stay_on_the_hot_path() -> None:
+    f = tg.trace(lambda x, n=2.0: x * n)
+    x = np.ones(2)
+    assert most_calls(lambda: f(x), lambda: f(x, 3.0)) <= 3
+    np.testing.assert_array_equal([f(x), f(x, 3.0)], [2 * x, 3 * x])
+
+
+def test_functions_of_equal_code_in_turn_read_their_own_variables() -> None:
+    def made(n: Any) -> Any:
+        return tg.grad(lambda x: np.sum(x * n))
+
+    functions, xs = [made(n) for n in (2.0, 3.0)], [np.ones(2), np.ones(3)]
+    for _ in range(6):
+        for n, f in zip((2.0, 3.0), functions):
+            for x in xs:
+                np.testing.assert_array_equal(f(x), n * x)
+
+
+def test_what_a_call_in_turn_reads_is_compared_each_time() -> None:
+    scale = [2.0]
+
+    @tg.trace
+    def f(x: Any) -> Any:
+        return x * scale[0]
+
+    a, b = np.ones(2), np.ones(3)
+    most_calls(lambda: f(a), lambda: f(b))
+    for n in (3.0, 5.0, "no number"):
+        scale[0] = n  # type: ignore[call-overload]
+        for x in (a, b, a):
+            if n == "no number":
+                with pytest.raises(TypeError):
+                    f(x)
+            else:
+                np.testing.assert_array_equal(f(x), x * n)
+
+
+def test_calls_in_turn_do_what_they_do_to_objects_once() -> None:
+    seen: list[Any] = []
+
+    @tg.trace
+    def f(x: Any) -> Any:
+        seen.append(np.sum(x))
+        return x
+
+    a, b = np.ones(2), np.ones(3)
+    for _ in range(5):
+        f(a)
+        f(b)
+    assert seen == [2.0, 3.0] * 5
+
+
+# -- calls on Tensors --------------------------------------------------------------------------------------------------
+def leaf(*values: float) -> Tensor:
+    return tg.tensor(list(values), requires_grad=True)
+
+
+def loss(x: Any, w: Any, b: Any) -> Any:
+    return tg.sum(tg.tanh(x * w + b))
+
+
+def test_a_call_on_tensors_takes_few_python_calls() -> None:
+    f = tg.trace(loss)
+    x, w, b = tg.tensor([1.0, 2.0]), leaf(0.5, 0.25), leaf(0.0, 1.0)
+    assert most_calls(lambda: f(x, w, b)) <= 12
+    assert most_calls(lambda: f(x, w, b).backward()) <= 80
+    with tg.no_grad():
+        assert most_calls(lambda: f(x, w, b)) <= 4
+
+
+def test_a_call_that_reads_parameters_takes_few_python_calls() -> None:
+    layer = {"w": leaf(0.5, 0.25), "b": leaf(0.0, 1.0)}
+    f = tg.trace(lambda x: loss(x, layer["w"], layer["b"]))
+    g = tg.trace(lambda p, x: loss(x, p["w"], p["b"]))
+    x = np.array([1.0, 2.0])
+    assert most_calls(lambda: f(x), lambda: g(layer, x)) <= 24
+
+
+STATES: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "leaves": lambda: (leaf(1.0, 2.0), leaf(3.0, 4.0)),
+    "no derivative of one": lambda: (leaf(1.0, 2.0), tg.tensor([3.0, 4.0])),
+    "none of either": lambda: (tg.tensor([1.0, 2.0]), tg.tensor([3.0, 4.0])),
+    "results": lambda: (leaf(1.0, 2.0) * 2, leaf(3.0, 4.0)),
+    "views": lambda: (leaf(1.0, 2.0, 3.0)[1:], tg.tensor([3.0, 4.0, 5.0])[1:]),
+    "an array": lambda: (leaf(1.0, 2.0), np.array([3.0, 4.0])),
+    "another length": lambda: (leaf(1.0, 2.0, 3.0), leaf(3.0, 4.0, 5.0)),
+    "single precision": lambda: (leaf(1.0, 2.0).detach().float().requires_grad_(), tg.tensor([3.0, 4.0]).float()),
+    "a strided view": lambda: (leaf(1.0, 2.0, 3.0)[::2], tg.tensor([3.0, 4.0, 5.0])[::2]),
+}
+
+
+def same(x: Any, y: Any) -> None:
+    assert type(x) is type(y)
+    assert (x.dtype, x.requires_grad, x.is_leaf) == (y.dtype, y.requires_grad, y.is_leaf)
+    np.testing.assert_allclose(x.detach().numpy(), y.detach().numpy(), rtol=1e-6 if x.dtype == "float32" else 1e-13)
+
+
+def test_calls_on_tensors_in_every_state_in_turn_are_those_of_eager_mode() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return x * x * y
+
+    traced = tg.trace(f)
+    for _ in range(4):
+        for make in STATES.values():
+            x, y = make()
+            for mine, theirs in ((traced(x, y), f(x, y)), (traced(y=y, x=x), f(x, y))):
+                same(mine, theirs)
+                sources = [t for t in (x, y) if isinstance(t, Tensor) and t.requires_grad]
+                if sources:
+                    weights = tg.tensor(np.arange(1.0, 1.0 + len(x)).astype(str(x.dtype)))
+                    first = [tg.autograd.grad(r, sources, weights, create_graph=True) for r in (mine, theirs)]
+                    for a, b in zip(*first):
+                        same(a, b)
+                    second = [tg.autograd.grad(sum(tg.sum(g * g) for g in gs), sources) for gs in first]
+                    for a, b in zip(*second):
+                        same(a, b)
+
+
+def test_a_tensor_that_changes_its_state_is_seen_as_it_is() -> None:
+    f = tg.trace(lambda x: x * 3.0)
+    x = tg.tensor([1.0])
+    most_calls(lambda: f(x))
+    assert not f(x).requires_grad
+    x.requires_grad_()
+    assert f(x).requires_grad
+    most_calls(lambda: f(x))
+    with tg.no_grad():
+        assert not f(x).requires_grad
+    x.detach_()
+    x.requires_grad_(False)
+    assert not f(x).requires_grad
+
+
+def test_modes_hold_for_calls_that_are_known() -> None:
+    f = tg.trace(lambda x: tg.exp(x))
+    g = tg.trace(lambda x, w: tg.sum(tg.tanh(x @ w)))
+    x, w = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    most_calls(lambda: f(x), lambda: g(x, w))
+    with tg.inference_mode():
+        assert f(x).is_inference()
+    packed: list[Any] = []
+    with tg.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):  # type: ignore[func-returns-value]
+        out = g(x, w)
+    assert len(packed) == len(out.grad_fn.kept) == 1
+    with tg.autograd.forward_ad.dual_level():
+        dual = tg.autograd.forward_ad.make_dual(x, tg.tensor([1.0, 0.0]))
+        np.testing.assert_allclose(tg.autograd.forward_ad.unpack_dual(f(dual)).tangent.detach().numpy(), [np.e, 0.0])
+    with tg.disable_jit():
+        assert f(x).grad_fn.name() == "ExpBackward0"
+    assert f(x).grad_fn.name() == "CompiledBackward"
+
+
+def test_tensors_given_twice_and_apart_in_turn_receive_their_gradients() -> None:
+    f = tg.trace(lambda x, y: tg.sum(x * x * y))
+    for _ in range(4):
+        x, y = leaf(1.0, 2.0), leaf(3.0, 4.0)
+        f(x, y).backward()
+        np.testing.assert_array_equal(x.grad.numpy(), [6.0, 16.0])
+        np.testing.assert_array_equal(y.grad.numpy(), [1.0, 4.0])
+        z = leaf(1.0, 2.0)
+        f(z, z).backward()
+        np.testing.assert_array_equal(z.grad.numpy(), [3.0, 12.0])
+
+
+def test_an_update_of_what_a_known_call_kept_is_noticed() -> None:
+    f = tg.trace(lambda x, w: tg.sum(x * w))
+    x, w = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    most_calls(lambda: f(x, w))
+    y = f(x, w)
+    with tg.no_grad():
+        w.mul_(2.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()
+
+
+@pytest.mark.parametrize("rounds", [0, 3])
+def test_an_array_that_is_read_or_given_may_change_before_the_backward_pass(rounds: int) -> None:
+    held, given = np.ones(2), np.full(2, 3.0)
+    f = tg.trace(lambda x, a: tg.sum(x * x * held * a))
+    x = leaf(1.0, 2.0)
+    for _ in range(rounds):
+        f(x, given)
+    y = f(x, given)
+    held[:] = given[:] = 7.0
+    y.backward()
+    np.testing.assert_array_equal(x.grad.numpy(), [6.0, 12.0])
+
+
+def test_numbers_beside_tensors_stay_numbers_in_a_recorded_backward_pass() -> None:
+    kinds = []
+
+    def f(x: Any, n: Any, flag: Any) -> Any:
+        kinds.append((isinstance(n, int), flag is True))
+        return tg.sum(x**n) if flag else x
+
+    traced = tg.trace(f)
+    x = leaf(1.0, 2.0)
+    most_calls(lambda: traced(x, 3, True))
+    (first,) = tg.autograd.grad(traced(x, 3, True), [x], create_graph=True)
+    (second,) = tg.autograd.grad(tg.sum(first), [x])
+    np.testing.assert_allclose(second.numpy(), [6.0, 12.0])
+    assert all(whole for whole, _ in kinds)
+
+
+def test_calls_that_update_tensors_update_them_each_time() -> None:
+    @tg.trace
+    def step(w: Any, x: Any) -> Any:
+        loss = tg.sum((w * x) ** 2)
+        loss.backward()
+        with tg.no_grad():
+            w.sub_(0.1 * w.grad)
+        w.grad = None
+        return loss
+
+    w, x, expected = leaf(1.0, 2.0), tg.tensor([0.5, 1.0]), np.array([1.0, 2.0])
+    for _ in range(5):
+        step(w, x)
+        expected = expected - 0.1 * (2 * expected * np.array([0.5, 1.0]) ** 2)
+        np.testing.assert_allclose(w.detach().numpy(), expected, rtol=1e-13)
+        assert w.grad is None
+
+
+def test_known_calls_keep_no_tensor_alive() -> None:
+    f = tg.trace(lambda x, y: x * y)
+    for _ in range(3):
+        x, y = leaf(1.0, 2.0), leaf(3.0, 4.0)
+        out = f(x, y)
+    gone = weakref.ref(x), weakref.ref(y), weakref.ref(out)
+    del x, y, out
+    gc.collect()
+    assert [each() for each in gone] == [None] * 3

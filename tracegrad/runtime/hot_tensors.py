@@ -1,0 +1,91 @@
+"""The hot path of a program for calls on Tensors: it reads their arrays, and leaves one node on the tape.
+
+A call with nothing but results goes this way, in the usual mode; one that updates Tensors or anything else takes the
+slow path, and so does one on Tensors that are neither leaves nor results of recorded operations (views that are to be
+found again, say). What it records is what `OnTape.finish` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from tracegrad.runtime.hot_code import Code, NotSimple, Then
+from tracegrad.runtime.on_tape import CompiledBackward, OnTape, tensor_of
+from tracegrad.torch.modes import STATE
+from tracegrad.trace.signature import Call
+from tracegrad.trace.sources import Argument, Source
+
+__all__ = ["TensorCode"]
+
+
+class TensorCode(Code):
+    """The text of a hot path for calls on Tensors."""
+
+    trouble = ("STATE.unusual",)
+
+    def __init__(self, program: Any, args: list[str], kwargs: dict[str, str], on_tape: OnTape):
+        super().__init__(program, args, kwargs)
+        trace = on_tape.trace
+        if trace.effects or trace.groups or (on_tape.tape.roots and on_tape.tape.spent):
+            raise NotSimple
+        self.on_tape = on_tape
+        self.objects |= {"STATE": STATE, "tensor": tensor_of, "record": CompiledBackward, "tape": on_tape}
+        self._tensors: dict[int, str] = {}
+        self._leaves: list[str] = []  # as the call has them
+
+    def name(self, x: Any) -> str:
+        if isinstance(x, Argument) and int(x.name) in self._tensors:
+            return self._tensors[int(x.name)]
+        return super().name(x)
+
+    def prepare(self, call: Call) -> None:
+        """The checks of Tensors, and names for their arrays."""
+        self.used.update(range(len(self.leaves)))  # all containers are opened here
+        for i in call.tensors:
+            cls, _, _, requires, leaf = call.key[1][i]
+            text = again = self.leaves[i]
+            if not text.isidentifier():
+                again = f"t{i}"
+                text = f"({again} := {text})"
+            self._tensors[i] = again
+            self.checks.append(f"type({text}) is {self.name(cls)}")
+            self.checks += _state(again, call.tensors[i], requires, leaf)
+            self.checks.append(Then(f"s{i} = {again}.array"))
+            self.leaves[i] = f"s{i}"
+        self._leaves = list(self.leaves)
+        self.objects["like"] = replace(call, leaves=[], key=None, carriers=[], tensors={}, args=(), kwargs={})
+
+    def captured(self, texts: list[str]) -> list[str]:
+        names = [f"k{i}" for i in range(len(texts))]
+        self.checks += [Then(f"{name} = {text}") for name, text in zip(names, texts)]
+        return names
+
+    def recorded(self, captured: Sequence[str]) -> list[str]:
+        tape = self.on_tape.tape
+        if tape.joint is None:
+            return ["    node = None"]
+        inputs = ", ".join([*self._leaves, *captured])
+        tensors = ", ".join([f"{i}: {text}" for i, text in self._tensors.items()])
+        edges = "".join([f"{self._edge(source)}, " for source in tape.wanted])
+        watched = "".join([f"{self._place(source)}, " for source, _ in tape.stand_ins])
+        kept = f"r[{len(self.on_tape.graph.outputs) - self.on_tape.kept} :]" if self.on_tape.kept else "()"
+        made = f"record(tape, like, [{inputs}], {{{tensors}}}, ({edges}), ({watched}), {kept}, self)"
+        return [f"    node = {made} if STATE.enabled else None"]
+
+    def _place(self, source: Source) -> str:
+        return self.name(source) if isinstance(source, Argument) else self.again(self.read(source))
+
+    def _edge(self, source: Source) -> str:
+        text = self._place(source)
+        return f"({text}._edge or {text}._source())" if isinstance(source, Argument) else f"{text}._edge_of()"
+
+
+def _state(text: str, tensor: Any, requires: bool, leaf: bool) -> list[str]:
+    """The checks that a Tensor requires grad as this one does, and is a leaf or none."""
+    if not requires:
+        return [f"not ({text}._requires or {text}._base is not None and {text}._base._requires)"]
+    if not tensor._requires:  # the base of this view does
+        raise NotSimple
+    return [f"{text}._requires", f"{text}._edge is None" if leaf else f"{text}._edge"]

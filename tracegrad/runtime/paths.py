@@ -1,0 +1,139 @@
+"""Paths: programs that hold for one key, one state of the captured variables and one sequence of answers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracegrad.errors import CapacityError
+from tracegrad.ir import Graph, evaluate, run
+from tracegrad.runtime.entry import MISS
+from tracegrad.runtime.hot import hot_call
+from tracegrad.runtime.program import conformed
+from tracegrad.trace.effects import apart
+from tracegrad.trace.guards import Answers, value_key
+from tracegrad.trace.signature import Binder, Call
+from tracegrad.trace.trace import Trace
+
+if TYPE_CHECKING:
+    from tracegrad.runtime.on_tape import OnTape
+
+__all__ = ["Found", "Interpreted", "Path", "Specialization"]
+
+# The turns of a loop that a derivative has room for at first; what a call needs beyond is found out when it runs.
+ROOM = 128
+
+
+class Path:
+    """A program for one key, one state of the captured variables, and one sequence of answers."""
+
+    def __init__(self, trace: Trace, program: Any, seconds: dict[str, float], on_tape: OnTape | None = None):
+        self.trace, self.program, self.seconds, self.on_tape = trace, program, seconds, on_tape
+        self.keys = tuple(map(value_key, trace.script))
+        self._writes = bool(trace.groups or trace.written)
+        self.hots: dict[Any, Any] = {}
+        self._turns: dict[Any, Any] = {}
+
+    def hot(self, binder: Binder, call: Call, form: tuple[Any, ...], plain: type) -> Any:
+        """The hot path for calls like `call` without keywords, of this form: a subclass of `plain` with another
+        `__call__`. The methods of classes are what Python calls with the least ado."""
+        found = self.hots.get(form)
+        if found is None:
+            made = self._code(binder, call, form, True)
+            space = {"__call__": made, "__slots__": (), "turn": None}
+            found = self.hots[form] = type(plain.__name__, (plain,), space) if made else plain
+        return found
+
+    def turn(self, binder: Binder, call: Call, form: tuple[Any, ...]) -> Any:
+        """The same as a function of the dispatcher and the values of all arguments, which returns MISS where it does
+        not know; None if there is none. A form is the number of positional arguments, then the keywords."""
+        if form not in self._turns:
+            made: Any = self._code(binder, call, form, False)
+            self._turns[form] = made
+            if made is not None:
+                made.key, made.face = call.key, self.hots.get(form)
+                if made.face is not None:
+                    made.face.turn = made
+        return self._turns[form]
+
+    def _code(self, binder: Binder, call: Call, form: tuple[Any, ...], method: bool) -> Any:
+        arranged = binder.arrange(form[0], form[1:])
+        return hot_call(self.trace, self.program, call, *arranged, method=method, on_tape=self.on_tape)
+
+    def run(self, leaves: Sequence[Any], captured: Sequence[Any]) -> tuple[Sequence[Any] | None, Answers | None]:
+        """The outputs of the graph, guard values last, or None when the call has to run as plain Python; and the
+        answers up to the first that is not as assumed, or None when all are."""
+        given = [conformed(x) for x in (*leaves, *captured)]
+        outputs = None if self.program is None else self.program.attempt(given)
+        if outputs is None:
+            return None, self.trace.diverges(self._answers(given))
+        outputs = (outputs,) if self.program.single else outputs
+        if not self.trace.guards:
+            return outputs, None
+        return outputs, self.trace.diverges(self.trace.answers(outputs, self.program.checked))
+
+    def overlaps(self, call: Call, captured: Sequence[Any]) -> bool:
+        """Whether what the call writes to is also something else that it reads, or cannot be written: the graph does
+        not know that. Within `on_call`."""
+        if not self._writes:
+            return False
+        if self.trace.mixes():
+            return True
+        written = [source.read() for source in self.trace.written]
+        return bool(written) and not apart(written, [x for x in (*call.leaves, *captured) if isinstance(x, np.ndarray)])
+
+    def _answers(self, given: Sequence[Any]) -> Iterator[Any]:
+        """The guard values by NumPy, each when it is asked for, as far as nothing raises on the way to them."""
+        computed = dict(zip(self.trace.graph.inputs, map(np.asarray, given)))
+        with contextlib.suppress(Exception):  # whatever it is, the call meets it again
+            for guard in self.trace.guards:
+                yield evaluate(guard.node, computed)
+
+
+# A path that holds for a call; the outputs of its program, or None when the call has to run as plain Python; and the
+# captured arrays it was given.
+Found = tuple[Path, Sequence[Any] | None, Sequence[Any]]
+
+
+class Specialization:
+    """The paths of one key, the most recently used first."""
+
+    def __init__(self) -> None:
+        self.paths: tuple[Path, ...] = ()
+        self.varying: set[Hashable] = set()
+        self.room = ROOM
+
+    def promote(self, path: Path) -> None:
+        others = tuple([p for p in self.paths if p is not path])
+        if path.program is None:  # it is tried last, because it has to be evaluated
+            self.paths = (*others, path)
+        elif not self.paths or self.paths[0] is not path:
+            self.paths = (path, *others)
+
+    def enlarge(self) -> None:
+        """Forget programs that have too little room for what derivatives keep of the turns of loops."""
+        self.room *= 16
+        self.paths = ()
+
+
+class Interpreted:
+    """A path that is not worth compiling, because its specialization has too many: run op by op, once."""
+
+    report, checked = None, False
+
+    def __init__(self, graph: Graph):
+        self.graph, self.single = graph, False
+
+    def entry(self, *leaves: Any) -> Any:
+        return MISS
+
+    def attempt(self, leaves: Sequence[Any]) -> Any:
+        try:
+            return tuple(x[()] for x in run(self.graph, leaves))
+        except CapacityError:
+            raise
+        except Exception:  # whatever it is, the call meets it again
+            return None
