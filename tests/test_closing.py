@@ -619,3 +619,50 @@ def test_questions_on_the_way_may_be_about_means() -> None:
     for scale in (50.0, 400.0, 90.0, 70.0, 1000.0, 60.0):
         np.testing.assert_allclose(traced(scale * POINTS), shrunk(scale * POINTS), rtol=1e-12)
     assert traced.cache_info().traces <= 2
+
+
+@pytest.mark.parametrize("kind", ["while", "for"])
+def test_a_history_of_residuals_costs_a_turn_of_code(kind: str) -> None:
+    def descend(p: Any) -> Any:
+        x, residuals = np.zeros(6), []
+        matrix = np.diag(np.linspace(1.0, 3.0, 6)) + 0.1 * np.outer(p, p)
+        if kind == "while":
+            size = np.sqrt(np.sum(p * p))
+            while size > 1e-6:
+                x = x + 0.1 * (p - matrix @ x)
+                size = np.sqrt(np.sum((p - matrix @ x) ** 2))
+                residuals.append(size)
+        else:
+            for _ in range(400):
+                rest = p - matrix @ x
+                residuals.append(np.sqrt(np.sum(rest * rest)))
+                if residuals[-1] <= 1e-6:
+                    break
+                x = x + 0.1 * rest
+        return np.sum(x**2) + np.sum(np.array(residuals)) + 0.1 * sum(residuals)
+
+    p = np.linspace(0.5, 1.5, 6)
+    value_and_grad = tg.value_and_grad(descend)
+    value, gradient = value_and_grad(p)
+    np.testing.assert_allclose(value, descend(p), rtol=1e-12)
+    near = [(descend(p + d) - descend(p - d)) / 2e-6 for d in 1e-6 * np.eye(6)]
+    np.testing.assert_allclose(gradient, near, rtol=1e-5)
+    kernels = value_and_grad.explain(p).kernels
+    assert max(str(kernel).count("guard") for kernel in kernels) < 10
+
+
+def test_a_loop_that_cannot_be_made_is_recorded_turn_by_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracegrad.rolling.closing.keep_apart", len)  # a TypeError, of two arguments
+
+    @tg.trace
+    def root(a: Any) -> Any:
+        x = np.zeros(3)
+        x[0] = a
+        while wrong(x[0], a):
+            x[0] = better(x[0], a)
+        return x
+
+    for a in (2.0, 1e8):
+        np.testing.assert_allclose(root(a)[0], np.sqrt(a), rtol=1e-12)
+        np.testing.assert_allclose(tg.grad(lambda a: np.sum(root(a)))(a), 0.5 / np.sqrt(a), rtol=1e-9)
+    assert "while_loop" not in str(root.explain(2.0).graph)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
+from tracegrad.ops.pieces import stack
 
 RNG = np.random.default_rng(7)
 
@@ -381,3 +382,24 @@ def test_where_never_leaks_nan_from_the_branch_not_taken(name):
     with np.errstate(invalid="ignore", divide="ignore"):
         slopes = [(total(away + step * e) - total(away - step * e)) / (2 * step) for e in np.eye(3)]
     np.testing.assert_allclose(first(away), slopes, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_rule_for_all_operands_is_asked_once(compiled, monkeypatch):
+    asked = []
+    rule = stack._vjp_all
+
+    def counted(wanted, *args, **params):
+        asked.append(len(wanted))
+        return rule(wanted, *args, **params)
+
+    monkeypatch.setattr(stack, "_vjp_all", counted)
+    if compiled:
+        gradient = tg.grad(lambda x: np.sum(np.stack([np.sin(x[k]) for k in range(7)]) ** 3))(np.arange(7.0))
+    else:
+        xs = [tg.tensor(float(k), dtype=tg.float64, requires_grad=True) for k in range(7)]
+        (tg.stack([tg.sin(x) for x in xs]) ** 3).sum().backward()
+        gradient = [x.grad.item() for x in xs]
+    x = np.arange(7.0)
+    np.testing.assert_allclose(gradient, 3 * np.sin(x) ** 2 * np.cos(x), rtol=1e-12)
+    assert set(asked) == {7}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from tracegrad import passes
 from tracegrad.ir import Graph, build, parse, replay, run, to_text, verify
 from tracegrad.ops import contraction, elementwise, indexing, linear, reduction
-from tracegrad.ops.elementwise import add, exp, multiply, negative, square, subtract, tanh, where
+from tracegrad.ops.elementwise import accumulate, add, exp, multiply, negative, square, subtract, tanh, where
 from tracegrad.ops.forms import Compose, Identity
 from tracegrad.ops.linear import broadcast_to, cast, concatenate, flip, full, pad, reduce_sum, reshape, slice, transpose
 from tracegrad.passes.constants import constant
@@ -199,6 +200,11 @@ def filled(x: Any, value: float, shape: tuple[int, ...] | None = None) -> Any:
     return x.builder.emit(full, (), params)
 
 
+def in_zeros(x: Any, k: int) -> Any:
+    """Element k of five in its place, and 0 elsewhere."""
+    return pad(window(x, (k, k + 1, 1)), low=(k,), high=(4 - k,), interior=(0,), value=0.0)
+
+
 X = f64(2, 3)
 STRUCTURE: dict[str, tuple[Callable[[Any], Any], Any, list[str]]] = {
     "reshape of reshape": (lambda x: reshape(reshape(x, shape=(6,)), shape=(3, 2)), X, ["reshape"]),
@@ -239,6 +245,45 @@ STRUCTURE: dict[str, tuple[Callable[[Any], Any], Any, list[str]]] = {
     "flip of axes of size one": (lambda x: flip(x, axes=(0,)), f64(1, 3), []),
     "concatenate of one": (lambda x: concatenate(x, axis=0), X, []),
     "concatenate with nothing": (lambda x: concatenate(x, window(x, (0, 0, 1), (0, 3, 1)), axis=0), X, []),
+    "concatenate of neighbours": (
+        lambda x: concatenate(*[window(x, (0, 2, 1), (k, k + 1, 1)) for k in (1, 2, 0)], axis=1), X,
+        ["slice", "slice", "concatenate"],
+    ),
+    "concatenate of all pieces": (
+        lambda x: concatenate(*[window(x, (0, 2, 1), (k, k + 1, 1)) for k in range(3)], axis=1), X, [],
+    ),
+    "concatenate of neighbours in other rows": (
+        lambda x: concatenate(window(x, (0, 1, 1), (0, 1, 1)), window(x, (1, 2, 1), (1, 2, 1)), axis=1), X,
+        ["slice", "slice", "concatenate"],
+    ),
+    "concatenate of every other column": (
+        lambda x: concatenate(*[window(x, (0, 2, 1), (k, 6, 3)) for k in (0, 1)], axis=1), f64(2, 6),
+        ["slice", "slice", "concatenate"],
+    ),
+    "concatenate of the same row": (
+        lambda x: concatenate(*[reshape(x, shape=(1, 6))] * 5, axis=0), X, ["reshape", "broadcast_to"],
+    ),
+    "concatenate of the same rows": (lambda x: concatenate(x, x, x, axis=0), X, ["concatenate"]),
+    "sum of pieces in their places": (
+        lambda x: functools.reduce(accumulate, [in_zeros(x, k) for k in range(1, 4)]), f64(5), ["slice", "pad"],
+    ),
+    "sum of all pieces": (
+        lambda x: functools.reduce(accumulate, [in_zeros(x, k) for k in range(4, -1, -1)]), f64(5), [],
+    ),
+    "sum of pieces in other places": (
+        lambda x: accumulate(in_zeros(x, 1), in_zeros(x, 3)), f64(5), ["slice", "pad", "slice", "pad", "add"],
+    ),
+    "sum of pieces in one place": (
+        lambda x: accumulate(in_zeros(x, 1), in_zeros(negative(x), 1)), f64(5),
+        ["slice", "pad", "negative", "slice", "pad", "add"],
+    ),
+    "sum of constant pieces": (
+        lambda x: multiply(x, accumulate(in_zeros(filled(x, 2.0), 1), in_zeros(filled(x, 2.0), 2))), f64(5),
+        ["full", "pad", "multiply"],
+    ),
+    "a sum of pieces that a user wrote": (
+        lambda x: add(in_zeros(x, 1), in_zeros(x, 2)), f64(5), ["slice", "pad", "slice", "pad", "add"],
+    ),
     "sum over no axes": (lambda x: reduce_sum(x, axes=()), X, []),
     "sum over axes of size one": (lambda x: reduce_sum(x, axes=(1,)), f64(3, 1), ["reshape"]),
     "sum of sum": (lambda x: reduce_sum(reduce_sum(x, axes=(1,)), axes=(0,)), X, ["reduce_sum"]),

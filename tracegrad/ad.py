@@ -18,8 +18,8 @@ from tracegrad.ops.op import Op
 from tracegrad.ops.reduction import reduce_any
 
 __all__ = [
-    "Entry", "active_values", "either_mask", "forward_sweep", "mask_of_repeated", "pull_all_masked", "pull_masked",
-    "reverse_sweep",
+    "Entry", "active_values", "either_mask", "forward_sweep", "mask_of_repeated", "pull_all_masked", "pull_each",
+    "pull_masked", "reverse_sweep",
 ]  # fmt: skip
 
 Entry = tuple[Any, Op, tuple[Any, ...], dict[str, Any]]
@@ -77,8 +77,8 @@ def reverse_sweep(
         ct, mask = cotangents.get(k), masks.get(k)
         if ct is None or ans.dtype.kind not in "fc":
             continue
-        for i in _receivers(op, operands, active):
-            ct_x, mask_x = pull_masked(op, i, ct, mask, ans, operands, params)
+        wanted = _receivers(op, operands, active)
+        for i, (ct_x, mask_x) in zip(wanted, pull_each(op, wanted, ct, mask, ans, operands, params)):
             arrive(operands[i], ct_x, mask_x)
     return cotangents
 
@@ -130,6 +130,17 @@ def pull_masked(
     if mask_x is not None and isinstance(op.form, Map) and not op.form.moves:
         ct_x = where(mask_x, ct_x, 0.0)  # the rule may multiply by inf or nan
     return ct_x, mask_x
+
+
+def pull_each(
+    op: Op, wanted: Sequence[int], ct: Any, mask: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]
+) -> Iterable[tuple[Any, Any]]:
+    """As `pull_masked`, for all the operands that are wanted."""
+    if not op.pulls_all:
+        return (pull_masked(op, i, ct, mask, ans, operands, params) for i in wanted)
+    found = op.pull_all(wanted, ct, ans, operands, params)
+    moved = mask is not None and op.form.moves
+    return zip(found, op.pull_all(wanted, mask, ans, operands, params) if moved else [None] * len(wanted))
 
 
 def pull_all_masked(

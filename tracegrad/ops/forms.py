@@ -55,10 +55,13 @@ class Compose(Form):
     """Made of other ops: `parts(*operands, **params)` is the answer in terms of these, which is what is compiled.
     Derivatives are taken of the whole."""
 
-    raises = True
-
     parts: Callable[..., Any]
     moves: bool = False
+
+    @property
+    def raises(self) -> bool:  # type: ignore[override]
+        """Pieces of arrays are moved for any values."""
+        return not self.moves
 
 
 @dataclass(frozen=True)

@@ -273,6 +273,11 @@ class Op:
     def differentiable(self) -> bool:
         return bool(self._vjp) or self._vjp_all is not None
 
+    @property
+    def pulls_all(self) -> bool:
+        """Whether one rule gives the cotangents of all operands."""
+        return self._vjp_all is not None
+
     def pull_all(
         self, wanted: Sequence[int], ct: Any, ans: Any, operands: tuple[Any, ...], params: dict[str, Any]
     ) -> Sequence[Any]:

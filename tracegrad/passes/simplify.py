@@ -18,6 +18,7 @@ from tracegrad.passes.begun import into_loop
 from tracegrad.passes.collect import collect
 from tracegrad.passes.constants import fold
 from tracegrad.passes.control import BY_OP
+from tracegrad.passes.pieces import into_place
 from tracegrad.passes.rewrite import mark_free, node_of, producer, rewrite
 from tracegrad.passes.rules import algebra
 from tracegrad.passes.structure import hoist_broadcast
@@ -69,6 +70,7 @@ def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
         return into_array(*operands)
     if found is None and op is accumulate:
         found = into_choice(*operands)
+        found = into_place(*operands) if found is None else found
         found = into_loop(*operands) if found is None else found
         found = into_sum(*operands) if found is None else found
         return _free_sum(*operands) if found is None else found

@@ -193,7 +193,7 @@ for _op in TABLE.values():
         BY_OP[_op] = _reduction_rule(_op, _op.form)
 
 
-# -- slice, pad, flip, concatenate ---------------------------------------------------------------------
+# -- slice, pad, flip -----------------------------------------------------------------------------------
 @rule_for(slice)
 def _(x: Any, *, start: Shape, stop: Shape, step: Shape) -> Any:
     aval = slice.aval(x.aval, start=start, stop=stop, step=step)
@@ -283,19 +283,6 @@ def _(x: Any, *, axes: Shape) -> Any:
     if producer(x) is flip:
         return flip(operand(x), axes=tuple(sorted({*needed} ^ {*_param(x, "axes")})))
     return flip(x, axes=needed) if needed != axes else None
-
-
-@rule_for(concatenate)
-def _(*xs: Any, axis: int) -> Any:
-    pieces = [x for x in xs if x.shape[axis]]
-    if len(pieces) <= 1:
-        return pieces[0] if pieces else xs[0]
-    if len(pieces) < len(xs):
-        return concatenate(*pieces, axis=axis)
-    values = [constant(x) for x in xs]
-    if values[0] is not None and len({repr(v) for v in values}) == 1:
-        return reshaped(xs[0], concatenate.aval(*(x.aval for x in xs), axis=axis).shape)
-    return None
 
 
 # -- what else is zero -----------------------------------------------------------------------------------

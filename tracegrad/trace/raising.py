@@ -17,7 +17,7 @@ from typing import Any
 from tracegrad.errors import TracegradError, in_package, user_file
 from tracegrad.trace.tries import Namespace
 
-__all__ = ["is_interrupt", "is_ours", "is_plain"]
+__all__ = ["is_interrupt", "is_ours", "is_plain", "is_unforeseen"]
 
 _RAISE = opcode.opmap["RAISE_VARARGS"]
 _PLAIN = (str, bytes, bool, int, float, complex, type(None))
@@ -45,6 +45,12 @@ def is_ours(error: BaseException) -> bool:
         return True
     frame, at = list(_frames(error))[-1]
     return in_package(frame.f_code.co_filename) and frame.f_code.co_code[at] == _RAISE
+
+
+def is_unforeseen(error: BaseException) -> bool:
+    """Whether it was raised in tracegrad's code, and not on purpose."""
+    frame, _ = list(_frames(error))[-1]
+    return in_package(frame.f_code.co_filename) and not is_ours(error)
 
 
 def is_plain(error: BaseException) -> bool:

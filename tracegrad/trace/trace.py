@@ -25,7 +25,7 @@ from tracegrad.trace.guards import Answers, Capture, ValueGuard, value_key
 from tracegrad.trace.memory import Layout
 from tracegrad.trace.number import Number
 from tracegrad.trace.outputs import Outputs
-from tracegrad.trace.raising import is_interrupt, is_ours, is_plain
+from tracegrad.trace.raising import is_interrupt, is_ours, is_plain, is_unforeseen
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument, Passed, Source, on_call
 from tracegrad.trace.tape_effects import TapeTrace
@@ -219,7 +219,8 @@ def _trace_call(
         key: Hashable = restart.key
         return key
     except BaseException as error:
-        if isinstance(error, UnsupportedError) and builder.circles is not None and builder.circles.found:
+        loops = builder.circles is not None and builder.circles.found
+        if loops and (isinstance(error, UnsupportedError) or is_unforeseen(error)):
             return TURN_BY_TURN  # what the loops leave are no constants, which is what it may be about
         if not isinstance(error, RunsPlainly):
             _require_answer(error, world, fun)

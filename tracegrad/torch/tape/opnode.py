@@ -147,6 +147,8 @@ class OpNode(Node):
                 return self._computed(rules, ct, answer, operands)
         if recording:
             operands, answer = self._recorded(operands, answer)
+        if plan.op.pulls_all:
+            return self._pulled_at_once(ct, answer, operands)
         found = [self._pulled(i, ct, answer, operands) if e else None for i, e in enumerate(self.edges)]
         if recording and plan.op.bends:
             return [_tied(ct_x, operands[0] if hasattr(operands[0], "_edge") else answer) for ct_x in found]
@@ -216,6 +218,16 @@ class OpNode(Node):
                 mask = ad.mask_of_repeated(mask, spec.shape)
             ct_x = summed_to(ct_x, spec)
         return ct_x if mask is None else Masked(ct_x, mask)
+
+    def _pulled_at_once(self, ct: Any, answer: Any, operands: tuple[Any, ...]) -> list[Any]:
+        """The cotangents of all operands, by the one rule of an op that moves data."""
+        ct, mask = (ct.ct, ct.mask) if ct.__class__ is Masked else (ct, None)
+        wanted = [i for i, e in enumerate(self.edges) if e]
+        found: list[Any] = [None] * len(self.edges)
+        pulled = ad.pull_each(self.plan.op, wanted, ct, mask, answer, operands, self.params)
+        for i, (ct_x, moved) in zip(wanted, pulled):
+            found[i] = ct_x if moved is None else Masked(ct_x, moved)
+        return found
 
     def _recorded(self, operands: tuple[Any, ...], answer: Any) -> tuple[tuple[Any, ...], Any]:
         """What was saved, as Tensors on the tape."""
