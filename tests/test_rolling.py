@@ -142,6 +142,26 @@ def test_what_the_first_turn_makes_for_all_is_made_before_the_loop(fun: Any) -> 
     np.testing.assert_allclose(gradient, slopes, rtol=1e-6, atol=1e-8)
 
 
+def test_places_may_be_partly_numbers_of_the_trace() -> None:
+    def read(a: Any, k: int) -> Any:
+        s = a[0, k]
+        for i in range(1, len(a)):
+            s = np.sin(s) + a[i, k] * a[i - 1, k] + np.cos(a[i, k] * s)
+        return s
+
+    def written(a: Any, k: int) -> Any:
+        for i in range(1, len(a)):
+            a[i, k] = np.sin(a[i - 1, k]) + a[i, k - 1] + np.cos(a[i, k])
+        return np.sum(a)
+
+    a = random(20, 3)
+    for fun in (read, written):
+        traced = tg.trace(fun)
+        for k in (0, 1, 2, -1):
+            np.testing.assert_allclose(traced(a.copy(), k), fun(a.copy(), k), rtol=1e-12)
+        assert scans(traced.graph(a.copy(), 1)) == 1
+
+
 def test_short_loops_stay_as_they_are() -> None:
     @tg.trace
     def fun(x: Any) -> Any:

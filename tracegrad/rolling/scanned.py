@@ -13,6 +13,7 @@ from tracegrad.ir import Node, build, recorder
 from tracegrad.ir.replay import applied
 from tracegrad.ops.fills import arange
 from tracegrad.ops.linear import broadcast_to, fresh, full, reshape, slice, zeros_like
+from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
 from tracegrad.rolling.rows import pieces, rows_of
 from tracegrad.rolling.turns import Before, Each, Inside, Origin, Same, Turns
 from tracegrad.rolling.windows import Window, read_again, window_of
@@ -225,9 +226,12 @@ def _by_distance(origin: Before) -> dict[int, Node]:
 
 
 def _partner(node: Node, window: Window | None) -> Aval:
-    """The shape and dtype that a literal among the operands takes: those of another operand, or of a window."""
+    """The shape and dtype that a literal among the operands takes: those of another operand, or of a window; a place
+    in an array is a number."""
     if window is not None:
         return Aval(window.sizes, window.array.aval.dtype)
+    if node.op is dynamic_slice or node.op is dynamic_update_slice:
+        return _NUMBER
     avals = [x.aval for x in node.operands if not x.several]
     numbers = [x for x in avals if x.dtype.kind != "b"]
     return next(iter(numbers or avals), _NUMBER)
