@@ -248,6 +248,24 @@ def test_a_list_asked_at_each_turn_is_recorded_turn_by_turn() -> None:
     np.testing.assert_allclose(tg.trace(fun)(x), fun(x), rtol=1e-12)
 
 
+def test_a_loop_goes_on_from_where_another_way_has_led() -> None:
+    def fun(x: Any) -> Any:
+        n = 0.0
+        for i in range(len(x)):
+            if x[i] > 0:
+                n = n + x[i - 1]
+        return n
+
+    traced = tg.value_and_grad(fun)
+    x = random(20)
+    for k in range(20):
+        at = np.where(np.arange(20) < k, -1.0, 1.0) * np.abs(x)
+        for y in (at, at[::-1], np.roll(at, k // 2)):
+            value, slope = traced(y)
+            np.testing.assert_allclose(value, fun(y), rtol=1e-12)
+            np.testing.assert_array_equal(slope, np.roll(y > 0, -1))
+
+
 def test_states_that_grow_are_recorded_turn_by_turn() -> None:
     def fun(x: Any) -> Any:
         history = []

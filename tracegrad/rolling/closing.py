@@ -60,7 +60,7 @@ class _Start:
 def _count(counter: Counter) -> Count:
     """What a loop counts from here on."""
     numbers = None
-    if counter.length is not None:
+    if counter.length is not None and not counter.looped:
         first = counter.start + counter.step * counter.turns
         numbers = range(first, counter.start + counter.step * counter.length, counter.step)
     stop = counter.stop.node if isinstance(counter.stop, Value) else counter.stop
@@ -286,6 +286,8 @@ class Circles:
         results, question = loop.emit(builder.value) if counted is None else loop.emit_counted(builder.value, counted)
         builder.bounds = dict(start.bounds)
         places = {x: k for k, x in enumerate(closed.ways[-1].after)}
+        for counter in now.place.counters:
+            counter.looped |= isinstance(counter.at, Value) and places.get(counter.at.node) in results
         for tracer, limits in zip(now.tracers, start.state.bounds):
             k = places[tracer.node]
             if k in results:

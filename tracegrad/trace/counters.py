@@ -33,7 +33,7 @@ class Counter:
     """The iterator over a range, which is known by the frame and the instruction that asks it for the next number."""
 
     __slots__ = (
-        "__weakref__", "at", "begun", "builder", "folded", "instruction", "start", "step",
+        "__weakref__", "at", "begun", "builder", "folded", "instruction", "looped", "start", "step",
         "stop", "turns",
     )  # fmt: skip
 
@@ -44,6 +44,7 @@ class Counter:
         self.builder, self.start, self.stop, self.step = builder, start, stop, step
         self.at: Any = start
         self.turns, self.folded = 0, False
+        self.looped = False  # whether a loop was made of turns: how many there were is not known then
         self.begun = len(builder.nodes)
         self.instruction: tuple[CodeType, int] | None = None
 
@@ -93,6 +94,8 @@ class Counter:
     @property
     def is_sure(self) -> bool:
         """Whether it is known, of any numbers it may begin and end with, whether there is another turn now."""
+        if self.looped:
+            return False
         if difference(self.stop, self.start) is not None:
             return True
         (low, high), (first, last) = bounds(self.start), bounds(self.stop)
