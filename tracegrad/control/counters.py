@@ -24,7 +24,7 @@ from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import broadcast_to, fresh, full, reshape, slice
 from tracegrad.ops.windows import counted, dynamic_slice
 
-__all__ = ["counters", "in_turn", "known_turns", "most_turns", "range_of", "with_room"]
+__all__ = ["counters", "in_turn", "known_turns", "limit_of", "most_turns", "range_of", "with_room"]
 
 MOST_ROOM = 1 << 12  # turns for which room is made because there might be so many
 DEEPEST = 30  # how far back ranges are looked for
@@ -65,7 +65,7 @@ _LIMITS = {
 }  # fmt: skip
 
 
-def _limit(cond: Graph, body: Graph, carries: int) -> tuple[int, int, Any, int] | None:
+def limit_of(cond: Graph, body: Graph, carries: int) -> tuple[int, int, Any, int] | None:
     """The counter that a condition compares: its number, its step (1 or -1), the limit (an input's number as a Node
     stands, or an integer), and what is added to the turns; None if it is no such condition."""
     (asked,) = cond.outputs
@@ -85,7 +85,7 @@ def _limit(cond: Graph, body: Graph, carries: int) -> tuple[int, int, Any, int] 
 
 def known_turns(operands: Sequence[Any], cond: Graph, body: Graph, carries: int) -> Any:
     """The number of turns of a `while_loop`, as a value computed from its operands; None if that is not known."""
-    if (found := _limit(cond, body, carries)) is None:
+    if (found := limit_of(cond, body, carries)) is None:
         return None
     k, step, limit, more = found
     stop = operands[cond.inputs.index(limit)] if isinstance(limit, Node) else limit
@@ -97,7 +97,7 @@ def known_turns(operands: Sequence[Any], cond: Graph, body: Graph, carries: int)
 def most_turns(ranges: Sequence[Range], cond: Graph, body: Graph, carries: int) -> int:
     """How many turns a `while_loop` has at most whose operands are in these ranges; 0 if that is not known, or more
     than room is made for."""
-    if (found := _limit(cond, body, carries)) is None:
+    if (found := limit_of(cond, body, carries)) is None:
         return 0
     k, step, limit, more = found
     low, high = ranges[cond.inputs.index(limit)] if isinstance(limit, Node) else (limit, limit)

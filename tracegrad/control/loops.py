@@ -14,6 +14,7 @@ from tracegrad import tree
 from tracegrad.avals import Aval
 from tracegrad.control import repeat, until
 from tracegrad.control.checkpoint import checkpoint as checkpointed
+from tracegrad.control.unwritten import read_before
 from tracegrad.control.values import (
     carried,
     concatenated,
@@ -82,10 +83,10 @@ def scan(
     body, _ = carried(record, initial, shape, what)
     region = body.region
     given = [operand(x, a) for x, a in zip([*initial, *leaves], region.graph.avals)]
+    operands, turn, _ = read_before([*given, *region.captured], region.graph, len(initial), len(leaves))
     results = repeat.scan(
-        *given, *region.captured, body=region.graph, carries=len(initial), xs=len(leaves), length=count,
-        reverse=bool(reverse),
-    )  # fmt: skip
+        *operands, body=turn, carries=len(initial), xs=len(leaves), length=count, reverse=bool(reverse)
+    )
     carry, _ = body.results(results)
     return carry, tree.unflatten(body.structures[1], list(results[len(initial) :]))
 
@@ -180,7 +181,8 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
         )
     captured, (turn, test) = joined([body.region, condition], len(initial))
     given = [operand(x, a) for x, a in zip(initial, turn.avals)]
-    results = until.while_loop(*given, *captured, body=turn, cond=test, carries=len(initial), capacity=0)
+    operands, turn, goes_on = read_before([*given, *captured], turn, len(initial), cond=test)
+    results = until.while_loop(*operands, body=turn, cond=goes_on, carries=len(initial), capacity=0)
     return body.results(results)[0]
 
 

@@ -15,6 +15,7 @@ from tracegrad.control.branch import cond
 from tracegrad.control.regions import run_region
 from tracegrad.control.repeat import scan
 from tracegrad.control.until import while_loop
+from tracegrad.control.unwritten import read_before
 from tracegrad.ir import Graph, Node, build, recorder
 from tracegrad.ir.builder import sliced
 from tracegrad.ir.replay import applied
@@ -122,10 +123,7 @@ class Loop:
             goes_on, turn = self._went_on, self._try
             carries.append(_constant(True, "bool"))
         operands = [*carries, *map(value, self.outside)]
-        avals = [aval_of(x) for x in operands]
-        found = while_loop(
-            *operands, cond=build(goes_on, avals), body=build(turn, avals), carries=len(carries), capacity=0
-        )
+        found = _while(operands, goes_on, turn, len(carries))
         return dict(zip(self.moved, found)), found[count]
 
     def emit_counted(self, value: Any, count: Count) -> tuple[dict[int, Any], Any]:
@@ -142,7 +140,6 @@ class Loop:
         if isinstance(stop, Node):
             place = first.index(stop) if stop in first else len(operands)
             operands += [value(stop)] if place == len(operands) else []
-        avals = [aval_of(x) for x in operands]
 
         def goes_on(*args: Any) -> list[Any]:
             return [(less if count.step > 0 else greater)(args[at], stop if place < 0 else args[place])]
@@ -150,10 +147,7 @@ class Loop:
         def turn(*args: Any) -> list[Any]:
             return self._one(args[: len(first)], args[len(first) : len(first) + len(self.outside)])
 
-        found: Sequence[Any] = while_loop(
-            *operands, cond=build(goes_on, avals), body=build(turn, avals), carries=len(first), capacity=0
-        )
-        return found
+        return _while(operands, goes_on, turn, len(first))
 
     def _scanned(self, value: Any, numbers: range, at: int) -> Sequence[Any]:
         """The last state, if all that is counted is known."""
@@ -168,10 +162,8 @@ class Loop:
             return [x for k, x in enumerate(found) if k != at]
 
         body, rows = rows_taken(build(turn, avals), n, consts, numbers)
-        found = scan(
-            *inits, counted, *rows, *consts,
-            body=body, carries=n, xs=1 + len(rows), length=len(numbers), reverse=False,
-        )  # fmt: skip
+        operands, body, _ = read_before([*inits, counted, *rows, *consts], body, n, 1 + len(rows))
+        found = scan(*operands, body=body, carries=n, xs=1 + len(rows), length=len(numbers), reverse=False)
         return [*found[:at], _constant(numbers.stop, "int64"), *found[at:]]
 
     def _one(self, state: Sequence[Any], outside: Sequence[Any]) -> list[Any]:
@@ -299,6 +291,13 @@ class Loop:
         if _knows_all(ways, level):
             known = _constant(True, "bool")
         return known, number
+
+
+def _while(operands: Sequence[Any], goes_on: Any, turn: Any, carries: int) -> Sequence[Any]:
+    avals = [aval_of(x) for x in operands]
+    given, body, test = read_before(operands, build(turn, avals), carries, cond=build(goes_on, avals))
+    found: Sequence[Any] = while_loop(*given, cond=test, body=body, carries=carries, capacity=0)
+    return found
 
 
 def _computed(way: Way, wanted: Sequence[Node], env: dict[Node, Any]) -> list[Any]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from tracegrad.avals import Aval, is_literal
 from tracegrad.control.repeat import scan
+from tracegrad.control.unwritten import read_before
 from tracegrad.ir import Node, build, recorder
 from tracegrad.ir.replay import applied
 from tracegrad.ops.fills import arange
@@ -163,6 +164,7 @@ class _Scan:
         operands = [*inits, *self.rows, *map(value, self.consts)]
         avals = [x.aval for x in inits] + [Aval(x.shape[1:], x.dtype) for x in self.rows]
         body = build(lambda *args: self._turn(args, stacked), [*avals, *(x.aval for x in self.consts)])
+        operands, body, _ = read_before(operands, body, len(inits), len(self.rows))
         results = scan(*operands, body=body, carries=len(inits), xs=len(self.rows), length=count, reverse=False)
         ys = dict(zip(stacked, results[len(inits) :]))
         found: dict[Node, Node] = {}

@@ -1,0 +1,139 @@
+"""Where the turns of a loop read and write: what is known of integers, whichever turn it is, beside numbers outside.
+
+The counter of `for i in range(k + 1, n)` is at least `k + 1` in each turn, and less than `n`. So a turn that writes row
+`i` does not write row `k`, whatever `k` is. The *distances* of an integer say that: for a number outside of the loop,
+or 0, between which bounds what is to be added to it lies.
+
+Integers do not wrap where this is used: what begins a window lies in an array, and the steps from there are small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_literal
+from tracegrad.control.counters import counters, limit_of, range_of
+from tracegrad.ir import Graph, Node, Value
+from tracegrad.ops.elementwise import add, multiply, subtract
+from tracegrad.ops.linear import fresh, full, reshape
+from tracegrad.ops.windows import counted
+
+__all__ = ["Distances", "are_apart", "distances", "inside_of", "within"]
+
+Distances = dict[Node | None, tuple[float, float]]  # None stands for 0
+
+DEEPEST = 10  # sums of sums that are looked through
+FARTHEST = 2**31  # what a sum may add
+LONGEST = 2**16  # what a counter may add in a turn
+
+
+def are_apart(x: Distances, extent: int, y: Distances, other: int) -> bool:
+    """Whether `extent` places from `x` on and `other` ones from `y` on have none in common.
+
+    >>> are_apart({None: (0, 4)}, 1, {None: (5, np.inf)}, 1), are_apart({None: (0, 4)}, 2, {None: (5, np.inf)}, 1)
+    (True, False)
+    """
+    return any(y[k][0] - x[k][1] >= extent or x[k][0] - y[k][1] >= other for k in x if k in y)
+
+
+def within(x: Distances, low: float, high: float) -> bool:
+    """Whether a number is known to lie within these bounds."""
+    found = x.get(None, (-np.inf, np.inf))
+    return low <= found[0] and found[1] <= high
+
+
+def distances(x: Any, known: dict[Node, Distances] | None = None, deep: int = 0) -> Distances:
+    """The distances of an integer: of a value outside of the loop, or of a node of a region, with `known` those of
+    numbers in it."""
+    if is_literal(x):
+        return {None: (x, x)} if type(x) is int else {}
+    if isinstance(x, np.ndarray | np.generic):
+        return _met([{None: range_of(x)}])
+    node = x.node if isinstance(x, Value) else x
+    if not isinstance(node, Node) or node.aval.size != 1 or node.aval.dtype.kind != "i":
+        return {}
+    if known is not None and node in known:
+        return known[node]
+    found = _computed(node, known, deep) if node.op is not None and deep < DEEPEST else {}
+    bounds = {} if known is None else {k: each.get(None, (-np.inf, np.inf)) for k, each in known.items()}
+    own: Distances = {node: (0, 0)} if known is None else {}
+    return _met([found, own, {None: range_of(x if isinstance(x, Value) else node, bounds)}])
+
+
+def _computed(node: Node, known: dict[Node, Distances] | None, deep: int) -> Distances:
+    def of(k: int) -> Distances:
+        return distances(node.inputs[k], known, deep + 1)
+
+    if node.op is full:
+        value = int(dict(node.params)["value"])
+        return {None: (value, value)}
+    if node.op in (fresh, reshape) or (node.op is counted and within(of(0), 0, np.inf)):
+        return of(0)
+    if node.op is multiply:
+        return _times(of(0), of(1))
+    if node.op not in (add, subtract):
+        return {}
+    x, y = of(0), of(1)
+    if node.op is subtract:
+        y = {None: (-y[None][1], -y[None][0])} if None in y else {}
+    sums = [{k: (a + c, b + d)} for k, (a, b) in x.items() for j, (c, d) in y.items() if j is None]
+    sums += [{j: (a + c, b + d)} for k, (a, b) in x.items() for j, (c, d) in y.items() if k is None]
+    return _met([each for each in sums if not _is_far(each)])
+
+
+def _times(x: Distances, y: Distances) -> Distances:
+    """The product, if one is a small number that is known, and not negative."""
+    for one, other in ((x, y), (y, x)):
+        factor, last = one.get(None, (0, 0))
+        if factor == last and 0 < factor <= LONGEST and None in other:
+            low, high = other[None]
+            found: Distances = {None: (factor * low, factor * high)}
+            return {} if _is_far(found) else found
+    return {}
+
+
+def _is_far(found: Distances) -> bool:
+    return any(abs(x) > FARTHEST for ends in found.values() for x in ends if np.isfinite(x))
+
+
+def _met(several: Sequence[Distances]) -> Distances:
+    """What all of these say of one number."""
+    found: Distances = {}
+    for each in several:
+        for k, (low, high) in each.items():
+            before = found.get(k, (-np.inf, np.inf))
+            found[k] = max(low, before[0]), min(high, before[1])
+    return {k: ends for k, ends in found.items() if np.isfinite(ends).any()}
+
+
+def inside_of(given: Sequence[Distances], rows: Sequence[Any], body: Graph, carries: int,
+              cond: Graph | None = None) -> dict[Node, Distances]:  # fmt: skip
+    """The distances of the integers that a body takes, in any turn, given those of the carries and constants of the
+    loop, and the arrays that the turns take rows of."""
+    steps = counters(body, carries)
+    first = carries + len(rows)
+    found = dict(zip(body.inputs[first:], given[carries:]))
+    for node, x in zip(body.inputs[carries:first], rows):
+        whole = node.aval.size == 1 and node.aval.dtype.kind == "i"
+        found[node] = _met([{None: range_of(x)}]) if whole else {}
+    for k, node in enumerate(body.inputs[:carries]):
+        if body.outputs[k] is node:
+            found[node] = given[k]
+        elif abs(steps.get(k, FARTHEST)) <= LONGEST:
+            up = steps[k] > 0
+            found[node] = {x: (low, np.inf) if up else (-np.inf, high) for x, (low, high) in given[k].items()}
+            found[node] = _met([found[node]])
+        else:
+            found[node] = {}
+    if cond is not None and (limit := limit_of(cond, body, carries)) is not None:
+        k, step, stop, more = limit
+        stops = given[cond.inputs.index(stop)] if isinstance(stop, Node) else {None: (stop, stop)}
+        last = 1 - more  # how far from where it stops the counter is in the last turn, at least
+        beyond = {
+            x: (-np.inf, high - last) if step > 0 else (low + last, np.inf) for x, (low, high) in stops.items()
+        }  # fmt: skip
+        found[body.inputs[k]] = _met([found[body.inputs[k]], beyond])
+    return found

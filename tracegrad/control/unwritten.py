@@ -1,0 +1,196 @@
+"""Windows of an array that a loop reads, while it writes others of that array: read once, before the loop.
+
+Elimination takes multiples of row `k` from the rows below it: `A[i] -= A[i, k] * A[k]`, in a loop over `i`. No turn
+writes row `k`, so each reads what was there before the first. Read inside, it would be kept for the derivative in each
+turn, and a turn would have to be careful not to write what it still reads.
+
+A window is read before if its place is the same in all turns, and it is known (`tracegrad.control.places`) to be apart
+from all that any turn writes. A loop of no turn would not have read it, and the place may be anything then: it is moved
+into the array, where it is not known to be in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tracegrad.avals import is_literal
+from tracegrad.control.places import Distances, are_apart, distances, inside_of, within
+from tracegrad.ir import Graph, Node, Value
+from tracegrad.ops.elementwise import add, maximum, minimum, subtract
+from tracegrad.ops.forms import Branch, Repeat, While
+from tracegrad.ops.indexing import gather
+from tracegrad.ops.linear import fresh, full, reshape, slice
+from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
+
+__all__ = ["read_before"]
+
+_PARTS = (slice, dynamic_slice, gather)
+
+
+class _Window(NamedTuple):
+    """Where a window begins on each axis, and how far it reaches from there."""
+
+    starts: list[Distances]
+    extents: list[int]
+
+    def is_apart(self, other: _Window) -> bool:
+        return any(map(are_apart, self.starts, self.extents, other.starts, other.extents))
+
+
+def _extents(sizes: Sequence[int], step: Sequence[int]) -> list[int]:
+    return [(m - 1) * s + 1 if m else 0 for m, s in zip(sizes, step)]
+
+
+# -- what is written -------------------------------------------------------------------------------------------
+class _Updates:
+    """What a region does to an array that it updates: from the value of it after a turn, back to what it was before."""
+
+    def __init__(self, known: dict[Node, Distances]):
+        self.known = known
+        self.windows: list[_Window] = []
+        self.values: list[Node] = []  # of the array, in the course of a turn
+        self.first: Node | None = None  # the input that it was, if nothing is done to it but to write windows
+
+    def look(self, after: Node) -> _Updates:
+        x: Any = after
+        while isinstance(x, Node):
+            self.values.append(x)
+            if x.op is None:
+                self.first = x
+                break
+            x = self._before(x)
+        return self
+
+    def _before(self, x: Node) -> Any:
+        """What `x` was, as an operand of what has written windows of it; or None."""
+        if x.op is dynamic_update_slice:
+            starts = [distances(a, self.known) for a in x.inputs[2:]]
+            self.windows.append(_Window(starts, _extents(x.inputs[1].aval.shape, dict(x.params)["step"])))
+            return x.inputs[0]
+        if x.picks is None:
+            return None
+        owner = x.operands[0]
+        form = owner.op.form if owner.op is not None else None
+        if isinstance(form, Repeat | While):
+            return self._of_loop(owner, x.picks)
+        return self._of_branches(owner, x.picks) if isinstance(form, Branch) else None
+
+    def _of_loop(self, loop: Node, k: int) -> Any:
+        params = dict(loop.params)
+        body, carries, xs = params["body"], params["carries"], params.get("xs", 0)
+        if k >= carries:
+            return None
+        given = [distances(x, self.known) for x in (*loop.inputs[:carries], *loop.inputs[carries + xs :])]
+        rows = loop.inputs[carries : carries + xs]
+        inside = _Updates(inside_of(given, rows, body, carries, params.get("cond"))).look(body.outputs[k])
+        self.windows += inside.windows
+        return loop.inputs[k] if inside.first is body.inputs[k] else None
+
+    def _of_branches(self, choice: Node, k: int) -> Any:
+        found = set()
+        for branch in dict(choice.params)["branches"]:
+            given = [distances(x, self.known) for x in choice.inputs[1:]]
+            inside = _Updates(dict(zip(branch.inputs, given))).look(branch.outputs[k])
+            self.windows += inside.windows
+            found.add(None if inside.first is None else branch.inputs.index(inside.first))
+        place = found.pop()
+        return None if found or place is None else choice.inputs[1 + place]
+
+
+# -- what is read ----------------------------------------------------------------------------------------------
+class _Loop:
+    """A loop while reads are taken out of it."""
+
+    def __init__(self, operands: Sequence[Any], body: Graph, carries: int, xs: int, cond: Graph | None):
+        self.operands, self.body, self.carries, self.xs = operands, body, carries, xs
+        given = [distances(x) for x in (*operands[:carries], *operands[carries + xs :])]
+        self.known = inside_of(given, operands[carries : carries + xs], body, carries, cond)
+        self.consts = dict(zip(body.inputs[carries + xs :], operands[carries + xs :]))
+        self.users = body.users()
+        self.found: dict[Node, Any] = {}  # what is read, and the value of it outside
+
+    def look(self) -> None:
+        for k in range(self.carries):
+            before, after = self.body.inputs[k], self.body.outputs[k]
+            if before is after or not before.aval.shape:
+                continue
+            updates = _Updates(self.known).look(after)
+            if updates.first is before:
+                self._look_at(self.operands[k], set(updates.values), updates.windows)
+
+    def _look_at(self, array: Any, values: set[Node], written: Sequence[_Window]) -> None:
+        for node in self.body.nodes:
+            if node.op not in (slice, dynamic_slice) or node.inputs[0] not in values or not self._is_wanted(node):
+                continue
+            params = dict(node.params)
+            sizes, step = node.aval.shape, params["step"]
+            places = list(params["start"] if node.op is slice else node.inputs[1:])
+            starts = [self._outside(a) for a in places]
+            if any(a is None for a in starts):
+                continue
+            window = _Window([distances(a, self.known) for a in places], _extents(sizes, step))
+            if all(map(window.is_apart, written)):
+                limits = [n - m for n, m in zip(array.shape, window.extents)]
+                starts = list(map(_moved_into, starts, window.starts, limits))
+                self.found[node] = _read(array, starts, sizes, step, window.extents)
+
+    def _is_wanted(self, node: Node) -> bool:
+        """Whether all of a window is read, and not parts of it alone: before the loop, it is an array of its own."""
+        return node.aval.size > 0 and any(x.op not in _PARTS for x in self.users[node])
+
+    def _outside(self, x: Any) -> Any:
+        """An integer outside of the loop that is `x` in each turn, computed by what never fails; or None."""
+        if is_literal(x) or x in self.consts:
+            return x if is_literal(x) else self.consts[x]
+        if x.op is full:
+            return int(dict(x.params)["value"])
+        if x.op in (fresh, reshape) and not x.aval.shape and not x.operands[0].aval.shape:
+            return self._outside(x.inputs[0])
+        if x.op not in (add, subtract):
+            return None
+        operands = [self._outside(y) for y in x.inputs]
+        if any(y is None for y in operands):
+            return None
+        return x.op(*operands) if not all(map(is_literal, operands)) else None
+
+    @property
+    def taking(self) -> Graph:
+        """The body with what is read as further inputs."""
+        moved = {x: Node(None, (), (), x.aval) for x in self.found}
+        inputs, nodes = (*self.body.inputs, *moved.values()), []
+        for node in self.body.nodes:
+            if node in self.found:
+                continue
+            if any(x in moved for x in node.operands):
+                given = tuple([moved.get(x, x) if isinstance(x, Node) else x for x in node.inputs])
+                moved[node] = node = Node(node.op, given, node.params, node.aval, node.location)
+            nodes.append(node)
+        return Graph(inputs, tuple(nodes), tuple([moved.get(x, x) for x in self.body.outputs]))
+
+
+def _moved_into(start: Any, known: Distances, limit: int) -> Any:
+    """The `start` of a window that lies in an array if it is from 0 to `limit`."""
+    return start if within(known, 0, limit) else minimum(maximum(start, 0), limit)
+
+
+def _read(array: Any, starts: Sequence[Any], sizes: Sequence[int], step: Sequence[int], extents: Sequence[int]) -> Any:
+    if not all(map(is_literal, starts)):
+        return dynamic_slice(array, *starts, sizes=sizes, step=step)
+    return slice(array, start=tuple(starts), stop=tuple(map(sum, zip(starts, extents))), step=step)
+
+
+def read_before(
+    operands: Sequence[Any], body: Graph, carries: int, xs: int = 0, cond: Graph | None = None
+) -> tuple[list[Any], Graph, Graph | None]:
+    """The operands and the regions of a loop that is about to be recorded, with windows that it reads and does not
+    write given to it as further constants."""
+    if not all(isinstance(x, Value) for x in operands):
+        return list(operands), body, cond
+    loop = _Loop(operands, body, carries, xs, cond)
+    loop.look()
+    if not loop.found:
+        return list(operands), body, cond
+    if cond is not None:
+        cond = Graph((*cond.inputs, *(Node(None, (), (), x.aval) for x in loop.found)), cond.nodes, cond.outputs)
+    return [*operands, *loop.found.values()], loop.taking, cond
