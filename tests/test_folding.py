@@ -376,3 +376,19 @@ def test_a_loop_that_cannot_be_rolled_is_folded(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(counters, "MOST_NODES", 1_000_000)
     found = tg.trace(lu_by_elements).graph(POSITIVE)
     assert sum(1 for _ in found.everywhere()) <= PROGRAMS["lu_by_elements"].nodes
+
+
+def test_an_order_in_memory_from_outside_keeps_no_turn_before_the_loop() -> None:
+    matrix = random(2, 2)
+
+    def powers(a: Any) -> Any:
+        p = 0.1 * matrix
+        for x in np.linspace(0.5, 1.0, 40):
+            p = p @ np.outer(a, a) * x + 0.2
+        return np.sum(np.ravel(p) * np.arange(4.0))
+
+    traced, a = tg.trace(powers), random(2)
+    assert "length=40, reverse=False" in str(traced.graph(a))
+    for _ in range(2):
+        np.testing.assert_allclose(traced(a), powers(a), rtol=1e-12)
+        matrix = np.asfortranarray(matrix)

@@ -160,7 +160,7 @@ class Circles:
             return question, None
         known: bool | None = None
         loop: _Closed | None = None
-        if before is not None and before.state.words == state.words and not widen_bounds(before.state, state):
+        if before is not None and state.follows(before.state) and not widen_bounds(before.state, state):
             loop = self._closed(before, state, question) if self._is_best(frame, before) else None
             if loop is not None:
                 self._forget(loop.start)
@@ -288,8 +288,8 @@ class Circles:
         places = {x: k for k, x in enumerate(closed.ways[-1].after)}
         for counter in now.place.counters:
             counter.looped |= isinstance(counter.at, Value) and places.get(counter.at.node) in results
-        for tracer, limits in zip(now.tracers, start.state.bounds):
-            k = places[tracer.node]
+        for tracer, limits, asks in zip(now.tracers, start.state.bounds, start.state.asks):
+            k, tracer.asks = places[tracer.node], asks
             if k in results:
                 tracer.node = results[k].node
                 if limits is not None:

@@ -108,7 +108,13 @@ class Moment:
         """Take the values that the tracers have now."""
         self.nodes = [x.node for x in self.tracers]
         self.apart = [k for k, x in enumerate(self.tracers) if id(x) in self.builder.apart]
+        self.asks = [x.asks for x in self.tracers]
         self.bounds = [bounds(x) if x.dtype.kind == "i" and x.weak else None for x in self.tracers]
+
+    def follows(self, before: Moment) -> bool:
+        """Whether the state is that of `before`, but for the values of tracers: no more inputs have a part in how
+        these lie in memory."""
+        return self.words == before.words and not any(now & ~then for now, then in zip(self.asks, before.asks))
 
     @property
     def wide(self) -> tuple[Hashable, ...]:
@@ -165,7 +171,7 @@ class Moment:
         if isinstance(x, Either):
             self._eithers.append(x)
         alike = self._alike.setdefault(x.node, len(self.words))
-        self.words.append((type(x), x.aval, x.frozen, x.is_array, x.outside, x.asks, alike))
+        self.words.append((type(x), x.aval, x.frozen, x.is_array, x.outside, alike))
         self.tracers.append(x)
 
     def _function(self, f: Any) -> None:
