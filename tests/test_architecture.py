@@ -18,6 +18,7 @@ PACKAGE = Path(__file__).parent.parent / "tracegrad"
 LAYERS = (
     "later",
     "errors",
+    "records",
     "settings",
     "avals",
     "tree",

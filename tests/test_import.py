@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import json
 import subprocess
 import sys
@@ -89,6 +90,18 @@ def test_own_modules_are_imported_late_only_where_that_saves_an_import(needed: s
     found = late_imports()
     assert "tracegrad.torch.tape.functional" in {module for module, _ in found}
     assert [each for each in found if each[0] in needed] == []
+
+
+@pytest.mark.skipif(not hasattr(dataclasses, "_create_fn"), reason="this Python makes dataclasses in another way")
+def test_the_import_compiles_no_methods_of_dataclasses() -> None:
+    program = """
+import dataclasses, json
+made, create = [], dataclasses._create_fn
+dataclasses._create_fn = lambda name, *args, **kwargs: made.append(name) or create(name, *args, **kwargs)
+import tracegrad
+print(json.dumps(made))
+"""
+    assert in_new_process(program) == []
 
 
 def names_for_type_checkers() -> list[tuple[str, str]]:

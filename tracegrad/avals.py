@@ -10,12 +10,12 @@ Complex numbers are for arrays that are computed with at once; graphs have none.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tracegrad.errors import DTypeError, located
+from tracegrad.records import record
 
 __all__ = [
     "COMPILED",
@@ -51,7 +51,7 @@ SUPPORTED: frozenset[np.dtype[Any]] = frozenset(_LONG.values())
 COMPILED = frozenset(dtype for dtype in SUPPORTED if dtype.kind != "c")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Aval:
     """The shape and dtype of an array.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from tracegrad.codegen.nested import regions_of
 from tracegrad.ir import Graph, Node, to_text
 from tracegrad.ir.printing import names_of
 from tracegrad.ops.forms import Repeat, While
+from tracegrad.records import record
 from tracegrad.runtime.dispatch import Dispatcher
 from tracegrad.runtime.paths import Path
 from tracegrad.runtime.why import show_kind
@@ -22,7 +22,7 @@ __all__ = ["Explanation", "explain"]
 OFTEN = 8  # questions at one line that are told of, as those of a loop
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class Explanation:
     """How one call is computed; its `str` is meant to be read, its attributes to be used."""
 

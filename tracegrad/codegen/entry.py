@@ -16,13 +16,13 @@ What the entry point must know of a program and its shapes stands in *the block*
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Any, Literal
 
 import numpy as np
 
 from tracegrad.errors import ShapeError, UnsupportedError
+from tracegrad.records import record
 
 __all__ = [
     "RUN",
@@ -43,7 +43,7 @@ SLOT_BYTES = 16  # for the value of a 0-d output; complex long doubles do not fi
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class InputSpec:
     """One argument: an exact ndarray of this dtype and number of dimensions, or an exact Python float.
 
@@ -60,7 +60,7 @@ class InputSpec:
             raise UnsupportedError(f"a float has dtype float64 and ndim 0, not {self.dtype}, {self.ndim}")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class OutputSpec:
     """One result: a new ndarray, or with ndim 0 a NumPy scalar."""
 
@@ -71,7 +71,7 @@ class OutputSpec:
         _require_numeric(self.dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class EntrySpec:
     """The signature of a program. Without `returns_tuple` there is exactly one output, returned by itself.
 

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tracegrad.codegen.poly import Poly
 from tracegrad.errors import VerifyError
+from tracegrad.records import record
 
 __all__ = [
     "Check",
@@ -41,7 +42,7 @@ __all__ = [
 _NAME = re.compile(r"\b[bskci]\d+\b")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Operand:
     """A scalar: a named value, or (`name` empty) the immediate that `value` spells (so 0.0 and -0.0 differ)."""
 
@@ -58,7 +59,7 @@ def immediate(value: Any, dtype: str) -> str:
     return repr(float(value)) if dtype[0] == "f" else repr(bool(value)) if dtype == "bool" else repr(int(value))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Compute:
     """`out = op(args)`; `op` is a scalar function of `tracegrad.codegen.scalar`."""
 
@@ -70,7 +71,7 @@ class Compute:
         yield f"{self.out} = {self.op}({', '.join(map(str, self.args))}) : {self.out.dtype}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Load:
     """`out = buffer[address]`."""
 
@@ -82,7 +83,7 @@ class Load:
         yield f"{self.out} = load {self.buffer}[{self.address}] : {self.out.dtype}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Index:
     """`out` is an integer polynomial as a scalar."""
 
@@ -93,7 +94,7 @@ class Index:
         yield f"{self.out} = index {self.value} : {self.out.dtype}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Check:
     """`out` is `value` wrapped into [0, size) as NumPy wraps an index; out of range, the kernel fails."""
 
@@ -105,7 +106,7 @@ class Check:
         yield f"{self.out} = check {self.value} in {self.size} : i64"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Guard:
     """`out` is `result`, computed by `body`, where low <= value < high (and step divides value - low), else `fill`."""
 
@@ -125,7 +126,7 @@ class Guard:
         yield "}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Store:
     """`buffer[address] = value`."""
 
@@ -137,7 +138,7 @@ class Store:
         yield f"store {self.buffer}[{self.address}] = {self.value}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Reduce:
     """`buffer[address]`, an element of `size`, combines `value` over the loops `over`."""
 
@@ -153,13 +154,13 @@ class Reduce:
         yield f"reduce {self.combiner} {place} by {self.value} over {', '.join(self.over)}"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Loop:
     var: str
     extent: Poly
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Kernel:
     """A loop nest, outermost loop first; every instruction stands in the innermost."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Aval
@@ -24,6 +24,7 @@ from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.turns import PARALLEL_COST, Turns, turns_of, turns_of_share
 from tracegrad.ir import Node
 from tracegrad.ops import forms
+from tracegrad.records import record
 
 if TYPE_CHECKING:
     from tracegrad.codegen.dims import Dims
@@ -49,7 +50,7 @@ STACK_BYTES = 512
 TYPICAL_TURNS = 100  # of a loop whose number of turns is not known beforehand
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Block:
     """Memory that a region reads or writes: a buffer ("" for a result that nothing uses), and the bytes of one block:
     of all of it, or of the row of a turn."""
@@ -66,7 +67,7 @@ class Block:
         return f"{self.buffer or '_'} of {self.bytes}"
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Nested:
     """A step that runs regions."""
 
@@ -130,7 +131,7 @@ class Nested:
         return "\n".join([*lines, "}"])
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Looping(Nested):
     """A step that runs a region again and again."""
 
@@ -163,7 +164,7 @@ class Looping(Nested):
         return k in self.regions["body"].in_place
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Repeat(Looping):
     """A body that runs a number of times."""
 
@@ -231,7 +232,7 @@ class Repeat(Looping):
         return f"repeat {_shown('', self.results)} = body({'; '.join(parts)}){notes}"
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class While(Looping):
     """A body that runs while a condition holds, up to `capacity` times where rows are stacked."""
 
@@ -253,7 +254,7 @@ class While(Looping):
         return f"while {_shown('', self.results)} = body({'; '.join(parts)})"
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Branch(Nested):
     """One of several regions."""
 
@@ -275,7 +276,7 @@ class Branch(Nested):
         return f"branch {_shown('', self.outs)} = {self.index.buffer}({_shown('', self.consts)})"
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Once(Nested):
     """A region that runs once, as a step of its own: what it computes is computed there, whoever else has it."""
 
@@ -294,7 +295,7 @@ def _shown(what: str, blocks: list[Block]) -> str:
 
 
 # -- from nodes to steps ---------------------------------------------------------------------------------
-@dataclass
+@record()
 class Places:
     """What a rule knows about a node: buffers and sizes of its operands and results, and how to plan a region."""
 

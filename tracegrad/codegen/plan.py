@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from tracegrad.codegen.sums import add_products
 from tracegrad.codegen.vecmath import RARE
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.linear import fresh
+from tracegrad.records import record
 
 __all__ = ["Plan", "calls_of", "plan", "plans_of", "rare_functions"]
 
@@ -42,7 +43,7 @@ RELEASE_GIL_COST = 100_000
 LONG_ROW = 4096  # elements of an innermost loop that is worth cutting
 
 
-@dataclass
+@record()
 class Plan:
     """The steps in order, the buffers, and the run-time values by name."""
 

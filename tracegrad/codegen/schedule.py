@@ -9,7 +9,7 @@ are calls of NumPy. Every edge between two steps has a reason why it was not fus
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import attrgetter
 from typing import Any
 
@@ -18,6 +18,7 @@ from tracegrad.codegen.forms import handler
 from tracegrad.codegen.materialize import DEAR, EARLY, Storage
 from tracegrad.codegen.poly import Poly
 from tracegrad.ir import Graph, Node
+from tracegrad.records import record
 
 __all__ = ["Edge", "Schedule", "Step", "dear_values", "schedule", "shared_by_steps"]
 
@@ -26,7 +27,7 @@ LARGEST_GROUP = 32
 SPACES_DIFFER = "iteration spaces differ"
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Step:
     """One kernel or call: what it stores and which steps must come before."""
 
@@ -40,7 +41,7 @@ class Step:
     before: int = 0  # a bit for the number of every step that must run before this one
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Edge:
     """A stored value read by another step, and why the two were not fused."""
 
@@ -49,7 +50,7 @@ class Edge:
     reason: str
 
 
-@dataclass
+@record()
 class Schedule:
     graph: Graph
     storage: Storage

@@ -5,17 +5,18 @@ A step knows the buffers that it reads and writes, by name; `rename` gives one a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tracegrad.codegen.loops import Guard, Kernel, Load, Reduce, Store
 from tracegrad.codegen.poly import ZERO, Poly
 from tracegrad.ir import Node
+from tracegrad.records import record
 
 __all__ = ["Call", "Launch", "Matmul"]
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Launch:
     """One kernel and how its chunked loop is cut; the cut depends on the sizes only.
 
@@ -71,7 +72,7 @@ def _renamed(body: list[Any], old: str, new: str) -> list[Any]:
     return found
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Matmul:
     """out[batch, m, n] = x[batch, m, k] @ y[batch, k, n] by BLAS; a flag says that an operand is stored transposed.
 
@@ -103,7 +104,7 @@ class Matmul:
         return f"matmul {self.out} {('', '+', '-')[self.adds]}= {x} @ {y} : {self.dtype} batch {batch}, {m} x {k} x {n}"
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Call:
     """An op without codegen data: its NumPy meaning is called; `outs` has "" for a result that nothing uses."""
 

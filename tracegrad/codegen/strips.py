@@ -8,13 +8,13 @@ every turn. Kernels that run over no such elements (a counter, a step size) run 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.loops import Guard, Kernel, Load, Reduce, Store
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import ONE, ZERO, Poly
 from tracegrad.codegen.steps import Launch
+from tracegrad.records import record
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan import Plan
@@ -26,7 +26,7 @@ SHORTEST = 64  # rows of a strip, so that loops over them are worth their overhe
 SHARE = 20  # kernels that run for every strip may take one part in so many of its time
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Strips:
     """How a body is cut: `rows` rows of `row` elements; the length of a strip; the cost of all rows."""
 

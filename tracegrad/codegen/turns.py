@@ -6,13 +6,13 @@ memory for temporary values that no other one is using: see `tracegrad.codegen.m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.steps import Launch, Matmul
 from tracegrad.ir import Node
 from tracegrad.ops.elementwise import add
+from tracegrad.records import record
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan import Plan
@@ -25,7 +25,7 @@ MOST_SHARES = 64
 ROOM = 2**26  # bytes of temporary values, for all threads
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Turns:
     """That threads may share the turns of a body: what each carry grows by, and whether the body is worth it wherever
     it stands, for its arrays have sizes that are not known to be small."""

@@ -14,11 +14,12 @@ Arithmetic, chapter 4.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 from weakref import WeakSet
 
 from llvmlite import ir
+
+from tracegrad.records import record
 
 __all__ = [
     "FORMATS",
@@ -48,7 +49,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Format:
     """A floating-point format: its LLVM types and the integers that describe its encoding."""
 
@@ -83,7 +84,7 @@ FORMATS: Mapping[str, Format] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@record(frozen=True, eq=False)
 class _Lane:
     builder: ir.IRBuilder
     format: Format

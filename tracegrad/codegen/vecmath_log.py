@@ -9,7 +9,6 @@ under 2**-59 (float64) and 2**-30 (float32).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from tracegrad.codegen.vecmath_lang import (
     Bits,
@@ -25,6 +24,7 @@ from tracegrad.codegen.vecmath_lang import (
     select,
     sqrt,
 )
+from tracegrad.records import record
 
 __all__ = ["arccosh", "arcsinh", "arctanh", "log", "log1p", "log2", "log10"]
 
@@ -59,7 +59,7 @@ LOG = {
 }
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Split:
     """x = 2**k * m; `exponent` is k + bias as an integer."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tracegrad.control.regions import run_region
@@ -19,6 +18,7 @@ from tracegrad.ir.builder import sliced
 from tracegrad.ops.elementwise import accumulate
 from tracegrad.ops.linear import zeros_like
 from tracegrad.ops.windows import dynamic_update_slice
+from tracegrad.records import record
 from tracegrad.transforms.partition import partition
 from tracegrad.transforms.vjp import active_outputs, joint
 
@@ -33,7 +33,7 @@ def differentiable(body: Graph, wanted: Sequence[int], carries: int) -> list[int
     return sorted(active)
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Turn:
     """The two passes of one turn.
 

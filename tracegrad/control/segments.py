@@ -10,7 +10,6 @@ its turn (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tracegrad.avals import aval_of
@@ -19,6 +18,7 @@ from tracegrad.control.repeat import scan
 from tracegrad.ir import Graph, Node, build, recorder
 from tracegrad.logs import log
 from tracegrad.ops.linear import concatenate, reshape, slice
+from tracegrad.records import record
 from tracegrad.settings import settings
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.sources import Fixed, Item
@@ -30,7 +30,7 @@ MOST_LEVELS = 3
 
 
 # -- how long the segments are -----------------------------------------------------------------------------------------
-@dataclass(frozen=True)
+@record(frozen=True)
 class Sizes:
     """Bytes that a loop keeps: of the carries where a segment begins, and of each turn."""
 

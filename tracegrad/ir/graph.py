@@ -12,13 +12,14 @@ loop, the branches of a condition). Regions are closed: what they read from outs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.ir.printing import digest_of, printable, to_text
 from tracegrad.ops.op import Op, Several
 from tracegrad.ops.results import result
+from tracegrad.records import record
 
 __all__ = ["Graph", "Node", "map_regions"]
 
@@ -92,7 +93,7 @@ def _mapped(value: Any, change: Callable[[Graph], Graph]) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Graph:
     """Inputs, nodes in order of computation, outputs (inputs and nodes, repeated if need be).
 

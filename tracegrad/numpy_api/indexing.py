@@ -10,7 +10,6 @@ Traced integers without such arrays are computed places: what is picked is a win
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -37,13 +36,14 @@ from tracegrad.ops.indexing import gather, scatter_add
 from tracegrad.ops.linear import full, reshape, transpose
 from tracegrad.ops.op import Carrier
 from tracegrad.ops.windows import dynamic_update_slice
+from tracegrad.records import record
 
 __all__ = ["Plan", "add_at", "getitem", "setitem"]
 
 MASK_HINT = "its shape would depend on values; use np.where(mask, x, y), or a mask computed without the arguments"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Plan:
     """What an index does to an array of `shape`, step by step. `at`: where the slices begin, if a place is computed."""
 
@@ -173,7 +173,7 @@ def _entry(entry: Any) -> Any:
     return entry
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class _Truth:
     """True or False as an index: of a new axis, all of its one element or nothing."""
 

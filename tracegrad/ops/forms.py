@@ -11,8 +11,9 @@ names the parameters that it gives a meaning to; an op may have others.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from tracegrad.records import record
 
 __all__ = [
     "Along", "Branch", "Call", "Cast", "Checked", "Compose", "Contract", "Fill", "Fold", "Form", "Gather", "Identity",
@@ -20,7 +21,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Form:
     """What an op is structurally.
 
@@ -42,7 +43,7 @@ class Form:
         return False
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Call(Form):
     """Anything: compiled code calls the NumPy meaning of the op."""
 
@@ -50,7 +51,7 @@ class Call(Form):
     foreseen = True
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Compose(Form):
     """Made of other ops: `parts(*operands, **params)` is the answer in terms of these, which is what is compiled.
     Derivatives are taken of the whole."""
@@ -64,7 +65,7 @@ class Compose(Form):
         return not self.moves
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Map(Form):
     """Each element is a function of the elements of the operands at the same index.
 
@@ -77,14 +78,14 @@ class Map(Form):
     moves: bool = False
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Cast(Map):
     """Each element, converted to the dtype `dtype`."""
 
     moves: bool = True
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Move(Form):
     """Each element is one of the operands' elements, or the parameter `value` (0 without one).
 
@@ -101,7 +102,7 @@ class Move(Form):
         return True
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Along(Move):
     """A move of one operand that goes along its axes: `axes(n, m, **params)` says for each of the m axes of the answer
     along which of the n of the operand. It runs from end to end where the sizes are equal, in either direction; along
@@ -111,19 +112,19 @@ class Along(Move):
     fills: bool = False
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Identity(Move):
     """The first operand itself, under another name: derivatives see a difference, compiled code sees none."""
 
     order = "K"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Reshape(Move):
     """The elements of the operand in row-major order, in another shape: the same block of memory."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Gather(Form):
     """Elements of the first operand at the indices that the others hold, one for each of `axes`: the axes of the
     indices come first, then those that are not indexed."""
@@ -136,7 +137,7 @@ class Gather(Form):
         return True
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Scatter(Form):
     """Zeros of `shape`, to which the first operand is added at the indices that the others hold, one for each of
     `axes`: the transpose of a gather."""
@@ -148,7 +149,7 @@ class Scatter(Form):
         return True
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Checked(Form):
     """Indices of an axis of `length`, counted from the front; there is no answer for those out of range."""
 
@@ -156,7 +157,7 @@ class Checked(Form):
     order = "K"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Window(Form):
     """A window of the first operand, of `sizes` and every `step`-th element, that starts at the other operands."""
 
@@ -167,7 +168,7 @@ class Window(Form):
         return True
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Patch(Form):
     """The first operand with the second one in the place of a window, of every `step`-th element, that starts at the
     other operands."""
@@ -177,7 +178,7 @@ class Patch(Form):
         return True
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Fold(Form):
     """The elements along `axes`, which disappear, combined by `combine`: add, mul, maximum, minimum, logical_and or
     logical_or."""
@@ -195,7 +196,7 @@ class Fold(Form):
         return self.combine not in ("add", "mul")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Scan(Form):
     """As a fold along `axis` by `combine`, which is add, with all that it comes to on the way."""
 
@@ -207,31 +208,31 @@ class Scan(Form):
         return self.combine == "add"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Contract(Form):
     """The product of two stacks of matrices with equal leading axes."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Fill(Form):
     """An array that holds `value` everywhere."""
 
     cheap = True
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Progression(Form):
     """A vector of `start + step * i`."""
 
     cheap = True
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Result(Form):
     """Number `index` of the several results of the operand."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Repeat(Form):
     """A loop of `length` turns over the region `body`: the first `carries` results of a turn are the first operands of
     the next, `xs` operands are read row by row, and the other results are stacked."""
@@ -239,7 +240,7 @@ class Repeat(Form):
     raises = True
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class While(Form):
     """A loop over the region `body` while the region `cond` holds, which carries and stacks as `Repeat` does, with room
     for the results of `capacity` turns. The number of turns is a result behind the carries."""
@@ -247,14 +248,14 @@ class While(Form):
     raises = True
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Branch(Form):
     """The one of the regions `branches` that the first operand numbers, applied to the other operands."""
 
     raises = True
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Run(Form):
     """The region `body`, applied to the operands: as if it stood there itself if `inlined`, else as a step of its own,
     which computes what it needs whether or not it has been computed before."""

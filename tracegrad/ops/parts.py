@@ -9,7 +9,7 @@ contracted is masked. `applied` is the table: an op that it does not know has no
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ from tracegrad.ops.reduction import (
     var,
 )
 from tracegrad.ops.scans import cumsum
+from tracegrad.records import record
 
 __all__ = ["Part", "Parted", "Unknown", "applied", "belongs", "belongs_along", "clamped", "whole"]
 
@@ -56,7 +57,7 @@ class Unknown(Exception):
     """Why it is not known what an op makes of parts of arrays."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Part:
     """Of an axis, so many elements: the first, or the last. `count` is an integer, or a traced one; then `key` tells
     which. It is at least `least`."""
@@ -80,7 +81,7 @@ class Part:
 Parts = tuple[Part | None, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Parted:
     """A value of the greatest size (or a literal, or what stands for several results), and for each axis the part of it
     that is meant, if not all is."""

@@ -9,7 +9,7 @@ elements would go through memory twice. Every element is computed as before, so 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -21,6 +21,7 @@ from tracegrad.ir.replay import applied
 from tracegrad.ops.fills import full
 from tracegrad.ops.forms import Cast, Map
 from tracegrad.ops.linear import broadcast_to, pad, reshape, slice
+from tracegrad.records import record
 
 __all__ = ["run_in_blocks"]
 
@@ -56,7 +57,7 @@ def run_in_blocks(graph: Graph) -> Graph:
     return build(fn, graph.avals)
 
 
-@dataclass
+@record()
 class _Group:
     """The loops, what lies between them, and `copies` of constants that they begin with; the rows that are kept."""
 
@@ -211,7 +212,7 @@ def _between(graph: Graph, loops: set[Node]) -> list[Node]:
 
 
 # -- and how -----------------------------------------------------------------------------------------------------
-@dataclass(frozen=True)
+@record(frozen=True)
 class _Cut:
     """Arrays of the shape `space` become blocks of so many elements."""
 

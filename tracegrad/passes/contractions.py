@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from tracegrad.ir import Graph
@@ -11,11 +10,12 @@ from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import multiply
 from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape, transpose
 from tracegrad.passes.rewrite import operand, producer, rewrite
+from tracegrad.records import record
 
 __all__ = ["Thresholds", "unroll_small_contractions"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Thresholds:
     """Where `matmul` of (..., m, k) and (..., k, n) becomes a loop.
 
@@ -33,7 +33,10 @@ class Thresholds:
         return 1 in (m, k, n) and m * k * n <= self.vector_elements
 
 
-def unroll_small_contractions(graph: Graph, thresholds: Thresholds = Thresholds()) -> Graph:
+_USUAL = Thresholds()
+
+
+def unroll_small_contractions(graph: Graph, thresholds: Thresholds = _USUAL) -> Graph:
     """`graph` with small and matrix-vector `matmul`s as multiply and reduce_sum. Sums may round differently.
 
     >>> from tracegrad.ir import parse

@@ -8,7 +8,6 @@ inside.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tracegrad.avals import Aval
@@ -19,6 +18,7 @@ from tracegrad.ops.linear import broadcast_to, full, reshape, transpose
 from tracegrad.ops.op import Op
 from tracegrad.passes.constants import constant
 from tracegrad.passes.rewrite import operand, producer
+from tracegrad.records import record
 
 __all__ = ["CARRY", "CONSTANT", "ROW", "Given", "Regions", "Stand", "rebuilt", "seen"]
 
@@ -69,7 +69,7 @@ def seen(x: Any, row: bool, users: Iterable[Node]) -> Stand:
     return Stand(Given(CONSTANT, x), tuple(made))
 
 
-@dataclass(eq=False)
+@record(eq=False)
 class Regions:
     """Graphs with parallel inputs, and what these are given. The first graph is the one that `moving` is about."""
 

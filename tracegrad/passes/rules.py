@@ -17,17 +17,17 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import Node, Value
 from tracegrad.ops import TABLE, Op
+from tracegrad.records import record
 
 __all__ = ["RULES", "Rule", "algebra", "is_small_power_of_two"]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Rule:
     """One row: `kinds` are those of the dtype of `x` ("f" float, "i" and "u" integers, "b" boolean)."""
 

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
+
+from tracegrad.records import record
 
 __all__ = ["Edge", "Levels", "Placed", "Point", "Size", "arrange", "assign_levels", "place"]
 
@@ -28,7 +30,7 @@ LEVEL_GAP, MOST_LEVEL_GAP = 30.0, 84.0
 PORTS_APART = 22.0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Edge:
     """From an output of box `tail` down to box `head`; edges of a head enter it in their order, from left to right."""
 
@@ -38,7 +40,7 @@ class Edge:
     weight: int = 1
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Levels:
     """The vertices of each level in order, and the links that join neighbouring levels."""
 
@@ -46,7 +48,7 @@ class Levels:
     rows: list[list[Vertex]]
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Placed:
     """The layout: the centre of each box, the points of each edge and the room that all of it takes.
 
@@ -104,7 +106,7 @@ def arrange(rank: Sequence[int], edges: Sequence[Edge]) -> Levels:
     return Levels(list(rank), search.best)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Link:
     """What joins two vertices of neighbouring levels; `out` and `into` are places among the ports, from 0 to 1."""
 

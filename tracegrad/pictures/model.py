@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from tracegrad.avals import Aval
+from tracegrad.records import record
 
 __all__ = ["Box", "Diagram", "Line", "Panel", "array_of", "shape_text", "shortened", "value_text"]
 
 MOST_LETTERS = 30
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Line:
     """A line of a box: what it is about (printed paler), and what is said of that."""
 
@@ -28,7 +29,7 @@ class Line:
     text: str = ""
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Box:
     """One box; `kind` chooses its colours."""
 
@@ -38,7 +39,7 @@ class Box:
     hint: str = ""
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Panel:
     """One picture of the places: boxes by place. `upward`: its edges point from their heads to their tails."""
 
@@ -47,7 +48,7 @@ class Panel:
     upward: bool = False
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Diagram:
     """Panels over the same places and edges; an edge is (tail, head, output of the tail, kind)."""
 

@@ -7,7 +7,6 @@ the loop itself first, whose answer is carried, then those asked on the way. The
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tracegrad.avals import aval_of, is_literal
@@ -24,6 +23,7 @@ from tracegrad.ops.elementwise import equal, greater, less, logical_and, logical
 from tracegrad.ops.fills import arange
 from tracegrad.ops.forms import Compose
 from tracegrad.ops.linear import full, reshape
+from tracegrad.records import record
 from tracegrad.rolling.merging import merged
 from tracegrad.rolling.taken import rows_taken
 
@@ -48,7 +48,7 @@ class Count(NamedTuple):
     numbers: range | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Way:
     """The values of a state before and after a turn, the questions in between, that at the end, and all nodes.
 

@@ -7,11 +7,12 @@ the same value, or literal, from outside; or one of as many values as there are 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tracegrad.avals import LITERALS
 from tracegrad.ir import Node
+from tracegrad.records import record
 from tracegrad.rolling.windows import reads
 
 __all__ = ["Before", "Each", "Inside", "Same", "Turns", "turns_of"]
@@ -20,14 +21,14 @@ __all__ = ["Before", "Each", "Inside", "Same", "Turns", "turns_of"]
 FARTHEST = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Inside:
     """Node number `place` of the same turn."""
 
     place: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Before:
     """Node number `place` of `distance` turns before; `first` has what the first `distance` turns read instead."""
 
@@ -36,14 +37,14 @@ class Before:
     first: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Same:
     """A literal, or a value from outside."""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Each:
     """A literal, or a value from outside, for each turn."""
 
@@ -53,7 +54,7 @@ class Each:
 Origin = Inside | Before | Same | Each
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Turns:
     """Nodes `start` to `stop` of a sequence, as turns of `period` nodes, and the origins of the operands of each."""
 

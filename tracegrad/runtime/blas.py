@@ -36,11 +36,11 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from string import Template
 from typing import SupportsIndex
 
+from tracegrad.records import record
 from tracegrad.runtime import threads
 
 __all__ = ["address", "get_num_threads", "info", "set_num_threads"]
@@ -190,7 +190,7 @@ _FIELDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Library:
     """A provider: where its routines are, and what it says of itself."""
 

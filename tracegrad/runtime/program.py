@@ -13,7 +13,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -32,6 +32,7 @@ from tracegrad.codegen.vecmath import rare_module
 from tracegrad.errors import CapacityError, TracegradError
 from tracegrad.ir import Graph, run
 from tracegrad.ir.builder import RECORDERS
+from tracegrad.records import record
 from tracegrad.runtime import blas, native, threads
 from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.entry import MISS, make_callable
@@ -41,7 +42,7 @@ from tracegrad.signals import uninterrupted
 __all__ = ["MISS", "Program", "Report", "compile_program", "conformed", "machine_code_count"]
 
 
-@dataclass
+@record()
 class Report:
     """What happened to a graph on its way to machine code; `seconds` by stage."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import types
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tracegrad import tree
+from tracegrad.records import record
 from tracegrad.trace import shadow
 from tracegrad.trace.foreign import state_key
 from tracegrad.trace.signature import exact
@@ -26,7 +26,7 @@ _ATOMS = (bool, int, float, complex, str, bytes, np.generic)
 _OF_CODE = ("__code__", "__defaults__", "__func__")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Guard:
     """What a trace assumes of a source: `kind` is "is" (identity), "equals" (type and value), "type", "aval" (an array
     of this dtype and shape), "state" (of an object), "keys" (type and keys of a container), "items" (all items of a

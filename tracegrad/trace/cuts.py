@@ -7,7 +7,6 @@ and the part of that which is meant (`tracegrad.ops.parts`). Where the length is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import broadcast_to, cast, flip, full, inverse_permutation, reshape, slice, transpose
 from tracegrad.ops.parts import Part, Parted, Unknown, belongs, clamped
 from tracegrad.ops.windows import counted, dynamic_slice, dynamic_update_slice
+from tracegrad.records import record
 from tracegrad.trace.arithmetic import bounds
 from tracegrad.trace.sizes import (
     Size,
@@ -61,7 +61,7 @@ class Along(NamedTuple):
         return self.part.reversed if self.part is not None and self.flips else self.part
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Cut:
     """What is meant along each axis of an array, and the axes of the result: their numbers, None for new ones."""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from tracegrad.records import record
 
 __all__ = ["Description", "describe", "signature_of"]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Description:
     """A function as messages name it; computed when it is asked for.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from tracegrad.ir import Node
 from tracegrad.ops.elementwise import not_equal
 from tracegrad.ops.linear import cast
+from tracegrad.records import record
 
 __all__ = ["IMPLICIT", "NUMBERS", "Answers", "Capture", "ValueGuard", "question", "value_key"]
 
@@ -19,7 +19,7 @@ IMPLICIT = "whether Python's arithmetic is that of the machine"
 NUMBERS = frozenset({"float()", "item()", "tolist()"})
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class Capture:
     """An array (or Python number) from outside the trace: its value there, the node that stands for what it is when a
     call begins, and where it is read from at each call (None: `array` itself)."""
@@ -38,7 +38,7 @@ class Capture:
         return array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class ValueGuard:
     """A value that Python code asked for and saw: the recorded path holds for calls where `node` has `key`.
 

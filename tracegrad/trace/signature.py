@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from tracegrad import tree
 from tracegrad.avals import COMPILED, compiled, is_huge
 from tracegrad.errors import TraceError, located
 from tracegrad.ops import Carrier, TensorCarrier
+from tracegrad.records import record
 from tracegrad.trace.describe import describe, signature_of
 
 __all__ = ["Binder", "Call", "exact", "is_plain_array"]
@@ -30,7 +30,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 _VARIADIC = inspect.Parameter.VAR_POSITIONAL
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class Call:
     """A call taken apart: `leaves` are ndarrays and Python numbers, `key` is what a trace of it is valid for."""
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from tracegrad.ir import Graph, Node, Value, recording, replay
 from tracegrad.ir.builder import sliced
 from tracegrad.ops import Level, TensorCarrier
 from tracegrad.ops.linear import full
+from tracegrad.records import record
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.memory import UNKNOWN
 from tracegrad.trace.number import Number
@@ -38,7 +38,7 @@ __all__ = ["Closed", "Like", "Region", "at_their_lines", "closed", "emitted", "w
 _DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@record(frozen=True, slots=True, eq=False)
 class Closed:
     """A function as a graph.
 

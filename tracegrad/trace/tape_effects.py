@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tracegrad.avals import Aval
+from tracegrad.records import record
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.sources import Source
 
@@ -30,7 +30,7 @@ class GradMode(Source):
 
 
 # -- what a trace leaves -----------------------------------------------------------------------------------------------
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class TapeTrace:
     """What calls on Tensors need beside a graph.
 

@@ -9,13 +9,13 @@ backwards once, for cotangents that are further inputs: the *joint* graph of the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node
+from tracegrad.records import record
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import Tensor, TracedTensor, engine, views
 from tracegrad.torch.tape.tape import Node as TapeNode
@@ -28,7 +28,7 @@ from tracegrad.trace.templates import Piece
 __all__ = ["StandIn", "Tensors"]
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class StandIn:
     """A Tensor from outside: where it is found, what stands for it, and the node of its value."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tracegrad.errors import DTypeError, ShapeError, TracegradError, Unsupported
 from tracegrad.ir import Graph, Node, recording
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.elementwise import logical_and, logical_not
+from tracegrad.records import record
 from tracegrad.settings import unusual
 from tracegrad.torch.modes import as_usual
 from tracegrad.trace.builder import TraceBuilder
@@ -41,7 +42,7 @@ __all__ = ["Trace", "trace_call"]
 _DTYPES: dict[type, str] = {float: "float64", int: "int64", bool: "bool"}
 
 
-@dataclass(slots=True, eq=False)
+@record(slots=True, eq=False)
 class Trace:
     """What one call recorded.
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tracegrad.errors import TracegradError, located
+from tracegrad.records import record
 from tracegrad.torch.autograd.differences import Slopes, along, columns
 from tracegrad.torch.tape import engine
 from tracegrad.torch.tape.tape import unmasked
@@ -37,7 +37,7 @@ class GradcheckError(TracegradError, RuntimeError):
     """A gradient that `gradcheck` or `gradgradcheck` found to be wrong."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Options:
     eps: float
     atol: float

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from tracegrad.records import record
 from tracegrad.torch.tape.dtypes import DTYPES, default_complex, get_default_dtype
 
 __all__ = ["format_of", "get_printoptions", "set_printoptions", "text_of", "text_of_array"]
@@ -21,7 +22,7 @@ __all__ = ["format_of", "get_printoptions", "set_printoptions", "text_of", "text
 PREFIX = "tensor("
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PrintOptions:
     """`sci_mode`: whether floats are in scientific notation; None leaves that to the values."""
 
@@ -137,7 +138,7 @@ def _form_of_complex(values: np.ndarray[Any, Any]) -> tuple[Text, int]:
 
 
 # -- the layout --------------------------------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Layout:
     """How the elements of one array are laid out; `summary` says that only those at the edges are shown."""
 

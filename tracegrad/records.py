@@ -1,0 +1,144 @@
+"""Records: dataclasses whose methods are written when they are first called.
+
+The standard library compiles up to six methods when it makes a dataclass, most of which a process never calls: half a
+millisecond for each class, which the import would pay. A record is a dataclass to all who ask (`fields`, `replace`,
+`is_dataclass`), and its methods are those that the standard library would have written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, dataclass_transform
+
+from tracegrad.errors import MADE
+
+__all__ = ["record"]
+
+T = TypeVar("T")
+_LATER = object()  # the default of a field that has a factory
+
+
+@dataclass_transform(field_specifiers=(dataclasses.field,))
+def record(*, frozen: bool = False, slots: bool = False, eq: bool = True) -> Callable[[type[T]], type[T]]:
+    """A decorator that makes a dataclass of a class, with the options of `dataclasses.dataclass`.
+
+    >>> @record(frozen=True)
+    ... class Pair:
+    ...     a: int
+    ...     b: list[int] = dataclasses.field(default_factory=list)
+    >>> Pair(1), Pair(1) == Pair(1), Pair(1) == Pair(2), dataclasses.replace(Pair(1), a=2)
+    (Pair(a=1, b=[]), True, False, Pair(a=2, b=[]))
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        made: Any = dataclasses.dataclass(cls, init=False, repr=False, eq=False, slots=slots)
+        methods: dict[str, Any] = {"__init__": _init, "__repr__": _repr}
+        if eq:
+            methods |= {"__eq__": _eq, "__hash__": _hash if frozen else None}
+        if frozen:
+            methods |= {"__setattr__": _no_setattr, "__delattr__": _no_delattr}
+        if frozen and slots:
+            methods |= {"__getstate__": _getstate, "__setstate__": _setstate}
+        own = vars(made)
+        for name, method in methods.items():
+            if name not in own or (name == "__hash__" and own[name] is None):
+                setattr(made, name, method)
+        return made  # type: ignore[no-any-return]
+
+    return decorate
+
+
+# -- methods that are written later ------------------------------------------------------------------------------------
+def _later(name: str, parameters: str, lines: Callable[[type, dict[str, Any]], Iterable[str]]) -> Callable[..., Any]:
+    """The method of this name that, called first, puts one with these lines in its place, and calls that."""
+
+    def first(self: Any, *args: Any, **kwargs: Any) -> Any:
+        owner = next(cls for cls in type(self).__mro__ if vars(cls).get(name) is first)
+        space: dict[str, Any] = {"LATER": _LATER, "set": object.__setattr__}
+        body = list(lines(owner, space))
+        given = _parameters(owner, space) if name == "__init__" else parameters
+        exec(compile("\n ".join([f"def {name}({given}):", *body]), MADE, "exec"), space)
+        made = space[name]
+        made.__qualname__ = f"{owner.__qualname__}.{name}"
+        setattr(owner, name, made)
+        return made(self, *args, **kwargs)
+
+    first.__name__ = name
+    return first
+
+
+def _parameters(cls: Any, space: dict[str, Any]) -> str:
+    """The parameters of `__init__`, whose defaults are put into `space`."""
+    found, keywords = ["self"], list[str]()
+    for field in dataclasses.fields(cls):
+        if not field.init:
+            continue
+        text = field.name
+        if field.default is not dataclasses.MISSING:
+            space[f"default_{text}"] = field.default
+            text = f"{text}=default_{text}"
+        elif field.default_factory is not dataclasses.MISSING:
+            text = f"{text}=LATER"
+        (keywords if field.kw_only else found).append(text)
+    return ", ".join([*found, *(["*", *keywords] if keywords else [])])
+
+
+def _assignments(cls: Any, space: dict[str, Any]) -> list[str]:
+    """The lines of `__init__`."""
+    frozen = cls.__setattr__ is _no_setattr
+    lines = []
+    for field in dataclasses.fields(cls):
+        name = value = field.name
+        if field.default_factory is not dataclasses.MISSING:
+            space[f"make_{name}"] = field.default_factory
+            value = f"make_{name}() if {name} is LATER else {name}" if field.init else f"make_{name}()"
+        elif not field.init and field.default is dataclasses.MISSING:
+            continue
+        elif not field.init:
+            value = f"default_{name}"
+            space[value] = field.default
+        lines.append(f"set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        lines.append("self.__post_init__()")
+    return lines or ["pass"]
+
+
+def _compared(cls: Any, of: str, hashed: bool = False) -> str:
+    """The tuple of the fields of the object `of` that are compared, or `hashed`."""
+    fields = dataclasses.fields(cls)
+    names = [f.name for f in fields if (f.compare if not hashed or f.hash is None else f.hash)]
+    return f"({''.join(f'{of}.{name}, ' for name in names)})"
+
+
+def _equal(cls: Any, space: dict[str, Any]) -> list[str]:
+    same = f"{_compared(cls, 'self')} == {_compared(cls, 'other')}"
+    return [f"return {same} if other.__class__ is self.__class__ else NotImplemented"]
+
+
+_init = _later("__init__", "", _assignments)
+_eq = _later("__eq__", "self, other", _equal)
+_hash = _later("__hash__", "self", lambda cls, space: [f"return hash({_compared(cls, 'self', True)})"])
+
+
+# -- methods that all records share ------------------------------------------------------------------------------------
+def _repr(self: Any) -> str:
+    shown = [f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self) if f.repr]
+    return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def _no_setattr(self: Any, name: str, value: Any) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+
+
+def _no_delattr(self: Any, name: str) -> None:
+    raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+
+
+def _getstate(self: Any) -> list[Any]:
+    return [getattr(self, f.name) for f in dataclasses.fields(self)]
+
+
+def _setstate(self: Any, state: list[Any]) -> None:
+    for field, value in zip(dataclasses.fields(self), state):
+        object.__setattr__(self, field.name, value)
