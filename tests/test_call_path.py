@@ -13,7 +13,11 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
+from tracegrad.runtime.program import machine_code_count
 from tracegrad.torch.tape import Tensor
+
+# Of a gradient of some twenty nodes, whose machine code is known.
+MOST_CALLS = 4400
 
 
 def python_calls(f: Callable[[], Any]) -> int:
@@ -142,6 +146,26 @@ def test_calls_in_turn_do_what_they_do_to_objects_once() -> None:
         f(a)
         f(b)
     assert seen == [2.0, 3.0] * 5
+
+
+# -- what is traced and planned anew -----------------------------------------------------------------------------------
+def test_another_shape_and_another_trace_take_no_more_calls_than_they_need() -> None:
+    def loss(w: Any, b: Any, x: Any, y: Any) -> Any:
+        return np.mean((np.tanh(x @ w + b) - y) ** 2)
+
+    f = tg.value_and_grad(loss)
+
+    def arguments(n: int) -> list[Any]:
+        return [np.full((4, 3), 0.1), np.zeros(3), np.ones((n, 4)), np.ones((n, 3))]
+
+    with tg.settings.override(verify=False):
+        for n in (16, 17):
+            f(*arguments(n))
+        known, given = machine_code_count(), arguments(18)
+        assert python_calls(lambda: f(*given)) <= MOST_CALLS
+        f.clear()
+        assert python_calls(lambda: f(*given)) <= MOST_CALLS
+    assert machine_code_count() == known
 
 
 # -- calls on Tensors --------------------------------------------------------------------------------------------------

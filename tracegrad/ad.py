@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Reversible, Sequence
 from typing import Any
 
-from tracegrad.avals import is_literal
+from tracegrad.avals import LITERALS, is_literal
 from tracegrad.ops.elementwise import accumulate, logical_and, logical_not, logical_or, not_equal, where
 from tracegrad.ops.forms import Gather, Map
 from tracegrad.ops.linear import full, reshape
@@ -30,7 +30,7 @@ def active_values(tape: Iterable[Entry], wanted: Iterable[Any], key: Callable[[A
     active = {key(x) for x in wanted if x.dtype.kind in "fc"}
     for ans, op, operands, _ in tape:
         for i, x in enumerate(operands):
-            if not is_literal(x) and key(x) in active and op.differentiable_in(i):
+            if type(x) not in LITERALS and key(x) in active and op.differentiable_in(i):
                 active.update([key(y) for y in _results(ans) if y.dtype.kind in "fc"])
                 break
     return active
@@ -85,7 +85,7 @@ def reverse_sweep(
 
 def _receivers(op: Op, operands: tuple[Any, ...], active: Callable[[Any], bool]) -> list[int]:
     """The positions of the operands that receive a cotangent."""
-    return [i for i, x in enumerate(operands) if not is_literal(x) and op.differentiable_in(i) and active(x)]
+    return [i for i, x in enumerate(operands) if type(x) not in LITERALS and op.differentiable_in(i) and active(x)]
 
 
 def forward_sweep(

@@ -8,6 +8,7 @@ millisecond for each class, which the import would pay. A record is a dataclass 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, dataclass_transform
 
@@ -17,6 +18,7 @@ __all__ = ["record"]
 
 T = TypeVar("T")
 _LATER = object()  # the default of a field that has a factory
+_fields: Callable[[Any], tuple[dataclasses.Field[Any], ...]] = functools.cache(dataclasses.fields)
 
 
 @dataclass_transform(field_specifiers=(dataclasses.field,))
@@ -54,7 +56,10 @@ def _later(name: str, parameters: str, lines: Callable[[type, dict[str, Any]], I
     """The method of this name that, called first, puts one with these lines in its place, and calls that."""
 
     def first(self: Any, *args: Any, **kwargs: Any) -> Any:
-        owner = next(cls for cls in type(self).__mro__ if vars(cls).get(name) is first)
+        owner: Any = None
+        for owner in type(self).__mro__:
+            if owner.__dict__.get(name) is first:
+                break
         space: dict[str, Any] = {"LATER": _LATER, "set": object.__setattr__}
         body = list(lines(owner, space))
         given = _parameters(owner, space) if name == "__init__" else parameters
@@ -71,7 +76,7 @@ def _later(name: str, parameters: str, lines: Callable[[type, dict[str, Any]], I
 def _parameters(cls: Any, space: dict[str, Any]) -> str:
     """The parameters of `__init__`, whose defaults are put into `space`."""
     found, keywords = ["self"], list[str]()
-    for field in dataclasses.fields(cls):
+    for field in _fields(cls):
         if not field.init:
             continue
         text = field.name
@@ -88,7 +93,7 @@ def _assignments(cls: Any, space: dict[str, Any]) -> list[str]:
     """The lines of `__init__`."""
     frozen = cls.__setattr__ is _no_setattr
     lines = []
-    for field in dataclasses.fields(cls):
+    for field in _fields(cls):
         name = value = field.name
         if field.default_factory is not dataclasses.MISSING:
             space[f"make_{name}"] = field.default_factory
@@ -106,7 +111,7 @@ def _assignments(cls: Any, space: dict[str, Any]) -> list[str]:
 
 def _compared(cls: Any, of: str, hashed: bool = False) -> str:
     """The tuple of the fields of the object `of` that are compared, or `hashed`."""
-    fields = dataclasses.fields(cls)
+    fields = _fields(cls)
     names = [f.name for f in fields if (f.compare if not hashed or f.hash is None else f.hash)]
     return f"({''.join(f'{of}.{name}, ' for name in names)})"
 
@@ -123,7 +128,7 @@ _hash = _later("__hash__", "self", lambda cls, space: [f"return hash({_compared(
 
 # -- methods that all records share ------------------------------------------------------------------------------------
 def _repr(self: Any) -> str:
-    shown = [f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self) if f.repr]
+    shown = [f"{f.name}={getattr(self, f.name)!r}" for f in _fields(type(self)) if f.repr]
     return f"{type(self).__qualname__}({', '.join(shown)})"
 
 
@@ -136,9 +141,9 @@ def _no_delattr(self: Any, name: str) -> None:
 
 
 def _getstate(self: Any) -> list[Any]:
-    return [getattr(self, f.name) for f in dataclasses.fields(self)]
+    return [getattr(self, f.name) for f in _fields(type(self))]
 
 
 def _setstate(self: Any, state: list[Any]) -> None:
-    for field, value in zip(dataclasses.fields(self), state):
+    for field, value in zip(_fields(type(self)), state):
         object.__setattr__(self, field.name, value)

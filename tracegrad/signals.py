@@ -38,10 +38,9 @@ class uninterrupted:
         if threading.current_thread() is not threading.main_thread():
             return
         try:
-            for number in _NUMBERS:
-                handler = _signal.getsignal(number)
+            for number, handler in zip(_NUMBERS, map(_signal.getsignal, _NUMBERS)):
                 # The default ones and those of C are no functions.
-                if callable(handler):
+                if type(handler) is not int and callable(handler):
                     self.handlers[number] = handler
                     _signal.signal(number, self._note)
         except ValueError:  # an interpreter that is not the main one, where nothing can be set

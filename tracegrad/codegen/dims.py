@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.codegen.forms import handler
+from tracegrad.codegen.forms import HANDLERS
 from tracegrad.codegen.poly import Poly
 from tracegrad.ir import Graph, Node
 
@@ -88,7 +88,7 @@ class Dims:
 
     # -- what each form of op forces -----------------------------------------------------------------
     def _infer(self, node: Node) -> Any:
-        found = handler(node).axes(self, node, [self._axes[x] for x in node.operands])
+        found = HANDLERS[type(node.form)].axes(self, node, [self._axes[x] for x in node.operands])
         if found is not None:
             return found
         return tuple([self.fresh(a.shape) for a in node.aval]) if node.several else self.fresh(node.aval.shape)  # type: ignore[attr-defined]

@@ -36,18 +36,18 @@ class _Map(Handler):
 
     def called(self, node: Node) -> bool:
         dtypes = [x.aval.dtype if isinstance(x, Node) else node.operands[0].aval.dtype for x in node.inputs]
-        return not lowerable(_form(node).scalar, tuple(map(short_name, dtypes)))
+        return not lowerable(node.form.scalar, tuple(map(short_name, dtypes)))
 
     def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
         return dims.joined(operands)
 
     def cost(self, node: Node) -> int:
-        return template_cost(_form(node).scalar)
+        return template_cost(node.form.scalar)
 
     def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
         assert node.op is not None
         operands = {name: lowering.operand(node, k, index) for k, name in enumerate(node.op.operands)}
-        return evaluate(_form(node).scalar, operands, lowering.compute)
+        return evaluate(node.form.scalar, operands, lowering.compute)
 
 
 class _Cast(_Map):
@@ -74,7 +74,7 @@ class _Move(Handler):
         return tuple(found)
 
     def whole(self, node: Node) -> tuple[Node, ...]:
-        return () if _form(node).partial else node.operands
+        return () if node.form.partial else node.operands
 
     def repeats(self, node: Node) -> bool:
         return moved(node).repeats
@@ -84,7 +84,7 @@ class _Move(Handler):
 
     def element(self, lowering: Lowering, node: Node, index: Index) -> Operand:
         params, dtype = dict(node.params), short_name(node.aval.dtype)
-        reads = _form(node).reads(index, lowering.sizes(node), *lowering.shapes(node), **params)
+        reads = node.form.reads(index, lowering.sizes(node), *lowering.shapes(node), **params)
         value = lowering.arguments.scalar((node, "fill"), params.get("value", 0), dtype)
         for read in reversed(reads):
             value = lowering.guarded(node.inputs[read.operand], read, value)
@@ -96,14 +96,14 @@ class _Along(_Move):
 
     def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
         (x,), shape, old = operands, node.aval.shape, node.operands[0].aval.shape
-        along = _form(node).axes(len(old), len(shape), **dict(node.params))
+        along = node.form.axes(len(old), len(shape), **dict(node.params))
         return tuple([x[k] if k is not None and old[k] == n else dims.new(n) for k, n in zip(along, shape)])
 
     def repeats(self, node: Node) -> bool:
-        return not _form(node).fills and node.aval.size > node.operands[0].aval.size
+        return not node.form.fills and node.aval.size > node.operands[0].aval.size
 
     def cost(self, node: Node) -> int:
-        return 2 if _form(node).fills else 0
+        return 2 if node.form.fills else 0
 
 
 class _Identity(_Move):
@@ -170,6 +170,8 @@ def _match(
 
 
 class _Gather(Handler):
+    indexed = True
+
     def called(self, node: Node) -> bool:
         return False
 
@@ -225,7 +227,7 @@ class _Fold(_Reduction):
         over = tuple(next(iter(index[a].symbols)) for a in axes if index[a].symbols)
         kept = tuple(i for a, i in enumerate(index) if a not in axes)
         value = lowering.element(node.inputs[0], index)
-        _reduce(lowering, node, kept, _form(node).combine, value, over)
+        _reduce(lowering, node, kept, node.form.combine, value, over)
 
 
 def _reduce(lowering: Lowering, node: Node, index: Index, combine: str, value: Operand, over: tuple[str, ...]) -> None:
@@ -274,7 +276,7 @@ class _Scan(_Reduction):
             before = lowering.load(name, lowering.address(node, previous), dtype)
         guarded = lowering.named(dtype)
         lowering.emit(Guard(guarded, ranges, body, before, zero))
-        lowering.emit(Store(name, here, lowering.compute(_form(node).combine, (guarded, value), dtype)))
+        lowering.emit(Store(name, here, lowering.compute(node.form.combine, (guarded, value), dtype)))
 
 
 # -- products --------------------------------------------------------------------------------------------------------
@@ -389,21 +391,13 @@ HANDLERS: dict[type[forms.Form], Handler] = {
 
 def handler(node: Node) -> Handler:
     """What the compiler does with `node`, which is no input."""
-    return HANDLERS[type(node.op.form)]  # type: ignore[union-attr]
-
-
-def _form(node: Node) -> Any:
-    return node.op.form  # type: ignore[union-attr]
-
-
-def _has_form(node: Node, form: type[forms.Form]) -> bool:
-    return node.op is not None and isinstance(node.op.form, form)
+    return HANDLERS[type(node.form)]
 
 
 # -- what is asked of single nodes -----------------------------------------------------------------------------------
 def same_block(node: Node) -> bool:
     """Whether `node` is its operand's block of memory under another shape."""
-    return _has_form(node, forms.Reshape)
+    return isinstance(node.form, forms.Reshape)
 
 
 def is_trivial_reshape(node: Node) -> bool:
@@ -420,7 +414,7 @@ def is_matrix_transpose(node: Node) -> bool:
 
 def checks_indices(node: Node) -> bool:
     """Whether `node` is a gather of which some index may be out of range."""
-    if not _has_form(node, forms.Gather):
+    if not isinstance(node.form, forms.Gather):
         return False
     x, *indices = node.operands
     return not all(in_range(i, x.aval.shape[a]) for i, a in zip(indices, dict(node.params)["axes"]))
@@ -428,7 +422,7 @@ def checks_indices(node: Node) -> bool:
 
 def in_range(indices: Node, size: int) -> bool:
     """Whether `indices` are a progression of integers from 0 to `size`, so that none need be checked."""
-    if not _has_form(indices, forms.Progression):
+    if not isinstance(indices.form, forms.Progression):
         return False
     params = dict(indices.params)
     first, step, length = params["start"], params["step"], indices.aval.size

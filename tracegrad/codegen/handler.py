@@ -25,6 +25,7 @@ class Handler:
     `step`: what computes a stored answer, "kernel", "matmul" or "call". `pointwise`: an element is made of the elements
     of the operands at the same index. `aligned`: a kernel computes the answer from the elements of the operands at the
     index of its loops. `late`: the answer is known only when the loops have run. `alone`: it needs loops of its own.
+    `indexed`: some index among its operands may be out of range.
     """
 
     step = "kernel"
@@ -32,6 +33,7 @@ class Handler:
     aligned = False
     late = False
     alone = False
+    indexed = False
 
     def called(self, node: Node) -> bool:
         """Whether NumPy is called, there being no code for these dtypes."""

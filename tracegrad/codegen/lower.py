@@ -14,7 +14,7 @@ from typing import Any
 
 from tracegrad.avals import is_literal, short_name
 from tracegrad.codegen.dims import SMALL, Dims
-from tracegrad.codegen.forms import handler, in_range
+from tracegrad.codegen.forms import HANDLERS, handler, in_range
 from tracegrad.codegen.loops import (
     Check,
     Compute,
@@ -110,7 +110,7 @@ class Lowering:
             names = iter(self.kernel.loops)
             index = tuple(ZERO if d == 1 else Poly.symbol(next(names).var) for d in self._space(root))
             handler(root).root(self, root, index)
-        self.kernel.cost += sum(isinstance(x, Load | Store) for x in self.kernel.body)
+        self.kernel.cost += sum([type(x) in (Load, Store) for x in self.kernel.body])
         return self.kernel
 
     def _space(self, root: Node) -> tuple[Poly, ...]:
@@ -129,7 +129,7 @@ class Lowering:
 
     def value(self, node: Node, index: tuple[Poly, ...]) -> Operand:
         """The element of `node` at `index`, computed here."""
-        form = handler(node)
+        form = HANDLERS[type(node.form)]
         self.kernel.cost += form.cost(node)
         self.counts.setdefault(node, set()).add((id(self.kernel), index))
         value = self._scopes[-1][node, index] = form.element(self, node, index)

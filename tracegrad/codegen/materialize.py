@@ -7,7 +7,7 @@ stored value is the same buffer. Of a node with several results, each that is us
 
 from __future__ import annotations
 
-from tracegrad.codegen.forms import Handler, checks_indices, handler, same_block
+from tracegrad.codegen.forms import HANDLERS, Handler, checks_indices, same_block
 from tracegrad.ir import Graph, Node
 
 __all__ = ["EARLY", "Storage"]
@@ -26,8 +26,8 @@ class Storage:
     def __init__(self, graph: Graph, also: dict[Node, str] | None = None):
         self.graph = graph
         self.inputs = set(graph.inputs)
-        handled = [(node, handler(node)) for node in graph.nodes]
-        self.called = {node for node, form in handled if form.called(node) and not node.regions}
+        self.handlers = {node: HANDLERS[type(node.form)] for node in graph.nodes}
+        self.called = {node for node, form in self.handlers.items() if not node.regions and form.called(node)}
         self.results: dict[Node, list[Node]] = {node: [] for node in graph.nodes if node.several}  # those that are used
         self.reason: dict[Node, str] = dict(also or {})
         self.weight: dict[Node, int] = {}
@@ -36,9 +36,9 @@ class Storage:
         for node in graph.outputs:
             if node not in self.inputs:
                 self.store(node, "output")
-        for node, form in handled:
+        for node, form in self.handlers.items():
             self._by_form(node, form)
-        for node, form in handled:
+        for node, form in self.handlers.items():
             if not node.several and node.picks is None:
                 self._by_cost(node, form)
         self._by_checks()
@@ -72,11 +72,12 @@ class Storage:
             self.store_base(x, f"operand of {node.name}, which {what}")
 
     def _by_cost(self, node: Node, form: Handler) -> None:
-        operands = [x for x in node.operands if self.inlined(x)]
-        if form.repeats(node):
+        inputs, reason = self.inputs, self.reason
+        operands = [x for x in node.operands if x not in inputs and x not in reason]
+        if operands and form.repeats(node):
             for x in operands:
                 self._expanded(node, x)
-            operands = [x for x in operands if self.inlined(x)]
+            operands = [x for x in operands if x not in reason]
         together = {node: form.cost(node)}
         for x in operands:
             if form.pointwise:
@@ -84,18 +85,18 @@ class Storage:
             else:
                 together[node] += self.weight[x]
         self._together[node], self.weight[node] = together, sum(together.values())
-        self._depth[node] = 1 + max((self._depth.get(x, 0) for x in operands), default=0)
+        self._depth[node] = 1 + max([self._depth.get(x, 0) for x in operands], default=0)
         if self._depth[node] > DEEPEST or self.weight[node] > HEAVIEST:
             self.store(node, "a long chain, cut here")
 
     def _by_checks(self) -> None:
         """Store a gather that nothing reads whole, so that all its indices are checked, as NumPy checks them."""
         whole: set[Node] = set()
-        for node in reversed(self.graph.nodes):
-            if checks_indices(node) and node not in whole:
+        for node, form in reversed(self.handlers.items()):
+            if form.indexed and node not in whole and checks_indices(node):
                 self.store(node, "read in part, and every index is to be checked")
-            if (node.several or node.aval.size) and (node in whole or self.stored(node)):
-                whole.update(handler(node).whole(node))
+            if (node in whole or node in self.reason) and (node.several or node.aval.size):
+                whole.update(form.whole(node))
 
     def _expanded(self, node: Node, x: Node) -> None:
         while same_block(x) and self.inlined(x):

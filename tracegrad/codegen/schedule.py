@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from tracegrad.codegen.dims import Dims
-from tracegrad.codegen.forms import handler
+from tracegrad.codegen.forms import HANDLERS
 from tracegrad.codegen.materialize import DEAR, EARLY, Storage
 from tracegrad.codegen.poly import Poly
 from tracegrad.ir import Graph, Node
@@ -72,6 +72,7 @@ def schedule(graph: Graph, storage: Storage, dims: Dims) -> Schedule:
 class _Planner:
     def __init__(self, storage: Storage, dims: Dims):
         self.storage, self.dims = storage, dims
+        self._handlers, self._stored = storage.handlers, storage.inputs.union(storage.reason)
         self.steps: list[Step] = []
         self.edges: list[Edge] = []
         self._open: dict[tuple[Poly, ...], list[Step]] = {}  # steps that others may join, by iteration space
@@ -83,7 +84,7 @@ class _Planner:
         reads = {x: aligned for x, aligned in self._stored_reads(node).items() if x not in self.storage.inputs}
         weight = self.storage.weight.get(node, 0)
         roots = self.storage.results.get(node) or [node]
-        alone = handler(node).alone or self.storage.reason.get(node) == EARLY
+        alone = self._handlers[node].alone or self.storage.reason.get(node) == EARLY
         step = Step(self._kind(node), self._domain(node), list(roots), len(self.steps), weight=weight, alone=alone)
         obstacles = self._obstacles(step, reads)
         joined = self._join(step, obstacles)
@@ -98,19 +99,19 @@ class _Planner:
     def _kind(self, node: Node) -> str:
         if node.regions:
             return "nested"
-        return "call" if node in self.storage.called else handler(node).step
+        return "call" if node in self.storage.called else self._handlers[node].step
 
     def _domain(self, node: Node) -> tuple[Poly, ...]:
         if node.several:
             return ()
-        return tuple(d for d in self.dims.shape(handler(node).space(node)) if d != 1)
+        return tuple([d for d in self.dims.shape(self._handlers[node].space(node)) if d != 1])
 
     def _stored_reads(self, node: Node) -> dict[Node, bool]:
         """Stored values that computing `node` reads; True where only at the same index."""
-        aligned_op = handler(node).aligned
+        aligned_op = self._handlers[node].aligned
         found: dict[Node, bool] = {}
         for x in node.operands:
-            if self.storage.stored(x):
+            if x in self._stored:
                 base = self.storage.root_of.get(x, x)
                 found[base] = found.get(base, True) and aligned_op and base is x
                 continue
@@ -166,7 +167,7 @@ class _Planner:
             ("NumPy is called for one of them", "call" in kinds),
             ("one of them runs regions", "nested" in kinds),
             ("has a loop of its own", not (_joinable(step) and _joinable(producer))),
-            ("needs the complete reduction", handler(x).late),
+            ("needs the complete reduction", HANDLERS[type(x.form)].late),
             ("reads it at another index", not aligned),
             (SPACES_DIFFER, step.domain != producer.domain),
         ):
@@ -194,14 +195,14 @@ def _joinable(step: Step) -> bool:
 
 def shared_by_steps(found: Schedule) -> dict[Node, str]:
     """Values that are not stored, that several steps would compute, and that are too dear for that."""
-    storage = found.storage
+    stored = found.storage.inputs.union(found.storage.reason)
     steps: dict[Node, set[Step]] = {}
     for step in found.steps:
         stack = [x for root in step.roots for x in root.operands]
         while stack:
             node = stack.pop()
             users = steps.setdefault(node, set())
-            if step not in users and not storage.stored(node):
+            if step not in users and node not in stored:
                 users.add(step)
                 stack.extend(node.operands)
     return dear_values(found, steps)
@@ -212,7 +213,7 @@ def dear_values(found: Schedule, places: Mapping[Node, set[Any]]) -> dict[Node, 
     storage = found.storage
     dear = {
         n: p for n, p in places.items()
-        if len(p) > 1 and n.aval.size > 1 and storage.weight.get(n, 0) >= DEAR and not storage.stored(n)
+        if len(p) > 1 and storage.weight.get(n, 0) >= DEAR and n.aval.size > 1 and not storage.stored(n)
     }  # fmt: skip
     users = found.graph.users() if dear else {}
     kept = [n for n, p in dear.items() if not any(u in dear and dear[u] >= p for u in users[n])]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from tracegrad.avals import LITERALS, Aval, is_literal
+from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import TraceError
 from tracegrad.ir.graph import Graph, Node
 from tracegrad.ops.op import Carrier, Level, Op
@@ -66,7 +66,7 @@ class Builder:
 
     def lift(self, x: Any) -> Any:
         """What stands for `x`, the result of a simplification or an operand, in this graph."""
-        if is_literal(x) or (isinstance(x, Value) and x.builder is self):
+        if type(x) in LITERALS or (isinstance(x, Value) and x.builder is self):
             return x
         raise TraceError(f"a value of type {type(x).__name__} does not belong to the graph being built")
 
@@ -91,7 +91,7 @@ class Builder:
 
     def plain(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The value of `op` applied to values of this graph, as it stands there or as a new node."""
-        inputs = tuple(x if is_literal(x) else x.node for x in operands)
+        inputs = tuple([x if type(x) in LITERALS else x.node for x in operands])
         items = tuple(sorted(params.items())) if len(params) > 1 else tuple(params.items())
         return self.valued(self.number(op, inputs, items))
 
@@ -104,7 +104,7 @@ class Builder:
 
     def number(self, op: Op, inputs: tuple[Any, ...], items: tuple[Any, ...], known: Node | None = None) -> Node:
         """The earlier node that applies `op` so, or else `known`, or else a new node."""
-        operands: Any = inputs if known is not None and len(known.operands) == len(inputs) else _key(inputs)
+        operands: Any = inputs if known is not None and known.operands is known.inputs else _key(inputs)
         if op.commutative:
             operands = frozenset(operands)
         key = (op, operands, *[_key(item) for item in items]) if items else (op, operands)
@@ -112,7 +112,7 @@ class Builder:
         if node is None:
             node = known
             if node is None:
-                aval = op.aval(*(x if is_literal(x) else x.aval for x in inputs), **dict(items))
+                aval = op.aval(*[x if type(x) in LITERALS else x.aval for x in inputs], **dict(items))
                 node = Node(op, inputs, items, aval, self.locate())
             self._numbering[key] = node
             self.nodes.append(node)
@@ -125,7 +125,10 @@ class Builder:
 
 def _key(xs: tuple[Any, ...]) -> tuple[Any, ...]:
     # 1, 1.0 and True are equal and -0.0 equals 0.0, so a literal is known by how it prints.
-    return tuple([repr(x) if type(x) in LITERALS else x for x in xs])
+    for x in xs:
+        if type(x) in LITERALS:
+            return tuple([repr(x) if type(x) in LITERALS else x for x in xs])
+    return xs
 
 
 _operands = attrgetter("operands")

@@ -11,7 +11,7 @@ loop, the branches of a condition). Regions are closed: what they read from outs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from typing import Any, Final
 
@@ -30,21 +30,26 @@ class Node:
     """The result of one op, or (`op` None) an input of the graph. Operands are nodes and literals.
 
     `several`: the op has several results, so that this node is no value. `picks`: of a node that is one of several
-    results of its operand, which one.
+    results of its operand, which one. `form`: that of the op.
     """
 
     # Written out, since a trace makes hundreds: a frozen dataclass takes three times as long to make one.
-    __slots__ = ("aval", "inputs", "location", "op", "operands", "params", "picks", "regions", "several")
+    __slots__ = ("aval", "form", "inputs", "location", "op", "operands", "params", "picks", "regions", "several")
 
     def __init__(self, op: Op | None, inputs: tuple[Any, ...], params: Params, aval: Aval, location: str = "") -> None:
         is_several = type(aval) is not Aval
         self.op: Final = op
+        self.form: Final[Any] = None if op is None else op.form
         self.inputs: Final = inputs
         self.params: Final = params
         self.aval: Final[Aval] = Several(aval) if is_several else aval  # type: ignore[assignment, arg-type]
         self.location: Final = location
-        operands = [x for x in inputs if type(x) not in LITERALS]
-        self.operands: Final[tuple[Node, ...]] = inputs if len(operands) == len(inputs) else tuple(operands)
+        operands = inputs
+        for x in inputs:
+            if type(x) in LITERALS:
+                operands = tuple([x for x in inputs if type(x) not in LITERALS])
+                break
+        self.operands: Final[tuple[Node, ...]] = operands
         self.regions: Final[tuple[Graph, ...]] = _regions(params) if params else ()
         self.several: Final = is_several
         self.picks: Final[int | None] = params[0][1] if op is result else None
@@ -151,12 +156,12 @@ class Graph:
         """The abstract values of the outputs."""
         return tuple(x.aval for x in self.outputs)
 
-    def everywhere(self) -> Iterator[Node]:
+    def everywhere(self) -> Sequence[Node]:
         """The nodes, and those of all regions in them."""
         for node in self.nodes:
-            yield node
-            for region in node.regions:
-                yield from region.everywhere()
+            if node.regions:
+                return [x for n in self.nodes for x in (n, *[y for region in n.regions for y in region.everywhere()])]
+        return self.nodes
 
     def users(self) -> dict[Node, list[Node]]:
         """The nodes that use each value, in order."""

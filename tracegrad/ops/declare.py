@@ -99,7 +99,7 @@ class Elementwise(Op):
 
     def conformed(self, operands: tuple[Any, ...]) -> tuple[Any, ...]:
         """The operands, of which one at least is an array, in one shape and the dtypes that the op computes in."""
-        arrays = [x for x in operands if not is_literal(x)]
+        arrays = [x for x in operands if type(x) not in LITERALS]
         loop = self.loop_dtypes(*map(weak_dtype, operands))
         shape = self.shape_of(operands, arrays)
         conformed = [conform(x, shape, dtype) for x, dtype in zip(operands, loop)]
@@ -117,7 +117,10 @@ class Elementwise(Op):
 
     def shape_of(self, operands: tuple[Any, ...], arrays: list[Any]) -> tuple[int, ...]:
         first: tuple[int, ...] = arrays[0].shape
-        if all(x.shape == first for x in arrays):
+        for x in arrays:
+            if x.shape != first:
+                break
+        else:
             return first
         try:
             return np.broadcast_shapes(*(x.shape for x in arrays))

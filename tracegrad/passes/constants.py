@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Literal, is_literal
+from tracegrad.avals import LITERALS, Literal, is_literal
 from tracegrad.ops import Op
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.forms import Fold
@@ -42,11 +42,11 @@ def _emit_full(near: Any, shape: tuple[int, ...], value: Any, dtype: np.dtype[An
 
 def fold(op: Elementwise, operands: tuple[Any, ...]) -> Any:
     """`op` with literals for its constant operands, or its value if all are constant; None if nothing changes."""
-    known = [x if is_literal(x) else constant(x) for x in operands]
-    arrays = [i for i, x in enumerate(operands) if not is_literal(x)]
-    if all(known[i] is None for i in arrays):
+    known = [x if type(x) in LITERALS else constant(x) for x in operands]
+    arrays = [i for i, x in enumerate(operands) if type(x) not in LITERALS]
+    if [known[i] for i in arrays].count(None) == len(arrays):
         return None
-    loop = op.loop_dtypes(*[type(x) if is_literal(x) else x.dtype for x in operands])
+    loop = op.loop_dtypes(*[type(x) if type(x) in LITERALS else x.dtype for x in operands])
     if all(x is not None for x in known):
         return _computed(op, operands[arrays[0]], known, loop)
     replaced = _replaced(operands, known, loop)

@@ -52,16 +52,15 @@ def unroll_small_contractions(graph: Graph, thresholds: Thresholds = _USUAL) -> 
     }
     """
 
-    def unrolled(op: Op | None, operands: tuple[Any, ...]) -> bool:
-        if op is not matmul:
-            return False
+    def unrolled(operands: tuple[Any, ...]) -> bool:
         x, y = (x.aval for x in operands)
         return bool(x.dtype.kind != "b") and thresholds.unrolls(x.shape[-2], x.shape[-1], y.shape[-1])
 
     def hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        return _loop(*operands) if unrolled(op, operands) else None
+        return _loop(*operands) if op is matmul and unrolled(operands) else None
 
-    return rewrite(graph, hook) if any(unrolled(x.op, x.inputs) for x in graph.everywhere()) else graph
+    products = [x.inputs for x in graph.everywhere() if x.op is matmul]
+    return rewrite(graph, hook) if any(map(unrolled, products)) else graph
 
 
 def _loop(x: Any, y: Any) -> Any:

@@ -44,7 +44,7 @@ class Rewriter(Builder):
         self.hook, self.finish, self.repeated = hook, finish, repeated
         self.free: set[Node] = set()
         self.inputs = list(graph.inputs)
-        self.uses = Counter([*graph.outputs, *(x for node in graph.nodes for x in node.inputs)])
+        self.uses = Counter([*graph.outputs, *[x for node in graph.nodes for x in node.inputs]])
         self.shared: set[Node] = {x for x in graph.inputs if self.uses[x] > 1}
         self.moved: dict[Node, Any] = {}
         self.used: dict[Node, list[int]] = {}  # the results that are used, of ops with several
@@ -80,7 +80,8 @@ class Rewriter(Builder):
         else:
             # What stands for an operand has its aval, so the aval of the result stays and no shape rule need run.
             new = self.number(op, inputs, params, Node(op, inputs, params, node.aval, node.location))
-        self.settle(node, new)
+        if new is not node or self.uses[node] > 1:
+            self.settle(node, new)
 
     def pick(self, node: Node, inputs: tuple[Any, ...], k: int) -> None:
         """Rebuild `node`, result `k` of an op with several, of which `inputs` has what stands for it."""

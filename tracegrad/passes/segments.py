@@ -31,7 +31,7 @@ class _Segments(NamedTuple):
 
 def join_segments(graph: Graph) -> Graph:
     """`graph` with loops run in segments where it has their segments. Values stay as they are."""
-    found = {each for node in graph.everywhere() for each in _segments(node)}
+    found = {each for node in graph.everywhere() if node.op is scan for each in _segments(node)}
     if not found:
         return graph
 
@@ -47,8 +47,6 @@ def join_segments(graph: Graph) -> Graph:
 
 def _segments(node: Node) -> Iterator[_Segments]:
     """What a loop does of which each turn is a loop over the same carries, rows and constants."""
-    if node.op is not scan:
-        return
     outer = dict(node.params)
     for turn in outer["body"].nodes:
         inner = dict(turn.params)

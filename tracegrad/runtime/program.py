@@ -143,13 +143,14 @@ class Program:
         results = graph.outputs[:-1] if self.checked else graph.outputs
         outputs = tuple(OutputSpec(x.aval.dtype, x.aval.ndim) for x in results)
         addresses = _support_addresses(made)
-        if any(_function(name) == "callback" for name in made.values):
+        called = _functions(made)
+        if "callback" in called.values():
             self._callback = _NumPyCalls(made)
             addresses["callback"] = self._callback.address
         released = made.cost >= RELEASE_GIL_COST
-        if any(_function(name) == "tg_look" for name in made.values):
+        if "tg_look" in called.values():
             addresses["tg_look"] = look_address(released)
-        values = {name: addresses.get(_function(name), value) for name, value in made.values.items()}
+        values = {name: addresses.get(called[name], value) for name, value in made.values.items()}
         return make_callable(
             code,
             EntrySpec(inputs, outputs, returns_tuple=not self.single),
@@ -284,7 +285,7 @@ def _support_addresses(made: Plan) -> dict[str, int]:
     launches = [s for each in plans for s in each.steps if isinstance(s, Launch | Repeat)]
     if not any(s.chunks > 1 for s in launches) and not any(each.fills[i] for each in plans for i in each.fills):
         return {}
-    names = dict.fromkeys(map(_function, made.values))
+    names = dict.fromkeys(_functions(made).values())
     shared = [name for name in names if name.startswith("tg_") and name not in ("tg_parallel_for", "tg_look")]
     found = {name: _support_code(name).address(name) for name in shared}
     if any(s.parallel for s in launches):
@@ -292,9 +293,9 @@ def _support_addresses(made: Plan) -> dict[str, int]:
     return found
 
 
-def _function(name: str) -> str:
-    """The name of a word without those of the regions that it belongs to: what a function is called in all of them."""
-    return name.rpartition("/")[2]
+def _functions(made: Plan) -> dict[str, str]:
+    """The names of all words without those of the regions that they belong to: what a function is called in each."""
+    return {name: name.rpartition("/")[2] if "/" in name else name for name in made.values}
 
 
 def _support_code(name: str) -> native.NativeCode:

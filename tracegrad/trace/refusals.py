@@ -35,9 +35,10 @@ class Refusal(types.ModuleType):
 
 def draws(x: Any) -> bool:
     """Whether `x` is a generator of random numbers."""
-    return any(
-        c.__module__.startswith("numpy.random") or c.__module__ in ("random", "_random") for c in type(x).__mro__
-    )
+    for c in type(x).__mro__:
+        if c.__module__.startswith("numpy.random") or c.__module__ in ("random", "_random"):
+            return True
+    return False
 
 
 def refuse(name: str, what: str, instead: str) -> NoReturn:

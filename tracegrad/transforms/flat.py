@@ -6,13 +6,14 @@ values of their own (`fresh`), so that an inner derivative is not confused with 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracegrad import ad, tree
-from tracegrad.avals import is_literal
+from tracegrad.avals import LITERALS, is_literal
 from tracegrad.errors import located
 from tracegrad.ir import Node
 from tracegrad.ops import Carrier, TapeCarrier
@@ -98,7 +99,7 @@ class Tape:
 
     def _entry(self, node: Node) -> ad.Entry:
         assert node.op is not None
-        operands = tuple([x if is_literal(x) else self.builder.value(x) for x in node.inputs])
+        operands = tuple([x if type(x) in LITERALS else self.builder.value(x) for x in node.inputs])
         return self.builder.valued(node), node.op, operands, dict(node.params)
 
     def __iter__(self) -> Iterator[ad.Entry]:
@@ -122,8 +123,7 @@ class Tape:
             self.builder.location, self.builder.makes_views = before
 
 
-def node_of(x: Any) -> Any:
-    return x.node
+node_of = operator.attrgetter("node")
 
 
 def inlined(fun: Callable[..., Any]) -> Callable[..., Any]:
