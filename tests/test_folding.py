@@ -392,3 +392,30 @@ def test_an_order_in_memory_from_outside_keeps_no_turn_before_the_loop() -> None
     for _ in range(2):
         np.testing.assert_allclose(traced(a), powers(a), rtol=1e-12)
         matrix = np.asfortranarray(matrix)
+
+
+def test_rotations_that_are_made_if_they_are_needed_are_one_program() -> None:
+    def rotated(m: Any) -> Any:
+        a = m + m.T
+        n = len(a)
+        for _ in range(8):
+            for p in range(n - 1):
+                for q in range(p + 1, n):
+                    if abs(a[p, q]) > 1e-14:
+                        ratio = (a[q, q] - a[p, p]) / (2 * a[p, q])
+                        t = np.sign(ratio) / (abs(ratio) + np.sqrt(ratio**2 + 1))
+                        c = 1 / np.sqrt(t * t + 1)
+                        s = t * c
+                        first, second = a[:, p].copy(), a[:, q].copy()
+                        a[:, p], a[:, q] = c * first - s * second, s * first + c * second
+                        first, second = a[p].copy(), a[q].copy()
+                        a[p], a[q] = c * first - s * second, s * first + c * second
+        return np.sum(np.exp(0.1 * np.diag(a)) * np.arange(1.0, n + 1))
+
+    traced, m = tg.trace(rotated), random(8, 8)
+    for scale in (1.0, 0.01, 3.0):
+        np.testing.assert_allclose(traced(scale * m), rotated(scale * m), rtol=1e-10)
+    assert len(str(traced.graph(m))) < 40_000
+    near = [(rotated(m + d) - rotated(m - d)) / 2e-6 for d in 1e-6 * np.eye(64).reshape(64, 8, 8)]
+    np.testing.assert_allclose(tg.grad(rotated)(m).ravel(), near, rtol=1e-5, atol=1e-6)
+    assert traced.cache_info().traces == 1

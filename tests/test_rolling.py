@@ -230,7 +230,7 @@ def test_explain_tells_of_loops_and_why_they_are_unrolled(fun: Any, said: str) -
     assert any(re.fullmatch(said, line) for line in loops), loops
 
 
-@pytest.mark.parametrize("seed", range(1, 11))
+@pytest.mark.parametrize("seed", [*range(1, 11), 9818])
 def test_random_loops(seed: int) -> None:
     assert list(random_loops.faults(seed)) == []
 

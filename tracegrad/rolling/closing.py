@@ -158,6 +158,8 @@ class Circles:
         if state is None:
             self._tell(self.builder.not_closed, frame.looks.get(at, 0))
             return question, None
+        if counter is None and before is not None and place.counters:
+            place.counters[-1].fold_around()
         known: bool | None = None
         loop: _Closed | None = None
         if before is not None and state.follows(before.state) and not widen_bounds(before.state, state):

@@ -54,7 +54,7 @@ class Levels:
         value, parts = self.made[node].value, self.made[node].parts
         if isinstance(value, Node):
             return value
-        if any(parts):
+        if any(parts) or value.shape != node.aval.shape:  # without a part, all along an axis is the same
             start = [n - p.count if p is not None and p.last else 0 for p, n in zip(parts, value.shape)]
             stop = [a + n for a, n in zip(start, node.aval.shape)]
             value = slice(value, start=tuple(start), stop=tuple(stop), step=(1,) * len(start))

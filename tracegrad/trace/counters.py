@@ -103,7 +103,7 @@ class Counter:
         return high < first or low >= last if self.step > 0 else low > last or high <= first
 
     def fold_around(self) -> None:
-        """Begin the trace again with this loop folded, if it is not: one within it is."""
+        """Begin the trace again with this loop folded, if it is not: one within it is, or its turns ask for values."""
         length = self.length
         if not self.folded and length is not None and length >= FEWEST_AROUND and self._may_fold:
             raise self.builder.restarts(self.key(FOLDED))
