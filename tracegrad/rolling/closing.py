@@ -115,6 +115,8 @@ class Circles:
         if frame.looks.get(at, 0) >= MOST_LOOKS or self._goes_other_ways(self.place):
             return question, None
         frame.looks[at] = frame.looks.get(at, 0) + 1
+        if at in frame.starts and self.place.counters:
+            self.place.counters[-1].fold_around()
         return self._look(self.place, question)
 
     def turn(self, counter: Counter, question: Node) -> bool:
@@ -158,8 +160,6 @@ class Circles:
         if state is None:
             self._tell(self.builder.not_closed, frame.looks.get(at, 0))
             return question, None
-        if counter is None and before is not None and place.counters:
-            place.counters[-1].fold_around()
         known: bool | None = None
         loop: _Closed | None = None
         if before is not None and state.follows(before.state) and not widen_bounds(before.state, state):
