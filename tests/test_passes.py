@@ -13,6 +13,7 @@ from graphs import SAMPLES, every_op, f32, f64, graph_of, graphs, like, several,
 from hypothesis import HealthCheck, given, settings
 
 from tracegrad import passes
+from tracegrad.avals import Aval
 from tracegrad.ir import Graph, build, parse, replay, run, to_text, verify
 from tracegrad.ops import contraction, elementwise, indexing, linear, reduction
 from tracegrad.ops.elementwise import accumulate, add, exp, multiply, negative, square, subtract, tanh, where
@@ -205,6 +206,15 @@ def in_zeros(x: Any, k: int) -> Any:
     return pad(window(x, (k, k + 1, 1)), low=(k,), high=(4 - k,), interior=(0,), value=0.0)
 
 
+def flat(x: Any) -> Any:
+    return reshape(x, shape=(6,))
+
+
+def of_both(x: Any, y: Any, with_y: bool = False) -> Any:
+    chosen = where(elementwise.greater(x, 0), exp(y), y)
+    return (y, chosen) if with_y else chosen
+
+
 X = f64(2, 3)
 STRUCTURE: dict[str, tuple[Callable[[Any], Any], Any, list[str]]] = {
     "reshape of reshape": (lambda x: reshape(reshape(x, shape=(6,)), shape=(3, 2)), X, ["reshape"]),
@@ -323,6 +333,37 @@ STRUCTURE: dict[str, tuple[Callable[[Any], Any], Any, list[str]]] = {
     ),
     "choice of a literal already made": (
         lambda x: add(x, where(elementwise.equal(filled(x, 1.0), 1.0), 2.0, x)), X, ["add"],
+    ),
+    "choice within a choice of one mask": (
+        lambda x: where(elementwise.greater(x, 0), exp(where(elementwise.greater(x, 0), negative(x), 1.0)), x), X,
+        ["greater", "negative", "exp", "where"],
+    ),
+    "choice within the other side of a choice": (
+        lambda x: where(elementwise.less(x, 0), x, exp(where(elementwise.less(x, 0), 1.0, negative(x)))), X,
+        ["less", "negative", "exp", "where"],
+    ),
+    "choice within a choice, in another shape": (
+        lambda x: where(
+            elementwise.greater(x, 0),
+            reshape(exp(where(flat(elementwise.greater(x, 0)), flat(x), 2.0)), shape=(2, 3)), 1.0,
+        ), X, ["greater", "reshape", "exp", "reshape", "where"],
+    ),
+    "choice within both sides of a choice": (
+        lambda x: of_both(x, where(elementwise.greater(x, 0), negative(x), 1.0)), X,
+        ["greater", "negative", "exp", "where"],
+    ),
+    "choice within a choice of another mask stays": (
+        lambda x: where(elementwise.greater(x, 0), exp(where(elementwise.less(x, 9), x, 1.0)), x), X,
+        ["greater", "less", "where", "exp", "where"],
+    ),
+    "choice within what is used elsewhere stays": (
+        lambda x: add(*of_both(x, exp(where(elementwise.greater(x, 0), x, 1.0)), True)), X,
+        ["greater", "where", "exp", "exp", "where", "add"],
+    ),
+    "choice of what integers are divided by stays": (
+        lambda x: where(
+            elementwise.greater(x, 0), elementwise.floor_divide(7, where(elementwise.greater(x, 0), x, 1)), 0
+        ), Aval((2, 3), np.dtype(np.int64)), ["greater", "where", "floor_divide", "where"],
     ),
     "zeros stay where they are added": (lambda x: add(x, filled(x, 0.0)), X, ["add"]),
     "common subexpressions": (lambda x: add(exp(negative(negative(x))), exp(x)), X, ["exp", "add"]),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tracegrad as tg
 from tracegrad.avals import Aval
-from tracegrad.control.places import are_apart, distances
+from tracegrad.control.places import distances, window_at
 from tracegrad.ir import Graph, Node
 from tracegrad.ops.elementwise import add
 from tracegrad.ops.forms import Repeat, While
@@ -336,15 +336,17 @@ def test_distances_of_sums() -> None:
     assert distances(Node(add, (k, 2**40), (), k.aval), {k: {k: (0, 0)}}) == {}
 
 
-@pytest.mark.parametrize("extents", [(1, 1), (2, 1), (1, 3), (4, 2)])
-def test_windows_are_apart_if_no_places_are_common(extents: tuple[int, int]) -> None:
-    one, other = extents
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 1), (1, 3), (4, 2)])
+def test_windows_are_apart_if_no_places_are_common(sizes: tuple[int, int]) -> None:
+    one, other = sizes
+    fixed = window_at([{None: (0, 0)}], [other], [1])
     for low in range(-6, 7):
         for high in range(low, 7):
+            window = window_at([{None: (low, high)}], [one], [1])
             places = {low + d + k for d in range(high - low + 1) for k in range(one)}
             want = places.isdisjoint(range(other))
-            assert are_apart({None: (low, high)}, one, {None: (0, 0)}, other) <= want
+            assert window.is_apart(fixed) == fixed.is_apart(window) <= want
             if low == high:
-                assert are_apart({None: (low, high)}, one, {None: (0, 0)}, other) == want
+                assert window.is_apart(fixed) == want
     k = Node(None, (), (), Aval((), np.dtype(np.int64)))
-    assert not are_apart({None: (9, 9)}, one, {k: (0, 0)}, other)
+    assert not window_at([{None: (9, 9)}], [one], [1]).is_apart(window_at([{k: (0, 0)}], [other], [1]))

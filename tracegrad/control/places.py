@@ -10,7 +10,7 @@ Integers do not wrap where this is used: what begins a window lies in an array, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from tracegrad.ops.elementwise import add, multiply, subtract
 from tracegrad.ops.linear import fresh, full, reshape
 from tracegrad.ops.windows import counted
 
-__all__ = ["Distances", "are_apart", "distances", "inside_of", "within"]
+__all__ = ["Distances", "Window", "both", "distances", "extents", "inside_of", "plus", "window_at", "within"]
 
 Distances = dict[Node | None, tuple[float, float]]  # None stands for 0
 
@@ -30,13 +30,36 @@ FARTHEST = 2**31  # what a sum may add
 LONGEST = 2**16  # what a counter may add in a turn
 
 
-def are_apart(x: Distances, extent: int, y: Distances, other: int) -> bool:
-    """Whether `extent` places from `x` on and `other` ones from `y` on have none in common.
+class Window(NamedTuple):
+    """Where a window begins on each axis, and behind which place it ends.
 
-    >>> are_apart({None: (0, 4)}, 1, {None: (5, np.inf)}, 1), are_apart({None: (0, 4)}, 2, {None: (5, np.inf)}, 1)
+    >>> def rows(low: float, high: float, size: int) -> Window:
+    ...     return window_at([{None: (low, high)}], [size], [1])
+    >>> below = rows(5, np.inf, 1)
+    >>> rows(0, 4, 1).is_apart(below), rows(0, 4, 2).is_apart(below)
     (True, False)
     """
-    return any(y[k][0] - x[k][1] >= extent or x[k][0] - y[k][1] >= other for k in x if k in y)
+
+    starts: list[Distances]
+    ends: list[Distances]
+
+    def is_apart(self, other: Window) -> bool:
+        """Whether the two are known to have no place in common."""
+        return any(map(_is_before, self.ends, other.starts)) or any(map(_is_before, other.ends, self.starts))
+
+
+def _is_before(end: Distances, start: Distances) -> bool:
+    return any(start[k][0] >= end[k][1] for k in end if k in start)
+
+
+def window_at(starts: Sequence[Distances], sizes: Sequence[int], step: Sequence[int]) -> Window:
+    """The window of so many elements, `step` apart, from `starts` on."""
+    return Window(list(starts), [plus(x, {None: (n, n)}) for x, n in zip(starts, extents(sizes, step))])
+
+
+def extents(sizes: Sequence[int], step: Sequence[int]) -> list[int]:
+    """How far a window reaches on each axis."""
+    return [(m - 1) * s + 1 if m else 0 for m, s in zip(sizes, step)]
 
 
 def within(x: Distances, low: float, high: float) -> bool:
@@ -51,7 +74,7 @@ def distances(x: Any, known: dict[Node, Distances] | None = None, deep: int = 0)
     if is_literal(x):
         return {None: (x, x)} if type(x) is int else {}
     if isinstance(x, np.ndarray | np.generic):
-        return _met([{None: range_of(x)}])
+        return both([{None: range_of(x)}])
     node = x.node if isinstance(x, Value) else x
     if not isinstance(node, Node) or node.aval.size != 1 or node.aval.dtype.kind != "i":
         return {}
@@ -60,7 +83,7 @@ def distances(x: Any, known: dict[Node, Distances] | None = None, deep: int = 0)
     found = _computed(node, known, deep) if node.op is not None and deep < DEEPEST else {}
     bounds = {} if known is None else {k: each.get(None, (-np.inf, np.inf)) for k, each in known.items()}
     own: Distances = {node: (0, 0)} if known is None else {}
-    return _met([found, own, {None: range_of(x if isinstance(x, Value) else node, bounds)}])
+    return both([found, own, {None: range_of(x if isinstance(x, Value) else node, bounds)}])
 
 
 def _computed(node: Node, known: dict[Node, Distances] | None, deep: int) -> Distances:
@@ -79,9 +102,14 @@ def _computed(node: Node, known: dict[Node, Distances] | None, deep: int) -> Dis
     x, y = of(0), of(1)
     if node.op is subtract:
         y = {None: (-y[None][1], -y[None][0])} if None in y else {}
+    return plus(x, y)
+
+
+def plus(x: Distances, y: Distances) -> Distances:
+    """The distances of the sum of two integers."""
     sums = [{k: (a + c, b + d)} for k, (a, b) in x.items() for j, (c, d) in y.items() if j is None]
     sums += [{j: (a + c, b + d)} for k, (a, b) in x.items() for j, (c, d) in y.items() if k is None]
-    return _met([each for each in sums if not _is_far(each)])
+    return both([each for each in sums if not _is_far(each)])
 
 
 def _times(x: Distances, y: Distances) -> Distances:
@@ -99,7 +127,7 @@ def _is_far(found: Distances) -> bool:
     return any(abs(x) > FARTHEST for ends in found.values() for x in ends if np.isfinite(x))
 
 
-def _met(several: Sequence[Distances]) -> Distances:
+def both(several: Sequence[Distances]) -> Distances:
     """What all of these say of one number."""
     found: Distances = {}
     for each in several:
@@ -118,14 +146,14 @@ def inside_of(given: Sequence[Distances], rows: Sequence[Any], body: Graph, carr
     found = dict(zip(body.inputs[first:], given[carries:]))
     for node, x in zip(body.inputs[carries:first], rows):
         whole = node.aval.size == 1 and node.aval.dtype.kind == "i"
-        found[node] = _met([{None: range_of(x)}]) if whole else {}
+        found[node] = both([{None: range_of(x)}]) if whole else {}
     for k, node in enumerate(body.inputs[:carries]):
         if body.outputs[k] is node:
             found[node] = given[k]
         elif abs(steps.get(k, FARTHEST)) <= LONGEST:
             up = steps[k] > 0
             found[node] = {x: (low, np.inf) if up else (-np.inf, high) for x, (low, high) in given[k].items()}
-            found[node] = _met([found[node]])
+            found[node] = both([found[node]])
         else:
             found[node] = {}
     if cond is not None and (limit := limit_of(cond, body, carries)) is not None:
@@ -135,5 +163,5 @@ def inside_of(given: Sequence[Distances], rows: Sequence[Any], body: Graph, carr
         beyond = {
             x: (-np.inf, high - last) if step > 0 else (low + last, np.inf) for x, (low, high) in stops.items()
         }  # fmt: skip
-        found[body.inputs[k]] = _met([found[body.inputs[k]], beyond])
+        found[body.inputs[k]] = both([found[body.inputs[k]], beyond])
     return found

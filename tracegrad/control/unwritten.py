@@ -12,90 +12,20 @@ into the array, where it is not known to be in it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tracegrad.avals import is_literal
-from tracegrad.control.places import Distances, are_apart, distances, inside_of, within
+from tracegrad.control.places import Distances, Window, distances, extents, inside_of, window_at, within
+from tracegrad.control.updates import Updates
 from tracegrad.ir import Graph, Node, Value
 from tracegrad.ops.elementwise import add, maximum, minimum, subtract
-from tracegrad.ops.forms import Branch, Repeat, While
 from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import fresh, full, reshape, slice
-from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.windows import dynamic_slice
 
-__all__ = ["read_before"]
+__all__ = ["moved_into", "read_before"]
 
 _PARTS = (slice, dynamic_slice, gather)
-
-
-class _Window(NamedTuple):
-    """Where a window begins on each axis, and how far it reaches from there."""
-
-    starts: list[Distances]
-    extents: list[int]
-
-    def is_apart(self, other: _Window) -> bool:
-        return any(map(are_apart, self.starts, self.extents, other.starts, other.extents))
-
-
-def _extents(sizes: Sequence[int], step: Sequence[int]) -> list[int]:
-    return [(m - 1) * s + 1 if m else 0 for m, s in zip(sizes, step)]
-
-
-# -- what is written -------------------------------------------------------------------------------------------
-class _Updates:
-    """What a region does to an array that it updates: from the value of it after a turn, back to what it was before."""
-
-    def __init__(self, known: dict[Node, Distances]):
-        self.known = known
-        self.windows: list[_Window] = []
-        self.values: list[Node] = []  # of the array, in the course of a turn
-        self.first: Node | None = None  # the input that it was, if nothing is done to it but to write windows
-
-    def look(self, after: Node) -> _Updates:
-        x: Any = after
-        while isinstance(x, Node):
-            self.values.append(x)
-            if x.op is None:
-                self.first = x
-                break
-            x = self._before(x)
-        return self
-
-    def _before(self, x: Node) -> Any:
-        """What `x` was, as an operand of what has written windows of it; or None."""
-        if x.op is dynamic_update_slice:
-            starts = [distances(a, self.known) for a in x.inputs[2:]]
-            self.windows.append(_Window(starts, _extents(x.inputs[1].aval.shape, dict(x.params)["step"])))
-            return x.inputs[0]
-        if x.picks is None:
-            return None
-        owner = x.operands[0]
-        form = owner.op.form if owner.op is not None else None
-        if isinstance(form, Repeat | While):
-            return self._of_loop(owner, x.picks)
-        return self._of_branches(owner, x.picks) if isinstance(form, Branch) else None
-
-    def _of_loop(self, loop: Node, k: int) -> Any:
-        params = dict(loop.params)
-        body, carries, xs = params["body"], params["carries"], params.get("xs", 0)
-        if k >= carries:
-            return None
-        given = [distances(x, self.known) for x in (*loop.inputs[:carries], *loop.inputs[carries + xs :])]
-        rows = loop.inputs[carries : carries + xs]
-        inside = _Updates(inside_of(given, rows, body, carries, params.get("cond"))).look(body.outputs[k])
-        self.windows += inside.windows
-        return loop.inputs[k] if inside.first is body.inputs[k] else None
-
-    def _of_branches(self, choice: Node, k: int) -> Any:
-        found = set()
-        for branch in dict(choice.params)["branches"]:
-            given = [distances(x, self.known) for x in choice.inputs[1:]]
-            inside = _Updates(dict(zip(branch.inputs, given))).look(branch.outputs[k])
-            self.windows += inside.windows
-            found.add(None if inside.first is None else branch.inputs.index(inside.first))
-        place = found.pop()
-        return None if found or place is None else choice.inputs[1 + place]
 
 
 # -- what is read ----------------------------------------------------------------------------------------------
@@ -115,11 +45,11 @@ class _Loop:
             before, after = self.body.inputs[k], self.body.outputs[k]
             if before is after or not before.aval.shape:
                 continue
-            updates = _Updates(self.known).look(after)
+            updates = Updates(self.known).look(after)
             if updates.first is before:
                 self._look_at(self.operands[k], set(updates.values), updates.windows)
 
-    def _look_at(self, array: Any, values: set[Node], written: Sequence[_Window]) -> None:
+    def _look_at(self, array: Any, values: set[Node], written: Sequence[Window]) -> None:
         for node in self.body.nodes:
             if node.op not in (slice, dynamic_slice) or node.inputs[0] not in values or not self._is_wanted(node):
                 continue
@@ -129,11 +59,12 @@ class _Loop:
             starts = [self._outside(a) for a in places]
             if any(a is None for a in starts):
                 continue
-            window = _Window([distances(a, self.known) for a in places], _extents(sizes, step))
+            window = window_at([distances(a, self.known) for a in places], sizes, step)
             if all(map(window.is_apart, written)):
-                limits = [n - m for n, m in zip(array.shape, window.extents)]
-                starts = list(map(_moved_into, starts, window.starts, limits))
-                self.found[node] = _read(array, starts, sizes, step, window.extents)
+                reach = extents(sizes, step)
+                limits = [n - m for n, m in zip(array.shape, reach)]
+                starts = list(map(moved_into, starts, window.starts, limits))
+                self.found[node] = _read(array, starts, sizes, step, reach)
 
     def _is_wanted(self, node: Node) -> bool:
         """Whether all of a window is read, and not parts of it alone: before the loop, it is an array of its own."""
@@ -169,15 +100,15 @@ class _Loop:
         return Graph(inputs, tuple(nodes), tuple([moved.get(x, x) for x in self.body.outputs]))
 
 
-def _moved_into(start: Any, known: Distances, limit: int) -> Any:
+def moved_into(start: Any, known: Distances, limit: int) -> Any:
     """The `start` of a window that lies in an array if it is from 0 to `limit`."""
     return start if within(known, 0, limit) else minimum(maximum(start, 0), limit)
 
 
-def _read(array: Any, starts: Sequence[Any], sizes: Sequence[int], step: Sequence[int], extents: Sequence[int]) -> Any:
+def _read(array: Any, starts: Sequence[Any], sizes: Sequence[int], step: Sequence[int], reach: Sequence[int]) -> Any:
     if not all(map(is_literal, starts)):
         return dynamic_slice(array, *starts, sizes=sizes, step=step)
-    return slice(array, start=tuple(starts), stop=tuple(map(sum, zip(starts, extents))), step=step)
+    return slice(array, start=tuple(starts), stop=tuple(map(sum, zip(starts, reach))), step=step)
 
 
 def read_before(

@@ -18,6 +18,7 @@ from tracegrad.passes.begun import into_loop
 from tracegrad.passes.collect import collect
 from tracegrad.passes.constants import fold
 from tracegrad.passes.control import BY_OP
+from tracegrad.passes.masks import chosen_once
 from tracegrad.passes.pieces import into_place
 from tracegrad.passes.rewrite import mark_free, node_of, producer, rewrite
 from tracegrad.passes.rules import algebra
@@ -67,7 +68,8 @@ def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
     if found is None:
         found = hoist_broadcast(op, operands)
     if found is None and op is where:
-        return into_array(*operands)
+        found = chosen_once(*operands)
+        return into_array(*operands) if found is None else found
     if found is None and op is accumulate:
         found = into_choice(*operands)
         found = into_place(*operands) if found is None else found

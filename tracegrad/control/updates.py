@@ -1,0 +1,68 @@
+"""What a region does to an array that it updates: which windows of it are written, here and in regions within."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.control.places import Distances, Window, distances, inside_of, window_at
+from tracegrad.ir import Node
+from tracegrad.ops.forms import Branch, Repeat, While
+from tracegrad.ops.windows import dynamic_update_slice
+
+__all__ = ["Updates"]
+
+
+class Updates:
+    """The windows that are written, from the value of an array after a turn back to what it was before."""
+
+    def __init__(self, known: dict[Node, Distances]):
+        self.known = known
+        self.windows: list[Window] = []
+        self.values: list[Node] = []  # of the array, in the course of a turn
+        self.first: Node | None = None  # the input that it was, if nothing is done to it but to write windows
+
+    def look(self, after: Node, until: Node | None = None) -> Updates:
+        """Look from `after` back to what the array was before the turn, or to the value `until` of it."""
+        x: Any = after
+        while isinstance(x, Node):
+            self.values.append(x)
+            if x.op is None or x is until:
+                self.first = x
+                break
+            x = self._before(x)
+        return self
+
+    def _before(self, x: Node) -> Any:
+        """What `x` was, as an operand of what has written windows of it; or None."""
+        if x.op is dynamic_update_slice:
+            starts = [distances(a, self.known) for a in x.inputs[2:]]
+            self.windows.append(window_at(starts, x.inputs[1].aval.shape, dict(x.params)["step"]))
+            return x.inputs[0]
+        if x.picks is None:
+            return None
+        owner = x.operands[0]
+        form = owner.op.form if owner.op is not None else None
+        if isinstance(form, Repeat | While):
+            return self._of_loop(owner, x.picks)
+        return self._of_branches(owner, x.picks) if isinstance(form, Branch) else None
+
+    def _of_loop(self, loop: Node, k: int) -> Any:
+        params = dict(loop.params)
+        body, carries, xs = params["body"], params["carries"], params.get("xs", 0)
+        if k >= carries:
+            return None
+        given = [distances(x, self.known) for x in (*loop.inputs[:carries], *loop.inputs[carries + xs :])]
+        rows = loop.inputs[carries : carries + xs]
+        inside = Updates(inside_of(given, rows, body, carries, params.get("cond"))).look(body.outputs[k])
+        self.windows += inside.windows
+        return loop.inputs[k] if inside.first is body.inputs[k] else None
+
+    def _of_branches(self, choice: Node, k: int) -> Any:
+        found = set()
+        for branch in dict(choice.params)["branches"]:
+            given = [distances(x, self.known) for x in choice.inputs[1:]]
+            inside = Updates(dict(zip(branch.inputs, given))).look(branch.outputs[k])
+            self.windows += inside.windows
+            found.add(None if inside.first is None else branch.inputs.index(inside.first))
+        place = found.pop()
+        return None if found or place is None else choice.inputs[1 + place]
