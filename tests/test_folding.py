@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -419,3 +420,24 @@ def test_rotations_that_are_made_if_they_are_needed_are_one_program() -> None:
     near = [(rotated(m + d) - rotated(m - d)) / 2e-6 for d in 1e-6 * np.eye(64).reshape(64, 8, 8)]
     np.testing.assert_allclose(tg.grad(rotated)(m).ravel(), near, rtol=1e-5, atol=1e-6)
     assert traced.cache_info().traces == 1
+
+
+def test_of_an_array_that_a_turn_hands_on_the_derivative_keeps_the_element_that_it_reads() -> None:
+    def orthogonal(a: Any) -> Any:
+        n = len(a)
+        q, r = np.zeros((n, n)), np.zeros((n, n))
+        for j in range(n):
+            v = a[:, j].copy()
+            for i in range(j):
+                r[i, j] = q[:, i] @ a[:, j]
+                v = v - r[i, j] * q[:, i]
+            r[j, j] = np.sqrt(v @ v)
+            q[:, j] = v / r[j, j]
+        return np.sum(q**3) + np.sum(np.log(np.diag(r)))
+
+    a = random(N, N)
+    slope = tg.grad(orthogonal)
+    near = [(orthogonal(a + d) - orthogonal(a - d)) / 2e-6 for d in 1e-6 * np.eye(N * N).reshape(N * N, N, N)]
+    np.testing.assert_allclose(slope(a).ravel(), near, rtol=1e-5, atol=1e-6)
+    shapes = re.findall(r"f64\[([\d,]+)\]", str(slope.explain(a).optimized))
+    assert max(np.prod(list(map(int, shape.split(",")))) for shape in shapes) <= N**3

@@ -87,7 +87,9 @@ def turn_of(body: Graph, wanted: Sequence[int], cts: Sequence[int], carries: int
     moving = _moving(both, inputs[: n - loose])
     steps = steps or {}
     dear = [x for k, x in enumerate(inputs[:carries]) if k not in steps]
-    backward, values = _cut(both, n, count, dear, [inputs[i] for i in spared], turns)
+    # The next turn overwrites what this one hands on.
+    after = [x for x in both.outputs[:carries] if x.op is not None]
+    backward, values = _cut(both, n, count, [*dear, *after], [inputs[i] for i in spared], turns)
     kept = [x for x in values if x.op is not None]
     fixed = [x for x in kept if x not in moving]
     carried = [x for x in values if x in dear]
