@@ -102,6 +102,46 @@ def tried_until_accepted(p: Any) -> Any:
     return np.sum(y)
 
 
+def state_in_an_object(p: Any) -> Any:
+    state = State()
+    state.t, state.y, state.h = 0.0, p[4:], 0.1
+    while state.t < END:
+        state.h = min(state.h, END - state.t)
+        new, error = step(p, state.y, state.h)
+        if error <= 1:
+            state.t, state.y = state.t + state.h, new
+        state.h *= factor(error)
+    return np.sum(state.y)
+
+
+def at_most_so_many_steps(p: Any) -> Any:
+    t, y, h = 0.0, p[4:], 0.1
+    for _ in range(500):
+        if t >= END:
+            break
+        h = min(h, END - t)
+        new, error = step(p, y, h)
+        if error <= 1:
+            t, y = t + h, new
+        h *= factor(error)
+    return np.sum(y)
+
+
+def steps_are_counted(p: Any) -> Any:
+    t, y, h, steps, rejected = 0.0, p[4:], 0.1, 0, 0
+    while t < END and steps < 1000:
+        h = min(h, END - t)
+        new, error = step(p, y, h)
+        steps += 1
+        if error > 1:
+            rejected += 1
+            h *= factor(error)
+            continue
+        t, y = t + h, new
+        h *= factor(error)
+    return np.sum(y) + 0.0 * steps * rejected
+
+
 def state_in_a_tuple(p: Any) -> Any:
     state = 0.0, p[4:], 0.1
     while state[0] < END:
@@ -113,9 +153,15 @@ def state_in_a_tuple(p: Any) -> Any:
     return np.sum(state[1])
 
 
+class State:
+    t: Any
+    y: Any
+    h: Any
+
+
 ALL = (
     rejected_without_else, accepted_or_else, clipped_by_numpy, first_slope_is_the_last, tried_until_accepted,
-    state_in_a_tuple,
+    state_in_a_tuple, state_in_an_object, at_most_so_many_steps, steps_are_counted,
 )  # fmt: skip
 
 
@@ -126,7 +172,126 @@ def test_one_program_takes_any_steps(integrated: Callable[[Any], Any]) -> None:
         p = scale * RATES
         value, gradient = value_and_grad(p)
         assert value == pytest.approx(integrated(p), rel=1e-12)
-        near = 1e-6 * np.diag(p)
-        along = [(integrated(p + d) - integrated(p - d)) / 2e-6 for d in near]
-        np.testing.assert_allclose(gradient * p, along, rtol=1e-5, atol=1e-6 * np.max(np.abs(along)))
+        wanted = along(lambda x, p=p: integrated(x * p), np.ones(6))  # type: ignore[misc]
+        np.testing.assert_allclose(gradient * p, wanted, rtol=1e-5, atol=1e-6 * np.max(np.abs(wanted)))
     assert value_and_grad.cache_info().traces <= 2
+
+
+def along(fun: Callable[[Any], Any], x: Any, scale: float = 1e-6) -> Any:
+    """The derivative by differences."""
+    return np.array([(fun(x + d) - fun(x - d)) / (2 * scale) for d in scale * np.eye(len(x))])
+
+
+def integrated(y: Any, p: Any, span: Any, h: Any) -> Any:
+    """From an argument, over a span of time that is one, beginning with a step that is one."""
+    start, t = y, 0.0
+    while t < span:
+        h = min(h, span - t)
+        new, error = step(p, y, h)
+        if error <= 1:
+            t, y = t + h, new
+        h *= factor(error)
+    return np.sum(y * start)
+
+
+def test_the_first_step_is_no_other_than_the_rest() -> None:
+    value_and_grad = tg.value_and_grad(integrated)
+    # Rejected at first, accepted at first, in one step, in none.
+    for span, h in [(2.0, 5.0), (2.0, 1e-3), (1e-3, 1.0), (0.0, 0.1), (-1.0, 1.0), (3.0, 0.05), (1.5, 9.0)]:
+        for scale in (1.0, 1.3):
+            y, p = scale * RATES[4:], RATES / scale
+            value, gradient = value_and_grad(y, p, span, h)
+            assert value == pytest.approx(integrated(y, p, span, h), rel=1e-12)
+            wanted = along(lambda y, p=p, span=span, h=h: integrated(y, p, span, h), y)  # type: ignore[misc]
+            np.testing.assert_allclose(gradient, wanted, rtol=1e-5)
+    assert value_and_grad.cache_info().traces <= 3
+
+
+def test_an_argument_that_steps_update_is_updated() -> None:
+    def advanced(y: Any, h: Any) -> Any:
+        t, z = 0.0, y
+        while t < END:
+            h = min(h, END - t)
+            new, error = step(RATES, z, h)
+            if error <= 1:
+                t = t + h
+                z[:] = new
+            h *= factor(error)
+        return np.sum(y**2)
+
+    value_and_grad = tg.value_and_grad(advanced)
+    for h in (0.1, 5.0, 0.01):
+        mine, theirs = RATES[4:].copy(), RATES[4:].copy()
+        value, gradient = value_and_grad(mine, h)
+        assert value == pytest.approx(advanced(theirs, h), rel=1e-12)
+        np.testing.assert_allclose(mine, theirs, rtol=1e-12)
+        wanted = along(lambda y, h=h: advanced(y.copy(), h), RATES[4:])  # type: ignore[misc]
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-5)
+
+
+def test_what_python_knows_of_the_first_turn_stays_known() -> None:
+    def integrated(p: Any) -> Any:
+        t, y, h, first = 0.0, p[4:], p[0], True
+        while t < END:
+            h = min(h, END - t)
+            new, error = step(p, y, h)
+            if error <= 1:
+                t, y = t + h, new * 1.01 if first else new
+            elif first:
+                h = h / 3
+            first = False
+            h *= factor(error)
+        return np.sum(y)
+
+    value_and_grad = tg.value_and_grad(integrated)
+    for scale, h in [(1.0, 0.1), (1.0, 4.0), (1.2, 0.05), (0.8, 3.0), (1.0, 0.2)]:
+        p = np.array([h, *(scale * RATES[1:])])
+        value, gradient = value_and_grad(p)
+        assert value == pytest.approx(integrated(p), rel=1e-12)
+        np.testing.assert_allclose(gradient, along(integrated, p, 1e-7), rtol=2e-4, atol=1e-4)
+
+
+def by_years(p: Any) -> Any:
+    y, h, found = p[4:], 0.1, np.empty((7, 2))
+    found[0] = y
+    for year in range(1, 7):
+        t, end, h = year - 1.0, float(year), 3 * h
+        while t < end:
+            h = min(h, end - t)
+            new, error = step(p, y, h)
+            if error <= 1:
+                t, y = t + h, new
+            h *= factor(error)
+        found[year] = y
+    return np.sum(np.log(found) ** 2)
+
+
+def by_calls(p: Any) -> Any:
+    y, h, total = p[4:], 0.1, 0.0
+    for year in range(8):
+        y, h = over(p, y, float(year), year + 1.0, h)
+        total = total + np.sum(np.log(y) ** 2)
+    return total
+
+
+def over(p: Any, y: Any, t: Any, end: Any, h: Any) -> Any:
+    while t < end:
+        h = min(h, end - t)
+        new, error = step(p, y, h)
+        if error <= 1:
+            t, y = t + h, new
+        h *= factor(error)
+    return y, h
+
+
+@pytest.mark.parametrize(("fitted", "steps"), [(by_years, 1), (by_calls, 2)], ids=["by_years", "by_calls"])
+def test_a_loop_within_a_loop_is_there_once(fitted: Callable[[Any], Any], steps: int) -> None:
+    value_and_grad = tg.value_and_grad(fitted)
+    for scale in (1.0, 1.1, 0.8):
+        value, gradient = value_and_grad(scale * RATES)
+        assert value == pytest.approx(fitted(scale * RATES), rel=1e-12)
+        wanted = along(lambda x, p=scale * RATES: fitted(x * p), np.ones(6))  # type: ignore[misc]
+        np.testing.assert_allclose(gradient * scale * RATES, wanted, rtol=1e-5)
+    assert value_and_grad.cache_info().traces <= 2
+    # The sum of the second begins as a float of Python's, so its first turn is another.
+    assert str(tg.trace(fitted).explain(RATES).graph).count("= mean(") == steps

@@ -470,3 +470,17 @@ def test_locations_survive_the_pipeline() -> None:
 
 def test_samples_cover_the_table() -> None:
     assert len(SAMPLES) > 100
+
+
+def test_a_choice_of_one_truth_is_that() -> None:
+    before = parse("""
+graph(p: bool[], q: bool[]) {
+  %1 = where(p, True, True) : bool[]
+  %2 = logical_and(%1, q) : bool[]
+  return %1, %2
+}
+""")
+    found = passes.simplify(before)
+    assert names(found) == ["full"]
+    p, q = np.array(True), np.array(False)
+    np.testing.assert_array_equal(run(found, [p, q]), run(before, [p, q]))

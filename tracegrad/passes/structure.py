@@ -294,6 +294,8 @@ def _(condition: Any, x: Any, y: Any) -> Any:
         if same[0] != same[1] or same[0] == "None":
             return None
     found, other = (x, y) if chosen or chosen is None else (y, x)
+    if not hasattr(found, "node") and not hasattr(other, "node"):
+        return full_like(condition, found) if type(found) is bool else None
     return found if hasattr(found, "node") else full_like(other, found)
 
 

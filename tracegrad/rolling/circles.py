@@ -27,7 +27,7 @@ from tracegrad.records import record
 from tracegrad.rolling.merging import merged
 from tracegrad.rolling.taken import rows_taken
 
-__all__ = ["Count", "Loop", "Question", "Way", "may_raise"]
+__all__ = ["Begin", "Count", "Loop", "Question", "Way", "may_raise"]
 
 
 class Question(NamedTuple):
@@ -66,21 +66,39 @@ class Way:
     def answers(self) -> tuple[Any, ...]:
         return tuple([q.answer for q in self.questions])
 
+    @property
+    def asked(self) -> list[tuple[str, Any]]:
+        """Where what was asked, and the answers: what tells it from others."""
+        return [(q.location, q.answer) for q in self.questions]
+
+
+class Begin(NamedTuple):
+    """The values of a state, and the question there."""
+
+    state: list[Node]
+    question: Node
+
 
 class Loop:
-    """The loop along several ways, which begins where the first one did."""
+    """The loop along several ways, and where it begins."""
 
-    def __init__(self, ways: Sequence[Way], needed: Collection[int] | None = None):
-        self.ways = list(ways)
-        size = range(len(ways[0].before)) if needed is None else sorted(needed)
-        self.moved = [k for k in size if any(way.before[k] is not way.after[k] for way in ways)]
-        self.fixed = {x for k, x in enumerate(ways[0].before) if k not in self.moved}
+    def __init__(self, ways: Sequence[Way], begin: Begin, needed: Collection[int] | None = None):
+        self.ways, self.begin = list(ways), begin
+        size = range(len(begin.state)) if needed is None else sorted(needed)
+        self.moved = [
+            k for k in size if any(x is not begin.state[k] for way in ways for x in (way.before[k], way.after[k]))
+        ]  # fmt: skip
+        self.fixed = {x for k, x in enumerate(begin.state) if k not in self.moved}
         self._turns = [sliced(self._start(x), x.nodes, [*(x.after[k] for k in self.moved), x.last]) for x in ways]
         self._asking = [sliced(self._start(x), x.nodes, [q.node for q in x.questions[1:]]) for x in ways]
         self.outside = list(dict.fromkeys(x for g in (*self._turns, *self._asking) for x in _read(g)))
 
     def _start(self, way: Way) -> list[Node]:
         return [way.before[k] for k in self.moved]
+
+    @property
+    def _first(self) -> list[Node]:
+        return [self.begin.state[k] for k in self.moved]
 
     @property
     def is_possible(self) -> bool:
@@ -115,8 +133,8 @@ class Loop:
     def emit(self, value: Any) -> tuple[dict[int, Any], Any]:
         """The values of the state behind the loop, by number, of what changes, and the question; `value` gives the
         values of nodes."""
-        first, count = self.ways[0], len(self.moved)
-        carries = [*map(value, self._start(first)), _truth(value(first.questions[0].node))]
+        count = len(self.moved)
+        carries = [*map(value, self._first), _truth(value(self.begin.question))]
         if self._is_quick:
             goes_on, turn = self._goes_on, self._turn
         else:
@@ -128,13 +146,13 @@ class Loop:
 
     def emit_counted(self, value: Any, count: Count) -> tuple[dict[int, Any], Any]:
         """As `emit`, of a loop that ends where it has counted to the end."""
-        at = self._start(self.ways[0]).index(count.node)
+        at = self._first.index(count.node)
         found = self._counted_up(value, count, at) if count.numbers is None else self._scanned(value, count.numbers, at)
         return dict(zip(self.moved, found)), _constant(False, "bool")
 
     def _counted_up(self, value: Any, count: Count, at: int) -> Sequence[Any]:
         """The last state, if where the loop stops is a number of the trace."""
-        first = self._start(self.ways[0])
+        first = self._first
         operands = [*map(value, first), *map(value, self.outside)]
         stop, place = count.stop, -1
         if isinstance(stop, Node):
@@ -151,7 +169,7 @@ class Loop:
 
     def _scanned(self, value: Any, numbers: range, at: int) -> Sequence[Any]:
         """The last state, if all that is counted is known."""
-        first = self._start(self.ways[0])
+        first = self._first
         inits = [value(x) for k, x in enumerate(first) if k != at]
         counted = arange(start=numbers.start, step=numbers.step, length=len(numbers), dtype="int64")
         consts, n = [*map(value, self.outside)], len(inits)
@@ -188,7 +206,7 @@ class Loop:
                 needed |= {k for k in self.moved if way.before[k] in read}
             more = {way.after[k] for way in self.ways for k in needed} - wanted
             if not more:
-                return Loop(self.ways, needed).emit(value)[1]
+                return Loop(self.ways, self.begin, needed).emit(value)[1]
             wanted |= more
 
     # -- if what is asked is found quickly: the way is known before it is gone -----------------------

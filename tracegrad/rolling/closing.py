@@ -9,7 +9,7 @@ finds there is asked for as anything else is. So the number of turns is no part 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,29 +18,34 @@ from tracegrad.ir import Node, Value, recording
 from tracegrad.ops.elementwise import logical_and
 from tracegrad.ops.failures import failure
 from tracegrad.ops.linear import fresh, full
-from tracegrad.rolling.circles import Count, Loop, Question, Way, may_raise
+from tracegrad.rolling.circles import Begin, Count, Loop, Question, Way, may_raise
 from tracegrad.rolling.intervals import is_sure
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.counters import Counter, fold_around
-from tracegrad.trace.endings import KINDS, TURN_BY_TURN
+from tracegrad.trace.endings import ENTERED, KINDS, PEELED, TURN_BY_TURN
 from tracegrad.trace.guards import ValueGuard
-from tracegrad.trace.jumps import Place, place_of_count, place_of_question
+from tracegrad.trace.jumps import Place, place_entered, place_of_count, place_of_question
 from tracegrad.trace.moments import (
     Moment,
     difference,
+    differing,
     keep_apart,
     let_go,
     moment,
     widen,
     widen_at_once,
     widen_bounds,
+    widen_entrance,
     widen_kinds,
 )
+from tracegrad.trace.tries import within_try
 
 __all__ = ["Circles"]
 
 # How often a place in a frame is looked at without a loop being found, and along how many ways a loop may go.
 MOST_LOOKS, MOST_WAYS, MOST_QUESTIONS = 8, 6, 100
+# How often a loop is made again with another way.
+MOST_CHANGES = 2 * MOST_WAYS
 
 
 class _Start:
@@ -55,6 +60,7 @@ class _Start:
         self.settled, self.location = len(builder.settled), builder.locate()
         self.bounds = dict(builder.bounds)
         self.answer = False
+        self.enters = False  # whether nothing was asked, for the loop was entered here
 
 
 def _count(counter: Counter) -> Count:
@@ -80,8 +86,23 @@ class _Asked(NamedTuple):
 class _Closed:
     """A loop that has been made, and where it begins."""
 
-    def __init__(self, start: _Start, ways: list[Way]):
-        self.start, self.ways = start, ways
+    def __init__(self, start: _Start, ways: list[Way], begin: Begin):
+        self.start, self.ways, self.begin, self.changes = start, ways, begin, 0
+
+    @property
+    def loop(self) -> Loop:
+        return Loop(self.ways, self.begin)
+
+    def with_way(self, way: Way) -> _Closed:
+        """The loop with one way more, or instead of one that went alike, but through loops that go less ways."""
+        closed = _Closed(self.start, [*(x for x in self.ways if x.asked != way.asked), way], self.begin)
+        closed.changes = self.changes + 1
+        return closed
+
+    @property
+    def may_be(self) -> bool:
+        """Whether there may be such a loop."""
+        return len(self.ways) <= MOST_WAYS and self.changes <= MOST_CHANGES and self.loop.is_possible
 
 
 class _Frame:
@@ -92,6 +113,11 @@ class _Frame:
         self.starts: dict[int, _Start] = {}
         self.looks: dict[int, int] = {}
         self.leading: set[int] = set()  # the places with an answer that does not lead back
+        self.entered: dict[int, int] = {}  # the places whose loops were entered, and where
+
+    def around(self, number: int) -> list[int]:
+        """The places whose loops this one is in: the innermost of those that were entered."""
+        return sorted(x for x, at in self.entered.items() if at < number <= x)[:1]
 
 
 class Circles:
@@ -104,6 +130,7 @@ class Circles:
         self.place: Place | None = None
         self.start: _Start | None = None
         self.asked: list[_Asked] = []
+        self.loops: dict[Hashable, _Closed] = {}  # by where they are entered, and whether within a `try`
 
     def meet(self, question: Node) -> tuple[Node, bool | None]:
         """The question that traced code is asking, and None; or, where a loop is made, what the question is behind it,
@@ -118,6 +145,43 @@ class Circles:
         if at in frame.starts and self.place.counters:
             self.place.counters[-1].fold_around()
         return self._look(self.place, question)
+
+    def enter(self, frame: Any, number: int) -> None:
+        """Traced code enters a loop: it is where the question with this number leads, if the answer is to go on."""
+        builder, place = self.builder, place_entered(frame, number)
+        if place is None or builder.has_tensors or self._goes_other_ways(place):
+            return
+        known, key = self._frame(place), (ENTERED, *place.instruction)
+        if key not in builder.world.varying:
+            known.entered[number] = frame.f_lasti
+        if not self._begins(place):
+            return
+        known.starts.pop(number, None)
+        state = self._wide(place, enters=True)
+        if state is None:
+            return
+        answer = place.leads_back(True)
+        asked = fresh(full(shape=(), value=answer, dtype="bool"), tag=builder.new_tag()).node
+        self.start = start = _Start(builder, state, asked, None, None)
+        self.place, start.enters = place, True
+        loop = self.loops.get((key, within_try()))
+        if loop is not None and state.is_within(loop.start.state):
+            # What turns may do is known from where the loop was entered before.
+            start.loop = _Closed(start, loop.ways, Begin(_several(state.nodes), asked))
+        self.answered(answer)
+
+    def _begins(self, place: Place) -> bool:
+        """Whether the loop that asks here begins with its first turn."""
+        varying = self.builder.world.varying
+        return (ENTERED, *place.instruction) in varying and (PEELED, *place.instruction) not in varying
+
+    def _wide(self, place: Place, enters: bool = False) -> Moment | None:
+        """The state at a place, with traced numbers for those that differed there before."""
+        state = moment(self.builder, place, enters)
+        if state is not None and widen_at_once(state):
+            self.found = True
+            state = moment(self.builder, place)
+        return state
 
     def turn(self, counter: Counter, question: Node) -> bool:
         """Whether a folded loop has another turn, which is the question."""
@@ -153,10 +217,8 @@ class Circles:
     def _look(self, place: Place, question: Node, counter: Counter | None = None) -> tuple[Node, bool | None]:
         """Look whether there is a loop that ends here, and from where another one may begin."""
         frame, at = self._frame(place), place.number
-        before, state = frame.starts.pop(at, None), moment(self.builder, place)
-        if state is not None and before is None and counter is None and widen_at_once(state):
-            self.found = True
-            state = moment(self.builder, place)
+        before = frame.starts.pop(at, None)
+        state = self._wide(place) if before is None and counter is None else moment(self.builder, place)
         if state is None:
             self._tell(self.builder.not_closed, frame.looks.get(at, 0))
             return question, None
@@ -165,21 +227,41 @@ class Circles:
         if before is not None and state.follows(before.state) and not widen_bounds(before.state, state):
             loop = self._closed(before, state, question) if self._is_best(frame, before) else None
             if loop is not None:
+                self._enter_better(frame, place)
+                self.loops[(ENTERED, *place.instruction), within_try()] = loop
                 self._forget(loop.start)
                 self.found, frame.looks[at] = True, 0
                 question, known = self._end(loop, state)
-                if counter is not None:
-                    fold_around(counter)
-        elif before is not None and widen(before.state, state):
-            self.found = True
-            state = moment(self.builder, place)
-        elif before is not None and widen_kinds(before.state, state):
-            raise self.builder.restarts(KINDS, "the kinds of floats differ from turn to turn")
+                fold_around(self.builder, counter)
         elif before is not None:
-            self._tell(difference(before.state, state), frame.looks.get(at, 0))
+            state = self._widened(before, state, frame)
         if state is not None and known is None:
             self.start = _Start(self.builder, state, question, loop, counter)
         return question, known
+
+    def _widened(self, before: _Start, state: Moment, frame: _Frame) -> Moment | None:
+        """The state now, of which numbers are made traced ones if the state before differs in them."""
+        place, varying = state.place, self.builder.world.varying
+        if before.enters:
+            how = ENTERED if widen_entrance(before.state, state) else PEELED
+            raise self.builder.restarts((how, *place.instruction))
+        if widen(before.state, state):
+            self.found = True
+            return moment(self.builder, place)
+        if widen_kinds(before.state, state):
+            # So do those where the loop is entered, perhaps.
+            varying |= {(ENTERED, place.instruction[0], at) for at in frame.around(place.number)}
+            raise self.builder.restarts(KINDS, "the kinds of floats differ from turn to turn")
+        self._tell(difference(before.state, state), frame.looks.get(place.number, 0))
+        return state
+
+    def _enter_better(self, frame: _Frame, place: Place) -> None:
+        """Begin the trace again if a loop that begins behind its first turns may begin with them."""
+        varying, code = self.builder.world.varying, place.instruction[0]
+        for at in frame.around(place.number):
+            if (ENTERED, code, at) not in varying:
+                varying |= differing(varying, place, at)
+                raise self.builder.restarts((ENTERED, code, at), "a loop begins with its first turn")
 
     def _goes_other_ways(self, place: Place) -> bool:
         """Whether a trace before has found no loop here, for each turn is another."""
@@ -209,7 +291,7 @@ class Circles:
 
     def close(self) -> None:
         """The trace ends."""
-        self.frames, self.start, self.place, self.asked = {}, None, None, []
+        self.frames, self.start, self.place, self.asked, self.loops = {}, None, None, [], {}
 
     def _frame(self, place: Place) -> _Frame:
         """What is known of the frame of a place; that of frames which are gone is forgotten."""
@@ -249,24 +331,23 @@ class Circles:
         )  # fmt: skip
         if start.counts:
             self._carry_conditions(way, [x.node for x in usual])
-        before = start.loop
-        ways = [way] if before is None else [*before.ways, way]
-        if before is not None and (len(ways) > MOST_WAYS or not Loop(ways).is_possible):
-            if not start.counts or len(ways) > MOST_WAYS:
+        before, alone = start.loop, _Closed(start, [way], Begin(way.before, start.question))
+        closed = alone if before is None else before.with_way(way)
+        if before is not None and not closed.may_be:
+            if not (start.counts or start.enters) or len(closed.ways) > MOST_WAYS or closed.changes > MOST_CHANGES:
                 # Whatever it is that differs from turn to turn, this is no loop over values.
                 raise self._turn_by_turn()
-            before, ways = None, [way]  # its first turns differ
-        loop, recorded = Loop(ways), {x for each in ways for x in each.nodes}
+            closed = alone  # its first turns differ
+        loop, recorded = closed.loop, {x for each in closed.ways for x in each.nodes}
         raising = [x for x in builder.raising if x in recorded and may_raise(x)]
         asked = [
             x.question for x in self.asked if x.at > start.nodes and not (x.sure and x.begun > start.nodes)
         ]  # fmt: skip
         if not loop.is_possible or not all(map(loop.raises, raising)) or any(map(loop.changes, asked)):
             return None
-        first_start = start if before is None else before.start
-        replaced = set(builder.nodes[first_start.nodes :])
+        replaced = set(builder.nodes[closed.start.nodes :])
         builder.raising = [x for x in builder.raising if x not in replaced]
-        return _Closed(first_start, ways)
+        return closed
 
     def _carry_conditions(self, way: Way, conditions: Sequence[Node]) -> None:
         """Let the state have whether these have held in all turns."""
@@ -283,7 +364,7 @@ class Circles:
         """Record the loop, and leave in the tracers what it leaves: the question behind it, and its answer if it has
         but one."""
         builder, start = self.builder, closed.start
-        loop = Loop(closed.ways)
+        loop = closed.loop
         counted = start.count if loop.ends_at_question else None
         results, question = loop.emit(builder.value) if counted is None else loop.emit_counted(builder.value, counted)
         builder.bounds = dict(start.bounds)
@@ -301,7 +382,7 @@ class Circles:
         now.settle()
         builder.retract(start.guards)
         self.asked = [x for x in self.asked if x.at < start.nodes]
-        held = len(closed.ways[0].before) - 1
+        held = len(closed.begin.state) - 1
         if start.counts and held in results and not builder.assume(results[held].node):
             raise self._turn_by_turn()
         if loop.ends_at_question:

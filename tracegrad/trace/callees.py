@@ -21,6 +21,7 @@ from types import CodeType
 
 from tracegrad.trace.constants import asking, plain
 from tracegrad.trace.conversions import CALLED
+from tracegrad.trace.entrances import entering, without_entrances
 
 __all__ = ["MARK", "counted_loops", "iterated", "marked", "unmarked"]
 
@@ -33,17 +34,18 @@ _FOR_PYTHON = frozenset(["__bool__", "__complex__", "__float__", "__hash__", "__
 
 
 def marked(code: CodeType) -> CodeType:
-    """The code with marked names where built-in functions are called, in the functions within it as well."""
+    """The code with marked names where built-in functions are called, in the functions within it as well; and with
+    what else traced code has."""
     called = _NAMES | {name for name, _, _ in _calling(code)}
     found = [name for name in code.co_names if name in called] if code.co_name not in _FOR_PYTHON else []
     names = (*code.co_names, *[name + MARK for name in found])
     places = {names.index(name): names.index(name + MARK) for name in found}
-    return asking(_renamed(code, names, places, marked))
+    return entering(asking(_renamed(code, names, places, marked)))
 
 
 def unmarked(code: CodeType) -> CodeType:
     """The code that `marked` was given."""
-    code = plain(code)
+    code = plain(without_entrances(code))
     names = tuple([name for name in code.co_names if not name.endswith(MARK)])
     places = {k: names.index(name[: -len(MARK)]) for k, name in enumerate(code.co_names) if name.endswith(MARK)}
     return _renamed(code, names, places, unmarked)

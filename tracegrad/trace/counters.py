@@ -180,9 +180,9 @@ def _under_way(builder: TraceBuilder) -> list[Counter]:
     return [x for x in list(_COUNTERS.values()) if x.builder is builder]
 
 
-def fold_around(inner: Counter) -> None:
-    """Fold the loops around one that is folded."""
-    for each in _under_way(inner.builder):
+def fold_around(builder: TraceBuilder, inner: Counter | None) -> None:
+    """Fold the loops around one that is folded, or that asks for values."""
+    for each in _under_way(builder):
         if each is not inner:
             each.fold_around()
 

@@ -18,7 +18,7 @@ from tracegrad.trace.callees import counted_loops
 from tracegrad.trace.counters import Counter, counter_of
 from tracegrad.trace.tries import Namespace
 
-__all__ = ["Place", "place_of_count", "place_of_question", "within_loop"]
+__all__ = ["Place", "place_entered", "place_of_count", "place_of_question", "within_loop"]
 
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # After these does not come the next instruction.
@@ -44,8 +44,8 @@ class _Jumps(NamedTuple):
 class Place:
     """A jump of the code of a frame, and what the loops around it count with."""
 
-    def __init__(self, frame: Any, jump: _Jump, counters: list[Counter]):
-        self.frame, self.number, self.counters, self._jump = frame, frame.f_lasti, counters, jump
+    def __init__(self, frame: Any, number: int, jump: _Jump, counters: list[Counter]):
+        self.frame, self.number, self.counters, self._jump = frame, number, counters, jump
 
     @property
     def instruction(self) -> tuple[CodeType, int]:
@@ -65,11 +65,21 @@ class Place:
 def place_of_question() -> Place | None:
     """Where traced code asks for a truth now; None if that is not a jump within a loop, or more is on the stack."""
     frame = _user_frame()
-    jump = None if frame is None else _jumps(frame.f_code).asking.get(frame.f_lasti)
+    return None if frame is None else _place(frame, frame.f_lasti)
+
+
+def place_entered(frame: Any, number: int) -> Place | None:
+    """The place of the question with this number, which traced code would have asked to come where it is now."""
+    place = _place(frame, number) if _runs_to_its_end(frame) else None
+    return place if place is not None and not (place.leads_back(True) and place.leads_back(False)) else None
+
+
+def _place(frame: Any, number: int) -> Place | None:
+    jump = _jumps(frame.f_code).asking.get(number)
     if jump is None:
         return None
     counters = [x for at in jump.counted if (x := counter_of(frame, at)) is not None]
-    return Place(frame, jump, counters) if len(counters) == len(jump.counted) else None
+    return Place(frame, number, jump, counters) if len(counters) == len(jump.counted) else None
 
 
 def place_of_count() -> Place | None:
@@ -77,7 +87,7 @@ def place_of_count() -> Place | None:
     frame = _user_frame()
     jump = None if frame is None else _jumps(frame.f_code).counting.get(frame.f_lasti)
     counter = None if jump is None else counter_of(frame, frame.f_lasti)
-    return None if counter is None or jump is None else Place(frame, jump, [counter])
+    return None if counter is None or jump is None else Place(frame, frame.f_lasti, jump, [counter])
 
 
 def _user_frame() -> Any:
@@ -85,9 +95,12 @@ def _user_frame() -> Any:
     frame: Any = sys._getframe(2)
     while frame is not None and not isinstance(frame.f_globals, Namespace):
         frame = frame.f_back
-    if frame is None or frame.f_code.co_flags & _SUSPENDED or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        return None
-    return frame
+    return frame if frame is not None and _runs_to_its_end(frame) else None
+
+
+def _runs_to_its_end(frame: Any) -> bool:
+    flags = frame.f_code.co_flags
+    return not flags & _SUSPENDED and bool(flags & inspect.CO_OPTIMIZED)
 
 
 def within_loop() -> bool:

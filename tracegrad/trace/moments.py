@@ -12,7 +12,7 @@ import ctypes
 import sys
 import types
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Iterable
 from functools import partial
 from operator import setitem
 from typing import Any
@@ -32,14 +32,15 @@ from tracegrad.trace.endings import VIEWS
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.jumps import Place
 from tracegrad.trace.lent import real_of
+from tracegrad.trace.number import Number
 from tracegrad.trace.signature import exact
 from tracegrad.trace.templates import Same
 from tracegrad.trace.tracer import Tracer
 from tracegrad.trace.users import is_user_class
 
 __all__ = [
-    "Moment", "difference", "keep_apart", "let_go", "moment", "widen", "widen_at_once", "widen_bounds",
-    "widen_kinds", "with_kinds",
+    "Moment", "difference", "differing", "keep_apart", "let_go", "moment", "widen", "widen_at_once", "widen_bounds",
+    "widen_entrance", "widen_kinds", "with_kinds",
 ]  # fmt: skip
 
 # Arrays that are no tracers are compared by their bytes, up to so many.
@@ -48,8 +49,9 @@ _MOST_BYTES = 1 << 20
 _PUT = frozenset({"field", "attribute", "item"})
 # Among what is `varying`: numbers of local variables at a place, with bounds.
 _WIDE = "wide"
-# Or the kinds of floats.
-_KIND = "kind"
+# Or the kinds of floats, or whether the variable has an input or what was made of it.
+_KIND, _OWN = "kind", "own"
+_OF_NUMPY = (Tracer, Either)
 
 
 class _Strange(Exception):
@@ -116,9 +118,14 @@ class Moment:
         these lie in memory."""
         return self.words == before.words and not any(now & ~then for now, then in zip(self.asks, before.asks))
 
+    def is_within(self, before: Moment) -> bool:
+        """Whether the state follows `before`, with integers in the bounds of those."""
+        limits = [(x, y) for x, y in zip(self.bounds, before.bounds) if x is not None and y is not None]
+        return self.follows(before) and all(y[0] <= x[0] and x[1] <= y[1] for x, y in limits)
+
     @property
     def wide(self) -> tuple[Hashable, ...]:
-        """What begins the keys of numbers that differ from turn to turn here."""
+        """What begins the keys of variables that differ from turn to turn here."""
         return (_WIDE, *self.place.instruction)
 
     def exchange(self, numbers: list[int]) -> None:
@@ -227,10 +234,10 @@ _PARTS: dict[Any, Any] = {
 }  # fmt: skip
 
 
-def moment(builder: TraceBuilder, place: Place) -> Moment | None:
-    """The state at a place; None if it is not understood."""
+def moment(builder: TraceBuilder, place: Place, enters: bool = False) -> Moment | None:
+    """The state at a place, where a loop is entered perhaps; None if it is not understood."""
     try:
-        _take_apart(builder, place)
+        _take_apart(builder, place, _known(builder, place, _OWN) if enters else {})
         return with_kinds(builder, place, Moment(builder, place))
     except _Strange as strange:
         builder.not_closed = str(strange) or "something outside that it has changed is not understood"
@@ -248,15 +255,24 @@ def _let_be(x: Any) -> None:
         x.origin = None
 
 
-def _take_apart(builder: TraceBuilder, place: Place) -> None:
-    """Let views in local variables be arrays of their own, until one of them or what they are of is updated."""
+def _take_apart(builder: TraceBuilder, place: Place, own: Collection[str]) -> None:
+    """Let views in local variables, and what the variables `own` have, be arrays of their own, until one of them or
+    what they are of is updated."""
     key = (VIEWS, *place.instruction)
     if key in builder.world.varying:
         return
-    new = {}
+    new: dict[str, Any] = {}
     for name, x in variables(place.frame).items():
-        if name not in place.dead and _is_view(x) and x.builder is builder:
+        if name in place.dead or not isinstance(x, Tracer) or x.builder is not builder:
+            continue
+        view = _is_view(x)
+        if name in own and not view and not x.is_array and type(x) in (Number, Tracer):
+            new[name] = type(x)(builder, fresh(x, tag=builder.new_tag()).node)
+        elif view or (name in own and x.is_array):
             new[name] = copy = x.copied()
+            if not view:
+                copy.node = fresh(x, tag=builder.new_tag()).node
+                builder.apart.setdefault(id(x), (x, key))
             builder.apart[id(copy)] = copy, key
             while x.origin is not None:
                 x = x.origin.base
@@ -265,8 +281,8 @@ def _take_apart(builder: TraceBuilder, place: Place) -> None:
         _set_variables(place.frame, new)
 
 
-def _is_view(x: Any) -> bool:
-    return isinstance(x, Tracer) and x.origin is not None and x.origin.shared and not x.origin.asks
+def _is_view(x: Tracer) -> bool:
+    return x.origin is not None and x.origin.shared and not x.origin.asks
 
 
 def keep_apart(before: Moment, now: Moment) -> None:
@@ -347,10 +363,44 @@ def widen_kinds(before: Moment, now: Moment) -> bool:
     return found
 
 
+def widen_entrance(before: Moment, now: Moment) -> bool:
+    """Whether the states, that where a loop was entered and that behind its first turn, are the same but for what can
+    be made the same where it is entered: from now on it is, where the loop is met again."""
+    other = [k for k, (x, y) in enumerate(zip(before.words[: before.size], now.words)) if x != y]
+    # What was one object is two, if it is widened.
+    again = {k for k in other for x in other if before.words[k] == ("again", x)}
+    new = {_entered_wider(before, now, k) for k in other if k not in again}
+    if before.size != now.size or None in new or new <= now.builder.world.varying:
+        return False
+    now.builder.world.varying |= new
+    return True
+
+
+def _entered_wider(before: Moment, now: Moment, k: int) -> Hashable:
+    """What is `varying` if a local variable is widened where a loop is entered; None if that does not help."""
+    absent: tuple[Any, Any] = (None, None)
+    name, y = now.names.get(k - 1, absent)
+    number, kind, last = before.numbers.get(k, absent)[1], before.floats.get(k, absent)[1], type(y)
+    key = (*now.wide, name)
+    if kind is not None and is_float(y) and (kind is not last or kind is Either):
+        return (*key, _KIND) if kind in _OF_NUMPY or last in _OF_NUMPY else (*key, 0, 0) if kind is float else None
+    if type(number) is int and (last is int or (last is Number and y.dtype.kind == "i")):
+        return (*key, *_wider((number, number), bounds(y)))
+    return (*key, _OWN) if last in (Number, Tracer) and _is_another(before.words, now.words, k) else None
+
+
+def _is_another(before: list[Any], now: list[Any], k: int) -> bool:
+    """Whether what had been an input, or the same as another variable, is something of its own now, and else alike."""
+    old, new = before[k], now[k]
+    old = before[old[1]] if old[0] == "again" else old
+    known = type(old) is type(new) is tuple and len(old) == len(new) == 6
+    return known and old[:2] == new[:2] and old[3] == new[3] and not new[4] and bool(new[5] == k)
+
+
 def with_kinds(builder: TraceBuilder, place: Place, now: Moment) -> Moment:
     """The moment, with floats that may be of either kind for those which have differed in kind where this place was met
     before."""
-    known = {x[3] for x in builder.world.varying if isinstance(x, tuple) and x[:3] == now.wide and x[-1] is _KIND}
+    known = _known(builder, place, _KIND, anywhere=True)
     new = {put: of_a_loop(x, builder) for put, x in now.floats.values() if put in known and not isinstance(x, Either)}
     if not new:
         return now
@@ -360,18 +410,32 @@ def with_kinds(builder: TraceBuilder, place: Place, now: Moment) -> Moment:
 
 def widen_at_once(now: Moment) -> bool:
     """Make traced numbers of those local variables that differed from turn to turn when this place was met before."""
-    known = {
-        x[3]: x[4:] for x in now.builder.world.varying
-        if isinstance(x, tuple) and x[:3] == now.wide and x[-1] is not _KIND
-    }  # fmt: skip
-    found = []
+    known, found = _known(now.builder, now.place), []
     for k, (put, x) in now.numbers.items():
         if type(put) is str and put in known:
-            low, high = known[put]
-            now.numbers[k] = put, number_of_loop(now.builder, x, min(low, x), max(high, x))
+            lows, highs = zip(*known[put])
+            now.numbers[k] = put, number_of_loop(now.builder, x, min(x, *lows), max(x, *highs))
             found.append(k)
     now.exchange(found)
     return bool(found)
+
+
+def _known(builder: TraceBuilder, place: Place, how: str = "", anywhere: bool = False) -> dict[str, list[Any]]:
+    """The local variables that differ from turn to turn at a place, or anywhere in the code, in this way, or else in
+    their numbers: with what is known of these."""
+    found: dict[str, list[Any]] = {}
+    code, number = place.instruction
+    for x in builder.world.varying:
+        here = isinstance(x, tuple) and x[:2] == (_WIDE, code) and (anywhere or x[2] == number)
+        if here and how == (x[4] if len(x) == 5 else ""):
+            found.setdefault(x[3], []).append(x[4:])
+    return found
+
+
+def differing(varying: Iterable[Hashable], place: Place, number: int) -> set[Hashable]:
+    """What is `varying` of the variables at another place of the code, if it is that at this one."""
+    code, at = place.instruction
+    return {(*x[:2], number, *x[3:]) for x in varying if isinstance(x, tuple) and x[:3] == (_WIDE, code, at)}
 
 
 def widen_bounds(before: Moment, now: Moment) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-__all__ = ["Namespace", "within_try"]
+__all__ = ["Namespace", "numbers_of", "within_try"]
 
 
 class Namespace(dict[str, Any]):
@@ -34,11 +34,11 @@ def within_try() -> bool:
 @functools.lru_cache(maxsize=4096)
 def _blocks(code: CodeType) -> tuple[range, ...]:
     """The ranges of instructions for which a handler is entered in the exception table of the code."""
-    numbers = _numbers(code.co_exceptiontable)
+    numbers = numbers_of(code.co_exceptiontable)
     return tuple([range(2 * start, 2 * (start + size)) for start, size, _, _ in zip(*[numbers] * 4)])
 
 
-def _numbers(table: bytes) -> Iterator[int]:
+def numbers_of(table: bytes) -> Iterator[int]:
     """The numbers of an exception table: six bits a byte, the highest first; bit 6 says that another byte follows."""
     number = 0
     for byte in table:

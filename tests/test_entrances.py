@@ -1,0 +1,146 @@
+"""Code with entrances of its loops does what it did, and says the same of its lines."""
+
+from __future__ import annotations
+
+import dis
+import sys
+import traceback
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tracegrad.trace import entrances
+from tracegrad.trace.entrances import Entrance, entering, without_entrances
+
+known = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="loops of this version have no entrances")
+
+
+def several_questions(end: Any, n: int) -> Any:
+    t, k = 0.0, 0
+    while t < end and k < n:
+        k += 1
+        if k % 3 == 1:
+            t += 0.125
+            continue
+        t = t + 0.25
+    return t, k
+
+
+def handled(end: Any, n: int) -> Any:
+    found: list[Any] = []
+    for t in range(n):
+        try:
+            while not t > end:
+                t += 1
+                if t == 5:
+                    raise ValueError(t)
+                while True:
+                    if found:
+                        break
+                    found.append(1)
+        except ValueError as error:
+            found.append((str(error), traceback.extract_tb(error.__traceback__)[-1].lineno))
+        finally:
+            found.append(t)
+    return found
+
+
+def one_or_another(a: Any, n: int) -> Any:
+    while a or n > 3:
+        a, n = False, n - 1
+    else:
+        n += 10
+    return n
+
+
+def raised(end: Any, n: int) -> Any:
+    t = 0
+    while t < end:
+        with open(__file__) as file:
+            t += 1 + n // (7 - t)
+            while t < 0 and file:
+                t += 1
+    return t
+
+
+LONG = """
+def long(end, n):
+    t = 0
+    for k in range(2):
+        while t < end * (k + 1):
+            turn
+            t += 1
+            if n % 2:
+                continue
+            t += n // (end - 7)
+    return t, n
+"""
+
+
+def long_turns(lines: int) -> Any:
+    """A function whose jumps get longer than their instructions were."""
+    found: dict[str, Any] = {}
+    turn = "n = n + t * 2 - n ** 2 % 7; " * lines
+    exec(compile(LONG.replace("turn", turn), "long.py", "exec"), found)
+    return found["long"]
+
+
+WRITTEN = [several_questions, handled, one_or_another, raised, *[long_turns(n) for n in (1, *range(6, 14), 60)]]
+
+
+def outcome(fun: Any, args: Any) -> Any:
+    try:
+        return fun(*args)
+    except ArithmeticError as error:
+        return repr(error), [(x.lineno, x.colno, x.end_colno) for x in traceback.extract_tb(error.__traceback__)[1:]]
+
+
+@known
+@pytest.mark.parametrize("fun", WRITTEN, ids=lambda f: f.__name__)
+def test_code_does_what_it_did(fun: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    entered = []
+    monkeypatch.setattr(Entrance, "__neg__", lambda self: entered.append(sys._getframe(1).f_lasti in self.places))
+    code = entering(fun.__code__)
+    made = types.FunctionType(code, fun.__globals__, fun.__name__, fun.__defaults__)
+    for args in [(0, 0), (2, 3), (3, 20), (7, 4), (9, 8), (0, 8), (True, 2)]:
+        assert outcome(made, args) == outcome(fun, args)
+    assert entered
+    assert all(entered)
+    assert without_entrances(code) == fun.__code__
+    assert entering(fun.__code__) == code
+
+
+@known
+@pytest.mark.parametrize("fun", WRITTEN, ids=lambda f: f.__name__)
+def test_entrances_alone_are_added(fun: Callable[..., Any]) -> None:
+    def steps(code: types.CodeType) -> list[Any]:
+        return [x for x in dis.get_instructions(code) if x.opname != "EXTENDED_ARG"]
+
+    before, after = steps(fun.__code__), steps(entering(fun.__code__))
+    new = [k for k, x in enumerate(after) if isinstance(x.argval, Entrance)]
+    assert new
+    for k in reversed(new):
+        assert [x.opname for x in after[k : k + 3]] == ["LOAD_CONST", "UNARY_NEGATIVE", "POP_TOP"]
+        assert {x.positions for x in after[k : k + 3]} == {after[k - 1].positions}
+        del after[k : k + 3]
+    assert [(x.opname, x.positions) for x in before] == [(x.opname, x.positions) for x in after]
+    numbers = [{x.offset: k for k, x in enumerate(those)} for those in (before, after)]
+    for x, y in zip(before, after):
+        if x.opcode in dis.hasjrel:
+            assert target(numbers[0], x.argval) == target(numbers[1], y.argval)
+        else:
+            assert x.argval == y.argval
+
+
+def target(numbers: dict[int, int], offset: int) -> int:
+    """The number of the instruction to which a jump leads, or to what makes its argument longer."""
+    return min(k for at, k in numbers.items() if at >= offset)
+
+
+@known
+def test_each_question_of_a_test_has_an_entrance() -> None:
+    steps = entrances._steps(several_questions.__code__)
+    assert len(entrances._tests(steps)) == 2
+    assert not entrances._tests(entrances._steps(outcome.__code__))

@@ -1,0 +1,235 @@
+"""Where traced code enters a `while` loop: behind the test that is made once before the loop, and before its body.
+
+Python's compiler writes the test of a `while` twice, before the first turn and at the end of each. A question for a
+truth is met at the second place only, so a loop could begin behind the first turn at the earliest. In traced code an
+*entrance* stands behind the test before the loop: a constant that is negated, which is told so. The state there is that
+in which the test at the end of a turn leads to the next one (`tracegrad.rolling.closing`).
+
+>>> def f(x):
+...     while x < 3:
+...         x = x * 2
+...     return x
+>>> [x for x in entering(f.__code__).co_consts if isinstance(x, Entrance)]
+[the entrance of a loop]
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import itertools
+import sys
+from collections.abc import Iterator
+from types import CodeType
+
+from tracegrad.trace.builder import current_trace
+from tracegrad.trace.tries import numbers_of
+
+__all__ = ["Entrance", "entering", "without_entrances"]
+
+# How tests are written twice, and what jumps look like, is that of this version.
+_IS_KNOWN = sys.version_info[:2] == (3, 11)
+_LOAD, _NEGATE, _DROP = (dis.opmap[x] for x in ("LOAD_CONST", "UNARY_NEGATIVE", "POP_TOP"))
+_LONG = dis.opmap["EXTENDED_ARG"]
+_Lines = tuple[int | None, int | None, int | None, int | None]
+
+
+class Entrance:
+    """What is negated where loops are entered. `places` says by the instruction that does it which one asks at the end
+    of the turns, and `code` is that without entrances."""
+
+    __slots__ = ("code", "places")
+
+    def __init__(self, code: CodeType, places: dict[int, int]):
+        self.code, self.places = code, places
+
+    def __neg__(self) -> None:
+        builder = current_trace()
+        if builder is None or not builder.open or builder.outer is not None or builder.inner is not None:
+            return
+        if builder.find_circles is not None:
+            frame = sys._getframe(1)
+            builder.find_circles(builder, within=True).enter(frame, self.places[frame.f_lasti])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entrance) and other.code == self.code
+
+    def __hash__(self) -> int:
+        return hash(self.code)
+
+    def __repr__(self) -> str:
+        return "the entrance of a loop"
+
+
+@functools.lru_cache(maxsize=4096)
+def entering(code: CodeType) -> CodeType:
+    """The code with entrances of its loops; itself, if it has none."""
+    steps = _steps(code) if _IS_KNOWN and len(code.co_consts) < 256 else []
+    found = _tests(steps)
+    return _with_entrances(code, steps, found) if found else code
+
+
+def without_entrances(code: CodeType) -> CodeType:
+    """The code that `entering` was given."""
+    return next((x.code for x in code.co_consts if isinstance(x, Entrance)), code)
+
+
+class _Step:
+    """An instruction, with what makes its argument longer before it and what it keeps behind it: where it began, if it
+    is not new, and begins, and where it jumps to."""
+
+    __slots__ = ("arg", "at", "caches", "code", "long", "name", "start", "target")
+
+    def __init__(self, code: int, arg: int, start: int = -1, long: int = 0, caches: int = 0, target: int = -1):
+        self.code, self.arg, self.name = code, arg, dis.opname[code]
+        self.start, self.at, self.long, self.caches, self.target = start, start, long, caches, target
+
+    @property
+    def size(self) -> int:
+        return 2 * (self.long + 1 + self.caches)
+
+    @property
+    def place(self) -> int:
+        """Where a frame is that runs it."""
+        return self.at + 2 * self.long
+
+    def __bytes__(self) -> bytes:
+        args = self.arg.to_bytes(self.long + 1, "big")
+        return b"".join([bytes([_LONG, x]) for x in args[:-1]]) + bytes([self.code, args[-1]]) + bytes(2 * self.caches)
+
+
+def _steps(code: CodeType) -> list[_Step]:
+    found, begin = list[_Step](), 0
+    all_steps = [x for x in dis.get_instructions(code) if x.opcode != _LONG]
+    for x in all_steps:
+        caches = dis._inline_cache_entries[x.opcode]  # type: ignore[attr-defined]
+        target = x.argval if x.opcode in dis.hasjrel else -1
+        found.append(_Step(x.opcode, x.arg or 0, begin, (x.offset - begin) // 2, caches, target))
+        begin += found[-1].size
+    return found
+
+
+def _tests(steps: list[_Step]) -> dict[int, int]:
+    """By the number of the instruction before which a loop is entered, that of the jump that asks the same at the end
+    of turns.
+
+    A test of several questions has as many entrances: behind each of them nothing but the others lie before the turn.
+    """
+    numbers = {x.start: k for k, x in enumerate(steps)}
+    found: dict[int, int] = {}
+    for k, step in enumerate(steps):
+        if step.name in _BACK and numbers[step.target]:
+            for first, last in _pairs(steps, numbers[step.target] - 1, k):
+                found.setdefault(first + 1, last)
+    return found
+
+
+_BACK = {
+    "POP_JUMP_BACKWARD_IF_TRUE": "POP_JUMP_FORWARD_IF_FALSE",
+    "POP_JUMP_BACKWARD_IF_FALSE": "POP_JUMP_FORWARD_IF_TRUE",
+}
+
+
+def _pairs(steps: list[_Step], first: int, last: int) -> Iterator[tuple[int, int]]:
+    """The jumps that ask the same, before a loop and at the end of its turns, where these are the last of them."""
+    if steps[first].name != _BACK[steps[last].name]:
+        return
+    yield first, last
+    while first:
+        first, last = first - 1, last - 1
+        a, b = steps[first], steps[last]
+        asks = a.name in _BACK.values()
+        same = a.name == b.name and (a.target == b.target if asks else a.arg == b.arg)
+        if not same or (a.target >= 0 and not asks):
+            return
+        if asks:
+            yield first, last
+
+
+# -- code with more instructions --------------------------------------------------------------------------------
+def _with_entrances(code: CodeType, steps: list[_Step], found: dict[int, int]) -> CodeType:
+    lines = list(code.co_positions())
+    made: list[tuple[_Step, _Lines]] = []
+    places: list[tuple[_Step, _Step]] = []
+    for k, step in enumerate(steps):
+        if k in found:
+            new = [_Step(x, len(code.co_consts) if x == _LOAD else 0) for x in (_LOAD, _NEGATE, _DROP)]
+            made += [(x, lines[steps[k - 1].place // 2]) for x in new]
+            places.append((new[1], steps[found[k]]))
+        made.append((step, lines[step.place // 2]))
+    moved = _arrange([x for x, _ in made])
+    entrance = Entrance(code, {new.place: jump.place for new, jump in places})
+    return code.replace(
+        co_code=b"".join([bytes(x) for x, _ in made]), co_consts=(*code.co_consts, entrance),
+        co_stacksize=code.co_stacksize + 1,
+        co_linetable=b"".join(_line_table([y for x, y in made for _ in range(x.size // 2)], code.co_firstlineno)),
+        co_exceptiontable=bytes(_exception_table(code.co_exceptiontable, {**moved, len(code.co_code): moved[-1]})),
+    )  # fmt: skip
+
+
+def _arrange(steps: list[_Step]) -> dict[int, int]:
+    """Let the steps lie one after the other, with jumps as long as they have to be: by where each began, where it
+    begins."""
+    grown = True
+    while grown:
+        grown, at = False, 0
+        for x in steps:
+            x.at = at
+            at += x.size
+        moved = {x.start: x.at for x in steps if x.start >= 0}
+        for x in steps:
+            if x.target >= 0:
+                x.arg = abs(moved[x.target] - x.at - x.size) // 2
+                long = (max(x.arg.bit_length(), 1) - 1) // 8
+                grown |= long > x.long
+                x.long = max(x.long, long)
+    return {**moved, -1: at}
+
+
+def _line_table(lines: list[_Lines], first: int) -> Iterator[bytes]:
+    """What code says of the lines and columns of its instructions."""
+    before = first
+    for (line, end, column, end_column), group in itertools.groupby(lines):
+        count = len(list(group))
+        while count:
+            n = min(count, 8)
+            count -= n
+            if line is None or end is None:
+                yield bytes([0x80 | 15 << 3 | n - 1])
+            elif column is None or end_column is None:
+                yield bytes([0x80 | 13 << 3 | n - 1, *_signed(line - before)])
+            else:
+                numbers = [*_number(end - line), *_number(column + 1), *_number(end_column + 1)]
+                yield bytes([0x80 | 14 << 3 | n - 1, *_signed(line - before), *numbers])
+            before = before if line is None or end is None else line
+
+
+def _signed(x: int) -> list[int]:
+    return _number(-x << 1 | 1 if x < 0 else x << 1)
+
+
+def _number(x: int) -> list[int]:
+    """Six bits a byte, the lowest first."""
+    found = []
+    while x >= 64:
+        found.append(x & 63 | 64)
+        x >>= 6
+    return [*found, x]
+
+
+def _exception_table(table: bytes, moved: dict[int, int]) -> Iterator[int]:
+    """The table of handlers, of what has moved."""
+    numbers = numbers_of(table)
+    for start, size, target, depth in zip(*[numbers] * 4):
+        begin, end, handler = (moved[2 * x] // 2 for x in (start, start + size, target))
+        for k, x in enumerate((begin, end - begin, handler, depth)):
+            first, *rest = _highest_first(x)
+            yield first if k else first | 128
+            yield from rest
+
+
+def _highest_first(x: int) -> list[int]:
+    found = [x & 63]
+    while x := x >> 6:
+        found.append(x & 63 | 64)
+    return found[::-1]
