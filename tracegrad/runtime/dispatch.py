@@ -109,7 +109,8 @@ class Dispatcher(Inlinable):
         self.fun, self.body = fun, body if body is not None else fun
         self.name = name or describe(fun).name
         self.binder = Binder(fun if signature is None else signature, static_argnums, static_argnames)
-        # By form, hot paths of calls that come in turn, or have keywords; and how often one was used.
+        # By the number of positional arguments and the keywords in canonical form, the hot paths of calls that come in
+        # turn; and how often one was used.
         self._turns: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self._met = 0
         self._plain: Any = type(self)
@@ -125,7 +126,7 @@ class Dispatcher(Inlinable):
         return self.call_slowly(args, kwargs)
 
     def call_slowly(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call that the hot path for calls without keywords does not know."""
+        """A call that the hot path of the class does not know."""
         while args and args[-1] is MISS:  # what that was not given
             args = args[:-1]
         form = (len(args), *kwargs)
@@ -148,13 +149,14 @@ class Dispatcher(Inlinable):
         if hot.face is not None:
             self.__class__ = hot.face
 
-    def _heat(self, path: Path, call: Call, form: tuple[Any, ...]) -> None:
+    def _heat(self, path: Path, call: Call) -> None:
         """Prepare for calls that repeat this one of a path: alone, or in turn with others."""
-        plain = len(form) == 1
-        again = not plain or form in path.hots
-        if plain:
-            self.__class__ = path.hot(self.binder, call, form, self._plain)
-        turn = path.turn(self.binder, call, form) if again else None
+        if path.trace.effects and not self.effects:
+            return
+        form = (len(call.args), *call.kwargs)
+        again = len(form) > 1 or form in path.hots
+        self.__class__ = path.hot(self.binder, call, self._plain, self.name)
+        turn = path.turn(call, form) if again else None
         if turn is not None:
             others = [x for x in self._turns.get(form, ()) if x is not turn]
             alike = [x for x in others if x.key == call.key][1:]  # each of which may run a program in vain
@@ -244,7 +246,7 @@ class Dispatcher(Inlinable):
                 result = path.trace.finish(outputs, effects=self.effects)
         finally:
             CALLS.call = before
-        self._heat(path, call, (len(args), *kwargs))
+        self._heat(path, call)
         return result
 
     def _plainly(self, path: Path, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

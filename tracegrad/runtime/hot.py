@@ -2,28 +2,28 @@
 is not checked by the entry point, calls it and puts the result together. Anything unexpected is left to the slow path.
 Dicts, lists and tuples of inputs are left to the entry point as they are, unless the code needs what is in them.
 
-The code for calls without keywords is the `__call__` of a class made for it, because a method that hands its arguments
-on costs as much as a small program; it reads like this (some 100 µs to make):
+The code is the `__call__` of a class made for it, because a method that hands its arguments on costs as much as a small
+program; for a function `f(p, x)` it reads like this (some 100 µs to make):
 
-    def call(self, a0=MISS, a1=MISS, /, *more, **keywords):
-        if more or keywords or unusual: return self.call_slowly((a0, a1, *more,), keywords)
+    def call(self, /, p=MISS, x=MISS, *more, **keywords):
+        if more or keywords or unusual: return self.call_slowly(...)
         try:
             fits = type(w0 := c0().scale) is float
             if fits: x2 = w0
         except GONE: fits = False
         if not fits: return self.call_slowly(...)
-        r = entry(a0, a1, x2)
-        if r is MISS or not (r[2] == True): return self.call_slowly(...)
+        r = entry(p, x, x2)
+        if r is MISS or not r[2]: return self.call_slowly(...)
         return (r[0], {'b': r[1], })
 
-The code for one order of keywords, and for calls that come in turn with others, is a function of the dispatcher and the
-values of all arguments that returns MISS. Calls on Tensors are taken apart by `hot_tensors`.
+The code for calls that come in turn with others is a function of the dispatcher and the values of all arguments that
+returns MISS. Calls on Tensors are taken apart by `hot_tensors`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +31,7 @@ import numpy as np
 from tracegrad.avals import is_huge
 from tracegrad.errors import MADE
 from tracegrad.runtime.entry import watching
+from tracegrad.runtime.headers import Header, without_gaps
 from tracegrad.runtime.hot_code import Code, NotSimple, Then, opened
 from tracegrad.runtime.places import apart_of, empty, places_of
 from tracegrad.runtime.program import conformed
@@ -53,22 +54,15 @@ def hot_call(
     trace: Trace,
     program: Any,
     call: Call,
-    arguments: list[str],
-    args: list[str],
-    kwargs: dict[str, str],
-    method: bool,
+    header: Header,
     on_tape: OnTape | None = None,
 ) -> Callable[..., Any] | None:
-    """The hot path for calls like `call`, or None if they need the slow path.
-
-    It takes the dispatcher and `arguments`, of which `args` and `kwargs` are the positional and the keyword arguments
-    in canonical form. As a `method` it asks the dispatcher where it does not know itself; else it returns MISS.
-    """
+    """The hot path for calls like `call`, or None if they need the slow path; it takes its arguments by `header`."""
     if len(trace.world.guards) > MOST_GUARDS or not all(x.plain for x in trace.layouts):
         return None  # the entry point takes row-major arrays only
     try:
-        code = _code(program, args, kwargs, on_tape)
-        _take_arguments(code, call, args, kwargs)
+        code = _code(program, header, on_tape)
+        _take_arguments(code, call, header.args, header.kwargs)
         code.prepare(call)
         _convert_scalars(code, call)
         held = list[Any]()
@@ -99,39 +93,24 @@ def hot_call(
         code.objects["entry"] = watching(program.entry, table, containers, (watched, keep, held), apart or ())
     else:
         code.objects["entry"], quiet = program.entry, None
-    trouble = [*([] if quiet else ["unusual"]), *code.trouble]
-    trouble += [] if code.native else ["sprung()"]
-    body = (_method if method else _function)(arguments, trouble)
-    space = dict(code.objects)
-    otherwise = _slowly(arguments) if method else "MISS"
-    lines = [*body, *_body(code, given, ready, tests, otherwise), *recorded, *_ending(result, effects)]
+    trouble = [*header.trouble, *([] if quiet else ["unusual"]), *code.trouble, *([] if code.native else ["sprung()"])]
+    space = {**code.objects, "without_gaps": without_gaps}
+    if not space.keys().isdisjoint([*header.args, *header.kwargs.values()]):
+        return None  # a parameter of the user's has a name that the code needs
+    begin = [header.line, *[f"    {text}" for text in header.ready]]
+    begin[1:1] = [f"    if {' or '.join(trouble)}: return {header.otherwise}"] if trouble else []
+    lines = [*begin, *_body(code, given, ready, tests, header.otherwise), *recorded, *_ending(result, effects)]
     exec(compile("\n".join(lines), MADE, "exec"), space)
     made: Callable[..., Any] = space["call"]
     return made
 
 
-def _code(program: Any, args: list[str], kwargs: dict[str, str], on_tape: OnTape | None) -> Code:
+def _code(program: Any, header: Header, on_tape: OnTape | None) -> Code:
     if on_tape is None:
-        return Code(program, args, kwargs)
+        return Code(program, header.args, header.kwargs)
     from tracegrad.runtime.hot_tensors import TensorCode
 
-    return TensorCode(program, args, kwargs, on_tape)
-
-
-def _function(arguments: list[str], trouble: Sequence[str]) -> list[str]:
-    return [f"def call({', '.join(['self', *arguments])}):", *[f"    if {text}: return MISS" for text in trouble]]
-
-
-def _method(arguments: list[str], trouble: Sequence[str]) -> list[str]:
-    parameters = "".join(f"{a}=MISS, " for a in arguments)
-    return [
-        f"def call(self, {parameters}/, *more, **keywords):",
-        f"    if {' or '.join(['more', 'keywords', *trouble])}: return {_slowly(arguments)}",
-    ]
-
-
-def _slowly(arguments: list[str]) -> str:
-    return f"self.call_slowly(({''.join(f'{a}, ' for a in arguments)}*more,), keywords)"
+    return TensorCode(program, header.args, header.kwargs, on_tape)
 
 
 def _body(code: Code, leaves: list[str], ready: list[str], tests: list[str], otherwise: str) -> list[str]:
@@ -172,7 +151,7 @@ def _ending(result: str, effects: list[str]) -> list[str]:
     return [f"    out = {result}", *effects, "    return out"] if effects else [f"    return {result}"]
 
 
-def _take_arguments(code: Code, call: Call, args: list[str], kwargs: dict[str, str]) -> None:
+def _take_arguments(code: Code, call: Call, args: Sequence[str], kwargs: Mapping[str, str]) -> None:
     """Code for the leaves of the arguments with these names, and for the checks of the static ones."""
     both = opened(call.structure)
     assert both is not None
@@ -260,4 +239,6 @@ def _answer(text: str, seen: np.ndarray[Any, Any]) -> str:
     """Code that compares a guard value with what was seen."""
     if seen.ndim or (seen.dtype.kind == "f" and (seen == 0 or not math.isfinite(seen))):
         raise NotSimple
+    if seen.dtype.kind == "b":  # comparing takes much longer
+        return text if seen else f"not {text}"
     return f"{text} == {seen.item()!r}"

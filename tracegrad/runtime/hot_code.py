@@ -6,7 +6,7 @@ import dataclasses
 import operator
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,7 @@ class Code:
     on_tape: Any = None
     trouble: Sequence[str] = ()
 
-    def __init__(self, program: Any, args: list[str], kwargs: dict[str, str]) -> None:
+    def __init__(self, program: Any, args: Sequence[str], kwargs: Mapping[str, str]) -> None:
         self.single, self.checked, self._args, self._kwargs = program.single, program.checked, args, kwargs
         self.native = can_watch(program.entry)
         self.objects: dict[str, Any] = {"MISS": MISS, "GONE": _GONE, "ndarray": np.ndarray}

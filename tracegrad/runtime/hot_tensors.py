@@ -1,19 +1,20 @@
 """The hot path of a program for calls on Tensors: it reads their arrays, and leaves one node on the tape.
 
-A call with nothing but results goes this way, in the usual mode; one that updates Tensors or anything else takes the
-slow path, and so does one on Tensors that are neither leaves nor results of recorded operations (views that are to be
-found again, say). What it records is what `OnTape.finish` does.
+Calls go this way in the usual mode, but for those on Tensors that are neither leaves nor results of recorded operations
+(views that are to be found again, say). What is recorded and looked at before Tensors are updated is what
+`OnTape.finish` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tracegrad.runtime.hot_code import Code, NotSimple, Then
-from tracegrad.runtime.on_tape import CompiledBackward, OnTape, tensor_of
+from tracegrad.runtime.on_tape import CompiledBackward, OnTape, Spent, tensor_of
 from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape import views
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument, Source
 
@@ -25,13 +26,11 @@ class TensorCode(Code):
 
     trouble = ("STATE.unusual",)
 
-    def __init__(self, program: Any, args: list[str], kwargs: dict[str, str], on_tape: OnTape):
+    def __init__(self, program: Any, args: Sequence[str], kwargs: Mapping[str, str], on_tape: OnTape):
         super().__init__(program, args, kwargs)
-        trace = on_tape.trace
-        if trace.effects or trace.groups or (on_tape.tape.roots and on_tape.tape.spent):
-            raise NotSimple
         self.on_tape = on_tape
         self.objects |= {"STATE": STATE, "tensor": tensor_of, "record": CompiledBackward, "tape": on_tape}
+        self.objects |= {"spent": Spent, "check": views.check}
         self._tensors: dict[int, str] = {}
         self._leaves: list[str] = []  # as the call has them
 
@@ -63,16 +62,22 @@ class TensorCode(Code):
         return names
 
     def recorded(self, captured: Sequence[str]) -> list[str]:
+        updated = [e for e in self.on_tape.trace.effects if e.recorded is not None]
+        checks = [f"    check({e.holder.text(self.name)}, {e.recorded})" for e in updated]
+        return [f"    node = {self._node(captured)}", *checks]
+
+    def _node(self, captured: Sequence[str]) -> str:
+        """The expression of the node that a call leaves."""
         tape = self.on_tape.tape
         if tape.joint is None:
-            return ["    node = None"]
+            return f"spent({tape.spent!r}) if STATE.enabled else None" if tape.roots and tape.spent else "None"
         inputs = ", ".join([*self._leaves, *captured])
         tensors = ", ".join([f"{i}: {text}" for i, text in self._tensors.items()])
         edges = "".join([f"{self._edge(source)}, " for source in tape.wanted])
         watched = "".join([f"{self._place(source)}, " for source, _ in tape.stand_ins])
         kept = f"r[{len(self.on_tape.graph.outputs) - self.on_tape.kept} :]" if self.on_tape.kept else "()"
         made = f"record(tape, like, [{inputs}], {{{tensors}}}, ({edges}), ({watched}), {kept}, self)"
-        return [f"    node = {made} if STATE.enabled else None"]
+        return f"{made} if STATE.enabled else None"
 
     def _place(self, source: Source) -> str:
         return self.name(source) if isinstance(source, Argument) else self.again(self.read(source))

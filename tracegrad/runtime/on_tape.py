@@ -19,19 +19,18 @@ from tracegrad import tree
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph
 from tracegrad.ops.linear import zeros_like
-from tracegrad.runtime.program import compile_program, conformed
+from tracegrad.runtime.program import MISS, compile_program, conformed
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import Tensor, engine, views
 from tracegrad.torch.tape.saved import Packed, made_by, modified
-from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Node, next_number, rewrap, unmasked
+from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Masked, Node, next_number, rewrap
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument
-from tracegrad.trace.templates import TensorOutput
 from tracegrad.trace.trace import Trace
 from tracegrad.transforms.partition import partition
 
-__all__ = ["CompiledBackward", "OnTape", "tensor_of"]
+__all__ = ["CompiledBackward", "OnTape", "Spent", "tensor_of"]
 
 
 class OnTape:
@@ -74,6 +73,8 @@ class OnTape:
     @property
     def backward(self) -> Any:
         """The program (saved inputs, kept values, cotangents) -> (cotangents of the wanted Tensors)."""
+        if self._backward is not None:
+            return self._backward
         with self._lock:
             if self._backward is None:
                 assert self._graph is not None
@@ -114,15 +115,15 @@ class OnTape:
         node = self._node(call, captured, outputs, owner)
         if owner.effects:
             for effect in self.trace.effects:
-                if isinstance(effect.piece, TensorOutput) and effect.kind == "tensor":
-                    views.check(effect.holder.read(), effect.piece.root >= 0)
+                if effect.recorded is not None:
+                    views.check(effect.holder.read(), effect.recorded)
         return self.trace.finish(outputs, lambda array, root: tensor_of(array, root, node), owner.effects)
 
     def _node(self, call: Call, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
         if not self.tape.roots or not STATE.enabled:
             return None
         if self.tape.joint is None:
-            return _Spent(self.tape.spent) if self.tape.spent else None
+            return Spent(self.tape.spent) if self.tape.spent else None
         edges = tuple([source.read()._edge_of() for source in self.tape.wanted])
         watched = [source.read() for source, _ in self.tape.stand_ins]
         kept = tuple(outputs[len(outputs) - self.kept :])
@@ -147,7 +148,7 @@ def _stand_in(trace: Any, source: Any) -> Any:
     return real if trace is None else trace.tensors.captured(real, source)
 
 
-class _Spent(Node):
+class Spent(Node):
     """The derivative that a traced function has used up, or that an update in place has made impossible."""
 
     __slots__ = ("why",)
@@ -201,13 +202,18 @@ class CompiledBackward(Node):
             if counter[0] != version and (needed or recording):
                 raise modified(array, counter, version, made_by(None, counter))
         path = self.path
-        given = [np.zeros(a.shape, a.dtype) if ct is None else unmasked(ct) for a, ct in zip(path.tape.roots, cts)]
+        given = [
+            np.zeros(a.shape, a.dtype) if ct is None else ct.ct if ct.__class__ is Masked else ct
+            for a, ct in zip(path.tape.roots, cts)
+        ]
         if recording:
             return self._recorded([rewrap(ct, None) if isinstance(ct, np.ndarray) else ct for ct in given])
         kept = [x() if x.__class__ is Packed else x for x in self.kept]
-        values = [*(self.inputs[k] for k in path.saved), *kept, *given]
+        values = [*[self.inputs[k] for k in path.saved], *kept, *given]
         program = path.backward
-        found = program.run([conformed(x) for x in values])
+        found = program.entry(*values)  # which takes what lies as it was, and raises nothing
+        if found is MISS:
+            found = program.run([conformed(x) for x in values])
         return (found,) if program.single else found
 
     def _recorded(self, cts: Sequence[Any]) -> Sequence[Any]:

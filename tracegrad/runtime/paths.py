@@ -11,6 +11,7 @@ import numpy as np
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, evaluate, run
 from tracegrad.runtime.entry import MISS
+from tracegrad.runtime.headers import Header, of_function, of_method
 from tracegrad.runtime.hot import hot_call
 from tracegrad.runtime.program import conformed
 from tracegrad.trace.effects import apart
@@ -37,31 +38,32 @@ class Path:
         self.hots: dict[Any, Any] = {}
         self._turns: dict[Any, Any] = {}
 
-    def hot(self, binder: Binder, call: Call, form: tuple[Any, ...], plain: type) -> Any:
-        """The hot path for calls like `call` without keywords, of this form: a subclass of `plain` with another
-        `__call__`. The methods of classes are what Python calls with the least ado."""
-        found = self.hots.get(form)
-        if found is None:
-            made = self._code(binder, call, form, True)
-            space = {"__call__": made, "__slots__": (), "turn": None}
-            found = self.hots[form] = type(plain.__name__, (plain,), space) if made else plain
-        return found
+    def hot(self, binder: Binder, call: Call, plain: type, name: str) -> Any:
+        """The hot path for calls like `call`: a subclass of `plain` with another `__call__`. The methods of classes are
+        what Python calls with the least ado."""
+        form = (len(call.args), *call.kwargs)
+        if form not in self.hots:
+            found, made = None, self._code(call, of_method(binder.signature, len(call.args), list(call.kwargs)))
+            if made is not None:
+                made.__qualname__ = name  # for Python's own errors about arguments
+                found = type(plain.__name__, (plain,), {"__call__": made, "__slots__": (), "turn": None})
+            self.hots[form] = found
+        return self.hots[form] or plain
 
-    def turn(self, binder: Binder, call: Call, form: tuple[Any, ...]) -> Any:
+    def turn(self, call: Call, form: tuple[Any, ...]) -> Any:
         """The same as a function of the dispatcher and the values of all arguments, which returns MISS where it does
         not know; None if there is none. A form is the number of positional arguments, then the keywords."""
         if form not in self._turns:
-            made: Any = self._code(binder, call, form, False)
+            made: Any = self._code(call, of_function(len(call.args), list(call.kwargs)))
             self._turns[form] = made
             if made is not None:
-                made.key, made.face = call.key, self.hots.get(form)
+                made.key, made.face = call.key, self.hots[form]
                 if made.face is not None:
                     made.face.turn = made
         return self._turns[form]
 
-    def _code(self, binder: Binder, call: Call, form: tuple[Any, ...], method: bool) -> Any:
-        arranged = binder.arrange(form[0], form[1:])
-        return hot_call(self.trace, self.program, call, *arranged, method=method, on_tape=self.on_tape)
+    def _code(self, call: Call, header: Header) -> Any:
+        return hot_call(self.trace, self.program, call, header, self.on_tape)
 
     def run(self, leaves: Sequence[Any], captured: Sequence[Any]) -> tuple[Sequence[Any] | None, Answers | None]:
         """The outputs of the graph, guard values last, or None when the call has to run as plain Python; and the

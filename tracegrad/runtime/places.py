@@ -129,7 +129,9 @@ def apart_of(trace: Trace, count: int) -> list[tuple[int, int, int, int]] | None
     """What the entry point checks of inputs that a call writes to, as `codegen.entry.Apart`, with `count` inputs from
     the arguments; None if something else is written to."""
     places = {c.source.key: count + k for k, c in enumerate(trace.captures) if c.source is not None}
-    places |= {Argument(None, i).key: i for i in range(count)}
+    for i in range(count):
+        argument = Argument(None, i)
+        places |= {argument.key: i, Attribute(argument, "array").key: i}
     if not all(source.key in places for source in trace.written):
         return None
     sizes = {i: x.size * x.dtype.itemsize for i, x in enumerate(trace.graph.avals) if trace.kinds[i] == "array"}

@@ -64,9 +64,11 @@ def conformed(x: Any) -> Any:
     """
     if type(x) is float:
         return x
-    if is_huge(x):
-        return _UNUSED
-    array = np.asarray(x)
+    array = x
+    if type(x) is not np.ndarray:
+        if is_huge(x):
+            return _UNUSED
+        array = np.asarray(x)
     dtype = _CANONICAL[array.dtype]  # entry points know dtypes by identity
     if type(array) is np.ndarray and array.dtype is dtype and array.flags.c_contiguous and array.flags.aligned:
         return array

@@ -20,7 +20,7 @@ import numpy as np
 from tracegrad.errors import MADE
 from tracegrad.signals import uninterrupted
 from tracegrad.trace.sources import Attribute, Cell, Child, Fixed, Global, Item, Source, Static
-from tracegrad.trace.templates import Node, Piece, Same, attributes
+from tracegrad.trace.templates import Node, Piece, Same, TensorOutput, attributes
 from tracegrad.trace.tracer import Tracer
 from tracegrad.tree import children, is_node
 from tracegrad.tree.kinds import KINDS
@@ -80,6 +80,11 @@ class Effect:
         if self.kind == "tensor":
             return Attribute(self.holder, "array")
         return self.holder if self.kind == "data" else None
+
+    @property
+    def recorded(self) -> bool | None:
+        """Whether the new value that it writes into a Tensor has a derivative; None if it writes no such value."""
+        return self.piece.root >= 0 if self.kind == "tensor" and isinstance(self.piece, TensorOutput) else None
 
     def text(self, h: str, v: str, name: Callable[[Any], str]) -> str:
         """The statement for a holder and a value with these names."""

@@ -105,16 +105,6 @@ class Binder:
         call.key = (structure, kinds, tuple([(place, exact(value)) for place, value in statics]))
         return call
 
-    def arrange(self, count: int, keywords: Sequence[str]) -> tuple[list[str], list[str], dict[str, str]]:
-        """Names `a0, a1, ...` for the arguments of a call in order; and which of them are, in canonical form, the
-        positional and the keyword arguments."""
-        names = [f"a{i}" for i in range(count + len(keywords))]
-        args, kwargs = names[:count], dict(zip(keywords, names[count:]))
-        if not kwargs or not self.signature:
-            return names, args, kwargs
-        bound = self._bound(tuple(args), kwargs)
-        return names, list(bound[0]), bound[1]
-
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments in canonical form."""
         assert self.signature is not None

@@ -244,7 +244,7 @@ def _one(x: Any) -> Any:
     if x.dtype.kind == "c":
         raise RuntimeError(located(f"grad can be implicitly created only for real scalar outputs but got {x.dtype}"))
     if isinstance(getattr(x, "array", None), np.ndarray):
-        return np.ones(x.shape, x.dtype)
+        return np.ones(x.shape, x.dtype) if x.shape else np.array(1, x.dtype)
     return full(shape=x.shape, value=1.0, dtype=name_of(x.dtype))
 
 

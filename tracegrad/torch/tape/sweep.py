@@ -20,7 +20,7 @@ from tracegrad.errors import located
 from tracegrad.ops.op import Carrier
 from tracegrad.quiet import QUIET, reset_traps, set_traps
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape.tape import AccumulateGrad, Node, added, owned, rewrap, unmasked, writing
+from tracegrad.torch.tape.tape import AccumulateGrad, Masked, Node, added, owned, rewrap, unmasked, writing
 
 __all__ = ["Edge", "Sweep", "run"]
 
@@ -141,11 +141,18 @@ class Sweep:
 
     def deliver(self, edges: Sequence[Any], found: Sequence[Any]) -> None:
         """Send results along edges."""
-        arrived = self.arrived
+        arrived, waiting = self.arrived, self.waiting
         for e, x in zip(edges, found):
             if not e:
                 continue
-            if e.__class__ is tuple and x is not None:
+            if e.__class__ is AccumulateGrad:
+                # As `arrive` and `finish` do, in the usual case without a call.
+                if x is None or waiting[e] > 1 or e.hooks is not None or e in arrived or self.needed is not None:
+                    self.arrive(e, x)
+                else:
+                    waiting[e] = 0
+                    self.leaves.append((e, x.ct if x.__class__ is Masked else x))
+            elif e.__class__ is tuple and x is not None:
                 # As `arrive` does, in the usual case without a call.
                 slots = arrived.get(e[0])
                 if slots is None and e[0].several:
@@ -154,7 +161,7 @@ class Sweep:
                     slots[e[1]] = x
                 else:
                     self.arrive(e, x)
-            elif e.__class__ is tuple or e.__class__ is AccumulateGrad or x is None or e in arrived:
+            elif e.__class__ is tuple or x is None or e in arrived:
                 self.arrive(e, x)
             else:
                 arrived[e] = {0: x} if e.several else x
@@ -164,11 +171,12 @@ class Sweep:
         ct = self.arrived.pop(leaf, None)
         if ct is None:
             return
-        ct = self.observed(leaf, ct)
+        if leaf.hooks is not None or leaf in self.wanted:
+            ct = self.observed(leaf, ct)
         if self.needed is None:
             if leaf.hooks is not None and leaf.hooks.before:
                 ct = self.before(leaf, ct)
-            self.leaves.append((leaf, unmasked(ct)))
+            self.leaves.append((leaf, ct.ct if ct.__class__ is Masked else ct))
 
     # -- hooks ---------------------------------------------------------------------------------------------------
     def shown(self, ct: Any) -> Any:
@@ -269,7 +277,8 @@ class Sweep:
     def write(self) -> None:
         """Add what has arrived at the leaves, and what is retained, to `grad`; then the hooks on that."""
         with writing:
-            self.write_retained()
+            if self.retained:
+                self.write_retained()
             for leaf, ct in self.leaves:
                 leaf.accumulate(ct, self.create_graph, self.given)
         for leaf, ct in self.leaves:
@@ -309,7 +318,7 @@ def run(
 ) -> tuple[Sweep, list[Any]]:
     """Send cotangents along the edges `roots` and run what they reach. Returns the pass, nothing being written yet, and
     what arrived at the `wanted` edges (None: nothing)."""
-    edges = [(e if e.__class__ is tuple else (e, 0)) for e, _ in roots]
+    edges = [e if e.__class__ is tuple else (e, 0) for e, _ in roots]
     recording = create_graph or STATE.level is not None  # with tangents, gradients are Tensors too
     if recording and not create_graph:
         roots = [(e, ct if hasattr(ct, "_edge") else rewrap(ct, None)) for e, ct in roots]

@@ -204,9 +204,11 @@ writing = threading.RLock()
 
 def owned(ct: Any, given: set[int]) -> Any:
     """`ct` as an array that nothing else writes to or reads from; `given` are the ids of those handed out already."""
-    if isinstance(ct, Carrier):
-        return ct._alias()  # type: ignore[attr-defined]
-    array = np.asarray(ct)
+    array = ct
+    if ct.__class__ is not np.ndarray:
+        if isinstance(ct, Carrier):
+            return ct._alias()  # type: ignore[attr-defined]
+        array = np.asarray(ct)
     if not (array.flags.owndata and array.flags.c_contiguous and array.flags.writeable) or id(array) in given:
         array = np.array(array, order="C")
     given.add(id(array))
@@ -246,7 +248,7 @@ class AccumulateGrad(Node):
         if recording:
             variable._grad = ct.clone().named("CopyBackwards") if old is None else old + ct
         elif old is None:
-            variable._grad = rewrap(owned(ct, given), None)
+            variable._grad = wrapper[0](owned(ct, given), None)
         elif old._requires:
             variable._grad = rewrap(old.array + ct, None)
         else:

@@ -417,7 +417,10 @@ def _on_tape(array: Any, edge: Any) -> Any:
         array, moving = array.array, array.dual
     if edge.__class__ is AccumulateGrad and edge.variable._holds(array) and edge.variable._dual is moving:
         return edge.variable
-    out = of_array(array if isinstance(array, Carrier) else np.asarray(array))
+    if array.__class__ is np.ndarray:
+        out: Any = Tensor(array)
+    else:
+        out = of_array(array if isinstance(array, Carrier) else np.asarray(array))
     if edge:
         out._requires, out._edge = True, edge
     out._dual = moving
