@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-_NAME = re.compile(r"\b[bskci]\d+\b")
+_NAME = r"\b[bskci]\d+\b"
 
 
 @record(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class Kernel:
         loops = list(self.loops)
         if loops and loops[self.chunked].extent != 0:
             loops[self.chunked] = Loop(loops[self.chunked].var, Poly.symbol("rows"))
-        text = _NAME.sub(renamed, Kernel(self.buffers, loops, self.body, self.cost, self.chunked).text())
+        text = re.sub(_NAME, renamed, Kernel(self.buffers, loops, self.body, self.cost, self.chunked).text())
         return text, [name for name in order if name[0] != "i"]
 
 

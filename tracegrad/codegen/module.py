@@ -28,13 +28,13 @@ I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
 
 
-_LOOP_ID = re.compile(r"^!(\d+) = !\{ (!\d+(?:, !\d+)*) \}$", re.MULTILINE)
+_LOOP_ID = r"(?m)^!(\d+) = !\{ (!\d+(?:, !\d+)*) \}$"
 
 
 def build_module(made: Plan) -> str:
     """The module that computes `made`, as text."""
     # A loop's metadata must be distinct and name itself first, which llvmlite's builder cannot write.
-    return _LOOP_ID.sub(r"!\1 = distinct !{ !\1, \2 }", str(_Program(made, _Shared()).module))
+    return re.sub(_LOOP_ID, r"!\1 = distinct !{ !\1, \2 }", str(_Program(made, _Shared()).module))
 
 
 class _Shared:

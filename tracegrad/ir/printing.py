@@ -16,7 +16,6 @@ __all__ = ["NAME", "digest_of", "named_regions", "names_of", "printable", "to_te
 
 # The name of an input: that of a variable, and attributes, numbers and simple strings that lead on from there.
 NAME = r"[^\W\d]\w*(?:\.\w+|\[\d+\]|\['[\w ./-]*'\])*"
-_NAME = re.compile(NAME)
 _LITERALS = {"inf", "nan", "None", "True", "False"}
 
 
@@ -35,7 +34,7 @@ def printable(names: Iterable[str]) -> tuple[str, ...]:
     """
     found: list[str] = []
     for name in names:
-        fits = _NAME.fullmatch(name) and name not in found and name not in _LITERALS
+        fits = re.fullmatch(NAME, name) and name not in found and name not in _LITERALS
         found.append(name if fits else "")
     return tuple(found)
 

@@ -33,12 +33,13 @@ from tracegrad.ops.results import result
 __all__ = ["parse", "to_text"]
 
 
-_INPUT = re.compile(rf"(%\d+|{NAME}): (\w+)\[([\d,]*)\]")
-_AVAL = re.compile(r"(\w+)\[([\d,]*)\]")
-_NODE = re.compile(
+# Patterns, which are compiled when they are first used.
+_INPUT = rf"(%\d+|{NAME}): (\w+)\[([\d,]*)\]"
+_AVAL = r"(\w+)\[([\d,]*)\]"
+_NODE = (
     r"((?:%\d+|_)(?:, (?:%\d+|_))*,?) = (\w+)\((.*?)\)(?: \{(.*)\})? : (\w+\[[\d,]*\](?:, \w+\[[\d,]*\])*,?)(?:  #.*)?"
 )
-_HEAD = re.compile(r"([\w.]+)\((.*)\) \{")
+_HEAD = r"([\w.]+)\((.*)\) \{"
 
 
 def parse(text: str) -> Graph:
@@ -68,10 +69,10 @@ class _Lines:
 
     def block(self, indent: str) -> tuple[str, Graph]:
         """A name and the graph of the block behind it."""
-        head = _HEAD.fullmatch(self.take(indent))
+        head = re.fullmatch(_HEAD, self.take(indent))
         if head is None:
             raise VerifyError("not the text of a graph: it has no head, return line or closing brace")
-        env = {name: Node(None, (), (), _aval(d, s)) for name, d, s in _INPUT.findall(head[2])}
+        env = {name: Node(None, (), (), _aval(d, s)) for name, d, s in re.findall(_INPUT, head[2])}
         given, inputs, nodes = tuple(env), tuple(env.values()), list[Node]()
         while not (line := self.take(f"{indent}  ")).startswith("return"):
             nodes += self.node(line, indent, env)
@@ -83,7 +84,7 @@ class _Lines:
 
     def node(self, line: str, indent: str, env: dict[str, Node]) -> list[Node]:
         """The node of a line and the regions below it; of an op with several results, the nodes of those too."""
-        found = _NODE.fullmatch(line)
+        found = re.fullmatch(_NODE, line)
         if found is None or found[2] not in TABLE:
             raise VerifyError(f"not a node: {line!r}")
         named, op, operands, params, avals = found.groups()
@@ -91,7 +92,7 @@ class _Lines:
         call = ast.parse(f"f({params or ''})", mode="eval").body
         assert isinstance(call, ast.Call)
         given = {str(k.arg): _literal(k.value) for k in call.keywords} | self.regions(f"{indent}    ")
-        several = tuple(_aval(*each) for each in _AVAL.findall(avals))
+        several = tuple(_aval(*each) for each in re.findall(_AVAL, avals))
         single = len(several) == 1 and not avals.endswith(",")
         names = [name for name in named.split(", ") if name] if single else named.rstrip(",").split(", ")
         if len(names) != len(several):

@@ -419,9 +419,11 @@ def primitive(
     """
 
     def declare(impl: Callable[..., Any]) -> Op:
-        given = inspect.signature(impl).parameters.values()
-        names = tuple(p.name for p in given if p.kind is not p.KEYWORD_ONLY)
-        variadic = any(p.kind is p.VAR_POSITIONAL for p in given)
+        code = impl.__code__
+        variadic = bool(code.co_flags & inspect.CO_VARARGS)
+        names = code.co_varnames[: code.co_argcount]
+        if variadic:
+            names += (code.co_varnames[code.co_argcount + code.co_kwonlyargcount],)
         complex_rules = (AS_WRITTEN if form.moves else "") if on_complex is None else on_complex
         computed = impl if complex_rules else refusing_complex(impl.__name__, impl)
         op = Op(impl.__name__, names, computed, impl.__doc__ or "", variadic, form)

@@ -176,7 +176,7 @@ def _same_value(x: Node, y: Node) -> bool:
     return x.op is full and {k: repr(v) for k, v in x.params} == {k: repr(v) for k, v in y.params}
 
 
-_CALLS = re.compile(r"[a-z]\w*(?=\()")
+_CALLS = r"[a-z]\w*(?=\()"
 _QUICK = {"absolute", "where", "maximum", "minimum"}
 
 
@@ -186,7 +186,7 @@ def _worth_it(node: Node) -> bool:
     form = node.op.form
     if not isinstance(form, Map):
         return not form.cheap
-    return form.scalar is None or "/" in form.scalar or not _QUICK.issuperset(_CALLS.findall(form.scalar))
+    return form.scalar is None or "/" in form.scalar or not _QUICK.issuperset(re.findall(_CALLS, form.scalar))
 
 
 # -- branches ------------------------------------------------------------------------------------------------

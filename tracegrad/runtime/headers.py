@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import inspect
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,11 +16,13 @@ from tracegrad.runtime.entry import MISS
 __all__ = ["Header", "of_function", "of_method", "without_gaps"]
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-# Names that the code has for itself, beside those of built-ins.
-_OWN = re.compile(
-    r"[a-z]\d+|[A-Z]+|self|more|keywords|fits|out|r|node|call|entry|record|tape|like|tensor|spent|check|apart|asarray|is_|ndarray|"
-    r"unusual|sprung|set_attribute|delete_attribute|update_tensor|without_gaps"
-)
+_BUILT_IN = frozenset(vars(builtins))
+# Names that the code has for itself, beside those of built-ins, letters with numbers and capitals.
+_OWN = frozenset([
+    "self", "more", "keywords", "fits", "out", "r", "node", "call", "entry", "record", "tape", "like", "tensor",
+    "spent", "check", "apart", "asarray", "is_", "ndarray", "unusual", "sprung", "set_attribute", "delete_attribute",
+    "update_tensor", "without_gaps",
+])  # fmt: skip
 
 
 class Header(NamedTuple):
@@ -74,7 +75,7 @@ def of_method(signature: inspect.Signature | None, count: int, keywords: Sequenc
 
 
 def _is_free(name: str) -> bool:
-    return not hasattr(builtins, name) and _OWN.fullmatch(name) is None
+    return not (name in _OWN or name in _BUILT_IN or name.isupper() or name[1:].isdecimal())
 
 
 def without_gaps(
