@@ -456,3 +456,34 @@ def greatest_so_far(a: Any) -> Any:
     for i in range(N):
         out[i] = np.max(a[: i + 1]) - np.min(a[i:])
     return np.sum(out**2)
+
+
+# -- arrays that are shorter in each turn -----------------------------------------------------------------
+@program(np.array([1.0, 0.2, 0.05]))
+def a_tree_of_prices(given: Any) -> Any:
+    price, volatility, rate = given
+    up = np.exp(volatility / np.sqrt(N))
+    likely = (np.exp(rate / N) - 1 / up) / (up - 1 / up)
+    values = np.maximum(1.05 - price * up ** np.arange(N, -N - 1, -2), 0)
+    for k in range(N - 1, -1, -1):
+        later = np.exp(-rate / N) * (likely * values[:-1] + (1 - likely) * values[1:])
+        values = np.maximum(later, 1.05 - price * up ** np.arange(k, -k - 1, -2))
+    return values[0]
+
+
+@program(random(N) + 3.0)
+def differences_of_differences(x: Any) -> Any:
+    total = 0.0
+    while len(x) > 1:
+        x = 0.5 * (x[1:] - x[:-1])
+        total = total + np.sin(x[0]) + x[-1] ** 2
+    return total
+
+
+@program(random(2 * N))
+def windows_that_end_earlier(x: Any) -> Any:
+    total = 0.0
+    for _ in range(N - 1):
+        x = 0.9 * np.sqrt(0.1 + x[1:-1] ** 2) + 0.1 * x[2:] - 0.2 * x[:-2]
+        total = total + np.max(x) + np.mean(x) * x[1]
+    return total

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tracegrad.ir import Node
+from tracegrad.ops.fills import arange
 from tracegrad.rolling import FEWEST_TURNS
 from tracegrad.rolling.windows import operands_of
 
@@ -20,7 +21,7 @@ def fixed_first(nodes: Sequence[Node], codes: Sequence[int]) -> list[Node]:
     read = list(map(operands_of, nodes))
     readers = Counter([x for operands in read for x in operands])
     often = {x for x, count in readers.items() if count >= FEWEST_TURNS and x.op is not None}
-    fixed = {x for x in nodes if not x.inputs}
+    fixed = {x for x in nodes if not x.inputs and (x.op is not arange or readers[x] > 1)}
     if often:
         fixed |= _constants(nodes, read) & often
         alike = _in_each_turn(read, codes, often)

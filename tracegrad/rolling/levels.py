@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tracegrad.avals import is_literal, name_of
 from tracegrad.ir import Node
-from tracegrad.ops.elementwise import where
-from tracegrad.ops.linear import full, pad, slice
+from tracegrad.ops.declare import Elementwise
+from tracegrad.ops.elementwise import add, where
+from tracegrad.ops.fills import arange
+from tracegrad.ops.linear import concatenate, full, pad, slice, stop_gradient
 from tracegrad.ops.parts import Part, Parted, Unknown, applied, belongs, clamped, whole
 from tracegrad.rolling.scanned import Uses
 from tracegrad.rolling.turns import Turns
@@ -72,6 +76,10 @@ class Levels:
             )
             made = self.builder.number(node.op, inputs, node.params)
             return Parted(made) if node.several else whole(self.builder.value(made))
+        if node.op is arange:
+            return _counted(dict(node.params), shape)
+        if isinstance(node.op, Elementwise):
+            given = [_fitting(x, shape) for x in given]
         return applied(node.op, dict(node.params), given, shape)
 
     def _given(self, x: Any) -> Parted:
@@ -84,10 +92,10 @@ class Levels:
     def _window(self, window: Window, place: int) -> Parted:
         """The window of the greatest size that lies in the array as those of all turns do."""
         base = self._given(window.array)
-        if any(base.parts):
-            raise Unknown("a piece of an array that has another size in each turn")
         alike = [w for x in self.turns.of(place) if (w := window_of(x)) is not None]
         sizes = _greatest([w.sizes for w in alike])
+        if any(base.parts):
+            return self._piece(window, base, alike, sizes)
         starts, parts = list(window.starts), list[Part | None]()
         for axis, size in enumerate(sizes):
             part = None
@@ -99,6 +107,22 @@ class Levels:
         if window.mask is None:
             return Parted(clamped(read_again(level, [base.value]), tuple(parts)), tuple(parts))
         return whole(self._written(window, level, parts, base.value))
+
+    def _piece(self, window: Window, base: Parted, alike: Sequence[Window], sizes: Shape) -> Parted:
+        """A window of an array of which a part is meant, the first elements along an axis: as long a piece as those of
+        all turns are at most, and a part of that where not all are."""
+        if window.mask is not None or any(set(w.step) != {1} for w in alike):
+            raise Unknown("a window that is written, or has steps, in an array that has another size in each turn")
+        value, parts = base.value, list[Part | None]()
+        for axis, (start, size, part) in enumerate(zip(window.starts, sizes, base.parts)):
+            if part is not None and part.last:
+                raise Unknown("a piece of the last elements of an axis")
+            uneven = any(w.sizes[axis] != size for w in alike)
+            if uneven and len({w.starts[axis] for w in alike}) > 1:
+                raise Unknown("a piece that begins elsewhere in each turn, of an array that has another size in each")
+            value = _reaching(value, axis, start, size)
+            parts.append(Part.of(window.sizes[axis], last=False) if uneven else None)
+        return Parted(clamped(value, tuple(parts)), tuple(parts))
 
     def _written(self, window: Window, level: Window, parts: Sequence[Part | None], array: Any) -> Any:
         """The array with the values in the part of the window that belongs to the turn."""
@@ -122,6 +146,41 @@ class Levels:
         }
         padding = pad(full(shape=level.sizes, value=True, dtype="bool"), **mask).node
         return read_again(level._replace(mask=padding), [array, new])
+
+
+def _counted(params: dict[str, Any], shape: Shape) -> Parted:
+    """As many numbers as there are at most, from where the turn begins to count."""
+    if np.dtype(params["dtype"]).kind != "i":
+        raise Unknown("numbers between bounds of each turn that are no integers")
+    numbers = arange(start=0, step=params["step"], length=shape[0], dtype=params["dtype"])
+    part = Part.of(params["length"], last=False)
+    return Parted(clamped(add(numbers, params["start"]), (part,)), (part,))
+
+
+def _fitting(x: Parted, shape: Shape) -> Parted:
+    """An operand of ops on elements in this shape, if the first elements of it are meant."""
+    if is_literal(x.value) or len(x.parts) != len(shape) or any(p is not None and p.last for p in x.parts):
+        return x
+    value, parts = x.value, list(x.parts)
+    for axis, size in enumerate(shape):
+        if value.shape[axis] != size:
+            parts[axis] = parts[axis] or Part.of(value.shape[axis], last=False)
+            value = _reaching(value, axis, 0, size)
+    return Parted(value, tuple(parts))
+
+
+def _reaching(x: Any, axis: int, start: int, size: int) -> Any:
+    """So many elements of an axis from `start` on, of which those behind the last one are copies of that."""
+    ends = [(start, min(start + size, x.shape[axis])), (x.shape[axis] - 1, x.shape[axis])]
+    pieces = []
+    for low, high in ends:
+        begin, stop = (
+            [n if a == axis else m for a, m in enumerate(rest)]
+            for n, rest in ((low, [0] * len(x.shape)), (high, x.shape))
+        )
+        pieces.append(slice(x, start=tuple(begin), stop=tuple(stop), step=(1,) * len(begin)))
+    missing = size - (ends[0][1] - start)
+    return concatenate(pieces[0], *[stop_gradient(pieces[1])] * missing, axis=axis) if missing else pieces[0]
 
 
 def _part(window: Window, alike: Sequence[Window], axis: int) -> Part:

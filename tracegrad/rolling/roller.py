@@ -11,6 +11,7 @@ from tracegrad.ir import Node
 from tracegrad.ir.builder import needed
 from tracegrad.logs import log
 from tracegrad.ops.elementwise import where
+from tracegrad.ops.fills import arange
 from tracegrad.ops.forms import Move, Result
 from tracegrad.ops.linear import broadcast_to, fresh, full, reshape, slice
 from tracegrad.rolling import FEWEST_NODES, FEWEST_TURNS
@@ -24,7 +25,7 @@ from tracegrad.trace.builder import TraceBuilder
 
 __all__ = ["Roller"]
 
-_SIZED = frozenset({reshape, broadcast_to, full})
+_SIZED = frozenset({arange, broadcast_to, full, reshape})
 SHORT = f"fewer than {FEWEST_NODES} nodes in all, whose code is faster unrolled"
 
 
@@ -68,7 +69,7 @@ class Roller:
                 if key in self.uneven:
                     continue
                 count = (run.start + run.length - start) // run.period
-                turns = turns_of(self.sequence, places, start, run.period, count, FEWEST_TURNS)
+                turns = turns_of(self.sequence, places, start, run.period, count, FEWEST_TURNS, loose=True)
                 turns = turns.with_elements(FEWEST_TURNS) if isinstance(turns, Turns) else turns
                 if isinstance(turns, Turns) and turns.size >= FEWEST_NODES and turns.is_uneven:
                     self.tried = key
@@ -195,7 +196,7 @@ class Roller:
         if op is fresh:
             params = ()
         elif op in _SIZED:
-            params = tuple([item for item in params if item[0] != "shape"])
+            params = tuple([item for item in params if item[0] not in ("shape", "length", "start")])
         kind = aval if node.several else ((len(aval.shape),), aval.dtype)
         kinds = tuple(map(type, node.inputs if window is None else reads(node)))
         return self.tokens.setdefault((op, kind, kinds, params, node.location), len(self.tokens))

@@ -114,16 +114,22 @@ def _moved(origin: Origin, new: Mapping[Node, Node]) -> Origin:
 
 
 def turns_of(
-    sequence: Sequence[Node], places: Mapping[Node, int], start: int, period: int, count: int, least: int
+    sequence: Sequence[Node],
+    places: Mapping[Node, int],
+    start: int,
+    period: int,
+    count: int,
+    least: int,
+    loose: bool = False,
 ) -> Turns | str:
     """The last of `count` turns of `period` nodes from `start` on, at least `least`, that do the same: turns before
-    them that read other values are left out. If there are too few, why."""
+    them that read other values are left out. If there are too few, why. `loose`: arrays may have other sizes."""
     why = ""
     while count >= least:
         made: list[tuple[Origin, ...]] = []
         for place in range(period):
             columns = zip(*[reads(sequence[start + k * period + place]) for k in range(count)])
-            found = [_origin(column, places, start, period, count) for column in columns]
+            found = [_origin(column, places, start, period, count, loose) for column in columns]
             bad = [x for x in found if isinstance(x, int)]
             if bad:
                 first = max(bad) + 1
@@ -136,7 +142,9 @@ def turns_of(
     return why
 
 
-def _origin(column: Sequence[Any], places: Mapping[Node, int], start: int, period: int, count: int) -> Origin | int:
+def _origin(
+    column: Sequence[Any], places: Mapping[Node, int], start: int, period: int, count: int, loose: bool
+) -> Origin | int:
     """Where an operand comes from that has these values turn by turn; or the last turn at which another one begins."""
     last = column[-1]
     if type(last) in LITERALS:
@@ -153,11 +161,16 @@ def _origin(column: Sequence[Any], places: Mapping[Node, int], start: int, perio
     if not distance:
         return Inside(place)
     first = tuple(column[:distance])
-    wanted = last.aval
-    wrong = [k for k, x in enumerate(first) if places.get(x, -1) >= start or x.aval != wanted or x.several]
+    wrong = [k for k, x in enumerate(first) if places.get(x, -1) >= start or not _is_like(x, last, loose)]
     if distance > FARTHEST or last.several:
         return count - 1
     return max(wrong) if wrong else Before(place, distance, first)
+
+
+def _is_like(x: Node, y: Node, loose: bool) -> bool:
+    if x.several or not loose:
+        return x.aval == y.aval and not x.several
+    return len(x.aval.shape) == len(y.aval.shape) and x.aval.dtype == y.aval.dtype
 
 
 def _from_outside(column: Sequence[Any], places: Mapping[Node, int], start: int) -> Origin | int:
