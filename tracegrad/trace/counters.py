@@ -37,9 +37,6 @@ class Counter:
         "stop", "turns",
     )  # fmt: skip
 
-    # How many times as much is recorded before the loop is folded.
-    patience = 1
-
     def __init__(self, builder: TraceBuilder, start: Any, stop: Any, step: int):
         self.builder, self.start, self.stop, self.step = builder, start, stop, step
         self.at: Any = start
@@ -67,7 +64,7 @@ class Counter:
 
     def _next(self) -> Any:
         at = self.at
-        if self.turns > 1 and self._nodes > self.patience * MOST_NODES and self._is_better_folded:
+        if self.turns > 1 and self._nodes > MOST_NODES and self._is_better_folded:
             raise self.builder.restarts(self.key(FOLDED))
         if not (at < self.stop if self.step > 0 else at > self.stop):
             if self._may_be_folded:
@@ -139,7 +136,7 @@ class Counter:
     @property
     def _is_better_folded(self) -> bool:
         per_turn = (len(self.builder.nodes) - self.begun) / self.turns
-        goes_on = ((self.length or 0) - self.turns) * per_turn > self.patience * MOST_NODES
+        goes_on = ((self.length or 0) - self.turns) * per_turn > MOST_NODES
         return self._may_be_folded and (goes_on or self.key(FOLDED) in self.builder.turned)
 
     # -- folded ------------------------------------------------------------------------------------

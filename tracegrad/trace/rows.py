@@ -33,9 +33,6 @@ class Rows(Counter):
 
     __slots__ = ("part", "plain", "rows")
 
-    # All that is gained is the time to record: such loops are rolled well, with their first turns.
-    patience = 15
-
     def __init__(self, builder: TraceBuilder, part: _Part, plain: Callable[[], Iterator[Any]]):
         super().__init__(builder, 0, part.length, 1)
         self.part, self.plain = part, plain
