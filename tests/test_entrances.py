@@ -140,6 +140,14 @@ def target(numbers: dict[int, int], offset: int) -> int:
 
 
 @known
+def test_code_without_questions_at_the_end_of_turns_is_not_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fun(xs: Any) -> Any:
+        return [x for x in xs if x > 0] if xs else None
+
+    monkeypatch.delattr(dis, "get_instructions")
+    assert entering(fun.__code__) is fun.__code__
+
+
 def test_each_question_of_a_test_has_an_entrance() -> None:
     steps = entrances._steps(several_questions.__code__)
     assert len(entrances._tests(steps)) == 2

@@ -22,8 +22,10 @@ returns MISS. Calls on Tensors are taken apart by `hot_tensors`.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,9 +102,15 @@ def hot_call(
     begin = [header.line, *[f"    {text}" for text in header.ready]]
     begin[1:1] = [f"    if {' or '.join(trouble)}: return {header.otherwise}"] if trouble else []
     lines = [*begin, *_body(code, given, ready, tests, header.otherwise), *recorded, *_ending(result, effects)]
-    exec(compile("\n".join(lines), MADE, "exec"), space)
+    exec(_compiled("\n".join(lines)), space)
     made: Callable[..., Any] = space["call"]
     return made
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(text: str) -> CodeType:
+    """The code of a text, which calls of other shapes have as well."""
+    return compile(text, MADE, "exec")
 
 
 def _code(program: Any, header: Header, on_tape: OnTape | None) -> Code:

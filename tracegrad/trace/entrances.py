@@ -64,7 +64,9 @@ class Entrance:
 @functools.lru_cache(maxsize=4096)
 def entering(code: CodeType) -> CodeType:
     """The code with entrances of its loops; itself, if it has none."""
-    steps = _steps(code) if _IS_KNOWN and len(code.co_consts) < 256 else []
+    if not _IS_KNOWN or _ASKING_BACK.isdisjoint(code.co_code[::2]) or len(code.co_consts) >= 256:
+        return code
+    steps = _steps(code)
     found = _tests(steps)
     return _with_entrances(code, steps, found) if found else code
 
@@ -128,6 +130,7 @@ _BACK = {
     "POP_JUMP_BACKWARD_IF_TRUE": "POP_JUMP_FORWARD_IF_FALSE",
     "POP_JUMP_BACKWARD_IF_FALSE": "POP_JUMP_FORWARD_IF_TRUE",
 }
+_ASKING_BACK = {dis.opmap.get(x, -1) for x in _BACK}
 
 
 def _pairs(steps: list[_Step], first: int, last: int) -> Iterator[tuple[int, int]]:
