@@ -284,6 +284,30 @@ def over(p: Any, y: Any, t: Any, end: Any, h: Any) -> Any:
     return y, h
 
 
+def in_one_loop(p: Any) -> Any:
+    y, t, h, year, found = p[4:], 0.0, 0.1, 1, np.ones((7, 2))
+    while year < 7:
+        h = min(h, year - t)
+        new, error = step(p, y, h)
+        if error <= 1:
+            t, y = t + h, new
+        h *= factor(error)
+        if t >= year:
+            found[year] = y
+            t, year = float(year), year + 1
+    return np.sum(np.log(found) ** 2)
+
+
+def test_one_loop_over_years_is_two_programs() -> None:
+    value_and_grad = tg.value_and_grad(in_one_loop)
+    for scale in (1.0, 1.1, 0.8, 1.7, 0.5):
+        value, gradient = value_and_grad(scale * RATES)
+        assert value == pytest.approx(in_one_loop(scale * RATES), rel=1e-12)
+        wanted = along(lambda x, p=scale * RATES: in_one_loop(x * p), np.ones(6))  # type: ignore[misc]
+        np.testing.assert_allclose(gradient * scale * RATES, wanted, rtol=1e-5, atol=1e-6 * np.max(np.abs(wanted)))
+    assert value_and_grad.cache_info().traces <= 2
+
+
 @pytest.mark.parametrize(("fitted", "steps"), [(by_years, 1), (by_calls, 2)], ids=["by_years", "by_calls"])
 def test_a_loop_within_a_loop_is_there_once(fitted: Callable[[Any], Any], steps: int) -> None:
     value_and_grad = tg.value_and_grad(fitted)

@@ -14,7 +14,7 @@ import numpy as np
 from tracegrad.ir import Node
 from tracegrad.ops import elementwise as ops
 from tracegrad.ops.linear import fresh, full
-from tracegrad.trace.arithmetic import COMPARISONS, holds, usual_power
+from tracegrad.trace.arithmetic import COMPARISONS, bounds, holds, usual_power
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.number import Number
 from tracegrad.trace.tracer import Tracer
@@ -121,10 +121,17 @@ def _agree(xs: Sequence[Any]) -> bool:
 
 def _is_neutral(x: Any) -> bool:
     if isinstance(x, Number):
-        return bool(x.dtype.kind == "f")
+        return bool(x.dtype.kind == "f") or (x.dtype.kind == "i" and _is_exact(x))
     if type(x) in (int, bool, float):
         return type(x) is float or -_EXACT < x < _EXACT
     return isinstance(x, Tracer | np.ndarray | np.generic) and x.dtype.char in _WIDE
+
+
+def _is_exact(x: Number) -> bool:
+    """Whether an integer is a float too; asks, if its bounds do not say so."""
+    low, high = bounds(x)
+    known = low > -_EXACT and high < _EXACT
+    return known or holds(ops.logical_and(ops.greater(x, -_EXACT), ops.less(x, _EXACT)))
 
 
 def _is_of_numpy(x: Any) -> bool:
