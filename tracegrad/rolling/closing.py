@@ -242,9 +242,12 @@ class Circles:
     def _widened(self, before: _Start, state: Moment, frame: _Frame) -> Moment | None:
         """The state now, of which numbers are made traced ones if the state before differs in them."""
         place, varying = state.place, self.builder.world.varying
+        # The first turns may have changed less, as those do whose steps are rejected.
+        start = before if before.loop is None else before.loop.start
+        if start.enters and widen_entrance(start.state, state):
+            raise self.builder.restarts((ENTERED, *place.instruction))
         if before.enters:
-            how = ENTERED if widen_entrance(before.state, state) else PEELED
-            raise self.builder.restarts((how, *place.instruction))
+            raise self.builder.restarts((PEELED, *place.instruction))
         if widen(before.state, state):
             self.found = True
             return moment(self.builder, place)

@@ -178,7 +178,7 @@ class Moment:
         if isinstance(x, Either):
             self._eithers.append(x)
         alike = self._alike.setdefault(x.node, len(self.words))
-        self.words.append((type(x), x.aval, x.frozen, x.is_array, x.outside, alike))
+        self.words.append((type(x), x.aval, x.frozen, x.is_array and not x.shape, x.outside, alike))
         self.tracers.append(x)
 
     def _function(self, f: Any) -> None:
@@ -265,10 +265,10 @@ def _take_apart(builder: TraceBuilder, place: Place, own: Collection[str]) -> No
     for name, x in variables(place.frame).items():
         if name in place.dead or not isinstance(x, Tracer) or x.builder is not builder:
             continue
-        view = _is_view(x)
-        if name in own and not view and not x.is_array and type(x) in (Number, Tracer):
+        view, array = _is_view(x), bool(x.shape) or x.is_array
+        if name in own and not view and not array and type(x) in (Number, Tracer):
             new[name] = type(x)(builder, fresh(x, tag=builder.new_tag()).node)
-        elif view or (name in own and x.is_array):
+        elif view or (name in own and array):
             new[name] = copy = x.copied()
             if not view:
                 copy.node = fresh(x, tag=builder.new_tag()).node
