@@ -3,6 +3,9 @@
 Partial differential equations in place, filters, fixed points, a simulation of particles, training itself. Each is
 written once, as a turn and a Python loop; JAX gets the turn in `lax.scan` (and `.at[].add` where NumPy updates in
 place). The derivatives are checked against complex steps of the same NumPy code.
+
+An integrator that chooses its steps is a `while` for Python, tracegrad and HIPS autograd. JAX has no reverse mode of
+`while_loop`: it gets a scan of as many steps as there may be, of which those behind the end change nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import numpy as np
 from benchmarks.harness import Case, Factory, Run, Settings
 from benchmarks.peers import jitted, need
 
-PACKAGES = ("tracegrad", "numba", "jax")
+PACKAGES = ("tracegrad", "numba", "jax", "autograd")
 
 # `repeat(turn, state, rows)` is the state after a turn with each of the rows.
 Repeat = Callable[[Callable[[Any, Any], Any], Any, Any], Any]
@@ -265,6 +268,96 @@ def heat_case() -> Case:
     return Case(f"heat equation in place, {SIDE} by {SIDE}, {TURNS} turns: value and gradient", peers, right)
 
 
+# -- steps that are chosen -----------------------------------------------------------------------------------
+STATES, HIDDEN, SPAN, ALLOWED, MOST_STEPS = 4, 16, 20.0, 1e-5, 64
+WEIGHTS = [drawn(9, STATES, HIDDEN), 0.1 * drawn(10, HIDDEN), drawn(11, HIDDEN, STATES) / 4, 0.1 * drawn(12, STATES)]
+HERE, THERE = drawn(13, STATES), drawn(14, STATES)
+
+
+def dormand_prince(xp: Any, weights: Any, y: Any, h: Any) -> Any:
+    """Where Dormand and Prince's step of a network's slopes leads, and how far off that is, of what is allowed."""
+    inner, shift, outer, drift = weights
+
+    def slope(y: Any) -> Any:
+        return xp.tanh(y @ inner + shift) @ outer + drift
+
+    k1 = slope(y)
+    k2 = slope(y + h * k1 / 5)
+    k3 = slope(y + h * (3 / 40 * k1 + 9 / 40 * k2))
+    k4 = slope(y + h * (44 / 45 * k1 - 56 / 15 * k2 + 32 / 9 * k3))
+    k5 = slope(y + h * (19372 / 6561 * k1 - 25360 / 2187 * k2 + 64448 / 6561 * k3 - 212 / 729 * k4))
+    k6 = slope(y + h * (9017 / 3168 * k1 - 355 / 33 * k2 + 46732 / 5247 * k3 + 49 / 176 * k4 - 5103 / 18656 * k5))
+    new = y + h * (35 / 384 * k1 + 500 / 1113 * k3 + 125 / 192 * k4 - 2187 / 6784 * k5 + 11 / 84 * k6)
+    off = 71 / 57600 * k1 - 71 / 16695 * k3 + 71 / 1920 * k4 - 17253 / 339200 * k5 + 22 / 525 * k6 - slope(new) / 40
+    allowed = ALLOWED * (1 + xp.maximum(xp.abs(y), xp.abs(new)))
+    return new, xp.sqrt(xp.mean((h * off / allowed) ** 2))
+
+
+def neural_ode(weights: Any, xp: Any = np) -> Any:
+    """How far from a state a neural differential equation leads, along steps of its own choice."""
+    y, t, h = HERE, 0.0, 0.5
+    while t < SPAN:
+        h = min(h, SPAN - t)
+        new, error = dormand_prince(xp, weights, y, h)
+        if error <= 1:
+            t, y = t + h, new
+        h = h * min(5.0, max(0.2, 0.9 * max(error, 1e-10) ** -0.2))
+    return xp.sum((y - THERE) ** 2)
+
+
+def neural_ode_by_differences() -> Any:
+    """Value and gradient."""
+    slopes = [np.empty(w.shape) for w in WEIGHTS]
+    for k, w in enumerate(WEIGHTS):
+        for at in np.ndindex(w.shape):
+            near = [[*WEIGHTS[:k], w + step, *WEIGHTS[k + 1 :]] for step in _steps(w, at)]
+            low, high = map(neural_ode, near)
+            slopes[k][at] = (high - low) / 2e-6
+    return neural_ode(WEIGHTS), slopes
+
+
+def _steps(w: Any, at: tuple[int, ...]) -> tuple[Any, Any]:
+    step = np.zeros_like(w)
+    step[at] = 1e-6
+    return -step, step
+
+
+def neural_ode_case() -> Case:
+    def jax() -> Run:
+        module = need("jax")
+        xp = module.numpy
+
+        def loss(weights: Any) -> Any:
+            def turn(state: Any, _: Any) -> Any:
+                y, t, h = state
+                h = xp.minimum(h, SPAN - t)
+                # A step of no length would have no derivative of its error.
+                new, error = dormand_prince(xp, weights, y, xp.where(t < SPAN, h, 0.1))
+                longer = h * xp.minimum(5.0, xp.maximum(0.2, 0.9 * xp.maximum(error, 1e-10) ** -0.2))
+                goes, is_good = t < SPAN, error <= 1
+                y, t = xp.where(goes & is_good, new, y), xp.where(goes & is_good, t + h, t)
+                return (y, t, xp.where(goes, longer, h)), None
+
+            y, *_ = module.lax.scan(turn, (xp.asarray(HERE), 0.0, 0.5), None, MOST_STEPS)[0]
+            return xp.sum((y - THERE) ** 2)
+
+        return jitted(module.value_and_grad(loss), WEIGHTS)
+
+    def autograd() -> Run:
+        module = need("autograd")
+        loss = functools.partial(neural_ode, xp=module.numpy)
+        return functools.partial(module.value_and_grad(loss), WEIGHTS)
+
+    peers: dict[str, Factory] = {
+        "tracegrad": lambda: functools.partial(need("tracegrad").value_and_grad(neural_ode), WEIGHTS),
+        "jax": jax,
+        "autograd": autograd,
+    }
+    name = f"neural ODE, {STATES} states, {HIDDEN} hidden, adaptive steps: value and gradient"
+    return Case(name, peers, neural_ode_by_differences, tolerance=1e-6)
+
+
 def cases(settings: Settings) -> Iterator[Case]:
     yield heat_case()
     yield from map(program_case, PROGRAMS)
+    yield neural_ode_case()

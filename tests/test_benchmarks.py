@@ -296,6 +296,21 @@ def test_the_derivatives_of_the_programs_are_those_of_finite_differences(monkeyp
     assert gradient == pytest.approx((high - low) / 2e-6, rel=1e-6)
 
 
+def test_steps_that_are_chosen_end_before_the_scan_of_them_does(monkeypatch):
+    from benchmarks import bench_programs
+
+    errors, step = [], bench_programs.dormand_prince
+
+    def noted(*args):
+        errors.append(step(*args)[1])
+        return step(*args)
+
+    monkeypatch.setattr(bench_programs, "dormand_prince", noted)
+    bench_programs.neural_ode(bench_programs.WEIGHTS)
+    assert len(errors) < bench_programs.MOST_STEPS
+    assert any(x > 1 for x in errors)
+
+
 def test_memory_is_shown_where_a_peer_has_measured_it():
     result = run_case(case(once=True, tracegrad=lambda: lambda: Timed(1.0, np.arange(3.0), 12_300_000), b=right), FAST)
     assert result.rows[0].peak == 12_300_000
