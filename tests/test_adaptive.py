@@ -177,6 +177,14 @@ def test_one_program_takes_any_steps(integrated: Callable[[Any], Any]) -> None:
     assert value_and_grad.cache_info().traces <= 2
 
 
+@pytest.mark.parametrize(
+    "integrated", [rejected_without_else, clipped_by_numpy, first_slope_is_the_last, at_most_so_many_steps]
+)
+def test_what_accepted_and_rejected_steps_do_alike_is_in_the_program_once(integrated: Callable[[Any], Any]) -> None:
+    graph = str(tg.trace(integrated).explain(RATES).graph)
+    assert graph.count("= power(") == graph.count("= mean(") == 1
+
+
 def along(fun: Callable[[Any], Any], x: Any, scale: float = 1e-6) -> Any:
     """The derivative by differences."""
     return np.array([(fun(x + d) - fun(x - d)) / (2 * scale) for d in scale * np.eye(len(x))])

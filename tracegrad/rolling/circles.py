@@ -223,7 +223,7 @@ class Loop:
         """Whether a way is known, and its number."""
         avals, question = [x.aval for x in args], args[len(self.moved)]
         values = {way: [question, *run_region(self._closed(g, avals), args)] for way, g in zip(self.ways, self._asking)}
-        return self._chosen(self.ways, 0, values)
+        return self._chosen(self.ways, 0, values, self.ways)
 
     def _closed(self, graph: Graph, avals: Sequence[Any]) -> Graph:
         """A graph of a way as one of what changes, the question, and what does not change."""
@@ -250,14 +250,10 @@ class Loop:
         if len(ways[0].questions) == level:
             found = _computed(ways[0], [*(ways[0].after[k] for k in self.moved), ways[0].last], env)
             return [*found[:-1], _truth(found[-1]), _constant(True, "bool")]
-        agree: list[Any] = []
-        while True:
-            asked, *_ = [_computed(way, [way.questions[level].node], env)[0] for way in ways]
-            groups = _by_answer(ways, level)
-            if len(groups) > 1 or not all(self._asks_quickly(way, level + 1, env) for way in ways):
-                break
-            agree.append(_agrees(asked, *groups))
-            level += 1
+        asked, agree, level = self._asked(ways, level, env)
+        groups = _by_answer(ways, level)
+        if len(groups) > 1 and all(self._knows_what_is_asked(way, level, env) for way in ways):
+            return self._from_here(ways, level, env, before, agree)
         wanted = {x: env[x] for way in ways for x in self._needed(way, level + 1, env)}
         # The ways begin with the same values: a branch is given each of them once, and computes once what is the same.
         given = {x.node: x for x in (*wanted.values(), *before)}
@@ -284,6 +280,57 @@ class Loop:
             number = where(each, number, _constant(len(branches) - 1, "int64"))
         return list(cond(number, *operands, branches=tuple(branches)))
 
+    def _asked(self, ways: Sequence[Way], level: int, env: dict[Node, Any]) -> tuple[Any, list[Any], int]:
+        """The first question from this level on at which the ways part, or behind which one is not found quickly;
+        whether those before it are answered as on the ways; and its level."""
+        agree: list[Any] = []
+        while True:
+            asked, *_ = [_computed(way, [way.questions[level].node], env)[0] for way in ways]
+            groups = _by_answer(ways, level)
+            if len(groups) > 1 or not all(self._asks_quickly(way, level + 1, env) for way in ways):
+                return asked, agree, level
+            agree.append(_agrees(asked, *groups))
+            level += 1
+
+    def _from_here(
+        self, ways: Sequence[Way], level: int, env: dict[Node, Any], before: Sequence[Any], agree: Sequence[Any]
+    ) -> list[Any]:
+        """As `_from`, if the answers to all that is still asked are found quickly, and those before `agree`: what the
+        ways do alike is done once."""
+        asked = {way: [q.node for q in way.questions[level:]] for way in ways}
+        answers = {way: [None] * level + _computed(way, nodes, env) for way, nodes in asked.items()}
+        known, number = self._chosen(ways, level, answers, ways)
+        wanted = {x: env[x] for way in ways for x in self._needed(way, len(way.questions), env)}
+        given = {x.node: x for x in (*wanted.values(), *before, number)}
+        operands, numbers = list(given.values()), {x: k for k, x in enumerate(given)}
+        avals = [x.aval for x in operands]
+
+        def rest(way: Way) -> Graph:
+            def run(*args: Any) -> list[Any]:
+                env_there = {x: args[numbers[y.node]] for x, y in wanted.items()}
+                return _computed(way, [*(way.after[k] for k in self.moved), way.last], env_there)
+
+            return build(run, avals)
+
+        def along(*args: Any) -> list[Any]:
+            found = merged([rest(way) for way in ways], args, args[numbers[number.node]])
+            return [*found[:-1], _truth(found[-1]), _constant(True, "bool")]
+
+        def back(*args: Any) -> list[Any]:
+            return [*(args[numbers[x.node]] for x in before), _constant(False, "bool")]
+
+        if _knows_all(ways, level) and not agree:
+            return along(*operands)
+        for each in agree:
+            known = logical_and(known, each)
+        which = where(known, _constant(0, "int64"), _constant(1, "int64"))
+        return list(cond(which, *operands, branches=(build(along, avals), build(back, avals))))
+
+    def _knows_what_is_asked(self, way: Way, level: int, env: dict[Node, Any]) -> bool:
+        """Whether the answers to all questions from this level on are found by arithmetic of numbers."""
+        rest = _rest(way, [q.node for q in way.questions[level:]], env)
+        return all(_is_quick(x) or (x.op is full and not x.aval.shape) for x in rest)
+
     def _asks_quickly(self, way: Way, level: int, env: dict[Node, Any]) -> bool:
         """Whether there is another question at this level, and the answer is found by arithmetic of numbers."""
         more = level < len(way.questions)
@@ -295,14 +342,17 @@ class Loop:
         return [x for x in (*wanted, *(x for n in _rest(way, wanted, env) for x in n.operands)) if x in env]
 
     # -- the tree of questions -----------------------------------------------------------------------
-    def _chosen(self, ways: Sequence[Way], level: int, values: dict[Way, list[Any]]) -> tuple[Any, Any]:
-        """Whether one of these ways, with the same answers before this level, is the one to go, and its number."""
+    def _chosen(
+        self, ways: Sequence[Way], level: int, values: dict[Way, list[Any]], among: Sequence[Way]
+    ) -> tuple[Any, Any]:
+        """Whether one of these ways, with the same answers before this level, is the one to go, and its number among
+        others."""
         if len(ways[0].questions) == level:
-            return _constant(True, "bool"), _constant(self.ways.index(ways[0]), "int64")
+            return _constant(True, "bool"), _constant(among.index(ways[0]), "int64")
         asked, known, number = values[ways[0]][level], None, None
         for answer, those in _by_answer(ways, level).items():
             agrees = _agrees(asked, answer)
-            further, way = self._chosen(those, level + 1, values)
+            further, way = self._chosen(those, level + 1, values, among)
             here = logical_and(agrees, further)
             known = here if known is None else logical_or(known, here)
             number = way if number is None else where(agrees, way, number)
