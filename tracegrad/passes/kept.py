@@ -1,0 +1,210 @@
+"""Windows that a loop keeps for another one, and whether the array that the loop gives back has them too.
+
+A *kept* window is one that a turn reads of an array that the loop updates, and that is stacked, or stacked by a loop
+within, and again by the loop around it. It is left if all that is written later is known to be apart from it
+(`tracegrad.control.places`): in the rest of the turn, and in later turns of each of the loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tracegrad.avals import is_literal
+from tracegrad.control.counters import counters
+from tracegrad.control.places import Distances, Window, both, distances, inside_of, plus, window_at
+from tracegrad.control.updates import Updates
+from tracegrad.ir import Graph, Node
+from tracegrad.ops.elementwise import add, multiply, subtract
+from tracegrad.ops.fills import arange
+from tracegrad.ops.forms import Repeat, While
+from tracegrad.ops.linear import fresh, full, reshape
+from tracegrad.ops.windows import dynamic_slice
+
+__all__ = ["Kept", "Part", "Sum", "added", "is_loop", "sum_of"]
+
+Sum = dict[Any, int]  # what an integer is the sum of, with factors: None for 1, a level for its turn, nodes
+
+
+class Part(NamedTuple):
+    """A part of a window with one axis: what is before a bound (`is_end`), or from it on. It is counted from the first
+    element."""
+
+    bound: Sum
+    is_end: bool
+
+
+def is_loop(node: Node) -> bool:
+    return node.op is not None and isinstance(node.op.form, Repeat | While)
+
+
+def sum_of(x: Any, of_other: Callable[[Node], Sum | None]) -> Sum | None:
+    """The integer `x` as a sum; `of_other` says what nodes are that are not looked into."""
+    if is_literal(x):
+        return {None: x} if type(x) is int else None
+    if x.op is full:
+        return {None: int(dict(x.params)["value"])}
+    if x.op in (fresh, reshape) and not x.aval.shape and not x.operands[0].aval.shape:
+        return sum_of(x.inputs[0], of_other)
+    if x.op in (add, subtract, multiply):
+        first, second = [sum_of(y, of_other) for y in x.inputs]
+        if first is None or second is None:
+            return of_other(x)
+        if x.op is not multiply:
+            return added(first, second, 1 if x.op is add else -1)
+        if second.keys() <= {None}:
+            first, second = second, first
+        return added({}, second, first.get(None, 0)) if first.keys() <= {None} else of_other(x)
+    return of_other(x)
+
+
+class _Level:
+    """One of the loops, within each other, of which a window is kept: `known` are the integers of its body in the turn
+    that reads the window, and `later` those in all later turns."""
+
+    def __init__(self, loop: Node, around: dict[Node, Distances]):
+        self.loop, params = loop, dict(loop.params)
+        self.body: Graph = params["body"]
+        self.carries, self.xs = params["carries"], params.get("xs", 0)
+        self.forwards = not params.get("reverse", False)
+        self.rows = loop.inputs[self.carries : self.carries + self.xs]
+        given = [distances(x, around) for x in (*loop.inputs[: self.carries], *loop.inputs[self.carries + self.xs :])]
+        self.later = inside_of(given, self.rows, self.body, self.carries, params.get("cond"))
+        self.steps = {self.body.inputs[k]: step for k, step in counters(self.body, self.carries).items()}
+        for node, x in zip(self.body.inputs[self.carries :], self.rows):
+            if isinstance(x, Node) and x.op is arange:
+                self.steps[node] = dict(x.params)["step"] if self.forwards else -dict(x.params)["step"]
+        fixed: dict[Node, Distances] = (
+            {} if around else {x: {x: (0.0, 0.0)} for x in self.body.inputs[self.carries + self.xs :]}
+        )
+        self.later |= {x: both([self.later[x], own]) for x, own in fixed.items()}
+        self.known = dict(self.later)
+        for node, step in self.steps.items():
+            self.known[node] = both([self.later[node], {node: (0, 0)}])
+            beyond: Distances = {node: (step, float("inf")) if step > 0 else (-float("inf"), step)}
+            self.later[node] = both([self.later[node], beyond])
+
+    def stacked(self, k: int) -> Node | None:
+        """What result `k` stacks."""
+        first = self.carries + (self.loop.op is not None and isinstance(self.loop.op.form, While))
+        return self.body.outputs[k - (first - self.carries)] if k >= first else None
+
+
+class Kept:
+    """A window that a loop in a graph keeps as result `k`."""
+
+    def __init__(self, loop: Node, k: int):
+        self.levels = [_Level(loop, {})]
+        self.is_found = False
+        y = self.levels[0].stacked(k)
+        while y is not None and y.picks is not None and is_loop(y.operands[0]):
+            level = self.levels[-1]
+            self.levels.append(_Level(y.operands[0], level.known))
+            y = self.levels[-1].stacked(y.picks)
+        if y is None or y.op is not dynamic_slice:
+            return
+        self.window = y
+        self.arrays = self._arrays(y.inputs[0])
+        sums = [self._sum(a, len(self.levels) - 1) for a in y.inputs[1:]]
+        self.sums = [x for x in sums if x is not None]
+        self.is_found = bool(self.arrays) and len(self.sums) == len(sums)
+
+    def _arrays(self, x: Any) -> list[tuple[int, Node]]:
+        """From the innermost loop on, which carry the array is, and the value of it that a turn reads from: of loops
+        within, what these make of it."""
+        found: list[tuple[int, Node]] = []
+        for level in reversed(self.levels):
+            for k in range(level.carries):
+                updates = Updates(level.known).look(level.body.outputs[k])
+                if x in updates.values and updates.first is level.body.inputs[k]:
+                    found.append((k, x))
+                    break
+            else:
+                return []
+            x = next((y for y in self._users_of(level) if y.picks == found[-1][0]), None)
+        return found
+
+    def _users_of(self, level: _Level) -> list[Node]:
+        """The results of the loop of a level, where they are used."""
+        at = self.levels.index(level)
+        if not at:
+            return []
+        around = self.levels[at - 1].body
+        return [y for y in around.nodes if y.picks is not None and y.operands[0] is level.loop]
+
+    @property
+    def carry(self) -> int:
+        """The carry of the outermost loop that the array is."""
+        return self.arrays[-1][0]
+
+    def leaves_room(self, level: int) -> bool:
+        """Whether there may be fewer turns of that loop than windows are kept for."""
+        loop = self.levels[level].loop
+        return loop.op is not None and isinstance(loop.op.form, While)
+
+    @property
+    def outside(self) -> list[Node]:
+        """What the places are computed of, outside of the loops."""
+        return list(dict.fromkeys(x for each in self.sums for x in each if isinstance(x, Node)))
+
+    def _sum(self, x: Any, at: int) -> Sum | None:
+        """An integer of the body of level `at`, or outside of the loops (-1), by turns and by what is outside."""
+        if at < 0:
+            return sum_of(x, lambda y: {y: 1} if not y.aval.shape else None)
+        level = self.levels[at]
+        places = {y: k for k, y in enumerate(level.body.inputs)}
+        return sum_of(x, lambda y: self._sum_of_input(level, places[y], at) if y in places else None)
+
+    def _sum_of_input(self, level: _Level, k: int, at: int) -> Sum | None:
+        node, x = level.body.inputs[k], level.loop.inputs[k]
+        if level.carries <= k < level.carries + level.xs:
+            if not isinstance(x, Node) or x.op is not arange:
+                return None
+            params = dict(x.params)
+            return added({None: params["start"]}, {at: params["step"]})
+        if k >= level.carries or level.body.outputs[k] is node:
+            return self._sum(x, at - 1)
+        first = self._sum(x, at - 1) if node in level.steps and level.forwards else None
+        return None if first is None else added(first, {at: level.steps[node]})
+
+    # -- whether it is left --------------------------------------------------------------------------------
+    def is_left(self, part: Part | None) -> bool:
+        """Whether nothing later writes what is read of the window: all of it, or a part."""
+        node, known = self.window, self.levels[-1].known
+        read = window_at([distances(a, known) for a in node.inputs[1:]], node.aval.shape, dict(node.params)["step"])
+        if part is not None:
+            read = self._part(read, part)
+        for level, (k, x) in zip(reversed(self.levels), self.arrays):
+            after = level.body.outputs[k]
+            soon = Updates(level.known).look(after, until=x)
+            later = Updates(level.later).look(after)
+            if soon.first is not x or not all(map(read.is_apart, (*soon.windows, *later.windows))):
+                return False
+        return True
+
+    def _part(self, read: Window, part: Part) -> Window:
+        shape, step = self.window.aval.shape, dict(self.window.params)["step"]
+        wide = [k for k, n in enumerate(shape) if n > 1]
+        if len(wide) != 1 or step[wide[0]] != 1:
+            return read
+        (axis,) = wide
+        starts, ends = list(read.starts), list(read.ends)
+        which = ends if part.is_end else starts
+        which[axis] = both([plus(self._distances(part.bound), read.starts[axis]), which[axis]])
+        return Window(starts, ends)
+
+    def _distances(self, x: Sum) -> Distances:
+        """The distances of an integer in the turn that keeps the window, given as a sum."""
+        found: list[Distances] = [{None: (x.get(None, 0),) * 2}] if x.keys() <= {None} else []
+        for at, level in enumerate(self.levels):
+            for node in level.steps:
+                own = self._sum(node, at)
+                rest = None if own is None else added(x, own, -1)
+                if rest is not None and rest.keys() <= {None}:
+                    found.append(plus(level.known[node], {None: (rest.get(None, 0),) * 2}))
+        return both(found)
+
+
+def added(x: Sum, y: Sum, factor: int = 1) -> Sum:
+    """The sum of one and a multiple of the other."""
+    return {k: total for k in (*x, *y) if (total := x.get(k, 0) + factor * y.get(k, 0))}
