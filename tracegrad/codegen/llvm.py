@@ -16,6 +16,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from tracegrad.codegen.clipped import clip_of
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
@@ -100,6 +101,7 @@ class _Emitter:
         self._copy = 0
         self._jammed = self._jammed_loop()
         self._fill_memory()
+        self._clip()
         self._nest(0)
         self.b.ret_void()
 
@@ -134,6 +136,22 @@ class _Emitter:
                 start = self._memory(identity(x.combiner, x.value.dtype), x.value.dtype)
                 pointer = self.pointers[x.buffer]
                 loop(self.b, self.polys.emit(self.b, x.size), partial(self._put, pointer, start))
+
+    def _clip(self) -> None:
+        """Leave out the iterations that do nothing."""
+        if (clip := clip_of(self.kernel)) is None:
+            return
+        self._block(clip.instructions)
+        bound = self._value(clip.bound)
+        if clip.op in ("gt", "le"):
+            # What is the greatest integer has no next one, and no index beyond it.
+            most = ir.Constant(I64, 2**63 - 1)
+            next_one = self.b.add(bound, ir.Constant(I64, 1))
+            bound = self.b.select(self.b.icmp_signed("==", bound, most), most, next_one)
+        if clip.op in ("lt", "le"):
+            self.high = self.b.select(self.b.icmp_signed("<", bound, self.high), bound, self.high)
+        else:
+            self.low = self.b.select(self.b.icmp_signed(">", bound, self.low), bound, self.low)
 
     def _put(self, pointer: Any, value: Any, i: Any) -> None:
         self.b.store(value, self.b.gep(pointer, [i]))

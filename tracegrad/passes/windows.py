@@ -100,7 +100,14 @@ def _is_in_zeros(x: Any) -> bool:
 
 
 def _added(before: Any, update: Any) -> Any:
-    return update if constant(before) == 0 else accumulate(before, update)
+    return update if constant(before) == 0 else accumulate(before, _nothing_elsewhere(update))
+
+
+def _nothing_elsewhere(x: Any) -> Any:
+    """`x`, which is added, with -0.0 for the 0 that a mask leaves elsewhere: to add that changes no bit."""
+    if producer(x) is where and x.dtype.kind == "f" and not is_literal(operand(x, 1)) and _is_zero(operand(x, 2)):
+        return where(operand(x), operand(x, 1), -0.0)
+    return x
 
 
 def into_array(condition: Any, x: Any, y: Any) -> Any:
