@@ -381,3 +381,35 @@ def test_an_update_of_a_diagonal_reaches_the_matrix_or_is_refused(offset: int) -
         np.testing.assert_array_equal(t.numpy(), array)
     with pytest.raises(RuntimeError, match="which is a copy"):
         tg.tensor(matrix)[:, :2].diagonal(offset).fill_(-1.0)
+
+
+# -- x[index] += y -------------------------------------------------------------------------------------------------
+INDICES: dict[str, Any] = {
+    "slice": np.s_[1:4], "steps": np.s_[::2], "reversed": np.s_[4:1:-1], "last": np.s_[-2:], "all but one": np.s_[1:],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_what_is_added_to_a_part_is_written_once(name: str) -> None:
+    index = INDICES[name]
+
+    def f(x: Any) -> Any:
+        y = np.sin(x)
+        part = y[index]
+        y[index] *= x[index]
+        return y, part
+
+    def again(x: Any) -> Any:
+        """What is read, and written elsewhere, is written again."""
+        y = np.sin(x)
+        part = y[index]
+        y[index] *= x[index]
+        y[0] = 5.0
+        y[index] = part * 1.0
+        return y, part
+
+    for fun, times in ((f, 1), (again, 3)):
+        traced = tg.trace(fun)
+        for got, want in zip(traced(START.copy()), fun(START.copy())):
+            np.testing.assert_array_equal(got, want)
+        assert sum(node.op is not None and node.op.name == "where" for node in traced.graph(START).nodes) == times

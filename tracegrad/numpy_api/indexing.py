@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
-from tracegrad.numpy_api.last_writes import is_known, replaced_indices
+from tracegrad.numpy_api.last_writes import is_known, replaced_indices, was_written
 from tracegrad.numpy_api.operands import (
     array,
     assigned,
@@ -468,11 +468,10 @@ def _replaced_slices(x: Any, steps: Plan, value: Any) -> Any:
         v = full(shape=steps.sliced, value=value, dtype=x.dtype.name) if literal else steps.unflipped(value)
         return dynamic_update_slice(x, v, *steps.at, step=steps.step)
     if steps.sliced == x.shape:
-        if not literal:
-            return steps.spread_slices(value)
-        return constant_like(x, value)
+        return constant_like(x, value) if literal else steps.spread_slices(value)
     inside = steps.spread_slices(full(shape=steps.inner, value=True, dtype="bool"))
-    return elementwise.where(inside, value if literal else steps.spread_slices(value), x)
+    what = inside, value if literal else steps.spread_slices(value)
+    return x._alias() if was_written(x, *what) else elementwise.where(*what, x)
 
 
 def constant_like(x: Any, value: Any) -> Any:

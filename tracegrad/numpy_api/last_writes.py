@@ -18,12 +18,19 @@ from tracegrad.ops.reduction import reduce_any
 if TYPE_CHECKING:
     from tracegrad.numpy_api.indexing import Plan
 
-__all__ = ["is_known", "replaced_indices"]
+__all__ = ["is_known", "replaced_indices", "was_written"]
 
 
 def is_known(i: Any) -> bool:
     """Whether the values of an index are known without a question."""
     return not isinstance(i, Carrier) or getattr(i, "_concrete_masks", False)
+
+
+def was_written(x: Any, *what: Any) -> bool:
+    """Whether a traced array `x` is what it is by that write: `x[index] += y` adds to the view `x[index]`, which writes
+    to `x`, and then writes the view there again."""
+    last, nodes = getattr(x, "node", None), [getattr(y, "node", None) for y in what]
+    return getattr(last, "op", None) is elementwise.where and [*last.inputs[:2]] == nodes  # type: ignore[union-attr]
 
 
 def replaced_indices(x: Any, steps: Plan, value: Any) -> Any:
