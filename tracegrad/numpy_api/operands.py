@@ -16,8 +16,9 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, is_literal, name_of, supported, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
-from tracegrad.ops.linear import broadcast_to, cast, concatenate, full, reshape
+from tracegrad.ops.linear import broadcast_to, cast, full
 from tracegrad.ops.op import Carrier, lead
+from tracegrad.ops.pieces import stack
 from tracegrad.ops.windows import counted, dynamic_slice
 
 __all__ = [
@@ -100,7 +101,7 @@ def from_sequence(xs: Sequence[Any], peer: Any) -> Any:
     if len({x.shape for x in parts}) != 1:
         shapes = ", ".join(str(x.shape) for x in parts)
         raise ShapeError(located(f"array: elements of one sequence have different shapes: {shapes}"))
-    joined: Any = concatenate(*(reshape(x, shape=(1, *x.shape)) for x in parts), axis=0)
+    joined: Any = stack(*parts, axis=0)
     return joined if isinstance(joined, np.ndarray) else joined._laid("C")
 
 

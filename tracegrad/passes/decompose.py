@@ -11,6 +11,8 @@ from typing import Any
 from tracegrad.ir import Graph, replay
 from tracegrad.ops import Op
 from tracegrad.ops.forms import Compose, Identity, Run
+from tracegrad.ops.pieces import stack
+from tracegrad.passes.pieces import stacked
 from tracegrad.passes.rewrite import rewrite
 
 __all__ = ["decompose"]
@@ -46,7 +48,7 @@ def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         case Identity():
             return operands[0]
         case Compose(parts):
-            return parts(*operands, **params)
+            return (stacked(operands, **params) if op is stack else None) or parts(*operands, **params)
         case Run() if params["inlined"]:
             return tuple(replay(params["body"], operands)[0])
     return None

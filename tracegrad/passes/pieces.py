@@ -10,12 +10,12 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.ops.linear import broadcast_to, concatenate, pad, slice
+from tracegrad.ops.linear import broadcast_to, concatenate, pad, reshape, slice
 from tracegrad.passes.constants import constant, reshaped
 from tracegrad.passes.rewrite import node_of, operand, producer, shared
 from tracegrad.passes.structure import rule_for
 
-__all__ = ["into_place"]
+__all__ = ["into_place", "stacked"]
 
 Shape = tuple[int, ...]
 
@@ -34,6 +34,24 @@ def _(*xs: Any, axis: int) -> Any:
         return broadcast_to(xs[0], shape=_with(xs[0].shape, axis, len(xs)))
     joined = _joined(xs, axis)
     return None if len(joined) == len(xs) else concatenate(*joined, axis=axis)
+
+
+def stacked(xs: Sequence[Any], axis: int) -> Any:
+    """The arrays along a new axis, some of which are neighbours along that axis of one array; None if none are."""
+    if any(producer(x) is not reshape or producer(operand(x)) is not slice for x in xs[:2]) or len(xs) < 2:
+        return None
+    shape = (*xs[0].shape[:axis], 1, *xs[0].shape[axis:])
+    parts = [_cut(x, shape) or reshape(x, shape=shape) for x in xs]
+    joined = _joined(parts, axis)
+    if len(joined) == len(xs):
+        return None
+    return concatenate(*joined, axis=axis) if len(joined) > 1 else joined[0]
+
+
+def _cut(x: Any, shape: Shape) -> Any:
+    """The part of an array that `x` is, if it has this shape there."""
+    found = operand(x) if producer(x) is reshape and producer(operand(x)) is slice else None
+    return found if found is not None and found.shape == shape else None
 
 
 def into_place(x: Any, y: Any) -> Any:

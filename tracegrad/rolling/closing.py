@@ -24,6 +24,7 @@ from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.counters import Counter, fold_around
 from tracegrad.trace.endings import ENTERED, KINDS, PEELED, TURN_BY_TURN
 from tracegrad.trace.guards import ValueGuard
+from tracegrad.trace.histories import growing, leave, require_not_written
 from tracegrad.trace.jumps import Place, place_entered, place_of_count, place_of_question
 from tracegrad.trace.moments import (
     Moment,
@@ -144,7 +145,10 @@ class Circles:
         frame.looks[at] = frame.looks.get(at, 0) + 1
         if at in frame.starts and self.place.counters:
             self.place.counters[-1].fold_around()
-        return self._look(self.place, question)
+        question, known = self._look(self.place, question)
+        if known is not None:
+            leave(self.builder, self.place, known)
+        return question, known
 
     def enter(self, frame: Any, number: int) -> None:
         """Traced code enters a loop: it is where the question with this number leads, if the answer is to go on."""
@@ -225,6 +229,8 @@ class Circles:
         known: bool | None = None
         loop: _Closed | None = None
         if before is not None and state.follows(before.state) and not widen_bounds(before.state, state):
+            if self.builder.listed:
+                require_not_written(self.builder, before.state.objects, state.objects)
             loop = self._closed(before, state, question) if self._is_best(frame, before) else None
             if loop is not None:
                 self._enter_better(frame, place)
@@ -244,6 +250,10 @@ class Circles:
         place, varying = state.place, self.builder.world.varying
         # The first turns may have changed less, as those do whose steps are rejected.
         start = before if before.loop is None else before.loop.start
+        grown = growing(self.builder, place, before.state.lengths)
+        if grown:
+            varying |= grown
+            raise self.builder.restarts(grown.pop(), "a list that turns append to is an array in the loop")
         if start.enters and widen_entrance(start.state, state):
             raise self.builder.restarts((ENTERED, *place.instruction))
         if before.enters:
@@ -282,6 +292,8 @@ class Circles:
     def answered(self, answer: bool) -> None:
         """What the answer to the question was that was met last."""
         start, place = self.start, self.place
+        if place is not None:
+            leave(self.builder, place, answer)
         if start is None or place is None or not place.leads_back(answer):
             return
         start.answer, start.inner = answer, len(self.builder.guards)

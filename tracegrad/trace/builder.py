@@ -81,6 +81,9 @@ class TraceBuilder(Recording):
         # Arrays that loops take for whole though they are views, and those they are views of, with what is `varying` of
         # a loop that does not.
         self.apart: dict[int, tuple[Any, Any]] = {}
+        # Arrays that are in a history (or are viewed there), with what is `varying` of a loop that has a list.
+        self.listed: dict[int, tuple[Any, Any]] = {}
+        self.histories: list[Any] = []  # those of loops under way: see `tracegrad.trace.histories`
         self.told = -1  # how much was recorded when something was printed or logged last
 
     # The trace around this one, if it is a region.
@@ -144,9 +147,11 @@ class TraceBuilder(Recording):
         return self.given_up
 
     def require_not_apart(self, x: Any) -> None:
-        """An array is updated: end the trace if a loop has taken it, or a view of it, for an array of its own."""
-        if id(x) in self.apart:
-            raise self.restarts(self.apart[id(x)][1])
+        """An array is updated: end the trace if a loop has taken it, or a view of it, for an array of its own, or has
+        appended it to a list."""
+        known = self.apart.get(id(x)) or self.listed.get(id(x))
+        if known is not None:
+            raise self.restarts(known[1])
 
     def python_number(self, node: Node) -> Any:
         """The node as a Python number. Where truths are compared by identity, one is asked for at once."""
@@ -163,7 +168,7 @@ class TraceBuilder(Recording):
     def close(self) -> None:
         """End the trace: tracers that escaped say so from now on, and keep nothing alive."""
         self.open = False
-        self.nodes, self.captures, self.apart = [], {}, {}
+        self.nodes, self.captures, self.apart, self.listed, self.histories = [], {}, {}, {}, []
         for part in (self._tensors, self.circles):
             if part is not None:
                 part.close()

@@ -14,6 +14,7 @@ from tracegrad import tree
 from tracegrad.ir import Value
 from tracegrad.ops import Carrier, Level
 from tracegrad.trace.counters import tell
+from tracegrad.trace.histories import History
 from tracegrad.trace.lent import real_of, touching
 from tracegrad.trace.tracer import Tracer
 
@@ -39,6 +40,8 @@ def _isinstance(x: Any, classes: Any) -> bool:
 
 
 def _is_traced(x: Any) -> bool:
+    if type(x) is History:
+        x.misused()
     return isinstance(x, Value) or (isinstance(x, Carrier) and x.level is Level.SPAN)
 
 

@@ -26,12 +26,18 @@ _ENDS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_NO_INTERRUPT", "RETURN", "RAISE"
 
 
 class _Jump(NamedTuple):
-    """The answers that may lead back to a jump, where the turns begin of the counted loops around it, and the local
-    variables that nothing reads behind it before they are given other values."""
+    """The answers that may lead back to a jump, and where each leads; where the turns begin of the counted loops around
+    it; the local variables that nothing reads behind it before they are given other values; the instructions that are
+    reached from it and lead back; and the local variables of which these do nothing but call `append` and read single
+    elements, and those of which they read any."""
 
     back: frozenset[bool]
+    ends: dict[bool, int]
     counted: tuple[int, ...]
     dead: frozenset[str]
+    within: frozenset[int]
+    appended: frozenset[str]
+    read: frozenset[str]
 
 
 class _Jumps(NamedTuple):
@@ -56,6 +62,25 @@ class Place:
     def dead(self) -> frozenset[str]:
         """The local variables whose values do not matter any more."""
         return self._jump.dead
+
+    @property
+    def within(self) -> frozenset[int]:
+        """The instructions of the innermost loop around the jump."""
+        return self._jump.within
+
+    @property
+    def appended(self) -> frozenset[str]:
+        """The local variables of which that loop does nothing but call `append` and read single elements."""
+        return self._jump.appended
+
+    @property
+    def read(self) -> frozenset[str]:
+        """The local variables of which that loop reads elements."""
+        return self._jump.read
+
+    def target(self, answer: bool) -> int:
+        """The instruction that the code goes on with, if the truth is this."""
+        return self._jump.ends[answer]
 
     def leads_back(self, answer: bool) -> bool:
         """Whether the jump may be reached again, within the innermost loop around it, if the truth is this."""
@@ -128,21 +153,30 @@ def _jumps(code: CodeType) -> _Jumps:
 
     # Where a comprehension has its list below what the loops count with, turns add to that.
     bare = [at for at in turns if depth.get(at) == sum(at in turn for turn in turns.values())]
-    counting = {at: _Jump(frozenset([True]), (at,), dead(at)) for at in bare}
+    uses_of = _uses(code, steps)
+
+    def jump(at: int, back: list[bool], ends: dict[bool, int], counted: tuple[int, ...], inside: range) -> _Jump:
+        within = _circle(edges, at, inside)
+        uses = {name: {use for at, use in used.items() if at in within} for name, used in uses_of.items()}
+        appended = [name for name, found in uses.items() if "append" in found and None not in found]
+        read = [name for name, found in uses.items() if "element" in found]
+        return _Jump(frozenset(back), ends, counted, dead(at), within, frozenset(appended), frozenset(read))
+
+    counting = {at: jump(at, [True], {True: follows[at], False: turns[at].stop}, (at,), turns[at]) for at in bare}
     found = {}
     for step in steps:
-        jump = step if step.opname != "TO_BOOL" else next(x for x in steps if _may_jump(x) and x.offset > step.offset)
-        asks = step.opname.startswith(("POP_JUMP", "TO_BOOL")) and "NONE" not in jump.opname
+        jumps = step if step.opname != "TO_BOOL" else next(x for x in steps if _may_jump(x) and x.offset > step.offset)
+        asks = step.opname.startswith(("POP_JUMP", "TO_BOOL")) and "NONE" not in jumps.opname
         around = [loop for loop in loops if step.offset in loop]
         within = tuple([at for at in counted if step.offset in turns[at]])
         if not asks or not around or depth.get(step.offset) != 1 + len(within):
             continue
-        if_jumps = "TRUE" in jump.opname
-        ends = {if_jumps: jump.argval, not if_jumps: follows[jump.offset]}
+        if_jumps = "TRUE" in jumps.opname
+        ends = {if_jumps: jumps.argval, not if_jumps: follows[jumps.offset]}
         inside = min(around, key=len)
         back = [answer for answer, start in ends.items() if step.offset in _reached(edges, start, inside)]
         if back:
-            found[step.offset] = _Jump(frozenset(back), within, dead(step.offset))
+            found[step.offset] = jump(step.offset, back, ends, within, inside)
     return _Jumps(found, counting)
 
 
@@ -205,6 +239,53 @@ def _loops(circles: list[range]) -> list[range]:
 
 def _overlap(x: range, y: range) -> bool:
     return x.start < y.start < x.stop < y.stop
+
+
+def _uses(code: CodeType, steps: list[Any]) -> dict[str, dict[int, str | None]]:
+    """By local variable that no instruction hides, what is done with its value, by where that is: `append` of it is
+    called, or an element of it is read; None for all else. None of them, if objects are told apart."""
+    if not _LOOKS.isdisjoint(code.co_names) or any(map(_tells_apart, steps, steps[1:])):
+        return {}
+    found: dict[str, dict[int, str | None]] = {}
+    for k, step in enumerate(steps):
+        if "_FAST" in step.opname:
+            for name in [step.argval] if isinstance(step.argval, str) else step.argval:
+                found.setdefault(name, {})[step.offset] = _use(steps[k + 1 :]) if step.opname == "LOAD_FAST" else None
+    return {name: x for name, x in found.items() if "append" in x.values() and name not in code.co_cellvars}
+
+
+def _tells_apart(step: Any, then: Any) -> bool:
+    """Whether it is asked if two values are one object, which an element and what was appended are not."""
+    return bool(then.opname == "IS_OP" and step.opname != "LOAD_CONST")
+
+
+# How many values the parts of an index take from the stack.
+_TAKEN = {"LOAD_FAST": 0, "LOAD_CONST": 0, "LOAD_GLOBAL": 0, "LOAD_DEREF": 0, "UNARY_NEGATIVE": 1, "BINARY_OP": 2}
+
+
+def _use(steps: list[Any]) -> str | None:
+    """What the instructions do with the value on the stack."""
+    if steps[0].opname in ("LOAD_METHOD", "LOAD_ATTR"):
+        return "append" if steps[0].argval == "append" else None
+    above = 0
+    for step in steps:
+        if above == 1 and (step.opname == "BINARY_SUBSCR" or (step.opname == "BINARY_OP" and step.argrepr == "[]")):
+            return "element"
+        taken = _TAKEN.get(step.opname, above + 1)
+        if taken > above or step.is_jump_target:
+            return None
+        above += 1 - taken
+    return None
+
+
+def _circle(edges: dict[int, list[int]], at: int, inside: range) -> frozenset[int]:
+    """The instructions of a range that are reached from one of them, and from which this is."""
+    reached = _reached(edges, at, inside)
+    back: dict[int, list[int]] = {}
+    for x in reached:
+        for y in edges.get(x, ()):
+            back.setdefault(y, []).append(x)
+    return frozenset(_reached(back, at, inside))
 
 
 def _reached(edges: dict[int, list[int]], start: int, inside: range) -> set[int]:

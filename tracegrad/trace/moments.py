@@ -8,7 +8,6 @@ to, and of what has been written outside. What is not understood (iterators, gen
 
 from __future__ import annotations
 
-import ctypes
 import sys
 import types
 from collections import deque
@@ -29,9 +28,11 @@ from tracegrad.trace.builtins import Shadowed
 from tracegrad.trace.counters import number_of_loop
 from tracegrad.trace.either import Either, is_float, of_a_loop
 from tracegrad.trace.endings import VIEWS
+from tracegrad.trace.histories import History, begin, lengths
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.jumps import Place
 from tracegrad.trace.lent import real_of
+from tracegrad.trace.locals import set_variables, variables
 from tracegrad.trace.number import Number
 from tracegrad.trace.signature import exact
 from tracegrad.trace.templates import Same
@@ -74,7 +75,9 @@ class Moment:
         self._pinned: list[Any] = []  # whose identity is in a word
         self._known: dict[int, tuple[int, Any]] = {}
         self._alike: dict[Any, int] = {}
-        for name, x in sorted(variables(place.frame).items()):
+        held = variables(place.frame)
+        self.lengths = lengths(held)
+        for name, x in sorted(held.items()):
             if name in place.dead:
                 continue
             self.names[len(self.words)] = name, x
@@ -109,6 +112,7 @@ class Moment:
     def settle(self) -> None:
         """Take the values that the tracers have now."""
         self.nodes = [x.node for x in self.tracers]
+        self.objects = {id(x): x.node for x in self.tracers}
         self.apart = [k for k, x in enumerate(self.tracers) if id(x) in self.builder.apart]
         self.asks = [x.asks for x in self.tracers]
         self.bounds = [bounds(x) if x.dtype.kind == "i" and x.weak else None for x in self.tracers]
@@ -138,7 +142,7 @@ class Moment:
             else:
                 put(x)
         if new:
-            _set_variables(self.place.frame, new)
+            set_variables(self.place.frame, new)
 
     def forget(self) -> None:
         """Keep nothing alive."""
@@ -224,6 +228,7 @@ def _of_array(x: Any) -> list[Any]:
 
 
 _PARTS: dict[Any, Any] = {
+    History: lambda x: x.state,
     slice: lambda x: [x.start, x.stop, x.step],
     np.ndarray: _of_array,
     partial: lambda x: [x.func, x.args, x.keywords],
@@ -237,6 +242,7 @@ _PARTS: dict[Any, Any] = {
 def moment(builder: TraceBuilder, place: Place, enters: bool = False) -> Moment | None:
     """The state at a place, where a loop is entered perhaps; None if it is not understood."""
     try:
+        begin(builder, place)
         _take_apart(builder, place, _known(builder, place, _OWN) if enters else {})
         return with_kinds(builder, place, Moment(builder, place))
     except _Strange as strange:
@@ -278,7 +284,7 @@ def _take_apart(builder: TraceBuilder, place: Place, own: Collection[str]) -> No
                 x = x.origin.base
                 builder.apart.setdefault(id(x), (x, key))
     if new:
-        _set_variables(place.frame, new)
+        set_variables(place.frame, new)
 
 
 def _is_view(x: Tracer) -> bool:
@@ -308,20 +314,12 @@ def difference(before: Moment, now: Moment) -> str:
 
 
 # -- local variables ---------------------------------------------------------------------------------------------
-def variables(frame: Any) -> dict[str, Any]:
-    """The local and closure variables of a frame."""
-    found = dict(frame.f_locals)
-    if sys.version_info < (3, 13):
-        frame.f_locals.clear()  # it is kept with the frame, and would keep what it holds
-    return found
-
-
 def let_go(place: Place) -> None:
     """Let go of views in local variables that nothing reads any more: what they are of can be understood then."""
     held = variables(place.frame)
     gone = [name for name in place.dead if _has_view(held.get(name))]
     if gone:
-        _set_variables(place.frame, dict.fromkeys(gone))
+        set_variables(place.frame, dict.fromkeys(gone))
 
 
 def _has_view(x: Any) -> bool:
@@ -404,7 +402,7 @@ def with_kinds(builder: TraceBuilder, place: Place, now: Moment) -> Moment:
     new = {put: of_a_loop(x, builder) for put, x in now.floats.values() if put in known and not isinstance(x, Either)}
     if not new:
         return now
-    _set_variables(place.frame, new)
+    set_variables(place.frame, new)
     return Moment(builder, place)
 
 
@@ -453,11 +451,3 @@ def widen_bounds(before: Moment, now: Moment) -> bool:
 def _wider(before: tuple[int, int], now: tuple[int, int]) -> tuple[int, int]:
     """Bounds that hold for all that may follow, if they grow on the same side."""
     return before[0] if now[0] >= before[0] else -(2**63), before[1] if now[1] <= before[1] else 2**63 - 1
-
-
-def _set_variables(frame: Any, new: dict[str, Any]) -> None:
-    held = frame.f_locals
-    held.update(new)
-    if sys.version_info < (3, 13):
-        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
-        held.clear()

@@ -23,6 +23,7 @@ from tracegrad.trace.describe import describe
 from tracegrad.trace.effects import Effect, writer
 from tracegrad.trace.endings import TURN_BY_TURN, Restarts, RunsPlainly
 from tracegrad.trace.guards import Answers, Capture, ValueGuard, value_key
+from tracegrad.trace.histories import require_settled
 from tracegrad.trace.memory import Layout
 from tracegrad.trace.number import Number
 from tracegrad.trace.outputs import Outputs
@@ -213,6 +214,7 @@ def _trace_call(
             disturbed = world.natives.disturbed()
             if disturbed or builder.given_up is not None:
                 raise builder.gives_up(disturbed)
+            require_settled(builder.histories)
             return _finish(builder, world, call, result)
     except (KeyboardInterrupt, GeneratorExit):
         raise

@@ -438,7 +438,7 @@ class Tracer(ArrayMethods, Value):
 
     def _become(self, node: Node, writer: Tracer | None) -> None:
         """Hold `node`, and bring that to the base and to the live views; not to `writer`, which has it already."""
-        if self.builder.apart:
+        if self.builder.apart or self.builder.listed:
             self.builder.require_not_apart(self)
         self.node = node
         for reference in self.views:

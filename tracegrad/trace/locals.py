@@ -1,0 +1,26 @@
+"""The local and closure variables of frames of traced code, read and given other values."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any
+
+__all__ = ["set_variables", "variables"]
+
+
+def variables(frame: Any) -> dict[str, Any]:
+    """The local and closure variables of a frame."""
+    found = dict(frame.f_locals)
+    if sys.version_info < (3, 13):
+        frame.f_locals.clear()  # it is kept with the frame, and would keep what it holds
+    return found
+
+
+def set_variables(frame: Any, new: dict[str, Any]) -> None:
+    """Give variables of a frame other values."""
+    held = frame.f_locals
+    held.update(new)
+    if sys.version_info < (3, 13):
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+        held.clear()
