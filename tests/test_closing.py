@@ -575,11 +575,11 @@ def test_gradients_of_programs_that_converge_are_those_of_their_answers() -> Non
 
 def _with_history(x: Any) -> Any:
     seen: list[Any] = []
-    known = {"seen": seen}
+    table = {"seen": seen}
     while x < 100.0:
         x = 1.2 * x + 1.0
         seen.append(x)
-    return x + known["seen"][0]
+    return x + table["seen"][0]
 
 
 def _over_items(x: Any) -> Any:
