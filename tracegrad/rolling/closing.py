@@ -352,7 +352,7 @@ class Circles:
             if not (start.counts or start.enters) or len(closed.ways) > MOST_WAYS or closed.changes > MOST_CHANGES:
                 # Whatever it is that differs from turn to turn, this is no loop over values.
                 raise self._turn_by_turn()
-            closed = alone  # its first turns differ
+            closed = self._without_first(start, way) or alone  # its first turns differ
         loop, recorded = closed.loop, {x for each in closed.ways for x in each.nodes}
         raising = [x for x in builder.raising if x in recorded and may_raise(x)]
         asked = [
@@ -363,6 +363,15 @@ class Circles:
         replaced = set(builder.nodes[closed.start.nodes :])
         builder.raising = [x for x in builder.raising if x not in replaced]
         return closed
+
+    def _without_first(self, start: _Start, way: Way) -> _Closed | None:
+        """The loop from where the one before begins, along this way alone, if that is the way of any turn: those
+        before went through loops that were not known to go all ways."""
+        before = start.loop
+        assert before is not None
+        closed = _Closed(before.start, [way], before.begin)
+        alike = start.counts and before.start.state.is_within(start.state)
+        return closed if alike and closed.may_be and closed.loop.ends_at_question else None
 
     def _carry_conditions(self, way: Way, conditions: Sequence[Node]) -> None:
         """Let the state have whether these have held in all turns."""
