@@ -24,6 +24,7 @@ from tracegrad.ops.fills import arange
 from tracegrad.ops.forms import Compose
 from tracegrad.ops.linear import full, reshape
 from tracegrad.records import record
+from tracegrad.rolling.counts import counted
 from tracegrad.rolling.merging import merged
 from tracegrad.rolling.taken import rows_taken
 
@@ -171,7 +172,7 @@ class Loop:
         """The last state, if all that is counted is known."""
         first = self._first
         inits = [value(x) for k, x in enumerate(first) if k != at]
-        counted = arange(start=numbers.start, step=numbers.step, length=len(numbers), dtype="int64")
+        over = arange(start=numbers.start, step=numbers.step, length=len(numbers), dtype="int64")
         consts, n = [*map(value, self.outside)], len(inits)
         avals = [*(aval_of(x) for x in inits), first[at].aval, *(x.aval for x in self.outside)]
 
@@ -179,9 +180,12 @@ class Loop:
             found = self._one([*args[:at], args[n], *args[at:n]], args[n + 1 :])
             return [x for k, x in enumerate(found) if k != at]
 
-        body, rows = rows_taken(build(turn, avals), n, consts, numbers)
-        operands, body, _ = read_before([*inits, counted, *rows, *consts], body, n, 1 + len(rows))
-        found = scan(*operands, body=body, carries=n, xs=1 + len(rows), length=len(numbers), reverse=False)
+        loop = counted(build(turn, avals), inits, numbers)
+        n, consts = len(loop.kept), [*consts, *loop.begin]
+        body, rows = rows_taken(loop.body, n, consts, numbers)
+        operands = [*(inits[k] for k in loop.kept), over, *rows, *consts]
+        operands, body, _ = read_before(operands, body, n, 1 + len(rows))
+        found = loop.all(scan(*operands, body=body, carries=n, xs=1 + len(rows), length=len(numbers), reverse=False))
         return [*found[:at], _constant(numbers.stop, "int64"), *found[at:]]
 
     def _one(self, state: Sequence[Any], outside: Sequence[Any]) -> list[Any]:
