@@ -57,11 +57,11 @@ def one_loop(x: Any) -> Any:
     return np.sum(x)
 
 
-@program(random(N), 30)
+@program(random(N), 70)
 def counts_along(x: Any) -> Any:
     n, k = 5, 0
     for i in range(30, 2, -2):
-        x = x + 0.01 * n * np.sin(x) * i - 0.001 * k
+        x = x + 0.0001 * n * np.sin(x) * i - 0.001 * k
         n, k = n + 3, k - 1
     return np.sum(x) * n + k
 
