@@ -316,6 +316,59 @@ def test_first_turns_that_do_not_show_all_ways(fun: Any) -> None:
             np.testing.assert_allclose(np.sum(slope * direction), change, rtol=1e-5, atol=1e-6)
 
 
+def as_far_as_the_outermost(x: Any) -> Any:
+    s = x[0]
+    for outer in range(9):
+        for i in range(10):
+            for k in range(outer // 3):
+                s = 0.9 * s + x[i] * x[k]
+    return s
+
+
+def from_the_middle_as_far_as_the_outermost(x: Any) -> Any:
+    s = x[0]
+    for outer in range(9):
+        for i in range(10):
+            for k in range(i, i + outer // 3):
+                s = 0.9 * s + x[i] * x[k]
+    return s
+
+
+def with_another_kind_at_first(x: Any) -> Any:
+    s = 0.0
+    for outer in range(1, 10):
+        for i in range(10):
+            for k in range(outer):
+                s = 0.9 * s + x[i] * x[k]
+    return s
+
+
+@pytest.mark.parametrize(
+    "fun", [as_far_as_the_outermost, from_the_middle_as_far_as_the_outermost, with_another_kind_at_first]
+)
+def test_loops_of_so_many_turns_as_the_outermost_says(fun: Any) -> None:
+    x = random(20)
+    np.testing.assert_allclose(tg.trace(fun)(x), fun(x), rtol=1e-12)
+    assert sum(1 for _ in tg.trace(fun).graph(x).everywhere()) < 60
+
+
+def test_what_a_way_of_a_loop_within_has_counted_is_no_answer_for_the_turns_of_the_outermost() -> None:
+    def fun(x: Any) -> Any:
+        s = x[0]
+        for outer in range(9):
+            for i in range(10):
+                if x[i] > 1:
+                    for k in range(outer // 3):
+                        s = 0.9 * s + x[i] * x[k]
+                else:
+                    s = s * 0.97 + 0.1
+        return s
+
+    traced = tg.trace(fun)
+    for x in np.random.default_rng(3).uniform(0.1, 2.0, (8, 20)):
+        np.testing.assert_allclose(traced(x), fun(x), rtol=1e-12)
+
+
 def test_states_that_grow_are_recorded_turn_by_turn() -> None:
     def fun(x: Any) -> Any:
         history = []

@@ -464,6 +464,26 @@ def test_loops_of_control_functions_read_and_write_by_their_counter() -> None:
     np.testing.assert_allclose(np.sum(tg.grad(cholesky)(a) * t), slope, rtol=1e-6)
 
 
+def test_literals_are_added_to_windows_of_what_has_been_added_up() -> None:
+    def fun(x: Any, a: int) -> Any:
+        e = x.reshape(8, 5)
+        s = e[0].copy()
+        for i in range(1, 8):
+            new = np.zeros(5)
+            new[a] = s[a] + np.sin(e[i, a])
+            new[0] = s[0] + e[i, 0]
+            s = new
+        p = s[a]
+        for i in range(7, 0, -1):
+            p = p + 0.1 * e[i - 1, a] + e[i - 1, (a + 1) % 5]
+        return p
+
+    x, direction = np.random.default_rng(0).uniform(0, 1, (2, 8, 5))
+    for a in (1, 2):
+        along = (fun(x + 1e-6 * direction, a) - fun(x - 1e-6 * direction, a)) / 2e-6
+        np.testing.assert_allclose(np.sum(tg.grad(fun)(x, a) * direction), along, rtol=1e-8)
+
+
 def test_tensors_are_picked_and_written_by_traced_indices() -> None:
     def f(x: Any, k: Any) -> Any:
         y = x * 2.0

@@ -55,7 +55,8 @@ def into_sum(x: Any, y: Any) -> Any:
         if producer(part) is dynamic_update_slice and constant(operand(part)) == 0:
             return _with_added(total, operand(part, 1), _starts(part, 2), _step(part))
         if (term := _term(part)) is not None and _is_in_zeros(part):
-            return _with_added(accumulate(total, operand(part)), term, _starts(part, 2), _step(part))
+            update = full_like(operand(part, 1), term) if is_literal(term) else term
+            return _with_added(accumulate(total, operand(part)), update, _starts(part, 2), _step(part))
         if (padded := _small_part(part, total, 0)) is not None:
             return _patched(total, _added(_inside(total, padded), operand(part)), padded)
     return None

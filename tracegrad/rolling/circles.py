@@ -72,6 +72,15 @@ class Way:
         """Where what was asked, and the answers: what tells it from others."""
         return [(q.location, q.answer) for q in self.questions]
 
+    def moves(self, k: int, first: Node) -> bool:
+        """Whether a turn changes a value of the state, or reads it where it is not `first`."""
+        x = self.before[k]
+        if x is first or self.after[k] is not x:
+            return self.after[k] is not x
+        asked = [self.last, *(q.node for q in self.questions)]
+        others = [y for j, y in enumerate(self.after) if j != k]
+        return x in asked or x in others or any(x in node.operands for node in self.nodes)
+
 
 class Begin(NamedTuple):
     """The values of a state, and the question there."""
@@ -86,9 +95,7 @@ class Loop:
     def __init__(self, ways: Sequence[Way], begin: Begin, needed: Collection[int] | None = None):
         self.ways, self.begin = list(ways), begin
         size = range(len(begin.state)) if needed is None else sorted(needed)
-        self.moved = [
-            k for k in size if any(x is not begin.state[k] for way in ways for x in (way.before[k], way.after[k]))
-        ]  # fmt: skip
+        self.moved = [k for k in size if any(way.moves(k, begin.state[k]) for way in ways)]
         self.fixed = {x for k, x in enumerate(begin.state) if k not in self.moved}
         self._turns = [sliced(self._start(x), x.nodes, [*(x.after[k] for k in self.moved), x.last]) for x in ways]
         self._asking = [sliced(self._start(x), x.nodes, [q.node for q in x.questions[1:]]) for x in ways]
@@ -106,9 +113,6 @@ class Loop:
         """Whether the ways read nothing but the state and inputs, and part at questions that have other answers."""
         if not all(x.op is None or x in self.fixed for x in self.outside) or not _parts(self.ways, 0):
             return False
-        # What is asked before it is known whether there is a turn must not fail.
-        if any(map(_may_raise, self._asking)):
-            return False
         for way in self.ways:
             moved = set(self._start(way))
             if any(x.depends_on(moved) for x in way.settled):
@@ -120,7 +124,7 @@ class Loop:
 
     def raises(self, node: Node) -> bool:
         """Whether a turn computes a node, which may raise."""
-        return any(node in graph.nodes for graph in self._turns)
+        return any(node in graph.nodes for graph in (*self._turns, *self._asking))
 
     def changes(self, node: Node) -> bool:
         """Whether a node of a turn is computed from what changes from turn to turn."""

@@ -9,7 +9,7 @@ finds there is asked for as anything else is. So the number of turns is no part 
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,11 +76,12 @@ def _count(counter: Counter) -> Count:
 
 class _Asked(NamedTuple):
     """What a folded loop asked where no guard holds the answer, how much was recorded by then, and when the loop began;
-    and whether the answer is the same whatever the loop begins and ends with."""
+    what the answer depends on if the loop begins anew, and whether it is the same whatever that is."""
 
     at: int
     question: Node
     begun: int
+    nodes: list[Node]
     sure: bool
 
 
@@ -139,12 +140,12 @@ class Circles:
         self.start, self.place = None, None if self.builder.has_tensors else place_of_question()
         if self.place is None:
             return question, None
+        for counter in reversed(self.place.counters):
+            counter.asks()
         frame, at = self._frame(self.place), self.place.number
         if frame.looks.get(at, 0) >= MOST_LOOKS or self._goes_other_ways(self.place):
             return question, None
         frame.looks[at] = frame.looks.get(at, 0) + 1
-        if at in frame.starts and self.place.counters:
-            self.place.counters[-1].fold_around()
         question, known = self._look(self.place, question)
         if known is not None:
             leave(self.builder, self.place, known)
@@ -168,11 +169,23 @@ class Circles:
         asked = fresh(full(shape=(), value=answer, dtype="bool"), tag=builder.new_tag()).node
         self.start = start = _Start(builder, state, asked, None, None)
         self.place, start.enters = place, True
-        loop = self.loops.get((key, within_try()))
-        if loop is not None and state.is_within(loop.start.state):
-            # What turns may do is known from where the loop was entered before.
-            start.loop = _Closed(start, loop.ways, Begin(_several(state.nodes), asked))
+        start.loop = self._met_before(start, place)
         self.answered(answer)
+
+    def _met_before(self, start: _Start, place: Place) -> _Closed | None:
+        """The loop that begins here, if what its turns may do is known from where it was entered before."""
+        loop = self.loops.get(((ENTERED, *place.instruction), within_try()))
+        if loop is None or loop.start.counts is not start.counts or not start.state.is_within(loop.start.state):
+            return None
+        # Other turns may lead as far as there.
+        start.state.bounds = loop.start.state.bounds
+        known = zip(start.state.nodes, start.state.bounds)
+        self.builder.bounds.update({node: limits for node, limits in known if limits is not None})
+        state = _several(start.state.nodes)
+        if start.counts:
+            state.append(fresh(_true(), tag=self.builder.new_tag()).node)
+            start.nodes = len(self.builder.nodes)
+        return _Closed(start, loop.ways, Begin(state, start.question))
 
     def _begins(self, place: Place) -> bool:
         """Whether the loop that asks here begins with its first turn."""
@@ -210,7 +223,8 @@ class Circles:
         builder, guards = self.builder, len(self.builder.guards)
         answer = builder.goes_on(question)
         if len(builder.guards) == guards:
-            self.asked.append(_Asked(len(builder.nodes), question, counter.begun, counter.is_sure))
+            nodes = [question] if counter.looped else counter.span[1]
+            self.asked.append(_Asked(len(builder.nodes), question, counter.begun, nodes, counter.is_sure))
         return answer
 
     def _turn_by_turn(self) -> BaseException:
@@ -222,7 +236,7 @@ class Circles:
         """Look whether there is a loop that ends here, and from where another one may begin."""
         frame, at = self._frame(place), place.number
         before = frame.starts.pop(at, None)
-        state = self._wide(place) if before is None and counter is None else moment(self.builder, place)
+        state = self._wide(place) if before is None else moment(self.builder, place)
         if state is None:
             self._tell(self.builder.not_closed, frame.looks.get(at, 0))
             return question, None
@@ -243,6 +257,8 @@ class Circles:
             state = self._widened(before, state, frame)
         if state is not None and known is None:
             self.start = _Start(self.builder, state, question, loop, counter)
+            if counter is not None and loop is None:
+                self.start.loop = self._met_before(self.start, place)
         return question, known
 
     def _widened(self, before: _Start, state: Moment, frame: _Frame) -> Moment | None:
@@ -261,7 +277,7 @@ class Circles:
         if widen(before.state, state):
             self.found = True
             return moment(self.builder, place)
-        if widen_kinds(before.state, state):
+        if widen_kinds(before.state, state, before.counts):
             # So do those where the loop is entered, perhaps.
             varying |= {(ENTERED, place.instruction[0], at) for at in frame.around(place.number)}
             raise self.builder.restarts(KINDS, "the kinds of floats differ from turn to turn")
@@ -355,10 +371,7 @@ class Circles:
             closed = self._without_first(start, way) or alone  # its first turns differ
         loop, recorded = closed.loop, {x for each in closed.ways for x in each.nodes}
         raising = [x for x in builder.raising if x in recorded and may_raise(x)]
-        asked = [
-            x.question for x in self.asked if x.at > start.nodes and not (x.sure and x.begun > start.nodes)
-        ]  # fmt: skip
-        if not loop.is_possible or not all(map(loop.raises, raising)) or any(map(loop.changes, asked)):
+        if not loop.is_possible or not all(map(loop.raises, raising)) or self._asks_otherwise(start, loop, recorded):
             return None
         replaced = set(builder.nodes[closed.start.nodes :])
         builder.raising = [x for x in builder.raising if x not in replaced]
@@ -371,13 +384,22 @@ class Circles:
         assert before is not None
         closed = _Closed(before.start, [way], before.begin)
         alike = start.counts and before.start.state.is_within(start.state)
-        return closed if alike and closed.may_be and closed.loop.ends_at_question else None
+        if not alike or not closed.may_be or not closed.loop.ends_at_question:
+            return None
+        before.start.state.bounds = start.state.bounds
+        return closed
+
+    def _asks_otherwise(self, start: _Start, loop: Loop, recorded: Collection[Node]) -> bool:
+        """Whether what no guard holds, and was asked in a turn, may be answered in another way in other turns."""
+        late = [x for x in self.asked if x.at > start.nodes or x.question in recorded]
+        begun = [x.begun > start.nodes or self.builder.nodes[x.begun] in recorded for x in late]
+        anew = [node for x, inside in zip(late, begun) if inside and not x.sure for node in x.nodes]
+        return any(map(loop.changes, [*anew, *(x.question for x, inside in zip(late, begun) if not inside)]))
 
     def _carry_conditions(self, way: Way, conditions: Sequence[Node]) -> None:
         """Let the state have whether these have held in all turns."""
         builder = self.builder
-        true = full(shape=(), value=True, dtype="bool")
-        way.before.append(fresh(true, tag=builder.new_tag()).node)
+        way.before.append(fresh(_true(), tag=builder.new_tag()).node)
         held = builder.value(way.before[-1])
         for x in conditions:
             held = logical_and(held, builder.value(x))
@@ -397,15 +419,15 @@ class Circles:
             counter.looped |= isinstance(counter.at, Value) and places.get(counter.at.node) in results
         for tracer, limits, asks in zip(now.tracers, start.state.bounds, start.state.asks):
             k, tracer.asks = places[tracer.node], asks
-            if k in results:
-                tracer.node = results[k].node
-                if limits is not None:
-                    builder.bounds[tracer.node] = limits
-                    builder.of_loops.add(tracer.node)
+            tracer.node = results[k].node if k in results else closed.begin.state[k]
+            if k in results and limits is not None:
+                builder.bounds[tracer.node] = limits
+                builder.of_loops.add(tracer.node)
         keep_apart(start.state, now)
         now.settle()
         builder.retract(start.guards)
-        self.asked = [x for x in self.asked if x.at < start.nodes]
+        # What loops within it have asked is the same in all of its turns, but perhaps not in those of a loop around it.
+        self.asked = [x for x in self.asked if x.at < start.nodes or x.begun >= start.nodes]
         held = len(closed.begin.state) - 1
         if start.counts and held in results and not builder.assume(results[held].node):
             raise self._turn_by_turn()
@@ -419,6 +441,10 @@ class Circles:
 def _several(nodes: list[Node]) -> list[Node]:
     """The nodes that are not one another."""
     return list(dict.fromkeys(nodes))
+
+
+def _true() -> Any:
+    return full(shape=(), value=True, dtype="bool")
 
 
 def _is_simple(guard: ValueGuard) -> bool:

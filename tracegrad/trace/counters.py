@@ -20,21 +20,22 @@ from tracegrad.trace.arithmetic import bounded, bounds
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.endings import FOLDED, TURN_BY_TURN
 from tracegrad.trace.number import Number
-from tracegrad.trace.sizes import difference, is_of_a_loop
+from tracegrad.trace.sizes import apart, is_of_a_loop
 
 __all__ = ["Counter", "counter_of", "counting", "fold_around", "number_of_loop"]
 
 # A loop is folded if its turns have come to so many nodes, and there are as many to come or it has run before; or if
-# one within or around it is folded. It has so many turns then, or around one so many.
-MOST_NODES, FEWEST_TURNS, FEWEST_AROUND = 3000, 8, 4
+# one within or around it is folded. It has so many turns then, or around one so many. If its turns ask for values it is
+# folded too, and has so many turns around none, or within one.
+MOST_NODES, FEWEST_TURNS, FEWEST_AROUND, FEWEST_WITHIN = 3000, 8, 4, 3
 
 
 class Counter:
     """The iterator over a range, which is known by the frame and the instruction that asks it for the next number."""
 
     __slots__ = (
-        "__weakref__", "at", "begun", "builder", "folded", "instruction", "looped", "start", "step",
-        "stop", "turns",
+        "__weakref__", "at", "begun", "builder", "folded", "instruction", "looped", "span",
+        "start", "step", "stop", "turns",
     )  # fmt: skip
 
     def __init__(self, builder: TraceBuilder, start: Any, stop: Any, step: int):
@@ -93,17 +94,22 @@ class Counter:
         """Whether it is known, of any numbers it may begin and end with, whether there is another turn now."""
         if self.looped:
             return False
-        if difference(self.stop, self.start) is not None:
-            return True
-        (low, high), (first, last) = bounds(self.start), bounds(self.stop)
-        low, high = low + self.turns * self.step, high + self.turns * self.step
-        return high < first or low >= last if self.step > 0 else low > last or high <= first
+        (low, high), (a, b), (c, d) = self.span[0], bounds(self.start), bounds(self.stop)
+        gone = self.turns * self.step
+        low, high = max(low, c - b) - gone, min(high, d - a) - gone
+        return low > 0 or high <= 0 if self.step > 0 else low >= 0 or high < 0
 
-    def fold_around(self) -> None:
+    def fold_around(self, least: int = FEWEST_AROUND) -> None:
         """Begin the trace again with this loop folded, if it is not: one within it is, or its turns ask for values."""
         length = self.length
-        if not self.folded and length is not None and length >= FEWEST_AROUND and self._may_fold:
+        if not self.folded and length is not None and length >= least and self._may_fold:
             raise self.builder.restarts(self.key(FOLDED))
+
+    def asks(self) -> None:
+        """A turn asks for a value. Another one might have another answer, and a few would make a trace for each pattern
+        of them, or too many ways through a turn of the loop around."""
+        if self.turns > 1 and not self.folded:
+            self.fold_around(FEWEST_WITHIN if any(x.folded for x in _under_way(self.builder)) else FEWEST_AROUND)
 
     # -- whether to fold ---------------------------------------------------------------------------
     def key(self, what: str) -> Hashable:
@@ -146,6 +152,8 @@ class Counter:
         return (low, last - 1) if self.step > 0 else (first + 1, high)
 
     def _fold(self) -> None:
+        # Between which numbers lies how far it counts, and the nodes that this is computed from.
+        self.span = apart(self.stop, self.start)
         low, high = self._limits()
         past = low + min(self.step, 0), high + max(self.step, 0)
         start = bounds(self.start)

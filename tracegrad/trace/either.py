@@ -48,6 +48,10 @@ class Either(Number):
     def kept(self, result: Any) -> Any:
         return self.settled().kept(result)
 
+    def stored(self, dtype: np.dtype[Any]) -> Any:
+        """The float itself: floats of both kinds leave the same in arrays of floats."""
+        return plain(self) if dtype.kind in "fc" else self.settled()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.settled(), name)
 

@@ -71,6 +71,7 @@ class Moment:
         self.tracers: list[Tracer] = []
         self.numbers: dict[int, tuple[Any, Any]] = {}
         self.floats: dict[int, tuple[str, Any]] = {}  # those in local variables, whatever their kind
+        self.integers: dict[int, tuple[str, tuple[int, int]]] = {}  # and these, known or not, with their bounds
         self._eithers: list[Either] = []
         self._pinned: list[Any] = []  # whose identity is in a word
         self._known: dict[int, tuple[int, Any]] = {}
@@ -156,6 +157,8 @@ class Moment:
             self.numbers[len(self.words)] = put, x
         if type(put) is str and is_float(x):
             self.floats[len(self.words)] = put, x
+        elif type(put) is str and not is_huge(x) and (cls is int or (cls is Number and x.dtype.kind == "i")):
+            self.integers[len(self.words)] = put, bounds(x)
         if isinstance(x, shadow.VALUES) and not isinstance(x, Tracer) and cls is not slice:
             self.words.append(exact(x))
             return
@@ -288,7 +291,7 @@ def _take_apart(builder: TraceBuilder, place: Place, own: Collection[str]) -> No
 
 
 def _is_view(x: Tracer) -> bool:
-    return x.origin is not None and x.origin.shared and not x.origin.asks
+    return x.origin is not None and (x.origin.shared or bool(x.origin.asks))
 
 
 def keep_apart(before: Moment, now: Moment) -> None:
@@ -348,14 +351,20 @@ def widen(before: Moment, now: Moment) -> bool:
     return True
 
 
-def widen_kinds(before: Moment, now: Moment) -> bool:
-    """Whether the states are the same but for the kinds of floats, one of which may be of either kind: from now on all
-    of them may be, where the loop is met again."""
+def widen_kinds(before: Moment, now: Moment, counts: bool) -> bool:
+    """Whether the states are the same but for the kinds of floats: from now on those may be of either kind where the
+    loop is met again. If it does not count, that is for those which are of either kind once: its first turn differs.
+    If it does, integers that are known in one of the states alone are traced numbers from now on."""
     other = [k for k, (x, y) in enumerate(zip(before.words[: before.size], now.words)) if x != y]
-    if before.size != now.size or not all(k in before.floats and k in now.floats for k in other):
+    floats = [k for k in other if k in before.floats and k in now.floats]
+    integers = [k for k in other if counts and k in before.integers and k in now.integers]
+    if before.size != now.size or len(other) > len(floats) + len(integers):
         return False
-    kinds = [k for k in other if Either in (before.floats[k][1], type(now.floats[k][1]))]
-    known = {(*now.wide, now.floats[k][0], _KIND) for k in kinds}
+    kinds = [k for k in floats if counts or Either in (before.floats[k][1], type(now.floats[k][1]))]
+    known: set[Hashable] = {(*now.wide, now.floats[k][0], _KIND) for k in kinds}
+    for k in integers:
+        name, (low, high) = now.integers[k]
+        known.add((*now.wide, name, min(low, before.integers[k][1][0]), max(high, before.integers[k][1][1])))
     found = not known <= now.builder.world.varying
     now.builder.world.varying |= known
     return found

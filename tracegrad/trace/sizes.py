@@ -25,7 +25,7 @@ from tracegrad.trace.number import Number
 from tracegrad.trace.tracer import Tracer
 
 __all__ = [
-    "Size", "between", "counting", "difference", "form_of", "is_of_a_loop", "limits", "place",
+    "Size", "apart", "between", "counting", "difference", "form_of", "is_of_a_loop", "limits", "place",
     "required", "within",
 ]  # fmt: skip
 
@@ -177,6 +177,25 @@ def difference(x: Any, y: Any) -> int | None:
     return None if found.terms else found.constant
 
 
+def apart(x: Any, y: Any) -> tuple[tuple[float, float], list[Node]]:
+    """Between which numbers `x - y` lies, and the nodes that it is computed from."""
+    found = _sum(form_of(x), form_of(y), -1)
+    known: dict[Any, Any] = next((v.builder.bounds for v in (x, y) if isinstance(v, Tracer)), {})
+    low: float = found.constant
+    high: float = found.constant
+    for symbol, k in found.terms:
+        ends = [k * end for end in known.get(symbol, _ANY)]
+        low, high = low + min(ends), high + max(ends)
+    return (low, high), [x for symbol, _ in found.terms for x in _nodes(symbol)]
+
+
+def _nodes(symbol: Any) -> list[Node]:
+    """The nodes in a symbol."""
+    if isinstance(symbol, Node):
+        return [symbol]
+    return [x for form in symbol[-1] for part, _ in form.terms for x in _nodes(part)] if len(symbol) == 3 else []
+
+
 def _sum(x: Form, y: Form, factor: int) -> Form:
     terms = dict(x.terms)
     for symbol, k in y.terms:
@@ -189,6 +208,7 @@ def _symbol(x: Hashable) -> Form:
 
 
 _NONE = Form(0, frozenset())
+_ANY = (-np.inf, np.inf)
 
 
 def _of(builder: TraceBuilder, node: Node, depth: int) -> Form:

@@ -12,7 +12,6 @@ way; what has become of them is written into the caller's arrays by each call (`
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -32,6 +31,7 @@ from tracegrad.ops.linear import broadcast_to, cast, reshape, transpose
 from tracegrad.ops.memory import StandIn, arranged, has_order, is_row_major, laid_out, view_by
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.views import Origin, replayed
+from tracegrad.trace.watchers import Unknown, is_watched
 
 __all__ = ["Tracer"]
 
@@ -80,7 +80,7 @@ class Tracer(ArrayMethods, Value):
 
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
         """The value in the call being traced; the trace then holds only for calls with the same answer."""
-        if self.builder.open and _is_watched():
+        if self.builder.open and is_watched():
             return self.builder.compute(self.node)
         return self.builder.observe(self, asked)
 
@@ -94,7 +94,7 @@ class Tracer(ArrayMethods, Value):
     def shown(self) -> Any:
         """The value in the call being traced, for people: no guard is left."""
         if not self.builder.here().knows(self):
-            return _Unknown(f"{type(self).__name__}({self.aval})")
+            return Unknown(f"{type(self).__name__}({self.aval})")
         return self._like(self.builder.compute(self.node))
 
     def _like(self, value: np.ndarray[Any, Any]) -> Any:
@@ -179,7 +179,11 @@ class Tracer(ArrayMethods, Value):
     def __setitem__(self, index: Any, value: Any) -> None:
         if not self.shape and not self.is_array:
             raise TypeError(f"'{type(self.dtype.type()).__name__}' object does not support item assignment")
-        super().__setitem__(index, value)
+        super().__setitem__(index, value.stored(self.dtype) if isinstance(value, Tracer) else value)
+
+    def stored(self, dtype: np.dtype[Any]) -> Any:
+        """What is put into an array of this dtype where this is."""
+        return self
 
     def _span(self, index: Any) -> Any:
         """What an index with numbers of a loop for bounds means, if it does; else None."""
@@ -465,20 +469,7 @@ class Tracer(ArrayMethods, Value):
                 view._become_again()
 
 
-# Modules that show values to people: what they are told is that of the call being traced, and leaves no guard.
-_WATCHERS = frozenset({"logging", "pdb", "bdb", "ipdb", "IPython", "pydevd", "_pydevd_bundle", "traceback", "_pytest"})
-
-
 _OF_SCALARS = frozenset({"as_integer_ratio", "bit_count", "hex", "is_integer"})
-
-
-def _is_watched() -> bool:
-    """Whether it is one of these modules that asks."""
-    frame: Any = sys._getframe(2)
-    # As a dict has it: the globals of traced code count what is read of them.
-    while frame is not None and (name := dict.get(frame.f_globals, "__name__", "")).startswith("tracegrad."):
-        frame = frame.f_back
-    return frame is not None and name.partition(".")[0] in _WATCHERS
 
 
 def _has_slices(index: Any) -> bool:
@@ -487,13 +478,6 @@ def _has_slices(index: Any) -> bool:
         if type(x) is slice and (isinstance(x.start, Tracer) or isinstance(x.stop, Tracer)):
             return True
     return False
-
-
-class _Unknown(str):
-    """The text for a value that is not known: in a region, or when the trace is over."""
-
-    __slots__ = ()
-    __repr__ = str.__str__
 
 
 def _itself(base: Any, new: Any) -> Any:

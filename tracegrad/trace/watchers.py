@@ -1,0 +1,27 @@
+"""Who asks for values to show them to people: they are told those of the call being traced, and no guard is left."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+__all__ = ["Unknown", "is_watched"]
+
+# What shows values: loggers, debuggers, tracebacks, tests.
+_WATCHERS = frozenset({"logging", "pdb", "bdb", "ipdb", "IPython", "pydevd", "_pydevd_bundle", "traceback", "_pytest"})
+
+
+def is_watched() -> bool:
+    """Whether it is such a module that asks what has called this."""
+    frame: Any = sys._getframe(2)
+    # As a dict has it: the globals of traced code count what is read of them.
+    while frame is not None and (name := dict.get(frame.f_globals, "__name__", "")).startswith("tracegrad."):
+        frame = frame.f_back
+    return frame is not None and name.partition(".")[0] in _WATCHERS
+
+
+class Unknown(str):
+    """The text for a value that is not known: in a region, or when the trace is over."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
