@@ -19,7 +19,7 @@ from tracegrad.ops.forms import Fold
 from tracegrad.ops.linear import full, reduce_sum
 from tracegrad.passes.rewrite import producer
 
-__all__ = ["constant", "fold", "full_like"]
+__all__ = ["constant", "fold", "full_like", "is_zero"]
 
 
 def constant(x: Any) -> Literal | None:
@@ -28,6 +28,11 @@ def constant(x: Any) -> Literal | None:
         return None
     value: Literal = x.dtype.type(dict(x.node.params)["value"]).item()
     return value
+
+
+def is_zero(x: Any) -> bool:
+    """Whether `x` is 0, or holds 0 everywhere."""
+    return bool((x if type(x) in LITERALS else constant(x)) == 0)
 
 
 def full_like(x: Any, value: Any) -> Any:

@@ -13,7 +13,7 @@ from tracegrad.avals import is_literal
 from tracegrad.ir import Node
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.elementwise import where
-from tracegrad.ops.linear import reshape
+from tracegrad.ops.linear import broadcast_to, reshape
 from tracegrad.passes.rewrite import node_of, operand, producer, shared
 
 __all__ = ["chosen_once"]
@@ -55,16 +55,29 @@ def _taken(x: Any, base: Node | None, side: int, deep: int = 0) -> Any:
     if op is reshape:
         found = _taken(operand(x), base, side, deep + 1)
         return found if found is None or is_literal(found) else reshape(found, shape=x.shape)
-    if not isinstance(op, Elementwise) or op is where:
+    if op is broadcast_to:
+        source = _source(base, x)
+        found = None if source is None else _taken(operand(x), source, side, deep + 1)
+        return found if found is None or is_literal(found) else broadcast_to(found, shape=x.shape)
+    if not isinstance(op, Elementwise):
         return None
     operands = [operand(x, k) for k in range(len(x.node.inputs))]
-    if any(not is_literal(y) and y.dtype != x.dtype for y in operands):
+    asked, values = (operands[:1], operands[1:]) if op is where else ([], operands)
+    if any(not is_literal(y) and y.dtype != x.dtype for y in values):
         return None  # what is asked, and integers, which must not be divided by 0
-    found = [_taken(y, base, side, deep + 1) for y in operands]
+    found = [_taken(y, base, side, deep + 1) for y in values]
     if all(y is None for y in found):
         return None
-    operands = [old if new is None else new for old, new in zip(operands, found)]
-    return None if all(map(is_literal, operands)) else op(*operands)
+    values = [old if new is None else new for old, new in zip(values, found)]
+    return None if all(map(is_literal, values)) else op(*asked, *values)
+
+
+def _source(base: Node | None, x: Any) -> Node | None:
+    """What a mask repeats, if it repeats something as the array `x` does."""
+    alike = base is not None and base.op is broadcast_to and base.aval.shape == x.shape
+    if not alike or base.operands[0].aval.shape != operand(x).shape:  # type: ignore[union-attr]
+        return None
+    return _flat(x.builder.value(base.operands[0]))  # type: ignore[union-attr]
 
 
 def _as_simple(x: Any, base: Node | None, side: int, deep: int, shape: tuple[int, ...]) -> Any:

@@ -14,7 +14,7 @@ from tracegrad.avals import Aval
 from tracegrad.ir import Builder, Graph, Node, replay
 from tracegrad.ir.builder import recording, sliced
 from tracegrad.ops.contraction import matmul
-from tracegrad.ops.linear import broadcast_to, full, reshape, transpose
+from tracegrad.ops.linear import broadcast_to, full, pad, reshape, transpose
 from tracegrad.ops.op import Op
 from tracegrad.passes.constants import constant
 from tracegrad.passes.rewrite import operand, producer
@@ -64,6 +64,8 @@ def seen(x: Any, row: bool, users: Iterable[Node]) -> Stand:
         views += (transpose,)  # which BLAS reads as it lies
     while constant(x) is None and producer(x) in views:
         made, x = [(x.node.op, dict(x.node.params)), *made], operand(x)
+    if producer(x) is pad and constant(operand(x)) is not None:
+        made, x = [(pad, dict(x.node.params)), *made], operand(x)
     if constant(x) is not None:
         return Stand(None, ((full, dict(x.node.params)), *made))
     return Stand(Given(CONSTANT, x), tuple(made))

@@ -18,12 +18,14 @@ from tracegrad.passes.begun import into_loop
 from tracegrad.passes.collect import collect
 from tracegrad.passes.constants import fold
 from tracegrad.passes.control import BY_OP
+from tracegrad.passes.divided import into_choice, into_undivided
+from tracegrad.passes.logic import LOGIC
 from tracegrad.passes.masks import chosen_once
 from tracegrad.passes.pieces import into_place
 from tracegrad.passes.rewrite import mark_free, node_of, producer, rewrite
 from tracegrad.passes.rules import algebra
 from tracegrad.passes.structure import hoist_broadcast
-from tracegrad.passes.windows import into_array, into_choice, into_sum
+from tracegrad.passes.windows import into_array, into_sum
 
 __all__ = ["simplifier", "simplify"]
 
@@ -67,11 +69,14 @@ def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
     found = algebra(op, operands, {})
     if found is None:
         found = hoist_broadcast(op, operands)
+    if found is None and op in LOGIC:
+        found = LOGIC[op](*operands)
     if found is None and op is where:
         found = chosen_once(*operands)
         return into_array(*operands) if found is None else found
     if found is None and op is accumulate:
         found = into_choice(*operands)
+        found = into_undivided(*operands) if found is None else found
         found = into_place(*operands) if found is None else found
         found = into_loop(*operands) if found is None else found
         found = into_sum(*operands) if found is None else found

@@ -8,7 +8,7 @@ over whole arrays, as a `pad`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracegrad.avals import is_literal
@@ -16,35 +16,16 @@ from tracegrad.ops.elementwise import accumulate, where
 from tracegrad.ops.linear import pad, slice
 from tracegrad.ops.windows import counted, dynamic_slice, dynamic_update_slice
 from tracegrad.passes.begun import begins_with_zeros
-from tracegrad.passes.constants import constant, full_like, reshaped
+from tracegrad.passes.constants import constant, full_like, is_zero, reshaped
 from tracegrad.passes.rewrite import in_loop, is_free, node_of, operand, producer
 from tracegrad.passes.structure import rule_for
 
-__all__ = ["into_array", "into_choice", "into_sum"]
+__all__ = ["into_array", "into_sum", "with_term_again"]
 
 Shape = tuple[int, ...]
 
 LEAST = 256  # elements of an array of which it is worth to touch a part only
 SMALL = 16  # times a window that is small
-
-
-def into_choice(x: Any, y: Any) -> Any:
-    """x + y, a sum whose order is free, where each is 0 wherever the other need not be; or None.
-
-    A sweep makes it of a part of a row that is replaced, and of what is left of the row. Where the sum is 0, its sign
-    may be another.
-    """
-    if producer(x) is not where or producer(y) is not where or node_of(operand(x)) is not node_of(operand(y)):
-        return None
-    for first, second in ((x, y), (y, x)):
-        picked = operand(first, 1), operand(second, 2)
-        if _is_zero(operand(first, 2)) and _is_zero(operand(second, 1)) and not all(map(is_literal, picked)):
-            return where(operand(x), *picked)
-    return None
-
-
-def _is_zero(x: Any) -> bool:
-    return bool((x if is_literal(x) else constant(x)) == 0)
 
 
 def into_sum(x: Any, y: Any) -> Any:
@@ -93,6 +74,14 @@ def _term(x: Any) -> Any:
     return None
 
 
+def with_term_again(x: Any, instead: Callable[[Any], Any]) -> Any:
+    """The sum `x`, in which a term is added to a window of something, with something `instead` of that; None if it is
+    no such sum, or there is nothing instead."""
+    if (term := _term(x)) is None or (found := instead(operand(x))) is None:
+        return None
+    return _with_added(found, term, _starts(x, 2), _step(x))
+
+
 def _is_in_zeros(x: Any) -> bool:
     """Whether `x` is nothing but windows in zeros, or added to what a loop makes of zeros."""
     while _term(x) is not None:
@@ -106,7 +95,7 @@ def _added(before: Any, update: Any) -> Any:
 
 def _nothing_elsewhere(x: Any) -> Any:
     """`x`, which is added, with -0.0 for the 0 that a mask leaves elsewhere: to add that changes no bit."""
-    if producer(x) is where and x.dtype.kind == "f" and not is_literal(operand(x, 1)) and _is_zero(operand(x, 2)):
+    if producer(x) is where and x.dtype.kind == "f" and not is_literal(operand(x, 1)) and is_zero(operand(x, 2)):
         return where(operand(x), operand(x, 1), -0.0)
     return x
 

@@ -1,0 +1,151 @@
+"""What masks say together, and sums of what they have divided: the same with less."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from graphs import f64
+
+from tracegrad.avals import Aval
+from tracegrad.ir import Graph, build, run
+from tracegrad.ops.elementwise import accumulate, logical_and, logical_not, logical_or, multiply, negative, where
+from tracegrad.ops.linear import broadcast_to, full, pad, reshape, slice
+from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
+from tracegrad.passes import simplify
+
+BOOL = np.dtype(bool)
+N, M = 3, 4
+ROW, COLUMN, WHOLE = Aval((M,), BOOL), Aval((N, 1), BOOL), Aval((N, M), BOOL)
+
+
+def window(value: bool) -> Any:
+    """A mask that is `value` in a window and not beside it."""
+    inside = full(shape=(N - 1, M - 1), value=value, dtype="bool")
+    return pad(inside, low=(1, 1), high=(0, 0), interior=(0, 0), value=not value)
+
+
+def masks(row: Any, column: Any, whole: Any) -> list[Any]:
+    """Masks of one shape, some of which are the same, or the contrary, in another way."""
+    row = reshape(row, shape=(1, M))
+    found = [broadcast_to(x, shape=(N, M)) for x in (row, logical_not(row), column, logical_not(column))]
+    found += [logical_not(found[0]), logical_not(found[2]), whole, window(True), window(False)]
+    return found
+
+
+def given() -> list[Any]:
+    rng = np.random.default_rng(0)
+    return [rng.uniform(size=x.shape) < 0.5 for x in (ROW, COLUMN, WHOLE)]
+
+
+def nodes(graph: Graph) -> int:
+    return len(graph.nodes)
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_random_logic(seed: int) -> None:
+    draw = random.Random(seed)
+
+    def said(row: Any, column: Any, whole: Any) -> list[Any]:
+        known = masks(row, column, whole)
+        for _ in range(draw.randint(1, 8)):
+            x, y = draw.choice(known), draw.choice(known[-4:] if draw.random() < 0.6 else known)
+            known.append(draw.choice([logical_and, logical_or])(x, y) if draw.random() < 0.85 else logical_not(x))
+        return [known[-1], *draw.sample(known, 2)]
+
+    graph = build(said, [ROW, COLUMN, WHOLE])
+    short = simplify(graph)
+    for k in range(4):
+        rng = np.random.default_rng(k)
+        xs = [rng.uniform(size=x.shape) < rng.uniform() for x in (ROW, COLUMN, WHOLE)]
+        for got, want in zip(run(short, xs), run(graph, xs)):
+            np.testing.assert_array_equal(got, want)
+
+
+Said = Callable[[Any, Any, Any], Any]
+LOGIC: dict[str, tuple[Said, int]] = {
+    "asked twice": (lambda a, b, c: logical_and(logical_and(a, b), a), 1),
+    "one of several": (lambda a, b, c: logical_or(a, logical_and(b, a)), 0),
+    "never": (lambda a, b, c: logical_and(logical_and(a, b), logical_not(b)), 1),
+    "always": (lambda a, b, c: logical_or(logical_not(a), a), 1),
+    "on both sides": (lambda a, b, c: logical_or(logical_and(a, b), logical_and(a, logical_not(b))), 0),
+    "beyond": (lambda a, b, c: logical_or(a, logical_and(logical_not(a), b)), 1),
+    "everywhere, in parts": (lambda a, b, c: logical_or(logical_or(logical_not(a), logical_and(a, logical_not(b))),
+                                                        logical_and(a, b)), 1),
+    "in a window and beside it": (lambda a, b, c: logical_or(logical_or(window(True), a), logical_not(window(True))),
+                                  1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOGIC)
+def test_logic_that_is_said_with_less(name: str) -> None:
+    said, most = LOGIC[name]
+    graph = build(lambda a, b, c: [said(a, b, c)], [WHOLE] * 3)
+    short = simplify(graph)
+    assert nodes(short) <= most
+    for bits in range(8):
+        xs = [np.full(WHOLE.shape, bool(bits >> k & 1)) for k in range(3)]
+        np.testing.assert_array_equal(run(short, xs)[0], run(graph, xs)[0])
+
+
+# -- sums ----------------------------------------------------------------------------------------------------------
+def parts(x: Any, known: list[Any], draw: random.Random, deep: int = 0) -> list[Any]:
+    """What masks divide `x` in."""
+    if deep == 3 or draw.random() < 0.3:
+        return [x]
+    if draw.random() < 0.3:
+        inside = slice(x, start=(1, 1), stop=(N, M), step=(1, 1))
+        inside = pad(inside, low=(1, 1), high=(0, 0), interior=(0, 0), value=0.0)
+        return [inside, *parts(where(window(True), 0.0, x), known, draw, deep + 1)]
+    mask = draw.choice(known)
+    sides = where(mask, x, 0.0), where(mask, 0.0, x)
+    return [y for side in sides for y in parts(side, known, draw, deep + 1)]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_what_was_divided_is_put_together(seed: int) -> None:
+    draw = random.Random(seed)
+    changes = draw.random() < 0.5
+
+    def total(row: Any, column: Any, whole: Any, x: Any, y: Any) -> list[Any]:
+        found = parts(multiply(x, y), masks(row, column, whole), draw)
+        if changes:
+            found.insert(draw.randrange(len(found)), draw.choice([negative(found[0]), where(whole, y, 0.0), y]))
+        draw.shuffle(found)
+        while len(found) > 1:
+            found.insert(draw.randrange(len(found) - 1), accumulate(found.pop(), found.pop(0)))
+        return found
+
+    graph = build(total, [ROW, COLUMN, WHOLE, f64(N, M), f64(N, M)])
+    short = simplify(graph)
+    rng = np.random.default_rng(seed)
+    for k in range(3):
+        rng = np.random.default_rng(k)
+        masked = [rng.uniform(size=x.shape) < 0.5 for x in (ROW, COLUMN, WHOLE)]
+        xs = [*masked, *rng.normal(size=(2, N, M))]
+        np.testing.assert_allclose(run(short, xs)[0], run(graph, xs)[0], rtol=1e-14, atol=1e-14)
+
+
+def test_two_masks_and_a_window_leave_nothing_of_the_parts() -> None:
+    def total(row: Any, column: Any, whole: Any, x: Any, k: Any) -> list[Any]:
+        first, _, second, *_ = masks(row, column, whole)
+        x = negative(x)
+        beside = where(window(True), 0.0, x)
+        more = dynamic_slice(x, k, 0, sizes=(1, M), step=(1, 1))
+        before = dynamic_slice(beside, k, 0, sizes=(1, M), step=(1, 1))
+        beside = dynamic_update_slice(beside, accumulate(before, more), k, 0, step=(1, 1))
+        inside = slice(x, start=(1, 1), stop=(N, M), step=(1, 1))
+        inside = pad(inside, low=(1, 1), high=(0, 0), interior=(0, 0), value=0.0)
+        divided = accumulate(where(first, 0.0, x), where(second, 0.0, where(first, x, 0.0)))
+        again = accumulate(divided, where(second, where(first, x, 0.0), 0.0))
+        return [accumulate(beside, inside), again]
+
+    graph = build(total, [ROW, COLUMN, WHOLE, f64(N, M), Aval((), np.dtype(np.int64))])
+    short = simplify(graph)
+    assert not any(node.op in (where, pad) for node in short.nodes)
+    xs = [*given(), np.random.default_rng(1).normal(size=(N, M)), np.array(1)]
+    for got, want in zip(run(short, xs), run(graph, xs)):
+        np.testing.assert_allclose(got, want, rtol=1e-15)
