@@ -466,3 +466,19 @@ def test_arguments_that_are_appended_are_returned_themselves():
     found, _ = f(P, P * 2)
     assert len(found) == 900
     assert all(x is P for x in found)
+
+
+def test_rows_that_are_put_together_again_are_an_array_of_their_own():
+    def f(x):
+        a = x + 1
+        b, c, d = np.array(list(a)), np.stack(list(x)), np.array([*a[1:], a[0]])
+        b[0] = 7.0
+        c[0] = 3.0
+        a[1] = 5.0
+        return a, b, c, d, np.stack(list(a), axis=-1)
+
+    for x in (P, np.arange(6.0).reshape(3, 2)):
+        before = x.copy()
+        for found, expected in zip(tg.trace(f)(x), f(x.copy())):
+            np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(x, before)

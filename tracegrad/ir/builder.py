@@ -16,6 +16,7 @@ from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import TraceError
 from tracegrad.ir.graph import Graph, Node
 from tracegrad.ops.op import Carrier, Level, Op
+from tracegrad.ops.pieces import unbind
 from tracegrad.ops.results import result
 
 __all__ = ["RECORDERS", "Builder", "Value", "build", "recorder", "recording"]
@@ -46,6 +47,16 @@ class Value(Carrier):
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         return self.builder.emit(op, operands, params)
+
+    def whole(self, xs: Sequence[Any]) -> Any:
+        rows = self.node.operands[0] if self.node.picks == 0 else None
+        if rows is None or rows.op is not unbind or dict(rows.params)["axis"] or recorder() is not self.builder:
+            return None
+        nodes = [x.node for x in xs if isinstance(x, Value)]
+        known = all(x.picks == k and x.operands[0] is rows for k, x in enumerate(nodes))
+        array, count = rows.operands[0], len(rows.aval)  # type: ignore[arg-type]
+        # An input is an array of the caller's.
+        return self.builder.value(array) if known and array.op and len(nodes) == len(xs) == count else None
 
 
 class Builder:

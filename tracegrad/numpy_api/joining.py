@@ -21,6 +21,7 @@ from tracegrad.numpy_api.operands import (
     promoted,
     size_of,
     viewed,
+    whole,
 )  # fmt: skip
 from tracegrad.numpy_api.reductions import sum as _sum
 from tracegrad.numpy_api.registry import implements, refuse
@@ -87,7 +88,11 @@ def stack(
     arrays_: Sequence[Any], axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
 ) -> Any:
     """`np.stack`."""
-    xs = promoted(_several("stack", arrays_), dtype, casting)
+    given = _several("stack", arrays_)
+    known = whole(given) if not axis and dtype is None else None
+    if known is not None:
+        return known
+    xs = promoted(given, dtype, casting)
     if len({x.shape for x in xs}) != 1:
         raise ShapeError(
             located(f"all input arrays must have the same shape, got {', '.join(str(x.shape) for x in xs)}")

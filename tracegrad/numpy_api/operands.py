@@ -39,6 +39,7 @@ __all__ = [
     "to_float",
     "together",
     "viewed",
+    "whole",
     "window",
 ]  # fmt: skip
 
@@ -97,12 +98,20 @@ def from_sequence(xs: Sequence[Any], peer: Any) -> Any:
         plain = np.array(xs)
         supported(plain.dtype, "an array made of a sequence")
         return constant(plain, peer)
+    known = whole(xs)
+    if known is not None:
+        return known
     parts = promoted([array(x, peer) for x in xs])
     if len({x.shape for x in parts}) != 1:
         shapes = ", ".join(str(x.shape) for x in parts)
         raise ShapeError(located(f"array: elements of one sequence have different shapes: {shapes}"))
     joined: Any = stack(*parts, axis=0)
     return joined if isinstance(joined, np.ndarray) else joined._laid("C")
+
+
+def whole(xs: Sequence[Any]) -> Any:
+    """The array whose rows `xs` are known to be."""
+    return xs[0].whole(xs) if isinstance(xs[0], Carrier) else None
 
 
 def to_dtype(x: Any, dtype: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import Aval
@@ -66,6 +66,10 @@ class Carrier:
     def is_place(self, length: int) -> bool:
         """Whether this is known to be an integer from 0 to `length` - 1."""
         return False
+
+    def whole(self, xs: Sequence[Any]) -> Any:
+        """The array whose rows these are, of which this value is the first; None if there is no such array."""
+        return None
 
     def named(self, name: str, keeps_answer: bool = False) -> Any:
         """This result of an op, which a user knows as the operation `name`; see `named`."""
