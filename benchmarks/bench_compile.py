@@ -1,7 +1,8 @@
-"""How long does compiling take, for a small function never seen before, and for a new batch size?
+"""How long does compiling take: for a small function never seen before, a new batch size, a deeper network?
 
 Every round compiles a function of its own: the same ten ops in another order. No cache can answer.
 Every round of the second case calls one function with a batch size it has not met.
+Every round of the third differentiates a network that has a layer more than the one before.
 """
 
 from __future__ import annotations
@@ -164,6 +165,74 @@ def batch_torch() -> Run:
     return each_batch(module.from_numpy, call)
 
 
+FEWEST_LAYERS = 4
+
+
+def network(xp: Any) -> Callable[[Any, Any], Any]:
+    """The mean square of what a network gives that has a layer for each matrix."""
+
+    def loss(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = xp.tanh(x @ w)
+        return (x * x).mean()
+
+    return loss
+
+
+def network_by_hand(weights: Any, x: Any) -> Any:
+    """Value and gradient, backwards."""
+    states = [x]
+    for w in weights:
+        states.append(np.tanh(states[-1] @ w))
+    last = states[-1]
+    value, slope, gradient = np.mean(last * last), 2.0 * last / last.size, []
+    for w, before, after in zip(weights[::-1], states[-2::-1], states[:0:-1]):
+        slope = slope * (1.0 - after * after)
+        gradient.append(before.T @ slope)
+        slope = slope @ w.T
+    return value, gradient[::-1]
+
+
+def layers(count: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(count)
+    return [rng.standard_normal((32, 32)) / 6 for _ in range(count)], rng.standard_normal((64, 32))
+
+
+def deeper(convert: Callable[[Any], Any], call: Callable[[Any, Any], Any]) -> Run:
+    """A peer that has met one network, and meets a deeper one at every call."""
+
+    def arguments(count: int) -> tuple[Any, Any]:
+        weights, x = layers(count)
+        return list(map(convert, weights)), convert(x)
+
+    call(*arguments(FEWEST_LAYERS - 1))
+    networks = map(arguments, itertools.count(FEWEST_LAYERS))
+    return lambda: call(*next(networks))
+
+
+def deeper_tracegrad() -> Run:
+    return deeper(np.asarray, need("tracegrad").value_and_grad(network(np)))
+
+
+def deeper_jax() -> Run:
+    module = need("jax")
+    compiled = module.jit(module.value_and_grad(network(module.numpy)))
+    return deeper(module.numpy.asarray, lambda *a: module.block_until_ready(compiled(*a)))
+
+
+def deeper_torch() -> Run:
+    module = torch_compiler()
+    module._dynamo.reset()
+    compiled = module.compile(network(module), fullgraph=True)
+
+    def call(weights: Any, x: Any) -> Any:
+        weights = [w.requires_grad_() for w in weights]
+        value = compiled(weights, x)
+        return value, list(module.autograd.grad(value, weights))
+
+    return deeper(module.from_numpy, call)
+
+
 def cases(settings: Settings) -> list[Case]:
     builders: dict[str, Callable[[tuple[str, ...]], Run]] = {
         "tracegrad": tracegrad,
@@ -196,6 +265,12 @@ def cases(settings: Settings) -> list[Case]:
             "new batch size: softmax regression, value and gradient, first call with the new size",
             batches,
             lambda: softmax_by_hand(*batch(SECOND_BATCH)),
+            once=True,
+        ),
+        Case(
+            "another layer: tanh network, value and gradient, first call with a layer more",
+            {"tracegrad": deeper_tracegrad, "jax": deeper_jax, "torch.compile": deeper_torch},
+            lambda: network_by_hand(*layers(FEWEST_LAYERS)),
             once=True,
         ),
     ]

@@ -192,6 +192,12 @@ def test_the_gradients_written_by_hand_are_those_of_finite_differences():
         assert value == pytest.approx(function(point, *rest), rel=1e-12)
         slope = directional(lambda p: function(p, *rest), point, direction)  # noqa: B023
         assert np.sum(gradient * direction) == pytest.approx(slope, rel=1e-6)
+    matrices, x = bench_compile.layers(3)
+    value, gradient = bench_compile.network_by_hand(matrices, x)
+    assert value == pytest.approx(bench_compile.network(np)(matrices, x))
+    direction = rng.standard_normal(matrices[1].shape)
+    slope = directional(lambda w: bench_compile.network(np)([matrices[0], w, matrices[2]], x), matrices[1], direction)
+    assert np.sum(gradient[1] * direction) == pytest.approx(slope, rel=1e-6)
     for order in bench_compile.orders():
         function, direction = bench_compile.function(np, order), rng.standard_normal(bench_compile.X.shape)
         value, gradient = bench_compile.by_hand(order)

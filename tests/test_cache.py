@@ -267,15 +267,29 @@ def test_a_file_in_place_of_the_folder_is_one_warning_and_no_error(tmp_path: Pat
 def test_the_oldest_files_go_when_the_cache_is_too_large(tmp_path: Path) -> None:
     cache = DiskCache(str(tmp_path / "cache"), max_bytes=20_000)
     assert cache.folder is not None
-    cache.put("first", {}, b"")
     for i in range(10):
         cache.put(str(i), {}, bytes(4000))
         os.utime(DiskCache._path(cache.folder, str(i)), (i + 1, i + 1))
-    fresh = DiskCache(cache.folder, max_bytes=20_000)  # the first put of a process looks at the size
-    fresh.put("new", {}, bytes(4000))
-    assert fresh.info()[2] <= 20_000 * 3 // 4
-    assert fresh.get("new") is not None
-    assert [fresh.get(str(i)) is not None for i in range(10)] == [False] * 8 + [True] * 2
+        assert cache.info()[2] <= 20_000
+    cache.put("new", {}, bytes(4000))
+    assert cache.info()[2] <= 20_000 * 3 // 4
+    assert cache.get("new") is not None
+    assert [cache.get(str(i)) is not None for i in range(10)] == [False] * 8 + [True] * 2
+
+
+def test_the_folder_is_listed_once_for_many_files_that_are_written(
+    cache: DiskCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listings: list[str] = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: listings.append(folder) or scandir(folder))  # type: ignore[func-returns-value]
+    for i in range(300):
+        cache.put(str(i), {}, bytes(6000))
+        assert cache.get(str(i)) is not None
+    before = len(listings)
+    assert before <= 2
+    cache.put("large", {}, bytes(8 * 2**20))
+    assert len(listings) == before + 1
 
 
 def test_a_hit_makes_a_file_young_again(cache: DiskCache) -> None:
@@ -286,7 +300,8 @@ def test_a_hit_makes_a_file_young_again(cache: DiskCache) -> None:
     assert time.time() - stored(cache).stat().st_mtime < 3600
 
 
-def test_what_a_crashed_writer_left_is_swept(cache: DiskCache) -> None:
+def test_what_a_crashed_writer_left_is_swept(tmp_path: Path) -> None:
+    cache = DiskCache(str(tmp_path / "cache"), max_bytes=20_000)
     assert cache.folder is not None
     os.makedirs(cache.folder, mode=0o700)
     old, young = Path(cache.folder, "a.tgc.1.0.tmp"), Path(cache.folder, "b.tgc.1.0.tmp")

@@ -387,7 +387,7 @@ def test_a_kernel_prints_every_instruction() -> None:
             Store("b1", I0, Operand("v4", "f64")), Reduce("b1", ZERO, "add", V1, ("i0",), ONE)]  # fmt: skip
     assert (
         verify_kernel(kernel_of(body)).text()
-        == """kernel k(b0: f64 in, b1: f64 out) cost 0 for i0 in s0 {
+        == """kernel k(b0: f64 in, b1: f64 out; c0: f64) cost 0 for i0 in s0 {
   v0 = load b0[i0] : f64
   v1 = exp(v0) : f64
   v2 = index 1 + i0 : i64

@@ -8,6 +8,7 @@ import pytest
 import tracegrad as tg
 from tracegrad.ir import parse
 from tracegrad.runtime.program import machine_code_count
+from tracegrad.settings import settings
 
 X = np.ones(3)
 RATE = 0.5
@@ -25,7 +26,7 @@ def test_explain_shows_every_stage():
     for part in (
         "f (", "test_explain.py:", "params['w']: f64[3]", "x: f64[3]", "mode == 'b' (static)", "the global RATE == 0.5",
         "bool() at ", "was True", "graph, ", "graph after the passes", "fusion groups:",
-        "kernels:", "cache:", "times:", "trace: ",
+        "kernels:", "cache:", "machine code:", "times:", "trace: ",
     ):  # fmt: skip
         assert part in text, part
 
@@ -57,6 +58,24 @@ def test_explain_compiles_nothing_that_a_call_has_compiled():
     g.explain(X)
     assert g.graph(X) == g.explain(X).graph
     assert g.cache_info().traces == 1
+
+
+def test_explain_says_where_the_machine_code_of_each_step_came_from(tmp_path, monkeypatch):
+    monkeypatch.setattr(settings, "cache_dir", str(tmp_path))
+
+    def loss(x, y):
+        for _ in range(3):
+            x = np.arctan(np.cosh(x @ y + 0.625))
+        return np.sum(x, axis=0)
+
+    x, y = np.ones((11, 12)), np.eye(12)
+    fun = tg.trace(loss)
+    new = fun.explain(x, y).pieces
+    assert [line.partition(":")[0] for line in new] == ["1, 3", "5"]
+    assert all(line.partition(": ")[2].startswith("new, ") and line.endswith(" ms") for line in new)
+    again = tg.trace(lambda x, y: loss(x, y)).explain(x, y)
+    assert again.pieces == ("1, 3: from memory", "5: from memory")
+    assert "machine code:\n  1, 3: from memory\n" in str(again)
 
 
 def test_explain_names_captured_arrays():

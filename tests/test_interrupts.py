@@ -26,7 +26,7 @@ import tracegrad as tg
 from tracegrad import settings
 from tracegrad.control.until import ROOMS
 from tracegrad.ir import recorder
-from tracegrad.runtime import program
+from tracegrad.runtime import native
 from tracegrad.runtime.cache import DiskCache
 from tracegrad.settings import jit_disabled, unusual
 from tracegrad.torch.modes import STATE
@@ -71,13 +71,13 @@ def modes() -> dict[str, Any]:
     return {
         "modes": [getattr(STATE, name) for name in MODES], "recorder": recorder(), "unusual": len(unusual),
         "disabled": jit_disabled(), "call": CALLS.call, "room": ROOMS.turns, "errors": np.geterr(),
-        "settings": dict(vars(settings)), "in progress": dict(program._in_progress),
+        "settings": dict(vars(settings)),
     }  # fmt: skip
 
 
 def held(*functions: Any) -> list[Any]:
     """The locks that this thread still holds."""
-    locks = [program._lock, program._support_lock, *(f._lock for f in functions)]
+    locks = [native.LOCK, *(f._lock for f in functions)]
     found: list[Any] = []
 
     def work() -> None:

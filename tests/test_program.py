@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
+import shutil
+import subprocess
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +20,11 @@ from exact import assert_same, compiled, full_slice, whole
 from graphs import f32, f64, i64, vjp_of
 
 from tracegrad.avals import COMPILED, Aval, aval_of
+from tracegrad.codegen.orders import orders_of, pieces_of
 from tracegrad.codegen.plan import RELEASE_GIL_COST
 from tracegrad.codegen.steps import Launch
 from tracegrad.errors import TracegradError
-from tracegrad.ir import Graph, build, run
+from tracegrad.ir import Graph, build, parse, run
 from tracegrad.ops import contraction, elementwise, linear, reduction
 from tracegrad.ops.elementwise import add, exp, less, multiply, sin, square, subtract, tanh, where
 from tracegrad.ops.indexing import gather, scatter_add
@@ -34,8 +40,10 @@ from tracegrad.ops.linear import (
     transpose,
 )
 from tracegrad.ops.scans import cumsum
-from tracegrad.runtime import program
+from tracegrad.runtime import native, program
+from tracegrad.runtime.cache import DiskCache
 from tracegrad.runtime.program import MISS, Program, compile_program, machine_code_count
+from tracegrad.settings import settings
 
 rng = np.random.default_rng(0)
 
@@ -333,6 +341,216 @@ def test_machine_code_from_disk_calls_what_it_needs() -> None:
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.fixture
+def own_cache(tmp_path: Path) -> Iterator[None]:
+    """A disk cache that no other test has filled, and no machine code in memory but that of programs in use."""
+    gc.collect()
+    settings.cache_dir = tmp_path / "cache"
+    yield
+    settings.reload()
+
+
+def sources(found: Program) -> list[str]:
+    """Where the pieces of a program were found."""
+    return [origin.source for _, origin in found.report.pieces]
+
+
+def layers(count: int) -> Any:
+    def fn(x: Any, w: Any) -> list[Any]:
+        for k in range(count):
+            x = tanh(add(contraction.matmul(x, w), 0.3 + k))
+        return [x]
+
+    return fn
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_equal_layers_share_their_machine_code() -> None:
+    avals = [f64(20, 30), f64(30, 30)]
+    first = compiled(build(layers(2), avals))
+    assert [steps for steps, _ in first.report.pieces] == [[1, 3]]
+    count = machine_code_count()
+    deep = compiled(build(layers(12), avals))
+    assert (sources(deep), machine_code_count()) == (["memory"], count)
+    assert [len(steps) for steps, _ in deep.report.pieces] == [12]
+    x, w = rng.random((20, 30)), rng.random((30, 30)) / 30
+    want = x
+    for k in range(12):
+        want = np.tanh(want @ w + (0.3 + k))
+    np.testing.assert_allclose(deep.run([x, w])[0], want, rtol=1e-13)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_derivative_compiles_only_what_its_function_has_not() -> None:
+    def loss(x: Any, w: Any) -> list[Any]:
+        (y,) = layers(3)(x, w)
+        return [reduce_sum(multiply(y, sin(y)), axes=(0, 1))]
+
+    graph = build(loss, [f64(20, 30), f64(30, 30)])
+    value = compiled(graph)
+    pulled = vjp_of(graph)
+    assert pulled is not None
+    count = machine_code_count()
+    derivative = compiled(pulled)
+    found = sources(derivative)
+    assert found.count("memory") >= 1
+    assert machine_code_count() - count == found.count("compiled") < len(found)
+    arrays = [whole(*a.shape, low=-1, high=1) for a in pulled.avals]
+    for got, want in zip(derivative.run(arrays), run(pulled, arrays), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
+    assert sources(value) != []
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_kernels_of_one_text_serve_programs_that_have_them_at_other_places() -> None:
+    """Other buffers, other sizes, other constants, other steps around."""
+
+    def alone(x: Any) -> list[Any]:
+        return [tanh(multiply(x, 0.3))]
+
+    def among(y: Any, x: Any, i: Any) -> list[Any]:
+        rows = reduce_sum(square(tanh(multiply(x, 0.7))), axes=(0,))
+        return [rows, cumsum(gather(y, i, axes=(0,)), axis=0), tanh(multiply(y, -0.4))]
+
+    first = compiled(build(alone, [f64(50)]))
+    second = compiled(build(among, [f64(31), f64(40, 60), i64(17)]))
+    assert sources(second).count("memory") == 1
+    x, y, i = rng.random((40, 60)), rng.random(31), rng.integers(0, 31, 17)
+    got = second.run([y, x, i])
+    np.testing.assert_allclose(got[0], (np.tanh(x * 0.7) ** 2).sum(0), rtol=1e-13)
+    np.testing.assert_allclose(got[1], np.cumsum(y[i]), rtol=1e-13)
+    np.testing.assert_allclose(got[2], np.tanh(y * -0.4), rtol=1e-14)
+    np.testing.assert_allclose(first.run([y[:1].repeat(50)])[0], np.tanh(y[0] * 0.3).repeat(50), rtol=1e-14)
+
+
+LOOP = """
+graph(%0: f64[3], %1: f64[7,3]{more}) {{
+  {before}%8, %9 = scan(%0, %1) {{carries=1, length=7, reverse=False, xs=1}} : f64[3], f64[7,3]
+    body(%0: f64[3], %1: f64[3]) {{
+      %2 = multiply(%0, 0.5) : f64[3]
+      %3 = sin(%2) : f64[3]
+      %4 = add(%3, %1) : f64[3]
+      return %4, %3
+    }}
+  return %8, %9{results}
+}}
+"""
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_loop_of_one_text_serves_programs_that_have_it_at_other_places() -> None:
+    first = compiled(parse(LOOP.format(more="", before="", results="")))
+    count = machine_code_count()
+    before = "%5 = exp(%2) : f64[40]\n  "
+    second = compiled(parse(LOOP.format(more=", %2: f64[40]", before=before, results=", %5")))
+    assert sorted(sources(second)) == ["compiled", "memory"]
+    assert machine_code_count() == count + 1
+    x, rows, other = rng.random(3), rng.random((7, 3)), rng.random(40)
+    for a, b in zip(second.run([x, rows, other]), (*first.run([x, rows]), np.exp(other)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-15)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_a_damaged_piece_is_compiled_again_and_the_others_come_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fn(x: Any) -> list[Any]:
+        sums = reduce_sum(multiply(x, 1.5), axes=(1,))
+        return [exp(divide_(x, sums)), sums]
+
+    def divide_(x: Any, sums: Any) -> Any:
+        rows, columns = x.shape
+        return elementwise.divide(x, broadcast_to(reshape(sums, shape=(rows, 1)), shape=(rows, columns)))
+
+    graph = build(fn, [f64(21, 33)])
+    x = 1 + rng.random((21, 33))
+    first = compiled(graph)
+    want = first.run([x])
+    assert len(first.report.pieces) == 2
+    del first
+    gc.collect()
+    assert sources(compiled(graph)) == ["disk", "disk"]
+    gc.collect()
+    get, lost = DiskCache.get, []
+
+    def without_the_first(self: DiskCache, key: str) -> Any:
+        lost.append(key)
+        return None if len(lost) == 1 else get(self, key)
+
+    monkeypatch.setattr(DiskCache, "get", without_the_first)
+    count = machine_code_count()
+    again = compiled(graph)
+    assert (sources(again), machine_code_count()) == (["compiled", "disk"], count + 1)
+    for a, b in zip(again.run([x]), want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_another_process_compiles_only_what_is_new(tmp_path: Path) -> None:
+    source = """
+import sys, numpy as np, tracegrad as tg
+from tracegrad.runtime.program import machine_code_count
+def loss(x, w):
+    for k in range(3):
+        x = np.tanh(x @ w + 0.5)
+    return np.sum(x * x)
+fun = tg.grad(loss, argnums=1) if sys.argv[1] == "gradient" else tg.trace(loss)
+x, w = np.full((20, 30), 0.1), np.full((30, 30), 0.01)
+fun(x, w)
+print(machine_code_count(), "numba" in sys.modules)
+"""
+
+    def run_process(what: str) -> list[str]:
+        environment = {**os.environ, "TRACEGRAD_CACHE_DIR": str(tmp_path / "cache"), "TRACEGRAD_CACHE": "1"}
+        command = [sys.executable, "-c", source, what]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+
+    (value, numba), (gradient, _) = run_process("value"), run_process("gradient")
+    assert numba == "True"
+    assert int(value) >= 2
+    assert run_process("value") == run_process("gradient") == ["0", "False"]
+    shutil.rmtree(tmp_path / "cache")
+    assert int(run_process("gradient")[0]) > int(gradient)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_that_is_forked_while_a_thread_compiles_can_compile() -> None:
+    source = """
+import itertools, os, signal, threading, warnings
+import numpy as np, tracegrad as tg
+warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+
+def right(k):
+    x = np.linspace(1.0, 2.0, 50)
+    def f(x):
+        for bit in f"{k:b}":
+            x = np.sin(x) if bit == "1" else x * x
+        return x
+    return np.allclose(tg.trace(f)(x), f(x))
+
+assert right(1)
+stop = threading.Event()
+def work():
+    for k in itertools.count(2):
+        if stop.is_set():
+            return
+        right(k)
+thread = threading.Thread(target=work, daemon=True)
+thread.start()
+for k in range(10):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)  # ends a child that waits for ever
+        os._exit(0 if right(5000 + k) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+stop.set()
+thread.join()
+print("fine")
+"""
+    environment = {**os.environ, "TRACEGRAD_CACHE": "0"}
+    command = [sys.executable, "-c", source]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert (found.stdout.strip(), found.returncode) == ("fine", 0), found.stderr
+
+
+@pytest.mark.usefixtures("own_cache")
 def test_a_compilation_that_fails_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*args: Any) -> Any:
         raise RuntimeError("no memory for machine code")
@@ -360,6 +578,7 @@ def in_threads(count: int, call: Callable[[int], Any]) -> list[Any]:
         return list(pool.map(work, range(count)))
 
 
+@pytest.mark.usefixtures("own_cache")
 def test_threads_that_meet_a_new_graph_together_compile_it_once() -> None:
     graph = build(lambda x, y: [exp(add(x, y)), reduce_sum(sin(multiply(x, y)), axes=(0,))], [f64(1000), f64(1000)])
     count = machine_code_count()
@@ -369,6 +588,23 @@ def test_threads_that_meet_a_new_graph_together_compile_it_once() -> None:
     x, y = rng.random(1000), rng.random(1000)
     for p in found:
         np.testing.assert_allclose(p.run([x, y])[0], np.exp(x + y), rtol=1e-15)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_threads_that_need_some_of_the_same_pieces_compile_each_once() -> None:
+    def fn(k: int) -> Any:
+        return lambda x, w: [*layers(k + 1)(x, w), reduce_sum(elementwise.power(x, 1.5 + k % 2), axes=(1,))]
+
+    graphs = [build(fn(k), [f64(20, 40), f64(40, 40)]) for k in range(6)]
+    count = machine_code_count()
+    found = in_threads(6, lambda k: compiled(graphs[k]))
+    kinds = {piece.text for p in found for order in orders_of(p.report.plan) for piece in pieces_of(order)}
+    assert machine_code_count() - count <= len(kinds)
+    assert [source for p in found for source in sources(p)].count("compiled") == machine_code_count() - count
+    x, w = rng.random((20, 40)), rng.random((40, 40)) / 40
+    for graph, p in zip(graphs, found):
+        for got, want in zip(p.run([x, w]), run(graph, [x, w]), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-13)
 
 
 def test_threads_that_compile_different_graphs_do_not_disturb_each_other() -> None:
@@ -516,14 +752,14 @@ def test_called_ops_run_in_many_threads_and_inside_each_other(monkeypatch: pytes
 def test_shared_loops_are_loaded_once_by_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs keep no more than the addresses of these loops: a second copy that replaced the first would free it."""
     loads: list[str] = []
-    load = program.native.load_ir
+    load = native._load_ir
 
-    def counted(text: Any, name: str) -> Any:
+    def counted(make: Any, name: str) -> Any:
         loads.append(name)
-        return load(text, name)
+        return load(make, name)
 
-    monkeypatch.setattr(program, "_support", {})
-    monkeypatch.setattr(program.native, "load_ir", counted)
+    monkeypatch.setattr(native, "_kept", {})
+    monkeypatch.setattr(native, "_load_ir", counted)
     graph = build(lambda x: [reduction.reduce_min(x, axes=(0,)), reduce_sum(x, axes=(0,))], [f64(5000, 30)])
     x = whole(5000, 30)
     for outputs in in_threads(6, lambda _: compiled(graph).run([x])):

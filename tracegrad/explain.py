@@ -37,6 +37,7 @@ class Explanation:
     groups: tuple[str, ...]
     kernels: tuple[str, ...]
     cache: str
+    pieces: tuple[str, ...]
     seconds: dict[str, float]
 
     def __str__(self) -> str:
@@ -55,6 +56,7 @@ class Explanation:
         yield from _section("fusion groups", self.groups)
         yield from _section("kernels", [line for text in self.kernels for line in text.splitlines()])
         yield from _section("cache", [self.cache])
+        yield from _section("machine code", self.pieces)
         yield from _section("times", [f"{stage}: {1e3 * s:.2f} ms" for stage, s in self.seconds.items()])
 
 
@@ -84,6 +86,7 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
         groups=tuple(_groups(made, graph.names)) if made is not None else (),
         kernels=tuple(step.text() for step in made.steps) if made is not None else (),
         cache=f"program from {getattr(report, 'cache', 'the interpreter')}, key {getattr(report, 'key', 'none')}",
+        pieces=tuple(_pieces(report)) if report is not None else (),
         seconds={"trace": path.seconds["trace"], **getattr(report, "seconds", {"program": path.seconds["program"]})},
     )
 
@@ -127,6 +130,14 @@ def _loops(path: Path, graph: Graph) -> Iterator[str]:
         if count >= OFTEN:
             told.setdefault(location, f"{count} questions, a guard each: only loops over a range are closed, and while")
     yield from (f"unrolled at {location}: {why}" for location, why in told.items())
+
+
+def _pieces(report: Any) -> Iterator[str]:
+    """The pieces of machine code: the numbers of the steps that each is for, where it was found, and what that took."""
+    for steps, origin in report.pieces:
+        found = {"memory": "from memory", "disk": "from disk", "compiled": "new"}[origin.source]
+        took = f", {1e3 * origin.seconds:.2f} ms" if origin.seconds else ""
+        yield f"{', '.join(map(str, steps))}: {found}{took}"
 
 
 def _groups(made: Any, inputs: tuple[str, ...] = ()) -> Iterator[str]:

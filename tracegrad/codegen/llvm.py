@@ -33,7 +33,7 @@ from tracegrad.codegen.scalar_llvm import (
 )  # fmt: skip
 from tracegrad.codegen.support import loop
 
-__all__ = ["PolyEmitter", "flattened", "kernel_function"]
+__all__ = ["PolyEmitter", "constant_of", "flattened", "kernel_function"]
 
 I32 = ir.IntType(32)
 JAM = 4
@@ -64,6 +64,15 @@ class PolyEmitter:
 
 def _invariant_first(symbol: str) -> tuple[int, str]:
     return ("sk".find(symbol[0]) < 0, symbol)
+
+
+def constant_of(b: ir.IRBuilder, word: Any, dtype: str) -> Any:
+    """The number that a word holds the bits of; those of a float are those of a double."""
+    t = llvm_type(dtype)
+    if dtype[0] == "f":
+        value = b.bitcast(word, ir.DoubleType())
+        return value if dtype == "f64" else b.fptrunc(value, t)
+    return word if t.width == 64 else b.trunc(word, t)
 
 
 def kernel_function(module: ir.Module, kernel: Kernel, name: str) -> ir.Function:

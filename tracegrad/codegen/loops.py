@@ -1,9 +1,10 @@
 """The loop IR: a kernel is a loop nest over scalar expressions.
 
-    kernel k(s0; b0: f64 in, b1: f64 out) for i0 in s0 {
+    kernel k(b0: f64 in, b1: f64 out; c0: f64) cost 26 for i0 in s0 {
       v0 = load b0[i0] : f64
-      v1 = exp(v0) : f64
-      store b1[i0] = v1
+      v1 = mul(v0, c0) : f64
+      v2 = exp(v1) : f64
+      store b1[i0] = v2
     }
 
 Instructions are in single static assignment; addresses and indices are polynomials over loop variables, sizes (`s0`),
@@ -176,10 +177,12 @@ class Kernel:
         return self.loops[self.chunked].var if self.loops else ""
 
     def text(self, name: str = "k") -> str:
-        buffers = ", ".join(f"{b}: {dtype} {use}" for b, (dtype, use) in self.buffers.items())
+        given = ", ".join(f"{b}: {dtype} {use}" for b, (dtype, use) in self.buffers.items())
+        constants = ", ".join(f"{c}: {dtype}" for c, dtype in self.constants().items())
+        given += f"; {constants}" if constants else ""
         head = " ".join(f"for {x.var} in {x.extent}" for x in self.loops)
         head += f" chunked {self.loops[self.chunked].var}" if self.chunked else ""
-        lines = [f"kernel {name}({buffers}) cost {self.cost}{' ' + head if head else ''} {{"]
+        lines = [f"kernel {name}({given}) cost {self.cost}{' ' + head if head else ''} {{"]
         for instruction in self.body:
             lines.extend(f"  {line}" for line in instruction.lines())
         return "\n".join([*lines, "}"])

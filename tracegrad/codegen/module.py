@@ -1,6 +1,7 @@
-"""The LLVM module of a plan: its kernels, and the program `i32 tg_run(i64 *values, void **pointers)` that runs them.
+"""The LLVM module of a part of a plan: the regions that it runs, their kernels, and those that stand beside them.
 
-A kernel whose work is small for the sizes of the call is called; one that takes longer runs in chunks (`forked.py`).
+The part is a function of words (`tracegrad.codegen.walker`), and so is each region. A kernel whose work is small for
+the sizes of the call is called; one that takes longer runs in chunks (`forked.py`).
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ from typing import Any
 from llvmlite import ir
 
 from tracegrad.codegen.forked import EACH_CHUNK, Partial, each_chunk, fork_function
-from tracegrad.codegen.llvm import PolyEmitter, flattened, kernel_function
+from tracegrad.codegen.llvm import PolyEmitter, constant_of, flattened, kernel_function
 from tracegrad.codegen.loops import Check, Kernel, Reduce
 from tracegrad.codegen.nested import Nested, Repeat
 from tracegrad.codegen.nested_llvm import run_nested
 from tracegrad.codegen.plan import Plan
 from tracegrad.codegen.scalar_llvm import I64, identity, llvm_type, memory_type
 from tracegrad.codegen.steps import Call, Launch, Matmul
-from tracegrad.codegen.support import TASK, loop, signature
+from tracegrad.codegen.support import OF_WORDS, TASK, loop, signature
 from tracegrad.codegen.vecmath_lang import share_rare_functions
+from tracegrad.records import record
 
-__all__ = ["RUN", "build_module"]
+__all__ = ["Part", "as_text", "build_part", "place_of"]
 
-RUN = "tg_run"
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
 
@@ -31,10 +32,32 @@ POINTER = I8.as_pointer()
 _LOOP_ID = r"(?m)^!(\d+) = !\{ (!\d+(?:, !\d+)*) \}$"
 
 
-def build_module(made: Plan) -> str:
-    """The module that computes `made`, as text."""
-    # A loop's metadata must be distinct and name itself first, which llvmlite's builder cannot write.
-    return re.sub(_LOOP_ID, r"!\1 = distinct !{ !\1, \2 }", str(_Program(made, _Shared()).module))
+@record(eq=False)
+class Part:
+    """Steps of a plan that follow each other, from number `first` on, with the buffers that they use and the words that
+    they read; see `place_of`."""
+
+    first: int
+    steps: list[Any]
+    fills: dict[int, Any]
+    buffers: list[str]
+    values: dict[str, Any]
+
+
+def place_of(buffer: str) -> tuple[str, str]:
+    """The words of a part that say where a buffer is, or the arena: which pointer, and how many bytes behind it."""
+    return f"place.{buffer}", f"behind.{buffer}"
+
+
+def build_part(part: Part, name: str) -> str:
+    """The module that defines `part` as a function of this name, as text."""
+    return as_text(_Program(part, _Shared(), name).module)
+
+
+def as_text(module: ir.Module) -> str:
+    """The text of a module. A loop's metadata must be distinct and name itself first, which llvmlite's builder cannot
+    write."""
+    return re.sub(_LOOP_ID, r"!\1 = distinct !{ !\1, \2 }", str(module))
 
 
 class _Shared:
@@ -61,16 +84,16 @@ class _Words(dict[str, Any]):
 
 
 class _Program:
-    """The function of a plan: of the program itself, or of a region; with `strip`, of rows [low, high) of a region."""
+    """The function of a part, or of a region; with `strip`, of rows [low, high) of a region."""
 
     strip: tuple[Any, ...] = ()
     turns: tuple[Any, ...] = ()
 
-    def __init__(self, made: Plan, shared: _Shared, name: str = RUN, strip: bool = False):
+    def __init__(self, made: Plan | Part, shared: _Shared, name: str, strip: bool = False):
         self.plan, self.shared, self.module = made, shared, shared.module
-        signature = ir.FunctionType(I32, [I64.as_pointer(), POINTER.as_pointer(), *[I64, I64] * strip])
+        signature = ir.FunctionType(I32, [*OF_WORDS.args, *[I64, I64] * strip])
         self.run = ir.Function(self.module, signature, name)
-        self.nested = name != RUN
+        self.nested = isinstance(made, Plan)
         self.b = ir.IRBuilder(self.run.append_basic_block("entry"))
         self.values, pointers, *rows = self.run.args
         self.strip = tuple(rows)
@@ -80,7 +103,7 @@ class _Program:
         self.polys = PolyEmitter(self.env)
         self.status = self.b.alloca(I32)
         self.b.store(ir.Constant(I32, 0), self.status)
-        for i, step in enumerate(made.steps):
+        for i, step in enumerate(made.steps, 0 if isinstance(made, Plan) else made.first):
             for fill in made.fills.get(i, []):
                 self._fill(*fill)
             match step:
@@ -94,13 +117,7 @@ class _Program:
                     self._call(step)
                 case Nested():
                     run_nested(self, i, step)
-        self.b.ret(self._checked() if made.checked else self.b.load(self.status))
-
-    def _checked(self) -> Any:
-        """The status, and failure where the last output is False."""
-        check = self.b.load(self.pointers[self.plan.buffers[self.plan.graph.outputs[-1]]])
-        status = self.b.load(self.status)
-        return self.b.select(self.b.icmp_unsigned("==", check, ir.Constant(I8, 0)), ir.Constant(I32, 4), status)
+        self.b.ret(self.b.load(self.status))
 
     def word(self, name: str) -> Any:
         """A run-time value, read where the function begins."""
@@ -111,7 +128,10 @@ class _Program:
         return word
 
     def _buffers(self, pointers: Any) -> dict[str, Any]:
-        inputs, outputs = len(self.plan.graph.inputs), len(self.plan.graph.outputs) - self.plan.checked
+        if isinstance(self.plan, Part):
+            self.arena = self._placed("arena", pointers)
+            return {name: self._placed(name, pointers) for name in self.plan.buffers}
+        inputs, outputs = len(self.plan.graph.inputs), len(self.plan.graph.outputs)
         arena = self.b.load(self.b.gep(pointers, [ir.Constant(I64, inputs + outputs)]))
         found = {}
         for name, where in self.plan.memory.items():
@@ -120,13 +140,15 @@ class _Program:
                 found[name] = self.b.gep(arena, [self.env[f"offset.{name}"]])
             elif kind == "stack":
                 found[name] = self.stack(int(number))
-            elif kind == "check":
-                found[name] = self.stack(1)
             else:
                 position = int(number) + (inputs if kind == "output" else 0)
                 found[name] = self.b.load(self.b.gep(pointers, [ir.Constant(I64, position)]))
         self.arena = arena
         return found
+
+    def _placed(self, name: str, pointers: Any) -> Any:
+        index, behind = (self.env[word] for word in place_of(name))
+        return self.b.gep(self.b.load(self.b.gep(pointers, [index])), [behind])
 
     def stack(self, size: int) -> Any:
         """Memory of this function: so many bytes."""
@@ -200,15 +222,7 @@ class _Program:
     def _argument(self, name: str, kernel: Kernel, constants: dict[str, str]) -> Any:
         if name in kernel.buffers:
             return self._typed(self.pointers[name], kernel.buffers[name][0])
-        return self._constant(name, constants[name]) if name in constants else self.env[name]
-
-    def _constant(self, name: str, dtype: str) -> Any:
-        word = self.env[name]
-        if dtype[0] == "f":
-            value = self.b.bitcast(word, ir.DoubleType())
-            return value if dtype == "f64" else self.b.fptrunc(value, ir.FloatType())
-        t = llvm_type(dtype)
-        return word if t.width == 64 else self.b.trunc(word, t)
+        return constant_of(self.b, self.env[name], constants[name]) if name in constants else self.env[name]
 
     def _typed(self, pointer: Any, dtype: str) -> Any:
         return self.b.bitcast(pointer, memory_type(dtype).as_pointer())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -34,7 +34,7 @@ from tracegrad.ir import Graph, Node
 from tracegrad.ops.linear import fresh
 from tracegrad.records import record
 
-__all__ = ["Plan", "calls_of", "plan", "plans_of", "rare_functions"]
+__all__ = ["Plan", "calls_of", "functions_of", "plan", "plans_of", "rare_functions"]
 
 CHUNK_COST = 131072  # cost units of one chunk: some 30 microseconds
 PARALLEL_COST = 200_000  # below this a kernel runs in the calling thread: some 50 microseconds
@@ -55,7 +55,7 @@ class Plan:
     memory: dict[str, str] = field(default_factory=dict)  # buffer -> "input 0", "output 1", "temp", "stack 24", "check"
     fills: dict[int, list[tuple[str, str, str, Poly]]] = field(default_factory=dict)
     values: dict[str, int] = field(default_factory=dict)
-    checked: bool = False  # whether the last output is a boolean without which the program has failed
+    check: int = -1  # where in the arena the boolean is without which the program has failed: the last output; or -1
     carries: int = 0  # of a region: how many of its first inputs its first outputs become
     strips: Strips | None = None  # of the body of a loop: how to run it strip by strip
     in_place: set[int] = field(default_factory=set)  # carries of a region that it writes where it reads them
@@ -79,8 +79,8 @@ def plan(graph: Graph, checked: bool = False) -> Plan:
     output is no result: the program fails where it is False."""
     made = _Planner().plan(graph)
     if checked:
-        made.checked = True
         made.memory[made.buffers[made.graph.outputs[-1]]] = "check"
+        made.check, made.arena_bytes = made.arena_bytes, made.arena_bytes + 64
     return made
 
 
@@ -298,7 +298,7 @@ def _place(made: Plan, nested: bool) -> None:
     made.arena_bytes = arena.top
     constants = {name: _bits(dtype, value) for name, (dtype, value) in made.arguments.constants.items()}
     made.values = {**made.arguments.sizes, **constants, **values}
-    made.values |= dict.fromkeys(_functions_of(made), 0)
+    made.values |= {name: 0 for i, step in enumerate(made.steps) for name in functions_of(step, made.fills.get(i, ()))}
     if nested and any(isinstance(step, Call) for step in made.steps):
         made.values["calls"] = 0  # the number of its first call among those of the program
     _add_words_of_regions(made)
@@ -340,21 +340,20 @@ def calls_of(made: Plan) -> list[Call]:
     return [step for each in plans_of(made) for step in each.steps if isinstance(step, Call)]
 
 
-def _functions_of(made: Plan) -> list[str]:
-    """The functions whose addresses the program is given as values: see `tracegrad.codegen.support`."""
+def functions_of(step: Any, fills: Sequence[Any]) -> list[str]:
+    """The functions whose addresses the code of a step is given as values: see `tracegrad.codegen.support`."""
     names: list[str] = []
-    for i, step in enumerate(made.steps):
-        if isinstance(step, Call) or (isinstance(step, While) and step.stacked):
-            names.append("callback")
-        if isinstance(step, Looping):
-            names += step.functions
-        elif isinstance(step, Launch):
-            names += [f"tg_fill.{dtype}" for _, dtype, _, _ in made.fills[i]]
-            if step.kernel.loops and not step.serial:
-                names += ["tg_chunks", "tg_parallel_for"]
-                reductions = [x for x in step.kernel.body if isinstance(x, Reduce) and x.buffer in step.partials]
-                names += [f"tg_combine.{x.combiner}.{x.value.dtype}" for x in reductions]
-    return list(dict.fromkeys(names))
+    if isinstance(step, Call) or (isinstance(step, While) and step.stacked):
+        names.append("callback")
+    if isinstance(step, Looping):
+        names += step.functions
+    elif isinstance(step, Launch):
+        names += [f"tg_fill.{dtype}" for _, dtype, _, _ in fills]
+        if step.kernel.loops and not step.serial:
+            names += ["tg_chunks", "tg_parallel_for"]
+            reductions = [x for x in step.kernel.body if isinstance(x, Reduce) and x.buffer in step.partials]
+            names += [f"tg_combine.{x.combiner}.{x.value.dtype}" for x in reductions]
+    return names
 
 
 def _chunk_values(made: Plan, i: int, step: Launch, arena: _Arena) -> dict[str, int]:

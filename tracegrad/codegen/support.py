@@ -15,10 +15,11 @@ from llvmlite import ir
 
 from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, memory_type
 
-__all__ = ["TASK", "loop", "signature", "support_module"]
+__all__ = ["OF_WORDS", "TASK", "loop", "signature", "support_module"]
 
 _POINTER = ir.IntType(8).as_pointer()
 TASK = ir.FunctionType(ir.VoidType(), [_POINTER, I64])
+OF_WORDS = ir.FunctionType(ir.IntType(32), [I64.as_pointer(), _POINTER.as_pointer()])  # see `tracegrad.codegen.walker`
 
 
 def signature(name: str) -> Any:

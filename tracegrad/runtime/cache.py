@@ -1,4 +1,4 @@
-"""The disk cache: compiled programs that outlive the process.
+"""The disk cache: machine code that outlives the process.
 
 One file per key. A file checks itself:
 
@@ -39,7 +39,7 @@ _FORMAT = 1
 _SUFFIX, _TEMPORARY = ".tgc", ".tmp"
 _DIGEST = hashlib.sha256().digest_size
 _MAX_BYTES = 512 * 2**20
-_PUTS_PER_SWEEP = 64
+_SWEEPS = 64  # while `max_bytes` are written
 _DAY = 86400.0
 _HINT = "Set TRACEGRAD_CACHE_DIR to a folder of your own, or TRACEGRAD_CACHE=0 to do without."
 
@@ -90,10 +90,10 @@ def _decode(data: bytes, key: str) -> tuple[dict[str, Any], bytes] | None:
 
 
 class DiskCache:
-    """Programs by key in one folder; with folder None, a cache that is always empty.
+    """Files by key in one folder; with folder None, a cache that is always empty.
 
-    `max_bytes` bounds the sum of file sizes: now and then a `put` removes the files used longest ago (a hit
-    renews a file's time of change, at most once a day).
+    `max_bytes` bounds the sum of file sizes: a `put` now and then removes the files used longest ago, if there are too
+    many (a hit renews a file's time of change, at most once a day).
 
     >>> import tempfile
     >>> cache = DiskCache(tempfile.mkdtemp())
@@ -110,7 +110,6 @@ class DiskCache:
     def __init__(self, folder: str | None, max_bytes: int = _MAX_BYTES) -> None:
         self.folder = None if folder is None else os.path.abspath(os.path.expanduser(folder))
         self.max_bytes = max_bytes
-        self._puts = 0
 
     def get(self, key: str) -> tuple[dict[str, Any], bytes] | None:
         """The header and payload stored under `key`, or None. Raises nothing but `CacheWarning` as an
@@ -158,13 +157,12 @@ class DiskCache:
             _warn_once(
                 "folder",
                 f"Cannot write to tracegrad's cache folder {self.folder} ({error.strerror}); "
-                "compiled programs are not kept for the next process.",
+                "machine code is not kept for the next process.",
             )
             return
         log("cache", "wrote %d bytes to %s", len(data), path)
-        if self._puts % _PUTS_PER_SWEEP == 0:
+        if self._looks_at_size(path, len(data)):
             self._sweep(self.folder)
-        self._puts += 1
 
     def clear(self) -> None:
         """Remove every file of the cache; the folder, and files that are not the cache's, stay."""
@@ -173,13 +171,18 @@ class DiskCache:
                 os.unlink(path)
 
     def info(self) -> tuple[str, int, int]:
-        """The folder ("" if there is none), how many programs it holds, and their size in bytes."""
+        """The folder ("" if there is none), how many files it has, and their size in bytes."""
         sizes = [status.st_size for _, status in self._files((_SUFFIX,))]
         return self.folder or "", len(sizes), sum(sizes)
 
     @staticmethod
     def _path(folder: str, key: str) -> str:
         return os.path.join(folder, hashlib.sha256(key.encode()).hexdigest()[:40] + _SUFFIX)
+
+    def _looks_at_size(self, path: str, size: int) -> bool:
+        """Whether the `put` of this file sweeps: by chance, one for each 64th of `max_bytes` that processes write. To
+        list thousands of files takes longer than to compile a kernel."""
+        return int(os.path.basename(path)[:8], 16) * self.max_bytes < size * _SWEEPS * 2**32
 
     @staticmethod
     def _folder_is_trusted(folder: str) -> bool:
@@ -237,11 +240,14 @@ class DiskCache:
     def _sweep(self, folder: str) -> None:
         """Remove what a crashed writer left, and if the cache is too large the oldest files, down to 3/4."""
         now = time.time()
-        for path, status in self._files((_TEMPORARY,)):
-            if now - status.st_mtime > _DAY:
+        files = []
+        for path, status in self._files((_SUFFIX, _TEMPORARY)):
+            if path.endswith(_SUFFIX):
+                files.append((path, status))
+            elif now - status.st_mtime > _DAY:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
-        files = sorted(self._files((_SUFFIX,)), key=lambda file: file[1].st_mtime)
+        files.sort(key=lambda file: file[1].st_mtime)
         total = sum(status.st_size for _, status in files)
         if total <= self.max_bytes:
             return

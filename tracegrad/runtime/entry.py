@@ -19,7 +19,7 @@ import sysconfig
 import types
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -140,6 +140,12 @@ def _entry_code() -> native.NativeCode:
     return native.load_ir(entry_ir, "tracegrad_entry")
 
 
+class Code(Protocol):
+    """Machine code that says where its functions are, as long as it lives."""
+
+    def address(self, symbol: str) -> int: ...
+
+
 class _MethodDef(ctypes.Structure):
     """PyMethodDef."""
 
@@ -181,7 +187,7 @@ class _ArenaOwner:
 
 
 def make_callable(
-    code: native.NativeCode,
+    code: Code,
     spec: EntrySpec,
     *,
     input_shapes: Sequence[Shape],
@@ -279,7 +285,7 @@ def _new_builtin() -> Any:
     return function
 
 
-def _builtin(words: np.ndarray[Any, Any], code: native.NativeCode, name: str, *keep: object) -> Callable[..., Any]:
+def _builtin(words: np.ndarray[Any, Any], code: Code, name: str, *keep: object) -> Callable[..., Any]:
     block = words.view(_Block)
     block.keep = (code, _ArenaOwner(words), *keep)
     builtin: Callable[..., Any] = _new_builtin()(ctypes.addressof(_method(name)), block, None)
@@ -299,7 +305,7 @@ def _has_large_output(spec: EntrySpec, shapes: Sequence[Shape]) -> bool:
 
 
 def make_portable(
-    code: native.NativeCode,
+    code: Code,
     spec: EntrySpec,
     *,
     input_shapes: Sequence[Shape],
@@ -315,7 +321,7 @@ def make_portable(
 
 
 def _portable(
-    code: native.NativeCode,
+    code: Code,
     spec: EntrySpec,
     words: np.ndarray[Any, Any],
     input_shapes: Sequence[Shape],

@@ -20,7 +20,8 @@ import os
 import platform
 import struct
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -34,15 +35,35 @@ if TYPE_CHECKING:
     from llvmlite import ir
 
 __all__ = [
+    "LOCK",
     "NativeCode",
     "compile_ir",
     "cpu_key",
     "define_symbol",
     "load_ir",
     "load_object",
+    "load_objects",
     "optimized_assembly",
     "optimized_ir",
 ]
+
+# Held by who makes or loads machine code: LLVM does one thing at a time, what several threads need is made once, and a
+# forked child inherits nothing half made. A finaliser may ask for code while its thread makes some.
+LOCK = threading.RLock()
+
+
+def _lock() -> None:
+    LOCK.acquire()
+    ll.ffi.lib._lock.__enter__()  # a thread that gives an engine back has this one alone
+
+
+def _unlock() -> None:
+    ll.ffi.lib._lock.__exit__()
+    LOCK.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock, after_in_parent=_unlock, after_in_child=_unlock)
 
 # What Numba reads from the environment that changes the code it makes.
 _NUMBA_SWITCHES = (
@@ -97,18 +118,19 @@ def _library_class() -> Any:
 
 
 def _compile(module: ir.Module | str, name: str, kind: str) -> Any:
-    _initialize()
-    from numba.core.compiler_lock import global_compiler_lock
-    from numba.core.registry import cpu_target
+    with LOCK:
+        _initialize()
+        from numba.core.compiler_lock import global_compiler_lock
+        from numba.core.registry import cpu_target
 
-    with global_compiler_lock:
-        codegen = cpu_target.target_context.codegen()
-        library = _library_class()(codegen, name)
-        parsed = ll.parse_assembly(str(module))
-        parsed.name = name
-        parsed.triple = ll.get_process_triple()
-        library.add_llvm_module(parsed)
-        return library.emit(kind)
+        with global_compiler_lock:
+            codegen = cpu_target.target_context.codegen()
+            library = _library_class()(codegen, name)
+            parsed = ll.parse_assembly(str(module))
+            parsed.name = name
+            parsed.triple = ll.get_process_triple()
+            library.add_llvm_module(parsed)
+            return library.emit(kind)
 
 
 def compile_ir(module: ir.Module | str, name: str) -> bytes:
@@ -197,37 +219,76 @@ def load_object(code: bytes) -> NativeCode:
     >>> native.address("seven") != 0
     True
     """
-    if not code.startswith(_OBJECT_MAGIC):
-        raise UnsupportedError("not an object file of this machine")
+    return load_objects([code])
+
+
+def load_objects(codes: Sequence[bytes]) -> NativeCode:
+    """Map several object files into the process, as `load_object` maps one; they live and die together.
+
+    No two of them may define the same symbol.
+    """
+    return _add(_engine(), codes)
+
+
+def _engine() -> Any:
+    """What maps object files; they live as long as it does."""
     _initialize()
     target = ll.Target.from_triple(ll.get_process_triple())
-    engine = ll.create_mcjit_compiler(ll.parse_assembly(""), target.create_target_machine())
-    defined, undefined = _elf_symbols(code)
-    missing = sorted(name for name in undefined if not ll.address_of_symbol(name))
+    return ll.create_mcjit_compiler(ll.parse_assembly(""), target.create_target_machine())
+
+
+def _add(engine: Any, codes: Sequence[bytes]) -> NativeCode:
+    if not all(code.startswith(_OBJECT_MAGIC) for code in codes):
+        raise UnsupportedError("not an object file of this machine")
+    symbols = [_elf_symbols(code) for code in codes]
+    defined = [names for names, _ in symbols if names is not None]
+    needed = frozenset[str]().union(*(names for _, names in symbols)).difference(*defined)
+    missing = sorted(name for name in needed if not ll.address_of_symbol(name))
     if missing:
         raise UnsupportedError(f"object code calls {', '.join(missing)}, which this process does not have")
-    engine.add_object_file(ll.ObjectFileRef.from_data(code))
+    for code in codes:
+        engine.add_object_file(ll.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    return NativeCode(engine, defined, len(code))
+    known = frozenset[str]().union(*defined) if len(defined) == len(codes) else None
+    return NativeCode(engine, known, sum(map(len, codes)))
 
 
 def load_ir(make: Callable[[], str], name: str) -> NativeCode:
     """The machine code of the LLVM IR that `make` writes: from the disk cache, or compiled now, which imports numba.
 
-    `make` is part of this package and always writes the same: its source is part of the key, so on a hit it is not
-    even called.
+    It is loaded once, and never given back: who asks keeps no more than its addresses. `make` is part of this package
+    and always writes the same: its source is part of the key, so on a hit it is not even called.
 
     >>> native = load_ir(lambda: "define i64 @eight() { ret i64 8 }", "doc")
-    >>> "eight" in native
+    >>> "eight" in native and native is load_ir(lambda: "", "doc")
     True
     """
+    found = _kept.get(name)
+    if found is None:
+        with LOCK:
+            found = _kept.get(name)
+            if found is None:
+                found = _kept[name] = _load_ir(make, name)
+    return found
+
+
+_kept: dict[str, NativeCode] = {}
+
+
+def _load_ir(make: Callable[[], str], name: str) -> NativeCode:
     key = f"{name} {cpu_key()}"
     found = default_cache().get(key)
     if found is not None:
-        return load_object(found[1])
+        return _add(_lasting_engine(), [found[1]])
     code = compile_ir(make(), name)
     default_cache().put(key, {}, code)
-    return load_object(code)
+    return _add(_lasting_engine(), [code])
+
+
+@cache
+def _lasting_engine() -> Any:
+    """An engine for all that stays: to begin takes half a millisecond, one object file more a tenth of that."""
+    return _engine()
 
 
 # LLVM crashes on what it does not know. ELF, Mach-O 64 and COFF for x86-64 and ARM64.

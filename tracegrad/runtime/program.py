@@ -1,9 +1,9 @@
 """Programs: a graph compiled for its shapes, and called.
 
-`compile_program` optimises the graph, plans it, finds the machine code of the plan's text (in memory, on disk, or by
-compiling it) and makes a callable of it for these shapes. Graphs whose plans read the same share machine code, so a new
-batch size costs a plan, not a compilation. A program that cannot finish (an index out of range) leaves no result; `run`
-then asks the reference meaning of the graph for the error to raise.
+`compile_program` optimises the graph, plans it, finds the machine code of each of its pieces (in memory, on disk, or by
+compiling it) and makes a callable of them for these shapes. What programs have in common they share: a new batch size
+costs a plan, not a compilation. A program that cannot finish (an index out of range) leaves no result; `run` then asks
+the reference meaning of the graph for the error to raise.
 """
 
 from __future__ import annotations
@@ -15,28 +15,26 @@ import time
 from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 
 from tracegrad import passes
 from tracegrad.avals import COMPILED, is_huge
-from tracegrad.codegen.entry import EntrySpec, InputSpec, OutputSpec
-from tracegrad.codegen.module import build_module
-from tracegrad.codegen.nested import Repeat
+from tracegrad.codegen.entry import RUN, EntrySpec, InputSpec, OutputSpec
 from tracegrad.codegen.nested_llvm import CAPACITY
+from tracegrad.codegen.orders import CALLBACK, ROUTINES, Order, orders_of, pieces_of
+from tracegrad.codegen.pieces import Piece
 from tracegrad.codegen.plan import RELEASE_GIL_COST, Plan, calls_of, plan, plans_of, rare_functions
-from tracegrad.codegen.steps import Launch, Matmul
-from tracegrad.codegen.support import support_module
-from tracegrad.codegen.vecmath import rare_module
+from tracegrad.codegen.steps import Matmul
+from tracegrad.codegen.walker import WALK
 from tracegrad.errors import CapacityError, TracegradError
 from tracegrad.ir import Graph, run
 from tracegrad.ir.builder import RECORDERS
 from tracegrad.records import record
 from tracegrad.runtime import blas, native, threads
-from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.entry import MISS, make_callable
 from tracegrad.runtime.looks import look_address
+from tracegrad.runtime.machine_code import Loaded, Origin, machine_code, machine_code_count, shared_function
 from tracegrad.signals import uninterrupted
 
 __all__ = ["MISS", "Program", "Report", "compile_program", "conformed", "machine_code_count"]
@@ -48,9 +46,19 @@ class Report:
 
     optimized: Graph
     plan: Plan
-    key: str
-    cache: str  # "memory", "disk" or "compiled"
+    pieces: list[tuple[list[int], Origin]]  # each piece of machine code: the numbers of the steps that it runs
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        """What programs have in common that consist of the same machine code."""
+        return hashlib.sha256(f"{native.cpu_key()}\n{self.plan.text()}".encode()).hexdigest()
+
+    @property
+    def cache(self) -> str:
+        """Where the machine code came from: "compiled" or "disk" if a piece of it did, else "memory"."""
+        sources = {origin.source for _, origin in self.pieces}
+        return next((source for source in ("compiled", "disk") if source in sources), "memory")
 
 
 _UNUSED = np.zeros((), np.int64)
@@ -132,37 +140,80 @@ class Program:
         clock.stage("passes")
         made = plan(optimized, self.checked)
         clock.stage("plan")
+        orders = orders_of(made)
+        uses: dict[Piece, list[int]] = {}
+        for order in orders:
+            for piece in pieces_of(order):
+                uses.setdefault(piece, []).extend(order.steps)
         with uninterrupted():
-            code, key, cached = _machine_code(made)
-            clock.stage("compile" if cached == "compiled" else "load")
-            self.entry = self._callable(made, code)
+            _define_symbols(made)
+            found = machine_code(uses)
+            pieces = [(steps, found[piece][1]) for piece, steps in uses.items()]
+            report = Report(optimized, made, pieces, seconds)
+            clock.stage("compile" if report.cache == "compiled" else "load")
+            self.entry = self._callable(made, orders, {piece: code for piece, (code, _) in found.items()})
             clock.stage("link")
-        return Report(optimized, made, key, cached, seconds)
+        return report
 
-    def _callable(self, made: Plan, code: native.NativeCode) -> Any:
+    def _callable(self, made: Plan, orders: Sequence[Order], pieces: dict[Piece, Loaded]) -> Any:
         graph = made.graph
         inputs = tuple(InputSpec(a.dtype, a.ndim, kind) for a, kind in zip(graph.avals, self.kinds))  # type: ignore[arg-type]
         results = graph.outputs[:-1] if self.checked else graph.outputs
         outputs = tuple(OutputSpec(x.aval.dtype, x.aval.ndim) for x in results)
-        addresses = _support_addresses(made)
-        called = _functions(made)
-        if "callback" in called.values():
-            self._callback = _NumPyCalls(made)
-            addresses["callback"] = self._callback.address
         released = made.cost >= RELEASE_GIL_COST
-        if "tg_look" in called.values():
-            addresses["tg_look"] = look_address(released)
-        values = {name: addresses.get(called[name], value) for name, value in made.values.items()}
+
+        def address(of: str | Piece) -> int:
+            return self._address(of, made, released) if isinstance(of, str) else pieces[of].address
+
+        values: list[int] = [len(orders)]
+        for order in orders:
+            values += [len(order.words), address(order.function)]
+            values += [word if type(word) is int else address(word) for word in order.words]  # type: ignore[arg-type]
+        if len(orders) == 1:
+            _, _, run, *values = values
+        else:
+            run = shared_function(WALK)
         return make_callable(
-            code,
+            _Code(run, tuple(pieces.values())),
             EntrySpec(inputs, outputs, returns_tuple=not self.single),
             input_shapes=[a.shape for a in graph.avals],
             output_shapes=[x.aval.shape for x in results],
             arena_bytes=made.arena_bytes,
-            values=list(values.values()),
+            values=values,
             release_gil=released,
             name=self.name or "program",
         )
+
+    def _address(self, name: str, made: Plan, released: bool) -> int:
+        """The address of a function that is no piece of the program."""
+        if name == CALLBACK:
+            self._callback = self._callback or _NumPyCalls(made)
+            return self._callback.address
+        if name == "tg_look":
+            return look_address(released)
+        if name == "tg_parallel_for":
+            return threads.parallel_for_address()
+        return blas.address(name.removeprefix("tg_")) if name in ROUTINES.values() else shared_function(name)
+
+
+class _Code:
+    """What a program runs: the address of a function of words, and the pieces that it leads to."""
+
+    def __init__(self, address: int, keep: tuple[Loaded, ...]):
+        self._addresses, self._keep = {RUN: address}, keep
+
+    def address(self, symbol: str) -> int:
+        return self._addresses[symbol]
+
+
+def _define_symbols(made: Plan) -> None:
+    """Give code that is about to be loaded the addresses of BLAS and of the functions that it shares with others."""
+    for symbol in rare_functions(made):
+        native.define_symbol(symbol, shared_function(symbol))
+    for step in [s for each in plans_of(made) for s in each.steps]:
+        if isinstance(step, Matmul):
+            symbol = ROUTINES[step.dtype]
+            native.define_symbol(symbol, blas.address(symbol.removeprefix("tg_")))
 
 
 def _described(x: Any) -> str:
@@ -222,91 +273,6 @@ class _Failure(threading.local):
 def _view(address: int, aval: Any) -> Any:
     buffer = (ctypes.c_char * max(aval.size * aval.dtype.itemsize, 1)).from_address(address)
     return np.frombuffer(buffer, aval.dtype, aval.size).reshape(aval.shape)
-
-
-# -- machine code ----------------------------------------------------------------------------------------
-_loaded: WeakValueDictionary[str, native.NativeCode] = WeakValueDictionary()  # code lives as long as its programs
-_lock = threading.Lock()
-_in_progress: dict[str, threading.Lock] = {}
-_compiled = 0
-_support: dict[str, native.NativeCode] = {}
-_support_lock = threading.Lock()
-
-
-def machine_code_count() -> int:
-    """How many pieces of machine code this process has compiled (not loaded from the disk cache)."""
-    return _compiled
-
-
-def _machine_code(made: Plan) -> tuple[native.NativeCode, str, str]:
-    """The machine code of a plan, its key, and where it came from; several threads compile one key once."""
-    text = made.text()
-    key = hashlib.sha256(f"{native.cpu_key()}\n{text}".encode()).hexdigest()
-    with _lock:
-        if (code := _loaded.get(key)) is not None:
-            return code, key, "memory"
-        mine = _in_progress.setdefault(key, threading.Lock())
-    with mine:
-        if (code := _loaded.get(key)) is not None:
-            return code, key, "memory"
-        try:
-            _define_symbols(made)
-            code, origin = _from_disk_or_compiler(made, key)
-            with _lock:
-                _loaded[key] = code
-        finally:
-            _in_progress.pop(key, None)
-        return code, key, origin
-
-
-def _from_disk_or_compiler(made: Plan, key: str) -> tuple[native.NativeCode, str]:
-    global _compiled
-    found = default_cache().get(key)
-    if found is not None:
-        return native.load_object(found[1]), "disk"
-    data = native.compile_ir(build_module(made), f"tracegrad.{key[:16]}")
-    default_cache().put(key, {"kind": "program"}, data)
-    with _lock:
-        _compiled += 1
-    return native.load_object(data), "compiled"
-
-
-def _define_symbols(made: Plan) -> None:
-    """Give the code the addresses of BLAS and of the functions it shares, loaded when first needed."""
-    for symbol in rare_functions(made):
-        native.define_symbol(symbol, _support_code(symbol).address(symbol))
-    for step in [s for each in plans_of(made) for s in each.steps]:
-        if isinstance(step, Matmul):
-            routine = "dgemm" if step.dtype == "f64" else "sgemm"
-            native.define_symbol(f"tg_{routine}", blas.address(routine))
-
-
-def _support_addresses(made: Plan) -> dict[str, int]:
-    """The addresses of the functions that these shapes use; the others are not loaded for them."""
-    plans = list(plans_of(made))
-    launches = [s for each in plans for s in each.steps if isinstance(s, Launch | Repeat)]
-    if not any(s.chunks > 1 for s in launches) and not any(each.fills[i] for each in plans for i in each.fills):
-        return {}
-    names = dict.fromkeys(_functions(made).values())
-    shared = [name for name in names if name.startswith("tg_") and name not in ("tg_parallel_for", "tg_look")]
-    found = {name: _support_code(name).address(name) for name in shared}
-    if any(s.parallel for s in launches):
-        found["tg_parallel_for"] = threads.parallel_for_address()
-    return found
-
-
-def _functions(made: Plan) -> dict[str, str]:
-    """The names of all words without those of the regions that they belong to: what a function is called in each."""
-    return {name: name.rpartition("/")[2] if "/" in name else name for name in made.values}
-
-
-def _support_code(name: str) -> native.NativeCode:
-    """A function that programs share, as machine code; loaded once, since programs keep its address only."""
-    make = rare_module if name.startswith("tg.rare_") else support_module
-    with _support_lock:
-        if name not in _support:
-            _support[name] = native.load_ir(lambda: make(name), name)
-        return _support[name]
 
 
 def compile_program(

@@ -1,0 +1,203 @@
+"""A program as data: the functions of words (`tracegrad.codegen.walker`) that run its steps, and their words.
+
+All that depends on sizes is computed here, once for a program: where buffers are, how many rows a chunk has, what BLAS
+is given. A word that is an address is a name, of a function that programs share, or a `Piece`; who runs the program
+knows where these are.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tracegrad.codegen.forked import EACH_CHUNK
+from tracegrad.codegen.loops import Reduce
+from tracegrad.codegen.module import Part, place_of
+from tracegrad.codegen.nested import Nested, Repeat, regions_of
+from tracegrad.codegen.pieces import Piece, kernel_piece, part_piece
+from tracegrad.codegen.plan import Plan, plans_of
+from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.scalar_llvm import identity
+from tracegrad.codegen.steps import Call, Launch, Matmul
+from tracegrad.codegen.walker import STEP
+from tracegrad.records import record
+
+__all__ = ["CALLBACK", "ROUTINES", "Order", "orders_of", "pieces_of"]
+
+CALLBACK = "callback"
+ROUTINES = {"f64": "tg_dgemm", "f32": "tg_sgemm"}
+Word = int | str | Piece
+
+
+@record(eq=False)
+class Order:
+    """A function of words, and its words; `steps` are the numbers of those of the plan that it runs."""
+
+    function: str | Piece
+    words: list[Word]
+    steps: range
+
+
+def orders_of(made: Plan) -> list[Order]:
+    """What the program does, in order."""
+    writer = _Writer(made)
+    found = [order for first, last in _parts(made.steps) for order in writer.orders(first, last)]
+    if made.check >= 0:
+        place = [len(made.graph.inputs) + len(made.graph.outputs) - 1, made.check]
+        found.append(Order(f"{STEP}check", [*place], range(0)))
+    return found
+
+
+def pieces_of(order: Order) -> list[Piece]:
+    """The machine code that an order leads to."""
+    return [x for x in (order.function, *order.words) if isinstance(x, Piece)]
+
+
+def _parts(steps: Sequence[Any]) -> Iterator[tuple[int, int]]:
+    """The first and last numbers of steps that are one piece of machine code, or one step.
+
+    Kernels of a few elements go with each other, and with the regions that they stand before, or else behind.
+    """
+    i = 0
+    while i < len(steps):
+        end = i
+        while end < len(steps) and _is_small(steps[end]):
+            end += 1
+        if end < len(steps) and isinstance(steps[end], Nested):
+            behind = end + 1
+            while behind < len(steps) and _is_small(steps[behind]):
+                behind += 1
+            next_is_nested = behind < len(steps) and isinstance(steps[behind], Nested)
+            end = end + 1 if next_is_nested else behind
+        end = max(end, i + 1)
+        yield i, end - 1
+        i = end
+
+
+def _is_small(step: Any) -> bool:
+    """Whether a step is a kernel over sizes that are known, all of which are small."""
+    return isinstance(step, Launch) and step.chunks == 1 and all(x.extent.value is not None for x in step.kernel.loops)
+
+
+class _Writer:
+    """Writes the orders for a plan's steps."""
+
+    def __init__(self, made: Plan):
+        self.made = made
+        self.arena = len(made.graph.inputs) + len(made.graph.outputs) - (made.check >= 0)
+
+    def orders(self, first: int, last: int) -> list[Order]:
+        """Those for steps that are one piece of machine code, or one step."""
+        step, steps = self.made.steps[first], range(first, last + 1)
+        match step:
+            case Matmul():
+                return [Order(f"{STEP}matmul", self._matmul(step), steps)]
+            case Call():
+                return [Order(f"{STEP}call", self._call(step), steps)]
+            case Launch() if not _is_small(step):
+                return list(self._launch(first, step))
+            case _:
+                return [self._part(first, last)]
+
+    def _place(self, buffer: str) -> list[Word]:
+        """Which of the program's pointers, and how many bytes behind it."""
+        if buffer == "arena":
+            return [self.arena, 0]
+        kind, _, number = self.made.memory[buffer].partition(" ")
+        if kind == "check":
+            return [self.arena, self.made.check]
+        if kind == "temp":
+            return [self.arena, self.made.values[f"offset.{buffer}"]]
+        return [int(number) + (len(self.made.graph.inputs) if kind == "output" else 0), 0]
+
+    def _size(self, size: Poly) -> int:
+        return size.evaluate(self.made.arguments.sizes)
+
+    # -- kernels -------------------------------------------------------------------------------------
+    def _launch(self, i: int, step: Launch) -> Iterator[Order]:
+        steps, kernel = range(i, i + 1), step.kernel
+        for buffer, dtype, combiner, size in self.made.fills.get(i, ()):
+            start = _bits(dtype, identity(combiner, dtype).constant)
+            yield Order(f"{STEP}fill.{dtype}", [*self._place(buffer), start, self._size(size)], steps)
+        if step.copies:
+            (out,) = step.writes
+            words = [*self._place(out), *self._place(step.base), self._size(step.bytes)]
+            yield Order(f"{STEP}copy", words, steps)
+        piece, names = kernel_piece(kernel)
+        rows = self._size(kernel.loops[kernel.chunked].extent)
+        words, places = [0, rows], {}
+        for name in names:
+            places[name] = len(words)
+            words += self._place(name) if name in kernel.buffers else [self.made.values[name]]
+        if step.chunks == 1:
+            yield Order(piece, words, steps)
+        else:
+            yield from self._forked(i, step, piece, words, places)
+
+    def _forked(self, i: int, step: Launch, piece: Piece, words: list[Word], places: dict[str, int]) -> Iterator[Order]:
+        """A kernel that runs in chunks; what these reduce they write as partial results, combined in their order."""
+        steps, rows = range(i, i + 1), words[1]
+        reductions = {x.buffer: x for x in step.kernel.body if isinstance(x, Reduce)}
+        partials: list[Word] = []
+        for name, size in step.partials.items():
+            begin, each = self.made.values[f"partial.{i}.{name}"], _bytes(step.kernel.buffers[name][0])
+            partials += [places[name], self.arena, begin, self._size(size) * each]
+        cut: list[Word] = [EACH_CHUNK[step.parallel], step.chunks, step.rows, rows]
+        yield Order(f"{STEP}fork", [piece, *cut, len(words), len(step.partials), *partials, *words], steps)
+        for name, size in step.partials.items():
+            x = reductions[name]
+            parts = [self.arena, self.made.values[f"partial.{i}.{name}"], self._size(size), step.chunks]
+            combiner = f"tg_combine.{x.combiner}.{x.value.dtype}"
+            yield Order(f"{STEP}combine", [*self._place(name), *parts, combiner], steps)
+
+    # -- products and calls ----------------------------------------------------------------------------
+    def _matmul(self, step: Matmul) -> list[Word]:
+        """Row-major C = A B is column-major C' = B' A'; leading dimensions are at least 1, also of empty matrices."""
+        batch, m, n, k = map(self._size, step.sizes)
+        each = 8 if step.dtype == "f64" else 4
+        words: list[Word] = [ROUTINES[step.dtype], batch]
+        for buffer, size in ((step.y[0], k * n), (step.x[0], m * k), (step.out, m * n)):
+            words += [*self._place(buffer), size * each]
+        words += [ord("T" if flipped else "N") for _, flipped in (step.y, step.x)]
+        words += [n, m, k, *(max(x, 1) for x in (k if step.y[1] else n, m if step.x[1] else k, n))]
+        return [*words, *(_bits(step.dtype, x) for x in (step.adds or 1, abs(step.adds)))]
+
+    def _call(self, step: Call) -> list[Word]:
+        buffers = [*step.operands, *filter(None, step.outs)]
+        return [CALLBACK, step.number, len(buffers), *(word for b in buffers for word in self._place(b))]
+
+    # -- parts -------------------------------------------------------------------------------------------
+    def _part(self, first: int, last: int) -> Order:
+        piece, part = part_piece(self.made, first, last)
+        values: dict[str, Word] = dict(part.values)
+        for buffer in ("arena", *part.buffers):
+            values |= zip(place_of(buffer), self._place(buffer))
+        used = _functions_used(part)
+        values |= {name: function for name in values if (function := name.rpartition("/")[2]) in used}
+        return Order(piece, list(values.values()), range(first, last + 1))
+
+
+def _functions_used(part: Part) -> set[str]:
+    """The functions that a part calls for these sizes; the others are not loaded for it."""
+    regions = [made for step in part.steps for _, region in regions_of(step) for made in plans_of(region)]
+    everything: list[Part | Plan] = [part, *regions]
+    steps = [step for made in everything for step in made.steps if isinstance(step, Launch | Repeat)]
+    names = {name.rpartition("/")[2] for name in part.values}
+    used = names & {CALLBACK, "tg_look"}
+    if any(step.chunks > 1 for step in steps) or any(fill for made in everything for fill in made.fills.values()):
+        used |= {name for name in names if name.startswith("tg_")} - {EACH_CHUNK[1]}
+    return used | {EACH_CHUNK[1]} if any(step.parallel for step in steps) else used
+
+
+def _bytes(dtype: str) -> int:
+    return 1 if dtype == "bool" else int(dtype[1:]) // 8
+
+
+def _bits(dtype: str, value: Any) -> int:
+    """A word whose first bytes are those of the number."""
+    if dtype[0] == "f":
+        packed = struct.pack("<d" if dtype == "f64" else "<f", value)
+    else:
+        packed = struct.pack("<Q", int(value) % 2**64)
+    return int(struct.unpack("<q", packed.ljust(8, b"\0"))[0])

@@ -1,0 +1,136 @@
+"""Pieces of machine code: what of a plan is compiled, each found by its text, whichever program it is for.
+
+A piece is a function of words (`tracegrad.codegen.walker`). Its text shows all that its machine code depends on, with
+names in order of first use, and nothing of the program around it: sizes, constants, and where buffers are, stand in the
+words. There are two kinds:
+
+- a kernel over sizes that are not known. Its first words are those of its rows [low, high);
+- a part: a step that runs regions, with the kernels of a few elements that stand beside it. These are worth no function
+  of their own: LLVM makes registers of what they leave to each other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
+from functools import partial
+from typing import Any
+
+from llvmlite import ir
+
+from tracegrad.codegen.llvm import constant_of, flattened, kernel_function
+from tracegrad.codegen.loops import Check, Kernel
+from tracegrad.codegen.module import Part, as_text, build_part, place_of
+from tracegrad.codegen.nested import Nested, regions_of
+from tracegrad.codegen.plan import Plan, functions_of
+from tracegrad.codegen.scalar_llvm import I64, memory_type
+from tracegrad.codegen.support import OF_WORDS
+from tracegrad.codegen.vecmath_lang import share_rare_functions
+from tracegrad.records import record
+
+__all__ = ["Piece", "kernel_piece", "part_piece"]
+
+I32 = ir.IntType(32)
+_NAME = r"\b[bskc]\d+\b"
+
+
+@record(frozen=True)
+class Piece:
+    """A function of words that programs share; pieces of one text are one."""
+
+    text: str
+    make: Callable[[str], str] = field(compare=False, repr=False)  # the module that defines it by this name, as text
+
+
+# -- kernels -------------------------------------------------------------------------------------------------
+def kernel_piece(kernel: Kernel) -> tuple[Piece, list[str]]:
+    """The piece that a kernel is, and the names of what stands in its words behind the rows: two for a buffer."""
+    text, names = kernel.signature()
+    return Piece(text, partial(_kernel_module, kernel, names)), names
+
+
+def _kernel_module(kernel: Kernel, names: Sequence[str], name: str) -> str:
+    module = ir.Module(name)
+    share_rare_functions(module)
+    inner = kernel_function(module, kernel, "kernel")
+    inner.attributes.add("noinline")  # so that LLVM knows that its buffers share no memory
+    function = ir.Function(module, OF_WORDS, name)
+    b, (words, pointers) = ir.IRBuilder(function.append_basic_block("entry")), function.args
+    read = _reader(b, words)
+    low, high = read(), read()
+    constants, args = kernel.constants(), []
+    for each in names:
+        if each in kernel.buffers:
+            place = b.gep(b.load(b.gep(pointers, [read()])), [read()])
+            args.append(b.bitcast(place, memory_type(kernel.buffers[each][0]).as_pointer()))
+        else:
+            args.append(constant_of(b, read(), constants[each]) if each in constants else read())
+    if any(isinstance(x, Check) for x in flattened(kernel.body)):
+        status = b.alloca(I32)
+        b.store(ir.Constant(I32, 0), status)
+        b.call(inner, [*args, status, low, high])
+        b.ret(b.load(status))
+    else:
+        b.call(inner, [*args, ir.Constant(I32.as_pointer(), None), low, high])
+        b.ret(ir.Constant(I32, 0))
+    return as_text(module)
+
+
+def _reader(b: ir.IRBuilder, words: Any) -> Callable[[], Any]:
+    """A function that gives word after word."""
+    numbers = iter(range(2**31))
+    return lambda: b.load(b.gep(words, [ir.Constant(I64, next(numbers))]))
+
+
+# -- parts ---------------------------------------------------------------------------------------------------
+def part_piece(made: Plan, first: int, last: int) -> tuple[Piece, Part]:
+    """The piece that runs steps `first` to `last` of a plan; the values of the part name the words."""
+    steps = made.steps[first : last + 1]
+    fills = {i: made.fills.get(i, []) for i in range(first, last + 1)}
+    lines = [line for i, step in enumerate(steps, first) for line in _lines(step, fills[i])]
+    order: dict[str, str] = {}
+    known = {*made.memory, *made.values}
+
+    def renamed(found: re.Match[str]) -> str:
+        name = found[0]
+        return order.setdefault(name, f"{name[0]}{len(order)}") if name in known else name
+
+    text = [re.sub(_NAME, renamed, line) for line in lines]
+    values: dict[str, Any] = dict.fromkeys(place_of("arena"), 0)
+    for name in order:
+        values |= dict.fromkeys(place_of(name), 0) if name in made.memory else {name: made.values[name]}
+    functions = sorted({f for i, step in enumerate(steps, first) for f in functions_of(step, fills[i])})
+    values |= dict.fromkeys(functions, 0)
+    nested = [i for i, step in enumerate(steps, first) if isinstance(step, Nested)]
+    own = [name for name in made.values if _step_of(name) in nested] if nested else []
+    values |= {name: made.values[name] for name in own}
+    for i, step in enumerate(steps, first):
+        for region, inner in regions_of(step):
+            text += [f"{i - first}.{region}:", inner.text()]
+    words = [*functions, *(_renumbered(name, first) for name in own)]
+    text.append(f"part of {len(steps)} steps, words: {', '.join(words)}")
+    part = Part(first, steps, fills, [name for name in order if name in made.memory], values)
+    return Piece("\n".join(text), partial(build_part, part)), part
+
+
+def _lines(step: Any, fills: Sequence[Any]) -> Iterator[str]:
+    for buffer, dtype, combiner, size in fills:
+        yield f"fill {buffer}: {dtype} of {size} for {combiner}"
+    yield step.head() if isinstance(step, Nested) else step.text()
+
+
+def _step_of(word: str) -> int:
+    """The number of the step that a word of the plan belongs to, as those of its regions; -1 if to none."""
+    outer, slash, _ = word.partition("/")
+    number = outer.partition(".")[0] if slash else word.rpartition(".")[2]
+    return int(number) if number.isdigit() else -1
+
+
+def _renumbered(word: str, first: int) -> str:
+    outer, slash, inner = word.partition("/")
+    if slash:
+        number, _, region = outer.partition(".")
+        return f"{int(number) - first}.{region}/{inner}"
+    name, _, number = word.rpartition(".")
+    return f"{name}.{int(number) - first}"

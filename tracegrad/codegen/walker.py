@@ -1,0 +1,285 @@
+"""The machine code of the steps that no program has compiled for itself, and of the walk from step to step.
+
+Each is a *function of words*, `i32 function(i64 *words, void **pointers)`: what it is to do stands in its words; the
+pointers are those of the program, to its inputs, its outputs and its arena; a result other than 0 ends the program. A
+*place* is two words: which pointer, and how many bytes behind it. In order, the words of
+
+    tg_walk                 the number of steps; for each its number of words, the address of a function of words, these
+    tg_step.fill.<dtype>    a place, the bits of a number, the number of elements
+    tg_step.copy            the places of the copy and of the original, bytes
+    tg_step.check           the place of a boolean, without which the program has failed
+    tg_step.call            the address of the callback, the number of the call, how many places, these
+    tg_step.matmul          the address of BLAS's routine, the number of products; for each factor and then the result a
+                            place and the bytes from one product to the next; from then on what BLAS is given
+    tg_step.fork            a kernel's address, that of a function of `EACH_CHUNK`, chunks, rows of a chunk, rows, the
+                            number of the kernel's words, of partial results; of each of these its number among the
+                            words, where they begin and the bytes of one; the words of the kernel, whose rows are first
+    tg_step.combine         the places of a result and of the partial results, elements, chunks, the combiner's address
+
+They are compiled once, and kept on disk. A program is therefore words alone, besides its kernels.
+"""
+
+from __future__ import annotations
+
+from string import Template
+
+__all__ = ["FAILED_CHECK", "STEP", "WALK", "walker_module"]
+
+WALK, STEP = "tg_walk", "tg_step."
+FAILED_CHECK = 4
+
+_TYPES = {"f64": "double", "f32": "float", "bool": "i8"}
+
+
+def walker_module(name: str) -> str:
+    """The module that defines one of these functions, as text."""
+    what, _, dtype = name.removeprefix(STEP).partition(".")
+    kind = _TYPES.get(dtype, f"i{dtype[1:]}")
+    body = Template(_BODIES[what]).substitute(name=f'@"{name}"', type=kind, failed=FAILED_CHECK)
+    return _PLACE + body
+
+
+_PLACE = """
+define internal ptr @place(ptr %words, i64 %at, ptr %pointers) alwaysinline {
+  %index.at = getelementptr i64, ptr %words, i64 %at
+  %behind.at = getelementptr i64, ptr %index.at, i64 1
+  %index = load i64, ptr %index.at
+  %behind = load i64, ptr %behind.at
+  %pointer.at = getelementptr ptr, ptr %pointers, i64 %index
+  %pointer = load ptr, ptr %pointer.at
+  %place = getelementptr i8, ptr %pointer, i64 %behind
+  ret ptr %place
+}
+
+define internal i64 @word(ptr %words, i64 %at) alwaysinline {
+  %word.at = getelementptr i64, ptr %words, i64 %at
+  %word = load i64, ptr %word.at
+  ret i64 %word
+}
+"""
+
+_BODIES = {
+    WALK: """
+define i32 $name(ptr %words, ptr %pointers) {
+entry:
+  %count = load i64, ptr %words
+  %first = getelementptr i64, ptr %words, i64 1
+  br label %head
+head:
+  %left = phi i64 [ %count, %entry ], [ %less, %next ]
+  %at = phi ptr [ %first, %entry ], [ %after, %next ]
+  %none = icmp eq i64 %left, 0
+  br i1 %none, label %leave, label %step
+step:
+  %code.at = getelementptr i64, ptr %at, i64 1
+  %own = getelementptr i64, ptr %at, i64 2
+  %code = load ptr, ptr %code.at
+  %status = call i32 %code(ptr %own, ptr %pointers)
+  %good = icmp eq i32 %status, 0
+  br i1 %good, label %next, label %leave
+next:
+  %size = load i64, ptr %at
+  %after = getelementptr i64, ptr %own, i64 %size
+  %less = sub i64 %left, 1
+  br label %head
+leave:
+  %result = phi i32 [ 0, %head ], [ %status, %step ]
+  ret i32 %result
+}
+""",
+    "fill": """
+define i32 $name(ptr %words, ptr %pointers) {
+entry:
+  %out = call ptr @place(ptr %words, i64 0, ptr %pointers)
+  %value.at = getelementptr i64, ptr %words, i64 2
+  %value = load $type, ptr %value.at
+  %count = call i64 @word(ptr %words, i64 3)
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %next, %inside ]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %inside, label %leave
+inside:
+  %element = getelementptr $type, ptr %out, i64 %i
+  store $type %value, ptr %element
+  %next = add i64 %i, 1
+  br label %head
+leave:
+  ret i32 0
+}
+""",
+    "copy": """
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+define i32 $name(ptr %words, ptr %pointers) noinline optnone {
+  %to = call ptr @place(ptr %words, i64 0, ptr %pointers)
+  %from = call ptr @place(ptr %words, i64 2, ptr %pointers)
+  %size = call i64 @word(ptr %words, i64 4)
+  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %size, i1 false)
+  ret i32 0
+}
+""",
+    "check": """
+define i32 $name(ptr %words, ptr %pointers) noinline optnone {
+  %place = call ptr @place(ptr %words, i64 0, ptr %pointers)
+  %value = load i8, ptr %place
+  %failed = icmp eq i8 %value, 0
+  %status = select i1 %failed, i32 $failed, i32 0
+  ret i32 %status
+}
+""",
+    "call": """
+define i32 $name(ptr %words, ptr %pointers) noinline optnone {
+entry:
+  %callback = load ptr, ptr %words
+  %number = call i64 @word(ptr %words, i64 1)
+  %count = call i64 @word(ptr %words, i64 2)
+  %slots = alloca ptr, i64 %count
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %next, %inside ]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %inside, label %go
+inside:
+  %double = mul i64 %i, 2
+  %at = add i64 %double, 3
+  %place = call ptr @place(ptr %words, i64 %at, ptr %pointers)
+  %slot = getelementptr ptr, ptr %slots, i64 %i
+  store ptr %place, ptr %slot
+  %next = add i64 %i, 1
+  br label %head
+go:
+  %status = call i32 %callback(i64 %number, ptr %slots)
+  ret i32 %status
+}
+""",
+    # Little-endian: a word that holds an int32 or a character is one, read at its address.
+    "matmul": """
+define i32 $name(ptr %words, ptr %pointers) {
+entry:
+  %routine = load ptr, ptr %words
+  %count = call i64 @word(ptr %words, i64 1)
+  %a = call ptr @place(ptr %words, i64 2, ptr %pointers)
+  %a.bytes = call i64 @word(ptr %words, i64 4)
+  %b = call ptr @place(ptr %words, i64 5, ptr %pointers)
+  %b.bytes = call i64 @word(ptr %words, i64 7)
+  %c = call ptr @place(ptr %words, i64 8, ptr %pointers)
+  %c.bytes = call i64 @word(ptr %words, i64 10)
+  %a.letter = getelementptr i64, ptr %words, i64 11
+  %b.letter = getelementptr i64, ptr %words, i64 12
+  %n = getelementptr i64, ptr %words, i64 13
+  %m = getelementptr i64, ptr %words, i64 14
+  %k = getelementptr i64, ptr %words, i64 15
+  %a.leading = getelementptr i64, ptr %words, i64 16
+  %b.leading = getelementptr i64, ptr %words, i64 17
+  %c.leading = getelementptr i64, ptr %words, i64 18
+  %alpha = getelementptr i64, ptr %words, i64 19
+  %beta = getelementptr i64, ptr %words, i64 20
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %next, %inside ]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %inside, label %leave
+inside:
+  %a.behind = mul i64 %i, %a.bytes
+  %b.behind = mul i64 %i, %b.bytes
+  %c.behind = mul i64 %i, %c.bytes
+  %a.i = getelementptr i8, ptr %a, i64 %a.behind
+  %b.i = getelementptr i8, ptr %b, i64 %b.behind
+  %c.i = getelementptr i8, ptr %c, i64 %c.behind
+  call void %routine(ptr %a.letter, ptr %b.letter, ptr %n, ptr %m, ptr %k, ptr %alpha, ptr %a.i, ptr %a.leading,
+                     ptr %b.i, ptr %b.leading, ptr %beta, ptr %c.i, ptr %c.leading)
+  %next = add i64 %i, 1
+  br label %head
+leave:
+  ret i32 0
+}
+""",
+    "fork": """
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+%context = type { ptr, ptr, i32 }
+
+define i32 $name(ptr %words, ptr %pointers) noinline optnone {
+  %context = alloca %context
+  store ptr %words, ptr %context
+  %pointers.at = getelementptr %context, ptr %context, i32 0, i32 1
+  store ptr %pointers, ptr %pointers.at
+  %status.at = getelementptr %context, ptr %context, i32 0, i32 2
+  store i32 0, ptr %status.at
+  %each.at = getelementptr i64, ptr %words, i64 1
+  %each = load ptr, ptr %each.at
+  %chunks = call i64 @word(ptr %words, i64 2)
+  call void %each(ptr @task, ptr %context, i64 %chunks)
+  %status = load i32, ptr %status.at
+  ret i32 %status
+}
+
+define internal void @task(ptr %context, i64 %chunk) noinline optnone {
+entry:
+  %words = load ptr, ptr %context
+  %pointers.at = getelementptr %context, ptr %context, i32 0, i32 1
+  %pointers = load ptr, ptr %pointers.at
+  %status.at = getelementptr %context, ptr %context, i32 0, i32 2
+  %kernel = load ptr, ptr %words
+  %rows = call i64 @word(ptr %words, i64 3)
+  %total = call i64 @word(ptr %words, i64 4)
+  %count = call i64 @word(ptr %words, i64 5)
+  %partials = call i64 @word(ptr %words, i64 6)
+  %first = getelementptr i64, ptr %words, i64 7
+  %four = mul i64 %partials, 4
+  %given = getelementptr i64, ptr %first, i64 %four
+  %own = alloca i64, i64 %count
+  %size = mul i64 %count, 8
+  call void @llvm.memcpy.p0.p0.i64(ptr %own, ptr %given, i64 %size, i1 false)
+  %low = mul i64 %chunk, %rows
+  %end = add i64 %low, %rows
+  %inside = icmp slt i64 %end, %total
+  %high = select i1 %inside, i64 %end, i64 %total
+  store i64 %low, ptr %own
+  %high.at = getelementptr i64, ptr %own, i64 1
+  store i64 %high, ptr %high.at
+  br label %head
+head:
+  %p = phi i64 [ 0, %entry ], [ %next, %partial ]
+  %more = icmp slt i64 %p, %partials
+  br i1 %more, label %partial, label %go
+partial:
+  %four.p = mul i64 %p, 4
+  %record = getelementptr i64, ptr %first, i64 %four.p
+  %number = load i64, ptr %record
+  %index = call i64 @word(ptr %record, i64 1)
+  %begin = call i64 @word(ptr %record, i64 2)
+  %bytes = call i64 @word(ptr %record, i64 3)
+  %skipped = mul i64 %chunk, %bytes
+  %behind = add i64 %begin, %skipped
+  %index.at = getelementptr i64, ptr %own, i64 %number
+  store i64 %index, ptr %index.at
+  %behind.at = getelementptr i64, ptr %index.at, i64 1
+  store i64 %behind, ptr %behind.at
+  %next = add i64 %p, 1
+  br label %head
+go:
+  %status = call i32 %kernel(ptr %own, ptr %pointers)
+  %good = icmp eq i32 %status, 0
+  br i1 %good, label %leave, label %failed
+failed:
+  store atomic i32 %status, ptr %status.at monotonic, align 4
+  br label %leave
+leave:
+  ret void
+}
+""",
+    "combine": """
+define i32 $name(ptr %words, ptr %pointers) noinline optnone {
+  %out = call ptr @place(ptr %words, i64 0, ptr %pointers)
+  %partial = call ptr @place(ptr %words, i64 2, ptr %pointers)
+  %size = call i64 @word(ptr %words, i64 4)
+  %chunks = call i64 @word(ptr %words, i64 5)
+  %combiner.at = getelementptr i64, ptr %words, i64 6
+  %combiner = load ptr, ptr %combiner.at
+  call void %combiner(ptr %out, ptr %partial, i64 %size, i64 %chunks)
+  ret i32 0
+}
+""",
+}
