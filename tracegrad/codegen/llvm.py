@@ -36,6 +36,7 @@ from tracegrad.codegen.support import loop
 __all__ = ["PolyEmitter", "constant_of", "flattened", "kernel_function"]
 
 I32 = ir.IntType(32)
+STACK_ALIGNMENT = 64  # bytes: a vector that is kept on the stack lies in one line of the cache
 JAM = 4
 LONGEST_JAMMED = 12
 LIGHTEST = 12
@@ -94,6 +95,7 @@ class _Emitter:
         self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), types), name)
         self.function.linkage = "internal"
         self.function.attributes.add("nounwind")
+        self.function.attributes.alignstack = STACK_ALIGNMENT
         args = list(self.function.args)
         given = dict(zip(names, args))
         self.pointers = {b: given[b] for b in kernel.buffers}
