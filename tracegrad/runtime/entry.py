@@ -292,11 +292,17 @@ def _builtin(words: np.ndarray[Any, Any], code: Code, name: str, *keep: object) 
     return builtin
 
 
-@cache
 def _method(name: str) -> _MethodDef:
     """The definition of the builtins of this name. It stays: a builtin reads it when it goes, and where it goes with a
-    cycle of objects, its block has been emptied by then."""
-    return _MethodDef(name.encode(), _entry_code().address(ENTRY), _METH_FASTCALL, None)
+    cycle of objects, its block has been emptied by then. Threads that make one at once must get the same."""
+    found = _methods.get(name)
+    if found is None:
+        made = _MethodDef(name.encode(), _entry_code().address(ENTRY), _METH_FASTCALL, None)
+        found = _methods.setdefault(name, made)
+    return found
+
+
+_methods: dict[str, _MethodDef] = {}
 
 
 def _has_large_output(spec: EntrySpec, shapes: Sequence[Shape]) -> bool:
