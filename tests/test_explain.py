@@ -1,6 +1,8 @@
 """`explain`, `graph` and the log: seeing what was recorded, and why a function was traced again."""
 
+import gc
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -76,6 +78,12 @@ def test_explain_says_where_the_machine_code_of_each_step_came_from(tmp_path, mo
     again = tg.trace(lambda x, y: loss(x, y)).explain(x, y)
     assert again.pieces == ("1, 3: from memory", "5: from memory")
     assert "machine code:\n  1, 3: from memory\n" in str(again)
+    fun.clear()
+    del again
+    gc.collect()
+    read = tg.trace(lambda x, y: loss(x, y)).explain(x, y).pieces
+    for line, steps in zip(read, ("1, 3", "5"), strict=True):
+        assert re.fullmatch(steps + r": from disk, \d+\.\d\d ms", line)
 
 
 def test_explain_names_captured_arrays():

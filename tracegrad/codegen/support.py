@@ -54,6 +54,8 @@ def _define(function: ir.Function) -> None:
 
 def _combine(b: ir.IRBuilder, function: ir.Function, combiner: str, dtype: str) -> None:
     out, partial, size, chunks = function.args
+    for pointer in (out, partial):
+        pointer.add_attribute("noalias")  # half the code, and half the time to compile it
 
     def register(value: Any) -> Any:
         return b.trunc(value, BOOL) if dtype == "bool" else value
