@@ -149,3 +149,17 @@ def test_two_masks_and_a_window_leave_nothing_of_the_parts() -> None:
     xs = [*given(), np.random.default_rng(1).normal(size=(N, M)), np.array(1)]
     for got, want in zip(run(short, xs), run(graph, xs)):
         np.testing.assert_allclose(got, want, rtol=1e-15)
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_a_part_is_added_to_a_sum_with_a_number(same: bool) -> None:
+    def total(row: Any, column: Any, whole: Any, x: Any) -> list[Any]:
+        x = multiply(x, x)
+        other = where(whole if same else broadcast_to(column, shape=(N, M)), 0.0, x)
+        return [accumulate(accumulate(where(whole, x, 0.0), 0.5), other)]
+
+    graph = build(total, [ROW, COLUMN, WHOLE, f64(N, M)])
+    row, column, whole = given()
+    x = np.random.default_rng(2).normal(size=(N, M))
+    want = np.where(whole, x * x, 0.0) + 0.5 + np.where(whole if same else column, 0.0, x * x)
+    np.testing.assert_allclose(run(simplify(graph), [row, column, whole, x])[0], want, rtol=1e-15)

@@ -101,7 +101,7 @@ def _with(total: Any, part: _Part, deep: int = 0) -> Any:
     """`total` with a part added to the term that is the other one; None if there is none."""
     if producer(total) in (where, pad):
         return _joined(_part(total), part)
-    if deep == DEEPEST or shared(total):
+    if deep == DEEPEST or is_literal(total) or shared(total):
         return None
     if is_free(total):
         for k in range(2):
