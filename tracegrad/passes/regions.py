@@ -14,6 +14,7 @@ from tracegrad.avals import Aval
 from tracegrad.ir import Builder, Graph, Node, replay
 from tracegrad.ir.builder import recording, sliced
 from tracegrad.ops.contraction import matmul
+from tracegrad.ops.fills import arange
 from tracegrad.ops.linear import broadcast_to, full, pad, reshape, transpose
 from tracegrad.ops.op import Op
 from tracegrad.passes.constants import constant
@@ -66,8 +67,8 @@ def seen(x: Any, row: bool, users: Iterable[Node]) -> Stand:
         made, x = [(x.node.op, dict(x.node.params)), *made], operand(x)
     if producer(x) is pad and constant(operand(x)) is not None:
         made, x = [(pad, dict(x.node.params)), *made], operand(x)
-    if constant(x) is not None:
-        return Stand(None, ((full, dict(x.node.params)), *made))
+    if constant(x) is not None or producer(x) is arange:
+        return Stand(None, ((x.node.op, dict(x.node.params)), *made))
     return Stand(Given(CONSTANT, x), tuple(made))
 
 

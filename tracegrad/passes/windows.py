@@ -12,8 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracegrad.avals import is_literal
+from tracegrad.ir import Node
 from tracegrad.ops.elementwise import accumulate, where
-from tracegrad.ops.linear import pad, slice
+from tracegrad.ops.forms import Map, Move
+from tracegrad.ops.indexing import gather
+from tracegrad.ops.linear import broadcast_to, pad, reshape, slice
 from tracegrad.ops.windows import counted, dynamic_slice, dynamic_update_slice
 from tracegrad.passes.begun import begins_with_zeros
 from tracegrad.passes.constants import constant, full_like, is_zero, reshaped
@@ -26,6 +29,7 @@ Shape = tuple[int, ...]
 
 LEAST = 256  # elements of an array of which it is worth to touch a part only
 SMALL = 16  # times a window that is small
+MOST_MET = 100  # what is looked through for windows
 
 
 def into_sum(x: Any, y: Any) -> Any:
@@ -101,20 +105,43 @@ def _nothing_elsewhere(x: Any) -> Any:
 
 
 def into_array(condition: Any, x: Any, y: Any) -> Any:
-    """`where(condition, x, y)` in a loop, where that is `y` with a small window of `x`; or None."""
-    padded = None if is_literal(y) or is_literal(condition) else _small_part(condition, y, False)
+    """`where(condition, x, y)` in a loop, where that is `y` with a window of `x`: a small one, or one that can be
+    written in place; or None."""
+    padded = None if is_literal(y) or is_literal(condition) else _small_part(condition, y, False, 1)
     if padded is None or constant(operand(condition)) is not True or y.dtype.kind == "b":
+        return None
+    if _small_part(condition, y, False) is None and (is_literal(x) or not _can_be_written(y, x, padded)):
         return None
     update = _inside(y if is_literal(x) else x, padded)
     return _patched(y, full_like(update, x) if is_literal(x) else update, padded) if update.dtype == y.dtype else None
 
 
-def _small_part(part: Any, whole: Any, value: Any) -> Any:
+def _can_be_written(array: Any, x: Any, padded: Any) -> bool:
+    """Whether `x` is computed of no more of an array than the elements that it stands for, and of what is small."""
+    place, sizes = _places(padded), operand(padded).shape
+    met, waiting = set[Node](), [(x.node, True)]  # and whether it is read at the same indices
+    while waiting and len(met) < MOST_MET:
+        node, along = waiting.pop()
+        met.add(node)
+        if node is array.node:
+            return False
+        if array.node in node.operands and node.op in (slice, dynamic_slice, gather):
+            params = dict(node.params)
+            same = node.op is slice and (params["start"], params["step"]) == place and node.aval.shape == sizes
+            if not (same and along) and SMALL * node.aval.size > array.aval.size:
+                return False
+        elif isinstance(node.form, Map | Move):
+            along &= isinstance(node.form, Map) or node.op in (reshape, broadcast_to, pad)
+            waiting += [(y, along) for y in node.operands if y not in met]
+    return not waiting
+
+
+def _small_part(part: Any, whole: Any, value: Any, times: int = SMALL) -> Any:
     """The pad that makes the array `part`, of `value` but for a small window, in a loop beside `whole`; or None."""
     if producer(part) is not pad or not in_loop(part) or constant(whole) is not None:
         return None
     inner, size = operand(part).aval.size, whole.aval.size
-    small = part.shape == whole.shape and size >= LEAST and 0 < SMALL * inner <= size
+    small = part.shape == whole.shape and size >= LEAST and 0 < times * inner <= size
     return part if small and dict(part.node.params)["value"] == value else None
 
 
