@@ -57,6 +57,22 @@ def one_loop(x: Any) -> Any:
     return np.sum(x)
 
 
+@program(random(40), 4000)
+def filtered(x: Any) -> Any:
+    # The loops within cannot be folded, for lists are asked for their elements.
+    b, a, y = [0.2, 0.3, 0.1], [1.0, -0.5, 0.25], np.zeros_like(x)
+    for n in range(len(x)):
+        total = 0.0
+        for k in range(3):
+            if n - k >= 0:
+                total += b[k] * x[n - k]
+        for k in range(1, 3):
+            if n - k >= 0:
+                total -= a[k] * y[n - k]
+        y[n] = total
+    return np.sum(y**2)
+
+
 @program(random(N), 70)
 def counts_along(x: Any) -> Any:
     n, k = 5, 0

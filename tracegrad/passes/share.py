@@ -22,6 +22,10 @@ from tracegrad.passes.trim import trim
 __all__ = ["share", "share_loops"]
 
 
+# Among more nodes than these none is looked for that shares work: each is compared with all others.
+MOST_LOOPS = 128
+
+
 def share_loops(graph: Graph) -> Graph:
     """`graph` with loops that share work as one loop, and without results and carries that nothing uses.
 
@@ -77,6 +81,8 @@ def _with_regions(graph: Graph) -> Graph:
 def _first(graph: Graph) -> tuple[Node, Node, Node, list[list[int]]] | None:
     """Two nodes that share work; the node that does the work of both; and which of its results each result is."""
     candidates = [node for node in graph.nodes if node.op in _RULES]
+    if len(candidates) > MOST_LOOPS:
+        return None
     for k, second in enumerate(candidates):
         for first in candidates[:k]:
             if first.op is second.op and (found := _both(first, second)) is not None:

@@ -22,7 +22,7 @@ from tracegrad.rolling.circles import Begin, Count, Loop, Question, Way, may_rai
 from tracegrad.rolling.intervals import is_sure
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.counters import Counter, fold_around
-from tracegrad.trace.endings import ENTERED, KINDS, PEELED, TURN_BY_TURN
+from tracegrad.trace.endings import ENTERED, KINDS, PEELED, TURN_BY_TURN, WITHIN
 from tracegrad.trace.guards import ValueGuard
 from tracegrad.trace.histories import growing, leave, require_not_written
 from tracegrad.trace.jumps import Place, place_entered, place_of_count, place_of_question
@@ -228,9 +228,14 @@ class Circles:
         return answer
 
     def _turn_by_turn(self) -> BaseException:
-        """What ends the trace, for another one that records the turns which begin here one by one."""
+        """What ends the trace, for another one that records the turns which begin here one by one; first those of short
+        loops within, which had been recorded in a few for the sake of this one."""
         assert self.place is not None
-        return self.builder.restarts((TURN_BY_TURN, *self.place.instruction))
+        varying = self.builder.world.varying
+        (code, number), within = self.place.instruction, self.place.within
+        short = {x[1:] for x in varying if isinstance(x, tuple) and x[:2] == (WITHIN, code) and x[2] in within}
+        longer = [x for x in short if (TURN_BY_TURN, *x) not in varying]
+        return self.builder.restarts((TURN_BY_TURN, *(longer[0] if longer else (code, number))))
 
     def _look(self, place: Place, question: Node, counter: Counter | None = None) -> tuple[Node, bool | None]:
         """Look whether there is a loop that ends here, and from where another one may begin."""

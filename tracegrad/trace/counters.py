@@ -18,7 +18,7 @@ from tracegrad.ops.elementwise import greater, less
 from tracegrad.ops.linear import fresh, full
 from tracegrad.trace.arithmetic import bounded, bounds
 from tracegrad.trace.builder import TraceBuilder, current_trace
-from tracegrad.trace.endings import FOLDED, TURN_BY_TURN
+from tracegrad.trace.endings import FOLDED, TURN_BY_TURN, WITHIN
 from tracegrad.trace.number import Number
 from tracegrad.trace.sizes import apart, is_of_a_loop
 
@@ -99,17 +99,19 @@ class Counter:
         low, high = max(low, c - b) - gone, min(high, d - a) - gone
         return low > 0 or high <= 0 if self.step > 0 else low >= 0 or high < 0
 
-    def fold_around(self, least: int = FEWEST_AROUND) -> None:
+    def fold_around(self) -> None:
         """Begin the trace again with this loop folded, if it is not: one within it is, or its turns ask for values."""
         length = self.length
-        if not self.folded and length is not None and length >= least and self._may_fold:
+        if not self.folded and length is not None and length >= FEWEST_AROUND and self._may_fold:
             raise self.builder.restarts(self.key(FOLDED))
 
     def asks(self) -> None:
         """A turn asks for a value. Another one might have another answer, and a few would make a trace for each pattern
         of them, or too many ways through a turn of the loop around."""
         if self.turns > 1 and not self.folded:
-            self.fold_around(FEWEST_WITHIN if any(x.folded for x in _under_way(self.builder)) else FEWEST_AROUND)
+            if FEWEST_WITHIN <= (self.length or 0) < FEWEST_TURNS and self._is_within and self._may_fold:
+                raise self.builder.restarts(self.key(WITHIN))
+            self.fold_around()
 
     # -- whether to fold ---------------------------------------------------------------------------
     def key(self, what: str) -> Hashable:
@@ -126,9 +128,15 @@ class Counter:
     @property
     def _is_wanted_folded(self) -> bool:
         length = self.length
-        if length is None or self.key(FOLDED) in self.builder.world.varying:
+        varying = self.builder.world.varying
+        if length is None or self.key(FOLDED) in varying:
             return length != 0
-        return length >= FEWEST_TURNS and any(x.folded for x in _under_way(self.builder))
+        return (length >= FEWEST_TURNS or self.key(WITHIN) in varying) and self._is_within
+
+    @property
+    def _is_within(self) -> bool:
+        """Whether a loop around this one is folded."""
+        return any(x.folded for x in _under_way(self.builder))
 
     @property
     def _nodes(self) -> int:
