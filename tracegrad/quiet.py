@@ -23,7 +23,6 @@ __all__ = [
     "USUAL",
     "handling",
     "noted",
-    "reset_traps",
     "restore_traps",
     "set_traps",
     "sprung",
@@ -34,18 +33,11 @@ QUIET: Any
 TRAPS: Any
 traps: Callable[[], Any]
 set_traps: Callable[[Any], Any]
-reset_traps: Callable[[Any], None]
 restore_traps: Callable[[Any], Any]
 
 
-def _enter(state: Any) -> Any:
-    context = np.errstate(all="ignore")
-    context.__enter__()
-    return context
-
-
-def _leave(context: Any) -> None:
-    context.__exit__(None, None, None)
+def _enter(state: Any) -> None:
+    np.seterr(all="ignore")
 
 
 def _restore(errors: Any) -> None:
@@ -56,10 +48,10 @@ try:
     from numpy._core.umath import _extobj_contextvar, _make_extobj
 
     QUIET, TRAPS = _make_extobj(all="ignore"), _extobj_contextvar
-    set_traps, reset_traps, traps = TRAPS.set, TRAPS.reset, TRAPS.get
+    set_traps, traps = TRAPS.set, TRAPS.get
     restore_traps = set_traps
 except (ImportError, TypeError):
-    QUIET, TRAPS, set_traps, reset_traps, traps = None, None, _enter, _leave, np.geterr
+    QUIET, TRAPS, set_traps, traps = None, None, _enter, np.geterr
     restore_traps = _restore
 
 

@@ -36,7 +36,7 @@ from tracegrad.avals import LITERALS, Aval, aval_of
 from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ops.carriers import Abstract, Carrier, Level, lead, named, one_node
 from tracegrad.ops.forms import Call, Compose, Form, Move
-from tracegrad.quiet import QUIET, reset_traps, set_traps
+from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 
 __all__ = [
     "AS_WRITTEN", "HOLOMORPHIC", "TABLE", "Carrier", "Level", "Op", "Several", "bind", "lead", "named", "one_node",
@@ -143,11 +143,12 @@ class Op:
 
     def compute(self, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The results for ndarrays and numbers."""
-        token = set_traps(QUIET)
+        before = traps()
         try:
+            set_traps(QUIET)
             answer = self.impl(*operands, **params)
         finally:
-            reset_traps(token)
+            restore_traps(before)
         if answer.__class__ is np.ndarray:
             return answer
         return tuple(map(np.asarray, answer)) if isinstance(answer, tuple) else np.asarray(answer)

@@ -15,7 +15,7 @@ from tracegrad.avals import LITERALS, Aval, is_literal
 from tracegrad.errors import DTypeError
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.op import Op, lead
-from tracegrad.quiet import QUIET, reset_traps, set_traps
+from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.opnode import plan_of, remembered
 from tracegrad.torch.tape.saved import Saved, made_now, saved_apart
@@ -47,13 +47,14 @@ def of_some(op: Op, cls: Any, kinds: tuple[Any, ...], general: Callable[..., Any
         if not case.ready:
             return general(operands, params)
         arrays = [x.array for x in operands] if plain else [x.array if x.__class__ is cls else x for x in operands]
-        token = set_traps(QUIET)
+        before = traps()
         try:
+            set_traps(QUIET)
             answer = function(*arrays, **params)
         except (ValueError, OverflowError):  # the op says more than NumPy
             answer = None
         finally:
-            reset_traps(token)
+            restore_traps(before)
         if answer is None or answer.__class__ is tuple:
             value = lead(operands)
             return value._result(op, operands, tuple(arrays), params, answer) if answer else general(operands, params)

@@ -21,7 +21,7 @@ from tracegrad.avals import LITERALS, is_literal
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.ops.carriers import Holder
 from tracegrad.ops.op import Carrier, Level, Op
-from tracegrad.quiet import QUIET, reset_traps, set_traps
+from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.functions.generator import drawn
 from tracegrad.torch.tape.pullbacks import needs_of
 from tracegrad.torch.tape.saved import copy_of_borrowed, own
@@ -135,11 +135,12 @@ def _computed(op: Op, arrays: tuple[Any, ...], params: dict[str, Any]) -> Any:
     """The answer of `op` for arrays, all ndarrays or some of a trace. No two values are one object: the sweep tells
     them apart by it."""
     plain = not any(isinstance(x, Carrier) for x in arrays)
-    token = set_traps(QUIET)
+    before = traps()
     try:
+        set_traps(QUIET)
         answer = op.impl(*arrays, **params) if plain else op(*arrays, **params)
     finally:
-        reset_traps(token)
+        restore_traps(before)
     if answer.__class__ is tuple:
         return tuple([_asarray(x).view() if plain else x for x in answer])
     answer = _asarray(answer) if plain else answer
@@ -250,8 +251,9 @@ class Recipe:
         values = self.template.copy()
         for k, array in zip(self.inputs, arrays):
             values[k] = array.view()
-        token = set_traps(QUIET)
+        before = traps()
         try:
+            set_traps(QUIET)
             for function, given, single, params, slot, same in self.program:
                 answer = function(given(values), **params) if single else function(*given(values), **params)
                 if answer.__class__ is not _ndarray:
@@ -262,7 +264,7 @@ class Recipe:
                     answer = _asarray(answer)
                 values[slot] = answer.view() if same else answer
         finally:
-            reset_traps(token)
+            restore_traps(before)
         return values
 
     def tape(self, values: Sequence[Any]) -> list[ad.Entry]:

@@ -21,7 +21,7 @@ from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.linear import broadcast_to, cast
 from tracegrad.ops.memory import arranged, has_order, relaid
 from tracegrad.ops.op import Carrier, Level, Op
-from tracegrad.quiet import QUIET, reset_traps, set_traps
+from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import aliasing, dual, views
 from tracegrad.torch.tape.cases import is_ready, shapes_of
@@ -71,11 +71,12 @@ class Recorded(TapeCarrier):
     def _applied(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """The results of any op on any operands, recorded."""
         arrays = tuple([x.array if isinstance(x, Recorded) else x for x in operands])
-        token = set_traps(QUIET)
+        before = traps()
         try:
+            set_traps(QUIET)
             answer = _elementwise(op, operands, arrays) if isinstance(op, Elementwise) else op.impl(*arrays, **params)
         finally:
-            reset_traps(token)
+            restore_traps(before)
         return self._result(op, operands, arrays, params, answer)
 
     def _result(

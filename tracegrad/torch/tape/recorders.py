@@ -16,7 +16,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.op import Op, lead
-from tracegrad.quiet import QUIET, reset_traps, set_traps
+from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import aliasing
 from tracegrad.torch.tape.cases import of_some
@@ -44,11 +44,12 @@ def of_one(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Cal
         dtype = array.dtype
         if dtype is not _F64 and dtype is not _F32:
             return general(x)
-        token = set_traps(QUIET)
+        before = traps()
         try:
+            set_traps(QUIET)
             answer = function(array)
         finally:
-            reset_traps(token)
+            restore_traps(before)
         out = _new(cls)
         out.array = answer if answer.__class__ is _ndarray else _asarray(answer)
         out._counter = [0]
@@ -87,13 +88,14 @@ def of_two(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Cal
         dtype = b.dtype if case == 8 else a.dtype
         if (dtype is not _F64 and dtype is not _F32) or (case == 0 and b.dtype is not dtype):
             return general(x, y)
-        token = set_traps(QUIET)
+        before = traps()
         try:
+            set_traps(QUIET)
             answer = function(a, b)
         except (ValueError, OverflowError):  # the op says more than NumPy
             answer = None
         finally:
-            reset_traps(token)
+            restore_traps(before)
         if answer is None:
             return general(x, y)
         out = _new(cls)
@@ -190,11 +192,12 @@ def of_form(
         dtype = array.dtype
         if dtype is not _F64 and dtype is not _F32:
             return general(operands, params)
-        token = set_traps(QUIET)
+        before = traps()
         try:
+            set_traps(QUIET)
             answer = meaning(array, **params) if function is None else function(array, params)
         finally:
-            reset_traps(token)
+            restore_traps(before)
         if answer.__class__ is tuple:
             return several(x, array, params, answer)
         out = _new(cls)

@@ -18,7 +18,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.ops.op import Carrier
-from tracegrad.quiet import QUIET, reset_traps, set_traps
+from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.tape import AccumulateGrad, Masked, Node, added, owned, rewrap, unmasked, writing
 
@@ -327,18 +327,14 @@ def run(
     nodes = work.reachable(edges)
     if wanted:
         work.restrict(nodes, wanted)
-    mode, outer = STATE.enabled, STATE.sweep
+    mode, outer, before = STATE.enabled, STATE.sweep, traps()
     STATE.enabled, STATE.sweep = create_graph, work
     try:
-        token = set_traps(QUIET)
-    except BaseException:
-        STATE.enabled, STATE.sweep = mode, outer
-        raise
-    try:
+        set_traps(QUIET)
         for e, (_, ct) in zip(edges, roots):
             work.arrive(e, ct)
         work.run(nodes)
     finally:
-        reset_traps(token)
+        restore_traps(before)
         STATE.enabled, STATE.sweep = mode, outer
     return work, [work.captured.get(e) for e in wanted]
