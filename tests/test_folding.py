@@ -559,3 +559,10 @@ def test_of_an_array_that_a_turn_hands_on_the_derivative_keeps_the_element_that_
     np.testing.assert_allclose(slope(a).ravel(), near, rtol=1e-5, atol=1e-6)
     shapes = re.findall(r"f64\[([\d,]+)\]", str(slope.explain(a).optimized))
     assert max(np.prod(list(map(int, shape.split(",")))) for shape in shapes) <= N**3
+
+
+def test_derivatives_keep_no_number_of_a_loop_around() -> None:
+    graph = tg.grad(lambda x: cholesky_by_elements(x.copy())).explain(POSITIVE).optimized
+    given = [x for x in graph.everywhere() if x.picks is not None]
+    assert len(given) > 4
+    assert not any(x.aval.shape and x.aval.dtype.kind == "i" for x in given)

@@ -370,10 +370,16 @@ class Loop:
 
 
 def _while(operands: Sequence[Any], goes_on: Any, turn: Any, carries: int) -> Sequence[Any]:
+    """The last carries. What a turn hands on as it is is given to all as it was."""
     avals = [aval_of(x) for x in operands]
-    given, body, test = read_before(operands, build(turn, avals), carries, cond=build(goes_on, avals))
-    found: Sequence[Any] = while_loop(*given, cond=test, body=body, carries=carries, capacity=0)
-    return found
+    body, test = build(turn, avals), build(goes_on, avals)
+    moving = [k for k in range(carries) if body.outputs[k] is not body.inputs[k]]
+    order = [*moving, *range(carries, len(operands)), *(k for k in range(carries) if k not in moving)]
+    body = Graph(tuple([body.inputs[k] for k in order]), body.nodes, tuple([body.outputs[k] for k in moving]))
+    test = Graph(tuple([test.inputs[k] for k in order]), test.nodes, test.outputs)
+    given, body, asked = read_before([operands[k] for k in order], body, len(moving), cond=test)
+    found = while_loop(*given, cond=asked, body=body, carries=len(moving), capacity=0)
+    return [found[moving.index(k)] if k in moving else operands[k] for k in range(carries)]
 
 
 def _computed(way: Way, wanted: Sequence[Node], env: dict[Node, Any]) -> list[Any]:
