@@ -40,6 +40,14 @@ def lu_by_rows(a: Any) -> Any:
     return np.sum(np.log(np.abs(np.diag(a))))
 
 
+def lu_by_outer_products(a: Any) -> Any:
+    a, n = a.copy(), a.shape[0]
+    for k in range(n - 1):
+        a[k + 1 :, k] /= a[k, k]
+        a[k + 1 :, k + 1 :] -= np.outer(a[k + 1 :, k], a[k, k + 1 :])
+    return np.sum(np.log(np.abs(np.diag(a))))
+
+
 def cholesky_by_elements(a: Any) -> Any:
     factor = np.zeros_like(a)
     for i in range(a.shape[0]):
@@ -147,6 +155,7 @@ def cases(settings: Settings) -> Iterator[Case]:
     for name, fun, right in (
         ("LU by elements", lu_by_elements, of_determinant),
         ("LU by rows", lu_by_rows, of_determinant),
+        ("LU by outer products", lu_by_outer_products, of_determinant),
         ("Cholesky by elements", cholesky_by_elements, of_lower_half),
         ("Cholesky by rows", cholesky_by_rows, of_lower_half),
     ):

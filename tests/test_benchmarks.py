@@ -368,7 +368,9 @@ def test_tracegrad_agrees_with_numpy_by_hand_in_the_benchmark(name):
     assert [row.status for row in result.rows] == ["ok", "ok", "ok"], harness.table(result)
 
 
-@pytest.mark.parametrize("name", ["lu_by_elements", "lu_by_rows", "cholesky_by_elements", "cholesky_by_rows"])
+@pytest.mark.parametrize(
+    "name", ["lu_by_elements", "lu_by_rows", "lu_by_outer_products", "cholesky_by_elements", "cholesky_by_rows"]
+)
 def test_the_derivatives_of_determinants_are_those_of_finite_differences(name):
     from benchmarks import bench_factorizations
 
