@@ -25,7 +25,7 @@ from tracegrad.trace.counters import Counter, fold_around
 from tracegrad.trace.endings import ENTERED, KINDS, PEELED, TURN_BY_TURN, WITHIN
 from tracegrad.trace.guards import ValueGuard
 from tracegrad.trace.histories import growing, leave, require_not_written
-from tracegrad.trace.jumps import Place, place_entered, place_of_count, place_of_question
+from tracegrad.trace.jumps import Place, counters_of_question, place_entered, place_of_count, place_of_question
 from tracegrad.trace.moments import (
     Moment,
     difference,
@@ -137,11 +137,14 @@ class Circles:
     def meet(self, question: Node) -> tuple[Node, bool | None]:
         """The question that traced code is asking, and None; or, where a loop is made, what the question is behind it,
         and the answer if it has but one."""
-        self.start, self.place = None, None if self.builder.has_tensors else place_of_question()
+        self.start, self.place = None, None
+        if self.builder.has_tensors:
+            return question, None
+        for counter in counters_of_question():
+            counter.asks()
+        self.place = place_of_question()
         if self.place is None:
             return question, None
-        for counter in reversed(self.place.counters):
-            counter.asks()
         frame, at = self._frame(self.place), self.place.number
         if frame.looks.get(at, 0) >= MOST_LOOKS or self._goes_other_ways(self.place):
             return question, None

@@ -84,6 +84,7 @@ class TraceBuilder(Recording):
         # Arrays that are in a history (or are viewed there), with what is `varying` of a loop that has a list.
         self.listed: dict[int, tuple[Any, Any]] = {}
         self.histories: list[Any] = []  # those of loops under way: see `tracegrad.trace.histories`
+        self.given: list[Any] = []  # what was read from lists by numbers of the trace: see `tracegrad.trace.tables`
         self.told = -1  # how much was recorded when something was printed or logged last
 
     # The trace around this one, if it is a region.
@@ -168,7 +169,7 @@ class TraceBuilder(Recording):
     def close(self) -> None:
         """End the trace: tracers that escaped say so from now on, and keep nothing alive."""
         self.open = False
-        self.nodes, self.captures, self.apart, self.listed, self.histories = [], {}, {}, {}, []
+        self.nodes, self.captures, self.apart, self.listed, self.histories, self.given = [], {}, {}, {}, [], []
         for part in (self._tensors, self.circles):
             if part is not None:
                 part.close()

@@ -59,6 +59,11 @@ class Counter:
         return at
 
     @property
+    def shows_all(self) -> bool:
+        """Whether nothing but the position differs from turn to turn."""
+        return True
+
+    @property
     def held(self) -> tuple[Any, ...]:
         """The arrays that turns are given pieces of."""
         return ()

@@ -8,40 +8,27 @@ its list again, with the elements in it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn
-
-import numpy as np
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, NoReturn
 
 from tracegrad.ops.elementwise import add, greater_equal, less, logical_and, minimum
 from tracegrad.ops.linear import fresh, full, reshape
 from tracegrad.ops.linear import slice as cut
 from tracegrad.ops.pieces import unbind
-from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
+from tracegrad.ops.windows import dynamic_update_slice
 from tracegrad.trace.builder import TraceBuilder
-from tracegrad.trace.either import Either, as_either, plain
+from tracegrad.trace.elements import arrays, fits, form, leaves, made, row, share, starts, together, values
 from tracegrad.trace.endings import GROWS, TURN_BY_TURN
 from tracegrad.trace.jumps import Place
 from tracegrad.trace.locals import set_variables, variables
 from tracegrad.trace.number import Number
+from tracegrad.trace.tables import tables
 from tracegrad.trace.tracer import Tracer
 
 __all__ = ["History", "begin", "growing", "leave", "lengths", "require_not_written", "require_settled"]
 
 # How many elements there is room for where the number of turns is not known, before more are seen.
 _ROOM = 64
-
-
-class _Leaf(NamedTuple):
-    """An element of a list, or a part of it: what it is, and the dtype and shape of its value."""
-
-    kind: str
-    dtype: str
-    shape: tuple[int, ...]
-
-
-# An element is a leaf, or a tuple of elements.
-_Form = Any
 
 
 class History:
@@ -54,7 +41,7 @@ class History:
         self._frame, self._within, self._turns = place.frame, place.within, (TURN_BY_TURN, *place.instruction)
         self._size = len(first) + max(x[-1] for x in builder.world.varying if isinstance(x, tuple) and x[:-1] == key)
         self._count = _new(builder, (), "int64", len(first))
-        self._rows = [_new(builder, (self._size, *x.shape), x.dtype) for x in _leaves(self._form)]
+        self._rows = [_new(builder, (self._size, *x.shape), x.dtype) for x in leaves(self._form)]
         for k, x in enumerate(first):
             self._put(k, x)
 
@@ -65,11 +52,11 @@ class History:
 
     def append(self, x: Any) -> None:
         """As of the list."""
-        if not _fits(_form(x), self._form):
+        if not fits(form(x), self._form):
             raise self._builder.restarts(self._turns)
-        if any(part.outside for part in _arrays(x)):
+        if any(part.outside for part in arrays(x)):
             raise self._builder.restarts(self._turns)  # the list has what the caller has
-        for part in _arrays(x):
+        for part in arrays(x):
             self._share(part)
         self._put(minimum(self._count, self._size - 1), x)
         self._count.node = add(self._count, 1).node
@@ -81,13 +68,13 @@ class History:
         inside = logical_and(greater_equal(at, 0), less(at, self._count))
         if not self._builder.holds(inside):
             self.misused()
-        return self._made(self._form, iter([_row(rows, at) for rows in self._rows]))
+        return made(self._builder, self._form, iter([row(rows, at) for rows in self._rows]), self._share)
 
     def settled(self) -> list[Any]:
         """The list with its elements."""
         first = len(self._items) if self._reads else 0
         columns = [_column(rows, first, self.count()) for rows in self._rows]
-        self._items.extend(self._made(self._form, iter(each)) for each in zip(*columns))
+        self._items.extend(made(self._builder, self._form, iter(each), self._share) for each in zip(*columns))
         return self._items
 
     def count(self) -> int:
@@ -106,30 +93,12 @@ class History:
 
     def _put(self, at: Any, x: Any) -> None:
         """Let a row be an element."""
-        for rows, value in zip(self._rows, _values(self._builder, x, self._form)):
+        for rows, value in zip(self._rows, values(self._builder, x, self._form)):
             new = reshape(value, shape=(1, *rows.shape[1:]))
-            rows.node = dynamic_update_slice(rows, new, *_starts(rows, at), step=(1,) * len(rows.shape)).node
+            rows.node = dynamic_update_slice(rows, new, *starts(rows, at), step=(1,) * len(rows.shape)).node
 
     def _share(self, x: Any) -> None:
-        """The list has the array itself: what is written to it, or to what it is a view of, would be seen there."""
-        self._builder.listed.setdefault(id(x), (x, self._turns))
-        while x.origin is not None:
-            x = x.origin.base
-            self._builder.listed.setdefault(id(x), (x, self._turns))
-
-    def _made(self, form: _Form, values: Iterator[Any]) -> Any:
-        if not isinstance(form, _Leaf):
-            return tuple([self._made(each, values) for each in form])
-        node = next(values).node
-        if form.kind == "number":
-            return Number(self._builder, node)
-        if form.kind == "either":
-            return Either(self._builder, node, next(values))
-        made = Tracer(self._builder, node)
-        if form.kind == "array":
-            made.is_array = True
-            self._share(made)
-        return made
+        share(self._builder, x, self._turns)
 
     def misused(self, *_: Any, **__: Any) -> NoReturn:
         """Anything else is done to it: the loop is recorded turn by turn, with a list."""
@@ -153,93 +122,12 @@ def _new(builder: TraceBuilder, shape: tuple[int, ...], dtype: str, value: int =
     return Tracer(builder, fresh(full(shape=shape, value=value, dtype=dtype), tag=builder.new_tag()).node)
 
 
-def _starts(rows: Any, at: Any) -> list[Any]:
-    zero = full(shape=(), value=0, dtype="int64")
-    return [full(shape=(), value=at, dtype="int64") if type(at) is int else at, *[zero] * (len(rows.shape) - 1)]
-
-
-def _row(rows: Any, at: Any) -> Any:
-    n = rows.shape
-    row = dynamic_slice(rows, *_starts(rows, at), sizes=(1, *n[1:]), step=(1,) * len(n))
-    return reshape(row, shape=n[1:])
-
-
 def _column(rows: Any, first: int, count: int) -> Sequence[Any]:
     """The rows from the first on, up to so many, one by one."""
     n = rows.shape
     used = cut(rows, start=(first,) + (0,) * (len(n) - 1), stop=(count, *n[1:]), step=(1,) * len(n))
     found: Sequence[Any] = unbind(used, axis=0) if count > first else ()
     return found
-
-
-# -- elements --------------------------------------------------------------------------------------
-def _form(x: Any) -> _Form:
-    """What kind of element it is; None if there are no rows for it."""
-    if type(x) is tuple:
-        parts = tuple(map(_form, x))
-        return parts if parts and None not in parts else None
-    if type(x) in (int, float):
-        return _Leaf("number", "int64" if type(x) is int else "float64", ())
-    if type(x) not in _KINDS or x.dtype.kind not in "fic":
-        return None
-    array = isinstance(x, np.ndarray) or (type(x) is Tracer and (x.shape or x.is_array))
-    return _Leaf("array" if array else _KINDS[type(x)], x.dtype.name, tuple(x.shape))
-
-
-_KINDS: dict[Any, str] = {
-    Tracer: "scalar", Number: "number", Either: "either", np.ndarray: "array", np.float64: "scalar",
-}  # fmt: skip
-_FLOATS = ("number", "scalar", "either")
-
-
-def _together(forms: Iterable[_Form]) -> _Form:
-    """The form that has elements of all of these; None if there is none."""
-    found, *others = forms
-    for each in others:
-        found = _of_both(found, each)
-    return found
-
-
-def _of_both(x: _Form, y: _Form) -> _Form:
-    if x == y:
-        return x
-    if isinstance(x, _Leaf) and isinstance(y, _Leaf):
-        floats = x.kind in _FLOATS and y.kind in _FLOATS and x.dtype == y.dtype == "float64"
-        return _Leaf("either", "float64", ()) if floats else None
-    if type(x) is type(y) is tuple and len(x) == len(y):
-        parts = tuple(map(_of_both, x, y))
-        return None if None in parts else parts
-    return None
-
-
-def _fits(form: _Form, known: _Form) -> bool:
-    return form is not None and _of_both(form, known) == known
-
-
-def _leaves(form: _Form) -> list[_Leaf]:
-    """Those that arrays have rows for."""
-    if not isinstance(form, _Leaf):
-        return [x for each in form for x in _leaves(each)]
-    return [form, _Leaf("truth", "bool", ())] if form.kind == "either" else [form]
-
-
-def _values(builder: TraceBuilder, x: Any, form: _Form) -> list[Any]:
-    """What the rows for the leaves have."""
-    if not isinstance(form, _Leaf):
-        return [value for part, each in zip(x, form) for value in _values(builder, part, each)]
-    if form.kind == "either":
-        made = as_either(x, builder)
-        return [plain(made), made.python]
-    if isinstance(x, Tracer):
-        return [x]
-    return [builder.lift(x) if isinstance(x, np.ndarray) else full(shape=(), value=x, dtype=form.dtype)]
-
-
-def _arrays(x: Any) -> list[Any]:
-    """The arrays of the trace in an element."""
-    if type(x) is tuple:
-        return [part for each in x for part in _arrays(each)]
-    return [x] if type(x) is Tracer and (x.shape or x.is_array) else []
 
 
 def _references(held: dict[str, Any], name: str) -> int:
@@ -264,9 +152,9 @@ def growing(builder: TraceBuilder, place: Place, before: dict[str, int]) -> set[
         x, size = held[name], before[name]
         if type(x) is list and len(x) > size:
             reads = name in place.read
-            form = _together(map(_form, x if reads else x[size:]))
-            if form is not None:
-                found.add((GROWS, *place.instruction, name, reads, form, _room(place, len(x) - size)))
+            known = together(map(form, x if reads else x[size:]))
+            if known is not None:
+                found.add((GROWS, *place.instruction, name, reads, known, _room(place, len(x) - size)))
     return found - set(builder.world.varying)
 
 
@@ -276,21 +164,27 @@ def _room(place: Place, per_turn: int) -> int:
 
 
 def begin(builder: TraceBuilder, place: Place) -> None:
-    """Have histories instead of the lists that are known to grow in the loop which begins here."""
+    """Have histories instead of the lists that are known to grow in the loop which begins here, and tables instead of
+    those that it reads."""
+    new: dict[str, Any] = {**_grown(builder, place), **tables(builder, place)}
+    builder.histories += new.values()
+    if new:
+        set_variables(place.frame, new)
+
+
+def _grown(builder: TraceBuilder, place: Place) -> dict[str, History]:
     varying = builder.world.varying
     keys = {x[3]: x[:-1] for x in varying if isinstance(x, tuple) and x[:3] == (GROWS, *place.instruction)}
     if not keys:
-        return
+        return {}
     held, new = variables(place.frame), {}
     for name, key in keys.items():
         if type(held.get(name)) is list and _references(held, name) == _ALONE + 1:
             items = held[name]
             first = list(items) if name in place.read else []
-            if all(_fits(_form(x), key[-1]) for x in first):
-                new[name] = made = History(builder, place, key, items, first)
-                builder.histories.append(made)
-    if new:
-        set_variables(place.frame, new)
+            if all(fits(form(x), key[-1]) for x in first):
+                new[name] = History(builder, place, key, items, first)
+    return new
 
 
 def leave(builder: TraceBuilder, place: Place, answer: bool) -> None:
@@ -316,7 +210,7 @@ def require_not_written(builder: TraceBuilder, before: dict[int, Any], now: dict
             raise builder.restarts(turns)
 
 
-def require_settled(histories: Sequence[History]) -> None:
+def require_settled(histories: Sequence[Any]) -> None:
     """The trace ends: there is no list that has lost its elements."""
     for x in histories:
         x.misused()

@@ -14,11 +14,13 @@ import sys
 from types import CodeType
 from typing import Any, NamedTuple
 
-from tracegrad.trace.callees import counted_loops
 from tracegrad.trace.counters import Counter, counter_of
 from tracegrad.trace.tries import Namespace
 
-__all__ = ["Place", "place_entered", "place_of_count", "place_of_question", "within_loop"]
+__all__ = [
+    "Place", "counters_of_question", "elements_read", "place_entered", "place_of_count", "place_of_question",
+    "within_loop",
+]  # fmt: skip
 
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # After these does not come the next instruction.
@@ -29,7 +31,7 @@ class _Jump(NamedTuple):
     """The answers that may lead back to a jump, and where each leads; where the turns begin of the counted loops around
     it; the local variables that nothing reads behind it before they are given other values; the instructions that are
     reached from it and lead back; and the local variables of which these do nothing but call `append` and read single
-    elements, and those of which they read any."""
+    elements, those of which they read any, and those of which they do nothing else but ask for the length."""
 
     back: frozenset[bool]
     ends: dict[bool, int]
@@ -38,6 +40,7 @@ class _Jump(NamedTuple):
     within: frozenset[int]
     appended: frozenset[str]
     read: frozenset[str]
+    only_read: frozenset[str]
 
 
 class _Jumps(NamedTuple):
@@ -78,6 +81,11 @@ class Place:
         """The local variables of which that loop reads elements."""
         return self._jump.read
 
+    @property
+    def only_read(self) -> frozenset[str]:
+        """The local variables of which that loop does nothing but read single elements, and ask for the length."""
+        return self._jump.only_read
+
     def target(self, answer: bool) -> int:
         """The instruction that the code goes on with, if the truth is this."""
         return self._jump.ends[answer]
@@ -93,6 +101,14 @@ def place_of_question() -> Place | None:
     return None if frame is None else _place(frame, frame.f_lasti)
 
 
+def counters_of_question() -> list[Counter]:
+    """What the loops count with around a jump where traced code asks for a truth now, the innermost first."""
+    frame = _user_frame()
+    jump = None if frame is None else _jumps(frame.f_code).asking.get(frame.f_lasti)
+    found = [] if jump is None else [counter_of(frame, at) for at in reversed(jump.counted)]
+    return [x for x in found if x is not None]
+
+
 def place_entered(frame: Any, number: int) -> Place | None:
     """The place of the question with this number, which traced code would have asked to come where it is now."""
     place = _place(frame, number) if _runs_to_its_end(frame) else None
@@ -103,7 +119,7 @@ def _place(frame: Any, number: int) -> Place | None:
     jump = _jumps(frame.f_code).asking.get(number)
     if jump is None:
         return None
-    counters = [x for at in jump.counted if (x := counter_of(frame, at)) is not None]
+    counters = [x for at in jump.counted if (x := counter_of(frame, at)) is not None and x.shows_all]
     return Place(frame, number, jump, counters) if len(counters) == len(jump.counted) else None
 
 
@@ -134,7 +150,7 @@ def within_loop() -> bool:
     >>> within_loop()  # this is no traced code
     False
     """
-    return place_of_question() is not None
+    return bool(counters_of_question()) or place_of_question() is not None
 
 
 @functools.lru_cache(maxsize=4096)
@@ -145,7 +161,6 @@ def _jumps(code: CodeType) -> _Jumps:
     depth, edges = _flow(steps, follows)
     loops = _loops([range(y, x + 1) for x, ys in edges.items() for y in ys if y <= x])
     turns = {step.offset: range(step.offset, step.argval) for step in steps if step.opname == "FOR_ITER"}
-    counted = counted_loops(code)
     live = _live(code, steps, edges)
 
     def dead(offset: int) -> frozenset[str]:
@@ -158,9 +173,12 @@ def _jumps(code: CodeType) -> _Jumps:
     def jump(at: int, back: list[bool], ends: dict[bool, int], counted: tuple[int, ...], inside: range) -> _Jump:
         within = _circle(edges, at, inside)
         uses = {name: {use for at, use in used.items() if at in within} for name, used in uses_of.items()}
-        appended = [name for name, found in uses.items() if "append" in found and None not in found]
+        appended = [name for name, found in uses.items() if "append" in found and found <= {"append", "element"}]
         read = [name for name, found in uses.items() if "element" in found]
-        return _Jump(frozenset(back), ends, counted, dead(at), within, frozenset(appended), frozenset(read))
+        only = [name for name, found in uses.items() if "element" in found and found <= {"element", "length"}]
+        return _Jump(
+            frozenset(back), ends, counted, dead(at), within, frozenset(appended), frozenset(read), frozenset(only)
+        )
 
     counting = {at: jump(at, [True], {True: follows[at], False: turns[at].stop}, (at,), turns[at]) for at in bare}
     found = {}
@@ -168,7 +186,7 @@ def _jumps(code: CodeType) -> _Jumps:
         jumps = step if step.opname != "TO_BOOL" else next(x for x in steps if _may_jump(x) and x.offset > step.offset)
         asks = step.opname.startswith(("POP_JUMP", "TO_BOOL")) and "NONE" not in jumps.opname
         around = [loop for loop in loops if step.offset in loop]
-        within = tuple([at for at in counted if step.offset in turns[at]])
+        within = tuple([at for at in turns if step.offset in turns[at]])
         if not asks or not around or depth.get(step.offset) != 1 + len(within):
             continue
         if_jumps = "TRUE" in jumps.opname
@@ -243,15 +261,38 @@ def _overlap(x: range, y: range) -> bool:
 
 def _uses(code: CodeType, steps: list[Any]) -> dict[str, dict[int, str | None]]:
     """By local variable that no instruction hides, what is done with its value, by where that is: `append` of it is
-    called, or an element of it is read; None for all else. None of them, if objects are told apart."""
+    called, an element of it is read, or its length; None for all else. None of them, if objects are told apart."""
     if not _LOOKS.isdisjoint(code.co_names) or any(map(_tells_apart, steps, steps[1:])):
         return {}
     found: dict[str, dict[int, str | None]] = {}
     for k, step in enumerate(steps):
         if "_FAST" in step.opname:
             for name in [step.argval] if isinstance(step.argval, str) else step.argval:
-                found.setdefault(name, {})[step.offset] = _use(steps[k + 1 :]) if step.opname == "LOAD_FAST" else None
-    return {name: x for name, x in found.items() if "append" in x.values() and name not in code.co_cellvars}
+                use = _use(steps[k - 1 :]) if k and step.opname == "LOAD_FAST" else None
+                found.setdefault(name, {})[step.offset] = use
+    return {name: x for name, x in found.items() if set(x.values()) != {None} and name not in code.co_cellvars}
+
+
+@functools.lru_cache(maxsize=4096)
+def elements_read(code: CodeType) -> dict[int, str]:
+    """The instructions within loops that read an element of a local variable, of which there is a loop around them that
+    does nothing else with it; and the variable.
+
+    >>> def f(x, xs, ys):
+    ...     for k in range(3):
+    ...         x = x + xs[k] + ys[k]
+    ...         ys[k] = x
+    >>> list(elements_read(f.__code__).values())
+    ['xs']
+    """
+    steps, jumps = list(dis.get_instructions(code)), _jumps(code)
+    loops = [x for x in (*jumps.asking.values(), *jumps.counting.values()) if x.only_read]
+    found = {}
+    for k, step in enumerate(steps):
+        at = _element(steps[k + 1 :]) if step.opname == "LOAD_FAST" else None
+        if at is not None and any(at in loop.within and step.argval in loop.only_read for loop in loops):
+            found[at] = step.argval
+    return found
 
 
 def _tells_apart(step: Any, then: Any) -> bool:
@@ -264,13 +305,22 @@ _TAKEN = {"LOAD_FAST": 0, "LOAD_CONST": 0, "LOAD_GLOBAL": 0, "LOAD_DEREF": 0, "U
 
 
 def _use(steps: list[Any]) -> str | None:
-    """What the instructions do with the value on the stack."""
+    """What is done with the value that the second one of the instructions loads."""
+    before, _, *steps = steps
+    if before.opname == "LOAD_GLOBAL" and before.argval.removesuffix("()") == "len":
+        called = [x for x in steps[:2] if x.opname != "PRECALL"]
+        return "length" if called[0].opname == "CALL" and called[0].arg == 1 else None
     if steps[0].opname in ("LOAD_METHOD", "LOAD_ATTR"):
         return "append" if steps[0].argval == "append" else None
+    return None if _element(steps) is None else "element"
+
+
+def _element(steps: list[Any]) -> int | None:
+    """The instruction that reads an element of the value on the stack, if that is what is done with it."""
     above = 0
     for step in steps:
         if above == 1 and (step.opname == "BINARY_SUBSCR" or (step.opname == "BINARY_OP" and step.argrepr == "[]")):
-            return "element"
+            return int(step.offset)
         taken = _TAKEN.get(step.opname, above + 1)
         if taken > above or step.is_jump_target:
             return None

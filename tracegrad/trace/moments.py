@@ -35,6 +35,7 @@ from tracegrad.trace.lent import real_of
 from tracegrad.trace.locals import set_variables, variables
 from tracegrad.trace.number import Number
 from tracegrad.trace.signature import exact
+from tracegrad.trace.tables import Table
 from tracegrad.trace.templates import Same
 from tracegrad.trace.tracer import Tracer
 from tracegrad.trace.users import is_user_class
@@ -232,6 +233,7 @@ def _of_array(x: Any) -> list[Any]:
 
 _PARTS: dict[Any, Any] = {
     History: lambda x: x.state,
+    Table: lambda x: x.state,
     slice: lambda x: [x.start, x.stop, x.step],
     np.ndarray: _of_array,
     partial: lambda x: [x.func, x.args, x.keywords],

@@ -1,6 +1,6 @@
 """What `for` loops over traced arrays are given, row by row: loops that count, and that may be folded as others are.
 
-So do those over `zip`, `enumerate` and `reversed` of arrays and ranges, where the `for` statement calls these itself.
+So do those over `zip`, `enumerate` and `reversed` of arrays, ranges and lists, where the `for` statement calls these.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.callees import iterated
 from tracegrad.trace.counters import Counter, counting
+from tracegrad.trace.endings import TURN_BY_TURN
+from tracegrad.trace.tables import Table, table_of
 from tracegrad.trace.tracer import Tracer
 from tracegrad.trace.tries import Namespace
 
@@ -42,23 +44,42 @@ class Rows(Counter):
         return self.part.item(at) if self.folded else next(self.rows)
 
     @property
+    def shows_all(self) -> bool:
+        return self.folded
+
+    @property
     def held(self) -> tuple[Any, ...]:
         return self.part.held
 
+    @property
+    def _tables(self) -> list[Table]:
+        return [x for x in self.held if type(x) is Table]
+
+    def _next(self) -> Any:
+        try:
+            return super()._next()
+        except StopIteration:
+            if not any(x.is_changed for x in self._tables):
+                raise
+            return self.at  # whether a list that was changed has more is found in it
+
     def _begin(self, frame: Any) -> None:
         super()._begin(frame)
+        for x in self._tables:
+            x.of(self.key(TURN_BY_TURN))
         if not self.folded:
             self.rows = self.plain()
             self.begun = len(self.builder.nodes)
 
 
 def _part(builder: TraceBuilder, x: Any) -> _Part | None:
-    """What a loop over an array or a range goes through; None for anything else."""
+    """What a loop over an array, a range, a list or a tuple goes through; None for anything else."""
     if isinstance(x, Tracer):
         return _Part(x.shape[0], x.__getitem__, (x,)) if x.shape and x.builder is builder else None
     if type(x) is range:
         return _Part(len(x), lambda at: at if (x.start, x.step) == (0, 1) else x.start + x.step * at, ())
-    return None
+    table = table_of(builder, x)
+    return None if table is None else _Part(len(x), table.__getitem__, (table,))
 
 
 def _free(builder: TraceBuilder | None) -> bool:

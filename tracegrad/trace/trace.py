@@ -30,6 +30,7 @@ from tracegrad.trace.outputs import Outputs
 from tracegrad.trace.raising import is_interrupt, is_ours, is_plain, is_unforeseen
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument, Passed, Source, on_call
+from tracegrad.trace.tables import require_kept
 from tracegrad.trace.tape_effects import TapeTrace
 from tracegrad.trace.templates import (
     Filling,
@@ -215,6 +216,7 @@ def _trace_call(
             if disturbed or builder.given_up is not None:
                 raise builder.gives_up(disturbed)
             require_settled(builder.histories)
+            require_kept(builder, result)
             return _finish(builder, world, call, result)
     except (KeyboardInterrupt, GeneratorExit):
         raise
