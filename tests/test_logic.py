@@ -96,11 +96,17 @@ def parts(x: Any, known: list[Any], draw: random.Random, deep: int = 0) -> list[
     """What masks divide `x` in."""
     if deep == 3 or draw.random() < 0.3:
         return [x]
-    if draw.random() < 0.3:
+    chance = draw.random()
+    if chance < 0.2:
+        zeros = full(shape=(N - 1, M - 1), value=0.0, dtype="float64")
+        inside = slice(x, start=(1, 1), stop=(N, M), step=(1, 1))
+        inside = pad(inside, low=(1, 1), high=(0, 0), interior=(0, 0), value=0.0)
+        return [inside, *parts(dynamic_update_slice(x, zeros, 1, 1, step=(1, 1)), known, draw, deep + 1)]
+    if chance < 0.4:
         inside = slice(x, start=(1, 1), stop=(N, M), step=(1, 1))
         inside = pad(inside, low=(1, 1), high=(0, 0), interior=(0, 0), value=0.0)
         return [inside, *parts(where(window(True), 0.0, x), known, draw, deep + 1)]
-    mask = draw.choice(known)
+    mask = draw.choice(known) if draw.random() < 0.7 else logical_and(*draw.sample(known, 2))
     sides = where(mask, x, 0.0), where(mask, 0.0, x)
     return [y for side in sides for y in parts(side, known, draw, deep + 1)]
 
@@ -127,6 +133,54 @@ def test_what_was_divided_is_put_together(seed: int) -> None:
         masked = [rng.uniform(size=x.shape) < 0.5 for x in (ROW, COLUMN, WHOLE)]
         xs = [*masked, *rng.normal(size=(2, N, M))]
         np.testing.assert_allclose(run(short, xs)[0], run(graph, xs)[0], rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_random_choices_of_choices(seed: int) -> None:
+    """To the bit: this may be code of a user's."""
+    draw = random.Random(seed)
+
+    def chosen(row: Any, column: Any, whole: Any, x: Any, y: Any) -> list[Any]:
+        known = masks(row, column, whole)
+        known += [draw.choice([logical_and, logical_or])(*draw.sample(known, 2)) for _ in range(4)]
+        found = [multiply(x, 2.0), negative(y), multiply(x, y)]
+        for _ in range(draw.randint(2, 6)):
+            sides = [draw.choice([*found[-3:], 0.0, -0.0, 1.0]), draw.choice(found[-3:])]
+            draw.shuffle(sides)
+            found.append(where(draw.choice(known), *sides))
+            if draw.random() < 0.3:
+                found.append(multiply(found[-1], y))
+        return [found[-1]]
+
+    graph = build(chosen, [ROW, COLUMN, WHOLE, f64(N, M), f64(N, M)])
+    short = simplify(graph)
+    for k in range(4):
+        rng = np.random.default_rng(k)
+        masked = [rng.uniform(size=x.shape) < 0.5 for x in (ROW, COLUMN, WHOLE)]
+        xs = [*masked, *rng.choice([-1.5, -0.0, 0.0, 2.5], size=(2, N, M))]
+        (got,), (want,) = run(short, xs), run(graph, xs)
+        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
+
+
+def test_masks_within_masks_leave_nothing_of_the_parts() -> None:
+    def total(row: Any, column: Any, whole: Any, x: Any) -> list[Any]:
+        first, _, second, *_ = masks(row, column, whole)
+        x = negative(x)
+        one = logical_and(first, second)
+        inside = where(first, where(second, where(one, x, 0.0), 0.0), 0.0)
+        zeros = full(shape=(N - 1, M - 1), value=0.0, dtype="float64")
+        part = slice(x, start=(1, 1), stop=(N, M), step=(1, 1))
+        part = pad(part, low=(1, 1), high=(0, 0), interior=(0, 0), value=0.0)
+        beside = dynamic_update_slice(x, zeros, 1, 1, step=(1, 1))
+        return [accumulate(where(one, 0.0, x), inside), accumulate(beside, part)]
+
+    graph = build(total, [ROW, COLUMN, WHOLE, f64(N, M)])
+    short = simplify(graph)
+    assert [node.op for node in short.nodes] == [negative]
+    xs = [*given(), np.random.default_rng(1).normal(size=(N, M))]
+    for got, want in zip(run(short, xs), run(graph, xs)):
+        np.testing.assert_array_equal(got, want)
 
 
 def test_two_masks_and_a_window_leave_nothing_of_the_parts() -> None:

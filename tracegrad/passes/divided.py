@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from tracegrad.avals import is_literal
 from tracegrad.ops.elementwise import accumulate, where
 from tracegrad.ops.linear import pad, slice
+from tracegrad.ops.windows import dynamic_update_slice
 from tracegrad.passes.constants import constant, is_zero
 from tracegrad.passes.rewrite import is_free, node_of, operand, producer, shared
 from tracegrad.passes.windows import with_term_again
@@ -67,6 +68,10 @@ def _part(x: Any) -> _Part:
             masks.append((_window(dict(x.node.params), x.shape), True))
             x = array
             continue
+        if producer(x) is dynamic_update_slice and (place := _emptied(x)) is not None:
+            masks.append((place, False))
+            x = operand(x)
+            continue
         side = producer(x) is where and is_zero(operand(x, 2))
         inside = operand(x, 1 if side else 2) if side or (producer(x) is where and is_zero(operand(x, 1))) else None
         if inside is None or is_literal(inside):
@@ -74,6 +79,16 @@ def _part(x: Any) -> _Part:
         masks.append((operand(x), side))
         x = inside
     return _Part(x, masks)
+
+
+def _emptied(x: Any) -> Any:
+    """The window of an array that `x` has zeros in; or None."""
+    starts, step = x.node.inputs[2:], dict(x.node.params)["step"]
+    if not is_zero(operand(x, 1)) or not all(map(is_literal, starts)):
+        return None
+    ends = [a + (m - 1) * s + 1 for a, m, s in zip(starts, operand(x, 1).shape, step)]
+    high, interior = (n - b for n, b in zip(x.shape, ends)), (s - 1 for s in step)
+    return _window({"low": starts, "high": tuple(high), "interior": tuple(interior)}, x.shape)
 
 
 def _padded(x: Any) -> Any:
@@ -99,8 +114,8 @@ def into_undivided(x: Any, y: Any) -> Any:
 
 def _with(total: Any, part: _Part, deep: int = 0) -> Any:
     """`total` with a part added to the term that is the other one; None if there is none."""
-    if producer(total) in (where, pad):
-        return _joined(_part(total), part)
+    if producer(total) in (where, pad, dynamic_update_slice) and (found := _joined(_part(total), part)) is not None:
+        return found
     if deep == DEEPEST or is_literal(total) or shared(total):
         return None
     if is_free(total):

@@ -12,11 +12,14 @@ from typing import Any
 from tracegrad.avals import is_literal
 from tracegrad.ir import Node
 from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import where
+from tracegrad.ops.elementwise import logical_and, logical_or, where
 from tracegrad.ops.linear import broadcast_to, reshape
+from tracegrad.passes.constants import constant
 from tracegrad.passes.rewrite import node_of, operand, producer, shared
 
 __all__ = ["chosen_once"]
+
+Bases = frozenset[Node]
 
 DEEPEST = 8  # ops between two choices
 
@@ -25,14 +28,21 @@ def chosen_once(mask: Any, x: Any, y: Any) -> Any:
     """`where(mask, x, y)` with no choice by `mask` inside of x and y; None if there is none."""
     if is_literal(mask):
         return None
-    base = _flat(mask)
-    found = _taken(x, base, 1), _taken(y, base, 2)
+    if producer(x) is where and _flat(mask) in _known(operand(x), logical_and) and _alike(operand(x, 2), y):
+        return x  # which is that where the mask is false
+    found = _taken(x, _known(mask, logical_and), 1), _taken(y, _known(mask, logical_or), 2)
     if found == (None, None):
         return None
     first, second = (old if new is None else new for old, new in zip((x, y), found))
     if is_literal(first) and is_literal(second):
         return None
     return where(mask, first, second)
+
+
+def _alike(x: Any, y: Any) -> bool:
+    """Whether both are one number, to the bit."""
+    first, second = (v if is_literal(v) else constant(v) for v in (x, y))
+    return first is not None and repr(first) == repr(second)
 
 
 def _flat(x: Any) -> Node | None:
@@ -42,22 +52,30 @@ def _flat(x: Any) -> Node | None:
     return node_of(x)
 
 
-def _taken(x: Any, base: Node | None, side: int, deep: int = 0) -> Any:
-    """What may stand for `x`, of which the elements are taken where the mask is true (`side` 1), or false (2); None if
+def _known(mask: Any, op: Any, deep: int = 0) -> Bases:
+    """What is true where a mask is, or false where it is not: all that is made one by `op`."""
+    found = [_flat(mask)]
+    if producer(mask) is op and deep < DEEPEST:
+        found += [y for k in range(2) for y in _known(operand(mask, k), op, deep + 1)]
+    return frozenset(x for x in found if x is not None)
+
+
+def _taken(x: Any, bases: Bases, side: int, deep: int = 0) -> Any:
+    """What may stand for `x`, of which the elements are taken where masks are true (`side` 1), or false (2); None if
     that is nothing else."""
     if is_literal(x) or x.dtype.kind != "f" or deep == DEEPEST:
         return None
     op = producer(x)
-    if op is where and _flat(operand(x)) is base:
-        return _as_simple(operand(x, side), base, side, deep, x.shape)
+    if op is where and _flat(operand(x)) in bases:
+        return _as_simple(operand(x, side), bases, side, deep, x.shape)
     if shared(x):
         return None
     if op is reshape:
-        found = _taken(operand(x), base, side, deep + 1)
+        found = _taken(operand(x), bases, side, deep + 1)
         return found if found is None or is_literal(found) else reshape(found, shape=x.shape)
     if op is broadcast_to:
-        source = _source(base, x)
-        found = None if source is None else _taken(operand(x), source, side, deep + 1)
+        sources = _sources(bases, x)
+        found = _taken(operand(x), sources, side, deep + 1) if sources else None
         return found if found is None or is_literal(found) else broadcast_to(found, shape=x.shape)
     if not isinstance(op, Elementwise):
         return None
@@ -65,26 +83,25 @@ def _taken(x: Any, base: Node | None, side: int, deep: int = 0) -> Any:
     asked, values = (operands[:1], operands[1:]) if op is where else ([], operands)
     if any(not is_literal(y) and y.dtype != x.dtype for y in values):
         return None  # what is asked, and integers, which must not be divided by 0
-    found = [_taken(y, base, side, deep + 1) for y in values]
+    found = [_taken(y, bases, side, deep + 1) for y in values]
     if all(y is None for y in found):
         return None
     values = [old if new is None else new for old, new in zip(values, found)]
     return None if all(map(is_literal, values)) else op(*asked, *values)
 
 
-def _source(base: Node | None, x: Any) -> Node | None:
-    """What a mask repeats, if it repeats something as the array `x` does."""
-    alike = base is not None and base.op is broadcast_to and base.aval.shape == x.shape
-    if not alike or base.operands[0].aval.shape != operand(x).shape:  # type: ignore[union-attr]
-        return None
-    return _flat(x.builder.value(base.operands[0]))  # type: ignore[union-attr]
+def _sources(bases: Bases, x: Any) -> Bases:
+    """What masks repeat that repeat something as the array `x` does."""
+    alike = [y for y in bases if y.op is broadcast_to and y.aval.shape == x.shape]
+    found = [y.operands[0] for y in alike if y.operands[0].aval.shape == operand(x).shape]
+    return frozenset(z for y in found if (z := _flat(x.builder.value(y))) is not None)
 
 
-def _as_simple(x: Any, base: Node | None, side: int, deep: int, shape: tuple[int, ...]) -> Any:
+def _as_simple(x: Any, bases: Bases, side: int, deep: int, shape: tuple[int, ...]) -> Any:
     """An operand of a choice, if it has the shape of the choice or is a literal."""
     if is_literal(x):
         return x
     if x.shape != shape:
         return None
-    found = _taken(x, base, side, deep + 1)
+    found = _taken(x, bases, side, deep + 1)
     return x if found is None else found
