@@ -128,7 +128,8 @@ def _loops(path: Path, graph: Graph) -> Iterator[str]:
     told = dict(path.trace.unrolled)
     for location, count in Counter(x.location for x in path.trace.guards if x.asked == "bool()").items():
         if count >= OFTEN:
-            told.setdefault(location, f"{count} questions, a guard each: only loops over a range are closed, and while")
+            closed = "a range, arrays or lists that are alike are closed, and while"
+            told.setdefault(location, f"{count} questions, a guard each: only loops over {closed}")
     yield from (f"unrolled at {location}: {why}" for location, why in told.items())
 
 

@@ -11,6 +11,8 @@ in which the test at the end of a turn leads to the next one (`tracegrad.rolling
 ...     return x
 >>> [x for x in entering(f.__code__).co_consts if isinstance(x, Entrance)]
 [the entrance of a loop]
+
+So there is before a `for` loop, which is asked what the loop is to go through: it has no other way to know of a list.
 """
 
 from __future__ import annotations
@@ -19,26 +21,29 @@ import dis
 import functools
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType
+from typing import Any
 
 from tracegrad.trace.builder import current_trace
+from tracegrad.trace.lent import LentList
 from tracegrad.trace.tries import numbers_of
 
 __all__ = ["Entrance", "entering", "without_entrances"]
 
 # How tests are written twice, and what jumps look like, is that of this version.
 _IS_KNOWN = sys.version_info[:2] == (3, 11)
-_LOAD, _NEGATE, _DROP = (dis.opmap[x] for x in ("LOAD_CONST", "UNARY_NEGATIVE", "POP_TOP"))
+_LOAD, _NEGATE, _DROP, _ITER = (dis.opmap[x] for x in ("LOAD_CONST", "UNARY_NEGATIVE", "POP_TOP", "GET_ITER"))
 _LONG = dis.opmap["EXTENDED_ARG"]
 _Lines = tuple[int | None, int | None, int | None, int | None]
 
 
 class Entrance:
-    """What is negated where loops are entered. `places` says by the instruction that does it which one asks at the end
-    of the turns, and `code` is that without entrances."""
+    """What is negated where loops are entered, and indexed by what others go through. `places` says by the instruction
+    that does it which one asks at the end of the turns, and `code` is that without entrances."""
 
     __slots__ = ("code", "places")
+    goes_through: Callable[[Any], Any]  # see `tracegrad.trace.rows`
 
     def __init__(self, code: CodeType, places: dict[int, int]):
         self.code, self.places = code, places
@@ -50,6 +55,9 @@ class Entrance:
         if builder.find_circles is not None:
             frame = sys._getframe(1)
             builder.find_circles(builder, within=True).enter(frame, self.places[frame.f_lasti])
+
+    def __getitem__(self, x: Any) -> Any:
+        return self.goes_through(x) if type(x) in (list, tuple, LentList) else x
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Entrance) and other.code == self.code
@@ -64,11 +72,12 @@ class Entrance:
 @functools.lru_cache(maxsize=4096)
 def entering(code: CodeType) -> CodeType:
     """The code with entrances of its loops; itself, if it has none."""
-    if not _IS_KNOWN or _ASKING_BACK.isdisjoint(code.co_code[::2]) or len(code.co_consts) >= 256:
+    known = _IS_KNOWN and len(code.co_consts) < 256
+    if not known or (_ASKED.isdisjoint(ops := code.co_code[::2]) and not _goes_through(ops)):
         return code
     steps = _steps(code)
-    found = _tests(steps)
-    return _with_entrances(code, steps, found) if found else code
+    found, through = _tests(steps), _gone_through(steps)
+    return _with_entrances(code, steps, found, through) if found or through else code
 
 
 def without_entrances(code: CodeType) -> CodeType:
@@ -98,6 +107,10 @@ class _Step:
     def __bytes__(self) -> bytes:
         args = self.arg.to_bytes(self.long + 1, "big")
         return b"".join([bytes([_LONG, x]) for x in args[:-1]]) + bytes([self.code, args[-1]]) + bytes(2 * self.caches)
+
+
+def _new(name: str) -> _Step:
+    return _Step(dis.opmap[name], 0, caches=dis._inline_cache_entries[dis.opmap[name]])  # type: ignore[attr-defined]
 
 
 def _steps(code: CodeType) -> list[_Step]:
@@ -130,7 +143,26 @@ _BACK = {
     "POP_JUMP_BACKWARD_IF_TRUE": "POP_JUMP_FORWARD_IF_FALSE",
     "POP_JUMP_BACKWARD_IF_FALSE": "POP_JUMP_FORWARD_IF_TRUE",
 }
-_ASKING_BACK = {dis.opmap.get(x, -1) for x in _BACK}
+_ASKED = {dis.opmap.get(x, -1) for x in _BACK}
+
+
+def _goes_through(ops: bytes) -> bool:
+    """Whether there may be such an instruction as `_gone_through` looks for: much cheaper to ask."""
+    at = ops.find(_ITER)
+    while at > 0:
+        before = ops[:at].rstrip(bytes([dis.opmap["CACHE"]]))
+        if ops[at + 1] in (_LONG, dis.opmap["FOR_ITER"]) and before[-1] != dis.opmap["CALL"]:
+            return True
+        at = ops.find(_ITER, at + 1)
+    return False
+
+
+def _gone_through(steps: list[_Step]) -> set[int]:
+    """The numbers of the instructions that ask for the iterator of a `for` loop, but for those of what a call gives."""
+    return {
+        k for k in range(1, len(steps) - 1)
+        if steps[k].code == _ITER and steps[k + 1].name == "FOR_ITER" and steps[k - 1].name != "CALL"
+    }  # fmt: skip
 
 
 def _pairs(steps: list[_Step], first: int, last: int) -> Iterator[tuple[int, int]]:
@@ -150,7 +182,7 @@ def _pairs(steps: list[_Step], first: int, last: int) -> Iterator[tuple[int, int
 
 
 # -- code with more instructions --------------------------------------------------------------------------------
-def _with_entrances(code: CodeType, steps: list[_Step], found: dict[int, int]) -> CodeType:
+def _with_entrances(code: CodeType, steps: list[_Step], found: dict[int, int], through: set[int]) -> CodeType:
     lines = list(code.co_positions())
     made: list[tuple[_Step, _Lines]] = []
     places: list[tuple[_Step, _Step]] = []
@@ -159,6 +191,9 @@ def _with_entrances(code: CodeType, steps: list[_Step], found: dict[int, int]) -
             new = [_Step(x, len(code.co_consts) if x == _LOAD else 0) for x in (_LOAD, _NEGATE, _DROP)]
             made += [(x, lines[steps[k - 1].place // 2]) for x in new]
             places.append((new[1], steps[found[k]]))
+        if k in through:
+            new = [_Step(_LOAD, len(code.co_consts)), _Step(dis.opmap["SWAP"], 2), _new("BINARY_SUBSCR")]
+            made += [(x, lines[step.place // 2]) for x in new]
         made.append((step, lines[step.place // 2]))
     moved = _arrange([x for x, _ in made])
     entrance = Entrance(code, {new.place: jump.place for new, jump in places})

@@ -19,7 +19,7 @@ from tracegrad.trace.tries import Namespace
 
 __all__ = [
     "Place", "counters_of_question", "elements_read", "place_entered", "place_of_count", "place_of_question",
-    "within_loop",
+    "tells_apart", "within_loop",
 ]  # fmt: skip
 
 _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -262,7 +262,7 @@ def _overlap(x: range, y: range) -> bool:
 def _uses(code: CodeType, steps: list[Any]) -> dict[str, dict[int, str | None]]:
     """By local variable that no instruction hides, what is done with its value, by where that is: `append` of it is
     called, an element of it is read, or its length; None for all else. None of them, if objects are told apart."""
-    if not _LOOKS.isdisjoint(code.co_names) or any(map(_tells_apart, steps, steps[1:])):
+    if not _LOOKS.isdisjoint(code.co_names) or tells_apart(code):
         return {}
     found: dict[str, dict[int, str | None]] = {}
     for k, step in enumerate(steps):
@@ -295,9 +295,15 @@ def elements_read(code: CodeType) -> dict[int, str]:
     return found
 
 
-def _tells_apart(step: Any, then: Any) -> bool:
-    """Whether it is asked if two values are one object, which an element and what was appended are not."""
-    return bool(then.opname == "IS_OP" and step.opname != "LOAD_CONST")
+@functools.lru_cache(maxsize=4096)
+def tells_apart(code: CodeType) -> bool:
+    """Whether it is asked if two values are one object, which an element and what stands for it are not.
+
+    >>> tells_apart((lambda x, y: x is y).__code__), tells_apart((lambda x, y: x is None).__code__)
+    (True, False)
+    """
+    pairs = itertools.pairwise(dis.get_instructions(code))
+    return any(y.opname == "IS_OP" and x.opname != "LOAD_CONST" for x, y in pairs) or "id" in code.co_names
 
 
 # How many values the parts of an index take from the stack.

@@ -13,6 +13,8 @@ from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.callees import iterated
 from tracegrad.trace.counters import Counter, counting
 from tracegrad.trace.endings import TURN_BY_TURN
+from tracegrad.trace.entrances import Entrance
+from tracegrad.trace.jumps import tells_apart
 from tracegrad.trace.tables import Table, table_of
 from tracegrad.trace.tracer import Tracer
 from tracegrad.trace.tries import Namespace
@@ -78,7 +80,10 @@ def _part(builder: TraceBuilder, x: Any) -> _Part | None:
         return _Part(x.shape[0], x.__getitem__, (x,)) if x.shape and x.builder is builder else None
     if type(x) is range:
         return _Part(len(x), lambda at: at if (x.start, x.step) == (0, 1) else x.start + x.step * at, ())
-    table = table_of(builder, x)
+    frame = sys._getframe(1)
+    while not isinstance(frame.f_globals, Namespace) and frame.f_back is not None:
+        frame = frame.f_back
+    table = None if tells_apart(frame.f_code) else table_of(builder, x)
     return None if table is None else _Part(len(x), table.__getitem__, (table,))
 
 
@@ -95,6 +100,13 @@ def _iterator(x: Tracer) -> Iterator[Any]:
         if part is not None:
             return Rows(builder, part, lambda: _each(x))
     return _each(x)
+
+
+def _through(x: Any) -> Any:
+    """What a `for` loop over a list or a tuple goes through."""
+    builder = current_trace()
+    part = _part(builder, x) if builder is not None and _free(builder) else None
+    return x if builder is None or part is None else Rows(builder, part, lambda: iter(x))
 
 
 def _zip(*args: Any, **options: Any) -> Any:
@@ -131,4 +143,5 @@ def _limits(x: range) -> tuple[int, int, int]:
 # What the expressions of `for` statements call, by what they call by these names.
 ITERATED: dict[Any, Any] = {range: counting, zip: _zip, enumerate: _enumerate, reversed: _reversed}
 
+Entrance.goes_through = staticmethod(_through)
 Tracer.__iter__ = _iterator  # type: ignore[method-assign, assignment]

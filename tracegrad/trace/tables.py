@@ -198,7 +198,7 @@ def _limits(numbers: Iterable[Any]) -> tuple[int, int]:
 # -- lists ----------------------------------------------------------------------------------------
 def table_of(builder: TraceBuilder, items: Any, turns: Hashable = None) -> Table | None:
     """The table of a list or a tuple; None if its elements are no rows of arrays, or one array twice."""
-    if class_of(items) not in (list, tuple) or not items:
+    if class_of(items) not in (list, tuple) or not items or form(items[0], (tuple, list, dict)) is None:
         return None
     known = together([form(x, (tuple, list, dict)) for x in items])
     single = [id(x) for x in _single(items)]
