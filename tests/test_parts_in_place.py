@@ -52,8 +52,16 @@ def turned_round(u: Any) -> Any:
     return np.sum(u**2)
 
 
+def swapped(u: Any) -> Any:
+    a, b = u.copy(), u.copy()
+    for _ in range(TURNS):
+        a[1:-1] = 1.9 * b[1:-1] - a[1:-1] + 0.1 * (b[2:] + b[:-2])
+        a, b = b, a
+    return np.sum(b**2)
+
+
 IN_PLACE = [of_the_part, of_another_array, outer_products]
-OTHERS = [of_neighbors, turned_round]
+OTHERS = [of_neighbors, turned_round, swapped]  # an array that is swapped with another one stays for the next turn
 
 
 @pytest.mark.parametrize("fun", IN_PLACE + OTHERS)

@@ -44,6 +44,9 @@ class Rewriter(Builder):
         self.hook, self.finish, self.repeated = hook, finish, repeated
         self.free: set[Node] = set()
         self.inputs = list(graph.inputs)
+        # Those of a loop in whose place the next turn has another one, as where two arrays are swapped.
+        known = set(graph.inputs)
+        self.swapped = {x for x, y in zip(graph.inputs, graph.outputs) if y in known and y is not x}
         self.uses = Counter([*graph.outputs, *[x for node in graph.nodes for x in node.inputs]])
         self.shared: set[Node] = {x for x in graph.inputs if self.uses[x] > 1}
         self.moved: dict[Node, Any] = {}

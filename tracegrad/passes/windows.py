@@ -117,7 +117,10 @@ def into_array(condition: Any, x: Any, y: Any) -> Any:
 
 
 def _can_be_written(array: Any, x: Any, padded: Any) -> bool:
-    """Whether `x` is computed of no more of an array than the elements that it stands for, and of what is small."""
+    """Whether an array can be written in place, and `x` is computed of no more of it than the elements that it stands
+    for, and of what is small."""
+    if array.node in getattr(array.builder, "swapped", ()):
+        return False  # the array stays as it is for another one
     place, sizes = _places(padded), operand(padded).shape
     met, waiting = set[Node](), [(x.node, True)]  # and whether it is read at the same indices
     while waiting and len(met) < MOST_MET:
