@@ -185,6 +185,85 @@ def test_what_accepted_and_rejected_steps_do_alike_is_in_the_program_once(integr
     assert graph.count("= power(") == graph.count("= mean(") == 1
 
 
+def test_steps_that_are_continued_end_as_others_do() -> None:
+    # They are one way around the loop, as the others are.
+    assert str(tg.trace(steps_are_counted).explain(RATES).graph).count("= mean(") <= 2
+
+
+def rosenbrock(k: Any) -> Any:
+    """Robertson's reactions by a method that solves for each slope, and whose steps are rejected by what it finds."""
+    y, t, h, steps = np.array([1.0, 0.0, 0.0]), 0.0, 1e-3, 0
+    gamma = 1 + 1 / np.sqrt(2)
+    while t < 1.0:
+        h = min(h, 1.0 - t)
+        system = np.eye(3) - gamma * h * reactions_jacobian(k, y)
+        k1 = np.linalg.solve(system, reactions(k, y))
+        k2 = np.linalg.solve(system, reactions(k, y + h * k1) - 2 * k1)
+        new = y + 1.5 * h * k1 + 0.5 * h * k2
+        error = np.linalg.norm((new - (y + h * k1)) / (1e-3 + 1e-2 * np.abs(new)))
+        if error <= 1:
+            t, y, steps = t + h, new, steps + 1
+        h *= min(3.0, max(0.3, 0.9 / np.sqrt(error + 1e-12)))
+    return np.sum(y**2) + steps
+
+
+def reactions(k: Any, y: Any) -> Any:
+    a, b, c = k[0] * y[0], k[1] * y[1] * y[2], k[2] * y[1] ** 2
+    return np.array([b - a, a - b - c, c])
+
+
+def reactions_jacobian(k: Any, y: Any) -> Any:
+    first, last = [-k[0], k[1] * y[2], k[1] * y[1]], [0.0, 2 * k[2] * y[1], 0.0]
+    return np.array([first, [k[0], -k[1] * y[2] - 2 * k[2] * y[1], -k[1] * y[1]], last])
+
+
+def test_what_is_asked_may_be_found_by_solving_systems() -> None:
+    value_and_grad = tg.value_and_grad(rosenbrock)
+    for scale in (1.0, 1.1, 0.3, 3.0, 5.0):
+        k = scale * np.array([0.04, 1e2, 3e3])
+        value, gradient = value_and_grad(k)
+        assert value == pytest.approx(rosenbrock(k), rel=1e-10)
+        wanted = along(lambda x, k=k: rosenbrock(x * k), np.ones(3))  # type: ignore[misc]
+        np.testing.assert_allclose(gradient * k, wanted, rtol=1e-5, atol=1e-6 * np.max(np.abs(wanted)))
+    assert value_and_grad.cache_info().traces <= 2
+
+
+def solved(x: Any, checked: bool) -> Any:
+    """Steps of which what a system answers decides how long they are; one that has no answer ends it, if checked."""
+    y, h, n = np.array([2.0, 1.0]), 1.0, 0
+    while h > 1e-3 and n < 30:
+        system = x[0] * np.eye(2) + x[1] * (1 - np.eye(2)) + (y[1] - 0.512) * np.diag([0.0, 1.0])
+        if checked and np.abs(system[0, 0] * system[1, 1] - x[1] ** 2) < 1e-9:
+            break
+        step = np.linalg.solve(system, y)
+        if step[0] ** 2 + step[1] ** 2 < h:
+            y, h = y - 0.3 * step, h * 0.7
+        else:
+            y, h = y * 0.8, h * 1.3
+        n += 1
+    return np.sum(y**2) + h + n
+
+
+def test_a_system_without_an_answer_raises_where_it_does_in_python() -> None:
+    both = [tg.trace(solved), tg.value_and_grad(solved)]
+    for x in ([4.0, 0.5], [0.0, 0.0], [3.1, -0.9], [1e-9, 0.0], [0.0, 0.0], [9.0, 2.0], [2.2, 1.1], [0.0, 0.3]):
+        for checked in (False, True):
+            given = np.array(x)
+            try:
+                wanted = solved(given, checked)
+            except np.linalg.LinAlgError:
+                for fun in both:
+                    with pytest.raises(np.linalg.LinAlgError):
+                        fun(given, checked)
+                continue
+            value, gradient = both[1](given, checked)
+            assert both[0](given, checked) == pytest.approx(wanted, rel=1e-9)
+            assert value == pytest.approx(wanted, rel=1e-9)
+            if np.max(given) > 1e-3:
+                slopes = along(lambda x, checked=checked: solved(x, checked), given)  # type: ignore[misc]
+                np.testing.assert_allclose(gradient, slopes, rtol=1e-4, atol=1e-5)
+
+
 def along(fun: Callable[[Any], Any], x: Any, scale: float = 1e-6) -> Any:
     """The derivative by differences."""
     return np.array([(fun(x + d) - fun(x - d)) / (2 * scale) for d in scale * np.eye(len(x))])

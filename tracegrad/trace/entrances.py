@@ -76,6 +76,7 @@ def entering(code: CodeType) -> CodeType:
     if not known or (_ASKED.isdisjoint(ops := code.co_code[::2]) and not _goes_through(ops)):
         return code
     steps = _steps(code)
+    _continue_at_the_end(steps)
     found, through = _tests(steps), _gone_through(steps)
     return _with_entrances(code, steps, found, through) if found or through else code
 
@@ -172,13 +173,40 @@ def _pairs(steps: list[_Step], first: int, last: int) -> Iterator[tuple[int, int
     yield first, last
     while first:
         first, last = first - 1, last - 1
-        a, b = steps[first], steps[last]
-        asks = a.name in _BACK.values()
-        same = a.name == b.name and (a.target == b.target if asks else a.arg == b.arg)
-        if not same or (a.target >= 0 and not asks):
+        if not _is_same(steps[first], steps[last]):
             return
-        if asks:
+        if steps[first].name in _BACK.values():
             yield first, last
+
+
+def _is_same(a: _Step, b: _Step) -> bool:
+    """Whether the instructions of two tests do the same."""
+    asks = a.name in _BACK.values()
+    return a.name == b.name and (asks or a.target < 0) and (a.target == b.target if asks else a.arg == b.arg)
+
+
+def _continue_at_the_end(steps: list[_Step]) -> None:
+    """Let a `continue` lead to the test at the end of the turn, instead of to the one before the loop.
+
+    So turns that end early and others end with the same question.
+    """
+    numbers = {x.start: k for k, x in enumerate(steps)}
+    for last, step in enumerate(steps):
+        first = numbers[step.target] - 1 if step.name in _BACK else -1
+        # Where the loop ends, both lead to the same place.
+        if first < 0 or steps[first].target < 0 or numbers[steps[first].target] != last + 1:
+            continue
+        same = 1
+        while first >= same and _is_same(steps[first - same], steps[last - same]):
+            same += 1
+        for x in steps[first + 1 : last]:
+            if x.name in _FORWARD and 0 <= first - numbers[x.target] < same:
+                at = last - first + numbers[x.target]
+                x.code, x.name, x.target = dis.opmap[_FORWARD[x.name]], _FORWARD[x.name], steps[at].start
+
+
+# Jumps back, and what leads forward.
+_FORWARD = {"JUMP_BACKWARD": "JUMP_FORWARD", **{x: x.replace("BACK", "FOR") for x in _BACK}}
 
 
 # -- code with more instructions --------------------------------------------------------------------------------
