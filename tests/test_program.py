@@ -450,6 +450,46 @@ def test_a_loop_of_one_text_serves_programs_that_have_it_at_other_places() -> No
         np.testing.assert_allclose(a, b, rtol=1e-15)
 
 
+TURNS = """
+graph(%0: f64[], %1: f64[7,300]) {
+  %8, %9 = scan(%0, %1) {carries=1, length=7, reverse=False, xs=1} : f64[], f64[7,300]
+    body(%0: f64[], %1: f64[300]) {
+      %2 = multiply(%1, 0.5) : f64[300]
+      %3 = sin(%2) : f64[300]
+      %4 = reduce_sum(%3) {axes=(0,)} : f64[]
+      %5 = add(%0, %4) : f64[]
+      return %5, %3
+    }
+  return %8, %9
+}
+"""
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("loop_first", [False, True])
+def test_kernels_of_loops_serve_other_programs(loop_first: bool) -> None:
+    def turn(row: Any) -> list[Any]:
+        row = sin(multiply(row, 0.5))
+        return [row, reduce_sum(row, axes=(0,))]
+
+    graphs = [build(turn, [f64(200)]), parse(TURNS)]
+    count = machine_code_count()
+    first = compiled(graphs[loop_first])
+    assert machine_code_count() - count == len(first.report.pieces) == 1 + loop_first
+    second = compiled(graphs[not loop_first])
+    assert sources(second) == (["memory"] if loop_first else ["memory", "compiled"])
+    del first  # what the other has of it stays
+    gc.collect()
+    again = compiled(graphs[loop_first])
+    assert sources(again) == (["memory", "disk"] if loop_first else ["memory"])
+    rows = rng.random((7, 300))
+    loop, straight = (again, second) if loop_first else (second, again)
+    total, sines = loop.run([np.array(1.0), rows])
+    np.testing.assert_allclose(sines, np.sin(rows * 0.5), rtol=1e-14)
+    np.testing.assert_allclose(total, 1.0 + np.sin(rows * 0.5).sum(), rtol=1e-13)
+    np.testing.assert_allclose(straight.run([rows[0, :200]])[0], np.sin(rows[0, :200] * 0.5), rtol=1e-14)
+
+
 @pytest.mark.usefixtures("own_cache")
 def test_a_damaged_piece_is_compiled_again_and_the_others_come_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     def fn(x: Any) -> list[Any]:

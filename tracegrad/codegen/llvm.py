@@ -9,6 +9,7 @@ except `guard`. A reduction over the innermost loops runs in a register, one ove
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator
 from functools import partial
@@ -33,7 +34,7 @@ from tracegrad.codegen.scalar_llvm import (
 )  # fmt: skip
 from tracegrad.codegen.support import loop
 
-__all__ = ["PolyEmitter", "constant_of", "flattened", "kernel_function"]
+__all__ = ["PolyEmitter", "constant_of", "declared_kernel", "flattened", "kernel_function", "kernel_symbol"]
 
 I32 = ir.IntType(32)
 STACK_ALIGNMENT = 64  # bytes: a vector that is kept on the stack lies in one line of the cache
@@ -81,6 +82,29 @@ def kernel_function(module: ir.Module, kernel: Kernel, name: str) -> ir.Function
     return _Emitter(module, kernel, name).function
 
 
+def kernel_symbol(text: str) -> str:
+    """How a kernel of this text (see `Kernel.signature`) is called in modules of others."""
+    return f"kernel.{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+
+
+def declared_kernel(module: ir.Module, kernel: Kernel) -> ir.Function:
+    """The function of a kernel that another module defines."""
+    text, names = kernel.signature()
+    symbol = kernel_symbol(text)
+    return module.globals.get(symbol) or ir.Function(module, _type(kernel, names), symbol)
+
+
+def _type(kernel: Kernel, names: list[str]) -> ir.FunctionType:
+    constants = kernel.constants()
+
+    def parameter(name: str) -> Any:
+        if name in kernel.buffers:
+            return memory_type(kernel.buffers[name][0]).as_pointer()
+        return llvm_type(constants[name]) if name in constants else I64
+
+    return ir.FunctionType(ir.VoidType(), [*map(parameter, names), I32.as_pointer(), I64, I64])
+
+
 def _is_extremum(x: Reduce) -> bool:
     """Whether a register holds the extremum of floats: then a second one holds whether there was a nan."""
     return x.combiner in ("maximum", "minimum") and x.value.dtype[0] == "f"
@@ -89,10 +113,8 @@ def _is_extremum(x: Reduce) -> bool:
 class _Emitter:
     def __init__(self, module: ir.Module, kernel: Kernel, name: str):
         self.kernel = kernel
-        constants = kernel.constants()
         _, names = kernel.signature()
-        types = [*(self._parameter(n, constants) for n in names), I32.as_pointer(), I64, I64]
-        self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), types), name)
+        self.function = ir.Function(module, _type(kernel, names), name)
         self.function.linkage = "internal"
         self.function.attributes.add("nounwind")
         self.function.attributes.alignstack = STACK_ALIGNMENT
@@ -115,11 +137,6 @@ class _Emitter:
         self._clip()
         self._nest(0)
         self.b.ret_void()
-
-    def _parameter(self, name: str, constants: dict[str, str]) -> Any:
-        if name in self.kernel.buffers:
-            return memory_type(self.kernel.buffers[name][0]).as_pointer()
-        return llvm_type(constants[name]) if name in constants else I64
 
     # -- loops -------------------------------------------------------------------------------------
     def _register_depth(self, x: Reduce) -> int:

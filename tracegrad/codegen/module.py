@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 from tracegrad.codegen.forked import EACH_CHUNK, Partial, each_chunk, fork_function
-from tracegrad.codegen.llvm import PolyEmitter, constant_of, flattened, kernel_function
+from tracegrad.codegen.llvm import PolyEmitter, constant_of, declared_kernel, flattened, kernel_function
 from tracegrad.codegen.loops import Check, Kernel, Reduce
 from tracegrad.codegen.nested import Nested, Repeat
 from tracegrad.codegen.nested_llvm import run_nested
@@ -70,6 +70,12 @@ class _Shared:
         self.regions: dict[tuple[str, bool], ir.Function] = {}
         self.look: ir.Function | None = None
         share_rare_functions(self.module)
+
+    def kernel(self, signature: str, kernel: Kernel) -> ir.Function:
+        """The function of a kernel of this module's own."""
+        if signature not in self.kernels:
+            self.kernels[signature] = kernel_function(self.module, kernel, f"kernel{len(self.kernels)}")
+        return self.kernels[signature]
 
 
 class _Words(dict[str, Any]):
@@ -193,24 +199,15 @@ class _Program:
             size = self.polys.emit(self.b, step.bytes)
             self.b.call(copy, [self.pointers[out], self.pointers[step.base], size, ir.Constant(ir.IntType(1), 0)])
         signature, names = kernel.signature()
-        kernels = self.shared.kernels
-        if signature not in kernels:
-            kernels[signature] = kernel_function(self.module, kernel, f"kernel{len(kernels)}")
-        function = kernels[signature]
+        alone = step.stands_alone and not self.strip
+        function = declared_kernel(self.module, kernel) if alone else self.shared.kernel(signature, kernel)
         constants = kernel.constants()
         args = [self._argument(n, kernel, constants) for n in names]
         rows = self.polys.emit(self.b, kernel.loops[kernel.chunked].extent) if kernel.loops else ir.Constant(I64, 1)
         zero = ir.Constant(I64, 0)
-        fixed = all(loop.extent.value is not None for loop in kernel.loops)
-        if step.serial or not kernel.loops or (fixed and self.nested):
-            self.b.call(function, [*args, self.status, zero, rows])
-            return
-        if self.strip:
-            self.b.call(function, [*args, self.status, *self.strip])
-            return
-        function.attributes.add("noinline")
-        if fixed and step.chunks == 1:
-            self.b.call(function, [*args, self.status, zero, rows])
+        if not alone:
+            whole = not self.strip or step.serial or all(loop.extent.value is not None for loop in kernel.loops)
+            self.b.call(function, [*args, self.status, *((zero, rows) if whole else self.strip)])
             return
         once = self.b.icmp_signed("<=", self.env[f"chunks.{i}"], ir.Constant(I64, 1))
         with self.b.if_else(once) as (then, otherwise):

@@ -6,7 +6,7 @@ words. There are two kinds:
 
 - a kernel over sizes that are not known. Its first words are those of its rows [low, high);
 - a part: a step that runs regions, with the kernels of a few elements that stand beside it. These are worth no function
-  of their own: LLVM makes registers of what they leave to each other.
+  of their own: LLVM makes registers of what they leave to each other. Others that its regions run it calls by name.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from typing import Any
 
 from llvmlite import ir
 
-from tracegrad.codegen.llvm import constant_of, flattened, kernel_function
+from tracegrad.codegen.llvm import constant_of, flattened, kernel_function, kernel_symbol
 from tracegrad.codegen.loops import Check, Kernel
 from tracegrad.codegen.module import Part, as_text, build_part, place_of
 from tracegrad.codegen.nested import Nested, regions_of
-from tracegrad.codegen.plan import Plan, functions_of
+from tracegrad.codegen.plan import Plan, functions_of, plans_of
 from tracegrad.codegen.scalar_llvm import I64, memory_type
+from tracegrad.codegen.steps import Launch
 from tracegrad.codegen.support import OF_WORDS
 from tracegrad.codegen.vecmath_lang import share_rare_functions
 from tracegrad.records import record
@@ -41,19 +42,22 @@ class Piece:
 
     text: str
     make: Callable[[str], str] = field(compare=False, repr=False)  # the module that defines it by this name, as text
+    kernel: str = field(default="", compare=False)  # the symbol of the kernel that it defines for others, if it does
+    needs: tuple[Piece, ...] = field(default=(), compare=False, repr=False)  # the pieces whose kernels it calls
 
 
 # -- kernels -------------------------------------------------------------------------------------------------
 def kernel_piece(kernel: Kernel) -> tuple[Piece, list[str]]:
     """The piece that a kernel is, and the names of what stands in its words behind the rows: two for a buffer."""
     text, names = kernel.signature()
-    return Piece(text, partial(_kernel_module, kernel, names)), names
+    return Piece(text, partial(_kernel_module, kernel, names), kernel_symbol(text)), names
 
 
 def _kernel_module(kernel: Kernel, names: Sequence[str], name: str) -> str:
     module = ir.Module(name)
     share_rare_functions(module)
-    inner = kernel_function(module, kernel, "kernel")
+    inner = kernel_function(module, kernel, kernel_symbol(kernel.signature()[0]))
+    inner.linkage = "external"
     inner.attributes.add("noinline")  # so that LLVM knows that its buffers share no memory
     function = ir.Function(module, OF_WORDS, name)
     b, (words, pointers) = ir.IRBuilder(function.append_basic_block("entry")), function.args
@@ -111,7 +115,10 @@ def part_piece(made: Plan, first: int, last: int) -> tuple[Piece, Part]:
     words = [*functions, *(_renumbered(name, first) for name in own)]
     text.append(f"part of {len(steps)} steps, words: {', '.join(words)}")
     part = Part(first, steps, fills, [name for name in order if name in made.memory], values)
-    return Piece("\n".join(text), partial(build_part, part)), part
+    regions = [each for step in steps for _, region in regions_of(step) for each in plans_of(region)]
+    launches = [x for each in regions for x in each.steps if isinstance(x, Launch) and x.stands_alone]
+    needs = dict.fromkeys(kernel_piece(x.kernel)[0] for x in launches)
+    return Piece("\n".join(text), partial(build_part, part), needs=tuple(needs)), part
 
 
 def _lines(step: Any, fills: Sequence[Any]) -> Iterator[str]:

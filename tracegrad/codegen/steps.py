@@ -46,6 +46,11 @@ class Launch:
         """Whether the result begins as a copy."""
         return bool(self.base) and self.base not in self.writes
 
+    @property
+    def stands_alone(self) -> bool:
+        """Whether it may be worth chunks: then its kernel is a function that other programs call too."""
+        return not self.serial and any(x.extent.value is None for x in self.kernel.loops)
+
     def rename(self, old: str, new: str) -> None:
         self.base = new if self.base == old else self.base
         self.partials = {new if b == old else b: size for b, size in self.partials.items()}

@@ -26,10 +26,15 @@ __all__ = ["Loaded", "Origin", "machine_code", "machine_code_count", "shared_fun
 class Loaded:
     """A piece in memory: the address of its function, as long as this object lives."""
 
-    __slots__ = ("__weakref__", "_code", "address")
+    __slots__ = ("__weakref__", "_code", "address", "needs")
 
     def __init__(self, code: native.NativeCode, address: int):
         self._code, self.address = code, address
+        self.needs: list[Loaded] = []  # what it calls
+
+    def kernel(self, symbol: str) -> int:
+        """The address of the kernel that it defines for others."""
+        return self._code.address(symbol)
 
 
 @record(frozen=True)
@@ -56,7 +61,7 @@ def machine_code(pieces: Iterable[Piece]) -> dict[Piece, tuple[Loaded, Origin]]:
     if len(found) < len(keys):
         with native.LOCK:
             found |= _in_memory(_without(keys, found))  # what another thread has loaded meanwhile
-            found |= _load(_without(keys, found))
+            found |= _load(_without(keys, found), found)
     return found
 
 
@@ -69,17 +74,20 @@ def _in_memory(keys: dict[Piece, str]) -> dict[Piece, tuple[Loaded, Origin]]:
     return {piece: (code, Origin("memory", 0.0)) for piece, code in loaded.items() if code is not None}
 
 
-def _load(keys: dict[Piece, str]) -> dict[Piece, tuple[Loaded, Origin]]:
+def _load(keys: dict[Piece, str], found: dict[Piece, tuple[Loaded, Origin]]) -> dict[Piece, tuple[Loaded, Origin]]:
     """Load pieces, together: what takes time is to begin, and to make memory executable."""
     if not keys:
         return {}
+    for needed in {x for piece in keys for x in piece.needs if x in found}:
+        native.define_symbol(needed.kernel, found[needed][0].kernel(needed.kernel))
     objects = {piece: _object(piece, key) for piece, key in keys.items()}
     code = native.load_objects([data for data, _ in objects.values()])
-    found = {}
+    new = {}
     for piece, key in keys.items():
-        found[piece] = Loaded(code, code.address(_symbol(key))), objects[piece][1]
-        _loaded[key] = found[piece][0]
-    return found
+        new[piece] = Loaded(code, code.address(_symbol(key))), objects[piece][1]
+        new[piece][0].needs = [(found | new)[x][0] for x in piece.needs]
+        _loaded[key] = new[piece][0]
+    return new
 
 
 def _object(piece: Piece, key: str) -> tuple[bytes, Origin]:

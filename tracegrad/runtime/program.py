@@ -144,7 +144,8 @@ class Program:
         uses: dict[Piece, list[int]] = {}
         for order in orders:
             for piece in pieces_of(order):
-                uses.setdefault(piece, []).extend(order.steps)
+                for each in (*piece.needs, piece):
+                    uses.setdefault(each, []).extend(order.steps)
         with uninterrupted():
             _define_symbols(made)
             found = machine_code(uses)
