@@ -142,6 +142,64 @@ def steps_are_counted(p: Any) -> Any:
     return np.sum(y) + 0.0 * steps * rejected
 
 
+def counts_are_returned(p: Any) -> Any:
+    t, y, h, accepted, rejected, calls = 0.0, p[4:], 0.1, 0, 0, 0
+    while t < END:
+        h = min(h, END - t)
+        new, error = step(p, y, h)
+        calls += 4
+        if error <= 1:
+            t, y = t + h, new
+            accepted += 1
+        else:
+            rejected += 1
+        h *= factor(error)
+    return np.sum(y) + 0.0 * accepted * rejected * calls
+
+
+def flagged_as_scipy_does(p: Any) -> Any:
+    t, y, h_abs = 0.0, p[4:], 0.1
+    while True:
+        accepted, rejected = False, False
+        while not accepted:
+            h = h_abs
+            t_new = t + h
+            if t_new - END > 0:
+                t_new = END
+            h = t_new - t
+            h_abs = np.abs(h)
+            new, error = step(p, y, h)
+            if error < 1:
+                longer = 10.0 if error == 0 else min(10.0, 0.9 * error**-0.33)
+                if rejected:
+                    longer = min(1.0, longer)
+                h_abs *= longer
+                accepted = True
+            else:
+                h_abs *= max(0.2, 0.9 * error**-0.33)
+                rejected = True
+        t, y = t_new, new
+        if t - END >= 0:
+            break
+    return np.sum(y)
+
+
+def of_limited_steps(p: Any) -> Any:
+    t, y, h, longest = 0.0, p[4:], 0.1, 0.3
+    while t < END:
+        if t + h > END:
+            h = END - t
+        new, error = step(p, y, h)
+        if error <= 1:
+            t, y = t + h, new
+        h = 0.1 * h if error > 100 else 4 * h if error < 1e-3 else h / error**0.33
+        if h > longest:
+            h = longest
+        if h < 1e-6:
+            raise RuntimeError("the steps are too short")
+    return np.sum(y)
+
+
 def state_in_a_tuple(p: Any) -> Any:
     state = 0.0, p[4:], 0.1
     while state[0] < END:
@@ -161,7 +219,8 @@ class State:
 
 ALL = (
     rejected_without_else, accepted_or_else, clipped_by_numpy, first_slope_is_the_last, tried_until_accepted,
-    state_in_a_tuple, state_in_an_object, at_most_so_many_steps, steps_are_counted,
+    state_in_a_tuple, state_in_an_object, at_most_so_many_steps, steps_are_counted, counts_are_returned,
+    flagged_as_scipy_does, of_limited_steps,
 )  # fmt: skip
 
 
@@ -174,7 +233,8 @@ def test_one_program_takes_any_steps(integrated: Callable[[Any], Any]) -> None:
         assert value == pytest.approx(integrated(p), rel=1e-12)
         wanted = along(lambda x, p=p: integrated(x * p), np.ones(6))  # type: ignore[misc]
         np.testing.assert_allclose(gradient * p, wanted, rtol=1e-5, atol=1e-6 * np.max(np.abs(wanted)))
-    assert value_and_grad.cache_info().traces <= 2
+    # Some ways through a turn are met with later inputs.
+    assert value_and_grad.cache_info().traces <= (3 if integrated is of_limited_steps else 2)
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,7 @@ class _Frame:
         self.looks: dict[int, int] = {}
         self.leading: set[int] = set()  # the places with an answer that does not lead back
         self.entered: dict[int, int] = {}  # the places whose loops were entered, and where
+        self.differed: dict[int, int] = {}  # how often the states at the ends of a turn were not the same, by place
 
     def around(self, number: int) -> list[int]:
         """The places whose loops this one is in: the innermost of those that were entered."""
@@ -285,7 +286,9 @@ class Circles:
         if widen(before.state, state):
             self.found = True
             return moment(self.builder, place)
-        if widen_kinds(before.state, state, before.counts):
+        again = frame.differed.get(place.number, 0)
+        frame.differed[place.number] = again + 1
+        if widen_kinds(before.state, state, before.counts, again > 0):
             # So do those where the loop is entered, perhaps.
             varying |= {(ENTERED, place.instruction[0], at) for at in frame.around(place.number)}
             raise self.builder.restarts(KINDS, "the kinds of floats differ from turn to turn")

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_huge
-from tracegrad.ops.linear import fresh
+from tracegrad.ops.linear import fresh, full
 from tracegrad.ops.memory import is_row_major
 from tracegrad.trace import shadow
 from tracegrad.trace.arithmetic import bounds
@@ -73,6 +73,7 @@ class Moment:
         self.numbers: dict[int, tuple[Any, Any]] = {}
         self.floats: dict[int, tuple[str, Any]] = {}  # those in local variables, whatever their kind
         self.integers: dict[int, tuple[str, tuple[int, int]]] = {}  # and these, known or not, with their bounds
+        self.flags: dict[int, tuple[str, Any]] = {}  # and truths
         self._eithers: list[Either] = []
         self._pinned: list[Any] = []  # whose identity is in a word
         self._known: dict[int, tuple[int, Any]] = {}
@@ -151,6 +152,7 @@ class Moment:
         self.names = {}
         self.tracers, self.numbers = [], {k: (None, x) for k, (_, x) in self.numbers.items()}
         self.floats = {k: (name, type(x)) for k, (name, x) in self.floats.items()}
+        self.flags = {k: (name, None) for k, (name, _) in self.flags.items()}
 
     def _add(self, x: Any, put: Any = None) -> None:
         cls = type(x)
@@ -160,6 +162,8 @@ class Moment:
             self.floats[len(self.words)] = put, x
         elif type(put) is str and not is_huge(x) and (cls is int or (cls is Number and x.dtype.kind == "i")):
             self.integers[len(self.words)] = put, bounds(x)
+        elif type(put) is str and (cls is bool or (cls is Number and x.dtype.kind == "b")):
+            self.flags[len(self.words)] = put, x
         if isinstance(x, shadow.VALUES) and not isinstance(x, Tracer) and cls is not slice:
             self.words.append(exact(x))
             return
@@ -353,17 +357,20 @@ def widen(before: Moment, now: Moment) -> bool:
     return True
 
 
-def widen_kinds(before: Moment, now: Moment, counts: bool) -> bool:
+def widen_kinds(before: Moment, now: Moment, counts: bool, again: bool) -> bool:
     """Whether the states are the same but for the kinds of floats: from now on those may be of either kind where the
     loop is met again. If it does not count, that is for those which are of either kind once: its first turn differs.
-    If it does, integers that are known in one of the states alone are traced numbers from now on."""
+    If it does, or if states have differed here before (`again`), integers that are known in one of the states alone are
+    traced numbers from now on; in the latter case truths are, too."""
     other = [k for k, (x, y) in enumerate(zip(before.words[: before.size], now.words)) if x != y]
     floats = [k for k in other if k in before.floats and k in now.floats]
-    integers = [k for k in other if counts and k in before.integers and k in now.integers]
-    if before.size != now.size or len(other) > len(floats) + len(integers):
+    integers = [k for k in other if (counts or again) and k in before.integers and k in now.integers]
+    flags = [k for k in other if again and k in before.flags and k in now.flags]
+    if before.size != now.size or len(other) > len(floats) + len(integers) + len(flags):
         return False
-    kinds = [k for k in floats if counts or Either in (before.floats[k][1], type(now.floats[k][1]))]
+    kinds = [k for k in floats if counts or again or Either in (before.floats[k][1], type(now.floats[k][1]))]
     known: set[Hashable] = {(*now.wide, now.floats[k][0], _KIND) for k in kinds}
+    known |= {(*now.wide, now.flags[k][0], _KIND) for k in flags}
     for k in integers:
         name, (low, high) = now.integers[k]
         known.add((*now.wide, name, min(low, before.integers[k][1][0]), max(high, before.integers[k][1][1])))
@@ -408,13 +415,19 @@ def _is_another(before: list[Any], now: list[Any], k: int) -> bool:
 
 def with_kinds(builder: TraceBuilder, place: Place, now: Moment) -> Moment:
     """The moment, with floats that may be of either kind for those which have differed in kind where this place was met
-    before."""
+    before, and traced truths for those which have differed."""
     known = _known(builder, place, _KIND, anywhere=True)
     new = {put: of_a_loop(x, builder) for put, x in now.floats.values() if put in known and not isinstance(x, Either)}
+    if not builder.world.truths:
+        new |= {put: _truth(x, builder) for put, x in now.flags.values() if put in known and type(x) is bool}
     if not new:
         return now
     set_variables(place.frame, new)
     return Moment(builder, place)
+
+
+def _truth(x: bool, builder: TraceBuilder) -> Any:
+    return builder.python_number(fresh(full(shape=(), value=x, dtype="bool"), tag=builder.new_tag()).node)
 
 
 def widen_at_once(now: Moment) -> bool:
