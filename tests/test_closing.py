@@ -667,3 +667,38 @@ def test_a_loop_that_cannot_be_made_is_recorded_turn_by_turn(monkeypatch: pytest
         np.testing.assert_allclose(root(a)[0], np.sqrt(a), rtol=1e-12)
         np.testing.assert_allclose(tg.grad(lambda a: np.sum(root(a)))(a), 0.5 / np.sqrt(a), rtol=1e-9)
     assert "while_loop" not in str(root.explain(2.0).graph)
+
+
+def _merged(p: Any) -> Any:
+    a, b = p[:12], p[12:]
+    i = j = 0
+    s = 0.0
+    while i < 12 and j < 12:
+        if a[i] < b[j]:
+            s = s + a[i] * (i + j)
+            i += 1
+        else:
+            s = s + b[j] * (i + 2 * j)
+            j += 1
+    return s
+
+
+def _until_enough(p: Any) -> Any:
+    i = 0
+    s = 0.0
+    while i < len(p) and s < 2.0:
+        s = s + (p[i] if p[i] > 0.5 else 0.1 * p[i])
+        i += 1
+    return s * i
+
+
+@pytest.mark.parametrize("f", [_merged, _until_enough])
+def test_counters_that_branches_move_end_loops(f: Any) -> None:
+    value_and_grad = tg.value_and_grad(f)
+    for seed in range(6):
+        p = np.random.default_rng(seed).random(24)
+        value, gradient = value_and_grad(p)
+        assert value == pytest.approx(f(p), rel=1e-12)
+        steps = 1e-7 * np.eye(24)
+        np.testing.assert_allclose(gradient, [(f(p + e) - f(p - e)) / 2e-7 for e in steps], rtol=1e-5, atol=1e-6)
+    assert value_and_grad.cache_info().traces <= 2

@@ -31,6 +31,7 @@ from tracegrad.trace.moments import (
     difference,
     differing,
     keep_apart,
+    keep_bounds,
     let_go,
     moment,
     widen,
@@ -262,6 +263,8 @@ class Circles:
                 self.found, frame.looks[at] = True, 0
                 question, known = self._end(loop, state)
                 fold_around(self.builder, counter)
+            elif not place.counters:
+                keep_bounds(before.state, state)
         elif before is not None:
             state = self._widened(before, state, frame)
         if state is not None and known is None:

@@ -41,8 +41,8 @@ from tracegrad.trace.tracer import Tracer
 from tracegrad.trace.users import is_user_class
 
 __all__ = [
-    "Moment", "difference", "differing", "keep_apart", "let_go", "moment", "widen", "widen_at_once", "widen_bounds",
-    "widen_entrance", "widen_kinds", "with_kinds",
+    "Moment", "difference", "differing", "keep_apart", "keep_bounds", "let_go", "moment", "widen", "widen_at_once",
+    "widen_bounds", "widen_entrance", "widen_kinds", "with_kinds",
 ]  # fmt: skip
 
 # Arrays that are no tracers are compared by their bytes, up to so many.
@@ -470,6 +470,13 @@ def widen_bounds(before: Moment, now: Moment) -> bool:
             now.builder.of_loops.add(x.node)
             found = True
     return found
+
+
+def keep_bounds(before: Moment, now: Moment) -> None:
+    """Let integers have the bounds that they had, if those are wider: other turns may lead as far as there."""
+    for k, (x, old, new) in enumerate(zip(now.tracers, before.bounds, now.bounds)):
+        if old is not None and new is not None:
+            now.bounds[k] = now.builder.bounds[x.node] = min(old[0], new[0]), max(old[1], new[1])
 
 
 def _wider(before: tuple[int, int], now: tuple[int, int]) -> tuple[int, int]:
