@@ -14,7 +14,7 @@ from tracegrad import tree
 from tracegrad.ir import Value
 from tracegrad.ops import Carrier, Level
 from tracegrad.trace.counters import tell
-from tracegrad.trace.histories import History
+from tracegrad.trace.elements import Instead
 from tracegrad.trace.lent import real_of, touching
 from tracegrad.trace.tracer import Tracer
 
@@ -40,7 +40,7 @@ def _isinstance(x: Any, classes: Any) -> bool:
 
 
 def _is_traced(x: Any) -> bool:
-    if type(x) is History:
+    if issubclass(type(x), Instead):
         x.misused()
     return isinstance(x, Value) or (isinstance(x, Carrier) and x.level is Level.SPAN)
 

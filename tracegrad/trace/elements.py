@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from tracegrad.trace.number import Number
 from tracegrad.trace.tracer import Tracer
 
 __all__ = [
-    "Form", "arrays", "class_of", "fits", "form", "leaves", "made", "parts_of", "row", "share", "starts", "together",
-    "values",
+    "Form", "Instead", "arrays", "class_of", "fits", "form", "leaves", "made", "parts_of", "row", "starts",
+    "together", "values",
 ]  # fmt: skip
 
 
@@ -138,13 +138,39 @@ def made(builder: TraceBuilder, known: Form, found: Iterator[Any], shared: Calla
     return x
 
 
-def share(builder: TraceBuilder, x: Any, turns: Any) -> None:
-    """A list has the array itself: what is written to it, or to what it is a view of, would be seen there, so the trace
-    ends then, and the loop is recorded turn by turn."""
-    builder.listed.setdefault(id(x), (x, turns))
-    while x.origin is not None:
-        x = x.origin.base
-        builder.listed.setdefault(id(x), (x, turns))
+# -- what is in variables ----------------------------------------------------------------------------
+class Instead:
+    """What a variable has instead of a list: all that it does not do is done to a list, in another trace, in which the
+    loop is recorded turn by turn. `_turns` is what is to be `varying` in that."""
+
+    __slots__ = ("_builder", "_turns")
+
+    def __init__(self, builder: TraceBuilder, turns: Hashable):
+        self._builder, self._turns = builder, turns
+
+    def misused(self, *_: Any, **__: Any) -> NoReturn:
+        """Anything else is done to it."""
+        raise self._builder.restarts(self._turns)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        self.misused()
+
+    def _share(self, x: Any) -> None:
+        """The list has the array itself: what is written to it, or to what it is a view of, would be seen there, so the
+        trace ends then."""
+        listed, entry = self._builder.listed, self._turns
+        listed.setdefault(id(x), (x, entry))
+        while x.origin is not None:
+            x = x.origin.base
+            listed.setdefault(id(x), (x, entry))
+
+
+_OF_LISTS = (
+    "len", "iter", "getitem", "setitem", "delitem", "contains", "reversed", "bool", "repr", "str", "format", "hash",
+    "add", "radd", "iadd", "mul", "rmul", "imul", "eq", "ne", "lt", "le", "gt", "ge", "copy", "deepcopy",
+)  # fmt: skip
+for _name in _OF_LISTS:
+    setattr(Instead, f"__{_name}__", Instead.misused)
 
 
 # -- rows ------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ its list again, with the elements in it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 from tracegrad.ops.elementwise import add, greater_equal, less, logical_and, minimum
 from tracegrad.ops.linear import fresh, full, reshape
@@ -17,7 +17,7 @@ from tracegrad.ops.linear import slice as cut
 from tracegrad.ops.pieces import unbind
 from tracegrad.ops.windows import dynamic_update_slice
 from tracegrad.trace.builder import TraceBuilder
-from tracegrad.trace.elements import arrays, fits, form, leaves, made, row, share, starts, together, values
+from tracegrad.trace.elements import Instead, arrays, fits, form, leaves, made, row, starts, together, values
 from tracegrad.trace.endings import GROWS, TURN_BY_TURN
 from tracegrad.trace.jumps import Place
 from tracegrad.trace.locals import set_variables, variables
@@ -31,14 +31,15 @@ __all__ = ["History", "begin", "growing", "leave", "lengths", "require_not_writt
 _ROOM = 64
 
 
-class History:
+class History(Instead):
     """What a loop has appended to a list; before that are the elements of the list, if the loop reads any."""
 
-    __slots__ = ("_builder", "_count", "_form", "_frame", "_items", "_key", "_rows", "_size", "_turns", "_within")
+    __slots__ = ("_count", "_form", "_frame", "_items", "_key", "_rows", "_size", "_within")
 
     def __init__(self, builder: TraceBuilder, place: Place, key: tuple[Any, ...], items: list[Any], first: list[Any]):
-        self._builder, self._key, self._items, self._form = builder, key, items, key[-1]
-        self._frame, self._within, self._turns = place.frame, place.within, (TURN_BY_TURN, *place.instruction)
+        super().__init__(builder, (TURN_BY_TURN, *place.instruction))
+        self._key, self._items, self._form = key, items, key[-1]
+        self._frame, self._within = place.frame, place.within
         self._size = len(first) + max(x[-1] for x in builder.world.varying if isinstance(x, tuple) and x[:-1] == key)
         self._count = _new(builder, (), "int64", len(first))
         self._rows = [_new(builder, (self._size, *x.shape), x.dtype) for x in leaves(self._form)]
@@ -52,10 +53,9 @@ class History:
 
     def append(self, x: Any) -> None:
         """As of the list."""
-        if not fits(form(x), self._form):
-            raise self._builder.restarts(self._turns)
-        if any(part.outside for part in arrays(x)):
-            raise self._builder.restarts(self._turns)  # the list has what the caller has
+        # What the caller has is in the list itself.
+        if not fits(form(x), self._form) or any(part.outside for part in arrays(x)):
+            self.misused()
         for part in arrays(x):
             self._share(part)
         self._put(minimum(self._count, self._size - 1), x)
@@ -96,25 +96,6 @@ class History:
         for rows, value in zip(self._rows, values(self._builder, x, self._form)):
             new = reshape(value, shape=(1, *rows.shape[1:]))
             rows.node = dynamic_update_slice(rows, new, *starts(rows, at), step=(1,) * len(rows.shape)).node
-
-    def _share(self, x: Any) -> None:
-        share(self._builder, x, self._turns)
-
-    def misused(self, *_: Any, **__: Any) -> NoReturn:
-        """Anything else is done to it: the loop is recorded turn by turn, with a list."""
-        raise self._builder.restarts(self._turns)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        self.misused()
-
-
-def _install(names: Iterable[str]) -> None:
-    for name in names:
-        setattr(History, f"__{name}__", History.misused)
-
-
-_install(["len", "iter", "setitem", "delitem", "contains", "reversed", "bool", "repr", "str", "format", "hash"])
-_install(["add", "radd", "iadd", "mul", "rmul", "imul", "eq", "ne", "lt", "le", "gt", "ge", "copy", "deepcopy"])
 
 
 # -- rows ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,19 @@ from tracegrad.ops.elementwise import add, greater_equal, less, logical_and, whe
 from tracegrad.ops.pieces import stack
 from tracegrad.trace.arithmetic import bounded, bounds
 from tracegrad.trace.builder import TraceBuilder
-from tracegrad.trace.elements import Form, arrays, class_of, form, leaves, made, parts_of, row, share, together, values
+from tracegrad.trace.elements import (
+    Form,
+    Instead,
+    arrays,
+    class_of,
+    form,
+    leaves,
+    made,
+    parts_of,
+    row,
+    together,
+    values,
+)  # fmt: skip
 from tracegrad.trace.endings import TABLES, TURN_BY_TURN
 from tracegrad.trace.jumps import Place, elements_read
 from tracegrad.trace.lent import LentList
@@ -49,15 +61,14 @@ class _Given(NamedTuple):
         return _are_other(self.parts, self.value)
 
 
-class Table:
-    """What is read from a list or a tuple. `turns` is what is to be `varying` if it is used in another way."""
+class Table(Instead):
+    """What is read from a list or a tuple."""
 
-    __slots__ = (
-        "_builder", "_form", "_frame", "_items", "_limits", "_rows", "_seen", "_turns", "_within",
-    )  # fmt: skip
+    __slots__ = ("_form", "_frame", "_items", "_limits", "_rows", "_seen", "_within")
 
     def __init__(self, builder: TraceBuilder, items: Sequence[Any], known: Form, turns: Hashable):
-        self._builder, self._items, self._form, self._turns = builder, items, known, turns
+        super().__init__(builder, turns)
+        self._items, self._form = items, known
         self._frame, self._within = None, frozenset[int]()
         self._seen = list(_flat(items))
         self._rows: list[Tracer] = []
@@ -126,9 +137,6 @@ class Table:
         whole = [x.kind == "number" and x.dtype == "int64" for x in leaves(self._form) if x.kind != "truth"]
         self._limits = [_limits(each) if is_whole else None for each, is_whole in zip(numbers, whole)]
 
-    def _share(self, x: Any) -> None:
-        share(self._builder, x, self._turns)
-
     @property
     def is_changed(self) -> bool:
         """Whether the list is not what it was, or something that was read from one."""
@@ -145,22 +153,6 @@ class Table:
         if self.is_changed:
             self.misused()
         return self._items
-
-    def misused(self, *_: Any, **__: Any) -> NoReturn:
-        """Anything else is done to it: the loop is recorded turn by turn, with a list."""
-        raise self._builder.restarts(self._turns)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        self.misused()
-
-
-def _install(names: Iterable[str]) -> None:
-    for name in names:
-        setattr(Table, f"__{name}__", Table.misused)
-
-
-_install(["iter", "setitem", "delitem", "contains", "reversed", "bool", "repr", "str", "format", "hash"])
-_install(["add", "radd", "iadd", "mul", "rmul", "imul", "eq", "ne", "lt", "le", "gt", "ge", "copy", "deepcopy"])
 
 
 def _flat(x: Any) -> Iterator[Any]:
