@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tracegrad.avals import aval_of, is_literal
-from tracegrad.control.counters import counters, range_of
-from tracegrad.ir import Graph, Node, Value, build, replay
-from tracegrad.ops.elementwise import add, floor_divide, minimum, multiply, subtract
-from tracegrad.ops.linear import full
-from tracegrad.ops.op import Op
+from tracegrad.avals import aval_of
+from tracegrad.control.counters import counters, in_turn
+from tracegrad.ir import Graph, build, replay
+from tracegrad.ops.elementwise import add, floor_divide, subtract
 from tracegrad.records import record
 
 __all__ = ["Counted", "counted"]
@@ -23,7 +21,7 @@ __all__ = ["Counted", "counted"]
 @record(frozen=True, slots=True)
 class Counted:
     """A loop without the carries that count. The inputs of its body are the carries that are `kept`, the number, the
-    constants, and what those that count begin with, if that is none: `begin`. `last` are the values behind the loop."""
+    constants, and what those that count `begin` with. `last` are the values behind the loop."""
 
     body: Graph
     kept: list[int]
@@ -43,46 +41,19 @@ def counted(body: Graph, inits: Sequence[Any], numbers: range) -> Counted:
     kept = [k for k in range(n) if k not in steps]
     if not steps:
         return Counted(body, kept, [], {})
-    starts = {k: _known(inits[k]) for k in steps}
-    begin = {k: inits[k] for k, x in starts.items() if x is None}
-    last = {k: _counted_to(inits[k] if k in begin else starts[k], len(numbers), step) for k, step in steps.items()}
-    ranges: dict[Node, Any] = {}
+    begin = [inits[k] for k in steps]
 
     def turn(*args: Any) -> list[Any]:
-        number, behind = args[len(kept)], args[len(kept) + 1 : len(args) - len(begin)]
-        ranges[number.node] = min(numbers[0], numbers[-1]), max(numbers[0], numbers[-1])
-        at = number if (numbers.start, numbers.step) == (0, 1) else _turn_of(number, numbers)
-        given = dict(zip(begin, args[len(args) - len(begin) :])) | {k: x for k, x in starts.items() if x is not None}
-        values = dict(zip(kept, args)) | {k: _counted_to(given[k], at, step) for k, step in steps.items()}
+        number, behind, starts = args[len(kept)], args[len(kept) + 1 : -len(begin)], args[-len(begin) :]
+        at = number
+        if (numbers.start, numbers.step) != (0, 1):
+            at = floor_divide(subtract(number, numbers.start), numbers.step)
+        values = dict(zip(kept, args))
+        values |= {k: in_turn(start, at, step) for (k, step), start in zip(steps.items(), starts)}
         found, _ = replay(body, [*(values[k] for k in range(n)), number, *behind])
         return [found[k] for k in kept]
 
-    def shorter(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        """What is never above a bound needs none."""
-        below = op is minimum and type(operands[1]) is int and range_of(operands[0], ranges)[1] <= operands[1]
-        return operands[0] if below else None
-
     avals = [x.aval for x in body.inputs]
-    inputs = [*(avals[k] for k in kept), *avals[n:], *map(aval_of, begin.values())]
-    return Counted(build(turn, inputs, shorter), kept, list(begin.values()), last)
-
-
-def _known(x: Any) -> int | None:
-    """The integer that a value is known to be."""
-    node = x.node if isinstance(x, Value) else x
-    if isinstance(node, Node) and node.op is full:
-        node = dict(node.params)["value"]
-    return node if is_literal(node) and type(node) is int else None
-
-
-def _turn_of(number: Any, numbers: range) -> Any:
-    return floor_divide(subtract(number, numbers.start), numbers.step)
-
-
-def _counted_to(start: Any, turns: Any, step: int) -> Any:
-    """What has counted from here on for so many turns."""
-    if type(turns) is int:
-        more = turns * step
-        return full(shape=(), value=start + more, dtype="int64") if type(start) is int else add(start, more)
-    more = turns if step == 1 else multiply(turns, step)
-    return more if type(start) is int and not start else add(more, start)
+    inputs = [*(avals[k] for k in kept), *avals[n:], *map(aval_of, begin)]
+    last = {k: add(inits[k], len(numbers) * step) for k, step in steps.items()}
+    return Counted(build(turn, inputs), kept, begin, last)
