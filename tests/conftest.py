@@ -1,7 +1,8 @@
-"""What the tests share: the `golden` fixture, and a cache of kernels that is theirs alone."""
+"""What the tests share: the `golden` and `folds` fixtures, and a cache of kernels that is theirs alone."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import tempfile
 from collections.abc import Mapping
@@ -60,3 +61,11 @@ def golden(request: pytest.FixtureRequest) -> Golden:
     name = request.node.name.replace("[", "-").replace("]", "")
     path = GOLDEN / request.node.module.__name__.rpartition(".")[2] / f"{name}.txt"
     return Golden(path, request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def folds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short loops are folded too."""
+    counters = importlib.import_module("tracegrad.trace.counters")
+    monkeypatch.setattr(counters, "MOST_NODES", 0)
+    monkeypatch.setattr(counters, "FEWEST_TURNS", 3)

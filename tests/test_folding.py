@@ -19,11 +19,7 @@ counters: Any = importlib.import_module("tracegrad.trace.counters")
 N = 12
 
 
-@pytest.fixture(autouse=True)
-def folds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short loops are folded too."""
-    monkeypatch.setattr(counters, "MOST_NODES", 0)
-    monkeypatch.setattr(counters, "FEWEST_TURNS", 3)
+pytestmark = pytest.mark.usefixtures("folds")
 
 
 class Program(NamedTuple):

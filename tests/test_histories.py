@@ -36,12 +36,7 @@ def require_as_numpy(f, *inputs, traces=None):
     return g
 
 
-@pytest.fixture(autouse=True)
-def folds(monkeypatch):
-    """Short loops are folded too."""
-    counters = importlib.import_module("tracegrad.trace.counters")
-    monkeypatch.setattr(counters, "MOST_NODES", 0)
-    monkeypatch.setattr(counters, "FEWEST_TURNS", 3)
+pytestmark = pytest.mark.usefixtures("folds")
 
 
 @pytest.fixture

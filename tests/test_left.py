@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,18 +23,13 @@ from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import full
 from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
 
-counters: Any = importlib.import_module("tracegrad.trace.counters")
 rng = np.random.default_rng(4)
 N = 9
 X = 0.2 * rng.normal(size=(N, N))
 X = X @ X.T + np.eye(N)
 
 
-@pytest.fixture(autouse=True)
-def folds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short loops are folded."""
-    monkeypatch.setattr(counters, "MOST_NODES", 0)
-    monkeypatch.setattr(counters, "FEWEST_TURNS", 3)
+pytestmark = pytest.mark.usefixtures("folds")
 
 
 class Program(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,17 +19,12 @@ from tracegrad.ops.forms import Repeat, While
 from tracegrad.ops.linear import slice
 from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
 
-counters: Any = importlib.import_module("tracegrad.trace.counters")
 rng = np.random.default_rng(3)
 N = 9
 X = 0.3 * rng.normal(size=(N, N)) + np.eye(N)
 
 
-@pytest.fixture(autouse=True)
-def folds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short loops are folded."""
-    monkeypatch.setattr(counters, "MOST_NODES", 0)
-    monkeypatch.setattr(counters, "FEWEST_TURNS", 3)
+pytestmark = pytest.mark.usefixtures("folds")
 
 
 class Program(NamedTuple):
