@@ -113,4 +113,5 @@ def shared_function(name: str) -> int:
     make = rare_module if name.startswith("tg.rare_") else support_module
     if name == WALK or name.startswith(STEP):
         make = walker_module
-    return native.load_ir(lambda: make(name), name).address(name)
+    kind = "glue" if make is walker_module and not name.startswith(f"{STEP}fill.") else "loops"
+    return native.load_ir(lambda: make(name), name, kind).address(name)

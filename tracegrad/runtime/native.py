@@ -2,20 +2,16 @@
 
 The two halves meet in the bytes of an object file, which is what the disk cache keeps:
 
-* `compile_ir` makes the object file. It goes through Numba's CPU code library (its target machine, its
-  linker, its pass pipeline) and is the only function here that imports numba.
-* `load_object` maps an object file into the process and looks its symbols up. It needs llvmlite alone, so
-  that a program found on disk starts without the 0.2 s of importing numba.
+* `compile_ir` makes the object file, by the passes of `tracegrad.runtime.pipelines`.
+* `load_object` maps an object file into the process and looks its symbols up.
 
 Machine code calls out by symbol. A symbol is one of the process (`memcpy`, `sqrt`) or was given its address
-by `define_symbol`. Numba's JIT target uses the large code model: an address may lie anywhere in the address
-space.
+by `define_symbol`. The code model is the large one: an address may lie anywhere in the address space.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import platform
 import struct
@@ -30,6 +26,7 @@ import numpy as np
 
 from tracegrad.errors import UnsupportedError
 from tracegrad.runtime.cache import default_cache
+from tracegrad.runtime.pipelines import SWITCHES, emitted, initialize
 
 if TYPE_CHECKING:
     from llvmlite import ir
@@ -65,81 +62,12 @@ def _unlock() -> None:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_lock, after_in_parent=_unlock, after_in_child=_unlock)
 
-# What Numba reads from the environment that changes the code it makes.
-_NUMBA_SWITCHES = (
-    "NUMBA_OPT",
-    "NUMBA_CPU_NAME",
-    "NUMBA_CPU_FEATURES",
-    "NUMBA_ENABLE_AVX",
-    "NUMBA_LOOP_VECTORIZE",
-    "NUMBA_SLP_VECTORIZE",
-)
 
-
-@cache
-def _initialize() -> None:
-    """LLVM's own initialisation, once, at first use."""
-    ll.initialize_native_target()
-    ll.initialize_native_asmprinter()
-
-
-@cache
-def _library_class() -> Any:
-    """Numba's CPU code library, ending in object code instead of in Numba's own execution engine.
-
-    Numba's JIT library hands each module to one engine that keeps it for the life of the process. Here the
-    engine belongs to the program (`load_object`), so a dead program gives its memory back. Numba optimises
-    every function, then the module cheaply (to prune reference counts, of which there are none here), then
-    the module in full; the last alone gives the same code, sooner.
-    """
-    import numba.core.codegen
-
-    base: Any = numba.core.codegen.CPUCodeLibrary
-
-    class ObjectLibrary(base):  # type: ignore[misc]
-        def _optimize_functions(self, ll_module: Any) -> None:
-            ll_module.data_layout = self._codegen._data_layout
-
-        def _optimize_final_module(self) -> None:
-            passes, builder = self._codegen._module_pass_manager()
-            passes.run(self._final_module, builder)
-
-        def _finalize_final_module(self) -> None:
-            self._finalized = True
-
-        def emit(self, kind: str) -> Any:
-            self._ensure_finalized()
-            machine = self._codegen._tm
-            if kind == "object":
-                return machine.emit_object(self._final_module)
-            return machine.emit_assembly(self._final_module) if kind == "assembly" else str(self._final_module)
-
-    return ObjectLibrary
-
-
-def _compile(module: ir.Module | str, name: str, kind: str) -> Any:
-    with LOCK:
-        _initialize()
-        from numba.core.compiler_lock import global_compiler_lock
-        from numba.core.registry import cpu_target
-
-        with global_compiler_lock:
-            codegen = cpu_target.target_context.codegen()
-            library = _library_class()(codegen, name)
-            parsed = ll.parse_assembly(str(module))
-            parsed.name = name
-            parsed.triple = ll.get_process_triple()
-            library.add_llvm_module(parsed)
-            return library.emit(kind)
-
-
-def compile_ir(module: ir.Module | str, name: str) -> bytes:
-    """The object code of an LLVM module, optimised for this CPU.
+def compile_ir(module: ir.Module | str, name: str, kind: str = "loops") -> bytes:
+    """The object code of an LLVM module, optimised for this CPU as text of its kind is (`runtime.pipelines`).
 
     Triple and data layout are set here; the module need not carry them. `name` identifies the module in
-    debuggers and has no influence on the symbols. Optimisation is Numba's: level 3 with the loop vectoriser
-    on, unless `NUMBA_OPT` and its like say otherwise; `alwaysinline` functions are inlined before loops are
-    vectorised. Compilation is serialised by Numba's global compiler lock.
+    debuggers and has no influence on the symbols. `alwaysinline` functions are inlined before anything else.
 
     Raises `RuntimeError` (llvmlite's) when the IR does not parse or verify.
 
@@ -149,26 +77,29 @@ def compile_ir(module: ir.Module | str, name: str) -> bytes:
     >>> ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(native.address("twice"))(21)
     42
     """
-    return bytes(_compile(module, name, "object"))
+    with LOCK:
+        return bytes(emitted(str(module), name, kind, "object"))
 
 
-def optimized_ir(module: ir.Module | str, name: str) -> str:
+def optimized_ir(module: ir.Module | str, name: str, kind: str = "loops") -> str:
     """The LLVM IR of a module after optimisation, the form `compile_ir` makes machine code of.
 
     >>> text = optimized_ir("define i64 @three() { %y = add i64 1, 2\\n ret i64 %y }", "doc")
     >>> "ret i64 3" in text
     True
     """
-    return str(_compile(module, name, "ir"))
+    with LOCK:
+        return str(emitted(str(module), name, kind, "ir"))
 
 
-def optimized_assembly(module: ir.Module | str, name: str) -> str:
+def optimized_assembly(module: ir.Module | str, name: str, kind: str = "loops") -> str:
     """The assembly of the machine code that `compile_ir` makes of a module.
 
     >>> "three:" in optimized_assembly("define i64 @three() { ret i64 3 }", "doc")
     True
     """
-    return str(_compile(module, name, "assembly"))
+    with LOCK:
+        return str(emitted(str(module), name, kind, "assembly"))
 
 
 def define_symbol(name: str, address: int) -> None:
@@ -179,7 +110,7 @@ def define_symbol(name: str, address: int) -> None:
 
     >>> define_symbol("tg_doc_symbol", 4096)
     """
-    _initialize()
+    initialize()
     ll.add_symbol(name, address)
 
 
@@ -211,7 +142,7 @@ class NativeCode:
 def load_object(code: bytes) -> NativeCode:
     """Map object code made by `compile_ir` into the process.
 
-    The bytes must be whole: LLVM checks nothing. Does not import numba. Raises `UnsupportedError` when the
+    The bytes must be whole: LLVM checks nothing. Raises `UnsupportedError` when the
     code needs a symbol that neither the process nor `define_symbol` has, or when it is not an object file at
     all.
 
@@ -232,7 +163,7 @@ def load_objects(codes: Sequence[bytes]) -> NativeCode:
 
 def _engine() -> Any:
     """What maps object files; they live as long as it does."""
-    _initialize()
+    initialize()
     target = ll.Target.from_triple(ll.get_process_triple())
     return ll.create_mcjit_compiler(ll.parse_assembly(""), target.create_target_machine())
 
@@ -253,8 +184,8 @@ def _add(engine: Any, codes: Sequence[bytes]) -> NativeCode:
     return NativeCode(engine, known, sum(map(len, codes)))
 
 
-def load_ir(make: Callable[[], str], name: str) -> NativeCode:
-    """The machine code of the LLVM IR that `make` writes: from the disk cache, or compiled now, which imports numba.
+def load_ir(make: Callable[[], str], name: str, kind: str = "glue") -> NativeCode:
+    """The machine code of the LLVM IR that `make` writes: from the disk cache, or compiled now.
 
     It is loaded once, and never given back: who asks keeps no more than its addresses. `make` is part of this package
     and always writes the same: its source is part of the key, so on a hit it is not even called.
@@ -268,19 +199,19 @@ def load_ir(make: Callable[[], str], name: str) -> NativeCode:
         with LOCK:
             found = _kept.get(name)
             if found is None:
-                found = _kept[name] = _load_ir(make, name)
+                found = _kept[name] = _load_ir(make, name, kind)
     return found
 
 
 _kept: dict[str, NativeCode] = {}
 
 
-def _load_ir(make: Callable[[], str], name: str) -> NativeCode:
+def _load_ir(make: Callable[[], str], name: str, kind: str) -> NativeCode:
     key = f"{name} {cpu_key()}"
     found = default_cache().get(key)
     if found is not None:
         return _add(_lasting_engine(), [found[1]])
-    code = compile_ir(make(), name)
+    code = compile_ir(make(), name, kind)
     default_cache().put(key, {}, code)
     return _add(_lasting_engine(), [code])
 
@@ -324,13 +255,13 @@ def _elf_symbols(code: bytes) -> tuple[frozenset[str] | None, frozenset[str]]:
 def cpu_key() -> str:
     """What object code depends on besides its IR: CPU, its features, versions, the compiler's own source.
 
-    A part of every key of the disk cache. Numba is not imported for it. The package's source counts by size
+    A part of every key of the disk cache. The package's source counts by size
     and time of change, so that an edited compiler never meets the code of its former self.
 
     >>> cpu_key() == cpu_key() and len(cpu_key()) == 64
     True
     """
-    _initialize()
+    initialize()
     import llvmlite
 
     parts = [
@@ -340,21 +271,11 @@ def cpu_key() -> str:
         ll.get_host_cpu_name(),
         ll.get_host_cpu_features().flatten(),
         llvmlite.__version__,
-        _numba_version(),
         np.__version__,
-        *(f"{switch}={os.environ.get(switch)}" for switch in _NUMBA_SWITCHES),
+        *(f"{switch}={os.environ.get(switch)}" for switch in SWITCHES),
         *_source_stamps(),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def _numba_version() -> str:
-    """The text of numba's version file: 0.1 ms, where importlib.metadata takes 20 and importing numba 200."""
-    spec = importlib.util.find_spec("numba")
-    if spec is None or not spec.submodule_search_locations:
-        raise UnsupportedError("numba is not installed; tracegrad compiles through it")
-    with open(os.path.join(spec.submodule_search_locations[0], "_version.py"), encoding="utf-8") as file:
-        return file.read()
 
 
 def _source_stamps() -> list[str]:

@@ -1,0 +1,162 @@
+"""How LLVM makes machine code of a module: a target machine, and a pipeline of passes for each kind of text.
+
+LLVM's own pipelines are made for what a C++ compiler writes, and take ten times as long as a kernel needs that is
+written as it should run. So text says of which kind it is:
+
+    loops     plain loops, which LLVM unrolls and makes vectors of
+    vectors   loops over vectors, written so
+    glue      what runs once for each call or step of a program
+
+Llvmlite, Numba's layer of LLVM, is called directly: importing numba takes longer than to compile a small program.
+Numba's switches mean here what they mean there. `NUMBA_OPT` replaces the pipelines of all kinds by LLVM's own of that
+level.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+import llvmlite.binding as ll
+
+from tracegrad.records import record
+
+__all__ = ["KINDS", "SWITCHES", "Pipeline", "emitted", "initialize", "pipeline_of"]
+
+_T = TypeVar("_T")
+
+KINDS = ("loops", "vectors", "glue")
+
+# What Numba reads from the environment that changes the code it makes.
+SWITCHES = (
+    "NUMBA_OPT",
+    "NUMBA_CPU_NAME",
+    "NUMBA_CPU_FEATURES",
+    "NUMBA_ENABLE_AVX",
+    "NUMBA_LOOP_VECTORIZE",
+    "NUMBA_SLP_VECTORIZE",
+)
+
+# These are slower with AVX than without, says Numba.
+_SLOW_AVX = ("corei7-avx", "core-avx-i", "sandybridge", "ivybridge")
+
+_BY_HAND = (
+    "always_inliner",
+    "global_dead_code_eliminate",
+    "sroa",
+    "simplify_cfg",
+    "instruction_combine",
+    "new_gvn",
+    "simplify_cfg",
+)
+
+
+@record(frozen=True)
+class Pipeline:
+    """What is done to a module: LLVM's own passes of a `level` from 0 to 3, or None for a few chosen by hand; then code
+    generation of level `codegen`."""
+
+    level: int | None
+    codegen: int
+    vectorize: bool = False
+    unroll: bool = False
+
+
+_PIPELINES = {
+    "loops": Pipeline(2, 2, vectorize=True, unroll=True),
+    "vectors": Pipeline(None, 1),
+    "glue": Pipeline(None, 1),
+}
+
+
+@cache
+def initialize() -> None:
+    """LLVM's own initialisation, once, at first use."""
+    ll.initialize_native_target()
+    ll.initialize_native_asmprinter()
+
+
+def _switch(name: str, default: _T, parse: Callable[[str], _T]) -> _T:
+    """What a switch of Numba's says; what Numba cannot read counts as not set, as there."""
+    try:
+        return parse(os.environ[name])
+    except (KeyError, ValueError):
+        return default
+
+
+def _level(text: str) -> int:
+    level = 3 if text == "max" else int(text)
+    if not 0 <= level <= 3:
+        raise ValueError(text)
+    return level
+
+
+def pipeline_of(kind: str) -> Pipeline:
+    """The pipeline for text of this kind.
+
+    >>> pipeline_of("glue").codegen
+    1
+    """
+    level = _switch("NUMBA_OPT", None, _level)
+    own = _PIPELINES[kind] if level is None else Pipeline(level, level, vectorize=True, unroll=True)
+    vectorize = own.vectorize and _switch("NUMBA_LOOP_VECTORIZE", True, lambda text: bool(int(text)))
+    return Pipeline(own.level, own.codegen, vectorize, own.unroll)
+
+
+@cache
+def _machine(codegen: int) -> Any:
+    """A target machine for this CPU whose code may call to anywhere in the address space."""
+    initialize()
+    name = _switch("NUMBA_CPU_NAME", None, str) or ll.get_host_cpu_name()
+    target = ll.Target.from_triple(ll.get_process_triple())
+    return target.create_target_machine(
+        cpu=name,
+        features=_switch("NUMBA_CPU_FEATURES", None, str) or _features(),
+        opt=codegen,
+        reloc="static" if target.name.startswith("x86") else "default",
+        codemodel="jitdefault",
+        jit=True,
+    )
+
+
+def _features() -> str:
+    try:
+        features = ll.get_host_cpu_features()
+    except RuntimeError:
+        return ""
+    if not _switch("NUMBA_ENABLE_AVX", ll.get_host_cpu_name() not in _SLOW_AVX, lambda text: bool(int(text))):
+        features.update({name: False for name in features if name.startswith("avx")})
+    return str(features.flatten())
+
+
+def emitted(text: str, name: str, kind: str, form: str) -> Any:
+    """A module after the passes for its kind: its "object" code as bytes, its "assembly" or its "ir" as text.
+
+    Raises `RuntimeError` (llvmlite's) when the text does not parse or verify.
+    """
+    pipeline = pipeline_of(kind)
+    machine = _machine(pipeline.codegen)
+    # In a context of its own, whose types and constants are given back with it.
+    module = ll.parse_assembly(text, ll.create_context())
+    module.name, module.triple, module.data_layout = name, ll.get_process_triple(), str(machine.target_data)
+    _optimize(module, machine, pipeline)
+    if form == "object":
+        return machine.emit_object(module)
+    return machine.emit_assembly(module) if form == "assembly" else str(module)
+
+
+def _optimize(module: Any, machine: Any, pipeline: Pipeline) -> None:
+    options = ll.create_pipeline_tuning_options(pipeline.level or 0)
+    options.loop_vectorization = options.loop_interleaving = pipeline.vectorize
+    options.loop_unrolling = pipeline.unroll
+    options.slp_vectorization = _switch("NUMBA_SLP_VECTORIZE", False, lambda text: bool(int(text)))
+    builder = ll.create_pass_builder(machine, options)
+    if pipeline.level is None:
+        passes = ll.create_new_module_pass_manager()
+        for each in _BY_HAND:
+            getattr(passes, f"add_{each}_pass")()
+    else:
+        passes = builder.getModulePassManager()
+    passes.run(module, builder)
