@@ -27,9 +27,10 @@ DOCUMENTS = (
     "examples/README.md",
     "docs/life_of_a_call.md",
     "docs/forms.md",
+    "docs/profile.md",
     "docs/visualize.md",
 )
-WITH_CODE = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/forms.md", "docs/visualize.md")
+WITH_CODE = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/forms.md", "docs/profile.md", "docs/visualize.md")
 # Files that an example tells the reader to make.
 MADE_BY_READERS = {"tracegrad/ops/convolution.py", "tracegrad/passes/transposes.py"}
 

@@ -19,15 +19,20 @@ PACKAGE = Path(__file__).parent.parent / "tracegrad"
 
 # PyTorch's face and the modules that work on it, what rolls loops, pictures, and other names of what is there.
 LATER = (
+    "tracegrad.codegen.work",
+    "tracegrad.drawing",
     "tracegrad.func",
     "tracegrad.pictures",
+    "tracegrad.profile",
     "tracegrad.rolling.fixed",
     "tracegrad.rolling.repeats",
     "tracegrad.rolling.roller",
     "tracegrad.rolling.rows",
     "tracegrad.rolling.scanned",
     "tracegrad.rolling.turns",
+    "tracegrad.runtime.machine",
     "tracegrad.runtime.on_tape",
+    "tracegrad.runtime.timing",
     "tracegrad.torch",
     "tracegrad.trace.cuts",
     "tracegrad.trace.spans",

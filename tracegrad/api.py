@@ -18,14 +18,13 @@ import numpy as np
 from tracegrad import jacobians, tree
 from tracegrad.control.loops import map as over_chunks
 from tracegrad.errors import TraceError, located
-from tracegrad.explain import Explanation, explain
-from tracegrad.ir import Graph
 from tracegrad.ops import Carrier, linear
 from tracegrad.rolling import find_circles, roll
-from tracegrad.runtime.dispatch import Dispatcher, Family
+from tracegrad.runtime.dispatch import Family
 from tracegrad.settings import jit_disabled
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import Description, describe
+from tracegrad.traced import Traced
 from tracegrad.transforms import forward
 from tracegrad.transforms import grad as reverse
 from tracegrad.transforms import vmap as batch
@@ -41,34 +40,6 @@ TraceBuilder.find_circles = staticmethod(find_circles)
 
 Function = Callable[..., Any]
 Argnums = int | tuple[int, ...]
-
-
-class Traced(Dispatcher):
-    """A function that is traced and compiled when it is called: what `trace`, `grad` and `value_and_grad` return."""
-
-    # Derivatives of it are kept with it, as they are with a Python function.
-    remembers = True
-
-    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """How a call with these arguments is computed; print it. Traces and compiles when need be.
-
-        >>> print(trace(lambda x: x + 1).explain(2.0))  # doctest: +ELLIPSIS
-        <lambda> (...
-        """
-        return explain(self, args, kwargs)
-
-    def graph(self, *args: Any, **kwargs: Any) -> Graph:
-        """The graph that a call with these arguments recorded; `tracegrad.ir.parse(str(graph)) == graph`.
-
-        >>> print(trace(lambda x: x + x)(1.5), trace(lambda x: x + x).graph(1.5))
-        3.0 graph(x: f64[]) {
-          %1 = add(x, x) : f64[]
-          return %1
-        }
-        """
-        call = self.binder.take_apart(args, kwargs)
-        made = self.find(call)[0].trace
-        return made.graph.named(made.input_names(self.binder.leaf_names(call)))
 
 
 @overload

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from tracegrad import tree
-from tracegrad.api import Traced
 from tracegrad.errors import located
 from tracegrad.pictures.graph import graph_diagram
 from tracegrad.pictures.model import Diagram
 from tracegrad.pictures.svg import render
 from tracegrad.pictures.tape import Names, is_tensor, tape_diagram, tensors_in
+from tracegrad.traced import Traced
 
 __all__ = ["Picture", "visualize"]
 

@@ -7,35 +7,17 @@ tooltip of its box.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from html import escape
 
+from tracegrad.drawing import LETTER, TEXT, TITLE, document, escaped, number, rectangle
 from tracegrad.pictures.layout import Edge, Placed, Point, arrange, assign_levels, place
 from tracegrad.pictures.model import Diagram, Line, Panel, shortened
 
 __all__ = ["render"]
 
-TITLE, TEXT = 13.0, 11.5  # font sizes in a box
-LETTER = 0.602  # the width of a letter of the usual monospaced fonts, in font sizes
 PADDING, LINE = 10.0, 16.0
 MARGIN, HEADING = 20.0, 26.0
 WIDEST = 1500.0
-
-LIGHT = {
-    "page": ("#ffffff", "#d8dee9"), "panel": ("#f7f9fc", "#e3e8f0"), "text": ("#1c2330", ""), "pale": ("#667085", ""),
-    "line": ("none", "#8593a8"), "arrow": ("#8593a8", ""),
-    "leaf": ("#d9f2e3", "#2a9d5c"), "constant": ("#eceff4", "#98a2b3"), "op": ("#ffffff", "#5b7fb5"),
-    "result": ("#dbe9ff", "#2f6fd0"), "seed": ("#dbe9ff", "#2f6fd0"),
-    "backward": ("#fff0dc", "#d98a1f"), "accumulate": ("#d9f2e3", "#2a9d5c"), "guard": ("#f3e8fb", "#9b5cc9"),
-}  # fmt: skip
-DARK = {
-    "page": ("#14181f", "#343c49"), "panel": ("#1a202a", "#2b3340"), "text": ("#e6eaf1", ""), "pale": ("#9aa6b8", ""),
-    "line": ("none", "#76859c"), "arrow": ("#76859c", ""),
-    "leaf": ("#173a2a", "#3fb878"), "constant": ("#2a313c", "#7c889a"), "op": ("#1d2735", "#6f97d3"),
-    "result": ("#1a3358", "#5b97f0"), "seed": ("#1a3358", "#5b97f0"),
-    "backward": ("#43301a", "#e0a044"), "accumulate": ("#173a2a", "#3fb878"), "guard": ("#38264a", "#b583df"),
-}  # fmt: skip
 
 
 def render(diagram: Diagram, direction: str = "down") -> tuple[str, float, float]:
@@ -43,31 +25,7 @@ def render(diagram: Diagram, direction: str = "down") -> tuple[str, float, float
     drawing = _Drawing(diagram, direction == "right")
     body = list(drawing.parts())
     width, height = drawing.width, drawing.height
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="tracegrad-picture" role="img" '
-        f'width="{_n(width)}" height="{_n(height)}" viewBox="0 0 {_n(width)} {_n(height)}">'
-    )
-    name = f"<title>{_text(diagram.title)}</title>"
-    return "\n".join([head, name, f"<style>{_style()}</style>", *body, "</svg>", ""]), width, height
-
-
-def _style() -> str:
-    def rules(colours: dict[str, tuple[str, str]]) -> str:
-        made = []
-        for name, (fill, stroke) in colours.items():
-            line = f";stroke:{stroke}" if stroke else ""
-            made.append(f".tracegrad-picture .{name}{{fill:{fill}{line}}}")
-        return "".join(made)
-
-    fonts = (
-        ".tracegrad-picture text{font-family:ui-monospace,'SF Mono',Menlo,Consolas,'DejaVu Sans Mono',monospace;"
-        f"font-size:{TEXT}px}}"
-        f".tracegrad-picture .title{{font-size:{TITLE}px;font-weight:600}}"
-        ".tracegrad-picture .heading{font-size:15px;font-weight:600}"
-        ".tracegrad-picture .line{stroke-width:1.4}"
-        ".tracegrad-picture .dashed{stroke-dasharray:5 4}"
-    )
-    return f"{fonts}{rules(LIGHT)}@media (prefers-color-scheme:dark){{{rules(DARK)}}}"
+    return document(diagram.title, width, height, body), width, height
 
 
 class _Drawing:
@@ -111,10 +69,8 @@ class _Drawing:
         title = shortened(self.diagram.title, 90)
         self.width = max(self.width, LETTER * 15 * len(title) + 2 * MARGIN, 360.0)
         legend = list(self._legend())
-        yield (
-            f'<rect class="page" x="0.5" y="0.5" width="{_n(self.width - 1)}" height="{_n(self.height - 1)}" rx="8"/>'
-        )
-        yield f'<text class="text heading" x="{_n(MARGIN)}" y="{_n(MARGIN + 12)}">{_text(title)}</text>'
+        yield rectangle("page", 0.5, 0.5, self.width - 1, self.height - 1, 8)
+        yield f'<text class="text heading" x="{number(MARGIN)}" y="{number(MARGIN + 12)}">{escaped(title)}</text>'
         yield from body
         yield from legend
 
@@ -128,10 +84,9 @@ class _Drawing:
 
     def _panel(self, panel: Panel, layout: Placed, x: float, y: float) -> Iterator[str]:
         w, h = self._turned((layout.breadth, layout.depth))
-        box = f'x="{_n(x)}" y="{_n(y)}" width="{_n(w + 2 * MARGIN)}" height="{_n(h + 2 * MARGIN + HEADING)}"'
-        yield f'<rect class="panel" {box} rx="6"/>'
-        yield f'<text class="pale title" x="{_n(x + MARGIN)}" y="{_n(y + 22)}">{_text(panel.title)}</text>'
-        yield f'<g transform="translate({_n(x + MARGIN)} {_n(y + MARGIN + HEADING)})">'
+        yield rectangle("panel", x, y, w + 2 * MARGIN, h + 2 * MARGIN + HEADING, 6)
+        yield f'<text class="pale title" x="{number(x + MARGIN)}" y="{number(y + 22)}">{escaped(panel.title)}</text>'
+        yield f'<g transform="translate({number(x + MARGIN)} {number(y + MARGIN + HEADING)})">'
         edges = [k for k, e in enumerate(self.edges) if e.tail in panel.boxes and e.head in panel.boxes]
         for k, route, whole in zip(edges, layout.routes, layout.whole):
             yield from self._edge(panel, k, route, whole)
@@ -154,7 +109,7 @@ class _Drawing:
             right = len(route) < 2 or route[1][0][0] <= across + 0.3
             x, y = self._turned((across + (5 if right else -5), along + 15))
             anchor = "start" if right else "end"
-            yield f'<text class="pale" x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}">{edge.output}</text>'
+            yield f'<text class="pale" x="{number(x)}" y="{number(y)}" text-anchor="{anchor}">{edge.output}</text>'
 
     def _curve(self, route: Sequence[tuple[Point, Point]]) -> str:
         """Straight along each stretch, and from one to the next in an S that starts and ends along."""
@@ -177,28 +132,28 @@ class _Drawing:
 
     def _p(self, point: Point) -> str:
         x, y = self._turned(point)
-        return f"{_n(x)} {_n(y)}"
+        return f"{number(x)} {number(y)}"
 
     def _box(self, panel: Panel, i: int, centre: Point) -> Iterator[str]:
         box = panel.boxes[i]
         w, h = self._turned(self._box_size(panel, i))
         x, y = centre[0] - w / 2, centre[1] - h / 2
         full = "\n".join([box.title, *([box.hint] if box.hint else []), *(f"{s.key}{s.text}" for s in box.lines)])
-        yield f"<g><title>{_text(full)}</title>"
+        yield f"<g><title>{escaped(full)}</title>"
         round_ = {"leaf": 12, "constant": 12, "accumulate": 12}.get(box.kind, 4)
-        yield f'<rect class="{box.kind}" x="{_n(x)}" y="{_n(y)}" width="{_n(w)}" height="{_n(h)}" rx="{round_}"/>'
+        yield rectangle(box.kind, x, y, w, h, round_)
         top = centre[1] - (LINE * len(box.lines)) / 2 + 4.5
-        middle = _n(centre[0])
-        place = f'x="{middle}" y="{_n(top)}" text-anchor="middle"'
-        yield f'<text class="text title" {place}>{_text(shortened(box.title))}</text>'
+        middle = number(centre[0])
+        place = f'x="{middle}" y="{number(top)}" text-anchor="middle"'
+        yield f'<text class="text title" {place}>{escaped(shortened(box.title))}</text>'
         for k, line in enumerate(box.lines):
-            yield self._line(line, middle, _n(top + LINE * (k + 1)))
+            yield self._line(line, middle, number(top + LINE * (k + 1)))
         yield "</g>"
 
     def _line(self, line: Line, x: str, y: str) -> str:
         text = _shown(line)
         key = text[: len(line.key)]
-        spans = f'<tspan class="pale">{_text(key)}</tspan><tspan class="text">{_text(text[len(key) :])}</tspan>'
+        spans = f'<tspan class="pale">{escaped(key)}</tspan><tspan class="text">{escaped(text[len(key) :])}</tspan>'
         return f'<text x="{x}" y="{y}" text-anchor="middle" xml:space="preserve">{spans}</text>'
 
     def _legend(self) -> Iterator[str]:
@@ -210,8 +165,8 @@ class _Drawing:
             width = 24 + LETTER * TEXT * len(said) + 22
             if x + width > self.width - MARGIN and x > MARGIN:
                 x, y = MARGIN, y + 22
-            yield f'<rect class="{kind}" x="{_n(x)}" y="{_n(y - 10)}" width="16" height="12" rx="3"/>'
-            yield f'<text class="text" x="{_n(x + 24)}" y="{_n(y)}">{_text(said)}</text>'
+            yield f'<rect class="{kind}" x="{number(x)}" y="{number(y - 10)}" width="16" height="12" rx="3"/>'
+            yield f'<text class="text" x="{number(x + 24)}" y="{number(y)}">{escaped(said)}</text>'
             x += width
         self.height = y + MARGIN
 
@@ -222,14 +177,3 @@ def _shown(line: Line) -> str:
 
 def shortened_keeping(text: str) -> str:
     return text if len(text) <= 34 else text[:33] + "…"
-
-
-def _n(x: float) -> str:
-    """A coordinate, to a tenth."""
-    text = f"{x:.1f}".removesuffix(".0")
-    return "0" if text == "-0" else text
-
-
-def _text(text: str) -> str:
-    """Text for XML: escaped, without the characters that XML does not have."""
-    return escape(re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text), quote=False)

@@ -12,7 +12,7 @@ import ctypes
 import hashlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -141,11 +141,7 @@ class Program:
         made = plan(optimized, self.checked)
         clock.stage("plan")
         orders = orders_of(made)
-        uses: dict[Piece, list[int]] = {}
-        for order in orders:
-            for piece in pieces_of(order):
-                for each in (*piece.needs, piece):
-                    uses.setdefault(each, []).extend(order.steps)
+        uses = _uses(orders)
         with uninterrupted():
             _define_symbols(made)
             found = machine_code(uses)
@@ -163,13 +159,9 @@ class Program:
         outputs = tuple(OutputSpec(x.aval.dtype, x.aval.ndim) for x in results)
         released = made.cost >= RELEASE_GIL_COST
 
-        def address(of: str | Piece) -> int:
-            return self._address(of, made, released) if isinstance(of, str) else pieces[of].address
-
         values: list[int] = [len(orders)]
-        for order in orders:
-            values += [len(order.words), address(order.function)]
-            values += [word if type(word) is int else address(word) for word in order.words]  # type: ignore[arg-type]
+        for address, words in self._addressed(made, orders, pieces):
+            values += [len(words), address, *words]
         if len(orders) == 1:
             _, _, run, *values = values
         else:
@@ -185,6 +177,29 @@ class Program:
             name=self.name or "program",
         )
 
+    def _addressed(
+        self, made: Plan, orders: Sequence[Order], pieces: dict[Piece, Loaded]
+    ) -> Iterator[tuple[int, list[int]]]:
+        """For each order the address of its function, and its words."""
+        released = made.cost >= RELEASE_GIL_COST
+
+        def address(of: str | Piece) -> int:
+            return self._address(of, made, released) if isinstance(of, str) else pieces[of].address
+
+        for order in orders:
+            words = [word if type(word) is int else address(word) for word in order.words]  # type: ignore[arg-type]
+            yield address(order.function), words
+
+    def linked(self) -> tuple[list[tuple[range, int, list[int]]], object]:
+        """What a call does, in order: the steps of the plan, the address of the function that runs them, its words; and
+        what has to live as long as one of these is called."""
+        made = self.report.plan
+        orders = orders_of(made)
+        with uninterrupted():
+            pieces = {piece: code for piece, (code, _) in machine_code(_uses(orders)).items()}
+        found = [(o.steps, *each) for o, each in zip(orders, self._addressed(made, orders, pieces))]
+        return found, (self, pieces)
+
     def _address(self, name: str, made: Plan, released: bool) -> int:
         """The address of a function that is no piece of the program."""
         if name == CALLBACK:
@@ -195,6 +210,16 @@ class Program:
         if name == "tg_parallel_for":
             return threads.parallel_for_address()
         return blas.address(name.removeprefix("tg_")) if name in ROUTINES.values() else shared_function(name)
+
+
+def _uses(orders: Sequence[Order]) -> dict[Piece, list[int]]:
+    """The pieces that orders lead to, with the numbers of the steps that each is for."""
+    uses: dict[Piece, list[int]] = {}
+    for order in orders:
+        for piece in pieces_of(order):
+            for each in (*piece.needs, piece):
+                uses.setdefault(each, []).extend(order.steps)
+    return uses
 
 
 class _Code:

@@ -1,0 +1,150 @@
+"""How much work a step of a plan is: the bytes that it reads and writes, and its arithmetic.
+
+Both are counted from the plan, for its sizes, not measured. `bytes` is the memory that a step reads, and that it
+writes, each place once: what has to go through memory if nothing is in a cache. `flops` are operations of
+floating-point arithmetic; an elementary function has about as many as its code (`scalar.COST`). A value that depends on
+some of the loops only is computed once for each of their turns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Reduce, Store
+from tracegrad.codegen.nested import Nested, Once, Repeat
+from tracegrad.codegen.plan import Plan
+from tracegrad.codegen.scalar import COST
+from tracegrad.codegen.steps import Call, Launch, Matmul
+from tracegrad.records import record
+
+__all__ = ["Work", "bytes_of_buffer", "work_of"]
+
+# What counts as one operation; what is neither here nor in `COST` moves or compares values.
+_ARITHMETIC = {"add", "sub", "mul", "div", "sqrt", "maximum", "minimum", "floor", "ceil", "trunc", "rint"}
+
+
+@record(frozen=True)
+class Work:
+    """The work of a step: `flops` is None where nobody knows it, as in a function of NumPy's."""
+
+    bytes: int
+    flops: int | None
+    dtype: str = "f64"  # of most of its arithmetic: "f64" or "f32"
+
+
+def work_of(made: Plan, step: Any) -> Work:
+    """The work of a step of `made`, of all its turns if it is a loop."""
+    if isinstance(step, Launch):
+        return _of_kernel(made, step)
+    if isinstance(step, Matmul):
+        batch, m, n, k = (p.evaluate(made.arguments.sizes) for p in step.sizes)
+        return Work(_of_buffers(made, step), 2 * batch * m * n * k, step.dtype)
+    if isinstance(step, Nested):
+        flops, dtype = _of_regions(step)
+        return Work(_of_buffers(made, step), flops, dtype)
+    return Work(_of_buffers(made, step), None if isinstance(step, Call) else 0)
+
+
+def bytes_of_buffer(made: Plan) -> dict[str, int]:
+    """The size of each buffer of a plan."""
+    return {name: x.aval.size * x.aval.dtype.itemsize for x, name in made.buffers.items()}
+
+
+def _of_buffers(made: Plan, step: Any) -> int:
+    sizes, written = bytes_of_buffer(made), step.writes
+    read = [b for b in dict.fromkeys(step.buffers) if b not in written]
+    return sum(sizes.get(b, 0) for b in (*read, *written))
+
+
+# -- kernels ---------------------------------------------------------------------------------------------------
+def _of_kernel(made: Plan, step: Launch) -> Work:
+    kernel, sizes = step.kernel, made.arguments.sizes
+    extents = {loop.var: loop.extent.evaluate(sizes) for loop in kernel.loops}
+    turns = _Turns(extents)
+    turns.visit(kernel.body)
+    whole = bytes_of_buffer(made)
+    touched = sum(min(n, whole.get(b, n)) for uses in (turns.read, turns.written) for b, n in uses.items())
+    copied = 2 * step.bytes.evaluate(sizes) if step.copies else 0
+    return Work(touched + copied, turns.flops, _width(kernel))
+
+
+def _width(kernel: Kernel) -> str:
+    floats = [dtype for dtype, _ in kernel.buffers.values() if dtype[0] == "f"]
+    return "f32" if floats and all(dtype == "f32" for dtype in floats) else "f64"
+
+
+class _Turns:
+    """Counts what the instructions of a kernel do, each in as many turns as what it depends on has."""
+
+    def __init__(self, extents: dict[str, int]):
+        self.extents = extents
+        self.flops = 0
+        self.read: dict[str, int] = {}
+        self.written: dict[str, int] = {}
+        self._loops: dict[str, frozenset[str]] = {}  # the loops that a value depends on
+
+    def visit(self, body: list[Any]) -> None:
+        for x in body:
+            match x:
+                case Compute():
+                    loops = self._of(arg.name for arg in x.args)
+                    self.flops += self._count(loops) * _flops(x)
+                case Load():
+                    loops = self._of(x.address.symbols)
+                    self._touch(self.read, x.buffer, loops, x.out.dtype)
+                case Index():
+                    loops = self._of(x.value.symbols)
+                case Check():
+                    loops = self._of([x.value.name])
+                case Guard():
+                    self.visit(x.body)
+                    tests = [p.symbols for r in x.ranges for p in r]
+                    loops = self._of([x.result.name, x.fill.name]).union(*map(self._of, tests))
+                case Store():
+                    self._touch(self.written, x.buffer, self._of(x.address.symbols), x.value.dtype)
+                    continue
+                case Reduce():
+                    self._touch(self.written, x.buffer, self._of(x.address.symbols), x.value.dtype)
+                    if x.value.dtype[0] == "f":
+                        self.flops += self._count(frozenset(self.extents))
+                    continue
+                case _:
+                    continue
+            self._loops[x.out.name] = loops
+
+    def _of(self, names: Any) -> frozenset[str]:
+        found = [frozenset([n]) if n in self.extents else self._loops.get(n, frozenset()) for n in names]
+        return frozenset[str]().union(*found)
+
+    def _count(self, loops: frozenset[str]) -> int:
+        return math.prod(self.extents[each] for each in loops)
+
+    def _touch(self, uses: dict[str, int], buffer: str, loops: frozenset[str], dtype: str) -> None:
+        each = 1 if dtype == "bool" else int(dtype[1:]) // 8
+        uses[buffer] = uses.get(buffer, 0) + self._count(loops) * each
+
+
+def _flops(x: Compute) -> int:
+    if x.out.dtype[0] != "f":
+        return 0
+    return 1 if x.op in _ARITHMETIC else COST.get(x.op, 0)
+
+
+# -- regions ---------------------------------------------------------------------------------------------------
+def _of_regions(step: Nested) -> tuple[int | None, str]:
+    """The arithmetic of all turns; None where their number, or the branch, is known when it runs, not before."""
+    dtypes = [dtype for region in step.regions.values() for _, dtype in _inside(region)]
+    dtype = "f32" if dtypes and all(x == "f32" for x in dtypes) else "f64"
+    turns = step.length if isinstance(step, Repeat) else 1 if isinstance(step, Once) else None
+    each = [flops for region in step.regions.values() for flops, _ in _inside(region)]
+    if turns is None or None in each:
+        return None, dtype
+    return turns * sum(flops or 0 for flops in each), dtype
+
+
+def _inside(region: Plan) -> Iterator[tuple[int | None, str]]:
+    for step in region.steps:
+        work = work_of(region, step)
+        yield work.flops, work.dtype

@@ -1,0 +1,196 @@
+"""What a call of a traced function takes its time for: what `f.profile(*args)` gives.
+
+The compiled program is run again and again with a clock between its steps (`tracegrad.runtime.timing`); what these
+read, write and compute is counted (`tracegrad.codegen.work`), and compared with what the machine can do
+(`tracegrad.runtime.machine`). The numbers of the steps are those of `explain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tracegrad.codegen.nested import Nested, Repeat, While
+from tracegrad.codegen.plan import Plan
+from tracegrad.codegen.steps import Call, Launch, Matmul
+from tracegrad.codegen.work import work_of
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ir import Node
+from tracegrad.profile.picture import bars
+from tracegrad.profile.text import lines_of
+from tracegrad.records import record
+from tracegrad.runtime.dispatch import Dispatcher
+from tracegrad.runtime.machine import Machine, machine
+from tracegrad.runtime.timing import timed
+from tracegrad.trace.describe import describe
+
+__all__ = ["Profile", "Step", "profile"]
+
+MOST_NAMES = 3  # of ops that a step is called by
+
+
+@record(frozen=True)
+class Step:
+    """A part of a program that is measured as one: a kernel, a product, a call of NumPy, a loop.
+
+    `numbers` are those of `explain`; `seconds` is the median for one call of the function, `share` its part of all
+    steps. `bytes` are read or written, each place of memory once; `flops` are operations of floating-point arithmetic,
+    about 20 for an elementary function, None where nobody can know. `lines` are the user's, "file:line", in order;
+    `turns` is how often a loop runs its body, None for what is no loop, or one that asks each time.
+    """
+
+    numbers: tuple[int, ...]
+    kind: str  # "kernel", "product", "NumPy", "loop" or "check"
+    what: str
+    lines: tuple[str, ...]
+    seconds: float
+    share: float
+    bytes: int
+    flops: int | None
+    dtype: str  # of its arithmetic, "f64" or "f32"
+    turns: int | None
+    machine: Machine
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes in a second."""
+        return self.bytes / self.seconds if self.seconds else 0.0
+
+    @property
+    def of_bandwidth(self) -> float:
+        """The share of what memory can do; more than 1 means that it was in a cache."""
+        return self.bandwidth / self.machine.bandwidth
+
+    @property
+    def speed(self) -> float | None:
+        """Operations in a second."""
+        return None if self.flops is None else self.flops / self.seconds if self.seconds else 0.0
+
+    @property
+    def of_peak(self) -> float | None:
+        """The share of what a large matrix product computes in a second."""
+        return None if self.speed is None else self.speed / self.machine.peaks[self.dtype]
+
+
+@record(frozen=True)
+class Profile:
+    """The steps of a call, in the order in which they run; print it, sort them, or look at it in a notebook.
+
+    `seconds` is what all steps take, `call_seconds` what the compiled program takes with its results and its entry:
+    medians of `runs`.
+    """
+
+    name: str
+    where: str
+    steps: tuple[Step, ...]
+    seconds: float
+    call_seconds: float
+    runs: int
+    machine: Machine
+
+    def __str__(self) -> str:
+        return "\n".join(lines_of(self))
+
+    __repr__ = __str__
+
+    def _repr_svg_(self) -> str:
+        return bars(self)
+
+
+def profile(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float = 0.5) -> Profile:
+    """The profile of a call of `fun`, which is traced and compiled if it has not been; see `Traced.profile`."""
+    call = fun.binder.take_apart(args, kwargs)
+    path, outputs, captured = fun.find(call)
+    report = getattr(path.program, "report", None)
+    if report is None or outputs is None:
+        why = "no program computes this call, which runs as plain Python"
+        raise UnsupportedError(located(f"{fun.name}: {why}; `explain` tells more, Python's own profilers its times"))
+    here, timing = machine(), timed(path.program, [*call.leaves, *captured], seconds)
+    whole = sum(spent for _, spent in timing.steps)
+    steps = [
+        _step(report.plan, numbers, spent, spent / whole if whole else 0.0, here) for numbers, spent in timing.steps
+    ]
+    where = describe(fun.fun).where
+    return Profile(fun.name, where, tuple(steps), whole, timing.call, timing.runs, here)
+
+
+def _step(made: Plan, numbers: range, seconds: float, share: float, here: Machine) -> Step:
+    steps = [made.steps[i] for i in numbers]
+    work = [work_of(made, step) for step in steps]
+    flops = None if any(w.flops is None for w in work) else sum(w.flops or 0 for w in work)
+    main = max(range(len(work)), key=lambda k: work[k].flops or 0) if work else None
+    loops = [step for step in steps if isinstance(step, Nested)]
+    turns = loops[0].length if len(loops) == 1 and isinstance(loops[0], Repeat) else None
+    return Step(
+        numbers=tuple(numbers),
+        kind=_kind(steps),
+        what=_what(made, steps),
+        lines=tuple(_lines(made, numbers)),
+        seconds=seconds,
+        share=share,
+        bytes=sum(w.bytes for w in work),
+        flops=flops,
+        dtype="f64" if main is None else work[main].dtype,
+        turns=turns,
+        machine=here,
+    )
+
+
+def _kind(steps: list[Any]) -> str:
+    if not steps:
+        return "check"
+    kinds: list[tuple[type, str]] = [(Nested, "loop"), (Matmul, "product"), (Call, "NumPy")]
+    return next((kind for cls, kind in kinds if any(isinstance(step, cls) for step in steps)), "kernel")
+
+
+def _what(made: Plan, steps: list[Any]) -> str:
+    """What a step is, in a few words."""
+    if not steps:
+        return "what has been assumed"
+    nested = [step for step in steps if isinstance(step, Nested)]
+    beside = f", {len(steps) - len(nested)} kernels" if len(steps) > len(nested) > 0 else ""
+    if nested:
+        return " and ".join(map(_region_text, nested)) + beside
+    if isinstance(steps[0], Matmul):
+        batch, m, n, k = (p.evaluate(made.arguments.sizes) for p in steps[0].sizes)
+        return ("" if batch == 1 else f"{batch} times ") + f"{m} x {k} x {n}"
+    if isinstance(steps[0], Call):
+        return steps[0].node.name
+    names = dict.fromkeys(root.name for step in steps for root in getattr(step, "roots", ()))
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    loops = [loop for step in steps[:1] if isinstance(step, Launch) for loop in step.kernel.loops]
+    sizes = [loop.extent.evaluate(made.arguments.sizes) for loop in loops]
+    return ", ".join(list(names)[:MOST_NAMES]) + more + (f" over {' x '.join(map(str, sizes))}" if sizes else "")
+
+
+def _region_text(step: Nested) -> str:
+    if isinstance(step, Repeat):
+        return f"{step.length} turns"
+    return "turns while it is asked for" if isinstance(step, While) else step.node.name
+
+
+def _lines(made: Plan, numbers: range) -> Iterator[str]:
+    """The user's lines that the steps compute, files in order of first use."""
+    nodes = [node for i in numbers for node in _computed(made, i)]
+    found = {node.location for node in nodes if node.location}
+    return iter(sorted(found, key=_place))
+
+
+def _place(location: str) -> tuple[str, int]:
+    file, _, line = location.rpartition(":")
+    return file, int(line) if line.isdigit() else 0
+
+
+def _computed(made: Plan, i: int) -> Iterator[Node]:
+    """The nodes that step `i` computes: what it stores, what is computed on the way, and what its regions do."""
+    stored = made.schedule.storage.stored
+    stack, seen = list(made.schedule.steps[i].roots), set[Node]()
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        yield node
+        for region in node.regions:
+            yield from region.everywhere()
+        stack.extend(x for x in node.operands if not stored(x) or x.several)

@@ -1,0 +1,63 @@
+"""A profile as a picture: a bar for each step, as long as it takes, with what it is and how near to the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tracegrad.drawing import LETTER, TEXT, document, escaped, rectangle, words
+from tracegrad.profile.text import amount, duration, percent, places
+
+__all__ = ["bars"]
+
+MOST_BARS = 40
+MARGIN, ROW, BAR, LONGEST = 20.0, 24.0, 15.0, 320.0
+
+CLASSES = {"kernel": "result", "product": "leaf", "NumPy": "guard", "loop": "backward", "check": "constant"}
+
+
+def bars(profile: Any) -> str:
+    """The text of the SVG."""
+    steps = sorted(profile.steps, key=lambda step: -step.seconds)
+    shown = steps[:MOST_BARS]
+    labels = [f"{step.kind} {step.what}" for step in shown]
+    letter = LETTER * TEXT
+    first = MARGIN + letter * max(map(len, labels), default=0) + 12
+    notes = [_note(step) for step in shown]
+    width = first + LONGEST + letter * (10 + max(map(len, notes), default=0)) + MARGIN
+    title = f"{profile.name}: {duration(profile.seconds)} a call"
+    width = max(width, 2 * MARGIN + LETTER * 15 * len(title))
+    longest = max((step.seconds for step in shown), default=0.0) or 1.0
+    rows = [
+        part
+        for i, (step, label, note) in enumerate(zip(shown, labels, notes))
+        for part in _row(step, label, note, first, MARGIN + 30 + ROW * i, step.seconds / longest)
+    ]
+    height = MARGIN + 30 + ROW * len(shown) + MARGIN
+    more = f"and {len(steps) - len(shown)} more steps" if len(steps) > len(shown) else ""
+    page = rectangle("page", 0.5, 0.5, width - 1, height - 1, 8)
+    head = words(title, MARGIN, MARGIN + 8, "text heading")
+    return document(title, width, height, [page, head, *rows, words(more, MARGIN, height - 8, "pale")])
+
+
+def _row(step: Any, label: str, note: str, first: float, y: float, length: float) -> Iterator[str]:
+    long = max(LONGEST * length, 1.0)
+    base = y + BAR - 3
+    yield f"<g><title>{escaped(_hint(step))}</title>"
+    yield words(label, first - 12, base, "text", "end")
+    yield rectangle(CLASSES[step.kind], first, y, long, BAR, 3)
+    yield words(duration(step.seconds), first + long + 8, base, "text title")
+    yield words(note, first + long + 8 + LETTER * TEXT * 10, base, "pale")
+    yield "</g>"
+
+
+def _note(step: Any) -> str:
+    parts = [percent(step.share), f"{percent(step.of_bandwidth)} of bandwidth"]
+    parts += [f"{percent(step.of_peak)} of peak"] if step.of_peak is not None else []
+    return ", ".join([*parts, *filter(None, [places(step.lines)])])
+
+
+def _hint(step: Any) -> str:
+    flops = "unknown" if step.flops is None else amount(step.flops)
+    turns = [f"{step.turns} turns of {duration(step.seconds / step.turns)}"] if step.turns else []
+    return "\n".join([step.what, *turns, f"{amount(step.bytes, 'B')}, flops: {flops}", *step.lines])

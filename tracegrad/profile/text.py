@@ -1,0 +1,115 @@
+"""A profile as text: a table with a row for each step, those that take longest first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+__all__ = ["amount", "duration", "lines_of", "percent", "places"]
+
+MOST_ROWS = 30
+MOST_LINES = 6  # of the user's lines that are listed
+
+_HEAD = ("step", "time", "share", "bytes", "GB/s", "of it", "flops", "Gflop/s", "of it", "", "what", "where")
+_LEFT = {9, 10, 11}  # columns of text
+
+
+def lines_of(profile: Any) -> Iterator[str]:
+    """The lines of the text."""
+    here = profile.machine
+    count, threads = len(profile.steps), f"{here.threads} thread{'s' * (here.threads > 1)}"
+    yield f"{profile.name} ({profile.where})" if profile.where else profile.name
+    yield (
+        f"{duration(profile.call_seconds)} a call, {duration(profile.seconds)} in {count} step{'s' * (count != 1)}: "
+        f"medians of {profile.runs} runs with {threads}"
+    )
+    peaks = ", ".join(f"{speed / 1e9:.0f} Gflop/s in {dtype}" for dtype, speed in here.peaks.items())
+    yield f"this machine: {here.bandwidth / 1e9:.1f} GB/s from memory, {peaks}"
+    yield ""
+    steps = sorted(profile.steps, key=lambda step: -step.seconds)
+    yield from _table([_HEAD, *map(_row, steps[:MOST_ROWS])])
+    rest = steps[MOST_ROWS:]
+    if rest:
+        yield f"and {len(rest)} steps that take {percent(sum(step.share for step in rest))} together"
+
+
+def _row(step: Any) -> tuple[str, ...]:
+    numbers = step.numbers
+    flops, speed, of_peak = "", "", ""
+    if step.flops is not None:
+        flops, speed, of_peak = amount(step.flops), f"{step.speed / 1e9:.1f}", percent(step.of_peak)
+    each = f", {duration(step.seconds / step.turns)} each" if step.turns else ""
+    return (
+        (str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}") if numbers else "",
+        duration(step.seconds), percent(step.share), amount(step.bytes, "B"),
+        f"{step.bandwidth / 1e9:.1f}", percent(step.of_bandwidth), flops, speed, of_peak,
+        step.kind, step.what + each, places(step.lines),
+    )  # fmt: skip
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
+    for row in rows:
+        cells = [x.ljust(w) if i in _LEFT else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths))]
+        yield "  ".join(cells).rstrip()
+
+
+def duration(seconds: float) -> str:
+    """Seconds with three digits.
+
+    >>> duration(0.0012345), duration(3.0), duration(2e-8)
+    ('1.23 ms', '3.00 s', '20.0 ns')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{_digits(seconds / size)} {unit}"
+    return f"{_digits(seconds * 1e9)} ns"
+
+
+def amount(count: float, unit: str = "") -> str:
+    """A number with three digits.
+
+    >>> amount(1234567), amount(999, "B"), amount(80_000, "B")
+    ('1.23 M', '999 B', '80.0 kB')
+    """
+    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{_digits(count / size)} {prefix}{unit}"
+    return f"{count:.0f} {unit}".rstrip()
+
+
+def _digits(x: float) -> str:
+    return f"{x:.2f}" if x < 9.995 else f"{x:.1f}" if x < 99.95 else f"{x:.0f}"
+
+
+def percent(share: float) -> str:
+    """A share in percent, whole from 1 on.
+
+    >>> percent(0.123), percent(0.004), percent(0.0)
+    ('12 %', '<1 %', '0 %')
+    """
+    return f"{100 * share:.0f} %" if share >= 0.01 or not share else "<1 %"
+
+
+def places(lines: Sequence[str]) -> str:
+    """Lines of files in few words.
+
+    >>> places(["/a/model.py:3", "/a/model.py:4", "/a/model.py:5", "/a/model.py:9", "/b/loss.py:7"])
+    'model.py:3-5, 9; loss.py:7'
+    """
+    files: dict[str, list[int]] = {}
+    for line in lines[:MOST_LINES]:
+        file, _, number = line.rpartition(":")
+        files.setdefault(os.path.basename(file) or file, []).append(int(number) if number.isdigit() else 0)
+    more = f" and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
+    return "; ".join(f"{file}:{', '.join(_runs(numbers))}" for file, numbers in files.items()) + more
+
+
+def _runs(numbers: list[int]) -> Iterator[str]:
+    start = last = numbers[0]
+    for n in [*numbers[1:], -1]:
+        if n != last + 1:
+            yield str(start) if start == last else f"{start}-{last}"
+            start = n
+        last = n

@@ -1,0 +1,56 @@
+"""What `trace`, `grad` and the other transforms give: a function that is compiled, and tells what it is compiled to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tracegrad.explain import Explanation, explain
+from tracegrad.ir import Graph
+from tracegrad.runtime.dispatch import Dispatcher
+
+if TYPE_CHECKING:
+    from tracegrad.profile import Profile
+
+__all__ = ["Traced"]
+
+
+class Traced(Dispatcher):
+    """A function that is traced and compiled when it is called: what `trace`, `grad` and `value_and_grad` return."""
+
+    # Derivatives of it are kept with it, as they are with a Python function.
+    remembers = True
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """How a call with these arguments is computed; print it. Traces and compiles when need be.
+
+        >>> print(Traced(lambda x: x + 1).explain(2.0))  # doctest: +ELLIPSIS
+        <lambda> (...
+        """
+        return explain(self, args, kwargs)
+
+    def profile(self, *args: Any, **kwargs: Any) -> Profile:
+        """What a call with these arguments takes its time for, measured for half a second; print it.
+
+        Traces and compiles when need be; runs the program on memory of its own, so that what the function does to
+        arrays and objects is not done. UnsupportedError for a call that a program cannot compute.
+
+        >>> import numpy as np
+        >>> [(step.kind, step.bytes) for step in Traced(lambda x: 2 * x).profile(np.ones(100)).steps]
+        [('kernel', 1600)]
+        """
+        from tracegrad.profile import profile
+
+        return profile(self, args, kwargs)
+
+    def graph(self, *args: Any, **kwargs: Any) -> Graph:
+        """The graph that a call with these arguments recorded; `tracegrad.ir.parse(str(graph)) == graph`.
+
+        >>> print(Traced(lambda x: x + x)(1.5), Traced(lambda x: x + x).graph(1.5))
+        3.0 graph(x: f64[]) {
+          %1 = add(x, x) : f64[]
+          return %1
+        }
+        """
+        call = self.binder.take_apart(args, kwargs)
+        made = self.find(call)[0].trace
+        return made.graph.named(made.input_names(self.binder.leaf_names(call)))
