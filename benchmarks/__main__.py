@@ -1,4 +1,4 @@
-"""``python -m benchmarks [names] [--quick] [--cores N] [--json PATH]``: run the benchmarks."""
+"""``python -m benchmarks [names] [--quick] [--cores N ...] [--json PATH] [--report PATH]``: run the benchmarks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import importlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 BENCHMARKS = (
     "call_overhead", "guards", "elementwise", "mlp_step", "logistic", "kernels", "compile", "transforms", "loops",
-    "programs", "factorizations", "warm_start", "eager",
+    "programs", "factorizations", "workloads", "warm_start", "eager",
 )  # fmt: skip
 
 
@@ -21,8 +22,9 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Times tracegrad and its peers.")
     parser.add_argument("names", nargs="*", metavar="name", help=f"which to run: {', '.join(BENCHMARKS)}")
     parser.add_argument("--quick", action="store_true", help="fewer rounds and sizes")
-    parser.add_argument("--cores", type=int, help="use so many cores, for every peer")
+    parser.add_argument("--cores", type=int, nargs="+", default=[], help="use so many cores, for every peer; in turn")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the results and the versions there")
+    parser.add_argument("--report", type=Path, metavar="PATH", help="write a page of the results there")
     options = parser.parse_args(argv)
     if unknown := set(options.names) - set(BENCHMARKS):
         parser.error(f"no benchmark named {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
@@ -54,30 +56,48 @@ def run(names: list[str], quick: bool) -> tuple[dict[str, list[dict[str, Any]]],
     return results, faults
 
 
-def main(argv: list[str] | None = None) -> int:
-    """The exit code is 1 if a peer disagreed or tracegrad failed."""
-    options = arguments(argv)
-    if options.cores is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
+def report(options: argparse.Namespace) -> dict[str, Any]:
+    """Run the benchmarks in this process; the results, the machine, and what went wrong."""
+    if options.cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores[0]])
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
         # Cold means cold: no cache that an earlier process has filled.
         for variable in ("TRACEGRAD_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
             os.environ[variable] = str(Path(folder) / variable.lower())
         results, faults = run(options.names or list(BENCHMARKS), options.quick)
-        from benchmarks import peers
+    from benchmarks import peers
 
-        if options.json is not None:
-            options.json.parent.mkdir(parents=True, exist_ok=True)
-            report = {
-                "machine": peers.machine(),
-                "quick": options.quick,
-                "benchmarks": results,
-                "faults": faults,
-            }
-            options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return {"machine": peers.machine(), "quick": options.quick, "benchmarks": results, "faults": faults}
+
+
+def report_of_process(options: argparse.Namespace, cores: int) -> dict[str, Any]:
+    """The same in a process that has so many cores: the peers count them when they are imported."""
+    with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
+        path = Path(folder) / "report.json"
+        quick = ["--quick"] * options.quick
+        arguments = [*options.names, *quick, "--cores", str(cores), "--json", str(path)]
+        subprocess.run([sys.executable, "-m", "benchmarks", *arguments], check=False)
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The exit code is 1 if a peer disagreed or tracegrad failed."""
+    options = arguments(argv)
+    several = len(options.cores) > 1
+    reports = [report_of_process(options, n) for n in options.cores] if several else [report(options)]
+    if options.json is not None:
+        options.json.parent.mkdir(parents=True, exist_ok=True)
+        options.json.write_text(json.dumps(reports if several else reports[0], indent=1) + "\n", encoding="utf-8")
+    if options.report is not None:
+        from benchmarks.report import page
+
+        command = " ".join(["python -m benchmarks", *(sys.argv[1:] if argv is None else argv)])
+        options.report.write_text(page(reports, command), encoding="utf-8")
+    faults = [] if several else reports[0]["faults"]
     for fault in faults:
         print(fault, file=sys.stderr)
-    return 1 if faults else 0
+    return 1 if any(report["faults"] for report in reports) else 0
 
 
 if __name__ == "__main__":

@@ -392,3 +392,59 @@ def test_the_derivative_of_sweeps_is_that_of_finite_differences():
     assert value == pytest.approx(bench_factorizations.gauss_seidel(u))
     low, high = (bench_factorizations.gauss_seidel(u + h * direction) for h in (-1e-6, 1e-6))
     assert np.sum(gradient * direction) == pytest.approx((high - low) / 2e-6, rel=1e-7)
+
+
+def test_the_gradients_of_the_workloads_written_by_hand_are_those_of_finite_differences():
+    from benchmarks import workloads
+
+    x, mass, direction = (np.random.default_rng(6).normal(size=s) for s in ((5, 3), (5,), (5, 3)))
+    value, gradient = workloads.bodies_by_hand(x, mass)
+    assert value == pytest.approx(workloads.bodies(np, x, mass))
+    slope = directional(lambda x: workloads.bodies(np, x, mass), x, direction)
+    assert np.sum(gradient * direction) == pytest.approx(slope, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of peers where they are imported
+@pytest.mark.parametrize("name", ["Hessian, 50 variables", "logistic regression, gradient and Hessian product"])
+def test_what_is_right_for_a_workload_is_what_tracegrad_finds(name):
+    from benchmarks import bench_workloads, workloads
+
+    (workload,) = [w for w in workloads.workloads(True) if w.name == name]
+    check("tracegrad", bench_workloads.tracegrad(workload)(), bench_workloads.right(workload))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of peers where they are imported
+def test_a_workload_in_a_new_process_gives_its_time_and_its_memory(tmp_path):
+    from benchmarks import bench_workloads, workloads
+
+    (workload,) = [w for w in workloads.workloads(True) if w.name == "a function of 3 numbers"]
+    timed = bench_workloads.in_new_process(workload, "tracegrad", str(tmp_path))
+    assert timed.seconds > 0
+    assert timed.peak >= 0
+    value, gradient = bench_workloads.right(workload)
+    np.testing.assert_allclose(timed.result, [abs(value), np.sum(abs(gradient))])
+
+
+def test_the_page_of_results_has_medians_ratios_and_how_often_tracegrad_is_behind(tmp_path, monkeypatch):
+    for variable in ("TRACEGRAD_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    from benchmarks import bench_call_overhead
+
+    def clock(seconds):
+        return lambda: lambda: Timed(seconds, np.arange(3.0))
+
+    def cases(settings):
+        yield case(once=True, tracegrad=clock(2.0), fast=clock(1.0), slow=clock(8.0))
+        yield Case("another", {"tracegrad": clock(2.0), "fast": lambda: raises(Skip("a|b"))}, lambda: np.arange(3.0))
+
+    monkeypatch.setattr(bench_call_overhead, "PACKAGES", ())
+    monkeypatch.setattr(bench_call_overhead, "cases", cases)
+    monkeypatch.setattr(harness, "QUICK", FAST)
+    path = tmp_path / "page.md"
+    assert command.main(["call_overhead", "--quick", "--report", str(path)]) == 0
+    text = path.read_text()
+    assert "`python -m benchmarks call_overhead --quick --report" in text
+    assert "| a case | 2.00 s (2.00 s to 2.00 s) | 1.00 s (1.00 s to 1.00 s)<br>0.50 | 8.00 s" in text
+    assert "| another | 2.00 s (2.00 s to 2.00 s) | skipped: a\\|b |  |" in text
+    assert "fast 0.50 (1), slow 4.00 (1)" in text
+    assert "The best of the others: 0.50; behind it in 1 of 1." in text

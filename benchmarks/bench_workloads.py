@@ -1,0 +1,233 @@
+"""How fast are the programs of `workloads`, warm, and what do they cost in a new process: first call and memory?
+
+Each is one function of an array namespace; the derivative is asked for by each peer's own transforms. What is right is
+computed by the first independent peer that is installed, in float64.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from benchmarks import peers
+from benchmarks.harness import QUICK, Case, Factory, Run, Settings, Skip, Timed, leaves
+from benchmarks.peers import jitted, need, torch_compiler
+from benchmarks.workloads import Workload, workloads
+
+PACKAGES = ("tracegrad", "numba", "autograd", "torch", "jax")
+
+
+def mapped(convert: Callable[[Any], Any], value: Any) -> Any:
+    """A tree of tuples and lists with what is no number converted."""
+    if isinstance(value, tuple | list):
+        return type(value)(mapped(convert, x) for x in value)
+    return value if isinstance(value, float) else convert(value)
+
+
+def called(module: Any, workload: Workload, xp: Any) -> Callable[..., Any]:
+    """What the workload asks for, by the transforms of `module`."""
+    fun = functools.partial(workload.fun, xp)
+    return module.value_and_grad(fun) if workload.derived is None else workload.derived(module, fun)
+
+
+# -- peers -------------------------------------------------------------------------------------------------------
+def tracegrad(workload: Workload) -> Run:
+    tg = need("tracegrad")
+    return functools.partial(tg.trace(called(tg, workload, np)), *workload.data())
+
+
+def jax(workload: Workload) -> Run:
+    module = need("jax")
+    return jitted(called(module, workload, module.numpy), *workload.data())
+
+
+def autograd(workload: Workload) -> Run:
+    module = need("autograd")
+    return functools.partial(called(module, workload, module.numpy), *workload.data())
+
+
+def torch_transforms() -> Any:
+    """`torch.func` by the names of JAX."""
+    torch = need("torch")
+
+    def value_and_grad(fun: Callable[..., Any], has_aux: bool = False) -> Callable[..., Any]:
+        turned = torch.func.grad_and_value(fun, has_aux=has_aux)
+
+        def call(*arguments: Any) -> Any:
+            gradient, value = turned(*arguments)
+            return value, gradient
+
+        return call
+
+    return SimpleNamespace(value_and_grad=value_and_grad, grad=torch.func.grad, hessian=torch.func.hessian)
+
+
+def torch(workload: Workload, compile: bool) -> Run:
+    module = torch_compiler() if compile else need("torch")
+    run = called(torch_transforms(), workload, module)
+    if compile:
+        module._dynamo.reset()
+        run = module.compile(run, fullgraph=True)
+    return functools.partial(run, *mapped(module.from_numpy, workload.data()))
+
+
+def torch_eager(workload: Workload) -> Run:
+    """The tape, where value and gradient are asked for; it is faster than `torch.func`."""
+    module = need("torch")
+    if workload.derived is not None:
+        return torch(workload, compile=False)
+    first, *rest = mapped(module.from_numpy, workload.data())
+    parameters: list[Any] = []
+
+    def leaf(x: Any) -> Any:
+        parameters.append(x.requires_grad_())
+        return x
+
+    first = mapped(leaf, first)
+
+    def call() -> Any:
+        value = workload.fun(module, first, *rest)
+        return value, module.autograd.grad(value, parameters)
+
+    return call
+
+
+def by_hand(workload: Workload) -> Run:
+    if workload.by_hand is None:
+        raise Skip("nobody has written it")
+    return functools.partial(need("numba").njit(workload.by_hand), *workload.data())
+
+
+PEERS: dict[str, Callable[[Workload], Run]] = {
+    "tracegrad": tracegrad,
+    "numba by hand": by_hand,
+    "autograd": autograd,
+    "torch": torch_eager,
+    "torch.compile": functools.partial(torch, compile=True),
+    "jax": jax,
+}
+
+
+def right(workload: Workload) -> Any:
+    """What the workload asks for, in float64, by a peer, or else by tracegrad's tape; in the dtypes of the data."""
+    data = workload.data()
+    narrow = any(x.dtype == np.float32 for x in leaves(data) if x.ndim)
+    wide = workload._replace(data=lambda: mapped(lambda x: x.astype(float) if x.dtype == np.float32 else x, data))
+    installed = [name for name in ("torch", "jax", "autograd") if importlib.util.find_spec(name)]
+    if installed:
+        found = PEERS[installed[0]](wide)()
+    else:
+        tg = need("tracegrad")
+        with tg.disable_jit():
+            found = called(tg, wide, np)(*wide.data())
+    return [x.astype(np.float32) if narrow else x for x in leaves(found)]
+
+
+def warm_case(workload: Workload) -> Case:
+    makers: dict[str, Factory] = {name: functools.partial(make, workload) for name, make in PEERS.items()}
+    if workload.by_hand is None:
+        del makers["numba by hand"]
+    return Case(workload.name, makers, lambda: right(workload))
+
+
+# -- in a new process --------------------------------------------------------------------------------------------
+CHILD = "from benchmarks.bench_workloads import print_measured; print_measured({name!r}, {peer!r})"
+COLD = ("tracegrad", "jax")
+
+
+def print_measured(name: str, peer: str) -> None:
+    """Seconds of the first call after the peer's import, and by how much calls raise the peak of memory."""
+    peers.PRIMES.clear()  # nothing is compiled ahead of the clock
+    module = need(peer)
+    if peer == "jax":
+        module.config.update("jax_enable_x64", True)
+        module.devices()
+    workload = next(w for w in workloads(False) if w.name == name)
+    data = workload.data()
+    workload = workload._replace(data=lambda: data)
+    before = _peak(reset=True)
+    start = time.perf_counter()
+    run = PEERS[peer](workload)
+    result = run()
+    seconds = time.perf_counter() - start
+    for _ in range(3):
+        run()
+    sums = [float(np.sum(np.abs(x.astype(float)))) for x in leaves(result)]
+    print(json.dumps({"seconds": seconds, "peak": _peak() - before, "sums": sums}))
+
+
+def _peak(reset: bool = False) -> int:
+    """The most memory that this process has had, in bytes; with `reset`, what it has now, from where the most is counted.
+
+    Linux tells a child's resource usage with its parent's at its start in it, so it is not asked for that.
+    """
+    try:
+        if reset:
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def in_new_process(workload: Workload, peer: str, folder: str) -> Timed:
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD.format(name=workload.name, peer=peer)],
+        env={**os.environ, "TRACEGRAD_CACHE_DIR": folder},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().rpartition("\n")[2])
+    found = json.loads(done.stdout)
+    return Timed(found["seconds"], np.array(found["sums"]), found["peak"])
+
+
+def cold(workload: Workload, peer: str) -> Run:
+    need(peer)
+
+    def run() -> Timed:
+        with tempfile.TemporaryDirectory(prefix="cold-") as empty:
+            return in_new_process(workload, peer, empty)
+
+    return run
+
+
+def kept(workload: Workload) -> Run:
+    """With a disk cache that another process has filled."""
+    need("tracegrad")
+    folder = tempfile.TemporaryDirectory(prefix="kept-")
+    for _ in range(2):
+        in_new_process(workload, "tracegrad", folder.name)
+    return lambda: in_new_process(workload, "tracegrad", folder.name)
+
+
+def cold_case(workload: Workload) -> Case:
+    makers: dict[str, Factory] = {name: functools.partial(cold, workload, name) for name in COLD}
+    makers["tracegrad, disk cache full"] = functools.partial(kept, workload)
+
+    def sums() -> Any:
+        return np.array([float(np.sum(np.abs(x.astype(float)))) for x in right(workload)])
+
+    return Case(f"new process: {workload.name}", makers, sums, once=True, tolerance=1e-3)
+
+
+def cases(settings: Settings) -> Iterator[Case]:
+    found = workloads(settings is QUICK)
+    yield from map(warm_case, found)
+    yield from map(cold_case, found)

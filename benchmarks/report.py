@@ -1,0 +1,75 @@
+"""The results as a page: `python -m benchmarks workloads --cores 1 2 --report benchmarks/RESULTS.md`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import REFERENCE, show_seconds
+
+__all__ = ["page"]
+
+
+def page(reports: list[dict[str, Any]], command: str) -> str:
+    """Reports as `--json` writes them, one for each number of cores, as Markdown."""
+    machine = reports[0]["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    lines = [
+        "# Results",
+        "",
+        f"Written by `{command}` on {machine['cpu']}, {machine['system']}.",
+        f"Versions: {versions}.",
+        "",
+        "Medians and, in brackets, quartiles; below them how many times as long as tracegrad in the same round. First",
+        "calls in a process in which the packages have been imported and started.",
+    ]
+    for report in reports:
+        cores = report["machine"]["threads"]["cores"]
+        for name, results in report["benchmarks"].items():
+            lines += ["", f"## {name}, {cores} core{'s' * (cores > 1)}", "", *_table(results)]
+    return "\n".join(lines) + "\n"
+
+
+def _table(results: list[dict[str, Any]]) -> list[str]:
+    peers = list(dict.fromkeys(row["peer"] for result in results for row in result["rows"]))
+    lines = [f"| | {' | '.join(peers)} |", "|---" * (len(peers) + 1) + "|"]
+    for result in results:
+        rows = {row["peer"]: row for row in result["rows"]}
+        lines.append(f"| {result['case']} | {' | '.join(_cell(rows.get(peer)) for peer in peers)} |")
+    lines += ["", *_summary(results, peers)]
+    return lines
+
+
+def _cell(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return ""
+    if row["status"] != "ok":
+        return f"{row['status']}: {row['reason']}".replace("|", "\\|")
+    text = f"{show_seconds(row['median'])} ({show_seconds(row['quartile1'])} to {show_seconds(row['quartile3'])})"
+    if row["peer"] != REFERENCE:
+        text += f"<br>{row['ratio']:.2f}"
+    if row["inner"] > 1 or row["build"] + row["first"] > 2 * row["median"]:
+        text += f"<br>first call {show_seconds(row['build'] + row['first'])}"
+    return text if row["peak"] is None else f"{text}<br>{row['peak'] / 1e6:.0f} MB"
+
+
+def _summary(results: list[dict[str, Any]], peers: list[str]) -> list[str]:
+    """The geometric means of the ratios to tracegrad, and that of the best peer's."""
+    ratios = {peer: [] for peer in peers if peer != REFERENCE}  # type: dict[str, list[float]]
+    best = []
+    for result in results:
+        found = {r["peer"]: r["ratio"] for r in result["rows"] if r["ratio"] is not None and r["peer"] in ratios}
+        for peer, ratio in found.items():
+            ratios[peer].append(ratio)
+        others = [ratio for peer, ratio in found.items() if not peer.startswith(REFERENCE)]
+        best += [min(others)] if others else []
+
+    def mean(values: list[float]) -> str:
+        return f"{np.exp(np.mean(np.log(values))):.2f}"
+
+    shown = [f"{peer} {mean(found)} ({len(found)})" for peer, found in ratios.items() if found]
+    lines = [f"Geometric means of the ratios, with their number: {', '.join(shown)}."] if shown else []
+    if best:
+        lines.append(f"The best of the others: {mean(best)}; behind it in {sum(x < 1 for x in best)} of {len(best)}.")
+    return lines
