@@ -169,7 +169,7 @@ def print_measured(name: str, peer: str) -> None:
 
 
 def _peak(reset: bool = False) -> int:
-    """The most memory that this process has had, in bytes; with `reset`, what it has now, from where the most is counted.
+    """The most memory that this process has had, in bytes; `reset` lets it count from now on.
 
     Linux tells a child's resource usage with its parent's at its start in it, so it is not asked for that.
     """
