@@ -36,6 +36,9 @@ class InRowMajorOrder:
         """ndarrays that lie in memory as the arrays `xs` do, and must not be read."""
         return [stand_in(x.shape, x.dtype, None, 0) for x in xs]
 
+    def _compares(self) -> None:
+        """It is asked where this lies beside others."""
+
     def _lying(self, *xs: Any) -> Any:
         """The same, for an answer that can be seen."""
         return self._places(*xs)
@@ -105,17 +108,22 @@ class Flags:
 @implements(np.shares_memory)
 def shares_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
     """`np.shares_memory`."""
-    x, y = arrays(a, b)
-    u, v = peer_of(x, y)._lying(x, y)
+    u, v = _compared(a, b)
     return np.shares_memory(u, v, max_work=max_work)
 
 
 @implements(np.may_share_memory)
 def may_share_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
     """`np.may_share_memory`."""
-    x, y = arrays(a, b)
-    u, v = peer_of(x, y)._lying(x, y)
+    u, v = _compared(a, b)
     return np.may_share_memory(u, v, max_work=max_work)
+
+
+def _compared(a: Any, b: Any) -> Any:
+    x, y = arrays(a, b)
+    peer = peer_of(x, y)
+    peer._compares()
+    return peer._lying(x, y)
 
 
 @implements(np.isfortran)

@@ -60,7 +60,7 @@ class _Start:
         self.count = None if counter is None else _count(counter)
         self.nodes, self.guards, self.inner = len(builder.nodes), len(builder.guards), 0
         self.settled, self.location = len(builder.settled), builder.locate()
-        self.bounds = dict(builder.bounds)
+        self.bounds, self.appended = dict(builder.bounds), len(builder.elements.appended)
         self.answer = False
         self.enters = False  # whether nothing was asked, for the loop was entered here
 
@@ -252,6 +252,8 @@ class Circles:
             return question, None
         known: bool | None = None
         loop: _Closed | None = None
+        if before is not None and self.builder.elements.appended:
+            self.builder.elements.turn(before.appended, before.state.objects, state.objects)
         if before is not None and state.follows(before.state) and not widen_bounds(before.state, state):
             if self.builder.listed:
                 require_not_written(self.builder, before.state.objects, state.objects)

@@ -25,6 +25,7 @@ from tracegrad.ops.failures import failure, failure_number
 from tracegrad.ops.linear import full
 from tracegrad.trace.endings import Restarts, RunsPlainly
 from tracegrad.trace.guards import IMPLICIT, NUMBERS, Capture, ValueGuard, question, value_key
+from tracegrad.trace.identity import Elements
 from tracegrad.trace.memory import Memory
 from tracegrad.trace.nodes import ESCAPED, Recording
 from tracegrad.trace.tries import within_try
@@ -84,6 +85,7 @@ class TraceBuilder(Recording):
         # Arrays that are in a history (or are viewed there), with what is `varying` of a loop that has a list.
         self.listed: dict[int, tuple[Any, Any]] = {}
         self.histories: list[Any] = []  # those of loops under way: see `tracegrad.trace.histories`
+        self.elements = Elements()  # what they had
         self.given: list[Any] = []  # what was read from lists by numbers of the trace: see `tracegrad.trace.tables`
         self.told = -1  # how much was recorded when something was printed or logged last
 
@@ -170,6 +172,7 @@ class TraceBuilder(Recording):
         """End the trace: tracers that escaped say so from now on, and keep nothing alive."""
         self.open = False
         self.nodes, self.captures, self.apart, self.listed, self.histories, self.given = [], {}, {}, {}, [], []
+        self.elements = Elements()
         for part in (self._tensors, self.circles):
             if part is not None:
                 part.close()

@@ -117,13 +117,21 @@ def _truth(x: Any) -> Any:
     return bool(x) if isinstance(x, Tracer) and x.weak and x.dtype.kind == "b" else x
 
 
+def _compare(*xs: Any) -> None:
+    for x in xs:
+        if isinstance(x, Tracer) and x.builder.open:
+            x.builder.world.compares()
+
+
 @functools.wraps(operator.is_)
 def _is(a: Any, b: Any) -> bool:
+    _compare(a, b)
     return _truth(a) is _truth(b)
 
 
 @functools.wraps(operator.is_not)
 def _is_not(a: Any, b: Any) -> bool:
+    _compare(a, b)
     return _truth(a) is not _truth(b)
 
 

@@ -41,7 +41,7 @@ from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace import shadow
 from tracegrad.trace.assumed import GONE, Guard, all_of, keys_of, short
 from tracegrad.trace.builder import TraceBuilder
-from tracegrad.trace.endings import ARRAYS, TRUTHS
+from tracegrad.trace.endings import ARRAYS, LISTS, TRUTHS
 from tracegrad.trace.guards import Capture
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import LENT, Loan, read
@@ -80,6 +80,7 @@ class World:
         self.by_identity = False
         self._one = ARRAYS in varying
         self._whole = False
+        self._compares = False
         self._several = False  # whether traced code has several traced values for one array
         self._passed: dict[int, tuple[Any, Any, Source]] = {}
         self._places: dict[int, Source] = {}
@@ -227,6 +228,18 @@ class World:
         if self._several:
             raise self.builder.restarts(ARRAYS, "arrays are compared by identity")
         self.by_identity = True
+
+    def compares(self, always: bool = False) -> None:
+        """Two objects are compared by identity, or by their memory, or may `always` be from now on: they are to be
+        those that they are in Python."""
+        self._compares = self._compares or always
+        if self.builder.elements.used and LISTS not in self.varying:
+            raise self.builder.restarts(LISTS, "elements of lists are compared by identity")
+
+    @property
+    def keeps_lists(self) -> bool:
+        """Whether no array is to stand for a list, whose elements would be other objects then."""
+        return self._compares or LISTS in self.varying
 
     def _tell_apart(self) -> None:
         """Guard that arrays which are several objects stay so."""

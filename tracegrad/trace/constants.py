@@ -19,9 +19,10 @@ import sys
 from types import CodeType
 from typing import Any
 
+from tracegrad.trace.identity import has_identity
 from tracegrad.trace.tracer import Tracer
 
-__all__ = ["asking", "comparisons", "has_identity", "plain"]
+__all__ = ["asking", "comparisons", "plain"]
 
 _IS, _IN = dis.opmap["IS_OP"], dis.opmap["CONTAINS_OP"]
 _CONST, _LONG = dis.opmap["LOAD_CONST"], dis.opmap["EXTENDED_ARG"]
@@ -51,15 +52,6 @@ class _Constant:
 @functools.lru_cache(maxsize=1024, typed=True)
 def _constant(value: Any) -> _Constant:
     return _Constant(value)
-
-
-def has_identity(code: CodeType) -> bool:
-    """Whether the code may have an `is`: much cheaper to ask than what it compares.
-
-    >>> has_identity((lambda x, y: x is y).__code__), has_identity((lambda x, y: x == y).__code__)
-    (True, False)
-    """
-    return _IS in code.co_code[::2]
 
 
 @functools.lru_cache(maxsize=4096)

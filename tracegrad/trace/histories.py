@@ -22,7 +22,7 @@ from tracegrad.trace.endings import GROWS, TURN_BY_TURN
 from tracegrad.trace.jumps import Place
 from tracegrad.trace.locals import set_variables, variables
 from tracegrad.trace.number import Number
-from tracegrad.trace.tables import tables
+from tracegrad.trace.tables import Given, tables
 from tracegrad.trace.tracer import Tracer
 
 __all__ = ["History", "begin", "growing", "leave", "lengths", "require_not_written", "require_settled"]
@@ -38,6 +38,7 @@ class History(Instead):
 
     def __init__(self, builder: TraceBuilder, place: Place, key: tuple[Any, ...], items: list[Any], first: list[Any]):
         super().__init__(builder, (TURN_BY_TURN, *place.instruction))
+        builder.elements.used = True
         self._key, self._items, self._form = key, items, key[-1]
         self._frame, self._within = place.frame, place.within
         self._size = len(first) + max(x[-1] for x in builder.world.varying if isinstance(x, tuple) and x[:-1] == key)
@@ -57,6 +58,7 @@ class History(Instead):
         if not fits(form(x), self._form) or any(part.outside for part in arrays(x)):
             self.misused()
         for part in arrays(x):
+            self._builder.elements.append(part)
             self._share(part)
         self._put(minimum(self._count, self._size - 1), x)
         self._count.node = add(self._count, 1).node
@@ -68,14 +70,20 @@ class History(Instead):
         inside = logical_and(greater_equal(at, 0), less(at, self._count))
         if not self._builder.holds(inside):
             self.misused()
-        return made(self._builder, self._form, iter([row(rows, at) for rows in self._rows]), self._share)
+        found = made(self._builder, self._form, iter([row(rows, at) for rows in self._rows]), self._share)
+        self._builder.given += [Given(x, [x], self._turns, True) for x in arrays(found)]
+        return found
 
     def settled(self) -> list[Any]:
         """The list with its elements."""
         first = len(self._items) if self._reads else 0
         columns = [_column(rows, first, self.count()) for rows in self._rows]
-        self._items.extend(made(self._builder, self._form, iter(each), self._share) for each in zip(*columns))
+        self._items.extend(made(self._builder, self._form, iter(each), self._make) for each in zip(*columns))
         return self._items
+
+    def _make(self, x: Any) -> None:
+        self._builder.elements.make(x, self._turns)
+        self._share(x)
 
     def count(self) -> int:
         """How many rows there are; asks."""
@@ -128,6 +136,8 @@ def lengths(held: dict[str, Any]) -> dict[str, int]:
 def growing(builder: TraceBuilder, place: Place, before: dict[str, int]) -> set[Hashable]:
     """What is to be `varying` for those lists in local variables that were shorter before, if they may be histories."""
     found: set[Hashable] = set()
+    if builder.world.keeps_lists:
+        return found
     held = variables(place.frame)
     for name in [name for name in before if name in place.appended]:
         x, size = held[name], before[name]
@@ -155,6 +165,8 @@ def begin(builder: TraceBuilder, place: Place) -> None:
 
 def _grown(builder: TraceBuilder, place: Place) -> dict[str, History]:
     varying = builder.world.varying
+    if builder.world.keeps_lists:
+        return {}
     keys = {x[3]: x[:-1] for x in varying if isinstance(x, tuple) and x[:3] == (GROWS, *place.instruction)}
     if not keys:
         return {}

@@ -59,6 +59,7 @@ class Globals(Namespace):
         self.world.assume(source, "is", builtin)
         if name == "id":
             self.world.ask_identity()
+            self.world.compares(always=True)
         found = _OF_ATTRIBUTES.get(name) or BUILTINS.get(name) or replacement(builtin)
         return builtin if found is None else found
 

@@ -22,6 +22,7 @@ from tracegrad.errors import TracegradError
 from tracegrad.trace import shadow
 from tracegrad.trace.effects import fixed
 from tracegrad.trace.foreign import Opaque, State, attributes, is_constant, opaque_part
+from tracegrad.trace.identity import tells_objects_apart
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import read
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Source, Static
@@ -53,6 +54,8 @@ class Natives:
                     for function in [f for x in vars(c).values() for f in _functions_of(x) if is_user_function(f)]:
                         self._unseen.watch(function)
                         self._unasked.watch(function)
+                        if tells_objects_apart(function, deep=True):
+                            self.world.compares(always=True)
             self._classes[cls] = self._classes.get(cls, False) or methods
             self.world.writes.watch(cls, self.world)
 

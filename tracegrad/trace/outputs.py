@@ -81,6 +81,11 @@ class Outputs:
             self.nodes.append(self.builder.lift(x).node)
         return found
 
+    @property
+    def handed(self) -> list[Any]:
+        """The arrays and objects that leave."""
+        return [*self._values, *itertools.chain(*self._left.values())]
+
     def views(self) -> set[int]:
         """The ids of the arrays that must leave whole: what leaves of their memory overlaps, or is read-only."""
         return {i for i, found in self._left.items() if any(_is_read_only(x) for x in found) or _overlap(found)}

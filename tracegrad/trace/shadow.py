@@ -26,7 +26,8 @@ from tracegrad.ir import Value
 from tracegrad.ops import Carrier
 from tracegrad.trace.builtins import Shadowed, stands_for, unshadowed
 from tracegrad.trace.callees import marked
-from tracegrad.trace.constants import comparisons, has_identity
+from tracegrad.trace.constants import comparisons
+from tracegrad.trace.identity import has_identity, tells_objects_apart
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import passes_methods
 from tracegrad.trace.modules import replacement
@@ -120,6 +121,8 @@ def _guard_function(world: Any, fun: types.FunctionType, where: Source) -> None:
     world.assume(Attribute(where, "__code__"), "is", fun.__code__)
     if _compares_identity(fun.__code__):
         world.ask_identity()
+        if tells_objects_apart(fun):
+            world.compares(always=True)
     if passes_methods(fun.__code__):
         world.read_whole()
     if _compares_truths(fun.__code__):

@@ -8,7 +8,7 @@ its list again. Nothing may change the list, or an array in it, while there is a
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,17 +36,16 @@ from tracegrad.trace.lent import LentList
 from tracegrad.trace.locals import variables
 from tracegrad.trace.number import Number
 from tracegrad.trace.sizes import is_of_a_loop
-from tracegrad.trace.templates import Same
 from tracegrad.trace.tracer import Tracer
 from tracegrad.trace.tries import Namespace
 
-__all__ = ["Table", "require_kept", "table_of", "tables"]
+__all__ = ["Given", "Table", "require_kept", "table_of", "tables"]
 
 _index = Number.__index__
 _LENT = LentList.__getitem__.__code__
 
 
-class _Given(NamedTuple):
+class Given(NamedTuple):
     """What stands for an element or is in one, and can be changed: the parts that it had, what is to be `varying` if it
     is changed, and whether it is not the object itself."""
 
@@ -106,7 +105,7 @@ class Table(Instead):
         at = index % n if type(index) is int else index if low >= 0 else where(less(index, 0), add(index, n), index)
         found = made(self._builder, self._form, iter([row(rows, at) for rows in self._rows]), self._share)
         self._bound(found)
-        self._builder.given += [_Given(x, list(_flat(x)), self._turns, True) for x in _single(found)]
+        self._builder.given += [Given(x, list(_flat(x)), self._turns, True) for x in _single(found)]
         return found
 
     def __len__(self) -> int:
@@ -127,12 +126,13 @@ class Table(Instead):
                 self._builder.of_loops.add(x.node)
 
     def _stack(self) -> None:
+        self._builder.elements.used = True
         columns = zip(*[values(self._builder, x, self._form) for x in self._items])
         self._rows = [Tracer(self._builder, stack(*column, axis=0).node) for column in columns]
         for x in arrays(self._items):
             self._share(x)
         within = [x for x in _single(self._items) if x is not self._items and not isinstance(x, Tracer)]
-        self._builder.given += [_Given(x, list(_flat(x)), self._turns, False) for x in within]
+        self._builder.given += [Given(x, list(_flat(x)), self._turns, False) for x in within]
         numbers = zip(*[[y for y in _flat(x) if _is_leaf(y)] for x in self._items])
         whole = [x.kind == "number" and x.dtype == "int64" for x in leaves(self._form) if x.kind != "truth"]
         self._limits = [_limits(each) if is_whole else None for each, is_whole in zip(numbers, whole)]
@@ -203,24 +203,24 @@ def tables(builder: TraceBuilder, place: Place) -> dict[str, Table]:
     begins that does nothing else with them."""
     code = place.instruction[0]
     names = {x[2] for x in builder.world.varying if isinstance(x, tuple) and x[:2] == (TABLES, code)}
-    if not names & place.only_read:
+    if not names & place.only_read or builder.world.keeps_lists:
         return {}
     held, turns = variables(place.frame), (TURN_BY_TURN, *place.instruction)
     found = {name: table_of(builder, held.get(name), turns) for name in names & place.only_read}
     return {name: x.lies(place) for name, x in found.items() if x is not None}
 
 
-def require_kept(builder: TraceBuilder, result: Any) -> None:
-    """The trace ends: nothing that stands for an element is handed out or has been changed, nor what it stands for."""
-    if not builder.given:
-        return
-    writes = builder.world.writes
-    pieces = [x.piece for x in (*writes.arrays(Same), *writes.effects(Same))]
-    handed = [x for piece in pieces for x in ([piece] if isinstance(piece, Same) else piece.parts)]
-    seen = {id(y) for x in (result, *(x.value if isinstance(x, Same) else x for x in handed)) for y in _flat(x)}
-    for x in builder.given:
-        if x.is_changed or (x.is_copy and id(x.value) in seen):
-            raise builder.restarts(x.turns)
+def require_kept(builder: TraceBuilder, handed: Collection[Any]) -> None:
+    """The trace ends, and these are handed out: nothing that stands for an element is among them or has been changed,
+    nor what it stands for."""
+    if builder.given:
+        seen = set(map(id, handed))
+        for x in builder.given:
+            if x.is_changed or (x.is_copy and id(x.value) in seen):
+                raise builder.restarts(x.turns)
+    turns = builder.elements.lost(handed)
+    if turns is not None:
+        raise builder.restarts(turns)
 
 
 def _asked(self: Number) -> int:
@@ -231,7 +231,7 @@ def _asked(self: Number) -> int:
     if builder.open and builder.inner is None and isinstance(frame.f_globals, Namespace) and is_of_a_loop(self):
         name = elements_read(frame.f_code).get(frame.f_lasti, "")
         key = (TABLES, frame.f_code, name)
-        known = not name or key in builder.world.varying
+        known = not name or key in builder.world.varying or builder.world.keeps_lists
         if not known and table_of(builder, variables(frame).get(name)) is not None:
             raise builder.restarts(key, "a list whose elements a loop reads is an array in the loop")
     return _index(self)

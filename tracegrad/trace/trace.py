@@ -216,7 +216,6 @@ def _trace_call(
             if disturbed or builder.given_up is not None:
                 raise builder.gives_up(disturbed)
             require_settled(builder.histories)
-            require_kept(builder, result)
             return _finish(builder, world, call, result)
     except (KeyboardInterrupt, GeneratorExit):
         raise
@@ -272,6 +271,7 @@ def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Tra
     if bases:
         made = Outputs(builder, world, bases)
         answer, done = made.of_call(result)
+    require_kept(builder, made.handed)
     outputs, roots = made.nodes, made.roots
     untaken = list(builder.raising)
     cts, cotangents, wanted, spent = builder.tensors.swept(roots) if builder.has_tensors else ([], [], [], "")
