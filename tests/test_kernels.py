@@ -16,6 +16,7 @@ from graphs import graph_of
 
 from tracegrad.avals import COMPILED, aval_of
 from tracegrad.codegen import plan as plan_module
+from tracegrad.codegen.orders import products_in_chunk
 from tracegrad.codegen.steps import Launch
 from tracegrad.ir import build, run
 from tracegrad.ops import contraction, elementwise, linear, reduction
@@ -96,6 +97,29 @@ def test_products_keep_their_bits_whatever_the_number_of_threads(
         results.append(found.run([x, y])[0])
     assert all(np.array_equal(results[0], other) for other in results)
     np.testing.assert_allclose(results[0], x @ y, rtol=0, atol=1e-15 * k * 10)
+
+
+@pytest.mark.parametrize(("count", "m", "k", "n"), [(1000, 9, 17, 10), (30, 70, 40, 90), (3, 200, 150, 160)])
+def test_stacks_of_products_keep_their_bits_whatever_the_number_of_threads(
+    count: int, m: int, k: int, n: int, thread_counts: tuple[int, ...]
+) -> None:
+    x, y = rng.standard_normal((count, m, k)), rng.standard_normal((count, k, n))
+    found = compiled(build(lambda a, b: [contraction.matmul(a, b)], [aval_of(x), aval_of(y)]))
+    results = []
+    for threads_used in thread_counts:
+        threads.set_num_threads(threads_used)
+        results.append(found.run([x, y])[0])
+    assert all(np.array_equal(results[0], other) for other in results)
+    np.testing.assert_allclose(results[0], x @ y, rtol=0, atol=1e-14 * k)
+
+
+@pytest.mark.parametrize(
+    ("count", "work", "chunks"),
+    [(0, 8, 1), (1, 1 << 22, 1), (10, 1000, 1), (1000, 4096, 16), (7, 1 << 21, 1), (8, 1 << 21, 8), (9, 0, 1)],
+)
+def test_threads_share_products_that_are_worth_it(count: int, work: int, chunks: int) -> None:
+    share = products_in_chunk(count, work)
+    assert max(1, -(-count // share)) == chunks
 
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint16", "bool"])

@@ -82,8 +82,8 @@ def test_a_call_gives_the_callback_its_places() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("count", [0, 1, 3])
-def test_a_product_is_that_of_numpy(dtype: str, count: int) -> None:
+@pytest.mark.parametrize(("count", "share"), [(0, 1), (1, 1), (3, 3), (3, 2), (3, 1)])
+def test_a_product_is_that_of_numpy(dtype: str, count: int, share: int) -> None:
     """Row-major C = A B is column-major C' = B' A'."""
     m, n, k = 4, 5, 6
     each = np.dtype(dtype).itemsize
@@ -98,7 +98,8 @@ def test_a_product_is_that_of_numpy(dtype: str, count: int) -> None:
         letters = [ord("T" if flipped else "N") for flipped in (b_flipped, a_flipped)]
         sizes = [n, m, k, k if b_flipped else n, m if a_flipped else k, n]
         factors = [bits(np.array(x, dtype)) for x in (alpha, beta)]
-        assert run(f"{STEP}matmul", [routine, count, *places, *letters, *sizes, *factors], a, b, c) == 0
+        head = [routine, count, share, -(-count // share), shared_function("tg_chunks")]
+        assert run(f"{STEP}matmul", [*head, *places, *letters, *sizes, *factors], a, b, c) == 0
         np.testing.assert_allclose(c, want, rtol=1e-13 if each == 8 else 1e-5)
 
 

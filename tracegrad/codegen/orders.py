@@ -23,10 +23,13 @@ from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.codegen.walker import STEP
 from tracegrad.records import record
 
-__all__ = ["CALLBACK", "ROUTINES", "Order", "orders_of", "pieces_of"]
+__all__ = ["CALLBACK", "ROUTINES", "Order", "orders_of", "pieces_of", "products_in_chunk"]
 
 CALLBACK = "callback"
 ROUTINES = {"f64": "tg_dgemm", "f32": "tg_sgemm"}
+LEAST_SHARED = 1 << 20  # multiply-adds that are worth two threads: some 30 us, in small products
+SHARES = 4  # at least so many shares there are then
+LARGE, FEW = 1 << 21, 8  # where a product is cut by itself, and of how many that is left to it
 Word = int | str | Piece
 
 
@@ -156,7 +159,9 @@ class _Writer:
         """Row-major C = A B is column-major C' = B' A'; leading dimensions are at least 1, also of empty matrices."""
         batch, m, n, k = map(self._size, step.sizes)
         each = 8 if step.dtype == "f64" else 4
-        words: list[Word] = [ROUTINES[step.dtype], batch]
+        share = products_in_chunk(batch, m * n * k)
+        chunks = max(1, -(-batch // share))
+        words: list[Word] = [ROUTINES[step.dtype], batch, share, chunks, EACH_CHUNK[1] if chunks > 1 else 0]
         for buffer, size in ((step.y[0], k * n), (step.x[0], m * k), (step.out, m * n)):
             words += [*self._place(buffer), size * each]
         words += [ord("T" if flipped else "N") for _, flipped in (step.y, step.x)]
@@ -188,6 +193,17 @@ def _functions_used(part: Part) -> set[str]:
     if any(step.chunks > 1 for step in steps) or any(fill for made in everything for fill in made.fills.values()):
         used |= {name for name in names if name.startswith("tg_")} - {EACH_CHUNK[1]}
     return used | {EACH_CHUNK[1]} if any(step.parallel for step in steps) else used
+
+
+def products_in_chunk(count: int, work: int) -> int:
+    """How many of `count` products, of so many multiply-adds each, one thread computes before it asks for more.
+
+    A product is one call of BLAS whoever makes it, so bits do not depend on this. Few large ones are cut by the routine
+    itself (`tracegrad.runtime.blas`), which none of several threads would do.
+    """
+    if count * work < LEAST_SHARED or (count < FEW and work >= LARGE):
+        return max(count, 1)
+    return -(-LEAST_SHARED // (SHARES * work))
 
 
 def _bytes(dtype: str) -> int:

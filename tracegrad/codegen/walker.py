@@ -9,8 +9,9 @@ pointers are those of the program, to its inputs, its outputs and its arena; a r
     tg_step.copy            the places of the copy and of the original, bytes
     tg_step.check           the place of a boolean, without which the program has failed
     tg_step.call            the address of the callback, the number of the call, how many places, these
-    tg_step.matmul          the address of BLAS's routine, the number of products; for each factor and then the result a
-                            place and the bytes from one product to the next; from then on what BLAS is given
+    tg_step.matmul          the address of BLAS's routine, the number of products, how many a chunk has, chunks, the
+                            address of a function of `EACH_CHUNK` if there is more than one; for each factor and then
+                            the result a place and the bytes from one product to the next; then what BLAS is given
     tg_step.fork            a kernel's address, that of a function of `EACH_CHUNK`, chunks, rows of a chunk, rows, the
                             number of the kernel's words, of partial results; of each of these its number among the
                             words, where they begin and the bytes of one; the words of the kernel, whose rows are first
@@ -155,30 +156,59 @@ go:
 """,
     # Little-endian: a word that holds an int32 or a character is one, read at its address.
     "matmul": """
-define i32 $name(ptr %words, ptr %pointers) {
+%context = type { ptr, ptr }
+
+define i32 $name(ptr %words, ptr %pointers) noinline optnone {
 entry:
+  %context = alloca %context
+  store ptr %words, ptr %context
+  %pointers.at = getelementptr %context, ptr %context, i32 0, i32 1
+  store ptr %pointers, ptr %pointers.at
+  %chunks = call i64 @word(ptr %words, i64 3)
+  %one = icmp eq i64 %chunks, 1
+  br i1 %one, label %alone, label %each
+alone:
+  call void @task(ptr %context, i64 0)
+  ret i32 0
+each:
+  %each.at = getelementptr i64, ptr %words, i64 4
+  %each.function = load ptr, ptr %each.at
+  call void %each.function(ptr @task, ptr %context, i64 %chunks)
+  ret i32 0
+}
+
+define internal void @task(ptr %context, i64 %chunk) {
+entry:
+  %words = load ptr, ptr %context
+  %pointers.at = getelementptr %context, ptr %context, i32 0, i32 1
+  %pointers = load ptr, ptr %pointers.at
   %routine = load ptr, ptr %words
   %count = call i64 @word(ptr %words, i64 1)
-  %a = call ptr @place(ptr %words, i64 2, ptr %pointers)
-  %a.bytes = call i64 @word(ptr %words, i64 4)
-  %b = call ptr @place(ptr %words, i64 5, ptr %pointers)
-  %b.bytes = call i64 @word(ptr %words, i64 7)
-  %c = call ptr @place(ptr %words, i64 8, ptr %pointers)
-  %c.bytes = call i64 @word(ptr %words, i64 10)
-  %a.letter = getelementptr i64, ptr %words, i64 11
-  %b.letter = getelementptr i64, ptr %words, i64 12
-  %n = getelementptr i64, ptr %words, i64 13
-  %m = getelementptr i64, ptr %words, i64 14
-  %k = getelementptr i64, ptr %words, i64 15
-  %a.leading = getelementptr i64, ptr %words, i64 16
-  %b.leading = getelementptr i64, ptr %words, i64 17
-  %c.leading = getelementptr i64, ptr %words, i64 18
-  %alpha = getelementptr i64, ptr %words, i64 19
-  %beta = getelementptr i64, ptr %words, i64 20
+  %share = call i64 @word(ptr %words, i64 2)
+  %low = mul i64 %chunk, %share
+  %end = add i64 %low, %share
+  %inner = icmp slt i64 %end, %count
+  %high = select i1 %inner, i64 %end, i64 %count
+  %a = call ptr @place(ptr %words, i64 5, ptr %pointers)
+  %a.bytes = call i64 @word(ptr %words, i64 7)
+  %b = call ptr @place(ptr %words, i64 8, ptr %pointers)
+  %b.bytes = call i64 @word(ptr %words, i64 10)
+  %c = call ptr @place(ptr %words, i64 11, ptr %pointers)
+  %c.bytes = call i64 @word(ptr %words, i64 13)
+  %a.letter = getelementptr i64, ptr %words, i64 14
+  %b.letter = getelementptr i64, ptr %words, i64 15
+  %n = getelementptr i64, ptr %words, i64 16
+  %m = getelementptr i64, ptr %words, i64 17
+  %k = getelementptr i64, ptr %words, i64 18
+  %a.leading = getelementptr i64, ptr %words, i64 19
+  %b.leading = getelementptr i64, ptr %words, i64 20
+  %c.leading = getelementptr i64, ptr %words, i64 21
+  %alpha = getelementptr i64, ptr %words, i64 22
+  %beta = getelementptr i64, ptr %words, i64 23
   br label %head
 head:
-  %i = phi i64 [ 0, %entry ], [ %next, %inside ]
-  %more = icmp slt i64 %i, %count
+  %i = phi i64 [ %low, %entry ], [ %next, %inside ]
+  %more = icmp slt i64 %i, %high
   br i1 %more, label %inside, label %leave
 inside:
   %a.behind = mul i64 %i, %a.bytes
@@ -192,7 +222,7 @@ inside:
   %next = add i64 %i, 1
   br label %head
 leave:
-  ret i32 0
+  ret void
 }
 """,
     "fork": """
