@@ -54,6 +54,7 @@ LAYERS = (
     "api",
     "func",
     "pictures",
+    "commands",
     "__main__",
     "tracegrad",
 )

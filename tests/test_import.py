@@ -20,6 +20,7 @@ PACKAGE = Path(__file__).parent.parent / "tracegrad"
 # PyTorch's face and the modules that work on it, what rolls loops, pictures, and other names of what is there.
 LATER = (
     "tracegrad.codegen.work",
+    "tracegrad.commands",
     "tracegrad.drawing",
     "tracegrad.func",
     "tracegrad.pictures",

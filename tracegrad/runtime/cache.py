@@ -27,13 +27,13 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracegrad.errors import CacheWarning, user_location
 from tracegrad.logs import log
 from tracegrad.settings import settings
 
-__all__ = ["DiskCache", "default_cache"]
+__all__ = ["DiskCache", "Entry", "default_cache"]
 
 _FORMAT = 1
 _SUFFIX, _TEMPORARY = ".tgc", ".tmp"
@@ -87,6 +87,42 @@ def _decode(data: bytes, key: str) -> tuple[dict[str, Any], bytes] | None:
         return fields["header"], payload
     except (ValueError, KeyError, TypeError) as error:
         raise _DamagedError from error
+
+
+class Entry(NamedTuple):
+    """A file of the cache: its size in bytes, when it was written or last renewed, in seconds since 1970, what it is
+    for, and what is wrong with it, "" if nothing is."""
+
+    path: str
+    size: int
+    changed: float
+    kind: str
+    problem: str
+
+
+def _entry(path: str, status: os.stat_result) -> Entry:
+    """A file, read and checked; nothing is said about it elsewhere, and it stays as it is."""
+    kind, problem = "", ""
+    try:
+        if not stat.S_ISREG(status.st_mode) or not _is_private(status):
+            raise _DamagedError("it must be a file of yours that nobody else can write to")
+        with open(path, "rb") as file:
+            data = file.read()
+        if hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
+            raise _DamagedError("it is damaged: its checksum is not that of its contents")
+        fields = json.loads(data.partition(b"\n")[0])
+        if fields["format"] != _FORMAT:
+            raise _DamagedError(f"it is of format {fields['format']}, which another version of tracegrad reads")
+        kind = str(fields["header"].get("kind", "shared"))
+        if DiskCache._path("", fields["key"]) != os.path.basename(path) or _decode(data, fields["key"]) is None:
+            raise _DamagedError("it has the name of another key")
+    except _DamagedError as error:
+        problem = str(error) or "it is damaged"
+    except OSError as error:
+        problem = f"it cannot be read ({error.strerror})"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        problem = "it is damaged: its first line says nothing"
+    return Entry(path, status.st_size, status.st_mtime, kind, problem)
 
 
 class DiskCache:
@@ -169,6 +205,11 @@ class DiskCache:
         for path, _ in self._files((_SUFFIX, _TEMPORARY)):
             with contextlib.suppress(OSError):
                 os.unlink(path)
+
+    def entries(self) -> list[Entry]:
+        """All files of the cache, read and checked, the oldest first."""
+        found = [_entry(path, status) for path, status in self._files((_SUFFIX,))]
+        return sorted(found, key=lambda entry: entry.changed)
 
     def info(self) -> tuple[str, int, int]:
         """The folder ("" if there is none), how many files it has, and their size in bytes."""

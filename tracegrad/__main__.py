@@ -1,0 +1,35 @@
+"""`python -m tracegrad`: see `tracegrad.commands`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from tracegrad.commands import parser
+from tracegrad.commands.words import UsageError
+from tracegrad.errors import TracegradError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command, and print what it tells; the exit code."""
+    given = parser().parse_args(argv)
+    lines = given.run(given)
+    try:
+        while True:
+            print(next(lines), flush=True)
+    except StopIteration as end:
+        return int(end.value or 0)
+    except UsageError as error:
+        print(f"tracegrad: {error}", file=sys.stderr)
+        return 2
+    except TracegradError as error:
+        print(f"tracegrad: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # who reads, as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

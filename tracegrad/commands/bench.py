@@ -1,0 +1,143 @@
+"""`bench`: how fast gradients are here, compiled and eager, beside the plain NumPy function, in some seconds.
+
+Before anything is timed, gradients are compared with differences of the function, and eager with compiled ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracegrad import api
+from tracegrad.commands.words import Lines, columns
+from tracegrad.profile.text import duration
+from tracegrad.runtime.threads import num_threads
+from tracegrad.settings import disable_jit
+
+__all__ = ["WORKLOADS", "add_to"]
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to the parser."""
+    made = commands.add_parser("bench", help="compiled code, eager mode and NumPy on this machine, in some seconds")
+    made.add_argument("--seconds", type=float, default=0.3, help="for each number (0.3)")
+    made.set_defaults(run=_bench)
+
+
+class Workload(NamedTuple):
+    """A scalar function of its first argument, and its arguments."""
+
+    name: str
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+
+
+def _chain(x: Any) -> Any:
+    return np.sum(np.exp(-0.5 * x * x) * np.sin(x) / (1.0 + x * x))
+
+
+def _network(params: Any, x: Any, y: Any) -> Any:
+    h = np.tanh(x @ params["w"] + params["b"])
+    return np.mean((h @ params["v"] - y) ** 2)
+
+
+def _logistic(w: Any, x: Any, y: Any) -> Any:
+    return np.mean(np.log1p(np.exp(-y * (x @ w)))) + 0.01 * np.sum(w * w)
+
+
+def _mixture(means: Any, x: Any) -> Any:
+    distances = np.sum((x[:, None, :] - means) ** 2, axis=2)
+    smallest = np.min(distances, axis=1, keepdims=True)
+    return np.sum(smallest[:, 0] - np.log(np.sum(np.exp(smallest - distances), axis=1)))
+
+
+def _heat(u: Any) -> Any:
+    for _ in range(200):
+        u = u + 0.1 * (np.roll(u, 1) - 2.0 * u + np.roll(u, -1))
+    return np.sum(u * u)
+
+
+def _small(x: Any) -> Any:
+    return x[0] * x[1] + np.sin(x[2])
+
+
+def _workloads() -> Iterator[Workload]:
+    rng = np.random.default_rng(0)
+    normal = rng.standard_normal
+    labels = np.sign(normal(5000))
+    params = {"w": normal((64, 128)), "b": normal(128), "v": normal((128, 10))}
+    yield Workload("3 elements", _small, (normal(3),))
+    yield Workload("elementwise, 1e6", _chain, (normal(1_000_000),))
+    yield Workload("network, 256 x 64", _network, (params, normal((256, 64)), normal((256, 10))))
+    yield Workload("logistic, 5000 x 50", _logistic, (normal(50), normal((5000, 50)), labels))
+    yield Workload("mixture, 2000 x 25", _mixture, (normal((25, 10)), normal((2000, 10))))
+    yield Workload("200 turns of 1000", _heat, (normal(1000),))
+
+
+WORKLOADS = tuple(workload.name for workload in _workloads())
+_HEAD = ("workload", "first call", "value and gradient", "eager", "", "value", "NumPy", "")
+
+
+def _bench(given: argparse.Namespace) -> Lines:
+    yield f"medians, {num_threads()} threads; the factors say how much faster compiled code is"
+    rows = [_row(workload, given.seconds) for workload in _workloads()]
+    yield from columns([_HEAD, *rows], left=frozenset({0}))
+    return 0
+
+
+def _row(workload: Workload, seconds: float) -> tuple[str, ...]:
+    name, function, args = workload
+    both, value = api.value_and_grad(function), api.trace(function)
+    start = time.perf_counter()
+    result = both(*args)
+    first = time.perf_counter() - start
+    _check(workload, result)
+
+    def eager() -> Any:
+        with disable_jit():
+            return both(*args)
+
+    compiled = _median(lambda: both(*args), seconds)
+    taped = _median(eager, seconds)
+    forward, plain = _median(lambda: value(*args), seconds), _median(lambda: function(*args), seconds)
+    factors = f"{taped / compiled:.1f} x", f"{plain / forward:.1f} x"
+    times = duration(first), duration(compiled), duration(taped), factors[0], duration(forward), duration(plain)
+    return name, *times, factors[1]
+
+
+def _check(workload: Workload, result: Any) -> None:
+    """Compare the slope along a direction with a difference of NumPy's values, and eager results with compiled ones."""
+    name, function, (x, *others) = workload
+    leaves = list(x.values()) if isinstance(x, dict) else [x]
+    slopes = list(result[1].values()) if isinstance(x, dict) else [result[1]]
+    rng = np.random.default_rng(1)
+    along = [rng.standard_normal(leaf.shape) for leaf in leaves]
+    step = 1e-6
+
+    def moved(by: float) -> Any:
+        at = [leaf + by * way for leaf, way in zip(leaves, along)]
+        return function(dict(zip(x, at)) if isinstance(x, dict) else at[0], *others)
+
+    slope = sum(float(np.sum(a * b)) for a, b in zip(slopes, along))
+    difference = float(moved(step) - moved(-step)) / (2 * step)
+    with disable_jit():
+        eager = api.value_and_grad(function)(x, *others)
+    scale = sum(float(np.linalg.norm(a) * np.linalg.norm(b)) for a, b in zip(slopes, along)) + abs(float(result[0]))
+    if abs(slope - difference) > 1e-5 * scale or not np.isclose(float(eager[0]), float(result[0]), rtol=1e-9):
+        raise AssertionError(f"{name}: a slope of {slope}, but {difference} by differences; please report this")
+
+
+def _median(run: Callable[[], Any], seconds: float) -> float:
+    run()
+    run()
+    found: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(found) < 3 or (time.perf_counter() < end and len(found) < 100_000):
+        start = time.perf_counter()
+        run()
+        found.append(time.perf_counter() - start)
+    return float(np.median(found))

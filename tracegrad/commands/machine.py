@@ -1,0 +1,79 @@
+"""`info`: what runs here, and on what; the first thing to send with a report of a problem."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import platform
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import llvmlite.binding as ll
+
+from tracegrad.commands.words import Lines
+from tracegrad.profile.text import amount
+from tracegrad.runtime import blas
+from tracegrad.runtime.cache import default_cache
+from tracegrad.runtime.entry import unsupported_reason
+from tracegrad.runtime.machine import machine
+from tracegrad.runtime.threads import num_threads
+from tracegrad.settings import settings
+
+__all__ = ["add_to"]
+
+_PACKAGES = ("numpy", "llvmlite", "numba", "scipy", "scipy-openblas32")
+# What decides how kernels look, of the hundred features that a CPU may have.
+_FEATURES = ("avx", "avx2", "fma", "avx512f", "avx512dq", "avx512vl", "avx512bw", "neon", "sve")
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to the parser."""
+    made = commands.add_parser("info", help="versions, the CPU, BLAS, threads, the cache")
+    made.add_argument("--measure", action="store_true", help="measure the bandwidth of memory and the peak, for 1 s")
+    made.set_defaults(run=_info)
+
+
+def _info(given: argparse.Namespace) -> Lines:
+    facts = [*_versions(), *_hardware(), *_code(), *(_speed() if given.measure else ())]
+    width = max(len(name) for name, _ in facts)
+    for name, value in facts:
+        yield f"{name.ljust(width)}  {value}"
+    return 0
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    yield "tracegrad", _version("tracegrad")
+    yield "Python", f"{platform.python_version()} ({sys.implementation.name}), {platform.platform(terse=True)}"
+    for name in _PACKAGES:
+        yield name, _version(name)
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _hardware() -> Iterator[tuple[str, str]]:
+    features = ll.get_host_cpu_features()
+    has = [name for name in _FEATURES if features.get(name)]
+    yield "CPU", f"{ll.get_host_cpu_name()} ({platform.machine()}): {', '.join(has) or 'no vectors that are known'}"
+    yield "threads", f"{num_threads()}" + (" (settings.num_threads)" if settings.num_threads else "")
+    library = blas.info()
+    yield "BLAS", f"{library['provider']}, kernels for {library['core']}: {library['config']}"
+
+
+def _code() -> Iterator[tuple[str, str]]:
+    why = unsupported_reason()
+    yield "calls", "by machine code" if why is None else f"by Python: {why}"
+    folder, count, size = default_cache().info()
+    yield "cache", f"{folder}: {count} files, {amount(size, 'B')}" if folder else "off"
+    yield "settings", ", ".join(str(settings)[len("Settings(") : -1].split(", "))
+
+
+def _speed() -> Iterator[tuple[str, str]]:
+    here = machine()
+    yield "memory", f"{here.bandwidth / 1e9:.1f} GB/s"
+    yield "peak", ", ".join(f"{speed / 1e9:.0f} Gflop/s in {dtype}" for dtype, speed in here.peaks.items())
