@@ -14,6 +14,7 @@ VARIABLES = {
     "verify": "TRACEGRAD_VERIFY",
     "num_threads": "TRACEGRAD_NUM_THREADS",
     "loop_memory": "TRACEGRAD_LOOP_MEMORY",
+    "progress": "TRACEGRAD_PROGRESS",
     "cache": "TRACEGRAD_CACHE",
     "cache_dir": "TRACEGRAD_CACHE_DIR",
 }
@@ -34,6 +35,7 @@ GOOD = [
     ("verify", "0", False),
     ("verify", "True", True),
     ("verify", " ", False),
+    ("progress", "off", False),
     ("num_threads", "3", 3),
     ("num_threads", " 1024 ", MOST_THREADS),
     ("num_threads", "", None),
@@ -77,7 +79,7 @@ BAD = [
 
 def test_without_variables_the_defaults_hold() -> None:
     expected = "log=frozenset(), verify=False, num_threads=None, loop_memory=1073741824"
-    expected += ", cache=True, cache_dir=None"
+    expected += ", progress=True, cache=True, cache_dir=None"
     assert repr(Settings()) == f"Settings({expected})"
 
 

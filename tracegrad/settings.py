@@ -5,6 +5,7 @@
     TRACEGRAD_NUM_THREADS  threads of a kernel, from 1 to 1024; without it, one for each usable CPU
     TRACEGRAD_LOOP_MEMORY  bytes that the derivative of one loop may keep of its turns, as 512M, 2G or none (no bound);
                            without it, 1G. What would keep more computes the turns again, segment by segment
+    TRACEGRAD_PROGRESS     1 (default): a line on the terminal while something is compiled for more than 2 s; 0: none
     TRACEGRAD_CACHE        0 (or off, no, false): no disk cache; 1 (default): a disk cache
     TRACEGRAD_CACHE_DIR    its folder; without it, the user's cache folder
 
@@ -125,6 +126,7 @@ class Settings:
     verify: whether graphs are verified after every pass
     num_threads: threads of a kernel, or None for one for each usable CPU
     loop_memory: bytes that the derivative of one loop may keep of its turns, or None for no bound
+    progress: whether a compilation of more than 2 s shows a line on the terminal
     cache: whether compiled code is kept on disk
     cache_dir: the folder of the disk cache, or None for the user's cache folder
 
@@ -144,6 +146,7 @@ class Settings:
     verify = _Switch[bool]("TRACEGRAD_VERIFY", False, _flag)
     num_threads = _Switch[int | None]("TRACEGRAD_NUM_THREADS", None, _thread_count)
     loop_memory = _Switch[int | None]("TRACEGRAD_LOOP_MEMORY", 2**30, _bytes)
+    progress = _Switch[bool]("TRACEGRAD_PROGRESS", True, _flag)
     cache = _Switch[bool]("TRACEGRAD_CACHE", True, _flag)
     cache_dir = _Switch[str | None]("TRACEGRAD_CACHE_DIR", None, _folder)
 

@@ -19,6 +19,7 @@ from tracegrad.codegen.walker import STEP, WALK, walker_module
 from tracegrad.records import record
 from tracegrad.runtime import native
 from tracegrad.runtime.cache import default_cache
+from tracegrad.runtime.progress import advance
 
 __all__ = ["Loaded", "Origin", "machine_code", "machine_code_count", "shared_function"]
 
@@ -80,6 +81,7 @@ def _load(keys: dict[Piece, str], found: dict[Piece, tuple[Loaded, Origin]]) -> 
         return {}
     for needed in {x for piece in keys for x in piece.needs if x in found}:
         native.define_symbol(needed.kernel, found[needed][0].kernel(needed.kernel))
+    advance(more=len(keys))
     objects = {piece: _object(piece, key) for piece, key in keys.items()}
     code = native.load_objects([data for data, _ in objects.values()])
     new = {}
@@ -96,11 +98,13 @@ def _object(piece: Piece, key: str) -> tuple[bytes, Origin]:
     start = time.perf_counter()
     found = default_cache().get(key)
     if found is not None:
+        advance(done=1)
         return found[1], Origin("disk", time.perf_counter() - start)
     name = _symbol(key)
     data = native.compile_ir(piece.make(name), name)
     default_cache().put(key, {"kind": "piece"}, data)
     _compiled += 1
+    advance(done=1)
     return data, Origin("compiled", time.perf_counter() - start)
 
 

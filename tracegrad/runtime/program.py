@@ -35,6 +35,7 @@ from tracegrad.runtime import blas, native, threads
 from tracegrad.runtime.entry import MISS, make_callable
 from tracegrad.runtime.looks import look_address
 from tracegrad.runtime.machine_code import Loaded, Origin, machine_code, machine_code_count, shared_function
+from tracegrad.runtime.progress import compiling
 from tracegrad.signals import uninterrupted
 
 __all__ = ["MISS", "Program", "Report", "compile_program", "conformed", "machine_code_count"]
@@ -93,7 +94,8 @@ class Program:
     def __init__(self, graph: Graph, kinds: tuple[str, ...], single: bool, name: str, checked: bool = False):
         self.graph, self.kinds, self.single, self.name, self.checked = graph, kinds, single, name, checked
         self._callback: _NumPyCalls | None = None
-        self.report = self._compile()
+        with compiling(name):
+            self.report = self._compile()
 
     def run(self, leaves: Sequence[Any]) -> Any:
         """The outputs for leaves of the right dtype, shape and memory order; raises what the ops raise."""

@@ -1,0 +1,104 @@
+"""A line on the terminal while a program is compiled for long: which function, how many kernels of how many, how long.
+
+It appears after two seconds, where stderr is a terminal, if `settings.progress` says so, and is gone when the program
+is there. Only what the main thread waits for is told: nobody waits for the others here. Without a terminal nothing of
+this happens.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tracegrad.settings import settings
+
+__all__ = ["advance", "compiling"]
+
+AFTER, BETWEEN = 2.0, 0.1  # seconds until the line appears, and until it is written again
+
+
+class _Line:
+    """What is known, and the thread that writes it down."""
+
+    def __init__(self, name: str, stream: Any):
+        self.name, self.stream = name, stream
+        self.total = self.done = 0
+        self._start, self._width = time.perf_counter(), 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._write, name="tracegrad-progress", daemon=True)
+
+    def begin(self) -> None:
+        """Write when it is time."""
+        self._thread.start()
+
+    def _write(self) -> None:
+        wait = AFTER
+        while not self._over.wait(wait) and _line is self:  # whatever becomes of the call of `end`
+            self._show(str(self))
+            wait = BETWEEN
+        if self._width:
+            self._show("")
+            self._width = 0
+            self._show("")
+
+    def __str__(self) -> str:
+        kernels = f"{self.done} of {self.total} kernels, " if self.total else ""
+        return f"tracegrad: compiling {self.name}: {kernels}{time.perf_counter() - self._start:.1f} s"
+
+    def _show(self, text: str) -> None:
+        shown = text[: shutil.get_terminal_size().columns - 1]
+        try:
+            self.stream.write("\r" + shown.ljust(self._width))
+            self.stream.flush()
+            self._width = len(shown)
+        except (OSError, ValueError):  # the terminal is gone, or the stream closed
+            self._over.set()
+
+    def end(self) -> None:
+        """Erase the line, if there is one."""
+        self._over.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+
+_line: _Line | None = None
+
+
+@contextmanager
+def compiling(name: str) -> Iterator[None]:
+    """While a program is compiled; `name` is what the user calls it."""
+    global _line
+    if _line is not None or not _is_watched():
+        yield
+        return
+    line = _Line(name or "a function", sys.stderr)
+    _line = line
+    try:
+        line.begin()
+        yield
+    finally:
+        _line = None
+        line.end()
+
+
+def _is_watched() -> bool:
+    """Whether somebody sits before this and waits."""
+    if not settings.progress or threading.current_thread() is not threading.main_thread():
+        return False
+    try:
+        return bool(sys.stderr.isatty())
+    except (AttributeError, ValueError):  # there is none, or it is closed
+        return False
+
+
+def advance(done: int = 0, more: int = 0) -> None:
+    """Kernels have been compiled, or `more` are to be compiled; does nothing where no line is shown."""
+    line = _line
+    if line is not None and threading.current_thread() is threading.main_thread():
+        line.total += more
+        line.done += done
