@@ -9,6 +9,7 @@ from tracegrad.ops import Op
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import multiply
 from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape, transpose
+from tracegrad.passes.diagonals import with_diagonal
 from tracegrad.passes.rewrite import operand, producer, rewrite
 from tracegrad.records import record
 
@@ -66,6 +67,8 @@ def unroll_small_contractions(graph: Graph, thresholds: Thresholds = _USUAL) -> 
 def _loop(x: Any, y: Any) -> Any:
     """The product as a sum over the axis that both operands share, without axes of size one."""
     (*lead, m, k), n = x.shape, y.shape[-1]
+    if (found := with_diagonal(x, y)) is not None:
+        return found
     if k == 1:
         return multiply(broadcast_to(x, shape=(*lead, m, n)), broadcast_to(y, shape=(*lead, m, n)))
     if m == 1 and n == 1:

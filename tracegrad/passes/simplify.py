@@ -18,6 +18,7 @@ from tracegrad.passes.begun import into_loop
 from tracegrad.passes.collect import collect
 from tracegrad.passes.constants import fold
 from tracegrad.passes.control import BY_OP
+from tracegrad.passes.diagonals import DIAGONALS
 from tracegrad.passes.divided import into_choice, into_undivided
 from tracegrad.passes.logic import LOGIC
 from tracegrad.passes.masks import chosen_once
@@ -56,8 +57,10 @@ def simplifier(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any
     """The hook of the pass."""
     if isinstance(op, Elementwise):
         return _elementwise(op, operands)
-    rule = BY_OP.get(op)
-    return rule(*operands, **params) if rule is not None else None
+    found = BY_OP[op](*operands, **params) if op in BY_OP else None
+    if found is None and op in DIAGONALS:
+        return DIAGONALS[op](*operands, **params)
+    return found
 
 
 def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:
