@@ -152,7 +152,7 @@ def test_a_damaged_file_is_replaced_by_the_next_put(cache: DiskCache) -> None:
 
 
 def test_another_format_is_a_silent_miss(cache: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_module, "_FORMAT", 2)
+    monkeypatch.setattr(cache_module, "_FORMAT", 0)
     cache.put("key", HEADER, PAYLOAD)
     monkeypatch.undo()
     with warnings.catch_warnings():

@@ -41,7 +41,6 @@ from tracegrad.ops.linear import (
 )
 from tracegrad.ops.scans import cumsum
 from tracegrad.runtime import native, program
-from tracegrad.runtime.cache import DiskCache
 from tracegrad.runtime.program import MISS, Program, compile_program, machine_code_count
 from tracegrad.settings import settings
 
@@ -488,39 +487,6 @@ def test_kernels_of_loops_serve_other_programs(loop_first: bool) -> None:
     np.testing.assert_allclose(sines, np.sin(rows * 0.5), rtol=1e-14)
     np.testing.assert_allclose(total, 1.0 + np.sin(rows * 0.5).sum(), rtol=1e-13)
     np.testing.assert_allclose(straight.run([rows[0, :200]])[0], np.sin(rows[0, :200] * 0.5), rtol=1e-14)
-
-
-@pytest.mark.usefixtures("own_cache")
-def test_a_damaged_piece_is_compiled_again_and_the_others_come_from_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fn(x: Any) -> list[Any]:
-        sums = reduce_sum(multiply(x, 1.5), axes=(1,))
-        return [exp(divide_(x, sums)), sums]
-
-    def divide_(x: Any, sums: Any) -> Any:
-        rows, columns = x.shape
-        return elementwise.divide(x, broadcast_to(reshape(sums, shape=(rows, 1)), shape=(rows, columns)))
-
-    graph = build(fn, [f64(21, 33)])
-    x = 1 + rng.random((21, 33))
-    first = compiled(graph)
-    want = first.run([x])
-    assert len(first.report.pieces) == 2
-    del first
-    gc.collect()
-    assert sources(compiled(graph)) == ["disk", "disk"]
-    gc.collect()
-    get, lost = DiskCache.get, []
-
-    def without_the_first(self: DiskCache, key: str) -> Any:
-        lost.append(key)
-        return None if len(lost) == 1 else get(self, key)
-
-    monkeypatch.setattr(DiskCache, "get", without_the_first)
-    count = machine_code_count()
-    again = compiled(graph)
-    assert (sources(again), machine_code_count()) == (["compiled", "disk"], count + 1)
-    for a, b in zip(again.run([x]), want, strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 def test_another_process_compiles_only_what_is_new(tmp_path: Path) -> None:

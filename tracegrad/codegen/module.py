@@ -23,7 +23,7 @@ from tracegrad.codegen.support import OF_WORDS, TASK, loop, signature
 from tracegrad.codegen.vecmath_lang import share_rare_functions
 from tracegrad.records import record
 
-__all__ = ["Part", "as_text", "build_part", "place_of"]
+__all__ = ["Part", "as_text", "define_part", "module_of_pieces", "place_of"]
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
@@ -49,9 +49,16 @@ def place_of(buffer: str) -> tuple[str, str]:
     return f"place.{buffer}", f"behind.{buffer}"
 
 
-def build_part(part: Part, name: str) -> str:
-    """The module that defines `part` as a function of this name, as text."""
-    return as_text(_Program(part, _Shared(), name).module)
+def define_part(part: Part, module: ir.Module, name: str) -> None:
+    """Define `part` in `module`, as a function of this name. No other part can be defined there."""
+    _Program(part, _Shared(module), name)
+
+
+def module_of_pieces(name: str) -> ir.Module:
+    """A module for pieces: what hardly ever runs is left to modules of its own."""
+    module = ir.Module(name)
+    share_rare_functions(module)
+    return module
 
 
 def as_text(module: ir.Module) -> str:
@@ -61,15 +68,14 @@ def as_text(module: ir.Module) -> str:
 
 
 class _Shared:
-    """What the functions of a module share: kernels, tasks, and the functions of regions by what they compute."""
+    """What the functions of a part share: kernels, tasks, and the functions of regions by what they compute."""
 
-    def __init__(self) -> None:
-        self.module = ir.Module("tracegrad")
+    def __init__(self, module: ir.Module) -> None:
+        self.module = module
         self.kernels: dict[str, ir.Function] = {}
         self.forks: dict[ir.Function, ir.Function] = {}
         self.regions: dict[tuple[str, bool], ir.Function] = {}
         self.look: ir.Function | None = None
-        share_rare_functions(self.module)
 
     def kernel(self, signature: str, kernel: Kernel) -> ir.Function:
         """The function of a kernel of this module's own."""

@@ -21,13 +21,12 @@ from llvmlite import ir
 
 from tracegrad.codegen.llvm import constant_of, flattened, kernel_function, kernel_symbol
 from tracegrad.codegen.loops import Check, Kernel
-from tracegrad.codegen.module import Part, as_text, build_part, place_of
+from tracegrad.codegen.module import Part, define_part, place_of
 from tracegrad.codegen.nested import Nested, regions_of
 from tracegrad.codegen.plan import Plan, functions_of, plans_of
 from tracegrad.codegen.scalar_llvm import I64, memory_type
 from tracegrad.codegen.steps import Launch
 from tracegrad.codegen.support import OF_WORDS
-from tracegrad.codegen.vecmath_lang import share_rare_functions
 from tracegrad.records import record
 
 __all__ = ["Piece", "kernel_piece", "part_piece"]
@@ -41,7 +40,7 @@ class Piece:
     """A function of words that programs share; pieces of one text are one."""
 
     text: str
-    make: Callable[[str], str] = field(compare=False, repr=False)  # the module that defines it by this name, as text
+    define: Callable[[ir.Module, str], None] = field(compare=False, repr=False)  # in this module, by this name
     kernel: str = field(default="", compare=False)  # the symbol of the kernel that it defines for others, if it does
     needs: tuple[Piece, ...] = field(default=(), compare=False, repr=False)  # the pieces whose kernels it calls
 
@@ -50,12 +49,10 @@ class Piece:
 def kernel_piece(kernel: Kernel) -> tuple[Piece, list[str]]:
     """The piece that a kernel is, and the names of what stands in its words behind the rows: two for a buffer."""
     text, names = kernel.signature()
-    return Piece(text, partial(_kernel_module, kernel, names), kernel_symbol(text)), names
+    return Piece(text, partial(_define_kernel, kernel, names), kernel_symbol(text)), names
 
 
-def _kernel_module(kernel: Kernel, names: Sequence[str], name: str) -> str:
-    module = ir.Module(name)
-    share_rare_functions(module)
+def _define_kernel(kernel: Kernel, names: Sequence[str], module: ir.Module, name: str) -> None:
     inner = kernel_function(module, kernel, kernel_symbol(kernel.signature()[0]))
     inner.linkage = "external"
     inner.attributes.add("noinline")  # so that LLVM knows that its buffers share no memory
@@ -78,7 +75,6 @@ def _kernel_module(kernel: Kernel, names: Sequence[str], name: str) -> str:
     else:
         b.call(inner, [*args, ir.Constant(I32.as_pointer(), None), low, high])
         b.ret(ir.Constant(I32, 0))
-    return as_text(module)
 
 
 def _reader(b: ir.IRBuilder, words: Any) -> Callable[[], Any]:
@@ -118,7 +114,7 @@ def part_piece(made: Plan, first: int, last: int) -> tuple[Piece, Part]:
     regions = [each for step in steps for _, region in regions_of(step) for each in plans_of(region)]
     launches = [x for each in regions for x in each.steps if isinstance(x, Launch) and x.stands_alone]
     needs = dict.fromkeys(kernel_piece(x.kernel)[0] for x in launches)
-    return Piece("\n".join(text), partial(build_part, part), needs=tuple(needs)), part
+    return Piece("\n".join(text), partial(define_part, part), needs=tuple(needs)), part
 
 
 def _lines(step: Any, fills: Sequence[Any]) -> Iterator[str]:

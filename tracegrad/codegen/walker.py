@@ -17,30 +17,37 @@ pointers are those of the program, to its inputs, its outputs and its arena; a r
                             words, where they begin and the bytes of one; the words of the kernel, whose rows are first
     tg_step.combine         the places of a result and of the partial results, elements, chunks, the combiner's address
 
-They are compiled once, and kept on disk. A program is therefore words alone, besides its kernels.
+They are compiled once, those of `TOGETHER` as one module, and kept on disk. A program is therefore words alone, besides
+its kernels.
 """
 
 from __future__ import annotations
 
 from string import Template
 
-__all__ = ["FAILED_CHECK", "STEP", "WALK", "walker_module"]
+__all__ = ["FAILED_CHECK", "STEP", "TOGETHER", "WALK", "walker_module"]
 
 WALK, STEP = "tg_walk", "tg_step."
+TOGETHER = (WALK, *(STEP + what for what in ("copy", "check", "call", "matmul", "fork", "combine")))
 FAILED_CHECK = 4
 
 _TYPES = {"f64": "double", "f32": "float", "bool": "i8"}
 
 
-def walker_module(name: str) -> str:
-    """The module that defines one of these functions, as text."""
+def walker_module(*names: str) -> str:
+    """The module that defines these functions, as text."""
+    return _PLACE + "".join([_body(name) for name in names])
+
+
+def _body(name: str) -> str:
     what, _, dtype = name.removeprefix(STEP).partition(".")
     kind = _TYPES.get(dtype, f"i{dtype[1:]}")
-    body = Template(_BODIES[what]).substitute(name=f'@"{name}"', type=kind, failed=FAILED_CHECK)
-    return _PLACE + body
+    return Template(_BODIES[what]).substitute(name=f'@"{name}"', type=kind, failed=FAILED_CHECK)
 
 
 _PLACE = """
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
 define internal ptr @place(ptr %words, i64 %at, ptr %pointers) alwaysinline {
   %index.at = getelementptr i64, ptr %words, i64 %at
   %behind.at = getelementptr i64, ptr %index.at, i64 1
@@ -110,8 +117,6 @@ leave:
 }
 """,
     "copy": """
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
 define i32 $name(ptr %words, ptr %pointers) noinline optnone {
   %to = call ptr @place(ptr %words, i64 0, ptr %pointers)
   %from = call ptr @place(ptr %words, i64 2, ptr %pointers)
@@ -156,31 +161,31 @@ go:
 """,
     # Little-endian: a word that holds an int32 or a character is one, read at its address.
     "matmul": """
-%context = type { ptr, ptr }
+%tiles = type { ptr, ptr }
 
 define i32 $name(ptr %words, ptr %pointers) noinline optnone {
 entry:
-  %context = alloca %context
+  %context = alloca %tiles
   store ptr %words, ptr %context
-  %pointers.at = getelementptr %context, ptr %context, i32 0, i32 1
+  %pointers.at = getelementptr %tiles, ptr %context, i32 0, i32 1
   store ptr %pointers, ptr %pointers.at
   %chunks = call i64 @word(ptr %words, i64 3)
   %one = icmp eq i64 %chunks, 1
   br i1 %one, label %alone, label %each
 alone:
-  call void @task(ptr %context, i64 0)
+  call void @tile(ptr %context, i64 0)
   ret i32 0
 each:
   %each.at = getelementptr i64, ptr %words, i64 4
   %each.function = load ptr, ptr %each.at
-  call void %each.function(ptr @task, ptr %context, i64 %chunks)
+  call void %each.function(ptr @tile, ptr %context, i64 %chunks)
   ret i32 0
 }
 
-define internal void @task(ptr %context, i64 %chunk) {
+define internal void @tile(ptr %context, i64 %chunk) {
 entry:
   %words = load ptr, ptr %context
-  %pointers.at = getelementptr %context, ptr %context, i32 0, i32 1
+  %pointers.at = getelementptr %tiles, ptr %context, i32 0, i32 1
   %pointers = load ptr, ptr %pointers.at
   %routine = load ptr, ptr %words
   %count = call i64 @word(ptr %words, i64 1)
@@ -226,8 +231,6 @@ leave:
 }
 """,
     "fork": """
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-
 %context = type { ptr, ptr, i32 }
 
 define i32 $name(ptr %words, ptr %pointers) noinline optnone {

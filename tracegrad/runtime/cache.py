@@ -1,13 +1,13 @@
 """The disk cache: machine code that outlives the process.
 
-One file per key. A file checks itself:
+One file per key, or for several keys that were stored together: it has a name for each. A file checks itself:
 
-    one line of JSON     {"format": 1, "header": {...}, "key": "...", "size": bytes of payload}
+    one line of JSON     {"format": 2, "header": {...}, "keys": ["...", ...], "size": bytes of payload}
     payload              object code
     32 bytes             SHA-256 of everything before
 
 A file is written under a temporary name in the same folder and renamed, so that a reader sees all of it or
-nothing; two writers of one key write the same thing, and the last one wins. Nothing is ever unpickled.
+nothing; two writers of one key write what is as good, and the last one wins. Nothing is ever unpickled.
 
 What is read here is run as machine code, so it is trusted only if it is the user's own: a folder or file of
 another owner, or one that group or others may write to, counts as absent. So does a damaged file. The cache
@@ -26,7 +26,7 @@ import stat
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tracegrad.errors import CacheWarning, user_location
@@ -35,7 +35,7 @@ from tracegrad.settings import settings
 
 __all__ = ["DiskCache", "Entry", "default_cache"]
 
-_FORMAT = 1
+_FORMAT = 2
 _SUFFIX, _TEMPORARY = ".tgc", ".tmp"
 _DIGEST = hashlib.sha256().digest_size
 _MAX_BYTES = 512 * 2**20
@@ -66,8 +66,8 @@ def _is_private(status: os.stat_result) -> bool:
     return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-def _encode(key: str, header: dict[str, Any], payload: bytes) -> bytes:
-    fields = {"format": _FORMAT, "header": header, "key": key, "size": len(payload)}
+def _encode(keys: Sequence[str], header: dict[str, Any], payload: bytes) -> bytes:
+    fields = {"format": _FORMAT, "header": header, "keys": keys, "size": len(payload)}
     body = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode() + b"\n" + payload
     return body + hashlib.sha256(body).digest()
 
@@ -80,7 +80,7 @@ def _decode(data: bytes, key: str) -> tuple[dict[str, Any], bytes] | None:
     line, _, payload = body.partition(b"\n")
     try:
         fields = json.loads(line)
-        if fields["format"] != _FORMAT or fields["key"] != key:
+        if fields["format"] != _FORMAT or key not in fields["keys"]:
             return None
         if fields["size"] != len(payload) or not isinstance(fields["header"], dict):
             raise _DamagedError
@@ -114,7 +114,8 @@ def _entry(path: str, status: os.stat_result) -> Entry:
         if fields["format"] != _FORMAT:
             raise _DamagedError(f"it is of format {fields['format']}, which another version of tracegrad reads")
         kind = str(fields["header"].get("kind", "shared"))
-        if DiskCache._path("", fields["key"]) != os.path.basename(path) or _decode(data, fields["key"]) is None:
+        named = [key for key in fields["keys"] if DiskCache._path("", key) == os.path.basename(path)]
+        if not named or _decode(data, named[0]) is None:
             raise _DamagedError("it has the name of another key")
     except _DamagedError as error:
         problem = str(error) or "it is damaged"
@@ -122,7 +123,12 @@ def _entry(path: str, status: os.stat_result) -> Entry:
         problem = f"it cannot be read ({error.strerror})"
     except (ValueError, KeyError, TypeError, AttributeError):
         problem = "it is damaged: its first line says nothing"
-    return Entry(path, status.st_size, status.st_mtime, kind, problem)
+    return Entry(path, _size(status), status.st_mtime, kind, problem)
+
+
+def _size(status: os.stat_result) -> int:
+    """What one of its names counts of a file."""
+    return -(-status.st_size // max(status.st_nlink, 1))
 
 
 class DiskCache:
@@ -166,29 +172,24 @@ class DiskCache:
             _warn_once("damaged", f"{path} of tracegrad's cache is damaged; compiling and writing it again.")
         return None
 
-    def put(self, key: str, header: dict[str, Any], payload: bytes) -> None:
-        """Store `payload` and `header` under `key`, in place of what was there.
+    def put(self, key: str, header: dict[str, Any], payload: bytes, *others: str) -> None:
+        """Store `payload` and `header` under `key`, and under `others`, in place of what was there.
 
         `header` consists of what JSON has: dicts with text keys, lists, text, numbers, None. It comes back
         equal (tuples come back as lists). Raises `TypeError` for another header; a disk that is full or
         cannot be written to is not an error.
         """
-        data = _encode(key, header, payload)
+        data = _encode((key, *others), header, payload)
         if self.folder is None:
             return
         path = self._path(self.folder, key)
-        temporary = f"{path}.{os.getpid()}.{next(_serial)}{_TEMPORARY}"
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
             if not self._folder_is_trusted(self.folder):
                 return
-            try:
-                self._write(temporary, data)
-                os.replace(temporary, path)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    os.unlink(temporary)
-                raise
+            self._place(path, data)
+            for other in others:
+                self._place(self._path(self.folder, other), data, path)
         except OSError as error:
             _warn_once(
                 "folder",
@@ -213,7 +214,7 @@ class DiskCache:
 
     def info(self) -> tuple[str, int, int]:
         """The folder ("" if there is none), how many files it has, and their size in bytes."""
-        sizes = [status.st_size for _, status in self._files((_SUFFIX,))]
+        sizes = [_size(status) for _, status in self._files((_SUFFIX,))]
         return self.folder or "", len(sizes), sum(sizes)
 
     @staticmethod
@@ -262,6 +263,20 @@ class DiskCache:
                 os.utime(path)
         return data
 
+    def _place(self, path: str, data: bytes, same: str = "") -> None:
+        """Let there be a file of this path with this data; where the file system can, another name of the `same`."""
+        temporary = f"{path}.{os.getpid()}.{next(_serial)}{_TEMPORARY}"
+        try:
+            try:
+                os.link(same, temporary)
+            except (OSError, AttributeError):
+                self._write(temporary, data)
+            os.replace(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
     @staticmethod
     def _write(path: str, data: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -289,7 +304,7 @@ class DiskCache:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
         files.sort(key=lambda file: file[1].st_mtime)
-        total = sum(status.st_size for _, status in files)
+        total = sum(_size(status) for _, status in files)
         if total <= self.max_bytes:
             return
         for path, status in files:
@@ -297,7 +312,7 @@ class DiskCache:
                 return
             with contextlib.suppress(OSError):
                 os.unlink(path)
-            total -= status.st_size
+            total -= _size(status)
 
 
 _caches: dict[str | None, DiskCache] = {}

@@ -2,20 +2,23 @@
 
 A piece is found by its text, so programs share it: a derivative with its function, a layer with the others, a process
 with the one before. It is kept as long as a program that runs it. Several threads that need one piece compile it once.
+
+Kernels that are new to a program are one module for LLVM, because to begin takes it as long as a short kernel. So an
+object file has several pieces, and is found by each of them; what else it has comes with it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 from weakref import WeakValueDictionary
 
+from tracegrad.codegen.module import as_text, module_of_pieces
 from tracegrad.codegen.pieces import Piece
 from tracegrad.codegen.support import support_module
 from tracegrad.codegen.vecmath import rare_module
-from tracegrad.codegen.walker import STEP, WALK, walker_module
+from tracegrad.codegen.walker import STEP, TOGETHER, WALK, walker_module
 from tracegrad.records import record
 from tracegrad.runtime import native
 from tracegrad.runtime.cache import default_cache
@@ -23,15 +26,16 @@ from tracegrad.runtime.progress import advance
 
 __all__ = ["Loaded", "Origin", "machine_code", "machine_code_count", "shared_function"]
 
+_RARE = "tg.rare_"
+
 
 class Loaded:
     """A piece in memory: the address of its function, as long as this object lives."""
 
-    __slots__ = ("__weakref__", "_code", "address", "needs")
+    __slots__ = ("_code", "address")
 
     def __init__(self, code: native.NativeCode, address: int):
         self._code, self.address = code, address
-        self.needs: list[Loaded] = []  # what it calls
 
     def kernel(self, symbol: str) -> int:
         """The address of the kernel that it defines for others."""
@@ -46,8 +50,22 @@ class Origin:
     seconds: float
 
 
-_loaded: WeakValueDictionary[str, Loaded] = WeakValueDictionary()
+_loaded: WeakValueDictionary[str, native.NativeCode] = WeakValueDictionary()
 _compiled = 0
+
+Found = dict[Piece, tuple[Loaded, Origin]]
+
+_MOST_TOGETHER = 16  # kernels of a module
+
+
+@record(frozen=True)
+class _Object:
+    """An object file: the keys of its pieces, with the seconds that each took, and the rare functions that it calls."""
+
+    data: bytes
+    source: str
+    seconds: dict[str, float]
+    rare: list[str]
 
 
 def machine_code_count() -> int:
@@ -55,67 +73,119 @@ def machine_code_count() -> int:
     return _compiled
 
 
-def machine_code(pieces: Iterable[Piece]) -> dict[Piece, tuple[Loaded, Origin]]:
-    """The machine code of pieces, and where it came from."""
-    keys = {piece: hashlib.sha256(f"{native.cpu_key()}\n{piece.text}".encode()).hexdigest() for piece in pieces}
+def machine_code(pieces: Iterable[Piece]) -> Found:
+    """The machine code of pieces, and where it came from. What a piece needs is among them."""
+    keys = {piece: _key(piece) for piece in pieces}
     found = _in_memory(keys)
     if len(found) < len(keys):
         with native.LOCK:
             found |= _in_memory(_without(keys, found))  # what another thread has loaded meanwhile
-            found |= _load(_without(keys, found), found)
+            found |= _load({piece: key for piece, key in _without(keys, found).items() if not piece.needs})
+            rest = _without(keys, found)
+            needed = {x: found[x][0] for piece in rest for x in piece.needs}
+            for piece, code in needed.items():
+                native.define_symbol(piece.kernel, code.kernel(piece.kernel))
+            found |= _load(rest, tuple(needed.values()))
     return found
 
 
-def _without(keys: dict[Piece, str], found: dict[Piece, Any]) -> dict[Piece, str]:
-    return {piece: key for piece, key in keys.items() if piece not in found}
-
-
-def _in_memory(keys: dict[Piece, str]) -> dict[Piece, tuple[Loaded, Origin]]:
-    loaded = {piece: _loaded.get(key) for piece, key in keys.items()}
-    return {piece: (code, Origin("memory", 0.0)) for piece, code in loaded.items() if code is not None}
-
-
-def _load(keys: dict[Piece, str], found: dict[Piece, tuple[Loaded, Origin]]) -> dict[Piece, tuple[Loaded, Origin]]:
-    """Load pieces, together: what takes time is to begin, and to make memory executable."""
-    if not keys:
-        return {}
-    for needed in {x for piece in keys for x in piece.needs if x in found}:
-        native.define_symbol(needed.kernel, found[needed][0].kernel(needed.kernel))
-    advance(more=len(keys))
-    objects = {piece: _object(piece, key) for piece, key in keys.items()}
-    code = native.load_objects([data for data, _ in objects.values()])
-    new = {}
-    for piece, key in keys.items():
-        new[piece] = Loaded(code, code.address(_symbol(key))), objects[piece][1]
-        new[piece][0].needs = [(found | new)[x][0] for x in piece.needs]
-        _loaded[key] = new[piece][0]
-    return new
-
-
-def _object(piece: Piece, key: str) -> tuple[bytes, Origin]:
-    """The object file of a piece, from disk or compiled."""
-    global _compiled
-    start = time.perf_counter()
-    found = default_cache().get(key)
-    if found is not None:
-        advance(done=1)
-        return found[1], Origin("disk", time.perf_counter() - start)
-    name = _symbol(key)
-    data = native.compile_ir(piece.make(name), name)
-    default_cache().put(key, {"kind": "piece"}, data)
-    _compiled += 1
-    advance(done=1)
-    return data, Origin("compiled", time.perf_counter() - start)
+def _key(piece: Piece) -> str:
+    return hashlib.sha256(f"{native.cpu_key()}\n{piece.text}".encode()).hexdigest()
 
 
 def _symbol(key: str) -> str:
     return f"tracegrad.{key[:24]}"
 
 
+def _without(keys: dict[Piece, str], found: Found) -> dict[Piece, str]:
+    return {piece: key for piece, key in keys.items() if piece not in found}
+
+
+def _in_memory(keys: dict[Piece, str]) -> Found:
+    codes = {piece: _loaded.get(key) for piece, key in keys.items()}
+    return {
+        piece: (_piece(code, keys[piece]), Origin("memory", 0.0)) for piece, code in codes.items() if code is not None
+    }
+
+
+def _piece(code: native.NativeCode, key: str) -> Loaded:
+    return Loaded(code, code.address(_symbol(key)))
+
+
+def _load(keys: dict[Piece, str], needs: tuple[Loaded, ...] = ()) -> Found:
+    """Load pieces that need no others than these, together: what takes time is to begin, and to make memory
+    executable."""
+    new: Found = {}
+    for objects in _apart(_objects(keys)):
+        for name in {name for each in objects for name in each.rare}:
+            native.define_symbol(name, shared_function(name))
+        code = native.load_objects([each.data for each in objects])
+        code.keeps = needs
+        for each in objects:
+            _loaded.update(dict.fromkeys(each.seconds, code))
+        origins = {key: Origin(each.source, s) for each in objects for key, s in each.seconds.items()}
+        new |= {piece: (_piece(code, key), origins[key]) for piece, key in keys.items() if key in origins}
+    return new
+
+
+def _apart(objects: Iterable[_Object]) -> Iterator[list[_Object]]:
+    """These objects in groups in which no piece is twice."""
+    groups: list[list[_Object]] = []
+    for each in objects:
+        fitting = (group for group in groups if not any(each.seconds.keys() & other.seconds.keys() for other in group))
+        group = next(fitting, None)
+        if group is None:
+            groups.append([each])
+        else:
+            group.append(each)
+    yield from groups
+
+
+def _objects(keys: dict[Piece, str]) -> Iterator[_Object]:
+    """The object files of pieces, from disk or compiled."""
+    advance(more=len(keys))
+    known = set[str]()
+    for key in keys.values():
+        if key not in known and (found := _on_disk(key)) is not None:
+            known.update(found.seconds)
+            yield found
+    advance(done=len(known.intersection(keys.values())))
+    new = {piece: key for piece, key in keys.items() if key not in known}
+    kernels = [piece for piece in new if piece.kernel]
+    groups = [kernels[i : i + _MOST_TOGETHER] for i in range(0, len(kernels), _MOST_TOGETHER)]
+    for group in [*groups, *([piece] for piece in new if not piece.kernel)]:
+        yield _compile(group, [new[piece] for piece in group])
+        advance(done=len(group))
+
+
+def _on_disk(key: str) -> _Object | None:
+    start = time.perf_counter()
+    found = default_cache().get(key)
+    if found is None:
+        return None
+    header, data = found
+    share = (time.perf_counter() - start) / len(header["pieces"])
+    return _Object(data, "disk", dict.fromkeys(header["pieces"], share), header["rare"])
+
+
+def _compile(pieces: Sequence[Piece], keys: Sequence[str]) -> _Object:
+    """The object file of new pieces; LLVM's time is theirs in proportion to their texts."""
+    global _compiled
+    start = time.perf_counter()
+    module = module_of_pieces(_symbol(keys[0]))
+    for piece, key in zip(pieces, keys, strict=True):
+        piece.define(module, _symbol(key))
+    rare = [name for name in module.globals if name.startswith(_RARE) and module.globals[name].is_declaration]
+    data = native.compile_ir(as_text(module), module.name)
+    default_cache().put(keys[0], {"kind": "piece", "pieces": [*keys], "rare": rare}, data, *keys[1:])
+    _compiled += len(pieces)
+    share = (time.perf_counter() - start) / sum([len(piece.text) for piece in pieces])
+    return _Object(data, "compiled", {key: share * len(piece.text) for piece, key in zip(pieces, keys)}, rare)
+
+
 def shared_function(name: str) -> int:
     """The address of a function that programs share: see `tracegrad.codegen.support` and `tracegrad.codegen.walker`."""
-    make = rare_module if name.startswith("tg.rare_") else support_module
-    if name == WALK or name.startswith(STEP):
-        make = walker_module
-    kind = "glue" if make is walker_module and not name.startswith(f"{STEP}fill.") else "loops"
-    return native.load_ir(lambda: make(name), name, kind).address(name)
+    if name in TOGETHER:
+        return native.load_ir(lambda: walker_module(*TOGETHER), WALK).address(name)
+    make = rare_module if name.startswith(_RARE) else walker_module if name.startswith(STEP) else support_module
+    return native.load_ir(lambda: make(name), name, "glue" if name == "tg_chunks" else "loops").address(name)

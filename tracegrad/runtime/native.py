@@ -117,13 +117,14 @@ def define_symbol(name: str, address: int) -> None:
 class NativeCode:
     """An object file mapped into the process; its addresses are valid as long as this object lives."""
 
-    __slots__ = ("__weakref__", "_addresses", "_defined", "_engine", "size")
+    __slots__ = ("__weakref__", "_addresses", "_defined", "_engine", "keeps", "size")
 
     def __init__(self, engine: Any, defined: frozenset[str] | None, size: int) -> None:
         self._engine = engine
         self._defined = defined
         self._addresses: dict[str, int] = {}
         self.size = size
+        self.keeps: object = None  # what it calls
 
     def __contains__(self, symbol: str) -> bool:
         return self._defined is None or symbol in self._defined
