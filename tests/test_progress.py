@@ -69,7 +69,7 @@ def wait_for(holds) -> None:
 
 def test_it_counts_the_kernels_of_a_program(terminal, monkeypatch):
     counted = []
-    slow = machine_code._object
+    slow = machine_code._compile
 
     def object_slowly(*args):
         found = slow(*args)
@@ -77,7 +77,8 @@ def test_it_counts_the_kernels_of_a_program(terminal, monkeypatch):
         counted.append(str(progress._line))
         return found
 
-    monkeypatch.setattr(machine_code, "_object", object_slowly)
+    monkeypatch.setattr(machine_code, "_compile", object_slowly)
+    monkeypatch.setattr(machine_code, "_MOST_TOGETHER", 1)
 
     def measured(x):
         return np.cumsum(np.exp(x @ x.T) * 0.1875).sum() + np.arctan(x).sum(axis=0)

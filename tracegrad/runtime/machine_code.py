@@ -155,7 +155,6 @@ def _objects(keys: dict[Piece, str]) -> Iterator[_Object]:
     groups = [kernels[i : i + _MOST_TOGETHER] for i in range(0, len(kernels), _MOST_TOGETHER)]
     for group in [*groups, *([piece] for piece in new if not piece.kernel)]:
         yield _compile(group, [new[piece] for piece in group])
-        advance(done=len(group))
 
 
 def _on_disk(key: str) -> _Object | None:
@@ -179,6 +178,7 @@ def _compile(pieces: Sequence[Piece], keys: Sequence[str]) -> _Object:
     data = native.compile_ir(as_text(module), module.name)
     default_cache().put(keys[0], {"kind": "piece", "pieces": [*keys], "rare": rare}, data, *keys[1:])
     _compiled += len(pieces)
+    advance(done=len(pieces))
     share = (time.perf_counter() - start) / sum([len(piece.text) for piece in pieces])
     return _Object(data, "compiled", {key: share * len(piece.text) for piece, key in zip(pieces, keys)}, rare)
 
