@@ -23,6 +23,7 @@ LAYERS = (
     "avals",
     "tree",
     "drawing",
+    "units",
     "logs",
     "quiet",
     "signals",

@@ -43,6 +43,37 @@ def test_the_parts_of_an_explanation_can_be_used():
     assert explained.seconds["trace"] > 0
 
 
+def test_explain_tells_the_bytes_of_each_buffer_and_the_most_that_a_call_needs():
+    def g(a, b):
+        c = a @ b
+        return np.tanh(c) @ b
+
+    explained = tg.trace(g).explain(np.ones((40, 30)), np.ones((30, 30)))
+    memory = explained.memory
+    assert (memory.inputs, memory.results) == (8 * (40 * 30 + 30 * 30), 8 * 40 * 30)
+    kinds = {used.value.partition(" ")[0]: (used.kind, used.bytes) for used in memory.buffers}
+    assert kinds["a"] == ("input", 9600)
+    assert kinds["b"] == ("input", 7200)
+    temporary = [used for used in memory.buffers if used.kind == "temporary"]
+    assert all(0 <= used.first <= used.last <= 2 for used in memory.buffers)
+    assert max(used.bytes for used in temporary) <= memory.arena <= sum(used.bytes for used in temporary) + 64 * 8
+    assert memory.peak == memory.results + memory.arena
+    text = str(explained)
+    assert f"at most {memory.peak / 1000:.1f} kB: 9.60 kB of results, " in text
+    assert re.search(r"b\d+ a f64\[40,30\]: 9.60 kB, input, step 0", text)
+
+
+def test_temporaries_that_are_not_needed_together_share_memory():
+    def g(a):
+        for _ in range(6):
+            a = np.tanh(a @ a)
+        return a
+
+    memory = tg.trace(g).explain(np.ones((40, 40))).memory
+    sizes = [used.bytes for used in memory.buffers if used.kind == "temporary"]
+    assert memory.arena <= 3 * max(sizes)
+
+
 def test_explain_shows_a_node_of_several_results_once():
     explained = tg.trace(lambda x: np.linalg.eigh(x @ x.T)).explain(np.eye(3) + 1.0)
     (text,) = [line.strip() for line in str(explained.graph).splitlines() if "eigh" in line]

@@ -19,6 +19,7 @@ PACKAGE = Path(__file__).parent.parent / "tracegrad"
 
 # PyTorch's face and the modules that work on it, what rolls loops, pictures, and other names of what is there.
 LATER = (
+    "tracegrad.codegen.memory",
     "tracegrad.codegen.work",
     "tracegrad.commands",
     "tracegrad.drawing",
@@ -39,6 +40,7 @@ LATER = (
     "tracegrad.trace.spans",
     "tracegrad.trace.tensors",
     "tracegrad.transforms.custom",
+    "tracegrad.units",
 )
 # Which modes are set is asked by every call.
 ASKED = {"tracegrad.torch", "tracegrad.torch.modes"}

@@ -78,6 +78,7 @@ def test_it_counts_the_kernels_of_a_program(terminal, monkeypatch):
         return found
 
     monkeypatch.setattr(machine_code, "_compile", object_slowly)
+    monkeypatch.setattr(settings, "cache", False)
     monkeypatch.setattr(machine_code, "_MOST_TOGETHER", 1)
 
     def measured(x):

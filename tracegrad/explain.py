@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.nested import regions_of
 from tracegrad.ir import Graph, Node, to_text
@@ -16,6 +16,9 @@ from tracegrad.runtime.paths import Path
 from tracegrad.runtime.why import show_kind
 from tracegrad.trace.describe import describe
 from tracegrad.trace.signature import Binder, Call
+
+if TYPE_CHECKING:
+    from tracegrad.codegen.memory import Memory
 
 __all__ = ["Explanation", "explain"]
 
@@ -36,6 +39,7 @@ class Explanation:
     optimized: Graph | None
     groups: tuple[str, ...]
     kernels: tuple[str, ...]
+    memory: Memory | None
     cache: str
     pieces: tuple[str, ...]
     seconds: dict[str, float]
@@ -55,6 +59,8 @@ class Explanation:
             yield from _section(title, to_text(self.optimized).splitlines())
         yield from _section("fusion groups", self.groups)
         yield from _section("kernels", [line for text in self.kernels for line in text.splitlines()])
+        if self.memory is not None:
+            yield from _section("memory", self.memory.lines())
         yield from _section("cache", [self.cache])
         yield from _section("machine code", self.pieces)
         yield from _section("times", [f"{stage}: {1e3 * s:.2f} ms" for stage, s in self.seconds.items()])
@@ -68,6 +74,8 @@ def _section(title: str, lines: Any) -> Iterator[str]:
 
 def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
     """The explanation of a call of `fun`, which is traced and compiled if it has not been."""
+    from tracegrad.codegen.memory import memory_of
+
     call = fun.binder.take_apart(args, kwargs)
     path, *_ = fun.find(call)
     report = getattr(path.program, "report", None)
@@ -85,6 +93,7 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
         optimized=None if optimized is None else optimized.named(names),
         groups=tuple(_groups(made, graph.names)) if made is not None else (),
         kernels=tuple(step.text() for step in made.steps) if made is not None else (),
+        memory=None if made is None else memory_of(made, graph.names),
         cache=f"program from {getattr(report, 'cache', 'the interpreter')}, key {getattr(report, 'key', 'none')}",
         pieces=tuple(_pieces(report)) if report is not None else (),
         seconds={"trace": path.seconds["trace"], **getattr(report, "seconds", {"program": path.seconds["program"]})},

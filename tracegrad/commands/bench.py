@@ -14,9 +14,9 @@ import numpy as np
 
 from tracegrad import api
 from tracegrad.commands.words import Lines, columns
-from tracegrad.profile.text import duration
 from tracegrad.runtime.threads import num_threads
 from tracegrad.settings import disable_jit
+from tracegrad.units import duration
 
 __all__ = ["WORKLOADS", "add_to"]
 

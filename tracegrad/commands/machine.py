@@ -12,13 +12,13 @@ from typing import Any
 import llvmlite.binding as ll
 
 from tracegrad.commands.words import Lines
-from tracegrad.profile.text import amount
 from tracegrad.runtime import blas
 from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.entry import unsupported_reason
 from tracegrad.runtime.machine import machine
 from tracegrad.runtime.threads import num_threads
 from tracegrad.settings import settings
+from tracegrad.units import amount
 
 __all__ = ["add_to"]
 

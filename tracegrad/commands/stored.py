@@ -10,8 +10,8 @@ from collections import Counter
 from typing import Any
 
 from tracegrad.commands.words import Lines, columns
-from tracegrad.profile.text import amount
 from tracegrad.runtime.cache import Entry, default_cache
+from tracegrad.units import amount
 
 __all__ = ["add_to"]
 

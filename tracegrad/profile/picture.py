@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tracegrad.drawing import LETTER, TEXT, document, escaped, rectangle, words
-from tracegrad.profile.text import amount, duration, percent, places
+from tracegrad.profile.text import places
+from tracegrad.units import amount, duration, percent
 
 __all__ = ["bars"]
 

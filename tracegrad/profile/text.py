@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["amount", "duration", "lines_of", "percent", "places"]
+from tracegrad.units import amount, duration, percent
+
+__all__ = ["lines_of", "places"]
 
 MOST_ROWS = 30
 MOST_LINES = 6  # of the user's lines that are listed
@@ -53,43 +55,6 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     for row in rows:
         cells = [x.ljust(w) if i in _LEFT else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths))]
         yield "  ".join(cells).rstrip()
-
-
-def duration(seconds: float) -> str:
-    """Seconds with three digits.
-
-    >>> duration(0.0012345), duration(3.0), duration(2e-8)
-    ('1.23 ms', '3.00 s', '20.0 ns')
-    """
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size:
-            return f"{_digits(seconds / size)} {unit}"
-    return f"{_digits(seconds * 1e9)} ns"
-
-
-def amount(count: float, unit: str = "") -> str:
-    """A number with three digits.
-
-    >>> amount(1234567), amount(999, "B"), amount(80_000, "B")
-    ('1.23 M', '999 B', '80.0 kB')
-    """
-    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{_digits(count / size)} {prefix}{unit}"
-    return f"{count:.0f} {unit}".rstrip()
-
-
-def _digits(x: float) -> str:
-    return f"{x:.2f}" if x < 9.995 else f"{x:.1f}" if x < 99.95 else f"{x:.0f}"
-
-
-def percent(share: float) -> str:
-    """A share in percent, whole from 1 on.
-
-    >>> percent(0.123), percent(0.004), percent(0.0)
-    ('12 %', '<1 %', '0 %')
-    """
-    return f"{100 * share:.0f} %" if share >= 0.01 or not share else "<1 %"
 
 
 def places(lines: Sequence[str]) -> str:

@@ -1,0 +1,70 @@
+"""The memory of a program: each buffer with its size and the steps that use it, and what a call takes at most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tracegrad.codegen.plan import Plan
+from tracegrad.ir.printing import names_of
+from tracegrad.records import record
+from tracegrad.units import amount
+
+__all__ = ["Memory", "Used", "memory_of"]
+
+
+@record(frozen=True)
+class Used:
+    """A buffer: its name, the largest value that is in it, its bytes, what it is ("input", "result" or "temporary"),
+    and the first and last step that use it."""
+
+    name: str
+    value: str
+    bytes: int
+    kind: str
+    first: int
+    last: int
+
+
+@record(frozen=True)
+class Memory:
+    """The buffers of a program, the largest first; bytes of inputs, which are the caller's, of results, and of the
+    arena, in which temporaries have their places, with partial results and what loops need for themselves."""
+
+    buffers: tuple[Used, ...]
+    inputs: int
+    results: int
+    arena: int
+
+    @property
+    def peak(self) -> int:
+        """The bytes that a call needs at most besides its inputs."""
+        return self.results + self.arena
+
+    def lines(self) -> Iterator[str]:
+        """The peak, then each buffer; temporaries whose lives do not overlap have the same places in the arena."""
+        own = f"{amount(self.results, 'B')} of results, {amount(self.arena, 'B')} for temporary values"
+        yield f"at most {amount(self.peak, 'B')}: {own}; besides {amount(self.inputs, 'B')} of inputs"
+        for used in self.buffers:
+            steps = f"step {used.first}" if used.first == used.last else f"steps {used.first} to {used.last}"
+            yield f"{used.name} {used.value}: {amount(used.bytes, 'B')}, {used.kind}, {steps}"
+
+
+def memory_of(made: Plan, inputs: Sequence[str] = ()) -> Memory:
+    """The memory of the program with this plan; `inputs` are what the user calls them."""
+    names = names_of(made.graph.named(tuple(inputs)))
+    uses: dict[str, list[int]] = {}
+    for i, step in enumerate(made.steps):
+        for name in step.buffers:
+            uses.setdefault(name, []).append(i)
+    found: dict[str, Used] = {}
+    for node, name in made.buffers.items():
+        kind = made.memory[name].partition(" ")[0]
+        size = node.aval.size * node.aval.dtype.itemsize
+        if name not in found or found[name].bytes < size:
+            steps = uses.get(name, [0])
+            told = {"input": "input", "output": "result"}.get(kind, "temporary")
+            value = " ".join(filter(None, [names.get(node, ""), node.name if node.op else "", str(node.aval)]))
+            found[name] = Used(name, value, size, told, min(steps), max(steps))
+    buffers = sorted(found.values(), key=lambda used: -used.bytes)
+    whole = {kind: sum(used.bytes for used in buffers if used.kind == kind) for kind in ("input", "result")}
+    return Memory(tuple(buffers), whole["input"], whole["result"], made.arena_bytes)
