@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
-from tests.test_native import SQUARES
+from tests.test_native import SQUARES, run_squares
 from tracegrad.runtime import native, pipelines
 
 
@@ -63,3 +64,14 @@ def test_the_cpu_and_its_features_are_those_that_numba_is_told(monkeypatch: pyte
     assert wide_registers() == set()
     monkeypatch.setenv("NUMBA_ENABLE_AVX", "0")
     assert "+avx" not in pipelines._features()
+
+
+def test_a_higher_level_does_more() -> None:
+    for kind in ("loops", "vectors"):
+        levels = [pipelines.pipeline_of(kind, optimize) for optimize in (1, 2, 3)]
+        assert [x.codegen for x in levels] == sorted({x.codegen for x in levels})
+    code = [native.compile_ir(SQUARES, "squares", "loops", optimize) for optimize in (1, 2, 3)]
+    x = np.linspace(-2, 5, 1001)
+    for each in code:
+        assert np.array_equal(run_squares(native.load_object(each), x), x * x)
+    assert code[0] != code[1]

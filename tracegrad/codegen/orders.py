@@ -42,9 +42,9 @@ class Order:
     steps: range
 
 
-def orders_of(made: Plan) -> list[Order]:
-    """What the program does, in order."""
-    writer = _Writer(made)
+def orders_of(made: Plan, optimize: int = 2) -> list[Order]:
+    """What the program does, in order; `optimize` says how its pieces are compiled."""
+    writer = _Writer(made, optimize)
     found = [order for first, last in _parts(made.steps) for order in writer.orders(first, last)]
     if made.check >= 0:
         place = [len(made.graph.inputs) + len(made.graph.outputs) - 1, made.check]
@@ -86,8 +86,8 @@ def _is_small(step: Any) -> bool:
 class _Writer:
     """Writes the orders for a plan's steps."""
 
-    def __init__(self, made: Plan):
-        self.made = made
+    def __init__(self, made: Plan, optimize: int):
+        self.made, self.optimize = made, optimize
         self.arena = len(made.graph.inputs) + len(made.graph.outputs) - (made.check >= 0)
 
     def orders(self, first: int, last: int) -> list[Order]:
@@ -127,7 +127,7 @@ class _Writer:
             (out,) = step.writes
             words = [*self._place(out), *self._place(step.base), self._size(step.bytes)]
             yield Order(f"{STEP}copy", words, steps)
-        piece, names = kernel_piece(kernel)
+        piece, names = kernel_piece(kernel, self.optimize)
         rows = self._size(kernel.loops[kernel.chunked].extent)
         words, places = [0, rows], {}
         for name in names:
@@ -174,7 +174,7 @@ class _Writer:
 
     # -- parts -------------------------------------------------------------------------------------------
     def _part(self, first: int, last: int) -> Order:
-        piece, part = part_piece(self.made, first, last)
+        piece, part = part_piece(self.made, first, last, self.optimize)
         values: dict[str, Word] = dict(part.values)
         for buffer in ("arena", *part.buffers):
             values |= zip(place_of(buffer), self._place(buffer))

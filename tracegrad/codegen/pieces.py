@@ -37,19 +37,21 @@ _NAME = r"\b[bskc]\d+\b"
 
 @record(frozen=True)
 class Piece:
-    """A function of words that programs share; pieces of one text are one."""
+    """A function of words that programs share; pieces of one text, optimised alike, are one."""
 
     text: str
     define: Callable[[ir.Module, str], None] = field(compare=False, repr=False)  # in this module, by this name
     kernel: str = field(default="", compare=False)  # the symbol of the kernel that it defines for others, if it does
     needs: tuple[Piece, ...] = field(default=(), compare=False, repr=False)  # the pieces whose kernels it calls
+    kind: str = field(default="loops", compare=False)  # of text: see `tracegrad.runtime.pipelines`
+    optimize: int = 2  # from 1, quickest to compile, to 3, quickest to run
 
 
 # -- kernels -------------------------------------------------------------------------------------------------
-def kernel_piece(kernel: Kernel) -> tuple[Piece, list[str]]:
+def kernel_piece(kernel: Kernel, optimize: int = 2) -> tuple[Piece, list[str]]:
     """The piece that a kernel is, and the names of what stands in its words behind the rows: two for a buffer."""
     text, names = kernel.signature()
-    return Piece(text, partial(_define_kernel, kernel, names), kernel_symbol(text)), names
+    return Piece(text, partial(_define_kernel, kernel, names), kernel_symbol(text), optimize=optimize), names
 
 
 def _define_kernel(kernel: Kernel, names: Sequence[str], module: ir.Module, name: str) -> None:
@@ -84,7 +86,7 @@ def _reader(b: ir.IRBuilder, words: Any) -> Callable[[], Any]:
 
 
 # -- parts ---------------------------------------------------------------------------------------------------
-def part_piece(made: Plan, first: int, last: int) -> tuple[Piece, Part]:
+def part_piece(made: Plan, first: int, last: int, optimize: int = 2) -> tuple[Piece, Part]:
     """The piece that runs steps `first` to `last` of a plan; the values of the part name the words."""
     steps = made.steps[first : last + 1]
     fills = {i: made.fills.get(i, []) for i in range(first, last + 1)}
@@ -113,8 +115,8 @@ def part_piece(made: Plan, first: int, last: int) -> tuple[Piece, Part]:
     part = Part(first, steps, fills, [name for name in order if name in made.memory], values)
     regions = [each for step in steps for _, region in regions_of(step) for each in plans_of(region)]
     launches = [x for each in regions for x in each.steps if isinstance(x, Launch) and x.stands_alone]
-    needs = dict.fromkeys(kernel_piece(x.kernel)[0] for x in launches)
-    return Piece("\n".join(text), partial(define_part, part), needs=tuple(needs)), part
+    needs = dict.fromkeys(kernel_piece(x.kernel, optimize)[0] for x in launches)
+    return Piece("\n".join(text), partial(define_part, part), needs=tuple(needs), optimize=optimize), part
 
 
 def _lines(step: Any, fills: Sequence[Any]) -> Iterator[str]:

@@ -90,7 +90,7 @@ def machine_code(pieces: Iterable[Piece]) -> Found:
 
 
 def _key(piece: Piece) -> str:
-    return hashlib.sha256(f"{native.cpu_key()}\n{piece.text}".encode()).hexdigest()
+    return hashlib.sha256(f"{native.cpu_key()} {piece.optimize}\n{piece.text}".encode()).hexdigest()
 
 
 def _symbol(key: str) -> str:
@@ -151,10 +151,21 @@ def _objects(keys: dict[Piece, str]) -> Iterator[_Object]:
             yield found
     advance(done=len(known.intersection(keys.values())))
     new = {piece: key for piece, key in keys.items() if key not in known}
-    kernels = [piece for piece in new if piece.kernel]
-    groups = [kernels[i : i + _MOST_TOGETHER] for i in range(0, len(kernels), _MOST_TOGETHER)]
-    for group in [*groups, *([piece] for piece in new if not piece.kernel)]:
+    for group in _together(new):
         yield _compile(group, [new[piece] for piece in group])
+
+
+def _together(pieces: Iterable[Piece]) -> Iterator[Sequence[Piece]]:
+    """These pieces in groups that are compiled as one module each."""
+    kernels: dict[tuple[str, int], list[Piece]] = {}
+    for piece in pieces:
+        if piece.kernel:
+            kernels.setdefault((piece.kind, piece.optimize), []).append(piece)
+        else:
+            yield [piece]
+    for group in kernels.values():
+        for i in range(0, len(group), _MOST_TOGETHER):
+            yield group[i : i + _MOST_TOGETHER]
 
 
 def _on_disk(key: str) -> _Object | None:
@@ -175,7 +186,7 @@ def _compile(pieces: Sequence[Piece], keys: Sequence[str]) -> _Object:
     for piece, key in zip(pieces, keys, strict=True):
         piece.define(module, _symbol(key))
     rare = [name for name in module.globals if name.startswith(_RARE) and module.globals[name].is_declaration]
-    data = native.compile_ir(as_text(module), module.name)
+    data = native.compile_ir(as_text(module), module.name, pieces[0].kind, pieces[0].optimize)
     default_cache().put(keys[0], {"kind": "piece", "pieces": [*keys], "rare": rare}, data, *keys[1:])
     _compiled += len(pieces)
     advance(done=len(pieces))

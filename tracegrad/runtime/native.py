@@ -26,7 +26,7 @@ import numpy as np
 
 from tracegrad.errors import UnsupportedError
 from tracegrad.runtime.cache import default_cache
-from tracegrad.runtime.pipelines import SWITCHES, emitted, initialize
+from tracegrad.runtime.pipelines import SWITCHES, emitted, initialize, pipeline_of
 
 if TYPE_CHECKING:
     from llvmlite import ir
@@ -63,7 +63,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_lock, after_in_parent=_unlock, after_in_child=_unlock)
 
 
-def compile_ir(module: ir.Module | str, name: str, kind: str = "loops") -> bytes:
+def compile_ir(module: ir.Module | str, name: str, kind: str = "loops", optimize: int = 2) -> bytes:
     """The object code of an LLVM module, optimised for this CPU as text of its kind is (`runtime.pipelines`).
 
     Triple and data layout are set here; the module need not carry them. `name` identifies the module in
@@ -78,7 +78,7 @@ def compile_ir(module: ir.Module | str, name: str, kind: str = "loops") -> bytes
     42
     """
     with LOCK:
-        return bytes(emitted(str(module), name, kind, "object"))
+        return bytes(emitted(str(module), name, pipeline_of(kind, optimize), "object"))
 
 
 def optimized_ir(module: ir.Module | str, name: str, kind: str = "loops") -> str:
@@ -89,7 +89,7 @@ def optimized_ir(module: ir.Module | str, name: str, kind: str = "loops") -> str
     True
     """
     with LOCK:
-        return str(emitted(str(module), name, kind, "ir"))
+        return str(emitted(str(module), name, pipeline_of(kind), "ir"))
 
 
 def optimized_assembly(module: ir.Module | str, name: str, kind: str = "loops") -> str:
@@ -99,7 +99,7 @@ def optimized_assembly(module: ir.Module | str, name: str, kind: str = "loops") 
     True
     """
     with LOCK:
-        return str(emitted(str(module), name, kind, "assembly"))
+        return str(emitted(str(module), name, pipeline_of(kind), "assembly"))
 
 
 def define_symbol(name: str, address: int) -> None:

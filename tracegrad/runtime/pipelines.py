@@ -7,6 +7,9 @@ written as it should run. So text says of which kind it is:
     vectors   loops over vectors, written so
     glue      what runs once for each call or step of a program
 
+What is quick to compile is slower to run, and the other way round: for kernels there is a pipeline for each level from
+1 to 3 of the option `optimize`.
+
 Llvmlite, Numba's layer of LLVM, is called directly: importing numba takes longer than to compile a small program.
 Numba's switches mean here what they mean there. `NUMBA_OPT` replaces the pipelines of all kinds by LLVM's own of that
 level.
@@ -64,10 +67,12 @@ class Pipeline:
     unroll: bool = False
 
 
+_FULL = Pipeline(3, 3, vectorize=True, unroll=True)
+# Of a kind, for each level of `optimize`.
 _PIPELINES = {
-    "loops": Pipeline(2, 2, vectorize=True, unroll=True),
-    "vectors": Pipeline(None, 1),
-    "glue": Pipeline(None, 1),
+    "loops": (Pipeline(1, 0, vectorize=True), Pipeline(2, 2, vectorize=True, unroll=True), _FULL),
+    "vectors": (Pipeline(None, 0), Pipeline(None, 1), _FULL),
+    "glue": (Pipeline(None, 1),) * 3,
 }
 
 
@@ -93,14 +98,14 @@ def _level(text: str) -> int:
     return level
 
 
-def pipeline_of(kind: str) -> Pipeline:
-    """The pipeline for text of this kind.
+def pipeline_of(kind: str, optimize: int = 2) -> Pipeline:
+    """The pipeline for text of this kind, to be compiled quickly (1), or to run quickly (3).
 
     >>> pipeline_of("glue").codegen
     1
     """
     level = _switch("NUMBA_OPT", None, _level)
-    own = _PIPELINES[kind] if level is None else Pipeline(level, level, vectorize=True, unroll=True)
+    own = _PIPELINES[kind][optimize - 1] if level is None else Pipeline(level, level, vectorize=True, unroll=True)
     vectorize = own.vectorize and _switch("NUMBA_LOOP_VECTORIZE", True, lambda text: bool(int(text)))
     return Pipeline(own.level, own.codegen, vectorize, own.unroll)
 
@@ -131,12 +136,11 @@ def _features() -> str:
     return str(features.flatten())
 
 
-def emitted(text: str, name: str, kind: str, form: str) -> Any:
-    """A module after the passes for its kind: its "object" code as bytes, its "assembly" or its "ir" as text.
+def emitted(text: str, name: str, pipeline: Pipeline, form: str) -> Any:
+    """A module after the passes of a pipeline: its "object" code as bytes, its "assembly" or its "ir" as text.
 
     Raises `RuntimeError` (llvmlite's) when the text does not parse or verify.
     """
-    pipeline = pipeline_of(kind)
     machine = _machine(pipeline.codegen)
     # In a context of its own, whose types and constants are given back with it.
     module = ll.parse_assembly(text, ll.create_context())
