@@ -86,19 +86,21 @@ def run_blocks(name: str) -> dict[str, Any]:
     return space
 
 
-def run_elsewhere(program: str) -> None:
-    """Run `program` in a process of its own, where it may add to the table of ops; warnings are errors."""
+def run_elsewhere(program: str, **more: str) -> None:
+    """Run `program` in a process of its own, where it may add to the table of ops, with `more` in its environment;
+    warnings are errors."""
     path = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
     run = subprocess.run(
         [sys.executable, "-W", "error", "-c", f"from test_docs import *; {program}"],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": path} | more, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
 
 
 @pytest.mark.parametrize("name", WITH_CODE)
 def test_the_code_runs_and_prints_what_is_said(name: str) -> None:
-    run_elsewhere(f"run_blocks({name!r})")
+    # As readers have it, who set nothing.
+    run_elsewhere(f"run_blocks({name!r})", TRACEGRAD_FIRST_CALL="replay")
 
 
 def suite_on_examples() -> None:

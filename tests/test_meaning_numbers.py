@@ -32,9 +32,9 @@ HUGE = 2**63 - 1
 class Replayed:
     """A program that is run op by op: what the tests of many small functions need of a compiled one."""
 
-    report = None
+    report = tier = None
 
-    def __init__(self, graph: Any, kinds: Any, single: bool, name: str = "", checked: bool = False):
+    def __init__(self, graph: Any, kinds: Any, single: bool, name: str = "", checked: bool = False, *_: Any):
         self.graph, self.kinds, self.single, self.checked = graph, kinds, single, checked
 
     def takes(self, x: Any, kind: str, aval: Any) -> bool:

@@ -123,9 +123,9 @@ def play(text: str, between: list[str], decorate: Callable[[Any], Any], name: st
 class Replayed:
     """A program that is not compiled: the graph, run by NumPy."""
 
-    report, checked = None, False
+    report, checked, tier = None, False, None
 
-    def __init__(self, graph: Any, kinds: Any, single: bool, name: str = "", checked: bool = False):
+    def __init__(self, graph: Any, kinds: Any, single: bool, name: str = "", checked: bool = False, *_: Any):
         self.graph, self.kinds, self.single, self.checked = graph, kinds, single, checked
 
     def entry(self, *leaves: Any) -> Any:

@@ -15,6 +15,7 @@ VARIABLES = {
     "num_threads": "TRACEGRAD_NUM_THREADS",
     "loop_memory": "TRACEGRAD_LOOP_MEMORY",
     "progress": "TRACEGRAD_PROGRESS",
+    "first_call": "TRACEGRAD_FIRST_CALL",
     "cache": "TRACEGRAD_CACHE",
     "cache_dir": "TRACEGRAD_CACHE_DIR",
 }
@@ -46,6 +47,9 @@ GOOD = [
     ("loop_memory", "1t", 2**40),
     ("loop_memory", "none", None),
     ("loop_memory", "", 2**30),
+    ("first_call", "", "replay"),
+    ("first_call", " Compile", "compile"),
+    ("first_call", "background", "background"),
     ("cache", "0", False),
     ("cache", "Off", False),
     ("cache", "1", True),
@@ -73,13 +77,14 @@ BAD = [
     ("loop_memory", "M"),
     ("loop_memory", "1kk"),
     ("loop_memory", "9" * 5000),
+    ("first_call", "later"),
     ("cache", "/some/where"),
 ]
 
 
 def test_without_variables_the_defaults_hold() -> None:
     expected = "log=frozenset(), verify=False, num_threads=None, loop_memory=1073741824"
-    expected += ", progress=True, cache=True, cache_dir=None"
+    expected += ", progress=True, first_call='replay', cache=True, cache_dir=None"
     assert repr(Settings()) == f"Settings({expected})"
 
 

@@ -7,9 +7,6 @@ graph and one compiled program.
 from __future__ import annotations
 
 import inspect
-import types
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, overload
 
@@ -20,7 +17,7 @@ from tracegrad.control.loops import map as over_chunks
 from tracegrad.errors import TraceError, located
 from tracegrad.ops import Carrier, linear
 from tracegrad.rolling import find_circles, roll
-from tracegrad.runtime.dispatch import Family
+from tracegrad.runtime.families import remembered
 from tracegrad.settings import jit_disabled
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import Description, describe
@@ -43,10 +40,16 @@ Argnums = int | tuple[int, ...]
 
 
 @overload
-def trace(fun: Function, *, static_argnums: Any = (), static_argnames: Any = ()) -> Traced: ...
+def trace(
+    fun: Function, *, static_argnums: Any = (), static_argnames: Any = (), tiered: bool | None = None,
+) -> Traced: ...  # fmt: skip
 @overload
-def trace(*, static_argnums: Any = (), static_argnames: Any = ()) -> Callable[[Function], Traced]: ...
-def trace(fun: Function | None = None, *, static_argnums: Any = (), static_argnames: Any = ()) -> Any:
+def trace(
+    *, static_argnums: Any = (), static_argnames: Any = (), tiered: bool | None = None,
+) -> Callable[[Function], Traced]: ...  # fmt: skip
+def trace(
+    fun: Function | None = None, *, static_argnums: Any = (), static_argnames: Any = (), tiered: bool | None = None,
+) -> Any:  # fmt: skip
     """A function that records what `fun` does with NumPy, compiles it, and runs the compiled program from then on.
 
     Arguments are ndarrays, NumPy scalars, Python numbers, and containers of them (tuple, list, dict, namedtuple,
@@ -54,6 +57,11 @@ def trace(fun: Function | None = None, *, static_argnums: Any = (), static_argna
     constant of the trace instead; it must be hashable. A program is made for each structure of the arguments,
     dtypes and shapes, and static values; Python that asks for a value (`if x.sum() > 0`) makes one for each answer.
     What the function reads from outside is read again at each call.
+
+    With `tiered`, NumPy answers calls, op by op, while another thread compiles, where that is quicker than to wait; if
+    False, the first call waits for the compiler; by default `settings.first_call` says: NumPy answers the first, the
+    second waits. Results differ by rounding only. What is derived from the function is compiled as it is. Where the
+    other thread fails, one of the next calls tells so, by a `PerformanceWarning`, and NumPy goes on answering.
 
     Raises `TraceError` for arguments of other types, `DTypeError` for dtypes that are not supported,
     `UnsupportedError` for NumPy functions that are not, with the user's file and line. What the function does to
@@ -67,9 +75,11 @@ def trace(fun: Function | None = None, *, static_argnums: Any = (), static_argna
     5.0
     """
     if fun is None:
-        return lambda f: trace(f, static_argnums=static_argnums, static_argnames=static_argnames)
+        return lambda f: trace(f, static_argnums=static_argnums, static_argnames=static_argnames, tiered=tiered)
     _require_callable(fun, "trace")
-    return Traced(fun, static_argnums=static_argnums, static_argnames=static_argnames)
+    if tiered not in (None, True, False):
+        raise TypeError(located(f"trace: tiered must be True, False or None, got {tiered!r}"))
+    return Traced(fun, static_argnums=static_argnums, static_argnames=static_argnames, tiered=tiered)
 
 
 def value_and_grad(fun: Function, argnums: Argnums = 0, has_aux: bool = False) -> Traced:
@@ -91,7 +101,7 @@ def value_and_grad(fun: Function, argnums: Argnums = 0, has_aux: bool = False) -
     def make() -> Traced:
         return _derived(fun, reverse.value_and_grad(fun, argnums, has_aux), "value_and_grad")
 
-    return _remembered(fun, ("value_and_grad", argnums, has_aux), make)
+    return remembered(fun, ("value_and_grad", argnums, has_aux), make)
 
 
 def grad(fun: Function, argnums: Argnums = 0, has_aux: bool = False) -> Traced:
@@ -114,7 +124,7 @@ def grad(fun: Function, argnums: Argnums = 0, has_aux: bool = False) -> Traced:
 
         return _derived(fun, body, "grad")
 
-    return _remembered(fun, ("grad", argnums, has_aux), make)
+    return remembered(fun, ("grad", argnums, has_aux), make)
 
 
 def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
@@ -136,12 +146,12 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     if _at_once(leaves):
         now, pull, aux = reverse.pull_back(fun, primals, has_aux)
         return (now, pull, aux) if has_aux else (now, pull)
-    forward = _remembered(fun, ("vjp", has_aux), lambda: _standing_for(fun, pulled(fun, has_aux), "vjp"))
+    forward = remembered(fun, ("vjp", has_aux), lambda: _standing_for(fun, pulled(fun, has_aux), "vjp"))
     result, kept, half = forward(primals)
     if half is not None:
-        pull, primals = _second(half, "vjp"), kept
+        pull, primals = _second(half, "vjp", fun), kept
     else:
-        pull = _remembered(fun, ("pull", has_aux), lambda: _standing_for(fun, pulled_again(fun, has_aux), "vjp"))
+        pull = remembered(fun, ("pull", has_aux), lambda: _standing_for(fun, pulled_again(fun, has_aux), "vjp"))
         primals = tree.unflatten(structure, kept)
     out, aux = result if has_aux else (result, None)
 
@@ -151,10 +161,10 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     return (out, vjp_fn, aux) if has_aux else (out, vjp_fn)
 
 
-def _second(half: Any, name: str) -> Function:
+def _second(half: Any, name: str, fun: Function) -> Function:
     """What is called for the second program of a function."""
     if half.function is None:
-        half.function = Traced(half, name=f"{name}({half.__name__})")
+        half.function = Traced(half, name=f"{name}({half.__name__})", **_compiled(fun))
     function: Function = half.function
     return function
 
@@ -166,8 +176,13 @@ def _standing_for(fun: Function, body: Function, name: str) -> Traced:
     nums, names = _statics(fun) if _takes_any(body) else ((), ())
     return Traced(
         fun, body=body, signature=body, static_argnums=nums, static_argnames=names,
-        name=f"{name}({describe(fun).name})",
+        name=f"{name}({describe(fun).name})", **_compiled(fun),
     )  # fmt: skip
+
+
+def _compiled(fun: Function) -> dict[str, Any]:
+    """The options by which what is derived from a function is compiled."""
+    return {"tiered": fun.tiered} if isinstance(fun, Traced) else {}
 
 
 def _statics(fun: Function) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -208,7 +223,7 @@ def jvp(fun: Function, primals: Any, tangents: Any, has_aux: bool = False) -> An
             found = forward.jvp(fun, point, moved, has_aux)
             return found if has_aux else found[:2]
         tangents = point.filled(moved)
-    found = _remembered(fun, ("jvp", has_aux), lambda: _pushed(fun, has_aux))(tuple(primals), tuple(tangents))
+    found = remembered(fun, ("jvp", has_aux), lambda: _pushed(fun, has_aux))(tuple(primals), tuple(tangents))
     return found if has_aux else found[:2]
 
 
@@ -254,9 +269,9 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
             return push(point.tangents(tangents))
     else:
         key = "linearize", has_aux
-        first = _remembered(fun, key, lambda: _standing_for(fun, linearized(fun, has_aux), "linearize"))
+        first = remembered(fun, key, lambda: _standing_for(fun, linearized(fun, has_aux), "linearize"))
         out, aux, kept, half = first(primals)
-        second = _second(half, "f_jvp")
+        second = _second(half, "f_jvp", fun)
 
         def f_jvp(*tangents: Any) -> Any:
             return second(kept, point.tangents(tangents))
@@ -295,7 +310,7 @@ def vmap_in_chunks(fun: Function, in_axes: Any, out_axes: Any, axis_size: Any, c
         body = batch.batched_call(fun, in_axes, out_axes, axis_size, _statics(fun)[1], chunks)
         return _standing_for(fun, body, "vmap")
 
-    return _remembered(fun, ("vmap", _axes_key(in_axes), _axes_key(out_axes), axis_size, chunk_size), make)
+    return remembered(fun, ("vmap", _axes_key(in_axes), _axes_key(out_axes), axis_size, chunk_size), make)
 
 
 def _axes_key(axes: Any) -> Any:
@@ -359,7 +374,7 @@ def hvp(fun: Function, primals: Any, tangents: Any) -> Any:
     _require_sequences(fun, primals, tangents, "hvp")
     if _at_once(tree.leaves((tuple(primals), tuple(tangents)))):
         return jacobians.hvp_at(fun, primals, tangents)
-    return _remembered(fun, ("hvp",), lambda: _hessian_product(fun))(tuple(primals), tuple(tangents))
+    return remembered(fun, ("hvp",), lambda: _hessian_product(fun))(tuple(primals), tuple(tangents))
 
 
 def _hessian_product(fun: Function) -> Traced:
@@ -375,7 +390,7 @@ def _of_elements(fun: Function, argnums: Argnums, has_aux: bool, chunk_size: Any
         raise ValueError(located(f"{name}: chunk_size must be a positive int or None, got {chunk_size!r}"))
     who = describe(fun, f"{name} of ")
     key = (name, argnums, has_aux, chunk_size)
-    return _remembered(fun, key, lambda: _derived(fun, make(fun, argnums, has_aux, chunk_size, who), name))
+    return remembered(fun, key, lambda: _derived(fun, make(fun, argnums, has_aux, chunk_size, who), name))
 
 
 def stop_gradient(x: Any) -> Any:
@@ -415,44 +430,5 @@ def _check(fun: Any, argnums: Any, name: str) -> None:
 
 def _derived(fun: Function, body: Function, name: str) -> Traced:
     nums, names = _statics(fun)
-    return Traced(fun, body=body, static_argnums=nums, static_argnames=names, name=f"{name}({describe(fun).name})")
-
-
-_MEMORY = "__tracegrad_derived__"
-_FAMILIES: OrderedDict[Any, tuple[Family, Any]] = OrderedDict()
-MAX_FAMILIES = 512
-
-
-def _family(fun: Any, key: Any) -> Family:
-    """What functions of the code of `fun` share, for the transform with this key."""
-    function = fun.__func__ if isinstance(fun, types.MethodType) else fun
-    code, space = function.__code__, function.__globals__
-    place = (code, id(space), type(fun), key)
-    found = _FAMILIES.get(place)
-    if found is None:
-        found = _FAMILIES.setdefault(place, (Family(), space))  # the namespace lives, so its id is its own
-        while len(_FAMILIES) > MAX_FAMILIES:
-            _FAMILIES.popitem(last=False)
-    return found[0]
-
-
-def _remembered(fun: Any, key: Any, make: Callable[[], Traced]) -> Traced:
-    """What `make` made for this function and key before, so that `grad(f)(x)` in a loop is compiled once."""
-    if isinstance(fun, types.MethodType) and isinstance(fun.__func__, types.FunctionType):
-        return _shared(fun, key, make())
-    if not getattr(type(fun), "remembers", False) and not isinstance(fun, types.FunctionType):
-        return make()
-    memory = vars(fun).get(_MEMORY)
-    # functools.wraps copies attributes, this one included, to functions that it does not belong to.
-    if memory is None or memory[0]() is not fun:
-        memory = vars(fun)[_MEMORY] = (weakref.ref(fun), {})
-    known: dict[Any, Traced] = memory[1]
-    if key not in known:
-        made = make()
-        known.setdefault(key, _shared(fun, key, made) if isinstance(fun, types.FunctionType) else made)
-    return known[key]
-
-
-def _shared(fun: Any, key: Any, made: Traced) -> Traced:
-    made.share(_family(fun, key))
-    return made
+    name = f"{name}({describe(fun).name})"
+    return Traced(fun, body=body, static_argnums=nums, static_argnames=names, name=name, **_compiled(fun))

@@ -6,6 +6,9 @@
     TRACEGRAD_LOOP_MEMORY  bytes that the derivative of one loop may keep of its turns, as 512M, 2G or none (no bound);
                            without it, 1G. What would keep more computes the turns again, segment by segment
     TRACEGRAD_PROGRESS     1 (default): a line on the terminal while something is compiled for more than 2 s; 0: none
+    TRACEGRAD_FIRST_CALL   who answers the first call of a program whose machine code is not known: replay (default),
+                           NumPy, op by op, if that is quicker than to compile, and the second call compiles; compile,
+                           the compiler at once; background, NumPy while the compiler works in another thread
     TRACEGRAD_CACHE        0 (or off, no, false): no disk cache; 1 (default): a disk cache
     TRACEGRAD_CACHE_DIR    its folder; without it, the user's cache folder
 
@@ -22,9 +25,10 @@ from collections.abc import Callable, Iterable
 from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
 
-__all__ = ["MOST_THREADS", "TOPICS", "Settings", "disable_jit", "jit_disabled", "settings", "unusual"]
+__all__ = ["FIRST_CALLS", "MOST_THREADS", "TOPICS", "Settings", "disable_jit", "jit_disabled", "settings", "unusual"]
 
 TOPICS = ("compile", "cache", "retrace", "loops")
+FIRST_CALLS = ("replay", "compile", "background")
 MOST_THREADS = 1024  # the thread pool counts active workers in 16 bits
 
 _T = TypeVar("_T")
@@ -79,6 +83,13 @@ def _bytes(given: str | int | None) -> int | None:
     return int(digits) * unit
 
 
+def _first_call(given: str) -> str:
+    found = str(given).strip().lower()
+    if found not in FIRST_CALLS:
+        raise ValueError(f"it must be one of {', '.join(FIRST_CALLS)}")
+    return found
+
+
 def _folder(given: str | os.PathLike[str] | None) -> str | None:
     return None if given is None else os.fspath(given)
 
@@ -127,6 +138,7 @@ class Settings:
     num_threads: threads of a kernel, or None for one for each usable CPU
     loop_memory: bytes that the derivative of one loop may keep of its turns, or None for no bound
     progress: whether a compilation of more than 2 s shows a line on the terminal
+    first_call: who answers the first call of a program that is not known: "replay", "compile" or "background"
     cache: whether compiled code is kept on disk
     cache_dir: the folder of the disk cache, or None for the user's cache folder
 
@@ -147,6 +159,7 @@ class Settings:
     num_threads = _Switch[int | None]("TRACEGRAD_NUM_THREADS", None, _thread_count)
     loop_memory = _Switch[int | None]("TRACEGRAD_LOOP_MEMORY", 2**30, _bytes)
     progress = _Switch[bool]("TRACEGRAD_PROGRESS", True, _flag)
+    first_call = _Switch[str]("TRACEGRAD_FIRST_CALL", "replay", _first_call)
     cache = _Switch[bool]("TRACEGRAD_CACHE", True, _flag)
     cache_dir = _Switch[str | None]("TRACEGRAD_CACHE_DIR", None, _folder)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,16 @@ from tracegrad.ir.builder import recorder
 from tracegrad.ir.graph import Graph, Node
 from tracegrad.ops.op import Carrier, bind
 
-__all__ = ["applied", "evaluate", "replay", "run"]
+__all__ = ["WATCHED", "applied", "evaluate", "replay", "run"]
+
+
+class _Watched(threading.local):
+    """Who is told, in this thread, of each graph that is about to be replayed."""
+
+    by: Callable[[Graph], None] | None = None
+
+
+WATCHED = _Watched()
 
 
 def replay(graph: Graph, operands: Sequence[Any]) -> tuple[list[Any], list[Entry]]:
@@ -23,6 +33,8 @@ def replay(graph: Graph, operands: Sequence[Any]) -> tuple[list[Any], list[Entry
     An error raised by an op names the user's line that the node comes from.
     """
     builder = recorder() if any(isinstance(x, Carrier) for x in operands) else None
+    if WATCHED.by is not None:
+        WATCHED.by(graph)
     env: dict[Node, Any] = dict(zip(graph.inputs, operands))
     tape: list[Entry] = []
     for node in graph.nodes:

@@ -172,6 +172,14 @@ class DiskCache:
             _warn_once("damaged", f"{path} of tracegrad's cache is damaged; compiling and writing it again.")
         return None
 
+    def has(self, key: str) -> bool:
+        """Whether there is a file for `key`, which is not read.
+
+        >>> DiskCache(None).has("key")
+        False
+        """
+        return self.folder is not None and os.path.exists(self._path(self.folder, key))
+
     def put(self, key: str, header: dict[str, Any], payload: bytes, *others: str) -> None:
         """Store `payload` and `header` under `key`, and under `others`, in place of what was there.
 

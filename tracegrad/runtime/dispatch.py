@@ -38,7 +38,7 @@ from tracegrad.runtime.methods import ALONE, Method
 from tracegrad.runtime.paths import Found, Interpreted, Path, Specialization
 from tracegrad.runtime.program import compile_program
 from tracegrad.runtime.why import Warnings, log_compile, new_answer, new_key, new_world
-from tracegrad.settings import jit_disabled, unusual
+from tracegrad.settings import jit_disabled, settings, unusual
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder import ESCAPED, current_trace
 from tracegrad.trace.describe import describe
@@ -99,15 +99,16 @@ class Dispatcher(Inlinable):
     turn: Any = None
     own = frozenset([
         "fun", "body", "name", "binder", "_turns", "_met", "_plain", "_lock", "_methods", "_kept", "_shared",
-        "_specializations", "_warnings", "_counts",
+        "_specializations", "_warnings", "_counts", "tiered",
     ])  # fmt: skip
 
     def __init__(self, fun: Callable[..., Any], *, body: Any = None, signature: Any = None,
-                 static_argnums: Any = (), static_argnames: Any = (), name: str = ""):  # fmt: skip
+                 static_argnums: Any = (), static_argnames: Any = (), name: str = "",
+                 tiered: bool | None = None):  # fmt: skip
         # The attributes of a callable object are its own, those of a function are labels.
         functools.update_wrapper(self, fun, updated=("__dict__",) if isinstance(fun, types.FunctionType) else ())
         self.fun, self.body = fun, body if body is not None else fun
-        self.name = name or describe(fun).name
+        self.name, self.tiered = name or describe(fun).name, tiered
         self.binder = Binder(fun if signature is None else signature, static_argnums, static_argnames)
         # By the number of positional arguments and the keywords in canonical form, the hot paths of calls that come in
         # turn; and how often one was used.
@@ -151,7 +152,7 @@ class Dispatcher(Inlinable):
 
     def _heat(self, path: Path, call: Call) -> None:
         """Prepare for calls that repeat this one of a path: alone, or in turn with others."""
-        if path.trace.effects and not self.effects:
+        if path.waits or (path.trace.effects and not self.effects):
             return
         form = (len(call.args), *call.kwargs)
         again = len(form) > 1 or form in path.hots
@@ -194,7 +195,7 @@ class Dispatcher(Inlinable):
                     self._methods = {k: m for k, m in self._methods.items() if m.fun.weak or k in dict(self._kept)}
                 found = self._methods[key] = self._plain(
                     method, static_argnums=tuple([n - 1 for n in self.binder.static_nums if n]),
-                    static_argnames=tuple(self.binder.static_names), name=self.name,
+                    static_argnames=tuple(self.binder.static_names), name=self.name, tiered=self.tiered,
                 )  # fmt: skip
             return found
 
@@ -207,6 +208,11 @@ class Dispatcher(Inlinable):
         with self._lock:
             return CacheInfo(**self._counts, specializations=len(self._specializations))
 
+    def waiting(self, call: Call) -> list[Path]:
+        """The paths for calls like this one that have been answered, and have no machine code yet."""
+        found = self._specializations.get(call.key)
+        return [path for path in found.paths if path.waits] if found is not None else []
+
     def clear(self) -> None:
         """Forget all traces and programs of this function."""
         with self._lock:
@@ -214,6 +220,11 @@ class Dispatcher(Inlinable):
             self.__class__ = self._plain
             self._specializations = OrderedDict()
             self._counts = dict.fromkeys(self._counts, 0)
+
+    @property
+    def first_call(self) -> str:
+        """Who answers the first call of a program that is not known: as `settings.first_call`."""
+        return settings.first_call if self.tiered is None else "background" if self.tiered else "compile"
 
     # -- the slow path -----------------------------------------------------------------------------
     def inlined(self, world: Any) -> Any:
@@ -269,7 +280,7 @@ class Dispatcher(Inlinable):
 
     def derive(self, fun: Callable[..., Any], name: str) -> Dispatcher:
         """A traced function derived from this one."""
-        made: Dispatcher = self._plain(fun, name=name)
+        made: Dispatcher = self._plain(fun, name=name, tiered=self.tiered)
         return made
 
     def find(self, call: Call, plainly: bool = False) -> Found:
@@ -367,7 +378,7 @@ class Dispatcher(Inlinable):
         if trace.tape is not None:
             from tracegrad.runtime.on_tape import OnTape
 
-            on_tape = OnTape(trace, self.name, self.body)
+            on_tape = OnTape(trace, self.name, self.body, self.first_call)
         graph = trace.graph if on_tape is None else on_tape.graph
         checked = trace.implicit and on_tape is None
         single = len(graph.outputs) == 1
@@ -376,7 +387,7 @@ class Dispatcher(Inlinable):
         elif len(spec.paths) < MAX_PATHS:
             single = trace.arrays + len(trace.asked(True)) == 1 if checked else single
             graph = trace.checked() if checked else graph
-            program = compile_program(graph, trace.kinds, single, self.name, checked)
+            program = compile_program(graph, trace.kinds, single, self.name, checked, self.first_call)
             if not trace.can_fail(program):
                 program = None
         else:

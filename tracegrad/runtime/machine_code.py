@@ -24,7 +24,7 @@ from tracegrad.runtime import native
 from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.progress import advance
 
-__all__ = ["Loaded", "Origin", "machine_code", "machine_code_count", "shared_function"]
+__all__ = ["Loaded", "Origin", "machine_code", "machine_code_count", "missing", "shared_function"]
 
 _RARE = "tg.rare_"
 
@@ -87,6 +87,12 @@ def machine_code(pieces: Iterable[Piece]) -> Found:
                 native.define_symbol(piece.kernel, code.kernel(piece.kernel))
             found |= _load(rest, tuple(needed.values()))
     return found
+
+
+def missing(pieces: Iterable[Piece]) -> int:
+    """How many of these pieces are neither in memory nor on disk."""
+    keys = {piece: _key(piece) for piece in pieces}
+    return sum([not default_cache().has(key) for key in _without(keys, _in_memory(keys)).values()])
 
 
 def _key(piece: Piece) -> str:

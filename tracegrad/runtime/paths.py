@@ -69,6 +69,11 @@ class Path:
         """The outputs of the graph, guard values last, or None when the call has to run as plain Python; and the
         answers up to the first that is not as assumed, or None when all are."""
         given = [conformed(x) for x in (*leaves, *captured)]
+        if self.trace.guards and self.waits and self.program.tier.begun:
+            # It is only compiled, or replayed once more, for a call that is one of this path.
+            diverged = self.trace.diverges(self._answers(given))
+            if diverged is not None:
+                return None, diverged
         outputs = None if self.program is None else self.program.attempt(given)
         if outputs is None:
             return None, self.trace.diverges(self._answers(given))
@@ -76,6 +81,11 @@ class Path:
         if not self.trace.guards:
             return outputs, None
         return outputs, self.trace.diverges(self.trace.answers(outputs, self.program.checked))
+
+    @property
+    def waits(self) -> bool:
+        """Whether the program has no machine code yet."""
+        return self.program is not None and self.program.tier is not None
 
     def overlaps(self, call: Call, captured: Sequence[Any]) -> bool:
         """Whether what the call writes to is also something else that it reads, or cannot be written: the graph does
@@ -124,7 +134,7 @@ class Specialization:
 class Interpreted:
     """A path that is not worth compiling, because its specialization has too many: run op by op, once."""
 
-    report, checked = None, False
+    report, checked, tier = None, False, None
 
     def __init__(self, graph: Graph):
         self.graph, self.single = graph, False

@@ -4,6 +4,8 @@
 compiling it) and makes a callable of them for these shapes. What programs have in common they share: a new batch size
 costs a plan, not a compilation. A program that cannot finish (an index out of range) leaves no result; `run` then asks
 the reference meaning of the graph for the error to raise.
+
+A program whose machine code is not known may be answered by a replay at first (`tracegrad.runtime.tiers`).
 """
 
 from __future__ import annotations
@@ -30,12 +32,14 @@ from tracegrad.codegen.walker import WALK
 from tracegrad.errors import CapacityError, TracegradError
 from tracegrad.ir import Graph, run
 from tracegrad.ir.builder import RECORDERS
+from tracegrad.logs import log
 from tracegrad.records import record
 from tracegrad.runtime import blas, native, threads
 from tracegrad.runtime.entry import MISS, make_callable
 from tracegrad.runtime.looks import look_address
-from tracegrad.runtime.machine_code import Loaded, Origin, machine_code, machine_code_count, shared_function
+from tracegrad.runtime.machine_code import Loaded, Origin, machine_code, machine_code_count, missing, shared_function
 from tracegrad.runtime.progress import compiling
+from tracegrad.runtime.tiers import Tier, tier_of
 from tracegrad.signals import uninterrupted
 
 __all__ = ["MISS", "Program", "Report", "compile_program", "conformed", "machine_code_count"]
@@ -47,7 +51,7 @@ class Report:
 
     optimized: Graph
     plan: Plan
-    pieces: list[tuple[list[int], Origin]]  # each piece of machine code: the numbers of the steps that it runs
+    pieces: list[tuple[list[int], Origin]] | None  # of machine code: the numbers of the steps that each runs
     seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -57,7 +61,10 @@ class Report:
 
     @property
     def cache(self) -> str:
-        """Where the machine code came from: "compiled" or "disk" if a piece of it did, else "memory"."""
+        """Where the machine code came from: "compiled" or "disk" if a piece of it did, else "memory"; or "replay" while
+        there is none."""
+        if self.pieces is None:
+            return "replay"
         sources = {origin.source for _, origin in self.pieces}
         return next((source for source in ("compiled", "disk") if source in sources), "memory")
 
@@ -85,17 +92,26 @@ def conformed(x: Any) -> Any:
 
 
 class Program:
-    """A compiled graph.
+    """A compiled graph, or one that is going to be.
 
     `entry(*leaves)` returns the output (or the tuple of outputs), or `MISS` when a leaf is not exactly what the program
-    was compiled for; it checks everything itself and costs a few hundred nanoseconds at most.
+    was compiled for; it checks everything itself and costs a few hundred nanoseconds at most. While there is no machine
+    code it returns `MISS`, and `tier` says how calls are answered.
     """
 
-    def __init__(self, graph: Graph, kinds: tuple[str, ...], single: bool, name: str, checked: bool = False):
+    def __init__(
+        self, graph: Graph, kinds: tuple[str, ...], single: bool, name: str, checked: bool = False,
+        first_call: str = "compile",
+    ):  # fmt: skip
         self.graph, self.kinds, self.single, self.name, self.checked = graph, kinds, single, name, checked
         self._callback: _NumPyCalls | None = None
+        self._callbacks: list[_NumPyCalls] = []
+        self.entry: Any = _not_yet
         with compiling(name):
-            self.report = self._compile()
+            self.report = self._planned()
+            self.tier: Tier | None = tier_of(first_call, graph, lambda: missing(_uses(self._orders)))
+            if self.tier is None:
+                self.compile()
 
     def run(self, leaves: Sequence[Any]) -> Any:
         """The outputs for leaves of the right dtype, shape and memory order; raises what the ops raise."""
@@ -117,6 +133,10 @@ class Program:
         return None if result is MISS else result
 
     def _attempt(self, leaves: Sequence[Any]) -> tuple[Any, BaseException | None]:
+        if self.tier is not None:
+            found = self.tier.answers(self, leaves)
+            if found is not None:
+                return found.result, None
         self._failure()  # of a call of `entry`, which could only return MISS
         result = self.entry(*leaves)
         if result is not MISS:
@@ -135,24 +155,35 @@ class Program:
             raise error
         return error
 
-    def _compile(self) -> Report:
+    def _planned(self) -> Report:
         seconds: dict[str, float] = {}
         clock = _Clock(seconds)
         optimized = passes.optimize(self.graph)
         clock.stage("passes")
         made = plan(optimized, self.checked)
+        self._orders = orders_of(made)
         clock.stage("plan")
-        orders = orders_of(made)
-        uses = _uses(orders)
-        with uninterrupted():
-            _define_symbols(made)
+        return Report(optimized, made, None, seconds)
+
+    def compile(self) -> None:
+        """Find or make the machine code, if that has not been done. Threads may do so at once: each piece is made once,
+        and who is last says what is called."""
+        report, orders = self.report, self._orders
+        if self.entry is not _not_yet:
+            return
+        start, uses = time.perf_counter(), _uses(orders)
+        with compiling(self.name), uninterrupted():
+            clock = _Clock(report.seconds)
+            _define_symbols(report.plan)
             found = machine_code(uses)
             pieces = [(steps, found[piece][1]) for piece, steps in uses.items()]
-            report = Report(optimized, made, pieces, seconds)
-            clock.stage("compile" if report.cache == "compiled" else "load")
-            self.entry = self._callable(made, orders, {piece: code for piece, (code, _) in found.items()})
+            clock.stage("compile" if any(origin.source == "compiled" for _, origin in pieces) else "load")
+            entry = self._callable(report.plan, orders, {piece: code for piece, (code, _) in found.items()})
             clock.stage("link")
-        return report
+            if self.tier is not None:
+                log("compile", "%s: compiled in %.1f ms", self.name, 1e3 * (time.perf_counter() - start))
+            report.pieces, self.entry, self.tier = pieces, entry, None
+            self._orders = []
 
     def _callable(self, made: Plan, orders: Sequence[Order], pieces: dict[Piece, Loaded]) -> Any:
         graph = made.graph
@@ -195,6 +226,7 @@ class Program:
     def linked(self) -> tuple[list[tuple[range, int, list[int]]], object]:
         """What a call does, in order: the steps of the plan, the address of the function that runs them, its words; and
         what has to live as long as one of these is called."""
+        self.compile()
         made = self.report.plan
         orders = orders_of(made)
         with uninterrupted():
@@ -205,7 +237,8 @@ class Program:
     def _address(self, name: str, made: Plan, released: bool) -> int:
         """The address of a function that is no piece of the program."""
         if name == CALLBACK:
-            self._callback = self._callback or _NumPyCalls(made)
+            self._callbacks.append(_NumPyCalls(made))
+            self._callback = self._callbacks[0]  # that of the thread that was first
             return self._callback.address
         if name == "tg_look":
             return look_address(released)
@@ -304,17 +337,27 @@ def _view(address: int, aval: Any) -> Any:
 
 
 def compile_program(
-    graph: Graph, kinds: tuple[str, ...], single: bool, name: str = "", checked: bool = False
+    graph: Graph,
+    kinds: tuple[str, ...],
+    single: bool,
+    name: str = "",
+    checked: bool = False,
+    first_call: str = "compile",
 ) -> Program:
     """The program of `graph`.
 
     `kinds` says for every input whether it is an "array" or a Python "float" (a 0-d float64 value); with `single` the
     only output is returned by itself, else a tuple. With `checked` the last output is a boolean that is not returned:
-    `entry` returns MISS where it is False.
+    `entry` returns MISS where it is False. `first_call` is one of `settings.first_call`.
     """
     before = RECORDERS.current
     try:
-        return Program(graph, kinds, single, name, checked)
+        return Program(graph, kinds, single, name, checked, first_call)
     except BaseException:
         RECORDERS.current = before  # a signal may have come while it was about to be restored
         raise
+
+
+def _not_yet(*leaves: Any) -> Any:
+    """What is called of a program that has no machine code."""
+    return MISS

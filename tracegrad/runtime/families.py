@@ -1,0 +1,57 @@
+"""What a transform has made of a function is found again, and functions of equal code share their programs.
+
+So `grad(f)(x)` in a loop is compiled once, and so is `grad(lambda x: loss(x, k))(x)`.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tracegrad.runtime.dispatch import Dispatcher, Family
+
+__all__ = ["remembered"]
+
+_MEMORY = "__tracegrad_derived__"
+_FAMILIES: OrderedDict[Any, tuple[Family, Any]] = OrderedDict()
+MAX_FAMILIES = 512
+
+Made = TypeVar("Made", bound=Dispatcher)
+
+
+def remembered(fun: Any, key: Any, make: Callable[[], Made]) -> Made:
+    """What `make` made for this function and key before; a method and a function share programs by their code."""
+    if isinstance(fun, types.MethodType) and isinstance(fun.__func__, types.FunctionType):
+        return _shared(fun, key, make())
+    if not getattr(type(fun), "remembers", False) and not isinstance(fun, types.FunctionType):
+        return make()
+    memory = vars(fun).get(_MEMORY)
+    # functools.wraps copies attributes, this one included, to functions that it does not belong to.
+    if memory is None or memory[0]() is not fun:
+        memory = vars(fun)[_MEMORY] = (weakref.ref(fun), {})
+    known: dict[Any, Made] = memory[1]
+    if key not in known:
+        made = make()
+        known.setdefault(key, _shared(fun, key, made) if isinstance(fun, types.FunctionType) else made)
+    return known[key]
+
+
+def _shared(fun: Any, key: Any, made: Made) -> Made:
+    made.share(_family(fun, key))
+    return made
+
+
+def _family(fun: Any, key: Any) -> Family:
+    """What functions of the code of `fun` share, for the transform with this key."""
+    function = fun.__func__ if isinstance(fun, types.MethodType) else fun
+    code, space = function.__code__, function.__globals__
+    place = (code, id(space), type(fun), key)
+    found = _FAMILIES.get(place)
+    if found is None:
+        found = _FAMILIES.setdefault(place, (Family(), space))  # the namespace lives, so its id is its own
+        while len(_FAMILIES) > MAX_FAMILIES:
+            _FAMILIES.popitem(last=False)
+    return found[0]

@@ -1,0 +1,190 @@
+"""Tiers: who answers the calls of a program that has no machine code yet.
+
+A compiler takes tens or hundreds of milliseconds, for which a function that is called once has no use. Where NumPy is
+quicker (`tracegrad.runtime.effort`), it answers the first call, op by op, and the second compiles; or it answers all
+calls until another thread has compiled. What it computes is the meaning of the graph, so nothing but rounding can tell
+who has answered.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracegrad.avals import is_literal
+from tracegrad.errors import CapacityError, PerformanceWarning, located
+from tracegrad.ir import Graph, Node
+from tracegrad.ir.replay import WATCHED
+from tracegrad.runtime.effort import COMPILE, Effort, TooLong
+from tracegrad.runtime.entry import MISS
+
+__all__ = ["Answer", "Tier", "tier_of"]
+
+# A replay is worth it where it takes less than this part of what it takes to compile: so much more is what a function
+# costs at most that is called again.
+PART = 0.25
+# A graph of more nodes took so long to trace that the disk cache, which is filled by what is compiled, should spare it.
+MOST_NODES = 1000
+
+
+class Answer(NamedTuple):
+    """The outputs as a program returns them, or `MISS` where it would fail."""
+
+    result: Any
+
+
+def tier_of(first_call: str, graph: Graph, missing: Callable[[], int]) -> Tier | None:
+    """How the calls of a program are answered that has to compile so many pieces; None if it is to do so now."""
+    if first_call == "compile":
+        return None
+    most = PART * COMPILE * missing()
+    if not most or len(graph.nodes) > MOST_NODES or Effort().total(graph) > most:
+        return None
+    return Tier(most) if first_call == "replay" else Behind(most)
+
+
+class Tier:
+    """The first call is answered by a replay, the second compiles."""
+
+    # Whether a call has been answered, and the next one that finds the program compiles it.
+    begun = False
+
+    def __init__(self, most: float):
+        self.most = most
+
+    def answers(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
+        """The answer to a call; None once the program is compiled."""
+        if self.begun:
+            program.compile()
+            return None
+        self.begun = True
+        return self.replayed(program, leaves)
+
+    def replayed(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
+        """The answer by a replay; None where that has turned out to take too long, and the program is compiled."""
+        before, watch = WATCHED.by, Effort(self.most).spend
+        try:
+            WATCHED.by = watch
+            outputs = _outputs(program.graph, leaves)
+        except TooLong:
+            program.compile()
+            return None
+        except CapacityError:
+            raise
+        except Exception:  # who runs the function as it is meets it again
+            return Answer(MISS)
+        finally:
+            WATCHED.by = before
+        if program.checked and not outputs.pop():
+            return Answer(MISS)
+        return Answer(outputs[0] if program.single else tuple(outputs))
+
+
+def _outputs(graph: Graph, leaves: Sequence[Any]) -> list[Any]:
+    """The outputs of a graph as a program gives them: arrays of their own. What nothing reads any more is let go."""
+    assert WATCHED.by is not None
+    WATCHED.by(graph)
+    last = {x: node for node in graph.nodes for x in node.operands}
+    kept = {*graph.outputs, *graph.inputs}
+    computed: dict[Node, Any] = dict(zip(graph.inputs, map(np.asarray, leaves)))
+    for node in graph.nodes:
+        assert node.op is not None
+        if node.picks is not None:
+            computed[node] = computed[node.operands[0]][node.picks]
+        else:
+            given = tuple([x if is_literal(x) else computed[x] for x in node.inputs])
+            computed[node] = node.op.compute(given, dict(node.params))
+        for x in node.operands:
+            if last[x] is node and x not in kept:
+                computed.pop(x, None)
+    return [np.array(computed[x], order="C") if x.aval.ndim else computed[x][()] for x in graph.outputs]
+
+
+class Behind(Tier):
+    """All calls are answered by replays until another thread has compiled."""
+
+    def __init__(self, most: float):
+        super().__init__(most)
+        self.error: BaseException | None = None
+
+    def answers(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
+        if not self.begun:
+            self.begun = True
+            _compiler.add(program)
+        error, self.error = self.error, None
+        if error is not None:
+            text = f"{program.name or 'a program'} is not compiled, and runs op by op: {type(error).__name__}: {error}"
+            warnings.warn(located(text), PerformanceWarning, stacklevel=2)
+        return self.replayed(program, leaves)
+
+
+class _Compiler:
+    """The thread that compiles programs, those that are still there, one after the other. It ends when nothing is left,
+    and when the interpreter does: a program that has not been begun by then is not."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[weakref.ref[Any]] = deque()
+        self._thread: threading.Thread | None = None
+        self._now: weakref.ref[Any] | None = None
+
+    def add(self, program: Any) -> None:
+        with self._lock:
+            self._waiting.append(weakref.ref(program))
+            if self._thread is not None:
+                return
+            self._thread = threading.Thread(target=self._run, name="tracegrad compiler")
+            try:
+                self._thread.start()
+                return
+            except RuntimeError:  # there can be no more threads, or the interpreter is about to end
+                self._thread = None
+                self._waiting.clear()
+        program.compile()
+
+    def _next(self) -> Any:
+        with self._lock:
+            while self._waiting and threading.main_thread().is_alive():
+                self._now = self._waiting.popleft()
+                program = self._now()
+                if program is not None:
+                    return program
+            self._thread = self._now = None
+            self._waiting.clear()
+            return None
+
+    def _run(self) -> None:
+        while (program := self._next()) is not None:
+            tier = program.tier
+            try:
+                program.compile()
+            except BaseException as error:
+                if tier is not None:
+                    tier.error = error.with_traceback(None)
+            del program
+
+    def forked(self) -> None:
+        """In a forked child, where there is no thread but the one that forked: what waited is added when it is called
+        again."""
+        waiting = [*self._waiting, *([self._now] if self._now is not None else [])]
+        self._begin()
+        for reference in waiting:
+            program = reference()
+            if program is not None and program.tier is not None:
+                program.tier.begun = False
+
+
+_compiler = _Compiler()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _compiler.forked())
