@@ -164,5 +164,10 @@ def _groups(made: Any, inputs: tuple[str, ...] = ()) -> Iterator[str]:
             yield f"   stores {names.get(root, '?')} {root.name} {root.aval}: {reasons.get(root, 'an output')}"
         for name, region in regions_of(made.steps[i]):
             yield from (f"   {line}" for line in (f"{name}:", *(f"   {inner}" for inner in _groups(region))))
+    for band in made.bands:
+        local = ", ".join(names.get(x, "?") for x, buffer in made.buffers.items() if buffer in band.local)
+        yield f"steps {band.first} to {band.last} run together, {band.strip} of {band.rows} rows at a time" + (
+            f"; of {local} there are no more" if local else ""
+        )
     for edge in made.schedule.edges:
         yield f"{names.get(edge.producer, '?')} -> {names.get(edge.consumer, '?')} not fused: {edge.reason}"

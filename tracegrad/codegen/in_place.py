@@ -19,7 +19,7 @@ from tracegrad.codegen.forms import handler, same_block
 from tracegrad.codegen.loops import Guard, Load, Store
 from tracegrad.codegen.materialize import EARLY
 from tracegrad.codegen.nested import Looping, on_stack
-from tracegrad.codegen.steps import Call, Launch
+from tracegrad.codegen.steps import Launch, number_calls
 from tracegrad.ir import Node
 
 if TYPE_CHECKING:
@@ -130,8 +130,7 @@ class _Order:
             self.made.steps[:] = [self.made.steps[i] for i in found]
             planned = self.made.schedule.steps
             planned[:] = [planned[i] for i in found]
-            for count, call in enumerate([x for x in self.made.steps if isinstance(x, Call)]):
-                call.number = count
+            number_calls(self.made.steps)
 
 
 def read_too_late(made: Plan) -> dict[Node, str]:

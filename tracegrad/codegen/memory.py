@@ -28,7 +28,8 @@ class Used:
 @record(frozen=True)
 class Memory:
     """The buffers of a program, the largest first; bytes of inputs, which are the caller's, of results, and of the
-    arena, in which temporaries have their places, with partial results and what loops need for themselves."""
+    arena, in which temporaries have their places, with partial results and what loops need for themselves; or a strip,
+    for one thread."""
 
     buffers: tuple[Used, ...]
     inputs: int
@@ -56,10 +57,11 @@ def memory_of(made: Plan, inputs: Sequence[str] = ()) -> Memory:
     for i, step in enumerate(made.steps):
         for name in step.buffers:
             uses.setdefault(name, []).append(i)
+    strips = {name: row * band.strip for band in made.bands for name, row in band.local.items()}
     found: dict[str, Used] = {}
     for node, name in made.buffers.items():
         kind = made.memory[name].partition(" ")[0]
-        size = node.aval.size * node.aval.dtype.itemsize
+        size = strips.get(name, node.aval.size * node.aval.dtype.itemsize)
         if name not in found or found[name].bytes < size:
             steps = uses.get(name, [0])
             told = {"input": "input", "output": "result"}.get(kind, "temporary")
@@ -67,4 +69,5 @@ def memory_of(made: Plan, inputs: Sequence[str] = ()) -> Memory:
             found[name] = Used(name, value, size, told, min(steps), max(steps))
     buffers = sorted(found.values(), key=lambda used: -used.bytes)
     whole = {kind: sum(used.bytes for used in buffers if used.kind == kind) for kind in ("input", "result")}
-    return Memory(tuple(buffers), whole["input"], whole["result"], made.arena_bytes)
+    arena = made.arena_bytes + max((band.bytes for band in made.bands), default=0)
+    return Memory(tuple(buffers), whole["input"], whole["result"], arena)

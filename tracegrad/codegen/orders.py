@@ -8,11 +8,12 @@ knows where these are.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tracegrad.codegen.bands import Band
 from tracegrad.codegen.forked import EACH_CHUNK
-from tracegrad.codegen.loops import Reduce
+from tracegrad.codegen.loops import Kernel, Reduce
 from tracegrad.codegen.module import Part, place_of
 from tracegrad.codegen.nested import Nested, Repeat, regions_of
 from tracegrad.codegen.pieces import Piece, kernel_piece, part_piece
@@ -20,12 +21,13 @@ from tracegrad.codegen.plan import Plan, plans_of
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import identity
 from tracegrad.codegen.steps import Call, Launch, Matmul
-from tracegrad.codegen.walker import STEP
+from tracegrad.codegen.walker import BAND, STEP
 from tracegrad.records import record
 
-__all__ = ["CALLBACK", "ROUTINES", "Order", "orders_of", "pieces_of", "products_in_chunk"]
+__all__ = ["CALLBACK", "C_LIBRARY", "ROUTINES", "Order", "orders_of", "pieces_of", "products_in_chunk"]
 
 CALLBACK = "callback"
+C_LIBRARY = ("malloc", "free")
 ROUTINES = {"f64": "tg_dgemm", "f32": "tg_sgemm"}
 LEAST_SHARED = 1 << 20  # multiply-adds that are worth two threads: some 30 us, in small products
 SHARES = 4  # at least so many shares there are then
@@ -41,11 +43,21 @@ class Order:
     words: list[Word]
     steps: range
 
+    def steps_of(self, piece: Piece) -> Iterable[int]:
+        """The numbers of the steps that a piece of machine code is for."""
+        if self.function != BAND:
+            return self.steps
+        pieces = [x for x in self.words if isinstance(x, Piece)]
+        return [step for step, each in zip(self.steps, pieces) if each == piece]
+
 
 def orders_of(made: Plan, optimize: int = 2) -> list[Order]:
     """What the program does, in order; `optimize` says how its pieces are compiled."""
     writer = _Writer(made, optimize)
-    found = [order for first, last in _parts(made.steps) for order in writer.orders(first, last)]
+    bands = {band.first: band for band in made.bands}
+    found: list[Order] = []
+    for first, last in _parts(made.steps, {band.first: band.last for band in made.bands}):
+        found += writer.band(bands[first]) if first in bands else writer.orders(first, last)
     if made.check >= 0:
         place = [len(made.graph.inputs) + len(made.graph.outputs) - 1, made.check]
         found.append(Order(f"{STEP}check", [*place], range(0)))
@@ -57,8 +69,8 @@ def pieces_of(order: Order) -> list[Piece]:
     return [x for x in (order.function, *order.words) if isinstance(x, Piece)]
 
 
-def _parts(steps: Sequence[Any]) -> Iterator[tuple[int, int]]:
-    """The first and last numbers of steps that are one piece of machine code, or one step.
+def _parts(steps: Sequence[Any], bands: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    """The first and last numbers of steps that are one piece of machine code, or one step, or a band.
 
     Kernels of a few elements go with each other, and with the regions that they stand before, or else behind.
     """
@@ -73,7 +85,7 @@ def _parts(steps: Sequence[Any]) -> Iterator[tuple[int, int]]:
                 behind += 1
             next_is_nested = behind < len(steps) and isinstance(steps[behind], Nested)
             end = end + 1 if next_is_nested else behind
-        end = max(end, i + 1)
+        end = max(end, bands.get(i, i) + 1)
         yield i, end - 1
         i = end
 
@@ -120,39 +132,78 @@ class _Writer:
     # -- kernels -------------------------------------------------------------------------------------
     def _launch(self, i: int, step: Launch) -> Iterator[Order]:
         steps, kernel = range(i, i + 1), step.kernel
-        for buffer, dtype, combiner, size in self.made.fills.get(i, ()):
-            start = _bits(dtype, identity(combiner, dtype).constant)
-            yield Order(f"{STEP}fill.{dtype}", [*self._place(buffer), start, self._size(size)], steps)
+        yield from self._fills(i)
         if step.copies:
             (out,) = step.writes
             words = [*self._place(out), *self._place(step.base), self._size(step.bytes)]
             yield Order(f"{STEP}copy", words, steps)
-        piece, names = kernel_piece(kernel, self.optimize)
-        rows = self._size(kernel.loops[kernel.chunked].extent)
-        words, places = [0, rows], {}
-        for name in names:
-            places[name] = len(words)
-            words += self._place(name) if name in kernel.buffers else [self.made.values[name]]
+        piece, words, places = self._kernel(kernel)
         if step.chunks == 1:
             yield Order(piece, words, steps)
         else:
             yield from self._forked(i, step, piece, words, places)
 
+    def _fills(self, i: int) -> Iterator[Order]:
+        for buffer, dtype, combiner, size in self.made.fills.get(i, ()):
+            start = _bits(dtype, identity(combiner, dtype).constant)
+            yield Order(f"{STEP}fill.{dtype}", [*self._place(buffer), start, self._size(size)], range(i, i + 1))
+
+    def _kernel(self, kernel: Kernel) -> tuple[Piece, list[Word], dict[str, int]]:
+        """The piece that a kernel is, its words for all rows, and which of them say where a buffer is."""
+        piece, names = kernel_piece(kernel, self.optimize)
+        words: list[Word] = [0, self._size(kernel.loops[kernel.chunked].extent)]
+        places: dict[str, int] = {}
+        for name in names:
+            places[name] = len(words)
+            words += self._place(name) if name in kernel.buffers else [self.made.values[name]]
+        return piece, words, places
+
     def _forked(self, i: int, step: Launch, piece: Piece, words: list[Word], places: dict[str, int]) -> Iterator[Order]:
         """A kernel that runs in chunks; what these reduce they write as partial results, combined in their order."""
         steps, rows = range(i, i + 1), words[1]
-        reductions = {x.buffer: x for x in step.kernel.body if isinstance(x, Reduce)}
         partials: list[Word] = []
         for name, size in step.partials.items():
             begin, each = self.made.values[f"partial.{i}.{name}"], _bytes(step.kernel.buffers[name][0])
             partials += [places[name], self.arena, begin, self._size(size) * each]
         cut: list[Word] = [EACH_CHUNK[step.parallel], step.chunks, step.rows, rows]
         yield Order(f"{STEP}fork", [piece, *cut, len(words), len(step.partials), *partials, *words], steps)
+        yield from self._combined(i, step)
+
+    def _combined(self, i: int, step: Launch) -> Iterator[Order]:
+        """Combine the partial results of a step."""
         for name, size in step.partials.items():
-            x = reductions[name]
             parts = [self.arena, self.made.values[f"partial.{i}.{name}"], self._size(size), step.chunks]
-            combiner = f"tg_combine.{x.combiner}.{x.value.dtype}"
-            yield Order(f"{STEP}combine", [*self._place(name), *parts, combiner], steps)
+            words = [*self._place(name), *parts, f"tg_combine.{_combiner(step, name)}"]
+            yield Order(f"{STEP}combine", words, range(i, i + 1))
+
+    # -- bands ---------------------------------------------------------------------------------------
+    def band(self, band: Band) -> Iterator[Order]:
+        """Steps that run together: see `tracegrad.codegen.bands_llvm`."""
+        steps = [(i, step) for i in band.steps if isinstance(step := self.made.steps[i], Launch)]
+        for i in band.steps:
+            yield from self._fills(i)
+        kernels = [word for (i, step), unit in zip(steps, band.units) for word in self._of_band(band, i, step, unit)]
+        _, step = steps[0]
+        functions: list[Word] = [EACH_CHUNK[step.parallel], *C_LIBRARY]
+        cut = [step.chunks, step.rows // band.units[0], band.rows, band.strip]
+        yield Order(
+            BAND, [*functions, *cut, band.bytes, self.arena + 1, len(steps), len(kernels), *kernels], band.steps
+        )
+        if step.chunks > 1:
+            for i, step in steps:
+                yield from self._combined(i, step)
+
+    def _of_band(self, band: Band, i: int, step: Launch, unit: int) -> list[Word]:
+        """The words of one kernel of a band."""
+        piece, words, places = self._kernel(step.kernel)
+        own = [name for name in step.kernel.buffers if name in band.local]
+        records: list[Word] = [x for name in own for x in (places[name], band.offsets[name], band.local[name])]
+        for name, size in step.partials.items():
+            where = [self.arena, self.made.values[f"partial.{i}.{name}"]] if step.chunks > 1 else self._place(name)
+            each = self._size(size) * _bytes(step.kernel.buffers[name][0])
+            merger = f"tg_merge.{_combiner(step, name)}"
+            records += [places[name], *where, each, band.offsets[name], self._size(size), merger]
+        return [piece, unit, len(own), len(step.partials), len(words), *records, *words]
 
     # -- products and calls ----------------------------------------------------------------------------
     def _matmul(self, step: Matmul) -> list[Word]:
@@ -204,6 +255,12 @@ def products_in_chunk(count: int, work: int) -> int:
     if count * work < LEAST_SHARED or (count < FEW and work >= LARGE):
         return max(count, 1)
     return -(-LEAST_SHARED // (SHARES * work))
+
+
+def _combiner(step: Launch, buffer: str) -> str:
+    """How a kernel combines what it reduces into a buffer, and the dtype of that."""
+    reductions = [x for x in step.kernel.body if isinstance(x, Reduce) and x.buffer == buffer]
+    return f"{reductions[0].combiner}.{reductions[0].value.dtype}"
 
 
 def _bytes(dtype: str) -> int:

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.codegen.arena import Arena
+from tracegrad.codegen.bands import Band, bands_of, place_locals
 from tracegrad.codegen.dims import Dims
 from tracegrad.codegen.forms import handler, is_matrix_transpose, same_block
 from tracegrad.codegen.in_place import read_too_late, update_in_place, write_in_place
@@ -58,6 +60,7 @@ class Plan:
     check: int = -1  # where in the arena the boolean is without which the program has failed: the last output; or -1
     carries: int = 0  # of a region: how many of its first inputs its first outputs become
     strips: Strips | None = None  # of the body of a loop: how to run it strip by strip
+    bands: list[Band] = field(default_factory=list)  # steps that run together, strip by strip
     in_place: set[int] = field(default_factory=set)  # carries of a region that it writes where it reads them
     arena_bytes: int = 0
     cost: int = 0
@@ -110,6 +113,8 @@ class _Planner:
         if nested:
             _to_stack(made, dims)
             made.strips = strips_of(made)
+        else:
+            made.bands = bands_of(made)
         _cut(made)
         _place(made, nested)
         return made
@@ -256,18 +261,24 @@ def _cut(made: Plan) -> None:
             step.rows = max(step.rows, -(-rows // (MOST_CHUNKS if whole < 64 else 16)))
         step.chunks = max(1, -(-rows // step.rows)) if rows else 1
         step.parallel = step.chunks > 1 and rows * row_cost >= PARALLEL_COST
-        made.fills[i] = [f for x in kernel.body if isinstance(x, Reduce) for f in _fill(kernel, x)]
+        made.fills[i] = step.fills
+    for band in made.bands:
+        _cut_band(made, band)
 
 
-def _fill(kernel: Kernel, x: Reduce) -> list[tuple[str, str, str, Poly]]:
-    over = [loop.var in x.over for loop in kernel.loops]
-    if x.combiner == "scatter" or not any(over) or over[kernel.chunked]:
-        return []
-    inner = len(over)
-    while inner and over[inner - 1]:
-        inner -= 1
-    in_memory = any(over[:inner]) or inner == len(over)
-    return [(x.buffer, x.value.dtype, x.combiner, x.size)] if in_memory else []
+def _cut_band(made: Plan, band: Band) -> None:
+    """Cut the rows of a band into chunks of some strips, which are the same for all of its steps."""
+    sizes = made.arguments.sizes
+    steps = [step for i in band.steps if isinstance(step := made.steps[i], Launch)]
+    cost = sum([math.prod(x.extent.evaluate(sizes) for x in s.kernel.loops) * max(s.kernel.cost, 1) for s in steps])
+    rows = CHUNK_COST * band.rows // cost
+    if any(step.partials for step in steps):
+        whole = max([sum(size.evaluate(sizes) for size in step.partials.values()) for step in steps])
+        rows = max(rows, -(-band.rows // (MOST_CHUNKS if whole < 64 else 16)))
+    rows = max(-(-rows // band.strip), 1) * band.strip
+    for step, unit in zip(steps, band.units):
+        step.rows, step.chunks = rows * unit, -(-band.rows // rows)
+        step.parallel = step.chunks > 1 and cost >= PARALLEL_COST
 
 
 def _to_stack(made: Plan, dims: Dims) -> None:
@@ -280,21 +291,25 @@ def _to_stack(made: Plan, dims: Dims) -> None:
 def _place(made: Plan, nested: bool) -> None:
     """Offsets in the arena for temporaries and partial results; buffers whose lives do not overlap share memory."""
     needed = {name: n.aval.size * n.aval.dtype.itemsize for n, name in made.buffers.items()}
+    ends = {i: band.last for band in made.bands for i in band.steps}  # a band ends for all of its steps at once
     temps = [{n for n in step.buffers if made.memory[n] == "temp"} for step in made.steps]
-    last = {name: i for i, names in enumerate(temps) for name in names}
-    arena, begun = _Arena(), set[str]()
+    last = {name: ends.get(i, i) for i, names in enumerate(temps) for name in names}
+    local = {name for band in made.bands for name in band.local}
+    arena, begun = Arena(), set[str]()
     values: dict[str, int] = {}
     for i, step in enumerate(made.steps):
         for name in sorted(temps[i] - begun):
-            values[f"offset.{name}"] = arena.take(name, needed[name])
+            values[f"offset.{name}"] = 0 if name in local else arena.take(name, needed[name])
         begun |= temps[i]
         if isinstance(step, Launch):
             values |= _chunk_values(made, i, step, arena)
         elif isinstance(step, Nested):
             values |= _nested_values(made, i, step, arena)
-        for name in temps[i]:
-            if last[name] == i:
+        if ends.get(i, i) == i:
+            for name in [x for x in arena.taken if last.get(x, i) == i]:
                 arena.give(name)
+    for band in made.bands:
+        place_locals(made, band)
     made.arena_bytes = arena.top
     constants = {name: _bits(dtype, value) for name, (dtype, value) in made.arguments.constants.items()}
     made.values = {**made.arguments.sizes, **constants, **values}
@@ -304,7 +319,7 @@ def _place(made: Plan, nested: bool) -> None:
     _add_words_of_regions(made)
 
 
-def _nested_values(made: Plan, i: int, step: Nested, arena: _Arena) -> dict[str, int]:
+def _nested_values(made: Plan, i: int, step: Nested, arena: Arena) -> dict[str, int]:
     """The words of step `i` itself, and where its memory lies while it runs."""
     values = {f"{name}.{i}": value for name, value in step.words().items()}
     scratch = {name: size.evaluate(made.arguments.sizes) for name, size in step.scratch().items()}
@@ -356,14 +371,12 @@ def functions_of(step: Any, fills: Sequence[Any]) -> list[str]:
     return names
 
 
-def _chunk_values(made: Plan, i: int, step: Launch, arena: _Arena) -> dict[str, int]:
-    """How step `i` is cut, and where its partial results lie while it runs."""
+def _chunk_values(made: Plan, i: int, step: Launch, arena: Arena) -> dict[str, int]:
+    """How step `i` is cut, and where its partial results lie until it has run, or its band."""
     values = {f"rows.{i}": step.rows, f"chunks.{i}": step.chunks, f"parallel.{i}": int(step.parallel)}
     for name, size in step.partials.items():
         needed = step.chunks * size.evaluate(made.arguments.sizes) * 8 if step.chunks > 1 else 0
         values[f"partial.{i}.{name}"] = arena.take((i, name), needed)
-    for name in step.partials:
-        arena.give((i, name))
     return values
 
 
@@ -373,28 +386,6 @@ def _bits(dtype: str, value: Any) -> int:
     bits = struct.pack("<d", value) if dtype[0] == "f" else struct.pack("<Q", int(value) % 2**64)
     word: int = struct.unpack("<q", bits)[0]
     return word
-
-
-class _Arena:
-    """First-fit placement of blocks whose lives are known."""
-
-    def __init__(self) -> None:
-        self.top = 0
-        self._taken: dict[Any, tuple[int, int]] = {}
-
-    def take(self, name: Any, size: int) -> int:
-        size = -(-max(size, 1) // 64) * 64
-        offset = 0
-        for begin, end in sorted(self._taken.values()):
-            if offset + size <= begin:
-                break
-            offset = max(offset, end)
-        self._taken[name] = (offset, offset + size)
-        self.top = max(self.top, offset + size)
-        return offset
-
-    def give(self, name: Any) -> None:
-        self._taken.pop(name, None)
 
 
 def rare_functions(made: Plan) -> set[str]:

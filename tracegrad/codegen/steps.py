@@ -5,6 +5,7 @@ A step knows the buffers that it reads and writes, by name; `rename` gives one a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from tracegrad.codegen.poly import ZERO, Poly
 from tracegrad.ir import Node
 from tracegrad.records import record
 
-__all__ = ["Call", "Launch", "Matmul"]
+__all__ = ["Call", "Launch", "Matmul", "number_calls"]
 
 
 @record(eq=False)
@@ -51,6 +52,12 @@ class Launch:
         """Whether it may be worth chunks: then its kernel is a function that other programs call too."""
         return not self.serial and any(x.extent.value is None for x in self.kernel.loops)
 
+    @property
+    def fills(self) -> list[tuple[str, str, str, Poly]]:
+        """The accumulators that must be started before the kernel runs: buffer, dtype, combiner, size."""
+        reductions = [x for x in self.kernel.body if isinstance(x, Reduce)]
+        return [(x.buffer, x.value.dtype, x.combiner, x.size) for x in reductions if _is_filled(self.kernel, x)]
+
     def rename(self, old: str, new: str) -> None:
         self.base = new if self.base == old else self.base
         self.partials = {new if b == old else b: size for b, size in self.partials.items()}
@@ -64,6 +71,16 @@ class Launch:
         notes = ["serial"] * self.serial + [f"partial {b} of {size}" for b, size in self.partials.items()]
         notes += [f"copy {self.base}: {self.bytes} bytes"] * self.copies
         return "\n".join([*notes, self.kernel.text()])
+
+
+def _is_filled(kernel: Kernel, x: Reduce) -> bool:
+    over = [loop.var in x.over for loop in kernel.loops]
+    if x.combiner == "scatter" or not any(over) or over[kernel.chunked]:
+        return False
+    inner = len(over)
+    while inner and over[inner - 1]:
+        inner -= 1
+    return any(over[:inner]) or inner == len(over)
 
 
 def _renamed(body: list[Any], old: str, new: str) -> list[Any]:
@@ -133,3 +150,9 @@ class Call:
 
     def text(self) -> str:
         return f"call {self.number}: {', '.join(b or '_' for b in self.outs)} = f({', '.join(self.operands)})"
+
+
+def number_calls(steps: Sequence[Any]) -> None:
+    """Number the calls among `steps` in their order."""
+    for count, call in enumerate([x for x in steps if isinstance(x, Call)]):
+        call.number = count

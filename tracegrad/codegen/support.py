@@ -2,9 +2,11 @@
 
     void tg_fill.<dtype>(T *out, T value, i64 count)
     void tg_combine.<combiner>.<dtype>(T *out, T *partial, i64 size, i64 chunks)
+    void tg_merge.<combiner>.<dtype>(T *out, T *more, i64 size)
     void tg_chunks(void (*task)(void *context, i64 chunk), void *context, i64 chunks)
 
-`tg_combine` folds `chunks` results of `size` elements each, in order of the chunks.
+`tg_combine` folds `chunks` results of `size` elements each, in order of the chunks; `tg_merge` one more result with
+those that are in `out`.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ def signature(name: str) -> Any:
         return ir.FunctionType(ir.VoidType(), [TASK.as_pointer(), _POINTER, I64])
     t = memory_type(name.rpartition(".")[2])
     pointer = t.as_pointer()
-    rest = [pointer, t, I64] if name.startswith("tg_fill") else [pointer, pointer, I64, I64]
-    return ir.FunctionType(ir.VoidType(), rest)
+    if name.startswith("tg_fill"):
+        return ir.FunctionType(ir.VoidType(), [pointer, t, I64])
+    return ir.FunctionType(ir.VoidType(), [pointer, pointer, I64] + [I64] * name.startswith("tg_combine"))
 
 
 def support_module(name: str) -> str:
@@ -48,12 +51,12 @@ def _define(function: ir.Function) -> None:
         out, value, count = function.args
         loop(b, count, lambda i: b.store(value, b.gep(out, [i])))
     else:
-        _combine(b, function, *function.name.split(".")[1:])
+        _combine(b, function, *function.name.split("."))
     b.ret_void()
 
 
-def _combine(b: ir.IRBuilder, function: ir.Function, combiner: str, dtype: str) -> None:
-    out, partial, size, chunks = function.args
+def _combine(b: ir.IRBuilder, function: ir.Function, name: str, combiner: str, dtype: str) -> None:
+    out, partial, size, *chunks = function.args
     for pointer in (out, partial):
         pointer.add_attribute("noalias")  # half the code, and half the time to compile it
 
@@ -63,9 +66,7 @@ def _combine(b: ir.IRBuilder, function: ir.Function, combiner: str, dtype: str) 
     def first(e: Any) -> None:
         b.store(b.load(b.gep(partial, [e])), b.gep(out, [e]))
 
-    def row(c: Any) -> None:
-        at = b.mul(b.add(c, ir.Constant(I64, 1)), size)
-
+    def row(at: Any) -> None:
         def element(e: Any) -> None:
             place = b.gep(out, [e])
             more = b.load(b.gep(partial, [b.add(at, e)]))
@@ -74,8 +75,12 @@ def _combine(b: ir.IRBuilder, function: ir.Function, combiner: str, dtype: str) 
 
         loop(b, size, element)
 
-    loop(b, size, first)
-    loop(b, b.sub(chunks, ir.Constant(I64, 1)), row)
+    if name == "tg_merge":
+        row(ir.Constant(I64, 0))
+    else:
+        loop(b, size, first)
+        others = b.sub(chunks[0], ir.Constant(I64, 1))
+        loop(b, others, lambda c: row(b.mul(b.add(c, ir.Constant(I64, 1)), size)))
 
 
 def loop(b: ir.IRBuilder, count: Any, body: Any) -> None:

@@ -16,6 +16,7 @@ pointers are those of the program, to its inputs, its outputs and its arena; a r
                             number of the kernel's words, of partial results; of each of these its number among the
                             words, where they begin and the bytes of one; the words of the kernel, whose rows are first
     tg_step.combine         the places of a result and of the partial results, elements, chunks, the combiner's address
+    tg_step.band            see `tracegrad.codegen.bands_llvm`
 
 They are compiled once, those of `TOGETHER` as one module, and kept on disk. A program is therefore words alone, besides
 its kernels.
@@ -25,9 +26,12 @@ from __future__ import annotations
 
 from string import Template
 
-__all__ = ["FAILED_CHECK", "STEP", "TOGETHER", "WALK", "walker_module"]
+from tracegrad.codegen.bands_llvm import band_module
+
+__all__ = ["BAND", "FAILED_CHECK", "STEP", "TOGETHER", "WALK", "walker_module"]
 
 WALK, STEP = "tg_walk", "tg_step."
+BAND = f"{STEP}band"
 TOGETHER = (WALK, *(STEP + what for what in ("copy", "check", "call", "matmul", "fork", "combine")))
 FAILED_CHECK = 4
 
@@ -35,8 +39,8 @@ _TYPES = {"f64": "double", "f32": "float", "bool": "i8"}
 
 
 def walker_module(*names: str) -> str:
-    """The module that defines these functions, as text."""
-    return _PLACE + "".join([_body(name) for name in names])
+    """The module that defines these functions, as text; that of bands is alone."""
+    return band_module(BAND) if names == (BAND,) else _PLACE + "".join([_body(name) for name in names])
 
 
 def _body(name: str) -> str:

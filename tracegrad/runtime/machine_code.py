@@ -9,16 +9,20 @@ object file has several pieces, and is found by each of them; what else it has c
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from weakref import WeakValueDictionary
 
 from tracegrad.codegen.module import as_text, module_of_pieces
+from tracegrad.codegen.orders import C_LIBRARY
 from tracegrad.codegen.pieces import Piece
 from tracegrad.codegen.support import support_module
 from tracegrad.codegen.vecmath import rare_module
-from tracegrad.codegen.walker import STEP, TOGETHER, WALK, walker_module
+from tracegrad.codegen.walker import BAND, STEP, TOGETHER, WALK, walker_module
 from tracegrad.records import record
 from tracegrad.runtime import native
 from tracegrad.runtime.cache import default_cache
@@ -201,8 +205,16 @@ def _compile(pieces: Sequence[Piece], keys: Sequence[str]) -> _Object:
 
 
 def shared_function(name: str) -> int:
-    """The address of a function that programs share: see `tracegrad.codegen.support` and `tracegrad.codegen.walker`."""
+    """The address of a function that programs share: one of `tracegrad.codegen.support` or `tracegrad.codegen.walker`,
+    or of the C library."""
+    if name in C_LIBRARY:
+        return ctypes.cast(getattr(_c_library(), name), ctypes.c_void_p).value or 0
     if name in TOGETHER:
         return native.load_ir(lambda: walker_module(*TOGETHER), WALK).address(name)
     make = rare_module if name.startswith(_RARE) else walker_module if name.startswith(STEP) else support_module
-    return native.load_ir(lambda: make(name), name, "glue" if name == "tg_chunks" else "loops").address(name)
+    return native.load_ir(lambda: make(name), name, "glue" if name in ("tg_chunks", BAND) else "loops").address(name)
+
+
+@cache
+def _c_library() -> ctypes.CDLL:
+    return ctypes.CDLL("ucrtbase" if os.name == "nt" else None)

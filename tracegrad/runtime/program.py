@@ -253,7 +253,7 @@ def _uses(orders: Sequence[Order]) -> dict[Piece, list[int]]:
     for order in orders:
         for piece in pieces_of(order):
             for each in (*piece.needs, piece):
-                uses.setdefault(each, []).extend(order.steps)
+                uses.setdefault(each, []).extend(order.steps_of(piece))
     return uses
 
 

@@ -1,0 +1,242 @@
+"""Bands: kernels that go through the same rows together, a strip of rows after the other.
+
+A kernel that reduces rows, and those that use what it finds (softmax and its derivative, layer norm), are several, for
+the reduction has to be complete; so are kernels over long arrays that were cut for their size. One after the other,
+each would go through all rows, and what they leave to each other through memory. In a band all of them run for a strip
+of rows, and then for the next: rows are in the cache, and of temporary values that no other step reads there is never
+more than a strip (they are *local*).
+
+The kernels are the same, alone or in a band: a band is how they are called, so it is no part of any machine code.
+Whether kernels may run so depends on where they read and write: a row of what one of them writes is read by the others
+at the same row only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
+
+from tracegrad.codegen.arena import Arena
+from tracegrad.codegen.footprints import Footprint, footprints
+from tracegrad.codegen.loops import Kernel
+from tracegrad.codegen.steps import Launch, number_calls
+from tracegrad.records import record
+
+if TYPE_CHECKING:
+    from tracegrad.codegen.plan import Plan
+
+__all__ = ["Band", "bands_of", "place_locals"]
+
+FEWEST = 16  # rows that are worth to be cut into strips
+WORTH = 1 << 16  # bytes that kernels leave to each other, from which on they would not stay in the cache anyway
+STRIP = 1 << 18  # bytes of a strip, in all arrays: a part of a second-level cache
+SHORTEST = 512  # elements of a strip, so that loops over them are worth their overhead
+LARGEST = 1 << 19  # bytes of the longest strip
+
+
+@record(eq=False)
+class Band:
+    """Steps `first` to `last` of a plan, which run for `strip` of all `rows` at a time.
+
+    `units` has, for each step, how many iterations of its chunked loop are one row; `local` the buffers of which there
+    is only a strip, and the bytes of a row.
+    """
+
+    first: int
+    last: int
+    rows: int
+    strip: int
+    units: list[int]
+    local: dict[str, int]
+    offsets: dict[str, int] = field(default_factory=dict)  # where local buffers, and partial results, begin in `bytes`
+    bytes: int = 0  # of the memory that a strip needs
+
+    @property
+    def steps(self) -> range:
+        return range(self.first, self.last + 1)
+
+
+def bands_of(made: Plan) -> list[Band]:
+    """Put the steps of a plan into an order in which those of each band follow each other; the bands."""
+    grouping = _Grouping(made)
+    if sum(rows >= FEWEST for rows in grouping.rows) < 2:
+        return []
+    groups = _ordered(grouping.run())
+    bands = {id(group): band for group in groups if (band := grouping.band(group)) is not None}
+    if not bands:
+        return []
+    order = [i for group in groups for i in group.steps]
+    made.steps[:] = [made.steps[i] for i in order]
+    made.schedule.steps[:] = [made.schedule.steps[i] for i in order]
+    number_calls(made.steps)
+    first = 0
+    for group in groups:
+        if (band := bands.get(id(group))) is not None:
+            band.first, band.last = first, first + len(group.steps) - 1
+        first += len(group.steps)
+    return list(bands.values())
+
+
+@record(eq=False)
+class _Group:
+    """Steps that run for the same rows, or one step; `before` has a bit for the number of each that must run before."""
+
+    number: int
+    steps: list[int]
+    rows: int
+    before: int = 0
+
+
+class _Grouping:
+    """Finds the steps that may run together."""
+
+    def __init__(self, made: Plan):
+        self.made, self.sizes = made, made.arguments.sizes
+        self.steps: list[Any] = list(made.steps)
+        self.rows = [self._rows_of(step) for step in made.steps]
+        self.groups: list[_Group] = []
+        self._footprints: dict[int, dict[str, list[Footprint | None]]] = {}
+        self._bytes = {name: x.aval.dtype.itemsize for x, name in made.buffers.items()}
+        self._users: dict[str, set[int]] = {}
+        for i, step in enumerate(made.steps):
+            for name in step.buffers:
+                self._users.setdefault(name, set()).add(i)
+
+    def _rows_of(self, step: Any) -> int:
+        """The iterations of the chunked loop of a kernel that may run in chunks of any size; 0 of any other step."""
+        if not isinstance(step, Launch) or step.base or not step.stands_alone:
+            return 0
+        return step.kernel.loops[step.kernel.chunked].extent.evaluate(self.sizes)
+
+    def run(self) -> list[_Group]:
+        """The steps in groups."""
+        found: list[_Group] = []
+        for i, step in enumerate(self.made.steps):
+            related = sorted({k for name in step.buffers for k in self._users[name] if k < i})
+            before = {id(found[k]): found[k] for k in related if self._in_order(k, i)}
+            near = {id(found[k]): found[k] for k in reversed(related)}
+            found.append(self._joined(i, list(before.values()), list(near.values())))
+        return self.groups
+
+    def _in_order(self, first: int, then: int) -> bool:
+        """Whether a step must run before another: one of them writes what the other reads or writes."""
+        a, b = self.steps[first], self.steps[then]
+        return not a.writes.isdisjoint(b.buffers) or not b.writes.isdisjoint(a.buffers)
+
+    def _joined(self, i: int, earlier: list[_Group], near: list[_Group]) -> _Group:
+        """The first of the groups `near` that step `i` may join, which must run behind `earlier` ones; or a new one."""
+        for group in near if self.rows[i] >= FEWEST else ():
+            between = any(x is not group and x.before >> group.number & 1 for x in earlier)
+            if group.rows and not between and (rows := self._common(group, i)):
+                group.steps.append(i)
+                group.rows = rows
+                break
+        else:
+            group = _Group(len(self.groups), [i], self.rows[i] if self.rows[i] >= FEWEST else 0)
+            self.groups.append(group)
+        new = 0
+        for x in earlier:
+            if x is not group:
+                new |= x.before | 1 << x.number
+        if new & ~group.before:
+            group.before |= new
+            for other in self.groups if len(group.steps) > 1 else ():
+                if other.before >> group.number & 1:
+                    other.before |= new
+        return group
+
+    def _common(self, group: _Group, i: int) -> int:
+        """The rows for which step `i` can run with a group; 0 if it cannot."""
+        steps = self.steps
+        shared = [name for name in steps[i].buffers if not self._users[name].isdisjoint(group.steps)]
+        rows = min(group.rows, self.rows[i])
+        if group.rows % rows or self.rows[i] % rows:
+            return 0
+        members = [*group.steps, i]
+        written = {name for k in members for name in steps[k].writes}
+        check = shared if rows == group.rows else {name for k in members for name in steps[k].buffers}
+        for name in written.intersection(check):
+            users = [k for k in members if k in self._users[name]]
+            if len(users) > 1 and not self.row_of(name, users, rows):
+                return 0
+        filled = {name for name, *_ in steps[i].fills}
+        return 0 if filled.intersection(shared) else rows
+
+    def row_of(self, name: str, users: list[int], rows: int) -> int:
+        """The elements of a row of a buffer, if all `users` access it row by row, the same rows; else 0."""
+        found = 0
+        for k in users:
+            if name in self.steps[k].partials:
+                return 0
+            unit = self.rows[k] // rows
+            for access in self._accesses(k)[name]:
+                if access is None:
+                    return 0
+                size = access.step * unit
+                found = found or size
+                if size != found or access.low < 0 or access.high >= access.step:
+                    return 0
+        return found
+
+    def _accesses(self, i: int) -> dict[str, list[Footprint | None]]:
+        if i not in self._footprints:
+            self._footprints[i] = footprints(self.steps[i].kernel, self.sizes)
+        return self._footprints[i]
+
+    def band(self, group: _Group) -> Band | None:
+        """How the steps of a group run together, if that is worth it."""
+        if len(group.steps) < 2:
+            return None
+        steps, rows, memory = self.steps, group.rows, self.made.memory
+        local, width, left = {}, 0, 0
+        filled = {name for k in group.steps for name, *_ in steps[k].fills}
+        for name in dict.fromkeys(name for k in group.steps for name in steps[k].buffers):
+            users = [k for k in group.steps if k in self._users[name]]
+            row = self._bytes[name] * self.row_of(name, users, rows)
+            width += row
+            left += row * (len(users) > 1)
+            if row and memory[name] == "temp" and name not in filled and len(users) == len(self._users[name]):
+                local[name] = row
+        units = [self.rows[k] // rows for k in group.steps]
+        elements = max(self._elements(steps[k].kernel) for k in group.steps) // rows
+        strip = max(STRIP // max(width, 1), -(-SHORTEST // max(elements, 1)), 1)
+        if rows * left < WORTH or width * strip > LARGEST or 2 * strip > rows:
+            return None
+        return Band(0, 0, rows, strip, units, local)
+
+    def _elements(self, kernel: Kernel) -> int:
+        total = 1
+        for loop in kernel.loops:
+            total *= loop.extent.evaluate(self.sizes)
+        return total
+
+
+def place_locals(made: Plan, band: Band) -> None:
+    """Give local buffers, and the partial results of a strip, their places in its memory."""
+    steps: list[Any] = made.steps
+    arena = Arena()
+    ends = {name: i for i in band.steps for name in steps[i].buffers}
+    for i in band.steps:
+        for name in steps[i].buffers:
+            if name in band.local and name not in band.offsets:
+                band.offsets[name] = arena.take(name, band.local[name] * band.strip)
+        for name, size in steps[i].partials.items():
+            band.offsets[name] = arena.take(name, size.evaluate(made.arguments.sizes) * 8)
+        for name in steps[i].buffers:
+            if ends[name] == i:
+                arena.give(name)
+    band.bytes = arena.top
+
+
+def _ordered(groups: list[_Group]) -> list[_Group]:
+    """The groups in an order near to theirs, each behind those that must run before it."""
+    found: list[_Group] = []
+    done = 0
+    for group in groups:
+        if done >> group.number & 1:
+            continue
+        missing = group.before & ~done
+        found += sorted((x for x in groups if missing >> x.number & 1), key=lambda x: x.before.bit_count())
+        found.append(group)
+        done |= group.before | 1 << group.number
+    return found

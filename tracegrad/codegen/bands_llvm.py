@@ -1,0 +1,162 @@
+"""The function of words (`tracegrad.codegen.walker`) that runs a band: several kernels, strip by strip.
+
+Its words are
+
+    tg_step.band    the addresses of a function of `EACH_CHUNK` and of the C library's `malloc` and `free`; chunks, rows
+                    of a chunk, rows, rows of a strip, bytes of a strip's memory, the numbers of the program's pointers,
+                    of kernels, and of the words of all of these, which follow
+    a kernel        its address, how many iterations of its loop a row is, the numbers of its local buffers, of its
+                    partial results, and of its own words; these three follow
+    a local buffer  which of the kernel's own words are its place, where it lies in a strip's memory, bytes of a row
+    a partial one   which of these words are its place, the place of that of the first chunk, bytes from one chunk to
+                    the next, where one lies in a strip's memory, elements, the address of `tg_merge`
+    own words       of which the first two are the rows
+
+A chunk has memory for a strip of the local buffers, for which kernels are given one pointer more. It is of the C
+library, for no more chunks run at a time than there are threads, and their stacks may be small. The first strip of a
+chunk reduces into the partial result of the chunk, each other one into the strip's memory, and that is merged.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from tracegrad.codegen.scalar_llvm import I64
+from tracegrad.codegen.support import OF_WORDS, TASK, loop
+
+__all__ = ["HEAD", "LOCAL", "OF_KERNEL", "PARTIAL", "band_module"]
+
+HEAD, OF_KERNEL, LOCAL, PARTIAL = 11, 5, 3, 7  # words before the kernels; of a kernel, a local buffer, a partial result
+I8, I32 = ir.IntType(8), ir.IntType(32)
+POINTER, WORDS = I8.as_pointer(), I64.as_pointer()
+NO_MEMORY = 5  # the status of a chunk that gets none
+_LINE = 64  # bytes of a line of the cache
+
+
+def band_module(name: str) -> str:
+    """The module that defines the function, as text."""
+    module = ir.Module(name)
+    task = _Task(module).function
+    function = ir.Function(module, OF_WORDS, name)
+    b, (words, pointers) = ir.IRBuilder(function.append_basic_block("entry")), function.args
+    context = b.alloca(_CONTEXT)
+    for k, x in enumerate((words, pointers, ir.Constant(I32, 0))):
+        b.store(x, _field(b, context, k))
+    each = _function(b, _word(b, words, 0), ir.VoidType(), TASK.as_pointer(), POINTER, I64)
+    b.call(each, [task, b.bitcast(context, POINTER), _word(b, words, 3)])
+    b.ret(b.load(_field(b, context, 2)))
+    return str(module)
+
+
+_CONTEXT = ir.LiteralStructType([WORDS, POINTER.as_pointer(), I32])
+
+
+def _field(b: ir.IRBuilder, struct: Any, k: int) -> Any:
+    return b.gep(struct, [ir.Constant(I32, 0), ir.Constant(I32, k)])
+
+
+def _at(b: ir.IRBuilder, words: Any, k: Any) -> Any:
+    return b.gep(words, [ir.Constant(I64, k) if isinstance(k, int) else k])
+
+
+def _word(b: ir.IRBuilder, words: Any, k: Any) -> Any:
+    return b.load(_at(b, words, k))
+
+
+class _Task:
+    """`void task(void *context, i64 chunk)`, which runs all kernels for one chunk."""
+
+    def __init__(self, module: ir.Module):
+        self.function = ir.Function(module, TASK, "task")
+        self.function.linkage = "internal"
+        self.b = b = ir.IRBuilder(self.function.append_basic_block("entry"))
+        raw, self.chunk = self.function.args
+        self.context = b.bitcast(raw, _CONTEXT.as_pointer())
+        given, pointers = b.load(_field(b, self.context, 0)), b.load(_field(b, self.context, 1))
+        rows, total, self.strip, memory, self.count, self.kernels, size = (_word(b, given, k) for k in range(4, HEAD))
+        self.words, self.pointers = b.alloca(I64, size), b.alloca(POINTER, b.add(self.count, ir.Constant(I64, 1)))
+        self.position = b.alloca(I64)
+        block = b.call(_function(b, _word(b, given, 1), POINTER, I64), [b.add(memory, ir.Constant(I64, _LINE))])
+        with b.if_then(b.icmp_unsigned("==", block, ir.Constant(POINTER, None)), likely=False):
+            self._fail(ir.Constant(I32, NO_MEMORY))
+            b.ret_void()
+        aligned = b.and_(b.add(b.ptrtoint(block, I64), ir.Constant(I64, _LINE)), ir.Constant(I64, -_LINE))
+        self.memory = b.inttoptr(aligned, POINTER)
+        loop(b, size, lambda k: b.store(_word(b, given, b.add(k, ir.Constant(I64, HEAD))), _at(b, self.words, k)))
+        loop(b, self.count, lambda k: b.store(b.load(b.gep(pointers, [k])), b.gep(self.pointers, [k])))
+        b.store(self.memory, b.gep(self.pointers, [self.count]))
+        self.low = b.mul(self.chunk, rows)
+        self.end = self._least(b.add(self.low, rows), total)
+        more = b.add(b.sub(self.end, self.low), b.sub(self.strip, ir.Constant(I64, 1)))
+        loop(b, b.sdiv(more, self.strip), self._strip)
+        b.call(_function(b, _word(b, given, 2), ir.VoidType(), POINTER), [block])
+        b.ret_void()
+
+    def _fail(self, status: Any) -> None:
+        self.b.store_atomic(status, _field(self.b, self.context, 2), "monotonic", 4)
+
+    def _least(self, x: Any, y: Any) -> Any:
+        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
+
+    def _strip(self, number: Any) -> None:
+        b = self.b
+        low = b.add(self.low, b.mul(number, self.strip))
+        high = self._least(b.add(low, self.strip), self.end)
+        b.store(ir.Constant(I64, 0), self.position)
+        loop(b, self.kernels, lambda _: self._kernel(number, low, high))
+
+    def _kernel(self, number: Any, low: Any, high: Any) -> None:
+        b = self.b
+        at = _at(b, self.words, b.load(self.position))
+        address, unit, locals_, partials, size = (_word(b, at, k) for k in range(OF_KERNEL))
+        of_locals = _at(b, at, OF_KERNEL)
+        of_partials = _at(b, of_locals, b.mul(locals_, ir.Constant(I64, LOCAL)))
+        own = _at(b, of_partials, b.mul(partials, ir.Constant(I64, PARTIAL)))
+        b.store(b.mul(low, unit), _at(b, own, 0))
+        b.store(b.mul(high, unit), _at(b, own, 1))
+        is_first = b.icmp_signed("==", number, ir.Constant(I64, 0))
+        loop(b, locals_, lambda k: self._local(_record(b, of_locals, k, LOCAL), own, low))
+        loop(b, partials, lambda k: self._partial(_record(b, of_partials, k, PARTIAL), own, is_first))
+        status = b.call(b.inttoptr(address, OF_WORDS.as_pointer()), [own, self.pointers])
+        with b.if_then(b.icmp_signed("!=", status, ir.Constant(I32, 0))):
+            self._fail(status)
+        later = b.select(is_first, ir.Constant(I64, 0), partials)
+        loop(b, later, lambda k: self._merge(_record(b, of_partials, k, PARTIAL)))
+        words = b.add(b.ptrtoint(own, I64), b.mul(size, ir.Constant(I64, 8)))
+        begin = b.ptrtoint(self.words, I64)
+        b.store(b.sdiv(b.sub(words, begin), ir.Constant(I64, 8)), self.position)
+
+    def _local(self, record: Any, own: Any, low: Any) -> None:
+        """Say where row 0 of a local buffer would be, if its rows before this strip were there."""
+        b = self.b
+        number, begin, row = (_word(b, record, k) for k in range(LOCAL))
+        self._place(own, number, self.count, b.sub(begin, b.mul(low, row)))
+
+    def _partial(self, record: Any, own: Any, is_first: Any) -> None:
+        b = self.b
+        number, index, begin, each, scratch = (_word(b, record, k) for k in range(5))
+        of_chunk = b.add(begin, b.mul(self.chunk, each))
+        self._place(own, number, b.select(is_first, index, self.count), b.select(is_first, of_chunk, scratch))
+
+    def _place(self, own: Any, number: Any, index: Any, behind: Any) -> None:
+        place = _at(self.b, own, number)
+        self.b.store(index, place)
+        self.b.store(behind, _at(self.b, place, 1))
+
+    def _merge(self, record: Any) -> None:
+        b = self.b
+        _, index, begin, each, scratch, size, address = (_word(b, record, k) for k in range(PARTIAL))
+        of_chunk = b.gep(b.load(b.gep(self.pointers, [index])), [b.add(begin, b.mul(self.chunk, each))])
+        b.call(
+            _function(b, address, ir.VoidType(), POINTER, POINTER, I64), [of_chunk, b.gep(self.memory, [scratch]), size]
+        )
+
+
+def _function(b: ir.IRBuilder, address: Any, result: Any, *args: Any) -> Any:
+    return b.inttoptr(address, ir.FunctionType(result, args).as_pointer())
+
+
+def _record(b: ir.IRBuilder, records: Any, k: Any, size: int) -> Any:
+    return _at(b, records, b.mul(k, ir.Constant(I64, size)))
