@@ -760,9 +760,9 @@ def test_shared_loops_are_loaded_once_by_many_threads(monkeypatch: pytest.Monkey
     loads: list[str] = []
     load = native._load_ir
 
-    def counted(make: Any, name: str, kind: str) -> Any:
+    def counted(make: Any, name: str, *how: Any) -> Any:
         loads.append(name)
-        return load(make, name, kind)
+        return load(make, name, *how)
 
     monkeypatch.setattr(native, "_kept", {})
     monkeypatch.setattr(native, "_load_ir", counted)

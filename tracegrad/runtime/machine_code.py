@@ -211,8 +211,11 @@ def shared_function(name: str) -> int:
         return ctypes.cast(getattr(_c_library(), name), ctypes.c_void_p).value or 0
     if name in TOGETHER:
         return native.load_ir(lambda: walker_module(*TOGETHER), WALK).address(name)
-    make = rare_module if name.startswith(_RARE) else walker_module if name.startswith(STEP) else support_module
-    return native.load_ir(lambda: make(name), name, "glue" if name in ("tg_chunks", BAND) else "loops").address(name)
+    if name.startswith(_RARE):
+        return native.load_ir(lambda: rare_module(name), name).address(name)
+    make = walker_module if name.startswith(STEP) else support_module
+    kind = "glue" if name in ("tg_chunks", BAND) else "loops"
+    return native.load_ir(lambda: make(name), name, kind, optimize=1).address(name)
 
 
 @cache

@@ -185,7 +185,7 @@ def _add(engine: Any, codes: Sequence[bytes]) -> NativeCode:
     return NativeCode(engine, known, sum(map(len, codes)))
 
 
-def load_ir(make: Callable[[], str], name: str, kind: str = "glue") -> NativeCode:
+def load_ir(make: Callable[[], str], name: str, kind: str = "glue", optimize: int = 2) -> NativeCode:
     """The machine code of the LLVM IR that `make` writes: from the disk cache, or compiled now.
 
     It is loaded once, and never given back: who asks keeps no more than its addresses. `make` is part of this package
@@ -200,19 +200,19 @@ def load_ir(make: Callable[[], str], name: str, kind: str = "glue") -> NativeCod
         with LOCK:
             found = _kept.get(name)
             if found is None:
-                found = _kept[name] = _load_ir(make, name, kind)
+                found = _kept[name] = _load_ir(make, name, kind, optimize)
     return found
 
 
 _kept: dict[str, NativeCode] = {}
 
 
-def _load_ir(make: Callable[[], str], name: str, kind: str) -> NativeCode:
+def _load_ir(make: Callable[[], str], name: str, kind: str, optimize: int) -> NativeCode:
     key = f"{name} {cpu_key()}"
     found = default_cache().get(key)
     if found is not None:
         return _add(_lasting_engine(), [found[1]])
-    code = compile_ir(make(), name, kind)
+    code = compile_ir(make(), name, kind, optimize)
     default_cache().put(key, {}, code)
     return _add(_lasting_engine(), [code])
 
