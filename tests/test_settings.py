@@ -16,6 +16,7 @@ VARIABLES = {
     "loop_memory": "TRACEGRAD_LOOP_MEMORY",
     "progress": "TRACEGRAD_PROGRESS",
     "first_call": "TRACEGRAD_FIRST_CALL",
+    "optimize": "TRACEGRAD_OPTIMIZE",
     "cache": "TRACEGRAD_CACHE",
     "cache_dir": "TRACEGRAD_CACHE_DIR",
 }
@@ -50,6 +51,9 @@ GOOD = [
     ("first_call", "", "replay"),
     ("first_call", " Compile", "compile"),
     ("first_call", "background", "background"),
+    ("optimize", "1", 1),
+    ("optimize", " 3 ", 3),
+    ("optimize", "", 2),
     ("cache", "0", False),
     ("cache", "Off", False),
     ("cache", "1", True),
@@ -78,13 +82,16 @@ BAD = [
     ("loop_memory", "1kk"),
     ("loop_memory", "9" * 5000),
     ("first_call", "later"),
+    ("optimize", "0"),
+    ("optimize", "4"),
+    ("optimize", "fast"),
     ("cache", "/some/where"),
 ]
 
 
 def test_without_variables_the_defaults_hold() -> None:
     expected = "log=frozenset(), verify=False, num_threads=None, loop_memory=1073741824"
-    expected += ", progress=True, first_call='replay', cache=True, cache_dir=None"
+    expected += ", progress=True, first_call='replay', optimize=2, cache=True, cache_dir=None"
     assert repr(Settings()) == f"Settings({expected})"
 
 

@@ -42,13 +42,15 @@ Argnums = int | tuple[int, ...]
 @overload
 def trace(
     fun: Function, *, static_argnums: Any = (), static_argnames: Any = (), tiered: bool | None = None,
+    optimize: int | None = None,
 ) -> Traced: ...  # fmt: skip
 @overload
 def trace(
-    *, static_argnums: Any = (), static_argnames: Any = (), tiered: bool | None = None,
+    *, static_argnums: Any = (), static_argnames: Any = (), tiered: bool | None = None, optimize: int | None = None,
 ) -> Callable[[Function], Traced]: ...  # fmt: skip
 def trace(
     fun: Function | None = None, *, static_argnums: Any = (), static_argnames: Any = (), tiered: bool | None = None,
+    optimize: int | None = None,
 ) -> Any:  # fmt: skip
     """A function that records what `fun` does with NumPy, compiles it, and runs the compiled program from then on.
 
@@ -63,6 +65,9 @@ def trace(
     second waits. Results differ by rounding only. What is derived from the function is compiled as it is. Where the
     other thread fails, one of the next calls tells so, by a `PerformanceWarning`, and NumPy goes on answering.
 
+    With `optimize=1`, machine code is what is quickest to compile, with 3 what is quickest to run, by default
+    `settings.optimize`, 2: nearly as quick to run, and much quicker to compile. What is derived is optimised alike.
+
     Raises `TraceError` for arguments of other types, `DTypeError` for dtypes that are not supported,
     `UnsupportedError` for NumPy functions that are not, with the user's file and line. What the function does to
     arrays, objects and names from outside is done at every call; what it prints is printed once per trace.
@@ -74,12 +79,16 @@ def trace(
     >>> print(norm(np.array([3.0, 4.0])))
     5.0
     """
+    options = {"static_argnums": static_argnums, "static_argnames": static_argnames}
+    options |= {"tiered": tiered, "optimize": optimize}
     if fun is None:
-        return lambda f: trace(f, static_argnums=static_argnums, static_argnames=static_argnames, tiered=tiered)
+        return lambda f: trace(f, **options)
     _require_callable(fun, "trace")
     if tiered not in (None, True, False):
         raise TypeError(located(f"trace: tiered must be True, False or None, got {tiered!r}"))
-    return Traced(fun, static_argnums=static_argnums, static_argnames=static_argnames, tiered=tiered)
+    if optimize is not None and (type(optimize) is not int or not 1 <= optimize <= 3):
+        raise ValueError(located(f"trace: optimize must be 1, 2, 3 or None, got {optimize!r}"))
+    return Traced(fun, **options)
 
 
 def value_and_grad(fun: Function, argnums: Argnums = 0, has_aux: bool = False) -> Traced:
@@ -182,7 +191,7 @@ def _standing_for(fun: Function, body: Function, name: str) -> Traced:
 
 def _compiled(fun: Function) -> dict[str, Any]:
     """The options by which what is derived from a function is compiled."""
-    return {"tiered": fun.tiered} if isinstance(fun, Traced) else {}
+    return fun.options if isinstance(fun, Traced) else {}
 
 
 def _statics(fun: Function) -> tuple[tuple[int, ...], tuple[str, ...]]:

@@ -9,6 +9,8 @@
     TRACEGRAD_FIRST_CALL   who answers the first call of a program whose machine code is not known: replay (default),
                            NumPy, op by op, if that is quicker than to compile, and the second call compiles; compile,
                            the compiler at once; background, NumPy while the compiler works in another thread
+    TRACEGRAD_OPTIMIZE     what LLVM does for machine code: 1, what is quickest to compile, 2 (default), or 3, what is
+                           quickest to run
     TRACEGRAD_CACHE        0 (or off, no, false): no disk cache; 1 (default): a disk cache
     TRACEGRAD_CACHE_DIR    its folder; without it, the user's cache folder
 
@@ -83,6 +85,13 @@ def _bytes(given: str | int | None) -> int | None:
     return int(digits) * unit
 
 
+def _level(given: str | int) -> int:
+    found = str(given).strip()
+    if found not in ("1", "2", "3"):
+        raise ValueError("it must be 1, 2 or 3")
+    return int(found)
+
+
 def _first_call(given: str) -> str:
     found = str(given).strip().lower()
     if found not in FIRST_CALLS:
@@ -139,6 +148,7 @@ class Settings:
     loop_memory: bytes that the derivative of one loop may keep of its turns, or None for no bound
     progress: whether a compilation of more than 2 s shows a line on the terminal
     first_call: who answers the first call of a program that is not known: "replay", "compile" or "background"
+    optimize: from 1, machine code that is quickest to compile, to 3, what is quickest to run
     cache: whether compiled code is kept on disk
     cache_dir: the folder of the disk cache, or None for the user's cache folder
 
@@ -160,6 +170,7 @@ class Settings:
     loop_memory = _Switch[int | None]("TRACEGRAD_LOOP_MEMORY", 2**30, _bytes)
     progress = _Switch[bool]("TRACEGRAD_PROGRESS", True, _flag)
     first_call = _Switch[str]("TRACEGRAD_FIRST_CALL", "replay", _first_call)
+    optimize = _Switch[int]("TRACEGRAD_OPTIMIZE", 2, _level)
     cache = _Switch[bool]("TRACEGRAD_CACHE", True, _flag)
     cache_dir = _Switch[str | None]("TRACEGRAD_CACHE_DIR", None, _folder)
 

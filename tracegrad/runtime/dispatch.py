@@ -99,16 +99,16 @@ class Dispatcher(Inlinable):
     turn: Any = None
     own = frozenset([
         "fun", "body", "name", "binder", "_turns", "_met", "_plain", "_lock", "_methods", "_kept", "_shared",
-        "_specializations", "_warnings", "_counts", "tiered",
+        "_specializations", "_warnings", "_counts", "tiered", "optimize",
     ])  # fmt: skip
 
     def __init__(self, fun: Callable[..., Any], *, body: Any = None, signature: Any = None,
                  static_argnums: Any = (), static_argnames: Any = (), name: str = "",
-                 tiered: bool | None = None):  # fmt: skip
+                 tiered: bool | None = None, optimize: int | None = None):  # fmt: skip
         # The attributes of a callable object are its own, those of a function are labels.
         functools.update_wrapper(self, fun, updated=("__dict__",) if isinstance(fun, types.FunctionType) else ())
         self.fun, self.body = fun, body if body is not None else fun
-        self.name, self.tiered = name or describe(fun).name, tiered
+        self.name, self.tiered, self.optimize = name or describe(fun).name, tiered, optimize
         self.binder = Binder(fun if signature is None else signature, static_argnums, static_argnames)
         # By the number of positional arguments and the keywords in canonical form, the hot paths of calls that come in
         # turn; and how often one was used.
@@ -195,7 +195,7 @@ class Dispatcher(Inlinable):
                     self._methods = {k: m for k, m in self._methods.items() if m.fun.weak or k in dict(self._kept)}
                 found = self._methods[key] = self._plain(
                     method, static_argnums=tuple([n - 1 for n in self.binder.static_nums if n]),
-                    static_argnames=tuple(self.binder.static_names), name=self.name, tiered=self.tiered,
+                    static_argnames=tuple(self.binder.static_names), name=self.name, **self.options,
                 )  # fmt: skip
             return found
 
@@ -222,9 +222,18 @@ class Dispatcher(Inlinable):
             self._counts = dict.fromkeys(self._counts, 0)
 
     @property
+    def options(self) -> dict[str, Any]:
+        """Those by which this function is compiled, and what is derived from it."""
+        return {"tiered": self.tiered, "optimize": self.optimize}
+
+    @property
     def first_call(self) -> str:
         """Who answers the first call of a program that is not known: as `settings.first_call`."""
         return settings.first_call if self.tiered is None else "background" if self.tiered else "compile"
+
+    def _how(self) -> tuple[str, int]:
+        """When programs are compiled, and how: `settings.first_call` and `settings.optimize`, or what is said here."""
+        return self.first_call, settings.optimize if self.optimize is None else self.optimize
 
     # -- the slow path -----------------------------------------------------------------------------
     def inlined(self, world: Any) -> Any:
@@ -280,7 +289,7 @@ class Dispatcher(Inlinable):
 
     def derive(self, fun: Callable[..., Any], name: str) -> Dispatcher:
         """A traced function derived from this one."""
-        made: Dispatcher = self._plain(fun, name=name, tiered=self.tiered)
+        made: Dispatcher = self._plain(fun, name=name, **self.options)
         return made
 
     def find(self, call: Call, plainly: bool = False) -> Found:
@@ -378,7 +387,7 @@ class Dispatcher(Inlinable):
         if trace.tape is not None:
             from tracegrad.runtime.on_tape import OnTape
 
-            on_tape = OnTape(trace, self.name, self.body, self.first_call)
+            on_tape = OnTape(trace, self.name, self.body, self._how())
         graph = trace.graph if on_tape is None else on_tape.graph
         checked = trace.implicit and on_tape is None
         single = len(graph.outputs) == 1
@@ -387,7 +396,7 @@ class Dispatcher(Inlinable):
         elif len(spec.paths) < MAX_PATHS:
             single = trace.arrays + len(trace.asked(True)) == 1 if checked else single
             graph = trace.checked() if checked else graph
-            program = compile_program(graph, trace.kinds, single, self.name, checked, self.first_call)
+            program = compile_program(graph, trace.kinds, single, self.name, checked, *self._how())
             if not trace.can_fail(program):
                 program = None
         else:

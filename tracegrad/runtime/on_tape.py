@@ -37,9 +37,9 @@ class OnTape:
     """What calls on Tensors need of one path: the forward graph with what it keeps, the backward program, made when it
     is first needed, and the derived function."""
 
-    def __init__(self, trace: Trace, name: str, body: Callable[..., Any], first_call: str):
+    def __init__(self, trace: Trace, name: str, body: Callable[..., Any], how: tuple[str, int]):
         assert trace.tape is not None
-        self._first_call = first_call  # of the backward program, as of the other
+        self._how = how  # the backward program is compiled, as the other
         self.trace, self.tape, self.name, self.body = trace, trace.tape, name, body
         self.graph = trace.graph
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ class OnTape:
                 kinds += ["array"] * (len(self._graph.inputs) - len(kinds))
                 single = len(self._graph.outputs) == 1
                 name = f"{self.name} backward"
-                self._backward = compile_program(self._graph, tuple(kinds), single, name, first_call=self._first_call)
+                self._backward = compile_program(self._graph, tuple(kinds), single, name, False, *self._how)
             return self._backward
 
     def derived(self, make: Callable[..., Any]) -> Any:

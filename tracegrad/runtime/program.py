@@ -101,9 +101,10 @@ class Program:
 
     def __init__(
         self, graph: Graph, kinds: tuple[str, ...], single: bool, name: str, checked: bool = False,
-        first_call: str = "compile",
+        first_call: str = "compile", optimize: int = 2,
     ):  # fmt: skip
         self.graph, self.kinds, self.single, self.name, self.checked = graph, kinds, single, name, checked
+        self.optimize = optimize
         self._callback: _NumPyCalls | None = None
         self._callbacks: list[_NumPyCalls] = []
         self.entry: Any = _not_yet
@@ -161,7 +162,7 @@ class Program:
         optimized = passes.optimize(self.graph)
         clock.stage("passes")
         made = plan(optimized, self.checked)
-        self._orders = orders_of(made)
+        self._orders = orders_of(made, self.optimize)
         clock.stage("plan")
         return Report(optimized, made, None, seconds)
 
@@ -228,7 +229,7 @@ class Program:
         what has to live as long as one of these is called."""
         self.compile()
         made = self.report.plan
-        orders = orders_of(made)
+        orders = orders_of(made, self.optimize)
         with uninterrupted():
             pieces = {piece: code for piece, (code, _) in machine_code(_uses(orders)).items()}
         found = [(o.steps, *each) for o, each in zip(orders, self._addressed(made, orders, pieces))]
@@ -343,16 +344,17 @@ def compile_program(
     name: str = "",
     checked: bool = False,
     first_call: str = "compile",
+    optimize: int = 2,
 ) -> Program:
     """The program of `graph`.
 
     `kinds` says for every input whether it is an "array" or a Python "float" (a 0-d float64 value); with `single` the
     only output is returned by itself, else a tuple. With `checked` the last output is a boolean that is not returned:
-    `entry` returns MISS where it is False. `first_call` is one of `settings.first_call`.
+    `entry` returns MISS where it is False. `first_call` and `optimize` are as in `settings`.
     """
     before = RECORDERS.current
     try:
-        return Program(graph, kinds, single, name, checked, first_call)
+        return Program(graph, kinds, single, name, checked, first_call, optimize)
     except BaseException:
         RECORDERS.current = before  # a signal may have come while it was about to be restored
         raise
