@@ -315,6 +315,26 @@ def test_pythons_own_arithmetic_is_checked() -> None:
     assert f(3, 1.0)[0] == 244
 
 
+def test_answers_that_round_otherwise_make_a_path_as_they_do_without_a_replay() -> None:
+    def total(x: Array) -> Any:
+        return np.sum(np.exp(3.0 * x) * x)
+
+    with settings.override(first_call="compile"):
+        program = tg.trace(total)
+        inputs = (np.random.default_rng(seed).standard_normal(1001) for seed in range(100))
+        x = next(x for x in inputs if program(x) != total(x))
+        compiled = float(program(x))
+
+    @tg.trace
+    def f(x: Array) -> Any:
+        text = f"{total(x):.17g}"
+        return {text: np.cos(x) * 2.75 if float(text) == compiled else np.arctan(np.exp(x))}
+
+    texts = [float(next(iter(f(x)))) for _ in range(4)]
+    assert texts == [float(total(x)), compiled, compiled, compiled]
+    assert f.cache_info().traces == 2
+
+
 def test_effects_are_done_at_each_call() -> None:
     seen: list[Any] = []
     state = {"count": 0}

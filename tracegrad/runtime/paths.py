@@ -69,11 +69,20 @@ class Path:
         """The outputs of the graph, guard values last, or None when the call has to run as plain Python; and the
         answers up to the first that is not as assumed, or None when all are."""
         given = [conformed(x) for x in (*leaves, *captured)]
-        if self.trace.guards and self.waits and self.program.tier.begun:
+        tier = None if self.program is None else self.program.tier
+        if tier is not None and tier.begun and self.trace.guards:
             # It is only compiled, or replayed once more, for a call that is one of this path.
             diverged = self.trace.diverges(self._answers(given))
             if diverged is not None:
                 return None, diverged
+        outputs, diverged = self._attempt(given)
+        if tier is not None and diverged is not None and outputs is not None and self.waits:
+            # What was assumed are answers of compiled code, which rounds otherwise than NumPy.
+            self.program.compile()
+            return self._attempt(given)
+        return outputs, diverged
+
+    def _attempt(self, given: Sequence[Any]) -> tuple[Sequence[Any] | None, Answers | None]:
         outputs = None if self.program is None else self.program.attempt(given)
         if outputs is None:
             return None, self.trace.diverges(self._answers(given))

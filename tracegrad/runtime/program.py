@@ -134,8 +134,9 @@ class Program:
         return None if result is MISS else result
 
     def _attempt(self, leaves: Sequence[Any]) -> tuple[Any, BaseException | None]:
-        if self.tier is not None:
-            found = self.tier.answers(self, leaves)
+        tier = self.tier  # which goes when another thread has compiled
+        if tier is not None:
+            found = tier.answers(self, leaves)
             if found is not None:
                 return found.result, None
         self._failure()  # of a call of `entry`, which could only return MISS

@@ -44,7 +44,10 @@ def tier_of(first_call: str, graph: Graph, missing: Callable[[], int]) -> Tier |
     """How the calls of a program are answered that has to compile so many pieces; None if it is to do so now."""
     if first_call == "compile":
         return None
-    most = PART * COMPILE * missing()
+    count = missing()
+    if first_call == "background" and _compiler.busy:
+        count = max(count, 1)  # what is on disk can only be loaded when the other thread is done
+    most = PART * COMPILE * count
     if not most or len(graph.nodes) > MOST_NODES or Effort().total(graph) > most:
         return None
     return Tier(most) if first_call == "replay" else Behind(most)
@@ -137,6 +140,11 @@ class _Compiler:
         self._waiting: deque[weakref.ref[Any]] = deque()
         self._thread: threading.Thread | None = None
         self._now: weakref.ref[Any] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being compiled."""
+        return self._thread is not None
 
     def add(self, program: Any) -> None:
         with self._lock:
