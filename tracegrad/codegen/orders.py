@@ -7,12 +7,15 @@ knows where these are.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tracegrad.avals import short_name
 from tracegrad.codegen.bands import Band
 from tracegrad.codegen.forked import EACH_CHUNK
+from tracegrad.codegen.lapack import is_native, letters_of, routine_of
 from tracegrad.codegen.loops import Kernel, Reduce
 from tracegrad.codegen.module import Part, place_of
 from tracegrad.codegen.nested import Nested, Repeat, regions_of
@@ -109,7 +112,7 @@ class _Writer:
             case Matmul():
                 return [Order(f"{STEP}matmul", self._matmul(step), steps)]
             case Call():
-                return [Order(f"{STEP}call", self._call(step), steps)]
+                return [self._native(step, steps) if is_native(step.node) else self._call(step, steps)]
             case Launch() if not _is_small(step):
                 return list(self._launch(first, step))
             case _:
@@ -219,9 +222,22 @@ class _Writer:
         words += [n, m, k, *(max(x, 1) for x in (k if step.y[1] else n, m if step.x[1] else k, n))]
         return [*words, *(_bits(step.dtype, x) for x in (step.adds or 1, abs(step.adds)))]
 
-    def _call(self, step: Call) -> list[Word]:
+    def _call(self, step: Call, steps: range) -> Order:
+        return Order(f"{STEP}call", [CALLBACK, step.number, *self._places(step)], steps)
+
+    def _places(self, step: Call) -> list[Word]:
+        """How many buffers a call has, and where these are."""
         buffers = [*step.operands, *filter(None, step.outs)]
-        return [CALLBACK, step.number, len(buffers), *(word for b in buffers for word in self._place(b))]
+        return [len(buffers), *(word for b in buffers for word in self._place(b))]
+
+    def _native(self, step: Call, steps: range) -> Order:
+        """A call that LAPACK answers, or else the callback."""
+        node = step.node
+        *lead, n, k = node.operands[-1].aval.shape
+        count, dtype = math.prod(lead), short_name(node.operands[0].aval.dtype)
+        each_chunk = EACH_CHUNK[n * n * k >= LEAST_SHARED]
+        head: list[Word] = [CALLBACK, step.number, f"tg_{routine_of(node)}", each_chunk, count, n, k]
+        return Order(f"{STEP}{node.name}.{dtype}", [*head, *letters_of(node), *self._places(step)], steps)
 
     # -- parts -------------------------------------------------------------------------------------------
     def _part(self, first: int, last: int) -> Order:

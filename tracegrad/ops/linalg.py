@@ -1,7 +1,8 @@
 """Linear algebra: products with an inverse, determinants and the exponential, of matrices and of stacks of them.
 
-LAPACK computes, through NumPy and SciPy; compiled code calls it between kernels. Operands are real floating arrays
-whose last two axes are the rows and columns, with equal leading axes. A singular matrix raises NumPy's LinAlgError.
+LAPACK computes, through NumPy and SciPy; compiled code calls it between kernels, and for what `codegen.lapack` has
+without Python. Operands are real floating arrays whose last two axes are the rows and columns, with equal leading axes.
+A singular matrix raises NumPy's LinAlgError.
 
 The vjp rules are those of M. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
 differentiation" (2008), where no other source is named.

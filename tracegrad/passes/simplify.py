@@ -14,6 +14,7 @@ from tracegrad.ops import Op
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.elementwise import accumulate, add, subtract, where
 from tracegrad.ops.linear import full
+from tracegrad.passes import triangles  # noqa: F401 (whose rule is in the table)
 from tracegrad.passes.begun import into_loop
 from tracegrad.passes.collect import collect
 from tracegrad.passes.constants import fold

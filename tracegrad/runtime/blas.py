@@ -19,8 +19,8 @@ The private copy comes from the package `scipy-openblas32`. It is loaded when fi
   and run in `threads.parallel_for`. So bits do not depend on the number of threads, as they do when OpenBLAS
   cuts; and a busy machine costs speed in proportion, where OpenBLAS's own threads wait for each other.
 
-Without that package, or where it cannot be loaded, the routines are those of `scipy.linalg.cython_blas`, as
-SciPy runs them: with the kernels and the threads that its BLAS chose for itself.
+Without that package, or where it cannot be loaded, the routines are those of `scipy.linalg.cython_blas` and
+`cython_lapack`, as SciPy runs them: with the kernels and the threads that its BLAS chose for itself.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from typing import SupportsIndex
 from tracegrad.records import record
 from tracegrad.runtime import threads
 
-__all__ = ["address", "get_num_threads", "info", "set_num_threads"]
+__all__ = ["ROUTINES", "address", "get_num_threads", "info", "set_num_threads"]
 
 _PACKAGE = "scipy_openblas32"
-_ROUTINES = ("sgemm", "dgemm", "sgemv", "dgemv")
+ROUTINES = tuple(f"{kind}{name}" for kind in "sd" for name in ("gemm", "gemv", "trsm", "potrf", "gesv"))
 
 # `threads.parallel_for` over the tiles of C. Products below 2**21 multiply-adds (some 50 us) are not cut.
 # Each tile packs its operands anew (256 square: 3 % slower than uncut; 64 square: 10 %), so tiles have edges
@@ -205,7 +205,7 @@ _library: _Library | None = None
 
 
 def address(routine: str) -> int:
-    """The address of "sgemm", "dgemm", "sgemv" or "dgemv" (see the module's docstring).
+    """The address of one of `ROUTINES`, of BLAS and LAPACK (see the module's docstring).
 
     Valid until the process ends, and in forked children. The first call loads the library.
 
@@ -215,8 +215,8 @@ def address(routine: str) -> int:
     >>> address("dgemm") == address("dgemm") != 0
     True
     """
-    if routine not in _ROUTINES:
-        raise ValueError(f"no BLAS routine {routine!r} here; there are {', '.join(_ROUTINES)}")
+    if routine not in ROUTINES:
+        raise ValueError(f"no BLAS routine {routine!r} here; there are {', '.join(ROUTINES)}")
     return _loaded().addresses[routine]
 
 
@@ -283,7 +283,7 @@ def _private_openblas() -> _Library | None:
         with _environment(settings):
             library = _load_privately(path)
         library.scipy_openblas_set_num_threads(1)
-        addresses = {name: _function_address(library, f"scipy_{name}_") for name in _ROUTINES}
+        addresses = {name: _function_address(library, f"scipy_{name}_") for name in ROUTINES}
         config, core = _text(library, "get_config"), _text(library, "get_corename")
     except (OSError, AttributeError):
         return None
@@ -383,13 +383,15 @@ def _tiled_source(name: str, raw: int) -> str:
 
 def _scipy_blas() -> _Library:
     """The BLAS that SciPy is linked with, by the function pointers SciPy publishes."""
-    functions = importlib.import_module("scipy.linalg.cython_blas").__pyx_capi__
+    functions: dict[str, object] = {}
+    for name in ("lapack", "blas"):
+        functions |= importlib.import_module(f"scipy.linalg.cython_{name}").__pyx_capi__
     build = importlib.import_module("scipy").show_config(mode="dicts")["Build Dependencies"]["blas"]
     return _Library(
         provider="scipy",
         config=f"{build.get('name', '')} {build.get('version', '')}".strip(),
         core="",
-        addresses={name: _capsule_address(functions[name]) for name in _ROUTINES},
+        addresses={name: _capsule_address(functions[name]) for name in ROUTINES},
     )
 
 

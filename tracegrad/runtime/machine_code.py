@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from weakref import WeakValueDictionary
 
+from tracegrad.codegen.lapack import NATIVE, lapack_module
 from tracegrad.codegen.module import as_text, module_of_pieces
 from tracegrad.codegen.orders import C_LIBRARY
 from tracegrad.codegen.pieces import Piece
@@ -205,15 +206,15 @@ def _compile(pieces: Sequence[Piece], keys: Sequence[str]) -> _Object:
 
 
 def shared_function(name: str) -> int:
-    """The address of a function that programs share: one of `tracegrad.codegen.support` or `tracegrad.codegen.walker`,
-    or of the C library."""
+    """The address of a function that programs share: one of `tracegrad.codegen.support`, `walker` or `lapack`, or of
+    the C library."""
     if name in C_LIBRARY:
         return ctypes.cast(getattr(_c_library(), name), ctypes.c_void_p).value or 0
     if name in TOGETHER:
         return native.load_ir(lambda: walker_module(*TOGETHER), WALK).address(name)
     if name.startswith(_RARE):
         return native.load_ir(lambda: rare_module(name), name).address(name)
-    make = walker_module if name.startswith(STEP) else support_module
+    make = lapack_module if name.startswith(NATIVE) else walker_module if name.startswith(STEP) else support_module
     kind = "glue" if name in ("tg_chunks", BAND) else "loops"
     return native.load_ir(lambda: make(name), name, kind, optimize=1).address(name)
 

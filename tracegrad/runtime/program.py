@@ -246,7 +246,8 @@ class Program:
             return look_address(released)
         if name == "tg_parallel_for":
             return threads.parallel_for_address()
-        return blas.address(name.removeprefix("tg_")) if name in ROUTINES.values() else shared_function(name)
+        routine = name.removeprefix("tg_")
+        return blas.address(routine) if routine in blas.ROUTINES else shared_function(name)
 
 
 def _uses(orders: Sequence[Order]) -> dict[Piece, list[int]]:

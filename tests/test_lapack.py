@@ -1,0 +1,185 @@
+"""Factorizations and solvers that compiled code calls without Python, against NumPy and SciPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import tracegrad as tg
+from tracegrad.codegen import lapack
+from tracegrad.codegen.orders import orders_of
+from tracegrad.codegen.plan import plan
+from tracegrad.ops.linalg import solve_triangular
+from tracegrad.runtime import threads
+
+rng = np.random.default_rng(0)
+
+
+@pytest.fixture
+def thread_counts() -> Iterator[tuple[int, ...]]:
+    before = threads.num_threads()
+    yield 1, 2, 4
+    threads.set_num_threads(before)
+
+
+def positive(*shape: int, dtype: str = "float64") -> Any:
+    x = rng.normal(size=shape)
+    return (x @ x.swapaxes(-1, -2) + shape[-1] * np.eye(shape[-1])).astype(dtype)
+
+
+def native_calls(f: Any, *args: Any) -> list[str]:
+    """The calls of a compiled function that need no Python."""
+    orders = orders_of(plan(tg.trace(f).explain(*args).optimized))
+    return [str(o.function).split(".")[1] for o in orders if str(o.function).startswith(lapack.NATIVE)]
+
+
+def close(got: Any, want: Any, dtype: str) -> None:
+    assert got.dtype == want.dtype
+    tolerance = 1e-12 if dtype == "float64" else 1e-4
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+
+
+dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])
+sizes = pytest.mark.parametrize("n", [1, 7, 17, 131])
+stacks = pytest.mark.parametrize("lead", [(), (3,), (2, 2)])
+
+
+@dtypes
+@sizes
+@stacks
+def test_a_cholesky_factor_is_that_of_numpy(n: int, lead: tuple[int, ...], dtype: str) -> None:
+    x = positive(*lead, n, n, dtype=dtype)
+    f = tg.trace(np.linalg.cholesky)
+    close(f(x), np.linalg.cholesky(x), dtype)
+    assert np.all(np.triu(f(x), 1) == 0)
+    assert native_calls(np.linalg.cholesky, x) == ["cholesky"]
+
+
+@dtypes
+@sizes
+@stacks
+@pytest.mark.parametrize("columns", [0, 1, 5, 200])
+def test_a_system_has_the_solutions_of_numpy(n: int, lead: tuple[int, ...], columns: int, dtype: str) -> None:
+    a = (rng.normal(size=(*lead, n, n)) + n * np.eye(n)[::-1]).astype(dtype)  # rows are exchanged
+    b = rng.normal(size=(*lead, n, columns)).astype(dtype)
+    close(tg.trace(np.linalg.solve)(a, b), np.linalg.solve(a, b), dtype)
+    assert native_calls(np.linalg.solve, a, b) == ["solve"][:columns]
+
+
+@dtypes
+@sizes
+@pytest.mark.parametrize("columns", [1, 5, 200])
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("transposed", [True, False])
+@pytest.mark.parametrize("unit", [True, False])
+def test_a_triangular_system_reads_one_triangle(
+    n: int, columns: int, lower: bool, transposed: bool, unit: bool, dtype: str
+) -> None:
+    params = {"lower": lower, "transposed": transposed, "unit": unit}
+
+    def f(a: Any, b: Any) -> Any:
+        return solve_triangular(a, b, **params)
+
+    a = (rng.normal(size=(n, n)) / n + 2 * np.eye(n)).astype(dtype)
+    b = rng.normal(size=(n, columns)).astype(dtype)
+    want = scipy.linalg.solve_triangular(a, b, lower=lower, trans=int(transposed), unit_diagonal=unit)
+    other = np.triu(np.ones((n, n), bool), 1) if lower else np.tril(np.ones((n, n), bool), -1)
+    a[other] = np.nan
+    close(tg.trace(f)(a, b), want, dtype)
+    stack = tg.trace(f)(np.stack([a, 2 * a]), np.stack([b, 2 * b]))
+    close(stack[0], want, dtype)
+    assert native_calls(f, a, b) == ["solve_triangular"]
+
+
+def test_a_zero_on_the_diagonal_of_a_triangle_is_no_error() -> None:
+    a = np.tril(np.ones((40, 40)))
+    a[3, 3] = 0.0
+    x = tg.trace(lambda a, b: solve_triangular(a, b, lower=True, transposed=False, unit=False))(a, np.ones((40, 1)))
+    assert np.isfinite(x[:3]).all()
+    assert not np.isfinite(x[3:]).any()
+
+
+@pytest.mark.parametrize("n", [1, 30])
+def test_what_cannot_be_factored_raises_as_in_numpy_and_what_can_is_factored_afterwards(n: int) -> None:
+    good, bad = positive(n, n), -np.eye(n)
+    f, g = tg.trace(lambda x: np.linalg.cholesky(x) + 1.0), tg.trace(lambda a, b: np.linalg.solve(a, b) + 1.0)
+    for _ in range(3):
+        np.testing.assert_allclose(f(good), np.linalg.cholesky(good) + 1.0, rtol=1e-12)
+        with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
+            f(bad)
+        np.testing.assert_allclose(g(good, np.ones(n)), np.linalg.solve(good, np.ones(n)) + 1.0, rtol=1e-12)
+        with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+            g(0 * good, np.ones(n))
+
+
+def test_large_matrices_are_left_to_numpy() -> None:
+    aval = np.eye(lapack.LARGEST + 1, dtype="float32")
+    assert native_calls(np.linalg.cholesky, aval) == []
+
+
+def test_bits_do_not_depend_on_the_number_of_threads(thread_counts: tuple[int, ...]) -> None:
+    a, b = positive(150, 150), rng.normal(size=(150, 300))
+
+    def f(a: Any, b: Any) -> Any:
+        factor = np.linalg.cholesky(a)
+        return factor, np.linalg.solve(factor, b), np.linalg.solve(factor.T, b), np.linalg.solve(a, b)
+
+    found = []
+    for count in thread_counts:
+        threads.set_num_threads(count)
+        found.append(tg.trace(f)(a, b))
+    for other in found[1:]:
+        for x, y in zip(found[0], other):
+            np.testing.assert_array_equal(x, y)
+    assert native_calls(f, a, b) == ["cholesky", "solve_triangular", "solve_triangular", "solve"]
+
+
+@dtypes
+def test_systems_with_a_cholesky_factor_are_triangular(dtype: str) -> None:
+    a, b = positive(2, 20, 20, dtype=dtype), rng.normal(size=(2, 20, 3)).astype(dtype)
+
+    def f(a: Any, b: Any) -> Any:
+        factor = np.linalg.cholesky(a)
+        return np.linalg.solve(factor.swapaxes(-1, -2), np.linalg.solve(factor, b))
+
+    close(tg.trace(f)(a, b), np.linalg.solve(a, b), dtype)
+    names = [node.name for node in tg.trace(f).explain(a, b).optimized.nodes]
+    assert "solve" not in names
+    assert names.count("solve_triangular") == 2
+
+
+def likelihood(t: Any, x: Any, y: Any) -> Any:
+    """Of a Gaussian process."""
+    z = x * np.exp(-t[0])
+    squares = np.sum(z * z, 1)
+    k = np.exp(t[1] - 0.5 * (squares[:, None] + squares - 2 * z @ z.T)) + np.exp(t[2]) * np.eye(len(y))
+    factor = np.linalg.cholesky(k)
+    half = np.linalg.solve(factor, y)
+    return -0.5 * half @ half - np.sum(np.log(np.diagonal(factor))) + 0.1 * y @ np.linalg.solve(k, y)
+
+
+def test_the_derivative_of_a_likelihood() -> None:
+    t, x, y = np.array([0.1, 0.2, -1.0]), rng.normal(size=(50, 3)), rng.normal(size=50)
+    value, slopes = tg.value_and_grad(likelihood)(t, x, y)
+    np.testing.assert_allclose(value, likelihood(t, x, y), rtol=1e-12)
+    steps = 1e-5 * np.eye(3)
+    differences = [(likelihood(t + h, x, y) - likelihood(t - h, x, y)) / 2e-5 for h in steps]
+    np.testing.assert_allclose(slopes, differences, rtol=1e-7)
+
+
+def test_in_a_loop_python_is_asked() -> None:
+    a, b = positive(5, 20, 20), rng.normal(size=(20, 2))
+
+    def f(a: Any, b: Any) -> Any:
+        for k in range(5):
+            b = np.linalg.solve(a[k], b)
+        return b
+
+    want = b
+    for matrix in a:
+        want = np.linalg.solve(matrix, want)
+    np.testing.assert_allclose(tg.trace(f)(a, b), want, rtol=1e-10)
