@@ -14,6 +14,7 @@ import pytest
 GOLDEN = Path(__file__).parent / "golden"
 
 os.environ.setdefault("TRACEGRAD_CACHE_DIR", tempfile.mkdtemp(prefix="tracegrad-tests-"))
+os.environ.setdefault("TRACEGRAD_CACHE_TRACES", "0")  # for tests that count traces
 os.environ.setdefault("TRACEGRAD_VERIFY", "1")
 os.environ["TRACEGRAD_PROGRESS"] = "0"
 os.environ.setdefault("TRACEGRAD_FIRST_CALL", "compile")

@@ -18,6 +18,7 @@ VARIABLES = {
     "first_call": "TRACEGRAD_FIRST_CALL",
     "optimize": "TRACEGRAD_OPTIMIZE",
     "cache": "TRACEGRAD_CACHE",
+    "cache_traces": "TRACEGRAD_CACHE_TRACES",
     "cache_dir": "TRACEGRAD_CACHE_DIR",
 }
 
@@ -58,6 +59,8 @@ GOOD = [
     ("cache", "Off", False),
     ("cache", "1", True),
     ("cache", "", True),
+    ("cache_traces", "0", False),
+    ("cache_traces", "", True),
     ("cache_dir", "/some/where", "/some/where"),
     ("cache_dir", "", None),
 ]
@@ -91,7 +94,7 @@ BAD = [
 
 def test_without_variables_the_defaults_hold() -> None:
     expected = "log=frozenset(), verify=False, num_threads=None, loop_memory=1073741824"
-    expected += ", progress=True, first_call='replay', optimize=2, cache=True, cache_dir=None"
+    expected += ", progress=True, first_call='replay', optimize=2, cache=True, cache_traces=True, cache_dir=None"
     assert repr(Settings()) == f"Settings({expected})"
 
 

@@ -426,7 +426,7 @@ def test_what_is_in_a_container_lives_as_long_as_the_call() -> None:
 
 
 def test_the_portable_way_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracegrad.runtime.program.make_callable", make_portable)
+    monkeypatch.setattr("tracegrad.runtime.image.make_callable", make_portable)
     f = warmed(listed, {"a": X, "bb": Y})
     assert isinstance(type(f).__call__.__globals__["entry"], types.FunctionType)
     for given in ({"bb": Y, "a": X}, {"a": X, "bb": Y}, [X, Y]):
@@ -564,7 +564,7 @@ def test_a_key_that_is_missed_and_then_written_is_where_python_has_it(monkeypatc
 
 
 def test_the_portable_way_looks_at_what_is_written(slow: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracegrad.runtime.program.make_callable", make_portable)
+    monkeypatch.setattr("tracegrad.runtime.image.make_callable", make_portable)
     memory = np.zeros(6)
     monkeypatch.setitem(globals(), "STORE", memory[:3])
     f = warmed(stored, X, Y)

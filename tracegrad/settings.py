@@ -12,6 +12,7 @@
     TRACEGRAD_OPTIMIZE     what LLVM does for machine code: 1, what is quickest to compile, 2 (default), or 3, what is
                            quickest to run
     TRACEGRAD_CACHE        0 (or off, no, false): no disk cache; 1 (default): a disk cache
+    TRACEGRAD_CACHE_TRACES 0: no traces in it, machine code alone; 1 (default): both
     TRACEGRAD_CACHE_DIR    its folder; without it, the user's cache folder
 
 A variable that is empty counts as not set. Each is read when its setting is first asked for, and not again;
@@ -150,6 +151,7 @@ class Settings:
     first_call: who answers the first call of a program that is not known: "replay", "compile" or "background"
     optimize: from 1, machine code that is quickest to compile, to 3, what is quickest to run
     cache: whether compiled code is kept on disk
+    cache_traces: whether traces are, too
     cache_dir: the folder of the disk cache, or None for the user's cache folder
 
     A value that is set is checked as the environment variable would be (ValueError); an attribute that is no
@@ -172,6 +174,7 @@ class Settings:
     first_call = _Switch[str]("TRACEGRAD_FIRST_CALL", "replay", _first_call)
     optimize = _Switch[int]("TRACEGRAD_OPTIMIZE", 2, _level)
     cache = _Switch[bool]("TRACEGRAD_CACHE", True, _flag)
+    cache_traces = _Switch[bool]("TRACEGRAD_CACHE_TRACES", True, _flag)
     cache_dir = _Switch[str | None]("TRACEGRAD_CACHE_DIR", None, _folder)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -37,6 +37,7 @@ from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.methods import ALONE, Method
 from tracegrad.runtime.paths import Found, Interpreted, Path, Specialization
 from tracegrad.runtime.program import compile_program
+from tracegrad.runtime.recall import keep, recall
 from tracegrad.runtime.why import Warnings, log_compile, new_answer, new_key, new_world
 from tracegrad.settings import jit_disabled, settings, unusual
 from tracegrad.torch.modes import STATE
@@ -231,7 +232,7 @@ class Dispatcher(Inlinable):
         """Who answers the first call of a program that is not known: as `settings.first_call`."""
         return settings.first_call if self.tiered is None else "background" if self.tiered else "compile"
 
-    def _how(self) -> tuple[str, int]:
+    def how(self) -> tuple[str, int]:
         """When programs are compiled, and how: `settings.first_call` and `settings.optimize`, or what is said here."""
         return self.first_call, settings.optimize if self.optimize is None else self.optimize
 
@@ -326,6 +327,10 @@ class Dispatcher(Inlinable):
                 if found is not None:
                     self._counts["hits"] += 1
                     return found
+            found, answers = self._recalled(spec, call, answers)
+            if found is not None:
+                self._counts["hits"] += 1
+                return found
             self._counts["misses"] += 1
             if plainly and len(spec.paths) >= MAX_PATHS:
                 return spec.paths[0], None, ()
@@ -340,9 +345,8 @@ class Dispatcher(Inlinable):
 
     def _follow(self, spec: Specialization, call: Call, answers: Answers) -> tuple[Found | None, Answers]:
         """Run paths until one holds: `((path, outputs, captured), no answers)`, or `(None, the answers known)`."""
-        prefix = answers.keys
         for path in spec.paths:
-            if path.trace.varying == answers.varying and path.keys[: len(prefix)] != prefix:
+            if not path.begins(answers):
                 continue
             captured = path.trace.world.read(path.trace.captures)
             if captured is None or (path.trace.layouts and not path.trace.fits([*call.leaves, *captured])):
@@ -350,8 +354,39 @@ class Dispatcher(Inlinable):
             outputs, diverged = path.run(call.leaves, captured)
             if diverged is None:
                 spec.promote(path)
+                self._keep(spec, call, path)
                 return (path, outputs, captured), Answers()
-            answers, prefix = diverged, diverged.keys
+            answers = diverged
+        return None, answers
+
+    def _keep(self, spec: Specialization, call: Call, path: Path) -> None:
+        """Write a path that holds for a call to the disk cache, once there is machine code for it."""
+        if not path.kept and not path.waits:
+            path.kept = True
+            if path.on_tape is None:
+                keep(self, call, spec, path.trace, path.program)
+
+    def _recalled(self, spec: Specialization, call: Call, answers: Answers) -> tuple[Found | None, Answers]:
+        """As `_follow`, along paths that other processes have kept."""
+        for trace, make in recall(self, call, spec):
+            path, start = Path(trace, None, {"trace": 0.0}), time.perf_counter()
+            if not path.begins(answers):
+                continue
+            captured = trace.world.read(trace.captures)
+            if captured is None or not trace.fits([*call.leaves, *captured]):
+                spec.varying.update(trace.world.changed_numbers())
+                continue
+            path.program, path.kept = make(), True
+            path.seconds["program"] = time.perf_counter() - start
+            if path.program is None:
+                continue
+            spec.varying.update(trace.varying)
+            spec.promote(path)
+            log("compile", "%s: from the disk cache in %.2f ms", self.name, 1e3 * path.seconds["program"])
+            outputs, diverged = path.run(call.leaves, captured)
+            if diverged is None:
+                return (path, outputs, captured), Answers()
+            answers = diverged
         return None, answers
 
     def _extend(self, spec: Specialization, call: Call, answers: Answers) -> Found:
@@ -367,6 +402,7 @@ class Dispatcher(Inlinable):
                 raise error
             outputs, diverged = path.run(call.leaves, captured)
             if diverged is None:
+                self._keep(spec, call, path)
                 break
             found, answers = self._follow(spec, call, diverged)
             if found is not None:
@@ -387,7 +423,7 @@ class Dispatcher(Inlinable):
         if trace.tape is not None:
             from tracegrad.runtime.on_tape import OnTape
 
-            on_tape = OnTape(trace, self.name, self.body, self._how())
+            on_tape = OnTape(trace, self.name, self.body, self.how())
         graph = trace.graph if on_tape is None else on_tape.graph
         checked = trace.implicit and on_tape is None
         single = len(graph.outputs) == 1
@@ -396,7 +432,7 @@ class Dispatcher(Inlinable):
         elif len(spec.paths) < MAX_PATHS:
             single = trace.arrays + len(trace.asked(True)) == 1 if checked else single
             graph = trace.checked() if checked else graph
-            program = compile_program(graph, trace.kinds, single, self.name, checked, *self._how())
+            program = compile_program(graph, trace.kinds, single, self.name, checked, *self.how())
             if not trace.can_fail(program):
                 program = None
         else:

@@ -211,7 +211,7 @@ def _result(trace: Trace, code: Code) -> str:
     answer = trace.answer
     if code.on_tape is not None:
         return answer.text(code)
-    count = trace.arrays + len(trace.asked(True)) if code.checked else len(trace.graph.outputs)
+    count = trace.arrays + len(trace.asked(code.checked))
     if isinstance(answer, Node) and answer.kind.cls is tuple and not code.single:
         flat = [x.position for x in answer.parts if isinstance(x, Output) and x.kind is x.axes is None]
         if flat == list(range(count)) and len(answer.parts) == count:

@@ -42,6 +42,7 @@ __all__ = [
     "load_objects",
     "optimized_assembly",
     "optimized_ir",
+    "source_stamps",
 ]
 
 # Held by who makes or loads machine code: LLVM does one thing at a time, what several threads need is made once, and a
@@ -274,20 +275,28 @@ def cpu_key() -> str:
         llvmlite.__version__,
         np.__version__,
         *(f"{switch}={os.environ.get(switch)}" for switch in SWITCHES),
-        *_source_stamps(),
+        *filter(_of_compiler, source_stamps()),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def _source_stamps() -> list[str]:
+@cache
+def source_stamps() -> list[str]:
+    """Each file of the package, with its size and the time of its last change."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    stamps = []
-    for folder in (root, *(os.path.join(root, layer) for layer in ("ops", "passes", "codegen", "runtime"))):
-        if not os.path.isdir(folder):
-            continue
+    folders, stamps = [root], []
+    for folder in folders:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
                     status = entry.stat()
-                    stamps.append(f"{entry.name} {status.st_size} {status.st_mtime_ns}")
+                    stamps.append(f"{entry.path[len(root) + 1 :]} {status.st_size} {status.st_mtime_ns}")
+                elif entry.is_dir() and entry.name != "__pycache__":
+                    folders.append(entry.path)
     return sorted(stamps)
+
+
+def _of_compiler(stamp: str) -> bool:
+    """Whether a file has a part in what machine code there is for a text."""
+    folder, below, _ = stamp.partition(os.sep)
+    return not below or folder in ("ops", "passes", "codegen", "runtime")

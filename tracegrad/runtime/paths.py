@@ -21,6 +21,7 @@ from tracegrad.trace.trace import Trace
 
 if TYPE_CHECKING:
     from tracegrad.runtime.on_tape import OnTape
+    from tracegrad.runtime.recall import Kept
 
 __all__ = ["Found", "Interpreted", "Path", "Specialization"]
 
@@ -37,6 +38,12 @@ class Path:
         self._writes = bool(trace.groups or trace.written)
         self.hots: dict[Any, Any] = {}
         self._turns: dict[Any, Any] = {}
+        self.kept = False  # whether it has been looked at for the disk cache
+
+    def begins(self, answers: Answers) -> bool:
+        """Whether the path may hold for a call with these answers to the first questions."""
+        keys = answers.keys
+        return self.trace.varying != answers.varying or self.keys[: len(keys)] == keys
 
     def hot(self, binder: Binder, call: Call, plain: type, name: str) -> Any:
         """The hot path for calls like `call`: a subclass of `plain` with another `__call__`. The methods of classes are
@@ -126,6 +133,7 @@ class Specialization:
         self.paths: tuple[Path, ...] = ()
         self.varying: set[Hashable] = set()
         self.room = ROOM
+        self.kept: Kept | None = None  # what the disk cache has
 
     def promote(self, path: Path) -> None:
         others = tuple([p for p in self.paths if p is not path])
@@ -137,6 +145,7 @@ class Specialization:
     def enlarge(self) -> None:
         """Forget programs that have too little room for what derivatives keep of the turns of loops."""
         self.room *= 16
+        self.kept = None
         self.paths = ()
 
 

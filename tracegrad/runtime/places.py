@@ -134,6 +134,8 @@ def apart_of(trace: Trace, count: int) -> list[tuple[int, int, int, int]] | None
         places |= {argument.key: i, Attribute(argument, "array").key: i}
     if not all(source.key in places for source in trace.written):
         return None
+    if not trace.written:
+        return []
     sizes = {i: x.size * x.dtype.itemsize for i, x in enumerate(trace.graph.avals) if trace.kinds[i] == "array"}
     written = [places[source.key] for source in trace.written]
     return [(i, k, sizes[i], size) for i in written for k, size in sizes.items()]

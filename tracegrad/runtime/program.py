@@ -10,11 +10,10 @@ A program whose machine code is not known may be answered by a replay at first (
 
 from __future__ import annotations
 
-import ctypes
+import functools
 import hashlib
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
@@ -22,27 +21,22 @@ import numpy as np
 
 from tracegrad import passes
 from tracegrad.avals import COMPILED, is_huge
-from tracegrad.codegen.entry import RUN, EntrySpec, InputSpec, OutputSpec
-from tracegrad.codegen.nested_llvm import CAPACITY
-from tracegrad.codegen.orders import CALLBACK, ROUTINES, Order, orders_of, pieces_of
 from tracegrad.codegen.pieces import Piece
-from tracegrad.codegen.plan import RELEASE_GIL_COST, Plan, calls_of, plan, plans_of, rare_functions
-from tracegrad.codegen.steps import Matmul
-from tracegrad.codegen.walker import WALK
+from tracegrad.codegen.plan import Plan, plan
 from tracegrad.errors import CapacityError, TracegradError
 from tracegrad.ir import Graph, run
 from tracegrad.ir.builder import RECORDERS
 from tracegrad.logs import log
 from tracegrad.records import record
-from tracegrad.runtime import blas, native, threads
-from tracegrad.runtime.entry import MISS, make_callable
-from tracegrad.runtime.looks import look_address
-from tracegrad.runtime.machine_code import Loaded, Origin, machine_code, machine_code_count, missing, shared_function
+from tracegrad.runtime import native
+from tracegrad.runtime.entry import MISS
+from tracegrad.runtime.image import Image, NumPyCalls, addressed, image_of, linked
+from tracegrad.runtime.machine_code import Loaded, Origin, machine_code, machine_code_count, missing
 from tracegrad.runtime.progress import compiling
 from tracegrad.runtime.tiers import Tier, tier_of
 from tracegrad.signals import uninterrupted
 
-__all__ = ["MISS", "Program", "Report", "compile_program", "conformed", "machine_code_count"]
+__all__ = ["MISS", "Program", "Recalled", "Report", "compile_program", "conformed", "machine_code_count"]
 
 
 @record()
@@ -105,12 +99,12 @@ class Program:
     ):  # fmt: skip
         self.graph, self.kinds, self.single, self.name, self.checked = graph, kinds, single, name, checked
         self.optimize = optimize
-        self._callback: _NumPyCalls | None = None
-        self._callbacks: list[_NumPyCalls] = []
+        self._callback: NumPyCalls | None = None
+        self._callbacks: list[NumPyCalls] = []
         self.entry: Any = _not_yet
         with compiling(name):
             self.report = self._planned()
-            self.tier: Tier | None = tier_of(first_call, graph, lambda: missing(_uses(self._orders)))
+            self.tier: Tier | None = tier_of(first_call, graph, lambda: missing(self.image.uses))
             if self.tier is None:
                 self.compile()
 
@@ -163,121 +157,72 @@ class Program:
         optimized = passes.optimize(self.graph)
         clock.stage("passes")
         made = plan(optimized, self.checked)
-        self._orders = orders_of(made, self.optimize)
+        self.image = image_of(made, self.kinds, self.single, self.checked, self.optimize)
         clock.stage("plan")
         return Report(optimized, made, None, seconds)
 
     def compile(self) -> None:
         """Find or make the machine code, if that has not been done. Threads may do so at once: each piece is made once,
         and who is last says what is called."""
-        report, orders = self.report, self._orders
+        report = self.report
         if self.entry is not _not_yet:
             return
-        start, uses = time.perf_counter(), _uses(orders)
+        start, uses = time.perf_counter(), self.image.uses
         with compiling(self.name), uninterrupted():
             clock = _Clock(report.seconds)
-            _define_symbols(report.plan)
+            self.image.define_symbols()
             found = machine_code(uses)
             pieces = [(steps, found[piece][1]) for piece, steps in uses.items()]
             clock.stage("compile" if any(origin.source == "compiled" for _, origin in pieces) else "load")
-            entry = self._callable(report.plan, orders, {piece: code for piece, (code, _) in found.items()})
+            entry = self._entry({piece: code for piece, (code, _) in found.items()})
             clock.stage("link")
             if self.tier is not None:
                 log("compile", "%s: compiled in %.1f ms", self.name, 1e3 * (time.perf_counter() - start))
             report.pieces, self.entry, self.tier = pieces, entry, None
-            self._orders = []
 
-    def _callable(self, made: Plan, orders: Sequence[Order], pieces: dict[Piece, Loaded]) -> Any:
-        graph = made.graph
-        inputs = tuple(InputSpec(a.dtype, a.ndim, kind) for a, kind in zip(graph.avals, self.kinds))  # type: ignore[arg-type]
-        results = graph.outputs[:-1] if self.checked else graph.outputs
-        outputs = tuple(OutputSpec(x.aval.dtype, x.aval.ndim) for x in results)
-        released = made.cost >= RELEASE_GIL_COST
-
-        values: list[int] = [len(orders)]
-        for address, words in self._addressed(made, orders, pieces):
-            values += [len(words), address, *words]
-        if len(orders) == 1:
-            _, _, run, *values = values
-        else:
-            run = shared_function(WALK)
-        return make_callable(
-            _Code(run, tuple(pieces.values())),
-            EntrySpec(inputs, outputs, returns_tuple=not self.single),
-            input_shapes=[a.shape for a in graph.avals],
-            output_shapes=[x.aval.shape for x in results],
-            arena_bytes=made.arena_bytes,
-            values=values,
-            release_gil=released,
-            name=self.name or "program",
-        )
-
-    def _addressed(
-        self, made: Plan, orders: Sequence[Order], pieces: dict[Piece, Loaded]
-    ) -> Iterator[tuple[int, list[int]]]:
-        """For each order the address of its function, and its words."""
-        released = made.cost >= RELEASE_GIL_COST
-
-        def address(of: str | Piece) -> int:
-            return self._address(of, made, released) if isinstance(of, str) else pieces[of].address
-
-        for order in orders:
-            words = [word if type(word) is int else address(word) for word in order.words]  # type: ignore[arg-type]
-            yield address(order.function), words
+    def _entry(self, pieces: dict[Piece, Loaded]) -> Any:
+        return linked(self.image, pieces, self._address_of_calls, self.name or "program")
 
     def linked(self) -> tuple[list[tuple[range, int, list[int]]], object]:
         """What a call does, in order: the steps of the plan, the address of the function that runs them, its words; and
         what has to live as long as one of these is called."""
         self.compile()
-        made = self.report.plan
-        orders = orders_of(made, self.optimize)
         with uninterrupted():
-            pieces = {piece: code for piece, (code, _) in machine_code(_uses(orders)).items()}
-        found = [(o.steps, *each) for o, each in zip(orders, self._addressed(made, orders, pieces))]
-        return found, (self, pieces)
+            pieces = {piece: code for piece, (code, _) in machine_code(self.image.uses).items()}
+        orders = zip(self.image.orders, addressed(self.image, pieces, self._address_of_calls))
+        return [(order.steps, *each) for order, each in orders], (self, pieces)
 
-    def _address(self, name: str, made: Plan, released: bool) -> int:
-        """The address of a function that is no piece of the program."""
-        if name == CALLBACK:
-            self._callbacks.append(_NumPyCalls(made))
-            self._callback = self._callbacks[0]  # that of the thread that was first
-            return self._callback.address
-        if name == "tg_look":
-            return look_address(released)
-        if name == "tg_parallel_for":
-            return threads.parallel_for_address()
-        routine = name.removeprefix("tg_")
-        return blas.address(routine) if routine in blas.ROUTINES else shared_function(name)
+    def _address_of_calls(self) -> int:
+        if not self._callbacks:
+            self._callbacks.append(NumPyCalls(self.image.calls))
+        self._callback = self._callbacks[0]  # that of the thread that was first
+        return self._callback.address
 
 
-def _uses(orders: Sequence[Order]) -> dict[Piece, list[int]]:
-    """The pieces that orders lead to, with the numbers of the steps that each is for."""
-    uses: dict[Piece, list[int]] = {}
-    for order in orders:
-        for piece in pieces_of(order):
-            for each in (*piece.needs, piece):
-                uses.setdefault(each, []).extend(order.steps_of(piece))
-    return uses
+class Recalled(Program):
+    """A program that another process has made, of a graph that is asked for when something goes wrong. Its machine code
+    has to be known."""
 
+    def __init__(self, image: Image, trace: Any, checked: bool, name: str, optimize: int):
+        self.image, self.single, self.checked, self.name, self._trace = image, image.single, checked, name, trace
+        self.optimize = optimize
+        self.kinds = tuple([kind for _, kind in image.inputs])
+        self._callback, self._callbacks, self.tier = None, [], None
+        with uninterrupted():
+            image.define_symbols()
+            self.entry = self._entry({piece: code for piece, (code, _) in machine_code(image.uses).items()})
 
-class _Code:
-    """What a program runs: the address of a function of words, and the pieces that it leads to."""
+    @functools.cached_property
+    def graph(self) -> Graph:  # type: ignore[override]
+        """The graph of the program."""
+        found: Graph = self._trace.checked() if self.checked else self._trace.graph
+        return found
 
-    def __init__(self, address: int, keep: tuple[Loaded, ...]):
-        self._addresses, self._keep = {RUN: address}, keep
-
-    def address(self, symbol: str) -> int:
-        return self._addresses[symbol]
-
-
-def _define_symbols(made: Plan) -> None:
-    """Give code that is about to be loaded the addresses of BLAS and of the functions that it shares with others."""
-    for symbol in rare_functions(made):
-        native.define_symbol(symbol, shared_function(symbol))
-    for step in [s for each in plans_of(made) for s in each.steps]:
-        if isinstance(step, Matmul):
-            symbol = ROUTINES[step.dtype]
-            native.define_symbol(symbol, blas.address(symbol.removeprefix("tg_")))
+    @functools.cached_property
+    def report(self) -> Report:  # type: ignore[override]
+        """The report of the program that is made of the same graph in this process."""
+        made = compile_program(self.graph, self.kinds, self.single, self.name, self.checked, optimize=self.optimize)
+        return made.report
 
 
 def _described(x: Any) -> str:
@@ -294,49 +239,6 @@ class _Clock:
     def stage(self, name: str) -> None:
         now = time.perf_counter()
         self._seconds[name], self._last = now - self._last, now
-
-
-class _NumPyCalls:
-    """The callback through which compiled code calls ops that have no codegen data."""
-
-    def __init__(self, made: Plan):
-        self._calls = calls_of(made)
-        self.failed = _Failure()
-        prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.POINTER(ctypes.c_void_p))
-        self._function = prototype(self._call)
-        self.address: int = ctypes.cast(self._function, ctypes.c_void_p).value or 0
-
-    def _call(self, number: int, pointers: Any) -> int:
-        try:
-            if number == CAPACITY:
-                raise CapacityError("while_loop: more turns than there is room for their results")
-            step = self._calls[number]
-            node = step.node
-            assert node.op is not None
-            results = node.aval if node.several else (node.aval,)
-            used = [i for i, out in enumerate(step.outs) if out]
-            avals = [*(x.aval for x in node.operands), *(results[i] for i in used)]  # type: ignore[index]
-            arrays = iter([_view(pointers[k], aval) for k, aval in enumerate(avals)])
-            operands = [next(arrays) if hasattr(x, "aval") else x for x in node.inputs]
-            with np.errstate(all="ignore"):
-                answer = node.op.impl(*operands, **dict(node.params))
-            for i, out in zip(used, arrays):
-                out[...] = answer[i] if node.several else answer
-        except BaseException as error:  # `Program.run` raises it again
-            self.failed.error = error.with_traceback(None)  # whose frames hold views of memory that is gone
-            return 2
-        return 0
-
-
-class _Failure(threading.local):
-    """What a called op raised, by thread."""
-
-    error: BaseException | None = None
-
-
-def _view(address: int, aval: Any) -> Any:
-    buffer = (ctypes.c_char * max(aval.size * aval.dtype.itemsize, 1)).from_address(address)
-    return np.frombuffer(buffer, aval.dtype, aval.size).reshape(aval.shape)
 
 
 def compile_program(

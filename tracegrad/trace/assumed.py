@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections import deque
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,19 @@ from tracegrad import tree
 from tracegrad.records import record
 from tracegrad.trace import shadow
 from tracegrad.trace.foreign import state_key
+from tracegrad.trace.guards import Capture
 from tracegrad.trace.signature import exact
 from tracegrad.trace.sources import Source
 from tracegrad.trace.state import Name
 
-__all__ = ["GONE", "Guard", "all_of", "keys_of", "short"]
+__all__ = ["GONE", "VARYING", "Assumptions", "Guard", "all_of", "keys_of", "short"]
 
 # What reading a source raises where nothing is there.
 GONE = (LookupError, AttributeError, ValueError, ReferenceError, TypeError)
 # What is compared with == where it is not the same object; larger collections are taken for constants.
 _ATOMS = (bool, int, float, complex, str, bytes, np.generic)
+# Numbers that can be inputs.
+VARYING = (int, float, np.integer, np.floating)
 # What functions and methods are made of.
 _OF_CODE = ("__code__", "__defaults__", "__func__")
 
@@ -132,3 +136,56 @@ def keys_of(x: Any) -> Any:
     if isinstance(x, tuple | list | deque):
         return type(x), len(x)
     return type(x), tree.skeleton(x)
+
+
+class Assumptions:
+    """What one trace assumes of the world: guards; and which places its calls write to, by their keys."""
+
+    def __init__(self) -> None:
+        self.guards: list[Guard] = []
+        self.rewritten: frozenset[Hashable] = frozenset()
+        self.told = False  # whether the traced code has shown somebody something
+
+    def read(self, captures: Sequence[Capture]) -> list[Any] | None:
+        """The captured arrays as they are now; None when a guard does not hold or an array has changed its kind."""
+        for guard in self.guards:
+            if not guard.holds():
+                return None
+        found = [_present(c) for c in captures]
+        return None if any(x is None for x in found) else found
+
+    def changed_numbers(self) -> list[Hashable]:
+        """The keys of sources of numbers that are to become inputs: they held another float when this was traced, or
+        they, or the containers that they are items of, are written by each call."""
+        failed = [g for g in self.guards if g.kind == "equals" and isinstance(g.expected, VARYING) and not g.holds()]
+        return [
+            g.source.key
+            for g in failed
+            if g.holds_a(type(g.expected))
+            and (type(g.expected) is float or self.rewritten & {g.source.key, getattr(g.source.parent, "key", None)})
+        ]
+
+    def failures(self, captures: Sequence[Capture]) -> list[str]:
+        """What keeps `read` from an answer, in words."""
+        found = [f"{g}, now {g.now()}" for g in self.guards if not g.holds()]
+        return found + [f"{c.source} is no longer {c.node.aval}{_now(c)}" for c in captures if _present(c) is None]
+
+
+def _now(capture: Capture) -> str:
+    try:
+        value = capture.source.read() if capture.source else None
+    except Exception:  # reading runs code of the user's
+        return ""
+    return f" but {short(value)}"
+
+
+def _present(capture: Capture) -> Any:
+    """The captured array or float as it is now; None when there is none of the right dtype and shape."""
+    try:
+        array = capture.array if capture.source is None else capture.source.read()
+    except GONE:
+        return None
+    if capture.number is not None:
+        return array if type(array) is capture.number else None
+    aval = capture.node.aval
+    return array if isinstance(array, np.ndarray) and (array.shape, array.dtype) == (aval.shape, aval.dtype) else None

@@ -39,7 +39,7 @@ from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ir import Value
 from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace import shadow
-from tracegrad.trace.assumed import GONE, Guard, all_of, keys_of, short
+from tracegrad.trace.assumed import VARYING, Assumptions, Guard, all_of, keys_of
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.endings import ARRAYS, LISTS, TRUTHS
 from tracegrad.trace.guards import Capture
@@ -59,8 +59,6 @@ __all__ = ["World"]
 
 _CACHED = type(functools.lru_cache(len))
 _MOST_ITEMS = 4096
-# Numbers that can be inputs.
-_VARYING = (int, float, np.integer, np.floating)
 
 
 def _fields(x: Any) -> list[Any]:
@@ -71,10 +69,11 @@ def _fields(x: Any) -> list[Any]:
     return found if same else []
 
 
-class World:
+class World(Assumptions):
     """What one trace has read; `inline` and `adopt` make the shadows it runs."""
 
     def __init__(self, builder: TraceBuilder, varying: Collection[Hashable] = (), shared: Any = None):
+        super().__init__()
         self.builder, self.varying = builder, varying
         self.shared = shared  # the function, if others of equal code are to find the trace
         self.by_identity = False
@@ -86,11 +85,9 @@ class World:
         self._places: dict[int, Source] = {}
         self._structural: list[tuple[Source, Any]] = []
         self.open = True
-        self.guards: list[Guard] = []
         self._guards: dict[Any, Guard] = {}
         self._seen: dict[int, tuple[Any, Any]] = {}
         self.writes = Writes()
-        self.rewritten: frozenset[Hashable] = frozenset()
         self.truths = TRUTHS in varying
         self.gave_truths = False
         self.natives = Natives(self)
@@ -153,7 +150,7 @@ class World:
 
     def _number_or_value(self, value: Any, source: Source) -> Any:
         planted = self.writes.planted(source)
-        if planted is None and isinstance(value, _VARYING) and source.key in self.varying:
+        if planted is None and isinstance(value, VARYING) and source.key in self.varying:
             return self.builder.capture_number(value, source)
         if planted is None:
             self._value(value, source)
@@ -406,48 +403,5 @@ class World:
         self._passed.clear()
         self.shared = None
         self.writes = Writes()
+        self.told = self.builder.told >= 0
         self.builder.close()
-
-    def read(self, captures: Sequence[Capture]) -> list[Any] | None:
-        """The captured arrays as they are now; None when a guard does not hold or an array has changed its kind."""
-        for guard in self.guards:
-            if not guard.holds():
-                return None
-        found = [_present(c) for c in captures]
-        return None if any(x is None for x in found) else found
-
-    def changed_numbers(self) -> list[Hashable]:
-        """The keys of sources of numbers that are to become inputs: they held another float when this was traced, or
-        they, or the containers that they are items of, are written by each call."""
-        failed = [g for g in self.guards if g.kind == "equals" and isinstance(g.expected, _VARYING) and not g.holds()]
-        return [
-            g.source.key
-            for g in failed
-            if g.holds_a(type(g.expected))
-            and (type(g.expected) is float or self.rewritten & {g.source.key, getattr(g.source.parent, "key", None)})
-        ]
-
-    def failures(self, captures: Sequence[Capture]) -> list[str]:
-        """What keeps `read` from an answer, in words."""
-        found = [f"{g}, now {g.now()}" for g in self.guards if not g.holds()]
-        return found + [f"{c.source} is no longer {c.node.aval}{_now(c)}" for c in captures if _present(c) is None]
-
-
-def _now(capture: Capture) -> str:
-    try:
-        value = capture.source.read() if capture.source else None
-    except Exception:  # reading runs code of the user's
-        return ""
-    return f" but {short(value)}"
-
-
-def _present(capture: Capture) -> Any:
-    """The captured array or float as it is now; None when there is none of the right dtype and shape."""
-    try:
-        array = capture.array if capture.source is None else capture.source.read()
-    except GONE:
-        return None
-    if capture.number is not None:
-        return array if type(array) is capture.number else None
-    aval = capture.node.aval
-    return array if isinstance(array, np.ndarray) and (array.shape, array.dtype) == (aval.shape, aval.dtype) else None

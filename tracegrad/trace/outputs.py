@@ -40,7 +40,7 @@ from tracegrad.trace.templates import (
 from tracegrad.trace.tracer import Tracer
 from tracegrad.tree.kinds import kind_of
 
-__all__ = ["Outputs"]
+__all__ = ["Outputs", "partial"]
 
 # Of arrays that leave a function, so many pairs are looked at; more are taken to overlap.
 _MOST_PAIRS = 1000
@@ -180,7 +180,7 @@ class Outputs:
         if isinstance(x, types.MethodType):
             return Call(types.MethodType, [self.template(x.__func__), self.template(x.__self__)])
         if isinstance(x, functools.partial):
-            return Call(_partial, [self.template(y) for y in (x.func, x.args, x.keywords)])
+            return Call(partial, [self.template(y) for y in (x.func, x.args, x.keywords)])
         if is_user_object(x):
             held = attributes(x)
             return Instance(type(x), tuple(held), [self.template(value) for value in held.values()])
@@ -217,7 +217,8 @@ def _overlap(found: Sequence[Tracer]) -> bool:
     return any(np.shares_memory(x, y) for x, y in itertools.islice(pairs, _MOST_PAIRS)) or next(pairs, None) is not None
 
 
-def _partial(func: Any, args: Any, keywords: Any) -> Any:
+def partial(func: Any, args: Any, keywords: Any) -> Any:
+    """The partial function with these parts."""
     return functools.partial(func, *args, **keywords)
 
 

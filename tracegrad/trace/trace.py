@@ -17,6 +17,7 @@ from tracegrad.ops.elementwise import logical_and, logical_not
 from tracegrad.records import record
 from tracegrad.settings import unusual
 from tracegrad.torch.modes import as_usual
+from tracegrad.trace.assumed import Assumptions
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe
@@ -65,7 +66,7 @@ class Trace:
     effects: tuple[Effect, ...]
     guards: tuple[ValueGuard, ...]
     captures: tuple[Capture, ...]
-    world: World
+    world: Assumptions
     arrays: int = field(default=0)
     tape: TapeTrace | None = None
     raised: str = ""

@@ -47,6 +47,11 @@ class Kind:
     def __repr__(self) -> str:
         return self.cls.__name__
 
+    @property
+    def is_custom(self) -> bool:
+        """Whether the class was registered by `register_pytree_node`."""
+        return self.cls in _REGISTERED and self.cls not in _BUILT_IN
+
 
 def _exact(value: Any) -> Any:
     """What tells `value` from others that compare equal to it: 1, 1.0 and True; 0.0 and -0.0."""
@@ -218,6 +223,7 @@ KINDS: dict[type, Kind | None] = {
     )
 }
 _REGISTERED: set[type] = set(KINDS)
+_BUILT_IN = frozenset(KINDS)
 
 
 def kind_of(cls: type) -> Kind | None:

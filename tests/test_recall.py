@@ -1,0 +1,366 @@
+"""Traces on disk: another process uses them where nothing that they assume has changed, and there only.
+
+Each case is a module that two processes import, from two folders: as it was, and as it is now. Its `function` is traced
+at `arguments`; what comes out is compared with what NumPy gives, and how often it was traced is counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+RUN = """
+import importlib, json, sys, warnings
+import numpy as np
+import tracegrad as tg
+
+warnings.simplefilter("error")
+tg.settings.first_call = "compile"
+
+def same(x, y):
+    if type(x) is not type(y):
+        return False
+    if isinstance(x, dict):
+        return [*x] == [*y] and all(same(x[k], y[k]) for k in x)
+    if isinstance(x, (list, tuple)):
+        return len(x) == len(y) and all(map(same, x, y))
+    close = np.allclose(x, y, rtol=1e-6, atol=0.0, equal_nan=True) and np.all(np.signbit(x) == np.signbit(y))
+    return bool(close) and np.asarray(x).dtype == np.asarray(y).dtype
+
+found = {}
+for name in sys.argv[2:]:
+    sys.path.insert(0, sys.argv[1])
+    module = importlib.import_module(name)
+    rounds = getattr(module, "rounds", [lambda: None])
+    made, outputs = module.make(tg), []
+    for before in rounds:
+        before()
+        wanted, given = module.function(*module.arguments), made(*module.arguments)
+        outputs.append("" if same(wanted, given) else f"{given}, not {wanted}")
+    info = made.cache_info()
+    found[name] = [outputs, info.traces, "numba" in sys.modules]
+print(json.dumps(found))
+"""
+
+HEAD = """
+import numpy as np
+arguments = (np.array([0.25, 0.5, 1.5]),)
+def make(tg):
+    return tg.trace(function)
+"""
+
+
+class Case(NamedTuple):
+    """A module before and now, and how often it is traced now."""
+
+    before: str
+    now: str
+    traces: int
+
+
+def same(text: str) -> Case:
+    """Nothing has changed."""
+    return Case(text, text, 0)
+
+
+def changed(text: str, old: str, new: str) -> Case:
+    """Something has, so that it is traced again."""
+    assert text.count(old) == 1
+    return Case(text, text.replace(old, new), 1)
+
+
+HELPER = """
+    def helper(x):
+        return x * 2.0
+    def function(x):
+        return helper(x) + 1.0
+"""
+NESTED = """
+    class Scale:
+        factor = 2.0
+        def __init__(self, shift):
+            self.shift = shift
+        @property
+        def twice(self):
+            return 2.0 * self.shift
+        def __mul__(self, x):
+            return x * self.factor + self.twice
+        def apply(self, x):
+            return inner(self * x)
+    def inner(x):
+        return np.tanh(x)
+    scale = Scale(0.5)
+    def function(x):
+        return scale.apply(x)
+"""
+CLOSURE = """
+    def outer(k, f):
+        def function(x):
+            return f(x) * k
+        return function
+    function = outer(3.0, lambda x: x - 1.0)
+"""
+DEFAULTS = """
+    def helper(x, k=2.0, *, shift=1.0, table=np.array([1.0, 2.0, 3.0])):
+        return x * k + shift + table
+    def function(x):
+        return helper(x)
+"""
+NUMBER = """
+    rate = 2.0
+    def function(x):
+        return x * rate
+"""
+
+
+def number(before: str, now: str) -> Case:
+    """A global variable that another process has with another value; each time for a function of its own."""
+    text = NUMBER.replace("x * rate", f'x * rate + 0 * len("{before} {now}")').replace("rate = 2.0", f"rate = {before}")
+    return Case(text, text.replace(f"rate = {before}", f"rate = {now}"), int(before != now))
+
+
+DECAYING = """
+    rate = 2.0
+    def decay(x):
+        global rate
+        rate = x
+    def function(x):
+        return x - rate
+"""
+TREE = """
+    import dataclasses
+    from typing import NamedTuple
+    @dataclasses.dataclass
+    class Parameters:
+        w: object
+        b: object
+        kind: str = dataclasses.field(default="tanh", metadata={"static": True})
+        def scaled(self):
+            return self.w * 2.0
+    class Pair(NamedTuple):
+        one: object
+        two: object
+    arguments = (Parameters(np.ones(3), 2.0), {"x": np.arange(3.0), "y": [1.0, (2.0,)]})
+    def function(p, data):
+        y = p.scaled() * data["x"] + p.b + data["y"][0]
+        return Pair(y, {"p": p.w * 2.0, "n": data["y"][1][0] * 3.0})
+"""
+BRANCH = """
+    rounds = [lambda: None, lambda: arguments[0].__imul__(-1.0)]
+    def function(x):
+        if x.sum() > 1.0:
+            return x * 2.0
+        return x - 1.0
+"""
+EFFECT = """
+    seen = []
+    state = {"count": 0, "last": None}
+    class Model:
+        def __init__(self):
+            self.steps = 0
+    model = Model()
+    buffer = np.zeros(3)
+    def step(x):
+        buffer[:] = x
+        model.steps += 1
+        state["last"] = x * 2.0
+        return buffer + 1.0
+    def function(x):
+        y = step(x)
+        return y, model.steps >= 0, float(state["last"][0]), buffer.copy()
+"""
+PARTIAL = """
+    import functools
+    def base(k, x, *, shift):
+        return x * k + shift
+    function = functools.partial(base, 2.0, shift=np.array([1.0, 2.0, 3.0]))
+"""
+METHOD = """
+    class Model:
+        def __init__(self, w):
+            self.w, self.kind = w, "tanh"
+        def loss(self, x):
+            y = self.w * x
+            return np.tanh(y) if self.kind == "tanh" else y
+    model = Model(np.array([1.0, 2.0, 3.0]))
+    function = model.loss
+"""
+DECORATED = """
+    import functools
+    def doubled(k):
+        def decorate(f):
+            @functools.wraps(f)
+            def call(x):
+                return k * f(x)
+            return call
+        return decorate
+    @doubled(2.0)
+    def function(x):
+        return x + 1.0
+"""
+CASES = {
+    "nothing": same(HELPER),
+    "comment_and_lines": Case(HELPER, "    # moved\n\n\n" + HELPER.replace("def helper", "# why\n    def helper"), 0),
+    "helper": changed(HELPER, "x * 2.0", "x * 3.0"),
+    "helper_is_another": changed(HELPER + "    other = lambda x: x - 5.0\n", "return helper", "return other"),
+    "helper_rebound": changed(HELPER + "    extra = 1\n", "extra = 1", "helper = lambda x: x * 7.0"),
+    "helper_gone_to_numpy": changed(HELPER + "    extra = 1\n", "extra = 1", "helper = np.exp"),
+    "numpy_is_another": changed(NESTED + "    extra = 1\n", "extra = 1", "np = __import__('math_of_mine')"),
+    "objects": same(NESTED),
+    "method": changed(NESTED, "inner(self * x)", "inner(self * x) + 1.0"),
+    "special_method": changed(NESTED, "x * self.factor +", "x * self.factor -"),
+    "property": changed(NESTED, "2.0 * self.shift", "3.0 * self.shift"),
+    "class_attribute": changed(NESTED, "factor = 2.0", "factor = 4.0"),
+    "attribute": changed(NESTED, "Scale(0.5)", "Scale(0.75)"),
+    "attribute_of_instance_hides": changed(NESTED + "    extra = 1\n", "extra = 1", "scale.factor = 9.0"),
+    "deep_helper": changed(NESTED, "np.tanh(x)", "np.sinh(x)"),
+    "base_class": changed(
+        NESTED.replace("class Scale:", "class Base:\n        pass\n    class Scale(Base):"), "pass",
+        "def __getattribute__(self, name):\n            found = object.__getattribute__(self, name)\n"
+        "            return found * 2.0 if name == 'shift' else found",
+    ),
+    "closures": same(CLOSURE),
+    "captured_number": changed(CLOSURE, "3.0", "5.0"),
+    "captured_number_of_another_type": changed(CLOSURE, "outer(3.0", "outer(3"),
+    "captured_truth": changed(CLOSURE.replace("3.0", "1"), "outer(1", "outer(True"),
+    "captured_function": changed(CLOSURE, "x - 1.0", "x - 2.0"),
+    "defaults": same(DEFAULTS),
+    "default": changed(DEFAULTS, "k=2.0", "k=3.0"),
+    "keyword_default": changed(DEFAULTS, "shift=1.0", "shift=-1.0"),
+    "default_array_is_read": Case(DEFAULTS, DEFAULTS.replace("3.0])", "4.0])"), 0),
+    "default_array_of_another_dtype": changed(DEFAULTS, "3.0])", "3.0], np.float32)"),
+    "another_number": number("2.0", "2.5"),
+    "a_number_of_another_type": number("2.0", "2"),
+    "a_truth": number("1", "True"),
+    "minus_zero": number("0.0", "-0.0"),
+    "nan": number("2.0", "float('nan')"),
+    "nan_again": number("float('nan')", "float('nan')"),
+    "number_becomes_array": number("2.0", "np.full(3, 2.0)"),
+    "numpy_number": number("np.float64(2.0)", "np.float32(2.0)"),
+    "decaying_rate": Case(
+        DECAYING + "    rounds = [lambda: None, lambda: decay(3.0), lambda: decay(4.0)]\n",
+        DECAYING + "    rounds = [lambda: decay(5.0), lambda: decay(6.0)]\n", 0,
+    ),
+    "code_is_replaced": changed(
+        HELPER + "    extra = 1\n", "extra = 1", "helper.__code__ = (lambda x: x * 11.0).__code__"
+    ),
+    "defaults_are_replaced": changed(DEFAULTS + "    extra = 1\n", "extra = 1",
+                                     "helper.__kwdefaults__['shift'] = 12.0"),
+    "monkeypatched": changed(NESTED + "    extra = 1\n", "extra = 1", "np.tanh = lambda x: x * 13.0"),
+    "trees": same(TREE),
+    "static_field": changed(TREE, 'default="tanh"', 'default="relu"'),
+    "method_of_a_dataclass": changed(TREE, "self.w * 2.0", "self.w * 3.0"),
+    "field_added": changed(TREE, 'b: object\n', 'b: object\n        c: object = 1.0\n'),
+    "branches": same(BRANCH),
+    "branch": changed(BRANCH.replace("rounds = ", "others = "), "x * 2.0", "x * 2.5"),
+    "effects": same(EFFECT),
+    "effect": changed(EFFECT, "state[\"last\"] = x * 2.0", "state[\"last\"] = x * 3.0"),
+    "buffer_of_another_shape": changed(EFFECT, "np.zeros(3)", "np.zeros((1, 3))[0].astype(np.float32)"),
+    "partials": same(PARTIAL),
+    "partial": changed(PARTIAL, "base, 2.0", "base, 3.0"),
+    "partial_array_is_read": Case(PARTIAL, PARTIAL.replace("[1.0,", "[9.0,"), 0),
+    "partial_of_another": changed(PARTIAL, "x * k +", "x * k -"),
+    "methods": same(METHOD),
+    "weights_are_read": Case(METHOD, METHOD.replace("[1.0,", "[9.0,"), 0),
+    "kind_of_model": changed(METHOD, 'w, "tanh"', 'w, "relu"'),
+    "decorators": same(DECORATED),
+    "decorator": changed(DECORATED, "@doubled(2.0)", "@doubled(3.0)"),
+    "decorator_code": changed(DECORATED, "k * f(x)", "k + f(x)"),
+    "dtype": changed(NUMBER, "rate = 2.0", "rate = 2.0\n    arguments = (np.ones(3, np.float32),)"),
+    "shape": changed(NUMBER, "rate = 2.0", "rate = 2.0\n    arguments = (np.ones(4),)"),
+    "environment": Case(
+        "    import os\n    def function(x):\n        return x * float(os.environ.get('MINE', '2'))\n",
+        "    import os\n    os.environ['MINE'] = '3'\n"
+        "    def function(x):\n        return x * float(os.environ.get('MINE', '2'))\n", 1,
+    ),
+    "context_variable": Case(
+        "    import contextvars\n    mode = contextvars.ContextVar('mode', default=2.0)\n"
+        "    def function(x):\n        return x * mode.get()\n",
+        "    import contextvars\n    mode = contextvars.ContextVar('mode', default=3.0)\n"
+        "    def function(x):\n        return x * mode.get()\n", 1,
+    ),
+    "error_state": Case(
+        "    def function(x):\n        return x * (2.0 if np.geterr()['under'] == 'ignore' else 3.0)\n",
+        "    np.seterr(under='warn')\n"
+        "    def function(x):\n        return x * (2.0 if np.geterr()['under'] == 'ignore' else 3.0)\n", 1,
+    ),
+    "set_of_names": Case(*2 * [
+        "    def function(x):\n        return x * float(len([k for k in {'a', 'b', 'c', 'd'}][0]))\n"], 1),
+    "prints": Case(*2 * ["    import io\n    def function(x):\n        print('here', file=sys.stderr)\n"
+                         "        return x * 2.0\n    import sys\n"], 1),
+    "list_is_longer": changed(
+        "    layers = [2.0, 3.0]\n    def function(x):\n        for k in layers:\n            x = x * k\n"
+        "        return x\n",
+        "3.0]", "3.0, 4.0]",
+    ),
+    "dict_order": changed(
+        "    layers = {'a': 2.0, 'b': 3.0}\n    def function(x):\n        for k in layers.values():\n"
+        "            x = x * k + 1.0\n        return x\n",
+        "{'a': 2.0, 'b': 3.0}", "{'b': 3.0, 'a': 2.0}",
+    ),
+    "one_object_for_two": changed(
+        "    class Box:\n        def __init__(self):\n            self.v = 1.0\n    a, b = Box(), Box()\n"
+        "    def function(x):\n        a.v = 1.0\n        b.v = 2.0\n        y = x * a.v\n        a.v = 1.0\n"
+        "        b.v = 1.0\n        return y\n",
+        "Box(), Box()", "(one := Box()), one",
+    ),
+    "module_of_mine": changed(
+        "    import math_of_mine\n    def function(x):\n        return math_of_mine.tanh(x)\n",
+        "math_of_mine\n", "math_of_others as math_of_mine\n",
+    ),
+}  # fmt: skip
+
+OF_MINE = {
+    "math_of_mine": "import numpy as np\ndef tanh(x): return np.tanh(x) * 2.0\n",
+    "math_of_others": "import numpy as np\ndef tanh(x): return np.tanh(x) * 4.0\n",
+}
+
+
+def in_new_process(folder: Path, cache: Path, names: list[str]) -> Any:
+    """What the cases in a folder give, by a process of its own for each part of them."""
+    environment = {
+        **os.environ, "TRACEGRAD_CACHE_DIR": str(cache), "TRACEGRAD_CACHE": "1", "TRACEGRAD_CACHE_TRACES": "1"
+    }  # fmt: skip
+    command = [sys.executable, "-c", RUN, str(folder), *names]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+# What changes the process for all that come after it.
+APART = ("monkeypatched", "error_state", "environment")
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Any]]:
+    """What each case gives before and now."""
+    root = tmp_path_factory.mktemp("recall")
+    folders = root / "before", root / "now"
+    for folder, which in zip(folders, ("before", "now")):
+        folder.mkdir()
+        for name, case in CASES.items():
+            (folder / f"{name}.py").write_text(HEAD + textwrap.dedent(getattr(case, which)))
+        for name, text in OF_MINE.items():
+            (folder / f"{name}.py").write_text(text)
+    found: list[dict[str, Any]] = []
+    for folder in folders:
+        names = [name for name in CASES if name not in APART]
+        found.append(in_new_process(folder, root / "cache", names))
+        for name in APART:
+            found[-1] |= in_new_process(folder, root / "cache", [name])
+    return {name: (found[0][name], found[1][name]) for name in CASES}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_trace_is_used_again_just_where_nothing_has_changed(both: Any, name: str) -> None:
+    for outputs, _, numba in both[name]:
+        assert not numba
+        assert [text for text in outputs if text] == []
+    assert both[name][1][1] == CASES[name].traces

@@ -1,0 +1,278 @@
+"""Programs as data: what `Program` makes of a graph, and what another process needs of it to run the same.
+
+An `Image` has the orders of a program (`tracegrad.codegen.orders`), whose words are numbers, names of functions and
+pieces of machine code; what its entry point has to know; and the calls of NumPy. Nothing in it is an address. `linked`
+makes a callable of it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.codegen.entry import RUN, EntrySpec, InputSpec, OutputSpec
+from tracegrad.codegen.nested_llvm import CAPACITY
+from tracegrad.codegen.orders import CALLBACK, ROUTINES, Order, orders_of, pieces_of
+from tracegrad.codegen.pieces import Piece
+from tracegrad.codegen.plan import RELEASE_GIL_COST, Plan, calls_of, plans_of, rare_functions
+from tracegrad.codegen.steps import Matmul
+from tracegrad.codegen.walker import WALK
+from tracegrad.errors import CapacityError
+from tracegrad.ir import Graph, Node, parse
+from tracegrad.ops import TABLE
+from tracegrad.ops.results import result
+from tracegrad.records import record
+from tracegrad.runtime import blas, native, threads
+from tracegrad.runtime.entry import make_callable
+from tracegrad.runtime.identity import Unkept
+from tracegrad.runtime.looks import look_address
+from tracegrad.runtime.machine_code import Loaded, shared_function
+
+__all__ = [
+    "Call", "Image", "NumPyCalls", "addressed", "image_of", "linked", "read_image", "require_plain", "spell_image",
+]  # fmt: skip
+
+
+@record(frozen=True, eq=False)
+class Call:
+    """A call of NumPy: the node, and which of its results are wanted."""
+
+    node: Node
+    wanted: tuple[bool, ...]
+
+
+@record(frozen=True, eq=False)
+class Image:
+    """A program, as data."""
+
+    orders: Sequence[Order]
+    inputs: tuple[tuple[Aval, str], ...]  # with their kinds: "array", or "float"
+    outputs: tuple[Aval, ...]
+    single: bool
+    symbols: tuple[str, ...]  # that its pieces call, beside each other
+    calls: Callable[[], Sequence[Call]]
+    arena_bytes: int
+    released: bool  # whether it runs without the GIL
+
+    @property
+    def uses(self) -> dict[Piece, list[int]]:
+        """The pieces, those that others call first, with the numbers of the steps that they run."""
+        found: dict[Piece, list[int]] = {}
+        for order in self.orders:
+            for piece in pieces_of(order):
+                for each in (*piece.needs, piece):
+                    found.setdefault(each, []).extend(order.steps_of(piece))
+        return found
+
+    def define_symbols(self) -> None:
+        """Give code that is about to be loaded the addresses of what it calls."""
+        for symbol in self.symbols:
+            native.define_symbol(symbol, _address(symbol, self.released))
+
+
+def image_of(made: Plan, kinds: Sequence[str], single: bool, checked: bool, optimize: int = 2) -> Image:
+    """The image of a plan; with `checked` its last output is none of the program's, and `optimize` says how its pieces
+    are compiled."""
+    steps = [s for each in plans_of(made) for s in each.steps]
+    products = [ROUTINES[step.dtype] for step in steps if isinstance(step, Matmul)]
+    symbols = dict.fromkeys([*sorted(rare_functions(made)), *products])
+    results = made.graph.outputs[:-1] if checked else made.graph.outputs
+
+    def calls() -> Sequence[Call]:
+        return [Call(step.node, tuple(map(bool, step.outs))) for step in calls_of(made)]
+
+    return Image(
+        orders_of(made, optimize), tuple(zip(made.graph.avals, kinds, strict=True)),
+        tuple([x.aval for x in results]), single, tuple(symbols), calls, made.arena_bytes,
+        made.cost >= RELEASE_GIL_COST,
+    )  # fmt: skip
+
+
+def addressed(
+    image: Image, pieces: dict[Piece, Loaded], callback: Callable[[], int]
+) -> Iterator[tuple[int, list[int]]]:
+    """For each order the address of its function, and its words; `callback` gives the address through which calls of
+    NumPy go."""
+
+    def address(of: str | Piece) -> int:
+        if not isinstance(of, str):
+            return pieces[of].address
+        return callback() if of == CALLBACK else _address(of, image.released)
+
+    for order in image.orders:
+        words = [word if type(word) is int else address(word) for word in order.words]  # type: ignore[arg-type]
+        yield address(order.function), words
+
+
+def linked(image: Image, pieces: dict[Piece, Loaded], callback: Callable[[], int], name: str) -> Any:
+    """The callable of an image whose pieces are in memory."""
+    inputs = tuple([InputSpec(aval.dtype, aval.ndim, kind) for aval, kind in image.inputs])  # type: ignore[arg-type]
+    outputs = tuple([OutputSpec(aval.dtype, aval.ndim) for aval in image.outputs])
+    values: list[int] = [len(image.orders)]
+    for address, words in addressed(image, pieces, callback):
+        values += [len(words), address, *words]
+    if len(image.orders) == 1:
+        _, _, run, *values = values
+    else:
+        run = shared_function(WALK)
+    return make_callable(
+        _Code(run, tuple(pieces.values())),
+        EntrySpec(inputs, outputs, returns_tuple=not image.single),
+        input_shapes=[aval.shape for aval, _ in image.inputs],
+        output_shapes=[aval.shape for aval in image.outputs],
+        arena_bytes=image.arena_bytes,
+        values=values,
+        release_gil=image.released,
+        name=name,
+    )
+
+
+def _address(name: str, released: bool) -> int:
+    """The address of a function that is no piece of the program."""
+    if name == "tg_look":
+        return look_address(released)
+    if name == "tg_parallel_for":
+        return threads.parallel_for_address()
+    routine = name.removeprefix("tg_")
+    return blas.address(routine) if routine in blas.ROUTINES else shared_function(name)
+
+
+class _Code:
+    """What a program runs: the address of a function of words, and the pieces that it leads to."""
+
+    def __init__(self, address: int, keep: tuple[Loaded, ...]):
+        self._addresses, self._keep = {RUN: address}, keep
+
+    def address(self, symbol: str) -> int:
+        return self._addresses[symbol]
+
+
+# -- calls of NumPy ----------------------------------------------------------------------------------------------------
+class NumPyCalls:
+    """The callback through which compiled code calls ops that have no codegen data."""
+
+    def __init__(self, calls: Callable[[], Sequence[Call]]):
+        self._calls = functools.cache(calls)
+        self.failed = _Failure()
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.POINTER(ctypes.c_void_p))
+        self._function = prototype(self._call)
+        self.address: int = ctypes.cast(self._function, ctypes.c_void_p).value or 0
+
+    def _call(self, number: int, pointers: Any) -> int:
+        try:
+            if number == CAPACITY:
+                raise CapacityError("while_loop: more turns than there is room for their results")
+            call = self._calls()[number]
+            node = call.node
+            assert node.op is not None
+            results = node.aval if node.several else (node.aval,)
+            used = [i for i, wanted in enumerate(call.wanted) if wanted]
+            avals = [*(x.aval for x in node.operands), *(results[i] for i in used)]  # type: ignore[index]
+            arrays = iter([_view(pointers[k], aval) for k, aval in enumerate(avals)])
+            operands = [next(arrays) if hasattr(x, "aval") else x for x in node.inputs]
+            with np.errstate(all="ignore"):
+                answer = node.op.impl(*operands, **dict(node.params))
+            for i, out in zip(used, arrays):
+                out[...] = answer[i] if node.several else answer
+        except BaseException as error:  # `Program.run` raises it again
+            self.failed.error = error.with_traceback(None)  # whose frames hold views of memory that is gone
+            return 2
+        return 0
+
+
+class _Failure(threading.local):
+    """What a called op raised, by thread."""
+
+    error: BaseException | None = None
+
+
+def _view(address: int, aval: Any) -> Any:
+    buffer = (ctypes.c_char * max(aval.size * aval.dtype.itemsize, 1)).from_address(address)
+    return np.frombuffer(buffer, aval.dtype, aval.size).reshape(aval.shape)
+
+
+# -- for another process -----------------------------------------------------------------------------------------------
+def require_plain(graph: Graph) -> None:
+    """`Unkept` if the text of a graph does not say all that there is to it."""
+    known = {*TABLE.values(), result}
+    for node in graph.everywhere():
+        if node.op not in known:
+            raise Unkept(f"the op {node.name}, which is not in the table")
+        if not all(_is_plain(value) for _, value in node.params):
+            raise Unkept(f"the parameters of {node.name}")
+
+
+def _is_plain(x: Any) -> bool:
+    if type(x) is tuple:
+        return all(map(_is_plain, x))
+    return type(x) in (bool, int, float, str, type(None), Graph)
+
+
+def spell_image(image: Image) -> dict[str, Any]:
+    """The image in what JSON has; `Unkept` where it calls what has no text."""
+    pieces = {piece: i for i, piece in enumerate(image.uses)}
+
+    def word(x: int | str | Piece) -> Any:
+        return [pieces[x]] if isinstance(x, Piece) else x
+
+    return {
+        "orders": [[word(order.function), *map(word, order.words)] for order in image.orders],
+        "steps": [[order.steps.start, order.steps.stop] for order in image.orders],
+        "pieces": [[x.text, x.kernel, [pieces[need] for need in x.needs], x.kind, x.optimize] for x in pieces],
+        "inputs": [[aval.dtype.str, list(aval.shape), kind] for aval, kind in image.inputs],
+        "outputs": [[aval.dtype.str, list(aval.shape)] for aval in image.outputs],
+        "single": image.single,
+        "symbols": list(image.symbols),
+        "calls": [_spell_call(call) for call in image.calls()],
+        "arena": image.arena_bytes,
+        "released": image.released,
+    }
+
+
+def _spell_call(call: Call) -> list[Any]:
+    """A call: the graph of its node, and which results are wanted."""
+    node = call.node
+    given = {x: Node(None, (), (), x.aval) for x in node.operands}
+    alone = Node(node.op, tuple([given[x] if isinstance(x, Node) else x for x in node.inputs]), node.params, node.aval)
+    nodes = [alone]
+    if node.several:
+        results: Any = node.aval
+        nodes += [Node(result, (alone,), (("index", i),), aval) for i, aval in enumerate(results)]
+    graph = Graph(tuple(given.values()), tuple(nodes), tuple(nodes[-1:]))
+    require_plain(graph)
+    return [str(graph), list(call.wanted)]
+
+
+def _undefined(module: Any, name: str) -> None:
+    raise AssertionError("the machine code of an image that was kept has to be known")
+
+
+def read_image(x: dict[str, Any]) -> Image:
+    """The image, whose machine code has to be in memory or on disk."""
+    pieces: list[Piece] = []
+    for text, kernel, needs, kind, optimize in x["pieces"]:
+        pieces.append(Piece(text, _undefined, kernel, tuple([pieces[i] for i in needs]), kind, optimize))
+
+    def word(found: Any) -> int | str | Piece:
+        value: int | str | Piece = pieces[found[0]] if type(found) is list else found
+        return value
+
+    orders = [
+        Order(word(function), list(map(word, words)), range(*steps))  # type: ignore[arg-type]
+        for (function, *words), steps in zip(x["orders"], x["steps"])
+    ]
+    return Image(
+        orders, tuple([(_aval(*aval), kind) for *aval, kind in x["inputs"]]),
+        tuple([_aval(*aval) for aval in x["outputs"]]), x["single"], tuple(x["symbols"]),
+        lambda: [Call(parse(text).nodes[0], tuple(wanted)) for text, wanted in x["calls"]], x["arena"], x["released"],
+    )  # fmt: skip
+
+
+def _aval(dtype: str, shape: Sequence[int]) -> Aval:
+    return Aval(tuple(shape), np.dtype(dtype))

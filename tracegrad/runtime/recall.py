@@ -1,0 +1,371 @@
+"""Traces that outlive the process: a function whose code and world are as they were is not traced again.
+
+The key of a record in the disk cache is what can be told of a call before it is traced: the code of the function and
+of the transforms around it, the key of the call, this package and the versions of all that traces take for granted. A
+record is a trace with its program: the objects that its places begin at (`runtime.objects`), what it assumes
+(`runtime.spelling`), the graph as text and the program as data (`runtime.image`). It is used where all that it assumes
+holds, each value of a variable and each function that was called included, just as a trace in memory is.
+
+What is not told for certain is not kept: Tensors, rules of the user's, functions of packages other than Python's own,
+NumPy and SciPy, objects of classes in C, code that prints or looks at the order of sets.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracegrad.ir import Graph, parse, to_text
+from tracegrad.ir.printing import names_of
+from tracegrad.logs import log
+from tracegrad.records import record
+from tracegrad.runtime.cache import default_cache
+from tracegrad.runtime.identity import (
+    Unkept,
+    class_key,
+    described,
+    digest,
+    found_under,
+    is_extended,
+    library,
+    library_name,
+    meaning,
+    names_in,
+    plain,
+    process_key,
+    untouched,
+)
+from tracegrad.runtime.image import read_image, require_plain, spell_image
+from tracegrad.runtime.machine_code import missing
+from tracegrad.runtime.objects import Changed, Reader, Writer
+from tracegrad.runtime.program import Program, Recalled
+from tracegrad.runtime.spelling import (
+    Templates,
+    read_capture,
+    read_effect,
+    read_guard,
+    spell_capture,
+    spell_effect,
+    spell_guard,
+)
+from tracegrad.settings import settings
+from tracegrad.trace.assumed import Assumptions
+from tracegrad.trace.describe import Description
+from tracegrad.trace.guards import ValueGuard
+from tracegrad.trace.memory import Layout
+from tracegrad.trace.shadow import is_user_object
+from tracegrad.trace.signature import Call
+from tracegrad.trace.sources import Attribute, Fixed
+from tracegrad.trace.trace import Trace
+from tracegrad.trace.users import is_user_function
+from tracegrad.tree import FIXED_KIND
+from tracegrad.tree.kinds import LEAF_KIND
+
+if TYPE_CHECKING:
+    from tracegrad.runtime.dispatch import Dispatcher
+    from tracegrad.runtime.paths import Specialization
+
+__all__ = ["Kept", "keep", "recall"]
+
+MOST_RECORDS = 16  # of one specialization
+
+
+# -- what is known before a call is traced -----------------------------------------------------------------------------
+class _Roots:
+    """What is traced: its objects, in the order in which they are come upon, and the texts of all that is none."""
+
+    def __init__(self) -> None:
+        self.objects: list[Any] = []
+        self._known: dict[int, str] = {}
+        self._alive: list[Any] = []
+
+    def text(self, x: Any) -> str:
+        """The text of a function, or of what one of ours has in its closure."""
+        known = self._known.get(id(x))
+        if known is None:
+            self._known[id(x)] = f"again {len(self._known)}"
+            self._alive.append(x)
+            known = self._text(x)
+        return known
+
+    def _text(self, x: Any) -> str:
+        if isinstance(x, types.FunctionType) and not is_user_function(x):
+            return self._of_ours(x)
+        if isinstance(x, Description):
+            return f"description {x.role}"
+        if isinstance(x, list | tuple):
+            return f"{type(x).__name__} {[self.text(each) for each in x]}"
+        parts = _PARTS.get(f"{type(x).__module__}.{type(x).__qualname__}")
+        if parts is not None:
+            return f"{type(x).__qualname__} {[self.text(getattr(x, name)) for name in parts]}"
+        return self._object(x)
+
+    def _object(self, x: Any) -> str:
+        try:
+            return plain(x)
+        except Unkept:
+            self.objects.append(x)
+            if isinstance(x, types.MethodType):
+                return f"method {self.text(x.__func__)} {self.text(x.__self__)}"
+            return f"{described(x)}"
+
+    def _of_ours(self, x: Any) -> str:
+        place = library_name(x)
+        if place is not None:
+            return ".".join(place)
+        if not x.__module__.startswith("tracegrad."):
+            raise Unkept(f"the function {x.__qualname__}")
+        held = [self.text(cell.cell_contents) for cell in x.__closure__ or ()]
+        return f"{x.__module__} {x.__qualname__} {x.__code__.co_firstlineno} {held} {self.text(x.__defaults__)}"
+
+    def structure(self, spec: Any) -> str:
+        """The text of the structure of arguments, whose classes are objects."""
+        kind, aux, children = spec
+        if kind is LEAF_KIND:
+            return "*"
+        if kind is FIXED_KIND:
+            return f"fixed {_exactly(aux)}"
+        if kind.is_custom:
+            raise Unkept(f"the registered container {kind.cls.__qualname__}")
+        if library_name(kind.cls) is None:
+            self.objects.append(kind.cls)
+        return f"{class_key(kind.cls)} {_exactly(aux)} {[self.structure(each) for each in children]}"
+
+
+def _exactly(aux: Any) -> str:
+    """The text of the static data of a structure, in which there may be classes."""
+    if type(aux) is tuple:
+        return f"({', '.join(map(_exactly, aux))})"
+    return class_key(aux) if isinstance(aux, type) else plain(aux)
+
+
+# What traced functions consist of, and methods of instances.
+_PARTS = {
+    "tracegrad.traced.Traced": ("fun", "body"),
+    "tracegrad.runtime.methods.Method": ("__wrapped__", "instance"),
+}
+
+
+def _identity(fun: Dispatcher, call: Call, room: int) -> tuple[str, list[Any]]:
+    """The key of a call, and the objects that are traced."""
+    if not (settings.cache and settings.cache_traces) or call.tensors or is_extended() or _is_watched():
+        return "", []
+    assert settings.loop_memory != 0  # which guards know when it has been asked for
+    roots = _Roots()
+    structure, kinds, statics = call.key
+    signature = fun.binder.signature
+    parameters = [(k, str(p.kind)) for k, p in signature.parameters.items()] if signature else []
+    parts = [
+        process_key(), fun._plain.__qualname__, str((fun.effects, fun._shared, room, fun.how()[1])), str(parameters),
+        roots.text(fun.fun), roots.text(fun.body), roots.structure(structure), _exactly(statics),
+        str([_kind(kind) for kind in kinds]),
+    ]  # fmt: skip
+    return "trace " + digest("\n".join(parts)), roots.objects
+
+
+def _is_watched() -> bool:
+    """Whether somebody looks at which lines of code run: a debugger, or what measures coverage."""
+    monitoring = getattr(sys, "monitoring", None)
+    return sys.gettrace() is not None or any(monitoring.get_tool(i) for i in range(6) if monitoring)
+
+
+def _kind(kind: Any) -> str:
+    """The text of a leaf's part of the key."""
+    if isinstance(kind, type):
+        return kind.__name__
+    return f"huge {kind[1]}" if kind[0] is int else f"{kind[0].str} {kind[1:]}"
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+@record(eq=False)
+class Kept:
+    """The records of one specialization, each a text, the last before others; and those that no path was made of."""
+
+    key: str
+    records: list[bytes]
+    waiting: list[bytes]
+
+
+def keep(fun: Dispatcher, call: Call, spec: Specialization, trace: Trace, program: Any) -> None:
+    """Write a trace to the disk cache, if it is for other processes. Within `on_call`."""
+    found = spec.kept
+    if found is None or not found.key or type(program) is not Program or trace.tape is not None or trace.world.told:
+        return
+    try:
+        key, roots = _identity(fun, call, spec.room)
+        text = json.dumps(_spelled(roots, trace, program), separators=(",", ":")).encode()
+    except Unkept as reason:
+        log("cache", "%s: this trace is not kept: %s", fun.name, reason)
+        return
+    if key == found.key and text not in found.records:
+        found.records = [text, *found.records][:MOST_RECORDS]
+        default_cache().put(key, {"kind": "trace", "name": fun.name}, b"\n".join(found.records))
+
+
+def recall(fun: Dispatcher, call: Call, spec: Specialization) -> Iterator[tuple[Trace, Callable[[], Recalled | None]]]:
+    """The traces that were kept and that may hold for a call, each with what makes its program: None if its machine
+    code is not there any more. Within `on_call`."""
+    if spec.kept is not None and not spec.kept.waiting:
+        return
+    try:
+        key, roots = _identity(fun, call, spec.room)
+    except Unkept as reason:
+        log("cache", "%s: its traces are not kept: %s", fun.name, reason)
+        key, roots = "", []
+    found = spec.kept = spec.kept or _kept(key)
+    for text in [*found.waiting] if key == found.key else ():
+        try:
+            held = json.loads(text)
+            trace = _read(roots, held, getattr(fun.fun, "reference", None))
+        except (Changed, LookupError, AttributeError, TypeError, ValueError) as what:
+            log("cache", "%s: a trace that was kept does not hold here: %s", fun.name, what)
+            continue
+        yield trace, functools.partial(_program, found, text, trace, held["image"], fun)
+
+
+def _kept(key: str) -> Kept:
+    found = default_cache().get(key) if key else None
+    records = found[1].split(b"\n") if found else []
+    return Kept(key, records, [*records])
+
+
+def _program(found: Kept, text: bytes, trace: Trace, image: Any, fun: Dispatcher) -> Recalled | None:
+    found.waiting.remove(text)
+    made = read_image(image)
+    return None if missing(made.uses) else Recalled(made, trace, trace.implicit, fun.name, fun.how()[1])
+
+
+# -- a trace to write --------------------------------------------------------------------------------------------------
+def _spelled(roots: Sequence[Any], trace: Trace, program: Program) -> dict[str, Any]:
+    require_plain(trace.graph)
+    guards = trace.world.guards
+    to = Writer(roots, [(guard.expected, guard.source) for guard in guards if guard.kind == "is"])
+    for root in roots:
+        to.number(root)
+    templates, names = Templates(to), names_of(trace.graph)
+    found = {
+        "assumed": [spell_guard(to, guard) for guard in guards],
+        "captures": [spell_capture(to, x) for x in trace.captures],
+        "answer": templates.spell(trace.answer),
+        "effects": [spell_effect(to, templates, x) for x in trace.effects],
+        "guards": [_spell_question(to, names, x) for x in trace.guards],
+        "script": [to.value(np.asarray(x)) for x in trace.script],
+        "layouts": [list(x) for x in trace.layouts],
+        "groups": [[to.source(x) for x in group] for group in trace.groups],
+        "varying": [_spell_varying(to, trace, key) for key in sorted(trace.varying, key=repr)],
+        "graph": to_text(trace.graph, locations=True),
+        "kinds": trace.kinds,
+        "arrays": trace.arrays,
+        "unrolled": trace.unrolled,
+        "divided": trace.divided,
+        "image": spell_image(program.image),
+    }
+    codes, modules = _seen(to.held, guards)
+    return {"objects": to.objects, "untouched": untouched(modules, names_in(codes)), **found}
+
+
+def _spell_question(to: Writer, names: dict[Any, str], x: ValueGuard) -> list[Any]:
+    if x.node not in names or x.unless_raises not in (None, *names):
+        raise Unkept(f"{x.asked}, which no program answers")
+    raised = None if x.unless_raises is None else names[x.unless_raises]
+    key = to.value(x.key)
+    return [names[x.node], to.value(np.asarray(x.seen)), key, x.asked, x.location, x.implicit, raised, x.number]
+
+
+def _spell_varying(to: Writer, trace: Trace, key: Any) -> list[Any]:
+    if isinstance(key, str):
+        return [key]
+    for source in [x.source for x in trace.captures] + [guard.source for guard in trace.world.guards]:
+        if source is not None and source.key == key:
+            return [None, to.source(source)]
+    raise Unkept("a number that was an input, and is not read any more")
+
+
+def _seen(held: Sequence[Any], guards: Sequence[Any]) -> tuple[list[types.CodeType], list[types.ModuleType]]:
+    """The code that was traced or ran as it is, and the modules of libraries that it names. `Unkept` for a function
+    whose defaults nobody has looked at."""
+    shadows = {
+        guard.source.parent.parent for guard in guards
+        if type(guard.source) is Attribute and type(guard.source.parent) is Fixed and guard.source.name == "__code__"
+    }  # fmt: skip
+    codes = [x for x in held if isinstance(x, types.CodeType)]
+    functions = [x for x in held if isinstance(x, types.FunctionType) and is_user_function(x)]
+    for x in functions:
+        _, _, _, defaults, keywords, attributes = described(x)
+        if x not in shadows and (attributes or "*" in defaults or "*" in [value for _, value in keywords]):
+            raise Unkept(f"the function {x.__qualname__}, whose defaults a trace does not see")
+    classes = [x for x in held if isinstance(x, type)] + [type(x) for x in held if is_user_object(x)]
+    functions += [x for cls in classes for base in cls.__mro__ for x in _functions(base)]
+    modules = [x for x in held if isinstance(x, types.ModuleType) and library(x.__name__)]
+    theirs = {x.__code__ for x in functions if library(str(x.__globals__.get("__name__")))}
+    return [code for code in (*codes, *(x.__code__ for x in functions)) if code not in theirs], [np, *modules]
+
+
+def _functions(cls: type) -> Iterator[Any]:
+    for x in vars(cls).values():
+        parts = (x.fget, x.fset) if isinstance(x, property) else (getattr(x, "__func__", x),)
+        yield from (each for each in parts if isinstance(each, types.FunctionType) and is_user_function(each))
+
+
+# -- a trace to read ---------------------------------------------------------------------------------------------------
+class _OfText(Trace):
+    """A trace whose graph is a text until it is asked for."""
+
+    _made: Graph | None = None
+    _text = ""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph; from then on the guards know their nodes."""
+        if self._made is None:
+            self._made = parse(self._text)
+            nodes = {name: node for node, name in names_of(self._made).items()}
+            for guard in self.guards:
+                for field in ("node", "unless_raises"):
+                    object.__setattr__(guard, field, nodes.get(getattr(guard, field)))
+        return self._made
+
+    @graph.setter
+    def graph(self, text: Any) -> None:
+        self._text = text
+
+
+def _read(roots: Sequence[Any], held: dict[str, Any], weak: Any) -> Trace:
+    for module, name, before in held["untouched"]:
+        try:
+            same = meaning(found_under((module, name))) == before
+        except Unkept:
+            same = False
+        if not same:
+            raise Changed(f"{module}.{name}")
+    of = Reader(roots, held["objects"], weak)
+    templates, world = Templates(of), Assumptions()
+    world.guards = [read_guard(of, x) for x in held["assumed"]]
+    answer = templates.read(held["answer"])
+    effects = tuple([read_effect(of, templates, x) for x in held["effects"]])
+    world.rewritten = frozenset([x.place for x in effects])
+    return _OfText(
+        held["graph"], tuple(held["kinds"]), answer, effects, tuple([_read_question(of, x) for x in held["guards"]]),
+        tuple([read_capture(of, x) for x in held["captures"]]), world, held["arrays"],
+        layouts=tuple([_layout(*x) for x in held["layouts"]]),
+        groups=tuple([tuple([of.source(x) for x in group]) for group in held["groups"]]),
+        unrolled=tuple([(where, why) for where, why in held["unrolled"]]),
+        divided=tuple([(where, why) for where, why in held["divided"]]),
+        script=tuple([of.value(x) for x in held["script"]]),
+        varying=frozenset([x[0] or of.source(x[1]).key for x in held["varying"]]),
+    )  # fmt: skip
+
+
+def _read_question(of: Reader, x: Sequence[Any]) -> ValueGuard:
+    name, seen, key, asked, location, implicit, raised, number = x
+    return ValueGuard(name, of.value(seen), of.value(key), asked, location, implicit, raised, number)
+
+
+def _layout(number: int, strides: Any, order: Any, exact: bool) -> Layout:
+    return Layout(number, strides and tuple(strides), order and tuple(order), exact)
