@@ -436,6 +436,18 @@ def test_second_derivatives_on_the_tape() -> None:
         np.testing.assert_allclose(h.numpy(), 2.25 * x.detach().numpy())
 
 
+@pytest.mark.parametrize("tiered", [None, True])
+def test_a_gradient_check_compares_compiled_calls_to_the_bit(tiered: bool | None) -> None:
+    chain = unseen()
+    f = tg.trace(lambda x: (chain(x) * x).sum(), tiered=tiered)
+    x = tg.tensor(np.linspace(0.1, 1.0, 12), requires_grad=True)
+    assert tg.autograd.gradcheck(f, (x,), nondet_tol=0.0)
+    assert not replays(f)
+    other = tg.trace(unseen())
+    other(np.ones(12))
+    assert replays(other)
+
+
 # -- what users ask ------------------------------------------------------------------------------------------------
 def test_explain_compiles_and_tells_who_has_answered() -> None:
     f = tg.trace(unseen())

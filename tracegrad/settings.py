@@ -28,7 +28,18 @@ from collections.abc import Callable, Iterable
 from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast, overload
 
-__all__ = ["FIRST_CALLS", "MOST_THREADS", "TOPICS", "Settings", "disable_jit", "jit_disabled", "settings", "unusual"]
+__all__ = [
+    "FIRST_CALLS",
+    "MOST_THREADS",
+    "TOPICS",
+    "Settings",
+    "compiled_at_once",
+    "disable_jit",
+    "jit_disabled",
+    "settings",
+    "unusual",
+    "waits_for_compiler",
+]
 
 TOPICS = ("compile", "cache", "retrace", "loops")
 FIRST_CALLS = ("replay", "compile", "background")
@@ -255,6 +266,7 @@ unusual: dict[object, None] = {}
 
 class _Thread(threading.local):
     disabled = 0
+    waiting = 0
 
 
 _thread = _Thread()
@@ -291,3 +303,24 @@ class disable_jit(ContextDecorator):
 def jit_disabled() -> bool:
     """Whether this thread is within `disable_jit`."""
     return _thread.disabled > 0
+
+
+class compiled_at_once(ContextDecorator):
+    """Within the block, calls in this thread wait for the compiler, whatever `settings.first_call` says: equal calls
+    give the same bits.
+
+    >>> with compiled_at_once():
+    ...     waits_for_compiler()
+    True
+    """
+
+    def __enter__(self) -> None:
+        _thread.waiting += 1
+
+    def __exit__(self, *_: object) -> None:
+        _thread.waiting -= 1
+
+
+def waits_for_compiler() -> bool:
+    """Whether this thread is within `compiled_at_once`."""
+    return _thread.waiting > 0

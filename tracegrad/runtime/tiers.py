@@ -24,6 +24,7 @@ from tracegrad.ir import Graph, Node
 from tracegrad.ir.replay import WATCHED
 from tracegrad.runtime.effort import COMPILE, Effort, TooLong
 from tracegrad.runtime.entry import MISS
+from tracegrad.settings import waits_for_compiler
 
 __all__ = ["Answer", "Tier", "tier_of"]
 
@@ -42,7 +43,7 @@ class Answer(NamedTuple):
 
 def tier_of(first_call: str, graph: Graph, missing: Callable[[], int]) -> Tier | None:
     """How the calls of a program are answered that has to compile so many pieces; None if it is to do so now."""
-    if first_call == "compile":
+    if first_call == "compile" or waits_for_compiler():
         return None
     count = missing()
     if first_call == "background" and _compiler.busy:
@@ -64,7 +65,7 @@ class Tier:
 
     def answers(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
         """The answer to a call; None once the program is compiled."""
-        if self.begun:
+        if self.begun or waits_for_compiler():
             program.compile()
             return None
         self.begun = True
@@ -118,6 +119,9 @@ class Behind(Tier):
         self.error: BaseException | None = None
 
     def answers(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
+        if waits_for_compiler():
+            program.compile()
+            return None
         if not self.begun:
             self.begun = True
             _compiler.add(program)
