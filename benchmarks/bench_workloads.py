@@ -144,7 +144,6 @@ def warm_case(workload: Workload) -> Case:
 
 # -- in a new process --------------------------------------------------------------------------------------------
 CHILD = "from benchmarks.bench_workloads import print_measured; print_measured({name!r}, {peer!r})"
-COLD = ("tracegrad", "jax")
 
 
 def print_measured(name: str, peer: str) -> None:
@@ -184,10 +183,10 @@ def _peak(reset: bool = False) -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def in_new_process(workload: Workload, peer: str, folder: str) -> Timed:
+def in_new_process(workload: Workload, peer: str, folder: str, first_call: str = "compile") -> Timed:
     done = subprocess.run(
         [sys.executable, "-c", CHILD.format(name=workload.name, peer=peer)],
-        env={**os.environ, "TRACEGRAD_CACHE_DIR": folder},
+        env={**os.environ, "TRACEGRAD_CACHE_DIR": folder, "TRACEGRAD_FIRST_CALL": first_call or "compile"},
         capture_output=True,
         text=True,
         check=False,
@@ -198,12 +197,12 @@ def in_new_process(workload: Workload, peer: str, folder: str) -> Timed:
     return Timed(found["seconds"], np.array(found["sums"]), found["peak"])
 
 
-def cold(workload: Workload, peer: str) -> Run:
+def cold(workload: Workload, peer: str, first_call: str) -> Run:
     need(peer)
 
     def run() -> Timed:
         with tempfile.TemporaryDirectory(prefix="cold-") as empty:
-            return in_new_process(workload, peer, empty)
+            return in_new_process(workload, peer, empty, first_call)
 
     return run
 
@@ -218,8 +217,12 @@ def kept(workload: Workload) -> Run:
 
 
 def cold_case(workload: Workload) -> Case:
-    makers: dict[str, Factory] = {name: functools.partial(cold, workload, name) for name in COLD}
-    makers["tracegrad, disk cache full"] = functools.partial(kept, workload)
+    makers: dict[str, Factory] = {
+        "tracegrad": functools.partial(cold, workload, "tracegrad", "replay"),
+        "tracegrad, compiled at once": functools.partial(cold, workload, "tracegrad", "compile"),
+        "tracegrad, disk cache full": functools.partial(kept, workload),
+        "jax": functools.partial(cold, workload, "jax", ""),
+    }
 
     def sums() -> Any:
         return np.array([float(np.sum(np.abs(x.astype(float)))) for x in right(workload)])
