@@ -51,6 +51,7 @@ LAYERS = (
     "runtime",
     "explain",
     "profile",
+    "njit",
     "traced",
     "api",
     "func",

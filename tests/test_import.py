@@ -24,6 +24,7 @@ LATER = (
     "tracegrad.commands",
     "tracegrad.drawing",
     "tracegrad.func",
+    "tracegrad.njit",
     "tracegrad.pictures",
     "tracegrad.profile",
     "tracegrad.rolling.fixed",

@@ -42,6 +42,40 @@ class Traced(Dispatcher):
 
         return profile(self, args, kwargs)
 
+    def as_numba(self, *args: Any) -> Any:
+        """This function for code of Numba's: what `numba.njit` functions call as one of their own.
+
+        The arguments are examples: arrays, of whose dtypes and shapes those of all calls must be, in C order, and
+        numbers. Results are arrays, numbers, or a tuple of them. What the function has captured is as it was when this
+        was called, and stays so. Calls need neither Python nor the GIL; the code stays for the life of the process.
+
+        `UnsupportedError` where calls depend on values (`if x[0] > 0`), change something outside, or run as plain
+        Python. In calls, `ValueError` for another shape, `ArithmeticError` where the function would raise; Numba's
+        own errors for other types.
+
+        >>> import numpy as np
+        >>> slope = Traced(lambda x: np.sum(x * x)).as_numba(np.ones(3))
+        >>> import numba
+        >>> numba.njit(lambda x: slope(x) + slope(2.0 * x))(np.ones(3))
+        15.0
+        """
+        from tracegrad.njit import as_numba
+
+        return as_numba(self, args)
+
+    def as_cfunc(self, signature: Any) -> Any:
+        """This function of numbers as a C function, with the signature that Numba writes `"float64(float64)"`: what
+        `numba.cfunc` gives, with an `address`, `ctypes` and `cffi`. Errors as for `as_numba`; in calls, Numba prints
+        them.
+
+        >>> import numpy as np
+        >>> Traced(lambda x, y: np.sin(x) * y).as_cfunc("float64(float64, float64)").ctypes(0.0, 3.0)
+        0.0
+        """
+        from tracegrad.njit import as_cfunc
+
+        return as_cfunc(self, signature)
+
     def graph(self, *args: Any, **kwargs: Any) -> Graph:
         """The graph that a call with these arguments recorded; `tracegrad.ir.parse(str(graph)) == graph`.
 

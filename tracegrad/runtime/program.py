@@ -14,7 +14,7 @@ import functools
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -183,13 +183,15 @@ class Program:
     def _entry(self, pieces: dict[Piece, Loaded]) -> Any:
         return linked(self.image, pieces, self._address_of_calls, self.name or "program")
 
-    def linked(self) -> tuple[list[tuple[range, int, list[int]]], object]:
+    def linked(self, released: bool | None = None) -> tuple[list[tuple[range, int, list[int]]], object]:
         """What a call does, in order: the steps of the plan, the address of the function that runs them, its words; and
-        what has to live as long as one of these is called."""
+        what has to live as long as one of these is called. `released` says whether callers have no GIL, where that is
+        not as it is with calls of `entry`."""
         self.compile()
+        image = self.image if released is None else replace(self.image, released=released)
         with uninterrupted():
             pieces = {piece: code for piece, (code, _) in machine_code(self.image.uses).items()}
-        orders = zip(self.image.orders, addressed(self.image, pieces, self._address_of_calls))
+        orders = zip(image.orders, addressed(image, pieces, self._address_of_calls))
         return [(order.steps, *each) for order, each in orders], (self, pieces)
 
     def _address_of_calls(self) -> int:

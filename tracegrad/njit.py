@@ -1,0 +1,153 @@
+"""Compiled functions in code of Numba's: what `f.as_numba(*args)` and `f.as_cfunc(signature)` give.
+
+A program is a function of words and pointers (`tracegrad.codegen.walker`), so code that Numba compiles can call it by
+its address. `as_numba` writes a function for Numba around it, which checks shapes, makes room for the results, and
+needs neither Python nor its lock. What Python would look at before each call, nobody looks at here: functions that
+depend on more than the types and shapes of their arguments are refused, and what they have captured is as it was.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.codegen.walker import WALK
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.runtime.dispatch import Dispatcher
+from tracegrad.runtime.machine_code import shared_function
+from tracegrad.runtime.paths import Path
+from tracegrad.runtime.program import Program, conformed
+from tracegrad.trace.describe import describe
+from tracegrad.trace.templates import Node, Once, Output, Piece
+
+__all__ = ["as_cfunc", "as_numba"]
+
+_NUMBERS = (bool, int, float, np.generic)
+_LINE = 64  # bytes to which a program's own memory is aligned
+_RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64)
+
+# Numba's code has addresses in it, and is never given back: what they lead to stays.
+_kept: list[object] = []
+
+
+def as_numba(fun: Dispatcher, args: tuple[Any, ...]) -> Any:
+    """A function for code of Numba's; see `Traced.as_numba`."""
+    from numba import from_dtype, njit, types
+
+    who = str(describe(fun, "as_numba of "))
+    for i, x in enumerate(args):
+        if not (isinstance(x, _NUMBERS) or type(x) is np.ndarray):
+            kind, name = type(x).__name__, fun.binder.parameter(i)
+            raise UnsupportedError(located(f"{who}: arguments are arrays and numbers, but {name} is a {kind}"))
+    path, captured = _path(fun, args, who)
+    answer = _text(path.trace.answer, [aval.ndim for aval in path.program.image.outputs], who)
+    space = _space(path.program, args, captured, who)
+    exec(compile(_source(path.program, args, answer, space["fixed"]), f"<{who}>", "exec"), space)
+    # A function of its own, whose caller keeps the arrays until it has returned.
+    space["call"] = njit(space["call"], nogil=True)
+
+    def numbas(x: Any) -> Any:
+        array = np.asarray(x)
+        kind = from_dtype(array.dtype)
+        return types.Array(kind, array.ndim, "C", readonly=True) if isinstance(x, np.ndarray) else kind
+
+    function = space["function"]
+    function.__name__ = function.__qualname__ = fun.name
+    return njit(tuple(map(numbas, args)), nogil=True)(function)
+
+
+def as_cfunc(fun: Dispatcher, signature: Any) -> Any:
+    """A function for C; see `Traced.as_cfunc`."""
+    from numba import cfunc, types
+    from numba.core.sigutils import normalize_signature
+    from numba.np.numpy_support import as_dtype
+
+    who = str(describe(fun, "as_cfunc of "))
+    given, _ = normalize_signature(signature)
+    for each in given:
+        if not isinstance(each, types.Number | types.Boolean):
+            raise UnsupportedError(located(f"{who}: arguments are numbers, but the signature has {each}"))
+    inner = as_numba(fun, tuple([as_dtype(each).type(1) for each in given]))
+    names = ", ".join([f"a{i}" for i in range(len(given))])
+    space = {"inner": inner}
+    exec(f"def function({names}):\n    return inner({names})", space)
+    return cfunc(signature)(space["function"])
+
+
+def _path(fun: Dispatcher, args: tuple[Any, ...], who: str) -> tuple[Path, Sequence[Any]]:
+    """The path of a call with these arguments, which has to hold for all like them, and the captured arrays."""
+    path, outputs, captured = fun.find(fun.binder.take_apart(args, {}))
+    trace, why = path.trace, ""
+    if outputs is None or not hasattr(path.program, "image") or trace.tape is not None:
+        why = "no program computes this call, which runs as plain Python"
+    elif trace.effects:
+        why = "it changes something outside"
+    elif asked := trace.asked(path.program.checked):
+        why = f"what it does depends on values: {asked[0]}"
+    if why:
+        raise UnsupportedError(located(f"{who}: {why}"))
+    return path, captured
+
+
+def _space(program: Program, args: Sequence[Any], captured: Sequence[Any], who: str) -> dict[str, Any]:
+    """The names of the source: what is called, the words, dtypes, errors."""
+    orders, keep = program.linked(released=True)
+    values = [len(orders)]
+    for _, address, words in orders:
+        values += [len(words), address, *words]
+    block = np.array(values, np.int64)
+    fixed = [np.array(conformed(x)) for x in captured]
+    _kept.append((keep, block, fixed))
+    space: dict[str, Any] = {
+        "run": _RUN(shared_function(WALK)), "block": block.ctypes.data, "empty": np.empty,
+        "uint8": np.uint8, "int64": np.int64, "fixed": [x.ctypes.data for x in fixed],
+        "failed": f"{who}: the program fails for these arguments, for which the function raises",
+    }  # fmt: skip
+    for i, (x, (aval, _)) in enumerate(zip(args, program.image.inputs)):
+        space |= {f"dtype{i}": aval.dtype, f"wrong{i}": f"{who}: argument {i} must be of shape {np.shape(x)}"}
+    return space | {f"result{i}": aval.dtype for i, aval in enumerate(program.image.outputs)}
+
+
+def _source(program: Program, args: Sequence[Any], answer: str, fixed: Sequence[int]) -> str:
+    """The text of `call`, which runs the program on arrays, and of `function`, which has made these arrays. Numbers go
+    through arrays of one element; what is captured is at `fixed` addresses."""
+    results = program.image.outputs
+    arrays = [f"x{i}" for i in range(len(args))] + [f"y{i}" for i in range(len(results))] + ["arena"]
+    places = [f"{name}.ctypes.data" for name in arrays]
+    places[-1] = f"(arena.ctypes.data + {_LINE - 1}) // {_LINE} * {_LINE}"
+    places[len(args) : len(args)] = map(str, fixed)
+    call = [f"places[{i}] = {place}" for i, place in enumerate(places)]
+    lines = []
+    for i, x in enumerate(args):
+        if isinstance(x, np.ndarray):
+            lines += [f"x{i} = a{i}", f"if a{i}.shape != {x.shape}: raise ValueError(wrong{i})"]
+        else:
+            lines += [f"x{i} = empty(1, dtype{i})", f"x{i}[0] = a{i}"]
+    lines += [f"y{i} = empty({aval.shape or 1}, result{i})" for i, aval in enumerate(results)]
+    lines += [
+        f"arena = empty({program.image.arena_bytes + _LINE}, uint8)",
+        f"if call(empty({len(places)}, int64), {', '.join(arrays)}) != 0: raise ArithmeticError(failed)",
+    ]
+    lines.append(f"return {answer}")
+    head, given = f"def call(places, {', '.join(arrays)}):", ", ".join([f"a{i}" for i in range(len(args))])
+    call.append("return run(block, places.ctypes.data)")
+    return "\n    ".join([head, *call]) + "\n\n" + "\n    ".join([f"def function({given}):", *lines]) + "\n"
+
+
+def _text(answer: Piece, ndims: Sequence[int], who: str) -> str:
+    """The text of what is returned, made of the outputs, which have so many axes."""
+    match answer:
+        case Once():
+            return _text(answer.piece, ndims, who)
+        case Node() if answer.kind.cls is tuple:
+            return f"({''.join([_text(part, ndims, who) + ', ' for part in answer.parts])})"
+        case Output():
+            name = f"y{answer.position}"
+            if ndims[answer.position] == 0:
+                return f"{name}[0]" if answer.kind is None else f"{answer.kind.__name__}({name}[0])"
+            return name if answer.axes is None else f"{name}.transpose({answer.axes})"
+    wanted = "results are arrays and numbers that the function computes, and tuples of them"
+    raise UnsupportedError(located(f"{who}: {wanted}"))
