@@ -12,6 +12,7 @@ import pytest
 from test_walker import OF_WORDS, address, run
 
 import tracegrad as tg
+from tracegrad.codegen.arena import Arena
 from tracegrad.codegen.footprints import Footprint, footprints
 from tracegrad.codegen.loops import Check, Kernel, Load, Loop, Operand, Store
 from tracegrad.codegen.plan import Plan
@@ -288,3 +289,27 @@ def test_local_buffers_begin_with_the_strip_and_partial_results_are_merged() -> 
     assert call_band(kernels, [2, 4, 7, 3, 64 + 48], [out, parts]) == 0
     np.testing.assert_array_equal(out, 2 * x + 1)
     np.testing.assert_array_equal(parts, [2 * x[:8].sum(), 2 * x[8:].sum()])
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+def test_large_blocks_of_one_size_begin_at_different_places_of_a_page() -> None:
+    arena = Arena()
+    places = [arena.take(k, 4096 * 5) for k in range(64)]
+    assert len({place % 4096 for place in places}) == 64
+    arena.give(3)
+    assert arena.take("again", 4096 * 5) == places[3]
+    assert arena.take("small", 8) + 64 == arena.take("next", 8)
+
+
+def test_what_only_its_own_kernel_uses_is_not_stored() -> None:
+    def prices(s: Any, k: Any, t: Any, v: Any) -> Any:
+        sigma = v * np.sqrt(t)
+        d = (np.log(s / k) + 0.5 * v * v * t) / sigma
+        return np.sum(s * np.tanh(d) - k * np.tanh(d - sigma) * np.exp(-t))
+
+    args = tuple(1 + rng.random(2000) for _ in range(4))
+    made = plan_of(tg.value_and_grad(prices, argnums=(0, 1, 2, 3)), *args)
+    read = {name for step in made.steps for name, (_, use) in step.kernel.buffers.items() if use == "in"}  # type: ignore[union-attr]
+    assert all(name in read for name, where in made.memory.items() if where == "temp")
+    for step, planned in zip(made.steps, made.schedule.steps):
+        assert step.writes == {made.buffers[x] for x in planned.roots}

@@ -21,7 +21,7 @@ from tracegrad.codegen.dims import Dims
 from tracegrad.codegen.forms import handler, is_matrix_transpose, same_block
 from tracegrad.codegen.in_place import read_too_late, update_in_place, write_in_place
 from tracegrad.codegen.llvm import flattened
-from tracegrad.codegen.loops import Compute, Kernel, Reduce
+from tracegrad.codegen.loops import Compute, Kernel, Load, Reduce, Store
 from tracegrad.codegen.lower import Arguments, Lowering
 from tracegrad.codegen.materialize import Storage
 from tracegrad.codegen.nest import arrange, is_serial
@@ -106,6 +106,7 @@ class _Planner:
             if not dear:
                 break
             also |= dear
+        _forget_unread(made)
         write_in_place(made)
         if nested:
             update_in_place(made, dims)
@@ -151,6 +152,32 @@ def _attempt(graph: Graph, dims: Dims, also: dict[Node, str], planner: _Planner)
     for step in made.schedule.steps:
         made.steps.append(_lowered(made, step, storage, dims, planner))
     return made
+
+
+def _forget_unread(made: Plan) -> None:
+    """Leave out what is stored for other kernels, but is only used in the one that computes it."""
+    users: dict[str, list[int]] = {}
+    for i, step in enumerate(made.steps):
+        for name in step.buffers:
+            users.setdefault(name, []).append(i)
+    unread: dict[str, int] = {}
+    for name, (i, *others) in users.items():
+        step = made.steps[i]
+        if made.memory[name] == "temp" and not others and isinstance(step, Launch) and not step.base:
+            body = flattened(step.kernel.body)
+            if all(isinstance(x, Store) for x in body if isinstance(x, Load | Store | Reduce) and x.buffer == name):
+                unread[name] = i
+    for name, i in unread.items():
+        step, planned = made.steps[i], made.schedule.steps[i]
+        assert isinstance(step, Launch)
+        kernel = step.kernel
+        kernel.body[:] = [x for x in kernel.body if not (isinstance(x, Store) and x.buffer == name)]
+        del kernel.buffers[name], made.memory[name]
+        kernel.cost -= 1
+        gone = [x for x, buffer in made.buffers.items() if buffer == name]
+        planned.roots = step.roots = [x for x in planned.roots if x not in gone]
+        for x in gone:
+            del made.buffers[x]
 
 
 def _name_buffers(made: Plan, storage: Storage) -> None:
