@@ -198,12 +198,13 @@ def test_dead_code_gives_its_memory_back() -> None:
 
 def test_cpu_key_follows_numbas_switches_and_the_compilers_source(monkeypatch: pytest.MonkeyPatch) -> None:
     def key(stamps: list[str]) -> str:
-        monkeypatch.setattr(native, "_source_stamps", lambda: stamps)
+        monkeypatch.setattr(native, "source_stamps", lambda: stamps)
         return native.cpu_key.__wrapped__()
 
-    assert native._source_stamps() != []
+    assert native.source_stamps() != []
     plain = key(["native.py 100 5"])
     assert key(["native.py 100 5"]) == plain
     assert key(["native.py 100 6"]) != plain
+    assert key(["native.py 100 5", os.path.join("trace", "tracer.py 100 5")]) == plain
     monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
     assert key(["native.py 100 5"]) != plain

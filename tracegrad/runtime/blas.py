@@ -41,7 +41,7 @@ from string import Template
 from typing import SupportsIndex
 
 from tracegrad.records import record
-from tracegrad.runtime import threads
+from tracegrad.runtime import native, threads
 
 __all__ = ["ROUTINES", "address", "get_num_threads", "info", "set_num_threads"]
 
@@ -52,7 +52,10 @@ ROUTINES = tuple(f"{kind}{name}" for kind in "sd" for name in ("gemm", "gemv", "
 # Each tile packs its operands anew (256 square: 3 % slower than uncut; 64 square: 10 %), so tiles have edges
 # up to 256, and are halved along the longer edge, down to 64, only until there are four. They carry 2**18
 # multiply-adds or more, for when m, n or k is tiny.
+_RAW, _PARALLEL_FOR = "tg_blas_", "tg_blas_parallel_for"
 _TILED_GEMM = Template("""
+declare void $raw(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)
+
 %call_$name = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64 }
 
 define void @$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
@@ -138,7 +141,11 @@ $load
 }
 """)
 
-_TILING = """
+_TILING = (
+    f"""
+declare void @{_PARALLEL_FOR}(ptr, ptr, i64)
+"""
+    + """
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
 
@@ -181,6 +188,7 @@ define internal i1 @is_plain(ptr %trans) {
   ret i1 %plain
 }
 """
+)
 
 # What a tile needs to know of its call: %call_$name.
 _FIELDS = (
@@ -361,11 +369,14 @@ def _text(library: ctypes.CDLL, question: str) -> str:
 def _tiled(addresses: Mapping[str, int]) -> dict[str, int]:
     """gemm on many threads, from gemm on one."""
     names = [name for name in addresses if name.endswith("gemm")]
-    source = _TILING + "".join(_tiled_source(name, addresses[name]) for name in names)
+    for name in names:
+        native.define_symbol(_RAW + name, addresses[name])
+    native.define_symbol(_PARALLEL_FOR, threads.parallel_for_address())
+    source = _TILING + "".join(map(_tiled_source, names))
     return dict(zip(names, threads.compile_forever(source, *names), strict=True))
 
 
-def _tiled_source(name: str, raw: int) -> str:
+def _tiled_source(name: str) -> str:
     place = f"getelementptr %call_{name}, ptr %call, i32 0, i32"
     store, load = [], []
     for index, (field, kind) in enumerate(_FIELDS):
@@ -374,8 +385,8 @@ def _tiled_source(name: str, raw: int) -> str:
     return _TILED_GEMM.substitute(
         name=name,
         type="float" if name.startswith("s") else "double",
-        raw=f"inttoptr (i64 {raw} to ptr)",
-        parallel_for=f"inttoptr (i64 {threads.parallel_for_address()} to ptr)",
+        raw=f"@{_RAW}{name}",
+        parallel_for=f"@{_PARALLEL_FOR}",
         store="\n".join(store),
         load="\n".join(load),
     )

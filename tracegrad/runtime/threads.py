@@ -34,6 +34,8 @@ from collections.abc import Callable
 from string import Template
 from typing import NamedTuple, SupportsIndex
 
+from tracegrad.runtime import native
+from tracegrad.runtime.cache import default_cache
 from tracegrad.settings import MOST_THREADS, settings
 
 __all__ = ["compile_forever", "num_threads", "parallel_for_address", "set_num_threads"]
@@ -450,25 +452,21 @@ def _source(system: str = sys.platform, machine: str = platform.machine()) -> st
 
 
 def compile_forever(source: str, *names: str) -> list[int]:
-    """The addresses of functions in a module of LLVM IR, compiled by llvmlite alone, and never given back.
+    """The addresses of functions in a module of LLVM IR, from the disk cache or compiled now, and never given back.
 
     For glue that other threads may still run while Python drops its objects at exit.
 
     >>> ctypes.CFUNCTYPE(ctypes.c_int64)(*compile_forever("define i64 @six() { ret i64 6 }", "six"))()
     6
     """
-    import llvmlite.binding as llvm  # slow to import
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    # Glue is as fast unoptimised, and compiles in a third of the time.
-    machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(opt=0, jit=True)
-    module = llvm.parse_assembly(source)
-    module.verify()
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    addresses = [engine.get_function_address(name) for name in names]
-    engine.detach()
+    key = f"forever {native.cpu_key()}\n{source}"
+    found = default_cache().get(key)
+    code = native.compile_glue(source) if found is None else found[1]
+    if found is None:
+        default_cache().put(key, {}, code)
+    loaded = native.load_object(code)
+    addresses = [loaded.address(name) for name in names]
+    loaded.stay()
     return addresses
 
 
