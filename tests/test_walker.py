@@ -94,11 +94,11 @@ def test_a_product_is_that_of_numpy(dtype: str, count: int, share: int) -> None:
         c = rng.random((3, m, n)).astype(dtype)
         product = (a.swapaxes(1, 2) if a_flipped else a) @ (b.swapaxes(1, 2) if b_flipped else b)
         want = np.concatenate([(alpha * product + beta * c)[:count], c[count:]])
-        places = [1, 0, k * n * each, 0, 0, m * k * each, 2, 0, m * n * each]
+        places = [1, 0, k * n * each, 0, 0, 0, m * k * each, 0, 2, 0, m * n * each, 0]
         letters = [ord("T" if flipped else "N") for flipped in (b_flipped, a_flipped)]
         sizes = [n, m, k, k if b_flipped else n, m if a_flipped else k, n]
         factors = [bits(np.array(x, dtype)) for x in (alpha, beta)]
-        head = [routine, count, share, -(-count // share), shared_function("tg_chunks")]
+        head = [routine, count, share, -(-count // share), shared_function("tg_chunks"), 1]
         assert run(f"{STEP}matmul", [*head, *places, *letters, *sizes, *factors], a, b, c) == 0
         np.testing.assert_allclose(c, want, rtol=1e-13 if each == 8 else 1e-5)
 

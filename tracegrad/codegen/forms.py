@@ -13,11 +13,11 @@ from tracegrad.codegen.handler import Axes, Handler, Index
 from tracegrad.codegen.loops import Guard, Operand, Reduce, Store
 from tracegrad.codegen.moves import moved
 from tracegrad.codegen.poly import ONE, ZERO
+from tracegrad.codegen.products import factors_of
 from tracegrad.codegen.scalar import evaluate, lowerable, template_cost
 from tracegrad.codegen.windows import CheckedHandler, PatchHandler, WindowHandler
 from tracegrad.ir import Node
 from tracegrad.ops import forms
-from tracegrad.ops.linear import transpose
 
 if TYPE_CHECKING:
     from tracegrad.codegen.dims import Dims
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tracegrad.codegen.materialize import Storage
 
 __all__ = [
-    "HANDLERS", "Handler", "checks_indices", "handler", "in_range", "is_matrix_transpose", "is_trivial_reshape",
+    "HANDLERS", "Handler", "checks_indices", "handler", "in_range", "is_trivial_reshape",
     "same_block",
 ]  # fmt: skip
 
@@ -293,8 +293,8 @@ class _Contract(Handler):
 
     def store(self, storage: Storage, node: Node) -> None:
         storage.store(node, "computed by BLAS")
-        for x in node.operands:
-            storage.store_base(x.inputs[0] if is_matrix_transpose(x) else x, "operand of BLAS")
+        for view in factors_of(storage, node):
+            storage.store_base(view.block, "operand of BLAS")
 
 
 # -- values without operands -----------------------------------------------------------------------------------------
@@ -404,12 +404,6 @@ def is_trivial_reshape(node: Node) -> bool:
     """Whether a reshape only adds or removes axes of size one."""
     old, new = node.inputs[0].aval.shape, node.aval.shape
     return [n for n in old if n != 1] == [n for n in new if n != 1]
-
-
-def is_matrix_transpose(node: Node) -> bool:
-    """Whether `node` exchanges the last two axes of its operand, and nothing else: BLAS reads that as it is."""
-    n = node.aval.ndim
-    return node.op is transpose and n >= 2 and tuple(dict(node.params)["perm"]) == (*range(n - 2), n - 1, n - 2)
 
 
 def checks_indices(node: Node) -> bool:

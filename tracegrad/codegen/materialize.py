@@ -8,6 +8,7 @@ stored value is the same buffer. Of a node with several results, each that is us
 from __future__ import annotations
 
 from tracegrad.codegen.forms import HANDLERS, Handler, checks_indices, same_block
+from tracegrad.codegen.products import turned_products
 from tracegrad.ir import Graph, Node
 
 __all__ = ["EARLY", "Storage"]
@@ -43,6 +44,13 @@ class Storage:
                 self._by_cost(node, form)
         self._by_checks()
         self.root_of = self._aliases()
+        self.turned: dict[Node, Node] = {}  # product -> what it is transposed to, in whose order it is written
+        for node, product in turned_products(self).items():
+            self.turned[product] = node
+            for alias, base in self.root_of.items():
+                if base is node:
+                    self.root_of[alias] = product
+            self.root_of[node] = product
 
     def stored(self, node: Node) -> bool:
         return node in self.inputs or node in self.reason

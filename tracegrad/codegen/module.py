@@ -267,7 +267,9 @@ class _Program:
         out, x, y = (self._typed(self.pointers[b], step.dtype) for b in (step.out, step.x[0], step.y[0]))
         x_flipped, y_flipped = step.x[1], step.y[1]
         alpha, beta = (self._slot(ir.Constant(t, float(x))) for x in (step.adds or 1, abs(step.adds)))
-        integers = [n, m, k, k if y_flipped else n, m if x_flipped else k, n]
+        lies = [[self.polys.emit(self.b, p) for p in (lie.leading, lie.outer, lie.inner)] for lie in step.lies]
+        x_lie, y_lie, out_lie = lies
+        integers = [n, m, k, y_lie[0], x_lie[0], out_lie[0]]
         n32, m32, k32, ldy, ldx, ldc = (
             self._slot(self.b.trunc(self._at_least_one(v, at), I32)) for at, v in enumerate(integers)
         )
@@ -276,15 +278,23 @@ class _Program:
         matrices = [pointer, pointer, integer, pointer, integer, pointer, pointer, integer]
         gemm_type = ir.FunctionType(ir.VoidType(), [POINTER, POINTER, *[integer] * 3, *matrices])
         gemm = self._external("tg_dgemm" if step.dtype == "f64" else "tg_sgemm", gemm_type)
+        within = self.polys.emit(self.b, step.within)
 
-        def one_matrix(i: Any) -> None:
-            at = [self.b.gep(p, [self.b.mul(i, self.b.mul(r, c))]) for p, r, c in ((y, k, n), (x, m, k), (out, m, n))]
-            self.b.call(gemm, [*letters, n32, m32, k32, alpha, at[0], ldy, at[1], ldx, beta, at[2], ldc])
+        def at(start: Any, lie: Any, run: Any, i: Any) -> Any:
+            behind = self.b.mul(run, lie[1])
+            return self.b.gep(start, [behind if step.within == 1 else self.b.add(behind, self.b.mul(i, lie[2]))])
 
+        def one_matrix(run: Any, i: Any) -> None:
+            a, b, c = (at(start, lie, run, i) for start, lie in ((y, y_lie), (x, x_lie), (out, out_lie)))
+            self.b.call(gemm, [*letters, n32, m32, k32, alpha, a, ldy, b, ldx, beta, c, ldc])
+
+        zero = ir.Constant(I64, 0)
         if step.sizes[0] == 1:
-            one_matrix(ir.Constant(I64, 0))
+            one_matrix(zero, zero)
+        elif step.within == 1:
+            loop(self.b, batch, lambda i: one_matrix(i, zero))
         else:
-            loop(self.b, batch, one_matrix)
+            loop(self.b, batch, lambda i: one_matrix(self.b.sdiv(i, within), self.b.srem(i, within)))
 
     def _at_least_one(self, value: Any, position: int) -> Any:
         """Leading dimensions are at least 1, also of empty matrices."""

@@ -216,10 +216,12 @@ class _Writer:
         share = products_in_chunk(batch, m * n * k)
         chunks = max(1, -(-batch // share))
         words: list[Word] = [ROUTINES[step.dtype], batch, share, chunks, EACH_CHUNK[1] if chunks > 1 else 0]
-        for buffer, size in ((step.y[0], k * n), (step.x[0], m * k), (step.out, m * n)):
-            words += [*self._place(buffer), size * each]
+        words.append(max(self._size(step.within), 1))
+        x, y, out = step.lies
+        for buffer, lie in ((step.y[0], y), (step.x[0], x), (step.out, out)):
+            words += [*self._place(buffer), self._size(lie.outer) * each, self._size(lie.inner) * each]
         words += [ord("T" if flipped else "N") for _, flipped in (step.y, step.x)]
-        words += [n, m, k, *(max(x, 1) for x in (k if step.y[1] else n, m if step.x[1] else k, n))]
+        words += [n, m, k, *(max(self._size(lie.leading), 1) for lie in (y, x, out))]
         return [*words, *(_bits(step.dtype, x) for x in (step.adds or 1, abs(step.adds)))]
 
     def _call(self, step: Call, steps: range) -> Order:

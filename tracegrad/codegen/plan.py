@@ -18,7 +18,7 @@ import numpy as np
 from tracegrad.codegen.arena import Arena
 from tracegrad.codegen.bands import Band, bands_of, place_locals
 from tracegrad.codegen.dims import Dims
-from tracegrad.codegen.forms import handler, is_matrix_transpose, same_block
+from tracegrad.codegen.forms import handler, same_block
 from tracegrad.codegen.in_place import read_too_late, update_in_place, write_in_place
 from tracegrad.codegen.llvm import flattened
 from tracegrad.codegen.loops import Compute, Kernel, Load, Reduce, Store
@@ -27,6 +27,7 @@ from tracegrad.codegen.materialize import Storage
 from tracegrad.codegen.nest import arrange, is_serial
 from tracegrad.codegen.nested import Looping, Nested, Places, While, bytes_of, nested_step, on_stack, regions_of
 from tracegrad.codegen.poly import ONE, Poly
+from tracegrad.codegen.products import factors_of, layout_of
 from tracegrad.codegen.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
 from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.codegen.strips import Strips, strips_of
@@ -200,7 +201,7 @@ def _lowered(
     made: Plan, step: Step, storage: Storage, dims: Dims, planner: _Planner
 ) -> Launch | Matmul | Call | Nested:
     if step.kind == "matmul":
-        return _matmul(made, step.roots[0], dims)
+        return _matmul(made, step.roots[0], storage, dims)
     if step.kind == "call":
         number = sum(isinstance(s, Call) for s in made.steps)
         node, outs = _outs(made, step.roots)
@@ -249,16 +250,17 @@ def _block_of(made: Plan, node: Node) -> str:
     return made.buffers[node]
 
 
-def _matmul(made: Plan, node: Node, dims: Dims) -> Matmul:
-    operands = []
-    for x in node.operands:
-        flipped = is_matrix_transpose(x) and x not in made.buffers
-        operands.append((_block_of(made, x.inputs[0] if flipped else x), flipped))
+def _matmul(made: Plan, node: Node, storage: Storage, dims: Dims) -> Matmul:
+    factors = factors_of(storage, node)
+    layout, flipped = layout_of(node, factors, storage.turned.get(node), dims)
+    x, y = [(_block_of(made, view.block), view.flipped) for view in factors]
     *lead, m, n = dims.shape(node)
-    batch = math.prod(lead, start=ONE)
     k = dims.shape(node.inputs[0])[-1]
+    if flipped:  # (x y)' = y' x'
+        x, y, m, n = (y[0], not y[1]), (x[0], not x[1]), n, m
     dtype = "f64" if node.aval.dtype == np.float64 else "f32"
-    return Matmul(dtype, made.buffers[node], operands[0], operands[1], (batch, m, n, k), node)
+    sizes = (math.prod(lead, start=ONE), m, n, k)
+    return Matmul(dtype, made.buffers[node], x, y, sizes, layout[:3], layout.within, node)
 
 
 def _recomputed(made: Plan) -> dict[Node, str]:

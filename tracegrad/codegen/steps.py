@@ -14,7 +14,7 @@ from tracegrad.codegen.poly import ZERO, Poly
 from tracegrad.ir import Node
 from tracegrad.records import record
 
-__all__ = ["Call", "Launch", "Matmul", "number_calls"]
+__all__ = ["Call", "Launch", "Lie", "Matmul", "number_calls"]
 
 
 @record(eq=False)
@@ -94,17 +94,33 @@ def _renamed(body: list[Any], old: str, new: str) -> list[Any]:
     return found
 
 
+@record(frozen=True)
+class Lie:
+    """How the matrices of a stack lie in a buffer, in elements: the distance of their rows (of their columns, if they
+    are stored transposed), of each run of products from the next one, and of the products of a run."""
+
+    leading: Poly
+    outer: Poly
+    inner: Poly
+
+    def text(self) -> str:
+        return f"{self.leading}/{self.outer}/{self.inner}"
+
+
 @record(eq=False)
 class Matmul:
     """out[batch, m, n] = x[batch, m, k] @ y[batch, k, n] by BLAS; a flag says that an operand is stored transposed.
 
-    With `adds`, 1 or -1, the product is added to what is there, or subtracted from it."""
+    `lies` are those of x, y and out; `within` products are a run. With `adds`, 1 or -1, the product is added to what is
+    there, or subtracted from it."""
 
     dtype: str
     out: str
     x: tuple[str, bool]
     y: tuple[str, bool]
     sizes: tuple[Poly, Poly, Poly, Poly]
+    lies: tuple[Lie, Lie, Lie]
+    within: Poly
     node: Node
     adds: int = 0
 
@@ -123,7 +139,16 @@ class Matmul:
     def text(self) -> str:
         x, y = (f"{b}{'.T' if flipped else ''}" for b, flipped in (self.x, self.y))
         batch, m, n, k = self.sizes
-        return f"matmul {self.out} {('', '+', '-')[self.adds]}= {x} @ {y} : {self.dtype} batch {batch}, {m} x {k} x {n}"
+        text = f"matmul {self.out} {('', '+', '-')[self.adds]}= {x} @ {y} : {self.dtype} batch {batch}, {m} x {k} x {n}"
+        if self.lies == self._close():
+            return text
+        return f"{text}, lying {', '.join(lie.text() for lie in self.lies)}, {self.within} a run"
+
+    def _close(self) -> tuple[Lie, ...]:
+        """How the matrices lie if each is a block of its own behind the one before."""
+        batch, m, n, k = self.sizes
+        rows = (m if self.x[1] else k, k if self.y[1] else n, n)
+        return tuple([Lie(a, ZERO if batch == 1 else size, ZERO) for a, size in zip(rows, (m * k, k * n, m * n))])
 
 
 @record(eq=False)

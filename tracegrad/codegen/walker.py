@@ -10,8 +10,9 @@ pointers are those of the program, to its inputs, its outputs and its arena; a r
     tg_step.check           the place of a boolean, without which the program has failed
     tg_step.call            the address of the callback, the number of the call, how many places, these
     tg_step.matmul          the address of BLAS's routine, the number of products, how many a chunk has, chunks, the
-                            address of a function of `EACH_CHUNK` if there is more than one; for each factor and then
-                            the result a place and the bytes from one product to the next; then what BLAS is given
+                            address of a function of `EACH_CHUNK` if there is more than one, how many are a run; for
+                            each factor and then the result a place, the bytes from one run to the next, and from one
+                            product to the next; then what BLAS is given
     tg_step.fork            a kernel's address, that of a function of `EACH_CHUNK`, chunks, rows of a chunk, rows, the
                             number of the kernel's words, of partial results; of each of these its number among the
                             words, where they begin and the bytes of one; the words of the kernel, whose rows are first
@@ -198,31 +199,43 @@ entry:
   %end = add i64 %low, %share
   %inner = icmp slt i64 %end, %count
   %high = select i1 %inner, i64 %end, i64 %count
-  %a = call ptr @place(ptr %words, i64 5, ptr %pointers)
-  %a.bytes = call i64 @word(ptr %words, i64 7)
-  %b = call ptr @place(ptr %words, i64 8, ptr %pointers)
-  %b.bytes = call i64 @word(ptr %words, i64 10)
-  %c = call ptr @place(ptr %words, i64 11, ptr %pointers)
-  %c.bytes = call i64 @word(ptr %words, i64 13)
-  %a.letter = getelementptr i64, ptr %words, i64 14
-  %b.letter = getelementptr i64, ptr %words, i64 15
-  %n = getelementptr i64, ptr %words, i64 16
-  %m = getelementptr i64, ptr %words, i64 17
-  %k = getelementptr i64, ptr %words, i64 18
-  %a.leading = getelementptr i64, ptr %words, i64 19
-  %b.leading = getelementptr i64, ptr %words, i64 20
-  %c.leading = getelementptr i64, ptr %words, i64 21
-  %alpha = getelementptr i64, ptr %words, i64 22
-  %beta = getelementptr i64, ptr %words, i64 23
+  %within = call i64 @word(ptr %words, i64 5)
+  %a = call ptr @place(ptr %words, i64 6, ptr %pointers)
+  %a.outer = call i64 @word(ptr %words, i64 8)
+  %a.inner = call i64 @word(ptr %words, i64 9)
+  %b = call ptr @place(ptr %words, i64 10, ptr %pointers)
+  %b.outer = call i64 @word(ptr %words, i64 12)
+  %b.inner = call i64 @word(ptr %words, i64 13)
+  %c = call ptr @place(ptr %words, i64 14, ptr %pointers)
+  %c.outer = call i64 @word(ptr %words, i64 16)
+  %c.inner = call i64 @word(ptr %words, i64 17)
+  %a.letter = getelementptr i64, ptr %words, i64 18
+  %b.letter = getelementptr i64, ptr %words, i64 19
+  %n = getelementptr i64, ptr %words, i64 20
+  %m = getelementptr i64, ptr %words, i64 21
+  %k = getelementptr i64, ptr %words, i64 22
+  %a.leading = getelementptr i64, ptr %words, i64 23
+  %b.leading = getelementptr i64, ptr %words, i64 24
+  %c.leading = getelementptr i64, ptr %words, i64 25
+  %alpha = getelementptr i64, ptr %words, i64 26
+  %beta = getelementptr i64, ptr %words, i64 27
   br label %head
 head:
   %i = phi i64 [ %low, %entry ], [ %next, %inside ]
   %more = icmp slt i64 %i, %high
   br i1 %more, label %inside, label %leave
 inside:
-  %a.behind = mul i64 %i, %a.bytes
-  %b.behind = mul i64 %i, %b.bytes
-  %c.behind = mul i64 %i, %c.bytes
+  %run = sdiv i64 %i, %within
+  %product = srem i64 %i, %within
+  %a.run = mul i64 %run, %a.outer
+  %a.product = mul i64 %product, %a.inner
+  %a.behind = add i64 %a.run, %a.product
+  %b.run = mul i64 %run, %b.outer
+  %b.product = mul i64 %product, %b.inner
+  %b.behind = add i64 %b.run, %b.product
+  %c.run = mul i64 %run, %c.outer
+  %c.product = mul i64 %product, %c.inner
+  %c.behind = add i64 %c.run, %c.product
   %a.i = getelementptr i8, ptr %a, i64 %a.behind
   %b.i = getelementptr i8, ptr %b, i64 %b.behind
   %c.i = getelementptr i8, ptr %c, i64 %c.behind

@@ -1,0 +1,164 @@
+"""Products of arrays that lie in any order: NumPy's numbers, and no copies where BLAS needs none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+from tracegrad.codegen.plan import plan
+from tracegrad.codegen.steps import Launch, Matmul
+
+rng = np.random.default_rng(0)
+
+B, T, H, E, S = 3, 11, 2, 10, 12
+
+
+def heads(x: Any) -> Any:
+    """Rows of H heads beside each other, head by head."""
+    *_, t, d = x.shape
+    return x.reshape(B, t, H, d // H).transpose(0, 2, 1, 3)
+
+
+Q, K, V = (B, T, H * E), (B, S, H * E), (B, S, H * E)
+W, M = (E * H, 13), (B, E, 14)
+
+# A function, shapes, and how many kernels there are besides the products.
+CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]], int]] = {
+    "a transposed matrix": (lambda x, y: x.T @ y, [(20, 30), (20, 40)], 0),
+    "two of them": (lambda x, y: x.T @ y.T, [(20, 30), (40, 20)], 0),
+    "a transposed product": (lambda x, y: (x @ y).T, [(30, 20), (20, 40)], 0),
+    "of transposed ones": (lambda x, y: (x.T @ y.T).T, [(20, 30), (40, 20)], 0),
+    "a stack of transposed ones": (lambda x, y: x.swapaxes(1, 2) @ y, [(B, 20, 30), (B, 20, 40)], 0),
+    "a stack in another order": (lambda x, y: x.transpose(1, 0, 2) @ y, [(20, B, 30), (B, 30, 40)], 0),
+    "two orders": (lambda x, y: x.transpose(1, 0, 2) @ y.transpose(2, 0, 1), [(20, B, 30), (30, 40, B)], 1),
+    "a matrix for all": (lambda x, y: x @ y, [(20, 30), (B, 30, 40)], 0),
+    "a transposed matrix for all": (lambda x, y: x.T @ y, [(30, 20), (B, H, 30, 40)], 0),
+    "some for all": (lambda x, y: x[:, None] @ y, [(B, 20, 30), (B, H, 30, 40)], 0),
+    "others for all": (lambda x, y: x @ y, [(B, H, 20, 30), (H, 30, 40)], 0),
+    "heads": (lambda q, k: heads(q) @ heads(k).swapaxes(-1, -2), [Q, K], 0),
+    "heads, put together": (
+        lambda q, k, v: (heads(q) @ heads(k).swapaxes(-1, -2) @ heads(v)).transpose(0, 2, 1, 3).reshape(B, T, H * E),
+        [Q, K, V], 0,
+    ),
+    "heads, put together and multiplied": (
+        lambda s, v, w: (s @ heads(v)).transpose(0, 2, 1, 3).reshape(B * T, H * E) @ w, [(B, H, T, S), V, W], 0,
+    ),
+    "heads of what is computed": (lambda q, k: heads(np.tanh(q)) @ heads(k).swapaxes(-1, -2), [Q, K], 1),
+    "heads that are used twice": (
+        lambda q, k: (heads(q) @ heads(k).swapaxes(-1, -2), heads(q).sum(-1)), [Q, K], 2,
+    ),
+    "a transposed product that is used twice": (
+        lambda x, y: ((x @ y).T, np.tanh(x @ y)), [(30, 20), (20, 40)], 1,
+    ),
+    "three runs": (
+        lambda x, y: x.transpose(2, 0, 4, 1, 3) @ y, [(2, 20, 3, 30, 4), (3, 2, 4, 30, 10)], 1,
+    ),
+    "einsum": (lambda x, y: np.einsum("bthe,bshe->bhts", x, y), [(B, T, H, E), (B, S, H, E)], 1),  # in NumPy's order
+    "einsum of sums": (lambda x, y: np.einsum("bhts,bshe->bthe", x, y), [(B, H, T, S), (B, S, H, E)], 0),
+    "einsum of matrices": (lambda x, y: np.einsum("bij,bjk->bik", x, y), [(B, 9, 10), (B, 10, 11)], 0),
+    "einsum of turned ones": (lambda x, y: np.einsum("jbi,kbj->bik", x, y), [(9, B, 10), (11, B, 9)], 0),
+    "einsum, turned": (lambda x, y: np.einsum("bij,bjk->kbi", x, y), [(B, 9, 10), (B, 10, 11)], 0),
+    "a stack of one": (lambda x, y: x.transpose(1, 2, 0) @ y, [(20, 1, 30), (1, 20, 40)], 0),
+    "rows of one": (lambda x, y: x.transpose(1, 0, 2) @ y, [(9, B, 1), (B, 1, 9)], 1),
+    "nothing": (lambda x, y: x.transpose(1, 0, 2) @ y, [(20, 0, 30), (0, 30, 40)], 0),
+    "sums of nothing": (lambda x, y: x.transpose(1, 0, 2) @ y, [(20, B, 0), (B, 0, 40)], 0),
+    "transposed sums of nothing": (lambda x, y: (x @ y).T, [(20, 0), (0, 40)], 0),
+}  # fmt: skip
+
+each_case = pytest.mark.parametrize("name", CASES)
+
+
+def arrays(name: str, dtype: str) -> list[Any]:
+    return [rng.normal(size=shape).astype(dtype) for shape in CASES[name][1]]
+
+
+def close(got: Any, want: Any) -> None:
+    tolerance = 1e-12 if want.dtype == np.float64 else 1e-4
+    assert got.dtype == want.dtype
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+
+
+@each_case
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_products_are_those_of_numpy(name: str, dtype: str) -> None:
+    f, xs = CASES[name][0], arrays(name, dtype)
+    got, want = tg.trace(f)(*xs), f(*xs)
+    for x, y in zip(got, want) if isinstance(want, tuple) else [(got, want)]:
+        close(x, y)
+
+
+@each_case
+def test_what_blas_can_read_and_write_is_not_copied(name: str) -> None:
+    f, _, kernels = CASES[name]
+    steps = plan(tg.trace(f).explain(*arrays(name, "float64")).optimized).steps
+    assert sum(isinstance(step, Launch) for step in steps) == kernels
+
+
+def total(f: Any, *xs: Any) -> Any:
+    found = f(*xs)
+    return sum(np.sum(np.sin(x)) for x in (found if isinstance(found, tuple) else (found,)))
+
+
+@each_case
+def test_derivatives_of_products(name: str) -> None:
+    f, xs = CASES[name][0], arrays(name, "float64")
+    which = tuple(range(len(xs)))
+    slopes = tg.grad(lambda *xs: total(f, *xs), which)(*xs)
+    directions = [rng.normal(size=x.shape) for x in xs]
+    for k in which:
+        moved = [x + 1e-30j * d if i == k else x for i, (x, d) in enumerate(zip(xs, directions))]
+        np.testing.assert_allclose(np.sum(slopes[k] * directions[k]), total(f, *moved).imag / 1e-30, rtol=1e-9)
+
+
+@each_case
+def test_products_in_a_loop(name: str) -> None:
+    """There machine code has the distances, not words."""
+    f, xs = CASES[name][0], arrays(name, "float64")
+
+    def repeated(*xs: Any) -> Any:
+        found = 0.0
+        for k in range(20):
+            found = found + total(f, *[x * (1 + 0.1 * k) for x in xs])
+        return found
+
+    np.testing.assert_allclose(tg.trace(repeated)(*xs), repeated(*xs), rtol=1e-11)
+
+
+def test_the_layout_is_that_of_the_program_and_not_of_its_sizes() -> None:
+    """One machine code of a loop serves all sizes, so distances follow from them."""
+
+    def f(q: Any, k: Any) -> Any:
+        found = 0.0
+        for _ in range(20):
+            b, t, d = q.shape
+            first, second = (x.reshape(b, t, 2, d // 2).transpose(0, 2, 1, 3) for x in (q, k))
+            q = q + 0.01 * (first @ second.swapaxes(-1, -2) @ second).transpose(0, 2, 1, 3).reshape(q.shape)
+            found = found + np.sum(q)
+        return found
+
+    traced = tg.trace(f)
+    for b, t, d in ((3, 9, 20), (4, 20, 18), (2, 33, 40)):
+        q, k = rng.normal(size=(2, b, t, d)) * 0.1
+        np.testing.assert_allclose(traced(q, k), f(q, k), rtol=1e-11)
+
+
+def test_a_product_that_is_transposed_and_added_to_something() -> None:
+    x, y, z = rng.normal(size=(30, 20)), rng.normal(size=(20, 40)), rng.normal(size=(40, 30))
+
+    def f(x: Any, y: Any, z: Any) -> Any:
+        old = np.tanh(z)
+        return (old + (x @ y).T) @ x, (y.T @ x.T - np.cos(z)) @ x
+
+    for got, want in zip(tg.trace(f)(x, y, z), f(x, y, z)):
+        close(got, want)
+
+
+def test_a_product_that_is_written_turned_says_so() -> None:
+    made = plan(tg.trace(lambda x, y: (x @ y).T.reshape(-1)).explain(np.ones((30, 20)), np.ones((20, 40))).optimized)
+    (step,) = made.steps
+    assert isinstance(step, Matmul)
+    assert (step.x[1], step.y[1]) == (True, True)

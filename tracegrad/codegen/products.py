@@ -1,0 +1,169 @@
+"""How the factors and the result of a stack of matrix products lie in memory, where BLAS takes them as they are.
+
+BLAS reads a matrix whose rows, or columns, lie any distance apart, and a stack of products is calls at any distances.
+So heads that are split from rows, `x.reshape(b, t, h, e).transpose(0, 2, 1, 3)`, are not copied together, a factor that
+is the same for all of a stack is not repeated, and a product that is only transposed is written as it is read.
+
+A *view* says where an operand is: in a block of memory, whose axes those of the operand are; None for an axis along
+which it repeats. The axes of a stack are at most two runs, each of one stride.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tracegrad.codegen.poly import ONE, ZERO, Poly
+from tracegrad.codegen.steps import Lie
+from tracegrad.ir import Node
+from tracegrad.ops.forms import Contract
+from tracegrad.ops.linear import broadcast_to, transpose
+
+if TYPE_CHECKING:
+    from tracegrad.codegen.dims import Dims
+    from tracegrad.codegen.materialize import Storage
+
+__all__ = ["View", "factors_of", "layout_of", "turned_products"]
+
+Axes = tuple[int | None, ...]
+
+
+class View(NamedTuple):
+    """An operand as what its axes are of a block."""
+
+    block: Node
+    axes: Axes
+
+    @property
+    def flipped(self) -> bool:
+        """Whether the columns of the matrices lie close together, instead of their rows."""
+        return self.axes[-1] not in (_last(self.block), self.block.aval.ndim - 1)
+
+
+class Layout(NamedTuple):
+    """Where the factors and the result are, and how many products follow each other at their inner distances."""
+
+    x: Lie
+    y: Lie
+    out: Lie
+    within: Poly
+
+
+# -- what is stored ------------------------------------------------------------------------------------------
+def factors_of(storage: Storage, node: Node) -> tuple[View, View]:
+    """The views by which BLAS reads the operands of a product: those that save most copies."""
+    choices = [list(_views(storage, x)) for x in node.operands]
+    pairs = itertools.product(*(view[::-1] for view in choices))
+    return next((x, y) for x, y in pairs if len(_breaks(x) | _breaks(y)) <= 1)
+
+
+def turned_products(storage: Storage) -> dict[Node, Node]:
+    """Transposed products, which are stored, with the products that are used for nothing else and can be written so."""
+    candidates = [
+        x for x in storage.graph.nodes
+        if x.op is transpose and x in storage.reason and isinstance(x.inputs[0].form, Contract)
+    ]  # fmt: skip
+    if not candidates:
+        return {}
+    users, outputs = storage.graph.users(), set(storage.graph.outputs)
+    found = {}
+    for x in candidates:
+        product = x.inputs[0]
+        if product in outputs or product in storage.called or len(users[product]) > 1:
+            continue
+        if _fits(view := _as_turned(product, x)):
+            breaks = [_breaks(each) for each in (view, *factors_of(storage, product))]
+            if len(set().union(*breaks)) <= 1:
+                found[x] = product
+    return found
+
+
+def _as_turned(product: Node, turned: Node) -> View:
+    """A product as it lies in what it is transposed to."""
+    perm = dict(turned.params)["perm"]
+    return View(turned, tuple([perm.index(a) for a in range(len(perm))]))
+
+
+def _views(storage: Storage, x: Node) -> Iterator[View]:
+    """The views of an operand: as it is, and as more and more of what it is made of, as far as that is not stored."""
+    axes: Axes = tuple(range(x.aval.ndim))
+    yield View(x, axes)
+    while not storage.stored(x) and x.op in (transpose, broadcast_to):
+        source = x.inputs[0]
+        if x.op is transpose:
+            perm = dict(x.params)["perm"]
+            axes = tuple([None if a is None else perm[a] for a in axes])
+        else:
+            axes = tuple([None if a is None else _source_axis(a, x, source) for a in axes])
+        x = source
+        if _fits(view := View(x, axes)):
+            yield view
+
+
+def _source_axis(a: int, wide: Node, source: Node) -> int | None:
+    """The axis of what is repeated that is axis `a` of the whole."""
+    own = a - (wide.aval.ndim - source.aval.ndim)
+    return own if own >= 0 and source.aval.shape[own] == wide.aval.shape[a] else None
+
+
+def _fits(view: View) -> bool:
+    """Whether BLAS can read, or write, matrices that lie so."""
+    row, column = view.axes[-2:]
+    if row is None or column is None or 1 in (view.block.aval.shape[row], view.block.aval.shape[column]):
+        return False
+    return _last(view.block) in (row, column)
+
+
+def _last(block: Node) -> int:
+    """The axis along which elements lie side by side."""
+    long = [a for a, n in enumerate(block.aval.shape) if n != 1]
+    return long[-1] if long else block.aval.ndim - 1
+
+
+def _breaks(view: View) -> set[int]:
+    """The axes of a stack that do not continue the one before at the same stride."""
+    long = [a for a, n in enumerate(view.block.aval.shape) if n != 1]
+    place = {a: k for k, a in enumerate(long)}
+    runs = _runs(view)
+    places = [None if view.axes[i] is None else place[view.axes[i]] for i in runs]  # type: ignore[index]
+    return {
+        i for i, p, q in zip(runs[1:], places, places[1:])
+        if not (p is q is None or (p is not None and q is not None and q == p + 1))
+    }  # fmt: skip
+
+
+def _runs(view: View) -> list[int]:
+    """The axes of a stack that have more than one element in the block, or repeat it."""
+    shape = view.block.aval.shape
+    return [i for i, a in enumerate(view.axes[:-2]) if a is None or shape[a] != 1]
+
+
+# -- where it lies -------------------------------------------------------------------------------------------
+def layout_of(node: Node, factors: tuple[View, View], turned: Node | None, dims: Dims) -> tuple[Layout, bool]:
+    """How the parts of a product lie; and whether the transposed product is what is computed, of the transposed."""
+    out = View(node, tuple(range(node.aval.ndim))) if turned is None else _as_turned(node, turned)
+    views = (*factors, out)
+    lead = dims.shape(node)[:-2]
+    cuts = set().union(*(_breaks(view) for view in views))
+    cut = cuts.pop() if cuts else len(lead)
+    x, y, result = (_lie(view, cut, dims) for view in views)
+    flipped = turned is not None and out.flipped
+    return Layout(*((y, x) if flipped else (x, y)), result, math.prod(lead[cut:], start=ONE)), flipped
+
+
+def _lie(view: View, cut: int, dims: Dims) -> Lie:
+    shape = dims.shape(view.block)
+    strides = [math.prod(shape[a + 1 :], start=ONE) for a in range(len(shape))]
+    row, column = view.axes[-2:]
+    assert row is not None
+    assert column is not None
+    runs = _runs(view)
+
+    def stride(part: Sequence[int]) -> Poly:
+        axis = view.axes[part[-1]] if part else None
+        return ZERO if axis is None else strides[axis]
+
+    outer, inner = stride([i for i in runs if i < cut]), stride([i for i in runs if i >= cut])
+    return Lie(strides[column if view.flipped else row], outer, inner)
