@@ -400,6 +400,19 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 
 
 # -- grids ---------------------------------------------------------------------------------------------------------
+@implements(np.ix_)
+def ix_(*args: Any) -> tuple[Any, ...]:
+    """`np.ix_`, of integers."""
+    xs, found = arrays(*args), []
+    for k, x in enumerate(xs):
+        if len(x.shape) != 1:
+            raise ValueError(located("Cross index must be 1 dimensional"))
+        if x.dtype.kind not in "iu":
+            raise refuse("np.ix_ of what is no integer", "use np.nonzero outside")
+        found.append(reshape(x, shape=(*(1,) * k, x.shape[0], *(1,) * (len(xs) - k - 1))))
+    return tuple(found)
+
+
 @implements(np.meshgrid)
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Any, ...]:
     """`np.meshgrid`."""

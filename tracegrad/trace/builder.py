@@ -96,6 +96,9 @@ class TraceBuilder(Recording):
     # change. Set by `tracegrad.rolling`.
     roll: Callable[[TraceBuilder, Sequence[Node], int], dict[Node, Node]] | None = None
 
+    # What has become constants, where arrays are computed while tracing: see `tracegrad.trace.host`.
+    hosts: Any = None
+
     # What makes loops while they are recorded, if traced code asks for a truth within one. Set by `tracegrad.rolling`.
     find_circles: Any = None
 
@@ -337,7 +340,7 @@ class TraceBuilder(Recording):
         """Whether a loop that counts has another turn; leaves a guard if an input has a part in it."""
         answer = self._asked.get(question)
         if answer is None:
-            inputs = {*self.inputs, *(c.node for c in self.captures.values())}
+            inputs = {*self.inputs, *(c.node for c in self.captures.values() if c.source is not None)}
             depends = question.depends_on(inputs)
             answer = self._answered(question, "bool()") if depends else self.compute(question)
         return bool(answer.item())
@@ -397,7 +400,7 @@ class TraceBuilder(Recording):
             stack.extend(fresh)
         if not seen.isdisjoint(self.inputs):
             return None
-        captured = any(c.node in seen for c in self.captures.values())
+        captured = any(c.node in seen for c in self.captures.values() if c.source is not None)
         if captured:
             return self.observe(x, "a boolean index")
         self.settled.append(x.node)

@@ -50,6 +50,8 @@ def form(x: Any, classes: Collection[Any] = (tuple,)) -> Form:
     if cls in classes:
         parts = tuple([form(each, classes) for each in parts_of(x)])
         return _Parts(cls.__name__, tuple(x) if cls is dict else (), parts) if parts and None not in parts else None
+    if isinstance(x, Tracer):
+        x.join()
     if type(x) in (int, float):
         return _Leaf("number", "int64" if type(x) is int else "float64", ())
     if type(x) not in _KINDS or x.dtype.kind not in "fic":

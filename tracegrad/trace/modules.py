@@ -24,6 +24,7 @@ from tracegrad.numpy_api.registry import FUNCTIONS, dispatch_function
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import OTHERS
 from tracegrad.trace.files import FILES, file_by_name
+from tracegrad.trace.host import making, met_by, of_function
 from tracegrad.trace.math_functions import MATH, valued
 from tracegrad.trace.readers import READERS, Modules
 from tracegrad.trace.refusals import BY_NAME, REFUSED, Refusal, draws, refused_by_name
@@ -151,7 +152,9 @@ def _import_module(name: str, package: str | None = None) -> Any:
     return found if trace is None else imported(trace.world, found)
 
 
-_REPLACED: dict[int, Any] = {id(getattr(np, name)): ours for name, ours in REPLACEMENTS.items()}
+_REPLACED: dict[int, Any] = {
+    id(getattr(np, name)): making(getattr(np, name), ours) for name, ours in REPLACEMENTS.items()
+}
 _REPLACED.update(MATH)
 _REPLACED.update(REFUSED)
 _REPLACED.update(READERS)
@@ -165,8 +168,11 @@ def _of_lists(function: Any) -> Any:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if peer_of(*args, *kwargs.values()) is None:
+        peer = peer_of(*args, *kwargs.values())
+        if peer is None:
             return function(*args, **kwargs)
+        if met_by(function, args, kwargs, peer):
+            return of_function(function, args, kwargs, peer.builder)
         return dispatch_function(function, args, kwargs)
 
     return call

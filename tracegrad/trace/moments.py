@@ -183,7 +183,7 @@ class Moment:
             self._parts(cls, x)
 
     def _tracer(self, x: Any) -> None:
-        _let_be(x)
+        _let_be(x.join())
         plain = x.stand_in is None or (is_row_major(x.stand_in) and x.stand_in.flags.writeable)
         if x.builder is not self.builder or x.origin is not None or not plain or any(r() is not None for r in x.views):
             raise _Strange

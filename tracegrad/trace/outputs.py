@@ -92,7 +92,7 @@ class Outputs:
 
     def _array(self, x: Tracer) -> Piece:
         """The template of a traced array."""
-        root = x._root()
+        root = x.join()._root()
         if not (x.shape or x.is_array):
             return self.output(x)
         self._left.setdefault(id(root), []).append(x)

@@ -22,9 +22,10 @@ from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe
 from tracegrad.trace.effects import Effect, writer
-from tracegrad.trace.endings import TURN_BY_TURN, Restarts, RunsPlainly
+from tracegrad.trace.endings import COMPUTED, TURN_BY_TURN, Restarts, RunsPlainly
 from tracegrad.trace.guards import Answers, Capture, ValueGuard, value_key
 from tracegrad.trace.histories import require_settled
+from tracegrad.trace.host import Constants
 from tracegrad.trace.memory import Layout
 from tracegrad.trace.number import Number
 from tracegrad.trace.outputs import Outputs
@@ -202,6 +203,8 @@ def _trace_call(
     builder = TraceBuilder(Tracer, Number, answers)
     if TURN_BY_TURN in varying:
         builder.find_circles = None
+    if COMPUTED not in varying:
+        builder.hosts = Constants()
     builder.world = world = World(builder, varying, fun if shared else None)
     with recording(builder):
         leaves = [world.passed(x, i, _argument(builder, call, i, x)) for i, x in enumerate(call.leaves)]

@@ -39,7 +39,9 @@ __all__ = ["Tracer"]
 class Tracer(ArrayMethods, Value):
     """An array of the call being traced."""
 
-    __slots__ = ("__weakref__", "asks", "frozen", "is_array", "origin", "outside", "stand_in", "starts", "views")
+    __slots__ = (
+        "__weakref__", "asks", "frozen", "is_array", "known", "origin", "outside", "stand_in", "starts", "views",
+    )  # fmt: skip
     builder: TraceBuilder
     _tracks_views = True
 
@@ -205,6 +207,10 @@ class Tracer(ArrayMethods, Value):
     @property
     def _immutable_scalars(self) -> bool:  # type: ignore[override]
         return not self.is_array
+
+    def join(self) -> Any:
+        """This array, which is in the graph (see `tracegrad.trace.host`)."""
+        return self
 
     def zero_d(self) -> Any:
         if self.is_array or self.shape:
