@@ -2,9 +2,10 @@
 
     void kernel(buffers, sizes and constants in order of first use, i32 *status, i64 low, i64 high)
 
-runs iterations [low, high) of the chunked loop, the outermost unless the kernel says otherwise. Loops are plain;
-LLVM's vectoriser makes vectors of them, which works because buffers do not alias and nothing in a body branches
-except `guard`. A reduction over the innermost loops runs in a register, one over outer loops accumulates in memory.
+runs iterations [low, high) of the chunked loop, the outermost unless the kernel says otherwise. The innermost loop is
+made of vectors (`vectors.py`, `vector_llvm.py`), or it is plain and LLVM's vectoriser may make vectors of it, which
+works because buffers do not alias and nothing in a body branches except `guard`. A reduction over the innermost loops
+runs in a register, one over outer loops accumulates in memory.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from llvmlite import ir
 
 from tracegrad.codegen.clipped import clip_of
+from tracegrad.codegen.lanes import number, of_lanes
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
@@ -28,24 +31,21 @@ from tracegrad.codegen.scalar_llvm import (
     constant,
     extremum,
     identity,
+    is_extremum,
     llvm_type,
     memory_type,
     operation,
 )  # fmt: skip
 from tracegrad.codegen.support import loop
+from tracegrad.codegen.vector_llvm import horizontal, vector_loop
+from tracegrad.codegen.vectors import LIGHTEST, vectors_of
 
-__all__ = ["PolyEmitter", "constant_of", "declared_kernel", "flattened", "kernel_function", "kernel_symbol"]
+__all__ = ["PolyEmitter", "constant_of", "declared_kernel", "kernel_function", "kernel_symbol"]
 
 I32 = ir.IntType(32)
 STACK_ALIGNMENT = 64  # bytes: a vector that is kept on the stack lies in one line of the cache
 JAM = 4
 LONGEST_JAMMED = 12
-LIGHTEST = 12
-
-
-def flattened(body: list[Any]) -> list[Any]:
-    """All instructions, those of guards included."""
-    return [y for x in body for y in ([x, *flattened(x.body)] if isinstance(x, Guard) else [x])]
 
 
 class PolyEmitter:
@@ -79,7 +79,7 @@ def constant_of(b: ir.IRBuilder, word: Any, dtype: str) -> Any:
 
 def kernel_function(module: ir.Module, kernel: Kernel, name: str) -> ir.Function:
     """Define `kernel` in `module`."""
-    return _Emitter(module, kernel, name).function
+    return KernelEmitter(module, kernel, name).function
 
 
 def kernel_symbol(text: str) -> str:
@@ -105,12 +105,9 @@ def _type(kernel: Kernel, names: list[str]) -> ir.FunctionType:
     return ir.FunctionType(ir.VoidType(), [*map(parameter, names), I32.as_pointer(), I64, I64])
 
 
-def _is_extremum(x: Reduce) -> bool:
-    """Whether a register holds the extremum of floats: then a second one holds whether there was a nan."""
-    return x.combiner in ("maximum", "minimum") and x.value.dtype[0] == "f"
+class KernelEmitter:
+    """What writes the loops of one kernel."""
 
-
-class _Emitter:
     def __init__(self, module: ir.Module, kernel: Kernel, name: str):
         self.kernel = kernel
         _, names = kernel.signature()
@@ -128,13 +125,15 @@ class _Emitter:
         self.status, self.low, self.high = args[-3:]
         self.polys = PolyEmitter(self.env)
         self.reductions = [x for x in kernel.body if isinstance(x, Reduce)]
+        self.vectors = vectors_of(kernel)
         self._depth = {id(x): self._register_depth(x) for x in self.reductions}
-        self._totals: dict[int, list[Any]] = {}
-        self._copies: list[Any] = []
+        self.totals: dict[int, list[Any]] = {}
+        self.copies: list[Any] = []
         self._copy = 0
         self._jammed = self._jammed_loop()
         self._fill_memory()
         self._clip()
+        self.before_loops = self.b.block
         self._nest(0)
         self.b.ret_void()
 
@@ -169,7 +168,7 @@ class _Emitter:
         """Leave out the iterations that do nothing."""
         if (clip := clip_of(self.kernel)) is None:
             return
-        self._block(clip.instructions)
+        self.block(clip.instructions)
         bound = self._value(clip.bound)
         if clip.op in ("gt", "le"):
             # What is the greatest integer has no next one, and no index beyond it.
@@ -187,11 +186,11 @@ class _Emitter:
     def _nest(self, depth: int) -> None:
         starting = [x for x in self.reductions if self._depth[id(x)] == depth and x.over]
         for x in starting:
-            self._totals[id(x)] = self._identities(x) * max(len(self._copies), 1)
+            self.totals[id(x)] = self.identities(x) * max(len(self.copies), 1)
         if depth == len(self.kernel.loops):
             self._innermost()
         elif depth == self._jammed:
-            self._loop(depth, self._loop(depth, None, JAM), 1)
+            self._loop(depth, self._loop(depth, None, self._jam()), 1)
         else:
             self._loop(depth, None, 1)
         for x in starting:
@@ -201,21 +200,21 @@ class _Emitter:
         """The body, once for every iteration of the jammed loop that runs at a time."""
         for copy in self._each_copy():
             self._copy = copy
-            self._block(self.kernel.body)
+            self.block(self.kernel.body)
 
     def _each_copy(self) -> Iterator[int]:
         """The numbers of those iterations, with the variable of the jammed loop set for each."""
-        for number, i in enumerate(self._copies):
+        for copy, i in enumerate(self.copies):
             self.env[self.kernel.loops[-2].var] = i
-            yield number
-        if not self._copies:
+            yield copy
+        if not self.copies:
             yield 0
 
     def _jammed_loop(self) -> int:
         """The loop around the innermost, if several of its iterations should share each pass of the innermost; or -1.
 
         They should where each of them would load and store an accumulator in memory, or where each reduces into a
-        register of its own and they load something in common.
+        register of its own and they load something in common, or would only wait for its additions.
         """
         outer = len(self.kernel.loops) - 2
         plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in self.kernel.body)
@@ -225,45 +224,60 @@ class _Emitter:
         memory = [self._depth[id(x)] == outer + 2 and var in x.over for x in self.reductions]
         register = [self._depth[id(x)] == outer + 1 for x in self.reductions]
         common = any(isinstance(x, Load) and var not in x.address.symbols for x in self.kernel.body)
-        return outer if memory and (all(memory) or (common and all(register))) else -1
+        waiting = self.vectors is not None and self.kernel.cost <= LIGHTEST
+        return outer if memory and (all(memory) or ((common or waiting) and all(register))) else -1
 
     def _loop(self, depth: int, low: Any, copies: int) -> Any:
         """One loop from `low` (its beginning, if None), `copies` iterations at a time; returns where it ended."""
         loop = self.kernel.loops[depth]
-        if low is None:
-            low = self.low if depth == self.kernel.chunked else ir.Constant(I64, 0)
-        high = self.high if depth == self.kernel.chunked else self.polys.emit(self.b, loop.extent)
-        running = [x for x in self.reductions if id(x) in self._totals and self._depth[id(x)] <= depth]
+        if self.vectors is not None and depth == len(self.kernel.loops) - 1:
+            vector_loop(self, self.vectors, *self._bounds(depth))
+            return None
+        first, high = self._bounds(depth)
+        low = first if low is None else low
+        running = [x for x in self.reductions if id(x) in self.totals and self._depth[id(x)] <= depth]
         before = self.b.block
         head, inside, after = (self.function.append_basic_block(f"{n}.{loop.var}") for n in ("head", "inside", "after"))
         self.b.branch(head)
         self.b.position_at_end(head)
         i = self.b.phi(I64)
         i.add_incoming(low, before)
-        phis = {id(x): [self.b.phi(v.type) for v in self._totals[id(x)]] for x in running}
+        phis = {id(x): [self.b.phi(v.type) for v in self.totals[id(x)]] for x in running}
         for x in running:
-            for phi, value in zip(phis[id(x)], self._totals[id(x)]):
+            for phi, value in zip(phis[id(x)], self.totals[id(x)]):
                 phi.add_incoming(value, before)
-            self._totals[id(x)] = list(phis[id(x)])
+            self.totals[id(x)] = list(phis[id(x)])
         last = i if copies == 1 else self.b.add(i, ir.Constant(I64, copies - 1))
         self.b.cbranch(self.b.icmp_signed("<", last, high), inside, after)
         self.b.position_at_end(inside)
         self.env[loop.var] = i
         if copies > 1:
-            self._copies = [self.b.add(i, ir.Constant(I64, k)) for k in range(copies)]
+            self.copies = [self.b.add(i, ir.Constant(I64, k)) for k in range(copies)]
         self._nest(depth + 1)
         if copies > 1:
-            self._copies = []
+            self.copies = []
         i.add_incoming(self.b.add(i, ir.Constant(I64, copies), flags=("nsw", "nuw")), self.b.block)
         for x in running:
-            for phi, value in zip(phis[id(x)], self._totals[id(x)]):
+            for phi, value in zip(phis[id(x)], self.totals[id(x)]):
                 phi.add_incoming(value, self.b.block)
-            self._totals[id(x)] = list(phis[id(x)])
+            self.totals[id(x)] = list(phis[id(x)])
         back = self.b.branch(head)
         if loop.extent.value is None:
             back.set_metadata("llvm.loop", self._loop_hints(depth))
         self.b.position_at_end(after)
         return i
+
+    def _bounds(self, depth: int) -> tuple[Any, Any]:
+        """The first number of a loop and the one behind its last; they do not depend on the loops around it."""
+        if depth == self.kernel.chunked:
+            return self.low, self.high
+        with self.b.goto_block(self.before_loops):
+            return ir.Constant(I64, 0), self.polys.emit(self.b, self.kernel.loops[depth].extent)
+
+    def _jam(self) -> int:
+        """How many iterations share a pass: more where what is stored with a mask is soon read again, which is slow."""
+        in_memory = all(self._depth[id(x)] == len(self.kernel.loops) for x in self.reductions)
+        return 2 * JAM if self.vectors and in_memory and len(self.kernel.body) <= LONGEST_JAMMED // 2 else JAM
 
     def _loop_hints(self, depth: int) -> Any:
         """Loops of run-time length are vectorised, but not unrolled on top of that: a third of the compile time.
@@ -277,20 +291,32 @@ class _Emitter:
         return module.add_metadata(hints)
 
     # -- reductions ----------------------------------------------------------------------------------
-    def _identities(self, x: Reduce) -> list[Any]:
-        start = identity(x.combiner, x.value.dtype)
-        return [start, ir.Constant(BOOL, 0)] if _is_extremum(x) else [start]
+    def identities(self, x: Reduce) -> list[Any]:
+        """What the registers of a reduction begin with: vectors, if the innermost loop is made of them."""
+        lanes = self.vectors.lanes if self.vectors and self._depth[id(x)] < len(self.kernel.loops) else 0
+        start = identity(x.combiner, x.value.dtype, lanes)
+        return [start, number(of_lanes(BOOL, lanes), 0)] if is_extremum(x) else [start]
+
+    def _one(self, x: Reduce, registers: list[Any]) -> Any:
+        """The result of a reduction."""
+        value, dtype = registers[0], x.value.dtype
+        if self.vectors:
+            value = horizontal(self.b, x.combiner, dtype, value)
+        if not is_extremum(x):
+            return value
+        is_nan = registers[1]
+        if self.vectors:
+            is_nan = horizontal(self.b, "logical_or", "bool", is_nan)
+        return self.b.select(is_nan, ir.Constant(value.type, math.nan), value)
 
     def _finish(self, x: Reduce) -> None:
-        totals = self._totals.pop(id(x))
+        totals = self.totals.pop(id(x))
         if self._depth[id(x)] == len(self.kernel.loops):
             return
         for copy in self._each_copy():
             pointer = self._at(x.buffer, x.address)
-            value = totals[copy]
-            if _is_extremum(x):
-                value, is_nan = totals[2 * copy : 2 * copy + 2]
-                value = self.b.select(is_nan, ir.Constant(value.type, math.nan), value)
+            width = 2 if is_extremum(x) else 1
+            value = self._one(x, totals[width * copy : width * (copy + 1)])
             if self._in_memory(x):
                 value = combine(self.b, x.combiner, self._loaded(pointer, x.value.dtype), value, x.value.dtype)
             self.b.store(self._memory(value, x.value.dtype), pointer)
@@ -304,14 +330,23 @@ class _Emitter:
             total = combine(self.b, x.combiner, self._loaded(pointer, dtype), value, dtype)
             self.b.store(self._memory(total, dtype), pointer)
         else:
-            totals, at = self._totals[id(x)], self._copy
-            if _is_extremum(x):
-                totals[2 * at : 2 * at + 2] = extremum(self.b, x.combiner, totals[2 * at], totals[2 * at + 1], value)
+            totals, at = self.totals[id(x)], self._copy
+            if is_extremum(x):
+                totals[2 * at : 2 * at + 2] = extremum(self.b, x.combiner, totals[2 * at : 2 * at + 2], value)
             else:
                 totals[at] = combine(self.b, x.combiner, totals[at], value, dtype)
 
     # -- instructions ----------------------------------------------------------------------------------
-    def _block(self, body: list[Any]) -> None:
+    @contextmanager
+    def within(self, env: dict[str, Any]) -> Iterator[None]:
+        """Meanwhile names stand for what `env` has."""
+        outer = self.env
+        self.env = self.polys.env = env
+        yield
+        self.env = self.polys.env = outer
+
+    def block(self, body: list[Any]) -> None:
+        """Emit instructions."""
         for x in body:
             match x:
                 case Compute():
@@ -339,7 +374,7 @@ class _Emitter:
         self.b.cbranch(inside, then, after)
         self.b.position_at_end(then)
         outer = dict(self.env)
-        self._block(x.body)
+        self.block(x.body)
         result = self._value(x.result)
         end = self.b.block
         self.env.clear()

@@ -35,7 +35,9 @@ __all__ = [
     "Operand",
     "Reduce",
     "Store",
+    "flattened",
     "immediate",
+    "used",
     "verify_kernel",
 ]
 
@@ -219,6 +221,11 @@ class Kernel:
         return text, [name for name in order if name[0] != "i"]
 
 
+def flattened(body: list[Any]) -> list[Any]:
+    """All instructions, those of guards included."""
+    return [y for x in body for y in ([x, *flattened(x.body)] if isinstance(x, Guard) else [x])]
+
+
 def polynomials(body: list[Any]) -> Iterator[Poly]:
     """Every polynomial in the instructions."""
     for x in body:
@@ -269,7 +276,7 @@ def verify_kernel(kernel: Kernel) -> Kernel:
 
 def _verify(body: list[Any], kernel: Kernel, known: set[str]) -> None:
     for x in body:
-        problem = _undefined(_used(x), known) or _misused_buffer(x, kernel)
+        problem = _undefined(used(x), known) or _misused_buffer(x, kernel)
         if isinstance(x, Guard) and not problem:
             inside = set(known)
             _verify(x.body, kernel, inside)
@@ -286,7 +293,7 @@ def _verify(body: list[Any], kernel: Kernel, known: set[str]) -> None:
             known.add(x.out.name)
 
 
-def _used(x: Any) -> set[str]:
+def used(x: Any) -> set[str]:
     """The names that `x` itself uses, whatever stands inside of it."""
     if isinstance(x, Guard):
         return {x.fill.name}.union(*(p.symbols for r in x.ranges for p in r))

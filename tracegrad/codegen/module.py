@@ -12,8 +12,8 @@ from typing import Any
 from llvmlite import ir
 
 from tracegrad.codegen.forked import EACH_CHUNK, Partial, each_chunk, fork_function
-from tracegrad.codegen.llvm import PolyEmitter, constant_of, declared_kernel, flattened, kernel_function
-from tracegrad.codegen.loops import Check, Kernel, Reduce
+from tracegrad.codegen.llvm import PolyEmitter, constant_of, declared_kernel, kernel_function
+from tracegrad.codegen.loops import Check, Kernel, Reduce, flattened
 from tracegrad.codegen.nested import Nested, Repeat
 from tracegrad.codegen.nested_llvm import run_nested
 from tracegrad.codegen.plan import Plan

@@ -19,14 +19,15 @@ from typing import Any
 
 from llvmlite import ir
 
-from tracegrad.codegen.llvm import constant_of, flattened, kernel_function, kernel_symbol
-from tracegrad.codegen.loops import Check, Kernel
+from tracegrad.codegen.llvm import constant_of, kernel_function, kernel_symbol
+from tracegrad.codegen.loops import Check, Kernel, flattened
 from tracegrad.codegen.module import Part, define_part, place_of
 from tracegrad.codegen.nested import Nested, regions_of
 from tracegrad.codegen.plan import Plan, functions_of, plans_of
 from tracegrad.codegen.scalar_llvm import I64, memory_type
 from tracegrad.codegen.steps import Launch
 from tracegrad.codegen.support import OF_WORDS
+from tracegrad.codegen.vectors import vectors_of
 from tracegrad.records import record
 
 __all__ = ["Piece", "kernel_piece", "part_piece"]
@@ -51,7 +52,9 @@ class Piece:
 def kernel_piece(kernel: Kernel, optimize: int = 2) -> tuple[Piece, list[str]]:
     """The piece that a kernel is, and the names of what stands in its words behind the rows: two for a buffer."""
     text, names = kernel.signature()
-    return Piece(text, partial(_define_kernel, kernel, names), kernel_symbol(text), optimize=optimize), names
+    kind = "loops" if vectors_of(kernel) is None else "vectors"
+    define = partial(_define_kernel, kernel, names)
+    return Piece(text, define, kernel_symbol(text), kind=kind, optimize=optimize), names
 
 
 def _define_kernel(kernel: Kernel, names: Sequence[str], module: ir.Module, name: str) -> None:

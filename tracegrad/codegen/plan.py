@@ -20,8 +20,7 @@ from tracegrad.codegen.bands import Band, bands_of, place_locals
 from tracegrad.codegen.dims import Dims
 from tracegrad.codegen.forms import handler, same_block
 from tracegrad.codegen.in_place import read_too_late, update_in_place, write_in_place
-from tracegrad.codegen.llvm import flattened
-from tracegrad.codegen.loops import Compute, Kernel, Load, Reduce, Store
+from tracegrad.codegen.loops import Compute, Kernel, Load, Reduce, Store, flattened
 from tracegrad.codegen.lower import Arguments, Lowering
 from tracegrad.codegen.materialize import Storage
 from tracegrad.codegen.nest import arrange, is_serial

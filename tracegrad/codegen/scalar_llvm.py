@@ -1,4 +1,4 @@
-"""One scalar operation of the loop IR as LLVM IR.
+"""One scalar operation of the loop IR as LLVM IR: of one value, or of a vector of values lane by lane.
 
 Strict IEEE: the only fast-math flag is `contract` (a product and a sum may become one fused operation); reductions have
 flags of their own, at the end of the module. `maximum` and `minimum` propagate nan, comparisons are ordered except
@@ -13,6 +13,8 @@ from typing import Any
 from llvmlite import ir
 
 from tracegrad.codegen import vecmath
+from tracegrad.codegen.lanes import element_of, intrinsic, number, of_lanes, shaped
+from tracegrad.codegen.loops import Reduce
 
 __all__ = [
     "BOOL",
@@ -20,7 +22,9 @@ __all__ = [
     "I64",
     "combine",
     "constant",
+    "extremum",
     "identity",
+    "is_extremum",
     "llvm_type",
     "memory_type",
     "operation",
@@ -47,13 +51,12 @@ def memory_type(dtype: str) -> Any:
     return I8 if dtype == "bool" else _TYPES[dtype]
 
 
-def constant(spelling: str, dtype: str) -> Any:
+def constant(spelling: str, dtype: str, lanes: int = 0) -> Any:
     """The immediate operand that `spelling` stands for."""
+    t = of_lanes(_TYPES[dtype], lanes)
     if dtype == "bool":
-        return ir.Constant(BOOL, int(spelling == "True"))
-    if dtype[0] == "f":
-        return ir.Constant(_TYPES[dtype], float(spelling))
-    return ir.Constant(_TYPES[dtype], int(spelling))
+        return number(t, int(spelling == "True"))
+    return number(t, float(spelling) if dtype[0] == "f" else int(spelling))
 
 
 def operation(b: ir.IRBuilder, op: str, args: list[Any], dtypes: list[str], out: str) -> Any:
@@ -88,60 +91,66 @@ def compare(b: ir.IRBuilder, op: str, x: Any, y: Any, kind: str) -> Any:
 def _compare_signs(b: ir.IRBuilder, op: str, x: Any, y: Any, x_signed: bool) -> Any:
     """`x op y` where one is signed and the other not: NumPy compares such 64-bit integers by value."""
     less, more = op in ("lt", "le", "ne"), op in ("gt", "ge", "ne")
-    negative = b.icmp_signed("<", x if x_signed else y, ir.Constant(x.type, 0))
-    return b.select(negative, ir.Constant(BOOL, int(less if x_signed else more)), b.icmp_unsigned(_COMPARE[op], x, y))
+    negative = b.icmp_signed("<", x if x_signed else y, number(x.type, 0))
+    fixed = number(shaped(BOOL, x), int(less if x_signed else more))
+    return b.select(negative, fixed, b.icmp_unsigned(_COMPARE[op], x, y))
 
 
 def cast(b: ir.IRBuilder, x: Any, old: str, new: str) -> Any:
     """`x` converted as `ndarray.astype` converts."""
     if old == new:
         return x
-    to, zero = _TYPES[new], ir.Constant(_TYPES[old], 0.0 if old[0] == "f" else 0)
+    to, zero = shaped(_TYPES[new], x), number(x.type, 0.0 if old[0] == "f" else 0)
     if new == "bool":
         return b.fcmp_unordered("!=", x, zero) if old[0] == "f" else b.icmp_unsigned("!=", x, zero)
     if old[0] == "f" and new[0] == "f":
         return b.fpext(x, to) if new == "f64" else b.fptrunc(x, to)
     if old[0] == "f":
-        wide = _unsigned(b, x) if new == "u64" else b.fptosi(x, I64)
-        return wide if to.width == 64 else b.trunc(wide, to)
+        wide = _unsigned(b, x) if new == "u64" else b.fptosi(x, shaped(I64, x))
+        return wide if new in ("i64", "u64") else b.trunc(wide, to)
     if new[0] == "f":
         return b.sitofp(x, to) if old[0] == "i" else b.uitofp(x, to)
-    if to.width < x.type.width:
+    if _width(to) < _width(x.type):
         return b.trunc(x, to)
-    if to.width == x.type.width:
+    if _width(to) == _width(x.type):
         return x
     return b.sext(x, to) if old[0] == "i" else b.zext(x, to)
 
 
+def _width(t: Any) -> int:
+    width: int = element_of(t).width
+    return width
+
+
 def _unsigned(b: ir.IRBuilder, x: Any) -> Any:
     """`x` as an unsigned integer of 64 bits; negative numbers wrap, as they do for NumPy."""
-    low = b.fptosi(x, I64)
-    high = b.xor(b.fptosi(b.fsub(x, ir.Constant(x.type, 2.0**63)), I64), ir.Constant(I64, -(2**63)))
-    return b.select(b.fcmp_ordered("<", x, ir.Constant(x.type, 2.0**63)), low, high)
+    to = shaped(I64, x)
+    low = b.fptosi(x, to)
+    high = b.xor(b.fptosi(b.fsub(x, number(x.type, 2.0**63)), to), number(to, -(2**63)))
+    return b.select(b.fcmp_ordered("<", x, number(x.type, 2.0**63)), low, high)
 
 
 # -- arithmetic, by kind of dtype ----------------------------------------------------------------------
 def _intrinsic(name: str, count: int) -> Callable[..., Any]:
     def emit(b: ir.IRBuilder, *args: Any) -> Any:
         t = args[0].type
-        function = b.module.declare_intrinsic(f"llvm.{name}", [t], ir.FunctionType(t, [t] * count))
-        return b.call(function, args)
+        return b.call(intrinsic(b.module, name, [t], t, [t] * count), args)
 
     return emit
 
 
 def _sign_float(b: ir.IRBuilder, x: Any) -> Any:
-    one, zero = ir.Constant(x.type, 1.0), ir.Constant(x.type, 0.0)
+    one, zero = number(x.type, 1.0), number(x.type, 0.0)
     down = b.select(
         b.fcmp_ordered("<", x, zero),
-        ir.Constant(x.type, -1.0),
+        number(x.type, -1.0),
         b.select(b.fcmp_ordered("==", x, zero), zero, x),
     )
     return b.select(b.fcmp_ordered(">", x, zero), one, down)
 
 
 def _remainder_float(b: ir.IRBuilder, x: Any, y: Any) -> Any:
-    zero = ir.Constant(x.type, 0.0)
+    zero = number(x.type, 0.0)
     r = b.frem(x, y)
     other_sign = b.xor(b.fcmp_ordered("<", r, zero), b.fcmp_ordered("<", y, zero))
     moved = b.select(other_sign, b.fadd(r, y), r)
@@ -149,7 +158,7 @@ def _remainder_float(b: ir.IRBuilder, x: Any, y: Any) -> Any:
 
 
 def _floor_divide_float(b: ir.IRBuilder, x: Any, y: Any) -> Any:
-    zero, one, half = (ir.Constant(x.type, v) for v in (0.0, 1.0, 0.5))
+    zero, one, half = (number(x.type, v) for v in (0.0, 1.0, 0.5))
     r = b.frem(x, y)
     quotient = b.fdiv(b.fsub(x, r), y)
     other_sign = b.xor(b.fcmp_ordered("<", r, zero), b.fcmp_ordered("<", y, zero))
@@ -164,7 +173,7 @@ def _floor_divide_float(b: ir.IRBuilder, x: Any, y: Any) -> Any:
 
 def _finite(op: str) -> Callable[..., Any]:
     def emit(b: ir.IRBuilder, x: Any) -> Any:
-        return b.fcmp_ordered(op, _intrinsic("fabs", 1)(b, x), ir.Constant(x.type, float("inf")))
+        return b.fcmp_ordered(op, _intrinsic("fabs", 1)(b, x), number(x.type, float("inf")))
 
     return emit
 
@@ -192,7 +201,7 @@ def _select_by(op: str, signed: bool) -> Callable[..., Any]:
 
 
 def _int(value: int, like: Any) -> Any:
-    return ir.Constant(like.type, value)
+    return number(like.type, value)
 
 
 def _floor_divide_int(b: ir.IRBuilder, x: Any, y: Any) -> Any:
@@ -230,9 +239,9 @@ def _sign_int(b: ir.IRBuilder, x: Any) -> Any:
 
 def _shift(name: str) -> Callable[..., Any]:
     def emit(b: ir.IRBuilder, x: Any, y: Any) -> Any:
-        inside = b.icmp_unsigned("<", y, _int(x.type.width, x))
+        inside = b.icmp_unsigned("<", y, _int(_width(x.type), x))
         moved = getattr(b, name)(x, b.select(inside, y, _int(0, x)))
-        beyond = b.ashr(x, _int(x.type.width - 1, x)) if name == "ashr" else _int(0, x)
+        beyond = b.ashr(x, _int(_width(x.type) - 1, x)) if name == "ashr" else _int(0, x)
         return b.select(inside, moved, beyond)
 
     return emit
@@ -245,7 +254,7 @@ _INT: dict[str, Callable[..., Any]] = {
     "floor_divide": _floor_divide_int, "remainder": _remainder_int,
     "bit_and": lambda b, x, y: b.and_(x, y), "bit_or": lambda b, x, y: b.or_(x, y),
     "bit_xor": lambda b, x, y: b.xor(x, y), "shift_left": _shift("shl"), "shift_right": _shift("ashr"),
-    "isfinite": lambda b, x: ir.Constant(BOOL, 1), "isinf": lambda b, x: ir.Constant(BOOL, 0),
+    "isfinite": lambda b, x: number(shaped(BOOL, x), 1), "isinf": lambda b, x: number(shaped(BOOL, x), 0),
     **{name: (lambda b, x: x) for name in ("floor", "ceil", "trunc", "rint")},
 }  # fmt: skip
 _UNSIGNED = _INT | {
@@ -262,22 +271,26 @@ _BY_KIND = {"f": _FLOAT, "i": _INT, "u": _UNSIGNED, "b": _BOOLEAN}
 
 
 # -- reductions --------------------------------------------------------------------------------------------
-def identity(combiner: str, dtype: str) -> Any:
+def identity(combiner: str, dtype: str, lanes: int = 0) -> Any:
     """What a reduction starts from. To NumPy a sum of -0.0 alone is 0.0."""
-    t = _TYPES[dtype]
+    return number(of_lanes(_TYPES[dtype], lanes), _identity(combiner, dtype))
+
+
+def _identity(combiner: str, dtype: str) -> Any:
     if combiner in ("add", "scatter"):
-        return ir.Constant(t, 0.0 if dtype[0] == "f" else 0)
+        return 0.0 if dtype[0] == "f" else 0
     if combiner in ("mul", "logical_and"):
-        return ir.Constant(t, 1.0 if dtype[0] == "f" else 1)
+        return 1.0 if dtype[0] == "f" else 1
     if combiner == "logical_or":
-        return ir.Constant(t, 0)
+        return 0
+    width = 1 if dtype == "bool" else int(dtype[1:])
     lowest = combiner == "maximum"
     if dtype[0] == "f":
-        return ir.Constant(t, float("-inf") if lowest else float("inf"))
+        return float("-inf") if lowest else float("inf")
     if dtype[0] == "i":
-        edge = 2 ** (t.width - 1)
-        return ir.Constant(t, -edge if lowest else edge - 1)
-    return ir.Constant(t, 0 if lowest else 2**t.width - 1)
+        edge = 2 ** (width - 1)
+        return -edge if lowest else edge - 1
+    return 0 if lowest else 2**width - 1
 
 
 def combine(b: ir.IRBuilder, combiner: str, total: Any, value: Any, dtype: str) -> Any:
@@ -287,11 +300,17 @@ def combine(b: ir.IRBuilder, combiner: str, total: Any, value: Any, dtype: str) 
     return operation(b, "add" if combiner == "scatter" else combiner, [total, value], [dtype, dtype], dtype)
 
 
-def extremum(b: ir.IRBuilder, combiner: str, total: Any, seen_nan: Any, value: Any) -> list[Any]:
-    """`total` and whether there was a nan, with one more `value`: cheaper than an extremum that keeps nans.
+def is_extremum(x: Reduce) -> bool:
+    """Whether a register holds the extremum of floats: then a second one holds whether there was a nan."""
+    return x.combiner in ("maximum", "minimum") and x.value.dtype[0] == "f"
+
+
+def extremum(b: ir.IRBuilder, combiner: str, totals: list[Any], value: Any) -> list[Any]:
+    """`totals`, the best and whether there was a nan, with one more `value`: cheaper than an extremum that keeps nans.
 
     The flags say that the total means nothing once there was a nan, and that of two zeros either will do.
     """
+    total, seen_nan = totals
     better = b.fcmp_ordered("<" if combiner == "minimum" else ">", value, total, flags=_NUMBERS)
     is_nan = b.fcmp_unordered("uno", value, value)
     return [b.select(better, value, total, flags=_NUMBERS), b.or_(seen_nan, is_nan)]

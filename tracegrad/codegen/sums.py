@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.in_place import rename
-from tracegrad.codegen.llvm import flattened
-from tracegrad.codegen.loops import Compute, Load, Reduce, Store, operands
+from tracegrad.codegen.loops import Compute, Load, Reduce, Store, flattened, operands
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.steps import Launch, Matmul
 

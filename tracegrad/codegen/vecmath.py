@@ -19,9 +19,10 @@ from typing import Final
 
 from llvmlite import ir
 
+from tracegrad.codegen.lanes import lanes_of
 from tracegrad.codegen.vecmath_erf import erf
 from tracegrad.codegen.vecmath_exp import cosh, exp, exp2, expm1, sigmoid, sinh, tanh
-from tracegrad.codegen.vecmath_lang import FORMATS, Format, Real
+from tracegrad.codegen.vecmath_lang import FORMATS, Format, Real, format_of
 from tracegrad.codegen.vecmath_log import arccosh, arcsinh, arctanh, log, log1p, log2, log10
 from tracegrad.codegen.vecmath_power import cbrt, power
 from tracegrad.codegen.vecmath_trig import arccos, arcsin, arctan, arctan2, cos, sin, tan
@@ -59,14 +60,13 @@ FUNCTIONS: Final[dict[str, Callable[..., Real]]] = {
 # Functions that compute huge arguments out of line, in a function that a module may leave to others.
 RARE: Final = ("sin", "cos", "tan")
 
-_FORMAT_OF_TYPE = {str(form.real): form for form in FORMATS.values()}
-
 
 def call(builder: ir.IRBuilder, name: str, *args: ir.Value) -> ir.Value:
-    """Emit `name`(*args) at the builder's position, for arguments all double or all float.
+    """Emit `name`(*args) at the builder's position, for arguments all double or all float, or all vectors of one type.
 
-    The function is `tg.<name>.<f64|f32>`, private to the builder's module and defined there on first use.
-    Raises KeyError for a name that is not in `FUNCTIONS` and for an argument of another type.
+    The function is `tg.<name>.<f64|f32>`, for vectors with `x<lanes>` behind it, private to the builder's module
+    and defined there on first use. Raises KeyError for a name that is not in `FUNCTIONS` and for an argument of
+    another type.
 
     >>> module = ir.Module()
     >>> signature = ir.FunctionType(ir.DoubleType(), [ir.DoubleType()])
@@ -76,8 +76,8 @@ def call(builder: ir.IRBuilder, name: str, *args: ir.Value) -> ir.Value:
     >>> [f.name for f in module.functions if not f.is_declaration]
     ['f', 'tg.exp.f64']
     """
-    form = _FORMAT_OF_TYPE[str(args[0].type)]
-    symbol = f"tg.{name}.{form.name}"
+    form, lanes = format_of(args[0].type), lanes_of(args[0].type)
+    symbol = f"tg.{name}.{form.name}{f'x{lanes}' if lanes else ''}"
     function = builder.module.globals.get(symbol)
     if function is None:
         function = _define(builder.module, symbol, FUNCTIONS[name], form, len(args))

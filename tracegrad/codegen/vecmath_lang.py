@@ -1,10 +1,10 @@
-"""The small language that the bodies of `vecmath` are written in: scalar LLVM IR behind Python operators.
+"""The small language that the bodies of `vecmath` are written in: LLVM IR behind Python operators.
 
 A `Real` is a float64 or float32 SSA value, a `Bits` the integer of the same width, a `Mask` a one-bit truth
-value. Operators emit one instruction each; nothing is folded, reordered or contracted, and no fast-math
-flag is set, so a body means exactly what it says, in either format and in either of a loop's vector body
-and scalar tail. A Python number beside a `Real` becomes a constant of its format. There is no control flow:
-a choice is a `select`.
+value; or vectors of these. Operators emit one instruction each; nothing is folded, reordered or contracted,
+and no fast-math flag is set, so a body means exactly what it says, in either format and whether it computes
+one value or a vector of them. A Python number beside a `Real` becomes a constant of its format. There is no
+control flow: a choice is a `select`.
 
 Two-word numbers (`Pair`, an unevaluated sum `hi + lo`) carry what one rounding would lose. The error-free
 sums and products are those of Dekker (1971) and of Knuth; see Muller et al., Handbook of Floating-Point
@@ -14,11 +14,13 @@ Arithmetic, chapter 4.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple, TypeVar
 from weakref import WeakSet
 
 from llvmlite import ir
 
+from tracegrad.codegen.lanes import element_of, intrinsic, lanes_of, number, of_lanes
 from tracegrad.records import record
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "divide_pair",
     "fast_two_sum",
     "fma",
+    "format_of",
     "horner",
     "multiply_pairs",
     "or_itself_if_tiny",
@@ -51,11 +54,11 @@ T = TypeVar("T")
 
 @record(frozen=True)
 class Format:
-    """A floating-point format: its LLVM types and the integers that describe its encoding."""
+    """A floating-point format: its LLVM types, maybe of vectors, and the integers that describe its encoding."""
 
     name: str
     real: ir.Type
-    word: ir.IntType
+    word: ir.Type
     mantissa: int
     bias: int
 
@@ -82,6 +85,20 @@ FORMATS: Mapping[str, Format] = {
     "f64": Format("f64", ir.DoubleType(), ir.IntType(64), 52, 1023),
     "f32": Format("f32", ir.FloatType(), ir.IntType(32), 23, 127),
 }
+_OF_TYPE = {str(form.real): form for form in FORMATS.values()}
+
+
+def format_of(t: ir.Type) -> Format:
+    """The format of values of type `t`, or of its lanes; KeyError if they are no such numbers."""
+    return _format(str(element_of(t)), lanes_of(t))
+
+
+@cache
+def _format(name: str, lanes: int) -> Format:
+    form = _OF_TYPE[name]
+    if not lanes:
+        return form
+    return Format(form.name, of_lanes(form.real, lanes), of_lanes(form.word, lanes), form.mantissa, form.bias)
 
 
 @record(frozen=True, eq=False)
@@ -110,7 +127,7 @@ class Bits(_Lane):
     def _lift(self, other: Bits | int) -> ir.Value:
         if isinstance(other, Bits):
             return other.value
-        return ir.Constant(self.format.word, other & ((1 << self.format.width) - 1))
+        return number(self.format.word, other & ((1 << self.format.width) - 1))
 
     def _emit(self, instruction: Callable[..., ir.Value], other: Bits | int) -> Bits:
         return Bits(self.builder, self.format, instruction(self.value, self._lift(other)))
@@ -152,7 +169,7 @@ class Real(_Lane):
     """A number; comparisons are false for NaN."""
 
     def _lift(self, other: Real | float) -> ir.Value:
-        return other.value if isinstance(other, Real) else ir.Constant(self.format.real, float(other))
+        return other.value if isinstance(other, Real) else number(self.format.real, float(other))
 
     def constant(self, number: float) -> Real:
         return Real(self.builder, self.format, self._lift(number))
@@ -225,8 +242,7 @@ class Real(_Lane):
 def _intrinsic(name: str, first: Real, *others: Real | float) -> Real:
     real, builder = first.format.real, first.builder
     arguments = [first.value, *(first._lift(other) for other in others)]
-    signature = ir.FunctionType(real, [real] * len(arguments))
-    function = builder.module.declare_intrinsic(f"llvm.{name}", [real], signature)
+    function = intrinsic(builder.module, name, [real], real, [real] * len(arguments))
     return Real(builder, first.format, builder.call(function, arguments))
 
 
@@ -324,22 +340,70 @@ def divide_by_pair(numerator: Real, denominator: Pair) -> Real:
 def call_where(condition: Mask, name: str, body: Callable[[Real], Real], x: Real, otherwise: Real) -> Real:
     """body(x) where the condition holds (expected hardly ever), else `otherwise`.
 
-    The one exception to "no control flow": `body` becomes a function of its own, `tg.rare_<name>`. LLVM's
-    loop vectorizer leaves a loop with a call in it scalar, unless the callee has a masked vector variant
+    The one exception to "no control flow": `body` becomes a function of its own, `tg.rare_<name>`, called behind a
+    test; of a vector, by a function that calls it for each lane for which the condition holds.
+
+    LLVM's loop vectorizer leaves a loop with a call in it scalar, unless the callee has a masked vector variant
     (the function attribute `vector-function-abi-variant` of the LLVM Language Reference). With one for two
     lanes only it vectorises wider loops too, and calls the scalar function lane by lane, each call behind a
     test of its lane's bit in the mask.
     """
-    builder, form = x.builder, x.format
-    function = _rare_function(builder.module, form, name, body)
+    builder, form, lanes = x.builder, x.format, lanes_of(x.format.real)
+    function = _rare_function(builder.module, FORMATS[form.name], name, body)
+    arguments, any_lane = [x.value], condition.value
+    if lanes:
+        function = _lane_by_lane(builder.module, function, form)
+        arguments += [condition.value, otherwise.value]
+        bits = builder.bitcast(condition.value, ir.IntType(lanes))
+        any_lane = builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+    else:
+        _offer_in_pairs(builder.module, function, form)
     before = builder.block
-    with builder.if_then(condition.value, likely=False):
-        rare = builder.call(function, [x.value])
+    with builder.if_then(any_lane, likely=False):
+        rare = builder.call(function, arguments)
         inside = builder.block
     result = builder.phi(form.real)
     result.add_incoming(otherwise.value, before)
     result.add_incoming(rare, inside)
     return Real(builder, form, result)
+
+
+def _lane_by_lane(module: ir.Module, function: ir.Function, form: Format) -> ir.Function:
+    """What calls `function` for the lanes of a vector for which a mask holds, and has others from a second vector."""
+    lanes = lanes_of(form.real)
+    symbol = f"{function.name}x{lanes}"
+    if (found := module.globals.get(symbol)) is not None:
+        return found
+    mask = of_lanes(ir.IntType(1), lanes)
+    several = ir.Function(module, ir.FunctionType(form.real, [form.real, mask, form.real]), symbol)
+    several.linkage = "internal"
+    set.update(several.attributes, (*RARELY, "noinline", "optnone"))
+    x, holds, result = several.args
+    number_type = ir.IntType(32)
+    entry, head, call, joined, done = map(several.append_basic_block, ("entry", "head", "call", "joined", "done"))
+    ir.IRBuilder(entry).branch(head)
+    b = ir.IRBuilder(head)
+    lane, so_far = b.phi(number_type), b.phi(form.real)
+    lane.add_incoming(ir.Constant(number_type, 0), entry)
+    so_far.add_incoming(result, entry)
+    b.cbranch(b.extract_element(holds, lane), call, joined)
+    b = ir.IRBuilder(call)
+    one = b.insert_element(so_far, b.call(function, [b.extract_element(x, lane)]), lane)
+    b.branch(joined)
+    b = ir.IRBuilder(joined)
+    total = b.phi(form.real)
+    total.add_incoming(so_far, head)
+    total.add_incoming(one, call)
+    following = b.add(lane, ir.Constant(number_type, 1))
+    lane.add_incoming(following, joined)
+    so_far.add_incoming(total, joined)
+    b.cbranch(b.icmp_unsigned("<", following, ir.Constant(number_type, lanes)), head, done)
+    ir.IRBuilder(done).ret(total)
+    return several
+
+
+# Code that hardly ever runs is not worth the time to optimise it.
+RARELY = ("cold", "nounwind", "willreturn", "memory(none)")
 
 
 _sharing: WeakSet[ir.Module] = WeakSet()
@@ -355,32 +419,35 @@ def share_rare_functions(module: ir.Module) -> None:
 
 def _rare_function(module: ir.Module, form: Format, name: str, body: Callable[[Real], Real]) -> ir.Function:
     symbol = f"tg.rare_{name}.{form.name}"
+    if (found := module.globals.get(symbol)) is not None:
+        return found
     function = ir.Function(module, ir.FunctionType(form.real, [form.real]), symbol)
     if module not in _sharing:
         function.linkage = "internal"
         builder = ir.IRBuilder(function.append_basic_block())
         builder.ret(body(Real(builder, form, function.args[0])).value)
+        set.update(function.attributes, ("noinline", "optnone"))
+    # llvmlite checks an attribute against a list of words that lacks some; as a set it takes any.
+    set.update(function.attributes, RARELY)
+    return function
 
-    lanes = 2
-    vector, mask = ir.VectorType(form.real, lanes), ir.VectorType(ir.IntType(1), lanes)
-    variant = ir.Function(module, ir.FunctionType(vector, [vector, mask]), f"{symbol}.x{lanes}")
+
+def _offer_in_pairs(module: ir.Module, function: ir.Function, form: Format) -> None:
+    """Tell LLVM's vectoriser of a masked variant of `function` for two lanes."""
+    lanes, name = 2, f"{function.name}.x2"
+    if name in module.globals:
+        return
+    vector, mask = of_lanes(form.real, lanes), of_lanes(ir.IntType(1), lanes)
+    variant = ir.Function(module, ir.FunctionType(vector, [vector, mask]), name)
     variant.linkage = "internal"
     builder = ir.IRBuilder(variant.append_basic_block())
     result = variant.args[0]
-    for lane in (ir.Constant(ir.IntType(32), number) for number in range(lanes)):
+    for lane in (ir.Constant(ir.IntType(32), k) for k in range(lanes)):
         result = builder.insert_element(result, builder.call(function, [builder.extract_element(result, lane)]), lane)
     builder.ret(result)
-    # llvmlite checks an attribute against a list of words that lacks some; as a set it takes any.
-    # Code that hardly ever runs is not worth the time to optimise it.
-    for attribute in ("cold", "nounwind", "willreturn", "memory(none)"):
-        set.add(function.attributes, attribute)
-        set.add(variant.attributes, attribute)
-    for one in (function, variant):
-        if not one.is_declaration:
-            set.update(one.attributes, ("noinline", "optnone"))
-    set.add(function.attributes, f'"vector-function-abi-variant"="_ZGV_LLVM_M{lanes}v_{symbol}({variant.name})"')
+    set.update(variant.attributes, (*RARELY, "noinline", "optnone"))
+    set.add(function.attributes, f'"vector-function-abi-variant"="_ZGV_LLVM_M{lanes}v_{function.name}({name})"')
     _keep(module, variant)
-    return function
 
 
 def _keep(module: ir.Module, function: ir.Function) -> None:

@@ -1,0 +1,354 @@
+"""Kernels as vectors: every number of elements, at the very edge of memory that may be touched."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracegrad.codegen.loops import (
+    Check,
+    Compute,
+    Guard,
+    Index,
+    Kernel,
+    Load,
+    Loop,
+    Operand,
+    Reduce,
+    Store,
+    verify_kernel,
+)
+from tracegrad.codegen.module import as_text, module_of_pieces
+from tracegrad.codegen.pieces import Piece, kernel_piece
+from tracegrad.codegen.poly import ONE, ZERO, Poly, poly
+from tracegrad.codegen.vectors import vector_bytes, vectors_of
+from tracegrad.runtime import native
+from tracegrad.runtime.machine_code import shared_function
+
+i, j, n, m = (Poly.symbol(s) for s in ("i0", "i1", "s0", "s1"))
+SIZES = [*range(34), 63, 64, 65, 130]
+LIGHT, HEAVY = 5, 100
+FLOATS = ("f64", "f32")
+INTEGERS = ("i64", "i32", "i8", "u64", "u16")
+RARE = ("tg.rare_sin.f64", "tg.rare_sin.f32")
+DTYPES = {"bool": np.dtype(bool)} | {
+    f"{k}{8 * s}": np.dtype(f"{k}{s}") for k in "iuf" for s in (1, 2, 4, 8) if k + str(s) != "f1"
+}
+rng = np.random.default_rng(0)
+
+
+# -- memory between two pages that may not be touched ------------------------------------------------------------------
+class Room:
+    """Some pages of memory between two that nobody may read or write."""
+
+    def __init__(self, pages: int = 2):
+        self.map = mmap.mmap(-1, (pages + 2) * mmap.PAGESIZE)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        self.size = pages * mmap.PAGESIZE
+        libc = ctypes.CDLL(None, use_errno=True)
+        for page in (0, pages + 1):
+            place = ctypes.c_void_p(address + page * mmap.PAGESIZE)
+            assert libc.mprotect(place, ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+
+    def array(self, like: Any, at_end: bool) -> Any:
+        """A copy of `like` whose last (or first) byte is the last (or first) that may be touched."""
+        whole = np.frombuffer(self.map, dtype="u1", offset=mmap.PAGESIZE, count=self.size)
+        whole[...] = 0xA5
+        begin = self.size - like.nbytes if at_end else 0
+        made = whole[begin : begin + like.nbytes].view(like.dtype).reshape(like.shape)
+        made[...] = like
+        return made
+
+    def untouched(self, like: Any, at_end: bool) -> bool:
+        """Whether all is as it was but for the array."""
+        whole = np.frombuffer(self.map, dtype="u1", offset=mmap.PAGESIZE, count=self.size)
+        rest = whole[: self.size - like.nbytes] if at_end else whole[like.nbytes :]
+        return bool((rest == 0xA5).all())
+
+
+ROOMS = [Room() for _ in range(5)]
+
+
+CODE: dict[str, Any] = {}
+
+
+def function_of(piece: Piece) -> Any:
+    """The machine code of a piece, compiled once."""
+    if piece.text not in CODE:
+        for name in RARE:
+            native.define_symbol(name, shared_function(name))
+        module = module_of_pieces("kernel")
+        piece.define(module, "kernel")
+        code = native.load_object(native.compile_ir(as_text(module), "kernel", piece.kind))
+        CODE[piece.text] = (
+            code,
+            ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(code.address("kernel")),
+        )
+    return CODE[piece.text][1]
+
+
+def ran(kernel: Kernel, sizes: dict[str, int], arrays: dict[str, Any], at_end: bool) -> dict[str, Any]:
+    """What arrays are after the kernel; inputs and all around the arrays must be as before."""
+    piece, names = kernel_piece(verify_kernel(kernel))
+    function = function_of(piece)
+    placed = {name: room.array(x, at_end) for (name, x), room in zip(arrays.items(), ROOMS)}
+    words = [0, sizes[str(kernel.loops[kernel.chunked].extent)]]
+    for name in names:
+        words += [list(arrays).index(name), 0] if name in arrays else [sizes[name]]
+    given = np.array(words, dtype=np.int64)
+    pointers = np.array([x.ctypes.data for x in placed.values()], dtype=np.int64)
+    assert function(given.ctypes.data, pointers.ctypes.data) == 0
+    for room, (name, x) in zip(ROOMS, arrays.items()):
+        assert room.untouched(x, at_end)
+        assert kernel.buffers[name][1] == "out" or np.array_equal(placed[name], x, equal_nan=x.dtype.kind == "f")
+    return {name: x.copy() for name, x in placed.items()}
+
+
+def kernel_of(loops: list[Loop], body: list[Any], cost: int, **buffers: str) -> Kernel:
+    """A kernel whose buffers are given as "f64 in"; it is one that vectors are made of, where there are any."""
+    made = Kernel({k: tuple(v.split()) for k, v in buffers.items()}, loops, body, cost)  # type: ignore[misc]
+    assert vectors_of(made) is not None or not vector_bytes()
+    return made
+
+
+def v(number: int, dtype: str) -> Operand:
+    return Operand(f"v{number}", dtype)
+
+
+def numbers(dtype: str, *shape: int) -> Any:
+    """Whole numbers whose sums are exact."""
+    if dtype == "bool":
+        return rng.random(shape) < 0.8
+    return rng.integers(0 if dtype[0] == "u" else -3, 4, shape).astype(DTYPES[dtype])
+
+
+# -- one loop ----------------------------------------------------------------------------------------------------------
+NUMPY = {
+    "add": np.add, "mul": np.multiply, "maximum": np.maximum, "minimum": np.minimum,
+    "logical_and": np.logical_and, "logical_or": np.logical_or,
+}  # fmt: skip
+COMBINERS = [(c, d) for d in (*FLOATS, *INTEGERS) for c in ("add", "mul", "maximum", "minimum")]
+COMBINERS += [("logical_and", "bool"), ("logical_or", "bool")]
+
+
+def reduced(combiner: str, x: Any, axis: Any = None) -> Any:
+    """What NumPy makes of it; of nothing, what a reduction begins with."""
+    if not x.size:
+        x = np.concatenate([x.ravel(), [_nothing(combiner, x.dtype)]]).astype(x.dtype)
+    kept = {} if combiner.startswith("logical") else {"dtype": x.dtype}
+    return NUMPY[combiner].reduce(x, axis=axis, **kept)
+
+
+def _nothing(combiner: str, dtype: Any) -> Any:
+    if combiner in ("maximum", "minimum"):
+        edge = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
+        value = edge.min if combiner == "maximum" else edge.max
+        return value * np.inf if dtype.kind == "f" else value
+    return combiner in ("mul", "logical_and")
+
+
+@pytest.mark.parametrize("cost", [LIGHT, HEAVY])
+@pytest.mark.parametrize(("combiner", "dtype"), COMBINERS)
+def test_rows_of_every_length_are_reduced_and_stored(combiner: str, dtype: str, cost: int) -> None:
+    body = [
+        Load(v(0, dtype), "b0", i),
+        Load(v(1, dtype), "b1", i),
+        Compute(v(2, dtype), "maximum", (v(0, dtype), v(1, dtype))),
+        Store("b2", i, v(2, dtype)),
+        Reduce("b3", ZERO, combiner, v(0, dtype), ("i0",), ONE),
+    ]
+    buffers = {"b0": f"{dtype} in", "b1": f"{dtype} in", "b2": f"{dtype} out", "b3": f"{dtype} out"}
+    kernel = kernel_of([Loop("i0", n)], body, cost, **buffers)
+    for size in SIZES:
+        x, y = numbers(dtype, size), numbers(dtype, size)
+        given = {"b0": x, "b1": y, "b2": np.zeros_like(x), "b3": np.ones(1, x.dtype)}
+        for at_end in (True, False):
+            got = ran(kernel, {"s0": size, "rows": size}, given, at_end)
+            assert np.array_equal(got["b2"], np.maximum(x, y))
+            assert got["b3"][0] == reduced(combiner, x), size
+
+
+@pytest.mark.parametrize("cost", [LIGHT, HEAVY])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_extrema_keep_nans_and_sums_of_nothing_but_minus_zero_are_zero(dtype: str, cost: int) -> None:
+    body = [
+        Load(v(0, dtype), "b0", i),
+        Reduce("b1", ZERO, "maximum", v(0, dtype), ("i0",), ONE),
+        Reduce("b2", ZERO, "minimum", v(0, dtype), ("i0",), ONE),
+        Reduce("b3", ZERO, "add", v(0, dtype), ("i0",), ONE),
+    ]
+    names = ("b1", "b2", "b3")
+    kernel = kernel_of([Loop("i0", n)], body, cost, b0=f"{dtype} in", **dict.fromkeys(names, f"{dtype} out"))
+    for size in SIZES[1:]:
+        for where in {-1, 0, size // 2, size - 1}:
+            x = np.full(size, -0.0, dtype=DTYPES[dtype])
+            if where >= 0:
+                x[where] = np.nan
+            given = {"b0": x} | {name: np.ones(1, x.dtype) for name in names}
+            got = ran(kernel, {"s0": size, "rows": size}, given, True)
+            results = [got[name][0] for name in names]
+            if where >= 0:
+                assert np.isnan(results).all()
+            else:
+                assert results == [0, 0, 0]
+                assert not np.signbit(results[2])
+
+
+def test_dtypes_of_several_widths_in_one_kernel() -> None:
+    body = [
+        Load(v(0, "f32"), "b0", i),
+        Load(v(1, "i8"), "b1", i),
+        Load(v(2, "bool"), "b2", i),
+        Compute(v(3, "f64"), "cast", (v(0, "f32"),)),
+        Compute(v(4, "f64"), "cast", (v(1, "i8"),)),
+        Compute(v(5, "f64"), "where", (v(2, "bool"), v(3, "f64"), v(4, "f64"))),
+        Index(v(6, "i64"), 3 * i + 1),
+        Compute(v(7, "f64"), "cast", (v(6, "i64"),)),
+        Compute(v(8, "bool"), "lt", (v(5, "f64"), v(7, "f64"))),
+        Store("b3", i, v(8, "bool")),
+        Compute(v(9, "i64"), "cast", (v(8, "bool"),)),
+        Reduce("b4", ZERO, "add", v(9, "i64"), ("i0",), ONE),
+    ]
+    buffers = {"b0": "f32 in", "b1": "i8 in", "b2": "bool in", "b3": "bool out", "b4": "i64 out"}
+    for cost in (LIGHT, HEAVY):
+        kernel = kernel_of([Loop("i0", n)], body, cost, **buffers)
+        for size in SIZES:
+            x, y, mask = numbers("f32", size) * 20, numbers("i8", size) * 9, numbers("bool", size)
+            given = {"b0": x, "b1": y, "b2": mask, "b3": np.zeros(size, bool), "b4": np.zeros(1, np.int64)}
+            got = ran(kernel, {"s0": size, "rows": size}, given, size % 2 == 0)
+            want = np.where(mask, x, y) < 3 * np.arange(size) + 1
+            assert np.array_equal(got["b3"], want)
+            assert got["b4"][0] == want.sum()
+
+
+def test_what_runs_backwards_what_is_padded_and_what_is_gathered() -> None:
+    """b3[i] = b0[n - 1 - i] + (b1[i - 2] where that is, else 7) + b0[b2[i]]."""
+    body = [
+        Load(v(0, "f64"), "b0", n - 1 - i),
+        Guard(
+            v(2, "f64"), ((ZERO, i - 2, n - 2, ONE),), [Load(v(1, "f64"), "b1", i - 2)], v(1, "f64"),
+            Operand("", "f64", "7.0"),
+        ),
+        Load(v(3, "i64"), "b2", i),
+        Load(v(4, "f64"), "b0", Poly.symbol("v3")),
+        Compute(v(5, "f64"), "add", (v(0, "f64"), v(2, "f64"))),
+        Compute(v(6, "f64"), "add", (v(5, "f64"), v(4, "f64"))),
+        Store("b3", i, v(6, "f64")),
+    ]  # fmt: skip
+    kernel = kernel_of([Loop("i0", n)], body, HEAVY, b0="f64 in", b1="f64 in", b2="i64 in", b3="f64 out")
+    for size in SIZES:
+        x, y = numbers("f64", size), numbers("f64", max(size - 2, 0))
+        at = rng.permutation(size)
+        for at_end in (True, False):
+            given = {"b0": x, "b1": y, "b2": at, "b3": np.zeros(size)}
+            got = ran(kernel, {"s0": size, "rows": size}, given, at_end)
+            assert np.array_equal(got["b3"], x[::-1] + np.concatenate([np.full(2, 7.0), y])[:size] + x[at])
+
+
+def test_masks_that_are_kept_on_the_stack() -> None:
+    """With so many constants that registers do not suffice, a byte for each lane is stored, and no more."""
+    x = v(0, "f64")
+    body: list[Any] = [Load(x, "b0", i)]
+    for k, name in enumerate(("arctan", "sinh", "cosh"), 1):
+        body += [Compute(v(k, "f64"), name, (x,)), Store(f"b{k}", i, v(k, "f64"))]
+    body += [Compute(v(4, "bool"), "isfinite", (x,)), Store("b4", i, v(4, "bool"))]
+    names = ("b1", "b2", "b3")
+    kernel = kernel_of([Loop("i0", n)], body, HEAVY, b0="f64 in", b4="bool out", **dict.fromkeys(names, "f64 out"))
+    for size in SIZES:
+        x = rng.normal(size=size)
+        given = {"b0": x} | {name: np.zeros(size) for name in names} | {"b4": np.zeros(size, bool)}
+        for at_end in (True, False):
+            got = ran(kernel, {"s0": size, "rows": size}, given, at_end)
+            assert got["b4"].all()
+            np.testing.assert_allclose(got["b3"], np.cosh(x), rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_huge_angles_in_some_lanes(dtype: str) -> None:
+    body: list[Any] = [
+        Load(v(0, dtype), "b0", i),
+        Compute(v(1, dtype), "sin", (v(0, dtype),)),
+        Store("b1", i, v(1, dtype)),
+    ]
+    kernel = kernel_of([Loop("i0", n)], body, HEAVY, b0=f"{dtype} in", b1=f"{dtype} out")
+    for size in SIZES:
+        x = rng.normal(size=size).astype(DTYPES[dtype])
+        x[rng.random(size) < 0.3] *= DTYPES[dtype].type(1e30)
+        got = ran(kernel, {"s0": size, "rows": size}, {"b0": x, "b1": np.zeros_like(x)}, True)
+        np.testing.assert_allclose(got["b1"], np.sin(x.astype("f8")), rtol=0, atol=1e-6 if dtype == "f32" else 1e-15)
+
+
+def test_integers_divide_by_what_masked_lanes_do_not_have() -> None:
+    """The kernel is scalar, or the lanes behind the end divide by something: the process goes on."""
+    args = (v(0, "i64"), v(1, "i64"))
+    body = [Load(v(0, "i64"), "b0", i), Load(v(1, "i64"), "b1", i), Compute(v(2, "i64"), "floor_divide", args)]
+    kernel = Kernel(
+        {"b0": ("i64", "in"), "b1": ("i64", "in"), "b2": ("i64", "out")},
+        [Loop("i0", n)], [*body, Store("b2", i, v(2, "i64"))], HEAVY,
+    )  # fmt: skip
+    for size in SIZES:
+        x, y = numbers("i64", size), numbers("i64", size)
+        got = ran(kernel, {"s0": size, "rows": size}, {"b0": x, "b1": y, "b2": x * 0}, True)
+        assert np.array_equal(got["b2"], np.floor_divide(x, y, out=x * 0, where=y != 0))
+
+
+# -- two loops ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("cost", [LIGHT, HEAVY])
+@pytest.mark.parametrize("dtype", ["f64", "f32", "i32"])
+def test_rows_and_columns(dtype: str, cost: int) -> None:
+    """A row's sum in a register, a column's in memory, and all with what stands in a row and in a column."""
+    at = j + i * m
+    body = [
+        Load(v(0, dtype), "b0", at),
+        Load(v(1, dtype), "b1", j),
+        Compute(v(2, dtype), "mul", (v(0, dtype), v(1, dtype))),
+    ]
+    row = Reduce("b2", i, "add", v(2, dtype), ("i1",), n)
+    column = Reduce("b2", j, "add", v(2, dtype), ("i0",), m)
+    total = Reduce("b2", ZERO, "maximum", v(2, dtype), ("i0", "i1"), ONE)
+    for end, length in (([row], "n"), ([column], "m"), ([Store("b2", at, v(2, dtype))], "nm"), ([total], "1")):
+        buffers = {"b0": f"{dtype} in", "b1": f"{dtype} in", "b2": f"{dtype} out"}
+        kernel = kernel_of([Loop("i0", n), Loop("i1", m)], [*body, *end], cost, **buffers)
+        for rows in (0, 1, 3, 4, 5, 8, 13):
+            for columns in (*range(18), 33):
+                x, y = numbers(dtype, rows, columns), numbers(dtype, columns)
+                shape = {"n": rows, "m": columns, "nm": (rows, columns), "1": 1}[length]
+                given = {"b0": x, "b1": y, "b2": np.zeros(shape, x.dtype)}
+                sizes = {"s0": rows, "s1": columns, "rows": rows}
+                got = ran(kernel, sizes, given, (rows + columns) % 2 == 0)["b2"]
+                if length == "1":
+                    assert got[0] == reduced("maximum", x * y)
+                else:
+                    assert np.array_equal(got, {"n": x @ y, "m": (x * y).sum(0), "nm": x * y}[length])
+
+
+def test_a_row_that_an_index_chooses() -> None:
+    """The check does not vary along the row, and is done before it, if there are elements."""
+    body = [
+        Load(v(0, "i64"), "b0", i),
+        Check(v(1, "i64"), v(0, "i64"), poly(5)),
+        Load(v(2, "f64"), "b1", j + Poly.symbol("v1") * m),
+        Store("b2", j + i * m, v(2, "f64")),
+    ]
+    kernel = kernel_of([Loop("i0", n), Loop("i1", m)], body, LIGHT, b0="i64 in", b1="f64 in", b2="f64 out")
+    for columns in SIZES[:20]:
+        table, at = numbers("f64", 5, columns), np.array([3, -1, 0, 4]) if columns else np.array([99, 99, 99, 99])
+        given = {"b0": at, "b1": table, "b2": np.zeros((4, columns))}
+        got = ran(kernel, {"s0": 4, "s1": columns, "rows": 4}, given, True)
+        if columns:
+            assert np.array_equal(got["b2"], table[at])
+
+
+def test_kernels_that_are_not_made_of_vectors() -> None:
+    """What LLVM would do lane by lane, and what reads what other iterations write."""
+    x, y = v(0, "f64"), v(1, "f64")
+    divided = [Load(x, "b0", i), Compute(y, "remainder", (x, x)), Store("b1", i, y)]
+    assert vectors_of(Kernel({"b0": ("f64", "in"), "b1": ("f64", "out")}, [Loop("i0", n)], divided, 20)) is None
+    running = [Load(x, "b0", i), Store("b0", i + 1, x)]
+    assert vectors_of(Kernel({"b0": ("f64", "out")}, [Loop("i0", n)], running, 20)) is None
+    few = [Load(x, "b0", i), Store("b1", i, x)]
+    assert vectors_of(Kernel({"b0": ("f64", "in"), "b1": ("f64", "out")}, [Loop("i0", poly(7))], few, 20)) is None

@@ -1,0 +1,69 @@
+"""Types, constants and intrinsics of LLVM, for one value or for a vector: what emits the one can emit the other."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from llvmlite import ir
+
+__all__ = ["Spelled", "element_of", "intrinsic", "lanes_of", "number", "numbered", "of_lanes", "shaped"]
+
+_LETTERS = {"double": "f64", "float": "f32"}
+
+
+def element_of(t: Any) -> Any:
+    """The type of one value of `t`."""
+    return t.element if isinstance(t, ir.VectorType) else t
+
+
+def lanes_of(t: Any) -> int:
+    """How many values `t` has; 0 if it is no vector."""
+    return t.count if isinstance(t, ir.VectorType) else 0
+
+
+class Spelled(ir.Constant):  # type: ignore[misc]
+    """A constant as LLVM's text has it; of vectors, llvmlite writes lane after lane."""
+
+    def __init__(self, t: Any, text: str):
+        self.type, self.constant = t, text
+
+    def _get_reference(self) -> str:
+        text: str = self.constant
+        return text
+
+
+@cache
+def of_lanes(t: Any, lanes: int) -> Any:
+    """The vector of `lanes` values of type `t`, or `t` itself for none."""
+    return ir.VectorType(t, lanes) if lanes else t
+
+
+def shaped(t: Any, like: Any) -> Any:
+    """The scalar type `t`, or a vector of it with as many lanes as the value `like` has."""
+    return of_lanes(t, lanes_of(like.type))
+
+
+def number(t: Any, value: Any) -> Any:
+    """The constant `value` of type `t`, in each lane of a vector."""
+    if not isinstance(t, ir.VectorType):
+        return ir.Constant(t, value)
+    return Spelled(t, f"splat ({t.element} {ir.Constant(t.element, value).get_reference()})")
+
+
+def numbered(t: Any) -> Any:
+    """The vector whose lanes hold their own numbers."""
+    return ir.Constant(t, list(range(t.count)))
+
+
+def intrinsic(module: ir.Module, name: str, types: list[Any], result: Any, arguments: list[Any]) -> ir.Function:
+    """The intrinsic `llvm.<name>` that is overloaded for `types`."""
+    symbol = ".".join([f"llvm.{name}", *map(_mangled, types)])
+    found = module.globals.get(symbol)
+    return found or ir.Function(module, ir.FunctionType(result, arguments), symbol)
+
+
+def _mangled(t: Any) -> str:
+    if isinstance(t, ir.VectorType):
+        return f"v{t.count}{_mangled(t.element)}"
+    return "p0" if isinstance(t, ir.PointerType) else _LETTERS.get(str(t), str(t))

@@ -1,0 +1,432 @@
+"""The innermost loop of a kernel as vectors.
+
+    while i + several vectors <= high:  several vectors without a mask, in light loops alone
+    while i < high:                     one vector, with a mask for the lanes below high
+
+What does not vary from lane to lane is computed before. A reduction has a vector of partial results, from which
+`horizontal` makes one; in light loops each of the several vectors has its own, so that none waits for the last one.
+Lanes that a mask leaves out touch no memory; what they compute is not used, and integers are not divided by zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from llvmlite import ir
+
+from tracegrad.codegen.lanes import Spelled, intrinsic, number, numbered, of_lanes
+from tracegrad.codegen.loops import Compute, Guard, Index, Load, Operand, Reduce, Store
+from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.scalar_llvm import (
+    I64,
+    combine,
+    constant,
+    extremum,
+    identity,
+    is_extremum,
+    operation,
+)  # fmt: skip
+from tracegrad.codegen.vector_memory import Memory
+from tracegrad.codegen.vectors import Vectors, dependent, step_of
+
+if TYPE_CHECKING:
+    from tracegrad.codegen.llvm import KernelEmitter
+
+__all__ = ["horizontal", "vector_loop"]
+
+I32 = ir.IntType(32)
+REGISTER = (
+    16  # bytes: LLVM makes shorter vectors in memory longer, and then may take bits of a mask that nobody has set
+)
+_REDUCE = {
+    "f": {"add": "fadd", "mul": "fmul", "maximum": "fmax", "minimum": "fmin"},
+    "i": {"add": "add", "mul": "mul", "maximum": "smax", "minimum": "smin"},
+    "u": {"add": "add", "mul": "mul", "maximum": "umax", "minimum": "umin"},
+    "b": {"logical_or": "or", "add": "or", "maximum": "or", "logical_and": "and", "mul": "and", "minimum": "and"},
+}
+
+
+def vector_loop(outer: KernelEmitter, vectors: Vectors, low: Any, high: Any) -> None:
+    """Emit the innermost loop of a kernel, from `low` to `high`; `outer.totals` are those after it."""
+    _VectorLoop(outer, vectors, high).emit(low)
+
+
+def horizontal(b: ir.IRBuilder, combiner: str, dtype: str, lanes: Any) -> Any:
+    """The lanes of a vector of partial results, combined to one."""
+    t = lanes.type.element
+    name = f"vector.reduce.{_REDUCE[dtype[0]][combiner]}"
+    if dtype[0] == "f" and combiner in ("add", "mul"):
+        function = intrinsic(b.module, name, [lanes.type], t, [t, lanes.type])
+        return b.call(function, [ir.Constant(t, -0.0 if combiner == "add" else 1.0), lanes], fastmath=("reassoc",))
+    function = intrinsic(b.module, name, [lanes.type], t, [lanes.type])
+    return b.call(function, [lanes], fastmath=("nnan", "nsz") if dtype[0] == "f" else ())
+
+
+class _VectorLoop:
+    def __init__(self, outer: KernelEmitter, vectors: Vectors, high: Any):
+        self.outer, self.b, self.high = outer, outer.b, high
+        self.kernel, self.lanes, self.varying = outer.kernel, vectors.lanes, vectors.varying
+        self.var = self.kernel.loops[-1].var
+        # Where several iterations of the loop around share this one, each has values of its own.
+        self.own = dependent(self.kernel.body, self.kernel.loops[-2].var) if outer.copies else frozenset[str]()
+        self.copies = range(max(len(outer.copies), 1))
+        self.memory = Memory(self.b, vectors.lanes, vectors.least)
+        self.several = min(vectors.at_once, 1) if outer.copies else vectors.at_once
+        self.reductions = [x for x in outer.reductions if id(x) in outer.totals]
+        self.scalars: list[dict[str, Any]] = []  # of each copy, what does not vary
+        self.totals: dict[Any, list[Any]] = {}  # by reduction, copy and number of the vector
+        self.fixed: dict[Any, Any] = {}  # what has been made of scalars before the loops
+        self.values: dict[Any, Any] = {}  # what one turn has computed
+        self.sums: dict[Any, Any] = {}  # elements of memory that copies have in common
+        self.i: Any = None
+
+    # -- loops -------------------------------------------------------------------------------------
+    def emit(self, low: Any) -> None:
+        for x in self.reductions:
+            given, width = self.outer.totals[id(x)], 2 if is_extremum(x) else 1
+            for copy in self.copies:
+                self.totals[id(x), copy, 0] = given[copy * width : (copy + 1) * width]
+        end, whole, rest = self._parts(low)
+        start, before = self.b.block, dict(self.totals)
+        begin, after = self._new_block("begin"), self._new_block("after")
+        self.b.cbranch(self.b.icmp_signed("<", low, self.high), begin, after)
+        self.b.position_at_end(begin)
+        for copy in self.copies:
+            self._hoist(copy)
+        self.begin = self.b.block
+        ways = [(start, before)]
+        masked = self._new_block("masked")
+        if self.several:
+            self._unmasked(low, end)
+            ways.append((self.b.block, dict(self.totals)))
+            low = end
+            self.b.cbranch(self.b.icmp_signed("<", low, self.high), masked, after)
+        else:
+            self.b.branch(masked)
+        self.b.position_at_end(masked)
+        if self.several == 1:
+            self._turn(low, 1, rest)
+        else:
+            self._masked(low, whole, rest)
+        self.b.branch(after)
+        ways.append((self.b.block, dict(self.totals)))
+        self.b.position_at_end(after)
+        self._join(ways)
+        for x in self.reductions:
+            self.outer.totals[id(x)] = [v for copy in self.copies for v in self.totals[id(x), copy, 0]]
+
+    def _whole(self, low: Any, width: int) -> Any:
+        """Where the last whole part of `width` elements ends."""
+        return self.b.add(low, self.b.and_(self.b.sub(self.high, low), I64(-width)))
+
+    def _parts(self, low: Any) -> tuple[Any, Any, Any]:
+        """Where the loop of several vectors ends, and the last whole vector, and the mask of the rest.
+
+        Known before all loops of the kernel, so it is computed there.
+        """
+        with self.b.goto_block(self.outer.before_loops):
+            end = self._whole(low, max(self.several, 1) * self.lanes)
+            whole = self._whole(low, self.lanes) if self.several > 1 else end
+            return end, whole, self.memory.lanes_below(self.b.sub(self.high, whole))
+
+    def _unmasked(self, low: Any, end: Any) -> None:
+        """The loop of several vectors."""
+        before, loop, full, rest = self.b.block, *map(self._new_block, ("several", "full", "rest"))
+        untouched = dict(self.totals)
+        self.b.cbranch(self.b.icmp_signed("<", low, end), loop, rest)
+        for x in self.reductions:
+            for copy in self.copies:
+                for k in range(1, self.several):
+                    self.totals[id(x), copy, k] = self.outer.identities(x)
+        self.b.position_at_end(loop)
+        i = self.b.phi(I64)
+        i.add_incoming(low, before)
+        phis = self._begin_loop(before)
+        self._turn(i, self.several, None)
+        self._again(i, self.several * self.lanes, end, phis, loop, full)
+        self.b.position_at_end(full)
+        for x in self.reductions:
+            for copy in self.copies:
+                for k in range(1, self.several):
+                    self._add_up(x, copy, self.totals.pop((id(x), copy, k)))
+        self.b.branch(rest)
+        self.b.position_at_end(rest)
+        self._join([(before, untouched), (full, dict(self.totals))])
+
+    def _add_up(self, x: Reduce, copy: int, more: list[Any]) -> None:
+        totals = self.totals[id(x), copy, 0]
+        if is_extremum(x):
+            best, _ = extremum(self.b, x.combiner, totals, more[0])
+            self.totals[id(x), copy, 0] = [best, self.b.or_(totals[1], more[1])]
+        else:
+            self.totals[id(x), copy, 0] = [combine(self.b, x.combiner, totals[0], more[0], x.value.dtype)]
+
+    def _masked(self, low: Any, whole: Any, rest: Any) -> None:
+        """The loop of one vector. It runs twice, for the whole vectors and for the rest: within, the mask is fixed."""
+        before, again, loop, ended, last, after = (
+            self.b.block,
+            *map(self._new_block, ("again", "one", "ended", "last", "done")),
+        )
+        some = self.b.icmp_signed("<", low, whole)
+        first = self.b.select(some, self.memory.all_lanes(), rest)
+        first_end = self.b.select(some, whole, self.high)
+        self.b.branch(again)
+        self.b.position_at_end(again)
+        start, mask, end = (self.b.phi(x.type) for x in (low, rest, whole))
+        for phi, value in ((start, low), (mask, first), (end, first_end)):
+            phi.add_incoming(value, before)
+        around = self._begin_loop(before)
+        self.b.branch(loop)
+        self.b.position_at_end(loop)
+        i = self.b.phi(I64)
+        i.add_incoming(start, again)
+        phis = self._begin_loop(again)
+        self._turn(i, 1, mask)
+        self._again(i, self.lanes, end, phis, loop, ended)
+        self.b.position_at_end(ended)
+        self.b.cbranch(self.b.icmp_signed("<", end, self.high), last, after)
+        self.b.position_at_end(last)
+        self.b.branch(again)
+        for phi, value in ((start, end), (mask, rest), (end, self.high)):
+            phi.add_incoming(value, last)
+        self._end_loop(around)
+        self.b.position_at_end(after)
+
+    def _again(self, i: Any, width: int, end: Any, phis: Any, loop: Any, after: Any) -> None:
+        """The end of a turn: another from `i + width` on, or what comes after."""
+        following = self.b.add(i, I64(width))
+        i.add_incoming(following, self.b.block)
+        self._end_loop(phis)
+        self._no_unrolling(self.b.cbranch(self.b.icmp_signed("<", following, end), loop, after))
+
+    def _new_block(self, name: str) -> Any:
+        return self.outer.function.append_basic_block(f"{name}.{self.var}")
+
+    def _begin_loop(self, before: Any) -> dict[Any, list[Any]]:
+        """Totals that change from turn to turn."""
+        phis = {key: [self.b.phi(v.type) for v in values] for key, values in self.totals.items()}
+        for key, values in self.totals.items():
+            for phi, value in zip(phis[key], values):
+                phi.add_incoming(value, before)
+        self.totals = {key: list(values) for key, values in phis.items()}
+        return phis
+
+    def _end_loop(self, phis: Any) -> None:
+        for key, values in self.totals.items():
+            for phi, value in zip(phis[key], values):
+                phi.add_incoming(value, self.b.block)
+
+    def _join(self, ways: list[tuple[Any, dict[Any, list[Any]]]]) -> None:
+        """Totals, whichever way led here."""
+        for key, values in ways[0][1].items():
+            joined = []
+            for k, value in enumerate(values):
+                phi = self.b.phi(value.type)
+                for block, totals in ways:
+                    phi.add_incoming(totals[key][k], block)
+                joined.append(phi)
+            self.totals[key] = joined
+
+    def _no_unrolling(self, branch: Any) -> None:
+        module = self.b.module
+        hints = [["llvm.loop.isvectorized", I32(1)], ["llvm.loop.unroll.disable"]]
+        branch.set_metadata("llvm.loop", module.add_metadata([module.add_metadata(hint) for hint in hints]))
+
+    # -- what does not vary ----------------------------------------------------------------------------
+    def _hoist(self, copy: int) -> None:
+        env = dict(self.outer.env)
+        if self.outer.copies:
+            env[self.kernel.loops[-2].var] = self.outer.copies[copy]
+        self.scalars.append(env)
+        with self.outer.within(env):
+            self._hoist_block(self.kernel.body, copy)
+
+    def _hoist_block(self, body: list[Any], copy: int) -> None:
+        for x in body:
+            if isinstance(x, Store | Reduce):
+                continue
+            if x.out.name in self.varying:
+                if isinstance(x, Guard):
+                    self._hoist_block(x.body, copy)
+            elif copy and x.out.name not in self.own:
+                self.scalars[copy][x.out.name] = self.scalars[0][x.out.name]
+            else:
+                self.outer.block([x])
+
+    @contextmanager
+    def _before(self) -> Iterator[None]:
+        """What is emitted meanwhile stands before the loops."""
+        with self.b.goto_block(self.begin):
+            yield
+
+    def _copy_of(self, names: Any, copy: int) -> int:
+        return copy if self.own & names else 0
+
+    def _scalar(self, p: Poly, copy: int) -> Any:
+        """A polynomial that does not vary."""
+        copy = self._copy_of(p.symbols, copy)
+        key = ("scalar", p, copy)
+        if key not in self.fixed:
+            with self._before(), self.outer.within(self.scalars[copy]):
+                self.fixed[key] = self.outer.polys.emit(self.b, p)
+        return self.fixed[key]
+
+    def _base(self, buffer: str, address: Poly, copy: int) -> Any:
+        """The pointer to where an access would be for index 0."""
+        rest = address.without(self.var)
+        key = ("base", buffer, rest, self._copy_of(rest.symbols, copy))
+        if key not in self.fixed:
+            at = self._scalar(rest, copy)
+            with self._before():
+                self.fixed[key] = self.b.gep(self.outer.pointers[buffer], [at])
+        return self.fixed[key]
+
+    def _splat(self, x: Any) -> Any:
+        t = of_lanes(x.type, self.lanes)
+        anything, zeros = Spelled(t, "poison"), ir.Constant(of_lanes(I32, self.lanes), [0] * self.lanes)
+        return self.b.shuffle_vector(self.b.insert_element(anything, x, I32(0)), anything, zeros)
+
+    def _everywhere(self, key: Any, x: Any) -> Any:
+        """A scalar of before the loops, in each lane."""
+        if (key := ("splat", key)) not in self.fixed:
+            with self._before():
+                self.fixed[key] = self._splat(x)
+        return self.fixed[key]
+
+    # -- one turn ----------------------------------------------------------------------------------------
+    def _turn(self, i: Any, several: int, mask: Any) -> None:
+        self.i, self.values = i, {}
+        for k in range(several):
+            for copy in self.copies:
+                self._block(self.kernel.body, copy, k, mask)
+
+    def _block(self, body: list[Any], copy: int, k: int, mask: Any) -> None:
+        for x in body:
+            match x:
+                case Store():
+                    self.memory.store(self._value(x.value, copy, k), self._at(x, copy, k), x.value.dtype, mask)
+                    continue
+                case Reduce():
+                    self._reduce(x, copy, k, mask)
+                    continue
+            if x.out.name not in self.varying or (copy and x.out.name not in self.own):
+                continue
+            match x:
+                case Compute():
+                    args = [self._value(a, copy, k) for a in x.args]
+                    value = operation(self.b, x.op, args, [a.dtype for a in x.args], x.out.dtype)
+                case Load():
+                    value = self._load(x, copy, k, mask)
+                case Index():
+                    value = self._lanes_of(x.value, copy, k)
+                case Guard():
+                    value = self._guard(x, copy, k, mask)
+            self.values[x.out.name, self._copy_of({x.out.name}, copy), k] = value
+
+    def _value(self, x: Operand, copy: int, k: int) -> Any:
+        if not x.name:
+            return constant(x.value, x.dtype, self.lanes)
+        copy = self._copy_of({x.name}, copy)
+        if x.name in self.varying:
+            return self.values[x.name, copy, k]
+        return self._everywhere((x.name, copy), self.scalars[copy][x.name])
+
+    def _guard(self, x: Guard, copy: int, k: int, mask: Any) -> Any:
+        inside = None
+        for low, value, high, _ in x.ranges:
+            v, lo, hi = (self._lanes_of(p, copy, k) for p in (value, low, high))
+            for test in (self.b.icmp_signed(">=", v, lo), self.b.icmp_signed("<", v, hi)):
+                inside = test if inside is None else self.b.and_(inside, test)
+        within = self.memory.first(inside, self.memory.wide)
+        self._block(x.body, copy, k, within if mask is None else self.b.and_(mask, within))
+        return self.b.select(inside, self._value(x.result, copy, k), self._value(x.fill, copy, k))
+
+    def _lanes_of(self, p: Poly, copy: int, k: int) -> Any:
+        """An integer polynomial in each lane."""
+        key = ("lanes", p, self._copy_of(p.symbols, copy), k)
+        if key not in self.values:
+            fixed = Poly({m: c for m, c in p.terms.items() if not self.varying & set(m)})
+            terms = [self._term(m, c, copy, k) for m, c in p.terms.items() if self.varying & set(m)]
+            if fixed.terms or not terms:
+                terms.append(self._fixed_lanes(fixed, copy))
+            total = terms[0]
+            for term in terms[1:]:
+                total = self.b.add(total, term)
+            self.values[key] = total
+        return self.values[key]
+
+    def _term(self, monomial: tuple[str, ...], c: int, copy: int, k: int) -> Any:
+        factor = Poly({tuple(s for s in monomial if s not in self.varying): c})
+        total = None if factor == 1 else self._fixed_lanes(factor, copy)
+        for s in monomial:
+            if s in self.varying:
+                lanes = self._index(k) if s == self.var else self.values[s, self._copy_of({s}, copy), k]
+                total = lanes if total is None else self.b.mul(total, lanes)
+        return total
+
+    def _fixed_lanes(self, p: Poly, copy: int) -> Any:
+        return self._everywhere((p, self._copy_of(p.symbols, copy)), self._scalar(p, copy))
+
+    def _index(self, k: int) -> Any:
+        """The variable of the loop in each lane."""
+        key = ("index", k)
+        if key not in self.values:
+            t = of_lanes(I64, self.lanes)
+            if k:
+                self.values[key] = self.b.add(self._index(0), number(t, k * self.lanes))
+            else:
+                self.values[key] = self.b.add(self._splat(self.i), numbered(t))
+        return self.values[key]
+
+    # -- memory --------------------------------------------------------------------------------------------
+    def _at(self, x: Any, copy: int, k: int, backwards: bool = False) -> Any:
+        """The pointer to the lanes of an access along memory, lowest address first."""
+        base = self._base(x.buffer, x.address, copy)
+        key = ("at", x.buffer, x.address, self._copy_of(x.address.symbols, copy))
+        if key not in self.values:
+            last = ir.Constant(I64, 1 - self.lanes)
+            self.values[key] = self.b.gep(base, [self.b.sub(last, self.i) if backwards else self.i])
+        if not k:
+            return self.values[key]
+        return self.b.gep(self.values[key], [ir.Constant(I64, (-k if backwards else k) * self.lanes)])
+
+    def _load(self, x: Load, copy: int, k: int, mask: Any) -> Any:
+        step = step_of(x.address, self.var, self.varying)
+        if step is None:
+            places = self._lanes_of(x.address, copy, k)
+            return self.memory.gather(self.outer.pointers[x.buffer], places, x.out.dtype, mask)
+        if step == 1:
+            return self.memory.load(self._at(x, copy, k), x.out.dtype, mask)
+        turned = self.memory.load(self._at(x, copy, k, backwards=True), x.out.dtype, self.memory.reversed(mask))
+        return self.memory.reversed(turned)
+
+    # -- reductions --------------------------------------------------------------------------------------------
+    def _reduce(self, x: Reduce, copy: int, k: int, mask: Any) -> None:
+        value, dtype, key = self._value(x.value, copy, k), x.value.dtype, (id(x), copy, k)
+        if mask is not None and key in self.totals:
+            mask = self.memory.first(mask, self.lanes)
+        if key not in self.totals:
+            self._into_memory(x, value, copy, k, mask)
+        elif is_extremum(x):
+            if mask is not None:
+                value = self.b.select(mask, value, identity(x.combiner, dtype, self.lanes))
+            self.totals[key] = extremum(self.b, x.combiner, self.totals[key], value)
+        else:
+            (total,) = self.totals[key]
+            more = combine(self.b, x.combiner, total, value, dtype)
+            self.totals[key] = [more if mask is None else self.b.select(mask, more, total)]
+
+    def _into_memory(self, x: Reduce, value: Any, copy: int, k: int, mask: Any) -> None:
+        """Combine with what is in memory; copies that have that in common load and store it once."""
+        dtype, pointer = x.value.dtype, self._at(x, copy, k)
+        if x.over:
+            if not (x.address.symbols & self.own):
+                if copy:
+                    value = combine(self.b, x.combiner, self.sums[id(x), k], value, dtype)
+                self.sums[id(x), k] = value
+                if copy != self.copies[-1]:
+                    return
+            value = combine(self.b, x.combiner, self.memory.load(pointer, dtype, mask), value, dtype)
+        self.memory.store(value, pointer, dtype, mask)

@@ -1,0 +1,100 @@
+"""Vectors in memory, and the masks that say which of their lanes are there.
+
+A mask has a lane for each element of the longest vector of memory, of which those beyond the vector are never set.
+LLVM makes vectors in memory longer that are shorter than a register, and where it has kept the mask on the stack, it
+then takes bits of it that nobody has cleared (LLVM 20: a move that clears them counts as a copy).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+
+from tracegrad.codegen.lanes import Spelled, intrinsic, number, of_lanes
+from tracegrad.codegen.scalar_llvm import BOOL, I64, memory_type
+
+__all__ = ["Memory"]
+
+I32 = ir.IntType(32)
+REGISTER = 16  # bytes of the shortest vectors that LLVM leaves as they are
+ZERO = "zeroinitializer"
+
+
+class Memory:
+    """Loads and stores of vectors of `lanes` values, whose elements have at least `least` bytes."""
+
+    def __init__(self, b: ir.IRBuilder, lanes: int, least: int):
+        self.b, self.lanes = b, lanes
+        self.wide = max(lanes, REGISTER // least)
+
+    # -- masks ---------------------------------------------------------------------------------------
+    def lanes_below(self, rest: Any) -> Any:
+        """The mask of the lanes whose number is below `rest`, which is below the number of lanes."""
+        width = ir.IntType(max(32, self.wide))
+        rest = self.b.trunc(rest, width) if width != I64 else rest
+        bits = self.b.sub(self.b.shl(width(1), rest), width(1))
+        if self.wide < width.width:
+            bits = self.b.trunc(bits, ir.IntType(self.wide))
+        return self.b.bitcast(bits, of_lanes(BOOL, self.wide))
+
+    def all_lanes(self) -> Any:
+        """The mask of all lanes."""
+        return ir.Constant(of_lanes(BOOL, self.wide), [int(lane < self.lanes) for lane in range(self.wide)])
+
+    def first(self, vector: Any, count: int) -> Any:
+        """The first lanes of a vector; those that it does not have are anything, or false in a mask."""
+        if vector.type.count == count:
+            return vector
+        others = Spelled(vector.type, ZERO if vector.type.element == BOOL else "poison")
+        lanes = [min(k, vector.type.count) for k in range(count)]
+        return self.b.shuffle_vector(vector, others, ir.Constant(of_lanes(I32, count), lanes))
+
+    def reversed(self, vector: Any) -> Any:
+        """The lanes of a vector, or of a mask if there is one, the last first."""
+        if vector is None:
+            return None
+        lanes = [*range(self.lanes)[::-1], *range(self.lanes, vector.type.count)]
+        return self.b.shuffle_vector(vector, vector, ir.Constant(of_lanes(I32, len(lanes)), lanes))
+
+    # -- loads and stores ----------------------------------------------------------------------------
+    def load(self, pointer: Any, dtype: str, mask: Any) -> Any:
+        """What lies at `pointer` and behind it, as it is in registers; 0 where the mask does not hold."""
+        t, size = self._type(dtype, mask)
+        if mask is None:
+            return self._register(self.b.load(pointer, align=size, typ=t), dtype)
+        mask = self.first(mask, t.count)
+        function = intrinsic(self.b.module, "masked.load", [t, pointer.type], t, [pointer.type, I32, mask.type, t])
+        value = self.b.call(function, [pointer, I32(size), mask, Spelled(t, ZERO)])
+        return self._register(self.first(value, self.lanes), dtype)
+
+    def gather(self, pointer: Any, places: Any, dtype: str, mask: Any) -> Any:
+        """What lies at `places` from `pointer` on."""
+        t, size = self._type(dtype, None)
+        mask = number(of_lanes(BOOL, self.lanes), 1) if mask is None else self.first(mask, self.lanes)
+        pointers = self.b.gep(pointer, [places], source_etype=memory_type(dtype))
+        pointers.type = of_lanes(pointer.type, self.lanes)
+        types = [pointers.type, I32, mask.type, t]
+        function = intrinsic(self.b.module, "masked.gather", [t, pointers.type], t, types)
+        return self._register(self.b.call(function, [pointers, I32(size), mask, Spelled(t, ZERO)]), dtype)
+
+    def store(self, value: Any, pointer: Any, dtype: str, mask: Any) -> None:
+        """Put a vector of registers to `pointer` and behind it."""
+        t, size = self._type(dtype, mask)
+        if dtype == "bool":
+            value = self.b.zext(value, of_lanes(t.element, self.lanes))
+        if mask is None:
+            self.b.store(value, self.b.bitcast(pointer, t.as_pointer()), align=size)
+            return
+        value, mask = self.first(value, t.count), self.first(mask, t.count)
+        types = [t, pointer.type, I32, mask.type]
+        function = intrinsic(self.b.module, "masked.store", [t, pointer.type], ir.VoidType(), types)
+        self.b.call(function, [value, pointer, I32(size), mask])
+
+    def _type(self, dtype: str, mask: Any) -> tuple[Any, int]:
+        """The type of a vector in memory, and the size of its elements in bytes."""
+        size = 1 if dtype == "bool" else int(dtype[1:]) // 8
+        return of_lanes(memory_type(dtype), self.lanes if mask is None else max(self.lanes, REGISTER // size)), size
+
+    def _register(self, value: Any, dtype: str) -> Any:
+        return self.b.icmp_unsigned("!=", value, number(value.type, 0)) if dtype == "bool" else value

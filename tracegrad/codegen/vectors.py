@@ -1,0 +1,144 @@
+"""Which kernels are emitted as vectors, of how many lanes: this follows from their text and from the machine alone.
+
+The innermost loop is made of vectors where its accesses run along memory or stay in one place, and nothing in it may
+end it. What does not vary with it is computed before it. All other kernels are emitted as scalar loops, which LLVM's
+vectoriser may make vectors of.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import Any, NamedTuple
+
+import llvmlite.binding as ll
+
+from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Reduce, Store, flattened, used
+from tracegrad.codegen.nest import is_serial
+from tracegrad.codegen.poly import Poly
+
+__all__ = ["Vectors", "dependent", "step_of", "vectors_of"]
+
+LIGHTEST = 12  # up to this cost, a turn of the loop computes several vectors
+# What LLVM would compute lane by lane.
+_SCALAR = frozenset({"remainder", "floor_divide"})
+# The cost that one element should have for each that is gathered: by scalar loads, light loops are faster.
+_PER_GATHER = 15
+
+
+class Vectors(NamedTuple):
+    """How a kernel is made of vectors."""
+
+    lanes: int
+    at_once: int  # vectors in a turn of the loop without masks; 0 if there is none: the one with masks does all
+    least: int  # the size in bytes of the smallest elements that are loaded or stored
+    varying: frozenset[str]  # values and variables that are not the same in all lanes
+
+
+@cache
+def vector_bytes() -> int:
+    """How wide vectors with masks are on this machine; 0 if they are not to be used."""
+    name, features = os.environ.get("NUMBA_CPU_NAME"), os.environ.get("NUMBA_CPU_FEATURES")
+    has = {x[1:] for x in features.split(",") if x.startswith("+")} if features is not None else _host_features()
+    if not {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= has:
+        return 0
+    # Others are slower for a while after wide ones; LLVM does not use them there of itself.
+    return 64 if (name or ll.get_host_cpu_name()).startswith("znver") else 32
+
+
+def _host_features() -> set[str]:
+    return {name for name, is_there in ll.get_host_cpu_features().items() if is_there}
+
+
+def vectors_of(kernel: Kernel) -> Vectors | None:
+    """How `kernel` is made of vectors, or None if it is not."""
+    if not vector_bytes() or not kernel.loops or kernel.loops[-1].extent.value is not None or is_serial(kernel):
+        return None
+    var = kernel.loops[-1].var
+    varying = dependent(kernel.body, var)
+    if not all(_fits(x, var, varying, False) for x in kernel.body):
+        return None
+    if _gathers(kernel.body, var, varying) * _PER_GATHER > kernel.cost:
+        return None
+    least = min((_size(_stored(x)) for x in flattened(kernel.body) if isinstance(x, Load | Store | Reduce)), default=8)
+    lanes = vector_bytes() // max(_sizes(kernel.body, varying), default=8)
+    light = kernel.cost <= LIGHTEST
+    reduces = any(isinstance(x, Reduce) and var in x.over for x in kernel.body)
+    # Without a mask a guard would have one whose bits are not known to be of lanes alone.
+    guarded = lanes * least < 16 and any(isinstance(x, Guard) for x in kernel.body)
+    return Vectors(lanes, (4 if reduces else 1) if light and not guarded else 0, least, varying)
+
+
+def dependent(body: list[Any], var: str) -> frozenset[str]:
+    """`var`, and the values that are computed from it."""
+    found = {var}
+    _follow(body, found)
+    return frozenset(found)
+
+
+def _follow(body: list[Any], found: set[str]) -> None:
+    for x in body:
+        if isinstance(x, Guard):
+            _follow(x.body, found)
+            if x.result.name in found:
+                found.add(x.out.name)
+        if hasattr(x, "out") and used(x) & found:
+            found.add(x.out.name)
+
+
+def step_of(address: Poly, var: str, varying: frozenset[str]) -> int | None:
+    """By how much `address` grows from lane to lane; None if that is not known to be -1, 0 or 1."""
+    if (address.symbols & varying) - {var}:
+        return None
+    step = address.coefficient(var).value
+    return step if step in (-1, 0, 1) else None
+
+
+def _fits(x: Any, var: str, varying: frozenset[str], guarded: bool) -> bool:
+    """Whether an instruction can be done for all lanes at a time."""
+    match x:
+        case Store():
+            return step_of(x.address, var, varying) == 1
+        case Reduce():
+            return var in x.over or step_of(x.address, var, varying) == 1
+        case Check():
+            return x.out.name not in varying and not guarded
+        case Load():
+            return x.out.name in varying or not guarded
+        case Guard() if x.out.name in varying:
+            plain = all(step == 1 for _, _, _, step in x.ranges)
+            return plain and all(_fits(y, var, varying, True) for y in x.body)
+        case Compute():
+            return x.out.name not in varying or x.op not in _SCALAR
+    return isinstance(x, Index | Guard)
+
+
+def _gathers(body: list[Any], var: str, varying: frozenset[str]) -> int:
+    """How many loads are neither along memory nor of one place."""
+    return sum(
+        _gathers(x.body, var, varying)
+        if isinstance(x, Guard)
+        else isinstance(x, Load) and x.out.name in varying and step_of(x.address, var, varying) is None
+        for x in body
+    )
+
+
+def _sizes(body: list[Any], varying: frozenset[str]) -> set[int]:
+    """The sizes of the values that vary or are stored, but for what stands for an index."""
+    found: set[int] = set()
+    for x in body:
+        if isinstance(x, Guard):
+            found |= _sizes(x.body, varying)
+        if isinstance(x, Store | Reduce):
+            found.add(_size(x.value.dtype))
+        elif not isinstance(x, Index) and x.out.name in varying:
+            found.add(_size(x.out.dtype))
+    return found
+
+
+def _stored(x: Load | Store | Reduce) -> str:
+    return x.out.dtype if isinstance(x, Load) else x.value.dtype
+
+
+def _size(dtype: str) -> int:
+    return 1 if dtype == "bool" else int(dtype[1:]) // 8
