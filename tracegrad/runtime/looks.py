@@ -31,7 +31,7 @@ def look_address(released: bool) -> int:
 
 @cache
 def _code(name: str) -> native.NativeCode:
-    return native.load_ir(lambda: look_module(name), name)
+    return native.load_ir(lambda: look_module(name), name, "cold")
 
 
 def _note_main_thread() -> None:

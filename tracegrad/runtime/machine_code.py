@@ -211,11 +211,11 @@ def shared_function(name: str) -> int:
     if name in C_LIBRARY:
         return ctypes.cast(getattr(_c_library(), name), ctypes.c_void_p).value or 0
     if name in TOGETHER:
-        return native.load_ir(lambda: walker_module(*TOGETHER), WALK).address(name)
+        return native.load_ir(lambda: walker_module(*TOGETHER), WALK, "cold").address(name)
     if name.startswith(_RARE):
-        return native.load_ir(lambda: rare_module(name), name).address(name)
+        return native.load_ir(lambda: rare_module(name), name, "cold").address(name)
     make = lapack_module if name.startswith(NATIVE) else walker_module if name.startswith(STEP) else support_module
-    kind = "glue" if name in ("tg_chunks", BAND) else "loops"
+    kind = "cold" if name in ("tg_chunks", BAND) else "loops"
     return native.load_ir(lambda: make(name), name, kind, optimize=1).address(name)
 
 

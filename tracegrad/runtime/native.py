@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = [
     "LOCK",
     "NativeCode",
-    "compile_glue",
     "compile_ir",
     "cpu_key",
     "define_symbol",
@@ -81,17 +80,6 @@ def compile_ir(module: ir.Module | str, name: str, kind: str = "loops", optimize
     """
     with LOCK:
         return bytes(emitted(str(module), name, pipeline_of(kind, optimize), "object"))
-
-
-def compile_glue(source: str) -> bytes:
-    """The object code of a module in a third of the time, not optimised: of glue, which is as fast so."""
-    with LOCK:
-        initialize()
-        target = ll.Target.from_triple(ll.get_process_triple())
-        machine = target.create_target_machine(opt=0, jit=True, codemodel="large")
-        module = ll.parse_assembly(source)
-        module.verify()
-        return bytes(machine.emit_object(module))
 
 
 def optimized_ir(module: ir.Module | str, name: str, kind: str = "loops") -> str:

@@ -5,7 +5,8 @@ written as it should run. So text says of which kind it is:
 
     loops     plain loops, which LLVM unrolls and makes vectors of
     vectors   loops over vectors, written so
-    glue      what runs once for each call or step of a program
+    glue      what runs once for each call of a program
+    cold      what runs once for each step of a program, or more rarely
 
 What is quick to compile is slower to run, and the other way round: for kernels there is a pipeline for each level from
 1 to 3 of the option `optimize`.
@@ -30,7 +31,7 @@ __all__ = ["KINDS", "SWITCHES", "Pipeline", "emitted", "initialize", "pipeline_o
 
 _T = TypeVar("_T")
 
-KINDS = ("loops", "vectors", "glue")
+KINDS = ("loops", "vectors", "glue", "cold")
 
 # What Numba reads from the environment that changes the code it makes.
 SWITCHES = (
@@ -73,6 +74,7 @@ _PIPELINES = {
     "loops": (Pipeline(1, 0, vectorize=True), Pipeline(2, 2, vectorize=True, unroll=True), _FULL),
     "vectors": (Pipeline(None, 0), Pipeline(None, 1), _FULL),
     "glue": (Pipeline(None, 1),) * 3,
+    "cold": (Pipeline(None, 0),) * 3,
 }
 
 

@@ -227,7 +227,7 @@ class _Allocator(ctypes.Structure):
 @cache
 def _code() -> native.NativeCode:
     names = {"SLOTS": SLOTS, "LARGE_BYTES": LARGE_BYTES, "IDLE_BYTES": IDLE_BYTES}
-    code = native.load_ir(lambda: _POOL.substitute(names, HUGE_BYTES=HUGE_BYTES, MOST=2**62), "tracegrad_pool")
+    code = native.load_ir(lambda: _POOL.substitute(names, HUGE_BYTES=HUGE_BYTES, MOST=2**62), "tracegrad_pool", "cold")
     _keep_for_ever(code)
     return code
 

@@ -461,7 +461,7 @@ def compile_forever(source: str, *names: str) -> list[int]:
     """
     key = f"forever {native.cpu_key()}\n{source}"
     found = default_cache().get(key)
-    code = native.compile_glue(source) if found is None else found[1]
+    code = native.compile_ir(source, "forever", "cold") if found is None else found[1]
     if found is None:
         default_cache().put(key, {}, code)
     loaded = native.load_object(code)

@@ -145,7 +145,7 @@ def _prepared(program: Program, leaves: Sequence[Any]) -> tuple[Any, Any, Any]:
 def _code() -> native.NativeCode:
     clock = getattr(time, "CLOCK_MONOTONIC", None)
     text = _WALK if clock is not None else _WALK[_WALK.index("; As tg_walk") :]
-    return native.load_ir(lambda: Template(text).substitute(clock=clock), "tg_timed_walk")
+    return native.load_ir(lambda: Template(text).substitute(clock=clock), "tg_timed_walk", "cold")
 
 
 @cache
