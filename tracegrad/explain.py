@@ -97,7 +97,8 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
         groups=tuple(_groups(made, graph.names)) if made is not None else (),
         kernels=tuple(step.text() for step in made.steps) if made is not None else (),
         memory=None if made is None else memory_of(made, graph.names),
-        cache=f"program from {getattr(report, 'cache', 'the interpreter')}, key {getattr(report, 'key', 'none')}"
+        cache=("trace from disk, " if getattr(path.program, "recalled", False) else "")
+        + f"program from {getattr(report, 'cache', 'the interpreter')}, key {getattr(report, 'key', 'none')}"
         + (", until now answered op by op" if path in waited else ""),
         pieces=tuple(_pieces(report)) if report is not None else (),
         seconds={"trace": path.seconds["trace"], **getattr(report, "seconds", {"program": path.seconds["program"]})},

@@ -24,13 +24,16 @@ import numpy as np
 from tracegrad.numpy_api.registry import FUNCTIONS
 from tracegrad.ops import TABLE
 from tracegrad.runtime.native import cpu_key, source_stamps
+from tracegrad.trace.describe import Description
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.shadow import is_user_object
 from tracegrad.trace.users import is_user_code, is_user_function, is_user_module
+from tracegrad.tree import FIXED_KIND
+from tracegrad.tree.kinds import LEAF_KIND
 
 __all__ = [
-    "Unkept", "class_key", "code_key", "described", "digest", "found_under", "is_extended", "library", "library_name",
-    "meaning", "names_in", "plain", "process_key", "untouched",
+    "Roots", "Unkept", "class_key", "code_key", "described", "digest", "found_under", "is_extended", "library",
+    "library_name", "meaning", "names_in", "plain", "process_key", "traced", "untouched",
 ]  # fmt: skip
 
 
@@ -78,6 +81,8 @@ def plain(x: Any) -> str:
         return f"range {plain((x.start, x.stop, x.step))}"
     if cls is frozenset:
         return f"frozenset {sorted(map(plain, x))}"
+    if isinstance(x, enum.Enum):
+        return f"{class_key(cls)} {plain(x.value)}"
     raise Unkept(f"a {cls.__qualname__}")
 
 
@@ -240,6 +245,13 @@ def _of_library(x: types.FunctionType) -> list[Any]:
     return ["inner", code_key(x.__code__), *(plain(cell.cell_contents) for cell in x.__closure__ or ())]
 
 
+def _dynamic(x: types.DynamicClassAttribute) -> list[Any]:
+    """A property that only instances have, as those of enumerations."""
+    if not isinstance(x.fget, types.FunctionType) or not library(x.fget.__module__):
+        raise Unkept(f"the {type(x).__qualname__}")
+    return ["dynamic", x.fget.__module__, x.fget.__qualname__]
+
+
 def _partial(x: functools.partial[Any]) -> list[Any]:
     if type(x) is not functools.partial or vars(x):
         raise Unkept(f"the {type(x).__qualname__}")
@@ -276,16 +288,18 @@ def _member(name: str, x: Any, inside: tuple[Any, ...] = ()) -> str:
     if isinstance(x, enum.Enum):
         return f"{name}: {_default(x.value)}"
     if isinstance(x, Inlinable):
-        raise Unkept(f"the traced method {name} of a class")
+        return f"{name}: {traced(x)[0]}"
     return f"{name}: {type(x).__qualname__} {_default(x)}"
 
 
 _DESCRIBED: tuple[tuple[Any, Callable[[Any], list[Any]]], ...] = (
+    (Inlinable, lambda x: ["traced", digest(traced(x)[0])]),
     (types.CodeType, lambda x: ["code", code_key(x)]),
     (types.FunctionType, _of_library),
     (type, lambda x: ["class", class_key(x)]),
     ((property, classmethod, staticmethod), lambda x: ["member", _member("", x)]),
     (types.MethodType, lambda x: ["method"]),
+    (types.DynamicClassAttribute, _dynamic),
     (functools.partial, _partial),
 )
 
@@ -293,6 +307,97 @@ _DESCRIBED: tuple[tuple[Any, Callable[[Any], list[Any]]], ...] = (
 def _field(f: dataclasses.Field[Any]) -> str:
     held = {str(k): plain(x) for k, x in f.metadata.items()}
     return f"{f.name} {f.init} {f.kw_only} {f.default_factory is dataclasses.MISSING} {held}"
+
+
+# -- what is traced ---------------------------------------------------------------------------------------------------
+class Roots:
+    """What is traced: its objects, in the order in which they are come upon, and the texts of all that is none."""
+
+    def __init__(self) -> None:
+        self.objects: list[Any] = []
+        self._known: dict[int, str] = {}
+        self._alive: list[Any] = []
+
+    def text(self, x: Any) -> str:
+        """The text of a function, or of what one of ours has in its closure."""
+        known = self._known.get(id(x))
+        if known is None:
+            self._known[id(x)] = f"again {len(self._known)}"
+            self._alive.append(x)
+            known = self._text(x)
+        return known
+
+    def _text(self, x: Any) -> str:
+        if isinstance(x, types.FunctionType) and not is_user_function(x):
+            return self._of_ours(x)
+        if isinstance(x, Description):
+            return f"description {x.role}"
+        if isinstance(x, list | tuple):
+            return f"{type(x).__name__} {[self.text(each) for each in x]}"
+        parts = _parts_of(x)
+        if parts:
+            return f"{parts} {[self.text(getattr(x, name)) for name in parts]}"
+        return self._object(x)
+
+    def _object(self, x: Any) -> str:
+        try:
+            return plain(x)
+        except Unkept:
+            self.objects.append(x)
+            if isinstance(x, types.MethodType):
+                return f"method {self.text(x.__func__)} {self.text(x.__self__)}"
+            return f"{described(x)}"
+
+    def _of_ours(self, x: Any) -> str:
+        place = library_name(x)
+        if place is not None:
+            return ".".join(place)
+        if not x.__module__.startswith("tracegrad."):
+            raise Unkept(f"the function {x.__qualname__}")
+        held = [self.text(cell.cell_contents) for cell in x.__closure__ or ()]
+        return f"{x.__module__} {x.__qualname__} {x.__code__.co_firstlineno} {held} {self.text(x.__defaults__)}"
+
+    def structure(self, spec: Any) -> str:
+        """The text of the structure of arguments, whose classes are objects."""
+        kind, aux, children = spec
+        if kind is LEAF_KIND:
+            return "*"
+        if kind is FIXED_KIND:
+            return f"fixed {self.static(aux)}"
+        if kind.is_custom:
+            raise Unkept(f"the registered container {kind.cls.__qualname__}")
+        if library_name(kind.cls) is None:
+            self.objects.append(kind.cls)
+        return f"{class_key(kind.cls)} {self.static(aux)} {[self.structure(each) for each in children]}"
+
+    def static(self, x: Any) -> str:
+        """The text of static data, in which there may be classes."""
+        if type(x) is tuple:
+            return f"({', '.join(map(self.static, x))})"
+        cls = x if isinstance(x, type) else type(x) if isinstance(x, enum.Enum) else None
+        if cls is not None and library_name(cls) is None:
+            self.objects.append(cls)
+        return class_key(x) if isinstance(x, type) else plain(x)
+
+
+# What traced functions consist of, and methods of instances.
+_OF_TRACED = {
+    "tracegrad.traced.Traced": ("fun", "body"),
+    "tracegrad.runtime.methods.Method": ("__wrapped__", "instance"),
+}
+
+
+def _parts_of(x: Any) -> tuple[str, ...]:
+    cls = getattr(x, "_plain", type(x)) if isinstance(x, Inlinable) else type(x)  # a hot path is a class of its own
+    return _OF_TRACED.get(f"{cls.__module__}.{cls.__qualname__}", ())
+
+
+def traced(x: Any) -> tuple[str, list[Any]]:
+    """The text of a traced function, and the objects in it; `Unkept` for another one of ours, as a custom rule."""
+    if not _parts_of(x):
+        raise Unkept(f"a {type(x).__qualname__}")
+    roots = Roots()
+    return roots.text(x), roots.objects
 
 
 # -- this process ------------------------------------------------------------------------------------------------------

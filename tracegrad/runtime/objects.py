@@ -11,6 +11,7 @@ All is spelled in what JSON has: lists, texts, numbers, truths and None.
 
 from __future__ import annotations
 
+import enum
 import os
 import sys
 import types
@@ -20,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from tracegrad.quiet import handling
-from tracegrad.runtime.identity import Unkept, described, found_under, library_name
+from tracegrad.runtime.identity import Unkept, described, found_under, library_name, traced
 from tracegrad.settings import settings
+from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.sources import (
     Alike,
     Argument,
@@ -73,6 +75,7 @@ class Writer:
         self.held: list[Any] = []
         self._roots = {id(x): i for i, x in reversed([*enumerate(roots)])}
         self._places: dict[int, Source] = {}
+        self._inside: dict[int, tuple[Any, int]] = {}  # of a traced function, which of its objects
         self._numbers: dict[int, int] = {}
         self._begun: set[int] = set()
         self._functions = [x for x in roots if isinstance(x, types.FunctionType)]
@@ -83,6 +86,12 @@ class Writer:
 
     def _enter(self, x: Any, source: Source) -> None:
         self._places.setdefault(id(x), source)
+        for i, part in enumerate(traced(x)[1] if isinstance(x, Inlinable) else ()):
+            self._inside.setdefault(id(part), (x, i))
+            self._note(part)
+        self._note(x)
+
+    def _note(self, x: Any) -> None:
         if isinstance(x, types.FunctionType) and is_user_function(x):
             self._functions.append(x)
 
@@ -118,6 +127,9 @@ class Writer:
         source = self._places.get(id(x))
         if source is not None:
             return ["at", self.source(source)]
+        if id(x) in self._inside:
+            owner, i = self._inside[id(x)]
+            return ["part", self.number(owner), i]
         place = getattr(x, "__module__", ""), getattr(x, "__qualname__", "")
         if isinstance(x, type) and found_under(place) is x:
             return ["named", *place]
@@ -178,6 +190,8 @@ class Writer:
             return ["frozenset", *map(self.value, sorted(x, key=repr))]
         if cls is Kind:
             return self._kind(x)
+        if isinstance(x, enum.Enum):
+            return ["enum", self.number(cls), self.value(x.value)]
         return ["object", self.number(x)]
 
     def _kind(self, x: Kind) -> list[Any]:
@@ -220,6 +234,8 @@ class Reader:
             if kind == "at":
                 return self.source(way[0]).read()
             owner = self.held[way[0]]
+            if kind == "part":
+                return traced(owner)[1][way[1]]
             return owner.__closure__[way[1]] if kind == "cell" else getattr(owner, way[1])
         except (LookupError, AttributeError, ValueError, ReferenceError, TypeError) as error:
             raise Changed(str(way)) from error
@@ -249,6 +265,8 @@ class Reader:
             return self.held[rest[0]]
         if kind == "kind":
             return self._kind(rest[0])
+        if kind == "enum":
+            return self.held[rest[0]](self.value(rest[1]))
         if kind in _SEQUENCES:
             return _SEQUENCES[kind]([self.value(each) for each in rest])
         return _MADE[kind](*rest)

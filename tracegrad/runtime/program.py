@@ -93,6 +93,9 @@ class Program:
     code it returns `MISS`, and `tier` says how calls are answered.
     """
 
+    # Whether another process has made it.
+    recalled = False
+
     def __init__(
         self, graph: Graph, kinds: tuple[str, ...], single: bool, name: str, checked: bool = False,
         first_call: str = "compile", optimize: int = 2,
@@ -204,6 +207,8 @@ class Program:
 class Recalled(Program):
     """A program that another process has made, of a graph that is asked for when something goes wrong. Its machine code
     has to be known."""
+
+    recalled = True
 
     def __init__(self, image: Image, trace: Any, checked: bool, name: str, optimize: int):
         self.image, self.single, self.checked, self.name, self._trace = image, image.single, checked, name, trace

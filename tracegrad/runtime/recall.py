@@ -27,17 +27,15 @@ from tracegrad.logs import log
 from tracegrad.records import record
 from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.identity import (
+    Roots,
     Unkept,
-    class_key,
     described,
     digest,
     found_under,
     is_extended,
     library,
-    library_name,
     meaning,
     names_in,
-    plain,
     process_key,
     untouched,
 )
@@ -56,7 +54,6 @@ from tracegrad.runtime.spelling import (
 )
 from tracegrad.settings import settings
 from tracegrad.trace.assumed import Assumptions
-from tracegrad.trace.describe import Description
 from tracegrad.trace.guards import ValueGuard
 from tracegrad.trace.memory import Layout
 from tracegrad.trace.shadow import is_user_object
@@ -64,8 +61,6 @@ from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Attribute, Fixed
 from tracegrad.trace.trace import Trace
 from tracegrad.trace.users import is_user_function
-from tracegrad.tree import FIXED_KIND
-from tracegrad.tree.kinds import LEAF_KIND
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch import Dispatcher
@@ -77,93 +72,18 @@ MOST_RECORDS = 16  # of one specialization
 
 
 # -- what is known before a call is traced -----------------------------------------------------------------------------
-class _Roots:
-    """What is traced: its objects, in the order in which they are come upon, and the texts of all that is none."""
-
-    def __init__(self) -> None:
-        self.objects: list[Any] = []
-        self._known: dict[int, str] = {}
-        self._alive: list[Any] = []
-
-    def text(self, x: Any) -> str:
-        """The text of a function, or of what one of ours has in its closure."""
-        known = self._known.get(id(x))
-        if known is None:
-            self._known[id(x)] = f"again {len(self._known)}"
-            self._alive.append(x)
-            known = self._text(x)
-        return known
-
-    def _text(self, x: Any) -> str:
-        if isinstance(x, types.FunctionType) and not is_user_function(x):
-            return self._of_ours(x)
-        if isinstance(x, Description):
-            return f"description {x.role}"
-        if isinstance(x, list | tuple):
-            return f"{type(x).__name__} {[self.text(each) for each in x]}"
-        parts = _PARTS.get(f"{type(x).__module__}.{type(x).__qualname__}")
-        if parts is not None:
-            return f"{type(x).__qualname__} {[self.text(getattr(x, name)) for name in parts]}"
-        return self._object(x)
-
-    def _object(self, x: Any) -> str:
-        try:
-            return plain(x)
-        except Unkept:
-            self.objects.append(x)
-            if isinstance(x, types.MethodType):
-                return f"method {self.text(x.__func__)} {self.text(x.__self__)}"
-            return f"{described(x)}"
-
-    def _of_ours(self, x: Any) -> str:
-        place = library_name(x)
-        if place is not None:
-            return ".".join(place)
-        if not x.__module__.startswith("tracegrad."):
-            raise Unkept(f"the function {x.__qualname__}")
-        held = [self.text(cell.cell_contents) for cell in x.__closure__ or ()]
-        return f"{x.__module__} {x.__qualname__} {x.__code__.co_firstlineno} {held} {self.text(x.__defaults__)}"
-
-    def structure(self, spec: Any) -> str:
-        """The text of the structure of arguments, whose classes are objects."""
-        kind, aux, children = spec
-        if kind is LEAF_KIND:
-            return "*"
-        if kind is FIXED_KIND:
-            return f"fixed {_exactly(aux)}"
-        if kind.is_custom:
-            raise Unkept(f"the registered container {kind.cls.__qualname__}")
-        if library_name(kind.cls) is None:
-            self.objects.append(kind.cls)
-        return f"{class_key(kind.cls)} {_exactly(aux)} {[self.structure(each) for each in children]}"
-
-
-def _exactly(aux: Any) -> str:
-    """The text of the static data of a structure, in which there may be classes."""
-    if type(aux) is tuple:
-        return f"({', '.join(map(_exactly, aux))})"
-    return class_key(aux) if isinstance(aux, type) else plain(aux)
-
-
-# What traced functions consist of, and methods of instances.
-_PARTS = {
-    "tracegrad.traced.Traced": ("fun", "body"),
-    "tracegrad.runtime.methods.Method": ("__wrapped__", "instance"),
-}
-
-
 def _identity(fun: Dispatcher, call: Call, room: int) -> tuple[str, list[Any]]:
     """The key of a call, and the objects that are traced."""
     if not (settings.cache and settings.cache_traces) or call.tensors or is_extended() or _is_watched():
         return "", []
     assert settings.loop_memory != 0  # which guards know when it has been asked for
-    roots = _Roots()
+    roots = Roots()
     structure, kinds, statics = call.key
     signature = fun.binder.signature
     parameters = [(k, str(p.kind)) for k, p in signature.parameters.items()] if signature else []
     parts = [
         process_key(), fun._plain.__qualname__, str((fun.effects, fun._shared, room, fun.how()[1])), str(parameters),
-        roots.text(fun.fun), roots.text(fun.body), roots.structure(structure), _exactly(statics),
+        roots.text(fun.fun), roots.text(fun.body), roots.structure(structure), roots.static(statics),
         str([_kind(kind) for kind in kinds]),
     ]  # fmt: skip
     return "trace " + digest("\n".join(parts)), roots.objects
