@@ -47,6 +47,7 @@ def counted(call: Callable[[], Any]) -> tuple[Any, int]:
     return call(), machine_code_count() - before
 
 
+ROOT = Path(__file__).parent.parent
 ORDERS = itertools.permutations((np.sin, np.cos, np.tanh, np.arctan, np.arcsinh, np.exp))
 
 
@@ -446,6 +447,20 @@ def test_a_gradient_check_compares_compiled_calls_to_the_bit(tiered: bool | None
     other = tg.trace(unseen())
     other(np.ones(12))
     assert replays(other)
+
+
+SUITES = ("grad", "guards", "halves", "meaning_exceptions", "meaning_state", "meaning_tensors", "numpy_traced")
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_the_suite_holds_where_first_calls_are_replayed(name: str) -> None:
+    """Elsewhere first calls compile; here is a part of the tests as users have it."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider", f"tests/test_{name}.py"],
+        cwd=ROOT, env={**os.environ, "TRACEGRAD_FIRST_CALL": "replay", "TRACEGRAD_CACHE": "0"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout
 
 
 # -- what users ask ------------------------------------------------------------------------------------------------
