@@ -50,7 +50,7 @@ def main():
     distance = np.max(np.abs(fit.x - np.append(reference.coef_, reference.intercept_)))
     accuracy = np.mean((x @ fit.x[:-1] + fit.x[-1] > 0) == y)
 
-    print(f"first call (traces; NumPy answers)      {1e3 * first:6.1f} ms")
+    print(f"first call (op by op, or loaded)        {1e3 * first:6.1f} ms")
     print(f"L-BFGS-B, gradient from tracegrad       {1e3 * elapsed:6.1f} ms, {fit.nit} iterations")
     print(f"scikit-learn's LogisticRegression       {1e3 * other:6.1f} ms, {reference.n_iter_[0]} iterations")
     print(f"accuracy on the training data           {accuracy:.1%}")
