@@ -180,6 +180,12 @@ def test_products_that_a_loop_computes_better_leave_blas(lead: Any, m: int, k: i
     assert_same_meaning(graph, passes.optimize(graph), [like(a) for a in graph.avals])
 
 
+@pytest.mark.parametrize(("count", "size", "unrolled"), [(15, 8, True), (16, 8, False), (16, 4, True), (16, 5, False)])
+def test_a_large_stack_of_small_products_is_one_call(count: int, size: int, unrolled: bool) -> None:
+    graph = build(lambda x, y: [contraction.matmul(x, y)], [f64(count, size, size)] * 2)
+    assert ("matmul" not in names(passes.optimize(graph))) == unrolled
+
+
 def test_thresholds_are_options() -> None:
     graph = build(lambda x, y: [contraction.matmul(x, y)], [f64(300, 50), f64(50, 1)])
     options = passes.Thresholds(small=0, vector_elements=100)

@@ -10,7 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tracegrad as tg
 from tracegrad.avals import COMPILED
+from tracegrad.codegen.orders import orders_of
+from tracegrad.codegen.plan import plan
+from tracegrad.codegen.small import SMALL
 from tracegrad.codegen.walker import FAILED_CHECK, STEP, WALK
 from tracegrad.runtime import blas
 from tracegrad.runtime.machine_code import shared_function
@@ -101,6 +105,40 @@ def test_a_product_is_that_of_numpy(dtype: str, count: int, share: int) -> None:
         head = [routine, count, share, -(-count // share), shared_function("tg_chunks"), 1]
         assert run(f"{STEP}matmul", [*head, *places, *letters, *sizes, *factors], a, b, c) == 0
         np.testing.assert_allclose(c, want, rtol=1e-13 if each == 8 else 1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(1, 1, 1), (4, 4, 4), (5, 7, 3), (8, 8, 8), (9, 16, 2), (16, 9, 16), (16, 16, 16), (3, 15, 0)]
+)
+def test_a_small_product_is_that_of_numpy(m: int, n: int, k: int, dtype: str) -> None:
+    """Also where the matrices lie apart; what is between them stays."""
+    each = np.dtype(dtype).itemsize
+    routine = shared_function(f"{SMALL}f{8 * each}")
+    count, room = 5, 20
+    for a_flipped, b_flipped, (alpha, beta) in itertools.product((0, 1), (0, 1), ((1, 0), (-1, 1), (1, 1))):
+        a, b, c = rng.normal(size=(3, count, room, room)).astype(dtype)
+        x = (a.swapaxes(1, 2) if a_flipped else a)[:, :m, :k]
+        y = (b.swapaxes(1, 2) if b_flipped else b)[:, :k, :n]
+        want = c.copy()
+        want[:, :m, :n] = alpha * (x @ y) + beta * c[:, :m, :n]
+        if not beta:
+            c[:, :m, :n] = np.nan
+        places = [word for place in (1, 0, 2) for word in (place, 0, room * room * each, 0)]
+        letters = [ord("T" if flipped else "N") for flipped in (b_flipped, a_flipped)]
+        factors = [bits(np.array(x, dtype)) for x in (alpha, beta)]
+        words = [routine, count, count, 1, 0, 1, *places, *letters, n, m, k, *[room] * 3, *factors]
+        assert run(f"{STEP}matmul", words, a, b, c) == 0
+        np.testing.assert_allclose(c, want, rtol=1e-12 if each == 8 else 1e-5, atol=1e-13 if each == 8 else 1e-5)
+
+
+def test_nan_and_inf_go_through_a_small_product_as_through_any() -> None:
+    x, y = rng.normal(size=(20, 7, 6)), rng.normal(size=(20, 6, 9))
+    x[1, 2, 3], y[2, 3, 4], x[3, 1, 1], y[3, 1, 2], x[4] = np.inf, np.nan, -np.inf, 0.0, -0.0
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(tg.trace(np.matmul)(x, y), x @ y, rtol=1e-12)
+    orders = orders_of(plan(tg.trace(np.matmul).explain(x, y).optimized))
+    assert [order.words[0] for order in orders] == [f"{SMALL}f64"]
 
 
 @pytest.mark.parametrize(("rows", "total"), [(10, 30), (7, 30), (30, 30), (4, 3)])

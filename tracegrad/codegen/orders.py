@@ -23,6 +23,7 @@ from tracegrad.codegen.pieces import Piece, kernel_piece, part_piece
 from tracegrad.codegen.plan import Plan, plans_of
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import identity
+from tracegrad.codegen.small import SMALL, is_small_product
 from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.codegen.walker import BAND, STEP
 from tracegrad.records import record
@@ -215,7 +216,8 @@ class _Writer:
         each = 8 if step.dtype == "f64" else 4
         share = products_in_chunk(batch, m * n * k)
         chunks = max(1, -(-batch // share))
-        words: list[Word] = [ROUTINES[step.dtype], batch, share, chunks, EACH_CHUNK[1] if chunks > 1 else 0]
+        routine = SMALL + step.dtype if batch > 1 and is_small_product(m, n, k) else ROUTINES[step.dtype]
+        words: list[Word] = [routine, batch, share, chunks, EACH_CHUNK[1] if chunks > 1 else 0]
         words.append(max(self._size(step.within), 1))
         x, y, out = step.lies
         for buffer, lie in ((step.y[0], y), (step.x[0], x), (step.out, out)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tracegrad.ir import Graph
@@ -10,7 +11,7 @@ from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import multiply
 from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape, transpose
 from tracegrad.passes.diagonals import with_diagonal
-from tracegrad.passes.rewrite import operand, producer, rewrite
+from tracegrad.passes.rewrite import in_loop, operand, producer, rewrite
 from tracegrad.records import record
 
 __all__ = ["Thresholds", "unroll_small_contractions"]
@@ -21,15 +22,18 @@ class Thresholds:
     """Where `matmul` of (..., m, k) and (..., k, n) becomes a loop.
 
     `small`: when m, k and n are all at most this. `vector_elements`: when m, k or n is 1 (matrix-vector and outer
-    products, which move as many numbers as they compute) and the matrix has at most so many elements.
+    products, which move as many numbers as they compute) and the matrix has at most so many elements. `tiny`: the same
+    as `small` for stacks of `many` products, which are one call, unless a loop computes them again and again.
     """
 
     small: int = 8
     vector_elements: int = 1 << 30
+    tiny: int = 4
+    many: int = 16
 
-    def unrolls(self, m: int, k: int, n: int) -> bool:
-        """Whether a product of these sizes becomes a loop."""
-        if max(m, k, n) <= self.small:
+    def unrolls(self, m: int, k: int, n: int, count: int = 1) -> bool:
+        """Whether each of `count` products of these sizes becomes a loop."""
+        if max(m, k, n) <= (self.small if count < self.many else min(self.small, self.tiny)):
             return True
         return 1 in (m, k, n) and m * k * n <= self.vector_elements
 
@@ -53,15 +57,16 @@ def unroll_small_contractions(graph: Graph, thresholds: Thresholds = _USUAL) -> 
     }
     """
 
-    def unrolled(operands: tuple[Any, ...]) -> bool:
+    def unrolled(operands: tuple[Any, ...], again: bool) -> bool:
         x, y = (x.aval for x in operands)
-        return bool(x.dtype.kind != "b") and thresholds.unrolls(x.shape[-2], x.shape[-1], y.shape[-1])
+        count = 1 if again or x.dtype.kind != "f" else math.prod(x.shape[:-2])
+        return bool(x.dtype.kind != "b") and thresholds.unrolls(x.shape[-2], x.shape[-1], y.shape[-1], count)
 
     def hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        return _loop(*operands) if op is matmul and unrolled(operands) else None
+        return _loop(*operands) if op is matmul and unrolled(operands, in_loop(operands[0])) else None
 
     products = [x.inputs for x in graph.everywhere() if x.op is matmul]
-    return rewrite(graph, hook) if any(map(unrolled, products)) else graph
+    return rewrite(graph, hook) if any(unrolled(x, True) for x in products) else graph
 
 
 def _loop(x: Any, y: Any) -> Any:

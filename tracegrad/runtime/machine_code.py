@@ -21,6 +21,7 @@ from tracegrad.codegen.lapack import NATIVE, lapack_module
 from tracegrad.codegen.module import as_text, module_of_pieces
 from tracegrad.codegen.orders import C_LIBRARY
 from tracegrad.codegen.pieces import Piece
+from tracegrad.codegen.small import SMALL, small_module
 from tracegrad.codegen.support import support_module
 from tracegrad.codegen.vecmath import rare_module
 from tracegrad.codegen.walker import BAND, STEP, TOGETHER, WALK, walker_module
@@ -206,14 +207,16 @@ def _compile(pieces: Sequence[Piece], keys: Sequence[str]) -> _Object:
 
 
 def shared_function(name: str) -> int:
-    """The address of a function that programs share: one of `tracegrad.codegen.support`, `walker` or `lapack`, or of
-    the C library."""
+    """The address of a function that programs share: one of `tracegrad.codegen.support`, `walker`, `lapack` or
+    `small`, or of the C library."""
     if name in C_LIBRARY:
         return ctypes.cast(getattr(_c_library(), name), ctypes.c_void_p).value or 0
     if name in TOGETHER:
         return native.load_ir(lambda: walker_module(*TOGETHER), WALK, "cold").address(name)
     if name.startswith(_RARE):
         return native.load_ir(lambda: rare_module(name), name, "cold").address(name)
+    if name.startswith(SMALL):
+        return native.load_ir(lambda: small_module(name), name, optimize=3).address(name)
     make = lapack_module if name.startswith(NATIVE) else walker_module if name.startswith(STEP) else support_module
     kind = "cold" if name in ("tg_chunks", BAND) else "loops"
     return native.load_ir(lambda: make(name), name, kind, optimize=1).address(name)
