@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ import tracegrad as tg
 from tracegrad.errors import UnsupportedError
 from tracegrad.runtime import machine as measured
 from tracegrad.runtime.machine import Machine
+from tracegrad.settings import settings
 
 rng = np.random.default_rng(0)
 
@@ -153,6 +158,12 @@ def test_a_profile_does_nothing_to_the_world():
     assert seen == before[2]
 
 
+def test_what_has_no_machine_code_yet_is_compiled(monkeypatch):
+    monkeypatch.setattr(settings, "first_call", "replay")
+    (step,) = tg.trace(lambda x: x * 0.828125 + 3).profile(np.ones(100)).steps
+    assert (step.kind, step.flops) == ("kernel", 200)
+
+
 def test_captured_arrays_and_answers_are_those_of_now():
     scale = np.full(100, 2.0)
 
@@ -182,6 +193,45 @@ def test_what_has_no_program_has_no_profile():
 def test_tensors_are_profiled_as_arrays_are():
     profile = tg.trace(lambda x: x * 2.0).profile(tg.tensor(np.ones(100), requires_grad=True))
     assert sum(step.bytes for step in profile.steps) >= 1600
+
+
+def test_steps_that_run_together_are_one_and_what_they_leave_to_each_other_is_not_counted():
+    def softmax(x):
+        e = np.exp(x - x.max(axis=1, keepdims=True))
+        return e / e.sum(axis=1, keepdims=True)
+
+    profile = tg.trace(softmax).profile(np.ones((3000, 400)))
+    band = profile.steps[0]
+    assert len(band.numbers) >= 2
+    assert band.bytes == 2 * 8 * 3000 * 400
+
+
+PROGRAM = """
+import sys
+import numpy as np, tracegrad as tg
+
+@tg.trace
+def f(x):
+    y = np.exp(x)
+    return (y * x).sum()
+
+for _ in range(3):
+    f(np.ones(50))
+if sys.argv[1:]:
+    print(f.cache_info().traces, *f.profile(np.ones(50)).steps[0].lines)
+"""
+
+
+def test_a_trace_from_disk_is_profiled_with_its_lines(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    root = str(Path(tg.__file__).parent.parent)
+    environment = {**os.environ, "PYTHONPATH": root, "TRACEGRAD_CACHE_DIR": str(tmp_path / "cache")}
+    environment["TRACEGRAD_CACHE_TRACES"] = "1"
+    run = [sys.executable, str(path)]
+    subprocess.run(run, env=environment, check=True)
+    told = subprocess.run([*run, "again"], env=environment, check=True, capture_output=True, text=True)
+    assert told.stdout.split() == ["0", f"{path}:7", f"{path}:8"]
 
 
 def test_shares_of_the_machine_are_ratios():

@@ -42,15 +42,16 @@ Argnums = int | tuple[int, ...]
 @overload
 def trace(
     fun: Function, *, static_argnums: Any = (), static_argnames: Any = (), tiered: bool | None = None,
-    optimize: int | None = None,
+    optimize: int | None = None, donate_argnums: Any = (), donate_argnames: Any = (),
 ) -> Traced: ...  # fmt: skip
 @overload
 def trace(
     *, static_argnums: Any = (), static_argnames: Any = (), tiered: bool | None = None, optimize: int | None = None,
+    donate_argnums: Any = (), donate_argnames: Any = (),
 ) -> Callable[[Function], Traced]: ...  # fmt: skip
 def trace(
     fun: Function | None = None, *, static_argnums: Any = (), static_argnames: Any = (), tiered: bool | None = None,
-    optimize: int | None = None,
+    optimize: int | None = None, donate_argnums: Any = (), donate_argnames: Any = (),
 ) -> Any:  # fmt: skip
     """A function that records what `fun` does with NumPy, compiles it, and runs the compiled program from then on.
 
@@ -68,6 +69,13 @@ def trace(
     With `optimize=1`, machine code is what is quickest to compile, with 3 what is quickest to run, by default
     `settings.optimize`, 2: nearly as quick to run, and much quicker to compile. What is derived is optimised alike.
 
+    Arguments that `donate_argnums` or `donate_argnames` name are given away, as in JAX: a result of the same shape and
+    dtype may be written over an array of theirs, and is then that array, so that `params = step(params, x)` needs no
+    memory for new parameters. Results differ by rounding at most. What such an array contains afterwards is undefined,
+    whoever else refers to it. Arrays that are views, read-only, or share memory with another argument stay as they are,
+    as do all where a result depends on answers to questions for values. ValueError for arguments that there are not, or
+    that are static.
+
     Raises `TraceError` for arguments of other types, `DTypeError` for dtypes that are not supported,
     `UnsupportedError` for NumPy functions that are not, with the user's file and line. What the function does to
     arrays, objects and names from outside is done at every call; what it prints is printed once per trace.
@@ -81,6 +89,7 @@ def trace(
     """
     options = {"static_argnums": static_argnums, "static_argnames": static_argnames}
     options |= {"tiered": tiered, "optimize": optimize}
+    options |= {"donate_argnums": donate_argnums, "donate_argnames": donate_argnames}
     if fun is None:
         return lambda f: trace(f, **options)
     _require_callable(fun, "trace")

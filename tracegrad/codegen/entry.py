@@ -9,7 +9,7 @@ What the entry point must know of a program and its shapes stands in *the block*
 
     header      see `Word`
     inputs      for each: type object, dtype descriptor (0 for a Python float), ndim, dimensions
-    outputs     for each: NumPy's number of the dtype, dtype descriptor, ndim, dimensions
+    outputs     for each: NumPy's number of the dtype (-1 - k if it is the input k), dtype descriptor, ndim, dimensions
     values      the program's own: `tg_run` gets the address of the first
 """
 
@@ -62,10 +62,12 @@ class InputSpec:
 
 @record(frozen=True, slots=True)
 class OutputSpec:
-    """One result: a new ndarray, or with ndim 0 a NumPy scalar."""
+    """One result: a new ndarray, or with ndim 0 a NumPy scalar; with a `donor`, the input of that number itself, an
+    array of the same dtype and shape that the program overwrites."""
 
     dtype: np.dtype[Any]
     ndim: int
+    donor: int = -1
 
     def __post_init__(self) -> None:
         _require_numeric(self.dtype)
@@ -135,14 +137,15 @@ class Place(IntEnum):
 
 
 class Apart(IntEnum):
-    """The numbers of an input that must be writeable and of one that it must share no memory with, unless it is that
-    one; and how many bytes they have."""
+    """The numbers of an input that is written to and of one that it must share no memory with, unless it is that one;
+    how many bytes they have; and the flags of NumPy's that the first must have."""
 
     WRITTEN = 0
     OTHER = 1
     WRITTEN_BYTES = 2
     OTHER_BYTES = 3
-    SIZE = 4
+    FLAGS = 4
+    SIZE = 5
 
 
 class Container(IntEnum):
@@ -186,7 +189,7 @@ def block_words(
         words += [id(float), 0] if x.kind == "float" else [id(np.ndarray), _descriptor(x.dtype)]
         words += [len(shape), *shape]
     for y, shape in zip(spec.outputs, output_shapes, strict=True):
-        words += [y.dtype.num, _descriptor(y.dtype), len(shape), *shape]
+        words += [y.dtype.num if y.donor < 0 else -1 - y.donor, _descriptor(y.dtype), len(shape), *shape]
     block = np.array([*words, *values], np.int64)
     block[Word.VALUES] = block.ctypes.data + 8 * len(words)
     return block

@@ -39,7 +39,6 @@ HUGE_BYTES = 2**22 if sys.platform == "linux" else 2**62
 OFFSETS = {"TYPE": 8, "DATA": 16, "ND": 24, "DIMS": 32, "DESCR": 56, "ARRAY_FLAGS": 64, "FLOAT": 16}
 _SIZES = {
     "GOOD_FLAGS": 0x0101,  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
-    "WRITEABLE": 0x0400,  # NPY_ARRAY_WRITEABLE
     "SLOT_BYTES": SLOT_BYTES,
     "INTERRUPTED": INTERRUPTED,
     # An arena up to this size lives on the stack; a larger one is kept from call to call, because touching
@@ -207,9 +206,11 @@ one_apart:
   %written_at = getelementptr ptr, ptr %args, i64 %written
   %written_array = load ptr, ptr %written_at
   %written_flags = call i32 @field32(ptr %written_array, i64 $ARRAY_FLAGS)
-  %writeable_bit = and i32 %written_flags, $WRITEABLE
-  %is_read_only = icmp eq i32 %writeable_bit, 0
-  br i1 %is_read_only, label %miss, label %spans
+  %flags_word = call i64 @word(ptr %apart_record, i64 $APART_FLAGS)
+  %flags_needed = trunc i64 %flags_word to i32
+  %flags_found = and i32 %written_flags, %flags_needed
+  %may_be_written = icmp eq i32 %flags_found, %flags_needed
+  br i1 %may_be_written, label %spans, label %miss
 spans:
   %written_data = call i64 @word(ptr %pointers, i64 %written)
   %other_data = call i64 @word(ptr %pointers, i64 %other)
@@ -255,6 +256,17 @@ scalar_slot:
   br label %output_done
 new_array:
   %number = call i64 @word(ptr %output_record, i64 0)
+  %is_given = icmp slt i64 %number, 0
+  br i1 %is_given, label %given_array, label %own_array
+given_array:                                       ; an input, which the program overwrites
+  %donor = sub i64 -1, %number
+  %donor_at = getelementptr ptr, ptr %args, i64 %donor
+  %donor_array = load ptr, ptr %donor_at
+  call void @Py_IncRef(ptr %donor_array)
+  %given_at = getelementptr ptr, ptr %made, i64 %k
+  store ptr %donor_array, ptr %given_at
+  br label %array_made
+own_array:
   %number32 = trunc i64 %number to i32
   %output_nd32 = trunc i64 %output_nd to i32
   %new = call ptr @tg_PyArray_New(ptr @tg_PyArray_Type, i32 %output_nd32, ptr %output_dims, i32 %number32,
@@ -264,7 +276,8 @@ new_array:
   %no_array = icmp eq ptr %new, null
   br i1 %no_array, label %allocated, label %array_made
 array_made:
-  %new_data = call ptr @field(ptr %new, i64 $DATA)
+  %array_object = phi ptr [%donor_array, %given_array], [%new, %own_array]
+  %new_data = call ptr @field(ptr %array_object, i64 $DATA)
   br label %output_done
 output_done:
   %output_pointer = phi ptr [%slot, %scalar_slot], [%new_data, %array_made]
@@ -276,7 +289,7 @@ output_done:
   br label %next_output
 
 allocated:
-  %all_made = phi i1 [true, %next_output], [false, %new_array]
+  %all_made = phi i1 [true, %next_output], [false, %own_array]
   %nothing_replaced = icmp eq ptr %replaced, null
   br i1 %nothing_replaced, label %restored, label %restore
 restore:                                           ; Python code may run: it must not meet an exception

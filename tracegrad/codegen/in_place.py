@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tracegrad.codegen.dims import Dims
     from tracegrad.codegen.plan import Plan
 
-__all__ = ["read_too_late", "rename", "update_in_place", "write_in_place"]
+__all__ = ["is_safe", "overwrite", "read_too_late", "rename", "update_in_place", "write_in_place"]
 
 
 # -- arrays that are written in part -----------------------------------------------------------------------
@@ -210,16 +210,21 @@ def update_in_place(made: Plan, dims: Dims) -> None:
     """Give outputs the memory of the inputs that they replace, where that is safe; `made.in_place` says which."""
     for k in range(made.carries):
         old, new = (made.buffers[values[k]] for values in (made.graph.inputs, made.graph.outputs))
-        if on_stack(dims.shape(made.graph.inputs[k]), made.graph.inputs[k].aval) or not _is_safe(made, old, new):
+        if on_stack(dims.shape(made.graph.inputs[k]), made.graph.inputs[k].aval) or not is_safe(made, old, new):
             continue
-        rename(made, {new: old})
-        for step in made.steps:
-            if isinstance(step, Launch):
-                step.kernel.body.sort(key=lambda x: isinstance(x, Store) and x.buffer == old)
+        overwrite(made, old, new)
         made.in_place.add(k)
 
 
-def _is_safe(made: Plan, old: str, new: str) -> bool:
+def overwrite(made: Plan, old: str, new: str) -> None:
+    """Write `new` into the memory of `old`: what is read of it is read before."""
+    rename(made, {new: old})
+    for step in made.steps:
+        if isinstance(step, Launch):
+            step.kernel.body.sort(key=lambda x: isinstance(x, Store) and x.buffer == old)
+
+
+def is_safe(made: Plan, old: str, new: str) -> bool:
     """Whether `new` may be written into the memory of `old`, with the steps ordered for it."""
     at = next(i for i, step in enumerate(made.steps) if new in step.writes)
     writer = made.steps[at]

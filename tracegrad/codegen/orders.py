@@ -14,6 +14,7 @@ from typing import Any
 
 from tracegrad.avals import short_name
 from tracegrad.codegen.bands import Band
+from tracegrad.codegen.donation import step_of_check
 from tracegrad.codegen.forked import EACH_CHUNK
 from tracegrad.codegen.lapack import is_native, letters_of, routine_of
 from tracegrad.codegen.loops import Kernel, Reduce
@@ -59,13 +60,15 @@ def orders_of(made: Plan, optimize: int = 2) -> list[Order]:
     """What the program does, in order; `optimize` says how its pieces are compiled."""
     writer = _Writer(made, optimize)
     bands = {band.first: band for band in made.bands}
-    found: list[Order] = []
-    for first, last in _parts(made.steps, {band.first: band.last for band in made.bands}):
-        found += writer.band(bands[first]) if first in bands else writer.orders(first, last)
+    parts = list(_parts(made.steps, {band.first: band.last for band in made.bands}))
+    found = [list(writer.band(bands[first]) if first in bands else writer.orders(first, last)) for first, last in parts]
     if made.check >= 0:
         place = [len(made.graph.inputs) + len(made.graph.outputs) - 1, made.check]
-        found.append(Order(f"{STEP}check", [*place], range(0)))
-    return found
+        at = step_of_check(made) if made.donors else len(made.steps) - 1  # before an input is overwritten
+        next(orders for orders, (_, last) in zip(found, parts) if last >= at).append(
+            Order(f"{STEP}check", [*place], range(0))
+        )
+    return [order for orders in found for order in orders]
 
 
 def pieces_of(order: Order) -> list[Piece]:

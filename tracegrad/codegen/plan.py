@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 from tracegrad.codegen.arena import Arena
 from tracegrad.codegen.bands import Band, bands_of, place_locals
 from tracegrad.codegen.dims import Dims
+from tracegrad.codegen.donation import donate, fails_late
 from tracegrad.codegen.forms import handler, same_block
 from tracegrad.codegen.in_place import read_too_late, update_in_place, write_in_place
 from tracegrad.codegen.loops import Compute, Kernel, Load, Reduce, Store, flattened
@@ -61,6 +62,7 @@ class Plan:
     carries: int = 0  # of a region: how many of its first inputs its first outputs become
     strips: Strips | None = None  # of the body of a loop: how to run it strip by strip
     bands: list[Band] = field(default_factory=list)  # steps that run together, strip by strip
+    donors: dict[int, int] = field(default_factory=dict)  # outputs that are in the memory of inputs, and these
     in_place: set[int] = field(default_factory=set)  # carries of a region that it writes where it reads them
     arena_bytes: int = 0
     cost: int = 0
@@ -77,10 +79,12 @@ class Plan:
         return "\n".join(lines)
 
 
-def plan(graph: Graph, checked: bool = False) -> Plan:
+def plan(graph: Graph, checked: bool = False, donated: Collection[int] = ()) -> Plan:
     """Schedule `graph`, lower every step, place the buffers and fix the run-time values; `checked` says that the last
-    output is no result: the program fails where it is False."""
-    made = _Planner().plan(graph)
+    output is no result: the program fails where it is False. Inputs that are `donated` may be overwritten."""
+    made = _Planner(donated).plan(graph)
+    if donated and fails_late(made, checked):
+        made = _Planner().plan(graph)
     if checked:
         made.memory[made.buffers[made.graph.outputs[-1]]] = "check"
         made.check, made.arena_bytes = made.arena_bytes, made.arena_bytes + 64
@@ -90,8 +94,9 @@ def plan(graph: Graph, checked: bool = False) -> Plan:
 class _Planner:
     """Plans a graph and its regions; equal regions have one plan."""
 
-    def __init__(self) -> None:
+    def __init__(self, donated: Collection[int] = ()) -> None:
         self._regions: dict[tuple[Graph, int], Plan] = {}
+        self._donated = donated
 
     def plan(self, graph: Graph, carries: int = -1) -> Plan:
         """The plan of `graph`; of a region if `carries`, the number of inputs that it carries to outputs, is given."""
@@ -110,6 +115,8 @@ class _Planner:
         write_in_place(made)
         if nested:
             update_in_place(made, dims)
+        else:
+            donate(made, self._donated)
         add_products(made, dims)
         if nested:
             _to_stack(made, dims)

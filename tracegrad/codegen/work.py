@@ -9,7 +9,7 @@ some of the loops only is computed once for each of their turns.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Reduce, Store
@@ -19,7 +19,7 @@ from tracegrad.codegen.scalar import COST
 from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.records import record
 
-__all__ = ["Work", "bytes_of_buffer", "work_of"]
+__all__ = ["Work", "work_of", "work_together"]
 
 # What counts as one operation; what is neither here nor in `COST` moves or compares values.
 _ARITHMETIC = {"add", "sub", "mul", "div", "sqrt", "maximum", "minimum", "floor", "ceil", "trunc", "rint"}
@@ -27,11 +27,32 @@ _ARITHMETIC = {"add", "sub", "mul", "div", "sqrt", "maximum", "minimum", "floor"
 
 @record(frozen=True)
 class Work:
-    """The work of a step: `flops` is None where nobody knows it, as in a function of NumPy's."""
+    """The work of a step, or of several: the bytes of each buffer that are read, and written; `flops` is None where
+    nobody knows them, as in a function of NumPy's."""
 
-    bytes: int
+    read: dict[str, int]
+    written: dict[str, int]
     flops: int | None
     dtype: str = "f64"  # of most of its arithmetic: "f64" or "f32"
+
+    @property
+    def bytes(self) -> int:
+        """All that is read, and all that is written."""
+        return sum(self.read.values()) + sum(self.written.values())
+
+
+def work_together(made: Plan, numbers: Sequence[int]) -> Work:
+    """The work of steps that run as one: what only they read and write does not have to go through memory."""
+    work = {i: work_of(made, made.steps[i]) for i in numbers}
+    others = {b for i, step in enumerate(made.steps) if i not in work for b in step.buffers}
+    inner = {b for b, where in made.memory.items() if where == "temp" and b not in others} if len(work) > 1 else set()
+    read, written = (
+        {b: max(x.get(b, 0) for x in uses) for x in uses for b in x if b not in inner}
+        for uses in ([w.read for w in work.values()], [w.written for w in work.values()])
+    )
+    flops = None if any(w.flops is None for w in work.values()) else sum(w.flops or 0 for w in work.values())
+    most = max(work.values(), key=lambda w: w.flops or 0, default=None)
+    return Work(read, written, flops, "f64" if most is None else most.dtype)
 
 
 def work_of(made: Plan, step: Any) -> Work:
@@ -40,22 +61,22 @@ def work_of(made: Plan, step: Any) -> Work:
         return _of_kernel(made, step)
     if isinstance(step, Matmul):
         batch, m, n, k = (p.evaluate(made.arguments.sizes) for p in step.sizes)
-        return Work(_of_buffers(made, step), 2 * batch * m * n * k, step.dtype)
+        return Work(*_of_buffers(made, step), 2 * batch * m * n * k, step.dtype)
     if isinstance(step, Nested):
-        flops, dtype = _of_regions(step)
-        return Work(_of_buffers(made, step), flops, dtype)
-    return Work(_of_buffers(made, step), None if isinstance(step, Call) else 0)
+        return Work(*_of_buffers(made, step), *_of_regions(step))
+    return Work(*_of_buffers(made, step), None if isinstance(step, Call) else 0)
 
 
-def bytes_of_buffer(made: Plan) -> dict[str, int]:
+def _sizes(made: Plan) -> dict[str, int]:
     """The size of each buffer of a plan."""
     return {name: x.aval.size * x.aval.dtype.itemsize for x, name in made.buffers.items()}
 
 
-def _of_buffers(made: Plan, step: Any) -> int:
-    sizes, written = bytes_of_buffer(made), step.writes
-    read = [b for b in dict.fromkeys(step.buffers) if b not in written]
-    return sum(sizes.get(b, 0) for b in (*read, *written))
+def _of_buffers(made: Plan, step: Any) -> tuple[dict[str, int], dict[str, int]]:
+    """What a step reads and writes, if it is all of its buffers."""
+    sizes, written = _sizes(made), step.writes
+    read = {b: sizes.get(b, 0) for b in step.buffers if b not in written}
+    return read, {b: sizes.get(b, 0) for b in written}
 
 
 # -- kernels ---------------------------------------------------------------------------------------------------
@@ -64,10 +85,12 @@ def _of_kernel(made: Plan, step: Launch) -> Work:
     extents = {loop.var: loop.extent.evaluate(sizes) for loop in kernel.loops}
     turns = _Turns(extents)
     turns.visit(kernel.body)
-    whole = bytes_of_buffer(made)
-    touched = sum(min(n, whole.get(b, n)) for uses in (turns.read, turns.written) for b, n in uses.items())
-    copied = 2 * step.bytes.evaluate(sizes) if step.copies else 0
-    return Work(touched + copied, turns.flops, _width(kernel))
+    whole = _sizes(made)
+    read, written = ({b: min(n, whole.get(b, n)) for b, n in uses.items()} for uses in (turns.read, turns.written))
+    if step.copies:
+        (result,) = step.writes
+        read[step.base] = written[result] = step.bytes.evaluate(sizes)
+    return Work(read, written, turns.flops, _width(kernel))
 
 
 def _width(kernel: Kernel) -> str:

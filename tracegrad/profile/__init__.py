@@ -13,7 +13,7 @@ from typing import Any
 from tracegrad.codegen.nested import Nested, Repeat, While
 from tracegrad.codegen.plan import Plan
 from tracegrad.codegen.steps import Call, Launch, Matmul
-from tracegrad.codegen.work import work_of
+from tracegrad.codegen.work import work_together
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node
 from tracegrad.profile.picture import bars
@@ -100,7 +100,7 @@ class Profile:
 def profile(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float = 0.5) -> Profile:
     """The profile of a call of `fun`, which is traced and compiled if it has not been; see `Traced.profile`."""
     call = fun.binder.take_apart(args, kwargs)
-    path, outputs, captured = fun.find(call)
+    path, outputs, captured = fun.find_in_full(call)
     report = getattr(path.program, "report", None)
     if report is None or outputs is None:
         why = "no program computes this call, which runs as plain Python"
@@ -116,9 +116,7 @@ def profile(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], seco
 
 def _step(made: Plan, numbers: range, seconds: float, share: float, here: Machine) -> Step:
     steps = [made.steps[i] for i in numbers]
-    work = [work_of(made, step) for step in steps]
-    flops = None if any(w.flops is None for w in work) else sum(w.flops or 0 for w in work)
-    main = max(range(len(work)), key=lambda k: work[k].flops or 0) if work else None
+    work = work_together(made, numbers)
     loops = [step for step in steps if isinstance(step, Nested)]
     turns = loops[0].length if len(loops) == 1 and isinstance(loops[0], Repeat) else None
     return Step(
@@ -128,9 +126,9 @@ def _step(made: Plan, numbers: range, seconds: float, share: float, here: Machin
         lines=tuple(_lines(made, numbers)),
         seconds=seconds,
         share=share,
-        bytes=sum(w.bytes for w in work),
-        flops=flops,
-        dtype="f64" if main is None else work[main].dtype,
+        bytes=work.bytes,
+        flops=work.flops,
+        dtype=work.dtype,
         turns=turns,
         machine=here,
     )

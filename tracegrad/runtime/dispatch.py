@@ -100,17 +100,19 @@ class Dispatcher(Inlinable):
     turn: Any = None
     own = frozenset([
         "fun", "body", "name", "binder", "_turns", "_met", "_plain", "_lock", "_methods", "_kept", "_shared",
-        "_specializations", "_warnings", "_counts", "tiered", "optimize",
+        "_specializations", "_warnings", "_counts", "tiered", "optimize", "_donated",
     ])  # fmt: skip
 
     def __init__(self, fun: Callable[..., Any], *, body: Any = None, signature: Any = None,
                  static_argnums: Any = (), static_argnames: Any = (), name: str = "",
-                 tiered: bool | None = None, optimize: int | None = None):  # fmt: skip
+                 tiered: bool | None = None, optimize: int | None = None,
+                 donate_argnums: Any = (), donate_argnames: Any = ()):  # fmt: skip
         # The attributes of a callable object are its own, those of a function are labels.
         functools.update_wrapper(self, fun, updated=("__dict__",) if isinstance(fun, types.FunctionType) else ())
         self.fun, self.body = fun, body if body is not None else fun
         self.name, self.tiered, self.optimize = name or describe(fun).name, tiered, optimize
         self.binder = Binder(fun if signature is None else signature, static_argnums, static_argnames)
+        self._donated = self.binder.donated(donate_argnums, donate_argnames)
         # By the number of positional arguments and the keywords in canonical form, the hot paths of calls that come in
         # turn; and how often one was used.
         self._turns: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -157,8 +159,9 @@ class Dispatcher(Inlinable):
             return
         form = (len(call.args), *call.kwargs)
         again = len(form) > 1 or form in path.hots
-        self.__class__ = path.hot(self.binder, call, self._plain, self.name)
-        turn = path.turn(call, form) if again else None
+        donated = path.arrays(self.binder.leaves_of(call, self._donated)) if self._donated else ()
+        self.__class__ = path.hot(self.binder, call, self._plain, self.name, donated)
+        turn = path.turn(call, form, donated) if again else None
         if turn is not None:
             others = [x for x in self._turns.get(form, ()) if x is not turn]
             alike = [x for x in others if x.key == call.key][1:]  # each of which may run a program in vain
@@ -197,6 +200,8 @@ class Dispatcher(Inlinable):
                 found = self._methods[key] = self._plain(
                     method, static_argnums=tuple([n - 1 for n in self.binder.static_nums if n]),
                     static_argnames=tuple(self.binder.static_names), name=self.name, **self.options,
+                    donate_argnums=tuple([n - 1 for n in self._donated if type(n) is int and n]),
+                    donate_argnames=tuple([n for n in self._donated if type(n) is str]),
                 )  # fmt: skip
             return found
 
@@ -306,6 +311,19 @@ class Dispatcher(Inlinable):
             RECORDERS.current, CALLS.call, ROOMS.turns = before
             restore_traps(errors)
             raise
+
+    def find_in_full(self, call: Call) -> Found:
+        """As `find`, but the path is compiled, and knows the user's lines: what another process has traced is traced
+        again."""
+        found = self.find(call)
+        if getattr(found[0].program, "recalled", False):
+            with settings.override(cache_traces=False), self._lock:
+                spec = self._specialization(call.key)
+                spec.paths = tuple([p for p in spec.paths if not getattr(p.program, "recalled", False)])
+                found = self.find(call)
+        if found[0].waits:
+            found[0].program.compile()
+        return found
 
     def _find(self, call: Call, plainly: bool) -> Found:
         spec = self._specialization(call.key)

@@ -59,7 +59,9 @@ def hot_call(
     header: Header,
     on_tape: OnTape | None = None,
 ) -> Callable[..., Any] | None:
-    """The hot path for calls like `call`, or None if they need the slow path; it takes its arguments by `header`."""
+    """The hot path for calls like `call`, or None if they need the slow path; it takes its arguments by `header`.
+
+    Where the program overwrites inputs, the path is for calls that own these, with nothing else in their memory."""
     if len(trace.world.guards) > MOST_GUARDS or not all(x.plain for x in trace.layouts):
         return None  # the entry point takes row-major arrays only
     try:
@@ -78,7 +80,7 @@ def hot_call(
         for guard in unwatched:
             code.guard(guard)
         captured = code.captured(_captured(trace, code))
-        apart = apart_of(trace, len(code.leaves)) if code.native else None
+        apart = apart_of(trace, len(code.leaves), program.donors) if code.native else None
         ready = _written(trace, code, [*code.leaves, *captured], apart is None)
         result, effects = _result(trace, code), _effects(trace, code)
         recorded = code.recorded(captured)

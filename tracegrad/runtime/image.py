@@ -59,6 +59,7 @@ class Image:
     calls: Callable[[], Sequence[Call]]
     arena_bytes: int
     released: bool  # whether it runs without the GIL
+    donors: tuple[tuple[int, int], ...] = ()  # outputs that are inputs, which it overwrites, and these
 
     @property
     def uses(self) -> dict[Piece, list[int]]:
@@ -90,7 +91,7 @@ def image_of(made: Plan, kinds: Sequence[str], single: bool, checked: bool, opti
     return Image(
         orders_of(made, optimize), tuple(zip(made.graph.avals, kinds, strict=True)),
         tuple([x.aval for x in results]), single, tuple(symbols), calls, made.arena_bytes,
-        made.cost >= RELEASE_GIL_COST,
+        made.cost >= RELEASE_GIL_COST, tuple(made.donors.items()),
     )  # fmt: skip
 
 
@@ -113,7 +114,8 @@ def addressed(
 def linked(image: Image, pieces: dict[Piece, Loaded], callback: Callable[[], int], name: str) -> Any:
     """The callable of an image whose pieces are in memory."""
     inputs = tuple([InputSpec(aval.dtype, aval.ndim, kind) for aval, kind in image.inputs])  # type: ignore[arg-type]
-    outputs = tuple([OutputSpec(aval.dtype, aval.ndim) for aval in image.outputs])
+    donors = dict(image.donors)
+    outputs = tuple([OutputSpec(x.dtype, x.ndim, donors.get(k, -1)) for k, x in enumerate(image.outputs)])
     values: list[int] = [len(image.orders)]
     for address, words in addressed(image, pieces, callback):
         values += [len(words), address, *words]

@@ -10,10 +10,10 @@ import numpy as np
 
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, evaluate, run
-from tracegrad.runtime.entry import MISS
+from tracegrad.runtime.entry import MISS, can_watch
 from tracegrad.runtime.headers import Header, of_function, of_method
 from tracegrad.runtime.hot import hot_call
-from tracegrad.runtime.program import conformed
+from tracegrad.runtime.program import compile_program, conformed
 from tracegrad.trace.effects import apart
 from tracegrad.trace.guards import Answers, value_key
 from tracegrad.trace.signature import Binder, Call
@@ -27,6 +27,8 @@ __all__ = ["Found", "Interpreted", "Path", "Specialization"]
 
 # The turns of a loop that a derivative has room for at first; what a call needs beyond is found out when it runs.
 ROOM = 128
+# Of an array that is given away and another one, which must not share memory: each call looks at all of them.
+MOST_PAIRS = 2**14
 
 
 class Path:
@@ -45,32 +47,54 @@ class Path:
         keys = answers.keys
         return self.trace.varying != answers.varying or self.keys[: len(keys)] == keys
 
-    def hot(self, binder: Binder, call: Call, plain: type, name: str) -> Any:
+    def hot(self, binder: Binder, call: Call, plain: type, name: str, donated: tuple[int, ...] = ()) -> Any:
         """The hot path for calls like `call`: a subclass of `plain` with another `__call__`. The methods of classes are
-        what Python calls with the least ado."""
+        what Python calls with the least ado. Calls that own the leaves that are `donated` give them away."""
         form = (len(call.args), *call.kwargs)
         if form not in self.hots:
-            found, made = None, self._code(call, of_method(binder.signature, len(call.args), list(call.kwargs)))
+            header = of_method(binder.signature, len(call.args), list(call.kwargs))
+            found, made = None, self._code(call, header, donated)
             if made is not None:
                 made.__qualname__ = name  # for Python's own errors about arguments
                 found = type(plain.__name__, (plain,), {"__call__": made, "__slots__": (), "turn": None})
             self.hots[form] = found
         return self.hots[form] or plain
 
-    def turn(self, call: Call, form: tuple[Any, ...]) -> Any:
+    def turn(self, call: Call, form: tuple[Any, ...], donated: tuple[int, ...] = ()) -> Any:
         """The same as a function of the dispatcher and the values of all arguments, which returns MISS where it does
-        not know; None if there is none. A form is the number of positional arguments, then the keywords."""
-        if form not in self._turns:
-            made: Any = self._code(call, of_function(len(call.args), list(call.kwargs)))
-            self._turns[form] = made
+        not know; None if there is none. A form is the number of positional arguments, then the keywords. For a call
+        that does not own what is donated it is one that overwrites nothing."""
+        gives = not donated or all(owns_memory(call.leaves[i]) for i in donated)
+        key = (*form, gives)
+        if key not in self._turns:
+            made: Any = self._code(call, of_function(len(call.args), list(call.kwargs)), donated if gives else ())
+            self._turns[key] = made
             if made is not None:
-                made.key, made.face = call.key, self.hots[form]
+                made.key, made.face = call.key, self.hots[form] if gives else None
                 if made.face is not None:
                     made.face.turn = made
-        return self._turns[form]
+        return self._turns[key]
 
-    def _code(self, call: Call, header: Header) -> Any:
-        return hot_call(self.trace, self.program, call, header, self.on_tape)
+    def arrays(self, leaves: Sequence[int]) -> tuple[int, ...]:
+        """Those of these leaves that are arrays with axes."""
+        kinds, avals = self.trace.kinds, self.trace.graph.avals
+        return tuple([i for i in leaves if kinds[i] == "array" and avals[i].ndim])
+
+    def _code(self, call: Call, header: Header, donated: tuple[int, ...]) -> Any:
+        return hot_call(self.trace, self._giving(donated) if donated else self.program, call, header, self.on_tape)
+
+    def _giving(self, donated: tuple[int, ...]) -> Any:
+        """The program that overwrites what is donated, where results fit there; else the one that does not.
+
+        A call that is left to another path, or to Python, needs its arguments as they were."""
+        trace, program = self.trace, self.program
+        simple = not (trace.asked(program.checked) or self._writes or self.on_tape)
+        many = len(donated) * len(trace.kinds) > MOST_PAIRS
+        if many or not simple or not can_watch(program.entry):
+            return program
+        like = program.graph, program.kinds, program.single, program.name, program.checked
+        made = compile_program(*like, optimize=program.optimize, donated=donated)
+        return made if made.donors else program
 
     def run(self, leaves: Sequence[Any], captured: Sequence[Any]) -> tuple[Sequence[Any] | None, Answers | None]:
         """The outputs of the graph, guard values last, or None when the call has to run as plain Python; and the
@@ -119,6 +143,11 @@ class Path:
         with contextlib.suppress(Exception):  # whatever it is, the call meets it again
             for guard in self.trace.guards:
                 yield evaluate(guard.node, computed)
+
+
+def owns_memory(x: Any) -> bool:
+    """Whether an array may be overwritten without anybody else's knowing: it is no view, and may be written to."""
+    return type(x) is np.ndarray and x.flags.owndata and x.flags.writeable
 
 
 # A path that holds for a call; the outputs of its program, or None when the call has to run as plain Python; and the

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 import types
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from ctypes import c_ssize_t, c_void_p
 from functools import cache
 from typing import Any
@@ -25,6 +25,8 @@ __all__ = ["Place", "apart_of", "empty", "exact", "places_of"]
 
 # As `codegen.entry.Place`, for the machine.
 Place = tuple[int, int, int, int]
+# Flags of NumPy's arrays (NPY_ARRAY_WRITEABLE, NPY_ARRAY_OWNDATA).
+_WRITEABLE, _OWNS_DATA = 0x0400, 0x0004
 # Where all objects with a length have it.
 _LENGTH = 16
 
@@ -125,17 +127,18 @@ def _address(source: Source) -> int | None:
     return None if offset is None else id(owner) + offset
 
 
-def apart_of(trace: Trace, count: int) -> list[tuple[int, int, int, int]] | None:
-    """What the entry point checks of inputs that a call writes to, as `codegen.entry.Apart`, with `count` inputs from
-    the arguments; None if something else is written to."""
+def apart_of(trace: Trace, count: int, donors: Collection[int] = ()) -> list[tuple[int, int, int, int, int]] | None:
+    """What the entry point checks of inputs that a call writes to, and of those that are given away, as
+    `codegen.entry.Apart`, with `count` inputs from the arguments; None if something else is written to."""
     places = {c.source.key: count + k for k, c in enumerate(trace.captures) if c.source is not None}
     for i in range(count):
         argument = Argument(None, i)
         places |= {argument.key: i, Attribute(argument, "array").key: i}
     if not all(source.key in places for source in trace.written):
         return None
-    if not trace.written:
+    if not trace.written and not donors:
         return []
     sizes = {i: x.size * x.dtype.itemsize for i, x in enumerate(trace.graph.avals) if trace.kinds[i] == "array"}
-    written = [places[source.key] for source in trace.written]
-    return [(i, k, sizes[i], size) for i in written for k, size in sizes.items()]
+    written = [(places[source.key], _WRITEABLE) for source in trace.written]
+    written += [(i, _WRITEABLE | _OWNS_DATA) for i in donors]
+    return [(i, k, sizes[i], size, flags) for i, flags in written for k, size in sizes.items()]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -98,10 +98,10 @@ class Program:
 
     def __init__(
         self, graph: Graph, kinds: tuple[str, ...], single: bool, name: str, checked: bool = False,
-        first_call: str = "compile", optimize: int = 2,
+        first_call: str = "compile", optimize: int = 2, donated: Collection[int] = (),
     ):  # fmt: skip
         self.graph, self.kinds, self.single, self.name, self.checked = graph, kinds, single, name, checked
-        self.optimize = optimize
+        self.optimize, self._donated = optimize, donated
         self._callback: NumPyCalls | None = None
         self._callbacks: list[NumPyCalls] = []
         self.entry: Any = _not_yet
@@ -110,6 +110,11 @@ class Program:
             self.tier: Tier | None = tier_of(first_call, graph, lambda: missing(self.image.uses))
             if self.tier is None:
                 self.compile()
+
+    @property
+    def donors(self) -> Collection[int]:
+        """The inputs that a call overwrites."""
+        return [j for _, j in self.image.donors]
 
     def run(self, leaves: Sequence[Any]) -> Any:
         """The outputs for leaves of the right dtype, shape and memory order; raises what the ops raise."""
@@ -159,7 +164,7 @@ class Program:
         clock = _Clock(seconds)
         optimized = passes.optimize(self.graph)
         clock.stage("passes")
-        made = plan(optimized, self.checked)
+        made = plan(optimized, self.checked, self._donated)
         self.image = image_of(made, self.kinds, self.single, self.checked, self.optimize)
         clock.stage("plan")
         return Report(optimized, made, None, seconds)
@@ -256,16 +261,18 @@ def compile_program(
     checked: bool = False,
     first_call: str = "compile",
     optimize: int = 2,
+    donated: Collection[int] = (),
 ) -> Program:
     """The program of `graph`.
 
     `kinds` says for every input whether it is an "array" or a Python "float" (a 0-d float64 value); with `single` the
     only output is returned by itself, else a tuple. With `checked` the last output is a boolean that is not returned:
-    `entry` returns MISS where it is False. `first_call` and `optimize` are as in `settings`.
+    `entry` returns MISS where it is False. `first_call` and `optimize` are as in `settings`. Inputs that are `donated`
+    may be overwritten: some results, of the same shape and dtype, are then these arrays.
     """
     before = RECORDERS.current
     try:
-        return Program(graph, kinds, single, name, checked, first_call, optimize)
+        return Program(graph, kinds, single, name, checked, first_call, optimize, donated)
     except BaseException:
         RECORDERS.current = before  # a signal may have come while it was about to be restored
         raise

@@ -111,8 +111,10 @@ def timed(program: Program, leaves: Sequence[Any], seconds: float = 0.5) -> Timi
     own = np.median(passed[:, 0])  # what it takes to read the clock
     each = np.maximum(np.median(passed[:, 1:], axis=0) - own, 0.0) * 1e-9
     together: dict[range, float] = {}
+    whole = sorted({steps for steps, _, _ in orders}, key=len, reverse=True)  # a step may be one of a band
     for (steps, _, _), spent in zip(orders, each):
-        together[steps] = together.get(steps, 0.0) + float(spent)
+        holder = next(x for x in whole if x == steps or (steps and set(steps) <= set(x)))
+        together[holder] = together.get(holder, 0.0) + float(spent)
     return Timing(list(together.items()), float(np.median(calls)), len(rows))
 
 

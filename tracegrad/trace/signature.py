@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,8 +64,10 @@ class Binder:
         self.fun = fun
         self.signature = signature_of(fun)
         names = list(self.signature.parameters) if self.signature else []
-        self.static_nums = {_position(n, self.signature, fun) for n in _several(static_argnums, int)}
-        self.static_names = set(_several(static_argnames, str))
+        self.static_nums = {
+            _position(n, self.signature, fun, "static_argnums") for n in _several(static_argnums, int, "static_argnums")
+        }
+        self.static_names = set(_several(static_argnames, str, "static_argnames"))
         self._surplus: set[str] = set()
         if self.signature:
             self._join(names, fun)
@@ -83,6 +85,30 @@ class Binder:
             if kind in _POSITIONAL and (i in self.static_nums or name in self.static_names):
                 self.static_nums.add(i)
                 self.static_names.add(name)
+
+    def donated(self, argnums: Any, argnames: Any) -> frozenset[int | str]:
+        """The positions, and names of keywords, of arguments that callers give away; ValueError, as for static ones,
+        where there are none such, or where they are static."""
+        option, names = "donate_argnums", list(self.signature.parameters) if self.signature else []
+        found: set[int | str] = {_position(n, self.signature, self.fun, option) for n in _several(argnums, int, option)}
+        kinds = [p.kind for p in self.signature.parameters.values()] if self.signature else []
+        for name in _several(argnames, str, "donate_argnames"):
+            if name not in names and inspect.Parameter.VAR_KEYWORD not in kinds:
+                raise ValueError(located(f"donate_argnames: {describe(self.fun)} has no parameter {name!r}"))
+            i = names.index(name) if name in names else -1
+            found.add(i if i >= 0 and kinds[i] in _POSITIONAL else name)
+        both = sorted(map(str, found & {*self.static_nums, *self.static_names}))
+        if both:
+            raise ValueError(located(f"{option}: {describe(self.fun)}: argument {both[0]} is static"))
+        return frozenset(found)
+
+    def leaves_of(self, call: Call, places: Collection[int | str]) -> tuple[int, ...]:
+        """The numbers of the leaves of the arguments at these positions, and with these names."""
+        args, kwargs = tree.unflatten(call.structure, range(call.structure.num_leaves))
+        static = {place for place, _ in call.statics}
+        positions = [i for i in range(len(args) + len(static)) if i not in static]
+        found: dict[int | str, Any] = {**dict(zip(positions, args)), **kwargs}
+        return tuple([leaf for place, x in found.items() if place in places for leaf in tree.leaves(x)])
 
     def take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The call in canonical form; TypeError as Python raises it when the arguments do not fit the signature."""
@@ -209,17 +235,15 @@ def exact(value: Any) -> Any:
     return (type(value), repr(value)) if isinstance(value, float | complex | np.inexact) else (type(value), value)
 
 
-def _several(given: Any, single: type) -> tuple[Any, ...]:
+def _several(given: Any, single: type, option: str) -> tuple[Any, ...]:
     several = (given,) if isinstance(given, single) else tuple(given)
     for x in several:
         if not isinstance(x, single):
-            raise TypeError(
-                located(f"static_arg{'nums' if single is int else 'names'}: expected {single.__name__}, got {x!r}")
-            )
+            raise TypeError(located(f"{option}: expected {single.__name__}, got {x!r}"))
     return several
 
 
-def _position(n: int, signature: inspect.Signature | None, fun: Any) -> int:
+def _position(n: int, signature: inspect.Signature | None, fun: Any, option: str) -> int:
     if signature is None and n >= 0:
         return n
     kinds = [p.kind for p in signature.parameters.values()] if signature else []
@@ -227,5 +251,5 @@ def _position(n: int, signature: inspect.Signature | None, fun: Any) -> int:
     if n >= 0 and _VARIADIC in kinds:
         return n
     if not -count <= n < count:
-        raise ValueError(located(f"static_argnums: {describe(fun)} has no positional parameter {n}"))
+        raise ValueError(located(f"{option}: {describe(fun)} has no positional parameter {n}"))
     return n % count
