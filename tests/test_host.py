@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from typing import Any
 
@@ -196,6 +197,81 @@ def test_tables_are_filled_in_loops_over_values():
         value, gradient = g(x)
         np.testing.assert_allclose(value, f(x), rtol=1e-12)
         np.testing.assert_allclose(gradient, differences(f, x), rtol=1e-5, atol=1e-6)
+
+
+def test_elements_that_loops_change_are_values_of_the_trace():
+    def f(x):
+        s, n = np.zeros(3)[0], np.arange(4)[0]
+        while s < np.sum(x**2):
+            s, n = s + 0.3, n + 1
+        return s * x[0] + n
+
+    g = tg.trace(f)
+    for k in (1.0, 2.0, 3.0, 0.1, 0.0, 5.0):
+        np.testing.assert_allclose(g(X * k), f(X * k), rtol=1e-12)
+    assert g.cache_info().traces <= 2
+
+
+# -- what is kept, and handed out ------------------------------------------------------------------
+def test_constants_that_are_returned_are_new_arrays():
+    def f(x):
+        table = np.cos(np.arange(8.0)).reshape(2, 4)
+        return table, table[0], np.arange(3), x
+
+    g = tg.trace(f)
+    for _ in range(3):
+        table, row, count, x = g(X)
+        np.testing.assert_array_equal(table, np.cos(np.arange(8.0)).reshape(2, 4))
+        np.testing.assert_array_equal(count, np.arange(3))
+        table[0, 1], count[1] = 5.0, 7
+        assert row[1] == 5.0
+        assert x is X
+
+
+def test_constants_that_are_kept_outside_are_arrays():
+    kept: dict[str, Any] = {}
+
+    @tg.trace
+    def f(x):
+        if "table" not in kept:
+            kept["table"] = np.cos(np.arange(4.0))
+        return kept["table"] @ x
+
+    for _ in range(3):
+        np.testing.assert_allclose(f(X), np.cos(np.arange(4.0)) @ X)
+    assert type(kept["table"]) is np.ndarray
+    kept["table"][0] = 7.0
+    np.testing.assert_allclose(f(X), kept["table"] @ X)
+
+
+def test_objects_update_their_tables():
+    class Model:
+        def __init__(self):
+            self.table = None
+
+        def __call__(self, x):
+            if self.table is None:
+                self.table = np.linspace(0.0, 1.0, 4)
+            self.table[1] += 1.0
+            return np.sum(self.table * x)
+
+    model, other = tg.trace(Model()), Model()
+    for _ in range(4):
+        np.testing.assert_allclose(model(X), other(X))
+
+
+def test_functions_with_a_cache_make_tables():
+    @functools.lru_cache
+    def table(n):
+        made = np.zeros((n, n))
+        for i in range(n):
+            for j in range(n):
+                made[i, j] = np.cos(i * j)
+        return made
+
+    g = tg.trace(lambda x: table(4) @ x)
+    for _ in range(3):
+        np.testing.assert_allclose(g(X), table(4) @ X)
 
 
 def test_loop_bodies_and_derivatives_take_constants_from_outside():

@@ -40,6 +40,7 @@ from tracegrad.trace.moments import (
     widen_entrance,
     widen_kinds,
 )
+from tracegrad.trace.scalars import scalars_differ
 from tracegrad.trace.tries import within_try
 
 __all__ = ["Circles"]
@@ -280,10 +281,10 @@ class Circles:
         place, varying = state.place, self.builder.world.varying
         # The first turns may have changed less, as those do whose steps are rejected.
         start = before if before.loop is None else before.loop.start
-        grown = growing(self.builder, place, before.state.lengths)
+        grown = growing(self.builder, place, before.state.lengths) or scalars_differ(before.state, state)
         if grown:
             varying |= grown
-            raise self.builder.restarts(grown.pop(), "a list that turns append to is an array in the loop")
+            raise self.builder.restarts(grown.pop(), "a list or a scalar that turns change is traced in the loop")
         if start.enters and widen_entrance(start.state, state):
             raise self.builder.restarts((ENTERED, *place.instruction))
         if before.enters:

@@ -34,6 +34,7 @@ from tracegrad.trace.jumps import Place
 from tracegrad.trace.lent import real_of
 from tracegrad.trace.locals import set_variables, variables
 from tracegrad.trace.number import Number
+from tracegrad.trace.scalars import SCALAR, trace_scalars
 from tracegrad.trace.signature import exact
 from tracegrad.trace.tables import Table
 from tracegrad.trace.templates import Same
@@ -252,6 +253,7 @@ def moment(builder: TraceBuilder, place: Place, enters: bool = False) -> Moment 
     """The state at a place, where a loop is entered perhaps; None if it is not understood."""
     try:
         begin(builder, place)
+        trace_scalars(builder, place, _known(builder, place, SCALAR))
         _take_apart(builder, place, _known(builder, place, _OWN) if enters else {})
         return with_kinds(builder, place, Moment(builder, place))
     except _Strange as strange:
