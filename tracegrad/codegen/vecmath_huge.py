@@ -35,6 +35,23 @@ TWO_OVER_PI = int(
 PRODUCT = {"f64": ir.IntType(192), "f32": ir.IntType(128)}
 
 
+def _window(builder: ir.IRBuilder, number: int, shift: ir.Value, wide: ir.Type) -> ir.Value:
+    """The bits of `number` from `shift` on, as many as `wide` has. By bytes, since LLVM writes long code for a shift of
+    so many bits."""
+    name, i8 = f"tg.window.{number.bit_length()}", ir.IntType(8)
+    table = builder.module.globals.get(name)
+    if table is None:
+        data = bytearray(number.to_bytes(-(-number.bit_length() // 8), "little") + bytes(wide.width // 8 + 8))
+        table = ir.GlobalVariable(builder.module, ir.ArrayType(i8, len(data)), name)
+        table.linkage, table.global_constant = "internal", True
+        table.initializer = ir.Constant(table.value_type, data)
+    more = ir.IntType(wide.width + 64)
+    place = builder.gep(builder.bitcast(table, i8.as_pointer()), [builder.lshr(shift, shift.type(3))])
+    found = builder.load(builder.bitcast(place, more.as_pointer()), align=1)
+    within = builder.zext(builder.and_(shift, shift.type(7)), more)
+    return builder.trunc(builder.lshr(found, within), wide)
+
+
 def reduce_huge(x: Real) -> tuple[Pair, Bits]:
     """r, |r| <= pi/4, and the low bits k of x = k*pi/2 + r, for a finite |x| of at least 1.
 
@@ -49,9 +66,8 @@ def reduce_huge(x: Real) -> tuple[Pair, Bits]:
     # floor(2/pi * 2**(e + fraction_bits)) modulo 4 * 2**fraction_bits, e = biased - bias - mantissa.
     largest = form.bias - form.mantissa
     known = largest + fraction_bits + 1
-    table = ir.Constant(ir.IntType(known), TWO_OVER_PI >> (TWO_OVER_PI_BITS - known))
     shift = biased.constant(2 * form.bias + 1) - biased
-    window = builder.trunc(builder.lshr(table, builder.zext(shift.value, table.type)), wide)
+    window = _window(builder, TWO_OVER_PI >> (TWO_OVER_PI_BITS - known), shift.value, wide)
     product = builder.mul(window, builder.zext(integer.value, wide))
 
     # Without the quadrant, the fraction is a signed number, and the nearer multiple the one to count from.
