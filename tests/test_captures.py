@@ -387,3 +387,13 @@ def test_the_hot_path_sees_changes_too():
     del PARAMS["w"]
     with pytest.raises(KeyError, match="w"):
         f(X)
+
+
+def test_a_function_whose_derivative_is_taken_in_a_trace_is_left_as_it_was():
+    def energy(x):
+        return np.sum(x * x)
+
+    slope = tg.trace(lambda x: tg.grad(energy)(x))
+    for _ in range(3):
+        assert slope(np.array([1.0, 2.0])).tolist() == [2.0, 4.0]
+    assert vars(energy) == {}

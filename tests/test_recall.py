@@ -233,6 +233,21 @@ TRACED_HELPER = """
         def function(x):
             return scaled(x) + 1.0 + 3.0 * x**2 + 2.0 * x
 """
+PARTIAL_WITHIN = """
+    import functools
+    import tracegrad as tg
+    def base(k, x):
+        return np.sum(k * x**2)
+    loss = functools.partial(base, 2.0)
+    def total(x):
+        return loss(x) * 2.0
+    def function(x):
+        return tg.grad(loss)(x) + tg.grad(total)(x)
+    class plain:
+        @staticmethod
+        def function(x):
+            return 12.0 * x
+"""
 TRACED_METHOD = """
     import tracegrad as tg
     class Model:
@@ -300,6 +315,8 @@ CASES = {
     "function_within": Case(
         TRACED_HELPER, TRACED_HELPER.replace("y * y)", "y * y * y)").replace("2.0 * x\n", "3.0 * x**2\n"), 1
     ),
+    "partials_within": same(PARTIAL_WITHIN),
+    "partial_within": Case(PARTIAL_WITHIN, PARTIAL_WITHIN.replace("base, 2.0", "base, 3.0").replace("12.0", "18.0"), 1),
     "traced_methods": same(TRACED_METHOD),
     "traced_method": Case(
         TRACED_METHOD, TRACED_METHOD.replace("* self.w", "/ self.w").replace("* model.w", "/ model.w"), 1

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tracegrad.runtime.dispatch import Dispatcher, Family
+from tracegrad.trace.inline import DERIVED
 
 __all__ = ["remembered"]
 
-_MEMORY = "__tracegrad_derived__"
 _FAMILIES: OrderedDict[Any, tuple[Family, Any]] = OrderedDict()
 MAX_FAMILIES = 512
 
@@ -28,10 +28,10 @@ def remembered(fun: Any, key: Any, make: Callable[[], Made]) -> Made:
         return _shared(fun, key, make())
     if not getattr(type(fun), "remembers", False) and not isinstance(fun, types.FunctionType):
         return make()
-    memory = vars(fun).get(_MEMORY)
+    memory = vars(fun).get(DERIVED)
     # functools.wraps copies attributes, this one included, to functions that it does not belong to.
     if memory is None or memory[0]() is not fun:
-        memory = vars(fun)[_MEMORY] = (weakref.ref(fun), {})
+        memory = vars(fun)[DERIVED] = (weakref.ref(fun), {})
     known: dict[Any, Made] = memory[1]
     if key not in known:
         made = make()

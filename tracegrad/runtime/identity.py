@@ -25,7 +25,7 @@ from tracegrad.numpy_api.registry import FUNCTIONS
 from tracegrad.ops import TABLE
 from tracegrad.runtime.native import cpu_key, source_stamps
 from tracegrad.trace.describe import Description
-from tracegrad.trace.inline import Inlinable
+from tracegrad.trace.inline import DERIVED, Inlinable
 from tracegrad.trace.shadow import is_user_object
 from tracegrad.trace.users import is_user_code, is_user_function, is_user_module
 from tracegrad.tree import FIXED_KIND
@@ -55,9 +55,8 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.dtype, type(...)
 # What a class says of itself beside what it does.
 _LABELS = frozenset([
     "__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__firstlineno__", "__static_attributes__",
-    "__abstractmethods__", "_abc_impl", "__tracegrad_derived__",
+    "__abstractmethods__", "_abc_impl", DERIVED,
 ])  # fmt: skip
-_DERIVED = "__tracegrad_derived__"
 
 
 def digest(text: str) -> str:
@@ -117,7 +116,7 @@ def _function(fun: Any) -> list[Any]:
     """What a function of the user's is; arrays and the like among its defaults are marked only."""
     defaults = [_default(x) for x in fun.__defaults__ or ()]
     keywords = [[k, _default(x)] for k, x in (fun.__kwdefaults__ or {}).items()]
-    held = sorted(k for k in vars(fun) if k not in (_DERIVED, "__wrapped__"))
+    held = sorted(k for k in vars(fun) if k not in (DERIVED, "__wrapped__"))
     return ["function", code_key(fun.__code__), fun.__name__, defaults, keywords, held]
 
 

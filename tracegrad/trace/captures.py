@@ -80,6 +80,7 @@ class World(Assumptions):
         self._one = ARRAYS in varying
         self._whole = False
         self._compares = False
+        self._partials: list[Any] = []  # that were made for traced code
         self._several = False  # whether traced code has several traced values for one array
         self._passed: dict[int, tuple[Any, Any, Source]] = {}
         self._places: dict[int, Source] = {}
@@ -104,6 +105,8 @@ class World(Assumptions):
     def adopt(self, x: Any) -> Any:
         """What stands for `x`, which no source leads to: a function or object that was passed."""
         if isinstance(x, (Carrier, np.ndarray, *shadow.VALUES)):
+            return x
+        if any([x is made for made in self._partials]):  # noqa: C419
             return x
         self.natives.note_all(x)
         if tree.is_node(x) and any(isinstance(leaf, Carrier) for leaf in tree.leaves(x)):
@@ -327,7 +330,9 @@ class World(Assumptions):
     def _partial(self, value: Any, source: Source) -> Any:
         args = [self.translate(x, Item(Attribute(source, "args"), i)) for i, x in enumerate(value.args)]
         keywords = {k: self.translate(x, Item(Attribute(source, "keywords"), k)) for k, x in value.keywords.items()}
-        return functools.partial(self.translate(value.func, Attribute(source, "func")), *args, **keywords)
+        made = functools.partial(self.translate(value.func, Attribute(source, "func")), *args, **keywords)
+        self._partials.append(made)
+        return made
 
     def _container(self, value: Any, source: Source) -> Any:
         if type(value) in LENT:
@@ -400,6 +405,7 @@ class World(Assumptions):
         self._seen.clear()
         self._places.clear()
         self._structural.clear()
+        self._partials.clear()
         self._passed.clear()
         self.shared = None
         self.writes = Writes()

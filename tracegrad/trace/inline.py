@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Inlinable"]
+__all__ = ["DERIVED", "Inlinable"]
+
+# The attribute under which functions have what transforms have made of them.
+DERIVED = "__tracegrad_derived__"
 
 
 class Inlinable:

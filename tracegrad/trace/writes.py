@@ -25,6 +25,7 @@ from tracegrad.trace.effects import (
     plain_key,
     watched,
 )
+from tracegrad.trace.inline import DERIVED
 from tracegrad.trace.lent import LENT, lend
 from tracegrad.trace.sources import Cell, Fixed, Item, Source, Static, Variable
 from tracegrad.trace.templates import Found, Node, Piece, Same
@@ -249,7 +250,8 @@ class Writes:
         for x, before in self._open.items():
             yield from changed_names(_attributes(x), before, fixed(x), template, "static")
         for real, made, before in self._functions:
-            yield from changed_names(made.__dict__, before, fixed(real), template, "static")
+            now, then = ({k: x for k, x in held.items() if k != DERIVED} for held in (made.__dict__, before))
+            yield from changed_names(now, then, fixed(real), template, "static")
 
     @contextmanager
     def apart(self) -> Iterator[None]:
