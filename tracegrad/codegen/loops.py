@@ -143,7 +143,9 @@ class Store:
 
 @record(frozen=True, slots=True)
 class Reduce:
-    """`buffer[address]`, an element of `size`, combines `value` over the loops `over`."""
+    """`buffer[address]`, an element of `size`, combines `value` over the loops `over`.
+
+    A scatter begins by writing `size` zeros: none where it adds to what is there."""
 
     buffer: str
     address: Poly

@@ -28,6 +28,7 @@ from tracegrad.codegen.nest import arrange, is_serial
 from tracegrad.codegen.nested import Looping, Nested, Places, While, bytes_of, nested_step, on_stack, regions_of
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.products import factors_of, layout_of
+from tracegrad.codegen.scattered import scatter_in_place
 from tracegrad.codegen.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
 from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.codegen.strips import Strips, strips_of
@@ -122,6 +123,7 @@ class _Planner:
             _to_stack(made, dims)
             made.strips = strips_of(made)
         else:
+            scatter_in_place(made, dims)
             made.bands = bands_of(made)
         _cut(made)
         _place(made, nested)

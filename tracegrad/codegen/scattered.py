@@ -1,0 +1,91 @@
+"""Scatters that are added to something add to it where it is, instead of to zeros that are added to it.
+
+The cotangent of `z[rows, labels]` is all zeros but for some elements. Where a kernel does nothing with such an array
+but add it to what it stores, it stores the rest of the sum, and the scatter comes after it: no zeros are written and
+read. Of elements that are hit several times, sums may round differently.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tracegrad.codegen.in_place import rename
+from tracegrad.codegen.loops import Compute, Load, Operand, Reduce, Store, flattened, operands
+from tracegrad.codegen.poly import ONE, ZERO
+from tracegrad.codegen.steps import Launch
+
+if TYPE_CHECKING:
+    from tracegrad.codegen.dims import Dims
+    from tracegrad.codegen.plan import Plan
+
+__all__ = ["scatter_in_place"]
+
+
+def scatter_in_place(made: Plan, dims: Dims) -> None:
+    """Let the scatters of a plan that may add to what is there."""
+    for scatter in [step for step in made.steps if isinstance(step, Launch) and _target(step)]:
+        target = _target(scatter)
+        users = [step for step in made.steps if target in step.buffers and step is not scatter]
+        adder = users[0] if len(users) == 1 else None
+        if made.memory[target] != "temp" or not isinstance(adder, Launch) or adder.serial or adder.base:
+            continue
+        stored = _stored_sum(adder, target)
+        if stored is None or stored.buffer in scatter.buffers:  # it would read what has been overwritten
+            continue
+        if _whole(made, dims, adder, {target, stored.buffer}):
+            _put_behind(made, scatter, adder, target, stored.buffer)
+
+
+def _target(step: Launch) -> str:
+    """The array of zeros to which a kernel adds, and that is all it does; or ""."""
+    found = [x for x in step.kernel.body if isinstance(x, Store | Reduce)]
+    one = len(found) == 1 and isinstance(found[0], Reduce) and found[0].combiner == "scatter" and found[0].size != ZERO
+    return found[0].buffer if one else ""
+
+
+def _stored_sum(adder: Launch, target: str) -> Store | None:
+    """Where the kernel stores a sum of which `target` is a term, if it does nothing else with either."""
+    body = flattened(adder.kernel.body)
+    loads = [x for x in adder.kernel.body if isinstance(x, Load) and x.buffer == target]
+    if len(loads) != 1 or sum(getattr(x, "buffer", "") == target for x in body) > 1:
+        return None
+    value = loads[0].out
+    while True:
+        users = [x for x in body if value in operands([x])]
+        last = users[0] if len(users) == 1 else None
+        if isinstance(last, Compute) and last.op == "add" and last.args[0] != last.args[1]:
+            value = last.out
+        elif isinstance(last, Store) and last.address == loads[0].address:
+            return last if sum(getattr(x, "buffer", "") == last.buffer for x in body) == 1 else None
+        else:
+            return None
+
+
+def _whole(made: Plan, dims: Dims, adder: Launch, names: set[str]) -> bool:
+    """Whether the kernel runs once for each element of these buffers."""
+    count = math.prod((loop.extent for loop in adder.kernel.loops), start=ONE)
+    return all(math.prod(dims.shape(x), start=ONE) == count for x, name in made.buffers.items() if name in names)
+
+
+def _put_behind(made: Plan, scatter: Launch, adder: Launch, target: str, result: str) -> None:
+    """Run the scatter behind the kernel that has added its result, and have it add to the result of that."""
+    kernel = adder.kernel
+    (load,) = (x for x in kernel.body if isinstance(x, Load) and x.buffer == target)
+    zero = Operand("", load.out.dtype, "0.0" if load.out.dtype[0] == "f" else "0")  # of -0.0 and 0.0 the sum is 0.0
+    kernel.body[:] = [_with(x, load.out, zero) for x in kernel.body if x is not load]
+    del kernel.buffers[target]
+    body = scatter.kernel.body
+    body[:] = [replace(x, size=ZERO) if isinstance(x, Reduce) else x for x in body]
+    _move(made, made.steps.index(scatter), made.steps.index(adder))
+    rename(made, {target: result})
+
+
+def _with(x: Any, old: Operand, new: Operand) -> Any:
+    return replace(x, args=tuple(new if y == old else y for y in x.args)) if isinstance(x, Compute) else x
+
+
+def _move(made: Plan, first: int, last: int) -> None:
+    made.steps.insert(last, made.steps.pop(first))
+    made.schedule.steps.insert(last, made.schedule.steps.pop(first))
