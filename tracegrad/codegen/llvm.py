@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 
@@ -105,6 +105,17 @@ def _type(kernel: Kernel, names: list[str]) -> ir.FunctionType:
     return ir.FunctionType(ir.VoidType(), [*map(parameter, names), I32.as_pointer(), I64, I64])
 
 
+class _Around(NamedTuple):
+    """The loop around the innermost, while that is written: where it begins, its blocks, pointers that run along."""
+
+    var: str
+    low: Any
+    copies: int
+    before: Any
+    head: Any
+    pointers: list[tuple[Any, Any]]  # with the steps from turn to turn
+
+
 class KernelEmitter:
     """What writes the loops of one kernel."""
 
@@ -130,6 +141,7 @@ class KernelEmitter:
         self.totals: dict[int, list[Any]] = {}
         self.copies: list[Any] = []
         self._copy = 0
+        self._around: _Around | None = None
         self._jammed = self._jammed_loop()
         self._fill_memory()
         self._clip()
@@ -189,6 +201,8 @@ class KernelEmitter:
             self.totals[id(x)] = self.identities(x) * max(len(self.copies), 1)
         if depth == len(self.kernel.loops):
             self._innermost()
+        elif self.vectors is not None and depth == len(self.kernel.loops) - 1:
+            vector_loop(self, self.vectors, *self._bounds(depth))
         elif depth == self._jammed:
             self._loop(depth, self._loop(depth, None, self._jam()), 1)
         else:
@@ -230,9 +244,6 @@ class KernelEmitter:
     def _loop(self, depth: int, low: Any, copies: int) -> Any:
         """One loop from `low` (its beginning, if None), `copies` iterations at a time; returns where it ended."""
         loop = self.kernel.loops[depth]
-        if self.vectors is not None and depth == len(self.kernel.loops) - 1:
-            vector_loop(self, self.vectors, *self._bounds(depth))
-            return None
         first, high = self._bounds(depth)
         low = first if low is None else low
         running = [x for x in self.reductions if id(x) in self.totals and self._depth[id(x)] <= depth]
@@ -251,12 +262,17 @@ class KernelEmitter:
         self.b.cbranch(self.b.icmp_signed("<", last, high), inside, after)
         self.b.position_at_end(inside)
         self.env[loop.var] = i
+        around = None
+        if self.vectors is not None and depth == len(self.kernel.loops) - 2:
+            around = self._around = _Around(loop.var, low, copies, before, head, [])
         if copies > 1:
             self.copies = [self.b.add(i, ir.Constant(I64, k)) for k in range(copies)]
         self._nest(depth + 1)
         if copies > 1:
             self.copies = []
         i.add_incoming(self.b.add(i, ir.Constant(I64, copies), flags=("nsw", "nuw")), self.b.block)
+        for pointer, step in around.pointers if around else ():
+            pointer.add_incoming(self.b.gep(pointer, [step]), self.b.block)
         for x in running:
             for phi, value in zip(phis[id(x)], self.totals[id(x)]):
                 phi.add_incoming(value, self.b.block)
@@ -266,6 +282,29 @@ class KernelEmitter:
             back.set_metadata("llvm.loop", self._loop_hints(depth))
         self.b.position_at_end(after)
         return i
+
+    def row(self, buffer: str, address: Poly) -> Any:
+        """A pointer to `address`, that of the first copy, which runs along with the loop around; None if it cannot."""
+        around = self._around
+        if around is None:
+            return None
+        step, rest = address.coefficient(around.var), address.without(around.var)
+        outside = {loop.var for loop in self.kernel.loops[:-2]}
+        if any(s[0] not in "sk" and s not in outside for s in step.symbols | rest.symbols):
+            return None
+        with self.b.goto_block(around.before):
+            at = self.polys.emit(self.b, rest)
+            if step == 0:
+                return self.b.gep(self.pointers[buffer], [at])
+            by = self.polys.emit(self.b, step)
+            start = self.b.gep(self.pointers[buffer], [self.b.add(at, self.b.mul(by, around.low))])
+            by = self.b.mul(by, I64(around.copies))
+        with self.b.goto_block(around.head):
+            self.b.position_at_start(around.head)
+            pointer = self.b.phi(start.type)
+        pointer.add_incoming(start, around.before)
+        around.pointers.append((pointer, by))
+        return pointer
 
     def _bounds(self, depth: int) -> tuple[Any, Any]:
         """The first number of a loop and the one behind its last; they do not depend on the loops around it."""

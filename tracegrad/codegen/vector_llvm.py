@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 
 from tracegrad.codegen.lanes import Spelled, intrinsic, number, numbered, of_lanes
-from tracegrad.codegen.loops import Compute, Guard, Index, Load, Operand, Reduce, Store
+from tracegrad.codegen.loops import Compute, Guard, Index, Load, Operand, Reduce, Store, flattened
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import (
     I64,
@@ -81,6 +81,8 @@ class _VectorLoop:
         self.values: dict[Any, Any] = {}  # what one turn has computed
         self.sums: dict[Any, Any] = {}  # elements of memory that copies have in common
         self.i: Any = None
+        self.rest: Any = None  # how many lanes there are, in what is left of a row behind whole vectors
+        self.loaded = {x.buffer for x in flattened(self.kernel.body) if isinstance(x, Load)}
 
     # -- loops -------------------------------------------------------------------------------------
     def emit(self, low: Any) -> None:
@@ -107,6 +109,7 @@ class _VectorLoop:
             self.b.branch(masked)
         self.b.position_at_end(masked)
         if self.several == 1:
+            self.rest = self.b.sub(self.high, low)
             self._turn(low, 1, rest)
         else:
             self._masked(low, whole, rest)
@@ -276,11 +279,19 @@ class _VectorLoop:
     def _base(self, buffer: str, address: Poly, copy: int) -> Any:
         """The pointer to where an access would be for index 0."""
         rest = address.without(self.var)
-        key = ("base", buffer, rest, self._copy_of(rest.symbols, copy))
+        copy = self._copy_of(rest.symbols, copy)
+        key = ("base", buffer, rest, copy)
         if key not in self.fixed:
-            at = self._scalar(rest, copy)
-            with self._before():
-                self.fixed[key] = self.b.gep(self.outer.pointers[buffer], [at])
+            around = self.kernel.loops[-2].var if len(self.kernel.loops) > 1 else ""
+            found = None
+            if not (rest.symbols & self.own) - {around}:
+                found = self._base(buffer, address, 0) if copy else self.outer.row(buffer, rest)
+            if found is None or copy:
+                start = self.outer.pointers[buffer] if found is None else found
+                at = self._scalar(rest, copy) if found is None else self._scalar(rest.coefficient(around) * copy, 0)
+                with self._before():
+                    found = self.b.gep(start, [at])
+            self.fixed[key] = found
         return self.fixed[key]
 
     def _splat(self, x: Any) -> Any:
@@ -306,7 +317,7 @@ class _VectorLoop:
         for x in body:
             match x:
                 case Store():
-                    self.memory.store(self._value(x.value, copy, k), self._at(x, copy, k), x.value.dtype, mask)
+                    self._store(x, self._value(x.value, copy, k), copy, k, mask)
                     continue
                 case Reduce():
                     self._reduce(x, copy, k, mask)
@@ -336,12 +347,24 @@ class _VectorLoop:
     def _guard(self, x: Guard, copy: int, k: int, mask: Any) -> Any:
         inside = None
         for low, value, high, _ in x.ranges:
-            v, lo, hi = (self._lanes_of(p, copy, k) for p in (value, low, high))
-            for test in (self.b.icmp_signed(">=", v, lo), self.b.icmp_signed("<", v, hi)):
-                inside = test if inside is None else self.b.and_(inside, test)
+            test = self._in_range(low, value, high, copy, k)
+            inside = test if inside is None else self.b.and_(inside, test)
         within = self.memory.first(inside, self.memory.wide)
         self._block(x.body, copy, k, within if mask is None else self.b.and_(mask, within))
         return self.b.select(inside, self._value(x.result, copy, k), self._value(x.fill, copy, k))
+
+    def _in_range(self, low: Poly, value: Poly, high: Poly, copy: int, k: int) -> Any:
+        """Whether low <= value < high, in each lane."""
+        size = high - low
+        if size.symbols & self.varying:
+            v, lo, hi = (self._lanes_of(p, copy, k) for p in (value, low, high))
+            return self.b.and_(self.b.icmp_signed(">=", v, lo), self.b.icmp_signed("<", v, hi))
+        key = ("size", size, self._copy_of(size.symbols, copy))
+        if key not in self.fixed:
+            whole = self._scalar(size, copy)
+            with self._before():
+                self.fixed[key] = self.b.select(self.b.icmp_signed(">", whole, I64(0)), whole, I64(0))
+        return self.b.icmp_unsigned("<", self._lanes_of(value - low, copy, k), self._everywhere(key, self.fixed[key]))
 
     def _lanes_of(self, p: Poly, copy: int, k: int) -> Any:
         """An integer polynomial in each lane."""
@@ -428,5 +451,15 @@ class _VectorLoop:
                 self.sums[id(x), k] = value
                 if copy != self.copies[-1]:
                     return
+            if self.rest is not None:
+                self.memory.add_rest(value, pointer, dtype, self.rest, x.combiner)
+                return
             value = combine(self.b, x.combiner, self.memory.load(pointer, dtype, mask), value, dtype)
         self.memory.store(value, pointer, dtype, mask)
+
+    def _store(self, x: Store, value: Any, copy: int, k: int, mask: Any) -> None:
+        pointer, dtype = self._at(x, copy, k), x.value.dtype
+        if self.rest is not None and x.buffer in self.loaded and len(self.kernel.loops) > 1:
+            self.memory.add_rest(value, pointer, dtype, self.rest, "")
+        else:
+            self.memory.store(value, pointer, dtype, mask)

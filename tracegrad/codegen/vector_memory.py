@@ -12,7 +12,7 @@ from typing import Any
 from llvmlite import ir
 
 from tracegrad.codegen.lanes import Spelled, intrinsic, number, of_lanes
-from tracegrad.codegen.scalar_llvm import BOOL, I64, memory_type
+from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, memory_type
 
 __all__ = ["Memory"]
 
@@ -90,6 +90,36 @@ class Memory:
         types = [t, pointer.type, I32, mask.type]
         function = intrinsic(self.b.module, "masked.store", [t, pointer.type], ir.VoidType(), types)
         self.b.call(function, [value, pointer, I32(size), mask])
+
+    def add_rest(self, value: Any, pointer: Any, dtype: str, rest: Any, combiner: str) -> None:
+        """Combine the first `rest` lanes with what lies at `pointer`, or store them if there is no combiner.
+
+        In pieces of 8, 4, 2 and 1 lanes, or fewer, each behind a test that gives the same for each row of a kernel.
+        What is stored with a mask delays each load of the bytes that the whole vector would have, which may be those of
+        the next row.
+        """
+        size = 1 if dtype == "bool" else int(dtype[1:]) // 8
+        count = self.lanes // 2
+        while count:
+            there = self.b.icmp_signed("!=", self.b.and_(rest, I64(count)), I64(0))
+            with self.b.if_then(there):
+                piece, place = self.b.extract_element(value, I32(0)), pointer
+                if count > 1:
+                    piece = self.first(value, count)
+                    place = self.b.bitcast(pointer, of_lanes(memory_type(dtype), count).as_pointer())
+                if combiner:
+                    piece = combine(
+                        self.b, combiner, self._register(self.b.load(place, align=size), dtype), piece, dtype
+                    )
+                if dtype == "bool":
+                    piece = self.b.zext(piece, of_lanes(memory_type(dtype), count if count > 1 else 0))
+                self.b.store(piece, place, align=size)
+            if count > 1:
+                lanes = [min(k + count, self.lanes - 1) for k in range(self.lanes)]
+                moved = self.b.shuffle_vector(value, value, ir.Constant(of_lanes(I32, self.lanes), lanes))
+                value = self.b.select(there, moved, value)
+                pointer = self.b.gep(pointer, [self.b.select(there, I64(count), I64(0))])
+            count //= 2
 
     def _type(self, dtype: str, mask: Any) -> tuple[Any, int]:
         """The type of a vector in memory, and the size of its elements in bytes."""

@@ -20,6 +20,7 @@ from tracegrad.codegen.poly import Poly
 __all__ = ["Vectors", "dependent", "step_of", "vectors_of"]
 
 LIGHTEST = 12  # up to this cost, a turn of the loop computes several vectors
+DEAR = 20  # from here on, the loop exists with masks alone: these are nothing to what it computes
 # What LLVM would compute lane by lane.
 _SCALAR = frozenset({"remainder", "floor_divide"})
 # The cost that one element should have for each that is gathered: by scalar loads, light loops are faster.
@@ -62,11 +63,13 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
         return None
     least = min((_size(_stored(x)) for x in flattened(kernel.body) if isinstance(x, Load | Store | Reduce)), default=8)
     lanes = vector_bytes() // max(_sizes(kernel.body, varying), default=8)
-    light = kernel.cost <= LIGHTEST
-    reduces = any(isinstance(x, Reduce) and var in x.over for x in kernel.body)
+    reductions = [x for x in kernel.body if isinstance(x, Reduce) and x.over]
+    at_once = int(kernel.cost <= DEAR or not all(var in x.over for x in reductions))
+    if kernel.cost <= LIGHTEST and reductions and all(var in x.over for x in reductions):
+        at_once = 4
     # Without a mask a guard would have one whose bits are not known to be of lanes alone.
     guarded = lanes * least < 16 and any(isinstance(x, Guard) for x in kernel.body)
-    return Vectors(lanes, (4 if reduces else 1) if light and not guarded else 0, least, varying)
+    return Vectors(lanes, 0 if guarded else at_once, least, varying)
 
 
 def dependent(body: list[Any], var: str) -> frozenset[str]:
