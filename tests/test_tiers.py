@@ -25,7 +25,7 @@ from tracegrad.avals import aval_of
 from tracegrad.errors import PerformanceWarning
 from tracegrad.ir import build, run
 from tracegrad.ops.elementwise import greater
-from tracegrad.runtime import machine_code, native
+from tracegrad.runtime import machine_code, native, tiers
 from tracegrad.runtime.effort import COMPILE, Effort
 from tracegrad.runtime.program import Program, machine_code_count
 from tracegrad.runtime.tiers import Tier
@@ -37,6 +37,7 @@ Array = np.ndarray[Any, Any]
 def _replays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As users have it who begin: there is no machine code in memory, and none on disk."""
     monkeypatch.setattr(machine_code, "_loaded", WeakValueDictionary())
+    monkeypatch.setattr(tiers, "_met", set())
     with settings.override(first_call="replay", cache=False):
         yield
 
@@ -114,6 +115,15 @@ def test_machine_code_on_disk_is_used_at_once(tmp_path: Path) -> None:
         assert none == 0
         assert not replays(f)
         assert path_of(f).program.report.cache == "disk"
+
+
+def test_a_new_shape_each_time_is_replayed_once() -> None:
+    f = tg.grad(tg.trace(lambda x: np.sum(np.arctan(x) ** 2 * np.cosh(x))))
+    counts = [counted(lambda n=n: f(np.ones(n)))[1] for n in (20, 33, 46, 51)]
+    assert counts[0] == 0
+    assert counts[1] > 0
+    assert counts[2:] == [0, 0]
+    assert [path.waits for spec in f._specializations.values() for path in spec.paths] == [True, False, False, False]
 
 
 def test_it_is_replayed_for_each_path_once() -> None:

@@ -95,10 +95,10 @@ def machine_code(pieces: Iterable[Piece]) -> Found:
     return found
 
 
-def missing(pieces: Iterable[Piece]) -> int:
-    """How many of these pieces are neither in memory nor on disk."""
+def missing(pieces: Iterable[Piece]) -> list[str]:
+    """The keys of those of these pieces that are neither in memory nor on disk."""
     keys = {piece: _key(piece) for piece in pieces}
-    return sum([not default_cache().has(key) for key in _without(keys, _in_memory(keys)).values()])
+    return [key for key in _without(keys, _in_memory(keys)).values() if not default_cache().has(key)]
 
 
 def _key(piece: Piece) -> str:

@@ -41,17 +41,34 @@ class Answer(NamedTuple):
     result: Any
 
 
-def tier_of(first_call: str, graph: Graph, missing: Callable[[], int]) -> Tier | None:
-    """How the calls of a program are answered that has to compile so many pieces; None if it is to do so now."""
+# The keys of pieces that were missing where a program was replayed, and how many are kept.
+_met: set[str] = set()
+MOST_MET = 100_000
+
+
+def tier_of(first_call: str, graph: Graph, missing: Callable[[], Sequence[str]]) -> Tier | None:
+    """How the calls of a program are answered that has to compile the `missing` pieces; None if it is to do so now.
+
+    If all of them were missed before, this is a second call, of the same code for another shape, or in another
+    function: who calls with a new shape each time would never have them otherwise.
+    """
     if first_call == "compile" or waits_for_compiler():
         return None
-    count = missing()
+    keys = missing()
+    count = len(keys)
     if first_call == "background" and _compiler.busy:
         count = max(count, 1)  # what is on disk can only be loaded when the other thread is done
     most = PART * COMPILE * count
     if not most or len(graph.nodes) > MOST_NODES or Effort().total(graph) > most:
         return None
-    return Tier(most) if first_call == "replay" else Behind(most)
+    if first_call == "background":
+        return Behind(most)
+    if _met.issuperset(keys):
+        return None
+    if len(_met) > MOST_MET:
+        _met.clear()
+    _met.update(keys)
+    return Tier(most)
 
 
 class Tier:
