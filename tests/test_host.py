@@ -299,6 +299,22 @@ def test_an_array_of_constants_may_be_differentiated():
     np.testing.assert_allclose(tg.trace(f)(X), np.sum(np.sin(2 * np.arange(4.0)) * X), rtol=1e-12)
 
 
+def test_results_are_written_where_they_are_wanted():
+    def f(x):
+        a, b, c = np.arange(4.0), np.zeros(4), np.ones(4)
+        d = a[1:] * x[0]
+        np.cumsum(a, out=b)
+        e = b * x[1]
+        np.add(a, x, out=c)
+        np.clip(b, 1.0, 2.0, out=b)
+        np.multiply(a, 2.0, a)
+        a.clip(0.0, 3.0, out=a)
+        return [a, b, c, d, e]
+
+    for found, expected in zip(tg.trace(f)(X), f(X)):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 def test_errors_are_those_of_numpy():
     def f(x):
         table = np.zeros(3)

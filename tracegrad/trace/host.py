@@ -124,10 +124,13 @@ class Host(Tracer):
         return _done("__getitem__", self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        plain = type(value) in _NUMBERS and type(index) is tuple and _PLACES.issuperset(map(type, index))
-        if plain and self.builder.inner is None:
+        kind, plain = type(value), type(index) in _PLACES
+        plain = plain or (type(index) is tuple and _PLACES.issuperset(map(type, index)))
+        if plain and kind in _NUMBERS and self.builder.inner is None:
             self.known.array[index] = value
             _root(self).known.changes += 1
+        elif plain and kind is Tracer:
+            Tracer.__setitem__(self.join(), index, value)
         else:
             _done("__setitem__", self, index, value)
 
@@ -191,6 +194,7 @@ def _met(x: Any) -> Any:
         with x.builder.outside():
             made = None if known.parent is None else _view_of(x, _met)
             made = _as_root(x) if made is None else made
+        made.frozen = "constants"  # it is not the array itself, which joins where it is updated
         known.met = changes, made
     return known.met[1]
 
@@ -199,7 +203,7 @@ def _as_root(x: Any) -> Any:
     """A plain tracer with these elements."""
     known, builder = x.known, x.builder
     node = known.node
-    if node is None or builder.compute(node).tobytes() != known.array.tobytes():
+    if node is None or (known.changes and builder.compute(node).tobytes() != known.array.tobytes()):
         node = builder.hosts.node(builder, known.array)
     made = Tracer(builder, node)
     made.is_array = True
@@ -293,6 +297,7 @@ def on_hosts(
     """What a function of NumPy's gives for these arguments; `traced` is the function for tracers. It may change those
     which it `shares`, or give views of them: of all, if that is None."""
     found: list[Any] = []
+    shares = None if shares == () and "out" in kwargs else shares
     try:
         if builder.inner is not None or not builder.open:
             raise _Traced
@@ -374,6 +379,7 @@ def _wrapped(builder: TraceBuilder, x: Any, found: list[Any], again: _Again) -> 
         return x
     for each in found:
         if each.known.array is x:
+            _root(each).known.changes += 1
             return each
     try:
         supported(x.dtype)
