@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.errors import CacheWarning
+from tracegrad.errors import CacheWarning, DerivativeWarning
 from tracegrad.runtime import identity, recall
 from tracegrad.runtime.cache import DiskCache
 from tracegrad.settings import settings
@@ -599,6 +599,12 @@ def test_what_traces_do_not_see_is_not_kept(cache: DiskCache) -> None:
     ):  # fmt: skip
         for _ in range(2):
             assert traces(tg.trace(function), x) == 1
+
+
+def test_who_is_warned_is_warned_in_each_process(cache: DiskCache) -> None:
+    for _ in range(2):
+        with pytest.warns(DerivativeWarning, match="counts as a constant"):
+            tg.trace(lambda x: tg.grad(lambda y: np.sum(y * float(str(y[0]))))(x))(X)
 
 
 def test_a_debugger_sees_the_function_run(cache: DiskCache) -> None:

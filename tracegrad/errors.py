@@ -10,11 +10,13 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 import warnings
 
 __all__ = [
     "MADE",
     "READ_ONLY",
+    "WARNED",
     "CacheWarning",
     "CapacityError",
     "DTypeError",
@@ -114,7 +116,17 @@ def warn_of_constant(asked: str) -> None:
         f"{asked} of a value that is being differentiated gives a number without a derivative: what is computed from "
         "it counts as a constant; compute with the value itself, or say stop_gradient(x) if that is meant"
     )
+    WARNED.count += 1
     warnings.warn(located(message), DerivativeWarning, stacklevel=2)
+
+
+class _Warned(threading.local):
+    """How often this thread was warned so."""
+
+    count = 0
+
+
+WARNED = _Warned()
 
 
 def located(message: str, location: str = "") -> str:

@@ -8,6 +8,7 @@ Whatever else there may be is `Unkept`: a trace that depends on it is not for ot
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import dis
 import enum
@@ -266,6 +267,8 @@ def class_key(cls: Any, inside: tuple[Any, ...] = ()) -> str:
         return f"itself {inside.index(cls)}"
     if not is_user_code(cls):
         raise Unkept(f"the class {cls.__qualname__}")
+    if "_abc_impl" in vars(cls) and abc._get_dump(cls)[0]:  # type: ignore[attr-defined]
+        raise Unkept(f"the class {cls.__qualname__}, of which others were registered")
     inside = (*inside, cls)
     members = [_member(k, x, inside) for k, x in vars(cls).items() if k not in _LABELS]
     above = [class_key(base, inside) for base in cls.__bases__]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracegrad.errors import TracegradError
 from tracegrad.ir import Graph, parse, to_text
 from tracegrad.ir.printing import names_of
 from tracegrad.logs import log
@@ -69,6 +70,10 @@ if TYPE_CHECKING:
 __all__ = ["Kept", "keep", "recall"]
 
 MOST_RECORDS = 16  # of one specialization
+# What makes a call one that is traced: its trace is not for other processes, or theirs not for this one; or objects of
+# the user's do not let themselves be looked at.
+_TROUBLE = (Unkept, Changed, TracegradError, LookupError, AttributeError, TypeError, ValueError, ReferenceError,
+            RecursionError)  # fmt: skip
 
 
 # -- what is known before a call is traced -----------------------------------------------------------------------------
@@ -120,7 +125,7 @@ def keep(fun: Dispatcher, call: Call, spec: Specialization, trace: Trace, progra
     try:
         key, roots = _identity(fun, call, spec.room)
         text = json.dumps(_spelled(roots, trace, program), separators=(",", ":")).encode()
-    except Unkept as reason:
+    except _TROUBLE as reason:
         log("cache", "%s: this trace is not kept: %s", fun.name, reason)
         return
     if key == found.key and text not in found.records:
@@ -135,7 +140,7 @@ def recall(fun: Dispatcher, call: Call, spec: Specialization) -> Iterator[tuple[
         return
     try:
         key, roots = _identity(fun, call, spec.room)
-    except Unkept as reason:
+    except _TROUBLE as reason:
         log("cache", "%s: its traces are not kept: %s", fun.name, reason)
         key, roots = "", []
     found = spec.kept = spec.kept or _kept(key)
@@ -143,7 +148,7 @@ def recall(fun: Dispatcher, call: Call, spec: Specialization) -> Iterator[tuple[
         try:
             held = json.loads(text)
             trace = _read(roots, held, getattr(fun.fun, "reference", None))
-        except (Changed, LookupError, AttributeError, TypeError, ValueError) as what:
+        except _TROUBLE as what:
             log("cache", "%s: a trace that was kept does not hold here: %s", fun.name, what)
             continue
         yield trace, functools.partial(_program, found, text, trace, held["image"], fun)
@@ -157,8 +162,12 @@ def _kept(key: str) -> Kept:
 
 def _program(found: Kept, text: bytes, trace: Trace, image: Any, fun: Dispatcher) -> Recalled | None:
     found.waiting.remove(text)
-    made = read_image(image)
-    return None if missing(made.uses) else Recalled(made, trace, trace.implicit, fun.name, fun.how()[1])
+    try:
+        made = read_image(image)
+        return None if missing(made.uses) else Recalled(made, trace, trace.implicit, fun.name, fun.how()[1])
+    except _TROUBLE as what:
+        log("cache", "%s: a program that was kept does not run here: %s", fun.name, what)
+        return None
 
 
 # -- a trace to write --------------------------------------------------------------------------------------------------

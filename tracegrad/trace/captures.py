@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.errors import TraceError, UnsupportedError, located
+from tracegrad.errors import WARNED, TraceError, UnsupportedError, located
 from tracegrad.ir import Value
 from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace import shadow
@@ -80,6 +80,7 @@ class World(Assumptions):
         self._one = ARRAYS in varying
         self._whole = False
         self._compares = False
+        self._warned = WARNED.count
         self._partials: list[Any] = []  # that were made for traced code
         self._several = False  # whether traced code has several traced values for one array
         self._passed: dict[int, tuple[Any, Any, Source]] = {}
@@ -409,5 +410,5 @@ class World(Assumptions):
         self._passed.clear()
         self.shared = None
         self.writes = Writes()
-        self.told = self.builder.told >= 0
+        self.told = self.builder.told >= 0 or WARNED.count != self._warned
         self.builder.close()
