@@ -2,36 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 __all__ = ["Arena"]
 
 LINE, PAGE = 64, 4096
+MOST_BLOCKS = 400  # beyond, a better placement is not looked for: that takes longer the more there are, squared
 
 
 class Arena:
-    """First-fit placement of blocks whose lives are known.
+    """First-fit placement of blocks whose lives are known, or the placement `offsets`, in the order of the blocks.
 
     Blocks of a page or more have an odd number of lines of the cache. Of blocks of one size, which lie one behind the
     other, no two then begin at the same place of a page: they would share a small part of the cache, and a kernel that
     reads one behind where it writes another would wait for that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, offsets: Sequence[int] = ()) -> None:
         self.top = 0
         self.taken: dict[Any, tuple[int, int]] = {}
+        self._offsets = offsets
+        self._numbers: dict[Any, int] = {}  # of the blocks that are taken
+        self._lives: list[list[int]] = []  # size, and the first and the last moment, of each block
+        self._moment = self._live = self._most = 0
 
     def take(self, name: Any, size: int) -> int:
         lines = -(-max(size, 1) // LINE)
         size = LINE * (lines if size < PAGE else lines | 1)
-        offset = 0
-        for begin, end in sorted(self.taken.values()):
-            if offset + size <= begin:
-                break
-            offset = max(offset, end)
+        number = len(self._lives)
+        offset = self._offsets[number] if self._offsets else _first_fit(sorted(self.taken.values()), size)
         self.taken[name] = (offset, offset + size)
         self.top = max(self.top, offset + size)
+        self._numbers[name] = number
+        self._moment += 1
+        self._lives.append([size, self._moment, 2**62])
+        self._live += size
+        self._most = max(self._most, self._live)
         return offset
 
     def give(self, name: Any) -> None:
-        self.taken.pop(name, None)
+        place = self.taken.pop(name, None)
+        if place is not None:
+            self._live -= place[1] - place[0]
+            self._moment += 1
+            self._lives[self._numbers.pop(name)][2] = self._moment
+
+    def improved(self) -> Sequence[int]:
+        """Offsets of all blocks that were taken, in order, by which the arena is smaller; none if none are found.
+
+        No arena is smaller than what lives at one moment. Where this one is larger, the largest blocks get their places
+        first, or those that live longest, each as low as the others allow that live at the same time."""
+        if self.top == self._most or len(self._lives) > MOST_BLOCKS:
+            return ()
+        lives = [(size, first, min(last, self._moment + 1)) for size, first, last in self._lives]
+        orders = [lambda x: -x[0], lambda x: -x[0] * (x[2] - x[1]), lambda x: x[1] - x[2]]
+        found = [_placed(lives, order) for order in orders]
+        top, offsets = min(found, key=lambda each: each[0])
+        return offsets if top < self.top else ()
+
+
+def _placed(lives: Sequence[tuple[int, int, int]], order: Callable[[Any], int]) -> tuple[int, list[int]]:
+    """The size of the arena in which blocks have got their places in this order, and their offsets."""
+    offsets = [0] * len(lives)
+    placed: list[tuple[int, int, int, int]] = []  # offset, end, first and last moment
+    for number in sorted(range(len(lives)), key=lambda k: order(lives[k])):
+        size, first, last = lives[number]
+        beside = sorted([(low, high) for low, high, a, b in placed if a < last and first < b])
+        offset = offsets[number] = _first_fit(beside, size)
+        placed.append((offset, offset + size, first, last))
+    return max(high for _, high, _, _ in placed), offsets
+
+
+def _first_fit(taken: Sequence[tuple[int, int]], size: int) -> int:
+    """The lowest offset of a gap of this size between intervals that are sorted by where they begin."""
+    offset = 0
+    for begin, end in taken:
+        if offset + size <= begin:
+            break
+        offset = max(offset, end)
+    return offset

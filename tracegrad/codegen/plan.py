@@ -327,12 +327,31 @@ def _to_stack(made: Plan, dims: Dims) -> None:
 
 def _place(made: Plan, nested: bool) -> None:
     """Offsets in the arena for temporaries and partial results; buffers whose lives do not overlap share memory."""
+    arena = Arena()
+    values = _offsets(made, arena)
+    better = arena.improved()
+    if better:
+        arena = Arena(better)
+        values = _offsets(made, arena)
+    for band in made.bands:
+        place_locals(made, band)
+    made.arena_bytes = arena.top
+    constants = {name: _bits(dtype, value) for name, (dtype, value) in made.arguments.constants.items()}
+    made.values = {**made.arguments.sizes, **constants, **values}
+    made.values |= {name: 0 for i, step in enumerate(made.steps) for name in functions_of(step, made.fills.get(i, ()))}
+    if nested and any(isinstance(step, Call) for step in made.steps):
+        made.values["calls"] = 0  # the number of its first call among those of the program
+    _add_words_of_regions(made)
+
+
+def _offsets(made: Plan, arena: Arena) -> dict[str, int]:
+    """Where temporaries and partial results lie, as the arena places them, and how steps are cut."""
     needed = {name: n.aval.size * n.aval.dtype.itemsize for n, name in made.buffers.items()}
     ends = {i: band.last for band in made.bands for i in band.steps}  # a band ends for all of its steps at once
     temps = [{n for n in step.buffers if made.memory[n] == "temp"} for step in made.steps]
     last = {name: ends.get(i, i) for i, names in enumerate(temps) for name in names}
     local = {name for band in made.bands for name in band.local}
-    arena, begun = Arena(), set[str]()
+    begun = set[str]()
     values: dict[str, int] = {}
     for i, step in enumerate(made.steps):
         for name in sorted(temps[i] - begun):
@@ -345,15 +364,7 @@ def _place(made: Plan, nested: bool) -> None:
         if ends.get(i, i) == i:
             for name in [x for x in arena.taken if last.get(x, i) == i]:
                 arena.give(name)
-    for band in made.bands:
-        place_locals(made, band)
-    made.arena_bytes = arena.top
-    constants = {name: _bits(dtype, value) for name, (dtype, value) in made.arguments.constants.items()}
-    made.values = {**made.arguments.sizes, **constants, **values}
-    made.values |= {name: 0 for i, step in enumerate(made.steps) for name in functions_of(step, made.fills.get(i, ()))}
-    if nested and any(isinstance(step, Call) for step in made.steps):
-        made.values["calls"] = 0  # the number of its first call among those of the program
-    _add_words_of_regions(made)
+    return values
 
 
 def _nested_values(made: Plan, i: int, step: Nested, arena: Arena) -> dict[str, int]:

@@ -1,0 +1,118 @@
+"""Places in the arena: blocks that live at the same time share no memory, in as little memory as can be."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+from tracegrad.codegen.arena import LINE, PAGE, Arena
+
+
+def run(arena, story):
+    """Take and give blocks: the offset and size of each, and which live at one time."""
+    found, live, together = {}, set(), set()
+    for name, size in story:
+        if size is None:
+            arena.give(name)
+            live.discard(name)
+        else:
+            found[name] = (arena.take(name, size), size)
+            together |= {(name, other) for other in live}
+            live.add(name)
+    return found, together
+
+
+def rounded(size):
+    lines = -(-size // LINE)
+    return LINE * (lines if LINE * lines < PAGE else lines | 1)
+
+
+def most_at_once(story):
+    live, most = {}, 0
+    for name, size in story:
+        if size is None:
+            live.pop(name)
+        else:
+            live[name] = rounded(size)
+        most = max(most, sum(live.values()))
+    return most
+
+
+def stories():
+    for seed in range(60):
+        draw = random.Random(seed)
+        story, live = [], []
+        for k in range(draw.randrange(2, 60)):
+            story.append((k, draw.choice([1, 64, 5000, 100_000, draw.randrange(1, 200_000)])))
+            live.append(k)
+            while live and draw.random() < 0.45:
+                story.append((live.pop(draw.randrange(len(live))), None))
+        yield story
+
+
+def assert_apart(found, together):
+    for a, b in together:
+        (x, m), (y, n) = found[a], found[b]
+        assert x + m <= y or y + n <= x
+
+
+def test_blocks_that_live_at_one_time_share_no_memory():
+    for story in stories():
+        first = Arena()
+        found, together = run(first, story)
+        assert_apart(found, together)
+        assert first.top >= most_at_once(story)
+        better = first.improved()
+        if better:
+            second = Arena(better)
+            found, together = run(second, story)
+            assert_apart(found, together)
+            assert most_at_once(story) <= second.top < first.top
+        else:
+            assert not any(offset % LINE for offset, _ in found.values())
+
+
+def test_most_arenas_are_as_small_as_can_be():
+    tight = 0
+    for story in stories():
+        arena = Arena()
+        run(arena, story)
+        better = arena.improved()
+        if better:
+            arena = Arena(better)
+            run(arena, story)
+        tight += arena.top <= 1.02 * most_at_once(story)
+    assert tight >= 45
+
+
+def test_a_large_block_gets_the_place_of_small_ones_that_are_gone():
+    story = [("a", 6000), ("b", 100), ("c", 6000), ("b", None), ("a", None), ("d", 12_000), ("c", None), ("d", None)]
+    arena = Arena()
+    run(arena, story)
+    assert arena.top > most_at_once(story)
+    second = Arena(arena.improved())
+    run(second, story)
+    assert second.top == most_at_once(story)
+
+
+@pytest.mark.parametrize("layers", [2, 5])
+def test_gradients_have_the_values_that_they_have_in_any_arena(layers):
+    def loss(ws, x):
+        for k, w in enumerate(ws):
+            x = np.tanh(x @ w) if k % 2 else np.maximum(x @ w, 0.0)
+            x = x.reshape(-1, x.shape[1]) * (1.0 + k)
+        return np.mean(x**2)
+
+    rng = np.random.default_rng(0)
+    sizes = [40, 300, 20, 150, 70, 33][: layers + 1]
+    ws = [rng.standard_normal((m, n)) / np.sqrt(m) for m, n in itertools.pairwise(sizes)]
+    x = rng.standard_normal((60, 40))
+    compiled = tg.grad(loss)(ws, x)
+    with tg.disable_jit():
+        eager = tg.grad(loss)(ws, x)
+    for a, b in zip(compiled, eager):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-13)
