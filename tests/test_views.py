@@ -413,3 +413,17 @@ def test_what_is_added_to_a_part_is_written_once(name: str) -> None:
         for got, want in zip(traced(START.copy()), fun(START.copy())):
             np.testing.assert_array_equal(got, want)
         assert sum(node.op is not None and node.op.name == "where" for node in traced.graph(START).nodes) == times
+
+
+def test_arrays_made_of_scalars_are_no_views() -> None:
+    def f(x: Any) -> Any:
+        s = np.sum(x)
+        a, b, c, d = np.atleast_3d(s), s.reshape(-1), np.reshape(s, (1, 1)), np.expand_dims(s, 0)
+        a += 1
+        b[0] = 5.0
+        c *= 3
+        d[0] = 2.0
+        return s, a, b, c, d
+
+    for found, expected in zip(tg.trace(f)(START), f(START)):
+        np.testing.assert_array_equal(found, expected)

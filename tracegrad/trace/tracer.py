@@ -252,6 +252,8 @@ class Tracer(ArrayMethods, Value):
         if self.builder.inner is not None:
             own: Tracer = self.builder.here().lift(self)
             return own._aliased(op, params, result)
+        if not self.shape and not self.is_array and isinstance(op.form, Reshape):
+            return result  # an array is made of a scalar
         several = type(result) is tuple
         asks = self.asks if isinstance(op.form, Reshape) else 0
         whole = self.stand_in is None and (self.origin is None or not self.origin.shared)
