@@ -602,6 +602,21 @@ def test_what_nobody_has_any_more_is_not_compiled(gate: Gate) -> None:
     assert not path_of(first).waits
 
 
+def test_compiling_what_nobody_has_any_more_is_given_up(gate: Gate) -> None:
+    chains = [unseen() for _ in range(40)]
+    f = tg.trace(lambda x: [np.cumsum(chain(x)) for chain in chains], tiered=True)
+    f(np.ones(20))
+    assert gate.begun.wait(60)
+    pieces = len(path_of(f).program.image.uses)
+    assert pieces > tiers.TOGETHER
+    before = machine_code_count()
+    del f
+    gc.collect()
+    gate.open.set()
+    finish()
+    assert machine_code_count() - before <= tiers.TOGETHER
+
+
 def test_a_failure_is_told_once_with_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any) -> Any:
         raise RuntimeError("no code today")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import warnings
 import weakref
 from collections import deque
@@ -24,6 +25,7 @@ from tracegrad.ir import Graph, Node
 from tracegrad.ir.replay import WATCHED
 from tracegrad.runtime.effort import COMPILE, Effort, TooLong
 from tracegrad.runtime.entry import MISS
+from tracegrad.runtime.machine_code import machine_code
 from tracegrad.settings import waits_for_compiler
 
 __all__ = ["Answer", "Tier", "tier_of"]
@@ -33,6 +35,10 @@ __all__ = ["Answer", "Tier", "tier_of"]
 PART = 0.25
 # A graph of more nodes took so long to trace that the disk cache, which is filled by what is compiled, should spare it.
 MOST_NODES = 1000
+
+
+# What the other thread compiles between two breaks: pieces, and the seconds of a break.
+TOGETHER, BREAK = 16, 1e-4
 
 
 class Answer(NamedTuple):
@@ -149,6 +155,26 @@ class Behind(Tier):
         return self.replayed(program, leaves)
 
 
+def _compile(reference: weakref.ref[Any]) -> None:
+    """Compile a program, some pieces at a time: in between, others may load theirs, and it may turn out that nobody
+    waits for the rest."""
+    program = reference()
+    if program is None or program.tier is None:
+        return
+    image = program.image
+    del program
+    pieces, kept = [*image.uses], []
+    image.define_symbols()
+    for i in range(0, len(pieces), TOGETHER):
+        kept.append(machine_code({x for piece in pieces[i : i + TOGETHER] for x in (*piece.needs, piece)}))
+        time.sleep(BREAK)
+        if reference() is None or not threading.main_thread().is_alive():
+            return
+    program = reference()
+    if program is not None:
+        program.compile()
+
+
 class _Compiler:
     """The thread that compiles programs, those that are still there, one after the other. It ends when nothing is left,
     and when the interpreter does: a program that has not been begun by then is not."""
@@ -181,26 +207,24 @@ class _Compiler:
                 self._waiting.clear()
         program.compile()
 
-    def _next(self) -> Any:
+    def _next(self) -> weakref.ref[Any] | None:
         with self._lock:
             while self._waiting and threading.main_thread().is_alive():
                 self._now = self._waiting.popleft()
-                program = self._now()
-                if program is not None:
-                    return program
+                if self._now() is not None:
+                    return self._now
             self._thread = self._now = None
             self._waiting.clear()
             return None
 
     def _run(self) -> None:
-        while (program := self._next()) is not None:
-            tier = program.tier
+        while (reference := self._next()) is not None:
             try:
-                program.compile()
+                _compile(reference)
             except BaseException as error:
+                tier = getattr(reference(), "tier", None)
                 if tier is not None:
                     tier.error = error.with_traceback(None)
-            del program
 
     def forked(self) -> None:
         """In a forked child, where there is no thread but the one that forked: what waited is added when it is called
