@@ -20,7 +20,7 @@ import tracegrad as tg
 from tracegrad.codegen.entry import EntrySpec, InputSpec, OutputSpec, Word, block_words
 from tracegrad.errors import ShapeError, UnsupportedError
 from tracegrad.runtime import entry, native
-from tracegrad.runtime.entry import MISS, make_callable, make_portable
+from tracegrad.runtime.entry import MISS, make_callable, make_portable, release_arenas, watching
 
 F64 = np.dtype(np.float64)
 
@@ -317,14 +317,12 @@ def test_the_arena_is_aligned_and_large_enough(make: Maker, count: int) -> None:
 def test_a_large_arena_is_kept_between_calls_and_freed_with_the_callable() -> None:
     x = np.ones(4_000_000)
     f = copier(make_callable, x)
-    words = f.__self__  # type: ignore[attr-defined]
-    assert words[Word.ARENA] == 0
+    assert arena_of(f) == 0
     f(x)
-    kept = words[Word.ARENA]
+    kept = arena_of(f)
     assert kept != 0
     f(x)
-    assert words[Word.ARENA] == kept
-    del words
+    assert arena_of(f) == kept
     gc.collect()
     before = rss()
     del f
@@ -336,7 +334,51 @@ def test_small_arenas_stay_on_the_stack() -> None:
     x = np.ones(512)
     f = copier(make_callable, x)
     f(x)
-    assert f.__self__[Word.ARENA] == 0  # type: ignore[attr-defined]
+    assert arena_of(f) == 0
+
+
+def arena_of(f: Any) -> int:
+    """The address of the arena that a callable keeps."""
+    return ctypes.c_int64.from_address(int(f.__self__[Word.ARENA])).value
+
+
+def test_the_callables_of_one_program_have_one_arena() -> None:
+    x = np.ones(400_000)
+    f = copier(make_callable, x)
+    f(x)
+    g = watching(f, [], [], None)
+    kept = arena_of(f)
+    assert kept == arena_of(g) != 0
+    g(x)
+    assert arena_of(f) == kept
+    del f
+    gc.collect()
+    assert np.array_equal(g(x), x)
+
+
+def test_arenas_are_given_back_on_request_and_taken_again() -> None:
+    x = np.ones(4_000_000)
+    f = copier(make_callable, x)
+    f(x)
+    before = rss()
+    release_arenas()
+    assert before - rss() > 20_000_000
+    assert arena_of(f) == 0
+    assert np.array_equal(f(x), x)
+    assert arena_of(f) != 0
+
+
+def test_many_programs_do_not_keep_more_than_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    release_arenas()
+    monkeypatch.setattr(entry, "_IDLE_ARENAS", 3 * 8 * 400_000 + 5000)
+    x = np.ones(400_000)
+    made = []
+    for _ in range(6):
+        made.append(copier(make_callable, x))
+        assert np.array_equal(made[-1](x), x)
+    kept = [bool(arena_of(f)) for f in made]
+    assert kept == [False, False, False, True, True, True]  # the oldest first
+    assert all(np.array_equal(f(x), x) for f in made)
 
 
 @pytest.mark.parametrize("release_gil", [False, True])

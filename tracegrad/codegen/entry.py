@@ -115,7 +115,7 @@ class Word(IntEnum):
     INPUTS = 3  # how many
     OUTPUTS = 4
     ARENA_BYTES = 5  # a multiple of 64
-    ARENA = 6  # address of the arena kept between calls; 0 before the first, and while a call uses it
+    ARENA = 6  # where the address of the arena is kept between calls, 0 before the first, and while a call uses it
     HANDLER = 7  # NumPy memory handler (a capsule) for the outputs, 0 for NumPy's own
     TRAPS = 8  # the context variable with NumPy's handling of floating-point errors, 0 if it does not matter
     PLACES = 9  # address of the `Place`s that must hold what they did

@@ -308,7 +308,7 @@ restored:
 ; The arena: on the stack if small; else what the last call left, or new memory if another thread has that.
 find_arena:
   %arena_bytes = call i64 @word(ptr %block, i64 $ARENA_BYTES)
-  %arena_word = getelementptr i64, ptr %block, i64 $ARENA
+  %arena_word = call ptr @address(ptr %block, i64 $ARENA)
   %arena_is_large = icmp ugt i64 %arena_bytes, $STACK_ARENA
   br i1 %arena_is_large, label %take_arena, label %go
 take_arena:

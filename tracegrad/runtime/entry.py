@@ -17,6 +17,7 @@ import struct
 import sys
 import sysconfig
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final, Protocol
@@ -29,7 +30,8 @@ from tracegrad.quiet import HARMLESS, TRAPS, USUAL
 from tracegrad.runtime import native, pool
 
 __all__ = [
-    "MISS", "can_watch", "cell_offset", "make_callable", "make_portable", "offset_of", "unsupported_reason", "watching",
+    "MISS", "can_watch", "cell_offset", "make_callable", "make_portable", "offset_of", "release_arena",
+    "release_arenas", "unsupported_reason", "watching",
 ]  # fmt: skip
 
 
@@ -170,20 +172,52 @@ def _free() -> Any:
     return function
 
 
-class _ArenaOwner:
-    """Frees the arena that a block kept, when the block goes."""
+class _Arena:
+    """The arena that the callables of one program keep from call to call: where its address is, which entry points read
+    and write while they have the GIL. It is freed with the last of them."""
 
-    __slots__ = ("free", "words")
+    __slots__ = ("__weakref__", "bytes", "free", "word")
 
-    def __init__(self, words: np.ndarray[Any, Any]) -> None:
-        self.words, self.free = words, _free()
+    def __init__(self, size: int) -> None:
+        self.bytes, self.free = size, _free()
+        self.word = np.zeros(1, np.int64)
+        if size >= _LARGE_ARENA:
+            release_arenas(_IDLE_ARENAS - size)
+            _arenas.append(weakref.ref(self, _arenas.remove))
+
+    def release(self) -> None:
+        """Give the memory back, unless a call uses it. The next call takes new one."""
+        address, self.word[0] = int(self.word[0]), 0
+        self.free(address)
 
     def __del__(self) -> None:
-        if not hasattr(self, "words"):  # an interrupt came in between
-            return
-        address = int(self.words[Word.ARENA])
-        self.words[Word.ARENA] = 0
-        self.free(address)
+        if hasattr(self, "word"):  # otherwise an interrupt came in between
+            self.release()
+
+
+# Programs keep arenas of this size and more up to so many bytes in all, when the next one is made.
+_LARGE_ARENA, _IDLE_ARENAS = 2**20, 2**30
+_arenas: list[weakref.ref[_Arena]] = []
+
+
+def release_arena(entry: Any) -> None:
+    """Give back the memory that the program of this callable keeps for its temporary values."""
+    if isinstance(getattr(entry, "__self__", None), _Block):
+        entry.__self__.keep[1].release()
+
+
+def release_arenas(most: int = 0) -> None:
+    """Give back the memory that programs keep for their temporary values, beyond so many bytes, the oldest first.
+
+    >>> release_arenas()
+    """
+    kept = [arena for ref in list(_arenas) if (arena := ref()) is not None and arena.word[0]]
+    total = sum([arena.bytes for arena in kept])
+    for arena in kept:
+        if total <= most:
+            break
+        total -= arena.bytes
+        arena.release()
 
 
 def make_callable(
@@ -230,7 +264,7 @@ def make_callable(
     words[Word.RUN] = code.address(RUN)
     if _has_large_output(spec, output_shapes):
         words[Word.HANDLER] = id(pool.memory_handler())
-    return _builtin(words, code, name)
+    return _builtin(words, code, name, _Arena(arena_bytes))
 
 
 @cache
@@ -268,13 +302,13 @@ def watching(
     before = entry.__self__
     words = np.array(before)
     words[Word.VALUES] += words.ctypes.data - before.ctypes.data
-    words[Word.ARENA] = 0
     table, arranged, pairs = (np.array(x, np.int64) for x in (places, containers, apart))
     words[Word.TRAPS] = id(TRAPS)
     words[Word.PLACES], words[Word.PLACE_COUNT] = table.ctypes.data, len(places)
     words[Word.CONTAINERS] = arranged.ctypes.data if containers else 0
     words[Word.APART], words[Word.APART_COUNT] = pairs.ctypes.data, len(apart)
-    return _builtin(words, before.keep[0], entry.__name__, table, arranged, pairs, entry, keep)
+    code, arena, *_ = before.keep
+    return _builtin(words, code, entry.__name__, arena, table, arranged, pairs, entry, keep)
 
 
 @cache
@@ -285,9 +319,10 @@ def _new_builtin() -> Any:
     return function
 
 
-def _builtin(words: np.ndarray[Any, Any], code: Code, name: str, *keep: object) -> Callable[..., Any]:
+def _builtin(words: np.ndarray[Any, Any], code: Any, name: str, arena: Any, *keep: object) -> Callable[..., Any]:
+    words[Word.ARENA] = arena.word.ctypes.data
     block = words.view(_Block)
-    block.keep = (code, _ArenaOwner(words), *keep)
+    block.keep = (code, arena, *keep)
     builtin: Callable[..., Any] = _new_builtin()(ctypes.addressof(_method(name)), block, None)
     return builtin
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, evaluate, run
-from tracegrad.runtime.entry import MISS, can_watch
+from tracegrad.runtime.entry import MISS, can_watch, release_arena
 from tracegrad.runtime.headers import Header, of_function, of_method
 from tracegrad.runtime.hot import hot_call
 from tracegrad.runtime.program import compile_program, conformed
@@ -94,7 +94,10 @@ class Path:
             return program
         like = program.graph, program.kinds, program.single, program.name, program.checked
         made = compile_program(*like, optimize=program.optimize, donated=donated)
-        return made if made.donors else program
+        if not made.donors:
+            return program
+        release_arena(program.entry)  # which is not needed from now on
+        return made
 
     def run(self, leaves: Sequence[Any], captured: Sequence[Any]) -> tuple[Sequence[Any] | None, Answers | None]:
         """The outputs of the graph, guard values last, or None when the call has to run as plain Python; and the
