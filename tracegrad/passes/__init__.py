@@ -12,6 +12,7 @@ from tracegrad.ir import verify as check
 from tracegrad.passes.blocks import run_in_blocks
 from tracegrad.passes.contractions import Thresholds, unroll_small_contractions
 from tracegrad.passes.decompose import decompose
+from tracegrad.passes.every_turn import join_products_of_turns
 from tracegrad.passes.left import read_what_is_left
 from tracegrad.passes.segments import join_segments
 from tracegrad.passes.share import share_loops
@@ -19,8 +20,8 @@ from tracegrad.passes.simplify import simplify
 from tracegrad.settings import settings
 
 __all__ = [
-    "PIPELINE", "Thresholds", "decompose", "join_segments", "optimize", "read_what_is_left", "run_in_blocks",
-    "simplify", "unroll_small_contractions",
+    "PIPELINE", "Thresholds", "decompose", "join_products_of_turns", "join_segments", "optimize", "read_what_is_left",
+    "run_in_blocks", "simplify", "unroll_small_contractions",
 ]  # fmt: skip
 
 Pass = Callable[[Graph], Graph]
@@ -29,6 +30,7 @@ PIPELINE: tuple[tuple[Pass, str], ...] = (
     (join_segments, "first, while the turns of a loop and of its segments have one form"),
     (decompose, "composite ops hide the work that fusion and the rules act on"),
     (unroll_small_contractions, "what it emits is redundant in shape, so it goes before the simplifier"),
+    (join_products_of_turns, "behind it, for what it leaves is BLAS's, while sums of cotangents are known as such"),
     (simplify, "what it leaves is the normal form that the scheduler and the cache key read"),
     (share_loops, "last, for what it compares has one form by then; it simplifies again what it joins"),
     (read_what_is_left, "behind it, for the loop that keeps rows is that of the function then, whose result is left"),
@@ -51,8 +53,8 @@ def optimize(graph: Graph, verify: bool = False, record: list[tuple[str, Graph]]
       %2 = multiply(%1, 0.25) : f64[]
       return %2
     }
-    >>> [name for name, _ in stages][:4]
-    ['join_segments', 'decompose', 'unroll_small_contractions', 'simplify']
+    >>> [name for name, _ in stages][:5]
+    ['join_segments', 'decompose', 'unroll_small_contractions', 'join_products_of_turns', 'simplify']
     """
     for run, _reason in PIPELINE:
         graph = run(graph)
