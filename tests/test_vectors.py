@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tracegrad.codegen import vectors
 from tracegrad.codegen.loops import (
     Check,
     Compute,
@@ -25,7 +26,7 @@ from tracegrad.codegen.loops import (
 from tracegrad.codegen.module import as_text, module_of_pieces
 from tracegrad.codegen.pieces import Piece, kernel_piece
 from tracegrad.codegen.poly import ONE, ZERO, Poly, poly
-from tracegrad.codegen.vectors import vector_bytes, vectors_of
+from tracegrad.codegen.vectors import vectors_of
 from tracegrad.runtime import native
 from tracegrad.runtime.machine_code import shared_function
 
@@ -108,10 +109,19 @@ def ran(kernel: Kernel, sizes: dict[str, int], arrays: dict[str, Any], at_end: b
     return {name: x.copy() for name, x in placed.items()}
 
 
+@pytest.fixture(params=[64, 32, 0])
+def width(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The bytes of a vector, as machines have them; for none, LLVM makes the vectors."""
+    monkeypatch.setattr(vectors, "vector_bytes", lambda: request.param)
+    monkeypatch.setattr(f"{__name__}.CODE", {})
+    found: int = request.param
+    return found
+
+
 def kernel_of(loops: list[Loop], body: list[Any], cost: int, **buffers: str) -> Kernel:
     """A kernel whose buffers are given as "f64 in"; it is one that vectors are made of, where there are any."""
     made = Kernel({k: tuple(v.split()) for k, v in buffers.items()}, loops, body, cost)  # type: ignore[misc]
-    assert vectors_of(made) is not None or not vector_bytes()
+    assert vectors_of(made) is not None or not vectors.vector_bytes()
     return made
 
 
@@ -198,6 +208,7 @@ def test_extrema_keep_nans_and_sums_of_nothing_but_minus_zero_are_zero(dtype: st
                 assert not np.signbit(results[2])
 
 
+@pytest.mark.usefixtures("width")
 def test_dtypes_of_several_widths_in_one_kernel() -> None:
     body = [
         Load(v(0, "f32"), "b0", i),
@@ -225,6 +236,7 @@ def test_dtypes_of_several_widths_in_one_kernel() -> None:
             assert got["b4"][0] == want.sum()
 
 
+@pytest.mark.usefixtures("width")
 def test_what_runs_backwards_what_is_padded_and_what_is_gathered() -> None:
     """b3[i] = b0[n - 1 - i] + (b1[i - 2] where that is, else 7) + b0[b2[i]]."""
     body = [
@@ -297,6 +309,7 @@ def test_integers_divide_by_what_masked_lanes_do_not_have() -> None:
 
 
 # -- two loops ---------------------------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("width")
 @pytest.mark.parametrize("cost", [LIGHT, HEAVY])
 @pytest.mark.parametrize("dtype", ["f64", "f32", "i32"])
 def test_rows_and_columns(dtype: str, cost: int) -> None:

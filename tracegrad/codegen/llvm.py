@@ -142,7 +142,7 @@ class KernelEmitter:
         self.copies: list[Any] = []
         self._copy = 0
         self._around: _Around | None = None
-        self._jammed = self._jammed_loop()
+        self.jammed = self._jammed_loop()
         self._fill_memory()
         self._clip()
         self.before_loops = self.b.block
@@ -203,7 +203,7 @@ class KernelEmitter:
             self._innermost()
         elif self.vectors is not None and depth == len(self.kernel.loops) - 1:
             vector_loop(self, self.vectors, *self._bounds(depth))
-        elif depth == self._jammed:
+        elif depth == self.jammed:
             self._loop(depth, self._loop(depth, None, self._jam()), 1)
         else:
             self._loop(depth, None, 1)

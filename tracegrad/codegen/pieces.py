@@ -44,17 +44,21 @@ class Piece:
     define: Callable[[ir.Module, str], None] = field(compare=False, repr=False)  # in this module, by this name
     kernel: str = field(default="", compare=False)  # the symbol of the kernel that it defines for others, if it does
     needs: tuple[Piece, ...] = field(default=(), compare=False, repr=False)  # the pieces whose kernels it calls
-    kind: str = field(default="loops", compare=False)  # of text: see `tracegrad.runtime.pipelines`
+    loops: Kernel | None = field(default=None, compare=False, repr=False)  # the kernel that it is, if it is one
     optimize: int = 2  # from 1, quickest to compile, to 3, quickest to run
+
+    @property
+    def kind(self) -> str:
+        """Of what kind its LLVM IR is: see `tracegrad.runtime.pipelines`. Who does not compile it need not know."""
+        return "loops" if self.loops is None or vectors_of(self.loops) is None else "vectors"
 
 
 # -- kernels -------------------------------------------------------------------------------------------------
 def kernel_piece(kernel: Kernel, optimize: int = 2) -> tuple[Piece, list[str]]:
     """The piece that a kernel is, and the names of what stands in its words behind the rows: two for a buffer."""
     text, names = kernel.signature()
-    kind = "loops" if vectors_of(kernel) is None else "vectors"
     define = partial(_define_kernel, kernel, names)
-    return Piece(text, define, kernel_symbol(text), kind=kind, optimize=optimize), names
+    return Piece(text, define, kernel_symbol(text), loops=kernel, optimize=optimize), names
 
 
 def _define_kernel(kernel: Kernel, names: Sequence[str], module: ir.Module, name: str) -> None:

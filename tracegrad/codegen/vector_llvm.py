@@ -73,7 +73,8 @@ class _VectorLoop:
         self.own = dependent(self.kernel.body, self.kernel.loops[-2].var) if outer.copies else frozenset[str]()
         self.copies = range(max(len(outer.copies), 1))
         self.memory = Memory(self.b, vectors.lanes, vectors.least)
-        self.several = min(vectors.at_once, 1) if outer.copies else vectors.at_once
+        # Iterations that share a turn are enough to do at a time. The few that are left over need no fast loop.
+        self.several = vectors.at_once if outer.jammed < 0 else min(vectors.at_once, int(bool(outer.copies)))
         self.reductions = [x for x in outer.reductions if id(x) in outer.totals]
         self.scalars: list[dict[str, Any]] = []  # of each copy, what does not vary
         self.totals: dict[Any, list[Any]] = {}  # by reduction, copy and number of the vector

@@ -20,7 +20,7 @@ from tracegrad.codegen.poly import Poly
 __all__ = ["Vectors", "dependent", "step_of", "vectors_of"]
 
 LIGHTEST = 12  # up to this cost, a turn of the loop computes several vectors
-DEAR = 20  # from here on, the loop exists with masks alone: these are nothing to what it computes
+DEAR = 35  # from here on, the loop exists with masks alone: these are nothing to what it computes
 # What LLVM would compute lane by lane.
 _SCALAR = frozenset({"remainder", "floor_divide"})
 # The cost that one element should have for each that is gathered: by scalar loads, light loops are faster.
