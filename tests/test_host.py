@@ -11,7 +11,7 @@ import pytest
 
 import tracegrad as tg
 from tests.test_histories import differences
-from tracegrad.trace import host
+from tracegrad.trace import making
 
 X = np.array([0.5, 1.5, -0.3, 0.8])
 N = 24
@@ -153,7 +153,7 @@ def test_what_is_one_value_everywhere_is_no_array():
 
 def test_large_ranges_stay_nodes():
     def f(x):
-        return np.sum(np.arange(host.MOST_MADE + 1.0) * x)
+        return np.sum(np.arange(making.MOST_MADE + 1.0) * x)
 
     graph = tg.trace(f).explain(2.0).graph
     assert len(graph.inputs) == 1
@@ -310,6 +310,20 @@ def test_results_are_written_where_they_are_wanted():
         np.multiply(a, 2.0, a)
         a.clip(0.0, 3.0, out=a)
         return [a, b, c, d, e]
+
+    for found, expected in zip(tg.trace(f)(X), f(X)):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_elements_are_put_together_again():
+    def f(x):
+        table = np.cos(np.arange(4.0))
+        a, b = np.concatenate([[table[0], table[1]], [2.0]]), np.stack([table[2], table[3]])
+        a[0] = x[0]
+        b += x[1]
+        c = np.atleast_1d(table[0])
+        c[0] *= x[2]
+        return [a, b, c, table]
 
     for found, expected in zip(tg.trace(f)(X), f(X)):
         np.testing.assert_allclose(found, expected, rtol=1e-12)

@@ -23,18 +23,16 @@ from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
 from tracegrad.ops import Carrier, Op
 from tracegrad.ops.linear import full
 from tracegrad.ops.memory import is_row_major
-from tracegrad.trace.builder import TraceBuilder, current_trace
+from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.endings import COMPUTED
 from tracegrad.trace.tracer import Tracer
 
-__all__ = ["Constants", "Host", "making", "met_by", "of_function"]
+__all__ = ["Constants", "Host", "hosted", "of_function", "on_hosts"]
 
-# Arrays with more elements are nodes from the beginning, or from when they would be made: they are computed where they
-# are used, rather than read from memory.
-MOST_MADE, MOST_COMPUTED = 1 << 16, 1 << 20
+# Arrays with more elements are nodes where they would be made by an operation.
+MOST_COMPUTED = 1 << 20
 # How many constants may come from one line; from more of them on, it is one in each turn of a loop.
 MOST_FROM_A_LINE = 16
-_MOST_NODES = 50
 
 
 class Constants:
@@ -381,14 +379,19 @@ def _wrapped(builder: TraceBuilder, x: Any, found: list[Any], again: _Again) -> 
         if each.known.array is x:
             _root(each).known.changes += 1
             return each
-    try:
-        supported(x.dtype)
-    except (DTypeError, UnsupportedError):
-        return x
     owner = _owner(x)
     for each in found:
         if _owner(each.known.array) is owner:
             return Host(builder, x, None, each, again)
+    return hosted(builder, x)
+
+
+def hosted(builder: TraceBuilder, x: np.ndarray[Any, Any]) -> Any:
+    """A new array of NumPy's as one of the trace, if traces have arrays of this dtype."""
+    try:
+        supported(x.dtype)
+    except (DTypeError, UnsupportedError):
+        return x
     return Host(builder, x if x.base is None else x.copy())
 
 
@@ -438,59 +441,3 @@ for _name in sorted((set(dir(np.ndarray)) & set(dir(Tracer))) - _ALREADY):
         _OF_TRACERS[_name] = _usual
         _install(_name, _usual)
 Host.__hash__ = Tracer.__hash__  # type: ignore[method-assign]
-
-
-# -- where they begin ----------------------------------------------------------------------------------------------
-def making(function: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    """`ours`, which makes an array in a trace where `function` is NumPy's: a `Host`, if nothing traced has a part."""
-
-    @wraps(ours)
-    def make(*args: Any, **kwargs: Any) -> Any:
-        builder = current_trace()
-        if builder is None or builder.hosts is None or builder.inner is not None:
-            return ours(*args, **kwargs)
-        given = (*args, *kwargs.values())
-        if any(map(_has_host, given)):
-            return on_hosts(function, args, kwargs, ours, builder)
-        made = ours(*args, **kwargs)
-        # What is made of an array may be that array.
-        same = function is not np.array and any(isinstance(x, np.ndarray) or x is made for x in given)
-        return made if same else _known(builder, made)
-
-    return make
-
-
-def met_by(function: Any, args: Any, kwargs: Any, peer: Any) -> bool:
-    """Whether it is `of_function` that knows what a function of NumPy's gives for these arguments."""
-    return type(peer) is Host or (function in _SHARING and any(map(_has_host, (*args, *kwargs.values()))))
-
-
-# Functions that give views of several arguments.
-_SHARING = {np.broadcast_arrays, np.atleast_1d, np.atleast_2d, np.atleast_3d, np.meshgrid}
-
-
-def _has_host(x: Any) -> bool:
-    return type(x) is Host or (type(x) in (list, tuple) and any(map(_has_host, x)))
-
-
-def _known(builder: TraceBuilder, x: Any) -> Any:
-    """A new array as one that is known, if it is."""
-    if type(x) is not Tracer or x.builder is not builder or x.origin is not None or x.views or x.stand_in is not None:
-        return x
-    if x.node.aval.size > MOST_MADE or not (x.shape or x.is_array) or not _is_of_nothing(builder, x.node):
-        return x
-    return Host(builder, np.array(builder.compute(x.node), order="C"), x.node)
-
-
-def _is_of_nothing(builder: TraceBuilder, wanted: Node) -> bool:
-    """Whether no argument, and nothing captured, has a part in a node."""
-    if wanted.op is not None and not wanted.operands:
-        return True
-    seen = [wanted]
-    for node in seen:  # which grows
-        if node.op is None and not any(c.node is node and c.source is None for c in builder.captures.values()):
-            return False
-        seen += [x for x in node.operands if x not in seen]
-        if len(seen) > _MOST_NODES:
-            return False
-    return True

@@ -8,7 +8,6 @@ SciPy are taken to stay.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import math
 import sys
@@ -19,12 +18,11 @@ import numpy as np
 
 from tracegrad.numpy_api import special
 from tracegrad.numpy_api.creation import REPLACEMENTS
-from tracegrad.numpy_api.operands import peer_of
-from tracegrad.numpy_api.registry import FUNCTIONS, dispatch_function
+from tracegrad.numpy_api.registry import FUNCTIONS
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import OTHERS
 from tracegrad.trace.files import FILES, file_by_name
-from tracegrad.trace.host import making, met_by, of_function
+from tracegrad.trace.making import making, of_lists
 from tracegrad.trace.math_functions import MATH, valued
 from tracegrad.trace.readers import READERS, Modules
 from tracegrad.trace.refusals import BY_NAME, REFUSED, Refusal, draws, refused_by_name
@@ -163,22 +161,7 @@ _REPLACED.update(TALK)
 _REPLACED[id(importlib.import_module)] = _import_module
 
 
-def _of_lists(function: Any) -> Any:
-    """A NumPy function that sees traced values in the lists it is given; its own dispatch looks at arrays only."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        peer = peer_of(*args, *kwargs.values())
-        if peer is None:
-            return function(*args, **kwargs)
-        if met_by(function, args, kwargs, peer):
-            return of_function(function, args, kwargs, peer.builder)
-        return dispatch_function(function, args, kwargs)
-
-    return call
-
-
-_REPLACED.update({id(f): _of_lists(f) for f in FUNCTIONS})
+_REPLACED.update({id(f): of_lists(f) for f in FUNCTIONS})
 _REPLACED.update(OTHERS)
 
 

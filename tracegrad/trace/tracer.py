@@ -274,6 +274,8 @@ class Tracer(ArrayMethods, Value):
         if self.builder.inner is not None:
             own: Tracer = self.builder.here().lift(self)
             return own._viewed(result, put)
+        if not self.shape and not self.is_array:
+            return result
         placed = result.origin is not None or result.starts
         place = result._place()[...] if placed else self._place()[...]
         root = result._root()
