@@ -1,10 +1,12 @@
-"""What does a new process pay? Import, then the first calls of two programs that the disk cache holds.
+"""What does a new process pay? Import, then the first calls of programs that the disk cache holds.
 
-Every sample is a process of its own, which times itself from its first statement on and reports.
+Every sample is a process of its own, which times itself from its first statement on and reports. Two short programs are
+called one after the other in one process, each of the larger ones in a process of its own.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -41,6 +43,61 @@ print(json.dumps(dict(
     values=[float(first[0]), *map(float, first[1]), float(second[0]), *map(float, second[1])],
 )))
 """
+
+# The larger programs, each of a vector of parameters.
+LARGER = """
+def of_parts(p, *shapes):
+    found = []
+    for shape in shapes:
+        n = int(np.prod(shape))
+        found.append(p[:n].reshape(shape))
+        p = p[n:]
+    return found
+points, targets = np.sin(np.arange(256.0)).reshape(32, 8), np.cos(np.arange(128.0)).reshape(32, 4)
+def mlp(p):
+    w1, b1, w2, b2 = of_parts(p, (8, 16), (16,), (16, 4), (4,))
+    return ((({xp}.tanh(points @ w1 + b1)) @ w2 + b2 - targets) ** 2).mean()
+def attention(p):
+    q, k, v = [points @ w for w in of_parts(p, (8, 8), (8, 8), (8, 8))]
+    e = {xp}.exp(q @ k.T / 8.0)
+    return ((e / e.sum(axis=-1, keepdims=True) @ v) ** 2).sum()
+seen = np.sin(0.3 * np.arange(60.0))
+def turn(state, y, p):
+    m, s, total = state
+    f, h = {xp}.array([[1.0, 0.1], [0.0, 1.0]]), {xp}.array([[1.0, 0.0]])
+    m, s = f @ m, f @ s @ f.T + {xp}.eye(2) * p[0]
+    c = (h @ s @ h.T)[0, 0] + p[1]
+    k, e = (s @ h.T)[:, 0] / c, y - (h @ m)[0]
+    return m + k * e, s - {xp}.outer(k, h @ s), total + {xp}.log(c) + e * e / c
+def kalman(p):
+    state = {xp}.zeros(2, p.dtype), {xp}.eye(2) * p[2], 0.0 * p[0]
+    for y in seen:
+        state = turn(state, y, p)
+    return state[2]
+"""
+ALONE = """
+import json, sys, time
+{imports}
+{larger}
+{prepare}
+program = {program}
+p = np.sin(1.0 + np.arange({size})) ** 2 + 0.5
+before = time.perf_counter()
+value, gradient = call(program, p)
+after = time.perf_counter()
+values = [float(value), *map(float, gradient)]
+print(json.dumps(dict(time={{"call": after - before}}, values=values)))
+"""
+SIZES = {"mlp": 212, "attention": 192, "kalman": 3}
+ONE = {
+    "tracegrad": "call = lambda f, p: tg.value_and_grad(f)(p)",
+    "jax": """
+def kalman(p):
+    state = jax.numpy.zeros(2), jax.numpy.eye(2) * p[2], 0.0 * p[0]
+    return jax.lax.scan(lambda state, y: (turn(state, y, p), None), state, seen)[0][2]
+call = lambda f, p: jax.block_until_ready(jax.jit(jax.value_and_grad(f))(p))
+""",
+}
 
 PROGRAMS = {
     "numpy": {"imports": "import numpy as np", "xp": "np", "prepare": "call = lambda f: (f(x), x)"},
@@ -79,9 +136,24 @@ def expected() -> Any:
     return np.array(values)
 
 
-def run_process(program: str, environment: dict[str, str]) -> dict[str, Any]:
+def expected_alone(program: str) -> Any:
+    """The value and the gradient of one of the larger programs, by complex steps."""
+    space: dict[str, Any] = {"np": np}
+    exec(LARGER.format(xp="np"), space)
+    p = np.sin(1.0 + np.arange(SIZES[program])) ** 2 + 0.5
+    steps = [space[program](p + 1e-30j * one).imag / 1e-30 for one in np.eye(p.size)]
+    return np.array([space[program](p), *steps])
+
+
+def run_process(program: str, environment: dict[str, str], alone: str = "") -> dict[str, Any]:
     """Run a program in a new process and give back what it printed."""
-    source = CLOCK.format(**PROGRAMS[program])
+    words = PROGRAMS[program]
+    source = CLOCK.format(**words)
+    if alone:
+        larger, prepare = LARGER.format(**words), ONE[program]
+        source = ALONE.format(
+            imports=words["imports"], larger=larger, prepare=prepare, program=alone, size=SIZES[alone]
+        )
     environment = {**os.environ, **environment}
     done = subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -94,21 +166,21 @@ def timed(report: dict[str, Any], part: str) -> Timed:
     return Timed(report["time"][part], np.array(report["values"]))
 
 
-def in_new_process(program: str, part: str, folder_variable: str | None, warm: bool) -> Factory:
+def in_new_process(program: str, part: str, folder_variable: str | None, warm: bool, alone: str = "") -> Factory:
     """A peer whose every call is a new process, with a full or an empty cache folder."""
 
     def factory() -> Run:
         torch_compiler() if program == "torch.compile" else need(program)
         if folder_variable is None:
-            return lambda: timed(run_process(program, {}), part)
+            return lambda: timed(run_process(program, {}, alone), part)
         if warm:
             folder = tempfile.TemporaryDirectory(prefix="warm-start-")
-            run_process(program, {folder_variable: folder.name})
-            return lambda: timed(run_process(program, {folder_variable: folder.name}), part)
+            run_process(program, {folder_variable: folder.name}, alone)
+            return lambda: timed(run_process(program, {folder_variable: folder.name}, alone), part)
 
         def cold() -> Timed:
             with tempfile.TemporaryDirectory(prefix="cold-start-") as empty:
-                return timed(run_process(program, {folder_variable: empty}), part)
+                return timed(run_process(program, {folder_variable: empty}, alone), part)
 
         return cold
 
@@ -139,10 +211,22 @@ def cases(settings: Settings) -> list[Case]:
             "torch.compile": in_new_process("torch.compile", part, "TORCHINDUCTOR_CACHE_DIR", warm=True),
         }
 
+    def larger(program: str) -> dict[str, Factory]:
+        return {
+            "tracegrad": in_new_process("tracegrad", "call", "TRACEGRAD_CACHE_DIR", warm=True, alone=program),
+            "tracegrad, no cache": in_new_process(
+                "tracegrad", "call", "TRACEGRAD_CACHE_DIR", warm=False, alone=program
+            ),
+            "jax": in_new_process("jax", "call", None, warm=False, alone=program),
+        }
+
     imports = {name: import_only(f"import {name}", name) for name in ("tracegrad", "numpy", "numba", "jax", "torch")}
     questions: list[tuple[str, Callable[[], Any], dict[str, Factory]]] = [
         ("warm start: import", lambda: np.zeros(0), imports),
         ("warm start: first program's first call, caches full", expected, programs("first program")),
         ("warm start: second program's first call, caches full", expected, programs("second program")),
     ]
+    for program in SIZES:
+        right = functools.partial(expected_alone, program)
+        questions.append((f"warm start: {program}, its first call, cache full", right, larger(program)))
     return [Case(name, peers, right, once=True) for name, right, peers in questions]
