@@ -49,7 +49,8 @@ FACTOR, TOTAL = 2.0, 0.0
 TABLE: dict[str, Any] = {"factor": 2.0}
 ITEMS = [2.0, 3.0]
 HISTORY: list[Any] = []
-MODEL, LOCAL = Model(), Local()
+MODEL, LOCAL, MANY = Model(), Local(), Model()
+vars(MANY).update({f"p{k}": 2.0 / 44 for k in range(44)})
 MODULE = types.ModuleType("benchmarked")
 MODULE.factor = 2.0  # type: ignore[attr-defined]
 CONTEXT: contextvars.ContextVar[float] = contextvars.ContextVar("CONTEXT", default=2.0)
@@ -135,6 +136,7 @@ READS: dict[str, tuple[Function, Function]] = {
     "a global variable": (lambda x: x * FACTOR, twice),
     "a closure variable": (_closure(), twice),
     "an attribute": (lambda x: x * MODEL.factor, twice),
+    "44 attributes of an object": (lambda x: x * sum([getattr(MANY, f"p{k}") for k in range(44)]), twice),
     "an attribute of the class": (lambda x: x * MODEL.scale, twice),
     "an attribute of a module": (lambda x: x * MODULE.factor, twice),
     "a function of a module": (lambda x: x * math.sqrt(4.0), twice),
@@ -150,6 +152,7 @@ READS: dict[str, tuple[Function, Function]] = {
     "NumPy's error state": (_errors, twice),
     "a context variable": (lambda x: x * CONTEXT.get(), twice),
     "an attribute of a thread": (lambda x: x * LOCAL.factor, twice),
+    "the sign of an element": (lambda x: x * 2.0 if x[0] > 0 else x, twice),
     "a captured array": (lambda x: x * MODEL.weight * 2.0, lambda x: x * np.ones(3) * 2.0),
 }
 EFFECTS: dict[str, Function] = {
