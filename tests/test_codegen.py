@@ -113,7 +113,12 @@ def test_sizes_that_the_data_flow_forces_equal_are_one_symbol() -> None:
 
 
 SIZES: dict[str, tuple[Callable[..., Any], list[Any], str]] = {
-    "small sizes are constants": (lambda x: exp(x), [f64(8, 9)], "[8, s0] [8, s0]"),
+    "small sizes are constants": (lambda x: exp(x), [f64(9, 8)], "[s0, 8] [s0, 8]"),
+    "but for those outside of a large one": (lambda x: exp(x), [f64(8, 9)], "[s0, s1] [s0, s1]"),
+    "if they are so everywhere": (lambda x: transpose(x, perm=(1, 0)), [f64(8, 9)], "[8, s0] [s0, 8]"),
+    "and not reduced alone": (lambda x: reduce_sum(x, axes=(0,)), [f64(8, 9)], "[8, s0] [s0]"),
+    "but with a large one": (lambda x: reduce_sum(x, axes=(0, 1)), [f64(8, 9, 10)], "[s0, s1, s2] [s2]"),
+    "nor alone in a value": (lambda x: reduce_sum(x, axes=(1,)), [f64(8, 9)], "[8, s0] [8]"),
     "transpose": (lambda x: transpose(x, perm=(2, 0, 1)), [f64(10, 11, 3)], "[s0, s1, 3] [3, s0, s1]"),
     "broadcast": (lambda x: broadcast_to(x, shape=(20, 30, 10)), [f64(1, 10)], "[1, s0] [s1, s2, s0]"),
     "reduction": (lambda x: reduce_sum(x, axes=(0, 2)), [f64(10, 11, 12)], "[s0, s1, s2] [s1]"),

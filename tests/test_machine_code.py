@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tracegrad as tg
 from tests.test_program import build, compiled, f64, sources
 from tracegrad.errors import CacheWarning
 from tracegrad.ops.elementwise import add, cos, exp, multiply, sin
@@ -171,3 +172,21 @@ def test_names_of_one_file_count_once(tmp_path: Path) -> None:
     assert (count, cache.get("a"), cache.get("c")) == (3, ({}, b"x" * 3000), ({}, b"x" * 3000))
     assert 3000 < size < 3500
     assert cache.get("d") is None
+
+
+def test_a_small_batch_of_another_size_is_no_other_machine_code() -> None:
+    def normed(x: Any, g: Any) -> Any:
+        d = x - x.mean(-1, keepdims=True)
+        return np.sum((d / np.sqrt((d * d).mean(-1, keepdims=True) + 1e-5) * g) ** 2)
+
+    slope = tg.grad(normed, argnums=(0, 1))
+    rng = np.random.default_rng(2)
+    slope(rng.random((4, 12, 10)), rng.random(10))
+    count = machine_code_count()
+    for batch in (2, 3, 7, 9):
+        x, g = rng.random((batch, 12, 10)), rng.random(10)
+        dx, dg = slope(x, g)
+        assert machine_code_count() == count
+        steps = rng.normal(size=x.shape), rng.normal(size=g.shape)
+        ahead, behind = (normed(x + h * steps[0], g + h * steps[1]) for h in (1e-6, -1e-6))
+        assert np.sum(dx * steps[0]) + dg @ steps[1] == pytest.approx((ahead - behind) / 2e-6, rel=1e-5)

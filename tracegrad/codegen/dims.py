@@ -1,8 +1,9 @@
 """Which sizes of a graph are one size: kernels take large dimensions as run-time arguments.
 
-Every axis of every value gets a polynomial. Sizes up to `SMALL` are constants, so that loops over them unroll; each
-other one is a symbol, one symbol per class of dimensions that the data flow forces equal. Two axes that merely happen
-to have one size stay apart, so a kernel compiled for one batch size serves every other.
+Every axis of every value gets a polynomial. Sizes up to `SMALL` are constants, so that loops over them unroll, but for
+those of axes that are always outside of a large one, as a batch of images; each other one is a symbol, one symbol per
+class of dimensions that the data flow forces equal. Two axes that merely happen to have one size stay apart, so a
+kernel compiled for one batch size serves every other.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from tracegrad.codegen.forms import HANDLERS
 from tracegrad.codegen.poly import Poly
 from tracegrad.ir import Graph, Node
+from tracegrad.ops.forms import Fold, Reshape
 
 __all__ = ["SMALL", "Dims"]
 
@@ -35,6 +37,7 @@ class Dims:
             self._axes[node] = self._infer(node)
         for x, y in zip(graph.inputs[:carries], graph.outputs):
             self.joined([self._axes[x], self._axes[y]])
+        self._outer = self._outer_sizes(graph)
         self._names: dict[int, Poly] = {}
         self._polys: dict[tuple[int, ...], tuple[Poly, ...]] = {}
         self.values: dict[str, int] = {}
@@ -78,13 +81,36 @@ class Dims:
         root = self._find(axis)
         if root not in self._names:
             value = self._value[root]
-            if value <= SMALL:
+            if value <= SMALL and root not in self._outer:
                 self._names[root] = Poly.constant(value)
             else:
                 name = f"s{len(self.values)}"
                 self.values[name] = value
                 self._names[root] = Poly.symbol(name)
         return self._names[root]
+
+    def _outer_sizes(self, graph: Graph) -> set[int]:
+        """The small sizes that code gains nothing by: of axes that are outside of a large one wherever they are, that
+        are reduced with a large one if at all, and that no index has to be divided by."""
+        values = (*graph.inputs, *graph.nodes)
+        found = {a for a in map(self._find, range(len(self._parent))) if 1 < self._value[a] <= SMALL}
+        for x in values if found else ():
+            for axes in self._axes[x] if x.several else [self._axes[x]]:
+                roots = self._roots(axes)
+                large = [i for i, a in enumerate(roots) if self._value[a] > SMALL]
+                found.difference_update(roots[large[-1] + 1 :] if large else roots)
+            match x.form:
+                case Fold():
+                    before = self._roots(self._axes[x.operands[0]])
+                    reduced = {before[i] for i in dict(x.params)["axes"]}
+                    found -= reduced if all(self._value[a] <= SMALL for a in reduced) else set()
+                case Reshape():
+                    before, after = self._roots(self._axes[x.operands[0]]), self._roots(self._axes[x])
+                    found -= ({*before[1:]} - {*after}) | ({*after[1:]} - {*before})
+        return found
+
+    def _roots(self, axes: tuple[int, ...]) -> list[int]:
+        return [self._find(a) for a in axes]
 
     # -- what each form of op forces -----------------------------------------------------------------
     def _infer(self, node: Node) -> Any:
