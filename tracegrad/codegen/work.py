@@ -12,11 +12,15 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tracegrad.codegen.lapack import is_native
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Reduce, Store
 from tracegrad.codegen.nested import Nested, Once, Repeat
 from tracegrad.codegen.plan import Plan
 from tracegrad.codegen.scalar import COST
 from tracegrad.codegen.steps import Call, Launch, Matmul
+from tracegrad.ir import Node
+from tracegrad.ops.factorizations import cholesky
+from tracegrad.ops.linalg import solve
 from tracegrad.records import record
 
 __all__ = ["Work", "work_of", "work_together"]
@@ -64,7 +68,19 @@ def work_of(made: Plan, step: Any) -> Work:
         return Work(*_of_buffers(made, step), 2 * batch * m * n * k, step.dtype)
     if isinstance(step, Nested):
         return Work(*_of_buffers(made, step), *_of_regions(step))
-    return Work(*_of_buffers(made, step), None if isinstance(step, Call) else 0)
+    return Work(*_of_buffers(made, step), _of_call(step.node) if isinstance(step, Call) else 0)
+
+
+def _of_call(node: Node) -> int | None:
+    """The operations of a factorization, or of a solver with all of its right sides."""
+    if not is_native(node):
+        return None
+    matrix = node.operands[0].aval
+    n = matrix.shape[-1]
+    count, sides = matrix.size // n**2, node.aval.size  # of all right sides together
+    if node.op is cholesky:
+        return count * n**3 // 3
+    return (count * 2 * n**3 // 3 if node.op is solve else 0) + (2 if node.op is solve else 1) * sides * n
 
 
 def _sizes(made: Plan) -> dict[str, int]:

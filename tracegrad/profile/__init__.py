@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tracegrad.codegen.lapack import is_native
 from tracegrad.codegen.nested import Nested, Repeat, While
 from tracegrad.codegen.plan import Plan
 from tracegrad.codegen.steps import Call, Launch, Matmul
@@ -40,7 +41,7 @@ class Step:
     """
 
     numbers: tuple[int, ...]
-    kind: str  # "kernel", "product", "NumPy", "loop" or "check"
+    kind: str  # "kernel", "product", "LAPACK", "NumPy", "loop" or "check"
     what: str
     lines: tuple[str, ...]
     seconds: float
@@ -137,6 +138,8 @@ def _step(made: Plan, numbers: range, seconds: float, share: float, here: Machin
 def _kind(steps: list[Any]) -> str:
     if not steps:
         return "check"
+    if any(isinstance(step, Call) and is_native(step.node) for step in steps):
+        return "LAPACK"
     kinds: list[tuple[type, str]] = [(Nested, "loop"), (Matmul, "product"), (Call, "NumPy")]
     return next((kind for cls, kind in kinds if any(isinstance(step, cls) for step in steps)), "kernel")
 

@@ -14,7 +14,14 @@ __all__ = ["bars"]
 MOST_BARS = 40
 MARGIN, ROW, BAR, LONGEST = 20.0, 24.0, 15.0, 320.0
 
-CLASSES = {"kernel": "result", "product": "leaf", "NumPy": "guard", "loop": "backward", "check": "constant"}
+CLASSES = {
+    "kernel": "result",
+    "product": "leaf",
+    "LAPACK": "accumulate",
+    "NumPy": "guard",
+    "loop": "backward",
+    "check": "constant",
+}
 
 
 def bars(profile: Any) -> str:
