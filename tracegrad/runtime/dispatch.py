@@ -382,7 +382,8 @@ class Dispatcher(Inlinable):
         if not path.kept and not path.waits:
             path.kept = True
             if path.on_tape is None:
-                keep(self, call, spec, path.trace, path.program)
+                with patient():
+                    keep(self, call, spec, path.trace, path.program)
 
     def _recalled(self, spec: Specialization, call: Call, answers: Answers) -> tuple[Found | None, Answers]:
         """As `_follow`, along paths that other processes have kept."""

@@ -226,7 +226,7 @@ def spell_image(image: Image) -> dict[str, Any]:
     return {
         "orders": [[word(order.function), *map(word, order.words)] for order in image.orders],
         "steps": [[order.steps.start, order.steps.stop] for order in image.orders],
-        "pieces": [[x.text, x.kernel, [pieces[need] for need in x.needs], x.kind, x.optimize] for x in pieces],
+        "pieces": [[x.text, x.kernel, [pieces[need] for need in x.needs], x.optimize] for x in pieces],
         "inputs": [[aval.dtype.str, list(aval.shape), kind] for aval, kind in image.inputs],
         "outputs": [[aval.dtype.str, list(aval.shape)] for aval in image.outputs],
         "single": image.single,
@@ -258,8 +258,9 @@ def _undefined(module: Any, name: str) -> None:
 def read_image(x: dict[str, Any]) -> Image:
     """The image, whose machine code has to be in memory or on disk."""
     pieces: list[Piece] = []
-    for text, kernel, needs, kind, optimize in x["pieces"]:
-        pieces.append(Piece(text, _undefined, kernel, tuple([pieces[i] for i in needs]), kind, optimize))
+    for text, kernel, needs, optimize in x["pieces"]:
+        known = tuple([pieces[i] for i in needs])
+        pieces.append(Piece(text, _undefined, kernel, known, optimize=optimize))
 
     def word(found: Any) -> int | str | Piece:
         value: int | str | Piece = pieces[found[0]] if type(found) is list else found
