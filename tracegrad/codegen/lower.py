@@ -52,6 +52,13 @@ class Arguments:
         self.sizes[name] = value
         return Poly.symbol(name)
 
+    def part(self, value: int) -> Poly:
+        """`value`, where a part of a loop begins or how long it is: a run-time argument of its own."""
+        name = f"k{len(self._names)}"
+        self._names["part", len(self._names)] = name
+        self.sizes[name] = value
+        return Poly.symbol(name)
+
     def scalar(self, key: Any, value: Any, dtype: str) -> Operand:
         """`value` as an operand: immediate if common or small, else a run-time argument."""
         text = immediate(value, dtype)

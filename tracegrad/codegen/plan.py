@@ -30,6 +30,7 @@ from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.products import factors_of, layout_of
 from tracegrad.codegen.scattered import scatter_in_place
 from tracegrad.codegen.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
+from tracegrad.codegen.split import split_kernels
 from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.codegen.strips import Strips, strips_of
 from tracegrad.codegen.sums import add_products
@@ -124,6 +125,7 @@ class _Planner:
             made.strips = strips_of(made)
         else:
             scatter_in_place(made, dims)
+            split_kernels(made)
             made.bands = bands_of(made)
         _cut(made)
         _place(made, nested)

@@ -1,0 +1,91 @@
+"""Concatenations, stacks and rolls: a kernel for each part, of which those that do the same are one piece of code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from test_bands import plan_of
+
+import tracegrad as tg
+from tracegrad.codegen.loops import Guard, flattened
+from tracegrad.codegen.steps import Launch
+from tracegrad.runtime.program import machine_code_count
+
+rng = np.random.default_rng(0)
+
+
+def guards(fun: Any, *args: Any) -> list[int]:
+    """How many guards each kernel of the program has."""
+    steps = [step for step in plan_of(fun, *args).steps if isinstance(step, Launch)]
+    return [sum(isinstance(x, Guard) for x in flattened(step.kernel.body)) for step in steps]
+
+
+CASES: dict[str, tuple[Callable[..., Any], int]] = {
+    "concatenate": (lambda x, y: np.concatenate([x, y, x * y]), 3),
+    "concatenate computed": (lambda x, y: np.concatenate([x, np.exp(y)], axis=1), 2),
+    "stack": (lambda x, y: np.stack([x, y, x - y]), 3),
+    "roll": (lambda x, y: np.roll(x, 3, axis=0) * y, 2),
+    "roll both": (lambda x, y: np.roll(np.roll(x, 2, axis=0), -40, axis=1) + y, 4),
+    "derivative of slices": (lambda x, y: tg.grad(lambda x: np.sum(x[12:] * y[12:]))(x), 2),
+    "rolled parts": (lambda x, y: np.concatenate([x[7:], y[:7]]) * x, 2),
+}
+
+
+@pytest.mark.parametrize("shape", [(200, 60), (1000, 300), (13, 50)], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_parts_are_kernels_without_guards(name: str, shape: tuple[int, int]) -> None:
+    fun, parts = CASES[name]
+    x, y = rng.standard_normal(shape), rng.standard_normal(shape)
+    made = tg.trace(fun)
+    assert guards(made, x, y) == [0] * parts
+    np.testing.assert_allclose(made(x, y), fun(x, y), rtol=1e-13)
+
+
+def test_parts_that_are_copies_are_one_piece_of_machine_code() -> None:
+    made = tg.trace(lambda *xs: np.concatenate(xs))
+    xs = [rng.standard_normal(n) for n in (1000, 20, 333, 50, 7000)]
+    np.testing.assert_array_equal(made(*xs), np.concatenate(xs))
+    kernels = [step.kernel.signature()[0] for step in plan_of(made, *xs).steps]  # type: ignore[union-attr]
+    assert len(kernels) == 5
+    assert len(set(kernels)) == 1
+    before = machine_code_count()
+    others = [rng.standard_normal(n) for n in (40, 41, 999, 3000, 12)]
+    np.testing.assert_array_equal(made(*others), np.concatenate(others))
+    assert machine_code_count() == before
+
+
+@pytest.mark.parametrize(
+    "fun",
+    [
+        lambda x, y: np.stack([x, y], axis=-1),  # elements that lie together
+        lambda x, y: np.concatenate([x, y], axis=1),  # rows are read and written once
+        lambda x, y: np.pad(x, 1),  # more parts than guards
+        lambda x, y: np.sum(np.concatenate([x, y]) ** 2),  # a reduction
+    ],
+    ids=["columns", "halves of rows", "frame", "sum"],
+)
+def test_other_guards_stay(fun: Callable[..., Any]) -> None:
+    x, y = rng.standard_normal((100, 40)), rng.standard_normal((100, 40))
+    made = tg.trace(fun)
+    assert max(guards(made, x, y)) > 0
+    np.testing.assert_allclose(made(x, y), fun(x, y), rtol=1e-12)
+
+
+def test_an_index_out_of_range_in_a_part_is_found() -> None:
+    made = tg.trace(lambda x, k: np.concatenate([x, x[k], 2.0 * x]))
+    x = rng.standard_normal(50)
+    found = made(x, np.array([3, -50, 49] * 10))
+    np.testing.assert_array_equal(found, np.concatenate([x, x[np.array([3, -50, 49] * 10)], 2 * x]))
+    with pytest.raises(IndexError):
+        made(x, np.array([3, -50, 50] * 10))
+
+
+def test_counters_in_a_part_go_on_from_where_it_begins() -> None:
+    made = tg.trace(lambda x: np.concatenate([x, np.arange(-1.0, 99.0) * x[:100], x[5:] + np.arange(1, 196)]))
+    x = rng.standard_normal(200)
+    assert guards(made, x) == [0, 0, 0]
+    true = np.concatenate([x, np.arange(-1.0, 99.0) * x[:100], x[5:] + np.arange(1, 196)])
+    np.testing.assert_allclose(made(x), true, rtol=1e-15)

@@ -1,0 +1,221 @@
+"""Kernels that do something else in each part of a loop: one kernel for each part.
+
+An element of a concatenation is one of the first operand, or of the second, and so on: a guard for each, which every
+element asks. Where all guards of a kernel say no more than in which part of its loops it is (concatenations, stacks,
+rolls), there is a kernel for each part instead, without guards, which runs as fast as a copy. Where a part begins, and
+how long it is, are run-time values; so parts that do the same are one piece of machine code.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tracegrad.codegen.loops import (
+    Check,
+    Compute,
+    Guard,
+    Index,
+    Kernel,
+    Load,
+    Loop,
+    Operand,
+    Store,
+    flattened,
+    operands,
+    polynomials,
+)
+from tracegrad.codegen.nest import arrange
+from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.scalar import COST
+from tracegrad.codegen.steps import Launch
+
+if TYPE_CHECKING:
+    from tracegrad.codegen.lower import Arguments
+    from tracegrad.codegen.plan import Plan
+
+__all__ = ["split", "split_kernels"]
+
+MOST = 16  # parts of a kernel
+HEAVY = 24  # the cost of an element from which on guards within rows cost less than what they guard
+
+Part = tuple[int, int]  # the first iteration of a loop, and the one behind the last
+
+
+def split_kernels(made: Plan) -> None:
+    """Put kernels for the parts in the place of those that can be split."""
+    for i, step in reversed(list(enumerate(made.steps))):
+        if isinstance(step, Launch) and step.stands_alone and not step.base:
+            parts = split(step.kernel, made.arguments)
+            made.steps[i : i + 1] = [step] if len(parts) == 1 else [Launch(x, step.roots, False, {}) for x in parts]
+            made.schedule.steps[i : i + 1] = [made.schedule.steps[i]] * len(parts)
+
+
+def split(kernel: Kernel, arguments: Arguments) -> list[Kernel]:
+    """The kernels for the parts; `kernel` alone if it stays whole."""
+    guards = [x for x in flattened(kernel.body) if isinstance(x, Guard)]
+    plain = all(isinstance(x, Load | Store | Compute | Index | Check | Guard) for x in flattened(kernel.body))
+    if not guards or not plain or len(guards) > MOST:
+        return [kernel]
+    cuts = _cuts(kernel, guards, arguments.sizes)
+    if cuts is None or _cuts_rows(kernel, cuts):
+        return [kernel]
+    if not 1 < math.prod(len(x) - 1 for x in cuts.values()) <= len(guards) + 1:
+        return [kernel]
+    boxes = itertools.product(*(itertools.pairwise(x) for x in cuts.values()))
+    try:
+        return [_Part(kernel, cuts, dict(zip(cuts, box)), arguments).kernel() for box in boxes]
+    except _Unclear:
+        return [kernel]
+
+
+class _Unclear(Exception):
+    """An address depends on which part it is."""
+
+
+def _cuts(kernel: Kernel, guards: Sequence[Guard], sizes: dict[str, int]) -> dict[str, list[int]] | None:
+    """For each loop where its parts begin, and where the last ends; None if a guard asks for something else."""
+    extents = {x.var: x.extent.evaluate(sizes) for x in kernel.loops}
+    found = {var: {0, n} for var, n in extents.items()}
+    for low, value, high, step in (r for x in guards for r in x.ranges):
+        var, rest = _linear(value, extents)
+        if step != 1 or not var or not all(p.symbols <= sizes.keys() for p in (low, high, rest)):
+            return None
+        for end in (low - rest, high - rest):
+            found[var].add(min(max(end.evaluate(sizes), 0), extents[var]))
+    return {var: sorted(ends) for var, ends in found.items()}
+
+
+def _cuts_rows(kernel: Kernel, cuts: dict[str, list[int]]) -> bool:
+    """Whether parts would be pieces of rows that are too short, or computed too quickly, to go through all rows again
+    for each."""
+    *outer, inner = (len(cuts[loop.var]) > 2 for loop in kernel.loops)
+    few = kernel.loops[-1].extent.value is not None
+    return inner and (few or (bool(outer) and not any(outer) and kernel.cost < HEAVY))
+
+
+def _linear(value: Poly, variables: Any) -> tuple[str, Poly]:
+    """The variable and the rest of a sum of these; "" for anything else."""
+    (var, *others) = sorted(value.symbols & set(variables)) or [""]
+    rest = value - Poly.symbol(var) if var else value
+    return ("", rest) if others or var in rest.symbols else (var, rest)
+
+
+class _Part:
+    """Writes the kernel for one part: iterations `box` of each loop."""
+
+    def __init__(self, whole: Kernel, cuts: dict[str, list[int]], box: dict[str, Part], arguments: Arguments):
+        self.whole, self.cuts, self.box, self.arguments = whole, cuts, box, arguments
+        self.start: dict[str, Poly] = {}
+        self.values: dict[str, Operand] = {}
+
+    def kernel(self) -> Kernel:
+        loops = [x for loop in self.whole.loops for x in self._loop(loop)]
+        moved = {var: start + (Poly.symbol(var) if any(x.var == var for x in loops) else 0)
+                 for var, start in self.start.items()}  # fmt: skip
+        body = [self._placed(_moved(x, moved)) for x in _needed(self._resolved(self.whole.body))]
+        if any(p.symbols & self.values.keys() for p in polynomials(body)):
+            raise _Unclear
+        used = {x.buffer for x in body if isinstance(x, Load | Store)}
+        buffers = {b: use for b, use in self.whole.buffers.items() if b in used}
+        cost = sum([COST.get(x.op, 1) if isinstance(x, Compute) else 1 for x in body])
+        return arrange(
+            Kernel({b: use for b, use in self.whole.buffers.items() if b in buffers}, loops, _numbered(body), cost)
+        )
+
+    def _placed(self, x: Any) -> Any:
+        """An instruction whose address has one run-time value for all that does not change from element to element."""
+        match x:
+            case Load():
+                return replace(x, address=self._parted(x.address, plain=True))
+            case Store():
+                return replace(x, address=self._parted(x.address))
+            case Index():
+                return replace(x, value=self._parted(x.value))
+        return x
+
+    def _parted(self, p: Poly, plain: bool = False) -> Poly:
+        """`p` with one run-time value; without it if that is 0 and the text may be `plain`."""
+        fixed = {m: c for m, c in p.terms.items() if self.arguments.sizes.keys() >= set(m)}
+        begin = Poly(fixed).evaluate(self.arguments.sizes)
+        changing = Poly({m: c for m, c in p.terms.items() if m not in fixed})
+        return changing if plain and not begin else changing + self.arguments.part(begin)
+
+    def _loop(self, loop: Loop) -> list[Loop]:
+        """The loop over this part, or none if that is one iteration of a few."""
+        if len(self.cuts[loop.var]) == 2:
+            return [loop]
+        low, high = self.box[loop.var]
+        self.start[loop.var] = Poly.constant(low)
+        if loop.extent.value is not None:
+            return [Loop(loop.var, Poly.constant(high - low))] if high - low > 1 else []
+        return [Loop(loop.var, self.arguments.part(high - low))]
+
+    def _resolved(self, body: list[Any]) -> list[Any]:
+        """The instructions without guards: `values` has what each guard gives."""
+        found = []
+        for x in body:
+            x = _given(x, self.values)
+            if not isinstance(x, Guard):
+                found.append(x)
+            elif all(map(self._holds, x.ranges)):
+                found += self._resolved(x.body)
+                self.values[x.out.name] = self.values.get(x.result.name, x.result)
+            else:
+                self.values[x.out.name] = x.fill
+        return found
+
+    def _holds(self, r: tuple[Poly, Poly, Poly, Poly]) -> bool:
+        low, value, high, _ = r
+        var, rest = _linear(value, self.box)
+        first = self.box[var][0] + rest.evaluate(self.arguments.sizes)
+        return low.evaluate(self.arguments.sizes) <= first < high.evaluate(self.arguments.sizes)
+
+
+def _given(x: Any, values: dict[str, Operand]) -> Any:
+    """An instruction that uses the values that guards give."""
+
+    def now(operand: Operand) -> Operand:
+        return values.get(operand.name, operand)
+
+    match x:
+        case Compute():
+            return replace(x, args=tuple(map(now, x.args)))
+        case Store() | Check():
+            return replace(x, value=now(x.value))
+        case Guard():
+            return replace(x, fill=now(x.fill))
+    return x
+
+
+def _moved(x: Any, values: dict[str, Poly]) -> Any:
+    match x:
+        case Load() | Store():
+            return replace(x, address=x.address.substitute(values))
+        case Index():
+            return replace(x, value=x.value.substitute(values))
+    return x
+
+
+def _needed(body: list[Any]) -> list[Any]:
+    """What is stored or checked, and what that is computed from."""
+    needed: set[str] = set()
+    found = []
+    for x in reversed(body):
+        if isinstance(x, Store | Check) or x.out.name in needed:
+            needed |= {o.name for o in operands([x])}.union(*(p.symbols for p in polynomials([x])))
+            found.append(x)
+    return found[::-1]
+
+
+def _numbered(body: list[Any]) -> list[Any]:
+    """The instructions with values numbered from 0 on."""
+    names = [x.out.name for x in body if not isinstance(x, Store)]
+    new = {name: f"v{k}" for k, name in enumerate(names)}
+    values = {x.out.name: replace(x.out, name=new[x.out.name]) for x in body if not isinstance(x, Store)}
+    places = {name: Poly.symbol(k) for name, k in new.items()}
+    found = [_moved(_given(x, values), places) for x in body]
+    return [x if isinstance(x, Store) else replace(x, out=values[x.out.name]) for x in found]
