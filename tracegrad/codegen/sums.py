@@ -3,6 +3,9 @@
 A kernel that stores `old + product`, or `old - product`, loads both at the address where it stores. If it does nothing
 else with the two, BLAS may add to the memory of `old`, if that is the memory of the result (a carry that is updated in
 place) or may become it: `old` is a temporary value that nothing reads afterwards.
+
+A kernel that goes on with such a sum, as with `x @ w + h @ u` in `tanh(x @ w + h @ u + b)`, loads it instead, where the
+old value is one that nothing else reads from then on.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ def add_products(made: Plan, dims: Dims) -> None:
             for old, product in found.terms:
                 if _Addition(made, dims, adder, found, old, product).made():
                     break
+        while any(_Inner(made, dims, adder, *terms).made() for terms in _inner_sums(adder.kernel.body)):
+            pass
 
 
 class _Sum:
@@ -51,6 +56,66 @@ def _sums(body: list[Any]) -> Iterator[_Sum]:
             terms = [values.get(x) for x in total.args]
             if all(isinstance(x, Load) and x.address == stored.address for x in terms):
                 yield _Sum(stored, total, *terms)  # type: ignore[arg-type]
+
+
+def _inner_sums(body: list[Any]) -> Iterator[tuple[Compute, Load, Load]]:
+    """The sums of two values that are loaded from one address, either of which may be there before."""
+    loads = {x.out: x for x in body if isinstance(x, Load)}
+    for total in [x for x in body if isinstance(x, Compute) and x.op in ("add", "sub")]:
+        old, new = (loads.get(x) for x in total.args)
+        if old is not None and new is not None and old.address == new.address and old.buffer != new.buffer:
+            yield total, old, new
+            if total.op == "add":
+                yield total, new, old
+
+
+class _Inner:
+    """The addition of `product` to `old`, both temporary, in the midst of the kernel `adder`."""
+
+    def __init__(self, plan: Plan, dims: Dims, adder: Launch, total: Compute, old: Load, product: Load):
+        self.plan, self.dims, self.adder = plan, dims, adder
+        self.total, self.old, self.product = total, old, product
+
+    def made(self) -> bool:
+        """Have BLAS do it, if that is right."""
+        made, steps, old, product = self.plan, self.plan.steps, self.old.buffer, self.product.buffer
+        makers = [x for x in steps if product in x.buffers and x is not self.adder]
+        maker = makers[0] if len(makers) == 1 else None
+        if not isinstance(maker, Matmul) or maker.adds or old in maker.buffers:
+            return False
+        if {made.memory[old], made.memory[product]} != {"temp"} or not (self._only_added() and self._of_one_size()):
+            return False
+        first, at = steps.index(maker), steps.index(self.adder)
+        using = [i for i, step in enumerate(steps) if old in step.buffers]
+        last = max((i for i in using if first < i < at), default=first)
+        if using[-1] != at or any(steps[i].writes & {maker.x[0], maker.y[0]} for i in range(first + 1, last + 1)):
+            return False
+        self._add(maker, first, last)
+        return True
+
+    def _only_added(self) -> bool:
+        """Whether the kernel accesses both for this sum only."""
+        body = self.adder.kernel.body
+        names = {self.old.buffer, self.product.buffer}
+        accesses = [x for x in flattened(body) if isinstance(x, Load | Store | Reduce) and x.buffer in names]
+        reads = [x for x in operands(body) if x in (self.old.out, self.product.out)]
+        return len(accesses) == len(reads) == 2
+
+    def _of_one_size(self) -> bool:
+        names = {self.old.buffer, self.product.buffer}
+        shapes = [self.dims.shape(node) for node, name in self.plan.buffers.items() if name in names]
+        return len({math.prod(shape, start=ONE) for shape in shapes}) == 1
+
+    def _add(self, maker: Matmul, first: int, last: int) -> None:
+        made, kernel, total, old = self.plan, self.adder.kernel, self.total, self.old
+        there = Load(total.out, old.buffer, old.address)
+        body = [there if x is total else x for x in kernel.body]
+        kernel.body[:] = [x for x in body if x is not old and x is not self.product]
+        del kernel.buffers[self.product.buffer]
+        for steps in (made.steps, made.schedule.steps):
+            steps.insert(last, steps.pop(first))  # type: ignore[arg-type]
+        maker.out, maker.adds = old.buffer, 1 if total.op == "add" else -1
+        rename(made, {self.product.buffer: old.buffer})
 
 
 class _Addition:
