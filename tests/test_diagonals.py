@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
+from tracegrad.ir import parse, run
+from tracegrad.passes import simplify
 
 rng = np.random.default_rng(0)
 
@@ -22,6 +24,8 @@ MADE: dict[str, Callable[[Any], Any]] = {
     "identity": lambda d: np.eye(len(d), dtype=d.dtype),
     "a multiple": lambda d: -2.5 * np.eye(len(d), dtype=d.dtype),
 }
+# Those that are made of constants alone are arrays of which the graph does not know the numbers.
+CONSTANT = ("where of rows", "a multiple")
 USED: dict[str, Callable[[Any, Any], Any]] = {
     "left": lambda d, a: d @ a,
     "right": lambda d, a: a.T @ d,
@@ -68,7 +72,30 @@ def test_products_with_diagonal_matrices_are_those_of_numpy(made: str, used: str
     # The sign of what is too small for a number depends on how it is added to the zeros.
     finite = np.isfinite(want) & ((want != 0) | (unusual != "denormal"))
     np.testing.assert_array_equal(np.signbit(got[finite]), np.signbit(want[finite]))
-    assert not is_product(compiled_graph(f, d, a))
+    assert is_product(compiled_graph(f, d, a)) == (made in CONSTANT and used != "of a vector")
+
+
+EYE = """
+graph(%0: f64[40,50]) {
+  %1 = arange() {dtype='int64', length=40, start=0, step=1} : i64[40]
+  %2 = reshape(%1) {shape=(40, 1)} : i64[40,1]
+  %3 = broadcast_to(%2) {shape=(40, 40)} : i64[40,40]
+  %4 = broadcast_to(%1) {shape=(40, 40)} : i64[40,40]
+  %5 = equal(%3, %4) : bool[40,40]
+  %6 = cast(%5) {dtype='float64'} : f64[40,40]
+  %7 = multiply(%6, -2.5) : f64[40,40]
+  %8 = matmul(%7, %0) : f64[40,50]
+  return %8
+}
+"""
+
+
+def test_a_multiple_of_the_identity_is_known_in_a_graph() -> None:
+    graph = parse(EYE)
+    x = rng.normal(size=(40, 50))
+    after = simplify(graph)
+    assert not is_product(after)
+    np.testing.assert_array_equal(run(after, [x])[0], -2.5 * x)
 
 
 @pytest.mark.parametrize("n", [1, 9, 31, 32])
