@@ -19,8 +19,10 @@ import numpy as np
 from tracegrad.avals import Aval, supported
 from tracegrad.errors import DTypeError, UnsupportedError
 from tracegrad.ir import Node
+from tracegrad.numpy_api.creation import eye
 from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
 from tracegrad.ops import Carrier, Op
+from tracegrad.ops.elementwise import multiply
 from tracegrad.ops.linear import full
 from tracegrad.ops.memory import is_row_major
 from tracegrad.trace.builder import TraceBuilder
@@ -48,6 +50,8 @@ class Constants:
         if array.size and array.dtype.kind in "biuf" and text == text[: array.itemsize] * array.size:
             same: Node = full(shape=array.shape, value=array.flat[0].item(), dtype=array.dtype.name).node
             return same
+        if (identity := _multiple_of_identity(array)) is not None:
+            return identity
         key = (array.dtype, array.shape, text)
         found = self._nodes.get(key)
         if found is None:
@@ -57,6 +61,19 @@ class Constants:
                 raise builder.restarts(COMPUTED, "another constant is met in each turn of a loop")
             found = self._nodes[key] = builder.capture(np.array(array, order="C")).node
         return found
+
+
+def _multiple_of_identity(array: np.ndarray[Any, Any]) -> Node | None:
+    """A number times the identity, as what passes know as such; None if the array is something else."""
+    n = len(array) if array.ndim else 0
+    if array.shape != (n, n) or n < 2 or array.dtype.kind not in "biuf":
+        return None
+    number = array[0, 0]
+    with np.errstate(all="ignore"):
+        if array.tobytes() != (np.eye(n, dtype=array.dtype) * number).tobytes():
+            return None
+    made = eye(n, dtype=array.dtype)
+    return made.node if number == 1 else multiply(made, number.item()).node  # type: ignore[no-any-return]
 
 
 class _Known:
