@@ -158,6 +158,8 @@ def test_another_format_is_a_silent_miss(cache: DiskCache, monkeypatch: pytest.M
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert cache.get("key") is None
+    (entry,) = cache.entries()
+    assert (entry.kind, entry.problem) == ("format 0", "")
 
 
 def test_a_file_moved_to_the_name_of_another_key_is_a_miss(cache: DiskCache) -> None:

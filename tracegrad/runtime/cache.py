@@ -91,7 +91,7 @@ def _decode(data: bytes, key: str) -> tuple[dict[str, Any], bytes] | None:
 
 class Entry(NamedTuple):
     """A file of the cache: its size in bytes, when it was written or last renewed, in seconds since 1970, what it is
-    for, and what is wrong with it, "" if nothing is."""
+    for (or its format, if only another version of tracegrad reads it), and what is wrong with it, "" if nothing is."""
 
     path: str
     size: int
@@ -112,7 +112,7 @@ def _entry(path: str, status: os.stat_result) -> Entry:
             raise _DamagedError("it is damaged: its checksum is not that of its contents")
         fields = json.loads(data.partition(b"\n")[0])
         if fields["format"] != _FORMAT:
-            raise _DamagedError(f"it is of format {fields['format']}, which another version of tracegrad reads")
+            return Entry(path, _size(status), status.st_mtime, f"format {int(fields['format'])}", "")
         kind = str(fields["header"].get("kind", "shared"))
         named = [key for key in fields["keys"] if DiskCache._path("", key) == os.path.basename(path)]
         if not named or _decode(data, named[0]) is None:
