@@ -113,6 +113,26 @@ print(json.dumps(made))
     assert in_new_process(program) == []
 
 
+def test_the_import_needs_no_garbage_collection_and_leaves_the_collector_as_it_was() -> None:
+    program = """
+import gc, json
+found = []
+gc.callbacks.append(lambda phase, info: phase == "stop" and found.append(info))
+gc.set_threshold(500, 5, 5)
+BEGIN
+began = len(found)
+import tracegrad
+print(json.dumps([len(found) - began, gc.isenabled(), gc.get_freeze_count() > 0, gc.get_threshold()]))
+"""
+    few, *state = in_new_process(program.replace("BEGIN", ""))
+    assert few < 10
+    assert state == [True, False, [500, 5, 5]]
+    _, *state = in_new_process(program.replace("BEGIN", "gc.freeze()"))
+    assert state == [True, True, [500, 5, 5]]
+    found, *state = in_new_process(program.replace("BEGIN", "gc.disable()"))
+    assert [found, *state] == [0, False, False, [500, 5, 5]]
+
+
 def names_for_type_checkers() -> list[tuple[str, str]]:
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     blocks = [node for node in tree.body if isinstance(node, ast.If)]

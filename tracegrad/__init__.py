@@ -20,40 +20,43 @@ The names of PyTorch's tensor functions and dtypes are here too (`tg.sin`, `tg.f
 
 from typing import TYPE_CHECKING, Any
 
-from tracegrad import errors, later, tree
-from tracegrad.api import (
-    grad,
-    hessian,
-    hvp,
-    jacfwd,
-    jacobian,
-    jacrev,
-    jvp,
-    linearize,
-    stop_gradient,
-    trace,
-    value_and_grad,
-    vjp,
-    vmap,
-)
-from tracegrad.control.associative import associative_scan
-from tracegrad.control.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
-from tracegrad.control.choice import cond, switch
-from tracegrad.control.loops import fori_loop, map, scan, while_loop
-from tracegrad.errors import (
-    CacheWarning,
-    CapacityError,
-    DerivativeWarning,
-    DTypeError,
-    PerformanceWarning,
-    ShapeError,
-    TraceError,
-    TracegradError,
-    UnsupportedError,
-    VerifyError,
-)
-from tracegrad.settings import disable_jit, settings
-from tracegrad.tree import register_pytree_node
+from tracegrad.trace.garbage import at_rest
+
+with at_rest():
+    from tracegrad import errors, later, tree
+    from tracegrad.api import (
+        grad,
+        hessian,
+        hvp,
+        jacfwd,
+        jacobian,
+        jacrev,
+        jvp,
+        linearize,
+        stop_gradient,
+        trace,
+        value_and_grad,
+        vjp,
+        vmap,
+    )
+    from tracegrad.control.associative import associative_scan
+    from tracegrad.control.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
+    from tracegrad.control.choice import cond, switch
+    from tracegrad.control.loops import fori_loop, map, scan, while_loop
+    from tracegrad.errors import (
+        CacheWarning,
+        CapacityError,
+        DerivativeWarning,
+        DTypeError,
+        PerformanceWarning,
+        ShapeError,
+        TraceError,
+        TracegradError,
+        UnsupportedError,
+        VerifyError,
+    )
+    from tracegrad.settings import disable_jit, settings
+    from tracegrad.tree import register_pytree_node
 
 if TYPE_CHECKING:
     from tracegrad import func

@@ -34,6 +34,8 @@ def record(*, frozen: bool = False, slots: bool = False, eq: bool = True) -> Cal
     """
 
     def decorate(cls: type[T]) -> type[T]:
+        if cls.__doc__ is None:  # for which the standard library looks into the signature: 4 milliseconds at first
+            cls.__doc__ = f"{cls.__name__}({', '.join(cls.__annotations__)})"
         made: Any = dataclasses.dataclass(cls, init=False, repr=False, eq=False, slots=slots)
         methods: dict[str, Any] = {"__init__": _init, "__repr__": _repr}
         if eq:
