@@ -93,17 +93,22 @@ class Dims:
         """The small sizes that code gains nothing by: of axes that are outside of a large one wherever they are, that
         are reduced with a large one if at all, and that no index has to be divided by."""
         values = (*graph.inputs, *graph.nodes)
-        found = {a for a in map(self._find, range(len(self._parent))) if 1 < self._value[a] <= SMALL}
+        parent, value = self._parent, self._value
+        for a, p in enumerate(parent):  # which comes before `a`, and so is a root by now
+            parent[a] = parent[p]
+        found = {a for a, p in enumerate(parent) if p == a and 1 < value[a] <= SMALL}
         for x in values if found else ():
             for axes in self._axes[x] if x.several else [self._axes[x]]:
-                roots = self._roots(axes)
-                large = [i for i, a in enumerate(roots) if self._value[a] > SMALL]
-                found.difference_update(roots[large[-1] + 1 :] if large else roots)
+                for a in reversed(axes):
+                    root = parent[a]
+                    if value[root] > SMALL:
+                        break
+                    found.discard(root)
             match x.form:
                 case Fold():
                     before = self._roots(self._axes[x.operands[0]])
                     reduced = {before[i] for i in dict(x.params)["axes"]}
-                    found -= reduced if all(self._value[a] <= SMALL for a in reduced) else set()
+                    found -= reduced if max([value[a] for a in reduced], default=0) <= SMALL else set()
                 case Reshape():
                     before, after = self._roots(self._axes[x.operands[0]]), self._roots(self._axes[x])
                     found -= ({*before[1:]} - {*after}) | ({*after[1:]} - {*before})

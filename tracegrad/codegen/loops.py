@@ -188,7 +188,7 @@ class Kernel:
         head += f" chunked {self.loops[self.chunked].var}" if self.chunked else ""
         lines = [f"kernel {name}({given}) cost {self.cost}{' ' + head if head else ''} {{"]
         for instruction in self.body:
-            lines.extend(f"  {line}" for line in instruction.lines())
+            lines += [f"  {line}" for line in instruction.lines()]
         return "\n".join([*lines, "}"])
 
     def symbols(self) -> set[str]:
@@ -247,20 +247,18 @@ def polynomials(body: list[Any]) -> Iterator[Poly]:
                 yield from polynomials(x.body)
 
 
-def operands(body: list[Any]) -> Iterator[Operand]:
+def operands(body: list[Any]) -> list[Operand]:
     """Every scalar operand in the instructions."""
+    found: list[Operand] = []
     for x in body:
         match x:
             case Compute():
-                yield from x.args
-            case Store() | Check():
-                yield x.value
-            case Reduce():
-                yield x.value
+                found += x.args
+            case Store() | Check() | Reduce():
+                found.append(x.value)
             case Guard():
-                yield from operands(x.body)
-                yield x.result
-                yield x.fill
+                found += (*operands(x.body), x.result, x.fill)
+    return found
 
 
 def verify_kernel(kernel: Kernel) -> Kernel:

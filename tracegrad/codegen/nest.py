@@ -25,9 +25,8 @@ def arrange(kernel: Kernel) -> Kernel:
 
 def is_serial(kernel: Kernel) -> bool:
     """Whether iterations depend on each other through memory, so that the kernel must run in order."""
-    return _reads_own(kernel.body, _written(kernel)) or any(
-        isinstance(x, Reduce) and x.combiner == "scatter" for x in kernel.body
-    )
+    scatters = [x for x in kernel.body if isinstance(x, Reduce) and x.combiner == "scatter"]
+    return bool(scatters) or _reads_own(kernel.body, _written(kernel))
 
 
 def _written(kernel: Kernel) -> dict[str, set[Poly | None]]:
@@ -41,11 +40,13 @@ def _written(kernel: Kernel) -> dict[str, set[Poly | None]]:
 
 def _reads_own(body: list[Any], written: dict[str, set[Poly | None]]) -> bool:
     """Whether a load is of what another iteration wrote, or writes."""
-    return any(
-        (isinstance(x, Load) and written.get(x.buffer, {x.address}) != {x.address})
-        or (isinstance(x, Guard) and _reads_own(x.body, written))
-        for x in body
-    )
+    for x in body:
+        if isinstance(x, Load):
+            if x.buffer in written and written[x.buffer] != {x.address}:
+                return True
+        elif isinstance(x, Guard) and _reads_own(x.body, written):
+            return True
+    return False
 
 
 def _accesses(body: list[Any]) -> list[Any]:

@@ -215,19 +215,20 @@ class _Writer:
     # -- products and calls ----------------------------------------------------------------------------
     def _matmul(self, step: Matmul) -> list[Word]:
         """Row-major C = A B is column-major C' = B' A'; leading dimensions are at least 1, also of empty matrices."""
-        batch, m, n, k = map(self._size, step.sizes)
+        batch, m, n, k, within = [self._size(x) for x in (*step.sizes, step.within)]
         each = 8 if step.dtype == "f64" else 4
         share = products_in_chunk(batch, m * n * k)
         chunks = max(1, -(-batch // share))
         routine = SMALL + step.dtype if batch > 1 and is_small_product(m, n, k) else ROUTINES[step.dtype]
         words: list[Word] = [routine, batch, share, chunks, EACH_CHUNK[1] if chunks > 1 else 0]
-        words.append(max(self._size(step.within), 1))
+        words.append(max(within, 1))
         x, y, out = step.lies
         for buffer, lie in ((step.y[0], y), (step.x[0], x), (step.out, out)):
-            words += [*self._place(buffer), self._size(lie.outer) * each, self._size(lie.inner) * each]
+            apart = (self._size(lie.outer) * each, self._size(lie.inner) * each) if batch > 1 else (0, 0)
+            words += [*self._place(buffer), *apart]
         words += [ord("T" if flipped else "N") for _, flipped in (step.y, step.x)]
-        words += [n, m, k, *(max(self._size(lie.leading), 1) for lie in (y, x, out))]
-        return [*words, *(_bits(step.dtype, x) for x in (step.adds or 1, abs(step.adds)))]
+        words += [n, m, k, *[max(self._size(lie.leading), 1) for lie in (y, x, out)]]
+        return [*words, *[_bits(step.dtype, x) for x in (step.adds or 1, abs(step.adds))]]
 
     def _call(self, step: Call, steps: range) -> Order:
         return Order(f"{STEP}call", [CALLBACK, step.number, *self._places(step)], steps)

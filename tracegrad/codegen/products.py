@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tracegrad.codegen.poly import ONE, ZERO, Poly
@@ -39,7 +38,8 @@ class View(NamedTuple):
     @property
     def flipped(self) -> bool:
         """Whether the columns of the matrices lie close together, instead of their rows."""
-        return self.axes[-1] not in (_last(self.block), self.block.aval.ndim - 1)
+        column = self.axes[-1]
+        return column != len(self.block.aval.shape) - 1 and column != _last(self.block)
 
 
 class Layout(NamedTuple):
@@ -54,8 +54,11 @@ class Layout(NamedTuple):
 # -- what is stored ------------------------------------------------------------------------------------------
 def factors_of(storage: Storage, node: Node) -> tuple[View, View]:
     """The views by which BLAS reads the operands of a product: those that save most copies."""
-    choices = [list(_views(storage, x)) for x in node.operands]
-    pairs = itertools.product(*(view[::-1] for view in choices))
+    x, y = node.operands
+    views, others = _views(storage, x), _views(storage, y)
+    if len(node.aval.shape) <= 3:  # the axes before those of a matrix are one at most
+        return views[-1], others[-1]
+    pairs = itertools.product(views[::-1], others[::-1])
     return next((x, y) for x, y in pairs if len(_breaks(x) | _breaks(y)) <= 1)
 
 
@@ -86,11 +89,11 @@ def _as_turned(product: Node, turned: Node) -> View:
     return View(turned, tuple([perm.index(a) for a in range(len(perm))]))
 
 
-def _views(storage: Storage, x: Node) -> Iterator[View]:
+def _views(storage: Storage, x: Node) -> list[View]:
     """The views of an operand: as it is, and as more and more of what it is made of, as far as that is not stored."""
-    axes: Axes = tuple(range(x.aval.ndim))
-    yield View(x, axes)
-    while not storage.stored(x) and x.op in (transpose, broadcast_to):
+    axes: Axes = tuple(range(len(x.aval.shape)))
+    found = [View(x, axes)]
+    while x.op in (transpose, broadcast_to) and not storage.stored(x):
         source = x.inputs[0]
         if x.op is transpose:
             perm = dict(x.params)["perm"]
@@ -99,7 +102,8 @@ def _views(storage: Storage, x: Node) -> Iterator[View]:
             axes = tuple([None if a is None else _source_axis(a, x, source) for a in axes])
         x = source
         if _fits(view := View(x, axes)):
-            yield view
+            found.append(view)
+    return found
 
 
 def _source_axis(a: int, wide: Node, source: Node) -> int | None:
@@ -144,26 +148,25 @@ def _runs(view: View) -> list[int]:
 def layout_of(node: Node, factors: tuple[View, View], turned: Node | None, dims: Dims) -> tuple[Layout, bool]:
     """How the parts of a product lie; and whether the transposed product is what is computed, of the transposed."""
     out = View(node, tuple(range(node.aval.ndim))) if turned is None else _as_turned(node, turned)
-    views = (*factors, out)
+    views = [*factors, out]
     lead = dims.shape(node)[:-2]
-    cuts = set().union(*(_breaks(view) for view in views))
+    cuts = set().union(*[_breaks(view) for view in views]) if len(lead) > 1 else None
     cut = cuts.pop() if cuts else len(lead)
-    x, y, result = (_lie(view, cut, dims) for view in views)
+    x, y, result = [_lie(view, cut, dims) for view in views]
     flipped = turned is not None and out.flipped
     return Layout(*((y, x) if flipped else (x, y)), result, math.prod(lead[cut:], start=ONE)), flipped
 
 
 def _lie(view: View, cut: int, dims: Dims) -> Lie:
     shape = dims.shape(view.block)
-    strides = [math.prod(shape[a + 1 :], start=ONE) for a in range(len(shape))]
-    row, column = view.axes[-2:]
-    assert row is not None
-    assert column is not None
+
+    def stride(axis: int | None) -> Poly:
+        return ZERO if axis is None else math.prod(shape[axis + 1 :], start=ONE)
+
+    *lead, row, column = view.axes
+    leading = stride(column if view.flipped else row)
+    if not lead:
+        return Lie(leading, ZERO, ZERO)
     runs = _runs(view)
-
-    def stride(part: Sequence[int]) -> Poly:
-        axis = view.axes[part[-1]] if part else None
-        return ZERO if axis is None else strides[axis]
-
-    outer, inner = stride([i for i in runs if i < cut]), stride([i for i in runs if i >= cut])
-    return Lie(strides[column if view.flipped else row], outer, inner)
+    outer, inner = [i for i in runs if i < cut], [i for i in runs if i >= cut]
+    return Lie(leading, *[stride(lead[part[-1]] if part else None) for part in (outer, inner)])

@@ -122,5 +122,5 @@ def _walk(tree: ast.expr, env: dict[str, Operand], emit: Emit) -> Any:
 
 
 def _typed(values: list[Any]) -> tuple[Operand, ...]:
-    dtype = next(v.dtype for v in values if isinstance(v, Operand))
-    return tuple(v if isinstance(v, Operand) else Operand("", dtype, immediate(v, dtype)) for v in values)
+    (dtype, *_) = [v.dtype for v in values if isinstance(v, Operand)]
+    return tuple([v if isinstance(v, Operand) else Operand("", dtype, immediate(v, dtype)) for v in values])

@@ -56,9 +56,11 @@ def split_kernels(made: Plan) -> None:
 
 def split(kernel: Kernel, arguments: Arguments) -> list[Kernel]:
     """The kernels for the parts; `kernel` alone if it stays whole."""
-    guards = [x for x in flattened(kernel.body) if isinstance(x, Guard)]
-    plain = all(isinstance(x, Load | Store | Compute | Index | Check | Guard) for x in flattened(kernel.body))
-    if not guards or not plain or len(guards) > MOST:
+    body = flattened(kernel.body)
+    guards = [x for x in body if isinstance(x, Guard)]
+    if not 0 < len(guards) <= MOST:
+        return [kernel]
+    if not all(isinstance(x, Load | Store | Compute | Index | Check | Guard) for x in body):
         return [kernel]
     cuts = _cuts(kernel, guards, arguments.sizes)
     if cuts is None or _cuts_rows(kernel, cuts):

@@ -28,9 +28,7 @@ __all__ = ["add_products"]
 
 def add_products(made: Plan, dims: Dims) -> None:
     """Have BLAS add the products of `made` that it may."""
-    if not any(isinstance(step, Matmul) for step in made.steps):
-        return
-    for adder in [step for step in made.steps if isinstance(step, Launch) and not step.base and not step.serial]:
+    for adder in _adders(made):
         for found in list(_sums(adder.kernel.body)):
             # Of two products, either may be the one that is there before.
             for old, product in found.terms:
@@ -38,6 +36,15 @@ def add_products(made: Plan, dims: Dims) -> None:
                     break
         while any(_Inner(made, dims, adder, *terms).made() for terms in _inner_sums(adder.kernel.body)):
             pass
+
+
+def _adders(made: Plan) -> list[Launch]:
+    """The kernels that read a product."""
+    products = {step.out for step in made.steps if isinstance(step, Matmul)}
+    if not products:
+        return []
+    kernels = [step for step in made.steps if isinstance(step, Launch) and not step.base and not step.serial]
+    return [step for step in kernels if not products.isdisjoint(step.kernel.buffers)]
 
 
 class _Sum:
@@ -49,20 +56,20 @@ class _Sum:
 
 
 def _sums(body: list[Any]) -> Iterator[_Sum]:
-    values = {x.out: x for x in body if isinstance(x, Compute | Load)}
+    values = {x.out.name: x for x in body if isinstance(x, Compute | Load)}
     for stored in body:
-        total = values.get(stored.value) if isinstance(stored, Store) else None
+        total = values.get(stored.value.name) if isinstance(stored, Store) else None
         if isinstance(total, Compute) and total.op in ("add", "sub"):
-            terms = [values.get(x) for x in total.args]
+            terms = [values.get(x.name) for x in total.args]
             if all(isinstance(x, Load) and x.address == stored.address for x in terms):
                 yield _Sum(stored, total, *terms)  # type: ignore[arg-type]
 
 
 def _inner_sums(body: list[Any]) -> Iterator[tuple[Compute, Load, Load]]:
     """The sums of two values that are loaded from one address, either of which may be there before."""
-    loads = {x.out: x for x in body if isinstance(x, Load)}
+    loads = {x.out.name: x for x in body if isinstance(x, Load)}
     for total in [x for x in body if isinstance(x, Compute) and x.op in ("add", "sub")]:
-        old, new = (loads.get(x) for x in total.args)
+        old, new = [loads.get(x.name) for x in total.args]
         if old is not None and new is not None and old.address == new.address and old.buffer != new.buffer:
             yield total, old, new
             if total.op == "add":

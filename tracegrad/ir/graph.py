@@ -156,12 +156,16 @@ class Graph:
         """The abstract values of the outputs."""
         return tuple(x.aval for x in self.outputs)
 
+    @property
+    def has_regions(self) -> bool:
+        """Whether any of the nodes is a loop, a branch, or something else that runs regions."""
+        return any([node.regions for node in self.nodes])  # noqa: C419 (which many passes ask first)
+
     def everywhere(self) -> Sequence[Node]:
         """The nodes, and those of all regions in them."""
-        for node in self.nodes:
-            if node.regions:
-                return [x for n in self.nodes for x in (n, *[y for region in n.regions for y in region.everywhere()])]
-        return self.nodes
+        if not self.has_regions:
+            return self.nodes
+        return [x for n in self.nodes for x in (n, *[y for region in n.regions for y in region.everywhere()])]
 
     def users(self) -> dict[Node, list[Node]]:
         """The nodes that use each value, in order."""

@@ -29,16 +29,11 @@ def decompose(graph: Graph) -> Graph:
       return %2
     }
     """
-    if any(_wanted(node.op) for node in graph.everywhere()):
-        return rewrite(graph, _hook)
-    return graph
+    found = [node for node in graph.everywhere() if isinstance(node.form, _TAKEN_APART)]
+    return rewrite(graph, _hook) if found else graph
 
 
 _TAKEN_APART = (Compose, Identity, Run)
-
-
-def _wanted(op: Op | None) -> bool:
-    return op is not None and isinstance(op.form, _TAKEN_APART)
 
 
 def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:

@@ -57,7 +57,8 @@ def with_diagonal(x: Any, y: Any) -> Any:
       return %13
     }
     """
-    if x.dtype.kind != "f" or len(x.shape) != 2:
+    aval = x.aval
+    if aval.dtype.kind != "f" or len(aval.shape) != 2:
         return None
     if (numbers := _numbers(x)) is not None:
         return _scaled(y, reshape(numbers(), shape=(x.shape[0], 1)), 0)
@@ -80,10 +81,11 @@ def _scaled(x: Any, factors: Any, axis: int) -> Any:
 def _numbers(x: Any) -> Numbers | None:
     """What gives the numbers on the diagonal of `x`, if it is diagonal and large."""
     x = _seen(x)
-    if is_literal(x) or len(x.shape) != 2 or x.shape[0] != x.shape[1] or x.shape[0] < SMALLEST:
-        return None
     rule = _OF.get(producer(x))  # type: ignore[arg-type]
-    return rule(x) if rule is not None else None
+    if rule is None:
+        return None
+    shape = x.shape
+    return rule(x) if len(shape) == 2 and shape[0] == shape[1] >= SMALLEST else None
 
 
 def _seen(x: Any) -> Any:

@@ -58,9 +58,9 @@ def join_products_of_turns(graph: Graph) -> Graph:
       return %6
     }
     """
-    if not any(node.op is scan for node in graph.everywhere()):
-        return graph
-    return rewrite(graph, _hook)
+    if graph.has_regions and scan in [node.op for node in graph.everywhere()]:
+        return rewrite(graph, _hook)
+    return graph
 
 
 def _hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:

@@ -37,7 +37,7 @@ _NUMBER = Aval((), np.dtype(np.int64))
 def read_what_is_left(graph: Graph) -> Graph:
     """`graph` with loops that read windows in the array that another loop leaves, and not as that has kept them."""
     before, tried = graph, set[tuple[Node, int]]()
-    if sum(map(is_loop, graph.nodes)) > 1:
+    if graph.has_regions and sum(map(is_loop, graph.nodes)) > 1:
         while (found := _rewritten(graph, tried)) is not None:
             graph = trim(found)  # what is not read any more is not given
     return graph if graph is before else share_loops(simplify(graph))

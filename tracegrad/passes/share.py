@@ -49,7 +49,7 @@ def share_loops(graph: Graph) -> Graph:
       return %2, %3
     }
     """
-    while any(node.regions for node in graph.nodes):
+    while graph.has_regions:
         smaller = share(trim(graph))
         if smaller == graph:
             break
