@@ -69,6 +69,35 @@ def test_all_levels_give_the_same_values(function: Any, args: Any) -> None:
     assert gradients[0] @ np.concatenate([np.ravel(d) for d in direction]) == pytest.approx(slope, rel=1e-5)
 
 
+def products(x: Any, y: Any) -> Any:
+    """Products that sums, differences and guards use, once or twice."""
+    a, b = x * y, y * 1.7
+    inner = np.where(x > 0.4, a + b, b - a)
+    inner[1:-1] += 0.3 * (x[2:] * y[1:-1] - a[:-2])
+    return inner, a - 2.0 * x, b * x + a
+
+
+@pytest.mark.parametrize("n", [2, 7, 100])
+def test_which_products_are_fused_does_not_depend_on_the_level(n: int) -> None:
+    args = rng.random((2, n))
+    first, *others = (tg.trace(products, optimize=level, tiered=False)(*args) for level in LEVELS)
+    for a, b in zip(first, products(*args), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-13, atol=1e-15)
+    for each in others:
+        np.testing.assert_array_equal(np.concatenate(each), np.concatenate(first))
+
+
+def test_an_extremum_of_products_that_are_also_summed() -> None:
+    x, y = rng.normal(size=(2, 501, 3))
+
+    def f(x: Any, y: Any) -> Any:
+        p = x * y
+        return np.max(p, axis=0), np.sum(p, axis=0), np.min(p, axis=1), np.sum(p, axis=1), np.max(p)
+
+    for a, b in zip(tg.trace(f)(x, y), f(x, y), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
+
+
 def test_each_level_has_machine_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     levels = []
     make = native.compile_ir

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from llvmlite import ir
 
 from tracegrad.codegen.clipped import clip_of
+from tracegrad.codegen.fused import computed, factors_of, products_of
 from tracegrad.codegen.lanes import number, of_lanes
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
 from tracegrad.codegen.nest import is_serial
@@ -34,7 +35,6 @@ from tracegrad.codegen.scalar_llvm import (
     is_extremum,
     llvm_type,
     memory_type,
-    operation,
 )  # fmt: skip
 from tracegrad.codegen.support import loop
 from tracegrad.codegen.vector_llvm import horizontal, vector_loop
@@ -136,7 +136,7 @@ class KernelEmitter:
         self.status, self.low, self.high = args[-3:]
         self.polys = PolyEmitter(self.env)
         self.reductions = [x for x in kernel.body if isinstance(x, Reduce)]
-        self.vectors = vectors_of(kernel)
+        self.vectors, self.products = vectors_of(kernel), products_of(kernel.body)
         self._depth = {id(x): self._register_depth(x) for x in self.reductions}
         self.totals: dict[int, list[Any]] = {}
         self.copies: list[Any] = []
@@ -362,18 +362,19 @@ class KernelEmitter:
 
     def _reduce(self, x: Reduce) -> None:
         value, dtype = self._value(x.value), x.value.dtype
+        factors = factors_of(x, self._value, self.products)
         if not x.over and x.combiner != "scatter":
             self.b.store(self._memory(value, dtype), self._at(x.buffer, x.address))
         elif self._depth[id(x)] == len(self.kernel.loops):
             pointer = self._at(x.buffer, x.address)
-            total = combine(self.b, x.combiner, self._loaded(pointer, dtype), value, dtype)
+            total = combine(self.b, x.combiner, self._loaded(pointer, dtype), value, dtype, factors)
             self.b.store(self._memory(total, dtype), pointer)
         else:
             totals, at = self.totals[id(x)], self._copy
             if is_extremum(x):
                 totals[2 * at : 2 * at + 2] = extremum(self.b, x.combiner, totals[2 * at : 2 * at + 2], value)
             else:
-                totals[at] = combine(self.b, x.combiner, totals[at], value, dtype)
+                totals[at] = combine(self.b, x.combiner, totals[at], value, dtype, factors)
 
     # -- instructions ----------------------------------------------------------------------------------
     @contextmanager
@@ -389,9 +390,7 @@ class KernelEmitter:
         for x in body:
             match x:
                 case Compute():
-                    args = [self._value(a) for a in x.args]
-                    value = operation(self.b, x.op, args, [a.dtype for a in x.args], x.out.dtype)
-                    self._define(x.out, value)
+                    self._define(x.out, computed(self.b, x, self._value, self.products))
                 case Load():
                     self._define(x.out, self._loaded(self._at(x.buffer, x.address), x.out.dtype))
                 case Index():

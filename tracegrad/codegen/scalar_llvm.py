@@ -1,13 +1,13 @@
 """One scalar operation of the loop IR as LLVM IR: of one value, or of a vector of values lane by lane.
 
-Strict IEEE: the only fast-math flag is `contract` (a product and a sum may become one fused operation); reductions have
+Strict IEEE: nothing is reordered, and products are fused with sums where `fused.py` says so alone; reductions have
 flags of their own, at the end of the module. `maximum` and `minimum` propagate nan, comparisons are ordered except
 `ne`, integer division by zero gives 0 as in NumPy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llvmlite import ir
@@ -18,7 +18,6 @@ from tracegrad.codegen.loops import Reduce
 
 __all__ = [
     "BOOL",
-    "CONTRACT",
     "I64",
     "combine",
     "constant",
@@ -27,12 +26,12 @@ __all__ = [
     "is_extremum",
     "llvm_type",
     "memory_type",
+    "multiply_add",
     "operation",
 ]
 
 BOOL, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
-CONTRACT = ("contract",)
-REASSOCIATE = ("reassoc", "contract")
+REASSOCIATE = ("reassoc",)
 _NUMBERS = ("nnan", "nsz")
 
 _TYPES: dict[str, Any] = {
@@ -139,6 +138,12 @@ def _intrinsic(name: str, count: int) -> Callable[..., Any]:
     return emit
 
 
+def multiply_add(b: ir.IRBuilder, x: Any, y: Any, z: Any, flags: tuple[str, ...] = ()) -> Any:
+    """`x * y + z`, rounded once where the machine has an operation for that."""
+    t = x.type
+    return b.call(intrinsic(b.module, "fmuladd", [t], t, [t] * 3), [x, y, z], fastmath=flags)
+
+
 def _sign_float(b: ir.IRBuilder, x: Any) -> Any:
     one, zero = number(x.type, 1.0), number(x.type, 0.0)
     down = b.select(
@@ -179,9 +184,9 @@ def _finite(op: str) -> Callable[..., Any]:
 
 
 _FLOAT: dict[str, Callable[..., Any]] = {
-    "add": lambda b, x, y: b.fadd(x, y, flags=CONTRACT),
-    "sub": lambda b, x, y: b.fsub(x, y, flags=CONTRACT),
-    "mul": lambda b, x, y: b.fmul(x, y, flags=CONTRACT),
+    "add": lambda b, x, y: b.fadd(x, y),
+    "sub": lambda b, x, y: b.fsub(x, y),
+    "mul": lambda b, x, y: b.fmul(x, y),
     "div": lambda b, x, y: b.fdiv(x, y),
     "neg": lambda b, x: b.fneg(x),
     "maximum": _intrinsic("maximum", 2), "minimum": _intrinsic("minimum", 2), "absolute": _intrinsic("fabs", 1),
@@ -293,8 +298,14 @@ def _identity(combiner: str, dtype: str) -> Any:
     return 0 if lowest else 2**width - 1
 
 
-def combine(b: ir.IRBuilder, combiner: str, total: Any, value: Any, dtype: str) -> Any:
-    """`total` with one more `value`; sums and products may be reassociated, in an order that only the code fixes."""
+def combine(b: ir.IRBuilder, combiner: str, total: Any, value: Any, dtype: str, factors: Sequence[Any] = ()) -> Any:
+    """`total` with one more `value`; sums and products may be reassociated, in an order that only the code fixes.
+
+    A value that is the product of two `factors` is added in one operation.
+    """
+    if factors:
+        first, second = factors
+        return multiply_add(b, first, second, total, REASSOCIATE)
     if dtype[0] == "f" and combiner in ("add", "mul"):
         return (b.fadd if combiner == "add" else b.fmul)(total, value, flags=REASSOCIATE)
     return operation(b, "add" if combiner == "scatter" else combiner, [total, value], [dtype, dtype], dtype)

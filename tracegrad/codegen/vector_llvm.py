@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
 
+from tracegrad.codegen.fused import computed, factors_of
 from tracegrad.codegen.lanes import Spelled, intrinsic, number, numbered, of_lanes
 from tracegrad.codegen.loops import Compute, Guard, Index, Load, Operand, Reduce, Store, flattened
 from tracegrad.codegen.poly import Poly
@@ -26,7 +27,6 @@ from tracegrad.codegen.scalar_llvm import (
     extremum,
     identity,
     is_extremum,
-    operation,
 )  # fmt: skip
 from tracegrad.codegen.vector_memory import Memory
 from tracegrad.codegen.vectors import Vectors, dependent, step_of
@@ -327,8 +327,7 @@ class _VectorLoop:
                 continue
             match x:
                 case Compute():
-                    args = [self._value(a, copy, k) for a in x.args]
-                    value = operation(self.b, x.op, args, [a.dtype for a in x.args], x.out.dtype)
+                    value = computed(self.b, x, lambda a: self._value(a, copy, k), self.outer.products)
                 case Load():
                     value = self._load(x, copy, k, mask)
                 case Index():
@@ -439,8 +438,11 @@ class _VectorLoop:
             self.totals[key] = extremum(self.b, x.combiner, self.totals[key], value)
         else:
             (total,) = self.totals[key]
-            more = combine(self.b, x.combiner, total, value, dtype)
+            more = combine(self.b, x.combiner, total, value, dtype, self._factors(x, copy, k))
             self.totals[key] = [more if mask is None else self.b.select(mask, more, total)]
+
+    def _factors(self, x: Reduce, copy: int, k: int) -> list[Any]:
+        return factors_of(x, lambda a: self._value(a, copy, k), self.outer.products)
 
     def _into_memory(self, x: Reduce, value: Any, copy: int, k: int, mask: Any) -> None:
         """Combine with what is in memory; copies that have that in common load and store it once."""
@@ -448,7 +450,8 @@ class _VectorLoop:
         if x.over:
             if not (x.address.symbols & self.own):
                 if copy:
-                    value = combine(self.b, x.combiner, self.sums[id(x), k], value, dtype)
+                    factors = self._factors(x, copy, k)
+                    value = combine(self.b, x.combiner, self.sums[id(x), k], value, dtype, factors)
                 self.sums[id(x), k] = value
                 if copy != self.copies[-1]:
                     return
