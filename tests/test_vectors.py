@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tracegrad as tg
 from tracegrad.codegen import vectors
 from tracegrad.codegen.loops import (
     Check,
@@ -365,3 +366,17 @@ def test_kernels_that_are_not_made_of_vectors() -> None:
     assert vectors_of(Kernel({"b0": ("f64", "out")}, [Loop("i0", n)], running, 20)) is None
     few = [Load(x, "b0", i), Store("b1", i, x)]
     assert vectors_of(Kernel({"b0": ("f64", "in"), "b1": ("f64", "out")}, [Loop("i0", poly(7))], few, 20)) is None
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("n", [*range(9, 50, 4), 64, 130])
+def test_stencils_of_all_widths(n: int, dtype: str) -> None:
+    """Several vectors in a turn, each with masks of its own, and a rest."""
+
+    def f(u: Any) -> Any:
+        u = u.copy()
+        u[1:-1, 1:-1] += 0.1 * (u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * u[1:-1, 1:-1])
+        return u
+
+    u = np.random.default_rng(n).normal(size=(11, n)).astype(dtype)
+    np.testing.assert_allclose(tg.trace(f, tiered=False)(u), f(u), rtol=0, atol=8 * np.finfo(dtype).eps)

@@ -67,9 +67,19 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
     at_once = int(kernel.cost <= DEAR or not all(var in x.over for x in reductions))
     if kernel.cost <= LIGHTEST and reductions and all(var in x.over for x in reductions):
         at_once = 4
+    elif kernel.cost <= DEAR and _is_stencil(kernel):
+        at_once = 2
     # Without a mask a guard would have one whose bits are not known to be of lanes alone.
     guarded = lanes * least < 16 and any(isinstance(x, Guard) for x in kernel.body)
     return Vectors(lanes, 0 if guarded else at_once, least, varying)
+
+
+def _is_stencil(kernel: Kernel) -> bool:
+    """Whether a turn waits for masks of its own, and stores nothing that is read again soon."""
+    body = flattened(kernel.body)
+    loaded = {x.buffer for x in body if isinstance(x, Load)}
+    guarded = any(isinstance(x, Guard) and any(isinstance(y, Load) for y in x.body) for x in body)
+    return guarded and not any(isinstance(x, Reduce) or (isinstance(x, Store) and x.buffer in loaded) for x in body)
 
 
 def dependent(body: list[Any], var: str) -> frozenset[str]:
