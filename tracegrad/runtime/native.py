@@ -17,6 +17,7 @@ import platform
 import struct
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ import numpy as np
 from tracegrad.errors import UnsupportedError
 from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.pipelines import SWITCHES, emitted, initialize, pipeline_of
+from tracegrad.signals import uninterrupted
 
 if TYPE_CHECKING:
     from llvmlite import ir
@@ -164,7 +166,16 @@ def load_objects(codes: Sequence[bytes]) -> NativeCode:
 
     No two of them may define the same symbol.
     """
-    return _add(_engine(), codes)
+    engine = _engine()
+    code = _add(engine, codes)
+    weakref.finalize(code, _give_back, engine).atexit = False
+    return code
+
+
+def _give_back(engine: Any) -> None:
+    """What no code is left of. A handler of signals that raised while LLVM's lock is taken would leave it taken."""
+    with uninterrupted():
+        engine.close()
 
 
 def _engine() -> Any:
@@ -267,15 +278,16 @@ def cpu_key() -> str:
     >>> cpu_key() == cpu_key() and len(cpu_key()) == 64
     True
     """
-    initialize()
     import llvmlite
 
+    with uninterrupted():
+        initialize()
+        cpu = [ll.get_host_cpu_name(), ll.get_host_cpu_features().flatten()]
     parts = [
         sys.implementation.cache_tag or "",
         sys.platform,
         platform.machine(),
-        ll.get_host_cpu_name(),
-        ll.get_host_cpu_features().flatten(),
+        *cpu,
         llvmlite.__version__,
         np.__version__,
         *(f"{switch}={os.environ.get(switch)}" for switch in SWITCHES),
