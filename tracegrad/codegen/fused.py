@@ -1,18 +1,20 @@
 """Products that are fused with the sum they belong to: which ones, the text of a kernel says.
 
 LLVM would fuse what happens to stand in one block when it makes machine code, so bits would depend on what a kernel is
-compiled with, and on its passes. Here each sum, difference or total is fused with a product of the same body, whatever
-else uses that: one rounding instead of two, on machines that are quicker this way.
+compiled with, and on its passes. Here each sum, difference or total is fused with a product of the same body that
+nothing else uses: one rounding instead of two, on machines that are quicker this way. Of what has another use, that
+would see the rounded product, and `x * c - f(x * c)` be the rounding of a large number instead of 0.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 
-from tracegrad.codegen.loops import Compute, Guard, Operand, Reduce, flattened
+from tracegrad.codegen.loops import Compute, Guard, Operand, Reduce, flattened, operands
 from tracegrad.codegen.scalar_llvm import multiply_add, operation
 
 __all__ = ["Products", "computed", "factors_of", "products_of"]
@@ -24,14 +26,15 @@ def products_of(body: list[Any]) -> Products:
     """The products of a kernel that are fused with what they are added to.
 
     >>> x, p, q, s = (Operand(name, "f64") for name in ("x", "p", "q", "s"))
-    >>> list(products_of([Compute(p, "mul", (x, x)), Compute(q, "mul", (p, x)), Compute(s, "add", (p, x))]))
-    ['p']
+    >>> list(products_of([Compute(p, "mul", (x, x)), Compute(q, "mul", (p, x)), Compute(s, "add", (q, p))]))
+    ['q']
     """
     found: Products = {}
+    uses = Counter(x.name for x in operands(body))
     for block in (body, *(x.body for x in flattened(body) if isinstance(x, Guard))):
         made = {x.out.name: x.args for x in block if isinstance(x, Compute) and _is_float(x, "mul")}
         for x in block:
-            found |= {name: made[name] for name in _added(x) if name in made}
+            found |= {name: made[name] for name in _added(x) if name in made and uses[name] == 1}
     return found
 
 
