@@ -1,4 +1,4 @@
-"""``python -m benchmarks [names] [--quick] [--cores N ...] [--json PATH] [--report PATH]``: run the benchmarks."""
+"""``python -m benchmarks [names] [--quick] [--cores N ...] [--json PATH]``: run the benchmarks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 BENCHMARKS = (
     "call_overhead", "guards", "elementwise", "mlp_step", "logistic", "kernels", "compile", "transforms", "loops",
-    "programs", "factorizations", "workloads", "warm_start", "eager",
+    "programs", "factorizations", "workloads", "first_calls", "warm_start", "eager",
 )  # fmt: skip
 
 
@@ -24,7 +24,6 @@ def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer rounds and sizes")
     parser.add_argument("--cores", type=int, nargs="+", default=[], help="use so many cores, for every peer; in turn")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the results and the versions there")
-    parser.add_argument("--report", type=Path, metavar="PATH", help="write a page of the results there")
     options = parser.parse_args(argv)
     if unknown := set(options.names) - set(BENCHMARKS):
         parser.error(f"no benchmark named {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
@@ -68,7 +67,15 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         results, faults = run(options.names or list(BENCHMARKS), options.quick)
     from benchmarks import peers
 
-    return {"machine": peers.machine(), "quick": options.quick, "benchmarks": results, "faults": faults}
+    cores = ["--cores", str(options.cores[0])] if options.cores else []
+    command = " ".join(["python -m benchmarks", *options.names, *["--quick"] * options.quick, *cores])
+    return {
+        "command": command,
+        "machine": peers.machine(),
+        "quick": options.quick,
+        "benchmarks": results,
+        "faults": faults,
+    }
 
 
 def report_of_process(options: argparse.Namespace, cores: int) -> dict[str, Any]:
@@ -90,11 +97,6 @@ def main(argv: list[str] | None = None) -> int:
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps(reports if several else reports[0], indent=1) + "\n", encoding="utf-8")
-    if options.report is not None:
-        from benchmarks.report import page
-
-        command = " ".join(["python -m benchmarks", *(sys.argv[1:] if argv is None else argv)])
-        options.report.write_text(page(reports, command), encoding="utf-8")
     faults = [] if several else reports[0]["faults"]
     for fault in faults:
         print(fault, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""How fast are the programs of `workloads`, warm, and what do they cost in a new process: first call and memory?
+"""How fast are the programs of `workloads`, warm?
 
 Each is one function of an array namespace; the derivative is asked for by each peer's own transforms. What is right is
 computed by the first independent peer that is installed, in float64.
@@ -8,21 +8,13 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import json
-import os
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from benchmarks import peers
-from benchmarks.harness import QUICK, Case, Factory, Run, Settings, Skip, Timed, leaves
+from benchmarks.harness import QUICK, Case, Factory, Run, Settings, Skip, leaves
 from benchmarks.peers import jitted, need, torch_compiler
 from benchmarks.workloads import Workload, workloads
 
@@ -142,95 +134,5 @@ def warm_case(workload: Workload) -> Case:
     return Case(workload.name, makers, lambda: right(workload))
 
 
-# -- in a new process --------------------------------------------------------------------------------------------
-CHILD = "from benchmarks.bench_workloads import print_measured; print_measured({name!r}, {peer!r})"
-
-
-def print_measured(name: str, peer: str) -> None:
-    """Seconds of the first call after the peer's import, and by how much calls raise the peak of memory."""
-    peers.PRIMES.clear()  # nothing is compiled ahead of the clock
-    module = need(peer)
-    if peer == "jax":
-        module.config.update("jax_enable_x64", True)
-        module.devices()
-    workload = next(w for w in workloads(False) if w.name == name)
-    data = workload.data()
-    workload = workload._replace(data=lambda: data)
-    before = _peak(reset=True)
-    start = time.perf_counter()
-    run = PEERS[peer](workload)
-    result = run()
-    seconds = time.perf_counter() - start
-    for _ in range(3):
-        run()
-    sums = [float(np.sum(np.abs(x.astype(float)))) for x in leaves(result)]
-    print(json.dumps({"seconds": seconds, "peak": _peak() - before, "sums": sums}))
-
-
-def _peak(reset: bool = False) -> int:
-    """The most memory that this process has had, in bytes; `reset` lets it count from now on.
-
-    Linux tells a child's resource usage with its parent's at its start in it, so it is not asked for that.
-    """
-    try:
-        if reset:
-            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-        status = Path("/proc/self/status").read_text(encoding="ascii")
-        return 1024 * int(status.partition("VmHWM:")[2].split()[0])
-    except OSError:
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def in_new_process(workload: Workload, peer: str, folder: str, first_call: str = "compile") -> Timed:
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD.format(name=workload.name, peer=peer)],
-        env={**os.environ, "TRACEGRAD_CACHE_DIR": folder, "TRACEGRAD_FIRST_CALL": first_call or "compile"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip().rpartition("\n")[2])
-    found = json.loads(done.stdout)
-    return Timed(found["seconds"], np.array(found["sums"]), found["peak"])
-
-
-def cold(workload: Workload, peer: str, first_call: str) -> Run:
-    need(peer)
-
-    def run() -> Timed:
-        with tempfile.TemporaryDirectory(prefix="cold-") as empty:
-            return in_new_process(workload, peer, empty, first_call)
-
-    return run
-
-
-def kept(workload: Workload) -> Run:
-    """With a disk cache that another process has filled."""
-    need("tracegrad")
-    folder = tempfile.TemporaryDirectory(prefix="kept-")
-    for _ in range(2):
-        in_new_process(workload, "tracegrad", folder.name)
-    return lambda: in_new_process(workload, "tracegrad", folder.name)
-
-
-def cold_case(workload: Workload) -> Case:
-    makers: dict[str, Factory] = {
-        "tracegrad": functools.partial(cold, workload, "tracegrad", "replay"),
-        "tracegrad, compiled at once": functools.partial(cold, workload, "tracegrad", "compile"),
-        "tracegrad, disk cache full": functools.partial(kept, workload),
-        "jax": functools.partial(cold, workload, "jax", ""),
-    }
-
-    def sums() -> Any:
-        return np.array([float(np.sum(np.abs(x.astype(float)))) for x in right(workload)])
-
-    return Case(f"new process: {workload.name}", makers, sums, once=True, tolerance=1e-3)
-
-
 def cases(settings: Settings) -> Iterator[Case]:
-    found = workloads(settings is QUICK)
-    yield from map(warm_case, found)
-    yield from map(cold_case, found)
+    yield from map(warm_case, workloads(settings is QUICK))

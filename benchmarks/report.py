@@ -1,7 +1,11 @@
-"""The results as a page: `python -m benchmarks workloads --cores 1 2 --report benchmarks/RESULTS.md`."""
+"""The results as a page: `python -m benchmarks.report a.json b.json > benchmarks/RESULTS.md`, of files that `python -m
+benchmarks … --json` has written."""
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,18 +15,20 @@ from benchmarks.harness import REFERENCE, show_seconds
 __all__ = ["page"]
 
 
-def page(reports: list[dict[str, Any]], command: str) -> str:
-    """Reports as `--json` writes them, one for each number of cores, as Markdown."""
+def page(reports: list[dict[str, Any]]) -> str:
+    """Reports as `--json` writes them, as Markdown."""
     machine = reports[0]["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    commands = " and ".join(dict.fromkeys(f"`{report['command']}`" for report in reports))
     lines = [
         "# Results",
         "",
-        f"Written by `{command}` on {machine['cpu']}, {machine['system']}.",
+        f"Written by {commands} on {machine['cpu']}, {machine['system']}.",
         f"Versions: {versions}.",
         "",
-        "Medians and, in brackets, quartiles; below them how many times as long as tracegrad in the same round. First",
-        "calls in a process in which the packages have been imported and started.",
+        "Medians and, in brackets, quartiles; below them how many times as long as tracegrad in the same round, and",
+        "what the first call took in a process in which the packages had been imported and started. Bytes are those by",
+        "which the calls raised the peak of the process.",
     ]
     for report in reports:
         cores = report["machine"]["threads"]["cores"]
@@ -73,3 +79,12 @@ def _summary(results: list[dict[str, Any]], peers: list[str]) -> list[str]:
     if best:
         lines.append(f"The best of the others: {mean(best)}; behind it in {sum(x < 1 for x in best)} of {len(best)}.")
     return lines
+
+
+def main(paths: list[str]) -> None:
+    found = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
+    print(page([report for each in found for report in (each if isinstance(each, list) else [each])]), end="")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

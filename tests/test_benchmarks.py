@@ -415,20 +415,20 @@ def test_what_is_right_for_a_workload_is_what_tracegrad_finds(name):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of peers where they are imported
 def test_a_workload_in_a_new_process_gives_its_time_and_its_memory(tmp_path):
-    from benchmarks import bench_workloads, workloads
+    from benchmarks import bench_first_calls, bench_workloads, workloads
 
     (workload,) = [w for w in workloads.workloads(True) if w.name == "a function of 3 numbers"]
-    timed = bench_workloads.in_new_process(workload, "tracegrad", str(tmp_path))
+    timed = bench_first_calls.in_new_process(workload, "tracegrad", str(tmp_path))
     assert timed.seconds > 0
     assert timed.peak >= 0
     value, gradient = bench_workloads.right(workload)
     np.testing.assert_allclose(timed.result, [abs(value), np.sum(abs(gradient))])
 
 
-def test_the_page_of_results_has_medians_ratios_and_how_often_tracegrad_is_behind(tmp_path, monkeypatch):
+def test_the_page_of_results_has_medians_ratios_and_how_often_tracegrad_is_behind(tmp_path, monkeypatch, capsys):
     for variable in ("TRACEGRAD_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
         monkeypatch.setenv(variable, str(tmp_path))
-    from benchmarks import bench_call_overhead
+    from benchmarks import bench_call_overhead, report
 
     def clock(seconds):
         return lambda: lambda: Timed(seconds, np.arange(3.0))
@@ -440,10 +440,12 @@ def test_the_page_of_results_has_medians_ratios_and_how_often_tracegrad_is_behin
     monkeypatch.setattr(bench_call_overhead, "PACKAGES", ())
     monkeypatch.setattr(bench_call_overhead, "cases", cases)
     monkeypatch.setattr(harness, "QUICK", FAST)
-    path = tmp_path / "page.md"
-    assert command.main(["call_overhead", "--quick", "--report", str(path)]) == 0
-    text = path.read_text()
-    assert "`python -m benchmarks call_overhead --quick --report" in text
+    path = tmp_path / "run.json"
+    assert command.main(["call_overhead", "--quick", "--json", str(path)]) == 0
+    capsys.readouterr()
+    report.main([str(path)])
+    text = capsys.readouterr().out
+    assert "`python -m benchmarks call_overhead --quick`" in text
     assert "| a case | 2.00 s (2.00 s to 2.00 s) | 1.00 s (1.00 s to 1.00 s)<br>0.50 | 8.00 s" in text
     assert "| another | 2.00 s (2.00 s to 2.00 s) | skipped: a\\|b |  |" in text
     assert "fast 0.50 (1), slow 4.00 (1)" in text
