@@ -19,11 +19,11 @@ def page(reports: list[dict[str, Any]]) -> str:
     """Reports as `--json` writes them, as Markdown."""
     machine = reports[0]["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
-    commands = " and ".join(dict.fromkeys(f"`{report['command']}`" for report in reports))
+    commands = ", ".join(dict.fromkeys(f"`{report['command']}`" for report in reports))
     lines = [
         "# Results",
         "",
-        f"Written by {commands} on {machine['cpu']}, {machine['system']}.",
+        f"Written by {commands} on {machine['cpu']}, {machine['system'].partition('-')[0]}.",
         f"Versions: {versions}.",
         "",
         "Medians and, in brackets, quartiles; below them how many times as long as tracegrad in the same round, and",
