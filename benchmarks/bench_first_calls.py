@@ -71,6 +71,7 @@ def _peak(reset: bool = False) -> int:
 def in_new_process(workload: Workload, peer: str, folder: str, first_call: str = "compile") -> Timed:
     done = subprocess.run(
         [sys.executable, "-c", CHILD.format(name=workload.name, peer=peer)],
+        cwd=Path(__file__).parent.parent,
         env={**os.environ, "TRACEGRAD_CACHE_DIR": folder, "TRACEGRAD_FIRST_CALL": first_call or "compile"},
         capture_output=True,
         text=True,
