@@ -98,9 +98,9 @@ def run_elsewhere(program: str, **more: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_CODE)
-def test_the_code_runs_and_prints_what_is_said(name: str) -> None:
-    # As readers have it, who set nothing.
-    run_elsewhere(f"run_blocks({name!r})", TRACEGRAD_FIRST_CALL="replay")
+def test_the_code_runs_and_prints_what_is_said(name: str, tmp_path: Path) -> None:
+    # As readers have it, who set nothing, and have run nothing.
+    run_elsewhere(f"run_blocks({name!r})", TRACEGRAD_FIRST_CALL="replay", TRACEGRAD_CACHE_DIR=str(tmp_path))
 
 
 def suite_on_examples() -> None:
