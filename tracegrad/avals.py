@@ -74,6 +74,10 @@ class Aval:
         return math.prod(self.shape)
 
     @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
     def is_float(self) -> bool:
         return self.dtype.kind == "f"
 

@@ -61,7 +61,7 @@ def memory_of(made: Plan, inputs: Sequence[str] = ()) -> Memory:
     found: dict[str, Used] = {}
     for node, name in made.buffers.items():
         kind = made.memory[name].partition(" ")[0]
-        size = strips.get(name, node.aval.size * node.aval.dtype.itemsize)
+        size = strips.get(name, node.aval.nbytes)
         if name not in found or found[name].bytes < size:
             steps = uses.get(name, [0])
             told = {"input": "input", "output": "result"}.get(kind, "temporary")

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tracegrad.avals import short_name
+from tracegrad.avals import dtype_named, short_name
 from tracegrad.codegen.bands import Band
 from tracegrad.codegen.donation import step_of_check
 from tracegrad.codegen.forked import EACH_CHUNK
@@ -170,7 +170,7 @@ class _Writer:
         steps, rows = range(i, i + 1), words[1]
         partials: list[Word] = []
         for name, size in step.partials.items():
-            begin, each = self.made.values[f"partial.{i}.{name}"], _bytes(step.kernel.buffers[name][0])
+            begin, each = self.made.values[f"partial.{i}.{name}"], dtype_named(step.kernel.buffers[name][0]).itemsize
             partials += [places[name], self.arena, begin, self._size(size) * each]
         cut: list[Word] = [EACH_CHUNK[step.parallel], step.chunks, step.rows, rows]
         yield Order(f"{STEP}fork", [piece, *cut, len(words), len(step.partials), *partials, *words], steps)
@@ -207,7 +207,7 @@ class _Writer:
         records: list[Word] = [x for name in own for x in (places[name], band.offsets[name], band.local[name])]
         for name, size in step.partials.items():
             where = [self.arena, self.made.values[f"partial.{i}.{name}"]] if step.chunks > 1 else self._place(name)
-            each = self._size(size) * _bytes(step.kernel.buffers[name][0])
+            each = self._size(size) * dtype_named(step.kernel.buffers[name][0]).itemsize
             merger = f"tg_merge.{_combiner(step, name)}"
             records += [places[name], *where, each, band.offsets[name], self._size(size), merger]
         return [piece, unit, len(own), len(step.partials), len(words), *records, *words]
@@ -216,7 +216,7 @@ class _Writer:
     def _matmul(self, step: Matmul) -> list[Word]:
         """Row-major C = A B is column-major C' = B' A'; leading dimensions are at least 1, also of empty matrices."""
         batch, m, n, k, within = [self._size(x) for x in (*step.sizes, step.within)]
-        each = 8 if step.dtype == "f64" else 4
+        each = dtype_named(step.dtype).itemsize
         share = products_in_chunk(batch, m * n * k)
         chunks = max(1, -(-batch // share))
         routine = SMALL + step.dtype if batch > 1 and is_small_product(m, n, k) else ROUTINES[step.dtype]
@@ -285,10 +285,6 @@ def _combiner(step: Launch, buffer: str) -> str:
     """How a kernel combines what it reduces into a buffer, and the dtype of that."""
     reductions = [x for x in step.kernel.body if isinstance(x, Reduce) and x.buffer == buffer]
     return f"{reductions[0].combiner}.{reductions[0].value.dtype}"
-
-
-def _bytes(dtype: str) -> int:
-    return 1 if dtype == "bool" else int(dtype[1:]) // 8
 
 
 def _bits(dtype: str, value: Any) -> int:

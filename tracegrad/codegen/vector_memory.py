@@ -11,6 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 
+from tracegrad.avals import dtype_named
 from tracegrad.codegen.lanes import Spelled, intrinsic, number, of_lanes
 from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, memory_type
 
@@ -98,7 +99,7 @@ class Memory:
         What is stored with a mask delays each load of the bytes that the whole vector would have, which may be those of
         the next row.
         """
-        size = 1 if dtype == "bool" else int(dtype[1:]) // 8
+        size = dtype_named(dtype).itemsize
         count = self.lanes // 2
         while count:
             there = self.b.icmp_signed("!=", self.b.and_(rest, I64(count)), I64(0))
@@ -123,7 +124,7 @@ class Memory:
 
     def _type(self, dtype: str, mask: Any) -> tuple[Any, int]:
         """The type of a vector in memory, and the size of its elements in bytes."""
-        size = 1 if dtype == "bool" else int(dtype[1:]) // 8
+        size = dtype_named(dtype).itemsize
         return of_lanes(memory_type(dtype), self.lanes if mask is None else max(self.lanes, REGISTER // size)), size
 
     def _register(self, value: Any, dtype: str) -> Any:

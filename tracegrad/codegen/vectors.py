@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import llvmlite.binding as ll
 
+from tracegrad.avals import dtype_named
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Reduce, Store, flattened, used
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
@@ -61,7 +62,7 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
         return None
     if _gathers(kernel.body, var, varying) * _PER_GATHER > kernel.cost:
         return None
-    least = min((_size(_stored(x)) for x in flattened(kernel.body) if isinstance(x, Load | Store | Reduce)), default=8)
+    least = min((_size(x) for x in flattened(kernel.body) if isinstance(x, Load | Store | Reduce)), default=8)
     lanes = vector_bytes() // max(_sizes(kernel.body, varying), default=8)
     reductions = [x for x in kernel.body if isinstance(x, Reduce) and x.over]
     at_once = int(kernel.cost <= DEAR or not all(var in x.over for x in reductions))
@@ -143,15 +144,12 @@ def _sizes(body: list[Any], varying: frozenset[str]) -> set[int]:
         if isinstance(x, Guard):
             found |= _sizes(x.body, varying)
         if isinstance(x, Store | Reduce):
-            found.add(_size(x.value.dtype))
+            found.add(_size(x))
         elif not isinstance(x, Index) and x.out.name in varying:
-            found.add(_size(x.out.dtype))
+            found.add(dtype_named(x.out.dtype).itemsize)
     return found
 
 
-def _stored(x: Load | Store | Reduce) -> str:
-    return x.out.dtype if isinstance(x, Load) else x.value.dtype
-
-
-def _size(dtype: str) -> int:
-    return 1 if dtype == "bool" else int(dtype[1:]) // 8
+def _size(x: Load | Store | Reduce) -> int:
+    """The bytes of what it reads or writes."""
+    return dtype_named((x.out if isinstance(x, Load) else x.value).dtype).itemsize

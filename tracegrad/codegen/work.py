@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tracegrad.avals import dtype_named
 from tracegrad.codegen.lapack import is_native
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Reduce, Store
 from tracegrad.codegen.nested import Nested, Once, Repeat
@@ -85,7 +86,7 @@ def _of_call(node: Node) -> int | None:
 
 def _sizes(made: Plan) -> dict[str, int]:
     """The size of each buffer of a plan."""
-    return {name: x.aval.size * x.aval.dtype.itemsize for x, name in made.buffers.items()}
+    return {name: x.aval.nbytes for x, name in made.buffers.items()}
 
 
 def _of_buffers(made: Plan, step: Any) -> tuple[dict[str, int], dict[str, int]]:
@@ -161,8 +162,7 @@ class _Turns:
         return math.prod(self.extents[each] for each in loops)
 
     def _touch(self, uses: dict[str, int], buffer: str, loops: frozenset[str], dtype: str) -> None:
-        each = 1 if dtype == "bool" else int(dtype[1:]) // 8
-        uses[buffer] = uses.get(buffer, 0) + self._count(loops) * each
+        uses[buffer] = uses.get(buffer, 0) + self._count(loops) * dtype_named(dtype).itemsize
 
 
 def _flops(x: Compute) -> int:

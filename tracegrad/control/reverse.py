@@ -124,7 +124,7 @@ def _kept_bytes(values: Sequence[Node], dear: Sequence[Node]) -> int:
 
 
 def _bytes(x: Node) -> int:
-    return x.aval.size * x.aval.dtype.itemsize
+    return x.aval.nbytes
 
 
 class _Around(threading.local):

@@ -140,7 +140,7 @@ def _carried(graph: Graph, wanted: Sequence[Node], carries: int) -> list[int]:
 
 
 def _bytes(nodes: Any) -> int:
-    return sum(node.aval.size * node.aval.dtype.itemsize for node in nodes)
+    return sum(node.aval.nbytes for node in nodes)
 
 
 def _told(size: int) -> str:

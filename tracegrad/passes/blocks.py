@@ -76,7 +76,7 @@ class _Group:
         users, outputs = graph.users(), set(graph.outputs)
         kept = [x for x in graph.nodes if x not in outputs and _is_kept(x, users[x], spaces)]
         kept = [x for x in kept if x.aval.shape[1:] == kept[0].aval.shape[1:]]
-        if not kept or sum(x.aval.size * x.aval.dtype.itemsize for x in kept) < LARGE:
+        if not kept or sum(x.aval.nbytes for x in kept) < LARGE:
             return None
         space = kept[0].aval.shape[1:]
         loops = {y for x in kept for y in (x.operands[0], *users[x])}

@@ -111,7 +111,7 @@ class _Loop:
         return found
 
     def _has_room(self, x: Node) -> bool:
-        return self.length * x.aval.size * x.aval.dtype.itemsize <= ROOM
+        return self.length * x.aval.nbytes <= ROOM
 
     # -- what is made of it ------------------------------------------------------------------------------
     def joined(self, before: list[Node], behind: dict[int, tuple[Node, Node]]) -> tuple[Any, ...]:

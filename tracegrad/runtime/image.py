@@ -195,7 +195,7 @@ class _Failure(threading.local):
 
 
 def _view(address: int, aval: Any) -> Any:
-    buffer = (ctypes.c_char * max(aval.size * aval.dtype.itemsize, 1)).from_address(address)
+    buffer = (ctypes.c_char * max(aval.nbytes, 1)).from_address(address)
     return np.frombuffer(buffer, aval.dtype, aval.size).reshape(aval.shape)
 
 

@@ -138,7 +138,7 @@ def apart_of(trace: Trace, count: int, donors: Collection[int] = ()) -> list[tup
         return None
     if not trace.written and not donors:
         return []
-    sizes = {i: x.size * x.dtype.itemsize for i, x in enumerate(trace.graph.avals) if trace.kinds[i] == "array"}
+    sizes = {i: x.nbytes for i, x in enumerate(trace.graph.avals) if trace.kinds[i] == "array"}
     written = [(places[source.key], _WRITEABLE) for source in trace.written]
     written += [(i, _WRITEABLE | _OWNS_DATA) for i in donors]
     return [(i, k, sizes[i], size, flags) for i, flags in written for k, size in sizes.items()]

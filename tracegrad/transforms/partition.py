@@ -106,7 +106,7 @@ def _weight(node: Node, free: bool) -> int:
     """Units of 64 bytes, at least 2; 1 for arguments and results, which are there in any case."""
     if free:
         return 1
-    return min(2 + node.aval.size * node.aval.dtype.itemsize // 64, _INFINITE - 1)
+    return min(2 + node.aval.nbytes // 64, _INFINITE - 1)
 
 
 def _backward(joint: Graph, values: Sequence[Node], cts: Sequence[Node], outputs: Sequence[Node]) -> Graph:
