@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tracegrad.codegen.loops import Check, Guard, Kernel, Load, Reduce, Store
+from tracegrad.codegen.loops import Check, Kernel, Load, Reduce, Store, flattened
 from tracegrad.codegen.poly import Poly
 
 __all__ = ["Footprint", "footprints"]
@@ -23,20 +22,13 @@ def footprints(kernel: Kernel, sizes: dict[str, int]) -> dict[str, list[Footprin
     """The accesses to each buffer; None is one of which nothing is known."""
     found: dict[str, list[Footprint | None]] = {name: [] for name in kernel.buffers}
     ranges = {loop.var: (0, max(loop.extent.evaluate(sizes) - 1, 0)) for loop in kernel.loops}
-    for x in _flat(kernel.body):
+    for x in flattened(kernel.body):
         match x:
             case Load() | Store() | Reduce():
                 found[x.buffer].append(_footprint(x.address, kernel.across_chunks, ranges, sizes))
             case Check():
                 ranges[x.out.name] = (0, max(x.size.evaluate(sizes) - 1, 0))
     return found
-
-
-def _flat(body: list[Any]) -> Iterator[Any]:
-    for x in body:
-        yield x
-        if isinstance(x, Guard):
-            yield from _flat(x.body)
 
 
 def _footprint(address: Poly, var: str, ranges: dict[str, tuple[int, int]], sizes: dict[str, int]) -> Footprint | None:

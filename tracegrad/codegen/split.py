@@ -121,12 +121,10 @@ class _Part:
         body = [self._placed(_moved(x, moved)) for x in _needed(self._resolved(self.whole.body))]
         if any(p.symbols & self.values.keys() for p in polynomials(body)):
             raise _Unclear
-        used = {x.buffer for x in body if isinstance(x, Load | Store)}
-        buffers = {b: use for b, use in self.whole.buffers.items() if b in used}
+        accessed = {x.buffer for x in body if isinstance(x, Load | Store)}
+        buffers = {b: use for b, use in self.whole.buffers.items() if b in accessed}
         cost = sum([COST.get(x.op, 1) if isinstance(x, Compute) else 1 for x in body])
-        return arrange(
-            Kernel({b: use for b, use in self.whole.buffers.items() if b in buffers}, loops, _numbered(body), cost)
-        )
+        return arrange(Kernel(buffers, loops, _numbered(body), cost))
 
     def _placed(self, x: Any) -> Any:
         """An instruction whose address has one run-time value for all that does not change from element to element."""
