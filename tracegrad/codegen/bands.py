@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.codegen.arena import Arena
 from tracegrad.codegen.footprints import Footprint, footprints
 from tracegrad.codegen.loops import Kernel
-from tracegrad.codegen.steps import Launch, number_calls
+from tracegrad.codegen.steps import Launch, near_order
 from tracegrad.records import record
 
 if TYPE_CHECKING:
@@ -61,14 +61,13 @@ def bands_of(made: Plan) -> list[Band]:
     grouping = _Grouping(made)
     if sum(rows >= FEWEST for rows in grouping.rows) < 2:
         return []
-    groups = _ordered(grouping.run())
+    groups = grouping.run()
+    groups = [groups[i] for i in near_order(range(len(groups)), [group.before for group in groups])]
     bands = {id(group): band for group in groups if (band := grouping.band(group)) is not None}
     if not bands:
         return []
     order = [i for group in groups for i in group.steps]
-    made.steps[:] = [made.steps[i] for i in order]
-    made.schedule.steps[:] = [made.schedule.steps[i] for i in order]
-    number_calls(made.steps)
+    made.reorder(order)
     first = 0
     for group in groups:
         if (band := bands.get(id(group))) is not None:
@@ -226,17 +225,3 @@ def place_locals(made: Plan, band: Band) -> None:
             if ends[name] == i:
                 arena.give(name)
     band.bytes = arena.top
-
-
-def _ordered(groups: list[_Group]) -> list[_Group]:
-    """The groups in an order near to theirs, each behind those that must run before it."""
-    found: list[_Group] = []
-    done = 0
-    for group in groups:
-        if done >> group.number & 1:
-            continue
-        missing = group.before & ~done
-        found += sorted((x for x in groups if missing >> x.number & 1), key=lambda x: x.before.bit_count())
-        found.append(group)
-        done |= group.before | 1 << group.number
-    return found

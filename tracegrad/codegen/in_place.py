@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.forms import handler, same_block
-from tracegrad.codegen.loops import Guard, Load, Store
+from tracegrad.codegen.loops import Load, Store, flattened
 from tracegrad.codegen.materialize import EARLY
 from tracegrad.codegen.nested import Looping, on_stack
-from tracegrad.codegen.steps import Launch, number_calls
+from tracegrad.codegen.steps import Launch, near_order
 from tracegrad.ir import Node
 
 if TYPE_CHECKING:
@@ -114,23 +114,9 @@ class _Order:
 
     def settle(self) -> None:
         """Put the steps of the plan into an order near to theirs."""
-        place = {number: i for i, number in enumerate(self.numbers)}
-        found: list[int] = []
-        done = 0
-        for last, number in enumerate(self.numbers):
-            if done >> number & 1:
-                continue
-            missing = self.before[last] & ~done
-            if missing:
-                early = [i for n, i in place.items() if missing >> n & 1]
-                found += sorted(early, key=lambda i: self.before[i].bit_count())
-            found.append(last)
-            done |= self.before[last] | 1 << number
+        found = near_order(self.numbers, self.before)
         if found != sorted(found):
-            self.made.steps[:] = [self.made.steps[i] for i in found]
-            planned = self.made.schedule.steps
-            planned[:] = [planned[i] for i in found]
-            number_calls(self.made.steps)
+            self.made.reorder(found)
 
 
 def read_too_late(made: Plan) -> dict[Node, str]:
@@ -239,13 +225,8 @@ def is_safe(made: Plan, old: str, new: str) -> bool:
         between = made.steps[at + 1 : readers[-1] + 1]
         if any(set(step.buffers) & writer.writes or set(writer.buffers) & step.writes for step in between):
             return False
-        for steps in (made.steps, made.schedule.steps):
-            _move(steps, at, readers[-1])
+        made.move(at, readers[-1])
     return True
-
-
-def _move(steps: Any, first: int, last: int) -> None:
-    steps.insert(last, steps.pop(first))
 
 
 def _at_same_index(writer: Launch, old: str, new: str) -> bool:
@@ -256,4 +237,4 @@ def _at_same_index(writer: Launch, old: str, new: str) -> bool:
 
 
 def _loads(body: list[Any]) -> list[Load]:
-    return [y for x in body for y in ([x] if isinstance(x, Load) else _loads(x.body) if isinstance(x, Guard) else [])]
+    return [x for x in flattened(body) if isinstance(x, Load)]

@@ -15,12 +15,13 @@ identity: nothing that the text does not show may influence the machine code.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import field
 from typing import Any
 
-from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.errors import VerifyError
 from tracegrad.records import record
 
@@ -179,6 +180,11 @@ class Kernel:
     def across_chunks(self) -> str:
         """The variable of the chunked loop; empty in a kernel without loops."""
         return self.loops[self.chunked].var if self.loops else ""
+
+    @property
+    def iterations(self) -> Poly:
+        """How often the instructions run."""
+        return math.prod([loop.extent for loop in self.loops], start=ONE)
 
     def text(self, name: str = "k") -> str:
         given = ", ".join(f"{b}: {dtype} {use}" for b, (dtype, use) in self.buffers.items())

@@ -31,7 +31,7 @@ from tracegrad.codegen.products import factors_of, layout_of
 from tracegrad.codegen.scattered import scatter_in_place
 from tracegrad.codegen.schedule import Schedule, Step, dear_values, schedule, shared_by_steps
 from tracegrad.codegen.split import split_kernels
-from tracegrad.codegen.steps import Call, Launch, Matmul
+from tracegrad.codegen.steps import Call, Launch, Matmul, number_calls
 from tracegrad.codegen.strips import Strips, strips_of
 from tracegrad.codegen.sums import add_products
 from tracegrad.codegen.vecmath import RARE
@@ -80,6 +80,22 @@ class Plan:
             lines.append(step.text())
         return "\n".join(lines)
 
+    def elements(self, names: Collection[str]) -> set[Poly]:
+        """The numbers of elements that these buffers have."""
+        shapes = [self.schedule.dims.shape(node) for node, name in self.buffers.items() if name in names]
+        return {math.prod(shape, start=ONE) for shape in shapes}
+
+    def move(self, first: int, last: int) -> None:
+        """Run a step as the `last` instead of as the `first`."""
+        for steps in (self.steps, self.schedule.steps):
+            steps.insert(last, steps.pop(first))  # type: ignore[arg-type]
+
+    def reorder(self, order: Sequence[int]) -> None:
+        """Run the steps in the order in which their places stand here."""
+        self.steps[:] = [self.steps[i] for i in order]
+        self.schedule.steps[:] = [self.schedule.steps[i] for i in order]
+        number_calls(self.steps)
+
 
 def plan(graph: Graph, checked: bool = False, donated: Collection[int] = ()) -> Plan:
     """Schedule `graph`, lower every step, place the buffers and fix the run-time values; `checked` says that the last
@@ -119,12 +135,12 @@ class _Planner:
             update_in_place(made, dims)
         else:
             donate(made, self._donated)
-        add_products(made, dims)
+        add_products(made)
         if nested:
             _to_stack(made, dims)
             made.strips = strips_of(made)
         else:
-            scatter_in_place(made, dims)
+            scatter_in_place(made)
             split_kernels(made)
             made.bands = bands_of(made)
         _cut(made)

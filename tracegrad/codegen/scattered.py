@@ -7,23 +7,21 @@ read. Of elements that are hit several times, sums may round differently.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.in_place import rename
 from tracegrad.codegen.loops import Compute, Load, Operand, Reduce, Store, flattened, operands
-from tracegrad.codegen.poly import ONE, ZERO
+from tracegrad.codegen.poly import ZERO
 from tracegrad.codegen.steps import Launch
 
 if TYPE_CHECKING:
-    from tracegrad.codegen.dims import Dims
     from tracegrad.codegen.plan import Plan
 
 __all__ = ["scatter_in_place"]
 
 
-def scatter_in_place(made: Plan, dims: Dims) -> None:
+def scatter_in_place(made: Plan) -> None:
     """Let the scatters of a plan that may add to what is there."""
     for scatter in [step for step in made.steps if isinstance(step, Launch) and _target(step)]:
         target = _target(scatter)
@@ -34,7 +32,7 @@ def scatter_in_place(made: Plan, dims: Dims) -> None:
         stored = _stored_sum(adder, target)
         if stored is None or stored.buffer in scatter.buffers:  # it would read what has been overwritten
             continue
-        if _whole(made, dims, adder, {target, stored.buffer}):
+        if made.elements((target, stored.buffer)) == {adder.kernel.iterations}:
             _put_behind(made, scatter, adder, target, stored.buffer)
 
 
@@ -63,12 +61,6 @@ def _stored_sum(adder: Launch, target: str) -> Store | None:
             return None
 
 
-def _whole(made: Plan, dims: Dims, adder: Launch, names: set[str]) -> bool:
-    """Whether the kernel runs once for each element of these buffers."""
-    count = math.prod((loop.extent for loop in adder.kernel.loops), start=ONE)
-    return all(math.prod(dims.shape(x), start=ONE) == count for x, name in made.buffers.items() if name in names)
-
-
 def _put_behind(made: Plan, scatter: Launch, adder: Launch, target: str, result: str) -> None:
     """Run the scatter behind the kernel that has added its result, and have it add to the result of that."""
     kernel = adder.kernel
@@ -78,14 +70,9 @@ def _put_behind(made: Plan, scatter: Launch, adder: Launch, target: str, result:
     del kernel.buffers[target]
     body = scatter.kernel.body
     body[:] = [replace(x, size=ZERO) if isinstance(x, Reduce) else x for x in body]
-    _move(made, made.steps.index(scatter), made.steps.index(adder))
+    made.move(made.steps.index(scatter), made.steps.index(adder))
     rename(made, {target: result})
 
 
 def _with(x: Any, old: Operand, new: Operand) -> Any:
     return replace(x, args=tuple(new if y == old else y for y in x.args)) if isinstance(x, Compute) else x
-
-
-def _move(made: Plan, first: int, last: int) -> None:
-    made.steps.insert(last, made.steps.pop(first))
-    made.schedule.steps.insert(last, made.schedule.steps.pop(first))

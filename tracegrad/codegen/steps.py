@@ -14,7 +14,7 @@ from tracegrad.codegen.poly import ZERO, Poly
 from tracegrad.ir import Node
 from tracegrad.records import record
 
-__all__ = ["Call", "Launch", "Lie", "Matmul", "number_calls"]
+__all__ = ["Call", "Launch", "Lie", "Matmul", "near_order", "number_calls"]
 
 
 @record(eq=False)
@@ -181,3 +181,20 @@ def number_calls(steps: Sequence[Any]) -> None:
     """Number the calls among `steps` in their order."""
     for count, call in enumerate([x for x in steps if isinstance(x, Call)]):
         call.number = count
+
+
+def near_order(numbers: Sequence[int], before: Sequence[int]) -> list[int]:
+    """The places of what has these numbers, in an order near to theirs, but each behind all that must come before it:
+    `before` has a bit for the number of each of those."""
+    found: list[int] = []
+    done = 0
+    for last, number in enumerate(numbers):
+        if done >> number & 1:
+            continue
+        missing = before[last] & ~done
+        if missing:
+            early = [i for i, n in enumerate(numbers) if missing >> n & 1]
+            found += sorted(early, key=lambda i: before[i].bit_count())
+        found.append(last)
+        done |= before[last] | 1 << number
+    return found
