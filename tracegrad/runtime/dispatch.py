@@ -36,7 +36,7 @@ from tracegrad.quiet import noted, restore_traps, sprung, traps
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.methods import ALONE, Method
 from tracegrad.runtime.paths import Found, Interpreted, Path, Specialization
-from tracegrad.runtime.program import compile_program
+from tracegrad.runtime.program import Unplanned, compile_program
 from tracegrad.runtime.recall import keep, recall
 from tracegrad.runtime.why import Warnings, log_compile, new_answer, new_key, new_world
 from tracegrad.settings import jit_disabled, settings, unusual
@@ -378,16 +378,17 @@ class Dispatcher(Inlinable):
         return None, answers
 
     def _keep(self, spec: Specialization, call: Call, path: Path) -> None:
-        """Write a path that holds for a call to the disk cache, once there is machine code for it."""
-        if not path.kept and not path.waits:
-            path.kept = True
+        """Write a path that holds for a call to the disk cache, and again when there is machine code for it."""
+        stage = 1 if path.waits else 2
+        if path.kept < stage:
+            path.kept = stage
             if path.on_tape is None:
                 with patient():
-                    keep(self, call, spec, path.trace, path.program)
+                    keep(self, call, spec, path)
 
     def _recalled(self, spec: Specialization, call: Call, answers: Answers) -> tuple[Found | None, Answers]:
         """As `_follow`, along paths that other processes have kept."""
-        for trace, make in recall(self, call, spec):
+        for trace, record, make in recall(self, call, spec):
             path, start = Path(trace, None, {"trace": 0.0}), time.perf_counter()
             if not path.begins(answers):
                 continue
@@ -395,7 +396,8 @@ class Dispatcher(Inlinable):
             if captured is None or not trace.fits([*call.leaves, *captured]):
                 spec.varying.update(trace.world.changed_numbers())
                 continue
-            path.program, path.kept = make(), True
+            path.program, path.record = make(), record
+            path.kept = 0 if isinstance(path.program, Unplanned) else 2
             path.seconds["program"] = time.perf_counter() - start
             if path.program is None:
                 continue
@@ -404,6 +406,7 @@ class Dispatcher(Inlinable):
             log("compile", "%s: from the disk cache in %.2f ms", self.name, 1e3 * path.seconds["program"])
             outputs, diverged = path.run(call.leaves, captured)
             if diverged is None:
+                self._keep(spec, call, path)
                 return (path, outputs, captured), Answers()
             answers = diverged
         return None, answers

@@ -30,7 +30,7 @@ from tracegrad.runtime import native
 from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.progress import advance
 
-__all__ = ["Loaded", "Origin", "machine_code", "machine_code_count", "missing", "shared_function"]
+__all__ = ["Loaded", "Origin", "machine_code", "machine_code_count", "missing", "shared_function", "still_missing"]
 
 _RARE = "tg.rare_"
 
@@ -99,6 +99,11 @@ def missing(pieces: Iterable[Piece]) -> list[str]:
     """The keys of those of these pieces that are neither in memory nor on disk."""
     keys = {piece: _key(piece) for piece in pieces}
     return [key for key in _without(keys, _in_memory(keys)).values() if not default_cache().has(key)]
+
+
+def still_missing(keys: Iterable[str]) -> list[str]:
+    """Those of these keys of pieces that are neither in memory nor on disk."""
+    return [key for key in keys if key not in _loaded and not default_cache().has(key)]
 
 
 def _key(piece: Piece) -> str:

@@ -40,7 +40,8 @@ class Path:
         self._writes = bool(trace.groups or trace.written)
         self.hots: dict[Any, Any] = {}
         self._turns: dict[Any, Any] = {}
-        self.kept = False  # whether it has been looked at for the disk cache
+        self.kept = 0  # what has been looked at for the disk cache: 1 is its graph, 2 its program
+        self.record = b""  # what is there of it
 
     def begins(self, answers: Answers) -> bool:
         """Whether the path may hold for a call with these answers to the first questions."""

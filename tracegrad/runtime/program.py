@@ -31,12 +31,12 @@ from tracegrad.records import record
 from tracegrad.runtime import native
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.image import Image, NumPyCalls, addressed, image_of, linked
-from tracegrad.runtime.machine_code import Loaded, Origin, machine_code, machine_code_count, missing
+from tracegrad.runtime.machine_code import Loaded, Origin, machine_code, machine_code_count, missing, still_missing
 from tracegrad.runtime.progress import compiling
 from tracegrad.runtime.tiers import Tier, tier_of
 from tracegrad.signals import uninterrupted
 
-__all__ = ["MISS", "Program", "Recalled", "Report", "compile_program", "conformed", "machine_code_count"]
+__all__ = ["MISS", "Program", "Recalled", "Report", "Unplanned", "compile_program", "conformed", "machine_code_count"]
 
 
 @record()
@@ -235,6 +235,45 @@ class Recalled(Program):
         """The report of the program that is made of the same graph in this process."""
         made = compile_program(self.graph, self.kinds, self.single, self.name, self.checked, optimize=self.optimize)
         return made.report
+
+
+class Unplanned(Program):
+    """A program of a graph that another process has traced and replayed: it is planned when it is compiled.
+
+    `missing` are the pieces that had to be compiled, as far as is known, and `spent` is what processes have spent on
+    first calls.
+    """
+
+    recalled = True
+
+    def __init__(
+        self, trace: Any, checked: bool, single: bool, name: str, first_call: str, optimize: int,
+        missing: Sequence[str], spent: float,
+    ):  # fmt: skip
+        self.graph, self.checked = trace.checked() if checked else trace.graph, checked
+        self.single, self.name = single, name
+        self.kinds, self.optimize, self._donated = trace.kinds, optimize, ()
+        self._callback, self._callbacks, self.entry = None, [], _not_yet
+        self.tier = tier_of(first_call, self.graph, lambda: still_missing(missing), spent)
+        if self.tier is None:
+            self.compile()
+
+    @functools.cached_property
+    def report(self) -> Report:  # type: ignore[override]
+        """What has happened to the graph so far."""
+        before = RECORDERS.current
+        try:
+            return self._planned()
+        except BaseException:
+            RECORDERS.current = before
+            raise
+
+    @functools.cached_property
+    def image(self) -> Image:  # type: ignore[override]
+        """The program as data."""
+        self.report  # noqa: B018 (which makes it)
+        found: Image = vars(self)["image"]
+        return found
 
 
 def _described(x: Any) -> str:

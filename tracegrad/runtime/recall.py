@@ -3,8 +3,9 @@
 The key of a record in the disk cache is what can be told of a call before it is traced: the code of the function and
 of the transforms around it, the key of the call, this package and the versions of all that traces take for granted. A
 record is a trace with its program: the objects that its places begin at (`runtime.objects`), what it assumes
-(`runtime.spelling`), the graph as text and the program as data (`runtime.image`). It is used where all that it assumes
-holds, each value of a variable and each function that was called included, just as a trace in memory is.
+(`runtime.spelling`), the graph as text and, once there is machine code, the program as data (`runtime.image`). It is
+used where all that it assumes holds, each value of a variable and each function that was called included, just as a
+trace in memory is.
 
 What is not told for certain is not kept: Tensors, rules of the user's, functions of packages other than Python's own,
 NumPy and SciPy, objects of classes in C, code that prints or looks at the order of sets.
@@ -43,7 +44,7 @@ from tracegrad.runtime.identity import (
 from tracegrad.runtime.image import read_image, require_plain, spell_image
 from tracegrad.runtime.machine_code import missing
 from tracegrad.runtime.objects import Changed, Reader, Writer
-from tracegrad.runtime.program import Program, Recalled
+from tracegrad.runtime.program import Program, Recalled, Unplanned
 from tracegrad.runtime.spelling import (
     Templates,
     read_capture,
@@ -65,7 +66,7 @@ from tracegrad.trace.users import is_user_function
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch import Dispatcher
-    from tracegrad.runtime.paths import Specialization
+    from tracegrad.runtime.paths import Path, Specialization
 
 __all__ = ["Kept", "keep", "recall"]
 
@@ -117,25 +118,28 @@ class Kept:
     waiting: list[bytes]
 
 
-def keep(fun: Dispatcher, call: Call, spec: Specialization, trace: Trace, program: Any) -> None:
-    """Write a trace to the disk cache, if it is for other processes. Within `on_call`."""
-    found = spec.kept
-    if found is None or not found.key or type(program) is not Program or trace.tape is not None or trace.world.told:
+def keep(fun: Dispatcher, call: Call, spec: Specialization, path: Path) -> None:
+    """Write a path to the disk cache, in the place of what there was of it, if it is for other processes. Within
+    `on_call`."""
+    found, trace, program = spec.kept, path.trace, path.program
+    if found is None or not found.key or type(program) not in (Program, Unplanned) or trace.world.told:
         return
     try:
         key, roots = _identity(fun, call, spec.room)
-        text = json.dumps(_spelled(roots, trace, program), separators=(",", ":")).encode()
+        known = json.loads(path.record) if path.record else _spelled(roots, trace)
+        text = json.dumps(known | _of_program(program), separators=(",", ":")).encode()
     except _TROUBLE as reason:
         log("cache", "%s: this trace is not kept: %s", fun.name, reason)
         return
     if key == found.key and text not in found.records:
-        found.records = [text, *found.records][:MOST_RECORDS]
+        found.records = [text, *(x for x in found.records if x != path.record)][:MOST_RECORDS]
+        path.record = text
         default_cache().put(key, {"kind": "trace", "name": fun.name}, b"\n".join(found.records))
 
 
-def recall(fun: Dispatcher, call: Call, spec: Specialization) -> Iterator[tuple[Trace, Callable[[], Recalled | None]]]:
-    """The traces that were kept and that may hold for a call, each with what makes its program: None if its machine
-    code is not there any more. Within `on_call`."""
+def recall(fun: Dispatcher, call: Call, spec: Specialization) -> Iterator[tuple[Trace, bytes, Callable[[], Any]]]:
+    """The traces that were kept and that may hold for a call, each with its record and with what makes its program:
+    None if that cannot be. Within `on_call`."""
     if spec.kept is not None and not spec.kept.waiting:
         return
     try:
@@ -151,7 +155,7 @@ def recall(fun: Dispatcher, call: Call, spec: Specialization) -> Iterator[tuple[
         except _TROUBLE as what:
             log("cache", "%s: a trace that was kept does not hold here: %s", fun.name, what)
             continue
-        yield trace, functools.partial(_program, found, text, trace, held["image"], fun)
+        yield trace, text, functools.partial(_program, found, text, trace, held, fun)
 
 
 def _kept(key: str) -> Kept:
@@ -160,18 +164,30 @@ def _kept(key: str) -> Kept:
     return Kept(key, records, [*records])
 
 
-def _program(found: Kept, text: bytes, trace: Trace, image: Any, fun: Dispatcher) -> Recalled | None:
+def _program(found: Kept, text: bytes, trace: Trace, held: dict[str, Any], fun: Dispatcher) -> Program | None:
     found.waiting.remove(text)
+    how, optimize = fun.how()
     try:
-        made = read_image(image)
-        return None if missing(made.uses) else Recalled(made, trace, trace.implicit, fun.name, fun.how()[1])
+        image = held["image"] and read_image(held["image"])
+        gone = missing(image.uses) if image else held["missing"]
+        if image and not gone:
+            return Recalled(image, trace, trace.implicit, fun.name, optimize)
+        return Unplanned(trace, trace.implicit, held["single"], fun.name, how, optimize, gone, held["spent"])
     except _TROUBLE as what:
         log("cache", "%s: a program that was kept does not run here: %s", fun.name, what)
         return None
 
 
+def _of_program(program: Program) -> dict[str, Any]:
+    """What there is of a program: its image, or what it is that waits for one."""
+    tier = program.tier
+    if tier is None:
+        return {"image": spell_image(program.image), "missing": [], "spent": 0.0, "single": program.single}
+    return {"image": None, "missing": [*tier.missing], "spent": tier.spent, "single": program.single}
+
+
 # -- a trace to write --------------------------------------------------------------------------------------------------
-def _spelled(roots: Sequence[Any], trace: Trace, program: Program) -> dict[str, Any]:
+def _spelled(roots: Sequence[Any], trace: Trace) -> dict[str, Any]:
     require_plain(trace.graph)
     guards = trace.world.guards
     to = Writer(roots, [(guard.expected, guard.source) for guard in guards if guard.kind == "is"])
@@ -193,7 +209,6 @@ def _spelled(roots: Sequence[Any], trace: Trace, program: Program) -> dict[str, 
         "arrays": trace.arrays,
         "unrolled": trace.unrolled,
         "divided": trace.divided,
-        "image": spell_image(program.image),
     }
     codes, modules = _seen(to.held, guards)
     return {"objects": to.objects, "untouched": untouched(modules, names_in(codes)), **found}

@@ -37,6 +37,8 @@ PART = 0.25
 MOST_NODES = 1000
 
 
+# What a node of a graph costs a process that replays it once, beside the replay, more than a program that is there.
+READ = 30_000
 # What the other thread compiles between two breaks: pieces, and the seconds of a break.
 TOGETHER, BREAK = 16, 1e-4
 
@@ -52,11 +54,12 @@ _met: set[str] = set()
 MOST_MET = 100_000
 
 
-def tier_of(first_call: str, graph: Graph, missing: Callable[[], Sequence[str]]) -> Tier | None:
+def tier_of(first_call: str, graph: Graph, missing: Callable[[], Sequence[str]], spent: float = 0.0) -> Tier | None:
     """How the calls of a program are answered that has to compile the `missing` pieces; None if it is to do so now.
 
     If all of them were missed before, this is a second call, of the same code for another shape, or in another
-    function: who calls with a new shape each time would never have them otherwise.
+    function: who calls with a new shape each time would never have them otherwise. And if other processes have `spent`
+    as much on first calls as it costs to compile, this one is to be the last that does.
     """
     if first_call == "compile" or waits_for_compiler():
         return None
@@ -65,16 +68,17 @@ def tier_of(first_call: str, graph: Graph, missing: Callable[[], Sequence[str]])
     if first_call == "background" and _compiler.busy:
         count = max(count, 1)  # what is on disk can only be loaded when the other thread is done
     most = PART * COMPILE * count
-    if not most or len(graph.nodes) > MOST_NODES or Effort().total(graph) > most:
+    if not most or len(graph.nodes) > MOST_NODES or (cost := Effort().total(graph)) > most:
         return None
+    spent += cost + READ * len(graph.nodes)
     if first_call == "background":
-        return Behind(most)
-    if _met.issuperset(keys):
+        return Behind(most, keys, spent)
+    if _met.issuperset(keys) or spent > COMPILE * count:
         return None
     if len(_met) > MOST_MET:
         _met.clear()
     _met.update(keys)
-    return Tier(most)
+    return Tier(most, keys, spent)
 
 
 class Tier:
@@ -83,8 +87,8 @@ class Tier:
     # Whether a call has been answered, and the next one that finds the program compiles it.
     begun = False
 
-    def __init__(self, most: float):
-        self.most = most
+    def __init__(self, most: float, missing: Sequence[str] = (), spent: float = 0.0):
+        self.most, self.missing, self.spent = most, missing, spent
 
     def answers(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
         """The answer to a call; None once the program is compiled."""
@@ -137,8 +141,8 @@ def _outputs(graph: Graph, leaves: Sequence[Any]) -> list[Any]:
 class Behind(Tier):
     """All calls are answered by replays until another thread has compiled."""
 
-    def __init__(self, most: float):
-        super().__init__(most)
+    def __init__(self, most: float, missing: Sequence[str] = (), spent: float = 0.0):
+        super().__init__(most, missing, spent)
         self.error: BaseException | None = None
 
     def answers(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
