@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.codegen.walker import WALK
+from tracegrad.codegen.walker import WALK, words_of_walk
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.runtime.dispatch import Dispatcher
 from tracegrad.runtime.machine_code import shared_function
@@ -95,10 +95,7 @@ def _path(fun: Dispatcher, args: tuple[Any, ...], who: str) -> tuple[Path, Seque
 def _space(program: Program, args: Sequence[Any], captured: Sequence[Any], who: str) -> dict[str, Any]:
     """The names of the source: what is called, the words, dtypes, errors."""
     orders, keep = program.linked(released=True)
-    values = [len(orders)]
-    for _, address, words in orders:
-        values += [len(words), address, *words]
-    block = np.array(values, np.int64)
+    block = np.array(words_of_walk([step for _, step in orders]), np.int64)
     fixed = [np.array(conformed(x)) for x in captured]
     _kept.append((keep, block, fixed))
     space: dict[str, Any] = {

@@ -25,11 +25,12 @@ its kernels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from string import Template
 
 from tracegrad.codegen.bands_llvm import band_module
 
-__all__ = ["BAND", "FAILED_CHECK", "STEP", "TOGETHER", "WALK", "walker_module"]
+__all__ = ["BAND", "FAILED_CHECK", "STEP", "TOGETHER", "WALK", "walker_module", "words_of_walk"]
 
 WALK, STEP = "tg_walk", "tg_step."
 BAND = f"{STEP}band"
@@ -42,6 +43,11 @@ _TYPES = {"f64": "double", "f32": "float", "bool": "i8"}
 def walker_module(*names: str) -> str:
     """The module that defines these functions, as text; that of bands is alone."""
     return band_module(BAND) if names == (BAND,) else _PLACE + "".join([_body(name) for name in names])
+
+
+def words_of_walk(steps: Sequence[tuple[int, Sequence[int]]]) -> list[int]:
+    """The words of `WALK` for steps of which the addresses and the words are given."""
+    return [len(steps), *(word for address, words in steps for word in (len(words), address, *words))]
 
 
 def _body(name: str) -> str:

@@ -22,7 +22,7 @@ from tracegrad.codegen.orders import CALLBACK, ROUTINES, Order, orders_of, piece
 from tracegrad.codegen.pieces import Piece
 from tracegrad.codegen.plan import RELEASE_GIL_COST, Plan, calls_of, plans_of, rare_functions
 from tracegrad.codegen.steps import Matmul
-from tracegrad.codegen.walker import WALK
+from tracegrad.codegen.walker import WALK, words_of_walk
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, Node, parse
 from tracegrad.ops import TABLE
@@ -116,13 +116,8 @@ def linked(image: Image, pieces: dict[Piece, Loaded], callback: Callable[[], int
     inputs = tuple([InputSpec(aval.dtype, aval.ndim, kind) for aval, kind in image.inputs])  # type: ignore[arg-type]
     donors = dict(image.donors)
     outputs = tuple([OutputSpec(x.dtype, x.ndim, donors.get(k, -1)) for k, x in enumerate(image.outputs)])
-    values: list[int] = [len(image.orders)]
-    for address, words in addressed(image, pieces, callback):
-        values += [len(words), address, *words]
-    if len(image.orders) == 1:
-        _, _, run, *values = values
-    else:
-        run = shared_function(WALK)
+    steps = list(addressed(image, pieces, callback))
+    run, values = steps[0] if len(steps) == 1 else (shared_function(WALK), words_of_walk(steps))
     return make_callable(
         _Code(run, tuple(pieces.values())),
         EntrySpec(inputs, outputs, returns_tuple=not image.single),

@@ -191,7 +191,7 @@ class Program:
     def _entry(self, pieces: dict[Piece, Loaded]) -> Any:
         return linked(self.image, pieces, self._address_of_calls, self.name or "program")
 
-    def linked(self, released: bool | None = None) -> tuple[list[tuple[range, int, list[int]]], object]:
+    def linked(self, released: bool | None = None) -> tuple[list[tuple[range, tuple[int, list[int]]]], object]:
         """What a call does, in order: the steps of the plan, the address of the function that runs them, its words; and
         what has to live as long as one of these is called. `released` says whether callers have no GIL, where that is
         not as it is with calls of `entry`."""
@@ -199,8 +199,8 @@ class Program:
         image = self.image if released is None else replace(self.image, released=released)
         with uninterrupted():
             pieces = {piece: code for piece, (code, _) in machine_code(self.image.uses).items()}
-        orders = zip(image.orders, addressed(image, pieces, self._address_of_calls))
-        return [(order.steps, *each) for order, each in orders], (self, pieces)
+        steps = [order.steps for order in image.orders]
+        return list(zip(steps, addressed(image, pieces, self._address_of_calls))), (self, pieces)
 
     def _address_of_calls(self) -> int:
         if not self._callbacks:

@@ -38,7 +38,7 @@ from tracegrad.runtime import native
 from tracegrad.runtime.cache import default_cache
 from tracegrad.settings import MOST_THREADS, settings
 
-__all__ = ["compile_forever", "num_threads", "parallel_for_address", "set_num_threads"]
+__all__ = ["clock_source", "compile_forever", "num_threads", "parallel_for_address", "set_num_threads"]
 
 # Bridges the serial gaps between the regions of one call (kernels below some 50 us run alone), and is no load on an
 # idle machine. With a fifth of it, a network's training step took 1.4 ms instead of 0.8: waking takes its time.
@@ -71,6 +71,22 @@ define void @set_limit(i64 %threads) { ret void }
 define void @reset() { ret void }
 """
 
+# Nanoseconds of a clock that only goes forward.
+_CLOCK = """
+declare i32 @clock_gettime(i32, ptr)
+
+define internal i64 @now() {
+  %time = alloca [2 x i64]                           ; seconds and nanoseconds: struct timespec
+  %status = call i32 @clock_gettime(i32 $clock, ptr %time)
+  %seconds = load i64, ptr %time
+  %fraction = getelementptr i64, ptr %time, i32 1
+  %nanoseconds = load i64, ptr %fraction
+  %whole = mul i64 %seconds, 1000000000
+  %sum = add i64 %whole, %nanoseconds
+  ret i64 %sum
+}
+"""
+
 # One word, @state, decides who may touch a region: (epoch << 17) | (closed << 16) | active workers. The
 # caller opens a region by a new epoch, and closes it before it waits for the active workers. A worker joins
 # by compare-and-swap on the whole word, so a late riser can neither join a region that is over nor read the
@@ -92,7 +108,6 @@ declare i32 @pthread_mutex_unlock(ptr)
 declare i32 @pthread_cond_init(ptr, ptr)
 declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_signal(ptr)
-declare i32 @clock_gettime(i32, ptr)
 declare i32 @sched_yield()
 declare i64 @llvm.smin.i64(i64, i64)
 $declare_cpu
@@ -112,17 +127,6 @@ $declare_cpu
 @chunks = internal global i64 0
 @helpers = internal global i64 0                                  ; workers that may join
 @control = internal global i64 0                                  ; the caller's floating-point control
-
-define internal i64 @now() {
-  %time = alloca [2 x i64]                           ; seconds and nanoseconds: struct timespec
-  %status = call i32 @clock_gettime(i32 $monotonic_clock, ptr %time)
-  %seconds = load i64, ptr %time
-  %fraction = getelementptr i64, ptr %time, i32 1
-  %nanoseconds = load i64, ptr %fraction
-  %whole = mul i64 %seconds, 1000000000
-  %sum = add i64 %whole, %nanoseconds
-  ret i64 %sum
-}
 
 ; One turn of a spin; true when the time is up. Most turns only pause: cheaper than to ask the system.
 define internal i1 @spin(i64 %turn, i64 %deadline) {
@@ -447,8 +451,16 @@ def _source(system: str = sys.platform, machine: str = platform.machine()) -> st
     if system == "win32":
         return _RUN + _WITHOUT_POOL
     cpu = _CPUS.get(machine, _OTHER)
-    clock = 6 if system == "darwin" else 1
-    return _RUN + _POOL.substitute(cpu, spin=_SPIN_NANOSECONDS, monotonic_clock=clock)
+    return _RUN + clock_source(system) + _POOL.substitute(cpu, spin=_SPIN_NANOSECONDS)
+
+
+def clock_source(system: str = sys.platform) -> str:
+    """The LLVM IR of `i64 @now()`, nanoseconds of a clock that only goes forward; "" where there is no such function.
+
+    >>> "@now" in clock_source("linux"), clock_source("win32")
+    (True, '')
+    """
+    return "" if system == "win32" else _CLOCK.replace("$clock", "6" if system == "darwin" else "1")
 
 
 def compile_forever(source: str, *names: str) -> list[int]:
