@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracegrad import api
+from tracegrad import api, tree
 from tracegrad.commands.words import Lines, columns
 from tracegrad.runtime.threads import num_threads
 from tracegrad.settings import disable_jit
 from tracegrad.units import duration
 
-__all__ = ["WORKLOADS", "add_to"]
+__all__ = ["add_to"]
 
 
 def add_to(commands: Any) -> None:
@@ -78,7 +78,6 @@ def _workloads() -> Iterator[Workload]:
     yield Workload("200 turns of 1000", _heat, (normal(1000),))
 
 
-WORKLOADS = tuple(workload.name for workload in _workloads())
 _HEAD = ("workload", "first call", "value and gradient", "eager", "", "value", "NumPy", "")
 
 
@@ -113,15 +112,14 @@ def _row(workload: Workload, seconds: float) -> tuple[str, ...]:
 def _check(workload: Workload, result: Any) -> None:
     """Compare the slope along a direction with a difference of NumPy's values, and eager results with compiled ones."""
     name, function, (x, *others) = workload
-    leaves = list(x.values()) if isinstance(x, dict) else [x]
-    slopes = list(result[1].values()) if isinstance(x, dict) else [result[1]]
+    leaves, structure = tree.flatten(x)
+    slopes = tree.leaves(result[1])
     rng = np.random.default_rng(1)
     along = [rng.standard_normal(leaf.shape) for leaf in leaves]
     step = 1e-6
 
     def moved(by: float) -> Any:
-        at = [leaf + by * way for leaf, way in zip(leaves, along)]
-        return function(dict(zip(x, at)) if isinstance(x, dict) else at[0], *others)
+        return function(tree.unflatten(structure, [leaf + by * way for leaf, way in zip(leaves, along)]), *others)
 
     slope = sum(float(np.sum(a * b)) for a, b in zip(slopes, along))
     difference = float(moved(step) - moved(-step)) / (2 * step)

@@ -61,7 +61,7 @@ class Image:
     released: bool  # whether it runs without the GIL
     donors: tuple[tuple[int, int], ...] = ()  # outputs that are inputs, which it overwrites, and these
 
-    @property
+    @functools.cached_property
     def uses(self) -> dict[Piece, list[int]]:
         """The pieces, those that others call first, with the numbers of the steps that they run."""
         found: dict[Piece, list[int]] = {}
