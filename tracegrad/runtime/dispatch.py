@@ -21,7 +21,7 @@ import threading
 import time
 import types
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -153,15 +153,16 @@ class Dispatcher(Inlinable):
         if hot.face is not None:
             self.__class__ = hot.face
 
-    def _heat(self, path: Path, call: Call) -> None:
+    def _heat(self, path: Path, call: Call, captured: Sequence[Any]) -> None:
         """Prepare for calls that repeat this one of a path: alone, or in turn with others."""
-        if path.waits or (path.trace.effects and not self.effects):
+        lies = path.lies([*call.leaves, *captured])
+        if not path.ready(lies) or (path.trace.effects and not self.effects):
             return
         form = (len(call.args), *call.kwargs)
         again = len(form) > 1 or form in path.hots
         donated = path.arrays(self.binder.leaves_of(call, self._donated)) if self._donated else ()
-        self.__class__ = path.hot(self.binder, call, self._plain, self.name, donated)
-        turn = path.turn(call, form, donated) if again else None
+        self.__class__ = path.hot(self.binder, call, self._plain, self.name, donated, lies)
+        turn = path.turn(call, donated, lies) if again else None
         if turn is not None:
             others = [x for x in self._turns.get(form, ()) if x is not turn]
             alike = [x for x in others if x.key == call.key][1:]  # each of which may run a program in vain
@@ -272,7 +273,7 @@ class Dispatcher(Inlinable):
                 result = path.trace.finish(outputs, effects=self.effects)
         finally:
             CALLS.call = before
-        self._heat(path, call)
+        self._heat(path, call, captured)
         return result
 
     def _plainly(self, path: Path, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -35,6 +35,7 @@ from tracegrad.errors import MADE
 from tracegrad.runtime.entry import watching
 from tracegrad.runtime.headers import Header, without_gaps
 from tracegrad.runtime.hot_code import Code, NotSimple, Then, opened
+from tracegrad.runtime.layouts import Lies
 from tracegrad.runtime.places import apart_of, empty, places_of
 from tracegrad.runtime.program import conformed
 from tracegrad.settings import unusual
@@ -58,11 +59,13 @@ def hot_call(
     call: Call,
     header: Header,
     on_tape: OnTape | None = None,
+    lies: Lies = (),
 ) -> Callable[..., Any] | None:
-    """The hot path for calls like `call`, or None if they need the slow path; it takes its arguments by `header`.
+    """The hot path for calls like `call`, or None if they need the slow path; it takes its arguments by `header`, and
+    arrays that are not in row-major order by what their `lies` say.
 
     Where the program overwrites inputs, the path is for calls that own these, with nothing else in their memory."""
-    if len(trace.world.guards) > MOST_GUARDS or not all(x.plain for x in trace.layouts):
+    if len(trace.world.guards) > MOST_GUARDS or not (lies or all(x.plain for x in trace.layouts)):
         return None  # the entry point takes row-major arrays only
     try:
         code = _code(program, header, on_tape)
@@ -88,6 +91,7 @@ def hot_call(
         tests = [_answer(code.output(i + trace.arrays), g.seen) for i, g in enumerate(guards)]
     except NotSimple:
         return None
+    captured = _rows(code, captured, lies)
     (given, containers), keep = code.given(captured)
     if code.native:
         table = [place for found in places.values() for place in found]
@@ -194,6 +198,20 @@ def _convert_scalars(code: Code, call: Call) -> None:
             code.checks.append(f"type({text}) is {code.name(x.dtype.type)}")
             code.leaves[i] = f"asarray({text})"
             code.used.add(i)
+
+
+def _rows(code: Code, captured: list[str], lies: Lies) -> list[str]:
+    """Code that takes the arrays in row-major order: that for the captured ones, the leaves are in `code`."""
+    texts = [*code.leaves, *captured]
+    for i, lie in enumerate(lies):
+        if lie is not None:
+            code.checks += lie.checks(texts[i])
+            code.objects["rows"] = np.ascontiguousarray
+            code.used.add(i)
+            texts[i] = lie.text(texts[i])
+    count = len(code.leaves)
+    code.leaves = texts[:count]
+    return texts[count:]
 
 
 def _captured(trace: Trace, code: Code) -> list[str]:

@@ -13,7 +13,8 @@ from tracegrad.ir import Graph, evaluate, run
 from tracegrad.runtime.entry import MISS, can_watch, release_arena
 from tracegrad.runtime.headers import Header, of_function, of_method
 from tracegrad.runtime.hot import hot_call
-from tracegrad.runtime.program import compile_program, conformed
+from tracegrad.runtime.layouts import Lies, copied, laid, lies_of
+from tracegrad.runtime.program import Program, compile_program, conformed
 from tracegrad.trace.effects import apart
 from tracegrad.trace.guards import Answers, value_key
 from tracegrad.trace.signature import Binder, Call
@@ -29,6 +30,14 @@ __all__ = ["Found", "Interpreted", "Path", "Specialization"]
 ROOM = 128
 # Of an array that is given away and another one, which must not share memory: each call looks at all of them.
 MOST_PAIRS = 2**14
+# So many bytes, for each node of a graph and some, are worth a program that reads them as they lie.
+LEAST_TURNED = 2**11
+MOST_LIES = 16  # of a path
+COMES = object()  # stands for such a program, which the next call makes
+
+
+def _orders(lies: Lies) -> tuple[tuple[int, ...] | None, ...]:
+    return tuple([lie and lie.axes for lie in lies])
 
 
 class Path:
@@ -40,6 +49,8 @@ class Path:
         self._writes = bool(trace.groups or trace.written)
         self.hots: dict[Any, Any] = {}
         self._turns: dict[Any, Any] = {}
+        # Programs for arrays that are not in row-major order; None where these are copied.
+        self._laid: dict[Any, Any] = {}
         self.kept = 0  # what has been looked at for the disk cache: 1 is its graph, 2 its program
         self.record = b""  # what is there of it
 
@@ -48,27 +59,31 @@ class Path:
         keys = answers.keys
         return self.trace.varying != answers.varying or self.keys[: len(keys)] == keys
 
-    def hot(self, binder: Binder, call: Call, plain: type, name: str, donated: tuple[int, ...] = ()) -> Any:
+    def hot(
+        self, binder: Binder, call: Call, plain: type, name: str, donated: tuple[int, ...] = (), lies: Lies = ()
+    ) -> Any:
         """The hot path for calls like `call`: a subclass of `plain` with another `__call__`. The methods of classes are
-        what Python calls with the least ado. Calls that own the leaves that are `donated` give them away."""
-        form = (len(call.args), *call.kwargs)
+        what Python calls with the least ado. Calls that own the leaves that are `donated` give them away. `lies` says
+        how the arrays lie."""
+        form = (len(call.args), *call.kwargs, *lies)
         if form not in self.hots:
             header = of_method(binder.signature, len(call.args), list(call.kwargs))
-            found, made = None, self._code(call, header, donated)
+            found, made = None, self._code(call, header, donated, lies)
             if made is not None:
                 made.__qualname__ = name  # for Python's own errors about arguments
                 found = type(plain.__name__, (plain,), {"__call__": made, "__slots__": (), "turn": None})
             self.hots[form] = found
         return self.hots[form] or plain
 
-    def turn(self, call: Call, form: tuple[Any, ...], donated: tuple[int, ...] = ()) -> Any:
+    def turn(self, call: Call, donated: tuple[int, ...] = (), lies: Lies = ()) -> Any:
         """The same as a function of the dispatcher and the values of all arguments, which returns MISS where it does
-        not know; None if there is none. A form is the number of positional arguments, then the keywords. For a call
-        that does not own what is donated it is one that overwrites nothing."""
+        not know; None if there is none. For a call that does not own what is donated it is one that overwrites
+        nothing."""
+        form = (len(call.args), *call.kwargs, *lies)
         gives = not donated or all(owns_memory(call.leaves[i]) for i in donated)
         key = (*form, gives)
         if key not in self._turns:
-            made: Any = self._code(call, of_function(len(call.args), list(call.kwargs)), donated if gives else ())
+            made: Any = self._code(call, of_function(len(call.args), list(call.kwargs)), donated if gives else (), lies)
             self._turns[key] = made
             if made is not None:
                 made.key, made.face = call.key, self.hots[form] if gives else None
@@ -81,8 +96,48 @@ class Path:
         kinds, avals = self.trace.kinds, self.trace.graph.avals
         return tuple([i for i in leaves if kinds[i] == "array" and avals[i].ndim])
 
-    def _code(self, call: Call, header: Header, donated: tuple[int, ...]) -> Any:
-        return hot_call(self.trace, self._giving(donated) if donated else self.program, call, header, self.on_tape)
+    def _code(self, call: Call, header: Header, donated: tuple[int, ...], lies: Lies) -> Any:
+        if not lies:
+            program = self._giving(donated) if donated else self.program
+            return hot_call(self.trace, program, call, header, self.on_tape)
+        if donated or self._writes or self.on_tape is not None or len(self.hots) > MOST_LIES:
+            return None
+        program = self._laid.get(_orders(lies))
+        if program is None:
+            program, lies = self.program, copied(lies)
+        return hot_call(self.trace, program, call, header, lies=lies)
+
+    def lies(self, inputs: Sequence[Any]) -> Lies:
+        """How the arrays of a call lie, leaves first, that are not in row-major order; nothing if all are."""
+        return lies_of(inputs, self.trace.layouts)
+
+    def ready(self, lies: Lies) -> bool:
+        """Whether there is machine code for calls whose arrays lie so."""
+        program = self._laid.get(_orders(lies)) if lies else None
+        return program is not COMES and (program or self.program).tier is None
+
+    def _program_for(self, lies: Lies, inputs: Sequence[Any]) -> Any:
+        """The program for arrays that lie so, from the second call on; None if it is better to copy them."""
+        orders = _orders(lies)
+        found = self._laid.get(orders, MISS)
+        if found is MISS:
+            if len(self._laid) < MOST_LIES:
+                self._laid[orders] = COMES if self._worth(lies, inputs) else None
+            return None
+        if found is COMES:
+            like = self.program
+            how = "background" if like.first_call == "background" else "compile", like.optimize
+            graph = laid(like.graph, lies)
+            found = self._laid[orders] = compile_program(graph, like.kinds, like.single, like.name, like.checked, *how)
+        return found
+
+    def _worth(self, lies: Lies, inputs: Sequence[Any]) -> bool:
+        """Whether to read arrays as they lie is worth a program of its own."""
+        if self.on_tape is not None or self._writes or not isinstance(self.program, Program):
+            return False
+        asked = any(lie and lie.axes and lie.strides for lie in lies)  # a copy would have to be one of its own as well
+        size = sum([x.nbytes for lie, x in zip(lies, inputs) if lie and lie.axes])
+        return asked or size >= LEAST_TURNED * (8 + len(self.program.graph.nodes))
 
     def _giving(self, donated: tuple[int, ...]) -> Any:
         """The program that overwrites what is donated, where results fit there; else the one that does not.
@@ -103,28 +158,37 @@ class Path:
     def run(self, leaves: Sequence[Any], captured: Sequence[Any]) -> tuple[Sequence[Any] | None, Answers | None]:
         """The outputs of the graph, guard values last, or None when the call has to run as plain Python; and the
         answers up to the first that is not as assumed, or None when all are."""
-        given = [conformed(x) for x in (*leaves, *captured)]
+        inputs = (*leaves, *captured)
+        lies = self.lies(inputs)
+        program = self._program_for(lies, inputs) if lies else None
+        if program is not None:
+            given = [conformed(x) if lie is None else lie.rows(x) for x, lie in zip(inputs, lies)]
+            return self._attempt(program, given, inputs)
+        given = [conformed(x) for x in inputs]
         tier = None if self.program is None else self.program.tier
         if tier is not None and tier.begun and self.trace.guards:
             # It is only compiled, or replayed once more, for a call that is one of this path.
             diverged = self.trace.diverges(self._answers(given))
             if diverged is not None:
                 return None, diverged
-        outputs, diverged = self._attempt(given)
+        outputs, diverged = self._attempt(self.program, given, given)
         if tier is not None and diverged is not None and outputs is not None and self.waits:
             # What was assumed are answers of compiled code, which rounds otherwise than NumPy.
             self.program.compile()
-            return self._attempt(given)
+            return self._attempt(self.program, given, given)
         return outputs, diverged
 
-    def _attempt(self, given: Sequence[Any]) -> tuple[Sequence[Any] | None, Answers | None]:
-        outputs = None if self.program is None else self.program.attempt(given)
+    def _attempt(
+        self, program: Any, given: Sequence[Any], inputs: Sequence[Any]
+    ) -> tuple[Sequence[Any] | None, Answers | None]:
+        """The outputs of a program for what it is given of the inputs, and the first answer that is another one."""
+        outputs = None if program is None else program.attempt(given)
         if outputs is None:
-            return None, self.trace.diverges(self._answers(given))
-        outputs = (outputs,) if self.program.single else outputs
+            return None, self.trace.diverges(self._answers(inputs))
+        outputs = (outputs,) if program.single else outputs
         if not self.trace.guards:
             return outputs, None
-        return outputs, self.trace.diverges(self.trace.answers(outputs, self.program.checked))
+        return outputs, self.trace.diverges(self.trace.answers(outputs, program.checked))
 
     @property
     def waits(self) -> bool:

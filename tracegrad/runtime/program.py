@@ -101,7 +101,7 @@ class Program:
         first_call: str = "compile", optimize: int = 2, donated: Collection[int] = (),
     ):  # fmt: skip
         self.graph, self.kinds, self.single, self.name, self.checked = graph, kinds, single, name, checked
-        self.optimize, self._donated = optimize, donated
+        self.first_call, self.optimize, self._donated = first_call, optimize, donated
         self._callback: NumPyCalls | None = None
         self._callbacks: list[NumPyCalls] = []
         self.entry: Any = _not_yet
@@ -217,7 +217,7 @@ class Recalled(Program):
 
     def __init__(self, image: Image, trace: Any, checked: bool, name: str, optimize: int):
         self.image, self.single, self.checked, self.name, self._trace = image, image.single, checked, name, trace
-        self.optimize = optimize
+        self.first_call, self.optimize = "compile", optimize
         self.kinds = tuple([kind for _, kind in image.inputs])
         self._callback, self._callbacks, self.tier = None, [], None
         with uninterrupted():
