@@ -44,7 +44,7 @@ def close(got: Any, want: Any, dtype: str) -> None:
 
 
 dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])
-sizes = pytest.mark.parametrize("n", [1, 7, 17, 131])
+sizes = pytest.mark.parametrize("n", [1, 7, 17, 131, 150])
 stacks = pytest.mark.parametrize("lead", [(), (3,), (2, 2)])
 
 
@@ -95,6 +95,51 @@ def test_a_triangular_system_reads_one_triangle(
     assert native_calls(f, a, b) == ["solve_triangular"]
 
 
+@dtypes
+@pytest.mark.parametrize("n", [1, 7, 64, 65, 131, 200, 300])
+@pytest.mark.parametrize("lead", [(), (2,)])
+def test_the_derivative_of_a_factor_is_that_of_the_formula(n: int, lead: tuple[int, ...], dtype: str) -> None:
+    """Murray's equation 10, with all of its products, on the graph's own derivative by halves."""
+    x, ct = positive(*lead, n, n, dtype=dtype), rng.normal(size=(*lead, n, n)).astype(dtype)
+    f = tg.grad(lambda x, ct: np.sum(np.linalg.cholesky(x) * ct))
+    factor = np.linalg.cholesky(x.astype("float64"))
+    inner = np.tril(factor.swapaxes(-1, -2) @ ct) * (1 - 0.5 * np.eye(n))
+    inverse = np.linalg.inv(factor)
+    whole = inverse.swapaxes(-1, -2) @ inner @ inverse
+    want = ((whole + whole.swapaxes(-1, -2)) / 2).astype(dtype)
+    close(f(x, ct), want, dtype)
+    np.testing.assert_array_equal(f(x, ct), f(x, ct).swapaxes(-1, -2))
+    assert native_calls(f, x, ct) == ["cholesky", "cholesky_pullback"]
+
+
+@pytest.mark.parametrize("upper", [False, True])
+def test_one_triangle_is_read_and_the_other_may_hold_anything(upper: bool) -> None:
+    x, ct = positive(90, 90), rng.normal(size=(90, 90))
+    garbage = np.where(upper == np.tri(90, dtype=bool).T, x, np.nan)
+    np.fill_diagonal(garbage, np.diag(x))
+
+    def f(x: Any) -> Any:
+        return np.sum(np.linalg.cholesky(x, upper=upper) * ct)
+
+    close(tg.trace(f)(garbage), f(x), "float64")
+    close(tg.grad(f)(garbage), tg.grad(f)(x), "float64")
+    h = 1e-6 * (ct + ct.T)
+    np.testing.assert_allclose(np.sum(tg.grad(f)(x) * h), (f(x + h) - f(x - h)) / 2, rtol=1e-6)
+
+
+def test_second_derivatives_of_a_factor_are_those_of_differences() -> None:
+    x, u, v = positive(70, 70), *rng.normal(size=(2, 70, 70))
+    u, v = u + u.T, v + v.T
+
+    def slope(x: Any) -> Any:
+        return np.sum(tg.grad(lambda x: np.sum(np.sin(np.linalg.cholesky(x))))(x) * u)
+
+    h = 1e-5
+    want = (slope(x + h * v) - slope(x - h * v)) / (2 * h)
+    np.testing.assert_allclose(np.sum(tg.grad(slope)(x) * v), want, rtol=1e-6)
+    np.testing.assert_allclose(tg.jvp(slope, (x,), (v,))[1], want, rtol=1e-6)
+
+
 def test_a_zero_on_the_diagonal_of_a_triangle_is_no_error() -> None:
     a = np.tril(np.ones((40, 40)))
     a[3, 3] = 0.0
@@ -116,17 +161,18 @@ def test_what_cannot_be_factored_raises_as_in_numpy_and_what_can_is_factored_aft
             g(0 * good, np.ones(n))
 
 
-def test_large_matrices_are_left_to_numpy() -> None:
-    aval = np.eye(lapack.LARGEST + 1, dtype="float32")
-    assert native_calls(np.linalg.cholesky, aval) == []
+def test_large_general_systems_are_left_to_numpy() -> None:
+    a = np.eye(lapack.LARGEST + 1, dtype="float32")
+    assert native_calls(np.linalg.solve, a, a[:, 0]) == []
 
 
 def test_bits_do_not_depend_on_the_number_of_threads(thread_counts: tuple[int, ...]) -> None:
-    a, b = positive(150, 150), rng.normal(size=(150, 300))
+    a, b = positive(300, 300), rng.normal(size=(300, 300))
 
     def f(a: Any, b: Any) -> Any:
         factor = np.linalg.cholesky(a)
-        return factor, np.linalg.solve(factor, b), np.linalg.solve(factor.T, b), np.linalg.solve(a, b)
+        slope = tg.grad(lambda a: np.sum(np.linalg.cholesky(a) * b))(a)
+        return slope, factor, np.linalg.solve(factor, b), np.linalg.solve(factor.T, b), np.linalg.solve(a, b)
 
     found = []
     for count in thread_counts:
@@ -135,7 +181,8 @@ def test_bits_do_not_depend_on_the_number_of_threads(thread_counts: tuple[int, .
     for other in found[1:]:
         for x, y in zip(found[0], other):
             np.testing.assert_array_equal(x, y)
-    assert native_calls(f, a, b) == ["cholesky", "solve_triangular", "solve_triangular", "solve"]
+    calls = ["cholesky", "cholesky_pullback", "solve", "solve_triangular", "solve_triangular"]
+    assert sorted(native_calls(f, a, b)) == calls
 
 
 @dtypes

@@ -1,16 +1,17 @@
 """Factorizations and solvers that compiled code calls without Python: functions of words, as those of `walker`.
 
     tg_step.cholesky.<dtype>            the lower factor of the symmetric part of each matrix
+    tg_step.cholesky_pullback.<dtype>   what a cotangent of it is for the matrix
     tg_step.solve.<dtype>               the solutions of systems with one or more right sides
     tg_step.solve_triangular.<dtype>    the same, of triangular systems
 
-In order, their words: the address of Python's callback, the number of the call, the address of LAPACK's (or BLAS's)
-routine, that of a function of `EACH_CHUNK`, how many matrices, their rows n, the columns k of right sides, three
-letters (which triangle, whether transposed, whether its diagonal is ones; as Fortran sees it), how many places, these.
+In order, their words: the address of Python's callback, the number of the call, the addresses of `ROUTINES` and that of
+a function of `EACH_CHUNK`, how many matrices, their rows n, the columns k of right sides, three words that are not 0
+where a triangle is the lower one, transposed, has ones on its diagonal, how many places, these.
 
 Where LAPACK finds a matrix that it cannot factor, the callback is called: it raises what NumPy raises. Matrices are
-row-major here and column-major there. Of a symmetric one that is the other triangle; a triangular system is solved
-from the right, with the transposed of all; a general one is transposed, so that its rows are exchanged as NumPy's are.
+row-major here and column-major there: a general one is transposed, so that its rows are exchanged as NumPy's are; for
+symmetric ones and triangles see `halves`.
 """
 
 from __future__ import annotations
@@ -21,46 +22,44 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from tracegrad.codegen.halves import CALLS, Halves, tiled
 from tracegrad.codegen.scalar_llvm import I64
-from tracegrad.codegen.support import OF_WORDS, TASK, loop
+from tracegrad.codegen.support import OF_WORDS, loop
 from tracegrad.ir import Node
-from tracegrad.ops.factorizations import cholesky
+from tracegrad.ops.factorizations import cholesky, cholesky_pullback
 from tracegrad.ops.linalg import solve, solve_triangular
 
-__all__ = ["NATIVE", "is_native", "lapack_module", "letters_of", "routine_of"]
+__all__ = ["NATIVE", "flags_of", "is_native", "lapack_module", "routines_of"]
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
 CALLBACK = ir.FunctionType(I32, [I64, POINTER.as_pointer()])
-FIRST = 11  # words before the places
-TILE = 16  # edge of the blocks in which a matrix is transposed
-COLUMNS = 128  # right sides that a thread solves at a time
+COUNT = max(CALLS.values()) + 1  # the word that says how many matrices there are
+FIRST = COUNT + 7  # words before the places
 LARGEST = 1024  # rows of a matrix that one thread factors as fast as NumPy's several
 
-_ROUTINES = {cholesky: "potrf", solve: "gesv", solve_triangular: "trsm"}
-NATIVE = tuple(f"tg_step.{op.name}." for op in _ROUTINES)
+_OPS = (cholesky, cholesky_pullback, solve, solve_triangular)
+NATIVE = tuple(f"tg_step.{op.name}." for op in _OPS)
 
 
 def is_native(node: Node) -> bool:
     """Whether a call is one of these."""
-    if node.op not in _ROUTINES:
+    if node.op not in _OPS:
         return False
     x = node.operands[0].aval
-    small = x.shape[-1] <= LARGEST or node.op is solve_triangular
-    return x.dtype.kind == "f" and small and node.aval.size > 0
+    return x.dtype.kind == "f" and (x.shape[-1] <= LARGEST or node.op is not solve) and node.aval.size > 0
 
 
-def routine_of(node: Node) -> str:
-    """The name of LAPACK's routine."""
-    assert node.op is not None
-    return ("d" if node.operands[0].aval.dtype == np.float64 else "s") + _ROUTINES[node.op]
+def routines_of(node: Node) -> list[str]:
+    """The names of LAPACK's and BLAS's routines, in the order of `CALLS`."""
+    kind = "d" if node.operands[0].aval.dtype == np.float64 else "s"
+    return [f"tg_{kind}{name}" for name in CALLS if name != "fork"]
 
 
-def letters_of(node: Node) -> list[int]:
+def flags_of(node: Node) -> list[int]:
     """Which triangle, whether transposed, whether its diagonal is ones."""
     params = dict(node.params)
-    lower, transposed, unit = (params.get(name, node.op is cholesky) for name in ("lower", "transposed", "unit"))
-    return [ord("U" if lower else "L"), ord("T" if transposed else "N"), ord("U" if unit else "N")]
+    return [int(params.get(name, False)) for name in ("lower", "transposed", "unit")]
 
 
 def lapack_module(name: str) -> str:
@@ -81,10 +80,11 @@ class _Writer:
         words, pointers = self.run.args
         self.b = b = ir.IRBuilder(self.run.append_basic_block("entry"))
         self.words = words
-        self.callback, self.number, self.routine, self.fork = map(self.word, range(4))
-        self.count, self.n, self.k = map(self.word, range(4, 7))
-        self.letters = [b.bitcast(b.gep(words, [_int(at)]), POINTER) for at in (7, 8, 9)]
-        places = self.word(10)
+        self.callback, self.number = map(self.word, range(2))
+        self.count, self.n, self.k = map(self.word, range(COUNT, COUNT + 3))
+        flags = [self.word(at) for at in range(COUNT + 3, COUNT + 6)]
+        self.flags = [b.icmp_signed("!=", flag, _int(0)) for flag in flags]
+        places = self.word(COUNT + 6)
         self.slots = b.alloca(POINTER, places)
 
         def fetch(i: Any) -> None:
@@ -93,9 +93,8 @@ class _Writer:
             b.store(b.gep(b.load(b.gep(pointers, [index])), [behind]), b.gep(self.slots, [i]))
 
         loop(b, places, fetch)
-        self.n32, self.k32, self.info = (self._slot(I32) for _ in range(3))
-        b.store(b.trunc(self.n, I32), self.n32)
-        b.store(b.trunc(self.k, I32), self.k32)
+        self.halves = Halves(self.module, t)
+        self.info = self._slot(I32)
         b.store(ir.Constant(I32, 0), self.info)
         self.area = b.mul(self.n, self.n)
         self.sides = b.mul(self.n, self.k)
@@ -124,12 +123,6 @@ class _Writer:
         begin = self.b.bitcast(self.b.load(self.b.gep(self.slots, [_int(place)])), self.pointer)
         return self.b.gep(begin, [self.b.mul(i, size)])
 
-    def call(self, *arguments: Any) -> None:
-        """Call the routine; Fortran takes everything by address."""
-        given = [self.b.bitcast(x, POINTER) for x in arguments]
-        signature = ir.FunctionType(ir.VoidType(), [POINTER] * len(given))
-        self.b.call(self.b.inttoptr(self.routine, signature.as_pointer()), given)
-
     def copy(self, to: Any, source: Any, count: Any) -> None:
         loop(self.b, count, lambda i: self.b.store(self.b.load(self.b.gep(source, [i])), self.b.gep(to, [i])))
 
@@ -140,26 +133,7 @@ class _Writer:
             x = b.load(b.gep(source, [b.add(b.mul(i, columns), j)]))
             b.store(x, b.gep(to, [b.add(b.mul(j, rows), i)]))
 
-        self.tiled(rows, columns, element)
-
-    def tiled(self, rows: Any, columns: Any, element: Callable[[Any, Any], None]) -> None:
-        """Run `element(i, j)` for all elements of a matrix, block by block."""
-        b, tile = self.b, _int(TILE)
-
-        def blocks(size: Any) -> Any:
-            return b.sdiv(b.add(size, _int(TILE - 1)), tile)
-
-        def end(start: Any, size: Any) -> Any:
-            rest = b.sub(size, start)
-            return b.select(b.icmp_signed("<", rest, tile), rest, tile)
-
-        def block(p: Any, q: Any) -> None:
-            top, left = b.mul(p, tile), b.mul(q, tile)
-            width = end(left, columns)
-            loop(b, end(top, rows), lambda i: loop(b, width, lambda j: element(b.add(top, i), b.add(left, j))))
-
-        across = blocks(columns)
-        loop(b, blocks(rows), lambda p: loop(b, across, lambda q: block(p, q)))
+        tiled(b, rows, columns, element)
 
     def scratch(self, size: Any) -> Any:
         """Memory for so many bytes."""
@@ -184,15 +158,37 @@ def _int(value: int) -> Any:
 # -- what each does with one matrix ----------------------------------------------------------------------------
 def _cholesky(w: _Writer, i: Any) -> None:
     b, x, out = w.b, w.at(0, i, w.area), w.at(1, i, w.area)
+    with b.if_else(w.flags[0]) as (then, otherwise):
+        with then:
+            w.copy(out, x, w.area)
+        with otherwise:
+            _symmetric_part(w, x, out)
+    b.store(b.call(w.halves.cholesky(), [w.words, w.n, out, w.n]), w.info)
+
+    def clear(p: Any) -> None:
+        behind = b.add(p, _int(1))
+        row = b.gep(out, [b.add(b.mul(p, w.n), behind)])
+        loop(b, b.sub(w.n, behind), lambda q: b.store(ir.Constant(w.t, 0.0), b.gep(row, [q])))
+
+    loop(b, w.n, clear)
+
+
+def _symmetric_part(w: _Writer, x: Any, out: Any) -> None:
+    b = w.b
 
     def element(p: Any, q: Any) -> None:
         at = b.add(b.mul(p, w.n), q)
         halves = [b.fmul(b.load(b.gep(x, [place])), ir.Constant(w.t, 0.5)) for place in (at, b.add(b.mul(q, w.n), p))]
-        below = b.icmp_signed("<=", q, p)
-        b.store(b.select(below, b.fadd(*halves), ir.Constant(w.t, 0.0)), b.gep(out, [at]))
+        b.store(b.fadd(*halves), b.gep(out, [at]))
 
-    w.tiled(w.n, w.n, element)
-    w.call(w.letters[0], w.n32, out, w.n32, w.info)
+    tiled(b, w.n, w.n, element)
+
+
+def _cholesky_pullback(w: _Writer, i: Any) -> None:
+    b, factor, ct, out = w.b, *[w.at(place, i, w.area) for place in range(3)]
+    half = ir.Constant(w.t, 0.5)
+    loop(b, w.area, lambda at: b.store(b.fmul(b.load(b.gep(ct, [at])), half), b.gep(out, [at])))
+    b.call(w.halves.pullback(), [w.words, w.n, factor, w.n, out, w.n])
 
 
 def _solve(w: _Writer, i: Any) -> None:
@@ -201,50 +197,21 @@ def _solve(w: _Writer, i: Any) -> None:
     matrix, turned, pivots = (w.scratch(b.mul(x, size)) for x in (w.area, w.sides, w.n))
     w.transpose(b.bitcast(matrix, w.pointer), a, w.n, w.n)
     w.transpose(b.bitcast(turned, w.pointer), right, w.n, w.k)
-    w.call(w.n32, w.k32, matrix, w.n32, pivots, turned, w.n32, w.info)
+    w.halves.b = b
+    n, k = w.halves.slot(w.n), w.halves.slot(w.k)
+    w.halves.fortran(w.words, "gesv", n, k, matrix, n, pivots, turned, n, w.info)
     w.transpose(out, b.bitcast(turned, w.pointer), w.k, w.n)
     for memory in (matrix, turned, pivots):
         w.free(memory)
 
 
 def _solve_triangular(w: _Writer, i: Any) -> None:
-    b, a, right, out = w.b, w.at(0, i, w.area), w.at(1, i, w.sides), w.at(2, i, w.sides)
+    a, right, out = w.at(0, i, w.area), w.at(1, i, w.sides), w.at(2, i, w.sides)
     w.copy(out, right, w.sides)
-    one = w._slot(w.t)
-    b.store(ir.Constant(w.t, 1.0), one)
-    fields = [w.words, w.n32, w.k32, one, a, out]
-    with b.goto_entry_block():
-        context = b.alloca(POINTER, len(fields))
-    for at, x in enumerate(fields):
-        b.store(b.bitcast(x, POINTER), b.gep(context, [_int(at)]))
-    chunks = b.sdiv(b.add(w.k, _int(COLUMNS - 1)), _int(COLUMNS))
-    fork = b.inttoptr(w.fork, ir.FunctionType(ir.VoidType(), [TASK.as_pointer(), POINTER, I64]).as_pointer())
-    b.call(fork, [_columns(w), b.bitcast(context, POINTER), chunks])
-
-
-def _columns(w: _Writer) -> Any:
-    """The task that solves for some of the right sides."""
-    task = ir.Function(w.module, TASK, "columns")
-    task.linkage = "internal"
-    context, chunk = task.args
-    b = ir.IRBuilder(task.append_basic_block("entry"))
-    fields = b.bitcast(context, POINTER.as_pointer())
-    words, n32, k32, one, a, out = (b.load(b.gep(fields, [_int(at)])) for at in range(6))
-    words, wide = b.bitcast(words, I64.as_pointer()), b.bitcast(k32, I32.as_pointer())
-    begin = b.mul(chunk, _int(COLUMNS))
-    rest = b.sub(b.sext(b.load(wide), I64), begin)
-    width = b.select(b.icmp_signed("<", rest, _int(COLUMNS)), rest, _int(COLUMNS))
-    slot, side = b.alloca(I32), b.alloca(I8)
-    b.store(b.trunc(width, I32), slot)
-    b.store(ir.Constant(I8, ord("R")), side)
-    first = b.bitcast(b.gep(b.bitcast(out, w.pointer), [begin]), POINTER)
-    letters = [b.bitcast(b.gep(words, [_int(at)]), POINTER) for at in (7, 8, 9)]
-    routine = b.inttoptr(b.load(b.gep(words, [_int(2)])), ir.FunctionType(ir.VoidType(), [POINTER] * 11).as_pointer())
-    b.call(routine, [side, *letters, b.bitcast(slot, POINTER), n32, one, a, n32, first, k32])
-    b.ret_void()
-    return task
+    w.b.call(w.halves.shared_solve(right=False), [w.words, *w.flags, w.n, w.k, a, w.n, out, w.k])
 
 
 _BODIES: dict[str, Callable[[_Writer, Any], None]] = {
-    "cholesky": _cholesky, "solve": _solve, "solve_triangular": _solve_triangular
+    "cholesky": _cholesky, "cholesky_pullback": _cholesky_pullback, "solve": _solve,
+    "solve_triangular": _solve_triangular,
 }  # fmt: skip

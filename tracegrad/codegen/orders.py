@@ -16,7 +16,7 @@ from tracegrad.avals import dtype_named, short_name
 from tracegrad.codegen.bands import Band
 from tracegrad.codegen.donation import step_of_check
 from tracegrad.codegen.forked import EACH_CHUNK
-from tracegrad.codegen.lapack import is_native, letters_of, routine_of
+from tracegrad.codegen.lapack import flags_of, is_native, routines_of
 from tracegrad.codegen.loops import Kernel, Reduce
 from tracegrad.codegen.module import Part, place_of
 from tracegrad.codegen.nested import Nested, Repeat, regions_of
@@ -244,8 +244,8 @@ class _Writer:
         *lead, n, k = node.operands[-1].aval.shape
         count, dtype = math.prod(lead), short_name(node.operands[0].aval.dtype)
         each_chunk = EACH_CHUNK[n * n * k >= LEAST_SHARED]
-        head: list[Word] = [CALLBACK, step.number, f"tg_{routine_of(node)}", each_chunk, count, n, k]
-        return Order(f"{STEP}{node.name}.{dtype}", [*head, *letters_of(node), *self._places(step)], steps)
+        head: list[Word] = [CALLBACK, step.number, *routines_of(node), each_chunk, count, n, k]
+        return Order(f"{STEP}{node.name}.{dtype}", [*head, *flags_of(node), *self._places(step)], steps)
 
     # -- parts -------------------------------------------------------------------------------------------
     def _part(self, first: int, last: int) -> Order:

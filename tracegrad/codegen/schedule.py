@@ -18,6 +18,7 @@ from tracegrad.codegen.forms import HANDLERS
 from tracegrad.codegen.materialize import DEAR, EARLY, Storage
 from tracegrad.codegen.poly import Poly
 from tracegrad.ir import Graph, Node
+from tracegrad.ops.linear import broadcast_to
 from tracegrad.records import record
 
 __all__ = ["Edge", "Schedule", "Step", "dear_values", "schedule", "shared_by_steps"]
@@ -214,6 +215,7 @@ def dear_values(found: Schedule, places: Mapping[Node, set[Any]]) -> dict[Node, 
     dear = {
         n: p for n, p in places.items()
         if len(p) > 1 and storage.weight.get(n, 0) >= DEAR and n.aval.size > 1 and not storage.stored(n)
+        and n.op is not broadcast_to  # a copy of it is not worth its memory
     }  # fmt: skip
     users = found.graph.users() if dear else {}
     kept = [n for n, p in dear.items() if not any(u in dear and dear[u] >= p for u in users[n])]

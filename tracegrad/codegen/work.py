@@ -20,7 +20,7 @@ from tracegrad.codegen.plan import Plan
 from tracegrad.codegen.scalar import COST
 from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.ir import Node
-from tracegrad.ops.factorizations import cholesky
+from tracegrad.ops.factorizations import cholesky, cholesky_pullback
 from tracegrad.ops.linalg import solve
 from tracegrad.records import record
 
@@ -79,8 +79,8 @@ def _of_call(node: Node) -> int | None:
     matrix = node.operands[0].aval
     n = matrix.shape[-1]
     count, sides = matrix.size // n**2, node.aval.size  # of all right sides together
-    if node.op is cholesky:
-        return count * n**3 // 3
+    if node.op in (cholesky, cholesky_pullback):
+        return count * (1 if node.op is cholesky else 2) * n**3 // 3
     return (count * 2 * n**3 // 3 if node.op is solve else 0) + (2 if node.op is solve else 1) * sides * n
 
 

@@ -270,7 +270,7 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
 
 def factor(x: Any, *, upper: bool) -> Any:
     """The Cholesky factor of square matrices."""
-    lower = factorizations.cholesky(linalg.symmetric(x, lower=not upper))
+    lower = factorizations.cholesky(linalg.symmetric(x, lower=not upper), lower=False)
     return matrix_transpose(lower) if upper else lower
 
 

@@ -23,7 +23,7 @@ from tracegrad.ops.linear import concatenate, reduce_sum, reshape, zeros_like
 from tracegrad.ops.op import Several, primitive
 from tracegrad.ops.samples import uniform
 
-__all__ = ["cholesky", "complement", "eigh", "eigvalsh", "pinv", "qr", "svd", "svdvals"]
+__all__ = ["cholesky", "cholesky_pullback", "complement", "eigh", "eigvalsh", "pinv", "qr", "svd", "svdvals"]
 
 
 def _as_row(v: Any) -> Any:
@@ -62,33 +62,101 @@ def _positive(shape: tuple[int, ...], dtype: str = "float64") -> Any:
 
 # -- cholesky --------------------------------------------------------------------------------------------
 @primitive()
-def cholesky(x: Any) -> Any:
-    """The lower triangular L with L @ L.T the symmetric part of `x`, which must be positive definite."""
-    return np.linalg.cholesky(_symmetric_part(x))
+def cholesky(x: Any, *, lower: bool) -> Any:
+    """The lower triangular L with L @ L.T the symmetric part of `x`, which must be positive definite.
+
+    If `lower`, `x` is the symmetric matrix that has its lower triangle, and the other is not read.
+    """
+    return np.linalg.cholesky(x if lower else _symmetric_part(x))
 
 
 @cholesky.def_aval
-def _(x: Aval) -> Aval:
+def _(x: Aval, *, lower: bool) -> Aval:
     return square("cholesky", x)
 
 
 @cholesky.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any) -> Any:
-    # I. Murray, "Differentiation of the Cholesky decomposition" (2016), arXiv:1602.07527, equation 10.
-    product = matmul(matrix_transpose(ans), ct)
-    halved = multiply(add(_lower(product), _lower(product, -1)), 0.5)
-    half = solve_triangular(ans, halved, lower=True, transposed=True, unit=False)
-    whole = solve_triangular(ans, matrix_transpose(half), lower=True, transposed=True, unit=False)
-    return multiply(add(whole, matrix_transpose(whole)), 0.5)
+def _(ct: Any, ans: Any, x: Any, *, lower: bool) -> Any:
+    out = cholesky_pullback(ans, ct)
+    return _folded(out) if lower else out
+
+
+def _folded(x: Any) -> Any:
+    """The lower triangle of the cotangent of a symmetric matrix, for one of which that alone is read."""
+    return add(_lower(x), _lower(x, -1))
 
 
 @cholesky.def_samples
 def _() -> Any:
-    yield (_positive((3, 3)),), {}
-    yield (_positive((2, 4, 4), dtype="float32"),), {}
-    yield (_positive((10, 10)),), {}
-    yield (_positive((1, 1)),), {}
-    yield (uniform((0, 0)),), {}
+    yield (_positive((3, 3)),), {"lower": False}
+    yield (_positive((3, 3)),), {"lower": True}
+    yield (_positive((2, 4, 4), dtype="float32"),), {"lower": False}
+    yield (_positive((10, 10)),), {"lower": False}
+    yield (_positive((1, 1)),), {"lower": True}
+    yield (uniform((0, 0)),), {"lower": False}
+
+
+@primitive()
+def cholesky_pullback(factor: Any, ct: Any) -> Any:
+    """The symmetric cotangent of a symmetric matrix with this Cholesky factor, of which `ct` is that.
+
+    Of both, the lower triangles are read.
+    """
+    transposed = {"lower": True, "transposed": True, "unit": False}
+    half = solve_triangular.impl(factor, _triangle_of_product(factor, ct), **transposed)
+    return _symmetric_part(solve_triangular.impl(factor, np.swapaxes(half, -1, -2), **transposed))
+
+
+def _triangle_of_product(factor: Any, ct: Any) -> Any:
+    """The lower triangle of the product of `factor`, transposed, with `ct`, its diagonal halved."""
+    product = np.tril(np.swapaxes(np.tril(factor), -1, -2) @ np.tril(ct))
+    return product - 0.5 * product * np.eye(product.shape[-1], dtype=product.dtype)
+
+
+@cholesky_pullback.def_aval
+def _(factor: Aval, ct: Aval) -> Aval:
+    square("cholesky_pullback", factor)
+    if ct != factor:
+        raise ShapeError(f"cholesky_pullback: a cotangent {ct} of a factor {factor}")
+    return factor
+
+
+# I. Murray, "Differentiation of the Cholesky decomposition" (2016), arXiv:1602.07527: equation 10 gives the answer as
+# the symmetric part of W = inv(L).T @ half(L.T @ ct) @ inv(L), where `half` takes the lower triangle, and a half of its
+# diagonal. With M the symmetric part of a cotangent of that, and Q = half(inv(L) @ M @ inv(L).T), that of `ct` is
+# L @ Q, and that of L is ct @ Q.T - 2 * answer @ M @ inv(L).T.
+@cholesky_pullback.def_vjp_all
+def _(wanted: Any, ct: Any, ans: Any, factor: Any, given: Any) -> list[Any]:
+    inner = _between(factor, multiply(add(ct, matrix_transpose(ct)), 0.5))
+    found = {1: lambda: _lower(matmul(_lower(factor), inner))}
+    found[0] = lambda: _lower(subtract(matmul(_lower(given), matrix_transpose(inner)), _outside_of(factor, ct, ans)))
+    return [found[i]() for i in wanted]
+
+
+def _inverted(factor: Any, x: Any) -> Any:
+    """inv(L) @ x."""
+    return solve_triangular(factor, x, lower=True, transposed=False, unit=False)
+
+
+def _between(factor: Any, x: Any) -> Any:
+    """half(inv(L) @ x @ inv(L).T) of a symmetric `x`."""
+    whole = _inverted(factor, matrix_transpose(_inverted(factor, x)))
+    return multiply(add(_lower(whole), _lower(whole, -1)), 0.5)
+
+
+def _outside_of(factor: Any, ct: Any, ans: Any) -> Any:
+    """ans @ (ct + ct.T) @ inv(L).T."""
+    return matrix_transpose(_inverted(factor, matmul(add(ct, matrix_transpose(ct)), ans)))
+
+
+cholesky_pullback.linear_in("ct")
+
+
+@cholesky_pullback.def_samples
+def _() -> Any:
+    for shape, dtype in (((3, 3), "float64"), ((2, 4, 4), "float32"), ((10, 10), "float64"), ((1, 1), "float64")):
+        yield (np.linalg.cholesky(_positive(shape, dtype)), uniform(shape, seed=1, dtype=dtype)), {}
+    yield (uniform((0, 0)), uniform((0, 0))), {}
 
 
 # -- qr --------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from tracegrad.ops.op import Op
 from tracegrad.passes.constants import constant, is_zero
 from tracegrad.passes.rewrite import operand, producer, shared
 
-__all__ = ["DIAGONALS", "with_diagonal"]
+__all__ = ["DIAGONALS", "counted", "with_diagonal"]
 
 SMALLEST = 32  # matrices with fewer rows are multiplied as any others
 
@@ -137,11 +137,11 @@ def _is_eye(mask: Any) -> bool:
         mask = operand(mask)
     if producer(mask) is not equal:
         return False
-    counted = [_counted(operand(mask, k)) for k in range(2)]
-    return None not in counted and sorted(counted) == [0, 1]  # type: ignore[type-var]
+    axes = [counted(operand(mask, k)) for k in range(2)]
+    return None not in axes and sorted(axes) == [0, 1]  # type: ignore[type-var]
 
 
-def _counted(x: Any) -> int | None:
+def counted(x: Any) -> int | None:
     """The axis of a matrix along which its elements are 0, 1, …, and the same along the other one."""
     if is_literal(x) or len(x.shape) != 2:
         return None

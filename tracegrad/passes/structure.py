@@ -17,6 +17,7 @@ import numpy as np
 
 from tracegrad.ir import Value
 from tracegrad.ops.elementwise import multiply
+from tracegrad.ops.factorizations import cholesky_pullback
 from tracegrad.ops.forms import Fold
 from tracegrad.ops.linear import (
     broadcast_to,
@@ -111,6 +112,8 @@ def _(x: Any, *, perm: Shape) -> Any:
     op = producer(x)
     if op is transpose:
         return transpose(operand(x), perm=tuple(_param(x, "perm")[p] for p in perm))
+    if op is cholesky_pullback and perm[:-2] == (*range(len(perm) - 2),):  # symmetric to the bit
+        return x
     moved = [p for p in perm if x.shape[p] != 1]
     if moved == sorted(moved):
         return reshape(x, shape=tuple(x.shape[p] for p in perm))

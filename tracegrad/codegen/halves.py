@@ -1,0 +1,367 @@
+"""Factorizations and triangular systems by halves: what is not on the diagonal is products, which BLAS computes best.
+
+OpenBLAS factors and solves at a half of the speed of its products, and by one thread. So these functions cut a
+matrix in two until its parts are small; what is between the parts is a gemm, which cuts itself among threads, or a
+system with many right sides, which are shared out. Where they cut depends on sizes alone, and so do the bits.
+
+All matrices are row-major here, with rows that are any distance apart. Of what is said to be a triangle only that
+triangle is read, and the other may be written over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+from tracegrad.codegen.scalar_llvm import BOOL, I64
+from tracegrad.codegen.support import TASK, loop
+
+__all__ = ["CALLS", "TILE", "Halves", "tiled"]
+
+# The words at which a function of words has the addresses of what is called here.
+CALLS = {"potrf": 2, "trsm": 3, "gemm": 4, "gesv": 5, "fork": 6}
+
+LEAST = 64  # rows of a matrix that is not cut
+SQUARE = 128  # of a symmetric product of which both triangles are computed
+SHARE = 64  # right sides that a thread solves for at a time
+FORKED = 1 << 20  # multiply-adds that are worth several threads
+TILE = 16  # edge of the blocks in which a matrix is transposed
+
+I8, I32, VOID = ir.IntType(8), ir.IntType(32), ir.VoidType()
+POINTER = I8.as_pointer()
+NO, YES = ir.Constant(BOOL, 0), ir.Constant(BOOL, 1)
+SYSTEM = [BOOL, BOOL, BOOL, I64, I64]  # of a triangular system: what kind of triangle, its rows, the right sides
+
+
+class Halves:
+    """Defines these functions in a module as they are asked for; their first argument are the words."""
+
+    def __init__(self, module: ir.Module, t: Any):
+        self.module, self.t, self.number = module, t, t.as_pointer()
+        self.matrix = [self.number, I64]  # where it is, and how far apart its rows are
+        self.b: Any = None
+
+    # -- writing functions -------------------------------------------------------------------------------------
+    def defined(self, name: str, types: Sequence[Any], body: Callable[..., None], result: Any = VOID) -> Any:
+        """The function of this name; `body` writes it."""
+        found = self.module.globals.get(name)
+        if found is None:
+            found = ir.Function(self.module, ir.FunctionType(result, [I64.as_pointer(), *types]), name)
+            found.linkage = "internal"
+            before, self.b = self.b, ir.IRBuilder(found.append_basic_block("entry"))
+            body(*found.args)
+            if result is VOID:
+                self.b.ret_void()
+            self.b = before
+        return found
+
+    def letter(self, letter: str) -> Any:
+        """Where a letter is."""
+        name = f"letter.{letter}"
+        found = self.module.globals.get(name)
+        if found is None:
+            found = ir.GlobalVariable(self.module, I8, name)
+            found.linkage, found.global_constant = "internal", True
+            found.initializer = ir.Constant(I8, ord(letter))
+        return found
+
+    def choice(self, which: Any, yes: str, no: str) -> Any:
+        return self.b.select(which, self.letter(yes), self.letter(no))
+
+    def slot(self, x: Any) -> Any:
+        """Where a number is, as Fortran takes it; integers have 32 bits there."""
+        x = self.b.trunc(x, I32) if x.type == I64 else x
+        with self.b.goto_entry_block():
+            place = self.b.alloca(x.type)
+        self.b.store(x, place)
+        return place
+
+    def fortran(self, words: Any, name: str, *arguments: Any) -> None:
+        given = [self.b.bitcast(x, POINTER) for x in arguments]
+        signature = ir.FunctionType(VOID, [POINTER] * len(given))
+        self.b.call(self.b.inttoptr(self.word(words, CALLS[name]), signature.as_pointer()), given)
+
+    def word(self, words: Any, at: int) -> Any:
+        return self.b.load(self.b.gep(words, [_int(at)]))
+
+    def constant(self, x: float) -> Any:
+        return ir.Constant(self.t, x)
+
+    def at(self, a: Any, leading: Any, row: Any, column: Any = None) -> Any:
+        """Where an element of a matrix is."""
+        place = self.b.mul(row, leading)
+        return self.b.gep(a, [place if column is None else self.b.add(place, column)])
+
+    def halves(self, n: Any) -> tuple[Any, Any]:
+        """The rows of two parts of a matrix of which the first is whole blocks."""
+        b = self.b
+        upper = b.mul(b.sdiv(b.add(n, _int(2 * LEAST - 1)), _int(2 * LEAST)), _int(LEAST))
+        return upper, b.sub(n, upper)
+
+    def is_small(self, n: Any) -> Any:
+        return self.b.icmp_signed("<=", n, _int(LEAST))
+
+    # -- products ----------------------------------------------------------------------------------------------
+    def gemm(self) -> Any:
+        """gemm(words, whether A and B are transposed, m, n, k, alpha, A, B, C): C += alpha A B."""
+
+        def body(words: Any, a_turned: Any, b_turned: Any, m: Any, n: Any, k: Any, alpha: Any, *matrices: Any) -> None:
+            letters = [self.choice(turned, "T", "N") for turned in (b_turned, a_turned)]
+            x, x_leading, y, y_leading, out, out_leading = [
+                self.slot(each) if each.type == I64 else each for each in matrices
+            ]
+            sizes = [self.slot(each) for each in (n, m, k)]
+            one = self.slot(self.constant(1.0))
+            self.fortran(words, "gemm", *letters, *sizes, self.slot(alpha), y, y_leading, x, x_leading, one, out,
+                         out_leading)  # fmt: skip
+
+        return self.defined("gemm", [BOOL, BOOL, I64, I64, I64, self.t, *self.matrix * 3], body)
+
+    def subtract(self, words: Any, turned: tuple[Any, Any], sizes: Sequence[Any], *matrices: Any) -> None:
+        """C -= A B, of matrices that are (address, distance of rows)."""
+        given = [x for matrix in matrices for x in matrix]
+        self.b.call(self.gemm(), [words, *turned, *sizes, self.constant(-1.0), *given])
+
+    def square(self) -> Any:
+        """square(words, whether A.T B or A B.T, n, k, A, B, C): the lower triangle of C -= the product."""
+
+        def body(words: Any, first: Any, n: Any, k: Any, *matrices: Any) -> None:
+            b, (x, xl, y, yl, out, ol) = self.b, matrices
+            turned = (first, b.not_(first))
+            with b.if_else(b.icmp_signed("<=", n, _int(SQUARE))) as (then, otherwise):
+                with then:
+                    self.subtract(words, turned, (n, n, k), (x, xl), (y, yl), (out, ol))
+                with otherwise:
+                    upper, lower = self.halves(n)
+                    steps = [b.select(first, upper, b.mul(leading, upper)) for leading in (xl, yl)]
+                    below = [b.gep(each, [step]) for each, step in zip((x, y), steps)]
+                    left = self.at(out, ol, upper)
+                    self.subtract(words, turned, (lower, upper, k), (below[0], xl), (y, yl), (left, ol))
+                    b.call(self.square(), [words, first, upper, k, x, xl, y, yl, out, ol])
+                    corner = b.gep(left, [upper])
+                    b.call(self.square(), [words, first, lower, k, below[0], xl, below[1], yl, corner, ol])
+
+        return self.defined("square", [BOOL, I64, I64, *self.matrix * 3], body)
+
+    # -- triangular systems ------------------------------------------------------------------------------------
+    def solve(self, right: bool) -> Any:
+        """solve(words, whether A is lower, transposed, of ones on its diagonal, n, k, A, B): A X = B, or X A = B if
+        `right`, for k right sides; X is written over B."""
+
+        def body(words: Any, lower: Any, turned: Any, unit: Any, n: Any, k: Any, *matrices: Any) -> None:
+            with self.b.if_else(self.is_small(n)) as (then, otherwise):
+                with then:
+                    self._solve_small(words, right, (lower, turned, unit), n, k, matrices)
+                with otherwise:
+                    self._solve_halves(words, right, (lower, turned, unit), n, k, matrices)
+
+        return self.defined(f"solve.{'right' if right else 'left'}", SYSTEM + self.matrix * 2, body)
+
+    def _solve_small(self, words: Any, right: bool, kind: Any, n: Any, k: Any, matrices: Any) -> None:
+        (lower, turned, unit), (a, a_leading, x, x_leading) = kind, matrices
+        letters = [self.choice(lower, "U", "L"), self.choice(turned, "T", "N"), self.choice(unit, "U", "N")]
+        sizes = [self.slot(each) for each in ((n, k) if right else (k, n))]
+        one = self.slot(self.constant(1.0))
+        self.fortran(words, "trsm", self.letter("L" if right else "R"), *letters, *sizes, one, a,
+                     self.slot(a_leading), x, self.slot(x_leading))  # fmt: skip
+
+    def _solve_halves(self, words: Any, right: bool, kind: Any, n: Any, k: Any, matrices: Any) -> None:
+        b, (lower, turned, _), (a, al, x, xl) = self.b, kind, matrices
+        upper, below = self.halves(n)
+        # Whether the first unknowns are found first.
+        downwards = b.xor(b.xor(lower, turned), ir.Constant(BOOL, int(right)))
+        off = b.select(lower, self.at(a, al, upper), b.gep(a, [upper]))
+        second = b.gep(x, [upper]) if right else self.at(x, xl, upper)
+        parts = [(upper, a, x), (below, b.gep(self.at(a, al, upper), [upper]), second)]
+
+        def chosen(which: int) -> list[Any]:
+            return [b.select(downwards, p, q) for p, q in zip(parts[which], parts[1 - which])]
+
+        (m, corner, place), (rest, other, there) = chosen(0), chosen(1)
+        b.call(self.solve(right), [words, *kind, m, k, corner, al, place, xl])
+        if right:
+            self.subtract(words, (NO, turned), (k, rest, m), (place, xl), (off, al), (there, xl))
+        else:
+            self.subtract(words, (turned, NO), (rest, k, m), (off, al), (place, xl), (there, xl))
+        b.call(self.solve(right), [words, *kind, rest, k, other, al, there, xl])
+
+    def shared_solve(self, right: bool) -> Any:
+        """`solve`, by several threads where that is worth it."""
+
+        def body(words: Any, *given: Any) -> None:
+            b, (n, k) = self.b, given[3:5]
+            work = b.mul(b.mul(n, n), k)
+            with b.if_else(b.icmp_signed("<", work, _int(FORKED))) as (then, otherwise):
+                with then:
+                    b.call(self.solve(right), [words, *given])
+                with otherwise:
+                    with b.goto_entry_block():
+                        context = b.alloca(I64, len(given) + 1)
+                    for i, x in enumerate([words, *given]):
+                        b.store(self._packed(x), b.gep(context, [_int(i)]))
+                    chunks = b.sdiv(b.add(k, _int(SHARE - 1)), _int(SHARE))
+                    kind = ir.FunctionType(VOID, [TASK.as_pointer(), POINTER, I64])
+                    fork = b.inttoptr(self.word(words, CALLS["fork"]), kind.as_pointer())
+                    b.call(fork, [self._share(right), b.bitcast(context, POINTER), chunks])
+
+        return self.defined(f"shared.{'right' if right else 'left'}", SYSTEM + self.matrix * 2, body)
+
+    def _packed(self, x: Any) -> Any:
+        if x.type == I64:
+            return x
+        return self.b.zext(x, I64) if x.type == BOOL else self.b.ptrtoint(x, I64)
+
+    def _unpacked(self, x: Any, kind: Any) -> Any:
+        if kind == I64:
+            return x
+        return self.b.trunc(x, BOOL) if kind == BOOL else self.b.inttoptr(x, kind)
+
+    def _share(self, right: bool) -> Any:
+        """The task that solves for some of the right sides."""
+        b_before = self.b
+        task = ir.Function(self.module, TASK, f"share.{'right' if right else 'left'}")
+        task.linkage = "internal"
+        context, chunk = task.args
+        self.b = b = ir.IRBuilder(task.append_basic_block("entry"))
+        fields = b.bitcast(context, I64.as_pointer())
+        kinds = [I64.as_pointer(), *SYSTEM, *self.matrix * 2]
+        given = [self._unpacked(b.load(b.gep(fields, [_int(i)])), kind) for i, kind in enumerate(kinds)]
+        k, x, leading = given[5], given[8], given[9]
+        first = b.mul(chunk, _int(SHARE))
+        rest = b.sub(k, first)
+        given[5] = b.select(b.icmp_signed("<", rest, _int(SHARE)), rest, _int(SHARE))
+        given[8] = self.at(x, leading, first) if right else b.gep(x, [first])
+        b.call(self.solve(right), given)
+        b.ret_void()
+        self.b = b_before
+        return task
+
+    # -- Cholesky ----------------------------------------------------------------------------------------------
+    def cholesky(self) -> Any:
+        """cholesky(words, n, A): the lower triangle becomes the factor; not 0 where there is none."""
+
+        def body(words: Any, n: Any, a: Any, leading: Any) -> None:
+            b = self.b
+            with b.if_then(self.is_small(n)):
+                info = self.slot(ir.Constant(I32, 0))
+                rows = self.slot(n)
+                self.fortran(words, "potrf", self.letter("U"), rows, a, self.slot(leading), info)
+                b.ret(b.load(info))
+            upper, lower = self.halves(n)
+            failed = b.call(self.cholesky(), [words, upper, a, leading])
+            with b.if_then(b.icmp_signed("!=", failed, ir.Constant(I32, 0))):
+                b.ret(failed)
+            left = self.at(a, leading, upper)
+            corner = b.gep(left, [upper])
+            b.call(self.shared_solve(True), [words, YES, YES, NO, upper, lower, a, leading, left, leading])
+            b.call(self.square(), [words, NO, lower, upper, *[left, leading] * 2, corner, leading])
+            b.ret(b.call(self.cholesky(), [words, lower, corner, leading]))
+
+        return self.defined("cholesky", [I64, *self.matrix], body, I32)
+
+    def pullback(self) -> Any:
+        """pullback(words, n, L, C): the lower triangle of C, a cotangent of L, becomes the symmetric matrix that is
+        twice that of L @ L.T.
+
+        I. Murray, "Differentiation of the Cholesky decomposition" (2016), arXiv:1602.07527: the sweep back through
+        `cholesky`, which takes twice its operations.
+        """
+
+        def body(words: Any, n: Any, a: Any, al: Any, c: Any, cl: Any) -> None:
+            b = self.b
+            with b.if_else(self.is_small(n)) as (then, otherwise):
+                with then:
+                    self._pull_rows(n, a, al, c, cl)
+                with otherwise:
+                    upper, lower = self.halves(n)
+                    left, there = self.at(a, al, upper), self.at(c, cl, upper)
+                    corner = b.gep(there, [upper])
+                    b.call(self.pullback(), [words, lower, b.gep(left, [upper]), al, corner, cl])
+                    self.subtract(words, (NO, NO), (lower, upper, lower), (corner, cl), (left, al), (there, cl))
+                    b.call(self.shared_solve(True), [words, YES, NO, NO, upper, lower, a, al, there, cl])
+                    b.call(self.square(), [words, YES, upper, lower, there, cl, left, al, c, cl])
+                    b.call(self.pullback(), [words, upper, a, al, c, cl])
+                    self._mirror(lower, upper, there, b.gep(c, [upper]), cl)
+
+        return self.defined("pullback", [I64, *self.matrix * 2], body)
+
+    def _pull_rows(self, n: Any, a: Any, al: Any, c: Any, cl: Any) -> None:
+        """`pullback`, row by row."""
+        b = self.b
+        total = self.slot(self.constant(0.0))
+
+        def row(back: Any) -> None:
+            j = b.sub(b.sub(n, back), _int(1))
+            pivot = b.load(self.at(a, al, j, j))
+            mine, own = self.at(a, al, j), self.at(c, cl, j)
+            b.store(b.load(b.gep(own, [j])), total)
+
+            def below(i: Any) -> tuple[Any, Any]:
+                i = b.add(b.add(i, j), _int(1))
+                return self.at(a, al, i), self.at(c, cl, i)
+
+            def divide(i: Any) -> None:
+                theirs, place = below(i)
+                ct = b.fdiv(b.load(b.gep(place, [j])), pivot)
+                b.store(ct, b.gep(place, [j]))
+                b.store(ct, b.gep(own, [b.add(b.add(i, j), _int(1))]))
+                b.store(b.fsub(b.load(total), b.fmul(ct, b.load(b.gep(theirs, [j])))), total)
+
+            def update(i: Any) -> None:
+                theirs, place = below(i)
+                ct = b.load(b.gep(place, [j]))
+
+                def element(q: Any) -> None:
+                    for there, factor in ((own, theirs), (place, mine)):
+                        at = b.gep(there, [q])
+                        b.store(b.fsub(b.load(at), b.fmul(ct, b.load(b.gep(factor, [q])))), at)
+
+                loop(b, j, element)
+
+            loop(b, back, divide)
+            ct = b.fdiv(b.load(total), pivot)
+            b.store(ct, b.gep(own, [j]))
+
+            def last(q: Any) -> None:
+                at = b.gep(own, [q])
+                b.store(b.fsub(b.load(at), b.fmul(ct, b.load(b.gep(mine, [q])))), at)
+
+            loop(b, j, last)
+            loop(b, back, update)
+
+        loop(b, n, row)
+
+    def _mirror(self, rows: Any, columns: Any, source: Any, to: Any, leading: Any) -> None:
+        """The transpose of a part of a matrix, into another part."""
+        b = self.b
+
+        def element(i: Any, j: Any) -> None:
+            b.store(b.load(self.at(source, leading, i, j)), self.at(to, leading, j, i))
+
+        tiled(b, rows, columns, element)
+
+
+def tiled(b: Any, rows: Any, columns: Any, element: Callable[[Any, Any], None]) -> None:
+    """Emit `element(i, j)` for all elements of a matrix, block by block."""
+    tile = _int(TILE)
+
+    def blocks(size: Any) -> Any:
+        return b.sdiv(b.add(size, _int(TILE - 1)), tile)
+
+    def end(start: Any, size: Any) -> Any:
+        rest = b.sub(size, start)
+        return b.select(b.icmp_signed("<", rest, tile), rest, tile)
+
+    def block(p: Any, q: Any) -> None:
+        top, left = b.mul(p, tile), b.mul(q, tile)
+        width = end(left, columns)
+        loop(b, end(top, rows), lambda i: loop(b, width, lambda j: element(b.add(top, i), b.add(left, j))))
+
+    across = blocks(columns)
+    loop(b, blocks(rows), lambda p: loop(b, across, lambda q: block(p, q)))
+
+
+def _int(value: int) -> Any:
+    return ir.Constant(I64, value)
