@@ -126,10 +126,20 @@ def test_softmax_is_one_band_and_keeps_a_strip() -> None:
     made = plan_of(fun, x)
     (band,) = made.bands
     kept = {x.name for x, buffer in made.buffers.items() if buffer in band.local}
-    assert kept == {"reduce_max", "exp", "reduce_sum"}
+    assert kept == {"reduce_max", "reduce_sum"}
+    assert {x.name for x, buffer in made.buffers.items() if made.memory[buffer] == "output 0"} == {"exp", "divide"}
     assert band.bytes < x.nbytes // 20
     assert made.arena_bytes < 1000
     assert "steps 0 to 2 run together" in str(fun.explain(x))
+
+
+def test_of_what_no_result_has_the_memory_of_there_is_a_strip() -> None:
+    x = np.ones((4096, 200))
+    made = plan_of(tg.trace(lambda x: softmax(x).astype(np.float32)), x)
+    (band,) = made.bands
+    assert {x.name for x, buffer in made.buffers.items() if buffer in band.local} == {"reduce_max", "exp", "reduce_sum"}
+    assert band.bytes < x.nbytes // 20
+    assert made.arena_bytes < 1000
 
 
 def test_a_band_is_no_part_of_machine_code() -> None:

@@ -416,7 +416,7 @@ def test_immediates_are_spelled_so_that_unlike_numbers_differ() -> None:
 def test_kernels_that_differ_in_names_alone_are_one_function() -> None:
     def fn(x: Any, y: Any) -> list[Any]:
         for k in range(4):
-            x = contraction.matmul(tanh(multiply(x, 0.1 * (k + 11))), y)
+            x = tanh(multiply(contraction.matmul(x, y), 0.1 * (k + 11)))
         return [x]
 
     made = planned(fn, f64(20, 30), f64(30, 30))

@@ -26,7 +26,15 @@ if TYPE_CHECKING:
     from tracegrad.codegen.dims import Dims
     from tracegrad.codegen.plan import Plan
 
-__all__ = ["is_safe", "overwrite", "read_too_late", "rename", "update_in_place", "write_in_place"]
+__all__ = [
+    "is_safe",
+    "overwrite",
+    "read_too_late",
+    "reads_at_same_index",
+    "rename",
+    "update_in_place",
+    "write_in_place",
+]
 
 
 # -- arrays that are written in part -----------------------------------------------------------------------
@@ -214,11 +222,8 @@ def is_safe(made: Plan, old: str, new: str) -> bool:
     """Whether `new` may be written into the memory of `old`, with the steps ordered for it."""
     at = next(i for i, step in enumerate(made.steps) if new in step.writes)
     writer = made.steps[at]
-    if (old, new) in _parts(writer):
-        safe = _reads_only_there(writer, old)
-    else:
-        safe = isinstance(writer, Launch) and not writer.base and not writer.serial and _at_same_index(writer, old, new)
-    if not safe:
+    part = (old, new) in _parts(writer)
+    if not (_reads_only_there(writer, old) if part else reads_at_same_index(writer, old, new)):
         return False
     readers = [i for i, step in enumerate(made.steps) if i > at and old in step.buffers]
     if readers:
@@ -229,8 +234,10 @@ def is_safe(made: Plan, old: str, new: str) -> bool:
     return True
 
 
-def _at_same_index(writer: Launch, old: str, new: str) -> bool:
-    """Whether the kernel stores `new`, once, and reads `old` at that address only."""
+def reads_at_same_index(writer: Any, old: str, new: str) -> bool:
+    """Whether a step is a kernel that stores `new`, once, and reads `old` at that address only."""
+    if not isinstance(writer, Launch) or writer.base or writer.serial:
+        return False
     body = writer.kernel.body
     stored = [x.address for x in body if isinstance(x, Store) and x.buffer == new]
     return len(stored) == 1 and all(x.address == stored[0] for x in _loads(body) if x.buffer == old)

@@ -19,6 +19,7 @@ from tracegrad.codegen.arena import Arena
 from tracegrad.codegen.bands import Band, bands_of, place_locals
 from tracegrad.codegen.dims import Dims
 from tracegrad.codegen.donation import donate, fails_late
+from tracegrad.codegen.dying import write_over_dying
 from tracegrad.codegen.forms import handler, same_block
 from tracegrad.codegen.in_place import read_too_late, update_in_place, write_in_place
 from tracegrad.codegen.loops import Compute, Kernel, Load, Reduce, Store, flattened
@@ -142,6 +143,7 @@ class _Planner:
         else:
             scatter_in_place(made)
             split_kernels(made)
+            write_over_dying(made)
             made.bands = bands_of(made)
         _cut(made)
         _place(made, nested)

@@ -47,14 +47,17 @@ class Work:
 
 
 def work_together(made: Plan, numbers: Sequence[int]) -> Work:
-    """The work of steps that run as one: what only they read and write does not have to go through memory."""
+    """The work of steps that run as one: what only they read and write does not have to go through memory, nor does
+    what one of them reads behind another that has written it."""
     work = {i: work_of(made, made.steps[i]) for i in numbers}
     others = {b for i, step in enumerate(made.steps) if i not in work for b in step.buffers}
     inner = {b for b, where in made.memory.items() if where == "temp" and b not in others} if len(work) > 1 else set()
-    read, written = (
-        {b: max(x.get(b, 0) for x in uses) for x in uses for b in x if b not in inner}
-        for uses in ([w.read for w in work.values()], [w.written for w in work.values()])
-    )
+    read: dict[str, int] = {}
+    written: dict[str, int] = {}
+    for w in work.values():
+        found = {b: n for b, n in w.read.items() if b not in inner and n > written.get(b, 0)}
+        read |= {b: max(n, read.get(b, 0)) for b, n in found.items()}
+        written |= {b: max(n, written.get(b, 0)) for b, n in w.written.items() if b not in inner}
     flops = None if any(w.flops is None for w in work.values()) else sum(w.flops or 0 for w in work.values())
     most = max(work.values(), key=lambda w: w.flops or 0, default=None)
     return Work(read, written, flops, "f64" if most is None else most.dtype)

@@ -1,0 +1,60 @@
+"""Results in the memory of temporary values that die where they are computed.
+
+A kernel that goes through a temporary value element by element, as the last that reads it, may write a result of the
+same size to the same place: the value is then in the memory of that result from the beginning, be it an output or
+temporary. So a program needs less memory, and what it writes is in the cache.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tracegrad.codegen.in_place import reads_at_same_index, rename
+from tracegrad.codegen.loops import Reduce, Store
+from tracegrad.codegen.steps import Launch
+
+if TYPE_CHECKING:
+    from tracegrad.codegen.plan import Plan
+
+__all__ = ["write_over_dying"]
+
+
+def write_over_dying(made: Plan) -> None:
+    """Give results the memory of temporary values that are read for the last time where they are written."""
+    first, last = _lives(made)
+    for i, step in reversed(list(enumerate(made.steps))):
+        if not isinstance(step, Launch) or not step.stands_alone:
+            continue
+        for new in [x for x in step.kernel.buffers if first[x] == i and _is_own(made, x) and x in step.writes]:
+            dying = [x for x in step.kernel.buffers if last[x] == i and first[x] < i and made.memory[x] == "temp"]
+            for old in dying:
+                if _fits(step, old, new) and made.elements((old, new)) == {step.kernel.iterations}:
+                    rename(made, {old: new})
+                    step.kernel.body.sort(key=lambda x: isinstance(x, Store))  # what is overwritten is read before
+                    first[new] = first[old]
+                    break
+
+
+def _lives(made: Plan) -> tuple[dict[str, int], dict[str, int]]:
+    """The first and the last step that use each buffer."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for i, step in enumerate(made.steps):
+        for name in step.buffers:
+            first.setdefault(name, i)
+            last[name] = i
+    return first, last
+
+
+def _is_own(made: Plan, name: str) -> bool:
+    """Whether a buffer has memory that nothing uses before the program writes it."""
+    kind = made.memory[name].partition(" ")[0]
+    return kind in ("temp", "output")
+
+
+def _fits(step: Launch, old: str, new: str) -> bool:
+    """Whether the kernel does nothing with `new` but store it, and reads `old` at the same index only."""
+    kernel = step.kernel
+    reduced = any(isinstance(x, Reduce) and x.buffer == new for x in kernel.body)
+    same = kernel.buffers[old][0] == kernel.buffers[new][0]
+    return same and not reduced and old not in step.writes and reads_at_same_index(step, old, new)
