@@ -16,7 +16,7 @@ from tests.test_program import build, compiled, f64, sources
 from tracegrad.errors import CacheWarning
 from tracegrad.ops.elementwise import add, cos, exp, multiply, sin
 from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape
-from tracegrad.runtime import machine_code, native
+from tracegrad.runtime import cache, machine_code, native
 from tracegrad.runtime.cache import DiskCache, default_cache
 from tracegrad.runtime.machine_code import machine_code_count
 from tracegrad.settings import settings
@@ -26,8 +26,9 @@ X = 1 + np.random.default_rng(0).random((21, 33))
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty disk cache, and no piece in memory."""
+    """An empty disk cache, no piece in memory, and no warning given."""
     monkeypatch.setattr(machine_code, "_loaded", type(machine_code._loaded)())
+    monkeypatch.setattr(cache, "_warned", set())
     with settings.override(cache=True, cache_dir=tmp_path / "cache"):
         yield
 
