@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tracegrad.codegen.loops import Check, Kernel, Load, Reduce, Store, flattened
+from tracegrad.codegen.loops import Check, Kernel, accesses, flattened
 from tracegrad.codegen.poly import Poly
 
 __all__ = ["Footprint", "footprints"]
@@ -23,11 +23,10 @@ def footprints(kernel: Kernel, sizes: dict[str, int]) -> dict[str, list[Footprin
     found: dict[str, list[Footprint | None]] = {name: [] for name in kernel.buffers}
     ranges = {loop.var: (0, max(loop.extent.evaluate(sizes) - 1, 0)) for loop in kernel.loops}
     for x in flattened(kernel.body):
-        match x:
-            case Load() | Store() | Reduce():
-                found[x.buffer].append(_footprint(x.address, kernel.across_chunks, ranges, sizes))
-            case Check():
-                ranges[x.out.name] = (0, max(x.size.evaluate(sizes) - 1, 0))
+        if isinstance(x, Check):
+            ranges[x.out.name] = (0, max(x.size.evaluate(sizes) - 1, 0))
+    for x in accesses(kernel.body):
+        found[x.buffer].append(_footprint(x.address, kernel.across_chunks, ranges, sizes))
     return found
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.forms import handler, same_block
-from tracegrad.codegen.loops import Load, Store, flattened
+from tracegrad.codegen.loops import Load, Store, accesses
 from tracegrad.codegen.materialize import EARLY
 from tracegrad.codegen.nested import Looping, on_stack
 from tracegrad.codegen.steps import Launch, near_order
@@ -244,4 +244,4 @@ def reads_at_same_index(writer: Any, old: str, new: str) -> bool:
 
 
 def _loads(body: list[Any]) -> list[Load]:
-    return [x for x in flattened(body) if isinstance(x, Load)]
+    return [x for x in accesses(body) if isinstance(x, Load)]

@@ -36,6 +36,7 @@ __all__ = [
     "Operand",
     "Reduce",
     "Store",
+    "accesses",
     "flattened",
     "immediate",
     "used",
@@ -232,6 +233,11 @@ class Kernel:
 def flattened(body: list[Any]) -> list[Any]:
     """All instructions, those of guards included."""
     return [y for x in body for y in ([x, *flattened(x.body)] if isinstance(x, Guard) else [x])]
+
+
+def accesses(body: list[Any]) -> list[Load | Store | Reduce]:
+    """What reads or writes memory, in guards too."""
+    return [x for x in flattened(body) if isinstance(x, Load | Store | Reduce)]
 
 
 def polynomials(body: list[Any]) -> Iterator[Poly]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracegrad.codegen.loops import Check, Guard, Index, Kernel, Load, Loop, Reduce, Store
+from tracegrad.codegen.loops import Check, Guard, Index, Kernel, Load, Loop, Reduce, Store, accesses
 from tracegrad.codegen.poly import ZERO, Poly
 
 __all__ = ["arrange", "is_serial"]
@@ -25,46 +25,22 @@ def arrange(kernel: Kernel) -> Kernel:
 
 def is_serial(kernel: Kernel) -> bool:
     """Whether iterations depend on each other through memory, so that the kernel must run in order."""
-    scatters = [x for x in kernel.body if isinstance(x, Reduce) and x.combiner == "scatter"]
-    return bool(scatters) or _reads_own(kernel.body, _written(kernel))
-
-
-def _written(kernel: Kernel) -> dict[str, set[Poly | None]]:
-    """The buffers that are written, and the addresses at which; None for one that others may share."""
-    found: dict[str, set[Poly | None]] = {b: set() for b, (_, use) in kernel.buffers.items() if use == "out"}
-    for x in _accesses(kernel.body):
+    if any(isinstance(x, Reduce) and x.combiner == "scatter" for x in kernel.body):
+        return True
+    every = accesses(kernel.body)
+    written: dict[str, set[Poly | None]] = {b: set() for b, (_, use) in kernel.buffers.items() if use == "out"}
+    for x in every:
         if not isinstance(x, Load):
-            found[x.buffer].add(x.address if isinstance(x, Store) else None)
-    return found
-
-
-def _reads_own(body: list[Any], written: dict[str, set[Poly | None]]) -> bool:
-    """Whether a load is of what another iteration wrote, or writes."""
-    for x in body:
-        if isinstance(x, Load):
-            if x.buffer in written and written[x.buffer] != {x.address}:
-                return True
-        elif isinstance(x, Guard) and _reads_own(x.body, written):
-            return True
-    return False
-
-
-def _accesses(body: list[Any]) -> list[Any]:
-    found: list[Any] = []
-    for x in body:
-        if isinstance(x, Load | Store | Reduce):
-            found.append(x)
-        elif isinstance(x, Guard):
-            found.extend(_accesses(x.body))
-    return found
+            written[x.buffer].add(x.address if isinstance(x, Store) else None)  # one that others may share
+    return any(isinstance(x, Load) and written.get(x.buffer, {x.address}) != {x.address} for x in every)
 
 
 def _choose_innermost(kernel: Kernel) -> None:
-    accesses = _accesses(kernel.body)
+    every = accesses(kernel.body)
     best, best_cost = len(kernel.loops) - 1, float("inf")
     for position in range(len(kernel.loops) - 1, -1, -1):
         var = kernel.loops[position].var
-        cost = sum(_cost(x, var) for x in accesses)
+        cost = sum(_cost(x, var) for x in every)
         if cost < best_cost:
             best, best_cost = position, cost
     kernel.loops.append(kernel.loops.pop(best))

@@ -22,7 +22,7 @@ from tracegrad.codegen.donation import donate, fails_late
 from tracegrad.codegen.dying import write_over_dying
 from tracegrad.codegen.forms import handler, same_block
 from tracegrad.codegen.in_place import read_too_late, update_in_place, write_in_place
-from tracegrad.codegen.loops import Compute, Kernel, Load, Reduce, Store, flattened
+from tracegrad.codegen.loops import Compute, Kernel, Reduce, Store, accesses, flattened
 from tracegrad.codegen.lower import Arguments, Lowering
 from tracegrad.codegen.materialize import Storage
 from tracegrad.codegen.nest import arrange, is_serial
@@ -192,10 +192,10 @@ def _forget_unread(made: Plan) -> None:
     unread: dict[str, int] = {}
     for name, (i, *others) in users.items():
         step = made.steps[i]
-        if made.memory[name] == "temp" and not others and isinstance(step, Launch) and not step.base:
-            body = flattened(step.kernel.body)
-            if all(isinstance(x, Store) for x in body if isinstance(x, Load | Store | Reduce) and x.buffer == name):
-                unread[name] = i
+        if made.memory[name] != "temp" or others or not isinstance(step, Launch) or step.base:
+            continue
+        if all(isinstance(x, Store) for x in accesses(step.kernel.body) if x.buffer == name):
+            unread[name] = i
     for name, i in unread.items():
         step, planned = made.steps[i], made.schedule.steps[i]
         assert isinstance(step, Launch)

@@ -8,9 +8,9 @@ every turn. Kernels that run over no such elements (a counter, a step size) run 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tracegrad.codegen.loops import Guard, Kernel, Load, Reduce, Store
+from tracegrad.codegen.loops import Kernel, Reduce, accesses
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import ONE, ZERO, Poly
 from tracegrad.codegen.steps import Launch
@@ -76,9 +76,4 @@ def _own_element(kernel: Kernel, own: set[str]) -> bool:
     place, stride = ZERO, ONE
     for loop in reversed(kernel.loops):
         place, stride = place + Poly.symbol(loop.var) * stride, stride * loop.extent
-    return all(x.address == place for x in _accesses(kernel.body) if x.buffer in own)
-
-
-def _accesses(body: list[Any]) -> list[Any]:
-    found = [x for x in body if isinstance(x, Load | Store)]
-    return found + [y for x in body if isinstance(x, Guard) for y in _accesses(x.body)]
+    return all(x.address == place for x in accesses(kernel.body) if x.buffer in own)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.in_place import rename
-from tracegrad.codegen.loops import Compute, Load, Reduce, Store, flattened, operands
+from tracegrad.codegen.loops import Compute, Load, Store, accesses, operands
 from tracegrad.codegen.steps import Launch, Matmul
 
 if TYPE_CHECKING:
@@ -98,11 +98,10 @@ class _Addition:
         if it does that."""
         body = self.adder.kernel.body
         own: tuple[Any, ...] = (*self.loads, self.stored)
-        accesses = [x for x in flattened(body) if isinstance(x, Load | Store | Reduce)]
         values = [x.out for x in self.loads] + [self.total.out] * (self.stored is not None)
         reads = [x for x in operands(body) if x in values]
         buffers = (self.old, self.product, self.result)
-        return all(x in own for x in accesses if x.buffer in buffers) and len(reads) == len(values)
+        return all(x in own for x in accesses(body) if x.buffer in buffers) and len(reads) == len(values)
 
     def _of_one_size(self) -> bool:
         """Whether the buffers are as large as each other; and if the sum is not read any more, as the kernel has

@@ -20,14 +20,7 @@ from tracegrad.codegen.fused import computed, factors_of
 from tracegrad.codegen.lanes import Spelled, intrinsic, number, numbered, of_lanes
 from tracegrad.codegen.loops import Compute, Guard, Index, Load, Operand, Reduce, Store, flattened
 from tracegrad.codegen.poly import Poly
-from tracegrad.codegen.scalar_llvm import (
-    I64,
-    combine,
-    constant,
-    extremum,
-    identity,
-    is_extremum,
-)  # fmt: skip
+from tracegrad.codegen.scalar_llvm import I64, combine, constant, extremum, identity, is_extremum
 from tracegrad.codegen.vector_memory import Memory
 from tracegrad.codegen.vectors import Vectors, dependent, step_of
 
@@ -37,9 +30,6 @@ if TYPE_CHECKING:
 __all__ = ["horizontal", "vector_loop"]
 
 I32 = ir.IntType(32)
-REGISTER = (
-    16  # bytes: LLVM makes shorter vectors in memory longer, and then may take bits of a mask that nobody has set
-)
 _REDUCE = {
     "f": {"add": "fadd", "mul": "fmul", "maximum": "fmax", "minimum": "fmin"},
     "i": {"add": "add", "mul": "mul", "maximum": "smax", "minimum": "smin"},

@@ -18,7 +18,9 @@ from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, memory_type
 __all__ = ["Memory"]
 
 I32 = ir.IntType(32)
-REGISTER = 16  # bytes of the shortest vectors that LLVM leaves as they are
+# Bytes of the shortest vectors that LLVM leaves as they are: it makes shorter ones longer in memory, and then it may
+# take bits of a mask that nobody has set.
+REGISTER = 16
 ZERO = "zeroinitializer"
 
 

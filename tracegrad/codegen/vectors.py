@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import llvmlite.binding as ll
 
 from tracegrad.avals import dtype_named
-from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Reduce, Store, flattened, used
+from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Reduce, Store, accesses, flattened, used
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
 
@@ -62,7 +62,7 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
         return None
     if _gathers(kernel.body, var, varying) * _PER_GATHER > kernel.cost:
         return None
-    least = min((_size(x) for x in flattened(kernel.body) if isinstance(x, Load | Store | Reduce)), default=8)
+    least = min(map(_size, accesses(kernel.body)), default=8)
     lanes = vector_bytes() // max(_sizes(kernel.body, varying), default=8)
     reductions = [x for x in kernel.body if isinstance(x, Reduce) and x.over]
     at_once = int(kernel.cost <= DEAR or not all(var in x.over for x in reductions))
