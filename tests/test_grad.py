@@ -53,6 +53,17 @@ def test_value_and_grad_gives_both_and_a_tuple_for_several_argnums():
     np.testing.assert_allclose(gx, complex_step(loss, W, X, Y, argnum=1), rtol=1e-11, atol=1e-15)
 
 
+def test_both_gradients_of_a_quotient_take_one_division():
+    def ratio(x, y):
+        return np.sum(np.sin(x / y))
+
+    x, y = RNG.normal(size=4), RNG.uniform(1, 2, size=4)
+    f = tg.grad(ratio, argnums=(0, 1))
+    assert sum(node.name == "divide" for node in f.explain(x, y).optimized.nodes) == 2  # x / y is another
+    for argnum, got in enumerate(f(x, y)):
+        np.testing.assert_allclose(got, complex_step(ratio, x, y, argnum=argnum), rtol=1e-13)
+
+
 def test_everything_inside_is_one_trace_and_one_program():
     inner = tg.trace(loss)
     f = tg.value_and_grad(inner)

@@ -63,8 +63,8 @@ def _exponent(x: Any, y: Any) -> Any:
 
 def _divisor_rule(t: Any, ans: Any, x: Any, y: Any) -> Any:
     if t.dtype.kind == "c":  # the same, with the signs of zeros that PyTorch has
-        return divide(multiply(negative(t), ans), y)
-    return negative(divide(multiply(t, ans), y))
+        return multiply(divide(negative(t), y), ans)
+    return negative(multiply(divide(t, y), ans))  # what x gets has the quotient too
 
 
 # -- arithmetic --------------------------------------------------------------------------------
