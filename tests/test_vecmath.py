@@ -19,6 +19,8 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
 from tracegrad.codegen import vecmath
+from tracegrad.codegen.module import as_text
+from tracegrad.runtime import native
 
 DTYPES = {"f64": np.float64, "f32": np.float32}
 TYPES = {"f64": ir.DoubleType(), "f32": ir.FloatType()}
@@ -352,6 +354,26 @@ def test_a_loop_over_the_function_vectorises(name: str, fmt: str) -> None:
     suffix = {"f64": "pd", "f32": "ps"}[fmt]
     assert re.search(rf"vfn?m(add|sub)\d+{suffix}\s.*%[yz]mm", assembly)
     assert not re.search(r"vcvt(ss2sd|sd2ss|ps2pd|pd2ps)", assembly), "float32 went through float64"
+
+
+@each_format
+def test_erf_and_its_derivative_share_an_exponential(fmt: str) -> None:
+    """Each exponential shifts bits into exponents; both functions take no more of that than erf alone."""
+
+    def shifts(with_derivative: bool) -> int:
+        module = ir.Module()
+        vector = ir.VectorType(TYPES[fmt], 8)
+        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [vector] + [vector.as_pointer()] * 2), "f")
+        builder = ir.IRBuilder(function.append_basic_block())
+        x, *places = function.args
+        if with_derivative:
+            square = builder.fmul(x, x)
+            builder.store(vecmath.call(builder, "exp", builder.fneg(square)), places[1])
+        builder.store(vecmath.call(builder, "erf", x), places[0])
+        builder.ret_void()
+        return native.optimized_ir(as_text(module), "shared", "vectors").count(" = shl ")
+
+    assert shifts(with_derivative=True) == shifts(with_derivative=False) > 0
 
 
 @each_format

@@ -28,7 +28,6 @@ __all__ = [
     "cosh",
     "exp",
     "exp2",
-    "exp_of_nonpositive",
     "exp_of_pair",
     "expm1",
     "power_of_two",
@@ -115,14 +114,6 @@ def exp_of_pair(x: Pair) -> Real:
     low = parts.lo + select(absolute(x.hi) < -x.hi.pick(UNDERFLOW), x.lo, 0.0)
     lead, rest = _expm1_reduced(parts.hi + low, Pair(parts.hi, low))
     return _scale(1.0 + (lead + rest), word)
-
-
-def exp_of_nonpositive(x: Real) -> Real:
-    """e**x for x at most 0 and far from underflow."""
-    r, parts, word = _reduce(x, x.format.bias)
-    lead, rest = _expm1_reduced(r, parts)
-    scale = power_of_two(word)
-    return fma(scale, lead + rest, scale)
 
 
 def _scaled_expm1(x: Real, shift: int) -> Real:

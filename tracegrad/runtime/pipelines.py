@@ -51,8 +51,8 @@ _BY_HAND = (
     "global_dead_code_eliminate",
     "sroa",
     "simplify_cfg",
+    "new_gvn",  # before the next, which writes equal expressions in several ways, by who else uses their parts
     "instruction_combine",
-    "new_gvn",
     "simplify_cfg",
 )
 
