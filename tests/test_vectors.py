@@ -280,6 +280,34 @@ def test_masks_that_are_kept_on_the_stack() -> None:
             np.testing.assert_allclose(got["b3"], np.cosh(x), rtol=1e-14)
 
 
+def long_kernel(dtype: str) -> Kernel:
+    """Functions of functions: stored beside others, in the place of what was read, and added up."""
+    body: list[Any] = [Load(v(0, dtype), "b0", i), Load(v(1, dtype), "b1", i)]
+    for k, name in enumerate(("tanh", "exp", "log", "tanh"), 2):
+        body.append(Compute(v(k, dtype), name, (v(k - 1, dtype),)))
+    body += [Compute(v(6, dtype), "mul", (v(5, dtype), v(0, dtype))), Store("b0", i, v(6, dtype))]
+    body += [Store("b2", i, v(4, dtype)), Reduce("b3", ZERO, "add", v(5, dtype), ("i0",), ONE)]
+    buffers = {"b0": f"{dtype} out", "b1": f"{dtype} in", "b2": f"{dtype} out", "b3": f"{dtype} out"}
+    return kernel_of([Loop("i0", n)], body, HEAVY, **buffers)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_long_kernels_compute_two_vectors_side_by_side(dtype: str) -> None:
+    kernel = long_kernel(dtype)
+    made = vectors_of(kernel)
+    assert not vectors.vector_bytes() or (made is not None and made.at_once == 2)
+    accuracy = 64 * np.finfo(DTYPES[dtype]).eps
+    for size in SIZES:
+        x, y = (rng.normal(size=size).astype(DTYPES[dtype]) for _ in range(2))
+        given = {"b0": x, "b1": y, "b2": np.zeros_like(x), "b3": np.zeros(1, x.dtype)}
+        inner = np.tanh(y.astype("f8"))
+        for at_end in (True, False):
+            got = ran(kernel, {"s0": size, "rows": size}, given, at_end)
+            np.testing.assert_allclose(got["b2"], inner, rtol=0, atol=accuracy)
+            np.testing.assert_allclose(got["b0"], np.tanh(inner) * x, rtol=0, atol=accuracy * 4)
+            np.testing.assert_allclose(got["b3"][0], np.tanh(inner).sum(), rtol=0, atol=accuracy * max(size, 1))
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_huge_angles_in_some_lanes(dtype: str) -> None:
     body: list[Any] = [

@@ -1,6 +1,6 @@
 """The innermost loop of a kernel as vectors.
 
-    while i + several vectors <= high:  several vectors without a mask, in light loops alone
+    while i + several vectors <= high:  several vectors without a mask, in light loops; in long ones two side by side
     while i < high:                     one vector, with a mask for the lanes below high
 
 What does not vary from lane to lane is computed before. A reduction has a vector of partial results, from which
@@ -22,7 +22,7 @@ from tracegrad.codegen.loops import Compute, Guard, Index, Load, Operand, Reduce
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import I64, combine, constant, extremum, identity, is_extremum
 from tracegrad.codegen.vector_memory import Memory
-from tracegrad.codegen.vectors import Vectors, dependent, step_of
+from tracegrad.codegen.vectors import DEAR, Vectors, dependent, step_of
 
 if TYPE_CHECKING:
     from tracegrad.codegen.llvm import KernelEmitter
@@ -300,9 +300,11 @@ class _VectorLoop:
     # -- one turn ----------------------------------------------------------------------------------------
     def _turn(self, i: Any, several: int, mask: Any) -> None:
         self.i, self.values = i, {}
-        for k in range(several):
-            for copy in self.copies:
-                self._block(self.kernel.body, copy, k, mask)
+        together = several > 1 and self.kernel.cost > DEAR  # side by side, so that neither waits
+        for part in [[x] for x in self.kernel.body] if together else [self.kernel.body]:
+            for k in range(several):
+                for copy in self.copies:
+                    self._block(part, copy, k, mask)
 
     def _block(self, body: list[Any], copy: int, k: int, mask: Any) -> None:
         for x in body:

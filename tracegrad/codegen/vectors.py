@@ -17,11 +17,14 @@ from tracegrad.avals import dtype_named
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Reduce, Store, accesses, flattened, used
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.scalar import COST
 
 __all__ = ["Vectors", "dependent", "step_of", "vectors_of"]
 
 LIGHTEST = 12  # up to this cost, a turn of the loop computes several vectors
 DEAR = 35  # from here on, the loop exists with masks alone: these are nothing to what it computes
+# So many elementary functions wait for each other longer than a processor looks ahead: two vectors side by side do not.
+LONG = 4
 # What LLVM would compute lane by lane.
 _SCALAR = frozenset({"remainder", "floor_divide"})
 # The cost that one element should have for each that is gathered: by scalar loads, light loops are faster.
@@ -68,7 +71,7 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
     at_once = int(kernel.cost <= DEAR or not all(var in x.over for x in reductions))
     if kernel.cost <= LIGHTEST and reductions and all(var in x.over for x in reductions):
         at_once = 4
-    elif kernel.cost <= DEAR and _is_stencil(kernel):
+    elif (kernel.cost <= DEAR and _is_stencil(kernel)) or _is_long(kernel):
         at_once = 2
     # Without a mask a guard would have one whose bits are not known to be of lanes alone.
     guarded = lanes * least < 16 and any(isinstance(x, Guard) for x in kernel.body)
@@ -81,6 +84,12 @@ def _is_stencil(kernel: Kernel) -> bool:
     loaded = {x.buffer for x in body if isinstance(x, Load)}
     guarded = any(isinstance(x, Guard) and any(isinstance(y, Load) for y in x.body) for x in body)
     return guarded and not any(isinstance(x, Reduce) or (isinstance(x, Store) and x.buffer in loaded) for x in body)
+
+
+def _is_long(kernel: Kernel) -> bool:
+    """Whether a turn waits for one function after the other; iterations do not wait for each other."""
+    called = [x.op for x in flattened(kernel.body) if isinstance(x, Compute) and COST.get(x.op, 0) >= COST["exp"]]
+    return len(called) >= LONG and "power" not in called  # which fills the registers alone
 
 
 def dependent(body: list[Any], var: str) -> frozenset[str]:
