@@ -22,6 +22,7 @@ from tracegrad.codegen.scalar import COST
 __all__ = ["Vectors", "dependent", "step_of", "vectors_of"]
 
 LIGHTEST = 12  # up to this cost, a turn of the loop computes several vectors
+SHORT = 32  # bytes of the vectors of a loop that waits for memory: longer ones lie in two lines of the cache each
 DEAR = 35  # from here on, the loop exists with masks alone: these are nothing to what it computes
 # So many elementary functions wait for each other longer than a processor looks ahead: two vectors side by side do not.
 LONG = 4
@@ -66,8 +67,9 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
     if _gathers(kernel.body, var, varying) * _PER_GATHER > kernel.cost:
         return None
     least = min(map(_size, accesses(kernel.body)), default=8)
-    lanes = vector_bytes() // max(_sizes(kernel.body, varying), default=8)
     reductions = [x for x in kernel.body if isinstance(x, Reduce) and x.over]
+    width = vector_bytes() if reductions or kernel.cost > LIGHTEST else min(vector_bytes(), SHORT)
+    lanes = width // max(_sizes(kernel.body, varying), default=8)
     at_once = int(kernel.cost <= DEAR or not all(var in x.over for x in reductions))
     if kernel.cost <= LIGHTEST and reductions and all(var in x.over for x in reductions):
         at_once = 4
