@@ -1,25 +1,20 @@
-"""Traces on disk: another process uses them where nothing that they assume has changed, and there only.
-
-Each case is a module that two processes import, from two folders: as it was, and as it is now. Its `function` is traced
-at `arguments`; what comes out is compared with what NumPy gives, and how often it was traced is counted.
-"""
+"""Traces on disk: another process uses them where nothing that they assume has changed, and there only."""
 
 from __future__ import annotations
 
 import gc
 import json
 import math
-import os
-import subprocess
 import sys
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
+from remembered import Case, before_and_now, changed, check, same
 
 import tracegrad as tg
 from tracegrad.errors import CacheWarning, DerivativeWarning
@@ -27,66 +22,6 @@ from tracegrad.runtime import identity, recall
 from tracegrad.runtime.cache import DiskCache
 from tracegrad.runtime.program import machine_code_count
 from tracegrad.settings import settings
-
-RUN = """
-import importlib, json, sys, warnings
-import numpy as np
-import tracegrad as tg
-
-warnings.simplefilter("error")
-
-def same(x, y):
-    if type(x) is not type(y):
-        return False
-    if isinstance(x, dict):
-        return [*x] == [*y] and all(same(x[k], y[k]) for k in x)
-    if isinstance(x, (list, tuple)):
-        return len(x) == len(y) and all(map(same, x, y))
-    close = np.allclose(x, y, rtol=1e-6, atol=1e-12, equal_nan=True)
-    return close and np.asarray(x).dtype == np.asarray(y).dtype
-
-found = {}
-for name in sys.argv[2:]:
-    sys.path.insert(0, sys.argv[1])
-    module = importlib.import_module(name)
-    rounds = getattr(module, "rounds", [lambda: None])
-    made, outputs = module.make(tg), []
-    for before in rounds:
-        before()
-        function = getattr(module, "plain", module).function
-        wanted, given = function(*module.arguments), made(*module.arguments)
-        outputs.append("" if same(wanted, given) else f"{given}, not {wanted}")
-    info = made.cache_info()
-    found[name] = [outputs, info.traces, "numba" in sys.modules]
-print(json.dumps(found))
-"""
-
-HEAD = """
-import numpy as np
-arguments = (np.array([0.25, 0.5, 1.5]),)
-def make(tg):
-    return tg.trace(function)
-"""
-
-
-class Case(NamedTuple):
-    """A module before and now, and how often it is traced now."""
-
-    before: str
-    now: str
-    traces: int
-
-
-def same(text: str) -> Case:
-    """Nothing has changed."""
-    return Case(text, text, 0)
-
-
-def changed(text: str, old: str, new: str) -> Case:
-    """Something has, so that it is traced again."""
-    assert text.count(old) == 1
-    return Case(text, text.replace(old, new), 1)
-
 
 HELPER = """
     def helper(x):
@@ -422,6 +357,10 @@ CASES = {
         "    np.seterr(under='warn')\n"
         "    def function(x):\n        return x * (2.0 if np.geterr()['under'] == 'ignore' else 3.0)\n", 1,
     ),
+    "print_options": changed(
+        "    extra = 1\n    def function(x):\n        return x * float(len(str(np.array([1 / 3]))))\n",
+        "extra = 1", "np.set_printoptions(precision=3)",
+    ),
     "set_of_names": Case(*2 * [
         "    def function(x):\n        return x * float(len([k for k in {'a', 'b', 'c', 'd'}][0]))\n"], 1),
     "prints": Case(*2 * ["    import io\n    def function(x):\n        print('here', file=sys.stderr)\n"
@@ -454,48 +393,19 @@ OF_MINE = {
 }
 
 
-def in_new_process(folder: Path, cache: Path, names: list[str], first_call: str) -> Any:
-    """What the cases in a folder give, by a process of its own."""
-    environment = {
-        **os.environ, "TRACEGRAD_CACHE_DIR": str(cache), "TRACEGRAD_CACHE": "1", "TRACEGRAD_CACHE_TRACES": "1",
-        "TRACEGRAD_FIRST_CALL": first_call,
-    }  # fmt: skip
-    command = [sys.executable, "-c", RUN, str(folder), *names]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout.splitlines()[-1])
-
-
 # What changes the process for all that come after it.
-APART = ("monkeypatched", "error_state", "environment")
+APART = ("monkeypatched", "error_state", "environment", "print_options")
 
 
 @pytest.fixture(scope="module", params=["compile", "replay"])
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Any]]:
     """What each case gives before and now, where the first call compiles, and where NumPy answers it."""
-    root = tmp_path_factory.mktemp("recall")
-    folders = root / "before", root / "now"
-    for folder, which in zip(folders, ("before", "now")):
-        folder.mkdir()
-        for name, case in CASES.items():
-            (folder / f"{name}.py").write_text(HEAD + textwrap.dedent(getattr(case, which)))
-        for name, text in OF_MINE.items():
-            (folder / f"{name}.py").write_text(text)
-    found: list[dict[str, Any]] = []
-    for folder in folders:
-        names = [name for name in CASES if name not in APART]
-        found.append(in_new_process(folder, root / "cache", names, request.param))
-        for name in APART:
-            found[-1] |= in_new_process(folder, root / "cache", [name], request.param)
-    return {name: (found[0][name], found[1][name]) for name in CASES}
+    return before_and_now(tmp_path_factory.mktemp("recall"), CASES, request.param, APART, OF_MINE)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_trace_is_used_again_just_where_nothing_has_changed(both: Any, name: str) -> None:
-    for outputs, _, numba in both[name]:
-        assert not numba
-        assert [text for text in outputs if text] == []
-    assert both[name][1][1] == CASES[name].traces
+    check(both[name], CASES[name])
 
 
 # -- in one process --------------------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ def library_name(x: Any) -> tuple[str, str] | None:
     name = getattr(x, "__qualname__", None) or getattr(x, "__name__", None)
     if not isinstance(module, str) or not isinstance(name, str) or not library(module):
         return None
-    places = (module, name), (module.partition(".")[0], name.rpartition(".")[2])
+    places = (module, name), (module.partition(".")[0], name.rpartition(".")[2]), ("types", name)
     return next((place for place in places if found_under(place) is x), None)
 
 
@@ -366,8 +366,6 @@ class Roots:
             return "*"
         if kind is FIXED_KIND:
             return f"fixed {self.static(aux)}"
-        if kind.is_custom:
-            raise Unkept(f"the registered container {kind.cls.__qualname__}")
         if library_name(kind.cls) is None:
             self.objects.append(kind.cls)
         return f"{class_key(kind.cls)} {self.static(aux)} {[self.structure(each) for each in children]}"

@@ -22,8 +22,10 @@ import numpy as np
 
 from tracegrad.quiet import handling
 from tracegrad.runtime.identity import Unkept, described, found_under, library_name, traced
+from tracegrad.runtime.registered import registration
 from tracegrad.settings import settings
 from tracegrad.trace.inline import Inlinable
+from tracegrad.trace.shadow import is_user_object
 from tracegrad.trace.sources import (
     Alike,
     Argument,
@@ -43,7 +45,7 @@ from tracegrad.trace.sources import (
 from tracegrad.trace.state import Called, Context, Name
 from tracegrad.trace.users import is_user_function
 from tracegrad.tree import TreeDef
-from tracegrad.tree.kinds import FIXED_KIND, LEAF_KIND, Kind, kind_of
+from tracegrad.tree.kinds import FIXED_KIND, KINDS, LEAF_KIND, Kind, kind_of
 
 __all__ = ["Changed", "Reader", "Writer"]
 
@@ -195,11 +197,9 @@ class Writer:
         return ["object", self.number(x)]
 
     def _kind(self, x: Kind) -> list[Any]:
-        """A kind of containers: that of a class of Python's, a namedtuple or a dataclass."""
+        """A kind of containers: that of its class."""
         if x is LEAF_KIND or x is FIXED_KIND:
             return ["kind", x is FIXED_KIND]
-        if x.is_custom:
-            raise Unkept(f"the registered container {x.cls.__qualname__}")
         return ["kind", self.number(x.cls)]
 
 
@@ -274,8 +274,9 @@ class Reader:
     def _kind(self, which: Any) -> Any:
         if type(which) is bool:
             return FIXED_KIND if which else LEAF_KIND
-        found = kind_of(self.held[which])
-        if found is None or found.is_custom:
+        cls = self.held[which]
+        found = KINDS.get(cls) or kind_of(cls)
+        if found is None:
             raise Changed("a class of containers")
         return found
 
@@ -286,7 +287,10 @@ def _what(x: Any, way: Sequence[Any]) -> list[Any]:
         return [type(x).__name__]
     if type(x) is tuple:  # of the defaults of a function, which guards are on that are no plain values
         return ["tuple", len(x)]
-    return described(x)
+    found = described(x)
+    if isinstance(x, type):
+        return [*found, registration(x)]
+    return [*found, registration(type(x))] if is_user_object(x) else found
 
 
 def _space(x: Any, numbers: dict[int, int]) -> int:

@@ -7,8 +7,9 @@ record is a trace with its program: the objects that its places begin at (`runti
 used where all that it assumes holds, each value of a variable and each function that was called included, just as a
 trace in memory is.
 
-What is not told for certain is not kept: Tensors, rules of the user's, functions of packages other than Python's own,
-NumPy and SciPy, objects of classes in C, code that prints or looks at the order of sets.
+What is not told for certain is not kept: Tensors, rules of the user's, containers whose functions read lists or arrays,
+functions of packages other than Python's own, NumPy and SciPy, objects of classes in C, code that prints or looks at
+the order of sets.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from tracegrad.runtime.image import read_image, require_plain, spell_image
 from tracegrad.runtime.machine_code import missing
 from tracegrad.runtime.objects import Changed, Reader, Writer
 from tracegrad.runtime.program import Program, Recalled, Unplanned
+from tracegrad.runtime.registered import registration
 from tracegrad.runtime.spelling import (
     Templates,
     read_capture,
@@ -90,8 +92,9 @@ def _identity(fun: Dispatcher, call: Call, room: int) -> tuple[str, list[Any]]:
     parts = [
         process_key(), fun._plain.__qualname__, str((fun.effects, fun._shared, room, fun.how()[1])), str(parameters),
         roots.text(fun.fun), roots.text(fun.body), roots.structure(structure), roots.static(statics),
-        str([_kind(kind) for kind in kinds]),
+        str([_kind(kind) for kind in kinds]), str(np.get_printoptions()),
     ]  # fmt: skip
+    parts += [registration(x) for x in roots.objects if isinstance(x, type)]
     return "trace " + digest("\n".join(parts)), roots.objects
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "kind_of",
     "register_leaf",
     "register_pytree_node",
+    "registered",
     "treat_as",
     "unordered",
 ]
@@ -31,7 +32,7 @@ Children = Sequence[Any]
 class Kind:
     """How one class of containers is taken apart, put together and printed; compares by identity."""
 
-    __slots__ = ("cls", "flatten", "names", "text", "unflatten")
+    __slots__ = ("cls", "flatten", "names", "registered", "text", "unflatten")
 
     def __init__(
         self,
@@ -40,17 +41,14 @@ class Kind:
         unflatten: Callable[[Any, Children], Any],
         names: Callable[[Any, int], Sequence[str]],
         text: Callable[[Any, Sequence[str]], str],
+        registered: tuple[Any, ...] = (),
     ):
         self.cls, self.flatten, self.unflatten = cls, flatten, unflatten
         self.names, self.text = names, text
+        self.registered = registered  # the user's functions, if it was registered
 
     def __repr__(self) -> str:
         return self.cls.__name__
-
-    @property
-    def is_custom(self) -> bool:
-        """Whether the class was registered by `register_pytree_node`."""
-        return self.cls in _REGISTERED and self.cls not in _BUILT_IN
 
 
 def _exact(value: Any) -> Any:
@@ -181,7 +179,7 @@ def _custom_kind(cls: type, flatten: Callable[[Any], Any], unflatten: Callable[[
     def text(aux: Any, texts: Sequence[str]) -> str:
         return f"{cls.__name__}[{aux[0]!r}]({', '.join(texts)})"
 
-    return Kind(cls, take_apart, lambda aux, xs: unflatten(aux[0], xs), _child_names, text)
+    return Kind(cls, take_apart, lambda aux, xs: unflatten(aux[0], xs), _child_names, text, (flatten, unflatten))
 
 
 def fixed(value: Any) -> tuple[Kind, Any, tuple[Any, ...]]:
@@ -223,7 +221,6 @@ KINDS: dict[type, Kind | None] = {
     )
 }
 _REGISTERED: set[type] = set(KINDS)
-_BUILT_IN = frozenset(KINDS)
 
 
 def kind_of(cls: type) -> Kind | None:
@@ -256,6 +253,16 @@ def register_pytree_node(
     ([2.0], "Scaled['mm'](*)")
     """
     _register(cls, _custom_kind(cls, flatten, unflatten))
+
+
+def registered(cls: type) -> tuple[Any, ...] | None:
+    """The functions by which a class was registered, none for a leaf; None for a class that was not.
+
+    >>> registered(Aval), registered(object)
+    ((), None)
+    """
+    kind = KINDS.get(cls)
+    return None if cls not in _REGISTERED else () if kind is None else kind.registered
 
 
 def register_leaf(cls: type) -> None:
