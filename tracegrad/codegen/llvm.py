@@ -25,6 +25,7 @@ from tracegrad.codegen.lanes import number, of_lanes
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.rows_llvm import rows_loop
 from tracegrad.codegen.scalar_llvm import (
     BOOL,
     I64,
@@ -159,7 +160,7 @@ class KernelEmitter:
             depth -= 1
         return depth
 
-    def _in_memory(self, x: Reduce) -> bool:
+    def in_memory(self, x: Reduce) -> bool:
         """Whether the destination is combined into more than once."""
         if x.combiner == "scatter":
             return True
@@ -171,8 +172,8 @@ class KernelEmitter:
         """Start the memory accumulators that belong to this chunk alone; the others are started by the program."""
         for x in self.reductions:
             mine = self.kernel.across_chunks in x.over
-            if x.combiner == "scatter" or (self._in_memory(x) and mine):
-                start = self._memory(identity(x.combiner, x.value.dtype), x.value.dtype)
+            if x.combiner == "scatter" or (self.in_memory(x) and mine):
+                start = self.stored(identity(x.combiner, x.value.dtype), x.value.dtype)
                 pointer = self.pointers[x.buffer]
                 loop(self.b, self.polys.emit(self.b, x.size), partial(self._put, pointer, start))
 
@@ -201,6 +202,8 @@ class KernelEmitter:
             self.totals[id(x)] = self.identities(x) * max(len(self.copies), 1)
         if depth == len(self.kernel.loops):
             self._innermost()
+        elif self.vectors is not None and self.vectors.rows and depth == len(self.kernel.loops) - 2:
+            rows_loop(self, self.vectors, *self._bounds(depth))
         elif self.vectors is not None and depth == len(self.kernel.loops) - 1:
             vector_loop(self, self.vectors, *self._bounds(depth))
         elif depth == self.jammed:
@@ -233,6 +236,8 @@ class KernelEmitter:
         outer = len(self.kernel.loops) - 2
         plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in self.kernel.body)
         if outer < 0 or not plain or len(self.kernel.body) > LONGEST_JAMMED or is_serial(self.kernel):
+            return -1
+        if self.vectors is not None and self.vectors.rows:
             return -1
         var = self.kernel.loops[outer].var
         memory = [self._depth[id(x)] == outer + 2 and var in x.over for x in self.reductions]
@@ -356,19 +361,19 @@ class KernelEmitter:
             pointer = self._at(x.buffer, x.address)
             width = 2 if is_extremum(x) else 1
             value = self._one(x, totals[width * copy : width * (copy + 1)])
-            if self._in_memory(x):
-                value = combine(self.b, x.combiner, self._loaded(pointer, x.value.dtype), value, x.value.dtype)
-            self.b.store(self._memory(value, x.value.dtype), pointer)
+            if self.in_memory(x):
+                value = combine(self.b, x.combiner, self.loaded(pointer, x.value.dtype), value, x.value.dtype)
+            self.b.store(self.stored(value, x.value.dtype), pointer)
 
     def _reduce(self, x: Reduce) -> None:
         value, dtype = self._value(x.value), x.value.dtype
         factors = factors_of(x, self._value, self.products)
         if not x.over and x.combiner != "scatter":
-            self.b.store(self._memory(value, dtype), self._at(x.buffer, x.address))
+            self.b.store(self.stored(value, dtype), self._at(x.buffer, x.address))
         elif self._depth[id(x)] == len(self.kernel.loops):
             pointer = self._at(x.buffer, x.address)
-            total = combine(self.b, x.combiner, self._loaded(pointer, dtype), value, dtype, factors)
-            self.b.store(self._memory(total, dtype), pointer)
+            total = combine(self.b, x.combiner, self.loaded(pointer, dtype), value, dtype, factors)
+            self.b.store(self.stored(total, dtype), pointer)
         else:
             totals, at = self.totals[id(x)], self._copy
             if is_extremum(x):
@@ -392,11 +397,11 @@ class KernelEmitter:
                 case Compute():
                     self._define(x.out, computed(self.b, x, self._value, self.products))
                 case Load():
-                    self._define(x.out, self._loaded(self._at(x.buffer, x.address), x.out.dtype))
+                    self._define(x.out, self.loaded(self._at(x.buffer, x.address), x.out.dtype))
                 case Index():
                     self._define(x.out, self.polys.emit(self.b, x.value))
                 case Store():
-                    self.b.store(self._memory(self._value(x.value), x.value.dtype), self._at(x.buffer, x.address))
+                    self.b.store(self.stored(self._value(x.value), x.value.dtype), self._at(x.buffer, x.address))
                 case Reduce():
                     self._reduce(x)
                 case Check():
@@ -466,9 +471,11 @@ class KernelEmitter:
     def _at(self, buffer: str, address: Poly) -> Any:
         return self.b.gep(self.pointers[buffer], [self.polys.emit(self.b, address)])
 
-    def _loaded(self, pointer: Any, dtype: str) -> Any:
+    def loaded(self, pointer: Any, dtype: str) -> Any:
+        """What lies at `pointer`, as it is in registers."""
         value = self.b.load(pointer)
         return self.b.trunc(value, BOOL) if dtype == "bool" else value
 
-    def _memory(self, value: Any, dtype: str) -> Any:
+    def stored(self, value: Any, dtype: str) -> Any:
+        """`value` as it lies in memory."""
         return self.b.zext(value, memory_type("bool")) if dtype == "bool" else value

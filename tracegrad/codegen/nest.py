@@ -10,6 +10,7 @@ from typing import Any
 
 from tracegrad.codegen.loops import Check, Guard, Index, Kernel, Load, Loop, Reduce, Store, accesses
 from tracegrad.codegen.poly import ZERO, Poly
+from tracegrad.codegen.written_out import write_out_reductions
 
 __all__ = ["arrange", "is_serial"]
 
@@ -17,6 +18,7 @@ __all__ = ["arrange", "is_serial"]
 def arrange(kernel: Kernel) -> Kernel:
     """Choose the loop order and merge loops, in place."""
     if len(kernel.loops) > 1:
+        write_out_reductions(kernel)
         _choose_innermost(kernel)
         for position in range(len(kernel.loops) - 2, -1, -1):
             _merge(kernel, position)

@@ -27,7 +27,7 @@ from tracegrad.codegen.vectors import DEAR, Vectors, dependent, step_of
 if TYPE_CHECKING:
     from tracegrad.codegen.llvm import KernelEmitter
 
-__all__ = ["horizontal", "vector_loop"]
+__all__ = ["VectorLoop", "horizontal", "vector_loop"]
 
 I32 = ir.IntType(32)
 _REDUCE = {
@@ -40,7 +40,7 @@ _REDUCE = {
 
 def vector_loop(outer: KernelEmitter, vectors: Vectors, low: Any, high: Any) -> None:
     """Emit the innermost loop of a kernel, from `low` to `high`; `outer.totals` are those after it."""
-    _VectorLoop(outer, vectors, high).emit(low)
+    VectorLoop(outer, vectors, high).emit(low)
 
 
 def horizontal(b: ir.IRBuilder, combiner: str, dtype: str, lanes: Any) -> Any:
@@ -54,11 +54,16 @@ def horizontal(b: ir.IRBuilder, combiner: str, dtype: str, lanes: Any) -> Any:
     return b.call(function, [lanes], fastmath=("nnan", "nsz") if dtype[0] == "f" else ())
 
 
-class _VectorLoop:
+class VectorLoop:
+    """What writes one such loop."""
+
     def __init__(self, outer: KernelEmitter, vectors: Vectors, high: Any):
         self.outer, self.b, self.high = outer, outer.b, high
         self.kernel, self.lanes, self.varying = outer.kernel, vectors.lanes, vectors.varying
+        self.step = vectors.lanes  # of the loop's variable, from vector to vector
         self.var = self.kernel.loops[-1].var
+        self.variables = [self.var]
+        self.length = self.kernel.loops[-1].extent.value
         # Where several iterations of the loop around share this one, each has values of its own.
         self.own = dependent(self.kernel.body, self.kernel.loops[-2].var) if outer.copies else frozenset[str]()
         self.copies = range(max(len(outer.copies), 1))
@@ -81,6 +86,21 @@ class _VectorLoop:
             given, width = self.outer.totals[id(x)], 2 if is_extremum(x) else 1
             for copy in self.copies:
                 self.totals[id(x), copy, 0] = given[copy * width : (copy + 1) * width]
+        self._loops(low) if self.length is None else self._straight(self.length)
+        for x in self.reductions:
+            self.outer.totals[id(x)] = [v for copy in self.copies for v in self.totals[id(x), copy, 0]]
+
+    def _straight(self, length: int) -> None:
+        """No loop: the vectors of a few elements, of which the last may have a mask."""
+        self.begin = self.b.block
+        for copy in self.copies:
+            self._hoist(copy)
+        self.begin = self.b.block
+        for start in range(0, length, self.lanes):
+            whole = start + self.lanes <= length
+            self._turn(I64(start), 1, None if whole else self.memory.first_lanes(length - start))
+
+    def _loops(self, low: Any) -> None:
         end, whole, rest = self._parts(low)
         start, before = self.b.block, dict(self.totals)
         begin, after = self._new_block("begin"), self._new_block("after")
@@ -108,8 +128,6 @@ class _VectorLoop:
         ways.append((self.b.block, dict(self.totals)))
         self.b.position_at_end(after)
         self._join(ways)
-        for x in self.reductions:
-            self.outer.totals[id(x)] = [v for copy in self.copies for v in self.totals[id(x), copy, 0]]
 
     def _whole(self, low: Any, width: int) -> Any:
         """Where the last whole part of `width` elements ends."""
@@ -121,9 +139,15 @@ class _VectorLoop:
         Known before all loops of the kernel, so it is computed there.
         """
         with self.b.goto_block(self.outer.before_loops):
-            end = self._whole(low, max(self.several, 1) * self.lanes)
-            whole = self._whole(low, self.lanes) if self.several > 1 else end
-            return end, whole, self.memory.lanes_below(self.b.sub(self.high, whole))
+            end = self._whole(low, max(self.several, 1) * self.step)
+            whole = self._whole(low, self.step) if self.several > 1 else end
+            return end, whole, self._mask_of_rest(self.b.sub(self.high, whole))
+
+    def _mask_of_rest(self, rest: Any) -> Any:
+        return self.memory.lanes_below(rest)
+
+    def _mask_of_all(self) -> Any:
+        return self.memory.first_lanes(self.lanes)
 
     def _unmasked(self, low: Any, end: Any) -> None:
         """The loop of several vectors."""
@@ -133,13 +157,13 @@ class _VectorLoop:
         for x in self.reductions:
             for copy in self.copies:
                 for k in range(1, self.several):
-                    self.totals[id(x), copy, k] = self.outer.identities(x)
+                    self.totals[id(x), copy, k] = self._identities(x)
         self.b.position_at_end(loop)
         i = self.b.phi(I64)
         i.add_incoming(low, before)
         phis = self._begin_loop(before)
         self._turn(i, self.several, None)
-        self._again(i, self.several * self.lanes, end, phis, loop, full)
+        self._again(i, self.several * self.step, end, phis, loop, full)
         self.b.position_at_end(full)
         for x in self.reductions:
             for copy in self.copies:
@@ -148,6 +172,9 @@ class _VectorLoop:
         self.b.branch(rest)
         self.b.position_at_end(rest)
         self._join([(before, untouched), (full, dict(self.totals))])
+
+    def _identities(self, x: Reduce) -> list[Any]:
+        return self.outer.identities(x)
 
     def _add_up(self, x: Reduce, copy: int, more: list[Any]) -> None:
         totals = self.totals[id(x), copy, 0]
@@ -164,7 +191,7 @@ class _VectorLoop:
             *map(self._new_block, ("again", "one", "ended", "last", "done")),
         )
         some = self.b.icmp_signed("<", low, whole)
-        first = self.b.select(some, self.memory.all_lanes(), rest)
+        first = self.b.select(some, self._mask_of_all(), rest)
         first_end = self.b.select(some, whole, self.high)
         self.b.branch(again)
         self.b.position_at_end(again)
@@ -178,7 +205,7 @@ class _VectorLoop:
         i.add_incoming(start, again)
         phis = self._begin_loop(again)
         self._turn(i, 1, mask)
-        self._again(i, self.lanes, end, phis, loop, ended)
+        self._again(i, self.step, end, phis, loop, ended)
         self.b.position_at_end(ended)
         self.b.cbranch(self.b.icmp_signed("<", end, self.high), last, after)
         self.b.position_at_end(last)
@@ -377,20 +404,20 @@ class _VectorLoop:
         total = None if factor == 1 else self._fixed_lanes(factor, copy)
         for s in monomial:
             if s in self.varying:
-                lanes = self._index(k) if s == self.var else self.values[s, self._copy_of({s}, copy), k]
+                lanes = self._variable(s, k) if s in self.variables else self.values[s, self._copy_of({s}, copy), k]
                 total = lanes if total is None else self.b.mul(total, lanes)
         return total
 
     def _fixed_lanes(self, p: Poly, copy: int) -> Any:
         return self._everywhere((p, self._copy_of(p.symbols, copy)), self._scalar(p, copy))
 
-    def _index(self, k: int) -> Any:
+    def _variable(self, name: str, k: int) -> Any:
         """The variable of the loop in each lane."""
-        key = ("index", k)
+        key = ("variable", name, k)
         if key not in self.values:
             t = of_lanes(I64, self.lanes)
             if k:
-                self.values[key] = self.b.add(self._index(0), number(t, k * self.lanes))
+                self.values[key] = self.b.add(self._variable(name, 0), number(t, k * self.lanes))
             else:
                 self.values[key] = self.b.add(self._splat(self.i), numbered(t))
         return self.values[key]

@@ -33,17 +33,17 @@ class Memory:
 
     # -- masks ---------------------------------------------------------------------------------------
     def lanes_below(self, rest: Any) -> Any:
-        """The mask of the lanes whose number is below `rest`, which is below the number of lanes."""
-        width = ir.IntType(max(32, self.wide))
+        """The mask of the lanes whose number is below `rest`, which is below the number of lanes, or up to 32."""
+        width = ir.IntType(64 if self.wide >= 32 else 32)
         rest = self.b.trunc(rest, width) if width != I64 else rest
         bits = self.b.sub(self.b.shl(width(1), rest), width(1))
         if self.wide < width.width:
             bits = self.b.trunc(bits, ir.IntType(self.wide))
         return self.b.bitcast(bits, of_lanes(BOOL, self.wide))
 
-    def all_lanes(self) -> Any:
-        """The mask of all lanes."""
-        return ir.Constant(of_lanes(BOOL, self.wide), [int(lane < self.lanes) for lane in range(self.wide)])
+    def first_lanes(self, count: int) -> Any:
+        """The mask of the first `count` lanes."""
+        return ir.Constant(of_lanes(BOOL, self.wide), [int(lane < count) for lane in range(self.wide)])
 
     def first(self, vector: Any, count: int) -> Any:
         """The first lanes of a vector; those that it does not have are anything, or false in a mask."""

@@ -19,13 +19,15 @@ from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar import COST
 
-__all__ = ["Vectors", "dependent", "step_of", "vectors_of"]
+__all__ = ["Vectors", "dependent", "rounded_up", "step_of", "vectors_of"]
 
 LIGHTEST = 12  # up to this cost, a turn of the loop computes several vectors
 SHORT = 32  # bytes of the vectors of a loop that waits for memory: longer ones lie in two lines of the cache each
 DEAR = 35  # from here on, the loop exists with masks alone: these are nothing to what it computes
 # So many elementary functions wait for each other longer than a processor looks ahead: two vectors side by side do not.
 LONG = 4
+FEWEST = 3  # elements of rows that are worth an access each
+MOST_ROWS = 8  # in a vector: each that lies apart is a load
 # What LLVM would compute lane by lane.
 _SCALAR = frozenset({"remainder", "floor_divide"})
 # The cost that one element should have for each that is gathered: by scalar loads, light loops are faster.
@@ -39,6 +41,7 @@ class Vectors(NamedTuple):
     at_once: int  # vectors in a turn of the loop without masks; 0 if there is none: the one with masks does all
     least: int  # the size in bytes of the smallest elements that are loaded or stored
     varying: frozenset[str]  # values and variables that are not the same in all lanes
+    rows: int = 0  # of the loop around that share a vector; 0 if each has vectors of its own
 
 
 @cache
@@ -58,8 +61,10 @@ def _host_features() -> set[str]:
 
 def vectors_of(kernel: Kernel) -> Vectors | None:
     """How `kernel` is made of vectors, or None if it is not."""
-    if not vector_bytes() or not kernel.loops or kernel.loops[-1].extent.value is not None or is_serial(kernel):
+    if not vector_bytes() or not kernel.loops or is_serial(kernel):
         return None
+    if (size := kernel.loops[-1].extent.value) is not None:
+        return _of_few(kernel, size)
     var = kernel.loops[-1].var
     varying = dependent(kernel.body, var)
     if not all(_fits(x, var, varying, False) for x in kernel.body):
@@ -78,6 +83,72 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
     # Without a mask a guard would have one whose bits are not known to be of lanes alone.
     guarded = lanes * least < 16 and any(isinstance(x, Guard) for x in kernel.body)
     return Vectors(lanes, 0 if guarded else at_once, least, varying)
+
+
+def rounded_up(size: int) -> int:
+    """The next power of two."""
+    return 1 << (size - 1).bit_length()
+
+
+def _of_few(kernel: Kernel, size: int) -> Vectors | None:
+    """How a kernel is made of vectors whose innermost loop has a fixed, small size."""
+    if kernel.chunked == len(kernel.loops) - 1 or all(loop.extent.value is not None for loop in kernel.loops):
+        return None
+    row, var = kernel.loops[-2].var, kernel.loops[-1].var
+    both = dependent(kernel.body, row) | dependent(kernel.body, var)
+    least = min((_size(x) for x in flattened(kernel.body) if isinstance(x, Load | Store | Reduce)), default=8)
+    widest = vector_bytes() // max(_sizes(kernel.body, both), default=8)
+    lanes = max(widest, 2 * widest, key=lambda lanes: (lanes // size * size / lanes, min(lanes // size, 2)))
+    rows = min(lanes // size, MOST_ROWS, kernel.loops[-2].extent.value or MOST_ROWS)
+    if size < FEWEST and (size < 2 or _lies_apart(kernel.body, row, size)):
+        return None
+    fits = rows > 1 and all(_fits_rows(x, row, var, both, size) for x in kernel.body)
+    if fits and _gathers_of_rows(kernel.body, row, var, both) * _PER_GATHER <= kernel.cost:
+        at_once = 4 if kernel.cost <= LIGHTEST and any(isinstance(x, Reduce) for x in kernel.body) else 1
+        return Vectors(rounded_up(rows * size), at_once, least, both, rows)
+    varying = dependent(kernel.body, var)
+    along = any(isinstance(x, Reduce) and var in x.over for x in kernel.body)
+    if along or not all(_fits(x, var, varying, False) for x in kernel.body):
+        return None
+    if _gathers(kernel.body, var, varying) or size < FEWEST:
+        return None
+    return Vectors(min(widest, rounded_up(size)), 1, least, varying)
+
+
+def _lies_apart(body: list[Any], row: str, size: int) -> bool:
+    """Whether there is something between the rows of an access."""
+    steps = [x.address.coefficient(row) for x in flattened(body) if isinstance(x, Load | Store)]
+    return any(step not in (0, 1, size) for step in steps)
+
+
+def _fits_rows(x: Any, row: str, var: str, varying: frozenset[str], size: int) -> bool:
+    """Whether an instruction can be done for several rows at a time."""
+    match x:
+        case Reduce() if var in x.over:
+            return row in x.over
+        case Store() | Reduce():
+            apart = x.address.symbols & (varying - {row, var}) or x.address.coefficient(row).symbols & varying
+            return not apart and x.address.coefficient(var) == 1
+        case Check():
+            return x.out.name not in varying
+        case Guard() if x.out.name in varying:
+            plain = all(step == 1 for _, _, _, step in x.ranges)
+            return plain and all(_fits_rows(y, row, var, varying, size) for y in x.body)
+        case Compute():
+            return x.out.name not in varying or x.op not in _SCALAR
+    return isinstance(x, Index | Guard | Load)
+
+
+def _gathers_of_rows(body: list[Any], row: str, var: str, varying: frozenset[str]) -> int:
+    """How many loads are of places that no shuffle brings together."""
+    found = 0
+    for x in body:
+        if isinstance(x, Guard):
+            found += _gathers_of_rows(x.body, row, var, varying)
+        elif isinstance(x, Load) and x.out.name in varying:
+            apart = x.address.symbols & (varying - {row, var}) or x.address.coefficient(row).symbols & varying
+            found += bool(apart) or x.address.coefficient(var) not in (0, 1)
+    return found
 
 
 def _is_stencil(kernel: Kernel) -> bool:

@@ -1,0 +1,267 @@
+"""The two innermost loops of a kernel as vectors that hold several short rows each.
+
+    while i + several * rows <= high:  several vectors of whole rows
+    while i < high:                    one vector, with a mask for the rows below high
+
+Lane `r * size + k` is element `k` of row `i + r`. What lies row behind row is one access; rows that lie apart are one
+access each, which shuffles put together; what a row has once is repeated, and what rows have in common is loaded before
+the loops. Sums over rows have a vector of partial sums, the parts of which are added behind the loop.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from llvmlite import ir
+
+from tracegrad.codegen.lanes import Spelled, number, of_lanes
+from tracegrad.codegen.loops import Guard, Load, Reduce, Store
+from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, extremum, identity, is_extremum
+from tracegrad.codegen.vector_llvm import I32, VectorLoop
+from tracegrad.codegen.vector_memory import Memory
+from tracegrad.codegen.vectors import Vectors, rounded_up
+
+if TYPE_CHECKING:
+    from tracegrad.codegen.llvm import KernelEmitter
+
+__all__ = ["rows_loop"]
+
+
+def rows_loop(outer: KernelEmitter, vectors: Vectors, low: Any, high: Any) -> None:
+    """Emit the loop over rows `low` to `high` and the one within; `outer.totals` are those after it."""
+    _RowsLoop(outer, vectors, high).emit(low)
+
+
+class _RowsLoop(VectorLoop):
+    def __init__(self, outer: KernelEmitter, vectors: Vectors, high: Any):
+        super().__init__(outer, vectors, high)
+        self.rows, self.row = vectors.rows, self.kernel.loops[-2].var
+        self.size = self.kernel.loops[-1].extent.value or 1
+        self.step = self.rows
+        self.piece = Memory(self.b, rounded_up(self.size), vectors.least)
+        self.column = Memory(self.b, rounded_up(self.rows), vectors.least)
+        # Sums over rows of what each row has an element of.
+        self.down = [
+            x for x in self.kernel.body if isinstance(x, Reduce) and self.row in x.over and self.var not in x.over
+        ]
+        self.reductions += self.down
+        self.variables, self.length = [self.row, self.var], None
+        used = self.rows * self.size
+        self.every = None if used == self.lanes else self.memory.first_lanes(used)
+        self.guards = 0  # around the current instruction
+
+    def emit(self, low: Any) -> None:
+        for x in self.down:
+            self.outer.totals[id(x)] = self._identities(x)
+        super().emit(low)
+        for x in self.down:
+            self._add_down(x, self.outer.totals.pop(id(x)))
+
+    # -- loops -------------------------------------------------------------------------------------------
+    def _identities(self, x: Reduce) -> list[Any]:
+        start = identity(x.combiner, x.value.dtype, self.lanes)
+        return [start, number(of_lanes(BOOL, self.lanes), 0)] if is_extremum(x) else [start]
+
+    def _whole(self, low: Any, width: int) -> Any:
+        return self.b.sub(self.high, self.b.urem(self._count(low), I64(width)))
+
+    def _count(self, low: Any) -> Any:
+        """How many rows there are; a loop may end before it begins."""
+        count = self.b.sub(self.high, low)
+        return self.b.select(self.b.icmp_signed(">", count, I64(0)), count, I64(0))
+
+    def _mask_of_rest(self, rest: Any) -> Any:
+        return self.memory.lanes_below(self.b.mul(rest, I64(self.size)))
+
+    def _mask_of_all(self) -> Any:
+        return self.memory.first_lanes(self.rows * self.size)
+
+    def _variable(self, name: str, k: int) -> Any:
+        """A variable of one of the two loops in each lane."""
+        if (key := ("variable", name, k)) not in self.values:
+            t = of_lanes(I64, self.lanes)
+            if name == self.var:
+                self.values[key] = ir.Constant(t, [lane % self.size for lane in range(self.lanes)])
+            else:
+                rows = ir.Constant(t, [lane // self.size + k * self.rows for lane in range(self.lanes)])
+                self.values[key] = self.b.add(self._splat(self.i), rows)
+        return self.values[key]
+
+    def _guard(self, x: Guard, copy: int, k: int, mask: Any) -> Any:
+        self.guards += 1
+        value = super()._guard(x, copy, k, self.every if mask is None else mask)
+        self.guards -= 1
+        return value
+
+    # -- memory --------------------------------------------------------------------------------------------
+    def _load(self, x: Load, copy: int, k: int, mask: Any) -> Any:
+        a, b = x.address.coefficient(self.row), x.address.coefficient(self.var)
+        if (x.address.symbols | a.symbols) & (self.varying - {self.row, self.var}) or b not in (0, 1):
+            return self._gathered(x, k, mask)
+        if a == self.size and b == 1:
+            return self.memory.load(self._at_row(x, k, 0), x.out.dtype, self.every if mask is None else mask)
+        if a == 0:
+            return self._common(x) if mask is None or self.guards == 0 else self._gathered(x, k, mask)
+        if b == 1 and (step := a.value) is not None and self._span(step):
+            return self._load_span(x, k, mask, step)
+        if b == 1:
+            return self._load_rows(x, k, mask)
+        return self._gathered(x, k, mask) if self.guards else self._load_column(x, k, mask)
+
+    def _gathered(self, x: Load, k: int, mask: Any) -> Any:
+        places = self._lanes_of(x.address, 0, k)
+        mask = self.every if mask is None else mask
+        return self.memory.gather(self.outer.pointers[x.buffer], places, x.out.dtype, mask)
+
+    def _start(self, x: Any) -> Any:
+        """The pointer to where an access would be for row 0 and element 0."""
+        key = ("start", x.buffer, rest := x.address.without(self.row, self.var))
+        if key not in self.fixed:
+            at = self._scalar(rest, 0)
+            with self._before():
+                self.fixed[key] = self.b.gep(self.outer.pointers[x.buffer], [at])
+        return self.fixed[key]
+
+    def _at_row(self, x: Any, k: int, r: int, last: Any = None) -> Any:
+        """The pointer to row `r` of vector `k`, or to the row `last` if that is before it."""
+        start, step = self._start(x), self._scalar(x.address.coefficient(self.row), 0)
+        i = self.b.add(self.i, I64(k * self.rows + r)) if k or r else self.i
+        if r and last is not None:
+            i = self.b.select(self.b.icmp_signed("<", i, last), i, last)
+        return self.b.gep(start, [self.b.mul(i, step)])
+
+    def _last(self, mask: Any) -> Any:
+        """The last row, if this turn may have less than others."""
+        return None if mask is None else self.b.sub(self.high, I64(1))
+
+    def _common(self, x: Load) -> Any:
+        """What all rows have in common."""
+        if (key := ("common", x.out.name)) not in self.fixed:
+            start = self._start(x)
+            with self._before():
+                one = self.piece.load(start, x.out.dtype, self._lanes_of_piece(None, 0))
+                self.fixed[key] = self._spread(one, [lane % self.size for lane in range(self.lanes)])
+        return self.fixed[key]
+
+    def _load_rows(self, x: Load, k: int, mask: Any) -> Any:
+        """Rows that lie apart, one behind the other."""
+        last = None if self.guards else self._last(mask)
+        rows = []
+        for r in range(self.rows):
+            own = self._lanes_of_piece(mask if self.guards else None, r)
+            rows.append(self.piece.load(self._at_row(x, k, r, last), x.out.dtype, own))
+        count = self.size
+        while len(rows) > 1:
+            rows += rows[-1:] * (len(rows) % 2)
+            width = rows[0].type.count
+            lanes = [*range(count), *range(width, width + count)]
+            lanes += [0] * (2 * width - len(lanes))
+            rows = [self._shuffled(x, y, lanes) for x, y in zip(rows[::2], rows[1::2])]
+            count *= 2
+        return self._spread(rows[0], [min(lane, rows[0].type.count - 1) for lane in range(self.lanes)])
+
+    def _span(self, step: int) -> int:
+        """How many elements there are from the first to the last of all rows, if two vectors have them all; else 0."""
+        span = 0 if step < 0 else (self.rows - 1) * step + self.size
+        few = span <= 2 * self.lanes <= 64
+        return span if self.rows > 2 and not self.guards and few else 0
+
+    def _load_span(self, x: Load, k: int, mask: Any, step: int) -> Any:
+        """Rows that lie almost one behind the other, with what lies between them."""
+        span, start, halves = self._span(step), self._at_row(x, k, 0), []
+        for first in (0, self.lanes) if span > self.lanes else (0,):
+            if mask is None:
+                there = None if span - first >= self.lanes else self.memory.first_lanes(span - first)
+            else:
+                rest = self.b.sub(self.b.mul(self._rows_left(), I64(step)), I64(step - self.size + first))
+                there = self.memory.lanes_below(self._within(rest))
+            halves.append(self.memory.load(self.b.gep(start, [I64(first)]), x.out.dtype, there))
+        lanes = [min(lane // self.size * step + lane % self.size, span - 1) for lane in range(self.lanes)]
+        return self._shuffled(halves[0], halves[-1], lanes)
+
+    def _rows_left(self) -> Any:
+        """How many rows a turn with a mask has."""
+        rest = self.b.sub(self.high, self.i)
+        return self.b.select(self.b.icmp_signed("<", rest, I64(self.rows)), rest, I64(self.rows))
+
+    def _within(self, count: Any) -> Any:
+        """`count`, or what is next to it of 0 and the number of lanes."""
+        count = self.b.select(self.b.icmp_signed(">", count, I64(0)), count, I64(0))
+        return self.b.select(self.b.icmp_signed("<", count, I64(self.lanes)), count, I64(self.lanes))
+
+    def _load_column(self, x: Load, k: int, mask: Any) -> Any:
+        """A number of each row, in each of its lanes."""
+        dtype = x.out.dtype
+        if mask is None and x.address.coefficient(self.row) == 1 and self.rows == self.column.lanes:
+            column = self.column.load(self._at_row(x, k, 0), dtype, None)
+        else:
+            column, last = None, self._last(mask)
+            for r in range(self.rows):
+                one = self.outer.loaded(self._at_row(x, k, r, last), dtype)
+                if column is None:
+                    column = Spelled(of_lanes(one.type, self.column.lanes), "poison")
+                column = self.b.insert_element(column, one, I32(r))
+        return self._spread(column, [min(lane // self.size, self.rows - 1) for lane in range(self.lanes)])
+
+    def _lanes_of_piece(self, mask: Any, r: int) -> Any:
+        """The mask of row `r`; None if it has all lanes of its vector."""
+        if mask is None:
+            return None if self.size == self.piece.lanes else self.piece.first_lanes(self.size)
+        # As bits of an integer: LLVM 20 shuffles lanes of masks wrongly that are followed by none.
+        bits = self.b.bitcast(mask, whole := ir.IntType(mask.type.count))
+        bits = self.b.and_(self.b.lshr(bits, whole(r * self.size)), whole((1 << self.size) - 1))
+        part = ir.IntType(self.piece.wide)
+        bits = self.b.trunc(bits, part) if part.width < whole.width else self.b.zext(bits, part)
+        return self.b.bitcast(bits, of_lanes(BOOL, part.width))
+
+    def _shuffled(self, x: Any, y: Any, lanes: list[int]) -> Any:
+        return self.b.shuffle_vector(x, y, ir.Constant(of_lanes(I32, len(lanes)), lanes))
+
+    def _spread(self, x: Any, lanes: list[int]) -> Any:
+        return self._shuffled(x, Spelled(x.type, "poison"), lanes)
+
+    def _store(self, x: Store, value: Any, copy: int, k: int, mask: Any) -> None:
+        dtype = x.value.dtype
+        if x.address.coefficient(self.row) == self.size:
+            self.memory.store(value, self._at_row(x, k, 0), dtype, self.every if mask is None else mask)
+            return
+        for r in range(self.rows):
+            lanes = [min(r * self.size + k, self.lanes - 1) for k in range(self.piece.lanes)]
+            self.piece.store(self._spread(value, lanes), self._at_row(x, k, r), dtype, self._lanes_of_piece(mask, r))
+
+    # -- reductions --------------------------------------------------------------------------------------------
+    def _reduce(self, x: Reduce, copy: int, k: int, mask: Any) -> None:
+        whole = self.var in x.over  # and so the lanes that no row has must not count
+        super()._reduce(x, copy, k, self.every if whole and mask is None else mask)
+
+    def _into_memory(self, x: Reduce, value: Any, copy: int, k: int, mask: Any) -> None:
+        if x.over:
+            there = self._load(Load(x.value, x.buffer, x.address), copy, k, mask)
+            value = combine(self.b, x.combiner, there, value, x.value.dtype)
+        self._store(Store(x.buffer, x.address, x.value), value, copy, k, mask)
+
+    def _add_down(self, x: Reduce, totals: list[Any]) -> None:
+        """Combine the rows of a vector of partial results, and that with what is in memory."""
+        parts = []
+        for r in range(self.rows):
+            lanes = [min(r * self.size + k, self.lanes - 1) for k in range(self.piece.lanes)]
+            parts.append([self._spread(total, lanes) for total in totals])
+        total, dtype = parts[0], x.value.dtype
+        for part in parts[1:]:
+            if is_extremum(x):
+                best, _ = extremum(self.b, x.combiner, total, part[0])
+                total = [best, self.b.or_(total[1], part[1])]
+            else:
+                total = [combine(self.b, x.combiner, total[0], part[0], dtype)]
+        value = total[0]
+        if is_extremum(x):
+            value = self.b.select(total[1], number(value.type, math.nan), value)
+        pointer, there = self._here(x), self._lanes_of_piece(None, 0)
+        value = combine(self.b, x.combiner, self.piece.load(pointer, dtype, there), value, dtype)
+        self.piece.store(value, pointer, dtype, there)
+
+    def _here(self, x: Reduce) -> Any:
+        """The pointer to the results of sums over rows."""
+        at = self.outer.polys.emit(self.b, x.address.without(self.row, self.var))
+        return self.b.gep(self.outer.pointers[x.buffer], [at])
