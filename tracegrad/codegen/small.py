@@ -3,8 +3,8 @@
     void tg_small.<dtype>(the arguments of a gemm, with Fortran's ABI)
 
 is `gemm` for factors with up to `LARGEST` rows and columns, which begins at once: of the column-major C = alpha A B +
-beta C, `COLUMNS` columns of one vector each are sums in registers. Each element is summed over k in order, by
-multiply-adds of one rounding, whatever the sizes are. A transposed A is put in order first.
+beta C, where beta is 0 or 1, `COLUMNS` columns of one vector each are sums in registers. Each element is summed over k
+in order, by multiply-adds of one rounding, whatever the sizes are. A transposed A is put in order first.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Constants:
 def _multiple_of_identity(array: np.ndarray[Any, Any]) -> Node | None:
     """A number times the identity, as what passes know as such; None if the array is something else."""
     n = len(array) if array.ndim else 0
-    if array.shape != (n, n) or n < 2 or array.dtype.kind not in "biuf":
+    if array.shape != (n, n) or n < 2 or array.dtype.kind not in "biuf" or np.count_nonzero(array) > n:
         return None
     number = array[0, 0]
     with np.errstate(all="ignore"):
