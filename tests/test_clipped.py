@@ -11,13 +11,23 @@ from exact import compiled
 from graphs import f64, i64
 
 from tracegrad import passes
-from tracegrad.codegen.clipped import clip_of
+from tracegrad.codegen.clipped import clip_of, mask_of_rows
 from tracegrad.codegen.nested import regions_of
 from tracegrad.codegen.plan import Plan, plan
 from tracegrad.codegen.steps import Launch
 from tracegrad.control import scan
 from tracegrad.ir import Graph, build, run
-from tracegrad.ops.elementwise import add, greater, greater_equal, less, less_equal, multiply, where
+from tracegrad.ops.elementwise import (
+    add,
+    greater,
+    greater_equal,
+    less,
+    less_equal,
+    logical_and,
+    multiply,
+    subtract,
+    where,
+)
 from tracegrad.ops.fills import arange
 from tracegrad.ops.linear import broadcast_to, reshape
 from tracegrad.ops.reduction import reduce_sum
@@ -134,3 +144,42 @@ def test_several_masks_cut_what_one_of_them_leaves_out() -> None:
         for m in (0, 9, N):
             given = [Y, np.array(n), np.array(m)]
             np.testing.assert_allclose(f.run(given)[0], run(graph, given)[0], rtol=1e-14)
+
+
+# -- rows ----------------------------------------------------------------------------------------------------------
+def updated_in_loop(nothing: float) -> Graph:
+    """A matrix, of which a part is changed in each turn of a loop, and the sums of another part, by rows and columns.
+
+    Where `nothing` is not zero, the sums need all rows.
+    """
+
+    def turn(a: Any, p: Any, q: Any, k: Any, x: Any) -> list[Any]:
+        mask = greater_equal(places(), everywhere(k))
+        rows, columns = (broadcast_to(reshape(mask, shape=shape), shape=(N, N)) for shape in ((N, 1), (1, N)))
+        product = multiply(broadcast_to(reshape(x, shape=(N, 1)), shape=(N, N)), a)
+        new = where(columns, where(rows, subtract(a, product), a), a)
+        chosen = where(logical_and(rows, columns), multiply(a, 3.0), nothing)
+        return [new, add(p, reduce_sum(chosen, axes=(0,))), add(q, reduce_sum(chosen, axes=(1,)))]
+
+    body = build(turn, [f64(N, N), f64(N), f64(N), i64(), f64(N)])
+
+    def run_all(a: Any, p: Any, q: Any, x: Any) -> list[Any]:
+        ks = arange(start=0, step=1, length=N, dtype="int64")
+        return list(scan(a, p, q, ks, x, body=body, carries=3, xs=1, length=N, reverse=False))
+
+    return build(run_all, [f64(N, N), f64(N), f64(N), f64(N)])
+
+
+def masked(made: Plan) -> int:
+    """How many kernels leave rows out, those of regions included."""
+    found = sum(isinstance(step, Launch) and mask_of_rows(step.kernel) is not None for step in made.steps)
+    return found + sum(masked(region) for step in made.steps for _, region in regions_of(step))
+
+
+@pytest.mark.parametrize("nothing", [0.0, -0.0, 0.5])
+def test_rows_of_which_a_mask_leaves_nothing_are_left_out(nothing: float) -> None:
+    graph = updated_in_loop(nothing)
+    given = [0.01 * rng.normal(size=(N, N)), *rng.normal(size=(3, N))]
+    for got, want in zip(compiled(graph).run(given), run(graph, given), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+    assert (masked(plan(passes.optimize(graph))) > 0) == (nothing == 0.0)

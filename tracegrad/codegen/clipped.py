@@ -2,6 +2,7 @@
 
 A part of a row, as `A[i, :j]` in a loop over `j`, is the whole row and a mask. Where a kernel does nothing for the
 elements that the mask leaves out, as to store what was there, or to add 0 to a sum, its loop ends where the mask does.
+So a row is left out of which a mask of rows says that there is nothing to do.
 What is found here follows from the kernel's text alone.
 """
 
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tracegrad.codegen.loops import Compute, Index, Kernel, Load, Operand, Reduce, Store
 
-__all__ = ["Clip", "clip_of"]
+__all__ = ["Clip", "clip_of", "mask_of_rows"]
 
 _SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 _INTEGERS = frozenset({"add", "sub", "mul", "maximum", "minimum"})
@@ -44,6 +45,23 @@ def clip_of(kernel: Kernel) -> Clip | None:
     return None
 
 
+def mask_of_rows(kernel: Kernel) -> Load | None:
+    """What a kernel loads for a row, without which being true its innermost loop does nothing for that row."""
+    plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in kernel.body)
+    if len(kernel.loops) < 2 or not plain:
+        return None
+    within, around = kernel.loops[-1].var, kernel.loops[-2].var
+    written = {x.buffer for x in kernel.body if isinstance(x, Store | Reduce)}
+    for x in kernel.body:
+        if not isinstance(x, Load) or x.out.dtype != "bool" or x.buffer in written:
+            continue
+        symbols = x.address.symbols
+        of_row = around in symbols and within not in symbols and all(s[0] != "v" for s in symbols)
+        if of_row and _does_nothing(kernel, x.out.name):
+            return x
+    return None
+
+
 def _fixed(x: Operand, made: dict[str, Any], var: str) -> set[int] | None:
     """The instructions that compute an integer which is the same in each iteration; None if it is not known to be."""
     if not x.name or x.name not in made:
@@ -71,23 +89,27 @@ def _does_nothing(kernel: Kernel, mask: str) -> bool:
             case Load():
                 forms[x.out.name] = ("load", x.buffer, str(x.address))
             case Compute():
-                forms[x.out.name] = _form(x, [form(y) for y in x.args], mask)
+                forms[x.out.name] = _form(x, [form(y) for y in x.args])
             case Store():
                 if form(x.value) != ("load", x.buffer, str(x.address)) or written.count(x.buffer) > 1:
                     return False
             case Reduce():
                 if x.combiner != "add" or not x.over or form(x.value) not in (_ZERO, _NOTHING):
                     return False
+        if isinstance(x, Compute | Load) and x.out.name == mask:
+            forms[mask] = _FALSE
     return True
 
 
-_ZERO, _NOTHING = ("constant", "0.0"), ("constant", "-0.0")
+_ZERO, _NOTHING, _FALSE = ("constant", "0.0"), ("constant", "-0.0"), ("constant", "False")
 
 
-def _form(x: Compute, args: list[Any], mask: str) -> Any:
+def _form(x: Compute, args: list[Any]) -> Any:
     """What a value is where the mask is false, to the bit."""
     if x.op == "where":
-        return args[2] if x.args[0].name == mask or args[1] == args[2] else x.out.name
+        return args[2] if args[0] == _FALSE or args[1] == args[2] else x.out.name
+    if x.op == "logical_and" and _FALSE in args:
+        return _FALSE
     if x.op == "mul" and args[0] == args[1] == _ZERO:
         return _ZERO
     if x.op == "add" and _NOTHING in args:

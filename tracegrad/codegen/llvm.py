@@ -14,12 +14,12 @@ import hashlib
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 from llvmlite import ir
 
-from tracegrad.codegen.clipped import clip_of
+from tracegrad.codegen.clipped import clip_of, mask_of_rows
 from tracegrad.codegen.fused import computed, factors_of, products_of
 from tracegrad.codegen.lanes import number, of_lanes
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
@@ -144,6 +144,7 @@ class KernelEmitter:
         self._copy = 0
         self._around: _Around | None = None
         self.jammed = self._jammed_loop()
+        self.mask = mask_of_rows(kernel)
         self._fill_memory()
         self._clip()
         self.before_loops = self.b.block
@@ -174,8 +175,8 @@ class KernelEmitter:
             mine = self.kernel.across_chunks in x.over
             if x.combiner == "scatter" or (self.in_memory(x) and mine):
                 start = self.stored(identity(x.combiner, x.value.dtype), x.value.dtype)
-                pointer = self.pointers[x.buffer]
-                loop(self.b, self.polys.emit(self.b, x.size), partial(self._put, pointer, start))
+                places = partial(self.b.gep, self.pointers[x.buffer])
+                loop(self.b, self.polys.emit(self.b, x.size), lambda i, at=places, x=start: self.b.store(x, at([i])))
 
     def _clip(self) -> None:
         """Leave out the iterations that do nothing."""
@@ -193,9 +194,6 @@ class KernelEmitter:
         else:
             self.low = self.b.select(self.b.icmp_signed(">", bound, self.low), bound, self.low)
 
-    def _put(self, pointer: Any, value: Any, i: Any) -> None:
-        self.b.store(value, self.b.gep(pointer, [i]))
-
     def _nest(self, depth: int) -> None:
         starting = [x for x in self.reductions if self._depth[id(x)] == depth and x.over]
         for x in starting:
@@ -204,8 +202,8 @@ class KernelEmitter:
             self._innermost()
         elif self.vectors is not None and self.vectors.rows and depth == len(self.kernel.loops) - 2:
             rows_loop(self, self.vectors, *self._bounds(depth))
-        elif self.vectors is not None and depth == len(self.kernel.loops) - 1:
-            vector_loop(self, self.vectors, *self._bounds(depth))
+        elif depth == len(self.kernel.loops) - 1:
+            self._row(depth)
         elif depth == self.jammed:
             self._loop(depth, self._loop(depth, None, self._jam()), 1)
         else:
@@ -213,19 +211,40 @@ class KernelEmitter:
         for x in starting:
             self._finish(x)
 
+    def _row(self, depth: int) -> None:
+        """The innermost loop, for rows of which one has something to do."""
+        write: Any = partial(self._loop, depth, None, 1)
+        if self.vectors is not None:
+            write = partial(vector_loop, self, self.vectors, *self._bounds(depth))
+        if self.mask is None:
+            write()
+            return
+        masks: list[Any] = []
+        for _ in self._each_copy():
+            self.block([self.mask])
+            masks.append(self._value(self.mask.out))
+        totals, before = dict(self.totals), self.b.block
+        with self.b.if_then(reduce(self.b.or_, masks)):
+            write()
+            inside = self.b.block
+        for key, values in totals.items():
+            for k, (value, new) in enumerate(zip(values, list(self.totals[key]))):
+                self.totals[key][k] = joined = self.b.phi(value.type)
+                joined.add_incoming(value, before)
+                joined.add_incoming(new, inside)
+
     def _innermost(self) -> None:
         """The body, once for every iteration of the jammed loop that runs at a time."""
-        for copy in self._each_copy():
-            self._copy = copy
+        for _ in self._each_copy():
             self.block(self.kernel.body)
 
     def _each_copy(self) -> Iterator[int]:
         """The numbers of those iterations, with the variable of the jammed loop set for each."""
-        for copy, i in enumerate(self.copies):
-            self.env[self.kernel.loops[-2].var] = i
+        for copy in range(max(len(self.copies), 1)):
+            self._copy = copy
+            if self.copies:
+                self.env[self.kernel.loops[-2].var] = self.copies[copy]
             yield copy
-        if not self.copies:
-            yield 0
 
     def _jammed_loop(self) -> int:
         """The loop around the innermost, if several of its iterations should share each pass of the innermost; or -1.

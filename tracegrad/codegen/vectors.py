@@ -64,7 +64,7 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
     if not vector_bytes() or not kernel.loops or is_serial(kernel):
         return None
     if (size := kernel.loops[-1].extent.value) is not None:
-        return _of_few(kernel, size)
+        return _of_few(kernel, size) if size else None
     var = kernel.loops[-1].var
     varying = dependent(kernel.body, var)
     if not all(_fits(x, var, varying, False) for x in kernel.body):
