@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.special
 
 __all__ = ["Workload", "workloads"]
 
@@ -54,8 +55,6 @@ def erf(xp: Any, x: Any) -> Any:
             return importlib.import_module("jax.scipy.special").erf(x)
         case "autograd":
             return importlib.import_module("autograd.scipy.special").erf(x)
-    import scipy.special
-
     return scipy.special.erf(x)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tracegrad.codegen.loops import Operand, immediate
 
-__all__ = ["COMPARISONS", "COST", "FUNCTIONS", "evaluate", "lowerable", "template_cost"]
+__all__ = ["COMPARISONS", "COST", "FUNCTIONS", "evaluate", "functions_of", "lowerable", "template_cost"]
 
 COMPARISONS = frozenset({"lt", "le", "eq", "ne", "gt", "ge"})
 
@@ -49,7 +49,8 @@ def _parsed(template: str) -> ast.expr:
 
 
 @cache
-def _calls(template: str) -> tuple[str, ...]:
+def functions_of(template: str) -> tuple[str, ...]:
+    """The functions that one evaluation calls, each as often as it does."""
     found = []
     for tree in ast.walk(_parsed(template)):
         if isinstance(tree, ast.BinOp):
@@ -67,7 +68,7 @@ def _calls(template: str) -> tuple[str, ...]:
 @cache
 def template_cost(template: str | None) -> int:
     """The rough cost of one evaluation."""
-    return sum(COST.get(name, 1) for name in _calls(template)) if template else 0
+    return sum(COST.get(name, 1) for name in functions_of(template)) if template else 0
 
 
 @cache
@@ -76,9 +77,9 @@ def lowerable(template: str | None, dtypes: tuple[str, ...]) -> bool:
     if template is None:
         return False
     kinds = {"b" if d == "bool" else d[0] for d in dtypes}
-    if "where" in _calls(template):
+    if "where" in functions_of(template):
         kinds = {"b" if d == "bool" else d[0] for d in dtypes[1:]}
-    for name in _calls(template):
+    for name in functions_of(template):
         if (name in _FLOAT and kinds != {"f"}) or (name in _INTEGER and not kinds <= {"i", "u"}):
             return False
         if "b" in kinds and name not in _BOOLEAN and name not in COMPARISONS:

@@ -18,7 +18,8 @@ import sys
 import sysconfig
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final, Protocol
 
@@ -30,7 +31,7 @@ from tracegrad.quiet import HARMLESS, TRAPS, USUAL
 from tracegrad.runtime import native, pool
 
 __all__ = [
-    "MISS", "can_watch", "cell_offset", "make_callable", "make_portable", "offset_of", "release_arena",
+    "MISS", "can_watch", "cell_offset", "kept_memory", "make_callable", "make_portable", "offset_of", "release_arena",
     "release_arenas", "unsupported_reason", "watching",
 ]  # fmt: skip
 
@@ -50,7 +51,8 @@ _METH_FASTCALL = 0x0080
 _POINTER = ctypes.sizeof(ctypes.c_void_p)
 # Places in NumPy's C API table, which are part of its ABI (numpy/__multiarray_api.h).
 _ARRAY_TYPE = 2
-_NUMPY_FUNCTIONS = {"tg_PyArray_Scalar": 60, "tg_PyArray_New": 93, "tg_PyDataMem_SetHandler": 304}
+_SET_HANDLER = "tg_PyDataMem_SetHandler"
+_NUMPY_FUNCTIONS = {"tg_PyArray_Scalar": 60, "tg_PyArray_New": 93, _SET_HANDLER: 304}
 _PYTHON_FUNCTIONS = (
     "Py_IncRef",
     "Py_DecRef",
@@ -140,6 +142,20 @@ def _entry_code() -> native.NativeCode:
     for cls, name in ((dict, "PyDict_Type"), (list, "PyList_Type"), (str, "PyUnicode_Type")):
         native.define_symbol(name, id(cls))
     return native.load_ir(entry_ir, "tracegrad_entry")
+
+
+@contextmanager
+def kept_memory() -> Iterator[None]:
+    """Within the block, memory of large arrays that NumPy gives back in this thread is kept for the next ones."""
+    if unsupported_reason() is not None:
+        yield
+        return
+    exchange = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(_numpy_table()[_NUMPY_FUNCTIONS[_SET_HANDLER]])
+    before = exchange(pool.memory_handler())
+    try:
+        yield
+    finally:
+        exchange(before)
 
 
 class Code(Protocol):

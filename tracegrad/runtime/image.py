@@ -18,7 +18,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.codegen.entry import RUN, EntrySpec, InputSpec, OutputSpec
 from tracegrad.codegen.nested_llvm import CAPACITY
-from tracegrad.codegen.orders import CALLBACK, ROUTINES, Order, orders_of, pieces_of
+from tracegrad.codegen.orders import C_LIBRARY, CALLBACK, ROUTINES, Order, orders_of, pieces_of
 from tracegrad.codegen.pieces import Piece
 from tracegrad.codegen.plan import RELEASE_GIL_COST, Plan, calls_of, plans_of, rare_functions
 from tracegrad.codegen.steps import Matmul
@@ -37,6 +37,10 @@ from tracegrad.runtime.machine_code import Loaded, shared_function
 __all__ = [
     "Call", "Image", "NumPyCalls", "addressed", "image_of", "linked", "read_image", "require_plain", "spell_image",
 ]  # fmt: skip
+
+
+# What a program calls and nothing is compiled for.
+_FOUND = {CALLBACK, *C_LIBRARY, "tg_look", "tg_parallel_for"}
 
 
 @record(frozen=True, eq=False)
@@ -70,6 +74,13 @@ class Image:
                 for each in (*piece.needs, piece):
                     found.setdefault(each, []).extend(order.steps_of(piece))
         return found
+
+    @property
+    def functions(self) -> set[str]:
+        """The functions that it shares with other programs, and that are compiled."""
+        found = {x for order in self.orders for x in (order.function, *order.words) if isinstance(x, str)}
+        found |= {*self.symbols, WALK} if len(self.orders) > 1 else {*self.symbols}
+        return {x for x in found if x not in _FOUND and x.removeprefix("tg_") not in blas.ROUTINES}
 
     def define_symbols(self) -> None:
         """Give code that is about to be loaded the addresses of what it calls."""

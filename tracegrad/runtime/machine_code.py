@@ -30,7 +30,9 @@ from tracegrad.runtime import native
 from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.progress import advance
 
-__all__ = ["Loaded", "Origin", "machine_code", "machine_code_count", "missing", "shared_function", "still_missing"]
+__all__ = [
+    "Loaded", "Origin", "machine_code", "machine_code_count", "missing", "shared_function", "still_missing", "unknown",
+]  # fmt: skip
 
 _RARE = "tg.rare_"
 
@@ -95,10 +97,16 @@ def machine_code(pieces: Iterable[Piece]) -> Found:
     return found
 
 
-def missing(pieces: Iterable[Piece]) -> list[str]:
-    """The keys of those of these pieces that are neither in memory nor on disk."""
+def missing(pieces: Iterable[Piece]) -> dict[str, Piece]:
+    """Those of these pieces that are neither in memory nor on disk, by their keys."""
     keys = {piece: _key(piece) for piece in pieces}
-    return [key for key in _without(keys, _in_memory(keys)).values() if not default_cache().has(key)]
+    return {key: piece for piece, key in _without(keys, _in_memory(keys)).items() if not default_cache().has(key)}
+
+
+def unknown(functions: Iterable[str]) -> list[str]:
+    """Those of these functions that programs share, and of the entry point, that are neither in memory nor on disk."""
+    names = {WALK if name in TOGETHER else name for name in functions}
+    return [name for name in (*names, "tracegrad_entry") if not native.is_known(name)]
 
 
 def still_missing(keys: Iterable[str]) -> list[str]:

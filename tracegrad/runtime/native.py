@@ -39,6 +39,7 @@ __all__ = [
     "compile_ir",
     "cpu_key",
     "define_symbol",
+    "is_known",
     "load_ir",
     "load_object",
     "load_objects",
@@ -223,14 +224,23 @@ def load_ir(make: Callable[[], str], name: str, kind: str = "glue", optimize: in
 _kept: dict[str, NativeCode] = {}
 
 
+def is_known(name: str) -> bool:
+    """Whether `load_ir` has no need to compile what it is asked for by this name."""
+    return name in _kept or default_cache().has(_key(name))
+
+
 def _load_ir(make: Callable[[], str], name: str, kind: str, optimize: int) -> NativeCode:
-    key = f"{name} {cpu_key()}"
+    key = _key(name)
     found = default_cache().get(key)
     if found is not None:
         return _add(_lasting_engine(), [found[1]])
     code = compile_ir(make(), name, kind, optimize)
     default_cache().put(key, {}, code)
     return _add(_lasting_engine(), [code])
+
+
+def _key(name: str) -> str:
+    return f"{name} {cpu_key()}"
 
 
 @cache

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -31,9 +31,9 @@ from tracegrad.records import record
 from tracegrad.runtime import native
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.image import Image, NumPyCalls, addressed, image_of, linked
-from tracegrad.runtime.machine_code import Loaded, Origin, machine_code, machine_code_count, missing, still_missing
+from tracegrad.runtime.machine_code import Loaded, Origin, machine_code, machine_code_count, still_missing
 from tracegrad.runtime.progress import compiling
-from tracegrad.runtime.tiers import Tier, tier_of
+from tracegrad.runtime.tiers import Missing, Tier, missing_of, tier_of
 from tracegrad.signals import uninterrupted
 
 __all__ = ["MISS", "Program", "Recalled", "Report", "Unplanned", "compile_program", "conformed", "machine_code_count"]
@@ -107,7 +107,7 @@ class Program:
         self.entry: Any = _not_yet
         with compiling(name):
             self.report = self._planned()
-            self.tier: Tier | None = tier_of(first_call, graph, lambda: missing(self.image.uses))
+            self.tier: Tier | None = tier_of(first_call, graph, lambda: missing_of(self.image))
             if self.tier is None:
                 self.compile()
 
@@ -240,21 +240,21 @@ class Recalled(Program):
 class Unplanned(Program):
     """A program of a graph that another process has traced and replayed: it is planned when it is compiled.
 
-    `missing` are the pieces that had to be compiled, as far as is known, and `spent` is what processes have spent on
-    first calls.
+    `missing` says what it costs to compile the pieces that had to be, as far as is known, and `spent` is what processes
+    have spent on first calls.
     """
 
     recalled = True
 
     def __init__(
         self, trace: Any, checked: bool, single: bool, name: str, first_call: str, optimize: int,
-        missing: Sequence[str], spent: float,
+        missing: Mapping[str, float], spent: float,
     ):  # fmt: skip
         self.graph, self.checked = trace.checked() if checked else trace.graph, checked
         self.single, self.name = single, name
         self.kinds, self.optimize, self._donated = trace.kinds, optimize, ()
         self._callback, self._callbacks, self.entry = None, [], _not_yet
-        self.tier = tier_of(first_call, self.graph, lambda: still_missing(missing), spent)
+        self.tier = tier_of(first_call, self.graph, lambda: _still(missing), spent)
         if self.tier is None:
             self.compile()
 
@@ -274,6 +274,11 @@ class Unplanned(Program):
         self.report  # noqa: B018 (which makes it)
         found: Image = vars(self)["image"]
         return found
+
+
+def _still(missing: Mapping[str, float]) -> Missing:
+    """What is missing still."""
+    return Missing({key: missing[key] for key in still_missing(missing)})
 
 
 def _described(x: Any) -> str:

@@ -56,6 +56,7 @@ from tracegrad.runtime.spelling import (
     spell_effect,
     spell_guard,
 )
+from tracegrad.runtime.tiers import missing_of
 from tracegrad.settings import settings
 from tracegrad.trace.assumed import Assumptions
 from tracegrad.trace.guards import ValueGuard
@@ -172,9 +173,9 @@ def _program(found: Kept, text: bytes, trace: Trace, held: dict[str, Any], fun: 
     how, optimize = fun.how()
     try:
         image = held["image"] and read_image(held["image"])
-        gone = missing(image.uses) if image else held["missing"]
-        if image and not gone:
+        if image and not missing(image.uses):
             return Recalled(image, trace, trace.implicit, fun.name, optimize)
+        gone = missing_of(image).pieces if image else held["missing"]
         return Unplanned(trace, trace.implicit, held["single"], fun.name, how, optimize, gone, held["spent"])
     except _TROUBLE as what:
         log("cache", "%s: a program that was kept does not run here: %s", fun.name, what)
@@ -185,8 +186,8 @@ def _of_program(program: Program) -> dict[str, Any]:
     """What there is of a program: its image, or what it is that waits for one."""
     tier = program.tier
     if tier is None:
-        return {"image": spell_image(program.image), "missing": [], "spent": 0.0, "single": program.single}
-    return {"image": None, "missing": [*tier.missing], "spent": tier.spent, "single": program.single}
+        return {"image": spell_image(program.image), "missing": {}, "spent": 0.0, "single": program.single}
+    return {"image": None, "missing": {**tier.missing}, "spent": tier.spent, "single": program.single}
 
 
 # -- a trace to write --------------------------------------------------------------------------------------------------

@@ -9,13 +9,15 @@ who has answered.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,20 +25,23 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import CapacityError, PerformanceWarning, located
 from tracegrad.ir import Graph, Node
 from tracegrad.ir.replay import WATCHED
-from tracegrad.runtime.effort import COMPILE, Effort, TooLong
-from tracegrad.runtime.entry import MISS
-from tracegrad.runtime.machine_code import machine_code
+from tracegrad.ops.forms import Identity
+from tracegrad.runtime.effort import COMPILE, FIRST_TOUCH, SHARED, Effort, TooLong, alive_bytes, to_compile, to_replay
+from tracegrad.runtime.entry import MISS, kept_memory
+from tracegrad.runtime.machine_code import machine_code, missing, unknown
 from tracegrad.settings import waits_for_compiler
 
-__all__ = ["Answer", "Tier", "tier_of"]
+if TYPE_CHECKING:
+    from tracegrad.runtime.image import Image
+
+__all__ = ["Answer", "Missing", "Tier", "missing_of", "tier_of"]
 
 # A replay is worth it where it takes less than this part of what it takes to compile: so much more is what a function
 # costs at most that is called again.
-PART = 0.25
-# A graph of more nodes took so long to trace that the disk cache, which is filled by what is compiled, should spare it.
-MOST_NODES = 1000
-
-
+PART = 0.75
+# A replay of so many bytes keeps the memory of what it needs no more; elements are computed in place where an array
+# has so many.
+LARGE, IN_PLACE = 2**24, 2**17
 # What a node of a graph costs a process that replays it once, beside the replay, more than a program that is there.
 READ = 30_000
 # What the other thread compiles between two breaks: pieces, and the seconds of a break.
@@ -49,36 +54,58 @@ class Answer(NamedTuple):
     result: Any
 
 
+_NOTHING: Mapping[str, float] = {}
+
+
+class Missing(NamedTuple):
+    """What it costs to compile the pieces of a program that are not known, each by its key, and what else it would cost
+    to do without a replay."""
+
+    pieces: Mapping[str, float]
+    beside: float = 0.0
+
+    @property
+    def price(self) -> float:
+        return sum(self.pieces.values()) + self.beside if self.pieces else 0.0
+
+
+def missing_of(image: Image) -> Missing:
+    """What is missing of a program, with the functions that it shares with others, and the memory that it takes."""
+    pieces = {key: to_compile(piece.text) for key, piece in missing(image.uses).items()}
+    memory = image.arena_bytes + sum([x.size * x.dtype.itemsize for x in image.outputs])
+    return Missing(pieces, SHARED * len(unknown(image.functions)) + FIRST_TOUCH * memory)
+
+
 # The keys of pieces that were missing where a program was replayed, and how many are kept.
 _met: set[str] = set()
 MOST_MET = 100_000
 
 
-def tier_of(first_call: str, graph: Graph, missing: Callable[[], Sequence[str]], spent: float = 0.0) -> Tier | None:
-    """How the calls of a program are answered that has to compile the `missing` pieces; None if it is to do so now.
+def tier_of(first_call: str, graph: Graph, missing: Callable[[], Missing], spent: float = 0.0) -> Tier | None:
+    """How the calls of a program are answered that has to compile what is `missing`; None if it is to do so now.
 
-    If all of them were missed before, this is a second call, of the same code for another shape, or in another
+    If all of the pieces were missed before, this is a second call, of the same code for another shape, or in another
     function: who calls with a new shape each time would never have them otherwise. And if other processes have `spent`
     as much on first calls as it costs to compile, this one is to be the last that does.
     """
     if first_call == "compile" or waits_for_compiler():
         return None
-    keys = missing()
-    count = len(keys)
+    found = missing()
+    price = found.price
     if first_call == "background" and _compiler.busy:
-        count = max(count, 1)  # what is on disk can only be loaded when the other thread is done
-    most = PART * COMPILE * count
-    if not most or len(graph.nodes) > MOST_NODES or (cost := Effort().total(graph)) > most:
+        price = max(price, COMPILE)  # what is on disk can only be loaded when the other thread is done
+    most = PART * price
+    if not most or (cost := to_replay(graph)) > most:
         return None
     spent += cost + READ * len(graph.nodes)
     if first_call == "background":
-        return Behind(most, keys, spent)
-    if _met.issuperset(keys) or spent > COMPILE * count:
+        return Behind(most, found.pieces, spent)
+    if _met.issuperset(found.pieces) or spent > price:
         return None
     if len(_met) > MOST_MET:
         _met.clear()
-    _met.update(keys)
-    return Tier(most, keys, spent)
+    _met.update(found.pieces)
+    return Tier(most, found.pieces, spent)
 
 
 class Tier:
@@ -87,7 +114,7 @@ class Tier:
     # Whether a call has been answered, and the next one that finds the program compiles it.
     begun = False
 
-    def __init__(self, most: float, missing: Sequence[str] = (), spent: float = 0.0):
+    def __init__(self, most: float, missing: Mapping[str, float] = _NOTHING, spent: float = 0.0):
         self.most, self.missing, self.spent = most, missing, spent
 
     def answers(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
@@ -103,7 +130,8 @@ class Tier:
         before, watch = WATCHED.by, Effort(self.most).spend
         try:
             WATCHED.by = watch
-            outputs = _outputs(program.graph, leaves)
+            with kept_memory() if alive_bytes(program.graph) >= LARGE else nullcontext():
+                outputs = _outputs(program.graph, leaves)
         except TooLong:
             program.compile()
             return None
@@ -130,18 +158,51 @@ def _outputs(graph: Graph, leaves: Sequence[Any]) -> list[Any]:
         if node.picks is not None:
             computed[node] = computed[node.operands[0]][node.picks]
         else:
-            given = tuple([x if is_literal(x) else computed[x] for x in node.inputs])
-            computed[node] = node.op.compute(given, dict(node.params))
+            computed[node] = _applied(node, computed, [x for x in node.operands if last[x] is node and x not in kept])
         for x in node.operands:
             if last[x] is node and x not in kept:
                 computed.pop(x, None)
-    return [np.array(computed[x], order="C") if x.aval.ndim else computed[x][()] for x in graph.outputs]
+    found: list[Any] = []  # each is referred to from here on
+    for x in graph.outputs:
+        found.append(_own(computed, x) if x.aval.ndim else computed[x][()])
+    return found
+
+
+def _applied(node: Node, computed: dict[Node, Any], last: Sequence[Node]) -> Any:
+    """The result of a node, in the memory of one of the operands that are needed for the `last` time, if it fits."""
+    assert node.op is not None
+    params = dict(node.params)
+    if isinstance(node.op.impl, np.ufunc) and node.aval.size >= IN_PLACE:
+        room = next((x for x in last if x.aval == node.aval and _is_own(computed, x)), None)
+        if room is not None:
+            params["out"] = computed[room]
+    given = tuple([x if is_literal(x) else computed[x] for x in node.inputs])
+    return given[0] if isinstance(node.form, Identity) else node.op.compute(given, params)
+
+
+def _own(computed: dict[Any, Any], x: Any) -> Any:
+    """A value as an array that nobody else has: itself, where it is one to which nothing refers but its place here."""
+    return computed[x] if _is_own(computed, x) else np.array(computed[x], order="C")
+
+
+def _is_own(computed: dict[Any, Any], x: Any) -> bool:
+    alone, array = _references(computed, x) == _ALONE, computed[x]
+    flags = array.flags
+    return bool(alone and type(array) is np.ndarray and flags.owndata and flags.c_contiguous and flags.writeable)
+
+
+def _references(computed: dict[Any, Any], x: Any) -> int:
+    array = computed[x]
+    return sys.getrefcount(array)
+
+
+_ALONE = _references({0: np.empty(0)}, 0)
 
 
 class Behind(Tier):
     """All calls are answered by replays until another thread has compiled."""
 
-    def __init__(self, most: float, missing: Sequence[str] = (), spent: float = 0.0):
+    def __init__(self, most: float, missing: Mapping[str, float] = _NOTHING, spent: float = 0.0):
         super().__init__(most, missing, spent)
         self.error: BaseException | None = None
 
