@@ -1,8 +1,10 @@
-"""Numbers as text: seconds, bytes and other amounts, shares."""
+"""Numbers as text: seconds, bytes and other amounts, shares; and tables of them."""
 
 from __future__ import annotations
 
-__all__ = ["amount", "duration", "percent"]
+from collections.abc import Collection, Sequence
+
+__all__ = ["amount", "columns", "duration", "percent"]
 
 
 def duration(seconds: float) -> str:
@@ -40,3 +42,14 @@ def percent(share: float) -> str:
     ('12 %', '<1 %', '0 %')
     """
     return f"{100 * share:.0f} %" if share >= 0.01 or not share else "<1 %"
+
+
+def columns(rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> list[str]:
+    """Rows as lines of columns, the first of them the head; numbers to the right.
+
+    >>> columns([["what", "bytes"], ["piece", "12"]], left={0})
+    ['what   bytes', 'piece     12']
+    """
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    cells = [[x.ljust(w) if i in left else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths))] for row in rows]
+    return ["  ".join(row).rstrip() for row in cells]

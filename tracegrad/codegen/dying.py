@@ -21,7 +21,8 @@ __all__ = ["write_over_dying"]
 
 def write_over_dying(made: Plan) -> None:
     """Give results the memory of temporary values that are read for the last time where they are written."""
-    first, last = _lives(made)
+    users = {name: found for name, found in made.users().items() if found}
+    first, last = ({name: found[k] for name, found in users.items()} for k in (0, -1))
     for i, step in reversed(list(enumerate(made.steps))):
         if not isinstance(step, Launch) or not step.stands_alone:
             continue
@@ -33,17 +34,6 @@ def write_over_dying(made: Plan) -> None:
                     step.kernel.body.sort(key=lambda x: isinstance(x, Store))  # what is overwritten is read before
                     first[new] = first[old]
                     break
-
-
-def _lives(made: Plan) -> tuple[dict[str, int], dict[str, int]]:
-    """The first and the last step that use each buffer."""
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for i, step in enumerate(made.steps):
-        for name in step.buffers:
-            first.setdefault(name, i)
-            last[name] = i
-    return first, last
 
 
 def _is_own(made: Plan, name: str) -> bool:

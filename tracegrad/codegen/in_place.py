@@ -105,7 +105,7 @@ class _Order:
         self.numbers = [step.number for step in made.schedule.steps]
         self.before = [step.before for step in made.schedule.steps]
         self.at = {id(step): i for i, step in enumerate(made.steps)}
-        self.using = _using(made)
+        self.using = made.users()
 
     def put_last(self, step: Any, base: str) -> bool:
         """Have `step` run behind all others that read `base`; or False if one of them needs it."""
@@ -131,7 +131,7 @@ def read_too_late(made: Plan) -> dict[Node, str]:
     """Values that are computed of a base, where what has been written in part is read too: if they are stored before,
     there need be no copy."""
     found: dict[Node, str] = {}
-    using = _using(made)
+    using = made.users()
     for step, planned in zip(made.steps, made.schedule.steps):
         for base, result in _parts(step):
             if not _may_be_written(made, base):
@@ -144,15 +144,6 @@ def read_too_late(made: Plan) -> dict[Node, str]:
                 early = _Early(made, base, result).of(roots)
                 if sum(x.aval.size for x in early) <= max(x.aval.size for x in planned.roots):
                     found |= {x: EARLY for x in early if made.schedule.storage.reason.get(x) != EARLY}
-    return found
-
-
-def _using(made: Plan) -> dict[str, list[int]]:
-    """The places of the steps that read or write each buffer."""
-    found: dict[str, list[int]] = {name: [] for name in made.memory}
-    for i, step in enumerate(made.steps):
-        for name in dict.fromkeys(step.buffers):
-            found[name].append(i)
     return found
 
 

@@ -53,17 +53,14 @@ class Memory:
 def memory_of(made: Plan, inputs: Sequence[str] = ()) -> Memory:
     """The memory of the program with this plan; `inputs` are what the user calls them."""
     names = names_of(made.graph.named(tuple(inputs)))
-    uses: dict[str, list[int]] = {}
-    for i, step in enumerate(made.steps):
-        for name in step.buffers:
-            uses.setdefault(name, []).append(i)
+    users = made.users()
     strips = {name: row * band.strip for band in made.bands for name, row in band.local.items()}
     found: dict[str, Used] = {}
     for node, name in made.buffers.items():
         kind = made.memory[name].partition(" ")[0]
         size = strips.get(name, node.aval.nbytes)
         if name not in found or found[name].bytes < size:
-            steps = uses.get(name, [0])
+            steps = users[name] or [0]
             told = {"input": "input", "output": "result"}.get(kind, "temporary")
             value = " ".join(filter(None, [names.get(node, ""), node.name if node.op else "", str(node.aval)]))
             found[name] = Used(name, value, size, told, min(steps), max(steps))

@@ -81,6 +81,14 @@ class Plan:
             lines.append(step.text())
         return "\n".join(lines)
 
+    def users(self) -> dict[str, list[int]]:
+        """The places of the steps that read or write each buffer."""
+        found: dict[str, list[int]] = {name: [] for name in self.memory}
+        for i, step in enumerate(self.steps):
+            for name in dict.fromkeys(step.buffers):
+                found[name].append(i)
+        return found
+
     def elements(self, names: Collection[str]) -> set[Poly]:
         """The numbers of elements that these buffers have."""
         shapes = [self.schedule.dims.shape(node) for node, name in self.buffers.items() if name in names]
@@ -185,17 +193,13 @@ def _attempt(graph: Graph, dims: Dims, also: dict[Node, str], planner: _Planner)
 
 def _forget_unread(made: Plan) -> None:
     """Leave out what is stored for other kernels, but is only used in the one that computes it."""
-    users: dict[str, list[int]] = {}
-    for i, step in enumerate(made.steps):
-        for name in step.buffers:
-            users.setdefault(name, []).append(i)
     unread: dict[str, int] = {}
-    for name, (i, *others) in users.items():
-        step = made.steps[i]
-        if made.memory[name] != "temp" or others or not isinstance(step, Launch) or step.base:
+    for name, users in made.users().items():
+        step = made.steps[users[0]] if len(users) == 1 and made.memory[name] == "temp" else None
+        if not isinstance(step, Launch) or step.base:
             continue
         if all(isinstance(x, Store) for x in accesses(step.kernel.body) if x.buffer == name):
-            unread[name] = i
+            unread[name] = users[0]
     for name, i in unread.items():
         step, planned = made.steps[i], made.schedule.steps[i]
         assert isinstance(step, Launch)

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad import api, tree
-from tracegrad.commands.words import Lines, columns
+from tracegrad.commands.words import Lines
 from tracegrad.runtime.threads import num_threads
 from tracegrad.settings import disable_jit
-from tracegrad.units import duration
+from tracegrad.units import columns, duration
 
 __all__ = ["add_to"]
 
@@ -84,7 +84,7 @@ _HEAD = ("workload", "first call", "value and gradient", "eager", "", "value", "
 def _bench(given: argparse.Namespace) -> Lines:
     yield f"medians, {num_threads()} threads; the factors say how much faster compiled code is"
     rows = [_row(workload, given.seconds) for workload in _workloads()]
-    yield from columns([_HEAD, *rows], left=frozenset({0}))
+    yield from columns([_HEAD, *rows], left={0})
     return 0
 
 

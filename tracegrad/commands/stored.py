@@ -9,9 +9,9 @@ import time
 from collections import Counter
 from typing import Any
 
-from tracegrad.commands.words import Lines, columns
+from tracegrad.commands.words import Lines
 from tracegrad.runtime.cache import Entry, default_cache
-from tracegrad.units import amount
+from tracegrad.units import amount, columns
 
 __all__ = ["add_to"]
 
@@ -39,7 +39,7 @@ def _ls(given: argparse.Namespace) -> Lines:
         yield ""
         shown = entries if given.all else entries[-_NEWEST:]
         rows = [(os.path.basename(e.path), e.kind or "broken", amount(e.size, "B"), _age(e.changed)) for e in shown]
-        yield from columns([("file", "kind", "size", "age"), *rows], left=frozenset({0, 1}))
+        yield from columns([("file", "kind", "size", "age"), *rows], left={0, 1})
         if len(shown) < len(entries):
             yield f"and {len(entries) - len(shown)} older ones (--all lists them)"
     return 0

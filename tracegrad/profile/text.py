@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tracegrad.units import amount, duration, percent
+from tracegrad.units import amount, columns, duration, percent
 
 __all__ = ["lines_of", "places"]
 
@@ -30,7 +30,7 @@ def lines_of(profile: Any) -> Iterator[str]:
     yield f"this machine: {here.bandwidth / 1e9:.1f} GB/s from memory, {peaks}"
     yield ""
     steps = sorted(profile.steps, key=lambda step: -step.seconds)
-    yield from _table([_HEAD, *map(_row, steps[:MOST_ROWS])])
+    yield from columns([_HEAD, *map(_row, steps[:MOST_ROWS])], _LEFT)
     rest = steps[MOST_ROWS:]
     if rest:
         yield f"and {len(rest)} steps that take {percent(sum(step.share for step in rest))} together"
@@ -48,13 +48,6 @@ def _row(step: Any) -> tuple[str, ...]:
         f"{step.bandwidth / 1e9:.1f}", percent(step.of_bandwidth), flops, speed, of_peak,
         step.kind, step.what + each, places(step.lines),
     )  # fmt: skip
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
-    for row in rows:
-        cells = [x.ljust(w) if i in _LEFT else x.rjust(w) for i, (x, w) in enumerate(zip(row, widths))]
-        yield "  ".join(cells).rstrip()
 
 
 def places(lines: Sequence[str]) -> str:
