@@ -501,13 +501,8 @@ def test_each_switch_switches_it_off(cache: DiskCache, switch: str) -> None:
 
 
 def test_what_traces_do_not_see_is_not_kept(cache: DiskCache) -> None:
-    @tg.custom_vjp
-    def ruled(x: Any) -> Any:
-        return np.sum(x * x)
-
-    ruled.defvjp(lambda x: (ruled(x), x), lambda x, ct: (3.0 * ct * x,))
     for function, x in (
-        (lambda x: sys.stdout.write("") or x * 2.0, X), (ruled, X), (lambda x: ruled(x) + 1.0, X),
+        (lambda x: sys.stdout.write("") or x * 2.0, X),
         (lambda x: x * len({1, 2, 3}), X), (lambda x: x * len(textwrap.dedent("a")), X),
         (lambda x: x * 2.0, tg.tensor(X)), (lambda x: x * hash("a"), X),
     ):  # fmt: skip

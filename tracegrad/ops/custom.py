@@ -17,6 +17,7 @@ import numpy as np
 
 from tracegrad.avals import Aval, dtype_named, name_of
 from tracegrad.ops.batching import repeated
+from tracegrad.ops.forms import Compose
 from tracegrad.ops.linear import full
 from tracegrad.ops.op import AS_WRITTEN, Several, primitive
 
@@ -36,7 +37,11 @@ class Rule(Protocol):
         """The rule for a batch of this size of all values."""
 
 
-@primitive(on_complex=AS_WRITTEN)
+def _outputs(*operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
+    return operands[:count]
+
+
+@primitive(Compose(_outputs, fails=False), on_complex=AS_WRITTEN)
 def custom_call(*operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
     """The first `count` operands, as the outputs of a call on the others whose derivative is `rule`."""
     return operands[:count]
@@ -60,11 +65,6 @@ def _(tangents: Sequence[Any], ans: Any, *operands: Any, count: int, rule: Rule)
     if all(t is None for t in tangents[count:]):
         return (None,) * count
     return tuple(rule.push(tangents[count:], ans, operands[count:]))
-
-
-@custom_call.def_decompose
-def _(*operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
-    return operands[:count]
 
 
 @custom_call.def_batch

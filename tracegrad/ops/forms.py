@@ -54,15 +54,16 @@ class Call(Form):
 @record(frozen=True)
 class Compose(Form):
     """Made of other ops: `parts(*operands, **params)` is the answer in terms of these, which is what is compiled.
-    Derivatives are taken of the whole."""
+    Derivatives are taken of the whole. If not `fails`, there is an answer for any values."""
 
     parts: Callable[..., Any]
     moves: bool = False
+    fails: bool = True
 
     @property
     def raises(self) -> bool:  # type: ignore[override]
         """Pieces of arrays are moved for any values."""
-        return not self.moves
+        return self.fails and not self.moves
 
 
 @record(frozen=True)

@@ -33,8 +33,9 @@ from tracegrad.tree import FIXED_KIND
 from tracegrad.tree.kinds import LEAF_KIND
 
 __all__ = [
-    "Roots", "Unkept", "class_key", "code_key", "described", "digest", "found_under", "is_extended", "library",
-    "library_name", "meaning", "names_in", "plain", "process_key", "traced", "untouched",
+    "Roots", "Unkept", "class_key", "code_key", "consists_of_functions", "described", "digest", "found_under",
+    "functions_of", "is_extended", "library", "library_name", "meaning", "names_in", "plain", "process_key", "traced",
+    "untouched",
 ]  # fmt: skip
 
 
@@ -230,6 +231,8 @@ def described(x: Any) -> list[Any]:
     place = library_name(x)
     if place is not None:
         return ["library", *place]
+    if consists_of_functions(x):
+        return ["traced", digest(traced(x)[0])]
     for cls, describe in _DESCRIBED:
         if isinstance(x, cls):
             return describe(x)
@@ -275,6 +278,17 @@ def class_key(cls: Any, inside: tuple[Any, ...] = ()) -> str:
     return digest(f"{cls.__qualname__} {above} {class_key(type(cls), inside)} {members}")
 
 
+def functions_of(cls: type) -> list[types.FunctionType]:
+    """The functions of the user's in a class and those above it."""
+    found = [x for base in cls.__mro__ for x in vars(base).values()]
+    parts = [part for x in found for part in ((x.fget, x.fset) if isinstance(x, property) else (_bare(x),))]
+    return [x for x in parts if isinstance(x, types.FunctionType) and is_user_function(x)]
+
+
+def _bare(x: Any) -> Any:
+    return x.__func__ if isinstance(x, classmethod | staticmethod) else x
+
+
 def _member(name: str, x: Any, inside: tuple[Any, ...] = ()) -> str:
     """What a class has under a name."""
     if isinstance(x, property):
@@ -284,18 +298,18 @@ def _member(name: str, x: Any, inside: tuple[Any, ...] = ()) -> str:
     if isinstance(x, types.FunctionType):
         return f"{name}: {_function(x)}"
     if isinstance(x, type):
-        return f"{name}: {class_key(x, inside)}"
+        ours = x.__module__.startswith("tracegrad.")  # as the class of nodes that a `Function` has
+        return f"{name}: {x.__module__} {x.__qualname__}" if ours else f"{name}: {class_key(x, inside)}"
     if name == "__dataclass_fields__":
         return f"{name}: {[_field(f) for f in x.values()]}"
     if isinstance(x, enum.Enum):
         return f"{name}: {_default(x.value)}"
-    if isinstance(x, Inlinable):
+    if consists_of_functions(x):
         return f"{name}: {traced(x)[0]}"
     return f"{name}: {type(x).__qualname__} {_default(x)}"
 
 
 _DESCRIBED: tuple[tuple[Any, Callable[[Any], list[Any]]], ...] = (
-    (Inlinable, lambda x: ["traced", digest(traced(x)[0])]),
     (types.CodeType, lambda x: ["code", code_key(x)]),
     (types.FunctionType, _of_library),
     (type, lambda x: ["class", class_key(x)]),
@@ -380,10 +394,12 @@ class Roots:
         return class_key(x) if isinstance(x, type) else plain(x)
 
 
-# What traced functions consist of, and methods of instances.
+# What traced functions consist of, methods of instances, and functions with derivative rules.
 _OF_TRACED = {
     "tracegrad.traced.Traced": ("fun", "body"),
     "tracegrad.runtime.methods.Method": ("__wrapped__", "instance"),
+    "tracegrad.transforms.custom.custom_vjp": ("fun", "fwd", "bwd", "nondiff_argnums"),
+    "tracegrad.transforms.custom.custom_jvp": ("fun", "jvp", "nondiff_argnums"),
 }
 
 
@@ -392,9 +408,14 @@ def _parts_of(x: Any) -> tuple[str, ...]:
     return _OF_TRACED.get(f"{cls.__module__}.{cls.__qualname__}", ())
 
 
+def consists_of_functions(x: Any) -> bool:
+    """Whether something is a traced function, or one with a rule."""
+    return bool(_parts_of(x))
+
+
 def traced(x: Any) -> tuple[str, list[Any]]:
-    """The text of a traced function, and the objects in it; `Unkept` for another one of ours, as a custom rule."""
-    if not _parts_of(x):
+    """The text of a traced function or one with a rule, and the objects in it; `Unkept` for another one of ours."""
+    if not consists_of_functions(x):
         raise Unkept(f"a {type(x).__qualname__}")
     roots = Roots()
     return roots.text(x), roots.objects

@@ -26,6 +26,7 @@ from tracegrad.codegen.walker import WALK, words_of_walk
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, Node, parse
 from tracegrad.ops import TABLE
+from tracegrad.ops.custom import custom_call
 from tracegrad.ops.results import result
 from tracegrad.records import record
 from tracegrad.runtime import blas, native, threads
@@ -206,13 +207,14 @@ def _view(address: int, aval: Any) -> Any:
 
 
 # -- for another process -----------------------------------------------------------------------------------------------
-def require_plain(graph: Graph) -> None:
-    """`Unkept` if the text of a graph does not say all that there is to it."""
+def require_plain(graph: Graph, rules: bool = False) -> None:
+    """`Unkept` if the text of a graph does not say all that there is to it; with `rules`, but for those of the user's,
+    where no more derivatives are taken."""
     known = {*TABLE.values(), result}
     for node in graph.everywhere():
         if node.op not in known:
             raise Unkept(f"the op {node.name}, which is not in the table")
-        if not all(_is_plain(value) for _, value in node.params):
+        if not all(_is_plain(value) for _, value in node.params if not (rules and node.op is custom_call)):
             raise Unkept(f"the parameters of {node.name}")
 
 

@@ -21,10 +21,17 @@ from typing import Any
 import numpy as np
 
 from tracegrad.quiet import handling
-from tracegrad.runtime.identity import Unkept, described, found_under, library_name, traced
+from tracegrad.runtime.identity import (
+    Unkept,
+    consists_of_functions,
+    described,
+    found_under,
+    functions_of,
+    library_name,
+    traced,
+)
 from tracegrad.runtime.registered import registration
 from tracegrad.settings import settings
-from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.shadow import is_user_object
 from tracegrad.trace.sources import (
     Alike,
@@ -43,7 +50,7 @@ from tracegrad.trace.sources import (
     Weak,
 )
 from tracegrad.trace.state import Called, Context, Name
-from tracegrad.trace.users import is_user_function
+from tracegrad.trace.users import is_user_code, is_user_function
 from tracegrad.tree import TreeDef
 from tracegrad.tree.kinds import FIXED_KIND, KINDS, LEAF_KIND, Kind, kind_of
 
@@ -77,7 +84,7 @@ class Writer:
         self.held: list[Any] = []
         self._roots = {id(x): i for i, x in reversed([*enumerate(roots)])}
         self._places: dict[int, Source] = {}
-        self._inside: dict[int, tuple[Any, int]] = {}  # of a traced function, which of its objects
+        self._inside: dict[int, tuple[Any, int]] = {}  # of a traced function or a class, which of its objects
         self._numbers: dict[int, int] = {}
         self._begun: set[int] = set()
         self._functions = [x for x in roots if isinstance(x, types.FunctionType)]
@@ -88,7 +95,7 @@ class Writer:
 
     def _enter(self, x: Any, source: Source) -> None:
         self._places.setdefault(id(x), source)
-        for i, part in enumerate(traced(x)[1] if isinstance(x, Inlinable) else ()):
+        for i, part in enumerate(_parts(x)):
             self._inside.setdefault(id(part), (x, i))
             self._note(part)
         self._note(x)
@@ -235,7 +242,7 @@ class Reader:
                 return self.source(way[0]).read()
             owner = self.held[way[0]]
             if kind == "part":
-                return traced(owner)[1][way[1]]
+                return _parts(owner)[way[1]]
             return owner.__closure__[way[1]] if kind == "cell" else getattr(owner, way[1])
         except (LookupError, AttributeError, ValueError, ReferenceError, TypeError) as error:
             raise Changed(str(way)) from error
@@ -279,6 +286,13 @@ class Reader:
         if found is None:
             raise Changed("a class of containers")
         return found
+
+
+def _parts(x: Any) -> list[Any]:
+    """The objects in a traced function, and the functions in a class."""
+    if consists_of_functions(x):
+        return traced(x)[1]
+    return functions_of(x) if isinstance(x, type) and is_user_code(x) else []
 
 
 def _what(x: Any, way: Sequence[Any]) -> list[Any]:

@@ -7,9 +7,9 @@ record is a trace with its program: the objects that its places begin at (`runti
 used where all that it assumes holds, each value of a variable and each function that was called included, just as a
 trace in memory is.
 
-What is not told for certain is not kept: Tensors, rules of the user's, containers whose functions read lists or arrays,
-functions of packages other than Python's own, NumPy and SciPy, objects of classes in C, code that prints or looks at
-the order of sets.
+What is not told for certain is not kept: Tensors, containers whose functions read lists or arrays, functions of
+packages other than Python's own, NumPy and SciPy, objects of classes in C, code that prints or looks at the order of
+sets.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from tracegrad.runtime.identity import (
     described,
     digest,
     found_under,
+    functions_of,
     is_extended,
     library,
     meaning,
@@ -66,6 +67,7 @@ from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Attribute, Fixed
 from tracegrad.trace.trace import Trace
 from tracegrad.trace.users import is_user_function
+from tracegrad.transforms.halves import Half
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch import Dispatcher
@@ -92,11 +94,23 @@ def _identity(fun: Dispatcher, call: Call, room: int) -> tuple[str, list[Any]]:
     parameters = [(k, str(p.kind)) for k, p in signature.parameters.items()] if signature else []
     parts = [
         process_key(), fun._plain.__qualname__, str((fun.effects, fun._shared, room, fun.how()[1])), str(parameters),
-        roots.text(fun.fun), roots.text(fun.body), roots.structure(structure), roots.static(statics),
+        *_functions_of(roots, fun), roots.structure(structure), roots.static(statics),
         str([_kind(kind) for kind in kinds]), str(np.get_printoptions()),
     ]  # fmt: skip
     parts += [registration(x) for x in roots.objects if isinstance(x, type)]
     return "trace " + digest("\n".join(parts)), roots.objects
+
+
+def _functions_of(roots: Roots, fun: Dispatcher) -> list[str]:
+    """The texts of the functions that are traced."""
+    half = fun.fun
+    if not isinstance(half, Half):
+        return [roots.text(half), roots.text(fun.body)]
+    shape, avals = half.outputs or (None, ())
+    structures = [roots.structure(x) for x in (half.structure, shape) if x is not None]
+    if "text" not in vars(half):
+        require_plain(half.graph)
+    return [f"half {half.text}", *structures, str(avals), half.label]
 
 
 def _is_watched() -> bool:
@@ -192,7 +206,7 @@ def _of_program(program: Program) -> dict[str, Any]:
 
 # -- a trace to write --------------------------------------------------------------------------------------------------
 def _spelled(roots: Sequence[Any], trace: Trace) -> dict[str, Any]:
-    require_plain(trace.graph)
+    require_plain(trace.graph, rules=True)
     guards = trace.world.guards
     to = Writer(roots, [(guard.expected, guard.source) for guard in guards if guard.kind == "is"])
     for root in roots:
@@ -249,16 +263,10 @@ def _seen(held: Sequence[Any], guards: Sequence[Any]) -> tuple[list[types.CodeTy
         if x not in shadows and (attributes or "*" in defaults or "*" in [value for _, value in keywords]):
             raise Unkept(f"the function {x.__qualname__}, whose defaults a trace does not see")
     classes = [x for x in held if isinstance(x, type)] + [type(x) for x in held if is_user_object(x)]
-    functions += [x for cls in classes for base in cls.__mro__ for x in _functions(base)]
+    functions += [x for cls in classes for x in functions_of(cls)]
     modules = [x for x in held if isinstance(x, types.ModuleType) and library(x.__name__)]
     theirs = {x.__code__ for x in functions if library(str(x.__globals__.get("__name__")))}
     return [code for code in (*codes, *(x.__code__ for x in functions)) if code not in theirs], [np, *modules]
-
-
-def _functions(cls: type) -> Iterator[Any]:
-    for x in vars(cls).values():
-        parts = (x.fget, x.fset) if isinstance(x, property) else (getattr(x, "__func__", x),)
-        yield from (each for each in parts if isinstance(each, types.FunctionType) and is_user_function(each))
 
 
 # -- a trace to read ---------------------------------------------------------------------------------------------------

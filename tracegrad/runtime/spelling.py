@@ -13,13 +13,16 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.ir import Node as Value
+from tracegrad.ir import parse
 from tracegrad.runtime.identity import Unkept
+from tracegrad.runtime.image import require_plain
 from tracegrad.runtime.objects import Reader, Writer
 from tracegrad.trace.assumed import Guard
 from tracegrad.trace.effects import Effect
 from tracegrad.trace.guards import Capture
 from tracegrad.trace.outputs import partial
 from tracegrad.trace.templates import Call, Found, Instance, Node, Once, Output, Piece, Same, View
+from tracegrad.transforms.halves import Half
 
 __all__ = ["Templates", "read_capture", "read_effect", "read_guard", "spell_capture", "spell_effect", "spell_guard"]
 
@@ -123,9 +126,27 @@ def _spell_view(x: View, by: Writer, spell: Any) -> list[Any]:
 
 
 def _spell_same(x: Same, by: Writer, spell: Any) -> list[Any]:
+    if isinstance(x.value, Half):
+        return _spell_half(x.value, by)
     if isinstance(x.value, np.ndarray):
         raise Unkept("a result that is always the same array")
     return ["Same", by.value(x.value)]
+
+
+def _spell_half(x: Half, by: Writer) -> list[Any]:
+    """The second program of `vjp` or `linearize`."""
+    require_plain(x.graph)
+    outputs = x.outputs and [by.value(x.outputs[0]), [[aval.dtype.str, list(aval.shape)] for aval in x.outputs[1]]]
+    return ["Half", x.text, x.__name__, by.value(x.structure), outputs, x.label]
+
+
+def _read_half(by: Reader, read: Any, text: str, name: str, structure: Any, outputs: Any, label: str) -> Piece:
+    if outputs is not None:
+        avals = tuple([Aval(tuple(shape), np.dtype(dtype)) for dtype, shape in outputs[1]])
+        outputs = by.value(outputs[0]), avals
+    half = Half(lambda: parse(text), name, by.value(structure), outputs, label)
+    half.text = text
+    return Same(half)
 
 
 def _spell_call(x: Call, by: Writer, spell: Any) -> list[Any]:
@@ -158,6 +179,7 @@ _READ: dict[str, Callable[..., Piece]] = {
     "Found": lambda by, read, source: Found(by.source(source)),
     "View": _read_view,
     "Same": lambda by, read, value: Same(by.value(value)),
+    "Half": _read_half,
     "Node": lambda by, read, kind, aux, parts: Node(by.value(kind), by.value(aux), [read(part) for part in parts]),
     "Instance": lambda by, read, cls, names, parts: Instance(by.held[cls], names, [read(part) for part in parts]),
     "Call": lambda by, read, made, parts: Call(_CALLED[made], [read(part) for part in parts]),

@@ -7,6 +7,7 @@ function is not run again.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.avals import Aval, is_literal
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.ir import Graph, Node, replay
+from tracegrad.ir import Graph, Node, replay, to_text
 from tracegrad.ir.builder import sliced
 from tracegrad.ops.linear import broadcast_to
 from tracegrad.trace.builder import TraceBuilder, current_trace
@@ -34,19 +35,41 @@ Function = Callable[..., Any]
 
 
 class Half:
-    """The second program: from what was kept, and cotangents or tangents, to the derivative. `given` takes these apart
-    and checks them; `made` makes the answer of the outputs of the graph."""
+    """The second program: from what was kept, and tangents or a cotangent, to the derivative, which has a `structure`.
+    Of a cotangent `outputs` says what it has to be: a structure, and the avals of its leaves. The graph is given, or
+    made when it is needed."""
 
-    def __init__(self, graph: Graph, name: str, given: Function, made: Function):
-        self.graph, self._given, self._made = graph, given, made
+    def __init__(
+        self, graph: Callable[[], Graph], name: str, structure: tree.TreeDef,
+        outputs: tuple[tree.TreeDef, tuple[Aval, ...]] | None = None, label: str = "",
+    ):  # fmt: skip
+        self._graph, self.structure, self.outputs, self.label = functools.cache(graph), structure, outputs, label
         self.__name__ = self.__qualname__ = name
         self.function: Any = None  # what is called in its place, once it is made
 
+    @property
+    def graph(self) -> Graph:
+        """What it computes."""
+        return self._graph()
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The text of the graph."""
+        return to_text(self.graph)
+
     def __call__(self, kept: Sequence[Any], moving: Any) -> Any:
-        operands = [*kept, *self._given(moving)]
+        operands = [*kept, *self._moved(moving)]
         if current_trace() is not None:
-            return self._made(emitted(self.graph, operands))
-        return self._made(replay(self.graph, [np.asarray(x) if is_literal(x) else x for x in operands])[0])
+            found = emitted(self.graph, operands)
+        else:
+            found = replay(self.graph, [np.asarray(x) if is_literal(x) else x for x in operands])[0]
+        return tree.unflatten(self.structure, found)
+
+    def _moved(self, moving: Any) -> list[Any]:
+        """The leaves of what is given, checked."""
+        if self.outputs is None:
+            return [*moving]
+        return [ct for ct in reverse.cotangents(*self.outputs, moving, self.label) if ct is not None]
 
 
 class Now:
@@ -98,7 +121,7 @@ def linearized(fun: Function, has_aux: bool) -> Function:
         both = _between(builder, tangents, found)
         moved = both.inputs[len(both.inputs) - len(tangents) :]
         graph, nodes = between(both, _kept(both, moved), moved, both.outputs)
-        half = Half(graph, who.name, list, lambda found: tree.unflatten(structure, found))
+        half = Half(lambda: graph, who.name, structure)
         return out, aux, [builder.value(x) for x in nodes], half
 
     return first
@@ -131,12 +154,8 @@ def _pulled(
         return results[0], [], None
     both = _between(builder, moving, found)
     _, graph, nodes = partition(both, len(both.inputs) - len(moving), 0, both.inputs)
-    structure, shape, name = tree.flatten(primals)[1], flat.structure, str(who)
-
-    def given(cotangent: Any) -> list[Any]:
-        return [ct for ct in reverse.cotangents(shape, avals, cotangent, name) if ct is not None]
-
-    half = Half(graph, who.name, given, lambda found: tree.unflatten(structure, found))
+    outputs = flat.structure, tuple(avals)
+    half = Half(lambda: graph, who.name, tree.structure(primals), outputs, str(who))
     return results[0], [builder.value(x) for x in nodes], half
 
 
