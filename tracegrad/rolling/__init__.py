@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.ir import Node
+from tracegrad.ops.contraction import matmul
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.jumps import within_loop
 
@@ -24,13 +25,19 @@ FEWEST_NODES = 100
 def roll(builder: TraceBuilder, wanted: Sequence[Node], start: int) -> dict[Node, Node]:
     """What stands for those of the nodes `wanted` that change when loops are rolled, among the nodes of the trace from
     number `start` on."""
-    if len(builder.nodes) - start < FEWEST_NODES or not _repeats(builder.nodes[start:]):
+    nodes = builder.nodes[start:]
+    if (len(nodes) < FEWEST_NODES and _products(nodes) < FEWEST_TURNS) or not _repeats(nodes):
         return {}
     from tracegrad.rolling.roller import Roller
     from tracegrad.rolling.windows import remembered
 
     with remembered():
         return Roller(builder, wanted, start).run()
+
+
+def _products(nodes: Sequence[Node]) -> int:
+    """How many products of matrices there are, which may be the terms of a convolution."""
+    return sum(x.op is matmul for x in nodes)
 
 
 def _repeats(nodes: Sequence[Node]) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from tracegrad.avals import LITERALS
 from tracegrad.ir import Node
@@ -19,7 +20,8 @@ __all__ = ["Rewriting"]
 
 class Rewriting:
     """What becomes of the nodes in `sequence` and of the outputs when something else computes what is used of these
-    loops, none of which is within another: by default a scan.
+    loops, none of which is within another: by default a scan. `others` are single nodes that something else is written
+    for, of what nodes have become.
 
     `refused` says why nothing else does, by the number of the first node.
     """
@@ -27,8 +29,9 @@ class Rewriting:
     def __init__(
         self, builder: TraceBuilder, sequence: Sequence[Node], outputs: Sequence[Node], loops: Sequence[Turns],
         instead: Callable[[TraceBuilder, Turns, Uses], dict[Node, Node] | str] = scanned,
+        others: Mapping[Node, Callable[[Callable[[Node], Any]], Node]] | None = None,
     ):  # fmt: skip
-        self.builder, self.before, self.instead = builder, sequence, instead
+        self.builder, self.before, self.instead, self.others = builder, sequence, instead, others or {}
         self.loops = {loop.start: loop for loop in loops}
         self.refused: dict[int, str] = {}
         self._new: dict[Node, Node] = {}
@@ -77,8 +80,11 @@ class Rewriting:
         return True
 
     def _keep(self, node: Node) -> None:
-        """The node, of new operands where these are new."""
-        if not self._new.keys().isdisjoint(operands_of(node)):
+        """The node, of new operands where these are new, or what is written in its place."""
+        if node in self.others:
+            self.builder.location = node.location
+            self._new[node] = self.others[node](lambda x: self.builder.value(self._new.get(x, x)))
+        elif not self._new.keys().isdisjoint(operands_of(node)):
             self._new[node] = self._again(node)
         self._append(self._new.get(node, node))
 

@@ -15,6 +15,7 @@ from tracegrad.ops.fills import arange
 from tracegrad.ops.forms import Move, Result
 from tracegrad.ops.linear import broadcast_to, fresh, full, reshape, slice
 from tracegrad.rolling import FEWEST_NODES, FEWEST_TURNS
+from tracegrad.rolling.convolved import sums_of_windows
 from tracegrad.rolling.fixed import fixed_first
 from tracegrad.rolling.levels import levelled
 from tracegrad.rolling.repeats import Run, runs
@@ -44,6 +45,7 @@ class Roller:
         before = self.outputs
         location = self.builder.location
         try:
+            self._convolve()
             self._roll_all()
             while turns := self._of_many_sizes():
                 self._level(turns)
@@ -52,6 +54,12 @@ class Roller:
         self.builder.replaced.update(self.found.difference(self.sequence))
         self._report()
         return {old: new for old, new in zip(before, self.outputs) if old is not new}
+
+    def _convolve(self) -> None:
+        """Write sums of products of windows as one product."""
+        if sums := sums_of_windows(self.sequence):
+            made = Rewriting(self.builder, self.sequence, self.outputs, [], others=sums)
+            self.sequence, self.outputs = made.sequence, made.outputs
 
     def _roll_all(self) -> None:
         while loops := self._loops():
