@@ -1,13 +1,12 @@
 """How fast are Python loops, as users write them?
 
-The first call of 10 and of 1,000 turns; a neural differential equation solved by Runge and Kutta's method; recurrent
-networks with cells that are written out. tracegrad gets Python loops; JAX gets what is faster for it, `lax.scan`.
+The first call of 10 and of 1,000 turns, and a neural differential equation solved by Runge and Kutta's method
+(recurrent networks are among the `workloads`). tracegrad gets Python loops; JAX gets `lax.scan`, faster for it.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -180,91 +179,7 @@ def equation_case() -> Case:
     return Case("neural ODE: 8 states, 32 hidden, 200 steps, value and gradient", peers, right)
 
 
-# -- recurrent networks ----------------------------------------------------------------------------------------
-def gated(xp: Any, repeat: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """The mean square of the last state of an LSTM, for rows x of a sequence of batches."""
-
-    def loss(parameters: tuple[Any, Any, Any], xs: Any) -> Any:
-        w, u, b = parameters
-        size = u.shape[0]
-
-        def sigmoid(z: Any) -> Any:
-            return 0.5 * (xp.tanh(0.5 * z) + 1.0)
-
-        def cell(state: tuple[Any, Any], x: Any) -> tuple[Any, Any]:
-            h, c = state
-            z = x @ w + h @ u + b
-            c = sigmoid(z[:, :size]) * c + sigmoid(z[:, size : 2 * size]) * xp.tanh(z[:, 2 * size : 3 * size])
-            return sigmoid(z[:, 3 * size :]) * xp.tanh(c), c
-
-        zeros = xp.zeros((xs.shape[1], size), xs.dtype)
-        h, _ = repeat(cell, (zeros, zeros), xs)
-        return xp.mean(h * h)
-
-    return loss
-
-
-def cells_in_python(cell: Callable[..., Any], state: Any, xs: Any) -> Any:
-    for x in xs:
-        state = cell(state, x)
-    return state
-
-
-def gated_by_hand(parameters: tuple[Any, Any, Any], xs: Any) -> Any:
-    """Value and gradient of `gated`, through time."""
-    w, u, b = parameters
-    steps, batch, size = xs.shape[0], xs.shape[1], u.shape[0]
-    h, c = np.zeros((batch, size), xs.dtype), np.zeros((batch, size), xs.dtype)
-    kept = []
-    for x in xs:
-        z = x @ w + h @ u + b
-        f, i, o = (1.0 / (1.0 + np.exp(-z[:, k * size : (k + 1) * size])) for k in (0, 1, 3))
-        g = np.tanh(z[:, 2 * size : 3 * size])
-        new = f * c + i * g
-        kept.append((h, c, f, i, g, o, np.tanh(new)))
-        h, c = o * np.tanh(new), new
-    value = np.mean(h * h)
-    gradients = [np.zeros_like(p) for p in parameters]
-    dh, dc = 2.0 * h / h.size, np.zeros_like(c)
-    for n in range(steps - 1, -1, -1):
-        before, c, f, i, g, o, t = kept[n]
-        dc = dc + dh * o * (1.0 - t * t)
-        slots = (dc * c * f * (1 - f), dc * g * i * (1 - i), dc * i * (1 - g * g), dh * t * o * (1 - o))
-        dz = np.concatenate(slots, axis=1)
-        for total, share in zip(gradients, (xs[n].T @ dz, before.T @ dz, dz.sum(0))):
-            total += share
-        dh, dc = dz @ u.T, dc * f
-    return value, tuple(gradients)
-
-
-def network_case(steps: int, batch: int, size: int, dtype: str) -> Case:
-    rng = np.random.default_rng(4)
-    shapes = ((size, 4 * size), (size, 4 * size), (4 * size,))
-    parameters = tuple((rng.standard_normal(s) / np.sqrt(size)).astype(dtype) for s in shapes)
-    xs = rng.standard_normal((steps, batch, size)).astype(dtype)
-
-    def tracegrad() -> Run:
-        return functools.partial(need("tracegrad").value_and_grad(gated(np, cells_in_python)), parameters, xs)
-
-    def jax() -> Run:
-        module = need("jax")
-
-        def repeat(cell: Callable[..., Any], state: Any, xs: Any) -> Any:
-            return module.lax.scan(lambda state, x: (cell(state, x), None), state, xs)[0]
-
-        return jitted(module.value_and_grad(gated(module.numpy, repeat)), parameters, xs)
-
-    peers: dict[str, Factory] = {
-        "tracegrad": tracegrad,
-        "numpy by hand": lambda: functools.partial(gated_by_hand, parameters, xs),
-        "jax": jax,
-    }
-    name = f"LSTM: {steps} steps, batch {batch}, {size} hidden, {dtype}, value and gradient"
-    return Case(name, peers, lambda: gated_by_hand(parameters, xs))
-
-
 def cases(settings: Settings) -> Iterator[Case]:
     for k, steps in enumerate((10, 1_000)):
         yield first_call_case(steps, list(orders())[k::2])
     yield equation_case()
-    yield from itertools.starmap(network_case, ((64, 1, 14, "float64"), (64, 16, 128, "float32")))

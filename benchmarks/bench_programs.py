@@ -1,8 +1,7 @@
 """How fast are whole programs that are loops, and what does their first call cost?
 
-Partial differential equations in place, filters, fixed points, a simulation of particles, training itself. Each is
-written once, as a turn and a Python loop; JAX gets the turn in `lax.scan` (and `.at[].add` where NumPy updates in
-place). The derivatives are checked against complex steps of the same NumPy code.
+Filters, fixed points, a simulation of particles, training itself. Each is written once, as a turn and a Python loop;
+JAX gets the turn in `lax.scan`. The derivatives are checked against complex steps of the same NumPy code.
 
 An integrator that chooses its steps is a `while` for Python, tracegrad and HIPS autograd. JAX has no reverse mode of
 `while_loop`: it gets a scan of as many steps as there may be, of which those behind the end change nothing.
@@ -209,65 +208,6 @@ def program_case(program: Program) -> Case:
     return Case(name, peers, lambda: by_complex_steps(program), tolerance=1e-8)
 
 
-# -- a partial differential equation in place --------------------------------------------------------------
-SIDE, TURNS, SHARE = 512, 100, 0.1
-
-
-def heat(u: Any) -> Any:
-    """The sum of squares of a heated plate in the end, whose border stays as it is."""
-    u = u.copy()
-    for _ in range(TURNS):
-        u[1:-1, 1:-1] += SHARE * (u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * u[1:-1, 1:-1])
-    return np.sum(u**2)
-
-
-def heat_by_hand(u: Any) -> Any:
-    """Value and gradient: the turns are linear, so the gradient goes through the transposed ones, backwards."""
-    n, m = u.shape
-    here, there = u.copy(), u.copy()
-    for _ in range(TURNS):
-        for i in range(1, n - 1):
-            for j in range(1, m - 1):
-                around = here[i + 1, j] + here[i - 1, j] + here[i, j + 1] + here[i, j - 1]
-                there[i, j] = here[i, j] + SHARE * (around - 4 * here[i, j])
-        here, there = there, here
-    value = np.sum(here * here)
-    slope, inner = 2 * here, np.zeros((n + 2, m + 2))  # of the elements that turns change, with zeros around
-    for _ in range(TURNS):
-        inner[2:n, 2:m] = SHARE * slope[1 : n - 1, 1 : m - 1]
-        for i in range(n):
-            for j in range(m):
-                around = inner[i, j + 1] + inner[i + 2, j + 1] + inner[i + 1, j] + inner[i + 1, j + 2]
-                slope[i, j] += around - 4 * inner[i + 1, j + 1]
-    return value, slope
-
-
-def heat_case() -> Case:
-    start = drawn(8, SIDE, SIDE)
-
-    def right() -> Any:
-        return need("numba").njit(heat_by_hand)(start)
-
-    def jax() -> Run:
-        module = need("jax")
-
-        def turn(u: Any, _: Any) -> Any:
-            around = u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2]
-            return u.at[1:-1, 1:-1].add(SHARE * (around - 4 * u[1:-1, 1:-1])), None
-
-        def loss(u: Any) -> Any:
-            return module.numpy.sum(module.lax.scan(turn, u, None, TURNS)[0] ** 2)
-
-        return jitted(module.value_and_grad(loss), start)
-
-    peers: dict[str, Factory] = {
-        "tracegrad": lambda: functools.partial(need("tracegrad").value_and_grad(heat), start),
-        "numba by hand": lambda: functools.partial(need("numba").njit(heat_by_hand), start),
-        "jax": jax,
-    }
-    return Case(f"heat equation in place, {SIDE} by {SIDE}, {TURNS} turns: value and gradient", peers, right)
-
-
 # -- steps that are chosen -----------------------------------------------------------------------------------
 STATES, HIDDEN, SPAN, ALLOWED, MOST_STEPS = 4, 16, 20.0, 1e-5, 64
 WEIGHTS = [drawn(9, STATES, HIDDEN), 0.1 * drawn(10, HIDDEN), drawn(11, HIDDEN, STATES) / 4, 0.1 * drawn(12, STATES)]
@@ -358,6 +298,5 @@ def neural_ode_case() -> Case:
 
 
 def cases(settings: Settings) -> Iterator[Case]:
-    yield heat_case()
     yield from map(program_case, PROGRAMS)
     yield neural_ode_case()

@@ -7,6 +7,7 @@ computed by the first independent peer that is installed, in float64.
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -18,7 +19,10 @@ from benchmarks.harness import QUICK, Case, Factory, Run, Settings, Skip, leaves
 from benchmarks.peers import jitted, need, torch_compiler
 from benchmarks.workloads import Workload, workloads
 
-PACKAGES = ("tracegrad", "numba", "autograd", "torch", "jax")
+PACKAGES = ("tracegrad", "numba", "autograd", "torch", "jax", "pytensor")
+
+# The longest loops that a compiler gets which compiles each turn.
+MOST_TURNS = 64
 
 
 def mapped(convert: Callable[[Any], Any], value: Any) -> Any:
@@ -70,6 +74,8 @@ def torch(workload: Workload, compile: bool) -> Run:
     module = torch_compiler() if compile else need("torch")
     run = called(torch_transforms(), workload, module)
     if compile:
+        if workload.turns > MOST_TURNS:
+            raise Skip(f"compiles each of {workload.turns:,} turns")
         module._dynamo.reset()
         run = module.compile(run, fullgraph=True)
     return functools.partial(run, *mapped(module.from_numpy, workload.data()))
@@ -96,9 +102,56 @@ def torch_eager(workload: Workload) -> Run:
     return call
 
 
+def symbolic() -> Any:
+    """PyTensor's derivatives by the names of JAX; what they return are symbols."""
+    gradient = need("pytensor").gradient
+
+    def grad_of(value: Any, x: Any) -> Any:
+        slopes = iter(gradient.grad(value, _symbols(x)))
+        return mapped(lambda _: next(slopes), x)
+
+    def value_and_grad(fun: Callable[..., Any], has_aux: bool = False) -> Callable[..., Any]:
+        def call(x: Any, *rest: Any) -> Any:
+            found = fun(x, *rest)
+            return found, grad_of(found[0] if has_aux else found, x)
+
+        return call
+
+    return SimpleNamespace(
+        value_and_grad=value_and_grad,
+        grad=lambda fun: lambda x, *rest: grad_of(fun(x, *rest), x),
+        hessian=lambda fun: lambda x, *rest: gradient.hessian(fun(x, *rest), x),
+    )
+
+
+def _symbols(value: Any) -> list[Any]:
+    return [x for part in value for x in _symbols(part)] if isinstance(value, tuple | list) else [value]
+
+
+def pytensor(workload: Workload) -> Run:
+    module, data = need("pytensor"), workload.data()
+    xp = importlib.import_module("pytensor.tensor")
+    inputs: list[Any] = []
+    arrays = [x for x in _symbols(data) if not isinstance(x, float)]
+
+    def symbol(x: Any) -> Any:
+        inputs.append(xp.tensor(dtype=x.dtype, shape=x.shape))
+        return inputs[-1]
+
+    width = "float32" if any(x.dtype == np.float32 for x in arrays) else "float64"  # of Python's numbers
+    with module.config.change_flags(floatX=width):
+        results = _symbols(called(symbolic(), workload, xp)(*mapped(symbol, data)))
+        run = module.function(inputs, [xp.as_tensor(x) for x in results], on_unused_input="ignore", trust_input=True)
+    return functools.partial(run, *arrays)
+
+
+def in_numpy(workload: Workload) -> Run:
+    assert workload.in_numpy is not None
+    return functools.partial(workload.in_numpy, *workload.data())
+
+
 def by_hand(workload: Workload) -> Run:
-    if workload.by_hand is None:
-        raise Skip("nobody has written it")
+    assert workload.by_hand is not None
     return functools.partial(need("numba").njit(workload.by_hand), *workload.data())
 
 
@@ -109,6 +162,8 @@ PEERS: dict[str, Callable[[Workload], Run]] = {
     "torch": torch_eager,
     "torch.compile": functools.partial(torch, compile=True),
     "jax": jax,
+    "pytensor": pytensor,
+    "numpy by hand": in_numpy,
 }
 
 
@@ -129,8 +184,9 @@ def right(workload: Workload) -> Any:
 
 def warm_case(workload: Workload) -> Case:
     makers: dict[str, Factory] = {name: functools.partial(make, workload) for name, make in PEERS.items()}
-    if workload.by_hand is None:
-        del makers["numba by hand"]
+    for name, written in (("numba by hand", workload.by_hand), ("numpy by hand", workload.in_numpy)):
+        if written is None:
+            del makers[name]
     return Case(workload.name, makers, lambda: right(workload))
 
 

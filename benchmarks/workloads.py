@@ -1,20 +1,21 @@
 """The workloads: programs as people write them in NumPy, each with its data and the derivative that is asked for.
 
-A function takes the array namespace `xp` and then its arguments, so that NumPy (traced), JAX, PyTorch and HIPS autograd
-run the same lines. Where a peer has a function of its own for something, it uses that (`own`).
+A function takes the array namespace `xp` and then its arguments, so that NumPy (traced), JAX, PyTorch, PyTensor and
+HIPS autograd run the same lines; what they call differently is in `namespaces`.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.special
+
+from benchmarks.namespaces import convolved, drawn, erf, largest, logsumexp, relu, sizes, solved_lower
+from benchmarks.recurrences import characters, heat, heat_by_hand, lstm, lstm_by_hand, sequence, text
 
 __all__ = ["Workload", "workloads"]
 
@@ -31,63 +32,8 @@ class Workload(NamedTuple):
     data: Callable[[], tuple[Any, ...]]
     derived: Callable[[Any, Callable[..., Any]], Callable[..., Any]] | None = None
     by_hand: Callable[..., Any] | None = None  # value and gradient, in loops that numba compiles
-
-
-def drawn(seed: int, *shape: int, dtype: str = "float64") -> Any:
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
-# -- what NumPy, JAX and PyTorch call differently ----------------------------------------------------------------
-def _kind(xp: Any) -> str:
-    return str(xp.__name__).partition(".")[0]
-
-
-def largest(x: Any, axis: Any) -> Any:
-    """The greatest of each row, which keeps its axis."""
-    return x.amax(axis, True) if hasattr(x, "amax") else x.max(axis=axis, keepdims=True)
-
-
-def erf(xp: Any, x: Any) -> Any:
-    match _kind(xp):
-        case "torch":
-            return xp.special.erf(x)
-        case "jax":
-            return importlib.import_module("jax.scipy.special").erf(x)
-        case "autograd":
-            return importlib.import_module("autograd.scipy.special").erf(x)
-    return scipy.special.erf(x)
-
-
-def solved_lower(xp: Any, lower: Any, y: Any) -> Any:
-    """The x for which `lower @ x` is y."""
-    match _kind(xp):
-        case "torch":
-            return xp.linalg.solve_triangular(lower, y[:, None], upper=False)[:, 0]
-        case "jax":
-            return importlib.import_module("jax.scipy.linalg").solve_triangular(lower, y, lower=True)
-    return xp.linalg.solve(lower, y)
-
-
-def convolved(xp: Any, x: Any, w: Any) -> Any:
-    """Images (n, height, width, channels) by windows (height, width, channels, new channels), without padding."""
-    match _kind(xp):
-        case "torch":
-            moved = xp.nn.functional.conv2d(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1))
-            return moved.permute(0, 2, 3, 1)
-        case "jax":
-            lax = importlib.import_module("jax.lax")
-            return lax.conv_general_dilated(x, w, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
-    height, width = x.shape[1] - w.shape[0] + 1, x.shape[2] - w.shape[1] + 1
-    return sum(x[:, i : i + height, j : j + width] @ w[i, j] for i in range(w.shape[0]) for j in range(w.shape[1]))
-
-
-def relu(xp: Any, x: Any) -> Any:
-    return xp.maximum(x, 0.0 * x)
-
-
-def logsumexp(xp: Any, x: Any) -> Any:
-    top = largest(x, -1)
-    return top[..., 0] + xp.log(xp.sum(xp.exp(x - top), -1))
+    in_numpy: Callable[..., Any] | None = None  # value and gradient, as somebody writes them in NumPy
+    turns: int = 1  # of its Python loop; who unrolls loops compiles each
 
 
 # -- small functions ---------------------------------------------------------------------------------------------
@@ -217,9 +163,9 @@ def convnet(xp: Any, parameters: Any, x: Any, labels: Any, rows: Any) -> Any:
     (w1, b1), (w2, b2), (w3, b3) = parameters
     for w, b in ((w1, b1), (w2, b2)):
         x = relu(xp, convolved(xp, x, w) + b)
-        n, height, width, channels = x.shape
-        x = largest(x.reshape(n, height // 2, 2, width // 2, 2, channels), (2, 4))[:, :, 0, :, 0]
-    return cross_entropy(xp, x.reshape(x.shape[0], -1) @ w3 + b3, labels, rows)
+        n, height, width, channels = sizes(x)
+        x = largest(x.reshape((n, height // 2, 2, width // 2, 2, channels)), (2, 4))[:, :, 0, :, 0]
+    return cross_entropy(xp, x.reshape((sizes(x)[0], -1)) @ w3 + b3, labels, rows)
 
 
 def normed(xp: Any, x: Any, gain: Any, shift: Any) -> Any:
@@ -229,16 +175,16 @@ def normed(xp: Any, x: Any, gain: Any, shift: Any) -> Any:
 
 def attended(xp: Any, x: Any, weights: Any, heads: int = 4) -> Any:
     wq, wk, wv, wo = weights
-    batch, steps, size = x.shape
+    batch, steps, size = sizes(x)
 
     def split(w: Any) -> Any:
-        return xp.swapaxes((x @ w).reshape(batch, steps, heads, size // heads), 1, 2)
+        return xp.swapaxes((x @ w).reshape((batch, steps, heads, size // heads)), 1, 2)
 
     q, k, v = split(wq), split(wk), split(wv)
     scores = q @ xp.swapaxes(k, 2, 3) / math.sqrt(size // heads)
     shares = xp.exp(scores - largest(scores, -1))
     shares = shares / xp.sum(shares, -1)[..., None]
-    return xp.swapaxes(shares @ v, 1, 2).reshape(batch, steps, size) @ wo
+    return xp.swapaxes(shares @ v, 1, 2).reshape((batch, steps, size)) @ wo
 
 
 def attention(xp: Any, parameters: Any, x: Any) -> Any:
@@ -417,6 +363,12 @@ def _hessian(module: Any, fun: Callable[..., Any]) -> Callable[..., Any]:
     return module.hessian(fun)  # type: ignore[no-any-return]
 
 
+def _lstm(steps: int, batch: int, size: int, dtype: str) -> Workload:
+    name = f"LSTM, {steps} steps, batch {batch}, {size} hidden, {dtype}"
+    data = functools.partial(sequence, steps, batch, size, dtype)
+    return Workload(name, lstm, data, in_numpy=lstm_by_hand, turns=steps)
+
+
 def workloads(quick: bool) -> list[Workload]:
     """All workloads; `quick` leaves out sizes that take long and say little new."""
     lengths = (1_000, 1_000_000) if quick else (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
@@ -435,6 +387,16 @@ def workloads(quick: bool) -> list[Workload]:
         Workload("logistic regression, 10,000 by 50", logistic, _regression),
         Workload("logistic regression, gradient and Hessian product", logistic, _curved, gradient_and_product),
         Workload("HMC, 20 leapfrog steps, 1,000 by 20", logistic, _posterior, hamiltonian),
+        _lstm(64, 16, 128, "float32"),
+        Workload("LSTM of ADBench, 256 characters", characters, lambda: text(256, 14), turns=256),
+        Workload(
+            "heat equation in place, 512 by 512, 100 turns",
+            heat,
+            lambda: (drawn(8, 512, 512),),
+            None,
+            heat_by_hand,
+            turns=100,
+        ),
         Workload("Gaussian process, n = 500", gaussian_process, lambda: _process(500)),
     ]
     for dtype, n in itertools.product(("float64", "float32"), lengths):

@@ -275,25 +275,9 @@ def test_the_derivatives_of_the_loops_are_those_of_finite_differences():
         slope = slope_of(lambda p, k=k: solved([*(w, b, v)[:k], p, *(w, b, v)[k + 1 :]], start), p, direction)
         assert np.sum(gradients[k] * direction) == pytest.approx(slope, rel=1e-6)
 
-    parameters, xs = [rng.standard_normal(s) / 2 for s in ((3, 12), (3, 12), (12,))], rng.standard_normal((4, 2, 3))
-    value, gradients = bench_loops.gated_by_hand(parameters, xs)
-    gated = bench_loops.gated(np, bench_loops.cells_in_python)
-    assert value == pytest.approx(gated(parameters, xs))
-    for k, p in enumerate(parameters):
-        direction = rng.standard_normal(p.shape)
-        slope = slope_of(lambda p, k=k: gated([*parameters[:k], p, *parameters[k + 1 :]], xs), p, direction)
-        assert np.sum(gradients[k] * direction) == pytest.approx(slope, rel=1e-6)
 
-
-def test_the_derivatives_of_the_programs_are_those_of_finite_differences(monkeypatch):
+def test_the_derivatives_of_the_programs_are_those_of_finite_differences():
     from benchmarks import bench_programs
-
-    monkeypatch.setattr(bench_programs, "TURNS", 3)
-    u, direction = np.random.default_rng(1).standard_normal((2, 7, 6))
-    value, gradient = bench_programs.heat_by_hand(u)
-    assert value == pytest.approx(bench_programs.heat(u))
-    low, high = (bench_programs.heat(u + h * direction) for h in (-1e-6, 1e-6))
-    assert np.sum(gradient * direction) == pytest.approx((high - low) / 2e-6, rel=1e-7)
 
     program = bench_programs.PROGRAMS[-1]
     value, gradient = bench_programs.by_complex_steps(program)
@@ -402,6 +386,27 @@ def test_the_gradients_of_the_workloads_written_by_hand_are_those_of_finite_diff
     assert value == pytest.approx(workloads.bodies(np, x, mass))
     slope = directional(lambda x: workloads.bodies(np, x, mass), x, direction)
     assert np.sum(gradient * direction) == pytest.approx(slope, rel=1e-6)
+
+
+def test_the_gradients_of_recurrences_written_by_hand_are_those_of_finite_differences(monkeypatch):
+    from benchmarks import recurrences
+
+    monkeypatch.setattr(recurrences, "TURNS", 3)
+    u, direction = np.random.default_rng(1).standard_normal((2, 7, 6))
+    value, gradient = recurrences.heat_by_hand(u)
+    assert value == pytest.approx(recurrences.heat(np, u))
+    low, high = (recurrences.heat(np, u + h * direction) for h in (-1e-6, 1e-6))
+    assert np.sum(gradient * direction) == pytest.approx((high - low) / 2e-6, rel=1e-7)
+
+    rng = np.random.default_rng(2)
+    parameters, rows = [rng.standard_normal(s) / 2 for s in ((3, 12), (3, 12), (12,))], rng.standard_normal((4, 2, 3))
+    value, gradients = recurrences.lstm_by_hand(parameters, rows)
+    assert value == pytest.approx(recurrences.lstm(np, parameters, rows))
+    for k, p in enumerate(parameters):
+        direction = rng.standard_normal(p.shape)
+        others = parameters[:k], parameters[k + 1 :]
+        slope = directional(lambda p, o=others: recurrences.lstm(np, [*o[0], p, *o[1]], rows), p, direction)
+        assert np.sum(gradients[k] * direction) == pytest.approx(slope, rel=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of peers where they are imported
