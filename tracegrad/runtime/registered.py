@@ -118,11 +118,11 @@ class _Reached:
         held += [cell.cell_contents for cell in x.__closure__ or ()]
         return f"{code_key(x.__code__)} {[*map(self._of, held)]} {[self._named(x, name) for name in _loaded(x)]}"
 
-    def _named(self, x: types.FunctionType, name: str) -> str:
+    def _named(self, x: Any, name: str) -> str:
         """What a name means in a function."""
         if name in x.__globals__:
             return f"{name} {self._of(x.__globals__[name])}"
-        builtins: Any = x.__builtins__  # type: ignore[attr-defined]
+        builtins = x.__builtins__
         return f"{name} {self._of(builtins[name])}" if name in builtins else name
 
 
