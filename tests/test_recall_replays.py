@@ -125,6 +125,19 @@ def test_first_calls_compile_when_they_have_cost_as_much(
     assert not path_of(last).waits
 
 
+def test_arrays_in_fortrans_order_go_with_a_graph_that_another_process_has_traced(
+    cache: DiskCache, process: Any
+) -> None:
+    x = np.linspace(0.0, 1.0, 200 * 300).reshape(200, 300)
+    new()(x)
+    process()
+    made = new()
+    for turn in range(4):
+        given = np.asfortranarray(x + turn)
+        np.testing.assert_allclose(made(given), slope(given), rtol=1e-11)
+    assert made.cache_info().traces == 0
+
+
 def test_machine_code_that_others_have_made_since_is_used(cache: DiskCache, process: Any) -> None:
     new()(X)
     with settings.override(first_call="compile", cache_traces=False):

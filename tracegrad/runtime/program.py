@@ -252,7 +252,8 @@ class Unplanned(Program):
     ):  # fmt: skip
         self.graph, self.checked = trace.checked() if checked else trace.graph, checked
         self.single, self.name = single, name
-        self.kinds, self.optimize, self._donated = trace.kinds, optimize, ()
+        self.kinds, self._donated = trace.kinds, ()
+        self.first_call, self.optimize = first_call, optimize
         self._callback, self._callbacks, self.entry = None, [], _not_yet
         self.tier = tier_of(first_call, self.graph, lambda: _still(missing), spent)
         if self.tier is None:
