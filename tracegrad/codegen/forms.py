@@ -6,6 +6,7 @@ there; to compile ops of another form is to write another handler.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import short_name
@@ -132,7 +133,7 @@ class _Reshape(_Move):
 
     def store(self, storage: Storage, node: Node) -> None:
         if not is_trivial_reshape(node):
-            storage.store_base(node.inputs[0], "reshaped, so read as one block of memory")
+            storage.store_base(_begun(node.inputs[0], storage.reason), "reshaped, so read as one block of memory")
 
     def repeats(self, node: Node) -> bool:
         return False
@@ -146,7 +147,7 @@ class _Reshape(_Move):
             kept = iter([i for i, n in zip(index, node.aval.shape) if n != 1])
             return lowering.element(x, tuple(ZERO if n == 1 else next(kept) for n in x.aval.shape))
         while x not in lowering.buffers:
-            assert same_block(x)
+            assert same_block(x) or is_beginning(x)
             x = x.inputs[0]
         return lowering.load(lowering.buffer(x, "in"), lowering.address(node, index), short_name(node.aval.dtype))
 
@@ -398,6 +399,22 @@ def handler(node: Node) -> Handler:
 def same_block(node: Node) -> bool:
     """Whether `node` is its operand's block of memory under another shape."""
     return isinstance(node.form, forms.Reshape)
+
+
+def is_beginning(node: Node) -> bool:
+    """Whether `node` is the beginning of its operand's block of memory."""
+    params = dict(node.params)
+    if not isinstance(node.form, forms.Along) or params.keys() != {"start", "stop", "step"}:
+        return False
+    rest = node.aval.shape[1:] == node.operands[0].aval.shape[1:]
+    return rest and not any(params["start"]) and all(step == 1 for step in params["step"])
+
+
+def _begun(node: Node, stored: Container[Node]) -> Node:
+    """What is to be stored for `node` to be one block of memory."""
+    while node not in stored and (same_block(node) or is_beginning(node)):
+        node = node.inputs[0]
+    return node
 
 
 def is_trivial_reshape(node: Node) -> bool:

@@ -21,9 +21,9 @@ from llvmlite import ir
 
 from tracegrad.codegen.clipped import clip_of, mask_of_rows
 from tracegrad.codegen.fused import computed, factors_of, products_of
+from tracegrad.codegen.jammed import jam_of
 from tracegrad.codegen.lanes import number, of_lanes
 from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
-from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.rows_llvm import rows_loop
 from tracegrad.codegen.scalar_llvm import (
@@ -37,16 +37,16 @@ from tracegrad.codegen.scalar_llvm import (
     llvm_type,
     memory_type,
 )  # fmt: skip
+from tracegrad.codegen.searches import search_of
 from tracegrad.codegen.support import loop
-from tracegrad.codegen.vector_llvm import horizontal, vector_loop
+from tracegrad.codegen.vector_llvm import horizontal
+from tracegrad.codegen.vector_search import row_loop
 from tracegrad.codegen.vectors import LIGHTEST, vectors_of
 
 __all__ = ["PolyEmitter", "constant_of", "declared_kernel", "kernel_function", "kernel_symbol"]
 
 I32 = ir.IntType(32)
 STACK_ALIGNMENT = 64  # bytes: a vector that is kept on the stack lies in one line of the cache
-JAM = 4
-LONGEST_JAMMED = 12
 
 
 class PolyEmitter:
@@ -138,12 +138,13 @@ class KernelEmitter:
         self.polys = PolyEmitter(self.env)
         self.reductions = [x for x in kernel.body if isinstance(x, Reduce)]
         self.vectors, self.products = vectors_of(kernel), products_of(kernel.body)
+        self.search = search_of(kernel, self.vectors)
         self._depth = {id(x): self._register_depth(x) for x in self.reductions}
         self.totals: dict[int, list[Any]] = {}
         self.copies: list[Any] = []
         self._copy = 0
         self._around: _Around | None = None
-        self.jammed = self._jammed_loop()
+        self.jam = None if self.search is not None else jam_of(kernel, self.vectors, list(self._depth.values()))
         self.mask = mask_of_rows(kernel)
         self._fill_memory()
         self._clip()
@@ -204,8 +205,8 @@ class KernelEmitter:
             rows_loop(self, self.vectors, *self._bounds(depth))
         elif depth == len(self.kernel.loops) - 1:
             self._row(depth)
-        elif depth == self.jammed:
-            self._loop(depth, self._loop(depth, None, self._jam()), 1)
+        elif self.jam is not None and depth == len(self.kernel.loops) - 2:
+            self._loop(depth, self._loop(depth, None, self.jam.copies), 1)
         else:
             self._loop(depth, None, 1)
         for x in starting:
@@ -215,7 +216,7 @@ class KernelEmitter:
         """The innermost loop, for rows of which one has something to do."""
         write: Any = partial(self._loop, depth, None, 1)
         if self.vectors is not None:
-            write = partial(vector_loop, self, self.vectors, *self._bounds(depth))
+            write = partial(row_loop, self, self.vectors, self.search, *self._bounds(depth))
         if self.mask is None:
             write()
             return
@@ -246,29 +247,10 @@ class KernelEmitter:
                 self.env[self.kernel.loops[-2].var] = self.copies[copy]
             yield copy
 
-    def _jammed_loop(self) -> int:
-        """The loop around the innermost, if several of its iterations should share each pass of the innermost; or -1.
-
-        They should where each of them would load and store an accumulator in memory, or where each reduces into a
-        register of its own and they load something in common, or would only wait for its additions.
-        """
-        outer = len(self.kernel.loops) - 2
-        plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in self.kernel.body)
-        if outer < 0 or not plain or len(self.kernel.body) > LONGEST_JAMMED or is_serial(self.kernel):
-            return -1
-        if self.vectors is not None and self.vectors.rows:
-            return -1
-        var = self.kernel.loops[outer].var
-        memory = [self._depth[id(x)] == outer + 2 and var in x.over for x in self.reductions]
-        register = [self._depth[id(x)] == outer + 1 for x in self.reductions]
-        common = any(isinstance(x, Load) and var not in x.address.symbols for x in self.kernel.body)
-        waiting = self.vectors is not None and self.kernel.cost <= LIGHTEST
-        return outer if memory and (all(memory) or ((common or waiting) and all(register))) else -1
-
     def _loop(self, depth: int, low: Any, copies: int) -> Any:
         """One loop from `low` (its beginning, if None), `copies` iterations at a time; returns where it ended."""
         loop = self.kernel.loops[depth]
-        first, high = self._bounds(depth)
+        first, high = self._bounds(depth) if copies == 1 else self._jammed_bounds(depth)
         low = first if low is None else low
         running = [x for x in self.reductions if id(x) in self.totals and self._depth[id(x)] <= depth]
         before = self.b.block
@@ -337,10 +319,16 @@ class KernelEmitter:
         with self.b.goto_block(self.before_loops):
             return ir.Constant(I64, 0), self.polys.emit(self.b, self.kernel.loops[depth].extent)
 
-    def _jam(self) -> int:
-        """How many iterations share a pass: more where what is stored with a mask is soon read again, which is slow."""
-        in_memory = all(self._depth[id(x)] == len(self.kernel.loops) for x in self.reductions)
-        return 2 * JAM if self.vectors and in_memory and len(self.kernel.body) <= LONGEST_JAMMED // 2 else JAM
+    def _jammed_bounds(self, depth: int) -> tuple[Any, Any]:
+        """Those of the loop that is jammed: none, if its iterations are long and only wait. Several streams from far
+        apart come from memory more slowly than one, and nothing waits for the last addition of a long one."""
+        first, high = self._bounds(depth)
+        if self.jam is None or not self.jam.brief:
+            return first, high
+        with self.b.goto_block(self.before_loops):
+            _, size = self._bounds(depth + 1)
+            is_long = self.b.icmp_signed(">", size, ir.Constant(I64, self.jam.brief))
+            return first, self.b.select(is_long, first, high)
 
     def _loop_hints(self, depth: int) -> Any:
         """Loops of run-time length are vectorised, but not unrolled on top of that: a third of the compile time.

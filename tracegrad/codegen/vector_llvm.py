@@ -68,8 +68,9 @@ class VectorLoop:
         self.own = dependent(self.kernel.body, self.kernel.loops[-2].var) if outer.copies else frozenset[str]()
         self.copies = range(max(len(outer.copies), 1))
         self.memory = Memory(self.b, vectors.lanes, vectors.least)
-        # Iterations that share a turn are enough to do at a time. The few that are left over need no fast loop.
-        self.several = vectors.at_once if outer.jammed < 0 else min(vectors.at_once, int(bool(outer.copies)))
+        # Iterations that share a turn are enough to do at a time. Where few are left over, they need no fast loop.
+        alone = outer.jam is None or (outer.jam.brief and not outer.copies)
+        self.several = vectors.at_once if alone else min(vectors.at_once, int(bool(outer.copies)))
         self.reductions = [x for x in outer.reductions if id(x) in outer.totals]
         self.scalars: list[dict[str, Any]] = []  # of each copy, what does not vary
         self.totals: dict[Any, list[Any]] = {}  # by reduction, copy and number of the vector
@@ -112,9 +113,8 @@ class VectorLoop:
         ways = [(start, before)]
         masked = self._new_block("masked")
         if self.several:
-            self._unmasked(low, end)
+            low = self._unmasked(low, end, after, ways)
             ways.append((self.b.block, dict(self.totals)))
-            low = end
             self.b.cbranch(self.b.icmp_signed("<", low, self.high), masked, after)
         else:
             self.b.branch(masked)
@@ -149,15 +149,12 @@ class VectorLoop:
     def _mask_of_all(self) -> Any:
         return self.memory.first_lanes(self.lanes)
 
-    def _unmasked(self, low: Any, end: Any) -> None:
-        """The loop of several vectors."""
+    def _unmasked(self, low: Any, end: Any, after: Any, ways: list[Any]) -> Any:
+        """The loop of several vectors; returns where it ended. One that leaves for `after` is one of the `ways`."""
         before, loop, full, rest = self.b.block, *map(self._new_block, ("several", "full", "rest"))
         untouched = dict(self.totals)
         self.b.cbranch(self.b.icmp_signed("<", low, end), loop, rest)
-        for x in self.reductions:
-            for copy in self.copies:
-                for k in range(1, self.several):
-                    self.totals[id(x), copy, k] = self._identities(x)
+        self._begin_totals()
         self.b.position_at_end(loop)
         i = self.b.phi(I64)
         i.add_incoming(low, before)
@@ -165,13 +162,24 @@ class VectorLoop:
         self._turn(i, self.several, None)
         self._again(i, self.several * self.step, end, phis, loop, full)
         self.b.position_at_end(full)
+        self._end_totals()
+        self.b.branch(rest)
+        self.b.position_at_end(rest)
+        self._join([(before, untouched), (full, dict(self.totals))])
+        return end
+
+    def _begin_totals(self) -> None:
+        """Totals of their own for the second vector of a turn and those behind it."""
+        for x in self.reductions:
+            for copy in self.copies:
+                for k in range(1, self.several):
+                    self.totals[id(x), copy, k] = self._identities(x)
+
+    def _end_totals(self) -> None:
         for x in self.reductions:
             for copy in self.copies:
                 for k in range(1, self.several):
                     self._add_up(x, copy, self.totals.pop((id(x), copy, k)))
-        self.b.branch(rest)
-        self.b.position_at_end(rest)
-        self._join([(before, untouched), (full, dict(self.totals))])
 
     def _identities(self, x: Reduce) -> list[Any]:
         return self.outer.identities(x)

@@ -16,10 +16,8 @@ from tracegrad.ops.elementwise import (
     exp,
     isfinite,
     log,
-    logical_or,
     maximum,
     multiply,
-    not_equal,
     sqrt,
     square,
     subtract,
@@ -44,6 +42,7 @@ from tracegrad.ops.linear import (
     unreduce,
 )  # fmt: skip
 from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, primitive
+from tracegrad.ops.places import place_of
 from tracegrad.ops.samples import integers, uniform
 
 
@@ -191,23 +190,14 @@ def _arg_samples() -> Any:
     yield (integers((30,), 0, 5),), {"axis": 0}
 
 
-def _first_place(x: Any, best: Any, axis: int) -> Any:
-    """The first index along `axis` where `x` is `best`, or where it is nan."""
-    n = x.shape[axis]
-    places = arange(start=0, step=1, length=n, dtype="int64")
-    shape = tuple(n if a == axis else 1 for a in range(len(x.shape)))
-    hit = logical_or(equal(x, unreduce(best, x.shape, (axis,))), not_equal(x, x))
-    return reduce_min(where(hit, broadcast_to(reshape(places, shape=shape), shape=x.shape), n), axes=(axis,))
-
-
 @argmax.def_decompose
 def _(x: Any, *, axis: int) -> Any:
-    return _first_place(x, reduce_max(x, axes=(axis,)), axis)
+    return place_of(x, axis, reduce_max, reduce_min)
 
 
 @argmin.def_decompose
 def _(x: Any, *, axis: int) -> Any:
-    return _first_place(x, reduce_min(x, axes=(axis,)), axis)
+    return place_of(x, axis, reduce_min, reduce_min)
 
 
 for _op in (argmax, argmin):

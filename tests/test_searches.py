@@ -1,0 +1,107 @@
+"""Loops that are done when something is found: any, all, the first index of something, and extrema's places."""
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+from tracegrad.codegen.searches import search_of
+from tracegrad.codegen.vectors import vectors_of
+
+DTYPES = ("float64", "float32", "int64", "int32", "bool")
+LENGTHS = (9, 31, 32, 33, 64, 100, 257, 1000, 4099, 16384, 20001)
+
+
+def first_above(x, missing):
+    return np.min(np.where(x > 2, np.arange(x.size).reshape(x.shape), missing))
+
+
+FUNCTIONS = {
+    "argmax": np.argmax,
+    "argmin": np.argmin,
+    "argmax of rows": lambda x: np.argmax(x, axis=1),
+    "argmin of rows": lambda x: np.argmin(x, axis=1),
+    "any": np.any,
+    "all": np.all,
+    "any of rows": lambda x: np.any(x, axis=1),
+    "first": lambda x: first_above(x, x.size),
+    "first, none being less than some": lambda x: first_above(x, 7),
+    "first, none being less than all": lambda x: first_above(x, -1),
+}
+
+
+def arrays(dtype, length, rows):
+    """Arrays in which what is looked for is early, late, often there, or never."""
+    rng = np.random.default_rng(length)
+    plain = (rng.standard_normal((rows, length)) * 3).astype(dtype)
+    yield plain
+    yield np.zeros_like(plain)
+    yield np.ones_like(plain) + plain.dtype.type(3 if dtype != "bool" else 0)
+    late = np.zeros_like(plain)
+    late[:, -1] = 5
+    yield late
+    yield -late if dtype != "bool" else ~late
+    ties = plain.copy()
+    ties[:, length // 2 :] = plain.max()
+    yield ties
+    if dtype.startswith("float"):
+        for share in (0.001, 0.1):
+            holes = plain.copy()
+            holes[rng.random(plain.shape) < share] = np.nan
+            yield holes
+        yield np.full_like(plain, np.nan)
+        yield np.where(plain > 0, np.inf, -np.inf).astype(dtype)
+        yield np.where(plain > 0, 0.0, -0.0).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_is_found_is_what_numpy_finds(name, dtype):
+    function = FUNCTIONS[name]
+    traced = tg.trace(function)
+    for length in LENGTHS:
+        for rows in (1, 3):
+            for x in arrays(dtype, length, rows):
+                np.testing.assert_array_equal(traced(x), function(x), err_msg=f"{rows} by {length}: {x}")
+
+
+def searches(function, *arrays):
+    kernels = [k for k in kernels_of(function, *arrays) if search_of(k, vectors_of(k)) is not None]
+    return len(kernels)
+
+
+def kernels_of(function, *arrays):
+    traced = tg.trace(function, tiered=False)
+    traced(*arrays)
+    (spec,) = traced._specializations.values()
+    return [step.kernel for step in spec.paths[0].program.report.plan.steps if hasattr(step, "kernel")]
+
+
+@pytest.mark.skipif(vectors_of.__globals__["vector_bytes"]() == 0, reason="there are no masked vectors")
+def test_which_kernels_look_for_something():
+    x = np.random.default_rng(0).standard_normal((20, 300))
+    truths = x > 0
+    assert searches(np.any, truths) == 1
+    assert searches(np.all, truths) == 1
+    assert searches(lambda x: np.argmax(x, axis=1), x) == 1
+    assert searches(np.argmax, truths) == 1
+    assert searches(lambda x: np.any(x, axis=0), truths) == 0  # the rows are combined in memory
+    assert searches(lambda x: np.min(np.where(x > 0, x, 9.0)), x) == 0  # no index
+    assert searches(lambda x: np.min(np.where(x > 0, np.arange(300)[::-1], 300)), x) == 0  # which falls
+
+
+def test_a_long_vector_is_gone_through_once():
+    kernels = kernels_of(np.argmax, np.random.default_rng(0).standard_normal(50_000))
+    whole = [k for k in kernels if len(k.loops) == 2]
+    assert len(whole) == 1
+
+
+@pytest.mark.parametrize("function", [np.sum, np.max, np.min, np.prod])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64"])
+def test_rows_of_any_length_are_reduced_to_what_numpy_has(function, dtype):
+    # Short ones are reduced several at a time, long ones one after the other, by the same machine code.
+    traced = tg.trace(lambda x: function(x, axis=1))
+    for rows in (1, 3, 4, 5, 18):
+        for length in (9, 17, 63, 64, 65, 127, 128, 129, 500):
+            x = (np.random.default_rng(0).standard_normal((rows, length)) / 4 + 1).astype(dtype)
+            exact = function(x.astype(np.longdouble), axis=1) if dtype.startswith("f") else function(x, axis=1)
+            np.testing.assert_allclose(traced(x), exact.astype(dtype), rtol=3e-4 if dtype == "float32" else 1e-12)

@@ -1,0 +1,49 @@
+"""Which kernels do several iterations of the loop around the innermost in each pass of the innermost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tracegrad.codegen.loops import Compute, Index, Kernel, Load, Reduce, Store
+from tracegrad.codegen.nest import is_serial
+from tracegrad.codegen.vectors import LIGHTEST, Vectors
+
+__all__ = ["Jam", "jam_of"]
+
+JAM = 4
+LONGEST_JAMMED = 12
+LONGEST_ROW = 512  # bytes of an iteration that only waits for its additions, if several share a pass
+
+
+class Jam(NamedTuple):
+    """How many `copies` of an iteration share a pass. If they do so only where they are `brief`, of how many elements
+    at most."""
+
+    copies: int
+    brief: int = 0
+
+
+def jam_of(kernel: Kernel, vectors: Vectors | None, depths: Sequence[int]) -> Jam | None:
+    """How iterations of `kernel` are jammed; `depths` says from which loop on each reduction has a register.
+
+    They are where each of them would load and store an accumulator in memory, or where each reduces into a register of
+    its own and they load something in common, or would only wait for its additions.
+    """
+    outer = len(kernel.loops) - 2
+    plain = all(isinstance(x, Compute | Load | Index | Store | Reduce) for x in kernel.body)
+    if outer < 0 or not plain or len(kernel.body) > LONGEST_JAMMED or is_serial(kernel):
+        return None
+    reductions = [x for x in kernel.body if isinstance(x, Reduce)]
+    if not reductions or (vectors is not None and vectors.rows):
+        return None
+    var = kernel.loops[outer].var
+    if all(depth == outer + 2 and var in x.over for x, depth in zip(reductions, depths, strict=True)):
+        # More where what is stored with a mask is soon read again, which is slow.
+        return Jam(2 * JAM if vectors and len(kernel.body) <= LONGEST_JAMMED // 2 else JAM)
+    if any(depth != outer + 1 for depth in depths):
+        return None
+    if any(isinstance(x, Load) and var not in x.address.symbols for x in kernel.body):
+        return Jam(JAM)
+    waiting = vectors is not None and kernel.cost <= LIGHTEST
+    return Jam(JAM, LONGEST_ROW // vectors.least) if waiting else None  # type: ignore[union-attr]

@@ -1,0 +1,60 @@
+"""Reductions that are done as soon as something is found: whether any, or all, and the first index where something is.
+
+The smallest of `where(found, index, missing)` is the first index along a loop at which `found` holds, if `missing` is
+not below the indices: what lies before it does not matter, nor what lies behind. So the loop asks several vectors at a
+time whether there is one, and computes with those alone in which there is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tracegrad.codegen.loops import Compute, Guard, Index, Kernel, Operand, Reduce, Store
+from tracegrad.codegen.poly import Poly
+from tracegrad.codegen.vectors import Vectors
+
+__all__ = ["Search", "search_of"]
+
+_ANY = ("logical_or", "add", "maximum")
+_ALL = ("logical_and", "mul", "minimum")
+
+
+class Search(NamedTuple):
+    """What the innermost loop of a kernel looks for: a lane in which `wanted` is true, or false if it looks for `all`
+    of them; the `place` that it asks for, and what is `missing` where there is none."""
+
+    wanted: Operand
+    all: bool = False
+    place: Poly | None = None
+    missing: Operand | None = None
+
+
+def search_of(kernel: Kernel, vectors: Vectors | None) -> Search | None:
+    """What `kernel`, which is made of these vectors, looks for, if that is all it does."""
+    if vectors is None or vectors.at_once < 2 or vectors.rows or kernel.loops[-1].extent.value is not None:
+        return None
+    if any(isinstance(x, Guard) for x in kernel.body):
+        return None
+    roots = [x for x in kernel.body if isinstance(x, Reduce | Store)]
+    if len(roots) != 1 or not isinstance(roots[0], Reduce) or kernel.loops[-1].var not in roots[0].over:
+        return None
+    value, combiner = roots[0].value, roots[0].combiner
+    if value.dtype == "bool":
+        # Of short rows, several are reduced at a time.
+        whole = len(kernel.loops) == 1 and value.name in vectors.varying
+        return Search(value, combiner in _ALL) if whole and combiner in (*_ANY, *_ALL) else None
+    return _first(kernel, value, vectors) if combiner == "minimum" else None
+
+
+def _first(kernel: Kernel, value: Operand, vectors: Vectors) -> Search | None:
+    made: dict[str, Any] = {x.out.name: x for x in kernel.body if hasattr(x, "out")}
+    chosen = made.get(value.name)
+    if not isinstance(chosen, Compute) or chosen.op != "where":
+        return None
+    wanted, index, missing = chosen.args
+    place = made.get(index.name)
+    if not isinstance(place, Index) or wanted.name not in vectors.varying or missing.name in vectors.varying:
+        return None
+    var = kernel.loops[-1].var
+    along = place.value.coefficient(var) == 1 and not (place.value.symbols & vectors.varying) - {var}
+    return Search(wanted, False, place.value, missing) if along and missing.dtype == "i64" else None

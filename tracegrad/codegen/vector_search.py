@@ -1,0 +1,92 @@
+"""The innermost loop of a kernel that looks for something, as vectors (`searches.py`).
+
+while i + several vectors <= high:  leave with these vectors alone, if something is in them
+while i < high:                     one vector, with a mask, for what is left if nothing was
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from llvmlite import ir
+
+from tracegrad.codegen.loops import Reduce
+from tracegrad.codegen.scalar_llvm import I64, combine
+from tracegrad.codegen.searches import Search
+from tracegrad.codegen.vector_llvm import VectorLoop, vector_loop
+from tracegrad.codegen.vectors import Vectors
+
+if TYPE_CHECKING:
+    from tracegrad.codegen.llvm import KernelEmitter
+
+__all__ = ["row_loop"]
+
+
+def row_loop(outer: KernelEmitter, vectors: Vectors, search: Search | None, low: Any, high: Any) -> None:
+    """As `vector_loop`, for a kernel that may look for something."""
+    if search is None:
+        vector_loop(outer, vectors, low, high)
+    else:
+        _SearchLoop(outer, vectors, search, high).emit(low)
+
+
+class _SearchLoop(VectorLoop):
+    def __init__(self, outer: KernelEmitter, vectors: Vectors, search: Search, high: Any):
+        super().__init__(outer, vectors, high)
+        self.search = search
+
+    def _unmasked(self, low: Any, end: Any, after: Any, ways: list[Any]) -> Any:
+        before, some = self.b.block, self._looks(low, end)
+        search, over, found, left = map(self._new_block, ("search", "over", "found", "left"))
+        self.b.cbranch(some, search, left)
+        self.b.position_at_end(search)
+        i = self.b.phi(I64)
+        i.add_incoming(low, before)
+        self.b.cbranch(self._nothing(i), over, found)
+        self.b.position_at_end(over)
+        following = self.b.add(i, I64(self.several * self.lanes))
+        i.add_incoming(following, over)
+        untouched, nothing = dict(self.totals), self._with_missing()
+        self._no_unrolling(self.b.cbranch(self.b.icmp_signed("<", following, end), search, left))
+        self.b.position_at_end(found)
+        self._begin_totals()
+        self._turn(i, self.several, None)
+        self._end_totals()
+        ways.append((self.b.block, dict(self.totals)))
+        self.b.branch(after)
+        self.b.position_at_end(left)
+        start = self.b.phi(I64)
+        start.add_incoming(low, before)
+        start.add_incoming(end, over)
+        self.totals = untouched
+        self._join([(before, untouched), (over, nothing)])
+        return start
+
+    def _looks(self, low: Any, end: Any) -> Any:
+        """Whether to look at all: there must be as much, and what is missing may not count before what is found."""
+        more = self.b.icmp_signed("<", low, end)
+        place, missing = self.search.place, self.search.missing
+        if place is None or missing is None:
+            return more
+        last = self.b.add(self._scalar(place.without(self.var), 0), self.b.sub(self.high, I64(1)))
+        none = self.b.extract_element(self._value(missing, 0, 0), ir.IntType(32)(0))
+        return self.b.and_(more, self.b.icmp_signed(">=", none, last))
+
+    def _nothing(self, i: Any) -> Any:
+        """Whether there is nothing in the vectors from `i` on."""
+        self.i, self.values, lanes = i, {}, []
+        for k in range(self.several):
+            self._block([x for x in self.kernel.body if not isinstance(x, Reduce)], 0, k, None)
+            lanes.append(self._value(self.search.wanted, 0, k))
+        every = lanes[0]
+        for each in lanes[1:]:
+            every = (self.b.and_ if self.search.all else self.b.or_)(every, each)
+        bits = self.b.bitcast(every, ir.IntType(self.lanes))
+        return self.b.icmp_unsigned("==", bits, ir.Constant(bits.type, -1 if self.search.all else 0))
+
+    def _with_missing(self) -> dict[Any, list[Any]]:
+        """The totals after vectors in which nothing was."""
+        if self.search.missing is None:
+            return dict(self.totals)
+        none = self._value(self.search.missing, 0, 0)
+        return {key: [combine(self.b, "minimum", total, none, "i64")] for key, (total,) in self.totals.items()}
