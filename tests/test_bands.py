@@ -194,6 +194,24 @@ def test_what_needs_other_rows_is_in_no_band_with_them(fun: Callable[[Any], Any]
     np.testing.assert_allclose(made(x), fun(x), rtol=1e-11)
 
 
+def test_kernels_over_few_rows_make_no_long_rows_of_those_of_a_band() -> None:
+    x, weights = rng.standard_normal((10_000, 25)), rng.standard_normal(25)
+
+    def mixed(x: Any, weights: Any) -> Any:
+        terms = x + weights
+        largest = np.max(terms, axis=1, keepdims=True)
+        sums = np.log(np.sum(np.exp(terms - largest), axis=1)) + largest[:, 0]
+        return np.sum(sums) - 10_000 * np.log(np.sum(np.exp(weights - np.max(weights))))
+
+    slope = tg.grad(mixed, argnums=(0, 1))
+    assert [band.rows for band in plan_of(slope, x, weights).bands] == [10_000]
+    of_x, of_weights = slope(x, weights)
+    np.testing.assert_allclose(of_x, softmax(x + weights), rtol=1e-10)
+    true = np.sum(softmax(x + weights), axis=0) - 10_000 * softmax(weights[None])[0]
+    true[np.argmax(weights)] += 10_000  # of the maximum, which is not subtracted again
+    np.testing.assert_allclose(of_weights, true, rtol=1e-9, atol=1e-8)
+
+
 def test_two_bands_with_a_product_between_them() -> None:
     x, w = rng.standard_normal((2000, 64)), rng.standard_normal((64, 64))
     fun = tg.trace(lambda x: softmax(softmax(x) @ w))

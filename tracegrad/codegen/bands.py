@@ -155,11 +155,18 @@ class _Grouping:
         written = {name for k in members for name in steps[k].writes}
         check = shared if rows == group.rows else {name for k in members for name in steps[k].buffers}
         for name in written.intersection(check):
-            users = [k for k in members if k in self._users[name]]
+            users = self._using(name, members)
             if len(users) > 1 and not self.row_of(name, users, rows):
                 return 0
+        alike = rows == group.rows == self.rows[i]
+        if not alike and not any(self.row_of(x, self._using(x, members), rows) for x in shared):
+            return 0  # longer rows, and nothing that would be in the cache for that
         filled = {name for name, *_ in steps[i].fills}
         return 0 if filled.intersection(shared) else rows
+
+    def _using(self, name: str, steps: list[int]) -> list[int]:
+        """Those of the steps that read or write a buffer."""
+        return [k for k in steps if k in self._users[name]]
 
     def row_of(self, name: str, users: list[int], rows: int) -> int:
         """The elements of a row of a buffer, if all `users` access it row by row, the same rows; else 0."""
@@ -190,7 +197,7 @@ class _Grouping:
         local, width, left = {}, 0, 0
         filled = {name for k in group.steps for name, *_ in steps[k].fills}
         for name in dict.fromkeys(name for k in group.steps for name in steps[k].buffers):
-            users = [k for k in group.steps if k in self._users[name]]
+            users = self._using(name, group.steps)
             row = self._bytes[name] * self.row_of(name, users, rows)
             width += row
             left += row * (len(users) > 1)
