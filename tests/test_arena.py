@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.codegen.arena import LINE, PAGE, Arena
+from tracegrad.codegen.arena import LINE, PAGE, Arena, room_for
 
 
 def run(arena, story):
@@ -26,18 +26,13 @@ def run(arena, story):
     return found, together
 
 
-def rounded(size):
-    lines = -(-size // LINE)
-    return LINE * (lines if LINE * lines < PAGE else lines | 1)
-
-
 def most_at_once(story):
     live, most = {}, 0
     for name, size in story:
         if size is None:
             live.pop(name)
         else:
-            live[name] = rounded(size)
+            live[name] = room_for(size)
         most = max(most, sum(live.values()))
     return most
 
@@ -97,6 +92,15 @@ def test_a_large_block_gets_the_place_of_small_ones_that_are_gone():
     second = Arena(arena.improved())
     run(second, story)
     assert second.top == most_at_once(story)
+
+
+@pytest.mark.parametrize("size", [PAGE, 5 * PAGE, 100 * PAGE, 2**22])
+def test_no_block_begins_a_few_lines_ahead_of_one_beside_it(size):
+    """A kernel that reads one and writes the other would wait for what it has written."""
+    arena = Arena()
+    places = [arena.take(name, size) % PAGE // LINE for name in "abcde"]
+    for a, b in itertools.combinations(places, 2):
+        assert min((a - b) % 64, (b - a) % 64) >= 7
 
 
 @pytest.mark.parametrize("layers", [2, 5])

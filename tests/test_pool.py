@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import random
 import subprocess
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from numpy._core.multiarray import get_handler_name
 
+from tracegrad.codegen.arena import LINE, PAGE
 from tracegrad.codegen.entry import EntrySpec, OutputSpec, Word
 from tracegrad.runtime import entry, native, pool
 from tracegrad.runtime.entry import make_callable
@@ -65,6 +67,17 @@ def test_a_large_output_is_an_ordinary_array() -> None:
     assert x.flags.writeable
     assert x.base is None
     assert address(x) % 64 == 0
+
+
+def test_large_outputs_begin_at_different_places_of_a_page() -> None:
+    """What reads one and writes another, a few lines ahead in its page, would wait for what it has written."""
+    pool.release_idle()
+    arrays = maker((LARGE,), (2 * LARGE,), (LARGE + 1,), (2**20,))()
+    places = [address(x) % PAGE // LINE for x in arrays]
+    for a, b in itertools.combinations(places, 2):
+        assert min((a - b) % 64, (b - a) % 64) >= 7
+    for x in arrays:
+        x[:] = 1.0  # all of it is there
 
 
 def test_programs_with_small_outputs_only_use_numpys_memory() -> None:

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["Arena"]
+__all__ = ["LINE", "PAGE", "STEP", "Arena", "room_for"]
 
 LINE, PAGE = 64, 4096
+STEP = 27  # lines: where a page begins again, places of up to six blocks are seven lines apart, or more
 MOST_BLOCKS = 400  # beyond, a better placement is not looked for: that takes longer the more there are, squared
 
 
 class Arena:
     """First-fit placement of blocks whose lives are known, or the placement `offsets`, in the order of the blocks.
 
-    Blocks of a page or more have an odd number of lines of the cache. Of blocks of one size, which lie one behind the
-    other, no two then begin at the same place of a page: they would share a small part of the cache, and a kernel that
-    reads one behind where it writes another would wait for that.
+    Blocks of one size, a page or more, lie one behind the other, each `STEP` lines further into a page than the one
+    before. At the same place of a page all of them would share a small part of the cache. And where a kernel writes a
+    few lines ahead of where it reads, in another page, the processor takes what it reads next for what it has just
+    written, and waits.
     """
 
     def __init__(self, offsets: Sequence[int] = ()) -> None:
@@ -28,8 +30,7 @@ class Arena:
         self._moment = self._live = self._most = 0
 
     def take(self, name: Any, size: int) -> int:
-        lines = -(-max(size, 1) // LINE)
-        size = LINE * (lines if size < PAGE else lines | 1)
+        size = room_for(size)
         number = len(self._lives)
         offset = self._offsets[number] if self._offsets else _first_fit(sorted(self.taken.values()), size)
         self.taken[name] = (offset, offset + size)
@@ -60,6 +61,13 @@ class Arena:
         found = [_placed(lives, order) for order in orders]
         top, offsets = min(found, key=lambda each: each[0])
         return offsets if top < self.top else ()
+
+
+def room_for(size: int) -> int:
+    """The bytes that a block of this size takes: whole lines, so many that the next block begins where it should."""
+    lines = -(-max(size, 1) // LINE)
+    step = PAGE if size >= 16 * PAGE else PAGE // 4  # of small blocks, that would leave too much unused
+    return LINE * (lines if size < PAGE else lines + (STEP - lines) % (step // LINE))
 
 
 def _placed(lives: Sequence[tuple[int, int, int]], order: Callable[[Any], int]) -> tuple[int, list[int]]:

@@ -318,8 +318,10 @@ take_arena:
   br i1 %none_kept, label %new_arena, label %go
 new_arena:
   %is_huge = icmp uge i64 %arena_bytes, $HUGE_BYTES
-  %alignment = select i1 %is_huge, i64 $HUGE_PAGE, i64 64
-  %fresh = call ptr @aligned_alloc(i64 %alignment, i64 %arena_bytes)
+  %alignment = select i1 %is_huge, i64 $HUGE_PAGE, i64 4096
+  %up_to_page = add i64 %arena_bytes, 4095
+  %arena_pages = and i64 %up_to_page, -4096
+  %fresh = call ptr @aligned_alloc(i64 %alignment, i64 %arena_pages)
   %no_arena = icmp eq ptr %fresh, null
   br i1 %no_arena, label %no_memory, label %advise
 advise:

@@ -17,6 +17,7 @@ from functools import cache
 from string import Template
 from typing import Any
 
+from tracegrad.codegen.arena import LINE, PAGE, STEP
 from tracegrad.codegen.entry_ir import HUGE_BYTES
 from tracegrad.runtime import native
 
@@ -25,11 +26,14 @@ __all__ = ["IDLE_BYTES", "LARGE_BYTES", "SLOTS", "idle_bytes", "memory_handler",
 LARGE_BYTES = 2**17  # smaller blocks are not kept; NumPy and the C library keep those
 IDLE_BYTES = 2**28
 SLOTS = 64
+PLACES = 5
 
 _POOL = Template("""
-; A block is 64 bytes of header, whose first word is its capacity, and the data.
+; A block is 64 bytes of header, its capacity and what the C library gave, and the data. That begins in one of $PLACES
+; places of a page in turn, of which NumPy's large arrays have the first (see `codegen.arena`).
 @slots = internal global [$SLOTS x ptr] zeroinitializer        ; idle blocks, or null
 @victim = internal global i64 0                                ; the slot to empty next
+@place = internal global i64 0                                 ; of the next large block
 @idle = internal global i64 0                                  ; bytes in idle blocks
 declare ptr @aligned_alloc(i64, i64)
 declare void @free(ptr)
@@ -48,9 +52,16 @@ release:
   %after = sub i64 %before, %capacity
   store i64 %after, ptr @idle
   store ptr null, ptr %slot
-  call void @free(ptr %block)
+  call void @give_back(ptr %block)
   br label %done
 done:
+  ret void
+}
+
+define internal void @give_back(ptr %block) {
+  %at = getelementptr i64, ptr %block, i64 1
+  %memory = load ptr, ptr %at
+  call void @free(ptr %memory)
   ret void
 }
 
@@ -111,7 +122,8 @@ take:
   br label %give
 
 fresh:
-  %padded = add i64 %size, 127                     ; header, and up to a multiple of 64
+  %room = select i1 %is_small, i64 127, i64 $ROOM    ; header, and up to a multiple of 64; or two pages more
+  %padded = add i64 %size, %room
   %bytes = and i64 %padded, -64
   %new = call ptr @aligned_alloc(i64 64, i64 %bytes)
   %none = icmp eq ptr %new, null
@@ -122,17 +134,35 @@ again:                                             ; what lies idle may be what 
   %still_none = icmp eq ptr %retried, null
   br i1 %still_none, label %fail, label %stamp
 stamp:
-  %made = phi ptr [%new, %fresh], [%retried, %again]
-  %usable = sub i64 %bytes, 64
+  %memory = phi ptr [%new, %fresh], [%retried, %again]
+  %number = load i64, ptr @place
+  %is_last = icmp eq i64 %number, $LAST
+  %up_one = add i64 %number, 1
+  %following = select i1 %is_last, i64 0, i64 %up_one
+  %following_place = select i1 %is_small, i64 %number, i64 %following
+  store i64 %following_place, ptr @place
+  %begin = ptrtoint ptr %memory to i64
+  %behind = add i64 %begin, 4159                   ; a header, and up to a page
+  %whole = and i64 %behind, -4096
+  %steps = mul i64 %number, $STEP_BYTES
+  %within = and i64 %steps, 4095
+  %chosen = add i64 %whole, %within
+  %next_line = add i64 %begin, 64
+  %first_byte = select i1 %is_small, i64 %next_line, i64 %chosen
+  %skip = sub i64 %first_byte, %begin
+  %usable = sub i64 %bytes, %skip
+  %before_data = sub i64 %skip, 64
+  %made = getelementptr i8, ptr %memory, i64 %before_data
   store i64 %usable, ptr %made
+  %memory_at = getelementptr i64, ptr %made, i64 1
+  store ptr %memory, ptr %memory_at
   %is_huge = icmp uge i64 %usable, $HUGE_BYTES
   br i1 %is_huge, label %advise, label %give
 advise:
-  %address = ptrtoint ptr %made to i64
-  %up = add i64 %address, 4095
+  %up = add i64 %begin, 4095
   %page_address = and i64 %up, -4096
   %page = inttoptr i64 %page_address to ptr
-  %skipped = sub i64 %page_address, %address
+  %skipped = sub i64 %page_address, %begin
   %length = sub i64 %bytes, %skipped
   %ignored = call i32 @madvise(ptr %page, i64 %length, i32 14)
   br label %give
@@ -186,7 +216,7 @@ measure:
   %worth_keeping = and i1 %large, %bounded
   br i1 %worth_keeping, label %make_room, label %release
 release:
-  call void @free(ptr %block)
+  call void @give_back(ptr %block)
   br label %done
 
 make_room:                                         ; empty slots in turn until one is vacant and the sum fits
@@ -226,8 +256,18 @@ class _Allocator(ctypes.Structure):
 
 @cache
 def _code() -> native.NativeCode:
-    names = {"SLOTS": SLOTS, "LARGE_BYTES": LARGE_BYTES, "IDLE_BYTES": IDLE_BYTES}
-    code = native.load_ir(lambda: _POOL.substitute(names, HUGE_BYTES=HUGE_BYTES, MOST=2**62), "tracegrad_pool", "cold")
+    names = {
+        "SLOTS": SLOTS,
+        "LARGE_BYTES": LARGE_BYTES,
+        "IDLE_BYTES": IDLE_BYTES,
+        "HUGE_BYTES": HUGE_BYTES,
+        "MOST": 2**62,
+        "PLACES": PLACES,
+        "LAST": PLACES - 1,
+        "STEP_BYTES": STEP * LINE,
+        "ROOM": 127 + 2 * PAGE,
+    }
+    code = native.load_ir(lambda: _POOL.substitute(names), "tracegrad_pool", "cold")
     _keep_for_ever(code)
     return code
 
