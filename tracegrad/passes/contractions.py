@@ -14,7 +14,7 @@ from tracegrad.passes.diagonals import with_diagonal
 from tracegrad.passes.rewrite import in_loop, operand, producer, rewrite
 from tracegrad.records import record
 
-__all__ = ["Thresholds", "unroll_small_contractions"]
+__all__ = ["Thresholds", "as_loop", "unroll_small_contractions"]
 
 
 @record(frozen=True)
@@ -63,13 +63,13 @@ def unroll_small_contractions(graph: Graph, thresholds: Thresholds = _USUAL) -> 
         return bool(x.dtype.kind != "b") and thresholds.unrolls(x.shape[-2], x.shape[-1], y.shape[-1], count)
 
     def hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        return _loop(*operands) if op is matmul and unrolled(operands, in_loop(operands[0])) else None
+        return as_loop(*operands) if op is matmul and unrolled(operands, in_loop(operands[0])) else None
 
     products = [x.inputs for x in graph.everywhere() if x.op is matmul]
     return rewrite(graph, hook) if any(unrolled(x, True) for x in products) else graph
 
 
-def _loop(x: Any, y: Any) -> Any:
+def as_loop(x: Any, y: Any) -> Any:
     """The product as a sum over the axis that both operands share, without axes of size one."""
     (*lead, m, k), n = x.shape, y.shape[-1]
     if (found := with_diagonal(x, y)) is not None:

@@ -21,7 +21,7 @@ from tracegrad.ops.op import Op
 from tracegrad.passes.constants import constant, is_zero
 from tracegrad.passes.rewrite import operand, producer, shared
 
-__all__ = ["DIAGONALS", "counted", "with_diagonal"]
+__all__ = ["DIAGONALS", "counted", "is_diagonal", "with_diagonal"]
 
 SMALLEST = 32  # matrices with fewer rows are multiplied as any others
 
@@ -75,6 +75,11 @@ def _scaled(x: Any, factors: Any, axis: int) -> Any:
     kept = tuple(1 if k == axis else n for k, n in enumerate(x.shape))
     count = broadcast_to(reshape(reduce_sum(spoils, axes=(axis,)), shape=kept), shape=x.shape)
     return where(greater(subtract(count, spoils), 0.0), float("nan"), product)
+
+
+def is_diagonal(x: Any) -> bool:
+    """Whether `x` is a diagonal matrix that is large."""
+    return _numbers(x) is not None
 
 
 # -- what is diagonal ----------------------------------------------------------------------------------------

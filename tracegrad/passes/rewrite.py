@@ -25,7 +25,7 @@ from tracegrad.ops.results import result
 
 __all__ = [
     "Finish", "Hook", "Rewriter", "in_loop", "is_free", "mark_free", "node_of", "operand", "producer", "rewrite",
-    "shared",
+    "shared", "swaps",
 ]  # fmt: skip
 
 Hook = Callable[[Op, tuple[Any, ...], dict[str, Any]], Any]
@@ -146,6 +146,12 @@ def operand(x: Value, i: int = 0) -> Any:
     """Operand `i` of the op that computes `x`."""
     found = x.node.inputs[i]
     return x.builder.value(found) if isinstance(found, Node) else found
+
+
+def swaps(x: Value) -> bool:
+    """Whether a transpose is that of matrices."""
+    ndim = len(x.shape)
+    return bool(dict(x.node.params)["perm"] == (*range(ndim - 2), ndim - 1, ndim - 2))
 
 
 def shared(x: Value) -> bool:

@@ -23,6 +23,7 @@ from tracegrad.passes.diagonals import DIAGONALS
 from tracegrad.passes.divided import into_choice, into_undivided
 from tracegrad.passes.logic import LOGIC
 from tracegrad.passes.masks import chosen_once
+from tracegrad.passes.outer import OUTER
 from tracegrad.passes.pieces import into_place
 from tracegrad.passes.rewrite import mark_free, node_of, producer, rewrite
 from tracegrad.passes.rules import algebra
@@ -60,8 +61,8 @@ def simplifier(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any
         return _elementwise(op, operands)
     found = BY_OP[op](*operands, **params) if op in BY_OP else None
     if found is None and op in DIAGONALS:
-        return DIAGONALS[op](*operands, **params)
-    return found
+        found = DIAGONALS[op](*operands, **params)
+    return OUTER[op](*operands, **params) if found is None and op in OUTER else found
 
 
 def _elementwise(op: Elementwise, operands: tuple[Any, ...]) -> Any:

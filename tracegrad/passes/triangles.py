@@ -10,7 +10,7 @@ from tracegrad.ops.factorizations import cholesky
 from tracegrad.ops.linalg import solve, solve_triangular
 from tracegrad.ops.linear import broadcast_to, transpose
 from tracegrad.passes.diagonals import counted
-from tracegrad.passes.rewrite import operand, producer
+from tracegrad.passes.rewrite import operand, producer, swaps
 from tracegrad.passes.structure import rule_for
 
 __all__: list[str] = []
@@ -22,7 +22,7 @@ def _(x: Any, *, lower: bool) -> Any:
     if lower or producer(x) is not where or any(is_literal(y) for y in x.node.inputs):
         return None
     mask, below, above = (operand(x, k) for k in range(3))
-    if producer(above) is not transpose or not _swaps(above) or operand(above).node is not below.node:
+    if producer(above) is not transpose or not swaps(above) or operand(above).node is not below.node:
         return None
     return cholesky(below, lower=True) if _is_lower(mask) else None
 
@@ -36,16 +36,10 @@ def _is_lower(mask: Any) -> bool:
     return [counted(operand(mask, k)) for k in range(2)] == [1, 0]
 
 
-def _swaps(x: Any) -> bool:
-    """Whether a transpose is that of matrices."""
-    ndim = len(x.shape)
-    return bool(dict(x.node.params)["perm"] == (*range(ndim - 2), ndim - 1, ndim - 2))
-
-
 @rule_for(solve)
 def _(a: Any, b: Any) -> Any:
     """With the factor of a Cholesky factorization, which has no zero on its diagonal, or its transpose."""
-    transposed = producer(a) is transpose and _swaps(a)
+    transposed = producer(a) is transpose and swaps(a)
     factor = operand(a) if transposed else a
     if producer(factor) is not cholesky:
         return None

@@ -1,0 +1,270 @@
+"""Outer products that are multiplied are never made: `np.outer(u, v) @ X` is u times `v @ X`.
+
+A matrix is an *outer product* here if its elements are those of a column times those of a row, as `np.outer(u, v)`,
+`-2.0 * u[:, None] * v` and matrices of equal rows are. Of sums of such, and of diagonal matrices, as `np.eye(n) - 2.0 *
+np.outer(v, v)`, each part is multiplied; and a product of which only sums with such weights are wanted, as by the
+derivative of an outer product, is not made either.
+
+Numbers are added in another order, so they round differently. What was not finite is not finite; but where infinite
+numbers are put in another order, an inf may become a nan, or a nan an inf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracegrad.avals import is_literal
+from tracegrad.ops.contraction import matmul, matrix_transpose
+from tracegrad.ops.elementwise import add, divide, multiply, negative, reciprocal, square, subtract
+from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape, transpose
+from tracegrad.ops.op import Op
+from tracegrad.passes.contractions import as_loop
+from tracegrad.passes.diagonals import is_diagonal, with_diagonal
+from tracegrad.passes.rewrite import operand, producer, shared, swaps
+
+__all__ = ["OUTER"]
+
+SMALLEST = 16  # rows and columns of matrices for which this is worth it
+MOST = 4  # parts of a sum that are multiplied one by one
+DEEPEST = 8  # factors of an outer product
+
+
+class _Outer(NamedTuple):
+    """The matrix `column * row * scale`, of shapes (..., m, 1), (..., 1, n) and (..., 1, 1); None for ones."""
+
+    column: Any = None
+    row: Any = None
+    scale: Any = None
+
+    @property
+    def turned(self) -> _Outer:
+        return _Outer(
+            *[x if x is None or is_literal(x) else matrix_transpose(x) for x in (self.row, self.column, self.scale)]
+        )
+
+    @property
+    def vectors(self) -> tuple[Any, Any]:
+        """The column and the row, of which one has been scaled."""
+        if self.scale is None:
+            return self.column, self.row
+        if self.column is None:
+            return None, multiply(self.row, self.scale)
+        return multiply(self.column, self.scale), self.row
+
+
+# -- products ------------------------------------------------------------------------------------------------
+def with_outer_product(x: Any, y: Any) -> Any:
+    """The product of two stacks of matrices of which one is made of outer products; None if neither is.
+
+    >>> from tracegrad.ir import parse
+    >>> from tracegrad.passes.simplify import simplify
+    >>> text = '''graph(%0: f64[40,1], %1: f64[50], %2: f64[50,60]) {
+    ...   %3 = broadcast_to(%0) {shape=(40, 50)} : f64[40,50]
+    ...   %4 = broadcast_to(%1) {shape=(40, 50)} : f64[40,50]
+    ...   %5 = multiply(%3, %4) : f64[40,50]
+    ...   %6 = matmul(%5, %2) : f64[40,60]
+    ...   return %6
+    ... }'''
+    >>> print(simplify(parse(text)))
+    graph(%0: f64[40,1], %1: f64[50], %2: f64[50,60]) {
+      %3 = reshape(%1) {shape=(50, 1)} : f64[50,1]
+      %4 = broadcast_to(%3) {shape=(50, 60)} : f64[50,60]
+      %5 = multiply(%2, %4) : f64[50,60]
+      %6 = reduce_sum(%5) {axes=(0,)} : f64[60]
+      %7 = broadcast_to(%0) {shape=(40, 60)} : f64[40,60]
+      %8 = broadcast_to(%6) {shape=(40, 60)} : f64[40,60]
+      %9 = multiply(%7, %8) : f64[40,60]
+      return %9
+    }
+    """
+    if x.dtype.kind != "f" or min(*x.shape[-2:], y.shape[-1]) < SMALLEST:
+        return None
+    for mine, other, first in ((x, y, True), (y, x, False)):
+        if (parts := _parts(mine)) is not None:
+            return _total([(sign, _product(part, mine, other, first)) for sign, part in parts])
+    return None
+
+
+def _total(terms: list[tuple[int, Any]]) -> Any:
+    (sign, total), *others = terms
+    total = total if sign > 0 else negative(total)
+    for sign, each in others:
+        total = add(total, each) if sign > 0 else subtract(total, each)
+    return total
+
+
+def _parts(x: Any) -> list[tuple[int, Any]] | None:
+    """The outer products, and diagonal matrices, of which `x` is the sum, with their signs; None if it is none."""
+    found: list[tuple[int, Any]] = []
+    todo = [(1, x, False)]
+    while todo:
+        sign, x, turned = todo.pop()
+        if producer(x) is transpose and swaps(x):
+            x, turned = operand(x), not turned
+        if producer(x) in (add, subtract) and not any(is_literal(y) for y in x.node.inputs):
+            todo += [(sign if producer(x) is add else -sign, operand(x, 1), turned), (sign, operand(x), turned)]
+            continue
+        outer = _outer_of(x)
+        if len(found) == MOST or (outer is None and not is_diagonal(x)):
+            return None
+        found.append((sign, x if outer is None else outer.turned if turned else outer))
+    return found if any(isinstance(part, _Outer) for _, part in found) else None
+
+
+def _product(part: Any, mine: Any, other: Any, first: bool) -> Any:
+    """The product of a part of `mine` with the other matrix, which it stands before if `first`."""
+    if not isinstance(part, _Outer):
+        return with_diagonal(*((part, other) if first else (other, part)))
+    column, row = part.vectors
+    if first:
+        return _spread(column, _row_times(row, other), (*mine.shape[:-1], other.shape[-1]))
+    return _spread(_times_column(other, column), row, (*other.shape[:-1], mine.shape[-1]))
+
+
+def _spread(column: Any, row: Any, shape: tuple[int, ...]) -> Any:
+    whole = [broadcast_to(v, shape=shape) for v in (column, row) if v is not None]
+    return multiply(*whole) if len(whole) == 2 else whole[0]
+
+
+def _row_times(row: Any, y: Any) -> Any:
+    return _sums(y, -2) if row is None else as_loop(row, y)
+
+
+def _times_column(x: Any, column: Any) -> Any:
+    return _sums(x, -1) if column is None else as_loop(x, column)
+
+
+def _sums(x: Any, axis: int) -> Any:
+    """The sums along an axis, which stays, with size one."""
+    axis += len(x.shape)
+    return reshape(reduce_sum(x, axes=(axis,)), shape=tuple(1 if a == axis else n for a, n in enumerate(x.shape)))
+
+
+# -- sums of products ----------------------------------------------------------------------------------------
+def summed_product(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """The sums, by rows, columns or both, of the elements of a product times those of an outer product."""
+    last = len(x.shape) - 1
+    if x.dtype.kind != "f" or not axes or axes[0] < last - 1 or producer(x) not in _WEIGHTED:
+        return None
+    if (found := _weighted(x, DEEPEST)) is None:
+        return None
+    outer = found[1]
+    # Sums without weights are no work for who has the product.
+    weights = [weight for axis, weight in ((last - 1, outer.column), (last, outer.row)) if axis in axes]
+    plain = all(weight is None for weight in weights)
+    if plain and (len(axes) == 2 or shared(x) or (outer.scale is not None and _genuine(outer) is None)):
+        return None
+    left, right = found[0]
+    if min(*left.shape[-2:], right.shape[-1]) < SMALLEST:
+        return None
+    column, row = outer.vectors
+    if axes == (last,):
+        out = _scaled(_times_column(left, _times_column(right, _turned(row))), column)
+    elif axes == (last - 1,):
+        out = _scaled(_row_times(_row_times(_turned(column), left), right), row)
+    else:
+        out = as_loop(_row_times(_turned(column), left), _times_column(right, _turned(row)))
+    return reshape(out, shape=tuple(n for a, n in enumerate(x.shape) if a not in axes))
+
+
+_WEIGHTED = (matmul, multiply, divide, negative, transpose)
+
+
+def _scaled(x: Any, factor: Any) -> Any:
+    return x if factor is None else multiply(x, factor)
+
+
+def _turned(x: Any) -> Any:
+    return None if x is None else matrix_transpose(x)
+
+
+def _weighted(x: Any, depth: int) -> tuple[tuple[Any, Any], _Outer] | None:
+    """The factors of the product that `x` is, and the outer product by whose elements its own are multiplied."""
+    op = producer(x)
+    if op is matmul:
+        return (operand(x), operand(x, 1)), _Outer()
+    if depth and (op is negative or (op is transpose and swaps(x))):
+        if (found := _weighted(operand(x), depth - 1)) is None:
+            return None
+        (left, right), outer = found
+        if op is transpose:
+            return (matrix_transpose(right), matrix_transpose(left)), outer.turned
+        return found[0], _OF_ONE[op](outer)
+    if op not in (multiply, divide) or not depth:
+        return None
+    for k in range(2 if op is multiply else 1):
+        weight = _factors(operand(x, 1 - k), depth - 1)
+        if weight is not None and (found := _weighted(operand(x, k), depth - 1)) is not None:
+            return found[0], _combined(op, found[1], weight)
+    return None
+
+
+# -- what is an outer product ------------------------------------------------------------------------------
+def _outer_of(x: Any) -> _Outer | None:
+    """`x` as an outer product, if it is one."""
+    return _genuine(_factors(x, DEEPEST))
+
+
+def _genuine(found: _Outer | None) -> _Outer | None:
+    """None for what is the same everywhere."""
+    return None if found is None or found.column is found.row is None else found
+
+
+def _factors(x: Any, depth: int) -> _Outer | None:
+    """`x` as an outer product, or a number, or an array of one value."""
+    if is_literal(x):
+        return _Outer(scale=x)
+    op = producer(x)
+    if op is broadcast_to:
+        return _repeated(operand(x), x.shape)
+    if not depth:
+        return None
+    if op in _OF_ONE or (op is transpose and swaps(x)):
+        found = _factors(operand(x), depth - 1)
+        return None if found is None else found.turned if op is transpose else _OF_ONE[op](found)
+    if op in (multiply, divide):
+        parts = [_factors(operand(x, k), depth - 1) for k in range(2)]
+        return None if None in parts else _combined(op, *parts)  # type: ignore[arg-type]
+    return None
+
+
+def _combined(op: Op, x: _Outer, y: _Outer) -> _Outer:
+    """The product, or quotient, of two."""
+    return _Outer(*[_applied(op, a, b) for a, b in zip(x, y)])
+
+
+def _applied(op: Op, a: Any, b: Any) -> Any:
+    if b is None:
+        return a
+    if is_literal(b) and (a is None or is_literal(a)):
+        a = 1.0 if a is None else a
+        return a * b if op is multiply else float(np.divide(a, b))
+    if a is None:
+        return b if op is multiply else op(1.0, b)
+    return op(a, b)
+
+
+_OF_ONE: dict[Any, Callable[[_Outer], _Outer]] = {
+    negative: lambda x: _combined(multiply, x, _Outer(scale=-1.0)),
+    reciprocal: lambda x: _combined(divide, _Outer(scale=1.0), x),
+    square: lambda x: _combined(multiply, x, x),
+}
+
+
+def _repeated(x: Any, shape: tuple[int, ...]) -> _Outer | None:
+    """What is repeated, as the rows, the columns or all elements of matrices."""
+    if len(shape) < 2:
+        return None
+    *lead, m, n = shape
+    own = ((1,) * len(shape) + x.shape)[-len(shape) :]
+    for place, wanted in enumerate(((m, 1), (1, n), (1, 1))):
+        if own[-2:] == wanted:
+            array = broadcast_to(reshape(x, shape=own), shape=(*lead, *wanted))
+            return _Outer(*[array if k == place else None for k in range(3)])
+    return None
+
+
+OUTER: dict[Op, Callable[..., Any]] = {matmul: with_outer_product, reduce_sum: summed_product}
