@@ -26,7 +26,7 @@ declare ptr @PyTuple_GetItem(ptr, i64)
 declare i32 @PyUnicode_Compare(ptr, ptr)
 
 ; 1. Containers. What is in them is held: a program may let other threads, or Python, change them.
-define ptr @tg_entry(ptr %self, ptr %args, i64 %n) {
+define ptr @tg_entry(ptr %self, ptr %args, i64 %n) noinline optnone {
 start:
   %position = alloca i64
   %key_at = alloca ptr

@@ -12,9 +12,10 @@ It is a `METH_FASTCALL` function, `PyObject *(self, PyObject *const *args, n)`, 
    returns MISS, or null if a signal handler has raised in between;
 5. returns the output, or a tuple of them; a 0-d output becomes a NumPy scalar, as NumPy's reductions do.
 
-One entry point, compiled once, serves all programs: what it must know of a program stands in the block, its
-`self` (`codegen.entry`). Unrolled for one signature it would be some 5 ns faster with one or two arguments,
-and cost each program half as much again to compile.
+It is written as it should run, and LLVM is told not to look for anything better (`optnone`): that would double what it
+takes to compile, and save a call some nanoseconds. One entry point, compiled once, serves all programs: what it must
+know of a program stands in the block, its `self` (`codegen.entry`). Unrolled for one signature it would be some 5 ns
+faster with one or two arguments, and cost each program half as much again to compile.
 
 Offsets are those of `PyArrayObject_fields` in NumPy 2 (numpy/ndarraytypes.h) and of `PyFloatObject` in
 CPython; `runtime.entry` checks them on live objects before it uses any of this.
@@ -105,7 +106,7 @@ define internal ptr @address(ptr %block, i64 %index) alwaysinline {
 }
 
 ; 1, 2: `codegen.entry_around`.
-define internal ptr @call(ptr %block, ptr %args) {
+define internal ptr @call(ptr %block, ptr %args) noinline optnone {
 start:
   %stack_arena = alloca [$STACK_ARENA x i8], align 64
   %inputs = call i64 @word(ptr %block, i64 $INPUTS)

@@ -66,6 +66,8 @@ def _define_kernel(kernel: Kernel, names: Sequence[str], module: ir.Module, name
     inner.linkage = "external"
     inner.attributes.add("noinline")  # so that LLVM knows that its buffers share no memory
     function = ir.Function(module, OF_WORDS, name)
+    for attribute in ("noinline", "optnone"):  # LLVM would look long for what could be better
+        function.attributes.add(attribute)
     b, (words, pointers) = ir.IRBuilder(function.append_basic_block("entry")), function.args
     read = _reader(b, words)
     low, high = read(), read()

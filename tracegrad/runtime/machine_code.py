@@ -13,7 +13,7 @@ import ctypes
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from weakref import WeakValueDictionary
 
@@ -22,7 +22,7 @@ from tracegrad.codegen.module import as_text, module_of_pieces
 from tracegrad.codegen.orders import C_LIBRARY
 from tracegrad.codegen.pieces import Piece
 from tracegrad.codegen.small import SMALL, small_module
-from tracegrad.codegen.support import support_module
+from tracegrad.codegen.support import MERGED, support_module
 from tracegrad.codegen.vecmath import rare_module
 from tracegrad.codegen.walker import BAND, STEP, TOGETHER, WALK, walker_module
 from tracegrad.records import record
@@ -105,7 +105,7 @@ def missing(pieces: Iterable[Piece]) -> dict[str, Piece]:
 
 def unknown(functions: Iterable[str]) -> list[str]:
     """Those of these functions that programs share, and of the entry point, that are neither in memory nor on disk."""
-    names = {WALK if name in TOGETHER else name for name in functions}
+    names = {_module_with(name)[1] for name in functions}
     return [name for name in (*names, "tracegrad_entry") if not native.is_known(name)]
 
 
@@ -224,15 +224,22 @@ def shared_function(name: str) -> int:
     `small`, or of the C library."""
     if name in C_LIBRARY:
         return ctypes.cast(getattr(_c_library(), name), ctypes.c_void_p).value or 0
+    make, module, kind, optimize = _module_with(name)
+    return native.load_ir(make, module, kind, optimize).address(name)
+
+
+def _module_with(name: str) -> tuple[Callable[[], str], str, str, int]:
+    """What writes the module that defines a function, the module's name, and how it is compiled."""
     if name in TOGETHER:
-        return native.load_ir(lambda: walker_module(*TOGETHER), WALK, "cold").address(name)
+        return lambda: walker_module(*TOGETHER), WALK, "cold", 1
     if name.startswith(_RARE):
-        return native.load_ir(lambda: rare_module(name), name, "cold").address(name)
+        return lambda: rare_module(name), name, "cold", 1
     if name.startswith(SMALL):
-        return native.load_ir(lambda: small_module(name), name, optimize=3).address(name)
+        return lambda: small_module(name), name, "glue", 3
+    if name.startswith(MERGED):
+        return lambda: support_module(name), f"{MERGED[0]}.{name.partition('.')[2]}", "glue", 1
     make = lapack_module if name.startswith(NATIVE) else walker_module if name.startswith(STEP) else support_module
-    kind = "cold" if name in ("tg_chunks", BAND) else "loops"
-    return native.load_ir(lambda: make(name), name, kind, optimize=1).address(name)
+    return lambda: make(name), name, "cold" if name in ("tg_chunks", BAND) else "loops", 1
 
 
 @cache
