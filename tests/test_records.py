@@ -82,15 +82,17 @@ def test_records_inherit_and_finish_what_they_are_given() -> None:
         Derived(-1)
 
 
-def test_methods_are_written_once_when_they_are_first_called() -> None:
+def test_methods_are_written_once_when_they_are_first_called_or_an_init_often() -> None:
     @record(frozen=True)
     class Point:
         x: int
 
     first = Point.__init__, Point.__eq__, Point.__hash__
     assert Point(1) == Point(1)
-    assert (Point.__init__ is first[0], Point.__eq__ is first[1], Point.__hash__ is first[2]) == (False, False, True)
+    assert (Point.__init__ is first[0], Point.__eq__ is first[1], Point.__hash__ is first[2]) == (True, False, True)
+    assert [Point(x=i) for i in range(10)] == [Point(i) for i in range(10)]
     written = Point.__init__
+    assert written is not first[0]
     assert {Point(1), Point(1)} == {Point(1)}
     assert Point.__init__ is written
     assert Point.__hash__ is not first[2]

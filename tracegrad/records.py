@@ -2,7 +2,8 @@
 
 The standard library compiles up to six methods when it makes a dataclass, most of which a process never calls: half a
 millisecond for each class, which the import would pay. A record is a dataclass to all who ask (`fields`, `replace`,
-`is_dataclass`), and its methods are those that the standard library would have written.
+`is_dataclass`), and its methods are those that the standard library would have written; the first records of a class
+are made without an `__init__`.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ def _later(name: str, parameters: str, lines: Callable[[type, dict[str, Any]], I
         for owner in type(self).__mro__:
             if owner.__dict__.get(name) is first:
                 break
+        if name == "__init__" and _filled(owner, self, args, kwargs):
+            return None
         space: dict[str, Any] = {"LATER": _LATER, "set": object.__setattr__}
         body = list(lines(owner, space))
         given = _parameters(owner, space) if name == "__init__" else parameters
@@ -73,6 +76,35 @@ def _later(name: str, parameters: str, lines: Callable[[type, dict[str, Any]], I
 
     first.__name__ = name
     return first
+
+
+# So many records of a class are made before an `__init__` is written for it, which takes as long as dozens of them.
+_FEW = 8
+_made: dict[type, int] = {}
+
+
+def _filled(cls: Any, x: Any, args: tuple[Any, ...], given: dict[str, Any]) -> bool:
+    """Make one of the first records of a class, if there is no more to do than to assign what is given."""
+    count, fields = _made.get(cls, 0), _fields(cls)
+    if count == _FEW or len(args) > len(fields) or hasattr(cls, "__post_init__"):
+        return False
+    values = dict(zip([field.name for field in fields], args))
+    if values.keys() & given.keys():
+        return False
+    values |= given
+    left = [field for field in fields if field.name not in values]
+    values |= {field.name: field.default for field in left if field.default is not dataclasses.MISSING}
+    if len(values) != len(fields) or not all(map(_is_given, fields)):
+        return False
+    _made[cls] = count + 1
+    for field in fields:
+        object.__setattr__(x, field.name, values[field.name])
+    return True
+
+
+def _is_given(field: dataclasses.Field[Any]) -> bool:
+    """Whether a field is given by its place or its name."""
+    return field.init and not field.kw_only
 
 
 def _parameters(cls: Any, space: dict[str, Any]) -> str:
