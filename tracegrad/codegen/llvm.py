@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from llvmlite import ir
 
+from tracegrad.codegen.carried import carried_of
 from tracegrad.codegen.clipped import clip_of, mask_of_rows
 from tracegrad.codegen.fused import computed, factors_of, products_of
 from tracegrad.codegen.jammed import jam_of
@@ -140,6 +141,7 @@ class KernelEmitter:
         self.vectors, self.products = vectors_of(kernel), products_of(kernel.body)
         self.search = search_of(kernel, self.vectors)
         self._depth = {id(x): self._register_depth(x) for x in self.reductions}
+        self.carried = carried_of(kernel) if self.vectors is None else {}
         self.totals: dict[int, list[Any]] = {}
         self.copies: list[Any] = []
         self._copy = 0
@@ -214,6 +216,10 @@ class KernelEmitter:
 
     def _row(self, depth: int) -> None:
         """The innermost loop, for rows of which one has something to do."""
+        for x in [x for x in self.kernel.body if id(x) in self.carried]:
+            self.env[self.kernel.loops[depth].var] = self._bounds(depth)[0]
+            self._guard(x)
+            self.totals[id(self.carried[id(x)])] = [self._value(x.out)]
         write: Any = partial(self._loop, depth, None, 1)
         if self.vectors is not None:
             write = partial(row_loop, self, self.vectors, self.search, *self._bounds(depth))
@@ -252,7 +258,8 @@ class KernelEmitter:
         loop = self.kernel.loops[depth]
         first, high = self._bounds(depth) if copies == 1 else self._jammed_bounds(depth)
         low = first if low is None else low
-        running = [x for x in self.reductions if id(x) in self.totals and self._depth[id(x)] <= depth]
+        running: list[Any] = [x for x in self.reductions if id(x) in self.totals and self._depth[id(x)] <= depth]
+        running += [x for x in self.carried.values() if depth == len(self.kernel.loops) - 1]
         before = self.b.block
         head, inside, after = (self.function.append_basic_block(f"{n}.{loop.var}") for n in ("head", "inside", "after"))
         self.b.branch(head)
@@ -408,11 +415,15 @@ class KernelEmitter:
                 case Index():
                     self._define(x.out, self.polys.emit(self.b, x.value))
                 case Store():
-                    self.b.store(self.stored(self._value(x.value), x.value.dtype), self._at(x.buffer, x.address))
+                    value = self._value(x.value)
+                    self.b.store(self.stored(value, x.value.dtype), self._at(x.buffer, x.address))
+                    self.totals[id(x)] = [value]
                 case Reduce():
                     self._reduce(x)
                 case Check():
                     self._check(x)
+                case Guard() if id(x) in self.carried:
+                    self._define(x.out, self.totals[id(self.carried[id(x)])][0])
                 case Guard():
                     self._guard(x)
 
