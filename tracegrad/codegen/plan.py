@@ -27,6 +27,7 @@ from tracegrad.codegen.lower import Arguments, Lowering
 from tracegrad.codegen.materialize import Storage
 from tracegrad.codegen.nest import arrange, is_serial
 from tracegrad.codegen.nested import Looping, Nested, Places, While, bytes_of, nested_step, on_stack, regions_of
+from tracegrad.codegen.placed import ask_in_rows
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.products import factors_of, layout_of
 from tracegrad.codegen.scattered import scatter_in_place
@@ -150,6 +151,7 @@ class _Planner:
             made.strips = strips_of(made)
         else:
             scatter_in_place(made)
+            ask_in_rows(made)
             split_kernels(made)
             write_over_dying(made)
             made.bands = bands_of(made)
