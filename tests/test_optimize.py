@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,40 @@ def test_what_is_derived_is_optimised_alike() -> None:
     assert [make(f).optimize for make in (tg.grad, tg.value_and_grad, tg.jacrev, tg.hessian, tg.vmap)] == [3] * 5
     assert tg.grad(lambda x: x).optimize is None
     np.testing.assert_allclose(tg.grad(tg.grad(tg.trace(lambda x: x**3, optimize=1)))(2.0), 12.0)
+
+
+def test_transforms_take_the_options_of_trace() -> None:
+    def f(x: Any) -> Any:
+        return np.sum(x**3)
+
+    made = [make(f, optimize=3, tiered=True) for make in (tg.grad, tg.value_and_grad, tg.jacrev, tg.jacfwd, tg.hessian)]
+    assert [(each.optimize, each.tiered) for each in made] == [(3, True)] * 5
+    assert tg.grad(f, optimize=3, tiered=True) is made[0]
+    assert tg.grad(f) is not made[0]
+    traced = tg.trace(f, optimize=1, tiered=False)
+    first = tg.grad(traced, optimize=3)
+    assert (first.optimize, first.tiered) == (3, False)
+    for each in (tg.grad(f, optimize=1), first, tg.jacfwd(f, tiered=False)):
+        np.testing.assert_allclose(each(np.array([1.0, 2.0])), [3.0, 12.0])
+    with pytest.raises(ValueError, match="grad: optimize must be 1, 2, 3 or None, got 4"):
+        tg.grad(f, optimize=4)
+    with pytest.raises(TypeError, match="hessian: tiered must be True, False or None, got 'no'"):
+        tg.hessian(f, tiered="no")  # type: ignore[arg-type]
+
+
+def test_methods_and_partial_calls_of_a_traced_function_keep_its_options() -> None:
+    class Model:
+        scale = 2.0
+
+        @tg.trace(optimize=3, tiered=False)
+        def loss(self, x: Any) -> Any:
+            return np.sum(self.scale * x**2)
+
+    by_method = tg.grad(Model().loss)
+    by_part = tg.grad(functools.partial(tg.trace(lambda a, x: np.sum(a * x**2), optimize=3), 2.0))
+    assert (by_method.optimize, by_method.tiered, by_part.optimize) == (3, False, 3)
+    for slope in (by_method, by_part):
+        np.testing.assert_allclose(slope(np.array([1.0, 2.0])), [4.0, 8.0])
 
 
 def test_tensors_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,9 @@ graph and one compiled program.
 
 from __future__ import annotations
 
+import functools
 import inspect
+import types
 from collections.abc import Callable, Iterable
 from typing import Any, overload
 
@@ -37,6 +39,7 @@ TraceBuilder.find_circles = staticmethod(find_circles)
 
 Function = Callable[..., Any]
 Argnums = int | tuple[int, ...]
+Options = tuple[bool | None, int | None]  # tiered and optimize
 
 
 @overload
@@ -93,19 +96,23 @@ def trace(
     if fun is None:
         return lambda f: trace(f, **options)
     _require_callable(fun, "trace")
-    if tiered not in (None, True, False):
-        raise TypeError(located(f"trace: tiered must be True, False or None, got {tiered!r}"))
-    if optimize is not None and (type(optimize) is not int or not 1 <= optimize <= 3):
-        raise ValueError(located(f"trace: optimize must be 1, 2, 3 or None, got {optimize!r}"))
+    _require_options("trace", (tiered, optimize))
     return Traced(fun, **options)
 
 
-def value_and_grad(fun: Function, argnums: Argnums = 0, has_aux: bool = False) -> Traced:
+def value_and_grad(
+    fun: Function,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    tiered: bool | None = None,
+    optimize: int | None = None,
+) -> Traced:
     """The function `(*args) -> (value, gradient)`, where `value = fun(*args)` is a floating scalar.
 
     The gradient is with respect to the positional argument `argnums`, with its structure, shapes and dtypes; for a
     tuple of argnums it is a tuple. With `has_aux`, `fun` returns `(value, aux)` and the result is `((value, aux),
-    gradient)`.
+    gradient)`. `tiered` and `optimize` are as for `trace`, by default those of `fun`.
 
     Raises `DTypeError` (a TypeError) when an argument to differentiate is not floating, TypeError (a `ShapeError` too)
     when the value is not a scalar, ValueError for argnums that name no argument or a static one.
@@ -114,15 +121,23 @@ def value_and_grad(fun: Function, argnums: Argnums = 0, has_aux: bool = False) -
     >>> print(value, gradient)
     9.0 6.0
     """
-    _check(fun, argnums, "value_and_grad")
+    _check(fun, argnums, "value_and_grad", (tiered, optimize))
 
     def make() -> Traced:
-        return _derived(fun, reverse.value_and_grad(fun, argnums, has_aux), "value_and_grad")
+        body = reverse.value_and_grad(fun, argnums, has_aux)
+        return _derived(fun, body, "value_and_grad", (tiered, optimize))
 
-    return remembered(fun, ("value_and_grad", argnums, has_aux), make)
+    return remembered(fun, ("value_and_grad", argnums, has_aux, tiered, optimize), make)
 
 
-def grad(fun: Function, argnums: Argnums = 0, has_aux: bool = False) -> Traced:
+def grad(
+    fun: Function,
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    tiered: bool | None = None,
+    optimize: int | None = None,
+) -> Traced:
     """The function `(*args) -> gradient` of a scalar function; with `has_aux`, `(gradient, aux)`. See `value_and_grad`.
 
     >>> import numpy as np
@@ -131,7 +146,7 @@ def grad(fun: Function, argnums: Argnums = 0, has_aux: bool = False) -> Traced:
     >>> print(grad(grad(np.sin))(0.5) == -np.sin(0.5))
     True
     """
-    _check(fun, argnums, "grad")
+    _check(fun, argnums, "grad", (tiered, optimize))
 
     def make() -> Traced:
         both = reverse.value_and_grad(fun, argnums, has_aux)
@@ -140,9 +155,9 @@ def grad(fun: Function, argnums: Argnums = 0, has_aux: bool = False) -> Traced:
             value, gradient = both(*args, **kwargs)
             return (gradient, value[1]) if has_aux else gradient
 
-        return _derived(fun, body, "grad")
+        return _derived(fun, body, "grad", (tiered, optimize))
 
-    return remembered(fun, ("grad", argnums, has_aux), make)
+    return remembered(fun, ("grad", argnums, has_aux, tiered, optimize), make)
 
 
 def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
@@ -199,7 +214,10 @@ def _standing_for(fun: Function, body: Function, name: str) -> Traced:
 
 
 def _compiled(fun: Function) -> dict[str, Any]:
-    """The options by which what is derived from a function is compiled."""
+    """The options by which what is derived from a function is compiled: those of the traced function that it is, or is
+    a method or a `functools.partial` of."""
+    while isinstance(fun, functools.partial | types.MethodType):
+        fun = fun.func if isinstance(fun, functools.partial) else fun.__func__
     return fun.options if isinstance(fun, Traced) else {}
 
 
@@ -336,12 +354,16 @@ def _axes_key(axes: Any) -> Any:
     return structure, tuple(leaves)
 
 
-def jacrev(fun: Function, argnums: Argnums = 0, has_aux: bool = False, *, chunk_size: int | None = None) -> Traced:
+def jacrev(
+    fun: Function, argnums: Argnums = 0, has_aux: bool = False, *, chunk_size: int | None = None,
+    tiered: bool | None = None, optimize: int | None = None,
+) -> Traced:  # fmt: skip
     """The function `(*args) -> Jacobian`, row by row: the way for more inputs than outputs.
 
     The Jacobian has the structure of the output, with that of the argument (for a tuple of argnums, a tuple of such) in
     the place of each leaf: arrays with the axes of the output and then those of the argument. With `has_aux`, `fun`
     returns `(out, aux)` and the result is `(Jacobian, aux)`. All rows are computed at once, or `chunk_size` at a time.
+    `tiered` and `optimize` are as for `trace`, by default those of `fun`.
 
     Raises `DTypeError` (a TypeError) where an argument or an output is not floating, ValueError for argnums that name
     no argument or a static one.
@@ -351,23 +373,29 @@ def jacrev(fun: Function, argnums: Argnums = 0, has_aux: bool = False, *, chunk_
     [[3. 0. 1.]
      [0. 3. 2.]]
     """
-    return _of_elements(fun, argnums, has_aux, chunk_size, "jacrev", jacobians.reverse_jacobian)
+    return _of_elements(fun, (argnums, has_aux, chunk_size), (tiered, optimize), "jacrev", jacobians.reverse_jacobian)
 
 
-def jacfwd(fun: Function, argnums: Argnums = 0, has_aux: bool = False, *, chunk_size: int | None = None) -> Traced:
+def jacfwd(
+    fun: Function, argnums: Argnums = 0, has_aux: bool = False, *, chunk_size: int | None = None,
+    tiered: bool | None = None, optimize: int | None = None,
+) -> Traced:  # fmt: skip
     """As `jacrev`, column by column: the way for more outputs than inputs.
 
     >>> import numpy as np
     >>> print(jacfwd(lambda x: np.array([x, x**2, x**3]))(2.0))
     [ 1.  4. 12.]
     """
-    return _of_elements(fun, argnums, has_aux, chunk_size, "jacfwd", jacobians.forward_jacobian)
+    return _of_elements(fun, (argnums, has_aux, chunk_size), (tiered, optimize), "jacfwd", jacobians.forward_jacobian)
 
 
 jacobian = jacrev
 
 
-def hessian(fun: Function, argnums: Argnums = 0, has_aux: bool = False, *, chunk_size: int | None = None) -> Traced:
+def hessian(
+    fun: Function, argnums: Argnums = 0, has_aux: bool = False, *, chunk_size: int | None = None,
+    tiered: bool | None = None, optimize: int | None = None,
+) -> Traced:  # fmt: skip
     """The function `(*args) -> Hessian`, forward mode over reverse mode; structure and errors as for `jacrev`, twice.
 
     >>> import numpy as np
@@ -375,7 +403,7 @@ def hessian(fun: Function, argnums: Argnums = 0, has_aux: bool = False, *, chunk
     [[4. 2.]
      [2. 0.]]
     """
-    return _of_elements(fun, argnums, has_aux, chunk_size, "hessian", jacobians.hessian_of)
+    return _of_elements(fun, (argnums, has_aux, chunk_size), (tiered, optimize), "hessian", jacobians.hessian_of)
 
 
 def hvp(fun: Function, primals: Any, tangents: Any) -> Any:
@@ -402,13 +430,13 @@ def _hessian_product(fun: Function) -> Traced:
     return _standing_for(fun, product, "hvp")
 
 
-def _of_elements(fun: Function, argnums: Argnums, has_aux: bool, chunk_size: Any, name: str, make: Any) -> Traced:
-    _check(fun, argnums, name)
+def _of_elements(fun: Function, given: tuple[Argnums, bool, Any], options: Options, name: str, make: Any) -> Traced:
+    argnums, _, chunk_size = given
+    _check(fun, argnums, name, options)
     if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1):
         raise ValueError(located(f"{name}: chunk_size must be a positive int or None, got {chunk_size!r}"))
     who = describe(fun, f"{name} of ")
-    key = (name, argnums, has_aux, chunk_size)
-    return remembered(fun, key, lambda: _derived(fun, make(fun, argnums, has_aux, chunk_size, who), name))
+    return remembered(fun, (name, given, options), lambda: _derived(fun, make(fun, *given, who), name, options))
 
 
 def stop_gradient(x: Any) -> Any:
@@ -431,8 +459,17 @@ def _require_callable(fun: Any, name: str) -> None:
         raise TraceError(located(text))
 
 
-def _check(fun: Any, argnums: Any, name: str) -> None:
+def _require_options(name: str, options: Options) -> None:
+    tiered, optimize = options
+    if tiered not in (None, True, False):
+        raise TypeError(located(f"{name}: tiered must be True, False or None, got {tiered!r}"))
+    if optimize is not None and (type(optimize) is not int or not 1 <= optimize <= 3):
+        raise ValueError(located(f"{name}: optimize must be 1, 2, 3 or None, got {optimize!r}"))
+
+
+def _check(fun: Any, argnums: Any, name: str, options: Options) -> None:
     _require_callable(fun, name)
+    _require_options(name, options)
     several = argnums if isinstance(argnums, tuple) else (argnums,)
     if not several or not all(type(i) is int for i in several):
         raise TypeError(located(f"{name}: argnums must be an int or a tuple of ints, got {argnums!r}"))
@@ -446,7 +483,9 @@ def _check(fun: Any, argnums: Any, name: str) -> None:
             )
 
 
-def _derived(fun: Function, body: Function, name: str) -> Traced:
+def _derived(fun: Function, body: Function, name: str, given: Options) -> Traced:
     nums, names = _statics(fun)
     name = f"{name}({describe(fun).name})"
-    return Traced(fun, body=body, static_argnums=nums, static_argnames=names, name=name, **_compiled(fun))
+    options = _compiled(fun)
+    options |= {option: value for option, value in zip(("tiered", "optimize"), given) if value is not None}
+    return Traced(fun, body=body, static_argnums=nums, static_argnames=names, name=name, **options)
