@@ -10,6 +10,7 @@ import pytest
 
 import tracegrad as tg
 from tracegrad.ops import TABLE
+from tracegrad.runtime import threads
 
 rng = np.random.default_rng(0)
 X, W = rng.normal(size=(3, 9, 8, 4)), rng.normal(size=(3, 3, 4, 5))
@@ -124,3 +125,40 @@ def test_shapes_that_patches_refuses() -> None:
         tg.trace(lambda x: patches(x, counts=(4, 3), sizes=(1, 4), **plain))(np.ones((4, 5)))
     with pytest.raises(tg.errors.ShapeError, match="each axis"):
         tg.trace(lambda x: patches(x, counts=(4,), sizes=(1, 4), **plain))(np.ones((4, 5)))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("images", "columns"), [(3, 5), (40, 8), (41, 3), (2, 2)])
+def test_small_windows_are_read_in_place(images: int, columns: int, dtype: str) -> None:
+    """One channel: nothing is stored but the result, and the gradient adds up in registers, chunk by chunk."""
+    x, w = rng.normal(size=(images, 30, 31, 1)).astype(dtype), rng.normal(size=(3, 3, 1, columns)).astype(dtype)
+    t = rng.normal(size=(images, 28, 29, columns)).astype(dtype)
+
+    def loss(x: Any, w: Any) -> Any:
+        return np.sum(plain(x, w) * t)
+
+    assert not any("matmul" in str(k) for k in tg.trace(plain).explain(x, w).kernels)
+    gx, gw = tg.grad(loss, argnums=(0, 1))(x, w)
+    wide = [a.astype("f8") for a in (x, w, t)]
+    windows = np.lib.stride_tricks.sliding_window_view(wide[0][..., 0], (3, 3), axis=(1, 2))
+    rtol = 1e-4 if dtype == "float32" else 1e-11
+    np.testing.assert_allclose(tg.trace(plain)(x, w), plain(*wide[:2]), rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(gw[:, :, 0], np.einsum("nyxij,nyxc->ijc", windows, wide[2]), rtol=rtol, atol=100 * rtol)
+    padded = np.pad(wide[2], ((0, 0), (2, 2), (2, 2), (0, 0)))
+    around = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    want = np.einsum("nyxcij,ijc->nyx", around, wide[1][::-1, ::-1, 0])
+    np.testing.assert_allclose(gx[..., 0], want, rtol=rtol, atol=rtol)
+
+
+def test_bits_do_not_depend_on_the_number_of_threads() -> None:
+    x, w = rng.normal(size=(64, 40, 40, 1)), rng.normal(size=(3, 3, 1, 8))
+    step = tg.grad(lambda w: np.sum(np.sin(plain(x, w))))
+    before = threads.num_threads()
+    found = []
+    try:
+        for count in (1, 2, 3):
+            threads.set_num_threads(count)
+            found.append(step(w))
+    finally:
+        threads.set_num_threads(before)
+    assert all(np.array_equal(found[0], x) for x in found)

@@ -194,6 +194,26 @@ def test_what_runs_along_memory_is_no_window() -> None:
     assert len(arrange(kernel).loops) == 2
 
 
+def test_results_for_each_turn_of_a_short_loop_are_written_out() -> None:
+    """b2[i, j] = the sum of b0[r + i] * b1[r, j]: a total for each of three rows, which one load of b1 serves."""
+    t = Poly.symbol("i3")
+    body = [
+        Load(v(0, "f64"), "b0", r + t),
+        Load(v(1, "f64"), "b1", k + 4 * r),
+        Compute(v(2, "f64"), "mul", (v(0, "f64"), v(1, "f64"))),
+        Reduce("b2", k + 4 * t, "add", v(2, "f64"), ("i1",), poly(12)),
+    ]
+    loops = [Loop("i1", n), Loop("i3", poly(3)), Loop("i2", poly(4))]
+    kernel = arrange(Kernel({"b0": ("f64", "in"), "b1": ("f64", "in"), "b2": ("f64", "out")}, loops, body, 4))
+    assert [loop.var for loop in kernel.loops] == ["i1", "i2"]
+    assert sum(isinstance(x, Reduce) for x in kernel.body) == 3
+    assert sum(isinstance(x, Load) and x.buffer == "b1" for x in kernel.body) == 1
+    for rows in ROWS[1:]:
+        x, y = numbers("f64", rows + 2), numbers("f64", rows, 4)
+        got = ran(kernel, {"s0": rows, "rows": rows}, {"b0": x, "b1": y, "b2": np.ones((3, 4))}, rows % 2 == 0)["b2"]
+        assert np.array_equal(got, [x[i : i + rows] @ y for i in range(3)])
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("size", [2, 3, 5, 8])
 def test_gradients_of_short_rows(dtype: str, size: int) -> None:

@@ -42,7 +42,8 @@ def _choose_innermost(kernel: Kernel) -> None:
     best, best_cost = len(kernel.loops) - 1, float("inf")
     for position in range(len(kernel.loops) - 1, -1, -1):
         var = kernel.loops[position].var
-        cost = sum(_cost(x, var) for x in every)
+        reduced = {x.buffer: _cost(x, var) for x in every if isinstance(x, Reduce)}  # once, if it is written out
+        cost = sum(_cost(x, var) for x in every if not isinstance(x, Reduce)) + sum(reduced.values())
         if cost < best_cost:
             best, best_cost = position, cost
     kernel.loops.append(kernel.loops.pop(best))

@@ -29,8 +29,8 @@ def write_out_reductions(kernel: Kernel) -> None:
     plain = all(isinstance(x, Compute | Load | Index | Reduce) for x in kernel.body)
     if not reductions or not plain or any(x.combiner == "scatter" for x in reductions):
         return
-    short = [loop for loop in kernel.loops if loop.extent.value is not None and _is_apart(kernel.body, loop.var)]
-    short = [loop for loop in short if all(loop.var in x.over for x in reductions)]
+    short = [loop for loop in kernel.loops if loop.extent.value is not None]
+    short = [loop for loop in short if _is_apart(kernel, loop.var) and _is_alike(kernel, reductions, loop.var)]
     extents = [loop.extent.value or 0 for loop in short]
     times = math.prod(extents)
     few = 1 < times <= MOST_TIMES and times * len(kernel.body) <= MOST
@@ -41,10 +41,33 @@ def write_out_reductions(kernel: Kernel) -> None:
     kernel.cost *= times
 
 
-def _is_apart(body: list[Any], var: str) -> bool:
-    """Whether no access runs along memory with `var`."""
-    steps = [x.address.coefficient(var).value for x in body if isinstance(x, Load)]
-    return not any(step in (-1, 1) for step in steps)
+def _is_apart(kernel: Kernel, var: str) -> bool:
+    """Whether no access runs along memory with `var`, or all can run along another loop."""
+    accesses = [x for x in kernel.body if isinstance(x, Load | Reduce)]
+    if not any(x.address.coefficient(var).value in (-1, 1) for x in accesses):
+        return True
+    others = [loop.var for loop in kernel.loops if loop.var != var]
+    return any(all(_runs_along(x, other) for x in accesses) for other in others)
+
+
+def _runs_along(x: Load | Reduce, var: str) -> bool:
+    step = x.address.coefficient(var)
+    return step == 1 if isinstance(x, Reduce) else step in (0, 1)
+
+
+def _is_alike(kernel: Kernel, reductions: list[Reduce], var: str) -> bool:
+    """Whether all results reduce over a loop; or over all that are not short, and have an element for each turn.
+
+    A loop that can be one with another is left to that.
+    """
+    if all(var in x.over for x in reductions):
+        return True
+    moves = [x for x in kernel.body if isinstance(x, Load | Reduce)]
+    for loop in kernel.loops:
+        if all(x.address.coefficient(var) == x.address.coefficient(loop.var) * loop.extent for x in moves):
+            return False
+    long = {loop.var for loop in kernel.loops if loop.extent.value is None}
+    return bool(long) and all(var not in x.over and long == {*x.over} for x in reductions)
 
 
 class _Copies:
@@ -55,16 +78,16 @@ class _Copies:
         self.body: list[Any] = []
         self.count = 0
         self.loads: dict[tuple[str, Poly], Operand] = {}
-        self.totals: dict[int, Operand] = {}
+        self.totals: dict[tuple[int, Poly], Operand] = {}
 
     def written(self, gone: set[str], extents: list[int], names: list[str]) -> list[Any]:
         for turn in product(*map(range, extents)):
             self._copy({name: Poly.constant(i) for name, i in zip(names, turn)})
-        for k, x in enumerate(self.kernel.body):
-            if isinstance(x, Reduce):
-                over = tuple(var for var in x.over if var not in gone)
-                total = self.totals[k]
-                self.body.append(replace(x, over=over, value=total) if over else Store(x.buffer, x.address, total))
+        for (k, address), total in self.totals.items():
+            x = self.kernel.body[k]
+            over = tuple(var for var in x.over if var not in gone)
+            reduced = replace(x, address=address, value=total, over=over)
+            self.body.append(reduced if over else Store(x.buffer, address, total))
         return self.body
 
     def _copy(self, at: dict[str, Poly]) -> None:
@@ -88,9 +111,9 @@ class _Copies:
                 case Compute():
                     names[x.out.name] = self._emit(Compute(self._new(x.out), x.op, tuple(map(named, x.args))))
                 case Reduce():
-                    self._add(k, x.combiner, named(x.value))
+                    self._add((k, moved(x.address)), x.combiner, named(x.value))
 
-    def _add(self, k: int, combiner: str, value: Operand) -> None:
+    def _add(self, k: tuple[int, Poly], combiner: str, value: Operand) -> None:
         before = self.totals.get(k)
         self.totals[k] = value if before is None else self._emit(Compute(self._new(value), combiner, (before, value)))
 

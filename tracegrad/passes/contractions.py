@@ -10,11 +10,14 @@ from tracegrad.ops import Op
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import multiply
 from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape, transpose
+from tracegrad.ops.patches import patches
 from tracegrad.passes.diagonals import with_diagonal
 from tracegrad.passes.rewrite import in_loop, operand, producer, rewrite
 from tracegrad.records import record
 
 __all__ = ["Thresholds", "as_loop", "unroll_small_contractions"]
+
+MOST_OF_WINDOW = 16  # elements, up to which a sum of products needs no windows that are stored
 
 
 @record(frozen=True)
@@ -63,10 +66,36 @@ def unroll_small_contractions(graph: Graph, thresholds: Thresholds = _USUAL) -> 
         return bool(x.dtype.kind != "b") and thresholds.unrolls(x.shape[-2], x.shape[-1], y.shape[-1], count)
 
     def hook(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
-        return as_loop(*operands) if op is matmul and unrolled(operands, in_loop(operands[0])) else None
+        if op is not matmul:
+            return None
+        if unrolled(operands, in_loop(operands[0])):
+            return as_loop(*operands)
+        return _of_windows(*operands)
 
     products = [x.inputs for x in graph.everywhere() if x.op is matmul]
-    return rewrite(graph, hook) if any(unrolled(x, True) for x in products) else graph
+    windows = any(x.op is patches for x in graph.everywhere())
+    return rewrite(graph, hook) if windows or any(unrolled(x, True) for x in products) else graph
+
+
+def _of_windows(x: Any, y: Any) -> Any:
+    """The product of small windows and few columns, or of the transposed windows, as a sum that reads them in place."""
+    turned = producer(x) is transpose and len(x.shape) == 2
+    found = operand(x) if turned else x
+    while producer(found) is reshape:
+        found = operand(found)
+    if producer(found) is not patches or len(x.shape) != 2:
+        return None
+    params, n = dict(found.node.params), y.shape[-1]
+    counts, sizes = params["counts"], params["sizes"]
+    m, k = math.prod(counts), math.prod(sizes)
+    if x.shape != ((k, m) if turned else (m, k)) or k > MOST_OF_WINDOW or max(*sizes, n) > _USUAL.small:
+        return None
+    rank, whole = len(counts), (*counts, *sizes, n)
+    left = broadcast_to(reshape(found, shape=(*counts, *sizes, 1)), shape=whole)
+    beside = (*counts, *(1,) * rank, n) if turned else (*(1,) * rank, *sizes, n)
+    product = multiply(left, broadcast_to(reshape(y, shape=beside), shape=whole))
+    axes = range(rank) if turned else range(rank, 2 * rank)
+    return reshape(reduce_sum(product, axes=tuple(axes)), shape=(k if turned else m, n))
 
 
 def as_loop(x: Any, y: Any) -> Any:
