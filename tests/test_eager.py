@@ -484,3 +484,12 @@ def test_the_mean_square_error_is_one_op_and_names_what_it_saves() -> None:
     assert (x.grad.tolist(), y.grad.tolist()) == ([-2.0, 1.0], [2.0, -1.0])
     graph = tg.trace(tg.nn.functional.mse_loss).graph(np.ones(3), np.zeros(3))
     assert [node.op.name for node in graph.nodes] == ["mse_loss"]
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (0, 3), (1, 1), (2, 3)])
+def test_a_product_over_few_elements_is_differentiated_on_the_tape(shape):
+    x = np.arange(1.0, 1.0 + np.prod(shape)).reshape(shape)
+    with tg.disable_jit():
+        found = tg.grad(lambda x: np.sum(np.prod(x, axis=0)))(x)
+    others = [np.prod(np.delete(x, i, axis=0), axis=0) for i in range(shape[0])]
+    np.testing.assert_array_equal(found, np.reshape(others, shape))

@@ -120,10 +120,13 @@ reduce_prod.def_samples(_axes_samples)
 
 @reduce_prod.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
+    n = math.prod([x.shape[a] for a in axes])
+    if n <= 1:  # there are no others, so no value of x is needed
+        return unreduce(ct, x.shape, axes)
     kept = [a for a in range(len(x.shape)) if a not in axes]
     order = (*kept, *axes)
     moved = transpose(x, perm=order)
-    flat = reshape(moved, shape=(math.prod(moved.shape[: len(kept)]), math.prod(moved.shape[len(kept) :])))
+    flat = reshape(moved, shape=(math.prod([x.shape[a] for a in kept]), n))
     others = transpose(reshape(_product_of_others(flat), shape=moved.shape), perm=inverse_permutation(order))
     return multiply(unreduce(ct, x.shape, axes), others)
 
