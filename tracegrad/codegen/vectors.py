@@ -96,7 +96,7 @@ def _of_few(kernel: Kernel, size: int) -> Vectors | None:
         return None
     row, var = kernel.loops[-2].var, kernel.loops[-1].var
     both = dependent(kernel.body, row) | dependent(kernel.body, var)
-    least = min((_size(x) for x in flattened(kernel.body) if isinstance(x, Load | Store | Reduce)), default=8)
+    least = min(map(_size, accesses(kernel.body)), default=8)
     widest = vector_bytes() // max(_sizes(kernel.body, both), default=8)
     lanes = max(widest, 2 * widest, key=lambda lanes: (lanes // size * size / lanes, min(lanes // size, 2)))
     rows = min(lanes // size, MOST_ROWS, kernel.loops[-2].extent.value or MOST_ROWS)
