@@ -368,6 +368,14 @@ def test_rows_and_columns(dtype: str, cost: int) -> None:
                     assert np.array_equal(got, {"n": x @ y, "m": (x * y).sum(0), "nm": x * y}[length])
 
 
+@pytest.mark.parametrize("n", [5, 40, 64, 65, 200])
+def test_rows_of_rows_are_reduced(n: int) -> None:
+    """Several at a time, if they are short: how long they are, the kernel finds out before all of its loops."""
+    x = rng.standard_normal((4, 11, n))
+    np.testing.assert_allclose(tg.trace(lambda x: np.sum(x, axis=(0, 2)), tiered=False)(x), x.sum((0, 2)), rtol=1e-12)
+    np.testing.assert_allclose(tg.trace(lambda x: np.max(x, axis=(0, 2)), tiered=False)(x), x.max((0, 2)))
+
+
 def test_a_row_that_an_index_chooses() -> None:
     """The check does not vary along the row, and is done before it, if there are elements."""
     body = [

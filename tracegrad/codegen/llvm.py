@@ -332,8 +332,8 @@ class KernelEmitter:
         first, high = self._bounds(depth)
         if self.jam is None or not self.jam.brief:
             return first, high
+        _, size = self._bounds(depth + 1)
         with self.b.goto_block(self.before_loops):
-            _, size = self._bounds(depth + 1)
             is_long = self.b.icmp_signed(">", size, ir.Constant(I64, self.jam.brief))
             return first, self.b.select(is_long, first, high)
 
