@@ -450,7 +450,13 @@ def test_random_graphs_of_the_whole_table_are_exact(seeds: range) -> None:
 
 @pytest.mark.parametrize("seeds", [range(k, k + 15) for k in range(500, 545, 15)], ids=str)
 def test_random_graphs_cut_into_small_chunks_are_exact(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("CHUNK_COST", 64), ("PARALLEL_COST", 100), ("LONG_ROW", 9), ("RELEASE_GIL_COST", 500)):
+    for name, value in (
+        ("CHUNK_COST", 64),
+        ("LEAST_ELEMENTS", 1),
+        ("PARALLEL_COST", 100),
+        ("LONG_ROW", 9),
+        ("RELEASE_GIL_COST", 500),
+    ):
         monkeypatch.setattr(plan_module, name, value)
     chunks = 0
     for seed in seeds:

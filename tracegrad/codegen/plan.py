@@ -47,6 +47,7 @@ CHUNK_COST = 131072  # cost units of one chunk: some 30 microseconds
 PARALLEL_COST = 200_000  # below this a kernel runs in the calling thread: some 50 microseconds
 MOST_CHUNKS = 64  # of a kernel that reduces across chunks
 RELEASE_GIL_COST = 100_000
+LEAST_ELEMENTS = 4096  # of a chunk: with pieces of some lines, threads write what others fetch ahead
 LONG_ROW = 4096  # elements of an innermost loop that is worth cutting
 
 
@@ -318,7 +319,7 @@ def _cut(made: Plan) -> None:
         rows = extents.pop(kernel.chunked)
         row_cost = max(1, math.prod(extents) * max(kernel.cost, 1))
         made.cost += rows * row_cost + (step.bytes.evaluate(sizes) // 16 if step.copies else 0)
-        step.rows = rows if step.serial or not kernel.loops else max(1, CHUNK_COST // row_cost)
+        step.rows = rows if step.serial or not kernel.loops else _rows_of_chunk(math.prod(extents), row_cost)
         if step.partials:
             whole = sum(size.evaluate(sizes) for size in step.partials.values())
             step.rows = max(step.rows, -(-rows // (MOST_CHUNKS if whole < 64 else 16)))
@@ -329,12 +330,19 @@ def _cut(made: Plan) -> None:
         _cut_band(made, band)
 
 
+def _rows_of_chunk(elements: int, cost: int) -> int:
+    """How many rows of so many elements, and of this cost, a chunk has."""
+    enough = -(-LEAST_ELEMENTS // max(elements, 1))
+    return max(CHUNK_COST // cost, min(enough, 16 * CHUNK_COST // cost), 1)
+
+
 def _cut_band(made: Plan, band: Band) -> None:
     """Cut the rows of a band into chunks of some strips, which are the same for all of its steps."""
     sizes = made.arguments.sizes
     steps = [step for i in band.steps if isinstance(step := made.steps[i], Launch)]
-    cost = sum([math.prod(x.extent.evaluate(sizes) for x in s.kernel.loops) * max(s.kernel.cost, 1) for s in steps])
-    rows = CHUNK_COST * band.rows // cost
+    counts = [math.prod(x.extent.evaluate(sizes) for x in step.kernel.loops) for step in steps]
+    cost = sum([n * max(step.kernel.cost, 1) for n, step in zip(counts, steps)])
+    rows = _rows_of_chunk(max(counts) // band.rows, -(-cost // band.rows))
     if any(step.partials for step in steps):
         whole = max([sum(size.evaluate(sizes) for size in step.partials.values()) for step in steps])
         rows = max(rows, -(-band.rows // (MOST_CHUNKS if whole < 64 else 16)))
