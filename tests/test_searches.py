@@ -105,3 +105,11 @@ def test_rows_of_any_length_are_reduced_to_what_numpy_has(function, dtype):
             x = (np.random.default_rng(0).standard_normal((rows, length)) / 4 + 1).astype(dtype)
             exact = function(x.astype(np.longdouble), axis=1) if dtype.startswith("f") else function(x, axis=1)
             np.testing.assert_allclose(traced(x), exact.astype(dtype), rtol=3e-4 if dtype == "float32" else 1e-12)
+
+
+@pytest.mark.parametrize("function", [np.sum, np.max])
+@pytest.mark.parametrize("shape", [(5, 7, 12, 11), (3, 9, 300), (9, 10, 64), (12, 9, 65)], ids=str)
+def test_rows_within_other_loops_are_reduced_to_what_numpy_has(function, shape):
+    x = np.random.default_rng(0).standard_normal(shape)
+    axes = (0, *range(2, len(shape)))
+    np.testing.assert_allclose(tg.trace(lambda x: function(x, axis=axes))(x), function(x, axis=axes), rtol=1e-12)
