@@ -29,7 +29,7 @@ def same(x, y):
         return [*x] == [*y] and all(same(x[k], y[k]) for k in x)
     if isinstance(x, (list, tuple)):
         return len(x) == len(y) and all(map(same, x, y))
-    if isinstance(x, str):
+    if x is None or isinstance(x, str):
         return x == y
     close = np.allclose(x, y, rtol=1e-6, atol=1e-12, equal_nan=True)
     return close and np.asarray(x).dtype == np.asarray(y).dtype

@@ -383,9 +383,8 @@ class Dispatcher(Inlinable):
         stage = 1 if path.waits else 2
         if path.kept < stage:
             path.kept = stage
-            if path.on_tape is None:
-                with patient():
-                    keep(self, call, spec, path)
+            with patient():
+                keep(self, call, spec, path)
 
     def _recalled(self, spec: Specialization, call: Call, answers: Answers) -> tuple[Found | None, Answers]:
         """As `_follow`, along paths that other processes have kept."""
@@ -397,7 +396,8 @@ class Dispatcher(Inlinable):
             if captured is None or not trace.fits([*call.leaves, *captured]):
                 spec.varying.update(trace.world.changed_numbers())
                 continue
-            path.program, path.record = make(), record
+            path.program, path.on_tape = make()
+            path.record = record
             path.kept = 0 if isinstance(path.program, Unplanned) else 2
             path.seconds["program"] = time.perf_counter() - start
             if path.program is None:

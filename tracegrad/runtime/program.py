@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -215,8 +215,8 @@ class Recalled(Program):
 
     recalled = True
 
-    def __init__(self, image: Image, trace: Any, checked: bool, name: str, optimize: int):
-        self.image, self.single, self.checked, self.name, self._trace = image, image.single, checked, name, trace
+    def __init__(self, image: Image, graph: Callable[[], Graph], checked: bool, name: str, optimize: int):
+        self.image, self.single, self.checked, self.name, self._graph = image, image.single, checked, name, graph
         self.first_call, self.optimize = "compile", optimize
         self.kinds = tuple([kind for _, kind in image.inputs])
         self._callback, self._callbacks, self.tier = None, [], None
@@ -227,8 +227,7 @@ class Recalled(Program):
     @functools.cached_property
     def graph(self) -> Graph:  # type: ignore[override]
         """The graph of the program."""
-        found: Graph = self._trace.checked() if self.checked else self._trace.graph
-        return found
+        return self._graph()
 
     @functools.cached_property
     def report(self) -> Report:  # type: ignore[override]
@@ -247,12 +246,11 @@ class Unplanned(Program):
     recalled = True
 
     def __init__(
-        self, trace: Any, checked: bool, single: bool, name: str, first_call: str, optimize: int,
-        missing: Mapping[str, float], spent: float,
+        self, graph: Graph, kinds: tuple[str, ...], single: bool, name: str, checked: bool, first_call: str,
+        optimize: int, missing: Mapping[str, float], spent: float,
     ):  # fmt: skip
-        self.graph, self.checked = trace.checked() if checked else trace.graph, checked
-        self.single, self.name = single, name
-        self.kinds, self._donated = trace.kinds, ()
+        self.graph, self.kinds, self.single, self.name, self.checked = graph, kinds, single, name, checked
+        self._donated = ()
         self.first_call, self.optimize = first_call, optimize
         self._callback, self._callbacks, self.entry = None, [], _not_yet
         self.tier = tier_of(first_call, self.graph, lambda: _still(missing), spent)

@@ -7,9 +7,9 @@ record is a trace with its program: the objects that its places begin at (`runti
 used where all that it assumes holds, each value of a variable and each function that was called included, just as a
 trace in memory is.
 
-What is not told for certain is not kept: Tensors, containers whose functions read lists or arrays, functions of
-packages other than Python's own, NumPy and SciPy, objects of classes in C, code that prints or looks at the order of
-sets.
+What is not told for certain is not kept: updates of Tensors in place, containers whose functions read lists or arrays,
+functions of packages other than Python's own, NumPy and SciPy, objects of classes in C, code that prints or looks at
+the order of sets.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracegrad.avals import Aval
 from tracegrad.errors import TracegradError
 from tracegrad.ir import Graph, parse, to_text
 from tracegrad.ir.printing import names_of
@@ -32,6 +33,7 @@ from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.identity import (
     Roots,
     Unkept,
+    class_key,
     described,
     digest,
     found_under,
@@ -59,21 +61,26 @@ from tracegrad.runtime.spelling import (
 )
 from tracegrad.runtime.tiers import missing_of
 from tracegrad.settings import settings
+from tracegrad.torch.modes import STATE
 from tracegrad.trace.assumed import Assumptions
 from tracegrad.trace.guards import ValueGuard
 from tracegrad.trace.memory import Layout
 from tracegrad.trace.shadow import is_user_object
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Attribute, Fixed
+from tracegrad.trace.tape_effects import TapeTrace
 from tracegrad.trace.trace import Trace
 from tracegrad.trace.users import is_user_function
 from tracegrad.transforms.halves import Half
 
 if TYPE_CHECKING:
     from tracegrad.runtime.dispatch import Dispatcher
+    from tracegrad.runtime.on_tape import OnTape
     from tracegrad.runtime.paths import Path, Specialization
 
 __all__ = ["Kept", "keep", "recall"]
+
+_Made = tuple["Program | None", "OnTape | None"]
 
 MOST_RECORDS = 16  # of one specialization
 # What makes a call one that is traced: its trace is not for other processes, or theirs not for this one; or objects of
@@ -85,7 +92,7 @@ _TROUBLE = (Unkept, Changed, TracegradError, LookupError, AttributeError, TypeEr
 # -- what is known before a call is traced -----------------------------------------------------------------------------
 def _identity(fun: Dispatcher, call: Call, room: int) -> tuple[str, list[Any]]:
     """The key of a call, and the objects that are traced."""
-    if not (settings.cache and settings.cache_traces) or call.tensors or is_extended() or _is_watched():
+    if not (settings.cache and settings.cache_traces) or _is_unusual() or is_extended() or _is_watched():
         return "", []
     assert settings.loop_memory != 0  # which guards know when it has been asked for
     roots = Roots()
@@ -95,10 +102,15 @@ def _identity(fun: Dispatcher, call: Call, room: int) -> tuple[str, list[Any]]:
     parts = [
         process_key(), fun._plain.__qualname__, str((fun.effects, fun._shared, room, fun.how()[1])), str(parameters),
         *_functions_of(roots, fun), roots.structure(structure), roots.static(statics),
-        str([_kind(kind) for kind in kinds]), str(np.get_printoptions()),
+        str([_kind(kind) for kind in kinds]), str(np.get_printoptions()), *_settings_of_tensors(),
     ]  # fmt: skip
     parts += [registration(x) for x in roots.objects if isinstance(x, type)]
     return "trace " + digest("\n".join(parts)), roots.objects
+
+
+def _is_unusual() -> bool:
+    """Whether there is more to do with Tensors than operations say."""
+    return STATE.unusual or STATE.depth > 0
 
 
 def _functions_of(roots: Roots, fun: Dispatcher) -> list[str]:
@@ -123,7 +135,15 @@ def _kind(kind: Any) -> str:
     """The text of a leaf's part of the key."""
     if isinstance(kind, type):
         return kind.__name__
-    return f"huge {kind[1]}" if kind[0] is int else f"{kind[0].str} {kind[1:]}"
+    if kind[0] is int:
+        return f"huge {kind[1]}"
+    return f"{class_key(kind[0]) if isinstance(kind[0], type) else kind[0].str} {kind[1:]}"
+
+
+def _settings_of_tensors() -> tuple[str, str]:
+    """The dtype of those that are made of Python floats, and how they are printed; as at first, if there are none."""
+    dtypes, printing = (sys.modules.get(f"tracegrad.torch.tape.{name}") for name in ("dtypes", "printing"))
+    return str(dtypes.get_default_dtype() if dtypes else np.dtype(float)), printing.options_set() if printing else ""
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
@@ -155,9 +175,9 @@ def keep(fun: Dispatcher, call: Call, spec: Specialization, path: Path) -> None:
         default_cache().put(key, {"kind": "trace", "name": fun.name}, b"\n".join(found.records))
 
 
-def recall(fun: Dispatcher, call: Call, spec: Specialization) -> Iterator[tuple[Trace, bytes, Callable[[], Any]]]:
-    """The traces that were kept and that may hold for a call, each with its record and with what makes its program:
-    None if that cannot be. Within `on_call`."""
+def recall(fun: Dispatcher, call: Call, spec: Specialization) -> Iterator[tuple[Trace, bytes, Callable[[], _Made]]]:
+    """The traces that were kept and that may hold for a call, each with its record and with what makes its program,
+    and what calls on Tensors need. Within `on_call`."""
     if spec.kept is not None and not spec.kept.waiting:
         return
     try:
@@ -182,18 +202,30 @@ def _kept(key: str) -> Kept:
     return Kept(key, records, [*records])
 
 
-def _program(found: Kept, text: bytes, trace: Trace, held: dict[str, Any], fun: Dispatcher) -> Program | None:
+def _program(found: Kept, text: bytes, trace: Trace, held: dict[str, Any], fun: Dispatcher) -> _Made:
+    """The program, None if it cannot be made."""
     found.waiting.remove(text)
+    on_tape: OnTape | None = None
+    if trace.tape is not None:
+        from tracegrad.runtime.on_tape import OnTape
+
+        on_tape = OnTape(trace, fun.name, fun.body, fun.how())
+    checked = trace.implicit and on_tape is None
     how, optimize = fun.how()
+
+    def graph() -> Graph:
+        return on_tape.graph if on_tape is not None else trace.checked() if checked else trace.graph
+
     try:
         image = held["image"] and read_image(held["image"])
         if image and not missing(image.uses):
-            return Recalled(image, trace, trace.implicit, fun.name, optimize)
+            return Recalled(image, graph, checked, fun.name, optimize), on_tape
         gone = missing_of(image).pieces if image else held["missing"]
-        return Unplanned(trace, trace.implicit, held["single"], fun.name, how, optimize, gone, held["spent"])
+        single, spent = held["single"], held["spent"]
+        return Unplanned(graph(), trace.kinds, single, fun.name, checked, how, optimize, gone, spent), on_tape
     except _TROUBLE as what:
         log("cache", "%s: a program that was kept does not run here: %s", fun.name, what)
-        return None
+        return None, on_tape
 
 
 def _of_program(program: Program) -> dict[str, Any]:
@@ -227,9 +259,27 @@ def _spelled(roots: Sequence[Any], trace: Trace) -> dict[str, Any]:
         "arrays": trace.arrays,
         "unrolled": trace.unrolled,
         "divided": trace.divided,
+        "tape": None if trace.tape is None else _spell_tape(to, trace.tape),
     }
     codes, modules = _seen(to.held, guards)
     return {"objects": to.objects, "untouched": untouched(modules, names_in(codes)), **found}
+
+
+def _spell_tape(to: Writer, x: TapeTrace) -> list[Any]:
+    """What calls on Tensors need beside the graph."""
+    if x.joint is not None:
+        require_plain(x.joint, rules=True)
+    joint = None if x.joint is None else to_text(x.joint, locations=True)
+    places = [[to.source(source), k] for source, k in x.stand_ins]
+    return [places, [*map(to.source, x.wanted)], [[a.dtype.str, list(a.shape)] for a in x.roots], joint, x.spent]
+
+
+def _read_tape(of: Reader, x: Sequence[Any]) -> TapeTrace:
+    places, wanted, roots, joint, spent = x
+    return TapeTrace(
+        tuple([(of.source(source), k) for source, k in places]), tuple(map(of.source, wanted)),
+        tuple([Aval(tuple(shape), np.dtype(dtype)) for dtype, shape in roots]), joint and parse(joint), spent,
+    )  # fmt: skip
 
 
 def _spell_question(to: Writer, names: dict[Any, str], x: ValueGuard) -> list[Any]:
@@ -309,6 +359,7 @@ def _read(roots: Sequence[Any], held: dict[str, Any], weak: Any) -> Trace:
     return _OfText(
         held["graph"], tuple(held["kinds"]), answer, effects, tuple([_read_question(of, x) for x in held["guards"]]),
         tuple([read_capture(of, x) for x in held["captures"]]), world, held["arrays"],
+        held["tape"] and _read_tape(of, held["tape"]),
         layouts=tuple([_layout(*x) for x in held["layouts"]]),
         groups=tuple([tuple([of.source(x) for x in group]) for group in held["groups"]]),
         unrolled=tuple([(where, why) for where, why in held["unrolled"]]),

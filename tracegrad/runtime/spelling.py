@@ -21,7 +21,7 @@ from tracegrad.trace.assumed import Guard
 from tracegrad.trace.effects import Effect
 from tracegrad.trace.guards import Capture
 from tracegrad.trace.outputs import partial
-from tracegrad.trace.templates import Call, Found, Instance, Node, Once, Output, Piece, Same, View
+from tracegrad.trace.templates import Call, Found, Instance, Node, Once, Output, Piece, Same, TensorOutput, View
 from tracegrad.transforms.halves import Half
 
 __all__ = ["Templates", "read_capture", "read_effect", "read_guard", "spell_capture", "spell_effect", "spell_guard"]
@@ -159,6 +159,7 @@ _SPELL: dict[Any, Callable[[Any, Writer, Any], list[Any]]] = {
     Output: lambda x, by, spell: [
         "Output", x.position, _KINDS.index(x.kind), x.axes and list(map(int, x.axes)),
     ],
+    TensorOutput: lambda x, by, spell: ["TensorOutput", x.position, x.root],
     Found: lambda x, by, spell: ["Found", by.source(x.source)],
     View: _spell_view,
     Same: _spell_same,
@@ -176,6 +177,7 @@ def _read_view(by: Reader, read: Any, base: Any, place: Any, writeable: bool, mo
 
 _READ: dict[str, Callable[..., Piece]] = {
     "Output": lambda by, read, position, kind, axes: Output(position, _KINDS[kind], axes and tuple(axes)),
+    "TensorOutput": lambda by, read, position, root: TensorOutput(position, root),
     "Found": lambda by, read, source: Found(by.source(source)),
     "View": _read_view,
     "Same": lambda by, read, value: Same(by.value(value)),

@@ -17,7 +17,7 @@ import numpy as np
 from tracegrad.records import record
 from tracegrad.torch.tape.dtypes import DTYPES, default_complex, get_default_dtype
 
-__all__ = ["format_of", "get_printoptions", "set_printoptions", "text_of", "text_of_array"]
+__all__ = ["format_of", "get_printoptions", "options_set", "set_printoptions", "text_of", "text_of_array"]
 
 PREFIX = "tensor("
 
@@ -72,6 +72,15 @@ def set_printoptions(
     }
     base = _options if profile is None else _PROFILES[profile]
     _options = replace(base, sci_mode=sci_mode, **{name: x for name, x in given.items() if x is not None})
+
+
+def options_set() -> str:
+    """What tells the options in force from those at first; "" where they are these.
+
+    >>> options_set()
+    ''
+    """
+    return "" if _options == _PROFILES["default"] else repr(_options)
 
 
 def get_printoptions() -> dict[str, Any]:
