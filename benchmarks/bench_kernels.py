@@ -1,78 +1,102 @@
-"""Does any kernel lose to unfused NumPy? One function at a time, forward only, where fusion cannot help."""
+"""Does any kernel lose to unfused NumPy? One function at a time (`kernels.py`), value only, where fusion cannot help.
+
+In the first cache, the second one, and memory; called on a few elements; and beside the threads of another library. The
+peer "copy" copies as many bytes as the arrays and the result have, by a loop of Numba's: what memory can do at most.
+The peer "BLAS" is the product alone, by SciPy's BLAS. `--cores 1` compares one thread with one.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+import time
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import QUICK, Case, Factory, Settings
+from benchmarks.harness import QUICK, Case, Factory, Run, Settings, Timed, leaves
+from benchmarks.kernels import DTYPES, GROUPS, STREAMS, TINY, by_blas, operand
 from benchmarks.peers import need
 
-PACKAGES = ("tracegrad",)
+PACKAGES = ("tracegrad", "numba", "torch")
+IN_MEMORY = 4_000_000
+SIZES = (1_000, 100_000, IN_MEMORY)
+FEW = (1, 10, 100)
+BESIDE = ("add", "exp", "sum", "max axis 0", "transpose", "matvec", "softmax rows")
 
 
-def softmax(x: Any) -> Any:
-    e = np.exp(x - np.max(x, axis=1, keepdims=True))
-    return e / np.sum(e, axis=1, keepdims=True)
+def copying(count: int, answer: Any) -> Run:
+    """Copy half of `count` bytes: as many are read and written."""
+    numba = need("numba")
+    source, target = np.zeros((2, max(count // 16, 1)))
+
+    @numba.njit("void(float64[::1], float64[::1])")
+    def copy(source, target):  # type: ignore[no-untyped-def]
+        for i in range(source.size):
+            target[i] = source[i]
+
+    def run() -> Any:
+        copy(source, target)
+        return answer
+
+    return run
 
 
-def sigmoid(x: Any) -> Any:
-    return 1.0 / (1.0 + np.exp(-x))
+def blas(name: str, dtype: str, arrays: Any) -> Run:
+    letter = {"float64": "d", "float32": "s"}[dtype]
+    return functools.partial(by_blas, name, letter, *arrays)
 
 
-def kernels(dtype: str, size: int) -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
-    """Each function with the arrays it is called on; `size` is the side of the square matrices."""
-    rng = np.random.default_rng(0)
-    a, b, c = rng.standard_normal((3, size, size)).astype(dtype)
-    x, y, z = a.ravel(), b.ravel(), c.ravel()
-    positive = np.abs(x) + x.dtype.type(0.1)
-    index = rng.integers(0, size, size)
-    return {
-        "exp": (np.exp, (x,)),
-        "log": (np.log, (positive,)),
-        "log1p": (np.log1p, (positive,)),
-        "expm1": (np.expm1, (x,)),
-        "tanh": (np.tanh, (x,)),
-        "sin": (np.sin, (x,)),
-        "sqrt": (np.sqrt, (positive,)),
-        "power": (lambda x: x**3, (x,)),
-        "sigmoid": (sigmoid, (x,)),
-        "divide": (np.divide, (x, positive)),
-        "x*y + z": (lambda x, y, z: x * y + z, (x, y, z)),
-        "where": (lambda x, y: np.where(x > 0, x, y), (x, y)),
-        "sum": (np.sum, (x,)),
-        "sum axis 0": (lambda a: np.sum(a, axis=0), (a,)),
-        "sum axis 1": (lambda a: np.sum(a, axis=1), (a,)),
-        "max": (np.max, (x,)),
-        "argmax axis 1": (lambda a: np.argmax(a, axis=1), (a,)),
-        "var axis 1": (lambda a: np.var(a, axis=1), (a,)),
-        "cumsum": (np.cumsum, (x,)),
-        "a + b.T": (lambda a, b: a + b.T, (a, b)),
-        "concatenate": (lambda a, b: np.concatenate([a, b], axis=1), (a, b)),
-        "gather rows": (lambda a, index: a[index], (a, index)),
-        "softmax rows": (softmax, (a,)),
-        "matmul": (np.matmul, (a, b)),
-        "matvec": (np.matmul, (a, b[0])),
-    }
+def after_torch(run: Run) -> Run:
+    """`run`, timed by itself when threads of PyTorch have just computed, and are not asleep yet."""
+    torch = need("torch")
+    a = torch.ones(500, 500)
+
+    def timed() -> Timed:
+        torch.mm(a, a)
+        start = time.perf_counter()
+        result = run()
+        return Timed(time.perf_counter() - start, result)
+
+    return timed
 
 
-def case(name: str, dtype: str, size: int) -> Case:
-    function, arrays = kernels(dtype, size)[name]
+def case(group: str, name: str, dtype: str, size: int, beside: bool = False) -> Case:
+    """One function on arrays of about so many elements."""
+    function, letters = GROUPS[group][name]
+    arrays = tuple([operand(letter, dtype, size) for letter in letters])
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        expected = function(*arrays)
     peers: dict[str, Factory] = {
         "tracegrad": lambda: functools.partial(need("tracegrad").trace(function), *arrays),
         "numpy": lambda: functools.partial(function, *arrays),
     }
-    settle = None if name.startswith("mat") else 0.001
-    title = f"kernel: {name}, {dtype}, {size}x{size}"
-    return Case(title, peers, lambda: function(*arrays), settle_seconds=settle, brief=True)
+    if beside:
+        peers = {peer: lambda factory=factory: after_torch(factory()) for peer, factory in peers.items()}  # type: ignore[misc]
+    elif group in STREAMS and size >= IN_MEMORY:
+        count = sum(x.nbytes for x in leaves([*arrays, expected]))
+        peers["copy"] = lambda: copying(count, expected)
+    elif group == "products" and by_blas(name, {"float64": "d", "float32": "s"}[dtype], *arrays) is not None:
+        peers["BLAS"] = lambda: blas(name, dtype, arrays)
+    # The threads of a BLAS, or of PyTorch, spin for a while; nothing else has any.
+    settle = 0.001 if group != "products" and not beside else None
+    title = f"{name}, {dtype}, {size}{' beside torch' * beside}"
+    return Case(title, peers, lambda: expected, settle_seconds=settle, brief=True)
 
 
 def cases(settings: Settings) -> Iterator[Case]:
     # One at a time: together the arrays would fill the memory.
-    for dtype in ("float64", "float32"):
-        for size in [30] if settings == QUICK else [30, 1000]:
-            for name in kernels(dtype, 2):
-                yield case(name, dtype, size)
+    np.seterr(all="ignore")
+    for size in SIZES[:2] if settings == QUICK else SIZES:
+        for group, rows in GROUPS.items():
+            for dtype in DTYPES[group][: 1 if settings == QUICK else None]:
+                for name in rows:
+                    yield case(group, name, dtype, size)
+    for group, rows in GROUPS.items():
+        for name in rows:
+            for size in FEW if name in TINY else ():
+                yield case(group, name, DTYPES[group][0], size)
+            if name in BESIDE:
+                yield case(group, name, DTYPES[group][0], 1_000_000, beside=True)
