@@ -230,3 +230,47 @@ def test_in_a_loop_python_is_asked() -> None:
     for matrix in a:
         want = np.linalg.solve(matrix, want)
     np.testing.assert_allclose(tg.trace(f)(a, b), want, rtol=1e-10)
+
+
+@dtypes
+@stacks
+@pytest.mark.parametrize("n", [1, 7, 64, 65, 131, 200])
+def test_a_matrix_is_factored_once_for_all_that_is_asked_of_it(n: int, lead: tuple[int, ...], dtype: str) -> None:
+    a = (rng.normal(size=(*lead, n, n)) + n**0.5 * np.eye(n)[::-1]).astype(dtype)  # rows are exchanged
+    b, c = rng.normal(size=(2, *lead, n, 3)).astype(dtype)
+
+    def f(a: Any, b: Any, c: Any) -> Any:
+        turned = a.swapaxes(-1, -2)
+        return np.linalg.solve(a, b), np.linalg.solve(turned, c), np.linalg.inv(a), *np.linalg.slogdet(turned)
+
+    for got, want in zip(tg.trace(f)(a, b, c), f(*[x.astype("float64") for x in (a, b, c)])):
+        scale = np.max(np.abs(want))
+        np.testing.assert_allclose(got / scale, want / scale, atol=1e-11 if dtype == "float64" else 2e-3)
+    assert sorted(native_calls(f, a, b, c)) == ["lu", "lu_solve", "lu_solve", "lu_solve"]
+
+
+def test_the_derivative_of_a_solution_needs_no_second_factorization() -> None:
+    a, b = rng.normal(size=(80, 80)) + 9 * np.eye(80), rng.normal(size=80)
+
+    def f(a: Any, b: Any) -> Any:
+        return np.sum(np.linalg.solve(a, b) ** 2) + np.linalg.slogdet(a)[1]
+
+    gradient = tg.grad(f, argnums=(0, 1))
+    t, u = rng.normal(size=(80, 80)), rng.normal(size=80)
+    h = 1e-6
+    want = (f(a + h * t, b + h * u) - f(a - h * t, b - h * u)) / (2 * h)
+    got = gradient(a, b)
+    np.testing.assert_allclose(np.sum(got[0] * t) + got[1] @ u, want, rtol=1e-6)
+    assert native_calls(gradient, a, b).count("lu") == 1
+    assert "solve" not in native_calls(gradient, a, b)
+
+
+def test_a_singular_matrix_that_is_factored_for_several_raises_as_in_numpy() -> None:
+    f = tg.trace(lambda a, b: (np.linalg.solve(a, b), np.linalg.inv(a)))
+    good, bad = positive(20, 20), np.ones((20, 20))
+    for _ in range(3):
+        close(f(good, bad)[1], np.linalg.inv(good), "float64")
+        with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+            f(bad, good)
+    g = tg.trace(lambda a: (*np.linalg.slogdet(a), *np.linalg.slogdet(a.T)))
+    assert [float(x) for x in g(0 * good)] == [0.0, -np.inf, 0.0, -np.inf]

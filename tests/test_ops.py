@@ -98,8 +98,9 @@ def double(x: Any) -> Any:
     return x.astype(np.float64) if x.dtype == np.float32 else x
 
 
-# Ops whose derivative is meant to differ from that of their values; ops that run regions have none.
-DECLARED = {"stop_gradient", "symmetric", "complement", "cond", "scan", "while_loop"}
+# Ops whose derivative is meant to differ from that of their values; ops that run regions have none, nor those that a
+# pass makes, when all derivatives have been taken.
+DECLARED = {"stop_gradient", "symmetric", "complement", "cond", "scan", "while_loop", "lu", "lu_solve"}
 
 
 @every_op

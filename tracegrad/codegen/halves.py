@@ -18,10 +18,10 @@ from llvmlite import ir
 from tracegrad.codegen.scalar_llvm import BOOL, I64
 from tracegrad.codegen.support import TASK, loop
 
-__all__ = ["CALLS", "TILE", "Halves", "tiled"]
+__all__ = ["CALLS", "NO", "YES", "Halves", "tiled"]
 
 # The words at which a function of words has the addresses of what is called here.
-CALLS = {"potrf": 2, "trsm": 3, "gemm": 4, "gesv": 5, "fork": 6}
+CALLS = {"potrf": 2, "trsm": 3, "gemm": 4, "gesv": 5, "getrf": 6, "fork": 7}
 
 LEAST = 64  # rows of a matrix that is not cut
 SQUARE = 128  # of a symmetric product of which both triangles are computed
@@ -333,6 +333,56 @@ class Halves:
 
         loop(b, n, row)
 
+    # -- general matrices --------------------------------------------------------------------------------------
+    def lu(self) -> Any:
+        """lu(words, m, n, A, pivots): of n columns with m elements each, which are the rows of A, the factors, and the
+        rows that are exchanged, counted from one; not 0 where a pivot is."""
+
+        def body(words: Any, m: Any, n: Any, a: Any, al: Any, pivots: Any) -> None:
+            b = self.b
+            with b.if_then(self.is_small(n)):
+                info = self.slot(ir.Constant(I32, 0))
+                self.fortran(words, "getrf", self.slot(m), self.slot(n), a, self.slot(al), pivots, info)
+                b.ret(b.load(info))
+            first, rest = self.halves(n)
+            failed = b.call(self.lu(), [words, m, first, a, al, pivots])
+            below, across = self.at(a, al, first), b.gep(a, [first])
+            corner, others = b.gep(below, [first]), b.gep(pivots, [first])
+            self._exchange(rest, below, al, pivots, first)
+            b.call(self.shared_solve(True), [words, NO, NO, YES, first, rest, a, al, below, al])
+            self.subtract(words, (NO, NO), (rest, b.sub(m, first), first), (below, al), (across, al), (corner, al))
+            again = b.call(self.lu(), [words, b.sub(m, first), rest, corner, al, others])
+            self._exchange(first, across, al, others, rest)
+            by = b.trunc(first, I32)
+
+            def move(i: Any) -> None:
+                at = b.gep(others, [i])
+                b.store(b.add(b.load(at), by), at)
+
+            loop(b, rest, move)
+            b.ret(b.or_(failed, again))
+
+        return self.defined("lu", [I64, I64, *self.matrix, I32.as_pointer()], body, I32)
+
+    def _exchange(self, rows: Any, a: Any, leading: Any, pivots: Any, count: Any) -> None:
+        """Exchange the elements of each row as a factorization says."""
+        b = self.b
+
+        def row(r: Any) -> None:
+            begin = self.at(a, leading, r)
+
+            def element(i: Any) -> None:
+                other = b.sub(b.sext(b.load(b.gep(pivots, [i])), I64), _int(1))
+                places = [b.gep(begin, [at]) for at in (i, other)]
+                values = [b.load(place) for place in places]
+                for value, place in zip(values, places[::-1]):
+                    b.store(value, place)
+
+            loop(b, count, element)
+
+        loop(b, rows, row)
+
+    # -- the rest ----------------------------------------------------------------------------------------------
     def _mirror(self, rows: Any, columns: Any, source: Any, to: Any, leading: Any) -> None:
         """The transpose of a part of a matrix, into another part."""
         b = self.b

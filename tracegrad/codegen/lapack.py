@@ -2,6 +2,8 @@
 
     tg_step.cholesky.<dtype>            the lower factor of the symmetric part of each matrix
     tg_step.cholesky_pullback.<dtype>   what a cotangent of it is for the matrix
+    tg_step.lu.<dtype>                  the factors of each matrix, and which rows are exchanged
+    tg_step.lu_solve.<dtype>            the solutions of systems whose factors these are
     tg_step.solve.<dtype>               the solutions of systems with one or more right sides
     tg_step.solve_triangular.<dtype>    the same, of triangular systems
 
@@ -22,12 +24,12 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from tracegrad.codegen.halves import CALLS, Halves, tiled
+from tracegrad.codegen.halves import CALLS, NO, YES, Halves, tiled
 from tracegrad.codegen.scalar_llvm import I64
 from tracegrad.codegen.support import OF_WORDS, loop
 from tracegrad.ir import Node
 from tracegrad.ops.factorizations import cholesky, cholesky_pullback
-from tracegrad.ops.linalg import solve, solve_triangular
+from tracegrad.ops.linalg import lu, lu_solve, solve, solve_triangular
 
 __all__ = ["NATIVE", "flags_of", "is_native", "lapack_module", "routines_of"]
 
@@ -38,7 +40,7 @@ COUNT = max(CALLS.values()) + 1  # the word that says how many matrices there ar
 FIRST = COUNT + 7  # words before the places
 LARGEST = 1024  # rows of a matrix that one thread factors as fast as NumPy's several
 
-_OPS = (cholesky, cholesky_pullback, solve, solve_triangular)
+_OPS = (cholesky, cholesky_pullback, lu, lu_solve, solve, solve_triangular)
 NATIVE = tuple(f"tg_step.{op.name}." for op in _OPS)
 
 
@@ -47,7 +49,8 @@ def is_native(node: Node) -> bool:
     if node.op not in _OPS:
         return False
     x = node.operands[0].aval
-    return x.dtype.kind == "f" and (x.shape[-1] <= LARGEST or node.op is not solve) and node.aval.size > 0
+    results = node.aval if isinstance(node.aval, tuple) else (node.aval,)
+    return x.dtype.kind == "f" and (x.shape[-1] <= LARGEST or node.op is not solve) and results[0].size > 0
 
 
 def routines_of(node: Node) -> list[str]:
@@ -205,6 +208,56 @@ def _solve(w: _Writer, i: Any) -> None:
         w.free(memory)
 
 
+def _lu(w: _Writer, i: Any) -> None:
+    a, out = w.at(0, i, w.area), w.at(1, i, w.area)
+    w.transpose(out, a, w.n, w.n)
+    w.b.call(w.halves.lu(), [w.words, w.n, w.n, out, w.n, _pivots(w, 2, i)])
+
+
+def _pivots(w: _Writer, place: int, i: Any) -> Any:
+    begin = w.b.bitcast(w.b.load(w.b.gep(w.slots, [_int(place)])), I32.as_pointer())
+    return w.b.gep(begin, [w.b.mul(i, w.n)])
+
+
+def _lu_solve(w: _Writer, i: Any) -> None:
+    b, a, right, out = w.b, w.at(0, i, w.area), w.at(2, i, w.sides), w.at(3, i, w.sides)
+    pivots, transposed = _pivots(w, 1, i), w.flags[1]
+    b.store(ir.Constant(I32, 0), w.info)
+
+    def check(j: Any) -> None:
+        pivot = b.load(b.gep(a, [b.mul(j, b.add(w.n, _int(1)))]))
+        zero = b.zext(b.fcmp_ordered("==", pivot, ir.Constant(w.t, 0.0)), I32)
+        b.store(b.or_(b.load(w.info), zero), w.info)
+
+    def exchange(j: Any) -> None:
+        j = b.select(transposed, b.sub(b.sub(w.n, j), _int(1)), j)
+        other = b.sub(b.sext(b.load(b.gep(pivots, [j])), I64), _int(1))
+        rows = [b.gep(out, [b.mul(row, w.k)]) for row in (j, other)]
+
+        def element(q: Any) -> None:
+            places = [b.gep(row, [q]) for row in rows]
+            values = [b.load(place) for place in places]
+            for value, place in zip(values, places[::-1]):
+                b.store(value, place)
+
+        with b.if_then(b.icmp_signed("!=", j, other)):
+            loop(b, w.k, element)
+
+    # Of the transposed matrix, the first factor that is solved with is that of the diagonal.
+    factors = [(NO, YES), (YES, NO)]
+    loop(b, w.n, check)
+    w.copy(out, right, w.sides)
+    with b.if_else(transposed) as (then, otherwise):
+        with then:
+            for lower, unit in factors[::-1]:
+                b.call(w.halves.shared_solve(right=False), [w.words, lower, NO, unit, w.n, w.k, a, w.n, out, w.k])
+            loop(b, w.n, exchange)
+        with otherwise:
+            loop(b, w.n, exchange)
+            for lower, unit in factors:
+                b.call(w.halves.shared_solve(right=False), [w.words, lower, YES, unit, w.n, w.k, a, w.n, out, w.k])
+
+
 def _solve_triangular(w: _Writer, i: Any) -> None:
     a, right, out = w.at(0, i, w.area), w.at(1, i, w.sides), w.at(2, i, w.sides)
     w.copy(out, right, w.sides)
@@ -212,6 +265,6 @@ def _solve_triangular(w: _Writer, i: Any) -> None:
 
 
 _BODIES: dict[str, Callable[[_Writer, Any], None]] = {
-    "cholesky": _cholesky, "cholesky_pullback": _cholesky_pullback, "solve": _solve,
+    "cholesky": _cholesky, "cholesky_pullback": _cholesky_pullback, "lu": _lu, "lu_solve": _lu_solve, "solve": _solve,
     "solve_triangular": _solve_triangular,
 }  # fmt: skip

@@ -116,7 +116,8 @@ class _Writer:
             case Matmul():
                 return [Order(f"{STEP}matmul", self._matmul(step), steps)]
             case Call():
-                return [self._native(step, steps) if is_native(step.node) else self._call(step, steps)]
+                native = is_native(step.node) and all(step.outs)
+                return [self._native(step, steps) if native else self._call(step, steps)]
             case Launch() if not _is_small(step):
                 return list(self._launch(first, step))
             case _:

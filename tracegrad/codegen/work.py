@@ -21,12 +21,13 @@ from tracegrad.codegen.scalar import COST
 from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.ir import Node
 from tracegrad.ops.factorizations import cholesky, cholesky_pullback
-from tracegrad.ops.linalg import solve
+from tracegrad.ops.linalg import lu, solve, solve_triangular
 from tracegrad.records import record
 
 __all__ = ["Work", "work_of", "work_together"]
 
 # What counts as one operation; what is neither here nor in `COST` moves or compares values.
+_THIRDS = {cholesky: 1, cholesky_pullback: 2, lu: 2}  # of n^3: the operations of a factorization
 _ARITHMETIC = {"add", "sub", "mul", "div", "sqrt", "maximum", "minimum", "floor", "ceil", "trunc", "rint"}
 
 
@@ -81,10 +82,11 @@ def _of_call(node: Node) -> int | None:
         return None
     matrix = node.operands[0].aval
     n = matrix.shape[-1]
-    count, sides = matrix.size // n**2, node.aval.size  # of all right sides together
-    if node.op in (cholesky, cholesky_pullback):
-        return count * (1 if node.op is cholesky else 2) * n**3 // 3
-    return (count * 2 * n**3 // 3 if node.op is solve else 0) + (2 if node.op is solve else 1) * sides * n
+    count = matrix.size // n**2
+    if node.op in _THIRDS:
+        return count * _THIRDS[node.op] * n**3 // 3
+    sides = node.aval.size  # of all right sides together
+    return (count * 2 * n**3 // 3 if node.op is solve else 0) + (1 if node.op is solve_triangular else 2) * sides * n
 
 
 def _sizes(made: Plan) -> dict[str, int]:

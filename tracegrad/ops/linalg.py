@@ -24,8 +24,8 @@ from tracegrad.ops.op import HOLOMORPHIC, Several, primitive
 from tracegrad.ops.samples import uniform
 
 __all__ = [
-    "band", "cofactors", "columns", "det", "inv", "matrices", "matrix_exp", "rows", "slogdet", "solve",
-    "solve_triangular", "square", "symmetric", "well_conditioned",
+    "band", "cofactors", "columns", "det", "inv", "lu", "lu_solve", "matrices", "matrix_exp", "rows", "slogdet",
+    "solve", "solve_triangular", "square", "symmetric", "well_conditioned",
 ]  # fmt: skip
 
 
@@ -199,6 +199,59 @@ def _() -> Any:
     yield (well_conditioned((1, 1)), uniform((1, 1))), {}
     yield (uniform((0, 0)), uniform((0, 3))), {}
     yield (well_conditioned((2, 2)), uniform((2, 0))), {}
+
+
+# -- factors that several systems share ----------------------------------------------------------------------
+# The pass `factor_once` makes these, of graphs in which all derivatives have been taken.
+@primitive()
+def lu(a: Any) -> tuple[Any, Any]:
+    """The factors of P @ a = L @ U, transposed, in one matrix each: L has ones on its diagonal. Row i was exchanged, as
+    LAPACK does, with that of the number `pivots[i]`, counted from one. Of a singular matrix U has a zero on its
+    diagonal."""
+    from scipy.linalg.lapack import dgetrf, sgetrf
+
+    routine = dgetrf if a.dtype == np.float64 else sgetrf
+    factors, pivots = np.empty(a.shape, a.dtype), np.empty(a.shape[:-1], np.int32)
+    for i in np.ndindex(a.shape[:-2] if a.size else (0,)):
+        found, places, _ = routine(a[i])
+        factors[i], pivots[i] = found.T, places + 1
+    return factors, pivots
+
+
+@lu.def_aval
+def _(a: Aval) -> Several:
+    return Several((square("lu", a), Aval(a.shape[:-1], np.dtype("int32"))))
+
+
+lu.def_samples(_square_samples)
+
+
+@primitive()
+def lu_solve(factors: Any, pivots: Any, b: Any, *, transposed: bool) -> Any:
+    """The matrix y with a @ y = b (a.T @ y = b if `transposed`), where `lu(a)` is given."""
+    from scipy.linalg.lapack import dgetrs, sgetrs
+
+    if np.any(np.diagonal(factors, axis1=-2, axis2=-1) == 0):
+        raise np.linalg.LinAlgError("Singular matrix")
+    routine, out = (dgetrs if b.dtype == np.float64 else sgetrs), np.empty(b.shape, b.dtype)
+    for i in np.ndindex(b.shape[:-2] if b.size else (0,)):
+        out[i], _ = routine(factors[i].T, pivots[i] - 1, b[i], trans=int(transposed))
+    return out
+
+
+@lu_solve.def_aval
+def _(factors: Aval, pivots: Aval, b: Aval, *, transposed: bool) -> Aval:
+    if pivots != Aval(factors.shape[:-1], np.dtype("int32")):
+        raise ShapeError(f"lu_solve: {pivots} are no pivots of {factors}")
+    return _right_side("lu_solve", factors, b)
+
+
+@lu_solve.def_samples
+def _() -> Any:
+    for a, transposed in ((well_conditioned((3, 3)), False), (well_conditioned((2, 9, 9)), True)):
+        yield (*lu.impl(a), uniform((*a.shape[:-1], 2))), {"transposed": transposed}
+    a = well_conditioned((12, 12), dtype="float32")
+    yield (*lu.impl(a), uniform((12, 1), dtype="float32")), {"transposed": False}
 
 
 # -- solve_triangular ------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from tracegrad.passes.blocks import run_in_blocks
 from tracegrad.passes.contractions import Thresholds, unroll_small_contractions
 from tracegrad.passes.decompose import decompose
 from tracegrad.passes.every_turn import join_products_of_turns
+from tracegrad.passes.factored import factor_once
 from tracegrad.passes.left import read_what_is_left
 from tracegrad.passes.segments import join_segments
 from tracegrad.passes.share import share_loops
@@ -20,8 +21,8 @@ from tracegrad.passes.simplify import simplify
 from tracegrad.settings import settings
 
 __all__ = [
-    "PIPELINE", "Thresholds", "decompose", "join_products_of_turns", "join_segments", "optimize", "read_what_is_left",
-    "run_in_blocks", "simplify", "unroll_small_contractions",
+    "PIPELINE", "Thresholds", "decompose", "factor_once", "join_products_of_turns", "join_segments", "optimize",
+    "read_what_is_left", "run_in_blocks", "simplify", "unroll_small_contractions",
 ]  # fmt: skip
 
 Pass = Callable[[Graph], Graph]
@@ -32,6 +33,7 @@ PIPELINE: tuple[tuple[Pass, str], ...] = (
     (unroll_small_contractions, "what it emits is redundant in shape, so it goes before the simplifier"),
     (join_products_of_turns, "behind it, for what it leaves is BLAS's, while sums of cotangents are known as such"),
     (simplify, "what it leaves is the normal form that the scheduler and the cache key read"),
+    (factor_once, "behind it, when it is known which systems are triangular"),
     (share_loops, "last, for what it compares has one form by then; it simplifies again what it joins"),
     (read_what_is_left, "behind it, for the loop that keeps rows is that of the function then, whose result is left"),
     (run_in_blocks, "behind it, for it looks for loops that keep rows for each other"),

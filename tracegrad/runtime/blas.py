@@ -46,7 +46,7 @@ from tracegrad.runtime import native, threads
 __all__ = ["ROUTINES", "address", "get_num_threads", "info", "set_num_threads"]
 
 _PACKAGE = "scipy_openblas32"
-ROUTINES = tuple(f"{kind}{name}" for kind in "sd" for name in ("gemm", "gemv", "trsm", "potrf", "gesv"))
+ROUTINES = tuple(f"{kind}{name}" for kind in "sd" for name in ("gemm", "gemv", "trsm", "potrf", "gesv", "getrf"))
 
 # `threads.parallel_for` over the tiles of C. Products below 2**21 multiply-adds (some 50 us) are not cut.
 # Each tile packs its operands anew (256 square: 3 % slower than uncut; 64 square: 10 %), so tiles have edges
