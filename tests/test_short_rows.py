@@ -62,6 +62,36 @@ def test_rows_that_lie_row_behind_row(dtype: str, size: int) -> None:
             assert np.array_equal(got["b3"], want)
 
 
+@pytest.mark.parametrize("size", SHORT)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_that_are_written_where_they_were_read(dtype: str, size: int) -> None:
+    """Also as sums over images, which go through all rows again and again."""
+    here = k + size * r
+    body = [
+        Load(v(0, dtype), "b0", here + size * n * o),
+        Load(v(1, dtype), "b1", here),
+        Compute(v(2, dtype), "maximum", (v(0, dtype), v(1, dtype))),
+    ]
+    images = [Loop("i0", m), Loop("i1", n), Loop("i2", poly(size))]
+    op = "logical_or" if dtype == "bool" else "add"
+    for end, loops in (
+        (Store("b1", here, v(2, dtype)), images[1:]),
+        (Reduce("b2", here, op, v(2, dtype), ("i0",), size * n), images),
+    ):
+        body[0] = Load(v(0, dtype), "b0", here + (size * n * o if len(loops) > 2 else 0))
+        written = "b2" if len(loops) > 2 else "b1"
+        buffers = {b: (dtype, "out" if b == written else "in") for b in ("b0", "b1", "b2")[: len(loops)]}
+        kernel = Kernel(buffers, loops, [*body, end], 5)
+        assert vectors_of(kernel) is not None
+        for rows in ROWS[1:]:
+            x, y = numbers(dtype, 3 if len(loops) > 2 else 1, rows, size), numbers(dtype, rows, size)
+            given = dict(zip(buffers, (x, y, np.zeros_like(y))))
+            sizes = {"s0": rows, "s1": 3, "rows": len(x) if len(loops) > 2 else rows}
+            got = ran(kernel, sizes, given, rows % 2 == 0)[written]
+            best = np.maximum(x, y)
+            assert np.array_equal(got, best.any(axis=0) if dtype == "bool" else best.sum(axis=0, dtype=x.dtype))
+
+
 @pytest.mark.parametrize("size", range(3, 9))
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("apart", [1, 2, 20])

@@ -49,6 +49,8 @@ class _RowsLoop(VectorLoop):
         self.variables, self.length = [self.row, self.var], None
         used = self.rows * self.size
         self.every = None if used == self.lanes else self.memory.first_lanes(used)
+        # What is stored with a mask delays loads of the bytes behind it, which are those of the next rows.
+        self.read_again = self.loaded | {x.buffer for x in self.kernel.body if isinstance(x, Reduce) and x.over}
         self.guards = 0  # around the current instruction
 
     def emit(self, low: Any) -> None:
@@ -224,7 +226,11 @@ class _RowsLoop(VectorLoop):
     def _store(self, x: Store, value: Any, copy: int, k: int, mask: Any) -> None:
         dtype = x.value.dtype
         if x.address.coefficient(self.row) == self.size:
-            self.memory.store(value, self._at_row(x, k, 0), dtype, self.every if mask is None else mask)
+            pointer, used = self._at_row(x, k, 0), self.rows * self.size
+            if mask is None and x.buffer in self.read_again and used < self.lanes:
+                self.memory.add_rest(value, pointer, dtype, I64(used), "")
+            else:
+                self.memory.store(value, pointer, dtype, self.every if mask is None else mask)
             return
         for r in range(self.rows):
             lanes = [min(r * self.size + k, self.lanes - 1) for k in range(self.piece.lanes)]
