@@ -19,6 +19,7 @@ DEEPEST = 100  # inlined ops along one path: bounds the recursion of lowering
 HEAVIEST = 400  # inlined cost: bounds code size; longer straight-line code takes LLVM more than proportional time
 DEAR_SCALAR = 60  # a value of one element is recomputed (and hoisted out of the loop) up to this cost
 DEAR = 12  # a value that several kernels, or several places of one, would compute is stored from this cost on
+# Half of it and twice as much take as long, whether arrays fit into a cache or not; five times as much takes longer.
 
 
 class Storage:
