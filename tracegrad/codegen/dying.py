@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracegrad.codegen.in_place import reads_at_same_index, rename
+from tracegrad.codegen.in_place import reads_at_same_index
 from tracegrad.codegen.loops import Reduce, Store
 from tracegrad.codegen.steps import Launch
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan import Plan
+    from tracegrad.ir import Node
 
 __all__ = ["write_over_dying"]
 
@@ -23,17 +24,26 @@ def write_over_dying(made: Plan) -> None:
     """Give results the memory of temporary values that are read for the last time where they are written."""
     users = {name: found for name, found in made.users().items() if found}
     first, last = ({name: found[k] for name, found in users.items()} for k in (0, -1))
+    nodes: dict[str, list[Node]] = {name: [] for name in users}
+    for node, name in made.buffers.items():
+        if name in nodes:
+            nodes[name].append(node)
+    taken: dict[str, str] = {}
     for i, step in reversed(list(enumerate(made.steps))):
         if not isinstance(step, Launch) or not step.stands_alone:
             continue
         for new in [x for x in step.kernel.buffers if first[x] == i and _is_own(made, x) and x in step.writes]:
             dying = [x for x in step.kernel.buffers if last[x] == i and first[x] < i and made.memory[x] == "temp"]
             for old in dying:
-                if _fits(step, old, new) and made.elements((old, new)) == {step.kernel.iterations}:
-                    rename(made, {old: new})
+                if _fits(step, old, new) and made.sizes(nodes[old] + nodes[new]) == {step.kernel.iterations}:
+                    for k in users[old]:
+                        made.steps[k].rename(old, new)
+                    del made.memory[old]
+                    taken[old] = new
                     step.kernel.body.sort(key=lambda x: isinstance(x, Store))  # what is overwritten is read before
                     first[new] = first[old]
                     break
+    made.buffers = {node: taken.get(name, name) for node, name in made.buffers.items()}
 
 
 def _is_own(made: Plan, name: str) -> bool:

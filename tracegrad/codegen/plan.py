@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -93,8 +93,11 @@ class Plan:
 
     def elements(self, names: Collection[str]) -> set[Poly]:
         """The numbers of elements that these buffers have."""
-        shapes = [self.schedule.dims.shape(node) for node, name in self.buffers.items() if name in names]
-        return {math.prod(shape, start=ONE) for shape in shapes}
+        return self.sizes([node for node, name in self.buffers.items() if name in names])
+
+    def sizes(self, nodes: Iterable[Node]) -> set[Poly]:
+        """The numbers of elements that these values have."""
+        return {math.prod(self.schedule.dims.shape(node), start=ONE) for node in nodes}
 
     def move(self, first: int, last: int) -> None:
         """Run a step as the `last` instead of as the `first`."""
