@@ -1,8 +1,9 @@
 """What do the programs of `workloads` cost in a new process: how long does the first call take, and how much memory?
 
 Every sample is a process of its own. The packages are imported before the clock starts, and nothing else is done.
-tracegrad's first call is measured three times: as it is by default (NumPy answers where that is quicker), compiled at
-once, and with a disk cache that another process has filled.
+tracegrad's first call is measured four times: as it is by default (NumPy answers where that is quicker), compiled at
+once, where another function of the same kernels has been compiled before, and with a disk cache that another process
+has filled.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ from benchmarks.workloads import Workload, workloads
 
 PACKAGES = ("torch",)
 
-CHILD = "from benchmarks.bench_first_calls import print_measured; print_measured({name!r}, {peer!r})"
+CHILD = "from benchmarks.bench_first_calls import print_measured; print_measured({name!r}, {peer!r}, {second})"
 
 
-def print_measured(name: str, peer: str) -> None:
-    """Seconds of the first call after the peer's import, and by how much calls raise the peak of memory."""
+def print_measured(name: str, peer: str, second: bool) -> None:
+    """Seconds of the first call after the peer's import, and by how much calls raise the peak of memory; if `second`,
+    of the first call of another function that computes the same."""
     peers.PRIMES.clear()  # nothing is compiled ahead of the clock
     module = need(peer)
     if peer == "jax":
@@ -41,6 +43,10 @@ def print_measured(name: str, peer: str) -> None:
     workload = next(w for w in workloads(False) if w.name == name)
     data = workload.data()
     workload = workload._replace(data=lambda: data)
+    if second:
+        first = workload.fun
+        PEERS[peer](workload)()
+        workload = workload._replace(fun=lambda *arguments: first(*arguments))
     before = _peak(reset=True)
     start = time.perf_counter()
     run = PEERS[peer](workload)
@@ -68,9 +74,11 @@ def _peak(reset: bool = False) -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def in_new_process(workload: Workload, peer: str, folder: str, first_call: str = "compile") -> Timed:
+def in_new_process(
+    workload: Workload, peer: str, folder: str, first_call: str = "compile", second: bool = False
+) -> Timed:
     done = subprocess.run(
-        [sys.executable, "-c", CHILD.format(name=workload.name, peer=peer)],
+        [sys.executable, "-c", CHILD.format(name=workload.name, peer=peer, second=second)],
         cwd=Path(__file__).parent.parent,
         env={**os.environ, "TRACEGRAD_CACHE_DIR": folder, "TRACEGRAD_FIRST_CALL": first_call or "compile"},
         capture_output=True,
@@ -83,12 +91,12 @@ def in_new_process(workload: Workload, peer: str, folder: str, first_call: str =
     return Timed(found["seconds"], np.array(found["sums"]), found["peak"])
 
 
-def cold(workload: Workload, peer: str, first_call: str) -> Run:
+def cold(workload: Workload, peer: str, first_call: str, second: bool = False) -> Run:
     need(peer)
 
     def run() -> Timed:
         with tempfile.TemporaryDirectory(prefix="cold-") as empty:
-            return in_new_process(workload, peer, empty, first_call)
+            return in_new_process(workload, peer, empty, first_call, second)
 
     return run
 
@@ -106,6 +114,7 @@ def cold_case(workload: Workload) -> Case:
     makers: dict[str, Factory] = {
         "tracegrad": functools.partial(cold, workload, "tracegrad", "replay"),
         "tracegrad, compiled at once": functools.partial(cold, workload, "tracegrad", "compile"),
+        "tracegrad, a second program": functools.partial(cold, workload, "tracegrad", "compile", True),
         "tracegrad, disk cache full": functools.partial(kept, workload),
         "jax": functools.partial(cold, workload, "jax", ""),
     }
