@@ -537,6 +537,18 @@ def test_explain_tells_the_same_of_a_trace_that_was_kept(cache: DiskCache) -> No
         assert kept.cache.startswith("trace from disk")
 
 
+def test_explain_tells_the_same_of_captured_arrays(cache: DiskCache) -> None:
+    weights = np.ones(3)
+
+    def weighed(x: Any) -> Any:
+        return x * weights + X
+
+    told, again = tg.trace(weighed).explain(X), tg.trace(weighed)
+    assert again.explain(X).world_guards == told.world_guards
+    assert str(again.explain(X).graph) == str(told.graph)
+    assert again.cache_info().traces == 0
+
+
 def test_a_call_that_raises_does_so_by_the_function_itself(cache: DiskCache) -> None:
     assert traces(tg.trace(chosen), X, 1) == 1
     again = tg.trace(chosen)

@@ -328,13 +328,16 @@ class _OfText(Trace):
 
     @property
     def graph(self) -> Graph:
-        """The graph; from then on the guards know their nodes."""
+        """The graph; from then on guards and captures know their nodes."""
         if self._made is None:
             self._made = parse(self._text)
             nodes = {name: node for node, name in names_of(self._made).items()}
             for guard in self.guards:
                 for field in ("node", "unless_raises"):
                     object.__setattr__(guard, field, nodes.get(getattr(guard, field)))
+            inputs = self._made.inputs[len(self._made.inputs) - len(self.captures) :]
+            for capture, node in zip(self.captures, inputs):
+                object.__setattr__(capture, "node", node)
         return self._made
 
     @graph.setter
