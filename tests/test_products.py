@@ -162,3 +162,31 @@ def test_a_product_that_is_written_turned_says_so() -> None:
     (step,) = made.steps
     assert isinstance(step, Matmul)
     assert (step.x[1], step.y[1]) == (True, True)
+
+
+@pytest.mark.parametrize("shape", [(7, 40, 20), (2, 3, 40, 20), (0, 40, 20), (1, 40, 20)])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_sums_of_stacks_of_products_are_one_product(shape: tuple[int, ...], dtype: str) -> None:
+    x, y = (rng.normal(size=(*shape[:-1], n)).astype(dtype) for n in (shape[-1], 30))
+    lead = tuple(range(len(shape) - 2))
+
+    def f(x: Any, y: Any) -> Any:
+        return np.sum(x.swapaxes(-1, -2) @ y, axis=lead)
+
+    tolerance = 1e-11 if dtype == "float64" else 1e-3
+    np.testing.assert_allclose(tg.trace(f)(x, y), f(x, y), rtol=tolerance, atol=tolerance)
+    products = [node for node in tg.trace(f).explain(x, y).optimized.nodes if node.name == "matmul"]
+    assert [node.aval.size for node in products] == [20 * 30]
+
+
+def test_a_stack_of_products_that_is_used_is_summed_as_it_is() -> None:
+    x, y = rng.normal(size=(7, 40, 20)), rng.normal(size=(7, 40, 30))
+
+    def f(x: Any, y: Any) -> Any:
+        product = x.swapaxes(-1, -2) @ y
+        return product, np.sum(product, axis=0)
+
+    for got, want in zip(tg.trace(f)(x, y), f(x, y)):
+        np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-11)
+    products = [node for node in tg.trace(f).explain(x, y).optimized.nodes if node.name == "matmul"]
+    assert [node.aval.shape for node in products] == [(7, 20, 30)]

@@ -1,4 +1,5 @@
-"""The pass that takes from BLAS the products that a loop computes better, since it fuses with its neighbours."""
+"""The pass that takes from BLAS the products that a loop computes better, since it fuses with its neighbours; and sums
+of stacks of products, which are one product."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ from tracegrad.ops.elementwise import multiply
 from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape, transpose
 from tracegrad.ops.patches import patches
 from tracegrad.passes.diagonals import with_diagonal
-from tracegrad.passes.rewrite import in_loop, operand, producer, rewrite
+from tracegrad.passes.rewrite import in_loop, operand, producer, rewrite, shared, swaps
 from tracegrad.records import record
 
-__all__ = ["Thresholds", "as_loop", "unroll_small_contractions"]
+__all__ = ["Thresholds", "as_loop", "long_product", "unroll_small_contractions"]
 
 MOST_OF_WINDOW = 16  # elements, up to which a sum of products needs no windows that are stored
 
@@ -127,3 +128,32 @@ def _matrix_vector(x: Any, v: Any) -> Any:
 
 def _dot(x: Any, y: Any, axis: int) -> Any:
     return reduce_sum(multiply(x, y), axes=(len(x.shape) + axis,))
+
+
+def long_product(x: Any, *, axes: tuple[int, ...]) -> Any:
+    """The sum of a stack of products, as one product of long matrices, if these need no copy: sums of `x.T @ y` do not.
+
+    >>> from tracegrad.ir import parse
+    >>> from tracegrad.passes.simplify import simplify
+    >>> text = '''graph(%0: f64[7,40,20], %1: f64[7,40,30]) {
+    ...   %2 = transpose(%0) {perm=(0, 2, 1)} : f64[7,20,40]
+    ...   %3 = matmul(%2, %1) : f64[7,20,30]
+    ...   %4 = reduce_sum(%3) {axes=(0,)} : f64[20,30]
+    ...   return %4
+    ... }'''
+    >>> print(simplify(parse(text)))
+    graph(%0: f64[7,40,20], %1: f64[7,40,30]) {
+      %2 = reshape(%0) {shape=(280, 20)} : f64[280,20]
+      %3 = reshape(%1) {shape=(280, 30)} : f64[280,30]
+      %4 = transpose(%2) {perm=(1, 0)} : f64[20,280]
+      %5 = matmul(%4, %3) : f64[20,30]
+      return %5
+    }
+    """
+    if not axes or producer(x) is not matmul or shared(x) or axes != tuple(range(len(x.shape) - 2)):
+        return None
+    first, second = operand(x), operand(x, 1)
+    if producer(first) is not transpose or not swaps(first):
+        return None
+    long = [reshape(y, shape=(math.prod(y.shape[:-1]), y.shape[-1])) for y in (operand(first), second)]
+    return matmul(matrix_transpose(long[0]), long[1])

@@ -13,11 +13,12 @@ from tracegrad.ir import Graph, Node
 from tracegrad.ops import Op
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.elementwise import accumulate, add, subtract, where
-from tracegrad.ops.linear import full
+from tracegrad.ops.linear import full, reduce_sum
 from tracegrad.passes import triangles  # noqa: F401 (whose rule is in the table)
 from tracegrad.passes.begun import into_loop
 from tracegrad.passes.collect import collect
 from tracegrad.passes.constants import fold
+from tracegrad.passes.contractions import long_product
 from tracegrad.passes.control import BY_OP
 from tracegrad.passes.diagonals import DIAGONALS
 from tracegrad.passes.divided import into_choice, into_undivided
@@ -62,6 +63,8 @@ def simplifier(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any
     found = BY_OP[op](*operands, **params) if op in BY_OP else None
     if found is None and op in DIAGONALS:
         found = DIAGONALS[op](*operands, **params)
+    if found is None and op is reduce_sum:
+        found = long_product(*operands, **params)
     return OUTER[op](*operands, **params) if found is None and op in OUTER else found
 
 
