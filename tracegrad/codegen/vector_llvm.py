@@ -22,7 +22,7 @@ from tracegrad.codegen.loops import Compute, Guard, Index, Load, Operand, Reduce
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import I64, combine, constant, extremum, identity, is_extremum
 from tracegrad.codegen.vector_memory import Memory
-from tracegrad.codegen.vectors import DEAR, Vectors, dependent, step_of
+from tracegrad.codegen.vectors import DEAR, Vectors, dependent, step_of, stride_of
 
 if TYPE_CHECKING:
     from tracegrad.codegen.llvm import KernelEmitter
@@ -431,25 +431,25 @@ class VectorLoop:
         return self.values[key]
 
     # -- memory --------------------------------------------------------------------------------------------
-    def _at(self, x: Any, copy: int, k: int, backwards: bool = False) -> Any:
-        """The pointer to the lanes of an access along memory, lowest address first."""
+    def _at(self, x: Any, copy: int, k: int, by: int = 1) -> Any:
+        """The pointer to the lanes of an access that grows `by` so much from lane to lane, lowest address first."""
         base = self._base(x.buffer, x.address, copy)
         key = ("at", x.buffer, x.address, self._copy_of(x.address.symbols, copy))
         if key not in self.values:
-            last = ir.Constant(I64, 1 - self.lanes)
-            self.values[key] = self.b.gep(base, [self.b.sub(last, self.i) if backwards else self.i])
-        if not k:
-            return self.values[key]
-        return self.b.gep(self.values[key], [ir.Constant(I64, (-k if backwards else k) * self.lanes)])
+            i = self.i if by == 1 else self.b.mul(self.i, I64(by))
+            self.values[key] = self.b.gep(base, [i if by > 0 else self.b.add(i, I64(1 - self.lanes))])
+        return self.values[key] if not k else self.b.gep(self.values[key], [I64(by * k * self.lanes)])
 
     def _load(self, x: Load, copy: int, k: int, mask: Any) -> Any:
         step = step_of(x.address, self.var, self.varying)
+        if step is None and (stride := stride_of(x.address, self.var, self.varying)) is not None:
+            return self.memory.part(self._at(x, copy, k, stride), x.out.dtype, stride, mask)
         if step is None:
             places = self._lanes_of(x.address, copy, k)
             return self.memory.gather(self.outer.pointers[x.buffer], places, x.out.dtype, mask)
         if step == 1:
             return self.memory.load(self._at(x, copy, k), x.out.dtype, mask)
-        turned = self.memory.load(self._at(x, copy, k, backwards=True), x.out.dtype, self.memory.reversed(mask))
+        turned = self.memory.load(self._at(x, copy, k, -1), x.out.dtype, self.memory.reversed(mask))
         return self.memory.reversed(turned)
 
     # -- reductions --------------------------------------------------------------------------------------------

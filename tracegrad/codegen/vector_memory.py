@@ -71,6 +71,20 @@ class Memory:
         value = self.b.call(function, [pointer, I32(size), mask, Spelled(t, ZERO)])
         return self._register(self.first(value, self.lanes), dtype)
 
+    def part(self, pointer: Any, dtype: str, stride: int, mask: Any) -> Any:
+        """Every so many elements from `pointer` on, taken of vectors of all of them; what is behind the last is not
+        touched."""
+        wide = self.lanes * stride
+        t, size = of_lanes(memory_type(dtype), wide), dtype_named(dtype).itemsize
+        given = self.first_lanes(self.lanes) if mask is None else mask
+        places = [min(k // stride, given.type.count - 1) if k % stride == 0 else given.type.count for k in range(wide)]
+        none = Spelled(given.type, ZERO)
+        wanted = self.b.shuffle_vector(given, none, ir.Constant(of_lanes(I32, wide), places))
+        function = intrinsic(self.b.module, "masked.load", [t, pointer.type], t, [pointer.type, I32, wanted.type, t])
+        every = self.b.call(function, [pointer, I32(size), wanted, Spelled(t, ZERO)])
+        lanes = ir.Constant(of_lanes(I32, self.lanes), [k * stride for k in range(self.lanes)])
+        return self._register(self.b.shuffle_vector(every, Spelled(t, "poison"), lanes), dtype)
+
     def gather(self, pointer: Any, places: Any, dtype: str, mask: Any) -> Any:
         """What lies at `places` from `pointer` on."""
         t, size = self._type(dtype, None)

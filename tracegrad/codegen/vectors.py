@@ -19,9 +19,10 @@ from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar import COST
 
-__all__ = ["Vectors", "dependent", "rounded_up", "step_of", "vectors_of"]
+__all__ = ["Vectors", "dependent", "rounded_up", "step_of", "stride_of", "vectors_of"]
 
 LIGHTEST = 12  # up to this cost, a turn of the loop computes several vectors
+STRIDES = (2, 3, 4)  # of loads that are whole vectors, of which some lanes are taken
 SHORT = 32  # bytes of the vectors of a loop that waits for memory: longer ones lie in two lines of the cache each
 DEAR = 35  # from here on, the loop exists with masks alone: these are nothing to what it computes
 # So many elementary functions wait for each other longer than a processor looks ahead: two vectors side by side do not.
@@ -190,6 +191,18 @@ def step_of(address: Poly, var: str, varying: frozenset[str]) -> int | None:
     return step if step in (-1, 0, 1) else None
 
 
+def stride_of(address: Poly, var: str, varying: frozenset[str]) -> int | None:
+    """By how much `address` grows from lane to lane, where whole vectors have a part of what is wanted."""
+    if (address.symbols & varying) - {var}:
+        return None
+    step = address.coefficient(var).value
+    return step if step in STRIDES else None
+
+
+def _is_near(address: Poly, var: str, varying: frozenset[str]) -> bool:
+    return step_of(address, var, varying) is not None or stride_of(address, var, varying) is not None
+
+
 def _fits(x: Any, var: str, varying: frozenset[str], guarded: bool) -> bool:
     """Whether an instruction can be done for all lanes at a time."""
     match x:
@@ -214,7 +227,7 @@ def _gathers(body: list[Any], var: str, varying: frozenset[str]) -> int:
     return sum(
         _gathers(x.body, var, varying)
         if isinstance(x, Guard)
-        else isinstance(x, Load) and x.out.name in varying and step_of(x.address, var, varying) is None
+        else isinstance(x, Load) and x.out.name in varying and not _is_near(x.address, var, varying)
         for x in body
     )
 
