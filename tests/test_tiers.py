@@ -213,6 +213,8 @@ def test_the_decision_is_a_count() -> None:
     big = graph_of(greater, [np.ones(2_000_000), np.zeros(2_000_000)], {})
     assert Effort().total(big) > 100 * Effort().total(graph)
     assert 0 < to_compile("for i") < to_compile("for i" * 4000)
+    assert to_compile("for i") < to_compile("for i", regions=True)
+    assert to_compile("for i" * 4000, regions=True) == to_compile("for i" * 8000, regions=True)
 
 
 def test_memory_counts_where_it_is_alive() -> None:

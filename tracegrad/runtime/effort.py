@@ -19,8 +19,10 @@ from tracegrad.ops.forms import Branch, Cast, Compose, Contract, Fold, Gather, I
 
 __all__ = ["COMPILE", "FIRST_TOUCH", "SHARED", "Effort", "TooLong", "alive_bytes", "to_compile", "to_replay"]
 
-# To compile one piece of machine code, for each character of its text, and a function that programs share.
+# To compile one piece of machine code, for each character of its text, and a function that programs share. The text of
+# a step with regions says more, until it is so long that most of it are numbers.
 COMPILE, CHARACTER, SHARED = 15_000_000, 10_000, 10_000_000
+CHARACTER_OF_REGIONS, LONG = 16_000, 10_000
 
 # To apply an op to a few elements.
 OP = 3_000
@@ -42,9 +44,9 @@ def to_replay(graph: Graph) -> float:
     return Effort().total(graph) + FIRST_TOUCH * alive_bytes(graph)
 
 
-def to_compile(text: str) -> float:
-    """To compile a piece of this text."""
-    return COMPILE + CHARACTER * len(text)
+def to_compile(text: str, regions: bool = False) -> float:
+    """To compile a piece of this text: a kernel, or a step that runs regions."""
+    return COMPILE + (CHARACTER_OF_REGIONS * min(len(text), LONG) if regions else CHARACTER * len(text))
 
 
 def alive_bytes(graph: Graph) -> int:

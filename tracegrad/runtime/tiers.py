@@ -71,7 +71,7 @@ class Missing(NamedTuple):
 
 def missing_of(image: Image) -> Missing:
     """What is missing of a program, with the functions that it shares with others, and the memory that it takes."""
-    pieces = {key: to_compile(piece.text) for key, piece in missing(image.uses).items()}
+    pieces = {key: to_compile(piece.text, regions=not piece.kernel) for key, piece in missing(image.uses).items()}
     memory = image.arena_bytes + sum([x.size * x.dtype.itemsize for x in image.outputs])
     return Missing(pieces, SHARED * len(unknown(image.functions)) + FIRST_TOUCH * memory)
 
