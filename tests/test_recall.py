@@ -408,6 +408,28 @@ def test_a_trace_is_used_again_just_where_nothing_has_changed(both: Any, name: s
     check(both[name], CASES[name])
 
 
+IMPORTS = """
+    import sys
+    def loss(x):
+        return np.sum(np.tanh(x) ** 2)
+    def make(tg):
+        slope = tg.value_and_grad(loss)
+        def made(x):
+            slope(x)
+            return sorted(name for name in sys.modules if name.startswith("tracegrad.torch.t"))
+        made.cache_info = slope.cache_info
+        return made
+    def function(x):
+        return []
+"""
+
+
+@pytest.mark.parametrize("first_call", ["compile", "replay"])
+def test_a_trace_from_disk_imports_nothing_that_tensors_need(tmp_path: Path, first_call: str) -> None:
+    case = same(IMPORTS)
+    check(before_and_now(tmp_path, {"imports": case}, first_call)["imports"], case)
+
+
 # -- in one process --------------------------------------------------------------------------------------------------
 @pytest.fixture
 def cache(tmp_path: Path) -> Iterator[DiskCache]:

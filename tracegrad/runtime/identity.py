@@ -163,9 +163,8 @@ def found_under(place: tuple[str, str] | list[str]) -> Any:
     """What is found under a name in a module that has been imported; an object of its own if there is nothing."""
     found: Any = sys.modules.get(place[0], _NOTHING)
     for name in place[1].split(".") if place[1] else ():
-        # What a module makes when it is asked for is not asked for, unless it is ours.
-        made = type(found) is not types.ModuleType or found.__name__.partition(".")[0] == "tracegrad"
-        found = getattr(found, name, _NOTHING) if made else vars(found).get(name, _NOTHING)
+        # What a module makes when it is asked for is not asked for.
+        found = vars(found).get(name, _NOTHING) if type(found) is types.ModuleType else getattr(found, name, _NOTHING)
     return found
 
 
