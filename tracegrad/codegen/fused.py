@@ -4,12 +4,16 @@ LLVM would fuse what happens to stand in one block when it makes machine code, s
 compiled with, and on its passes. Here each sum, difference or total is fused with a product of the same body that
 nothing else uses: one rounding instead of two, on machines that are quicker this way. Of what has another use, that
 would see the rounded product, and `x * c - f(x * c)` be the rounding of a large number instead of 0.
+
+That other use may be in another kernel, and a value is the same in all kernels that compute it: `x == np.max(x)` is
+true somewhere. So what is stored, or has several uses in the graph, is marked in the text as `rounded`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 from llvmlite import ir
@@ -17,7 +21,7 @@ from llvmlite import ir
 from tracegrad.codegen.loops import Compute, Guard, Operand, Reduce, flattened, operands
 from tracegrad.codegen.scalar_llvm import multiply_add, operation
 
-__all__ = ["Products", "computed", "factors_of", "products_of"]
+__all__ = ["Products", "computed", "factors_of", "mark_rounded", "products_of"]
 
 Products = dict[str, tuple[Operand, ...]]  # the factors, by the name of the product
 
@@ -31,11 +35,31 @@ def products_of(body: list[Any]) -> Products:
     """
     found: Products = {}
     uses = Counter(x.name for x in operands(body))
-    for block in (body, *(x.body for x in flattened(body) if isinstance(x, Guard))):
-        made = {x.out.name: x.args for x in block if isinstance(x, Compute) and _is_float(x, "mul")}
+    for block in _blocks(body):
+        made = {x.out.name: x.args for x in block if isinstance(x, Compute) and _is_float(x, "mul") and not x.rounded}
         for x in block:
             found |= {name: made[name] for name in _added(x) if name in made and uses[name] == 1}
     return found
+
+
+def mark_rounded(body: list[Any], shared: Collection[str]) -> None:
+    """Mark the products that would be fused, of those which others share.
+
+    >>> x, p, s = (Operand(name, "f64") for name in ("x", "p", "s"))
+    >>> body = [Compute(p, "mul", (x, x)), Compute(s, "add", (p, x))]
+    >>> mark_rounded(body, {"p"})
+    >>> [*body[0].lines()], list(products_of(body))
+    (['p = rounded mul(x, x) : f64'], [])
+    """
+    names = products_of(body).keys() & shared
+    if not names:
+        return
+    for block in _blocks(body):
+        block[:] = [replace(x, rounded=True) if isinstance(x, Compute) and x.out.name in names else x for x in block]
+
+
+def _blocks(body: list[Any]) -> list[list[Any]]:
+    return [body, *(x.body for x in flattened(body) if isinstance(x, Guard))]
 
 
 def _is_float(x: Compute, *ops: str) -> bool:

@@ -66,14 +66,19 @@ def immediate(value: Any, dtype: str) -> str:
 
 @record(frozen=True, slots=True)
 class Compute:
-    """`out = op(args)`; `op` is a scalar function of `tracegrad.codegen.scalar`."""
+    """`out = op(args)`; `op` is a scalar function of `tracegrad.codegen.scalar`.
+
+    A product that is `rounded` is not fused with a sum (`tracegrad.codegen.fused`).
+    """
 
     out: Operand
     op: str
     args: tuple[Operand, ...]
+    rounded: bool = False
 
     def lines(self) -> Iterator[str]:
-        yield f"{self.out} = {self.op}({', '.join(map(str, self.args))}) : {self.out.dtype}"
+        op = f"rounded {self.op}" if self.rounded else self.op
+        yield f"{self.out} = {op}({', '.join(map(str, self.args))}) : {self.out.dtype}"
 
 
 @record(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any
 from tracegrad.avals import is_literal, short_name
 from tracegrad.codegen.dims import SMALL, Dims
 from tracegrad.codegen.forms import HANDLERS, handler, in_range
+from tracegrad.codegen.fused import mark_rounded
 from tracegrad.codegen.loops import (
     Check,
     Compute,
@@ -106,6 +107,8 @@ class Lowering:
         self._scopes: list[dict[Any, Operand]] = [{}]
         self._blocks: list[list[Any]] = [self.kernel.body]
         self._values = 0
+        self._products: set[str] = set()
+        self._shared: set[str] = set()  # values that are stored, or have several uses
 
     # -- the step ----------------------------------------------------------------------------------
     def step(self, roots: list[Node]) -> Kernel:
@@ -118,6 +121,8 @@ class Lowering:
             index = tuple(ZERO if d == 1 else Poly.symbol(next(names).var) for d in self._space(root))
             handler(root).root(self, root, index)
         self.kernel.cost += sum([type(x) in (Load, Store) for x in self.kernel.body])
+        if not self._products.isdisjoint(self._shared):
+            mark_rounded(self.kernel.body, self._shared)
         return self.kernel
 
     def _space(self, root: Node) -> tuple[Poly, ...]:
@@ -140,6 +145,8 @@ class Lowering:
         self.kernel.cost += form.cost(node)
         self.counts.setdefault(node, set()).add((id(self.kernel), index))
         value = self._scopes[-1][node, index] = form.element(self, node, index)
+        if self.storage.uses[node] != 1 or node in self.buffers:
+            self._shared.add(value.name)
         return value
 
     def operand(self, node: Node, k: int, index: tuple[Poly, ...]) -> Operand:
@@ -202,6 +209,8 @@ class Lowering:
             return known
         out = self.named(dtype)
         self.emit(Compute(out, op, args))
+        if op == "mul":
+            self._products.add(out.name)
         self._scopes[-1][key] = out
         return out
 

@@ -7,6 +7,8 @@ stored value is the same buffer. Of a node with several results, each that is us
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tracegrad.codegen.forms import HANDLERS, Handler, checks_indices, same_block
 from tracegrad.codegen.products import turned_products
 from tracegrad.ir import Graph, Node
@@ -28,6 +30,7 @@ class Storage:
     def __init__(self, graph: Graph, also: dict[Node, str] | None = None):
         self.graph = graph
         self.inputs = set(graph.inputs)
+        self.uses = Counter([x for node in graph.nodes for x in node.operands])
         self.handlers = {node: HANDLERS[type(node.form)] for node in graph.nodes}
         self.called = {node for node, form in self.handlers.items() if not node.regions and form.called(node)}
         self.results: dict[Node, list[Node]] = {node: [] for node in graph.nodes if node.several}  # those that are used

@@ -109,7 +109,8 @@ class _Copies:
                 case Index():
                     names[x.out.name] = self._emit(Index(self._new(x.out), moved(x.value)))
                 case Compute():
-                    names[x.out.name] = self._emit(Compute(self._new(x.out), x.op, tuple(map(named, x.args))))
+                    args = tuple(map(named, x.args))
+                    names[x.out.name] = self._emit(Compute(self._new(x.out), x.op, args, x.rounded))
                 case Reduce():
                     self._add((k, moved(x.address)), x.combiner, named(x.value))
 
