@@ -96,3 +96,16 @@ def test_methods_are_written_once_when_they_are_first_called_or_an_init_often() 
     assert {Point(1), Point(1)} == {Point(1)}
     assert Point.__init__ is written
     assert Point.__hash__ is not first[2]
+
+
+def test_what_a_record_lacks_is_a_type_error_from_the_first_one_on() -> None:
+    @record()
+    class Pair:
+        a: int
+        b: int = 2
+
+    for _ in range(20):
+        for args, given in (((), {"c": 1}), ((), {"b": 1}), ((1, 2, 3), {}), ((1,), {"a": 1}), ((1,), {"c": 1})):
+            with pytest.raises(TypeError):
+                Pair(*args, **given)
+        assert Pair(1) == Pair(b=2, a=1)

@@ -85,26 +85,28 @@ _made: dict[type, int] = {}
 
 def _filled(cls: Any, x: Any, args: tuple[Any, ...], given: dict[str, Any]) -> bool:
     """Make one of the first records of a class, if there is no more to do than to assign what is given."""
-    count, fields = _made.get(cls, 0), _fields(cls)
-    if count == _FEW or len(args) > len(fields) or hasattr(cls, "__post_init__"):
+    count, plain = _made.get(cls, 0), _plain(cls)
+    if count == _FEW or plain is None:
         return False
-    values = dict(zip([field.name for field in fields], args))
-    if values.keys() & given.keys():
-        return False
-    values |= given
-    left = [field for field in fields if field.name not in values]
-    values |= {field.name: field.default for field in left if field.default is not dataclasses.MISSING}
-    if len(values) != len(fields) or not all(map(_is_given, fields)):
+    names, defaults = plain
+    placed = dict(zip(names, args))
+    values = {**defaults, **placed, **given}
+    if len(args) > len(names) or values.keys() != names.keys() or not placed.keys().isdisjoint(given):
         return False
     _made[cls] = count + 1
-    for field in fields:
-        object.__setattr__(x, field.name, values[field.name])
+    for name in names:
+        object.__setattr__(x, name, values[name])
     return True
 
 
-def _is_given(field: dataclasses.Field[Any]) -> bool:
-    """Whether a field is given by its place or its name."""
-    return field.init and not field.kw_only
+@functools.cache
+def _plain(cls: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The names of the fields of a class, in order, and their defaults; None if there is more to do than to assign what
+    is given by place or by name."""
+    fields = _fields(cls)
+    if hasattr(cls, "__post_init__") or not all(x.init and not x.kw_only for x in fields):
+        return None
+    return {x.name: None for x in fields}, {x.name: x.default for x in fields if x.default is not dataclasses.MISSING}
 
 
 def _parameters(cls: Any, space: dict[str, Any]) -> str:

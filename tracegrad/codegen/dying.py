@@ -23,25 +23,31 @@ __all__ = ["write_over_dying"]
 def write_over_dying(made: Plan) -> None:
     """Give results the memory of temporary values that are read for the last time where they are written."""
     users = {name: found for name, found in made.users().items() if found}
-    first, last = ({name: found[k] for name, found in users.items()} for k in (0, -1))
+    first = {name: found[0] for name, found in users.items()}
     nodes: dict[str, list[Node]] = {name: [] for name in users}
     for node, name in made.buffers.items():
         if name in nodes:
             nodes[name].append(node)
     taken: dict[str, str] = {}
     for i, step in reversed(list(enumerate(made.steps))):
-        if not isinstance(step, Launch) or not step.stands_alone:
+        if not isinstance(step, Launch):
             continue
-        for new in [x for x in step.kernel.buffers if first[x] == i and _is_own(made, x) and x in step.writes]:
-            dying = [x for x in step.kernel.buffers if last[x] == i and first[x] < i and made.memory[x] == "temp"]
+        kernel = step.kernel
+        dying = [x for x in kernel.buffers if users[x][-1] == i and first[x] < i and made.memory[x] == "temp"]
+        if not dying or not step.stands_alone:
+            continue
+        own = [x for x, (_, use) in kernel.buffers.items() if use == "out" and first[x] == i and _is_own(made, x)]
+        for new in own:
             for old in dying:
-                if _fits(step, old, new) and made.sizes(nodes[old] + nodes[new]) == {step.kernel.iterations}:
+                if _fits(step, old, new) and made.sizes(nodes[old] + nodes[new]) == {kernel.iterations}:
                     for k in users[old]:
                         made.steps[k].rename(old, new)
                     del made.memory[old]
                     taken[old] = new
-                    step.kernel.body.sort(key=lambda x: isinstance(x, Store))  # what is overwritten is read before
+                    stores = [x for x in kernel.body if isinstance(x, Store)]  # what is overwritten is read before
+                    kernel.body[:] = [*[x for x in kernel.body if not isinstance(x, Store)], *stores]
                     first[new] = first[old]
+                    dying.remove(old)
                     break
     made.buffers = {node: taken.get(name, name) for node, name in made.buffers.items()}
 
@@ -55,6 +61,6 @@ def _is_own(made: Plan, name: str) -> bool:
 def _fits(step: Launch, old: str, new: str) -> bool:
     """Whether the kernel does nothing with `new` but store it, and reads `old` at the same index only."""
     kernel = step.kernel
-    reduced = any(isinstance(x, Reduce) and x.buffer == new for x in kernel.body)
+    reduced = [x for x in kernel.body if isinstance(x, Reduce) and x.buffer == new]
     same = kernel.buffers[old][0] == kernel.buffers[new][0]
     return same and not reduced and old not in step.writes and reads_at_same_index(step, old, new)

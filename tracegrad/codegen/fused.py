@@ -34,11 +34,14 @@ def products_of(body: list[Any]) -> Products:
     ['q']
     """
     found: Products = {}
-    uses = Counter(x.name for x in operands(body))
+    uses = Counter([x.name for x in operands(body)])
     for block in _blocks(body):
-        made = {x.out.name: x.args for x in block if isinstance(x, Compute) and _is_float(x, "mul") and not x.rounded}
-        for x in block:
-            found |= {name: made[name] for name in _added(x) if name in made and uses[name] == 1}
+        products = [x for x in block if isinstance(x, Compute) and x.op == "mul" and not x.rounded]
+        made = {x.out.name: x.args for x in products if x.out.dtype[0] == "f" and uses[x.out.name] == 1}
+        for x in block if made else ():
+            for name in _added(x):
+                if name in made:
+                    found[name] = made[name]
     return found
 
 
@@ -59,7 +62,7 @@ def mark_rounded(body: list[Any], shared: Collection[str]) -> None:
 
 
 def _blocks(body: list[Any]) -> list[list[Any]]:
-    return [body, *(x.body for x in flattened(body) if isinstance(x, Guard))]
+    return [body, *[x.body for x in flattened(body) if isinstance(x, Guard)]]
 
 
 def _is_float(x: Compute, *ops: str) -> bool:

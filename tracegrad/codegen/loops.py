@@ -76,9 +76,9 @@ class Compute:
     args: tuple[Operand, ...]
     rounded: bool = False
 
-    def lines(self) -> Iterator[str]:
+    def lines(self) -> list[str]:
         op = f"rounded {self.op}" if self.rounded else self.op
-        yield f"{self.out} = {op}({', '.join(map(str, self.args))}) : {self.out.dtype}"
+        return [f"{self.out} = {op}({', '.join(map(str, self.args))}) : {self.out.dtype}"]
 
 
 @record(frozen=True, slots=True)
@@ -89,8 +89,8 @@ class Load:
     buffer: str
     address: Poly
 
-    def lines(self) -> Iterator[str]:
-        yield f"{self.out} = load {self.buffer}[{self.address}] : {self.out.dtype}"
+    def lines(self) -> list[str]:
+        return [f"{self.out} = load {self.buffer}[{self.address}] : {self.out.dtype}"]
 
 
 @record(frozen=True, slots=True)
@@ -100,8 +100,8 @@ class Index:
     out: Operand
     value: Poly
 
-    def lines(self) -> Iterator[str]:
-        yield f"{self.out} = index {self.value} : {self.out.dtype}"
+    def lines(self) -> list[str]:
+        return [f"{self.out} = index {self.value} : {self.out.dtype}"]
 
 
 @record(frozen=True, slots=True)
@@ -112,8 +112,8 @@ class Check:
     value: Operand
     size: Poly
 
-    def lines(self) -> Iterator[str]:
-        yield f"{self.out} = check {self.value} in {self.size} : i64"
+    def lines(self) -> list[str]:
+        return [f"{self.out} = check {self.value} in {self.size} : i64"]
 
 
 @record(frozen=True, slots=True)
@@ -126,14 +126,10 @@ class Guard:
     result: Operand
     fill: Operand
 
-    def lines(self) -> Iterator[str]:
+    def lines(self) -> list[str]:
         tests = ", ".join(f"{lo} <= {v} < {hi}" + (f" step {st}" if st != 1 else "") for lo, v, hi, st in self.ranges)
-        yield f"{self.out} = guard {tests} else {self.fill} : {self.out.dtype} {{"
-        for instruction in self.body:
-            for line in instruction.lines():
-                yield f"  {line}"
-        yield f"  yield {self.result}"
-        yield "}"
+        head = f"{self.out} = guard {tests} else {self.fill} : {self.out.dtype} {{"
+        return [head, *_indented(self.body), f"  yield {self.result}", "}"]
 
 
 @record(frozen=True, slots=True)
@@ -144,8 +140,8 @@ class Store:
     address: Poly
     value: Operand
 
-    def lines(self) -> Iterator[str]:
-        yield f"store {self.buffer}[{self.address}] = {self.value}"
+    def lines(self) -> list[str]:
+        return [f"store {self.buffer}[{self.address}] = {self.value}"]
 
 
 @record(frozen=True, slots=True)
@@ -161,9 +157,9 @@ class Reduce:
     over: tuple[str, ...]
     size: Poly
 
-    def lines(self) -> Iterator[str]:
+    def lines(self) -> list[str]:
         place = f"{self.buffer}[{self.address}] of {self.size}"
-        yield f"reduce {self.combiner} {place} by {self.value} over {', '.join(self.over)}"
+        return [f"reduce {self.combiner} {place} by {self.value} over {', '.join(self.over)}"]
 
 
 @record(frozen=True, slots=True)
@@ -193,15 +189,13 @@ class Kernel:
         return math.prod([loop.extent for loop in self.loops], start=ONE)
 
     def text(self, name: str = "k") -> str:
-        given = ", ".join(f"{b}: {dtype} {use}" for b, (dtype, use) in self.buffers.items())
-        constants = ", ".join(f"{c}: {dtype}" for c, dtype in self.constants().items())
+        given = ", ".join([f"{b}: {dtype} {use}" for b, (dtype, use) in self.buffers.items()])
+        constants = ", ".join([f"{c}: {dtype}" for c, dtype in self.constants().items()])
         given += f"; {constants}" if constants else ""
-        head = " ".join(f"for {x.var} in {x.extent}" for x in self.loops)
+        head = " ".join([f"for {x.var} in {x.extent}" for x in self.loops])
         head += f" chunked {self.loops[self.chunked].var}" if self.chunked else ""
-        lines = [f"kernel {name}({given}) cost {self.cost}{' ' + head if head else ''} {{"]
-        for instruction in self.body:
-            lines += [f"  {line}" for line in instruction.lines()]
-        return "\n".join([*lines, "}"])
+        first = f"kernel {name}({given}) cost {self.cost}{' ' + head if head else ''} {{"
+        return "\n".join([first, *_indented(self.body), "}"])
 
     def symbols(self) -> set[str]:
         """Sizes and integers the kernel needs."""
@@ -235,9 +229,23 @@ class Kernel:
         return text, [name for name in order if name[0] != "i"]
 
 
+def _indented(body: list[Any]) -> list[str]:
+    """The lines of all instructions of a body."""
+    found = []
+    for x in body:
+        for line in x.lines():
+            found.append(f"  {line}")
+    return found
+
+
 def flattened(body: list[Any]) -> list[Any]:
     """All instructions, those of guards included."""
-    return [y for x in body for y in ([x, *flattened(x.body)] if isinstance(x, Guard) else [x])]
+    found = []
+    for x in body:
+        found.append(x)
+        if isinstance(x, Guard):
+            found += flattened(x.body)
+    return found
 
 
 def accesses(body: list[Any]) -> list[Load | Store | Reduce]:
@@ -305,7 +313,7 @@ def _verify(body: list[Any], kernel: Kernel, known: set[str]) -> None:
         if hasattr(x, "out") and x.out.name in known:
             problem = f"{x.out.name} is defined twice"
         if problem:
-            raise VerifyError(f"loop IR: {problem}: {next(x.lines())}")
+            raise VerifyError(f"loop IR: {problem}: {x.lines()[0]}")
         if hasattr(x, "out"):
             known.add(x.out.name)
 

@@ -90,14 +90,15 @@ class Storage:
             for x in operands:
                 self._expanded(node, x)
             operands = [x for x in operands if x not in reason]
-        together = {node: form.cost(node)}
+        together, depth = {node: form.cost(node)}, 0
         for x in operands:
+            depth = max(depth, self._depth.get(x, 0))
             if form.pointwise:
                 together |= self._together[x]
             else:
                 together[node] += self.weight[x]
         self._together[node], self.weight[node] = together, sum(together.values())
-        self._depth[node] = 1 + max([self._depth.get(x, 0) for x in operands], default=0)
+        self._depth[node] = 1 + depth
         if self._depth[node] > DEEPEST or self.weight[node] > HEAVIEST:
             self.store(node, "a long chain, cut here")
 
@@ -107,7 +108,7 @@ class Storage:
         for node, form in reversed(self.handlers.items()):
             if form.indexed and node not in whole and checks_indices(node):
                 self.store(node, "read in part, and every index is to be checked")
-            if (node in whole or node in self.reason) and (node.several or node.aval.size):
+            if (node in whole or node in self.reason) and (node.several or 0 not in node.aval.shape):
                 whole.update(form.whole(node))
 
     def _expanded(self, node: Node, x: Node) -> None:

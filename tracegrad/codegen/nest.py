@@ -27,14 +27,17 @@ def arrange(kernel: Kernel) -> Kernel:
 
 def is_serial(kernel: Kernel) -> bool:
     """Whether iterations depend on each other through memory, so that the kernel must run in order."""
-    if any(isinstance(x, Reduce) and x.combiner == "scatter" for x in kernel.body):
+    if [x for x in kernel.body if isinstance(x, Reduce) and x.combiner == "scatter"]:
         return True
     every = accesses(kernel.body)
-    written: dict[str, set[Poly | None]] = {b: set() for b, (_, use) in kernel.buffers.items() if use == "out"}
+    read = [x for x in every if isinstance(x, Load) and kernel.buffers[x.buffer][1] == "out"]
+    if not read:
+        return False
+    written: dict[str, set[Poly | None]] = {x.buffer: set() for x in read}
     for x in every:
-        if not isinstance(x, Load):
+        if not isinstance(x, Load) and x.buffer in written:
             written[x.buffer].add(x.address if isinstance(x, Store) else None)  # one that others may share
-    return any(isinstance(x, Load) and written.get(x.buffer, {x.address}) != {x.address} for x in every)
+    return any(written[x.buffer] != {x.address} for x in read)
 
 
 def _choose_innermost(kernel: Kernel) -> None:

@@ -383,7 +383,7 @@ def _place(made: Plan, nested: bool) -> None:
 
 def _offsets(made: Plan, arena: Arena) -> dict[str, int]:
     """Where temporaries and partial results lie, as the arena places them, and how steps are cut."""
-    needed = {name: n.aval.nbytes for n, name in made.buffers.items()}
+    needed = {name: n.aval.nbytes for n, name in made.buffers.items() if made.memory[name] == "temp"}
     ends = {i: band.last for band in made.bands for i in band.steps}  # a band ends for all of its steps at once
     temps = [{n for n in step.buffers if made.memory[n] == "temp"} for step in made.steps]
     last = {name: ends.get(i, i) for i, names in enumerate(temps) for name in names}

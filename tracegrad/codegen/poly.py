@@ -102,7 +102,11 @@ class Poly:
 
     def coefficient(self, name: str) -> Poly:
         """The factor of `name`, which occurs at most linearly."""
-        return Poly({tuple(s for s in m if s != name): c for m, c in self.terms.items() if name in m})
+        terms = {}
+        for monomial, c in self.terms.items():
+            if name in monomial:
+                terms[tuple([s for s in monomial if s != name])] = c
+        return Poly(terms) if terms else ZERO
 
     def without(self, *names: str) -> Poly:
         """The terms that do not contain any of `names`."""

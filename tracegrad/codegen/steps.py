@@ -134,7 +134,7 @@ class Matmul:
 
     def rename(self, old: str, new: str) -> None:
         self.out = new if self.out == old else self.out
-        self.x, self.y = ((new if b == old else b, flipped) for b, flipped in (self.x, self.y))
+        self.x, self.y = [(new if b == old else b, flipped) for b, flipped in (self.x, self.y)]
 
     def text(self) -> str:
         x, y = (f"{b}{'.T' if flipped else ''}" for b, flipped in (self.x, self.y))

@@ -47,7 +47,10 @@ def walker_module(*names: str) -> str:
 
 def words_of_walk(steps: Sequence[tuple[int, Sequence[int]]]) -> list[int]:
     """The words of `WALK` for steps of which the addresses and the words are given."""
-    return [len(steps), *(word for address, words in steps for word in (len(words), address, *words))]
+    found = [len(steps)]
+    for address, words in steps:
+        found += (len(words), address, *words)
+    return found
 
 
 def _body(name: str) -> str:

@@ -26,10 +26,9 @@ def write_out_reductions(kernel: Kernel) -> None:
     What they leave is the same for each turn of theirs, one after the other.
     """
     reductions = [x for x in kernel.body if isinstance(x, Reduce)]
-    plain = all(isinstance(x, Compute | Load | Index | Reduce) for x in kernel.body)
-    if not reductions or not plain or any(x.combiner == "scatter" for x in reductions):
+    short = [loop for loop in kernel.loops if loop.extent.value is not None] if reductions else []
+    if not short or not _is_plain(kernel.body):
         return
-    short = [loop for loop in kernel.loops if loop.extent.value is not None]
     short = [loop for loop in short if _is_apart(kernel, loop.var) and _is_alike(kernel, reductions, loop.var)]
     extents = [loop.extent.value or 0 for loop in short]
     times = math.prod(extents)
@@ -39,6 +38,14 @@ def write_out_reductions(kernel: Kernel) -> None:
     kernel.body[:] = _Copies(kernel).written({loop.var for loop in short}, extents, [loop.var for loop in short])
     kernel.loops[:] = [loop for loop in kernel.loops if loop not in short]
     kernel.cost *= times
+
+
+def _is_plain(body: list[Any]) -> bool:
+    """Whether a kernel computes, and reduces each result to an element of its own."""
+    for x in body:
+        if not isinstance(x, Compute | Load | Index | Reduce) or (isinstance(x, Reduce) and x.combiner == "scatter"):
+            return False
+    return True
 
 
 def _is_apart(kernel: Kernel, var: str) -> bool:

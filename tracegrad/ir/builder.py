@@ -118,7 +118,7 @@ class Builder:
         operands: Any = inputs if known is not None and known.operands is known.inputs else _key(inputs)
         if op.commutative:
             operands = frozenset(operands)
-        key = (op, operands, *[_key(item) for item in items]) if items else (op, operands)
+        key = (op, operands, *map(_key, items)) if items else (op, operands)
         node = self._numbering.get(key)
         if node is None:
             node = known

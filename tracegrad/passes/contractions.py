@@ -73,9 +73,11 @@ def unroll_small_contractions(graph: Graph, thresholds: Thresholds = _USUAL) -> 
             return as_loop(*operands)
         return _of_windows(*operands)
 
-    products = [x.inputs for x in graph.everywhere() if x.op is matmul]
-    windows = any(x.op is patches for x in graph.everywhere())
-    return rewrite(graph, hook) if windows or any(unrolled(x, True) for x in products) else graph
+    found = [x for x in graph.everywhere() if x.op is matmul or x.op is patches]
+    for x in found:
+        if x.op is patches or unrolled(x.inputs, True):
+            return rewrite(graph, hook)
+    return graph
 
 
 def _of_windows(x: Any, y: Any) -> Any:

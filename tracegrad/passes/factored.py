@@ -39,6 +39,8 @@ def factor_once(graph: Graph) -> Graph:
     }
     """
     systems = [x.operands[0] for x in graph.everywhere() if x.op in _OPS]
+    if len(systems) < 2:
+        return graph
     uses = Counter([_matrix(x) for x in systems if x.aval.dtype.kind == "f"])
     several = {x for x, count in uses.items() if count > 1}
 

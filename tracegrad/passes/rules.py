@@ -15,8 +15,9 @@ The suite evaluates every row on all special values of every dtype it is for, an
 from __future__ import annotations
 
 import ast
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tracegrad.avals import is_literal
@@ -185,12 +186,9 @@ class _Row:
         self.matchers = [_matcher(a) for a in left.args]
         self.construct = _constructor(ast.parse(rule.right, mode="eval").body)
 
-    def may_match(self, heads: list[Any]) -> bool:
-        """Whether operands that come from `heads` can match: most rows are ruled out here."""
-        for wanted, head in zip(self.heads, heads):  # noqa: SIM110, a generator takes twice the time
-            if wanted is not None and wanted is not head:
-                return False
-        return True
+    def may_match(self, heads: Sequence[Any]) -> bool:
+        """Whether operands that come from `heads` can match."""
+        return all(wanted is None or wanted is head for wanted, head in zip(self.heads, heads))
 
     def apply(self, operands: tuple[Any, ...]) -> Any:
         """The right side for `operands`, or None where the left side does not match."""
@@ -235,11 +233,15 @@ def algebra(op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
       return %1
     }
     """
-    rows = _ROWS.get(op)
-    if rows is None:
+    if op not in _ROWS:
         return None
-    heads = [x.node.op if isinstance(x, Value) else _LITERAL for x in operands]
-    for row in rows:
-        if row.may_match(heads) and (found := row.apply(operands)) is not None:
+    for row in _rows_for(op, *[x.node.op if isinstance(x, Value) else _LITERAL for x in operands]):
+        if (found := row.apply(operands)) is not None:
             return found
     return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _rows_for(op: Op, *heads: Any) -> list[_Row]:
+    """The rows for an op whose operands come from `heads` that can match: most are ruled out here."""
+    return [row for row in _ROWS[op] if row.may_match(heads)]

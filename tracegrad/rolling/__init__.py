@@ -37,7 +37,7 @@ def roll(builder: TraceBuilder, wanted: Sequence[Node], start: int) -> dict[Node
 
 def _products(nodes: Sequence[Node]) -> int:
     """How many products of matrices there are, which may be the terms of a convolution."""
-    return sum(x.op is matmul for x in nodes)
+    return [x.op for x in nodes].count(matmul)
 
 
 def _repeats(nodes: Sequence[Node]) -> bool:

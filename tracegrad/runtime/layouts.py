@@ -55,7 +55,7 @@ Lies = tuple[Lie | None, ...]
 def lies_of(inputs: Sequence[Any], layouts: Sequence[Layout]) -> Lies:
     """How each array lies that is not in row-major order; nothing if all are. `layouts` are what the trace assumes."""
     found = [None if type(x) is not np.ndarray or x.flags.c_contiguous else _axes(x) for x in inputs]
-    if not any(axes is not None for axes in found):
+    if found.count(None) == len(found):
         return ()
     asked = {layout.number for layout in layouts}
     return tuple(

@@ -52,20 +52,20 @@ def _plan(op: Elementwise, builder: Any, key: Any, operands: tuple[Any, ...]) ->
 
 def _planned(op: Elementwise, builder: Any, kinds: tuple[Any, ...], operands: tuple[Any, ...]) -> _Plan | None:
     """The plan for operands that nothing has to be done to but to broadcast them and to make floats of literals."""
-    arrays = [x for x in operands if type(x) not in LITERALS]
+    arrays = [x for x in kinds if type(x) is Aval]
     try:
         loop = op.loop_dtypes(*map(weak_dtype, operands))
         shape = op.shape_of(operands, arrays)
     except (TracegradError, TypeError):
         return None
     steps: list[tuple[Any, Aval] | None] = []
-    for x, dtype in zip(operands, loop):
-        if type(x) in LITERALS:
+    for kind, dtype in zip(kinds, loop):
+        if type(kind) is not Aval:
             if dtype.kind != "f":
                 return None
-        elif x.dtype != dtype:
+        elif kind.dtype != dtype:
             return None
-        same = type(x) in LITERALS or x.shape == shape
+        same = type(kind) is not Aval or kind.shape == shape
         steps.append(None if same else ((("shape", shape),), builder.aval(shape, dtype)))
     if loop[-1].kind == "c" or not {x.dtype for x in arrays}.issuperset(loop[:-1]):
         return None
