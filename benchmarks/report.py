@@ -27,8 +27,8 @@ def page(reports: list[dict[str, Any]]) -> str:
         f"Versions: {versions}.",
         "",
         "Medians and, in brackets, quartiles; below them how many times as long as tracegrad in the same round, and",
-        "what the first call took in a process in which the packages had been imported and started. Bytes are those by",
-        "which the calls raised the peak of the process.",
+        "what the first call took in a process in which the packages had been imported and started. PyTensor has",
+        "what it compiled before on disk. Bytes are those by which the calls raised the peak of the process.",
     ]
     for report in reports:
         cores = report["machine"]["threads"]["cores"]
