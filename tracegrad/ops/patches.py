@@ -25,7 +25,7 @@ __all__ = ["patches"]
 Ints = tuple[int, ...]
 
 
-@primitive(Move())
+@primitive(Move(partial=True))
 def patches(x: Any, *, counts: Ints, sizes: Ints, start: Ints, step: Ints, gap: Ints) -> Any:
     """Element `(*p, *q)` is `x[start + step * p + gap * q]`: of `counts` windows along each axis, `sizes` elements."""
     first = x[tuple(np.s_[a:] for a in start)]
