@@ -59,7 +59,7 @@ class Settings:
 
 
 FULL = Settings()
-QUICK = Settings(rounds=7, rounds_once=2, loop_seconds=0.003, settle_seconds=0.01)
+QUICK = Settings(rounds=7, rounds_once=2, loop_seconds=0.003)
 
 
 @dataclass(frozen=True)
