@@ -87,8 +87,12 @@ def case(group: str, name: str, dtype: str, size: int, beside: bool = False) -> 
 
 
 def cases(settings: Settings) -> Iterator[Case]:
-    # One at a time: together the arrays would fill the memory.
-    np.seterr(all="ignore")
+    """One at a time: together the arrays would fill the memory. Until the last is done, NumPy does not warn."""
+    with np.errstate(all="ignore"):
+        yield from _cases(settings)
+
+
+def _cases(settings: Settings) -> Iterator[Case]:
     for size in SIZES[:2] if settings == QUICK else SIZES:
         for group, rows in GROUPS.items():
             for dtype in DTYPES[group][: 1 if settings == QUICK else None]:

@@ -157,7 +157,9 @@ def test_seconds_are_shown_with_a_unit(seconds, shown):
 
 @pytest.mark.parametrize("name", command.BENCHMARKS)
 def test_a_benchmark_lists_cases_of_different_names_with_tracegrad_among_the_peers(name):
+    before = np.geterr()
     found = list(importlib.import_module(f"benchmarks.bench_{name}").cases(harness.QUICK))
+    assert np.geterr() == before
     assert len({case.name for case in found}) == len(found)
     for one in found:
         assert "tracegrad" in one.peers
