@@ -283,10 +283,10 @@ def test_masks_that_are_kept_on_the_stack() -> None:
 def long_kernel(dtype: str) -> Kernel:
     """Functions of functions: stored beside others, in the place of what was read, and added up."""
     body: list[Any] = [Load(v(0, dtype), "b0", i), Load(v(1, dtype), "b1", i)]
-    for k, name in enumerate(("tanh", "exp", "log", "tanh"), 2):
+    for k, name in enumerate(("tanh", "exp", "log", "exp", "log", "tanh"), 2):
         body.append(Compute(v(k, dtype), name, (v(k - 1, dtype),)))
-    body += [Compute(v(6, dtype), "mul", (v(5, dtype), v(0, dtype))), Store("b0", i, v(6, dtype))]
-    body += [Store("b2", i, v(4, dtype)), Reduce("b3", ZERO, "add", v(5, dtype), ("i0",), ONE)]
+    body += [Compute(v(8, dtype), "mul", (v(7, dtype), v(0, dtype))), Store("b0", i, v(8, dtype))]
+    body += [Store("b2", i, v(6, dtype)), Reduce("b3", ZERO, "add", v(7, dtype), ("i0",), ONE)]
     buffers = {"b0": f"{dtype} out", "b1": f"{dtype} in", "b2": f"{dtype} out", "b3": f"{dtype} out"}
     return kernel_of([Loop("i0", n)], body, HEAVY, **buffers)
 

@@ -26,7 +26,8 @@ STRIDES = (2, 3, 4)  # of loads that are whole vectors, of which some lanes are 
 SHORT = 32  # bytes of the vectors of a loop that waits for memory: longer ones lie in two lines of the cache each
 DEAR = 35  # from here on, the loop exists with masks alone: these are nothing to what it computes
 # So many elementary functions wait for each other longer than a processor looks ahead: two vectors side by side do not.
-LONG = 4
+# From four on that is quicker, by a tenth; but LLVM takes half as long again for such a kernel.
+LONG = 6
 FEWEST = 3  # elements of rows that are worth an access each
 MOST_ROWS = 8  # in a vector: each that lies apart is a load
 # What LLVM would compute lane by lane.
