@@ -16,30 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.harness import Case, Factory, Run, Settings
+from benchmarks.namespaces import drawn, repeated
 from benchmarks.peers import jitted, need
 
 PACKAGES = ("tracegrad", "numba", "jax", "autograd")
 
-# `repeat(turn, state, rows)` is the state after a turn with each of the rows.
-Repeat = Callable[[Callable[[Any, Any], Any], Any, Any], Any]
-
-
-def in_python(turn: Callable[[Any, Any], Any], state: Any, rows: Any) -> Any:
-    for row in rows:
-        state = turn(state, row)
-    return state
-
 
 class Program(NamedTuple):
-    """A function of `xp`, of how turns are repeated, and of one number or array, which is differentiated by it."""
+    """A function of `xp` and of one number or array, which is differentiated by it."""
 
     name: str
     fun: Callable[..., Any]
     argument: Any
-
-
-def drawn(seed: int, *shape: int) -> Any:
-    return np.random.default_rng(seed).normal(size=shape)
 
 
 # -- filters ---------------------------------------------------------------------------------------------
@@ -48,7 +36,7 @@ CHANGE, SIGHT = drawn(1, 8, 8), np.exp(drawn(2, 8, 5))
 SHOWN = (SIGHT / SIGHT.sum(1)[:, None]).T[np.random.default_rng(3).integers(0, 5, 1000)]
 
 
-def kalman(xp: Any, repeat: Repeat, noise: Any) -> Any:
+def kalman(xp: Any, noise: Any) -> Any:
     """The log likelihood of 1,000 positions of something that moves, by a Kalman filter; noise: of motion and sight."""
     seen = xp.asarray(POSITIONS)
     move, see = xp.asarray([[1.0, 0.1], [0.0, 1.0]]), xp.asarray([[1.0, 0.0]])
@@ -64,10 +52,10 @@ def kalman(xp: Any, repeat: Repeat, noise: Any) -> Any:
         x, p = x + gain * off, (one - xp.outer(gain, see[0])) @ p
         return x, p, total - 0.5 * (xp.log(2 * np.pi * s) + off**2 / s)
 
-    return repeat(turn, (0.0 * spread[0], 0.0 * spread + one, 0.0 * noise[0]), seen)[2]
+    return repeated(xp, turn, (0.0 * spread[0], 0.0 * spread + one, 0.0 * noise[0]), seen)[2]
 
 
-def hidden_markov(xp: Any, repeat: Repeat, stay: Any) -> Any:
+def hidden_markov(xp: Any, stay: Any) -> Any:
     """The log likelihood of 1,000 symbols by the forward algorithm; 8 states, each of which stays with a probability
     that grows with `stay`."""
     change = xp.asarray(CHANGE) + stay * xp.eye(8)
@@ -79,14 +67,14 @@ def hidden_markov(xp: Any, repeat: Repeat, stay: Any) -> Any:
         c = xp.sum(p)
         return p / c, total + xp.log(c)
 
-    return repeat(turn, (0.0 * change[0] + 0.125, 0.0 * stay), xp.asarray(SHOWN))[1]
+    return repeated(xp, turn, (0.0 * change[0] + 0.125, 0.0 * stay), xp.asarray(SHOWN))[1]
 
 
 # -- fixed points ----------------------------------------------------------------------------------------
 COST = np.random.default_rng(4).random((50, 60))
 
 
-def sinkhorn(xp: Any, repeat: Repeat, blur: Any) -> Any:
+def sinkhorn(xp: Any, blur: Any) -> Any:
     """The cost of entropic transport between distributions on 50 and 60 points, after 100 turns of Sinkhorn's."""
     cost = xp.asarray(COST)
     kernel = xp.exp(-cost / blur)
@@ -96,7 +84,7 @@ def sinkhorn(xp: Any, repeat: Repeat, blur: Any) -> Any:
         u = 0.02 / (kernel @ v)
         return u, (1 / 60) / (kernel.T @ u)
 
-    u, v = repeat(turn, (0.0 * kernel[:, 0] + 1.0, 0.0 * kernel[0] + 1.0), np.zeros(100))
+    u, v = repeated(xp, turn, (0.0 * kernel[:, 0] + 1.0, 0.0 * kernel[0] + 1.0), np.zeros(100))
     return xp.sum(u[:, None] * kernel * cost * v)
 
 
@@ -105,7 +93,7 @@ GRID = np.stack(np.meshgrid(*[np.arange(4.0)] * 3), -1).reshape(-1, 3)
 SPEED = drawn(5, 64, 3) * 0.1
 
 
-def particles(xp: Any, repeat: Repeat, depth: Any) -> Any:
+def particles(xp: Any, depth: Any) -> Any:
     """The kinetic energy of 64 particles under Lennard-Jones forces of this depth, after 500 leapfrog steps."""
     place, speed, h = xp.asarray(GRID * 1.2), xp.asarray(SPEED), 1e-3
     own, other = xp.asarray(np.eye(64)), xp.asarray(1 - np.eye(64))
@@ -124,10 +112,10 @@ def particles(xp: Any, repeat: Repeat, depth: Any) -> Any:
         return x, v + 0.5 * h * f, f
 
     start = place + 0.0 * depth
-    return 0.5 * xp.sum(repeat(turn, (start, speed + 0.0 * depth, pull(start)), np.zeros(500))[1] ** 2)
+    return 0.5 * xp.sum(repeated(xp, turn, (start, speed + 0.0 * depth, pull(start)), np.zeros(500))[1] ** 2)
 
 
-def predators(xp: Any, repeat: Repeat, rates: Any) -> Any:
+def predators(xp: Any, rates: Any) -> Any:
     """The end of 1,000 classical Runge-Kutta steps of Lotka and Volterra's equations."""
     h = 0.01
 
@@ -145,14 +133,14 @@ def predators(xp: Any, repeat: Repeat, rates: Any) -> Any:
         k4 = slope(moved(y, k3, h))
         return tuple(z + h / 6 * (a + 2 * b + 2 * c + d) for z, a, b, c, d in zip(y, k1, k2, k3, k4))
 
-    return sum(repeat(turn, (1.0 + 0.0 * rates[0], 1.0 + 0.0 * rates[0]), np.zeros(1000)))
+    return sum(repeated(xp, turn, (1.0 + 0.0 * rates[0], 1.0 + 0.0 * rates[0]), np.zeros(1000)))
 
 
 # -- training --------------------------------------------------------------------------------------------
 EXAMPLES, LABELS = drawn(6, 64, 5), np.random.default_rng(7).integers(0, 2, 64) * 1.0
 
 
-def training(xp: Any, repeat: Repeat, rate: Any) -> Any:
+def training(xp: Any, rate: Any) -> Any:
     """The loss after 200 steps of Adam with this rate: logistic regression, 64 examples of 5 features."""
     x, y = xp.asarray(EXAMPLES), xp.asarray(LABELS)
 
@@ -166,7 +154,7 @@ def training(xp: Any, repeat: Repeat, rate: Any) -> Any:
         return w - rate * (m / (1 - 0.9**t)) / (xp.sqrt(s / (1 - 0.999**t)) + 1e-8), m, s
 
     start = rate * xp.zeros(5)
-    w, *_ = repeat(turn, (start, start, start), np.arange(1.0, 201.0))
+    w, *_ = repeated(xp, turn, (start, start, start), np.arange(1.0, 201.0))
     p = guess(w)
     return -xp.mean(y * xp.log(p) + (1 - y) * xp.log(1 - p))
 
@@ -185,23 +173,20 @@ def by_complex_steps(program: Program) -> Any:
     """Value and gradient of a program: one call for each number of the argument."""
     x = np.asarray(program.argument, complex)
     steps = 1e-30j * np.eye(x.size).reshape(x.size, *x.shape)
-    found = [program.fun(np, in_python, x + step) for step in steps]
+    found = [program.fun(np, x + step) for step in steps]
     gradient = np.array([y.imag / 1e-30 for y in found]).reshape(x.shape)
     return found[0].real, gradient
 
 
 def program_case(program: Program) -> Case:
     def tracegrad() -> Run:
-        fun = functools.partial(program.fun, np, in_python)
+        fun = functools.partial(program.fun, np)
         return functools.partial(need("tracegrad").value_and_grad(fun), program.argument)
 
     def jax() -> Run:
         module = need("jax")
 
-        def repeat(turn: Callable[[Any, Any], Any], state: Any, rows: Any) -> Any:
-            return module.lax.scan(lambda state, row: (turn(state, row), None), state, rows)[0]
-
-        return jitted(module.value_and_grad(functools.partial(program.fun, module.numpy, repeat)), program.argument)
+        return jitted(module.value_and_grad(functools.partial(program.fun, module.numpy)), program.argument)
 
     peers: dict[str, Factory] = {"tracegrad": tracegrad, "jax": jax}
     name = f"{program.name}: value and gradient"

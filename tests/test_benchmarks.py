@@ -283,7 +283,7 @@ def test_the_derivatives_of_the_programs_are_those_of_finite_differences():
 
     program = bench_programs.PROGRAMS[-1]
     value, gradient = bench_programs.by_complex_steps(program)
-    low, high = (program.fun(np, bench_programs.in_python, program.argument + h) for h in (-1e-6, 1e-6))
+    low, high = (program.fun(np, program.argument + h) for h in (-1e-6, 1e-6))
     assert value == pytest.approx((low + high) / 2)
     assert gradient == pytest.approx((high - low) / 2e-6, rel=1e-6)
 
