@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 RUN = """
 import importlib, json, sys, warnings
 import numpy as np
@@ -109,6 +111,16 @@ def before_and_now(
         for name in apart:
             found[-1] |= in_new_process(folder, root / "cache", [name], first_call)
     return {name: (found[0][name], found[1][name]) for name in cases}
+
+
+def both_ways(cases: Mapping[str, Case], apart: Sequence[str] = ()) -> Any:
+    """A fixture: what each case gives before and now, where the first call compiles, and where NumPy answers it."""
+
+    @pytest.fixture(scope="module", params=["compile", "replay"])
+    def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Any]]:
+        return before_and_now(tmp_path_factory.mktemp("traces"), cases, request.param, apart)
+
+    return both
 
 
 def check(found: tuple[Any, Any], case: Case) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from remembered import Case, before_and_now, check, same
+from remembered import Case, both_ways, check, same
 
 # How often anything was traced.
 COUNTED = """
@@ -107,11 +107,7 @@ CASES = {
         "np.cosh(x) - np.sinh(x)", "np.cosh(x) + np.sinh(x)"), 2),
 }  # fmt: skip
 
-
-@pytest.fixture(scope="module", params=["compile", "replay"])
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Any]]:
-    """What each case gives before and now, where the first call compiles, and where NumPy answers it."""
-    return before_and_now(tmp_path_factory.mktemp("halves"), CASES, request.param)
+both = both_ways(CASES)
 
 
 @pytest.mark.parametrize("name", CASES)

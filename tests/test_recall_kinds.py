@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from remembered import Case, before_and_now, changed, check, same
+from remembered import Case, both_ways, changed, check, same
 
 NET = """
     import tracegrad as tg
@@ -121,12 +121,7 @@ CASES = {
 }  # fmt: skip
 # They change NumPy for all that come after them.
 APART = ("numpy_of_a_container",)
-
-
-@pytest.fixture(scope="module", params=["compile", "replay"])
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Any]]:
-    """What each case gives before and now, where the first call compiles, and where NumPy answers it."""
-    return before_and_now(tmp_path_factory.mktemp("kinds"), CASES, request.param, APART)
+both = both_ways(CASES, APART)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -68,6 +68,15 @@ def new() -> Any:
     return tg.trace(tg.grad(loss))
 
 
+def compiled_without_code() -> Any:
+    """A function whose first call finds all of its machine code."""
+    made, before = new(), machine_code_count()
+    np.testing.assert_allclose(made(X), slope(X), rtol=1e-12)
+    assert machine_code_count() == before
+    assert not path_of(made).waits
+    return made
+
+
 def test_a_function_that_is_called_once_is_traced_once(cache: DiskCache, process: Any) -> None:
     for turn in range(4):
         process()
@@ -92,10 +101,7 @@ def test_the_second_call_compiles_a_graph_that_another_process_has_traced(cache:
     (record,) = records(cache)
     assert record["image"]
     process()
-    last, before = new(), machine_code_count()
-    np.testing.assert_allclose(last(X), slope(X), rtol=1e-12)
-    assert machine_code_count() == before
-    assert not path_of(last).waits
+    last = compiled_without_code()
     assert path_of(last).program.recalled
 
 
@@ -119,10 +125,7 @@ def test_first_calls_compile_when_they_have_cost_as_much(
     assert np.allclose(np.diff(spent[:turns]), spent[0])
     assert record["image"]
     process()
-    last, before = new(), machine_code_count()
-    np.testing.assert_allclose(last(X), slope(X), rtol=1e-12)
-    assert machine_code_count() == before
-    assert not path_of(last).waits
+    compiled_without_code()
 
 
 def test_arrays_in_fortrans_order_go_with_a_graph_that_another_process_has_traced(

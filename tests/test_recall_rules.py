@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from remembered import Case, before_and_now, check, same
+from remembered import Case, both_ways, check, same
 
 VJP = """
     import tracegrad as tg
@@ -138,11 +138,7 @@ CASES = {
     ),
 }  # fmt: skip
 
-
-@pytest.fixture(scope="module", params=["compile", "replay"])
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Any]]:
-    """What each case gives before and now, where the first call compiles, and where NumPy answers it."""
-    return before_and_now(tmp_path_factory.mktemp("rules"), CASES, request.param)
+both = both_ways(CASES)
 
 
 @pytest.mark.parametrize("name", CASES)

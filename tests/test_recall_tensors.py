@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from remembered import Case, before_and_now, changed, check, same
+from remembered import Case, both_ways, changed, check, same
 
 # The gradient of a Tensor that is an argument, and of one that is read.
 READ = """
@@ -146,12 +146,7 @@ CASES = {
 }  # fmt: skip
 # It changes what Tensors are made of for all that come after it.
 APART = ("default_dtype",)
-
-
-@pytest.fixture(scope="module", params=["compile", "replay"])
-def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Any]]:
-    """What each case gives before and now, where the first call compiles, and where NumPy answers it."""
-    return before_and_now(tmp_path_factory.mktemp("tensors"), CASES, request.param, APART)
+both = both_ways(CASES, APART)
 
 
 @pytest.mark.parametrize("name", CASES)
