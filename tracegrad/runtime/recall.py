@@ -60,6 +60,7 @@ from tracegrad.runtime.spelling import (
     spell_guard,
 )
 from tracegrad.runtime.tiers import missing_of
+from tracegrad.runtime.varying import read_varying, spell_varying
 from tracegrad.settings import settings
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.assumed import Assumptions
@@ -253,7 +254,7 @@ def _spelled(roots: Sequence[Any], trace: Trace) -> dict[str, Any]:
         "script": [to.value(np.asarray(x)) for x in trace.script],
         "layouts": [list(x) for x in trace.layouts],
         "groups": [[to.source(x) for x in group] for group in trace.groups],
-        "varying": [_spell_varying(to, trace, key) for key in sorted(trace.varying, key=repr)],
+        "varying": spell_varying(to, trace),
         "graph": to_text(trace.graph, locations=True),
         "kinds": trace.kinds,
         "arrays": trace.arrays,
@@ -288,15 +289,6 @@ def _spell_question(to: Writer, names: dict[Any, str], x: ValueGuard) -> list[An
     raised = None if x.unless_raises is None else names[x.unless_raises]
     key = to.value(x.key)
     return [names[x.node], to.value(np.asarray(x.seen)), key, x.asked, x.location, x.implicit, raised, x.number]
-
-
-def _spell_varying(to: Writer, trace: Trace, key: Any) -> list[Any]:
-    if isinstance(key, str):
-        return [key]
-    for source in [x.source for x in trace.captures] + [guard.source for guard in trace.world.guards]:
-        if source is not None and source.key == key:
-            return [None, to.source(source)]
-    raise Unkept("a number that was an input, and is not read any more")
 
 
 def _seen(held: Sequence[Any], guards: Sequence[Any]) -> tuple[list[types.CodeType], list[types.ModuleType]]:
@@ -370,7 +362,7 @@ def _read(roots: Sequence[Any], held: dict[str, Any], weak: Any) -> Trace:
         unrolled=tuple([(where, why) for where, why in held["unrolled"]]),
         divided=tuple([(where, why) for where, why in held["divided"]]),
         script=tuple([of.value(x) for x in held["script"]]),
-        varying=frozenset([x[0] or of.source(x[1]).key for x in held["varying"]]),
+        varying=frozenset([read_varying(of, x) for x in held["varying"]]),
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from tracegrad.trace.number import Number
 from tracegrad.trace.tracer import Tracer
 
 __all__ = [
-    "Form", "Instead", "arrays", "class_of", "fits", "form", "leaves", "made", "parts_of", "row", "starts",
+    "FORMS", "Form", "Instead", "arrays", "class_of", "fits", "form", "leaves", "made", "parts_of", "row", "starts",
     "together", "values",
 ]  # fmt: skip
 
@@ -38,6 +38,7 @@ class _Parts(NamedTuple):
 
 
 Form = Any  # one of these; None, if there are no rows for an element
+FORMS = _Leaf, _Parts
 _KINDS: dict[Any, str] = {
     Tracer: "scalar", Number: "number", Either: "either", np.ndarray: "array", np.float64: "scalar",
 }  # fmt: skip
