@@ -7,6 +7,9 @@ A `Case` names its peers; a peer is a factory of a zero-argument callable. The o
    `Disagreement`, and nothing is timed;
 3. the peers are timed warm, in rounds: each round times every peer once, so that noise hits all alike.
 
+Before a peer is timed, the threads of the one before have come to rest: those of OpenBLAS spin for a tenth of a second
+after their last product, and a pool that is timed meanwhile has a core less.
+
 The garbage collector is off while a clock runs. Nothing is asserted about time.
 """
 
@@ -26,6 +29,8 @@ Run = Callable[[], Any]
 Factory = Callable[[], Run]
 
 REFERENCE = "tracegrad"
+IDLE = 0.1  # of one core: less is no spinning
+MOST_SETTLING = 0.5
 TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "float16": 1e-2}
 
 
@@ -50,12 +55,12 @@ class Timed(NamedTuple):
 
 @dataclass(frozen=True)
 class Settings:
-    """How long to measure: rounds per case, seconds a timed loop takes at least, the pause before it."""
+    """How long to measure: rounds per case, seconds a timed loop takes at least, seconds of rest before it."""
 
     rounds: int = 25
     rounds_once: int = 5
     loop_seconds: float = 0.01
-    settle_seconds: float = 0.03
+    settle_seconds: float = 0.02
 
 
 FULL = Settings()
@@ -70,7 +75,7 @@ class Case:
     once: every call is an event of its own (a first call, a new shape, a new process), so no call is
         a warm-up for the next and loops are one call long.
     tolerance: greatest error, relative to the greatest absolute value; by dtype if None.
-    settle_seconds: the pause before a timed loop, if another than the settings say.
+    settle_seconds: the rest before a timed loop, if another than the settings say.
     brief: one of many, to be shown on one line.
     """
 
@@ -197,16 +202,34 @@ def _autorange(run: Run, least: float) -> int:
         inner = max(2 * inner, min(20 * inner, int(1.1 * inner * least / max(elapsed, 1e-9))))
 
 
+def settle(rest: float) -> float:
+    """Sleep until the other threads of this process have not run for `rest` seconds; how long that took.
+
+    It gives up after MOST_SETTLING. A rest shorter than a tick of the system's clock (4 ms or 10 ms) may take threads
+    that run for idle.
+    """
+    start = time.perf_counter()
+    while True:
+        before, used = time.perf_counter(), _seconds_of_others()
+        time.sleep(rest)
+        now = time.perf_counter()
+        if _seconds_of_others() - used <= IDLE * (now - before) or now - start >= MOST_SETTLING:
+            return now - start
+
+
+def _seconds_of_others() -> float:
+    return time.process_time() - time.thread_time()
+
+
 def _time_in_rounds(case: Case, settings: Settings, live: list[tuple[Row, Run]]) -> None:
-    pause = settings.settle_seconds if case.settle_seconds is None else case.settle_seconds
+    rest = settings.settle_seconds if case.settle_seconds is None else case.settle_seconds
     with collector_off():
         for row, run in live:
             row.inner = 1 if case.once else _autorange(run, settings.loop_seconds)
         for turn in range(settings.rounds_once if case.once else settings.rounds):
             offset = turn % len(live)
             for row, run in live[offset:] + live[:offset]:
-                # The BLAS and OpenMP threads of the peer before spin for some 20 ms: wait for their end.
-                time.sleep(pause)
+                settle(rest)
                 if not case.once:
                     run()
                 row.samples.append(_seconds(run, row.inner))

@@ -3,6 +3,7 @@
 import gc
 import importlib
 import json
+import threading
 import time
 
 import numpy as np
@@ -121,6 +122,20 @@ def test_every_round_times_every_peer_and_the_first_of_a_round_changes():
     run_case(case(once=True, **factories), FAST)
     rounds = [tuple(order[i : i + 3]) for i in range(3, 12, 3)]
     assert rounds == [("tracegrad", "b", "c"), ("b", "c", "tracegrad"), ("c", "tracegrad", "b")]
+
+
+def test_a_peer_is_timed_when_the_threads_of_the_one_before_have_come_to_rest():
+    def spin(end):
+        while time.perf_counter() < end:
+            pass
+
+    assert harness.settle(0.02) < harness.MOST_SETTLING
+    for seconds, least in ((0.2, 0.15), (1.0, harness.MOST_SETTLING)):
+        pool = threading.Thread(target=spin, args=(time.perf_counter() + seconds,))
+        pool.start()
+        assert harness.settle(0.02) >= least
+        assert pool.is_alive() == (seconds > harness.MOST_SETTLING)
+        pool.join()
 
 
 def test_a_loop_repeats_a_short_call_and_the_time_is_that_of_one():
