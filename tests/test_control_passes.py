@@ -217,6 +217,73 @@ graph(%0: f64[30,30], %1: f64[30], %2: f64[30,30]) {
 """)  # fmt: skip
 
 
+def test_a_transpose_is_made_inside_where_a_matrix_times_a_vector_reads_it() -> None:
+    becomes("""
+graph(%0: f64[30], %1: f64[90,30]) {
+  %2 = transpose(%1) {perm=(1, 0)} : f64[30,90]
+  %3, = scan(%0, %1, %2) {carries=1, length=9, reverse=False, xs=0} : f64[30],
+    body(%0: f64[30], %1: f64[90,30], %2: f64[30,90]) {
+      %3 = reshape(%0) {shape=(30, 1)} : f64[30,1]
+      %4 = matmul(%1, %3) : f64[90,1]
+      %5 = matmul(%2, %4) : f64[30,1]
+      %6 = reshape(%5) {shape=(30,)} : f64[30]
+      %7 = tanh(%6) : f64[30]
+      return %7
+    }
+  return %3
+}
+""", """
+graph(%0: f64[30], %1: f64[90,30]) {
+  %2, = scan(%0, %1) {carries=1, length=9, reverse=False, xs=0} : f64[30],
+    body(%0: f64[30], %1: f64[90,30]) {
+      %2 = transpose(%1) {perm=(1, 0)} : f64[30,90]
+      %3 = broadcast_to(%0) {shape=(90, 30)} : f64[90,30]
+      %4 = multiply(%1, %3) : f64[90,30]
+      %5 = reduce_sum(%4) {axes=(1,)} : f64[90]
+      %6 = broadcast_to(%5) {shape=(30, 90)} : f64[30,90]
+      %7 = multiply(%2, %6) : f64[30,90]
+      %8 = reduce_sum(%7) {axes=(1,)} : f64[30]
+      %9 = tanh(%8) : f64[30]
+      return %9
+    }
+  return %2
+}
+""")  # fmt: skip
+
+
+NESTED = """
+graph(%0: f64[30], %1: f64[90,30], %2: f64[30,90]) {{
+  %3 = transpose(%1) {{perm=(1, 0)}} : f64[30,90]
+  %4, = scan(%0, %3, %2) {{carries=1, length=9, reverse=False, xs=0}} : f64[30],
+    body(%0: f64[30], %1: f64[30,90], %2: f64[30,90]) {{
+      %3, = scan(%0, %1, %2) {{carries=1, length=4, reverse=False, xs=0}} : f64[30],
+        body(%0: f64[30], %1: f64[30,90], %2: f64[30,90]) {{
+          %3 = reshape(%0) {{shape=(30, 1)}} : f64[30,1]
+          %4 = broadcast_to(%3) {{shape=(30, 90)}} : f64[30,90]
+          %5 = multiply(%2, %4) : f64[30,90]
+          %6 = multiply(%1, {beside}) : f64[30,90]
+          %7 = reduce_sum(%6) {{axes=(1,)}} : f64[30]
+          %8 = reduce_max(%5) {{axes=(1,)}} : f64[30]
+          %9 = add(%7, %8) : f64[30]
+          %10 = tanh(%9) : f64[30]
+          return %10
+        }}
+      return %3
+    }}
+  return %4
+}}
+"""
+
+
+@pytest.mark.parametrize(("beside", "where"), [("%4", "within"), ("%5", "outside")])
+def test_a_transpose_is_made_in_the_innermost_loop_if_nothing_is_read_across(beside: str, where: str) -> None:
+    after = simplified(NESTED.format(beside=beside))
+    outer = next(node for node in after.nodes if node.regions)
+    inner = next(node for node in outer.regions[0].nodes if node.regions)
+    found = [[node.name for node in graph.nodes] for graph in (after, outer.regions[0], inner.regions[0])]
+    assert ["transpose" in names for names in found] == [where == "outside", False, where == "within"]
+
+
 def test_what_is_dear_and_the_same_in_every_turn_is_computed_once() -> None:
     becomes("""
 graph(%0: f64[3], %1: f64[3], %2: f64[30,3]) {

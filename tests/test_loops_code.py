@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -652,3 +653,25 @@ def test_turns_that_carry_more_than_counters_or_call_numpy_are_not_shared() -> N
     for text in (scan_text(20, 5), CALLS.format(n=30)):
         loops = [step for step in program_of(parse(text)).report.plan.steps if isinstance(step, Repeat)]
         assert [step.turns for step in loops] == [None]
+
+
+def test_a_matrix_and_its_transpose_are_read_where_the_matrix_is() -> None:
+    x, y = rng.standard_normal((60, 5)), rng.standard_normal(60)
+
+    def descent(rate: Any) -> Any:
+        w = 0.0 * x[0]
+        for _ in range(20):
+            r = np.tanh(x @ w) - y
+            w = w - rate * (x.T @ (r * (1.0 - np.tanh(x @ w) ** 2)))
+        return np.sum(w * w)
+
+    slope = tg.grad(descent)
+    explanation = slope.explain(0.01)
+    text = str(explanation)
+    assert "scan of 20 turns" in text
+    assert "transpose" in str(explanation.optimized)
+    assert re.search(r"b\d+ .* reduce_sum f64", text)
+    assert not re.search(r"b\d+ .* transpose f64", text)
+    imaginary = descent(0.01 + 1e-30j).imag / 1e-30
+    for _ in range(2):  # by NumPy, by machine code
+        np.testing.assert_allclose(slope(0.01), imaginary, rtol=1e-11)

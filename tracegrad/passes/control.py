@@ -4,8 +4,8 @@ A region is simplified before the node that runs it. Then the node is looked at 
 
 - a loop of no turn or of one, and a branch whose number is known, are what they compute;
 - an operand that holds one value, that repeats rows, or that is another one seen differently (reshaped, broadcast, or
-  transposed for a product) is made inside of the region, where it may simplify and is not stored; equal operands become
-  one, and those that nothing reads are not given;
+  transposed, where that is read as well) is made inside of the region, where it may simplify and is not stored; equal
+  operands become one, and those that nothing reads are not given;
 - a carry that holds one value and keeps it, one that never changes, and one that always equals another, is no carry;
 - what depends on constants alone, and is worth it, is computed before the loop;
 - a result that is an operand, or the same in every turn, needs no loop; equal results become one.
@@ -107,8 +107,8 @@ class _Loop:
 
     def __init__(self, graphs: list[Graph], operands: Sequence[Any], carries: int, rows: int):
         self.operands, self.carries, self.others = operands, carries, graphs[1:]
-        users = graphs[0].users()
-        stands = [seen(x, k < rows, users[graphs[0].inputs[carries + k]]) for k, x in enumerate(operands[carries:])]
+        inside = [tuple(zip(graphs, each)) for each in zip(*(graph.inputs for graph in graphs))]
+        stands = [seen(x, k < rows, inside[carries + k]) for k, x in enumerate(operands[carries:])]
         self.settle(graphs, stands)
         self.still = self._take_what_stays()
 
@@ -196,11 +196,7 @@ def _(index: Any, *operands: Any, branches: tuple[Graph, ...]) -> Any:
     if number is not None or all(b == branches[0] for b in branches):
         assert not isinstance(number, complex)
         return tuple(replay(branches[min(max(int(number or 0), 0), len(branches) - 1)], operands)[0])
-    users = [graph.users() for graph in branches]
-    stands = [
-        seen(x, False, [u for g, found in zip(branches, users) for u in found[g.inputs[k]]])
-        for k, x in enumerate(operands)
-    ]
+    stands = [seen(x, False, [(graph, graph.inputs[k]) for graph in branches]) for k, x in enumerate(operands)]
     regions = rebuilt(branches, stands, index)
     outs = list(zip(*(graph.outputs for graph in regions.graphs)))
     known = {each: value for each in outs if (value := _operand(regions, each)) is not None}

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from tracegrad.avals import Aval
 from tracegrad.ir import Builder, Graph, Node, replay
 from tracegrad.ir.builder import recording, sliced
-from tracegrad.ops.contraction import matmul
 from tracegrad.ops.fills import arange
 from tracegrad.ops.linear import broadcast_to, full, pad, reshape, transpose
 from tracegrad.ops.op import Op
+from tracegrad.passes.any_order import in_any_order
 from tracegrad.passes.constants import constant
 from tracegrad.passes.rewrite import operand, producer
 from tracegrad.records import record
@@ -51,8 +51,8 @@ class Stand(NamedTuple):
     made: tuple[tuple[Op, dict[str, Any]], ...] = ()
 
 
-def seen(x: Any, row: bool, users: Iterable[Node]) -> Stand:
-    """What stands for the operand `x`, or for a row of it, which `users` read inside."""
+def seen(x: Any, row: bool, inside: Iterable[tuple[Graph, Node]]) -> Stand:
+    """What stands for the operand `x`, or for a row of it: for inputs of regions, which are `inside`."""
     if row and constant(x) is not None:
         return Stand(None, ((full, {**dict(x.node.params), "shape": x.shape[1:]}),))
     made: list[tuple[Op, dict[str, Any]]] = []
@@ -60,16 +60,23 @@ def seen(x: Any, row: bool, users: Iterable[Node]) -> Stand:
         if producer(x) is not broadcast_to or len(operand(x).shape) == len(x.shape):
             return Stand(Given(ROW, x))
         made, x = [(broadcast_to, {"shape": x.shape[1:]})], operand(x)
-    views: tuple[Op, ...] = (reshape, broadcast_to)
-    if all(user.op is matmul for user in users):
-        views += (transpose,)  # which BLAS reads as it lies
-    while constant(x) is None and producer(x) in views:
+    while constant(x) is None and _costs_nothing(x, made, inside):
         made, x = [(x.node.op, dict(x.node.params)), *made], operand(x)
     if producer(x) is pad and constant(operand(x)) is not None:
         made, x = [(pad, dict(x.node.params)), *made], operand(x)
     if constant(x) is not None or producer(x) is arange:
         return Stand(None, ((x.node.op, dict(x.node.params)), *made))
     return Stand(Given(CONSTANT, x), tuple(made))
+
+
+def _costs_nothing(x: Any, made: list[tuple[Op, dict[str, Any]]], inside: Iterable[tuple[Graph, Node]]) -> bool:
+    """Whether `x`, of which `made` is made, is a view that is read inside as well as a copy of it."""
+    op = producer(x)
+    if op is not transpose:
+        return op is reshape or op is broadcast_to
+    if any(each is reshape for each, _ in made) or len(x.shape) - 1 not in dict(x.node.params)["perm"][-2:]:
+        return False
+    return all(in_any_order(*each) for each in inside)
 
 
 @record(eq=False)
