@@ -57,6 +57,19 @@ LOG = {
     ),
     "f32": (0.6666677594184875, 0.3997757136821747, 0.2987135052680969),
 }
+# log2(1 + f) / f for |f| as above, to a relative error under 2**-27.
+LOG2_F32 = (
+    1.4426950216293335,
+    -0.7213473320007324,
+    0.4808982312679291,
+    -0.3606966435909271,
+    0.2885673940181732,
+    -0.23961739242076874,
+    0.20460082590579987,
+    -0.1910630613565445,
+    0.18617382645606995,
+    -0.10994748771190643,
+)
 
 
 @record(frozen=True)
@@ -140,8 +153,13 @@ def _log_times(x: Real, k: Real, f: Real, scale: tuple[float, float], ln2_scaled
 
 
 def log2(x: Real) -> Real:
+    """k + log2(1 + f): where k is not 0, it is so much larger that one word is enough. float32 divides by nothing."""
     parts = split(x)
-    return _log_times(x, parts.k, parts.m - 1.0, x.pick(LOG2_E), (1.0, 0.0))
+    f = parts.m - 1.0
+    if x.format.name == "f32":
+        return _with_limits(x, 0.0, fma(f, horner(f, LOG2_F32), parts.k))
+    scale, _ = x.pick(LOG2_E)
+    return _with_limits(x, 0.0, fma(-_correction(f, 0.0), scale, fma(f, scale, parts.k)))
 
 
 def log10(x: Real) -> Real:

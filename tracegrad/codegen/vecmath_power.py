@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from tracegrad.codegen.vecmath_exp import exp_of_pair, power_of_two
+from tracegrad.codegen.vecmath_exp import exp_of_pair
 from tracegrad.codegen.vecmath_lang import (
     Mask,
     Pair,
@@ -23,7 +23,6 @@ from tracegrad.codegen.vecmath_lang import (
     horner,
     multiply_pairs,
     round_half_even,
-    round_to_integer,
     select,
     two_product,
 )
@@ -45,32 +44,16 @@ LOG_TAIL = {
     "f32": (0.40000152587890625, 0.2854708731174469, 0.23419763147830963),
 }
 
-# Fits of m**(-1/3) on [8**-0.5, 8**0.5] to 2**-9.6 and 2**-8.4, and how often to double the digits.
-INVERSE_CBRT = {
-    "f64": (
-        (
-            2.1241236693199044,
-            -3.0477332815842257,
-            3.781044466427475,
-            -2.807656524868923,
-            1.1935915372587136,
-            -0.2675566731932485,
-            0.024470530465368703,
-        ),
-        2,
-    ),
-    "f32": (
-        (
-            2.0143860819708825,
-            -2.383046502986142,
-            2.299766523027487,
-            -1.2308165912430795,
-            0.3329076201834362,
-            -0.035483006917240816,
-        ),
-        1,
-    ),
+# The word of x without its last bits, divided by -3 and moved, is that of a number near x**(-1/3): r, by which its cube
+# times x is less than 1, is within 0.1021. Fits of ((1 - r)**(-1/3) - 1) / r there, to 2**-23.3 and 2**-18.4 of a root.
+_CUT = {"f64": 20, "f32": 9}
+_MOVED = {"f64": 1363.932 * 2.0**32, "f32": 169.2653 * 2.0**14}
+_MORE = {
+    "f64": (0.3333290105691127, 0.22221413488092134, 0.17449689810556743, 0.14597484079420395),
+    "f32": (0.3333275294007972, 0.22349830848916988, 0.17470886631320373),
 }
+# Below this, the error of the root would be a denormal number; made larger by 8**grow, it is none.
+_SMALL = {"f64": (2.0**-900, 60), "f32": (2.0**-96, 18)}
 
 
 def _log_pair(x: Real) -> Pair:
@@ -90,24 +73,32 @@ def _log_pair(x: Real) -> Pair:
     return fast_two_sum(total.hi, total.lo + (log_m.lo + fma(parts.k, ln2_low, log_scale.lo)))
 
 
+def _inverse_cbrt(x: Real) -> Real:
+    """x**(-1/3) of a positive normal number, to some 20 bits."""
+    form, cut = x.format, x.pick(_CUT)
+    # An integer below 2**mantissa, put under the exponent of 2**mantissa, is that sum as a number.
+    base = 2.0**form.mantissa
+    word = ((x.bits >> cut) | ((form.bias + form.mantissa) << form.mantissa)).real
+    y = (fma(word, -1 / 3, base * 4 / 3 + x.pick(_MOVED)).bits << cut).real
+    missing = fma(-(x * y), y * y, 1.0)
+    return fma(y * missing, horner(missing, x.pick(_MORE)), y)
+
+
 def cbrt(x: Real) -> Real:
-    """With |x| = 8**q * m, m within sqrt(8) of 1: a fit of m**(-1/3), Newton's iteration, then m**(1/3)."""
+    """With y near x**(-1/3), x * y**2, and of the excess e of its cube over x the part of e * y**2 that is too much."""
     magnitude = absolute(x)
-    parts = split(magnitude)
-    third, word = round_to_integer(parts.k, 1 / 3, x.format.bias)
-    rest = fma(third, -3.0, parts.k)
-    m = parts.m * select(rest > 0.5, 2.0, select(rest < -0.5, x.constant(0.5), 1.0))
-    coefficients, steps = x.pick(INVERSE_CBRT)
-    inverse = horner(m, coefficients)
-    for _ in range(steps):
-        cube = inverse * inverse * inverse
-        inverse = fma(inverse * (1 / 3), fma(-m, cube, 1.0), inverse)
-    root = m * inverse * inverse
-    square = two_product(root, root)
-    excess = fma(square.lo, root, fma(square.hi, root, -m))
-    root = fma(-excess, inverse * inverse * (1 / 3), root)
-    scaled = copysign(root * power_of_two(word), x)
-    return select((magnitude > 0.0) & (magnitude < math.inf), scaled, x)
+    small, grow = x.pick(_SMALL)
+    is_small = magnitude < small
+    scaled = select(is_small, magnitude * 8.0**grow, magnitude)
+    inverse = _inverse_cbrt(scaled)
+    square = inverse * inverse
+    root = scaled * square
+    excess = fma(root * root, root, -scaled) * square
+    # (1 + d)**(-1/3) = 1 - d/3 + 2*d**2/9 - ..., of which float32 needs no more than d/3.
+    part = fma(excess * inverse, -2 / 9, 1 / 3) if x.format.name == "f64" else x.constant(1 / 3)
+    root = fma(-excess, part, root)
+    root = copysign(select(is_small, root * 2.0**-grow, root), x)
+    return select(magnitude < math.inf, root, x)
 
 
 def _is_integer(y: Real) -> Mask:
