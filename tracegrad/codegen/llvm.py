@@ -38,7 +38,7 @@ from tracegrad.codegen.scalar_llvm import (
     llvm_type,
     memory_type,
 )  # fmt: skip
-from tracegrad.codegen.searches import search_of
+from tracegrad.codegen.searches import searching
 from tracegrad.codegen.support import loop
 from tracegrad.codegen.vector_llvm import horizontal
 from tracegrad.codegen.vector_search import row_loop
@@ -138,8 +138,8 @@ class KernelEmitter:
         self.status, self.low, self.high = args[-3:]
         self.polys = PolyEmitter(self.env)
         self.reductions = [x for x in kernel.body if isinstance(x, Reduce)]
-        self.vectors, self.products = vectors_of(kernel), products_of(kernel.body)
-        self.search = search_of(kernel, self.vectors)
+        self.products = products_of(kernel.body)
+        self.vectors, self.search = searching(kernel, vectors_of(kernel))
         self._depth = {id(x): self._register_depth(x) for x in self.reductions}
         self.carried = carried_of(kernel) if self.vectors is None else {}
         self.totals: dict[int, list[Any]] = {}

@@ -7,13 +7,15 @@ time whether there is one, and computes with those alone in which there is.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
-from tracegrad.codegen.loops import Compute, Guard, Index, Kernel, Operand, Reduce, Store
+from tracegrad.avals import dtype_named
+from tracegrad.codegen.loops import Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store
 from tracegrad.codegen.poly import Poly
-from tracegrad.codegen.vectors import Vectors
+from tracegrad.codegen.vectors import Vectors, vector_bytes
 
-__all__ = ["Search", "search_of"]
+__all__ = ["Search", "search_of", "searching"]
 
 _ANY = ("logical_or", "add", "maximum")
 _ALL = ("logical_and", "mul", "minimum")
@@ -21,12 +23,24 @@ _ALL = ("logical_and", "mul", "minimum")
 
 class Search(NamedTuple):
     """What the innermost loop of a kernel looks for: a lane in which `wanted` is true, or false if it looks for `all`
-    of them; the `place` that it asks for, and what is `missing` where there is none."""
+    of them; the `place` that it asks for, what is `missing` where there is none, and numbers that are equal or of which
+    one is nan where `wanted` is true: one comparison says that there is nothing."""
 
     wanted: Operand
     all: bool = False
     place: Poly | None = None
     missing: Operand | None = None
+    alike: tuple[Operand, Operand] | None = None
+
+
+def searching(kernel: Kernel, vectors: Vectors | None) -> tuple[Vectors | None, Search | None]:
+    """The vectors of `kernel` and what it looks for. Vectors are as long as what is looked at, not as its places."""
+    search = search_of(kernel, vectors)
+    if vectors is None or search is None or search.place is None:
+        return vectors, search
+    seen = [x.out for x in kernel.body if isinstance(x, Load) and x.out.name in vectors.varying]
+    widest = max([dtype_named(x.dtype).itemsize for x in seen], default=8)
+    return vectors._replace(lanes=max(vectors.lanes, vector_bytes() // max(widest, 2))), search
 
 
 def search_of(kernel: Kernel, vectors: Vectors | None) -> Search | None:
@@ -57,4 +71,20 @@ def _first(kernel: Kernel, value: Operand, vectors: Vectors) -> Search | None:
         return None
     var = kernel.loops[-1].var
     along = place.value.coefficient(var) == 1 and not (place.value.symbols & vectors.varying) - {var}
-    return Search(wanted, False, place.value, missing) if along and missing.dtype == "i64" else None
+    if not along or missing.dtype != "i64":
+        return None
+    return Search(wanted, False, place.value, missing, _alike(made, wanted))
+
+
+def _alike(made: dict[str, Any], wanted: Operand) -> tuple[Operand, Operand] | None:
+    """The numbers of which `wanted` says that they are equal, or the first is nan."""
+
+    def parts(x: Operand, op: str) -> tuple[Operand, ...]:
+        found = made.get(x.name)
+        return found.args if isinstance(found, Compute) and found.op == op else ()
+
+    for one, other in itertools.permutations(parts(wanted, "logical_or"), 2):
+        equal, unordered = parts(one, "eq"), parts(other, "ne")
+        if equal and unordered and unordered[0] == unordered[1] and unordered[0] in equal and equal[0].dtype[0] == "f":
+            return equal[0], equal[1]
+    return None

@@ -6,6 +6,7 @@ while i < high:                     one vector, with a mask, for what is left if
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
@@ -51,9 +52,10 @@ class _SearchLoop(VectorLoop):
         self.b.position_at_end(found)
         self._begin_totals()
         self._turn(i, self.several, None)
+        exact = self._none_of(lambda k: self._value(self.search.wanted, 0, k))
         self._end_totals()
         ways.append((self.b.block, dict(self.totals)))
-        self.b.branch(after)
+        self.b.cbranch(exact, over, after)
         self.b.position_at_end(left)
         start = self.b.phi(I64)
         start.add_incoming(low, before)
@@ -74,13 +76,19 @@ class _SearchLoop(VectorLoop):
 
     def _nothing(self, i: Any) -> Any:
         """Whether there is nothing in the vectors from `i` on."""
-        self.i, self.values, lanes = i, {}, []
+        self.i, self.values = i, {}
         for k in range(self.several):
             self._block([x for x in self.kernel.body if not isinstance(x, Reduce)], 0, k, None)
-            lanes.append(self._value(self.search.wanted, 0, k))
-        every = lanes[0]
-        for each in lanes[1:]:
-            every = (self.b.and_ if self.search.all else self.b.or_)(every, each)
+        if self.search.alike is None:
+            return self._none_of(lambda k: self._value(self.search.wanted, 0, k))
+        one, other = self.search.alike
+        return self._none_of(lambda k: self.b.fcmp_unordered("==", self._value(one, 0, k), self._value(other, 0, k)))
+
+    def _none_of(self, lanes: Callable[[int], Any]) -> Any:
+        """Whether nothing is in the lanes of several vectors."""
+        every = lanes(0)
+        for k in range(1, self.several):
+            every = (self.b.and_ if self.search.all else self.b.or_)(every, lanes(k))
         bits = self.b.bitcast(every, ir.IntType(self.lanes))
         return self.b.icmp_unsigned("==", bits, ir.Constant(bits.type, -1 if self.search.all else 0))
 

@@ -19,7 +19,7 @@ from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar import COST
 
-__all__ = ["Vectors", "dependent", "rounded_up", "step_of", "stride_of", "vectors_of"]
+__all__ = ["Vectors", "dependent", "rounded_up", "step_of", "stride_of", "vector_bytes", "vectors_of"]
 
 LIGHTEST = 12  # up to this cost, a turn of the loop computes several vectors
 STRIDES = (2, 3, 4)  # of loads that are whole vectors, of which some lanes are taken
