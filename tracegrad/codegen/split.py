@@ -50,8 +50,9 @@ def split_kernels(made: Plan) -> None:
     for i, step in reversed(list(enumerate(made.steps))):
         if isinstance(step, Launch) and step.stands_alone and not step.base:
             parts = split(step.kernel, made.arguments)
-            made.steps[i : i + 1] = [step] if len(parts) == 1 else [Launch(x, step.roots, False, {}) for x in parts]
-            made.schedule.steps[i : i + 1] = [made.schedule.steps[i]] * len(parts)
+            if parts != [step.kernel]:
+                made.steps[i : i + 1] = [Launch(x, step.roots, False, {}) for x in parts]
+                made.schedule.steps[i : i + 1] = [made.schedule.steps[i]] * len(parts)
 
 
 def split(kernel: Kernel, arguments: Arguments) -> list[Kernel]:
@@ -63,19 +64,23 @@ def split(kernel: Kernel, arguments: Arguments) -> list[Kernel]:
     if not all(isinstance(x, Load | Store | Compute | Index | Check | Guard) for x in body):
         return [kernel]
     cuts = _cuts(kernel, guards, arguments.sizes)
-    if cuts is None or _cuts_rows(kernel, cuts):
+    if cuts is None:
+        return [kernel]
+    columns = _is_of_columns(kernel, cuts)
+    if not columns and _cuts_rows(kernel, cuts):
         return [kernel]
     if not 1 < math.prod(len(x) - 1 for x in cuts.values()) <= len(guards) + 1:
         return [kernel]
     boxes = itertools.product(*(itertools.pairwise(x) for x in cuts.values()))
     try:
-        return [_Part(kernel, cuts, dict(zip(cuts, box)), arguments).kernel() for box in boxes]
+        parts = [_Part(kernel, cuts, dict(zip(cuts, box)), arguments) for box in boxes]
+        return [_side_by_side([x.kernel() for x in parts])] if columns else [x.kernel() for x in parts]
     except _Unclear:
         return [kernel]
 
 
 class _Unclear(Exception):
-    """An address depends on which part it is."""
+    """An address depends on which part it is, or parts have loops of their own."""
 
 
 def _cuts(kernel: Kernel, guards: Sequence[Guard], sizes: dict[str, int]) -> dict[str, list[int]] | None:
@@ -93,10 +98,36 @@ def _cuts(kernel: Kernel, guards: Sequence[Guard], sizes: dict[str, int]) -> dic
 
 def _cuts_rows(kernel: Kernel, cuts: dict[str, list[int]]) -> bool:
     """Whether parts would be pieces of rows that are too short, or computed too quickly, to go through all rows again
-    for each."""
+    for each. What is only moved is read and written once all the same."""
     *outer, inner = (len(cuts[loop.var]) > 2 for loop in kernel.loops)
     few = kernel.loops[-1].extent.value is not None
-    return inner and (few or (bool(outer) and not any(outer) and kernel.cost < HEAVY))
+    again = kernel.cost < HEAVY and not _only_moves(kernel)
+    return inner and (few or (bool(outer) and not any(outer) and again))
+
+
+def _only_moves(kernel: Kernel) -> bool:
+    return not any(isinstance(x, Compute) for x in flattened(kernel.body))
+
+
+def _is_of_columns(kernel: Kernel, cuts: dict[str, list[int]]) -> bool:
+    """Whether each element of short rows is moved from another place, and nothing else is cut."""
+    if len(kernel.loops) < 2 or not _only_moves(kernel):
+        return False
+    *outer, inner = kernel.loops
+    size = inner.extent.value
+    return size is not None and len(cuts[inner.var]) == size + 1 and all(len(cuts[x.var]) == 2 for x in outer)
+
+
+def _side_by_side(kernels: list[Kernel]) -> Kernel:
+    """One kernel that does what all these do, which have the same loops."""
+    first = kernels[0]
+    if any([x.loops, x.chunked] != [first.loops, first.chunked] for x in kernels):
+        raise _Unclear
+    body: list[Any] = []
+    for x in kernels:
+        body += _numbered(x.body, len(body))
+    buffers = {b: use for x in kernels for b, use in x.buffers.items()}
+    return Kernel(buffers, first.loops, _numbered(body), sum([x.cost for x in kernels]), first.chunked)
 
 
 def _linear(value: Poly, variables: Any) -> tuple[str, Poly]:
@@ -211,10 +242,10 @@ def _needed(body: list[Any]) -> list[Any]:
     return found[::-1]
 
 
-def _numbered(body: list[Any]) -> list[Any]:
-    """The instructions with values numbered from 0 on."""
+def _numbered(body: list[Any], start: int = 0) -> list[Any]:
+    """The instructions with values numbered from `start` on."""
     names = [x.out.name for x in body if not isinstance(x, Store)]
-    new = {name: f"v{k}" for k, name in enumerate(names)}
+    new = {name: f"v{k}" for k, name in enumerate(names, start)}
     values = {x.out.name: replace(x.out, name=new[x.out.name]) for x in body if not isinstance(x, Store)}
     places = {name: Poly.symbol(k) for name, k in new.items()}
     found = [_moved(_given(x, values), places) for x in body]
