@@ -254,6 +254,35 @@ def test_a_batch_of_loops(name: str) -> None:
     np.testing.assert_allclose(tg.trace(tg.vmap(f))(xs), [f(x) for x in xs], rtol=1e-12)
 
 
+# -- parts of what no turn writes --------------------------------------------------------------------------------
+def carried(graph: Graph) -> set[Any]:
+    """The shapes of what loops hand on."""
+    loops = [x for x in graph.everywhere() if isinstance(x.op.form, Repeat | While)]  # type: ignore[union-attr]
+    return {y.aval.shape for x in loops for y in x.operands[: dict(x.params)["carries"]]}
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+def test_derivatives_add_to_small_parts_of_arrays_and_not_to_all(rows: int) -> None:
+    def f(w: Any, x: Any) -> Any:
+        for _ in range(30):
+            x = np.tanh(np.sum(w[1, :rows] * x, 0) + w[0, 2])
+        return np.sum(x)
+
+    w, x = 0.3 * rng.normal(size=(2, 6, 4)), rng.normal(size=4)
+    slope, along = tg.grad(f)(w, x), rng.normal(size=w.shape)
+    assert np.sum(slope * along) == pytest.approx((f(w + 1e-6 * along, x) - f(w - 1e-6 * along, x)) / 2e-6, rel=1e-6)
+    assert w.shape not in carried(tg.grad(f).explain(w, x).optimized)
+
+
+def test_large_parts_are_read_where_they_are() -> None:
+    def f(w: Any, x: Any) -> Any:
+        return tg.fori_loop(0, 30, lambda _, x: np.tanh(np.sum(w[1:] * x, 0)), x)
+
+    w, x = rng.normal(size=(6, 4)), rng.normal(size=4)
+    (loop,) = [x for x in tg.trace(f).graph(w, x).nodes if isinstance(x.op.form, Repeat | While)]  # type: ignore[union-attr]
+    assert slice in [x.op for x in loop.regions[-1].nodes]
+
+
 # -- loops of control functions, at random places ----------------------------------------------------------------
 def test_what_a_loop_function_does_not_write_is_read_before() -> None:
     def f(a: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -112,12 +113,52 @@ def another_view_in_turns(x: Any) -> Any:
     return s + a.sum()
 
 
+def base_of_a_tuple_written_in_turns(x: Any) -> Any:
+    a = np.outer(x, x)
+    state = a[0], 0.0
+    while state[1] < 100:
+        r, s = state
+        a[0] = a[0] * 1.5
+        state = r, s + r[1]
+    return state[1] + a.sum()
+
+
+def view_in_a_tuple_written_in_turns(x: Any) -> Any:
+    a = np.outer(x, x)
+    state = (a[0], a[1]), 0.0
+    while state[1] < 50:
+        (r, q), s = state
+        r *= 1.2
+        state = (q, r), s + a[0, 1]
+    return state[1] + a.sum()
+
+
+def view_in_a_tuple_written_behind(x: Any) -> Any:
+    a = np.outer(x, x)
+    state = a[0], 0.0
+    while state[1] < 50:
+        state = state[0], state[1] + np.sum(state[0])
+    r, s = state
+    r += 1.0
+    return s + a.sum()
+
+
+def base_of_a_tuple_written_behind(x: Any) -> Any:
+    a = np.outer(x, x)
+    state = a[0], (a[1], 0.0)
+    while state[1][1] < 50:
+        state = state[0] + 1.0, (state[1][0], state[1][1] + np.sum(state[0]))
+    a[1] = 7.0
+    return state[1][1] + state[0].sum() + state[1][0].sum()
+
+
 PROGRAMS = {
     f.__name__: f
     for f in (
         base_written_in_turns, view_written_in_turns, view_written_behind, base_written_behind,
         a_view_if_there_is_no_turn, two_views_of_one, an_argument_written, written_in_a_late_turn, swapped,
-        a_copy_of_the_base_written, another_view_in_turns,
+        a_copy_of_the_base_written, another_view_in_turns, base_of_a_tuple_written_in_turns,
+        view_in_a_tuple_written_in_turns, view_in_a_tuple_written_behind, base_of_a_tuple_written_behind,
     )
 }  # fmt: skip
 
@@ -165,3 +206,25 @@ def test_views_that_nobody_writes_to_do_not_keep_loops_open() -> None:
         assert value == pytest.approx(shot(p), rel=1e-12)
         np.testing.assert_allclose(slope[::2], [1.0, 0.1 * round(value / 0.3)], rtol=1e-9)
     assert g.cache_info().traces <= 2
+
+
+@pytest.mark.usefixtures("folds")
+def test_a_state_that_begins_as_a_tuple_of_views_is_one_of_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
+    closing = importlib.import_module("tracegrad.rolling.closing")
+    monkeypatch.delattr(closing.Circles, "_turn_by_turn")
+
+    def final(weights: Any, starts: Any, rows: Any) -> Any:
+        state = starts[0], (starts[1], 0.0)
+        for row in rows:
+            h, (c, total) = state
+            c = np.tanh(c * weights[1] + row)
+            state = h * weights[0] + c, (c, total + np.sum(c * h))
+        return state[1][1] + np.sum(state[0])
+
+    rng = np.random.default_rng(5)
+    given = rng.normal(size=(4, 3)), rng.normal(size=(2, 3)), rng.normal(size=(30, 3))
+    slopes = tg.grad(final, argnums=(0, 1, 2))(*given)
+    for k, (slope, x) in enumerate(zip(slopes, given)):
+        along = rng.normal(size=x.shape)
+        there, back = ([*given[:k], x + step * along, *given[k + 1 :]] for step in (1e-6, -1e-6))
+        assert np.sum(slope * along) == pytest.approx((final(*there) - final(*back)) / 2e-6, rel=1e-6)

@@ -7,6 +7,8 @@ turn, and a turn would have to be careful not to write what it still reads.
 A window is read before if its place is the same in all turns, and it is known (`tracegrad.control.places`) to be apart
 from all that any turn writes. A loop of no turn would not have read it, and the place may be anything then: it is moved
 into the array, where it is not known to be in it.
+
+So are small parts of arrays that no turn writes: the derivative of a turn adds to the part then, and not to the array.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from tracegrad.ops.windows import dynamic_slice
 __all__ = ["moved_into", "read_before"]
 
 _PARTS = (slice, dynamic_slice, gather)
+# How many times such an array has as many elements as a part that is read before, at least.
+SMALL = 2
 
 
 # -- what is read ----------------------------------------------------------------------------------------------
@@ -48,6 +52,29 @@ class _Loop:
             updates = Updates(self.known).look(after)
             if updates.first is before:
                 self._look_at(self.operands[k], set(updates.values), updates.windows)
+
+        for node in self.body.nodes:
+            whole = self._whole(node) if node.op is slice and node not in self.found else None
+            if whole is not None and SMALL * node.aval.size <= whole.aval.size:
+                users = self.users[node]
+                read = users[0] if [x.op for x in users] == [reshape] else node
+                if self._is_wanted(read):
+                    self.found[read] = self._still(read)
+
+    def _whole(self, x: Any) -> Node | None:
+        """The array that no turn writes of which a value is a part, at a place that is known; None if it is none."""
+        while x not in self.consts:
+            if x.op not in (slice, reshape):
+                return None
+            (x,) = x.inputs
+        return x if isinstance(self.consts[x], Value) else None
+
+    def _still(self, x: Node) -> Any:
+        """The value outside of the loop of such a part."""
+        if x in self.consts:
+            return self.consts[x]
+        assert x.op is not None
+        return x.op(self._still(x.operands[0]), **dict(x.params))
 
     def _look_at(self, array: Any, values: set[Node], written: Sequence[Window]) -> None:
         for node in self.body.nodes:

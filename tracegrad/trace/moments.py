@@ -13,7 +13,7 @@ import types
 from collections import deque
 from collections.abc import Collection, Hashable, Iterable
 from functools import partial
-from operator import setitem
+from operator import is_, setitem
 from typing import Any
 
 import numpy as np
@@ -280,22 +280,34 @@ def _take_apart(builder: TraceBuilder, place: Place, own: Collection[str]) -> No
         return
     new: dict[str, Any] = {}
     for name, x in variables(place.frame).items():
-        if name in place.dead or not isinstance(x, Tracer) or x.builder is not builder:
-            continue
-        view, array = _is_view(x), bool(x.shape) or x.is_array
-        if name in own and not view and not array and type(x) in (Number, Tracer):
-            new[name] = type(x)(builder, fresh(x, tag=builder.new_tag()).node)
-        elif view or (name in own and array):
-            new[name] = copy = x.copied()
-            if not view:
-                copy.node = fresh(x, tag=builder.new_tag()).node
-                builder.apart.setdefault(id(x), (x, key))
-            builder.apart[id(copy)] = copy, key
-            while x.origin is not None:
-                x = x.origin.base
-                builder.apart.setdefault(id(x), (x, key))
+        made = x if name in place.dead else _apart(builder, key, x, name in own)
+        if made is not x:
+            new[name] = made
     if new:
         set_variables(place.frame, new)
+
+
+def _apart(builder: TraceBuilder, key: Hashable, x: Any, own: bool = False) -> Any:
+    """What a variable has instead of `x`, which is `x` itself where that is no view and need not be its `own`."""
+    if type(x) is tuple:
+        parts = tuple([_apart(builder, key, each) for each in x])
+        return x if all(map(is_, parts, x)) else parts
+    if not isinstance(x, Tracer) or x.builder is not builder:
+        return x
+    view, array = _is_view(x), bool(x.shape) or x.is_array
+    if own and not view and not array and type(x) in (Number, Tracer):
+        return type(x)(builder, fresh(x, tag=builder.new_tag()).node)
+    if not view and not (own and array):
+        return x
+    copy = x.copied()
+    if not view:
+        copy.node = fresh(x, tag=builder.new_tag()).node
+        builder.apart.setdefault(id(x), (x, key))
+    builder.apart[id(copy)] = copy, key
+    while x.origin is not None:
+        x = x.origin.base
+        builder.apart.setdefault(id(x), (x, key))
+    return copy
 
 
 def _is_view(x: Tracer) -> bool:
