@@ -171,6 +171,47 @@ def test_bits_do_not_depend_on_the_number_of_threads(kind, size):
     assert len(set(results)) == 1
 
 
+@pytest.mark.parametrize("kind", ["s", "d"])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("rows", [7, 32, 100, 253, 600])
+@pytest.mark.parametrize("depth", [5, 64, 300])
+def test_a_matrix_times_its_own_transpose_is_symmetric(provider, kind, turned, rows, depth):
+    rng = np.random.default_rng(rows + depth)
+    lies = (depth if turned else rows) + 3
+    a = column_major(rng, depth if turned else rows, rows if turned else depth, lies, DTYPES[kind])
+    c = np.full((rows + 2, rows + 1), 7, DTYPES[kind], order="F")
+    letters = (b"T", b"N") if turned else (b"N", b"T")
+    found = []
+    for count in (1, 3):
+        threads.set_num_threads(count)
+        c[:rows, :rows] = np.nan
+        gemm(kind, *letters, rows, rows, depth, 2.0, a, lies, a, lies, 0.0, c, rows + 2)
+        found.append(c.copy())
+    np.testing.assert_array_equal(*found)
+    exact = a[:depth].T.astype(float) @ a[:depth] if turned else a[:rows].astype(float) @ a[:rows].T
+    assert_close(c[:rows, :rows], 2.0 * exact, depth)
+    if provider == "scipy-openblas32" and rows >= 32 <= depth:
+        np.testing.assert_array_equal(c[:rows, :rows], c[:rows, :rows].T)
+    assert (c[rows:] == 7).all()
+    assert (c[:, rows:] == 7).all()
+
+
+def test_what_only_looks_like_a_matrix_times_its_transpose_is_a_product(provider):
+    """The same memory: not transposed, read in another way, or added to what is there."""
+    rng = np.random.default_rng(5)
+    for letters in ((b"N", b"N"), (b"T", b"T"), (b"N", b"T")):
+        a, c = (column_major(rng, 64, 64, 64, np.float64) for _ in range(2))
+        before, beta = c.copy(), float(letters == (b"N", b"T"))
+        gemm("d", *letters, 64, 64, 64, 1.0, a, 64, a, 64, beta, c, 64)
+        x, y = (a if letter == b"N" else a.T for letter in letters)
+        assert_close(c, x @ y + beta * before, 64)
+    wide = column_major(rng, 64, 200, 128, np.float64)
+    c = column_major(rng, 64, 64, 64, np.float64)
+    gemm("d", b"N", b"T", 64, 64, 64, 1.0, wide, 128, wide, 256, 0.0, c, 64)
+    every_other = np.lib.stride_tricks.as_strided(wide, (64, 64), (8, 256 * 8))
+    assert_close(c, wide[:64, :64] @ every_other.T, 64)
+
+
 def test_gemm_may_be_called_from_many_threads(provider):
     errors = []
 

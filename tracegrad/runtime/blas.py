@@ -42,11 +42,14 @@ from typing import SupportsIndex
 
 from tracegrad.records import record
 from tracegrad.runtime import native, threads
+from tracegrad.runtime.symmetric import FIELDS, SYMMETRIC
 
 __all__ = ["ROUTINES", "address", "get_num_threads", "info", "set_num_threads"]
 
 _PACKAGE = "scipy_openblas32"
-ROUTINES = tuple(f"{kind}{name}" for kind in "sd" for name in ("gemm", "gemv", "trsm", "potrf", "gesv", "getrf"))
+ROUTINES = tuple(
+    f"{kind}{name}" for kind in "sd" for name in ("gemm", "gemv", "syrk", "trsm", "potrf", "gesv", "getrf")
+)
 
 # `threads.parallel_for` over the tiles of C. Products below 2**21 multiply-adds (some 50 us) are not cut.
 # Each tile packs its operands anew (256 square: 3 % slower than uncut; 64 square: 10 %), so tiles have edges
@@ -62,6 +65,15 @@ define void @$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha,
                    ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc) {
 entry:
   %call = alloca %call_$name
+  %twice = icmp eq ptr %a, %b
+  br i1 %twice, label %one_matrix, label %measured
+one_matrix:
+  %is_done = call i1 @symmetric_$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
+                                      ptr %ldb, ptr %beta, ptr %c, ptr %ldc)
+  br i1 %is_done, label %done, label %measured
+done:
+  ret void
+measured:
   %height = call i64 @integer(ptr %m)
   %width = call i64 @integer(ptr %n)
   %depth = call i64 @integer(ptr %k)
@@ -367,29 +379,36 @@ def _text(library: ctypes.CDLL, question: str) -> str:
 
 
 def _tiled(addresses: Mapping[str, int]) -> dict[str, int]:
-    """gemm on many threads, from gemm on one."""
+    """gemm on many threads, from gemm and syrk on one."""
     names = [name for name in addresses if name.endswith("gemm")]
-    for name in names:
-        native.define_symbol(_RAW + name, addresses[name])
+    for name in addresses:
+        if name.endswith(("gemm", "syrk")):
+            native.define_symbol(_RAW + name, addresses[name])
     native.define_symbol(_PARALLEL_FOR, threads.parallel_for_address())
     source = _TILING + "".join(map(_tiled_source, names))
     return dict(zip(names, threads.compile_forever(source, *names), strict=True))
 
 
 def _tiled_source(name: str) -> str:
-    place = f"getelementptr %call_{name}, ptr %call, i32 0, i32"
+    words = {
+        "name": name,
+        "type": "float" if name.startswith("s") else "double",
+        "raw": f"@{_RAW}{name}",
+        "syrk": f"@{_RAW}{name[0]}syrk",
+        "parallel_for": f"@{_PARALLEL_FOR}",
+    }
+    whole = _TILED_GEMM.substitute(words, **_kept(f"%call_{name}", _FIELDS))
+    return whole + SYMMETRIC.substitute(words, **_kept(f"%symmetric_{name}", FIELDS))
+
+
+def _kept(struct: str, fields: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """How a call writes what its tiles need to know, and how they read it."""
+    place = f"getelementptr {struct}, ptr %call, i32 0, i32"
     store, load = [], []
-    for index, (field, kind) in enumerate(_FIELDS):
+    for index, (field, kind) in enumerate(fields):
         store += [f"  %at_{field} = {place} {index}", f"  store {kind} %{field}, ptr %at_{field}"]
         load += [f"  %at_{field} = {place} {index}", f"  %{field} = load {kind}, ptr %at_{field}"]
-    return _TILED_GEMM.substitute(
-        name=name,
-        type="float" if name.startswith("s") else "double",
-        raw=f"@{_RAW}{name}",
-        parallel_for=f"@{_PARALLEL_FOR}",
-        store="\n".join(store),
-        load="\n".join(load),
-    )
+    return {"store": "\n".join(store), "load": "\n".join(load)}
 
 
 def _scipy_blas() -> _Library:

@@ -1,0 +1,145 @@
+"""A matrix times its own transpose, as LLVM IR beside the gemm of `blas`: half of it is computed, the rest copied.
+
+Who calls gemm need not know: that both factors are one matrix, one of them transposed, is seen from their addresses.
+The lower triangle (of the column-major result) is cut into tiles that depend on the sizes only: those on the diagonal
+are a syrk, the others a gemm, and each is copied to the other side as soon as it is there.
+"""
+
+from __future__ import annotations
+
+from string import Template
+
+__all__ = ["FIELDS", "SYMMETRIC"]
+
+# Below 32 rows, or terms, a copy costs as much as what is not computed. Tiles are as in `blas`: at least three for
+# threads, from 2**21 multiply-adds of the whole product on.
+SYMMETRIC = Template("""
+declare void $syrk(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)
+
+%symmetric_$name = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64 }
+
+; Whether this was such a product, and is done.
+define internal i1 @symmetric_$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
+                                    ptr %ldb, ptr %beta, ptr %c, ptr %ldc) {
+entry:
+  %call = alloca %symmetric_$name
+  %height = call i64 @integer(ptr %m)
+  %width = call i64 @integer(ptr %n)
+  %depth = call i64 @integer(ptr %k)
+  %a_lies = call i64 @integer(ptr %lda)
+  %b_lies = call i64 @integer(ptr %ldb)
+  %a_plain = call i1 @is_plain(ptr %transa)
+  %b_plain = call i1 @is_plain(ptr %transb)
+  %factor = load $type, ptr %beta
+  %square = icmp eq i64 %height, %width
+  %one = icmp eq i64 %a_lies, %b_lies
+  %turned = xor i1 %a_plain, %b_plain
+  %fresh = fcmp oeq $type %factor, 0.0
+  %tall = icmp sge i64 %height, 32
+  %deep = icmp sge i64 %depth, 32
+  %both = and i1 %square, %one
+  %such = and i1 %both, %turned
+  %new = and i1 %such, %fresh
+  %worth = and i1 %tall, %deep
+  %all = and i1 %new, %worth
+  br i1 %all, label %cut, label %other
+other:
+  ret i1 false
+cut:
+  %area = mul i64 %height, %height
+  %work = mul i64 %area, %depth
+  %small = icmp slt i64 %work, 2097152
+  %fewest = call i64 @ceil_div(i64 %height, i64 256)
+  %shared = call i64 @llvm.smax.i64(i64 %fewest, i64 2)
+  %parts = select i1 %small, i64 1, i64 %shared
+  %edge = call i64 @tile_edge(i64 %height, i64 %parts)
+  %count = call i64 @ceil_div(i64 %height, i64 %edge)
+  %next = add i64 %count, 1
+  %twice = mul i64 %count, %next
+  %tiles = lshr i64 %twice, 1
+$store
+  call void $parallel_for(ptr @symmetric_tile_$name, ptr %call, i64 %tiles)
+  ret i1 true
+}
+
+define internal void @symmetric_tile_$name(ptr %call, i64 %tile) {
+entry:
+  %uplo = alloca i8
+  %m_tile = alloca i32
+  %n_tile = alloca i32
+$load
+  store i8 76, ptr %uplo
+  br label %find
+find:
+  %row = phi i64 [ 0, %entry ], [ %row_next, %further ]
+  %before = phi i64 [ 0, %entry ], [ %behind, %further ]
+  %row_next = add i64 %row, 1
+  %behind = add i64 %before, %row_next
+  %here = icmp slt i64 %tile, %behind
+  br i1 %here, label %found, label %further
+further:
+  br label %find
+found:
+  %column = sub i64 %tile, %before
+  %top = mul i64 %row, %edge
+  %left = mul i64 %column, %edge
+  call void @extent(ptr %m_tile, ptr %m, i64 %top, i64 %edge)
+  call void @extent(ptr %n_tile, ptr %m, i64 %left, i64 %edge)
+  %rows = call i64 @integer(ptr %m_tile)
+  %columns = call i64 @integer(ptr %n_tile)
+  %a_rows = call i1 @is_plain(ptr %transa)
+  %a_stride = call i64 @integer(ptr %lda)
+  %step = select i1 %a_rows, i64 1, i64 %a_stride
+  %a_offset = mul i64 %top, %step
+  %a_tile = getelementptr $type, ptr %a, i64 %a_offset
+  %b_offset = mul i64 %left, %step
+  %b_tile = getelementptr $type, ptr %a, i64 %b_offset
+  %c_stride = call i64 @integer(ptr %ldc)
+  %c_column = mul i64 %left, %c_stride
+  %c_offset = add i64 %c_column, %top
+  %c_tile = getelementptr $type, ptr %c, i64 %c_offset
+  %other_column = mul i64 %top, %c_stride
+  %other_offset = add i64 %other_column, %left
+  %other_tile = getelementptr $type, ptr %c, i64 %other_offset
+  %diagonal = icmp eq i64 %row, %column
+  br i1 %diagonal, label %triangle, label %rectangle
+triangle:
+  call void $syrk(ptr %uplo, ptr %transa, ptr %m_tile, ptr %k, ptr %alpha, ptr %a_tile, ptr %lda, ptr %beta,
+                   ptr %c_tile, ptr %ldc)
+  br label %copy
+rectangle:
+  call void $raw(ptr %transa, ptr %transb, ptr %m_tile, ptr %n_tile, ptr %k, ptr %alpha, ptr %a_tile, ptr %lda,
+                  ptr %b_tile, ptr %lda, ptr %beta, ptr %c_tile, ptr %ldc)
+  br label %copy
+copy:
+  %i = phi i64 [ 0, %triangle ], [ 0, %rectangle ], [ %i_next, %row_done ]
+  %whole = select i1 %diagonal, i64 %i, i64 %columns
+  %to = mul i64 %i, %c_stride
+  %target = getelementptr $type, ptr %other_tile, i64 %to
+  %source = getelementptr $type, ptr %c_tile, i64 %i
+  %some = icmp sgt i64 %whole, 0
+  br i1 %some, label %element, label %row_done
+element:
+  %j = phi i64 [ 0, %copy ], [ %j_next, %element ]
+  %from = mul i64 %j, %c_stride
+  %there = getelementptr $type, ptr %source, i64 %from
+  %value = load $type, ptr %there
+  %place = getelementptr $type, ptr %target, i64 %j
+  store $type %value, ptr %place
+  %j_next = add i64 %j, 1
+  %more = icmp slt i64 %j_next, %whole
+  br i1 %more, label %element, label %row_done
+row_done:
+  %i_next = add i64 %i, 1
+  %again = icmp slt i64 %i_next, %rows
+  br i1 %again, label %copy, label %done
+done:
+  ret void
+}
+""")
+
+# What a tile needs to know of its call: %symmetric_$name.
+FIELDS = (
+    *((field, "ptr") for field in ("transa", "transb", "m", "k", "alpha", "a", "lda", "beta", "c", "ldc")),
+    ("edge", "i64"),
+)
