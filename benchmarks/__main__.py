@@ -34,6 +34,7 @@ def run(names: list[str], quick: bool) -> tuple[dict[str, list[dict[str, Any]]],
     """Run the benchmarks; gives back the results by name, and what went wrong."""
     # The peers read the environment when they are imported: main() must have set it before.
     from benchmarks import harness, peers
+    from benchmarks.report import summary
 
     settings = harness.QUICK if quick else harness.FULL
     results: dict[str, list[dict[str, Any]]] = {}
@@ -52,6 +53,7 @@ def run(names: list[str], quick: bool) -> tuple[dict[str, list[dict[str, Any]]],
             print(harness.brief(result) if case.brief else harness.table(result) + "\n", flush=True)
             results[name].append(result.as_json())
             faults += [f"FAILED {case.name}, {r.peer}: {r.reason}" for r in result.rows if r.status == "failed"]
+        print(*summary(results[name]), sep="\n", flush=True)
     return results, faults
 
 

@@ -12,7 +12,9 @@ import numpy as np
 
 from benchmarks.harness import REFERENCE, show_seconds
 
-__all__ = ["page"]
+__all__ = ["page", "summary"]
+
+LOST = 0.95  # a ratio below this is a loss; what is above it may be noise
 
 
 def page(reports: list[dict[str, Any]]) -> str:
@@ -43,7 +45,7 @@ def _table(results: list[dict[str, Any]]) -> list[str]:
     for result in results:
         rows = {row["peer"]: row for row in result["rows"]}
         lines.append(f"| {result['case']} | {' | '.join(_cell(rows.get(peer)) for peer in peers)} |")
-    lines += ["", *_summary(results, peers)]
+    lines += ["", *summary(results)]
     return lines
 
 
@@ -60,8 +62,9 @@ def _cell(row: dict[str, Any] | None) -> str:
     return text if row["peak"] is None else f"{text}<br>{row['peak'] / 1e6:.0f} MB"
 
 
-def _summary(results: list[dict[str, Any]], peers: list[str]) -> list[str]:
-    """The geometric means of the ratios to tracegrad, and that of the best peer's."""
+def summary(results: list[dict[str, Any]]) -> list[str]:
+    """The geometric means of the ratios to tracegrad, how many of them say that it loses, and the best peer's."""
+    peers = list(dict.fromkeys(row["peer"] for result in results for row in result["rows"]))
     ratios = {peer: [] for peer in peers if peer != REFERENCE}  # type: dict[str, list[float]]
     best = []
     for result in results:
@@ -74,7 +77,11 @@ def _summary(results: list[dict[str, Any]], peers: list[str]) -> list[str]:
     def mean(values: list[float]) -> str:
         return f"{np.exp(np.mean(np.log(values))):.2f}"
 
-    shown = [f"{peer} {mean(found)} ({len(found)})" for peer, found in ratios.items() if found]
+    shown = [
+        f"{peer} {mean(found)} ({len(found)}, {sum(x < LOST for x in found)} below {LOST})"
+        for peer, found in ratios.items()
+        if found
+    ]
     lines = [f"Geometric means of the ratios, with their number: {', '.join(shown)}."] if shown else []
     if best:
         lines.append(f"The best of the others: {mean(best)}; behind it in {sum(x < 1 for x in best)} of {len(best)}.")
