@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 __all__ = ["LINE", "PAGE", "STEP", "Arena", "room_for"]
@@ -24,6 +25,7 @@ class Arena:
     def __init__(self, offsets: Sequence[int] = ()) -> None:
         self.top = 0
         self.taken: dict[Any, tuple[int, int]] = {}
+        self._places: list[tuple[int, int]] = []  # those that are taken, in order
         self._offsets = offsets
         self._numbers: dict[Any, int] = {}  # of the blocks that are taken
         self._lives: list[list[int]] = []  # size, and the first and the last moment, of each block
@@ -32,8 +34,9 @@ class Arena:
     def take(self, name: Any, size: int) -> int:
         size = room_for(size)
         number = len(self._lives)
-        offset = self._offsets[number] if self._offsets else _first_fit(sorted(self.taken.values()), size)
+        offset = self._offsets[number] if self._offsets else _first_fit(self._places, size)
         self.taken[name] = (offset, offset + size)
+        insort(self._places, self.taken[name])
         self.top = max(self.top, offset + size)
         self._numbers[name] = number
         self._moment += 1
@@ -45,9 +48,15 @@ class Arena:
     def give(self, name: Any) -> None:
         place = self.taken.pop(name, None)
         if place is not None:
+            del self._places[bisect_left(self._places, place)]
             self._live -= place[1] - place[0]
             self._moment += 1
             self._lives[self._numbers.pop(name)][2] = self._moment
+
+    def give_all(self, names: Iterable[Any]) -> None:
+        """Give those of these back that are taken, in the order in which they were."""
+        for name in sorted([x for x in names if x in self.taken], key=self._numbers.__getitem__):
+            self.give(name)
 
     def improved(self) -> Sequence[int]:
         """Offsets of all blocks that were taken, in order, by which the arena is smaller; none if none are found.
@@ -73,20 +82,21 @@ def room_for(size: int) -> int:
 def _placed(lives: Sequence[tuple[int, int, int]], order: Callable[[Any], int]) -> tuple[int, list[int]]:
     """The size of the arena in which blocks have got their places in this order, and their offsets."""
     offsets = [0] * len(lives)
-    placed: list[tuple[int, int, int, int]] = []  # offset, end, first and last moment
+    placed: list[tuple[int, int, int, int]] = []  # offset, end, first and last moment, in order
     for number in sorted(range(len(lives)), key=lambda k: order(lives[k])):
         size, first, last = lives[number]
-        beside = sorted([(low, high) for low, high, a, b in placed if a < last and first < b])
+        beside = ((low, high) for low, high, a, b in placed if a < last and first < b)
         offset = offsets[number] = _first_fit(beside, size)
-        placed.append((offset, offset + size, first, last))
+        insort(placed, (offset, offset + size, first, last))
     return max(high for _, high, _, _ in placed), offsets
 
 
-def _first_fit(taken: Sequence[tuple[int, int]], size: int) -> int:
+def _first_fit(taken: Iterable[tuple[int, int]], size: int) -> int:
     """The lowest offset of a gap of this size between intervals that are sorted by where they begin."""
     offset = 0
     for begin, end in taken:
         if offset + size <= begin:
             break
-        offset = max(offset, end)
+        if end > offset:
+            offset = end
     return offset

@@ -92,13 +92,15 @@ class _Grouping:
     def __init__(self, made: Plan):
         self.made, self.sizes = made, made.arguments.sizes
         self.steps: list[Any] = list(made.steps)
+        self._buffers = [step.buffers for step in made.steps]
+        self._writes = [step.writes for step in made.steps]
         self.rows = [self._rows_of(step) for step in made.steps]
         self.groups: list[_Group] = []
         self._footprints: dict[int, dict[str, list[Footprint | None]]] = {}
         self._bytes = {name: x.aval.dtype.itemsize for x, name in made.buffers.items()}
         self._users: dict[str, set[int]] = {}
-        for i, step in enumerate(made.steps):
-            for name in step.buffers:
+        for i, names in enumerate(self._buffers):
+            for name in names:
                 self._users.setdefault(name, set()).add(i)
 
     def _rows_of(self, step: Any) -> int:
@@ -110,8 +112,8 @@ class _Grouping:
     def run(self) -> list[_Group]:
         """The steps in groups."""
         found: list[_Group] = []
-        for i, step in enumerate(self.made.steps):
-            related = sorted({k for name in step.buffers for k in self._users[name] if k < i})
+        for i, names in enumerate(self._buffers):
+            related = sorted({k for name in names for k in self._users[name] if k < i})
             before = {id(found[k]): found[k] for k in related if self._in_order(k, i)}
             near = {id(found[k]): found[k] for k in reversed(related)}
             found.append(self._joined(i, list(before.values()), list(near.values())))
@@ -119,8 +121,8 @@ class _Grouping:
 
     def _in_order(self, first: int, then: int) -> bool:
         """Whether a step must run before another: one of them writes what the other reads or writes."""
-        a, b = self.steps[first], self.steps[then]
-        return not a.writes.isdisjoint(b.buffers) or not b.writes.isdisjoint(a.buffers)
+        writes, buffers = self._writes, self._buffers
+        return not writes[first].isdisjoint(buffers[then]) or not writes[then].isdisjoint(buffers[first])
 
     def _joined(self, i: int, earlier: list[_Group], near: list[_Group]) -> _Group:
         """The first of the groups `near` that step `i` may join, which must run behind `earlier` ones; or a new one."""
@@ -146,14 +148,14 @@ class _Grouping:
 
     def _common(self, group: _Group, i: int) -> int:
         """The rows for which step `i` can run with a group; 0 if it cannot."""
-        steps = self.steps
-        shared = [name for name in steps[i].buffers if not self._users[name].isdisjoint(group.steps)]
+        buffers = self._buffers
+        shared = [name for name in buffers[i] if not self._users[name].isdisjoint(group.steps)]
         rows = min(group.rows, self.rows[i])
         if group.rows % rows or self.rows[i] % rows:
             return 0
         members = [*group.steps, i]
-        written = {name for k in members for name in steps[k].writes}
-        check = shared if rows == group.rows else {name for k in members for name in steps[k].buffers}
+        written = {name for k in members for name in self._writes[k]}
+        check = shared if rows == group.rows else {name for k in members for name in buffers[k]}
         for name in written.intersection(check):
             users = self._using(name, members)
             if len(users) > 1 and not self.row_of(name, users, rows):
@@ -161,7 +163,7 @@ class _Grouping:
         alike = rows == group.rows == self.rows[i]
         if not alike and not any(self.row_of(x, self._using(x, members), rows) for x in shared):
             return 0  # longer rows, and nothing that would be in the cache for that
-        filled = {name for name, *_ in steps[i].fills}
+        filled = {name for name, *_ in self.steps[i].fills}
         return 0 if filled.intersection(shared) else rows
 
     def _using(self, name: str, steps: list[int]) -> list[int]:
@@ -196,7 +198,7 @@ class _Grouping:
         steps, rows, memory = self.steps, group.rows, self.made.memory
         local, width, left = {}, 0, 0
         filled = {name for k in group.steps for name, *_ in steps[k].fills}
-        for name in dict.fromkeys(name for k in group.steps for name in steps[k].buffers):
+        for name in dict.fromkeys(name for k in group.steps for name in self._buffers[k]):
             users = self._using(name, group.steps)
             row = self._bytes[name] * self.row_of(name, users, rows)
             width += row

@@ -7,14 +7,14 @@ temporary. So a program needs less memory, and what it writes is in the cache.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tracegrad.codegen.in_place import reads_at_same_index
-from tracegrad.codegen.loops import Reduce, Store
+from tracegrad.codegen.loops import Load, Reduce, Store, accesses
 from tracegrad.codegen.steps import Launch
 
 if TYPE_CHECKING:
     from tracegrad.codegen.plan import Plan
+    from tracegrad.codegen.poly import Poly
     from tracegrad.ir import Node
 
 __all__ = ["write_over_dying"]
@@ -30,26 +30,31 @@ def write_over_dying(made: Plan) -> None:
             nodes[name].append(node)
     taken: dict[str, str] = {}
     for i, step in reversed(list(enumerate(made.steps))):
-        if not isinstance(step, Launch):
+        if not isinstance(step, Launch) or not step.stands_alone:
             continue
         kernel = step.kernel
         dying = [x for x in kernel.buffers if users[x][-1] == i and first[x] < i and made.memory[x] == "temp"]
-        if not dying or not step.stands_alone:
-            continue
         own = [x for x, (_, use) in kernel.buffers.items() if use == "out" and first[x] == i and _is_own(made, x)]
+        if not dying or not own:
+            continue
+        fitting = _Fitting(step)
+        sizes, whole = {x: made.sizes(nodes[x]) for x in (*own, *dying)}, {kernel.iterations}
         for new in own:
             for old in dying:
-                if _fits(step, old, new) and made.sizes(nodes[old] + nodes[new]) == {kernel.iterations}:
+                if sizes[old] | sizes[new] == whole and fitting.may_be_over(old, new):
                     for k in users[old]:
                         made.steps[k].rename(old, new)
                     del made.memory[old]
                     taken[old] = new
-                    stores = [x for x in kernel.body if isinstance(x, Store)]  # what is overwritten is read before
-                    kernel.body[:] = [*[x for x in kernel.body if not isinstance(x, Store)], *stores]
+                    kernel.body.sort(key=_is_store)  # what is overwritten is read before
                     first[new] = first[old]
                     dying.remove(old)
                     break
     made.buffers = {node: taken.get(name, name) for node, name in made.buffers.items()}
+
+
+def _is_store(x: Any) -> bool:
+    return isinstance(x, Store)
 
 
 def _is_own(made: Plan, name: str) -> bool:
@@ -58,9 +63,24 @@ def _is_own(made: Plan, name: str) -> bool:
     return kind in ("temp", "output")
 
 
-def _fits(step: Launch, old: str, new: str) -> bool:
-    """Whether the kernel does nothing with `new` but store it, and reads `old` at the same index only."""
-    kernel = step.kernel
-    reduced = [x for x in kernel.body if isinstance(x, Reduce) and x.buffer == new]
-    same = kernel.buffers[old][0] == kernel.buffers[new][0]
-    return same and not reduced and old not in step.writes and reads_at_same_index(step, old, new)
+class _Fitting:
+    """Where a kernel reads and writes its buffers."""
+
+    def __init__(self, step: Launch):
+        self.kernel, self.writes, self.begun = step.kernel, step.writes, bool(step.base)
+        self.reduced = {x.buffer for x in step.kernel.body if isinstance(x, Reduce)}
+        self.read: dict[str, set[Poly]] = {}
+        self.stored: dict[str, list[Poly]] = {}
+        for x in accesses(step.kernel.body):
+            if isinstance(x, Load):
+                self.read.setdefault(x.buffer, set()).add(x.address)
+        for x in step.kernel.body:
+            if isinstance(x, Store):
+                self.stored.setdefault(x.buffer, []).append(x.address)
+
+    def may_be_over(self, old: str, new: str) -> bool:
+        """Whether the kernel does nothing with `new` but store it, once, and reads `old` at the same index only."""
+        stored, buffers = self.stored.get(new, []), self.kernel.buffers
+        if self.begun or len(stored) != 1 or new in self.reduced or old in self.writes:
+            return False
+        return buffers[old][0] == buffers[new][0] and self.read.get(old, set()) <= {*stored}

@@ -26,6 +26,7 @@ from tracegrad.errors import VerifyError
 from tracegrad.records import record
 
 __all__ = [
+    "ACCESSES",
     "Check",
     "Compute",
     "Guard",
@@ -162,6 +163,9 @@ class Reduce:
         return [f"reduce {self.combiner} {place} by {self.value} over {', '.join(self.over)}"]
 
 
+ACCESSES = frozenset((Load, Store, Reduce))  # what reads or writes memory
+
+
 @record(frozen=True, slots=True)
 class Loop:
     var: str
@@ -250,7 +254,14 @@ def flattened(body: list[Any]) -> list[Any]:
 
 def accesses(body: list[Any]) -> list[Load | Store | Reduce]:
     """What reads or writes memory, in guards too."""
-    return [x for x in flattened(body) if isinstance(x, Load | Store | Reduce)]
+    found = []
+    for x in body:
+        kind = type(x)
+        if kind in ACCESSES:
+            found.append(x)
+        elif kind is Guard:
+            found += accesses(x.body)
+    return found
 
 
 def polynomials(body: list[Any]) -> Iterator[Poly]:

@@ -227,8 +227,8 @@ class Lowering:
     def _known(self, key: Any) -> Operand | None:
         """What was computed for `key` here or in an enclosing block."""
         for scope in reversed(self._scopes):
-            if key in scope:
-                found: Operand = scope[key]
+            found: Operand | None = scope.get(key)
+            if found is not None:
                 return found
         return None
 

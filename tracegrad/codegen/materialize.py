@@ -24,28 +24,41 @@ DEAR = 12  # a value that several kernels, or several places of one, would compu
 # Half of it and twice as much take as long, whether arrays fit into a cache or not; five times as much takes longer.
 
 
-class Storage:
-    """The decision, with a reason for every stored value; `also` are values that an earlier attempt found dear."""
+class _Facts:
+    """What does not depend on which values are stored."""
 
-    def __init__(self, graph: Graph, also: dict[Node, str] | None = None):
-        self.graph = graph
+    def __init__(self, graph: Graph):
         self.inputs = set(graph.inputs)
         self.uses = Counter([x for node in graph.nodes for x in node.operands])
         self.handlers = {node: HANDLERS[type(node.form)] for node in graph.nodes}
         self.called = {node for node, form in self.handlers.items() if not node.regions and form.called(node)}
+        one = [node for node in graph.nodes if not node.several and node.picks is None]
+        self.costs = {node: self.handlers[node].cost(node) for node in one}
+        self.users = graph.users()
+
+
+class Storage:
+    """The decision, with a reason for every stored value; `also` are values that an attempt `before` found dear."""
+
+    def __init__(self, graph: Graph, also: dict[Node, str] | None = None, before: Storage | None = None):
+        self.graph, self._before = graph, before
+        self.facts: _Facts = _Facts(graph) if before is None else before.facts
+        facts = self.facts
+        self.inputs, self.uses, self.users = facts.inputs, facts.uses, facts.users
+        self.handlers, self.called = facts.handlers, facts.called
         self.results: dict[Node, list[Node]] = {node: [] for node in graph.nodes if node.several}  # those that are used
         self.reason: dict[Node, str] = dict(also or {})
         self.weight: dict[Node, int] = {}
         self._depth: dict[Node, int] = {}
         self._together: dict[Node, dict[Node, int]] = {}  # what is computed at one index with a value, at which cost
+        self._inlined: dict[Node, list[Node]] = {}
         for node in graph.outputs:
             if node not in self.inputs:
                 self.store(node, "output")
         for node, form in self.handlers.items():
             self._by_form(node, form)
-        for node, form in self.handlers.items():
-            if not node.several and node.picks is None:
-                self._by_cost(node, form)
+        for node, cost in facts.costs.items():
+            self._by_cost(node, self.handlers[node], cost)
         self._by_checks()
         self.root_of = self._aliases()
         self.turned: dict[Node, Node] = {}  # product -> what it is transposed to, in whose order it is written
@@ -55,6 +68,7 @@ class Storage:
                 if base is node:
                     self.root_of[alias] = product
             self.root_of[node] = product
+        self._before = None
 
     def stored(self, node: Node) -> bool:
         return node in self.inputs or node in self.reason
@@ -83,24 +97,37 @@ class Storage:
         for x in node.operands:
             self.store_base(x, f"operand of {node.name}, which {what}")
 
-    def _by_cost(self, node: Node, form: Handler) -> None:
+    def _by_cost(self, node: Node, form: Handler, cost: int) -> None:
         inputs, reason = self.inputs, self.reason
         operands = [x for x in node.operands if x not in inputs and x not in reason]
         if operands and form.repeats(node):
             for x in operands:
                 self._expanded(node, x)
             operands = [x for x in operands if x not in reason]
-        together, depth = {node: form.cost(node)}, 0
-        for x in operands:
-            depth = max(depth, self._depth.get(x, 0))
-            if form.pointwise:
-                together |= self._together[x]
-            else:
-                together[node] += self.weight[x]
-        self._together[node], self.weight[node] = together, sum(together.values())
-        self._depth[node] = 1 + depth
+        self._inlined[node] = operands
+        if not self._is_as_before(node, operands):
+            together, depth = {node: cost}, 0
+            for x in operands:
+                depth = max(depth, self._depth[x])
+                if form.pointwise:
+                    together |= self._together[x]
+                else:
+                    together[node] += self.weight[x]
+            self._together[node], self.weight[node] = together, sum(together.values())
+            self._depth[node] = 1 + depth
         if self._depth[node] > DEEPEST or self.weight[node] > HEAVIEST:
             self.store(node, "a long chain, cut here")
+
+    def _is_as_before(self, node: Node, operands: list[Node]) -> bool:
+        """Whether `node` is computed of what it was computed of in the attempt before; then it costs what it did."""
+        before = self._before
+        if before is None or before._inlined[node] != operands:
+            return False
+        known, own = before._together, self._together
+        if any([own[x] is not known[x] for x in operands]):  # noqa: C419 (which is asked of every node)
+            return False
+        own[node], self.weight[node], self._depth[node] = known[node], before.weight[node], before._depth[node]
+        return True
 
     def _by_checks(self) -> None:
         """Store a gather that nothing reads whole, so that all its indices are checked, as NumPy checks them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracegrad.codegen.loops import Check, Guard, Index, Kernel, Load, Loop, Reduce, Store, accesses
-from tracegrad.codegen.poly import ZERO, Poly
+from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.written_out import write_out_reductions
 
 __all__ = ["arrange", "is_serial"]
@@ -91,17 +91,16 @@ def _mergeable(body: list[Any], outer: str, inner: Loop) -> bool:
 
 
 def _without(body: list[Any], var: str) -> list[Any]:
-    gone = {var: ZERO}
     result: list[Any] = []
     for x in body:
         match x:
             case Load():
-                x = Load(x.out, x.buffer, x.address.substitute(gone))
+                x = Load(x.out, x.buffer, x.address.without(var))
             case Store():
-                x = Store(x.buffer, x.address.substitute(gone), x.value)
+                x = Store(x.buffer, x.address.without(var), x.value)
             case Reduce():
                 over = tuple(v for v in x.over if v != var)
-                x = Reduce(x.buffer, x.address.substitute(gone), x.combiner, x.value, over, x.size)
+                x = Reduce(x.buffer, x.address.without(var), x.combiner, x.value, over, x.size)
             case Guard():
                 x = Guard(x.out, x.ranges, _without(x.body, var), x.result, x.fill)
         result.append(x)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tracegrad.avals import dtype_named, short_name
@@ -48,12 +48,15 @@ class Order:
     words: list[Word]
     steps: range
 
-    def steps_of(self, piece: Piece) -> Iterable[int]:
-        """The numbers of the steps that a piece of machine code is for."""
+    def uses(self) -> list[tuple[Piece, Sequence[int]]]:
+        """The pieces of machine code that it leads to, each with the numbers of the steps that it is for."""
+        pieces = pieces_of(self)
         if self.function != BAND:
-            return self.steps
-        pieces = [x for x in self.words if isinstance(x, Piece)]
-        return [step for step, each in zip(self.steps, pieces) if each == piece]
+            return [(piece, self.steps) for piece in pieces]
+        steps: dict[Piece, list[int]] = {}
+        for step, piece in zip(self.steps, pieces):
+            steps.setdefault(piece, []).append(step)
+        return [(piece, steps[piece]) for piece in pieces]
 
 
 def orders_of(made: Plan, optimize: int = 2) -> list[Order]:

@@ -188,7 +188,7 @@ def _attempt(graph: Graph, dims: Dims, also: dict[Node, str], planner: _Planner)
     found = schedule(graph, storage, dims)
     while shared := shared_by_steps(found):
         also |= shared
-        storage = Storage(graph, also)
+        storage = Storage(graph, also, storage)
         found = schedule(graph, storage, dims)
     made = Plan(graph, found, Arguments(dims.values))
     _name_buffers(made, storage)
@@ -386,7 +386,9 @@ def _offsets(made: Plan, arena: Arena) -> dict[str, int]:
     needed = {name: n.aval.nbytes for n, name in made.buffers.items() if made.memory[name] == "temp"}
     ends = {i: band.last for band in made.bands for i in band.steps}  # a band ends for all of its steps at once
     temps = [{n for n in step.buffers if made.memory[n] == "temp"} for step in made.steps]
-    last = {name: ends.get(i, i) for i, names in enumerate(temps) for name in names}
+    ending: dict[int, list[Any]] = {}
+    for name, i in {name: ends.get(i, i) for i, names in enumerate(temps) for name in names}.items():
+        ending.setdefault(i, []).append(name)
     local = {name for band in made.bands for name in band.local}
     begun = set[str]()
     values: dict[str, int] = {}
@@ -396,11 +398,10 @@ def _offsets(made: Plan, arena: Arena) -> dict[str, int]:
         begun |= temps[i]
         if isinstance(step, Launch):
             values |= _chunk_values(made, i, step, arena)
+            ending.setdefault(ends.get(i, i), []).extend([(i, name) for name in step.partials])
         elif isinstance(step, Nested):
             values |= _nested_values(made, i, step, arena)
-        if ends.get(i, i) == i:
-            for name in [x for x in arena.taken if last.get(x, i) == i]:
-                arena.give(name)
+        arena.give_all(ending.get(i, ()))
     return values
 
 

@@ -6,45 +6,44 @@ do to an index (shift, scale, reverse) is a polynomial of it, so index maps comp
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 __all__ = ["ONE", "ZERO", "Poly", "poly"]
 
+Terms = frozenset[tuple[tuple[str, ...], int]]
+_KEPT = 1 << 12  # results of each operation: kernels ask for the same ones again and again
+
 
 class Poly:
     """A polynomial with integer coefficients; immutable, hashable, prints canonically.
+
+    `terms` are the coefficients by monomial, in the order of print; `key` is the same as a set.
 
     >>> i, n = Poly.symbol("i"), Poly.symbol("n")
     >>> (i + 1) * n - i
     -1*i + n + i*n
     """
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_text", "key", "terms")
 
     def __init__(self, terms: dict[tuple[str, ...], int]):
-        self.terms = terms
-        self._hash: int | None = None
+        self.terms = terms if len(terms) < 2 else {m: terms[m] for m in sorted(terms, key=lambda m: (len(m), m))}
+        self.key = frozenset(terms.items())
+        self._text: str | None = None
 
     @staticmethod
+    @lru_cache(_KEPT)
     def symbol(name: str) -> Poly:
         return Poly({(name,): 1})
 
     @staticmethod
+    @lru_cache(_KEPT)
     def constant(value: int) -> Poly:
-        return Poly({(): value} if value else {})
+        return Poly({(): int(value)} if value else {})
 
     def __add__(self, other: Any) -> Poly:
-        other = poly(other)
-        if not other.terms:
-            return self
-        terms = dict(self.terms)
-        for monomial, c in other.terms.items():
-            total = terms.get(monomial, 0) + c
-            if total:
-                terms[monomial] = total
-            else:
-                terms.pop(monomial, None)
-        return Poly(terms)
+        return _sum(self.key, poly(other).key)
 
     __radd__ = __add__
 
@@ -58,36 +57,28 @@ class Poly:
         return -self + other
 
     def __mul__(self, other: Any) -> Poly:
-        factor = poly(other)
-        if factor.terms == {(): 1}:
-            return self
-        if self.terms == {(): 1}:
-            return factor
-        terms: dict[tuple[str, ...], int] = {}
-        for a, c in self.terms.items():
-            for b, d in factor.terms.items():
-                monomial = tuple(sorted(a + b))
-                terms[monomial] = terms.get(monomial, 0) + c * d
-        return Poly({m: c for m, c in terms.items() if c})
+        return _product(self.key, poly(other).key)
 
     __rmul__ = __mul__
 
     def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
         if isinstance(other, int):
             return self.terms == ({(): other} if other else {})
-        return isinstance(other, Poly) and self.terms == other.terms
+        return isinstance(other, Poly) and self.key == other.key
 
     def __hash__(self) -> int:
-        if self._hash is None:
-            self._hash = hash(frozenset(self.terms.items()))
-        return self._hash
+        return hash(self.key)
 
     def __repr__(self) -> str:
-        parts = []
-        for monomial, c in sorted(self.terms.items(), key=lambda t: (len(t[0]), t[0])):
-            factors = ([] if c == 1 and monomial else [str(c)]) + list(monomial)
-            parts.append("*".join(factors))
-        return " + ".join(parts or ["0"])
+        if self._text is None:
+            parts = []
+            for monomial, c in self.terms.items():
+                factors = ([] if c == 1 and monomial else [str(c)]) + list(monomial)
+                parts.append("*".join(factors))
+            self._text = " + ".join(parts or ["0"])
+        return self._text
 
     @property
     def symbols(self) -> set[str]:
@@ -102,15 +93,11 @@ class Poly:
 
     def coefficient(self, name: str) -> Poly:
         """The factor of `name`, which occurs at most linearly."""
-        terms = {}
-        for monomial, c in self.terms.items():
-            if name in monomial:
-                terms[tuple([s for s in monomial if s != name])] = c
-        return Poly(terms) if terms else ZERO
+        return _coefficient(self.key, name)
 
     def without(self, *names: str) -> Poly:
         """The terms that do not contain any of `names`."""
-        return Poly({m: c for m, c in self.terms.items() if not any(n in m for n in names)})
+        return _without(self.key, names)
 
     def substitute(self, values: dict[str, Poly]) -> Poly:
         """This polynomial with symbols replaced."""
@@ -134,10 +121,38 @@ class Poly:
         return total
 
 
-ZERO = Poly({})
-ONE = Poly({(): 1})
-
-
 def poly(x: Any) -> Poly:
     """`x`, an integer or a polynomial, as a polynomial."""
     return x if isinstance(x, Poly) else Poly.constant(int(x))
+
+
+@lru_cache(_KEPT)
+def _sum(a: Terms, b: Terms) -> Poly:
+    terms = dict(a)
+    for monomial, c in b:
+        terms[monomial] = terms.get(monomial, 0) + c
+    return Poly({m: c for m, c in terms.items() if c})
+
+
+@lru_cache(_KEPT)
+def _product(a: Terms, b: Terms) -> Poly:
+    terms: dict[tuple[str, ...], int] = {}
+    for m, c in a:
+        for n, d in b:
+            monomial = tuple(sorted(m + n))
+            terms[monomial] = terms.get(monomial, 0) + c * d
+    return Poly({m: c for m, c in terms.items() if c})
+
+
+@lru_cache(_KEPT)
+def _coefficient(a: Terms, name: str) -> Poly:
+    return Poly({tuple([s for s in m if s != name]): c for m, c in a if name in m})
+
+
+@lru_cache(_KEPT)
+def _without(a: Terms, names: tuple[str, ...]) -> Poly:
+    return Poly({m: c for m, c in a if not any(n in m for n in names)})
+
+
+ZERO = Poly.constant(0)
+ONE = Poly.constant(1)

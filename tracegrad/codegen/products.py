@@ -70,7 +70,7 @@ def turned_products(storage: Storage) -> dict[Node, Node]:
     ]  # fmt: skip
     if not candidates:
         return {}
-    users, outputs = storage.graph.users(), set(storage.graph.outputs)
+    users, outputs = storage.users, set(storage.graph.outputs)
     found = {}
     for x in candidates:
         product = x.inputs[0]

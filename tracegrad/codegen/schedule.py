@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracegrad.codegen.dims import Dims
-from tracegrad.codegen.forms import HANDLERS
 from tracegrad.codegen.materialize import DEAR, EARLY, Storage
 from tracegrad.codegen.poly import Poly
 from tracegrad.ir import Graph, Node
@@ -51,14 +50,37 @@ class Edge:
     reason: str
 
 
+class _Unfused(NamedTuple):
+    """An edge as it is found; it is put into words when somebody asks."""
+
+    producer: Node
+    consumer: Node
+    reason: str
+    domains: tuple[tuple[Poly, ...], tuple[Poly, ...]]
+    fits: bool  # whether one kernel for both would have been short enough
+
+    def explained(self) -> Edge:
+        reason = self.reason
+        if reason == SPACES_DIFFER:
+            reason = f"{reason}: {_space(self.domains[0])} and {_space(self.domains[1])}"
+        if not reason and not self.fits:
+            reason = "the kernel would be too long"
+        return Edge(self.producer, self.consumer, reason or "needs a step that needs this one")
+
+
 @record()
 class Schedule:
     graph: Graph
     storage: Storage
     dims: Dims
     steps: list[Step]
-    edges: list[Edge]
+    unfused: list[_Unfused]
     counts: dict[Node, set[Any]] = field(default_factory=dict)  # filled by lowering: where a value is computed
+
+    @property
+    def edges(self) -> list[Edge]:
+        """The values that one step leaves to another, with the reasons."""
+        return [x.explained() for x in self.unfused]
 
 
 def schedule(graph: Graph, storage: Storage, dims: Dims) -> Schedule:
@@ -67,7 +89,7 @@ def schedule(graph: Graph, storage: Storage, dims: Dims) -> Schedule:
     for node in graph.nodes:
         if storage.results.get(node) or (node in storage.reason and node not in storage.root_of and node.picks is None):
             planner.place(node)
-    return Schedule(graph, storage, dims, _ordered(planner.steps), planner.edges)
+    return Schedule(graph, storage, dims, _ordered(planner.steps), planner.unfused)
 
 
 class _Planner:
@@ -75,7 +97,7 @@ class _Planner:
         self.storage, self.dims = storage, dims
         self._handlers, self._stored = storage.handlers, storage.inputs.union(storage.reason)
         self.steps: list[Step] = []
-        self.edges: list[Edge] = []
+        self.unfused: list[_Unfused] = []
         self._open: dict[tuple[Poly, ...], list[Step]] = {}  # steps that others may join, by iteration space
         self._leaders = 0  # a bit for every step that another one needs
         self._step_of: dict[Node, Step] = {}
@@ -94,7 +116,8 @@ class _Planner:
             if producer is not joined:
                 self._order(producer, joined)
                 reason = obstacles[producer] or ("" if joined is step else "fused with a later kernel instead")
-                self.edges.append(Edge(x, roots[0], self._explained(reason, producer, step)))
+                domains = (producer.domain, step.domain)
+                self.unfused.append(_Unfused(x, roots[0], reason, domains, _fits(step, producer)))
         self._step_of |= dict.fromkeys(roots, joined)
 
     def _kind(self, node: Node) -> str:
@@ -160,29 +183,23 @@ class _Planner:
             found[producer] = found.get(producer) or self._obstacle(step, x, producer, aligned)
         return found
 
-    @staticmethod
-    def _obstacle(step: Step, x: Node, producer: Step, aligned: bool) -> str:
-        kinds = (step.kind, producer.kind)
-        for reason, holds in (
-            ("BLAS computes whole matrices", "matmul" in kinds),
-            ("NumPy is called for one of them", "call" in kinds),
-            ("one of them runs regions", "nested" in kinds),
-            ("has a loop of its own", not (_joinable(step) and _joinable(producer))),
-            ("needs the complete reduction", HANDLERS[type(x.form)].late),
-            ("reads it at another index", not aligned),
-            (SPACES_DIFFER, step.domain != producer.domain),
-        ):
-            if holds:
-                return reason
-        return ""
+    def _obstacle(self, step: Step, x: Node, producer: Step, aligned: bool) -> str:
+        if step.kind != "kernel" or producer.kind != "kernel":
+            return _between_kinds((step.kind, producer.kind))
+        if step.alone or producer.alone:
+            return "has a loop of its own"
+        if self._handlers[x].late:
+            return "needs the complete reduction"
+        if not aligned:
+            return "reads it at another index"
+        return SPACES_DIFFER if step.domain != producer.domain else ""
 
-    @staticmethod
-    def _explained(reason: str, producer: Step, step: Step) -> str:
-        if reason == SPACES_DIFFER:
-            return f"{reason}: {_space(producer.domain)} and {_space(step.domain)}"
-        if not reason and not _fits(step, producer):
-            return "the kernel would be too long"
-        return reason or "needs a step that needs this one"
+
+def _between_kinds(kinds: tuple[str, str]) -> str:
+    """Why two steps that are not both kernels are not one."""
+    if "matmul" in kinds:
+        return "BLAS computes whole matrices"
+    return "NumPy is called for one of them" if "call" in kinds else "one of them runs regions"
 
 
 def _fits(step: Step, candidate: Step) -> bool:
@@ -196,17 +213,27 @@ def _joinable(step: Step) -> bool:
 
 def shared_by_steps(found: Schedule) -> dict[Node, str]:
     """Values that are not stored, that several steps would compute, and that are too dear for that."""
-    stored = found.storage.inputs.union(found.storage.reason)
-    steps: dict[Node, set[Step]] = {}
+    storage = found.storage
+    stored = storage.inputs.union(storage.reason)
+    steps: dict[Node, int] = {}  # a bit for the number of every step that computes a value
     for step in found.steps:
-        stack = [x for root in step.roots for x in root.operands]
-        while stack:
-            node = stack.pop()
-            users = steps.setdefault(node, set())
-            if step not in users and node not in stored:
-                users.add(step)
-                stack.extend(node.operands)
-    return dear_values(found, steps)
+        for root in step.roots:
+            steps[root] = 1 << step.number
+    shared: dict[Node, int] = {}
+    for node in reversed(found.graph.nodes):
+        bits = steps.get(node, 0)
+        if bits:
+            if bits & (bits - 1):
+                shared[node] = bits
+            for x in node.operands:
+                if x not in stored:
+                    steps[x] = steps.get(x, 0) | bits
+    dear = [node for node in shared if storage.weight.get(node, 0) >= DEAR]
+    return dear_values(found, {node: _numbers(shared[node]) for node in dear})
+
+
+def _numbers(bits: int) -> set[int]:
+    return {k for k in range(bits.bit_length()) if bits >> k & 1}
 
 
 def dear_values(found: Schedule, places: Mapping[Node, set[Any]]) -> dict[Node, str]:
@@ -217,7 +244,7 @@ def dear_values(found: Schedule, places: Mapping[Node, set[Any]]) -> dict[Node, 
         if len(p) > 1 and storage.weight.get(n, 0) >= DEAR and n.aval.size > 1 and not storage.stored(n)
         and n.op is not broadcast_to  # a copy of it is not worth its memory
     }  # fmt: skip
-    users = found.graph.users() if dear else {}
+    users = storage.users
     kept = [n for n, p in dear.items() if not any(u in dear and dear[u] >= p for u in users[n])]
     return {n: f"used at {len(dear[n])} places and dear to compute" for n in kept}
 

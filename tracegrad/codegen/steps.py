@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tracegrad.codegen.loops import Guard, Kernel, Load, Reduce, Store
+from tracegrad.codegen.loops import ACCESSES, Guard, Kernel, Reduce
 from tracegrad.codegen.poly import ZERO, Poly
 from tracegrad.ir import Node
 from tracegrad.records import record
@@ -88,7 +88,7 @@ def _renamed(body: list[Any], old: str, new: str) -> list[Any]:
     for x in body:
         if isinstance(x, Guard):
             x = replace(x, body=_renamed(x.body, old, new))
-        elif isinstance(x, Load | Store | Reduce) and x.buffer == old:
+        elif type(x) in ACCESSES and x.buffer == old:
             x = replace(x, buffer=new)
         found.append(x)
     return found

@@ -25,10 +25,12 @@ __all__ = ["add_products"]
 
 def add_products(made: Plan) -> None:
     """Have BLAS add the products of `made` that it may."""
-    for adder in _adders(made):
+    adders = _adders(made)
+    using = made.users() if adders else {}
+    for adder in adders:
         for sums in (_stored_sums, _inner_sums):
-            while any(_Addition(made, adder, *found).made() for found in sums(adder.kernel.body)):
-                pass
+            while any(_Addition(made, using, adder, *found).made() for found in sums(adder.kernel.body)):
+                using = made.users()
 
 
 def _adders(made: Plan) -> list[Launch]:
@@ -64,17 +66,21 @@ def _inner_sums(body: list[Any]) -> Iterator[_Sum]:
 
 
 class _Addition:
-    """The addition of `product` to `old` by the kernel `adder`, which stores the sum, or goes on with it."""
+    """The addition of `product` to `old` by the kernel `adder`, which stores the sum, or goes on with it; `using` has
+    the places of the steps that read or write each buffer."""
 
-    def __init__(self, plan: Plan, adder: Launch, total: Compute, old: Load, product: Load, stored: Store | None):
-        self.plan, self.adder, self.stored = plan, adder, stored
+    def __init__(
+        self, plan: Plan, using: dict[str, list[int]], adder: Launch, total: Compute, old: Load, product: Load,
+        stored: Store | None,
+    ):  # fmt: skip
+        self.plan, self.using, self.adder, self.stored = plan, using, adder, stored
         self.total, self.loads = total, (old, product)
         self.old, self.product, self.result = old.buffer, product.buffer, (stored or old).buffer
 
     def made(self) -> bool:
         """Have BLAS do it, if that is right."""
         steps = self.plan.steps
-        makers = [x for x in steps if self.product in x.buffers and x is not self.adder]
+        makers = [x for i in self.using[self.product] if (x := steps[i]) is not self.adder]
         maker = makers[0] if len(makers) == 1 else None
         if not isinstance(maker, Matmul) or maker.adds:
             return False
@@ -115,7 +121,7 @@ class _Addition:
             return True
         steps = self.plan.steps
         at = steps.index(self.adder)
-        using = [i for i, step in enumerate(steps) if self.old in step.buffers]
+        using = self.using[self.old]
         dead = self.plan.memory[self.old] == "temp" and using[-1] == at
         return dead and (self.stored is None or not any(self.result in x.buffers for x in steps[using[0] : at]))
 

@@ -18,7 +18,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.codegen.entry import RUN, EntrySpec, InputSpec, OutputSpec
 from tracegrad.codegen.nested_llvm import CAPACITY
-from tracegrad.codegen.orders import C_LIBRARY, CALLBACK, ROUTINES, Order, orders_of, pieces_of
+from tracegrad.codegen.orders import C_LIBRARY, CALLBACK, ROUTINES, Order, orders_of
 from tracegrad.codegen.pieces import Piece
 from tracegrad.codegen.plan import RELEASE_GIL_COST, Plan, calls_of, plans_of, rare_functions
 from tracegrad.codegen.steps import Matmul
@@ -71,9 +71,9 @@ class Image:
         """The pieces, those that others call first, with the numbers of the steps that they run."""
         found: dict[Piece, list[int]] = {}
         for order in self.orders:
-            for piece in pieces_of(order):
+            for piece, steps in order.uses():
                 for each in (*piece.needs, piece):
-                    found.setdefault(each, []).extend(order.steps_of(piece))
+                    found.setdefault(each, []).extend(steps)
         return found
 
     @property

@@ -75,16 +75,21 @@ def _unchanged(x: Tracer, node: Node) -> Tracer:
 
 def part_of(nodes: Sequence[Node], inputs: Sequence[Node], outputs: Sequence[Node]) -> list[Node]:
     """The nodes that depend on `inputs` and that `outputs` need, in order."""
-    dependent = set(inputs)
-    for node in nodes:
-        if not dependent.isdisjoint(node.operands):
-            dependent.add(node)
-    needed, found = set(outputs), []
+    needed, found, ahead = set(outputs), [], set(inputs)
     for node in reversed(nodes):
-        if node in needed and node in dependent:
+        if node in needed:
             needed.update(node.operands)
             found.append(node)
-    return found[::-1]
+        if node in ahead:
+            ahead.remove(node)
+            if not ahead:  # nothing before depends on any of them
+                break
+    dependent, part = set(inputs), []
+    for node in reversed(found):
+        if node in dependent or not dependent.isdisjoint(node.operands):
+            dependent.add(node)
+            part.append(node)
+    return part
 
 
 class Tape:
