@@ -26,6 +26,7 @@ from tracegrad.ops.forms import Map
 from tracegrad.ops.linear import broadcast_to, full, reshape
 from tracegrad.ops.op import Op
 from tracegrad.passes.constants import constant
+from tracegrad.passes.last_turn import computed_behind
 from tracegrad.passes.regions import CARRY, CONSTANT, ROW, Given, Regions, Stand, rebuilt, seen
 from tracegrad.passes.rows import read_inside
 from tracegrad.passes.structure import BY_OP, rule_for
@@ -46,12 +47,13 @@ def _(*operands: Any, body: Graph, carries: int, xs: int, length: int, reverse: 
     known = {y: rows for y in ys if (rows := _rows(loop.regions, y, length)) is not None}
     kept = [y for y in dict.fromkeys(ys) if y not in known]
     if not loop.regions.changed and len(kept) == len(ys):
-        return None
+        return computed_behind(operands, body=body, carries=carries, xs=xs, length=length, reverse=reverse)
     (region,), given = loop.closed(kept)
     rows = sum(each.sort == ROW for each in given)
     found: tuple[Any, ...] = ()
     if region.outputs:
-        found = _emit(repeat.scan, given, body=region, carries=loop.count, xs=rows, length=length, reverse=reverse)
+        params: Any = {"body": region, "carries": loop.count, "xs": rows, "length": length, "reverse": reverse}
+        found = computed_behind([each.value for each in given], **params) or _emit(repeat.scan, given, **params)
     known |= dict(zip(kept, found[loop.count :]))
     return (*loop.carried(found), *(known[y] for y in ys))
 
