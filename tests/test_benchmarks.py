@@ -470,5 +470,5 @@ def test_the_page_of_results_has_medians_ratios_and_how_often_tracegrad_is_behin
     assert "`python -m benchmarks call_overhead --quick`" in text
     assert "| a case | 2.00 s (2.00 s to 2.00 s) | 1.00 s (1.00 s to 1.00 s)<br>0.50 | 8.00 s" in text
     assert "| another | 2.00 s (2.00 s to 2.00 s) | skipped: a\\|b |  |" in text
-    assert "fast 0.50 (1), slow 4.00 (1)" in text
+    assert "fast 0.50 (1, 1 below 0.95), slow 4.00 (1, 0 below 0.95)" in text
     assert "The best of the others: 0.50; behind it in 1 of 1." in text
