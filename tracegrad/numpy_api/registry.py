@@ -67,17 +67,19 @@ _NEVER = sys.maxsize  # the position of an argument that can only be given by na
 
 
 def _refusing(implementation: Implementation, refuses: tuple[str, ...], name: str) -> Implementation:
-    parameters = list(inspect.signature(implementation).parameters.values())
-    watched = [
-        (_NEVER if p.kind is p.KEYWORD_ONLY else i, p.name, p.default)
-        for i, p in enumerate(parameters)
-        if p.name in refuses
-    ]
+    @functools.cache
+    def watched() -> list[tuple[int, str, Any]]:  # asked by the first call: a process calls few of these functions
+        parameters = list(inspect.signature(implementation).parameters.values())
+        return [
+            (_NEVER if p.kind is p.KEYWORD_ONLY else i, p.name, p.default)
+            for i, p in enumerate(parameters)
+            if p.name in refuses
+        ]
 
     @functools.wraps(implementation)
     def call(*args: Any, **kwargs: Any) -> Any:
         target = None
-        for i, argument, default in watched:
+        for i, argument, default in watched():
             value = args[i] if i < len(args) else kwargs.get(argument, default)
             if value is default or value is NO_VALUE or _equals(value, default):
                 continue

@@ -19,7 +19,6 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,10 +135,16 @@ def _chosen(graph: Graph, free: set[Node]) -> dict[Node, Sum]:
         total = sums[node]
         key = (frozenset(total.terms.items()), total.cancelled, total.constants)
         cost = total.cost
-        if key in seen or (cost < len(found) and cost < sum(Fraction(1, users[x]) for x in found)):
+        if key in seen or (cost < len(found) and _costs_less(cost, [users[x] for x in found])):
             chosen[node] = total
         seen.add(key)
     return chosen
+
+
+def _costs_less(cost: int, users: list[int]) -> bool:
+    """Whether a sum costs less than its share of the parts that it has with so many users each, exactly."""
+    whole = math.lcm(*users)
+    return cost * whole < sum([whole // n for n in users])
 
 
 def _sums(graph: Graph, free: set[Node]) -> dict[Node, Sum]:
