@@ -167,7 +167,7 @@ class NumPyCalls:
     """The callback through which compiled code calls ops that have no codegen data."""
 
     def __init__(self, calls: Callable[[], Sequence[Call]]):
-        self._calls = functools.cache(calls)
+        self._runs = functools.cache(lambda: [_run_of(call) for call in calls()])
         self.failed = _Failure()
         prototype = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.POINTER(ctypes.c_void_p))
         self._function = prototype(self._call)
@@ -177,18 +177,7 @@ class NumPyCalls:
         try:
             if number == CAPACITY:
                 raise CapacityError("while_loop: more turns than there is room for their results")
-            call = self._calls()[number]
-            node = call.node
-            assert node.op is not None
-            results = node.aval if node.several else (node.aval,)
-            used = [i for i, wanted in enumerate(call.wanted) if wanted]
-            avals = [*(x.aval for x in node.operands), *(results[i] for i in used)]  # type: ignore[index]
-            arrays = iter([_view(pointers[k], aval) for k, aval in enumerate(avals)])
-            operands = [next(arrays) if hasattr(x, "aval") else x for x in node.inputs]
-            with np.errstate(all="ignore"):
-                answer = node.op.impl(*operands, **dict(node.params))
-            for i, out in zip(used, arrays):
-                out[...] = answer[i] if node.several else answer
+            self._runs()[number](pointers)
         except BaseException as error:  # `Program.run` raises it again
             self.failed.error = error.with_traceback(None)  # whose frames hold views of memory that is gone
             return 2
@@ -201,9 +190,31 @@ class _Failure(threading.local):
     error: BaseException | None = None
 
 
-def _view(address: int, aval: Any) -> Any:
-    buffer = (ctypes.c_char * max(aval.nbytes, 1)).from_address(address)
-    return np.frombuffer(buffer, aval.dtype, aval.size).reshape(aval.shape)
+def _run_of(call: Call) -> Callable[[Any], None]:
+    """What calls NumPy with operands, and puts its answers, where pointers say."""
+    node, op, params = call.node, call.node.op, dict(call.node.params)
+    assert op is not None
+    several = node.several
+    results = node.aval if several else (node.aval,)
+    used = [i for i, wanted in enumerate(call.wanted) if wanted]
+    avals = [*(x.aval for x in node.operands), *(results[i] for i in used)]  # type: ignore[index]
+    views: list[tuple[Any, Any, Any]] = [
+        ((ctypes.c_char * max(a.nbytes, 1)).from_address, a.shape, a.dtype) for a in avals
+    ]
+    inputs, count = node.inputs, len(node.operands)
+
+    def run(pointers: Any) -> None:
+        arrays: list[Any] = [np.ndarray(shape, dtype, at(pointers[k])) for k, (at, shape, dtype) in enumerate(views)]
+        operands, outs = arrays[:count], arrays[count:]
+        if len(inputs) != count:
+            following = iter(operands)
+            operands = [next(following) if hasattr(x, "aval") else x for x in inputs]
+        with np.errstate(all="ignore"):
+            answer = op.impl(*operands, **params)
+        for i, out in zip(used, outs):
+            out[...] = answer[i] if several else answer
+
+    return run
 
 
 # -- for another process -----------------------------------------------------------------------------------------------
