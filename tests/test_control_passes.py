@@ -336,6 +336,85 @@ graph(%0: f64[{n}], %1: f64[{n}]) {{
 
 
 # -- carries and results -----------------------------------------------------------------------------------
+HEATED = """
+graph(%0: f64[30,30], %1: f64[28,28]) {{
+  %2 = slice(%0) {{start=({init}), step=(1, 1), stop=({stop})}} : f64[28,28]
+  %3, %4, %5 = scan(%2, %1, %0) {{carries=3, length=9, reverse=False, xs=0}} : f64[28,28], f64[28,28], f64[30,30]
+    body(%0: f64[28,28], %1: f64[28,28], %2: f64[30,30]) {{
+      %3 = subtract(%1, %0) : f64[28,28]
+      %4 = multiply(%3, 0.1) : f64[28,28]
+      %5 = add(%0, %4) : f64[28,28]
+      %6 = dynamic_update_slice(%2, {new}, 1, 1) {{step=(1, 1)}} : f64[30,30]
+      %7 = slice(%6) {{start=(2, 1), step=(1, 1), stop=(30, 29)}} : f64[28,28]
+      %8 = slice(%6) {{start=(0, 1), step=(1, 1), stop=(28, 29)}} : f64[28,28]
+      %9 = add(%7, %8) : f64[28,28]
+      return %5, %9, %6
+    }}
+  return %3, %4, %5
+}}
+"""
+
+
+def test_a_carry_that_is_most_of_another_is_not_carried() -> None:
+    becomes(HEATED.format(init="1, 1", stop="29, 29", new="%5"), """
+graph(%0: f64[30,30], %1: f64[28,28]) {
+  %2, %3 = scan(%0, %1) {carries=2, length=9, reverse=False, xs=0} : f64[30,30], f64[28,28]
+    body(%0: f64[30,30], %1: f64[28,28]) {
+      %2 = slice(%0) {start=(1, 1), step=(1, 1), stop=(29, 29)} : f64[28,28]
+      %3 = subtract(%1, %2) : f64[28,28]
+      %4 = multiply(%3, 0.1) : f64[28,28]
+      %5 = add(%2, %4) : f64[28,28]
+      %6 = dynamic_update_slice(%0, %5, 1, 1) {step=(1, 1)} : f64[30,30]
+      %7 = slice(%6) {start=(2, 1), step=(1, 1), stop=(30, 29)} : f64[28,28]
+      %8 = slice(%6) {start=(0, 1), step=(1, 1), stop=(28, 29)} : f64[28,28]
+      %9 = add(%7, %8) : f64[28,28]
+      return %6, %9
+    }
+  %4 = slice(%2) {start=(1, 1), step=(1, 1), stop=(29, 29)} : f64[28,28]
+  return %4, %3, %2
+}
+""")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("init", "stop", "new"), [("0, 1", "28, 29", "%5"), ("1, 2", "29, 30", "%5"), ("1, 1", "29, 29", "%4")]
+)
+def test_a_carry_that_is_most_of_another_at_first_only_is_carried(init: str, stop: str, new: str) -> None:
+    after = simplified(HEATED.format(init=init, stop=stop, new=new))
+    loop = next(node for node in after.nodes if node.regions)
+    assert dict(loop.params)["carries"] == 3
+
+
+@pytest.mark.parametrize(("first", "carries"), [(3, 3), (5, 2)])
+def test_a_carry_that_is_read_from_another_in_each_turn(first: int, carries: int) -> None:
+    """Of a loop whose condition reads the window as well."""
+    n = 10 - first
+    after = simplified(f"""
+graph(%0: f64[10], %1: f64[10]) {{
+  %2 = slice(%0) {{start=({n},), step=(1,), stop=(10,)}} : f64[{first}]
+  %3 = full() {{dtype='int64', shape=(), value=0}} : i64[]
+  %4, %5, %6, %7, = while_loop(%2, %0, %3, %1) {{capacity=0, carries=3}} : f64[{first}], f64[10], i64[], i64[],
+    cond(%0: f64[{first}], %1: f64[10], %2: i64[], %3: f64[10]) {{
+      %4 = reduce_max(%0) {{axes=(0,)}} : f64[]
+      %5 = less(%4, 9.0) : bool[]
+      return %5
+    }}
+    body(%0: f64[{first}], %1: f64[10], %2: i64[], %3: f64[10]) {{
+      %4 = reduce_sum(%0) {{axes=(0,)}} : f64[]
+      %5 = broadcast_to(%4) {{shape=(10,)}} : f64[10]
+      %6 = add(%1, %5) : f64[10]
+      %7 = multiply(%6, %3) : f64[10]
+      %8 = slice(%7) {{start=({n},), step=(1,), stop=(10,)}} : f64[{first}]
+      %9 = add(%2, 1) : i64[]
+      return %8, %7, %9
+    }}
+  return %4, %5, %6, %7
+}}
+""")
+    loop = next(node for node in after.nodes if node.regions)
+    assert dict(loop.params)["carries"] == carries
+
+
 def test_carries_that_keep_their_value_or_equal_another_are_not_carried() -> None:
     becomes("""
 graph(%0: f64[], %1: f64[]) {

@@ -6,7 +6,8 @@ A region is simplified before the node that runs it. Then the node is looked at 
 - an operand that holds one value, that repeats rows, or that is another one seen differently (reshaped, broadcast, or
   transposed, where that is read as well) is made inside of the region, where it may simplify and is not stored; equal
   operands become one, and those that nothing reads are not given;
-- a carry that holds one value and keeps it, one that never changes, and one that always equals another, is no carry;
+- a carry that holds one value and keeps it, one that never changes, and one that always equals another, or most of
+  another, is no carry;
 - what depends on constants alone, and is worth it, is computed before the loop;
 - a result that is an operand, or the same in every turn, needs no loop; equal results become one.
 """
@@ -23,11 +24,13 @@ from tracegrad.control import branch, repeat, until
 from tracegrad.ir import Graph, Node, replay
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.forms import Map
-from tracegrad.ops.linear import broadcast_to, full, reshape
+from tracegrad.ops.linear import broadcast_to, full, reshape, slice
 from tracegrad.ops.op import Op
+from tracegrad.ops.windows import dynamic_update_slice
 from tracegrad.passes.constants import constant
 from tracegrad.passes.last_turn import computed_behind
 from tracegrad.passes.regions import CARRY, CONSTANT, ROW, Given, Regions, Stand, rebuilt, seen
+from tracegrad.passes.rewrite import operand, producer
 from tracegrad.passes.rows import read_inside
 from tracegrad.passes.structure import BY_OP, rule_for
 
@@ -112,6 +115,9 @@ class _Loop:
         inside = [tuple(zip(graphs, each)) for each in zip(*(graph.inputs for graph in graphs))]
         stands = [seen(x, k < rows, inside[carries + k]) for k, x in enumerate(operands[carries:])]
         self.settle(graphs, stands)
+        self.windows = self._windows()
+        if self.windows:
+            self._build(graphs, stands)
         self.still = self._take_what_stays()
 
     def settle(self, graphs: list[Graph], stands: list[Stand]) -> None:
@@ -123,18 +129,41 @@ class _Loop:
             leader = list(range(self.carries))
             for k in range(self.carries):
                 leader[k] = next(j for j in range(k + 1) if label[j] == label[k] and (j == k or j not in known))
-            carried = [
-                Stand(None, ((full, dict(x.node.params)),)) if k in known else
-                Stand(Given(CARRY, inits[leader[k]], leader[k])) for k, x in enumerate(inits)
-            ]  # fmt: skip
-            self.regions = rebuilt(graphs, [*carried, *stands], self.operands[0])
+            self.known, self.leader, self.windows = known, leader, {}
+            self._build(graphs, stands)
             outs = self.regions.graphs[0].outputs
             finer = [label[k] if k in known else (label[k], outs[k]) for k in range(self.carries)]
             kept = {k for k in known if _same_value(outs[k], inits[k].node)}
             if kept == known and len(set(finer)) == len(set(label)):
                 break
             known, label = kept, finer
-        self.known, self.leader = known, leader
+
+    def _build(self, graphs: list[Graph], stands: list[Stand]) -> None:
+        """The regions, where what is known of carries stands for them."""
+        self.regions = rebuilt(graphs, [*map(self._stand, range(self.carries)), *stands], self.operands[0])
+
+    def _stand(self, k: int) -> Stand:
+        if k in self.known:
+            return Stand(None, ((full, dict(self.operands[k].node.params)),))
+        lead = self.leader[k]
+        whole = self.windows.get(lead, lead)
+        made = ((slice, dict(self.operands[lead].node.params)),) if whole != lead else ()
+        return Stand(Given(CARRY, self.operands[whole], whole), made)
+
+    def _windows(self) -> dict[int, int]:
+        """The carries that are always a window of another one, of most of its elements, with the number of that one."""
+        outs = self.regions.graphs[0].outputs
+        lead = [k for k in range(self.carries) if k not in self.known and self.leader[k] == k]
+        found: dict[int, int] = {}
+        for k in lead:
+            x = self.operands[k]
+            if producer(x) is not slice or 2 * x.aval.size < operand(x).aval.size:
+                continue
+            for j in lead:
+                whole = self.operands[j].node is operand(x).node and j not in found and k not in found.values()
+                if whole and _is_window(outs[k], outs[j], dict(x.node.params)):
+                    found[k] = j
+        return found
 
     def _take_what_stays(self) -> set[int]:
         """Give the carries that the body hands on as they are as constants."""
@@ -168,6 +197,9 @@ class _Loop:
     def carried(self, found: Sequence[Any]) -> list[Any]:
         """The last values of all carries, given those of the ones that remain."""
         last = dict(zip(self.lead, found))
+        for k, whole in self.windows.items():
+            of = self.operands[whole] if whole in self.still else last[whole]
+            last[k] = slice(of, **dict(self.operands[k].node.params))
         return [
             self.operands[k] if k in self.known or self.leader[k] in self.still else last[self.leader[k]]
             for k in range(self.carries)
@@ -176,6 +208,15 @@ class _Loop:
 
 def _same_value(x: Node, y: Node) -> bool:
     return x.op is full and {k: repr(v) for k, v in x.params} == {k: repr(v) for k, v in y.params}
+
+
+def _is_window(x: Node, whole: Node, at: dict[str, Any]) -> bool:
+    """Whether `x` is what `slice` gives of `whole`, read from it or written into it."""
+    if x.op is slice:
+        return x.inputs[0] is whole and dict(x.params) == at
+    if whole.op is not dynamic_update_slice or whole.inputs[1] is not x or at["step"] != dict(whole.params)["step"]:
+        return False
+    return bool(whole.inputs[2:] == at["start"])
 
 
 _CALLS = r"[a-z]\w*(?=\()"
