@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError, TraceError, VerifyError
-from tracegrad.ir import Builder, Graph, Node, build, parse, replay, run, to_text, verify
+from tracegrad.ir import Builder, Graph, Node, build, parse, replay, run, to_text, turns, verify
 from tracegrad.ops import TABLE
 from tracegrad.ops.elementwise import add, exp, multiply, power, where
 from tracegrad.ops.indexing import gather
@@ -271,6 +271,38 @@ def test_an_error_without_a_location_stays_as_it_is() -> None:
     graph = build(lambda x, i: [gather(x, i, axes=(0,))], [f64(3), i64(1)])
     with pytest.raises(IndexError, match="out of bounds"):
         run(graph, [np.ones(3), np.array([7])])
+
+
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
+@given(graph=graphs())
+def test_turns_give_what_replays_give(graph: Graph) -> None:
+    given = [like(x) for x in graph.avals]
+    turn = turns(graph)
+    for _ in range(2):
+        for found, wanted in zip(turn(given), replay(graph, given)[0], strict=True):
+            assert type(found) is np.ndarray
+            assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+            np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("location", ["", "model.py:43"])
+def test_an_error_in_a_turn_names_the_line_of_the_user(location: str) -> None:
+    builder = Builder()
+    x, i = builder.input(f64(3)), builder.input(i64(1))
+    y = multiply(add(x, 1.0), 2.0)
+    builder.location = location
+    graph = builder.build([gather(y, i, axes=(0,))])
+    turn, before = turns(graph), np.geterr()
+    with pytest.raises(IndexError, match=rf"gather: .*{location}" if location else "^index 7 is out of bounds"):
+        turn([np.ones(3), np.array([7])])
+    assert np.geterr() == before
+    np.testing.assert_array_equal(turn([np.ones(3), np.array([2])])[0], [4.0])
+
+
+def test_turns_within_a_trace_are_recorded() -> None:
+    turn = turns(build(lambda x: [add(x, full(shape=(), value=1.0, dtype="float64"))], [f64()]))
+    again = build(lambda x: turn([x]), [f64()])
+    assert [x.name for x in again.nodes] == ["full", "add"]
 
 
 def test_locations_survive_a_transform() -> None:

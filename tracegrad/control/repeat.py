@@ -14,7 +14,7 @@ import numpy as np
 from tracegrad.avals import Aval, aval_of
 from tracegrad.control.forward import pushed_turn
 from tracegrad.control.regions import as_batches, require, row_of, rows, run_region, turn_for_batch
-from tracegrad.ir import Graph, build
+from tracegrad.ir import Graph, build, turns
 from tracegrad.ops.batching import to_axis
 from tracegrad.ops.elementwise import add, multiply, sin
 from tracegrad.ops.forms import Repeat
@@ -30,8 +30,9 @@ def scan(*operands: Any, body: Graph, carries: int, xs: int, length: int, revers
     """The last carries and the stacked results of `body`, run `length` times, from the end if `reverse`."""
     carry, seqs, consts = list(operands[:carries]), operands[carries : carries + xs], operands[carries + xs :]
     stacked = [np.empty((length, *y.aval.shape), y.aval.dtype) for y in body.outputs[carries:]]
+    turn = turns(body)
     for i in reversed(range(length)) if reverse else range(length):
-        outputs = run_region(body, [*carry, *(np.asarray(x[i]) for x in seqs), *consts])
+        outputs = turn([*carry, *(np.asarray(x[i]) for x in seqs), *consts])
         carry = outputs[:carries]
         for rows_of, y in zip(stacked, outputs[carries:]):
             rows_of[i] = y

@@ -17,7 +17,7 @@ from tracegrad.avals import Aval, aval_of
 from tracegrad.control.forward import pushed_turn
 from tracegrad.control.regions import as_batches, require, run_region, turn_for_batch
 from tracegrad.errors import CapacityError
-from tracegrad.ir import Graph, build
+from tracegrad.ir import Graph, build, turns
 from tracegrad.ir.batch import batched
 from tracegrad.ops.batching import to_axis
 from tracegrad.ops.elementwise import add, less, multiply, sin, where
@@ -42,11 +42,11 @@ def while_loop(*operands: Any, cond: Graph, body: Graph, carries: int, capacity:
     """
     carry, consts = list(operands[:carries]), operands[carries:]
     stacked = [np.zeros((capacity, *y.aval.shape), y.aval.dtype) for y in body.outputs[carries:]]
-    count = 0
-    while run_region(cond, [*carry, *consts])[0]:
+    count, goes_on, turn = 0, turns(cond), turns(body)
+    while goes_on([*carry, *consts])[0]:
         if stacked and count == capacity:
             raise CapacityError(f"while_loop: more than {capacity} turns")
-        outputs = run_region(body, [*carry, *consts])
+        outputs = turn([*carry, *consts])
         carry = outputs[:carries]
         for rows_of, y in zip(stacked, outputs[carries:]):
             rows_of[count] = y

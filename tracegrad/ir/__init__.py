@@ -2,7 +2,7 @@
 
 from tracegrad.ir.builder import Builder, Value, build, recorder, recording
 from tracegrad.ir.graph import Graph, Node
-from tracegrad.ir.replay import evaluate, replay, run
+from tracegrad.ir.replay import evaluate, replay, run, turns
 from tracegrad.ir.text import parse, to_text
 from tracegrad.ir.verify import verify
 
@@ -19,5 +19,6 @@ __all__ = [
     "replay",
     "run",
     "to_text",
+    "turns",
     "verify",
 ]

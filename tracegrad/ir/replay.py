@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from tracegrad.errors import TracegradError, located
 from tracegrad.ir.builder import recorder
 from tracegrad.ir.graph import Graph, Node
 from tracegrad.ops.op import Carrier, bind
+from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 
-__all__ = ["WATCHED", "applied", "evaluate", "replay", "run"]
+__all__ = ["WATCHED", "applied", "evaluate", "replay", "run", "turns"]
 
 
 class _Watched(threading.local):
@@ -49,6 +51,55 @@ def replay(graph: Graph, operands: Sequence[Any]) -> tuple[list[Any], list[Entry
     return [env[x] for x in graph.outputs], tape
 
 
+def turns(graph: Graph) -> Callable[[Sequence[Any]], list[Any]]:
+    """What replays the graph for operands, turn after turn, and gives the outputs. For ndarrays it is found once which
+    function computes what of which values, and then nothing is asked but these functions."""
+    literals = [x for node in graph.nodes for x in node.inputs if is_literal(x)]
+    begin = len(graph.inputs) + len(literals)
+    places = {x: k for k, x in enumerate(graph.inputs)} | {x: begin + k for k, x in enumerate(graph.nodes)}
+    supply = iter(range(len(graph.inputs), begin))  # where the literals are
+    given = [_taking([next(supply) if is_literal(x) else places[x] for x in node.inputs]) for node in graph.nodes]
+    steps = [(taken, *_function(node)) for taken, node in zip(given, graph.nodes)]
+    wanted = _taking([places[x] for x in graph.outputs])
+
+    def turn(operands: Sequence[Any]) -> list[Any]:
+        if recorder() is not None or not all([type(x) is np.ndarray for x in operands]):  # noqa: C419
+            return replay(graph, operands)[0]
+        if WATCHED.by is not None:
+            WATCHED.by(graph)
+        values, before = [*operands, *literals], traps()
+        try:
+            set_traps(QUIET)
+            for taken, function, params in steps:
+                found = function(*taken(values), **params)
+                if found.__class__ is not np.ndarray:
+                    found = tuple(map(np.asarray, found)) if isinstance(found, tuple) else np.asarray(found)
+                values.append(found)
+        except (ArithmeticError, LookupError, ValueError) as error:
+            told = _told(error, graph.nodes[len(values) - begin])
+            if told is None:
+                raise
+            raise told from error
+        finally:
+            restore_traps(before)
+        return list(wanted(values))
+
+    return turn
+
+
+def _function(node: Node) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """What computes a node of ndarrays and literals, and the parameters for that."""
+    assert node.op is not None
+    return (node.op.impl, dict(node.params)) if node.picks is None else (itemgetter(node.picks), {})
+
+
+def _taking(places: Sequence[int]) -> Callable[[list[Any]], Any]:
+    """What takes the values at these places of a list."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))
+
+
 def applied(node: Node, args: tuple[Any, ...], params: dict[str, Any], builder: Any, apply: Any = bind) -> Any:
     """The op of a node applied to values, by `apply(op, args, params)`; `builder` records it, if there is one."""
     assert node.op is not None
@@ -59,9 +110,17 @@ def applied(node: Node, args: tuple[Any, ...], params: dict[str, Any], builder: 
     try:
         return apply(node.op, args, params)
     except (ArithmeticError, LookupError, ValueError) as error:
-        if isinstance(error, TracegradError) or not node.location:
+        told = _told(error, node)
+        if told is None:
             raise
-        raise type(error)(located(f"{node.name}: {error}", node.location)) from error
+        raise told from error
+
+
+def _told(error: Exception, node: Node) -> Exception | None:
+    """An error that names the user's line which the node comes from; None where there is nothing to add."""
+    if isinstance(error, TracegradError) or not node.location:
+        return None
+    return type(error)(located(f"{node.name}: {error}", node.location))
 
 
 def evaluate(wanted: Node, computed: dict[Node, Any]) -> Any:
