@@ -17,7 +17,7 @@ from tracegrad.runtime.program import machine_code_count
 from tracegrad.torch.tape import Tensor
 
 # Of a gradient of some twenty nodes, whose machine code is known.
-MOST_CALLS = 4600
+MOST_CALLS = 4500
 
 
 def python_calls(f: Callable[[], Any]) -> int:

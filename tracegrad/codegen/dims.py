@@ -42,6 +42,7 @@ class Dims:
         self._polys: dict[tuple[int, ...], tuple[Poly, ...]] = {}
         self.values: dict[str, int] = {}
         self._shapes: dict[Node, tuple[Poly, ...]] = {}
+        self._spaces: dict[Node, tuple[Poly, ...]] = {}
         for x in (*graph.inputs, *graph.nodes):
             if x.regions:  # whose results have sizes whether they are used or not
                 for axes in self._axes[x]:
@@ -52,6 +53,13 @@ class Dims:
     def shape(self, node: Node) -> tuple[Poly, ...]:
         """The shape of a value, as polynomials."""
         return self._shapes[node]
+
+    def space(self, node: Node) -> tuple[Poly, ...]:
+        """The sizes of a value that are not one."""
+        found = self._spaces.get(node)
+        if found is None:
+            found = self._spaces[node] = tuple([d for d in self._shapes[node] if d != 1])
+        return found
 
     def result_shape(self, node: Node, k: int) -> tuple[Poly, ...]:
         """The shape of result `k` of a node with several."""

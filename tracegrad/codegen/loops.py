@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-_NAME = r"\b[bskci]\d+\b"
+_NAMES = re.compile(r"\b([bskci]\d+)\b")
 
 
 @record(frozen=True, slots=True)
@@ -220,17 +220,14 @@ class Kernel:
         Kernels with one signature are one function; the names say which arguments each of them passes.
         """
         known = {*self.buffers, *self.symbols(), *self.constants(), *(x.var for x in self.loops)}
-        order: dict[str, str] = {}
-
-        def renamed(found: re.Match[str]) -> str:
-            name = found[0]
-            return order.setdefault(name, f"{name[0]}{len(order)}") if name in known else name
-
         loops = list(self.loops)
         if loops and loops[self.chunked].extent != 0:
             loops[self.chunked] = Loop(loops[self.chunked].var, Poly.symbol("rows"))
-        text = re.sub(_NAME, renamed, Kernel(self.buffers, loops, self.body, self.cost, self.chunked).text())
-        return text, [name for name in order if name[0] != "i"]
+        parts = _NAMES.split(Kernel(self.buffers, loops, self.body, self.cost, self.chunked).text())
+        used = [name for name in dict.fromkeys(parts[1::2]) if name in known]
+        order = {name: f"{name[0]}{k}" for k, name in enumerate(used)}
+        parts[1::2] = [order.get(name, name) for name in parts[1::2]]
+        return "".join(parts), [name for name in used if name[0] != "i"]
 
 
 def _indented(body: list[Any]) -> list[str]:

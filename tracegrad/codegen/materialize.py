@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 from tracegrad.codegen.forms import HANDLERS, Handler, checks_indices, same_block
-from tracegrad.codegen.products import turned_products
+from tracegrad.codegen.products import turnable_products, turned_products
 from tracegrad.ir import Graph, Node
 
 __all__ = ["EARLY", "Storage"]
@@ -34,7 +34,15 @@ class _Facts:
         self.called = {node for node, form in self.handlers.items() if not node.regions and form.called(node)}
         one = [node for node in graph.nodes if not node.several and node.picks is None]
         self.costs = {node: self.handlers[node].cost(node) for node in one}
+        self.several = [node for node in graph.nodes if node.several]
+        self.deciding = [node for node, form in self.handlers.items() if self._decides(node, form)]
+        self.indexed = any([form.indexed for form in self.handlers.values()])  # noqa: C419 (all of them, quickly)
+        self.turnable = turnable_products(graph)
         self.users = graph.users()
+
+    def _decides(self, node: Node, form: Handler) -> bool:
+        """Whether a node has a part in what is stored but for what it costs."""
+        return node in self.called or bool(node.regions) or type(form).store is not Handler.store
 
 
 class Storage:
@@ -46,7 +54,7 @@ class Storage:
         facts = self.facts
         self.inputs, self.uses, self.users = facts.inputs, facts.uses, facts.users
         self.handlers, self.called = facts.handlers, facts.called
-        self.results: dict[Node, list[Node]] = {node: [] for node in graph.nodes if node.several}  # those that are used
+        self.results: dict[Node, list[Node]] = {node: [] for node in facts.several}  # those that are used
         self.reason: dict[Node, str] = dict(also or {})
         self.weight: dict[Node, int] = {}
         self._depth: dict[Node, int] = {}
@@ -55,11 +63,12 @@ class Storage:
         for node in graph.outputs:
             if node not in self.inputs:
                 self.store(node, "output")
-        for node, form in self.handlers.items():
-            self._by_form(node, form)
+        for node in facts.deciding:
+            self._by_form(node, self.handlers[node])
         for node, cost in facts.costs.items():
             self._by_cost(node, self.handlers[node], cost)
-        self._by_checks()
+        if facts.indexed:
+            self._by_checks()
         self.root_of = self._aliases()
         self.turned: dict[Node, Node] = {}  # product -> what it is transposed to, in whose order it is written
         for node, product in turned_products(self).items():

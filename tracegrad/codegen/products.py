@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tracegrad.codegen.poly import ONE, ZERO, Poly
 from tracegrad.codegen.steps import Lie
-from tracegrad.ir import Node
+from tracegrad.ir import Graph, Node
 from tracegrad.ops.forms import Contract
 from tracegrad.ops.linear import broadcast_to, transpose
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tracegrad.codegen.dims import Dims
     from tracegrad.codegen.materialize import Storage
 
-__all__ = ["View", "factors_of", "layout_of", "turned_products"]
+__all__ = ["View", "factors_of", "layout_of", "turnable_products", "turned_products"]
 
 Axes = tuple[int | None, ...]
 
@@ -62,12 +62,14 @@ def factors_of(storage: Storage, node: Node) -> tuple[View, View]:
     return next((x, y) for x, y in pairs if len(_breaks(x) | _breaks(y)) <= 1)
 
 
+def turnable_products(graph: Graph) -> list[Node]:
+    """All transposed products."""
+    return [x for x in graph.nodes if x.op is transpose and isinstance(x.inputs[0].form, Contract)]
+
+
 def turned_products(storage: Storage) -> dict[Node, Node]:
     """Transposed products, which are stored, with the products that are used for nothing else and can be written so."""
-    candidates = [
-        x for x in storage.graph.nodes
-        if x.op is transpose and x in storage.reason and isinstance(x.inputs[0].form, Contract)
-    ]  # fmt: skip
+    candidates = [x for x in storage.facts.turnable if x in storage.reason]
     if not candidates:
         return {}
     users, outputs = storage.users, set(storage.graph.outputs)

@@ -128,7 +128,7 @@ class _Planner:
     def _domain(self, node: Node) -> tuple[Poly, ...]:
         if node.several:
             return ()
-        return tuple([d for d in self.dims.shape(self._handlers[node].space(node)) if d != 1])
+        return self.dims.space(self._handlers[node].space(node))
 
     def _stored_reads(self, node: Node) -> dict[Node, bool]:
         """Stored values that computing `node` reads; True where only at the same index."""
