@@ -75,7 +75,8 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
         return None
     least = min(map(_size, accesses(kernel.body)), default=8)
     reductions = [x for x in kernel.body if isinstance(x, Reduce) and x.over]
-    width = vector_bytes() if reductions or kernel.cost > LIGHTEST else min(vector_bytes(), SHORT)
+    waits = kernel.cost <= LIGHTEST and not reductions and not _is_narrow_on_one_side(kernel.body)
+    width = min(vector_bytes(), SHORT) if waits else vector_bytes()
     lanes = width // max(_sizes(kernel.body, varying), default=8)
     at_once = int(kernel.cost <= DEAR or not all(var in x.over for x in reductions))
     if kernel.cost <= LIGHTEST and reductions and all(var in x.over for x in reductions):
@@ -85,6 +86,14 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
     # Without a mask a guard would have one whose bits are not known to be of lanes alone.
     guarded = lanes * least < 16 and any(isinstance(x, Guard) for x in kernel.body)
     return Vectors(lanes, 0 if guarded else at_once, least, varying)
+
+
+def _is_narrow_on_one_side(body: list[Any]) -> bool:
+    """Whether truths are made of numbers, or numbers of truths alone: of short vectors these would be a few bytes."""
+    every = accesses(body)
+    read = max([_size(x) for x in every if isinstance(x, Load)], default=0)
+    written = max([_size(x) for x in every if not isinstance(x, Load)], default=0)
+    return 0 < 4 * min(read, written) <= max(read, written)
 
 
 def rounded_up(size: int) -> int:
