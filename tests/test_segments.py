@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
+from tracegrad.control.repeat import scan
 from tracegrad.control.segments import Sizes
+from tracegrad.ir import parse, run
+from tracegrad.passes import join_segments
 
 X = np.linspace(0.3, 0.9, 4)
 ROWS = np.sin(np.arange(400.0)).reshape(100, 4)
@@ -223,3 +226,36 @@ def test_a_change_of_the_setting_holds_from_the_next_call_on(capsys: pytest.Capt
     for _ in range(2):
         assert_same(gradient(X, X, ROWS), want)
     assert gradient.cache_info().traces <= 3
+
+
+SEGMENTS = """  {out}, = scan(%0, {rows}) {{carries=1, length={segments}, reverse=False, xs=1}} : f64[],
+    body(%0: f64[], %1: f64[{turns}]) {{
+      %2, = scan(%0, %1) {{carries=1, length={turns}, reverse=False, xs=1}} : f64[],
+        body(%0: f64[], %1: f64[]) {{
+          %2 = multiply(%0, %1) : f64[]
+          return %2
+        }}
+      return %2
+    }}
+"""
+
+
+@pytest.mark.parametrize("sizes", [[(3, 2), (2, 3)], [(2, 3), (3, 2)]])
+def test_of_several_segments_that_fit_a_loop_gets_the_first_whatever_their_hashes(sizes: list[tuple[int, int]]) -> None:
+    loops = [
+        SEGMENTS.format(out=f"%{5 + k}", rows="%2" if segments == 3 else "%3", segments=segments, turns=turns)
+        for k, (segments, turns) in enumerate(sizes)
+    ]
+    graph = parse(f"""graph(%0: f64[], %1: f64[7], %2: f64[3,2], %3: f64[2,3]) {{
+  %4, = scan(%0, %1) {{carries=1, length=7, reverse=False, xs=1}} : f64[],
+    body(%0: f64[], %1: f64[]) {{
+      %2 = multiply(%0, %1) : f64[]
+      return %2
+    }}
+{"".join(loops)}  return %4, %5, %6
+}}""")
+    joined = join_segments(graph)
+    first = next(node for node in joined.nodes if node.op is scan)
+    assert dict(first.params)["length"] == sizes[0][0]
+    arrays = [np.array(2.0), *(np.sin(np.arange(float(np.prod(n)))).reshape(n) + 1.5 for n in (7, (3, 2), (2, 3)))]
+    assert [x.tolist() for x in run(joined, arrays)] == [x.tolist() for x in run(graph, arrays)]

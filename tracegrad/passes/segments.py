@@ -31,7 +31,8 @@ class _Segments(NamedTuple):
 
 def join_segments(graph: Graph) -> Graph:
     """`graph` with loops run in segments where it has their segments. Values stay as they are."""
-    found = {each for node in graph.everywhere() if node.op is scan for each in _segments(node)}
+    # In their order, or another process might take other segments.
+    found = dict.fromkeys([each for node in graph.everywhere() if node.op is scan for each in _segments(node)])
     if not found:
         return graph
 
