@@ -87,6 +87,31 @@ def evaluate(name: str, fmt: str, *arrays: Any) -> Any:
     return compiled(name, fmt)[1](*arrays)
 
 
+def on_vectors(name: str, fmt: str, *columns: Any) -> Any:
+    """`evaluate` by a function of vectors of eight; neighbours share one."""
+    dtype, arity, lanes = DTYPES[fmt], len(columns), 8
+    module = ir.Module(f"vectors_{name}_{fmt}")
+    empty = cpu_target.target_context.codegen()._create_empty_module(module.name)
+    module.triple, module.data_layout = empty.triple, empty.data_layout
+    pointer = ir.VectorType(TYPES[fmt], lanes).as_pointer()
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [pointer] * (arity + 1)), module.name)
+    builder = ir.IRBuilder(function.append_basic_block())
+    *inputs, output = function.args
+    arguments = [builder.load(x, align=dtype().itemsize) for x in inputs]
+    builder.store(vecmath.call(builder, name, *arguments), output, align=dtype().itemsize)
+    builder.ret_void()
+    library = cpu_target.target_context.codegen().create_library(module.name)
+    with global_compiler_lock:
+        library.add_ir_module(module)
+        library.finalize()
+    apply = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (arity + 1))(library.get_pointer_to_function(module.name))
+    arrays = [np.resize(np.array(c, dtype), -(-len(columns[0]) // lanes) * lanes) for c in columns]
+    result = np.empty_like(arrays[0])
+    for start in range(0, result.size, lanes):
+        apply(*(a[start:].ctypes.data for a in (*arrays, result)))
+    return result[: len(columns[0])]
+
+
 # -- the truth -----------------------------------------------------------------------------------------
 MP_NAMES = {
     "arccos": "acos",
@@ -341,6 +366,23 @@ def test_vector_body_and_scalar_tail_of_a_binary_function_give_the_same_bits(nam
     alone = np.concatenate([evaluate(name, fmt, x[i : i + 1], y[i : i + 1]) for i in range(x.size)])
     same = (whole == alone) & (np.signbit(whole) == np.signbit(alone)) | np.isnan(whole) & np.isnan(alone)
     assert same.all(), (x[~same], y[~same])
+
+
+@each_format
+@pytest.mark.parametrize("name", vecmath.FUNCTIONS)
+def test_vectors_give_the_same_bits_as_single_numbers(name: str, fmt: str) -> None:
+    marks = list(itertools.product((*SPECIAL, 0.5, -0.5, 3.0, -3.0, 1.5, 1e-40, 1e300), repeat=2))
+    with np.errstate(over="ignore"):
+        special = np.array(marks).astype(DTYPES[fmt]).T
+    usual = pairs(name, fmt) if name in BINARY else [points(fmt)]
+    # Each special point alone among usual ones as well as beside the others.
+    spread = [np.repeat(special[k], 8) for k in range(len(usual))]
+    for k, column in enumerate(spread):
+        column.reshape(-1, 8)[:, 1:] = (1.5, 2.5)[k]
+    columns = [np.concatenate([u, special[k], spread[k]]) for k, u in enumerate(usual)]
+    single, vectors = evaluate(name, fmt, *columns), on_vectors(name, fmt, *columns)
+    same = (single == vectors) & (np.signbit(single) == np.signbit(vectors)) | np.isnan(single) & np.isnan(vectors)
+    assert same.all(), [c[~same] for c in columns]
 
 
 has_avx2 = llvm.get_default_triple().startswith("x86_64") and bool(llvm.get_host_cpu_features().get("avx2"))

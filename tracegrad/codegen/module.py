@@ -20,7 +20,7 @@ from tracegrad.codegen.plan import Plan
 from tracegrad.codegen.scalar_llvm import I64, identity, llvm_type, memory_type
 from tracegrad.codegen.steps import Call, Launch, Matmul
 from tracegrad.codegen.support import OF_WORDS, TASK, loop, signature
-from tracegrad.codegen.vecmath_lang import share_rare_functions
+from tracegrad.codegen.vecmath_rare import share_rare_functions
 from tracegrad.records import record
 
 __all__ = ["Part", "as_text", "define_part", "module_of_pieces", "place_of"]

@@ -9,7 +9,8 @@ touched. The floating-point exception flags mean nothing.
 The error is at most 1 ulp for exp and log and 2 ulp for the others, over the whole range, in both formats.
 All are polynomials of this package (`vecmath_exp`, `vecmath_log`, `vecmath_trig`, `vecmath_erf`,
 `vecmath_power`); nothing calls the C library. sin, cos and tan compute a huge argument (from 2**40 on,
-2**17 in float32) out of line, lane by lane.
+2**17 in float32) out of line, lane by lane; of vectors, power does so with all that is not a normal number
+made of a positive one.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ __all__ = [
     "cosh",
     "exp",
     "exp2",
-    "exp_of_pair",
     "expm1",
     "power_of_two",
+    "scale_by_power_of_two",
     "sigmoid",
     "sinh",
     "tanh",
@@ -85,7 +85,7 @@ def power_of_two(biased: Bits) -> Real:
     return (biased << biased.format.mantissa).real
 
 
-def _scale(x: Real, word: Bits) -> Real:
+def scale_by_power_of_two(x: Real, word: Bits) -> Real:
     """x * 2**k of the low bits k + 2*bias, through overflow and denormals, rounded once."""
     half = word >> 1
     return x * power_of_two(half) * power_of_two(word - half)
@@ -104,15 +104,7 @@ def _clamped(x: Real) -> Real:
 def exp(x: Real) -> Real:
     r, parts, word = _reduce(_clamped(x), 2 * x.format.bias)
     lead, rest = _expm1_reduced(r, parts)
-    return _scale(1.0 + (lead + rest), word)
-
-
-def exp_of_pair(x: Pair) -> Real:
-    """e**(hi + lo); where e**hi overflows or underflows lo does not count, and may be anything."""
-    _, parts, word = _reduce(_clamped(x.hi), 2 * x.hi.format.bias)
-    low = parts.lo + select(absolute(x.hi) < -x.hi.pick(UNDERFLOW), x.lo, 0.0)
-    lead, rest = _expm1_reduced(parts.hi + low, Pair(parts.hi, low))
-    return _scale(1.0 + (lead + rest), word)
+    return scale_by_power_of_two(1.0 + (lead + rest), word)
 
 
 def _scaled_expm1(x: Real, shift: int) -> Real:
@@ -181,4 +173,4 @@ def exp2(x: Real) -> Real:
     r = fraction * ln2
     r_low = fma(fraction, ln2_low, fma(fraction, ln2, -r))
     lead, rest = _expm1_reduced(r, Pair(r, r_low))
-    return _scale(1.0 + (lead + rest), word)
+    return scale_by_power_of_two(1.0 + (lead + rest), word)

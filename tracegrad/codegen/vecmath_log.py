@@ -24,6 +24,7 @@ from tracegrad.codegen.vecmath_lang import (
     select,
     sqrt,
 )
+from tracegrad.codegen.vecmath_rare import computed_if_any
 from tracegrad.records import record
 
 __all__ = ["arccosh", "arcsinh", "arctanh", "log", "log1p", "log2", "log10"]
@@ -89,9 +90,12 @@ def split(x: Real, denormals: bool = True) -> Split:
     base = x.constant(2.0**form.mantissa + form.bias)
     if denormals:
         grow = form.mantissa + 2
-        is_denormal = x < form.tiny
-        x = select(is_denormal, x * 2.0**grow, x)
-        base = select(is_denormal, 2.0**form.mantissa + form.bias + grow, base)
+        is_denormal, given, usual = x < form.tiny, x, base
+
+        def grown() -> tuple[Real, Real]:
+            return select(is_denormal, given * 2.0**grow, given), select(is_denormal, usual + float(grow), usual)
+
+        x, base = computed_if_any(is_denormal, grown, (given, usual))
     word = x.bits + (one - half_sqrt)
     exponent = word >> form.mantissa
     # An integer below 2**mantissa, put under the exponent of 2**mantissa, is that sum as a number.

@@ -1,47 +1,71 @@
 """Powers and the cube root of `vecmath`.
 
-power is e**(y * log|x|) with the logarithm and the product in two words. With s = f / (2 + f) as in
-`vecmath_log`, log(1 + f) = s * (2 + z * (2/3 + z * q(z))), z = s**2, q a minimax fit (as in `vecmath_exp`)
-for a relative error of the whole under 2**-66 (float64) and 2**-36 (float32): ten bits beyond the format
-for the exponent to lose.
+power is 2**(y * log2|x|) with the logarithm and the product in two words. With s = f / (2 + f) as in
+`vecmath_log`, log2(1 + f) = s * (2 + z * (2/3 + z * q(z))) / ln2, z = s**2, q a minimax fit (as in
+`vecmath_exp`) for a relative error of the whole under 2**-66 (float64) and 2**-36 (float32): ten bits
+beyond the format for the exponent to lose.
 """
 
 from __future__ import annotations
 
 import math
 
-from tracegrad.codegen.vecmath_exp import exp_of_pair
+from tracegrad.codegen.vecmath_exp import scale_by_power_of_two
 from tracegrad.codegen.vecmath_lang import (
     Mask,
     Pair,
     Real,
     absolute,
     copysign,
-    divide_pair,
     fast_two_sum,
     fma,
     horner,
-    multiply_pairs,
     round_half_even,
+    round_to_integer,
     select,
     two_product,
 )
 from tracegrad.codegen.vecmath_log import LN2, split
+from tracegrad.codegen.vecmath_rare import call_unless_all
 
 __all__ = ["cbrt", "power"]
 
-TWO_THIRDS = {"f64": (0.6666666666666666, 3.700743415417188e-17), "f32": (0.6666666865348816, -1.9868215517249155e-08)}
-LOG_TAIL = {
+# 2/ln2 and 2/(3*ln2), the first coefficients of log2((1 + s) / (1 - s)) / s in z = s**2; fits of the others and of
+# (2**r - 1 - r*ln2) / r**2 on |r| <= 1/2.
+LOG2_FIRST = {"f64": (2.8853900817779268, 4.0710547481862066e-17), "f32": (2.885390043258667, 3.851926067000022e-08)}
+LOG2_SECOND = {"f64": 0.9617966939259756, "f32": 0.9617967009544373}
+LOG2_TAIL = {
     "f64": (
-        0.4000000000000227,
-        0.28571428570091356,
-        0.22222222521437862,
-        0.18181784230491843,
-        0.15386763804809045,
-        0.13256663013914058,
-        0.13197800086445904,
+        0.5770780163556545,
+        0.4121985830825019,
+        0.3205989034680537,
+        0.2623076185628518,
+        0.22198717945556873,
+        0.19119095242560022,
+        0.19091433958603907,
     ),
-    "f32": (0.40000152587890625, 0.2854708731174469, 0.23419763147830963),
+    "f32": (0.5770788192749023, 0.4119272828102112, 0.3364895284175873),
+}
+EXP2_TAIL = {
+    "f64": (
+        0.24022650695910075,
+        0.05550410866482158,
+        0.009618129107618634,
+        0.0013333558146423196,
+        0.0001540353042485199,
+        1.5252733820836028e-05,
+        1.3215451576896747e-06,
+        1.0178067237426154e-07,
+        7.070990735876958e-09,
+        4.4541102704451423e-10,
+    ),
+    "f32": (
+        0.24022650718688965,
+        0.055503807961940765,
+        0.009618103504180908,
+        0.001338134054094553,
+        0.0001544491678941995,
+    ),
 }
 
 # The word of x without its last bits, divided by -3 and moved, is that of a number near x**(-1/3): r, by which its cube
@@ -56,21 +80,26 @@ _MORE = {
 _SMALL = {"f64": (2.0**-900, 60), "f32": (2.0**-96, 18)}
 
 
-def _log_pair(x: Real) -> Pair:
-    """log(x) in two words, for a positive finite x."""
-    parts = split(x)
-    f = parts.m - 1.0
-    s = divide_pair(f, fast_two_sum(x.constant(2.0), f))
-    z = multiply_pairs(s, s)
-    third, third_low = x.pick(TWO_THIRDS)
-    p = fast_two_sum(x.constant(third), z.hi * horner(z.hi, x.pick(LOG_TAIL)))
-    t = multiply_pairs(z, Pair(p.hi, p.lo + third_low))
-    u = fast_two_sum(x.constant(2.0), t.hi)
-    log_m = multiply_pairs(s, Pair(u.hi, u.lo + t.lo))
-    ln2, ln2_low = x.pick(LN2)
-    log_scale = two_product(parts.k, ln2)
-    total = fast_two_sum(log_scale.hi, log_m.hi)
-    return fast_two_sum(total.hi, total.lo + (log_m.lo + fma(parts.k, ln2_low, log_scale.lo)))
+def _log2_pair(k: Real, m: Real) -> Pair:
+    """log2(2**k * m) in two words, for an m as of `split`."""
+    f = m - 1.0
+    reciprocal = 1.0 / (m + 1.0)
+    s = f * reciprocal
+    s_low = fma(-s, f, fma(s, -2.0, f)) * reciprocal
+    z = s * s
+    (first, first_low), second = m.pick(LOG2_FIRST), m.pick(LOG2_SECOND)
+    tail = horner(z, m.pick(LOG2_TAIL))
+    slope = fma(z, tail, second)
+    slope_low = fma(z, tail, second - slope)
+    rise = z * slope
+    total = fast_two_sum(m.constant(first), rise)
+    low = fma(z, slope, -rise) + fma(z, slope_low, first_low)
+    low = total.lo + fma(fma(s, s, -z), slope, low)
+    high = s * total.hi
+    # s_low adds its part of the derivative by s, but for a ten-thousandth of it.
+    low = fma(s_low, fma(rise, 2.0, total.hi), fma(s, low, fma(s, total.hi, -high)))
+    result = fast_two_sum(k, high)
+    return Pair(result.hi, result.lo + low)
 
 
 def _inverse_cbrt(x: Real) -> Real:
@@ -105,15 +134,43 @@ def _is_integer(y: Real) -> Mask:
     return round_half_even(y).equals(y)
 
 
+def _power_of_parts(k: Real, m: Real, y: Real) -> tuple[Real, Real, Real]:
+    """(2**k * m)**y = 2**(n + r), |r| <= 1/2: 2**r, a number whose low bits are the integer n, and n + r.
+
+    Of a result too large or too small only the last means anything.
+    """
+    logarithm = _log2_pair(k, m)
+    total, total_low = two_product(logarithm.hi, y)
+    n, word = round_to_integer(total, 1.0)
+    r, low = total - n, fma(y, logarithm.lo, total_low)
+    ln2, ln2_low = r.pick(LN2)
+    high, whole = r * ln2, r + low
+    rest = fma(low, ln2, fma(r, ln2, -high))
+    rest = fma(whole, fma(whole, horner(whole, r.pick(EXP2_TAIL)), ln2_low), rest)
+    return 1.0 + (high + rest), word.real, total
+
+
+def _with_limits(x: Real, y: Real, result: Real, word: Real, total: Real) -> Real:
+    """C99's pow, Annex F included, from what `_power_of_parts` makes of |x|."""
+    form, magnitude = x.format, absolute(x)
+    finite = magnitude < math.inf
+    result = scale_by_power_of_two(result, word.bits + 2 * form.bias)
+    total = select(magnitude.equals(0.0), y * -math.inf, select(finite, total, magnitude * y))
+    limit = form.bias + form.mantissa + 2.0
+    result = select(absolute(total) < limit, result, select(total < 0.0, 0.0, absolute(total) * math.inf))
+    result = select(y.equals(0.0) | magnitude.equals(1.0), 1.0, result)
+    is_integer = _is_integer(y)
+    result = select(is_integer & ~_is_integer(y * 0.5), copysign(result, x), result)
+    return select((x < 0.0) & finite & ~is_integer, math.nan, result)
+
+
 def power(x: Real, y: Real) -> Real:
-    """C99's pow, Annex F included."""
-    magnitude = absolute(x)
-    logarithm = _log_pair(magnitude)
-    high = select(magnitude.equals(0.0), -math.inf, select(magnitude < math.inf, logarithm.hi, magnitude))
-    product = two_product(high, y)
-    result = exp_of_pair(Pair(product.hi, fma(y, logarithm.lo, product.lo)))
-    is_odd = _is_integer(y) & ~_is_integer(y * 0.5)
-    result = select(is_odd, copysign(result, x), result)
-    undefined = (x < 0.0) & (magnitude < math.inf) & ~_is_integer(y)
-    is_one = y.equals(0.0) | x.equals(1.0) | (x.equals(-1.0) & absolute(y).equals(math.inf))
-    return select(is_one, 1.0, select(undefined, math.nan, result))
+    """Where x is positive and the result a normal number, nothing is left to do but to join the parts."""
+    parts = split(absolute(x))
+    result, word, total = _power_of_parts(parts.k, parts.m, y)
+    form = x.format
+    infinity = (2 * form.bias + 1) << form.mantissa
+    # As integers: for two comparisons of numbers LLVM writes longer code.
+    usual = (x.bits - 1).below(infinity - 1) & (absolute(total) < form.bias - 2.0)
+    joined = (result.bits + (word.bits << form.mantissa)).real
+    return call_unless_all(usual, "power_with_limits", _with_limits, (x, y, result, word, total), joined)

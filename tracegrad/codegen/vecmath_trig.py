@@ -20,7 +20,6 @@ from tracegrad.codegen.vecmath_lang import (
     Pair,
     Real,
     absolute,
-    call_where,
     copysign,
     divide_by_pair,
     fast_two_sum,
@@ -32,6 +31,7 @@ from tracegrad.codegen.vecmath_lang import (
     sqrt,
     two_product,
 )
+from tracegrad.codegen.vecmath_rare import call_where
 
 __all__ = ["arccos", "arcsin", "arctan", "arctan2", "cos", "sin", "tan"]
 

@@ -1,0 +1,189 @@
+"""What hardly any value needs, computed behind a test: the control flow in the bodies of `vecmath`.
+
+`call_where` is for what takes long, of single numbers too; `call_unless_all` and `computed_if_any` are for vectors, and
+skip what no lane needs. What they give does not depend on the way taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from weakref import WeakSet
+
+from llvmlite import ir
+
+from tracegrad.codegen.lanes import lanes_of, of_lanes
+from tracegrad.codegen.vecmath_lang import FORMATS, Format, Mask, Real
+
+__all__ = ["call_unless_all", "call_where", "computed_if_any", "share_rare_functions"]
+
+
+def call_where(condition: Mask, name: str, body: Callable[[Real], Real], x: Real, otherwise: Real) -> Real:
+    """body(x) where the condition holds (expected hardly ever), else `otherwise`.
+
+    `body` becomes a function of its own, `tg.rare_<name>`, called behind a test; of a vector, by a function that calls
+    it for each lane for which the condition holds.
+
+    LLVM's loop vectorizer leaves a loop with a call in it scalar, unless the callee has a masked vector variant
+    (the function attribute `vector-function-abi-variant` of the LLVM Language Reference). With one for two
+    lanes only it vectorises wider loops too, and calls the scalar function lane by lane, each call behind a
+    test of its lane's bit in the mask.
+    """
+    builder, form, lanes = x.builder, x.format, lanes_of(x.format.real)
+    function = _rare_function(builder.module, FORMATS[form.name], name, body)
+    arguments, any_lane = [x.value], condition.value
+    if lanes:
+        function = _lane_by_lane(builder.module, function, form)
+        arguments += [condition.value, otherwise.value]
+        bits = builder.bitcast(condition.value, ir.IntType(lanes))
+        any_lane = builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
+    else:
+        _offer_in_pairs(builder.module, function, form)
+    before = builder.block
+    with builder.if_then(any_lane, likely=False):
+        rare = builder.call(function, arguments)
+        inside = builder.block
+    result = builder.phi(form.real)
+    result.add_incoming(otherwise.value, before)
+    result.add_incoming(rare, inside)
+    return Real(builder, form, result)
+
+
+def call_unless_all(
+    condition: Mask, name: str, body: Callable[..., Real], arguments: Sequence[Real], otherwise: Real
+) -> Real:
+    """body(*arguments), which is `otherwise` where the condition holds.
+
+    Of vectors, for whose lanes the condition is expected nearly always to hold, `body` becomes a function of its own,
+    `tg.<name>`, called behind a test and not optimised. Of single numbers it is just computed.
+    """
+    builder, form, lanes = condition.builder, condition.format, lanes_of(condition.format.real)
+    if not lanes:
+        return body(*arguments)
+    symbol = f"tg.{name}.{form.name}x{lanes}"
+    function = builder.module.globals.get(symbol)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(form.real, [form.real] * len(arguments)), symbol)
+        function.linkage = "internal"
+        set.update(function.attributes, (*RARELY, "noinline", "optnone"))
+        inner = ir.IRBuilder(function.append_basic_block())
+        inner.ret(body(*(Real(inner, form, argument) for argument in function.args)).value)
+    call = builder.call
+    (result,) = computed_if_any(
+        ~condition, lambda: [Real(builder, form, call(function, [x.value for x in arguments]))], [otherwise]
+    )
+    return result
+
+
+def computed_if_any(condition: Mask, body: Callable[[], Sequence[Real]], otherwise: Sequence[Real]) -> Sequence[Real]:
+    """The results of `body`, which are `otherwise` where the condition does not hold; of vectors, for whose lanes it is
+    expected hardly ever to hold, computed behind a test."""
+    builder, lanes = condition.builder, lanes_of(condition.format.real)
+    if not lanes:
+        return body()
+    bits = builder.bitcast(condition.value, ir.IntType(lanes))
+    before = builder.block
+    with builder.if_then(builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), likely=False):
+        found = body()
+        inside = builder.block
+    results = []
+    for rare, usual in zip(found, otherwise, strict=True):
+        result = builder.phi(usual.value.type)
+        result.add_incoming(usual.value, before)
+        result.add_incoming(rare.value, inside)
+        results.append(Real(builder, usual.format, result))
+    return results
+
+
+def _lane_by_lane(module: ir.Module, function: ir.Function, form: Format) -> ir.Function:
+    """What calls `function` for the lanes of a vector for which a mask holds, and has others from a second vector."""
+    lanes = lanes_of(form.real)
+    symbol = f"{function.name}x{lanes}"
+    if (found := module.globals.get(symbol)) is not None:
+        return found
+    mask = of_lanes(ir.IntType(1), lanes)
+    several = ir.Function(module, ir.FunctionType(form.real, [form.real, mask, form.real]), symbol)
+    several.linkage = "internal"
+    set.update(several.attributes, (*RARELY, "noinline", "optnone"))
+    x, holds, result = several.args
+    number_type = ir.IntType(32)
+    entry, head, call, joined, done = map(several.append_basic_block, ("entry", "head", "call", "joined", "done"))
+    ir.IRBuilder(entry).branch(head)
+    b = ir.IRBuilder(head)
+    lane, so_far = b.phi(number_type), b.phi(form.real)
+    lane.add_incoming(ir.Constant(number_type, 0), entry)
+    so_far.add_incoming(result, entry)
+    b.cbranch(b.extract_element(holds, lane), call, joined)
+    b = ir.IRBuilder(call)
+    one = b.insert_element(so_far, b.call(function, [b.extract_element(x, lane)]), lane)
+    b.branch(joined)
+    b = ir.IRBuilder(joined)
+    total = b.phi(form.real)
+    total.add_incoming(so_far, head)
+    total.add_incoming(one, call)
+    following = b.add(lane, ir.Constant(number_type, 1))
+    lane.add_incoming(following, joined)
+    so_far.add_incoming(total, joined)
+    b.cbranch(b.icmp_unsigned("<", following, ir.Constant(number_type, lanes)), head, done)
+    ir.IRBuilder(done).ret(total)
+    return several
+
+
+# Code that hardly ever runs is not worth the time to optimise it.
+RARELY = ("cold", "nounwind", "willreturn", "memory(none)")
+
+
+_sharing: WeakSet[ir.Module] = WeakSet()
+
+
+def share_rare_functions(module: ir.Module) -> None:
+    """Leave the functions of `call_where` out of `module`: they take longer to compile than the loops that use them.
+
+    Who loads the module defines their symbols, `tg.rare_<name>.<format>`; see `vecmath.rare_module`.
+    """
+    _sharing.add(module)
+
+
+def _rare_function(module: ir.Module, form: Format, name: str, body: Callable[[Real], Real]) -> ir.Function:
+    symbol = f"tg.rare_{name}.{form.name}"
+    if (found := module.globals.get(symbol)) is not None:
+        return found
+    function = ir.Function(module, ir.FunctionType(form.real, [form.real]), symbol)
+    if module not in _sharing:
+        function.linkage = "internal"
+        builder = ir.IRBuilder(function.append_basic_block())
+        builder.ret(body(Real(builder, form, function.args[0])).value)
+        set.update(function.attributes, ("noinline", "optnone"))
+    # llvmlite checks an attribute against a list of words that lacks some; as a set it takes any.
+    set.update(function.attributes, RARELY)
+    return function
+
+
+def _offer_in_pairs(module: ir.Module, function: ir.Function, form: Format) -> None:
+    """Tell LLVM's vectoriser of a masked variant of `function` for two lanes."""
+    lanes, name = 2, f"{function.name}.x2"
+    if name in module.globals:
+        return
+    vector, mask = of_lanes(form.real, lanes), of_lanes(ir.IntType(1), lanes)
+    variant = ir.Function(module, ir.FunctionType(vector, [vector, mask]), name)
+    variant.linkage = "internal"
+    builder = ir.IRBuilder(variant.append_basic_block())
+    result = variant.args[0]
+    for lane in (ir.Constant(ir.IntType(32), k) for k in range(lanes)):
+        result = builder.insert_element(result, builder.call(function, [builder.extract_element(result, lane)]), lane)
+    builder.ret(result)
+    set.update(variant.attributes, (*RARELY, "noinline", "optnone"))
+    set.add(function.attributes, f'"vector-function-abi-variant"="_ZGV_LLVM_M{lanes}v_{function.name}({name})"')
+    _keep(module, variant)
+
+
+def _keep(module: ir.Module, function: ir.Function) -> None:
+    """List `function` among those that LLVM must not drop although nothing calls them yet."""
+    kept = module.globals.get("llvm.compiler.used")
+    if kept is None:
+        kept = ir.GlobalVariable(module, ir.ArrayType(ir.IntType(8).as_pointer(), 0), "llvm.compiler.used")
+        kept.linkage, kept.section = "appending", "llvm.metadata"
+        kept.initializer = ir.Constant(kept.value_type, [])
+    pointer = kept.value_type.element
+    entries = [*kept.initializer.constant, function.bitcast(pointer)]
+    kept.value_type = ir.ArrayType(pointer, len(entries))
+    kept.initializer = ir.Constant(kept.value_type, entries)
