@@ -122,6 +122,18 @@ def test_a_gemm_cut_into_tiles_agrees_with_numpy(provider, kind, trans, size):
     assert_close(c, exact, size[2])
 
 
+# Cut into tiles that the kernels for small matrices compute: remainders, as wide and deep as there are, none.
+UNPACKED = [(101, 103, 107), (97, 13, 800), (512, 37, 512), (5, 4001, 60), (128, 250, 784), (96, 12, 868)]
+
+
+@pytest.mark.parametrize("kind", ["s", "d"])
+@pytest.mark.parametrize("trans", TRANSPOSES)
+@pytest.mark.parametrize("size", UNPACKED)
+def test_a_gemm_cut_into_tiles_that_are_not_packed_agrees_with_numpy(provider, kind, trans, size):
+    c, exact = product(np.random.default_rng(7), kind, *trans, *size, alpha=-0.5, beta=0.75)
+    assert_close(c, exact, size[2])
+
+
 @pytest.mark.parametrize("letters", [b"n", b"t", b"C", b"c"])
 def test_other_letters_for_the_transposes_mean_the_same(provider, letters):
     c, exact = product(np.random.default_rng(2), "d", letters, letters, 140, 150, 160)
@@ -161,12 +173,13 @@ def test_gemv_agrees_with_numpy(provider, kind, trans):
 
 @needs_openblas
 @pytest.mark.parametrize("kind", ["s", "d"])
-@pytest.mark.parametrize("size", [(256, 128, 784), (128, 256, 784), (300, 500, 200)])
-def test_bits_do_not_depend_on_the_number_of_threads(kind, size):
+@pytest.mark.parametrize("size", [(256, 128, 784), (128, 256, 784), (300, 500, 200), (600, 500, 200), (520, 40, 900)])
+@pytest.mark.parametrize("trans", TRANSPOSES)
+def test_bits_do_not_depend_on_the_number_of_threads(kind, size, trans):
     results = []
     for count in (1, 2, 3, 4):
         blas.set_num_threads(count)
-        c, _ = product(np.random.default_rng(6), kind, b"N", b"N", *size)
+        c, _ = product(np.random.default_rng(6), kind, *trans, *size)
         results.append(c.tobytes())
     assert len(set(results)) == 1
 

@@ -15,8 +15,8 @@ The private copy comes from the package `scipy-openblas32`. It is loaded when fi
 - its kernels are those the features of the CPU allow. OpenBLAS knows CPUs by name, and gives those it does
   not know kernels without AVX-512, which can be half as fast. OPENBLAS_CORETYPE is set while the copy loads, unless
   the user has set it;
-- it runs in the calling thread alone. A large gemm is cut here, into tiles that depend on m, n and k only
-  and run in `threads.parallel_for`. So bits do not depend on the number of threads, as they do when OpenBLAS
+- it runs in the calling thread alone. A large gemm is cut here, into tiles that depend on the problem only
+  and run in `threads.parallel_for` (`tiled`). So bits do not depend on the number of threads, as they do when OpenBLAS
   cuts; and a busy machine costs speed in proportion, where OpenBLAS's own threads wait for each other.
 
 Without that package, or where it cannot be loaded, the routines are those of `scipy.linalg.cython_blas` and
@@ -37,12 +37,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from string import Template
 from typing import SupportsIndex
 
 from tracegrad.records import record
-from tracegrad.runtime import native, threads
-from tracegrad.runtime.symmetric import FIELDS, SYMMETRIC
+from tracegrad.runtime import native, symmetric, threads, tiled
 
 __all__ = ["ROUTINES", "address", "get_num_threads", "info", "set_num_threads"]
 
@@ -51,163 +49,7 @@ ROUTINES = tuple(
     f"{kind}{name}" for kind in "sd" for name in ("gemm", "gemv", "syrk", "trsm", "potrf", "gesv", "getrf")
 )
 
-# `threads.parallel_for` over the tiles of C. Products below 2**21 multiply-adds (some 50 us) are not cut.
-# Each tile packs its operands anew (256 square: 3 % slower than uncut; 64 square: 10 %), so tiles have edges
-# up to 256, and are halved along the longer edge, down to 64, only until there are four. They carry 2**18
-# multiply-adds or more, for when m, n or k is tiny.
 _RAW, _PARALLEL_FOR = "tg_blas_", "tg_blas_parallel_for"
-_TILED_GEMM = Template("""
-declare void $raw(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)
-
-%call_$name = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64 }
-
-define void @$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
-                   ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc) {
-entry:
-  %call = alloca %call_$name
-  %twice = icmp eq ptr %a, %b
-  br i1 %twice, label %one_matrix, label %measured
-one_matrix:
-  %is_done = call i1 @symmetric_$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
-                                      ptr %ldb, ptr %beta, ptr %c, ptr %ldc)
-  br i1 %is_done, label %done, label %measured
-done:
-  ret void
-measured:
-  %height = call i64 @integer(ptr %m)
-  %width = call i64 @integer(ptr %n)
-  %depth = call i64 @integer(ptr %k)
-  %area = mul i64 %height, %width
-  %work = mul i64 %area, %depth
-  %small = icmp slt i64 %work, 2097152
-  br i1 %small, label %whole, label %cut
-whole:
-  call void $raw(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
-                 ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc)
-  ret void
-cut:
-  %rows_fewest = call i64 @ceil_div(i64 %height, i64 256)
-  %columns_fewest = call i64 @ceil_div(i64 %width, i64 256)
-  br label %measure
-measure:
-  %rows_so_far = phi i64 [ %rows_fewest, %cut ], [ %rows_next, %halve ]
-  %columns_so_far = phi i64 [ %columns_fewest, %cut ], [ %columns_next, %halve ]
-  %tiles_so_far = mul i64 %rows_so_far, %columns_so_far
-  %edge_down = call i64 @ceil_div(i64 %height, i64 %rows_so_far)
-  %edge_across = call i64 @ceil_div(i64 %width, i64 %columns_so_far)
-  %edge = call i64 @llvm.smax.i64(i64 %edge_down, i64 %edge_across)
-  %few = icmp slt i64 %tiles_so_far, 4
-  %large = icmp sgt i64 %edge, 64
-  %more = and i1 %few, %large
-  br i1 %more, label %halve, label %limit
-halve:
-  %tall = icmp sge i64 %edge_down, %edge_across
-  %rows_double = shl i64 %rows_so_far, 1
-  %columns_double = shl i64 %columns_so_far, 1
-  %rows_next = select i1 %tall, i64 %rows_double, i64 %rows_so_far
-  %columns_next = select i1 %tall, i64 %columns_so_far, i64 %columns_double
-  br label %measure
-limit:
-  %most = lshr i64 %work, 18
-  %rows_most = call i64 @llvm.smin.i64(i64 %rows_so_far, i64 %most)
-  %columns_left = sdiv i64 %most, %rows_most
-  %columns_most = call i64 @llvm.smin.i64(i64 %columns_so_far, i64 %columns_left)
-  %tile_height = call i64 @tile_edge(i64 %height, i64 %rows_most)
-  %tile_width = call i64 @tile_edge(i64 %width, i64 %columns_most)
-  %rows = call i64 @ceil_div(i64 %height, i64 %tile_height)
-  %columns = call i64 @ceil_div(i64 %width, i64 %tile_width)
-$store
-  %tiles = mul i64 %rows, %columns
-  call void $parallel_for(ptr @tile_$name, ptr %call, i64 %tiles)
-  ret void
-}
-
-define internal void @tile_$name(ptr %call, i64 %tile) {
-entry:
-  %m_tile = alloca i32
-  %n_tile = alloca i32
-$load
-  %row = srem i64 %tile, %rows
-  %column = sdiv i64 %tile, %rows
-  %top = mul i64 %row, %tile_height
-  %left = mul i64 %column, %tile_width
-  call void @extent(ptr %m_tile, ptr %m, i64 %top, i64 %tile_height)
-  call void @extent(ptr %n_tile, ptr %n, i64 %left, i64 %tile_width)
-  %a_rows = call i1 @is_plain(ptr %transa)
-  %a_stride = call i64 @integer(ptr %lda)
-  %a_step = select i1 %a_rows, i64 1, i64 %a_stride
-  %a_offset = mul i64 %top, %a_step
-  %a_tile = getelementptr $type, ptr %a, i64 %a_offset
-  %b_columns = call i1 @is_plain(ptr %transb)
-  %b_stride = call i64 @integer(ptr %ldb)
-  %b_step = select i1 %b_columns, i64 %b_stride, i64 1
-  %b_offset = mul i64 %left, %b_step
-  %b_tile = getelementptr $type, ptr %b, i64 %b_offset
-  %c_stride = call i64 @integer(ptr %ldc)
-  %c_column = mul i64 %left, %c_stride
-  %c_offset = add i64 %c_column, %top
-  %c_tile = getelementptr $type, ptr %c, i64 %c_offset
-  call void $raw(ptr %transa, ptr %transb, ptr %m_tile, ptr %n_tile, ptr %k, ptr %alpha, ptr %a_tile,
-                 ptr %lda, ptr %b_tile, ptr %ldb, ptr %beta, ptr %c_tile, ptr %ldc)
-  ret void
-}
-""")
-
-_TILING = (
-    f"""
-declare void @{_PARALLEL_FOR}(ptr, ptr, i64)
-"""
-    + """
-declare i64 @llvm.smin.i64(i64, i64)
-declare i64 @llvm.smax.i64(i64, i64)
-
-define internal i64 @integer(ptr %word) {
-  %narrow = load i32, ptr %word
-  %wide = sext i32 %narrow to i64
-  ret i64 %wide
-}
-
-define internal i64 @ceil_div(i64 %x, i64 %y) {
-  %up = add i64 %x, %y
-  %sum = sub i64 %up, 1
-  %quotient = sdiv i64 %sum, %y
-  ret i64 %quotient
-}
-
-; The length of %parts even parts, in whole vectors of the kernels.
-define internal i64 @tile_edge(i64 %length, i64 %parts) {
-  %even = call i64 @ceil_div(i64 %length, i64 %parts)
-  %vectors = call i64 @ceil_div(i64 %even, i64 16)
-  %edge = mul i64 %vectors, 16
-  ret i64 %edge
-}
-
-; What is left of the length at %whole from %start on, at most %most, to %part.
-define internal void @extent(ptr %part, ptr %whole, i64 %start, i64 %most) {
-  %length = call i64 @integer(ptr %whole)
-  %rest = sub i64 %length, %start
-  %wide = call i64 @llvm.smin.i64(i64 %rest, i64 %most)
-  %narrow = trunc i64 %wide to i32
-  store i32 %narrow, ptr %part
-  ret void
-}
-
-; Whether a matrix is taken as it stands ("N" or "n"), not transposed.
-define internal i1 @is_plain(ptr %trans) {
-  %letter = load i8, ptr %trans
-  %lower = or i8 %letter, 32
-  %plain = icmp eq i8 %lower, 110
-  ret i1 %plain
-}
-"""
-)
-
-# What a tile needs to know of its call: %call_$name.
-_FIELDS = (
-    *((field, "ptr") for field in ("transa", "transb", "m", "n", "k", "alpha")),
-    *((field, "ptr") for field in ("a", "lda", "b", "ldb", "beta", "c", "ldc")),
-    *((field, "i64") for field in ("tile_height", "tile_width", "rows")),
-)
 
 
 @record(frozen=True, slots=True)
@@ -307,7 +149,7 @@ def _private_openblas() -> _Library | None:
         config, core = _text(library, "get_config"), _text(library, "get_corename")
     except (OSError, AttributeError):
         return None
-    return _Library("scipy-openblas32", config, core, addresses | _tiled(addresses))
+    return _Library("scipy-openblas32", config, core, addresses | _tiled(addresses, core))
 
 
 def _openblas_path() -> Path | None:
@@ -378,27 +220,34 @@ def _text(library: ctypes.CDLL, question: str) -> str:
     return answer.decode()
 
 
-def _tiled(addresses: Mapping[str, int]) -> dict[str, int]:
-    """gemm on many threads, from gemm and syrk on one."""
+def _tiled(addresses: Mapping[str, int], core: str) -> dict[str, int]:
+    """gemm on many threads, from gemm and syrk on one, whose kernels are those for `core`."""
     names = [name for name in addresses if name.endswith("gemm")]
     for name in addresses:
         if name.endswith(("gemm", "syrk")):
             native.define_symbol(_RAW + name, addresses[name])
     native.define_symbol(_PARALLEL_FOR, threads.parallel_for_address())
-    source = _TILING + "".join(map(_tiled_source, names))
+    unpacked = tiled.UNPACKED.get(core, 0)
+    source = (
+        f"declare void @{_PARALLEL_FOR}(ptr, ptr, i64)\n"
+        + tiled.WORDS
+        + "".join([_tiled_source(name, unpacked) for name in names])
+    )
     return dict(zip(names, threads.compile_forever(source, *names), strict=True))
 
 
-def _tiled_source(name: str) -> str:
+def _tiled_source(name: str, unpacked: int) -> str:
     words = {
         "name": name,
         "type": "float" if name.startswith("s") else "double",
+        "narrow": "128" if name.startswith("s") else "64",
+        "unpacked": str(unpacked or (1 << 62)),
         "raw": f"@{_RAW}{name}",
         "syrk": f"@{_RAW}{name[0]}syrk",
         "parallel_for": f"@{_PARALLEL_FOR}",
     }
-    whole = _TILED_GEMM.substitute(words, **_kept(f"%call_{name}", _FIELDS))
-    return whole + SYMMETRIC.substitute(words, **_kept(f"%symmetric_{name}", FIELDS))
+    whole = tiled.TILED.substitute(words, **_kept(f"%call_{name}", tiled.FIELDS))
+    return whole + symmetric.SYMMETRIC.substitute(words, **_kept(f"%symmetric_{name}", symmetric.FIELDS))
 
 
 def _kept(struct: str, fields: tuple[tuple[str, str], ...]) -> dict[str, str]:

@@ -11,8 +11,8 @@ from string import Template
 
 __all__ = ["FIELDS", "SYMMETRIC"]
 
-# Below 32 rows, or terms, a copy costs as much as what is not computed. Tiles are as in `blas`: at least three for
-# threads, from 2**21 multiply-adds of the whole product on.
+# Below 32 rows, or terms, a copy costs as much as what is not computed. Tiles have edges of up to 256, and are at least
+# three for threads, from 2**21 multiply-adds of the whole product on.
 SYMMETRIC = Template("""
 declare void $syrk(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)
 

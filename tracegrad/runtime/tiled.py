@@ -1,0 +1,220 @@
+"""A matrix product cut into tiles for threads, as LLVM IR beside the gemm of `blas`.
+
+The tiles depend only on the sizes, on which factor is transposed, and on how far apart columns lie, so bits do not
+depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from string import Template
+
+__all__ = ["FIELDS", "TILED", "UNPACKED", "WORDS"]
+
+# `threads.parallel_for` over the tiles of C. Products below 2**21 multiply-adds (some 50 us) run in the calling thread.
+# Each tile packs its operands anew: one that is narrower by half costs as much again, 2 % at 128 columns of doubles.
+# And one that ends before the columns do writes C in shreds: a quarter of the time of 2000 by 16 by 2000. So C is cut
+# into whole columns, up to 512 of them, down to 512 bytes, until there are four tiles; then into rows, down to 64, or
+# 256 where that costs nothing. A tile has at most 2**30 multiply-adds, for balance, and at least 2**18, for when m, n
+# or k is tiny; 2**20 if A is transposed, as which OpenBLAS's kernels for small matrices read it slowly.
+#
+# These kernels do not pack. Up to `UNPACKED` multiply-adds they are faster by 5 to 15 %, if A is small, a transposed B
+# does not reach too far, and the columns of A and C are not far apart. Then a product is cut into tiles of that size,
+# of up to 96 rows and some dozens of columns: four more than a dozen cost 10 %.
+UNPACKED = dict.fromkeys(("SkylakeX", "Cooperlake", "SapphireRapids"), 1_000_000)  # dgemm_small_kernel_permit
+TILED = Template("""
+declare void $raw(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)
+
+%call_$name = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, i64 }
+
+define void @$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
+                   ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc) {
+entry:
+  %call = alloca %call_$name
+  %twice = icmp eq ptr %a, %b
+  br i1 %twice, label %one_matrix, label %measured
+one_matrix:
+  %is_done = call i1 @symmetric_$name(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
+                                      ptr %ldb, ptr %beta, ptr %c, ptr %ldc)
+  br i1 %is_done, label %done, label %measured
+done:
+  ret void
+measured:
+  %height = call i64 @integer(ptr %m)
+  %width = call i64 @integer(ptr %n)
+  %depth = call i64 @integer(ptr %k)
+  %area = mul i64 %height, %width
+  %work = mul i64 %area, %depth
+  %small = icmp slt i64 %work, 2097152
+  %plain = call i1 @is_plain(ptr %transa)
+  %a_lies = call i64 @integer(ptr %lda)
+  %c_lies = call i64 @integer(ptr %ldc)
+  %apart = call i64 @llvm.smax.i64(i64 %a_lies, i64 %c_lies)
+  %near = icmp sle i64 %apart, 512
+  %shallow = icmp sle i64 %depth, 800
+  %several = icmp sgt i64 %work, $unpacked
+  %a_area = mul i64 %height, %depth
+  %little = icmp sle i64 %a_area, 262144
+  %b_plain = call i1 @is_plain(ptr %transb)
+  %b_lies = call i64 @integer(ptr %ldb)
+  %b_span = mul i64 %b_lies, %depth
+  %b_little = icmp sle i64 %b_span, 786432
+  %b_near = or i1 %b_plain, %b_little
+  %flat = and i1 %near, %shallow
+  %fit_a = and i1 %flat, %little
+  %fit = and i1 %fit_a, %b_near
+  %such = and i1 %plain, %several
+  %all = and i1 %fit, %such
+  br i1 %all, label %unpacked, label %packed
+unpacked:
+  %rows_needed = call i64 @ceil_div(i64 %height, i64 96)
+  %unpacked_height = call i64 @tile_edge(i64 %height, i64 %rows_needed)
+  %column_work = mul i64 %unpacked_height, %depth
+  %widest = sdiv i64 $unpacked, %column_work
+  %dozens = sdiv i64 %widest, 12
+  %most_columns = mul i64 %dozens, 12
+  %columns_needed = call i64 @ceil_div(i64 %width, i64 %most_columns)
+  %even_columns = call i64 @ceil_div(i64 %width, i64 %columns_needed)
+  %even_dozens = call i64 @ceil_div(i64 %even_columns, i64 12)
+  %unpacked_width = mul i64 %even_dozens, 12
+  br label %tiled
+packed:
+  br i1 %small, label %whole, label %cut
+whole:
+  call void $raw(ptr %transa, ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
+                 ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc)
+  ret void
+cut:
+  %columns_fewest = call i64 @ceil_div(i64 %width, i64 512)
+  %row_work = shl i64 %columns_fewest, 30
+  %rows_by_work = call i64 @ceil_div(i64 %work, i64 %row_work)
+  %rows_by_height = call i64 @ceil_div(i64 %height, i64 256)
+  %thin = icmp sle i64 %width, $narrow
+  %rows_fewest = select i1 %thin, i64 %rows_by_height, i64 %rows_by_work
+  br label %measure
+measure:
+  %rows_so_far = phi i64 [ %rows_fewest, %cut ], [ %rows_next, %halve ]
+  %columns_so_far = phi i64 [ %columns_fewest, %cut ], [ %columns_next, %halve ]
+  %tiles_so_far = mul i64 %rows_so_far, %columns_so_far
+  %edge_down = call i64 @ceil_div(i64 %height, i64 %rows_so_far)
+  %edge_across = call i64 @ceil_div(i64 %width, i64 %columns_so_far)
+  %few = icmp slt i64 %tiles_so_far, 4
+  %tall = icmp sgt i64 %edge_down, 64
+  %wide = icmp sgt i64 %edge_across, $narrow
+  %large = or i1 %tall, %wide
+  %more = and i1 %few, %large
+  br i1 %more, label %halve, label %limit
+halve:
+  %rows_double = shl i64 %rows_so_far, 1
+  %columns_double = shl i64 %columns_so_far, 1
+  %rows_next = select i1 %wide, i64 %rows_so_far, i64 %rows_double
+  %columns_next = select i1 %wide, i64 %columns_double, i64 %columns_so_far
+  br label %measure
+limit:
+  %bits = select i1 %plain, i64 18, i64 20
+  %most = lshr i64 %work, %bits
+  %rows_most = call i64 @llvm.smin.i64(i64 %rows_so_far, i64 %most)
+  %columns_left = sdiv i64 %most, %rows_most
+  %columns_most = call i64 @llvm.smin.i64(i64 %columns_so_far, i64 %columns_left)
+  %packed_height = call i64 @tile_edge(i64 %height, i64 %rows_most)
+  %packed_width = call i64 @tile_edge(i64 %width, i64 %columns_most)
+  br label %tiled
+tiled:
+  %tile_height = phi i64 [ %unpacked_height, %unpacked ], [ %packed_height, %limit ]
+  %tile_width = phi i64 [ %unpacked_width, %unpacked ], [ %packed_width, %limit ]
+  %rows = call i64 @ceil_div(i64 %height, i64 %tile_height)
+  %columns = call i64 @ceil_div(i64 %width, i64 %tile_width)
+$store
+  %tiles = mul i64 %rows, %columns
+  br i1 %small, label %alone, label %shared
+shared:
+  call void $parallel_for(ptr @tile_$name, ptr %call, i64 %tiles)
+  ret void
+alone:
+  %tile = phi i64 [ 0, %tiled ], [ %next, %alone ]
+  call void @tile_$name(ptr %call, i64 %tile)
+  %next = add i64 %tile, 1
+  %rest = icmp slt i64 %next, %tiles
+  br i1 %rest, label %alone, label %done
+}
+
+define internal void @tile_$name(ptr %call, i64 %tile) {
+entry:
+  %m_tile = alloca i32
+  %n_tile = alloca i32
+$load
+  %row = sdiv i64 %tile, %columns
+  %column = srem i64 %tile, %columns
+  %top = mul i64 %row, %tile_height
+  %left = mul i64 %column, %tile_width
+  call void @extent(ptr %m_tile, ptr %m, i64 %top, i64 %tile_height)
+  call void @extent(ptr %n_tile, ptr %n, i64 %left, i64 %tile_width)
+  %a_rows = call i1 @is_plain(ptr %transa)
+  %a_stride = call i64 @integer(ptr %lda)
+  %a_step = select i1 %a_rows, i64 1, i64 %a_stride
+  %a_offset = mul i64 %top, %a_step
+  %a_tile = getelementptr $type, ptr %a, i64 %a_offset
+  %b_columns = call i1 @is_plain(ptr %transb)
+  %b_stride = call i64 @integer(ptr %ldb)
+  %b_step = select i1 %b_columns, i64 %b_stride, i64 1
+  %b_offset = mul i64 %left, %b_step
+  %b_tile = getelementptr $type, ptr %b, i64 %b_offset
+  %c_stride = call i64 @integer(ptr %ldc)
+  %c_column = mul i64 %left, %c_stride
+  %c_offset = add i64 %c_column, %top
+  %c_tile = getelementptr $type, ptr %c, i64 %c_offset
+  call void $raw(ptr %transa, ptr %transb, ptr %m_tile, ptr %n_tile, ptr %k, ptr %alpha, ptr %a_tile,
+                 ptr %lda, ptr %b_tile, ptr %ldb, ptr %beta, ptr %c_tile, ptr %ldc)
+  ret void
+}
+""")
+
+WORDS = """
+declare i64 @llvm.smin.i64(i64, i64)
+declare i64 @llvm.smax.i64(i64, i64)
+
+define internal i64 @integer(ptr %word) {
+  %narrow = load i32, ptr %word
+  %wide = sext i32 %narrow to i64
+  ret i64 %wide
+}
+
+define internal i64 @ceil_div(i64 %x, i64 %y) {
+  %up = add i64 %x, %y
+  %sum = sub i64 %up, 1
+  %quotient = sdiv i64 %sum, %y
+  ret i64 %quotient
+}
+
+; The length of %parts even parts, in whole vectors of the kernels.
+define internal i64 @tile_edge(i64 %length, i64 %parts) {
+  %even = call i64 @ceil_div(i64 %length, i64 %parts)
+  %vectors = call i64 @ceil_div(i64 %even, i64 16)
+  %edge = mul i64 %vectors, 16
+  ret i64 %edge
+}
+
+; What is left of the length at %whole from %start on, at most %most, to %part.
+define internal void @extent(ptr %part, ptr %whole, i64 %start, i64 %most) {
+  %length = call i64 @integer(ptr %whole)
+  %rest = sub i64 %length, %start
+  %wide = call i64 @llvm.smin.i64(i64 %rest, i64 %most)
+  %narrow = trunc i64 %wide to i32
+  store i32 %narrow, ptr %part
+  ret void
+}
+
+; Whether a matrix is taken as it stands ("N" or "n"), not transposed.
+define internal i1 @is_plain(ptr %trans) {
+  %letter = load i8, ptr %trans
+  %lower = or i8 %letter, 32
+  %plain = icmp eq i8 %lower, 110
+  ret i1 %plain
+}
+"""
+
+# What a tile needs to know of its call: %call_$name.
+FIELDS = (
+    *((field, "ptr") for field in ("transa", "transb", "m", "n", "k", "alpha")),
+    *((field, "ptr") for field in ("a", "lda", "b", "ldb", "beta", "c", "ldc")),
+    *((field, "i64") for field in ("tile_height", "tile_width", "columns")),
+)
