@@ -82,8 +82,9 @@ class Split:
     exponent: Bits
 
 
-def split(x: Real, denormals: bool = True) -> Split:
-    """Take a positive finite x apart, m within sqrt(2) of 1."""
+def split(x: Real, denormals: bool = True, tested: bool = False) -> Split:
+    """Take a positive finite x apart, m within sqrt(2) of 1; `tested`: vectors by a test for denormal numbers, quicker
+    to run and slower to compile."""
     form = x.format
     one = form.bias << form.mantissa
     half_sqrt = x.pick({"f64": 0x3FE6A09E667F3BCD, "f32": 0x3F3504F3})
@@ -95,7 +96,7 @@ def split(x: Real, denormals: bool = True) -> Split:
         def grown() -> tuple[Real, Real]:
             return select(is_denormal, given * 2.0**grow, given), select(is_denormal, usual + float(grow), usual)
 
-        x, base = computed_if_any(is_denormal, grown, (given, usual))
+        x, base = computed_if_any(is_denormal, grown, (given, usual)) if tested else grown()
     word = x.bits + (one - half_sqrt)
     exponent = word >> form.mantissa
     # An integer below 2**mantissa, put under the exponent of 2**mantissa, is that sum as a number.

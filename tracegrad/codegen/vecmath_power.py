@@ -166,7 +166,7 @@ def _with_limits(x: Real, y: Real, result: Real, word: Real, total: Real) -> Rea
 
 def power(x: Real, y: Real) -> Real:
     """Where x is positive and the result a normal number, nothing is left to do but to join the parts."""
-    parts = split(absolute(x))
+    parts = split(absolute(x), tested=True)
     result, word, total = _power_of_parts(parts.k, parts.m, y)
     form = x.format
     infinity = (2 * form.bias + 1) << form.mantissa
