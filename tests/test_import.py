@@ -25,6 +25,7 @@ LATER = (
     "tracegrad.drawing",
     "tracegrad.func",
     "tracegrad.njit",
+    "tracegrad.numpy_api.on_demand",
     "tracegrad.pictures",
     "tracegrad.profile",
     "tracegrad.rolling.fixed",

@@ -3,6 +3,7 @@
 from tracegrad.numpy_api import (
     complex_numbers,
     creation,
+    deferred,
     indexing,
     joining,
     linalg,
@@ -19,6 +20,6 @@ from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.numpy_api.registry import implements, supported
 
 __all__ = [
-    "ArrayMethods", "complex_numbers", "creation", "implements", "indexing", "joining", "linalg", "memory", "products",
-    "reductions", "selection", "shapes", "sorting", "special", "supported", "ufuncs",
+    "ArrayMethods", "complex_numbers", "creation", "deferred", "implements", "indexing", "joining", "linalg", "memory",
+    "products", "reductions", "selection", "shapes", "sorting", "special", "supported", "ufuncs",
 ]  # fmt: skip

@@ -69,6 +69,16 @@ def isrealobj(x: Any) -> bool:
     return not iscomplexobj(x)
 
 
+@implements(np.real_if_close)
+def real_if_close(a: Any, tol: float = 100) -> Any:
+    """`np.real_if_close`; whether imaginary parts are small is asked for, which leaves a guard."""
+    (x,) = arrays(a)
+    if not _is_complex(x):
+        return x
+    bound = tol * float(np.finfo(x.dtype).eps) if tol > 1 else tol
+    return ops.real(x) if bool(np.all(abs(ops.imag(x)) < bound)) else x
+
+
 @ufunc("conjugate", "conj")
 def conjugate(x: Any) -> Any:
     """The complex conjugate."""

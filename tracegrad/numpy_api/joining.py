@@ -20,6 +20,7 @@ from tracegrad.numpy_api.operands import (
     peer_of,
     promoted,
     size_of,
+    to_dtype,
     viewed,
     whole,
 )  # fmt: skip
@@ -27,7 +28,7 @@ from tracegrad.numpy_api.reductions import sum as _sum
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import as_shape, atleast_1d, atleast_2d, atleast_3d
 from tracegrad.ops import Carrier, linear, pieces
-from tracegrad.ops.elementwise import add, divide, multiply, not_equal, subtract, where
+from tracegrad.ops.elementwise import add, divide, multiply, not_equal, subtract
 from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import reshape, transpose
 from tracegrad.ops.op import normalize_axis
@@ -294,62 +295,7 @@ def _rolled(x: Any, shift: int, axis: int) -> Any:
     return linear.concatenate(along(x, axis, cut, n), along(x, axis, 0, cut), axis=axis) if cut else x._alias()
 
 
-# -- padding and differences -------------------------------------------------------------------------------------
-@implements(np.pad)
-def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
-    """`np.pad` with the modes constant, edge, reflect, symmetric and wrap."""
-    x = _one(array)
-    rank = len(x.shape)
-    if isinstance(pad_width, dict):
-        full = {normalize_axis("pad", k, rank): v for k, v in pad_width.items()}
-        pad_width = [full.get(k, 0) for k in range(rank)]
-    widths = _pairs(pad_width, rank)
-    if any(w < 0 for pair in widths for w in pair):
-        raise ValueError(located("index can't contain negative values"))
-    if mode == "constant":
-        return _padded_constant(x, widths, kwargs)
-    if mode not in ("edge", "reflect", "symmetric", "wrap") or kwargs.pop("reflect_type", "even") != "even" or kwargs:
-        raise refuse(f"np.pad with mode={mode!r} and {sorted(kwargs) or 'these arguments'}")
-    out = x
-    for k, pair in enumerate(widths):
-        if any(pair):
-            out = picked(out, constant(np.pad(np.arange(x.shape[k]), pair, mode=mode), peer_of(x)), k)
-    return laid(out if out is not x else x._alias(), "A", x)
-
-
-def _pairs(given: Any, rank: int) -> list[tuple[Any, Any]]:
-    pairs = np.broadcast_to(np.asarray(given), (rank, 2)).tolist() if rank else []
-    return [(a, b) for a, b in pairs]
-
-
-def _padded_constant(x: Any, widths: list[tuple[int, int]], kwargs: dict[str, Any]) -> Any:
-    values = kwargs.pop("constant_values", 0)
-    if kwargs:
-        raise refuse(f"the argument {sorted(kwargs)[0]}= of np.pad with mode='constant'")
-    if peer_of(values) is not None:
-        if peer_of(values) is not values or values.shape:
-            raise refuse("np.pad with several traced constant_values")
-        inside = _pad_once(_true_like(x), widths, False)
-        return where(inside, _pad_once(x, widths, 0), values)
-    pairs = _pairs(values, len(x.shape))
-    if len({v for pair in pairs for v in pair}) <= 1:
-        return _pad_once(x, widths, pairs[0][0] if pairs else 0)
-    for k, ((a, b), (u, v)) in enumerate(zip(widths, pairs)):
-        for low, high, value in ((a, 0, u), (0, b, v)):
-            x = _pad_once(x, [(low, high) if i == k else (0, 0) for i in range(len(widths))], value)
-    return x
-
-
-def _true_like(x: Any) -> Any:
-    return linear.full(shape=x.shape, value=True, dtype="bool")
-
-
-def _pad_once(x: Any, widths: list[tuple[int, int]], value: Any) -> Any:
-    kind = {"b": bool, "f": float}.get(x.dtype.kind, int)
-    low, high = (tuple(int(pair[side]) for pair in widths) for side in (0, 1))
-    return linear.pad(x, low=low, high=high, interior=(0,) * len(low), value=kind(value))
-
-
+# -- differences ---------------------------------------------------------------------------------------------------
 @implements(np.diff)
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """`np.diff`."""
@@ -374,11 +320,17 @@ def _end(v: Any, x: Any, axis: int) -> Any:
     return linear.broadcast_to(v, shape=tuple(1 if k == axis else n for k, n in enumerate(x.shape)))
 
 
-@implements(np.ediff1d, refuses=("to_end", "to_begin"))
+@implements(np.ediff1d)
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     """`np.ediff1d`."""
-    x = _one(ary)
-    return diff(reshape(x, shape=(size_of(x),)))
+    x, *beside = arrays(*(v for v in (ary, to_begin, to_end) if v is not None))
+    if not all(np.can_cast(v.dtype, x.dtype, "same_kind") for v in beside):
+        raise TypeError(located("dtype of `to_begin` and `to_end` must be compatible with input `ary`"))
+    steps = diff(reshape(x, shape=(size_of(x),)))
+    if not beside:
+        return steps
+    ends = [to_dtype(reshape(v, shape=(size_of(v),)), x.dtype) for v in beside]
+    return concatenate([*(ends[:1] if to_begin is not None else []), steps, *(ends[-1:] if to_end is not None else [])])
 
 
 @implements(np.trapezoid)

@@ -29,7 +29,7 @@ from tracegrad.numpy_api import indexing, joining, products, reductions, registr
 from tracegrad.numpy_api.flat import Flat
 from tracegrad.numpy_api.memory import InRowMajorOrder, in_new_memory, laid, with_order
 from tracegrad.numpy_api.operands import operand, to_dtype
-from tracegrad.numpy_api.registry import UFUNC_METHODS, implements, refuse
+from tracegrad.numpy_api.registry import UFUNC_METHODS, refuse
 from tracegrad.ops import bits, complex_numbers, elementwise
 from tracegrad.ops.op import Carrier, Level
 
@@ -457,6 +457,7 @@ class ArrayMethods(InRowMajorOrder):
     argmax = _on_function(reductions.argmax, "`np.argmax`")
     argmin = _on_function(reductions.argmin, "`np.argmin`")
     cumsum = _on_function(reductions.cumsum, "`np.cumsum`")
+    cumprod = _on_function(reductions.cumprod, "`np.cumprod`")
     clip = _on_function(selection.clip, "`np.clip`")
     round = _on_function(selection.round, "`np.round`")
     take = _on_function(selection.take, "`np.take`")
@@ -469,6 +470,16 @@ class ArrayMethods(InRowMajorOrder):
     dot = _on_function(products.dot, "`np.dot`")
 
 
+def _dispatched_method(function: Any, name: str, leads: int = 0) -> Any:
+    """A method that is `function`, whose argument number `leads` is the array."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return registry.dispatch_function(function, (*args[:leads], self, *args[leads:]), kwargs)
+
+    method.__doc__ = f"`np.{name}`."
+    return method
+
+
 def _refused_method(name: str) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         raise refuse(f"ndarray.{name}")
@@ -477,20 +488,11 @@ def _refused_method(name: str) -> Any:
     return method
 
 
-for _name in ("byteswap", "choose", "compress", "cumprod", "dump", "dumps", "getfield", "nonzero", "put", "resize",
-              "setfield", "setflags", "tobytes", "tofile"):  # fmt: skip
+for _name in ("byteswap", "dump", "dumps", "getfield", "nonzero", "resize", "setfield", "setflags", "tobytes",
+              "tofile"):  # fmt: skip
     setattr(ArrayMethods, _name, _refused_method(_name))
-
-
-@implements(np.copyto)
-def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
-    """`np.copyto`: assign `src` to the elements of `dst` where a mask is true."""
-    if not isinstance(dst, ArrayMethods):
-        raise refuse("np.copyto into an ndarray that the traced function did not make", "make the array inside")
-    kind = src.dtype if hasattr(src, "dtype") else type(src)
-    if not np.can_cast(kind, dst.dtype, casting):
-        raise DTypeError(located(f"cannot cast array data from {np.dtype(kind)} to {dst.dtype} by {casting!r}"))
-    dst[...] = src if where is True else selection.where(where, src, dst)
+for _name, _leads in (("choose", 0), ("compress", 1), ("put", 0)):
+    setattr(ArrayMethods, _name, _dispatched_method(getattr(np, _name), _name, _leads))
 
 
 UFUNC_METHODS["add", "at"] = indexing.add_at

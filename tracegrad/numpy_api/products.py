@@ -12,8 +12,8 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import stack, unstack
 from tracegrad.numpy_api.memory import laid
-from tracegrad.numpy_api.operands import array, arrays, broadcast_arrays, operands, peer_of, promoted, size_of, to_dtype
-from tracegrad.numpy_api.registry import UFUNC_METHODS, UFUNCS, implements, ufunc
+from tracegrad.numpy_api.operands import arrays, broadcast_arrays, operands, peer_of, promoted, size_of, to_dtype
+from tracegrad.numpy_api.registry import implements, ufunc
 from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.numpy_api.ufuncs import matmul as _matmul
 from tracegrad.ops import contraction
@@ -169,18 +169,3 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
 def linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     """`np.linalg.cross`."""
     return cross(x1, x2, axis=axis)
-
-
-# -- tables of a binary function -----------------------------------------------------------------------------------
-def _outer_of(name: str) -> None:
-    def call(x: Any, y: Any, /, **kwargs: Any) -> Any:
-        peer = peer_of(x, y)
-        u, v = array(x, peer), array(y, peer)
-        return UFUNCS[name](reshape(u, shape=(*u.shape, *(1,) * len(v.shape))), v, **kwargs)
-
-    UFUNC_METHODS[name, "outer"] = call
-
-
-for _name in ("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "equal", "not_equal", "less",
-              "less_equal", "greater", "greater_equal", "logaddexp", "arctan2", "hypot"):  # fmt: skip
-    _outer_of(_name)

@@ -57,54 +57,97 @@ def _one(a: Any) -> Any:
     return arrays(a)[0]
 
 
+def _masked(a: Any, mask: Any, neutral: Any) -> Any:
+    """`a` with a number that changes nothing where the argument where= is false."""
+    x, inside = arrays(a, mask)
+    return where(to_dtype(inside, bool), x, bool(neutral) if x.dtype.kind == "b" else neutral)
+
+
 # -- sums and products ---------------------------------------------------------------------------------------
-@implements(np.sum, refuses=("out", "where"))
+@implements(np.sum, refuses=("out",))
 def sum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
         initial: Any = UNSET, where: Any = True) -> Any:  # fmt: skip
     """`np.sum`."""
-    x = _one(a)
+    x = _one(a) if where is True else _masked(a, where, 0)
     total = _reduce(reduce_sum, "sum", to_dtype(x, dtype or accumulator(x.dtype)), axis, keepdims)
     return total if initial is UNSET else add(total, assigned(initial, total.dtype))
 
 
-@implements(np.prod, refuses=("out", "where"))
+@implements(np.prod, refuses=("out",))
 def prod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
          initial: Any = UNSET, where: Any = True) -> Any:  # fmt: skip
     """`np.prod`."""
-    x = _one(a)
+    x = _one(a) if where is True else _masked(a, where, 1)
     product = _reduce(reduction.reduce_prod, "prod", to_dtype(x, dtype or accumulator(x.dtype)), axis, keepdims)
     return product if initial is UNSET else multiply(product, assigned(initial, product.dtype))
 
 
-@implements(np.nansum, refuses=("out", "initial", "where"))
+@implements(np.nansum, refuses=("out",))
 def nansum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
            initial: Any = UNSET, where: Any = True) -> Any:  # fmt: skip
     """`np.nansum`."""
-    return sum(_without_nan(_one(a)), axis, dtype, None, keepdims)
+    return sum(_without_nan(_one(a)), axis, dtype, None, keepdims, initial, where)
 
 
 def _without_nan(x: Any) -> Any:
     return where(isnan(x), 0.0, x) if x.dtype.kind in "fc" else x
 
 
-@implements(np.nanmean, refuses=("out", "where"))
+@implements(np.nanmean, refuses=("out",))
 def nanmean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
 ) -> Any:
     """`np.nanmean`."""
     x = to_dtype(to_float(_one(a)), dtype)
-    count = sum(not_equal(isnan(x), True), axis, x.dtype, None, keepdims)
-    return divide(sum(_without_nan(x), axis, None, None, keepdims), count)
+    count = sum(not_equal(isnan(x), True), axis, x.dtype, None, keepdims, where=where)
+    return divide(sum(_without_nan(x), axis, None, None, keepdims, where=where), count)
+
+
+def _scanned(op: Callable[..., Any], a: Any, axis: Any, dtype: Any) -> Any:
+    x = _one(a)
+    x = to_dtype(x, dtype or accumulator(x.dtype))
+    if axis is None or (not x.shape and axis in (0, -1)):
+        return op(reshape(x, shape=(size_of(x),)), axis=0)
+    return op(x, axis=normalize_axis(op.name, axis, len(x.shape)))  # type: ignore[attr-defined]
 
 
 @implements(np.cumsum, refuses=("out",))
 def cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
     """`np.cumsum`."""
+    return _scanned(scans.cumsum, a, axis, dtype)
+
+
+@implements(np.cumprod, refuses=("out",))
+def cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    """`np.cumprod`; derivatives are right where elements are 0."""
+    return _scanned(scans.cumprod, a, axis, dtype)
+
+
+@implements(getattr(np, "cumulative_sum", None), refuses=("out",))
+def cumulative_sum(x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None,
+                   include_initial: bool = False) -> Any:  # fmt: skip
+    """`np.cumulative_sum`."""
+    return _from_initial(cumsum, x, axis, dtype, 0, include_initial)
+
+
+@implements(getattr(np, "cumulative_prod", None), refuses=("out",))
+def cumulative_prod(x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None,
+                    include_initial: bool = False) -> Any:  # fmt: skip
+    """`np.cumulative_prod`."""
+    return _from_initial(cumprod, x, axis, dtype, 1, include_initial)
+
+
+def _from_initial(of: Callable[..., Any], a: Any, axis: Any, dtype: Any, value: int, include: bool) -> Any:
     x = _one(a)
-    x = to_dtype(x, dtype or accumulator(x.dtype))
-    if axis is None or (not x.shape and axis in (0, -1)):
-        return scans.cumsum(reshape(x, shape=(size_of(x),)), axis=0)
-    return scans.cumsum(x, axis=normalize_axis("cumsum", axis, len(x.shape)))
+    if axis is None and len(x.shape) != 1:
+        raise ValueError(located("For arrays which have more than one dimension ``axis`` argument is required."))
+    k = normalize_axis("cumulative", 0 if axis is None else axis, len(x.shape))
+    out = of(x, k, dtype)
+    if not include:
+        return out
+    shape = tuple(1 if i == k else n for i, n in enumerate(out.shape))
+    first = linear.full(shape=shape, value=np.asarray(value, out.dtype).item(), dtype=out.dtype.name)
+    return linear.concatenate(first, out, axis=k)
 
 
 @implements(np.count_nonzero)
@@ -114,16 +157,25 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
 
 
 # -- moments -------------------------------------------------------------------------------------------------
-@implements(np.mean, refuses=("out", "where"))
+@implements(np.mean, refuses=("out",))
 def mean(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True
 ) -> Any:
     """`np.mean`; of integers in float64."""
     x = _one(a)
-    return _reduce(reduction.mean, "mean", to_float(x) if dtype is None else to_dtype(x, dtype), axis, keepdims)
+    x = to_float(x) if dtype is None else to_dtype(x, dtype)
+    if where is True:
+        return _reduce(reduction.mean, "mean", x, axis, keepdims)
+    return divide(sum(x, axis, None, None, keepdims, where=where), _counted(x, where, axis, keepdims))
 
 
-@implements(np.var, refuses=("out", "where", "mean"))
+def _counted(x: Any, mask: Any, axis: Any, keepdims: bool) -> Any:
+    """How many elements the argument where= lets through."""
+    (inside,) = arrays(mask)
+    return sum(broadcast_to(to_dtype(to_dtype(inside, bool), x.dtype), shape=x.shape), axis, None, None, keepdims)
+
+
+@implements(np.var, refuses=("out",))
 def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
         where: Any = True, mean: Any = UNSET, correction: Any = UNSET) -> Any:  # fmt: skip
     """`np.var`: divides by n - ddof; of integers in float64."""
@@ -133,14 +185,27 @@ def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: floa
         if ddof != 0:
             raise ValueError(located("ddof and correction can't be provided simultaneously."))
         ddof = correction
-    return _reduce(reduction.var, "var", x, axis, keepdims, ddof=ddof)
+    if where is True and mean is UNSET:
+        return _reduce(reduction.var, "var", x, axis, keepdims, ddof=ddof)
+    return _var(x, axis, ddof, keepdims, where, mean)
 
 
-@implements(np.std, refuses=("out", "where", "mean"))
+def _var(x: Any, axis: Any, ddof: float, keepdims: bool, where: Any, center: Any) -> Any:
+    center = mean(x, axis, None, None, True, where=where) if center is UNSET else center
+    apart = subtract(x, center)
+    total = sum(_squares(apart), axis, None, None, keepdims, where=where)
+    if where is True:
+        count: Any = float(reduction.count_of(x, normalize_axes("var", axis, len(x.shape))))
+    else:
+        count = _counted(x, where, axis, keepdims)
+    return divide(total, maximum(subtract(count, ddof), 0.0))
+
+
+@implements(np.std, refuses=("out",))
 def std(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
         where: Any = True, mean: Any = UNSET, correction: Any = UNSET) -> Any:  # fmt: skip
     """`np.std`: the square root of `np.var`."""
-    return sqrt(var(a, axis, dtype, None, ddof, keepdims, correction=correction))
+    return sqrt(var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
 
 
 @implements(np.average)
@@ -175,22 +240,31 @@ def _weights_along(x: Any, w: Any, axis: Any) -> Any:
 
 
 # -- extrema -------------------------------------------------------------------------------------------------
-@implements(np.max, np.amax, refuses=("out", "where"))
+@implements(np.max, np.amax, refuses=("out",))
 def max(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
 ) -> Any:
     """`np.max`."""
-    top = _extreme(reduction.reduce_max, "max", a, axis, keepdims)
+    top = _extreme(reduction.reduce_max, "max", _bounding("max", a, initial, where), axis, keepdims)
     return top if initial is UNSET else maximum(top, assigned(initial, top.dtype))
 
 
-@implements(np.min, np.amin, refuses=("out", "where"))
+@implements(np.min, np.amin, refuses=("out",))
 def min(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
 ) -> Any:
     """`np.min`."""
-    bottom = _extreme(reduction.reduce_min, "min", a, axis, keepdims)
+    bottom = _extreme(reduction.reduce_min, "min", _bounding("min", a, initial, where), axis, keepdims)
     return bottom if initial is UNSET else minimum(bottom, assigned(initial, bottom.dtype))
+
+
+def _bounding(name: str, a: Any, initial: Any, mask: Any) -> Any:
+    if mask is True:
+        return a
+    if initial is UNSET:
+        why = f"reduction operation '{name}imum' does not have an identity, so to use a where mask one has to specify"
+        raise ValueError(located(f"{why} 'initial'"))
+    return where(to_dtype(arrays(mask)[0], bool), *promoted(arrays(a, initial)))
 
 
 def _extreme(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
@@ -237,16 +311,21 @@ def argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False)
 
 
 # -- logic ---------------------------------------------------------------------------------------------------
-@implements(np.any, refuses=("out", "where"))
+@implements(np.any, refuses=("out",))
 def any_(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
     """`np.any`."""
-    return _reduce(reduction.reduce_any, "any", to_dtype(_one(a), bool), axis, keepdims)
+    return _reduce(reduction.reduce_any, "any", _truths(a, where, False), axis, keepdims)
 
 
-@implements(np.all, refuses=("out", "where"))
+@implements(np.all, refuses=("out",))
 def all_(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
     """`np.all`."""
-    return _reduce(reduction.reduce_all, "all", to_dtype(_one(a), bool), axis, keepdims)
+    return _reduce(reduction.reduce_all, "all", _truths(a, where, True), axis, keepdims)
+
+
+def _truths(a: Any, mask: Any, neutral: bool) -> Any:
+    x = to_dtype(_one(a), bool)
+    return x if mask is True else _masked(x, mask, neutral)
 
 
 @implements(np.isclose)

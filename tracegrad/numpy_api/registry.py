@@ -16,12 +16,15 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.avals import is_literal, weak_dtype
 from tracegrad.errors import UnsupportedError, located
+from tracegrad.numpy_api.operands import arrays, assigned, operands, to_dtype
+from tracegrad.ops import elementwise
 from tracegrad.ops.op import Carrier
 
 __all__ = [
     "FUNCTIONS", "NO_VALUE", "UFUNCS", "UFUNC_METHODS", "dispatch_function", "dispatch_ufunc", "implements", "refuse",
-    "supported", "ufunc",
+    "supported", "ufunc", "write",
 ]  # fmt: skip
 
 Implementation = Callable[..., Any]
@@ -89,7 +92,7 @@ def _refusing(implementation: Implementation, refuses: tuple[str, ...], name: st
             args = args if i >= len(args) else (*args[:i], default, *args[i + 1 :])
             kwargs.pop("out", None)
         result = implementation(*args, **kwargs)
-        return result if target is None else _write(name, (target,), result, name != "np.clip")
+        return result if target is None else write(name, (target,), result, name != "np.clip")
 
     return call
 
@@ -149,26 +152,26 @@ def _without_axes(function: Any, found: Carrier, args: tuple[Any, ...]) -> Any:
     return given.kept(found) if function in _AS_GIVEN and isinstance(given, Carrier) else found
 
 
-_IGNORED = {"subok": (True,), "casting": ("same_kind", "safe", "unsafe")}
-
-
 def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What `__array_ufunc__` does."""
     name = _name_of(function)
     if method != "__call__":
         implementation = UFUNC_METHODS.get((name, method))
         if implementation is None:
-            raise refuse(f"{public_ufunc(function)}.{method}")
+            return UFUNC_METHODS["", method](function, *inputs, **kwargs)
         return implementation(*inputs, **kwargs)
     implementation = UFUNCS.get(name)
     if implementation is None:
         raise refuse(public_ufunc(function))
     out, order = kwargs.pop("out", None), kwargs.pop("order", "K")
+    mask = kwargs.pop("where", True) if kwargs else True
     if kwargs:
-        _check(function, kwargs)
+        inputs, kwargs = _in_loop(function, inputs, kwargs)
     result = implementation(*inputs, **kwargs)
+    if mask is not True:
+        result = _where(mask, result, out)
     if out is not None:
-        return _write(public_ufunc(function), out, result)
+        return write(public_ufunc(function), out, result)
     return result if order in (None, "K") else _in_order(result, order, inputs)
 
 
@@ -176,18 +179,41 @@ def _is_fortran(x: Any) -> bool:
     return bool((x if isinstance(x, np.ndarray) else x._lying(x)[0]).flags.fnc)
 
 
-def _check(function: Any, kwargs: dict[str, Any]) -> None:
-    """Take the arguments out that change nothing, and refuse those that are not known."""
-    if kwargs.get("where") is True:
-        del kwargs["where"]
-    for argument, harmless in _IGNORED.items():
-        if kwargs.get(argument) in harmless:
-            del kwargs[argument]
-    if "dtype" in kwargs and kwargs["dtype"] is None:
-        del kwargs["dtype"]
+def _in_loop(function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The inputs in the dtypes that dtype=, signature= and casting= ask for, and the arguments that are left."""
+    casting, dtype = kwargs.pop("casting", "same_kind"), kwargs.pop("dtype", None)
+    signature = kwargs.pop("signature", None)
+    kwargs.pop("subok", None)
     for argument in kwargs:
-        if argument not in ("dtype", "axis"):
+        if argument != "axis":
             raise refuse(f"the argument {argument}= of {public_ufunc(function)}")
+    if dtype is None and signature is None and casting in _USUAL:
+        return inputs, kwargs
+    if signature is None:
+        signature = (*[None] * function.nin, *[None if dtype is None else np.dtype(dtype)] * function.nout)
+    given = operands(*inputs)
+    kinds = (*map(weak_dtype, given), *[None] * function.nout)
+    loop = function.resolve_dtypes(kinds, signature=signature, casting=casting)
+    return [_as(x, kind) for x, kind in zip(given, loop)], kwargs
+
+
+_USUAL = ("same_kind", "safe", "unsafe")
+
+
+def _as(x: Any, dtype: Any) -> Any:
+    return assigned(x, dtype) if is_literal(x) else to_dtype(x, dtype)
+
+
+def _where(mask: Any, result: Any, out: Any) -> Any:
+    """What where= leaves: elsewhere the outputs as they were, or zeros where NumPy leaves what was in memory."""
+    several = isinstance(result, tuple)
+    results = result if several else (result,)
+    before = [None] * len(results) if out is None else out
+    chosen = []
+    for found, old in zip(results, before):
+        inside, new = arrays(mask, found)
+        chosen.append(elementwise.where(inside, new, (False if new.dtype.kind == "b" else 0) if old is None else old))
+    return tuple(chosen) if several else chosen[0]
 
 
 def _in_order(result: Any, order: str, inputs: tuple[Any, ...]) -> Any:
@@ -198,7 +224,11 @@ def _in_order(result: Any, order: str, inputs: tuple[Any, ...]) -> Any:
     return tuple([x._laid(order) for x in result]) if isinstance(result, tuple) else result._laid(order)
 
 
-def _write(name: str, out: tuple[Any, ...], result: Any, any_dtype: bool = False) -> Any:
+def write(name: str, out: tuple[Any, ...], result: Any, any_dtype: bool = False) -> Any:
+    """Assign the results of the function `name` to the arrays that were given for them."""
+    if isinstance(result, tuple):
+        given = zip((*out, *[None] * len(result)), result)
+        return tuple([x if target is None else write(name, (target,), x) for target, x in given])
     if len(out) != 1 or not isinstance(out[0], Carrier):
         raise refuse(
             f"{name} writing into an ndarray that the traced function did not make",
@@ -246,4 +276,4 @@ def supported() -> list[str]:
     special = {name for name in UFUNCS if not hasattr(np, name)}
     names = {public_name(f) for f in FUNCTIONS}
     names |= {f"scipy.special.{name}" if name in special else f"np.{name}" for name in UFUNCS}
-    return sorted(names | REPLACED | {f"np.{name}.{method}" for name, method in UFUNC_METHODS})
+    return sorted(names | REPLACED | {f"np.{name}.{method}" for name, method in UFUNC_METHODS if name})

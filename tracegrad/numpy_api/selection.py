@@ -119,12 +119,22 @@ def _bounded(x: Any, bound: Any, beyond: Any) -> Any:
     return elementwise.where(outside, bound, x)
 
 
-@implements(np.nan_to_num, refuses=("copy",))
+@implements(np.nan_to_num)
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     """`np.nan_to_num`."""
     v = _one(x)
+    found = _without_nan(v, nan, posinf, neginf)
+    if copy:
+        return found
+    if not isinstance(x, Carrier):
+        raise refuse("np.nan_to_num with copy=False of what is no traced array", "use the result")
+    v[...] = found
+    return v
+
+
+def _without_nan(v: Any, nan: Any, posinf: Any, neginf: Any) -> Any:
     if v.dtype.kind == "c":
-        return complex_(*(nan_to_num(part, copy, nan, posinf, neginf) for part in (real(v), imag(v))))
+        return complex_(*(_without_nan(part, nan, posinf, neginf) for part in (real(v), imag(v))))
     if v.dtype.kind != "f":
         return v._alias()
     info = np.finfo(v.dtype)

@@ -61,9 +61,12 @@ class _Replaced(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.__dict__["_real"], name)
-        value = _Replaced(found) if getattr(found, "__name__", "") == "scipy.special" else replacement(found) or found
+        value = _Replaced(found) if getattr(found, "__name__", "") in _INNER else replacement(found) or found
         setattr(self, name, value)
         return value
+
+
+_INNER = ("scipy.special", "numpy.lib.stride_tricks")
 
 
 class _UserModule(types.ModuleType):
@@ -129,7 +132,7 @@ def module(world: Any, real: types.ModuleType) -> Any:
         return _MATH
     if real.__name__ in ("random", "numpy.random"):
         return Refusal(real.__name__)
-    if real.__name__ in ("numpy.linalg", "scipy", "scipy.special"):
+    if real.__name__ in ("numpy.linalg", "numpy.lib", "scipy", *_INNER):
         return _Replaced(real)
     if world is None:
         return real

@@ -14,7 +14,7 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.joining import along
-from tracegrad.numpy_api.joining import pad as numpy_pad
+from tracegrad.numpy_api.on_demand.padding import pad as numpy_pad
 from tracegrad.numpy_api.operands import arrays, operands
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import linear as moves

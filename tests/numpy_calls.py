@@ -1,0 +1,122 @@
+"""Calls of NumPy's functions that are imported on demand, on the arrays of `test_numpy_functions` and some more.
+
+`SMOOTH` are functions of reals that have a second derivative at these arrays; `ROUGH` have kinks or jumps in places,
+take integers, or give nan.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+_RNG = np.random.default_rng(11)
+MORE = {
+    "gaps": np.where(_RNG.uniform(size=(5, 3)) < 0.25, np.nan, _RNG.uniform(-1, 1, (5, 3))),
+    "up": np.sort(_RNG.uniform(-2, 2, 6)),
+    "h": _RNG.uniform(0.5, 2, 6),
+    "tensor": _RNG.uniform(-1, 1, (4, 2, 2)) + np.eye(4).reshape(4, 2, 2) * 3,
+    "far": _RNG.uniform(-20, 20, (3, 5)),
+    "small": _RNG.integers(0, 4, (3, 4)),
+    "inner": _RNG.uniform(-1.2, 1.2, (2, 3)),
+}
+
+SMOOTH = """
+np.cumprod(a, 1) | np.cumprod(v) | a.cumprod(0) | np.cumulative_prod(v) | np.cumulative_sum(a, axis=1)
+np.cumulative_sum(v, include_initial=True) | np.cumulative_prod(a, axis=0, include_initial=True) | np.sum(a, where=m)
+np.sum(a, axis=0, where=m, initial=2.0) | np.prod(a, axis=1, where=m) | np.mean(a, where=m) | np.var(a, where=m)
+np.std(b, axis=0, mean=np.mean(b, axis=0, keepdims=True)) | np.add.reduce(a, where=m) | np.std(b, where=m)
+np.add(a, b, casting="safe") | np.log(b, dtype=np.float64) | np.nanprod(b, 0) | np.nanstd(b, 0)
+np.nanvar(b, 1, ddof=1) | np.nancumsum(a, 1) | np.nancumprod(b, 0) | np.median(a) | np.median(a, 1)
+np.median(x3, axis=0, keepdims=True) | np.median(c, axis=(0, 2)) | np.percentile(a, 30)
+np.percentile(a, [10, 50, 90], axis=1) | np.quantile(a, 0.25, axis=0) | np.quantile(v, b[0] / 3)
+np.quantile(c, [0.1, 0.7], axis=(0, 1), keepdims=True) | np.quantile(a, 0.3, method="lower")
+np.quantile(a, 0.3, method="hazen") | np.nanquantile(b, 0.3, axis=0) | np.nanmedian(b, 1)
+np.nanpercentile(x3, [20, 50], axis=1) | np.cov(a) | np.cov(a, b) | np.cov(a, rowvar=False) | np.cov(v, bias=True)
+np.cov(a, ddof=0) | np.cov(a, aweights=b[0]) | np.cov(a, fweights=p[0]) | np.corrcoef(a) | np.corrcoef(v, b[0])
+np.histogram(a, bins=5, weights=b)[0] | np.bincount(t.ravel(), weights=a.ravel(), minlength=12)
+np.histogram2d(a.ravel(), b.ravel(), bins=3, weights=b.ravel())[0] | np.histogram_bin_edges(a, 4)
+np.histogramdd(x3, bins=2, weights=y3[:, 0])[0] | np.interp(inner, [-2.0, 0.0, 1.0], [1.0, 3.0, -1.0])
+np.interp(inner, up, h) | np.interp(inner, up, h, left=0.0, right=1.0) | np.interp(0.3, up, h)
+np.interp(inner, [-1.0, 0.0, 0.5], [1.0, 3.0, -1.0], period=2.0) | np.gradient(a) | np.gradient(v)
+np.gradient(v, 0.5) | np.gradient(a, axis=1) | np.gradient(a, 2.0, 0.5) | np.gradient(h, up)
+np.gradient(c, axis=(0, 2)) | np.gradient(a, axis=1, edge_order=2) | np.gradient(h, up, edge_order=2)
+np.convolve(v, b[0]) | np.convolve(h, b[0, :2], "same") | np.convolve(b[0, :2], h, mode="valid")
+np.correlate(v, b[0]) | np.correlate(h, b[0, :2], "full") | np.correlate(b[0, :2], h, "same")
+np.correlate(h[:3], up, "valid") | np.unwrap(far) | np.unwrap(far[0], period=3.0)
+np.unwrap(far, axis=0, discont=4.0) | np.vander(v) | np.vander(v, 3, increasing=True) | np.poly(v)
+np.polyfit(up, h, 2) | np.polyfit(v, b.T, 1) | np.polyfit(v, b[0], 1, w=b[1]) | np.polyadd(v, b[0, :2])
+np.polysub(v, [1.0, 2.0]) | np.polymul(v, b[0]) | np.polyder(v) | np.polyder(v, 2) | np.polyint(v)
+np.polyint(v, 2, [1.0, 2.0]) | np.polydiv(v, b[0, :2]) | np.apply_along_axis(np.cumsum, 1, a)
+np.apply_along_axis(lambda r: r.sum(), 0, a) | np.apply_over_axes(np.sum, c, [0, 2])
+np.apply_along_axis(lambda r: np.outer(r, r), 0, x3)
+np.piecewise(b, [b < 1, b >= 1], [lambda x: 1 / x, lambda x: x**2]) | np.piecewise(b, [b < 1], [1.0, lambda x: x**2])
+np.choose(small % 3, [a, b, u]) | np.choose(i, [a, b], mode="clip") | np.choose(i, [a, b], mode="wrap")
+np.insert(v, 1, 5.0) | np.insert(a, [0, 2], b[:, :2], axis=1) | np.insert(v, [1, 3], [8.0, 9.0])
+np.insert(a, 1, b[0], axis=0) | np.insert(v, slice(0, 2), h[:2]) | np.delete(v, 1) | np.delete(a, [0, 2], axis=1)
+np.delete(a, slice(0, 2), axis=0) | np.resize(v, (2, 3)) | np.resize(a, 5)
+np.compress([True, False, True], a, axis=0) | np.ediff1d(a, to_end=1.0) | np.extract([True, False, True, True], v)
+np.ediff1d(v, to_begin=b[0, :2], to_end=h) | np.array_equiv(a, a) | np.real_if_close(a) | np.ldexp(a, small)
+np.fmod(a, b) | np.subtract.reduce(a) | np.subtract.reduce(a, axis=1, keepdims=True) | np.divide.reduce(b, axis=1)
+np.power.reduce(b) | np.logaddexp.reduce(a, 1) | np.hypot.reduce(a, axis=1) | np.logaddexp2.reduce(a)
+np.arctan2.reduce(b) | np.subtract.accumulate(a, 1) | np.multiply.accumulate(a) | np.logaddexp.accumulate(a)
+np.logaddexp2.accumulate(a, 1) | np.power.accumulate(b, axis=1) | np.divide.accumulate(b) | np.add.reduceat(a, [0, 2])
+np.add.reduceat(a, [0, 2, 1], axis=1) | np.subtract.reduceat(h, [0, 3]) | np.multiply.reduceat(v, [0, 3, 1])
+np.hypot.outer(v, h) | np.arctan2.outer(v, v) | np.lib.stride_tricks.sliding_window_view(v, 2)
+np.lib.stride_tricks.sliding_window_view(a, (2, 2)) | np.lib.stride_tricks.sliding_window_view(a, 3, axis=1)
+np.lib.stride_tricks.sliding_window_view(h, (2, 3), axis=(0, 0)) | np.pad(a, 1, mode="linear_ramp")
+np.pad(v, 2, "linear_ramp", end_values=3.0) | np.pad(a, 2, "mean") | np.pad(a, 2, "reflect", reflect_type="odd")
+np.pad(a, (1, 2), "symmetric", reflect_type="odd") | np.pad(a, 1, "mean", stat_length=2)
+np.pad(a, ((1, 0), (2, 1)), "median") | np.linalg.tensorsolve(tensor, v) | np.linalg.tensorinv(tensor, ind=1)
+"""
+
+ROUGH = """
+np.cumprod(k, 0) | np.nancumsum(n, 1) | np.nancumprod(n[:, :3], 0) | np.nanmin(n, 0) | np.nanmax(n, 1) | np.nanmin(a)
+np.nanmax(i, 0) | np.nanmax(a, initial=0.0) | np.nanmin(gaps, 1, keepdims=True) | np.nanprod(n[:, :3], 0)
+np.nanstd(gaps, 0) | np.nanvar(gaps) | np.nanmedian(gaps, 0) | np.nanmedian(gaps) | np.nanquantile(gaps, 0.3, axis=0)
+np.nanpercentile(gaps, [20, 50], axis=0) | np.nanargmax(gaps, 0) | np.nanargmin(gaps) | np.nansum(n, where=m)
+np.nanmean(gaps, 0, where=gaps[:, :1] > -2) | np.median(i) | np.median(n, 1) | np.median(f, 0) | np.quantile(f, 0.3)
+np.quantile(f, [0.3, 0.4], axis=0) | np.max(a, where=m, initial=-5.0) | np.min(a, axis=0, where=m, initial=5.0)
+np.any(a > 0, where=m) | np.all(a > 0, axis=1, where=m) | np.std(a, axis=1, where=m) | np.sum(i, where=m)
+np.histogram(a, bins=4)[0] | np.histogram(a, bins=4, range=(-1, 1)) | np.histogram(a, [-1.0, 0.0, 0.5, 2.0])
+np.histogram(a, bins=5, density=True)[0] | np.histogram(i, bins=3) | np.histogram(f, bins=3)
+np.histogram2d(a.ravel(), b.ravel(), bins=3) | np.histogram2d(v, v, bins=[2, [-3.0, 0.0, 3.0]])
+np.histogramdd(x3, bins=2, density=True) | np.bincount(t.ravel()) | small.choose([a, b, u, a * b])
+np.bincount(t.ravel(), minlength=12) | np.digitize(a, [-1.0, 0.0, 1.0]) | np.digitize(a, [1.0, 0.0, -1.0])
+np.digitize(a, [-1.0, 0.0, 1.0], right=True) | np.convolve(i[0], p[0]) | np.convolve(f[0], f[1])
+np.unwrap(i, period=10) | np.vander(p[0], 3) | np.polyadd(i[0], 1) | np.array_equiv(a, v) | np.isin(i, [1, 2, 3])
+np.isin(i, p, invert=True) | np.lexsort((i[0], i[1])) | np.lexsort((a, b)) | np.unravel_index(t, (3, 4))
+np.unravel_index(t, (2, 5), order="F") | np.ravel_multi_index((t % 3, t % 4), (3, 4))
+np.ravel_multi_index((i, p), (3, 4), mode=("wrap", "clip")) | np.spacing(a) | np.spacing(f) | np.nextafter(a, b)
+np.nextafter(f, f) | np.gcd(i, p) | np.lcm(i, p) | np.ldexp(f, t) | np.bitwise_count(p) | np.bitwise_count(i)
+np.fmax.reduce(n) | np.fmin.reduce(n, axis=1) | np.bitwise_and.reduce(p, axis=1) | np.bitwise_or.reduce(p)
+np.bitwise_xor.reduce(p, axis=None) | np.logical_xor.reduce(m) | np.gcd.reduce(p, axis=1) | np.lcm.reduce(p[:2])
+np.maximum.accumulate(a, axis=1) | np.minimum.accumulate(n, axis=1) | np.logical_or.accumulate(m, axis=1)
+np.bitwise_xor.accumulate(p, axis=1) | np.gcd.accumulate(p) | np.maximum.reduceat(v, [0, 2]) | np.greater.outer(v, v)
+np.remainder.reduce(p, axis=1) | np.maximum.outer(v, a) | np.pad(a, 1, "maximum") | np.pad(a, 1, "minimum")
+np.pad(i, 2, "mean") | np.pad(a, 1, "empty").shape | np.add(a, b, dtype=np.float32)
+np.exp(i, dtype=np.float32, casting="unsafe") | np.multiply(i, p, dtype=np.float64) | np.maximum(a, b, subok=False)
+np.add(a, b, signature="ff->f", casting="same_kind") | np.trace(q, dtype=np.float32)
+np.einsum_path("ij,jk->ik", a, w) | np.diag_indices_from(q)
+np.tril_indices_from(q) | np.triu_indices_from(a, 1)
+"""
+
+
+# Statements that change `y`, a copy of `a`.
+IN_PLACE = """
+np.put(y, [0, 5, -1], [1.0, 2.0]) | np.put(y, small[0], b[0, :1]) | np.put(y, [13, 40], b[0], mode="wrap")
+np.put(y, [13, 40], b[0], mode="clip") | y.put([1, 2], b[1, :2]) | np.place(y, m, b[0]) | np.place(y, a > 0, h[:2])
+np.putmask(y, m, b) | np.putmask(y, a > 0, h[:5]) | np.fill_diagonal(y, b[0, 0]) | np.fill_diagonal(y.T, [1.0, 2.0])
+np.fill_diagonal(y.T, 7.0, wrap=True) | np.put_along_axis(y, small[:, :1], b[:, :1], 1) | np.copyto(y, b, where=m)
+np.put_along_axis(y, np.argmax(a, axis=0, keepdims=True), 0.5, axis=0) | np.copyto(y, b[0])
+np.copyto(y, 1, where=a > 0) | np.nan_to_num(y, copy=False) | np.multiply.at(y, ([0, 0, 2], [1, 1, 3]), b[0, :3])
+np.maximum.at(y, [0, 0], b[:2]) | np.negative.at(y, ([0, 0, 1], [0, 0, 1])) | np.power.at(y[1:], 1, 2)
+np.add(a, b, out=y) | np.exp(a, where=m, out=y) | np.divide(a, b, out=y, where=b > 1)
+np.modf(a, out=(y, np.zeros((3, 4)))) | np.cumsum(a, axis=1, out=y) | np.log(a, where=a > 0, out=y)
+np.sqrt(a, where=a > 0, out=y) | np.maximum.accumulate(a, 1, out=y) | np.clip(a, 0, 1, out=y)
+np.subtract.reduce(a, 0, out=y[0]) | np.multiply.reduce(a, axis=1, out=y[:, 0])
+np.logaddexp.outer(a[0, :3], b[0], out=y)
+"""
+
+
+def calls(text: str) -> list[str]:
+    """The expressions of a table."""
+    return [part.strip() for part in text.replace("\n", " | ").split(" | ") if part.strip()]

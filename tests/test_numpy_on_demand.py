@@ -1,0 +1,210 @@
+"""Functions of `numpy_api.on_demand`: NumPy's values on Tensors and compiled, and derivatives by differences."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy_calls import IN_PLACE, MORE, ROUGH, SMOOTH, calls
+from test_numpy_functions import ARRAYS
+
+import tracegrad as tg
+from tracegrad.torch.tape import TapeArray
+
+A = ARRAYS | MORE
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
+
+
+def function_of(expression: str) -> tuple[Callable[..., Any], list[str]]:
+    """A function that computes `expression` from the arrays it names."""
+    names = [name for name in A if re.search(rf'(?<![\w.]){name}(?![\w(="])', expression)]
+    scope: dict[str, Any] = {"np": np}
+    exec(f"def function({', '.join(names)}):\n    return ({expression})\n", scope)
+    return scope["function"], names
+
+
+def same(ours: Any, theirs: Any) -> None:
+    if isinstance(theirs, tuple | list):
+        assert len(ours) == len(theirs)
+        for x, y in zip(ours, theirs):
+            same(x, y)
+    elif isinstance(theirs, np.ndarray | np.generic):
+        found = ours.array if isinstance(ours, TapeArray) else ours
+        assert found.shape == theirs.shape
+        assert found.dtype == theirs.dtype
+        single = theirs.dtype == np.float32
+        np.testing.assert_allclose(found, theirs, rtol=2e-6 if single else 1e-13, atol=1e-6 if single else 1e-14)
+    else:
+        assert ours == theirs
+
+
+def total(values: Any) -> Any:
+    """A number of all floating values, each with a weight of its own."""
+    if isinstance(values, tuple | list):
+        parts = [part for part in map(total, values) if part is not None]
+        return sum(parts[1:], parts[0]) if parts else None
+    if not hasattr(values, "dtype") or values.dtype.kind != "f":
+        return None
+    weights = np.cos(np.arange(float(values.size))).reshape(values.shape)
+    return np.sum(np.sin(values) * weights)
+
+
+@pytest.mark.parametrize("expression", calls(SMOOTH + ROUGH))
+def test_tensors_and_compiled_functions_have_numpys_values(expression: str) -> None:
+    function, names = function_of(expression)
+    arrays = [A[name] for name in names]
+    theirs = function(*arrays)
+    same(function(*map(TapeArray, arrays)), theirs)
+    same(tg.trace(function)(*arrays), theirs)
+
+
+def changed(statement: str) -> tuple[Callable[..., Any], list[str]]:
+    """A function that gives what `a` becomes by the statement."""
+    names = [name for name in A if name == "a" or re.search(rf'(?<![\w.]){name}(?![\w(="])', statement)]
+    scope: dict[str, Any] = {"np": np}
+    exec(f"def function({', '.join(names)}):\n    y = a.copy()\n    {statement}\n    return y\n", scope)
+    return scope["function"], names
+
+
+@pytest.mark.parametrize("statement", calls(IN_PLACE))
+def test_what_is_changed_in_place_is_what_numpy_makes_of_it(statement: str) -> None:
+    function, names = changed(statement)
+    arrays = [A[name] for name in names]
+    same(tg.trace(function)(*arrays), function(*arrays))
+    real = [k for k, name in enumerate(names) if A[name].dtype == np.float64]
+    e = [np.random.default_rng(k).normal(size=A[name].shape) if k in real else None for k, name in enumerate(names)]
+    gradient = tg.grad(lambda *xs: total(function(*xs)), argnums=tuple(real))(*arrays)
+    found = sum(np.sum(g * e[k]) for k, g in zip(real, gradient))
+    np.testing.assert_allclose(found, slope(lambda *xs: total(function(*xs)), arrays, e), rtol=1e-7, atol=1e-8)
+
+
+def slope(function: Callable[..., Any], point: list[Any], direction: list[Any], step: float = 1e-5) -> Any:
+    """The derivative along a direction, by differences of the fourth order."""
+
+    def at(t: float) -> Any:
+        return np.asarray(function(*[x if d is None else x + t * d for x, d in zip(point, direction)]))
+
+    return (8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))) / (12 * step)
+
+
+SMOOTH_REALS = [e for e in calls(SMOOTH) if total(function_of(e)[0](*[A[n] for n in function_of(e)[1]])) is not None]
+
+
+@pytest.mark.parametrize("expression", SMOOTH_REALS)
+def test_first_and_second_derivatives_in_both_modes_are_differences(expression: str) -> None:
+    function, names = function_of(expression)
+    real = [name for name in names if A[name].dtype == np.float64]
+    fixed = {name: A[name] for name in names if name not in real}
+
+    def number(*xs: Any) -> Any:
+        given = dict(zip(real, xs), **fixed)
+        return total(function(*[given[name] for name in names]))
+
+    rng = np.random.default_rng(3)
+    point, (d, e) = [A[name] for name in real], [[rng.normal(size=A[name].shape) for name in real] for _ in range(2)]
+    argnums = tuple(range(len(real)))
+    gradient = tg.grad(number, argnums=argnums)
+
+    def along(*xs: Any) -> Any:
+        return sum(np.sum(g * v) for g, v in zip(gradient(*xs), e))
+
+    wanted = slope(number, point, e)
+    np.testing.assert_allclose(along(*point), wanted, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(tg.jvp(number, tuple(point), tuple(e))[1], wanted, rtol=1e-7, atol=1e-8)
+    second = tg.jvp(along, tuple(point), tuple(d))[1]
+    np.testing.assert_allclose(second, slope(along, point, d), rtol=1e-6, atol=1e-7)
+    with tg.disable_jit():
+        np.testing.assert_allclose(along(*point), wanted, rtol=1e-7, atol=1e-8)
+
+
+# Whether edges, orders and counts fit is asked of the values, which a batch has several of.
+ASKS = "np.interp|histogram|bincount|np.choose|array_equiv|small.choose|reduceat|nanarg|apply_along|corrcoef|np.cov"
+
+
+@pytest.mark.parametrize("expression", [e for e in SMOOTH_REALS if not re.search(ASKS, e)])
+def test_a_batch_is_a_loop_over_examples(expression: str) -> None:
+    function, names = function_of(expression)
+    real = [name for name in names if A[name].dtype == np.float64]
+    fixed = {name: A[name] for name in names if name not in real}
+
+    def one(*xs: Any) -> Any:
+        given = dict(zip(real, xs), **fixed)
+        return function(*[given[name] for name in names])
+
+    batch = [np.stack([A[name], A[name] * 1.125]) for name in real]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = tg.vmap(one)(*batch)
+    for k in range(2):
+        wanted = one(*[x[k] for x in batch])
+        several = isinstance(wanted, tuple | list)
+        for ours, theirs in zip(found if several else [found], wanted if several else [wanted]):
+            np.testing.assert_allclose(ours[k], theirs, rtol=1e-11, atol=1e-12)
+
+
+def test_views_by_strides_are_those_of_numpy() -> None:
+    from numpy.lib.stride_tricks import as_strided
+
+    def windows(x: Any) -> Any:
+        return as_strided(x, (3, 2), (8, 8)) * np.lib.stride_tricks.as_strided(x, shape=(3, 2), strides=(16, 0))
+
+    x = A["h"]
+    np.testing.assert_array_equal(tg.trace(windows)(x), windows(x))
+    gradient = tg.grad(lambda x: total(windows(x)))
+    e = np.cos(np.arange(6.0))
+    np.testing.assert_allclose(gradient(x) @ e, slope(lambda x: total(windows(x)), [x], [e]), rtol=1e-8)
+    with pytest.raises(IndexError, match="beyond the elements"):
+        tg.trace(lambda x: as_strided(x, (7,), (8,)))(x)
+
+
+REFUSED: dict[str, Callable[[Any], Any]] = {
+    "np.maximum.at with traced indices": lambda x: np.maximum.at(x * 1.0, np.floor(x).astype(int), 1.0),
+    "np.insert at a traced array": lambda x: np.insert(x, np.floor(x).astype(int), 1.0),
+    "np.extract by a traced condition": lambda x: np.extract(x > 1, x),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_indices_that_decide_shapes_must_be_known(what: str) -> None:
+    with pytest.raises(NotImplementedError, match=what):
+        tg.trace(REFUSED[what])(A["h"])
+
+
+def test_what_is_asked_is_asked_at_every_call() -> None:
+    counts = tg.trace(lambda k, w: np.bincount(k, w, minlength=3))
+    w = np.array([1.0, 2.0, 4.0])
+    for k in ([0, 1, 1], [2, 0, 2], [0, 5, 1], [2, 5, 5], [0, 0, 3]):
+        np.testing.assert_array_equal(counts(np.array(k), w), np.bincount(k, w, minlength=3))
+    assert counts.cache_info().traces == 3
+    with pytest.raises(ValueError, match="negative"):
+        counts(np.array([0, -1, 1]), w)
+    choices = tg.trace(lambda k: np.choose(k, [w, 2 * w]))
+    np.testing.assert_array_equal(choices(np.array([0, 1, 0])), [1.0, 4.0, 4.0])
+    with pytest.raises(ValueError, match="invalid entry in choice array"):
+        choices(np.array([0, 1, 2]))
+
+
+# Statements that change `y`, zeros that the traced function has made.
+OF_CONSTANTS = """
+np.put(y, [0, 5], [1.0, 2.0]) | np.put(y, [0, 5], x[:2]) | np.place(y, np.eye(4) > 0, [1.0, 2.0]) | y.put([3], 4.0)
+np.place(y, np.eye(4) > 0, x) | np.putmask(y, np.eye(4) > 0, 3.0) | np.putmask(y, np.eye(4) > 0, x)
+np.fill_diagonal(y, 2.0) | np.fill_diagonal(y[1:, 1:], x[1]) | np.fill_diagonal(y, x) | np.copyto(y[1], x)
+np.copyto(y, np.ones(4)) | np.copyto(y, x, where=np.eye(4) > 0) | np.put_along_axis(y, np.array([[0, 1, 2, 3]]), x, 0)
+np.multiply.at(y, ([0, 0], [1, 1]), 3.0) | np.maximum.at(y, ([0, 0], [1, 1]), x[:2]) | np.add(y, 1, out=y)
+np.add(y, x, out=y, where=np.eye(4) > 0) | np.exp(y, out=y, where=np.eye(4) > 0) | y.T.put([1, 2], x[:2])
+np.cumsum(y + 1, axis=0, out=y) | np.cumsum(y + x, axis=0, out=y) | np.put(y[2], [1], x[1]) | y.flat[3] = x[0]
+"""
+
+
+@pytest.mark.parametrize("statement", calls(OF_CONSTANTS))
+def test_what_is_made_inside_is_changed_when_it_is_said(statement: str) -> None:
+    scope: dict[str, Any] = {"np": np}
+    lines = ["y = np.zeros((4, 4))", "before = y * x", statement, "between = y * x", "y[1, 1] += 2"]
+    body = "\n    ".join([*lines, "return before + between + y * x"])
+    exec(f"def function(x):\n    {body}\n", scope)
+    x = A["v"]
+    np.testing.assert_allclose(tg.trace(scope["function"])(x), scope["function"](x), rtol=1e-15, atol=1e-15)

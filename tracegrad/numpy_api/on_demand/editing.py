@@ -1,0 +1,260 @@
+"""Functions that put elements in, take them out, or choose them by number. Where is known, or asked for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import DTypeError, ShapeError, located
+from tracegrad.numpy_api import reductions
+from tracegrad.numpy_api.joining import concatenate, picked, stack
+from tracegrad.numpy_api.last_writes import is_known
+from tracegrad.numpy_api.memory import laid
+from tracegrad.numpy_api.operands import (
+    array,
+    arrays,
+    broadcast_arrays,
+    broadcast_shapes,
+    constant,
+    peer_of,
+    promoted,
+    size_of,
+    to_dtype,
+    together,
+)  # fmt: skip
+from tracegrad.numpy_api.registry import implements, refuse
+from tracegrad.numpy_api.selection import clip, positions, take_along_axis
+from tracegrad.numpy_api.shapes import as_shape, moveaxis
+from tracegrad.ops import elementwise, scans
+from tracegrad.ops.elementwise import equal, logical_and, remainder, subtract
+from tracegrad.ops.indexing import gather
+from tracegrad.ops.linear import broadcast_to, reshape
+from tracegrad.ops.op import normalize_axis
+
+
+def _row(x: Any) -> Any:
+    return reshape(x, shape=(size_of(x),))
+
+
+def _place(obj: Any, name: str) -> Any:
+    """An index that decides shapes, as NumPy takes it: it is known, or an integer that is asked for."""
+    if isinstance(obj, slice):
+        return obj
+    if hasattr(obj, "__index__") and not getattr(obj, "shape", ()):
+        return obj.__index__()
+    if isinstance(obj, list | tuple):
+        return [_place(each, name) for each in obj]
+    if is_known(obj):
+        return obj.concrete("an index") if hasattr(obj, "concrete") else obj
+    raise refuse(f"np.{name} at a traced array of indices", "use indices that are computed without the arguments")
+
+
+def _along(name: str, a: Any, axis: Any) -> tuple[Any, int]:
+    (x,) = arrays(a)
+    if axis is None:
+        return _row(x), 0
+    return x, normalize_axis(name, axis, len(x.shape))
+
+
+# -- insert and delete -------------------------------------------------------------------------------------------------
+@implements(np.insert)
+def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
+    """`np.insert`, before indices that are known or asked for."""
+    peer = peer_of(arr, values, obj)
+    x, k = _along("insert", array(arr, peer), axis)
+    v = to_dtype(array(values, peer), x.dtype)
+    place = _place(obj, "insert")
+    rank, n = len(x.shape), x.shape[k]
+    v = reshape(v, shape=(*(1,) * (rank - len(v.shape)), *v.shape))
+    if isinstance(place, int):
+        v = moveaxis(v, 0, k)
+        count = v.shape[k]
+        codes = np.insert(np.arange(n), [place] * count, n + np.arange(count))
+    else:
+        count = len(np.insert(np.zeros(n), place, 0)) - n
+        if count and v.shape[k] not in (1, count):
+            raise ValueError(located(f"np.insert: {v.shape[k]} values do not fit {count} indices"))
+        codes = np.insert(np.arange(n), place, n + np.arange(count))
+    wanted = tuple(count if i == k else m for i, m in enumerate(x.shape))
+    joined = concatenate([x, broadcast_to(v, shape=wanted)], k)
+    return laid(picked(joined, constant(codes.astype(np.int64), peer), k), "C")
+
+
+@implements(np.delete)
+def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
+    """`np.delete`, of indices that are known or asked for."""
+    x, k = _along("delete", arr, axis)
+    kept = np.delete(np.arange(x.shape[k]), _place(obj, "delete"))
+    return laid(picked(x, constant(kept, peer_of(x)), k), "C")
+
+
+@implements(np.resize)
+def resize(a: Any, new_shape: Any) -> Any:
+    """`np.resize`: the elements over and over."""
+    x = _row(arrays(a)[0])
+    shape = (new_shape.__index__(),) if hasattr(new_shape, "__index__") else as_shape(new_shape)
+    if not size_of(x):
+        return broadcast_to(array(np.zeros((), x.dtype), peer_of(x)), shape=shape)
+    codes = np.arange(math.prod(shape)) % size_of(x)
+    return reshape(picked(x, constant(codes, peer_of(x)), 0), shape=shape)
+
+
+@implements(np.compress)
+def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
+    """`np.compress`, by a condition that is known."""
+    if out is not None:
+        raise refuse("the argument out= of np.compress")
+    x, k = _along("compress", a, axis)
+    (kept,) = np.nonzero(_mask(condition, "compress"))
+    return laid(picked(x, constant(kept, peer_of(x)), k), "C")
+
+
+@implements(np.extract)
+def extract(condition: Any, arr: Any) -> Any:
+    """`np.extract`, by a condition that is known."""
+    return compress(_mask(condition, "extract").reshape(-1), arr)
+
+
+def _mask(condition: Any, name: str) -> Any:
+    if not is_known(condition) or (isinstance(condition, list | tuple) and peer_of(condition) is not None):
+        hint = "the shape of the result would depend on values; use np.where, or a condition computed without arguments"
+        raise refuse(f"np.{name} by a traced condition", hint)
+    return np.asarray(condition.concrete("a mask") if hasattr(condition, "concrete") else condition).astype(bool)
+
+
+# -- in place ----------------------------------------------------------------------------------------------------------
+def _target(name: str, a: Any) -> None:
+    if not hasattr(a, "_assign"):
+        raise refuse(f"np.{name} into an ndarray that the traced function did not make", "make the array inside")
+
+
+def _over_and_over(values: Any, n: int, peer: Any) -> Any:
+    """`n` elements of `values`, which begin again when there are no more."""
+    v = _row(array(values, peer))
+    return v if size_of(v) in (n, 1) else resize(v, (n,))
+
+
+@implements(np.put)
+def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    """`np.put`."""
+    _target("put", a)
+    peer = peer_of(a, ind, v)
+    index = to_dtype(_row(array(ind, peer)), "int64")
+    n = size_of(a)
+    if mode == "wrap":
+        index = remainder(index, n)
+    elif mode == "clip":
+        index = clip(index, 0, n - 1)
+    if size_of(index):
+        a.flat[index] = to_dtype(_over_and_over(v, size_of(index), peer), a.dtype)
+
+
+@implements(np.place)
+def place(arr: Any, mask: Any, vals: Any) -> None:
+    """`np.place`: the next value at every place where the mask is true."""
+    _target("place", arr)
+    peer = peer_of(arr, mask, vals)
+    inside, values = _row(to_dtype(array(mask, peer), bool)), _row(array(vals, peer))
+    if not size_of(values):
+        raise ValueError(located("Cannot insert from an empty array!"))
+    number = subtract(scans.cumsum(to_dtype(inside, "int64"), axis=0), 1)
+    number = remainder(elementwise.where(inside, number, 0), size_of(values))
+    _put_where(arr, inside, gather(values, number, axes=(0,)))
+
+
+@implements(np.putmask)
+def putmask(a: Any, /, mask: Any, values: Any) -> None:
+    """`np.putmask`: where the mask is true, the value at that place."""
+    _target("putmask", a)
+    peer = peer_of(a, mask, values)
+    v = _over_and_over(values, size_of(a), peer)
+    _put_where(a, _row(to_dtype(array(mask, peer), bool)), broadcast_to(v, shape=(size_of(a),)))
+
+
+def _put_where(a: Any, inside: Any, values: Any) -> None:
+    inside, values = (reshape(v, shape=a.shape) for v in (inside, to_dtype(values, a.dtype)))
+    a[...] = elementwise.where(inside, values, a)
+
+
+@implements(np.copyto)
+def copyto(dst: Any, src: Any, casting: Any = "same_kind", where: Any = True) -> None:
+    """`np.copyto`: assign `src` to the elements of `dst` where a mask is true."""
+    _target("copyto", dst)
+    kind = src.dtype if hasattr(src, "dtype") else type(src)
+    if not np.can_cast(kind, dst.dtype, casting):
+        raise DTypeError(located(f"cannot cast array data from {np.dtype(kind)} to {dst.dtype} by {casting!r}"))
+    dst[...] = src if where is True else np.where(where, src, dst)
+
+
+@implements(np.fill_diagonal)
+def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
+    """`np.fill_diagonal`."""
+    _target("fill_diagonal", a)
+    shape = a.shape
+    if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) != 1):
+        raise ValueError(located("array must be at least 2-d, and of more axes all must be of equal length"))
+    step = shape[1] + 1 if len(shape) == 2 else 1 + int(np.cumprod(shape[:-1]).sum())
+    stop = None if wrap or len(shape) > 2 else shape[1] * shape[1]
+    spots = np.arange(size_of(a))[:stop:step]
+    put(a, spots, val)
+
+
+@implements(np.put_along_axis)
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
+    """`np.put_along_axis`."""
+    _target("put_along_axis", arr)
+    (index,) = (array(indices, peer_of(arr, indices)),)
+    if axis is None:
+        arr.flat[index] = values
+        return
+    k = normalize_axis("put_along_axis", axis, len(arr.shape))
+    rank = len(arr.shape)
+    if len(index.shape) != rank:
+        raise ShapeError(located("`indices` and `arr` must have the same number of dimensions"))
+    own = [reshape(positions(n), shape=tuple(n if i == d else 1 for i in range(rank))) for d, n in enumerate(arr.shape)]
+    arr[tuple(index if d == k else own[d] for d in range(rank))] = values
+
+
+# -- choose ------------------------------------------------------------------------------------------------------------
+@implements(np.choose)
+def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+    """`np.choose`; whether a number is out of range is asked for, which leaves a guard."""
+    if out is not None:
+        raise refuse("the argument out= of np.choose")
+    given = list(choices)
+    peer = peer_of(a, *given)
+    index = to_dtype(array(a, peer), "int64")
+    _, parts = together(*arrays(*given, peer)[: len(given)] if peer is not None else arrays(*given))
+    n = len(given)
+    if mode == "wrap":
+        index = remainder(index, n)
+    elif mode == "clip":
+        index = clip(index, 0, n - 1)
+    elif not bool(reductions.all_(logical_and(index >= 0, index < n))):
+        raise ValueError(located("invalid entry in choice array"))
+    shape = broadcast_shapes("choose", index.shape, *(x.shape for x in parts))
+    index, *parts = broadcast_arrays("choose", [index, *parts], shape)
+    if n > _MOST_CHOICES:
+        found = take_along_axis(stack(parts, 0), reshape(index, shape=(1, *shape)), 0)
+        return reshape(found, shape=shape)
+    found = parts[-1]
+    for k in range(n - 2, -1, -1):
+        found = elementwise.where(equal(index, k), parts[k], found)
+    return laid(found, "C")
+
+
+_MOST_CHOICES = 16
+
+
+# -- equality ----------------------------------------------------------------------------------------------------------
+@implements(np.array_equiv)
+def array_equiv(a1: Any, a2: Any) -> bool:
+    """`np.array_equiv`: whether arrays are equal when one is broadcast to the other."""
+    x, y = promoted(arrays(a1, a2))
+    try:
+        np.broadcast_shapes(x.shape, y.shape)
+    except ValueError:
+        return False
+    return bool(reductions.all_(equal(x, y)))

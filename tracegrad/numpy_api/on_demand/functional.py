@@ -1,0 +1,82 @@
+"""Functions of NumPy's that call a function of the user's: row by row, axis by axis, or piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api.joining import stack
+from tracegrad.numpy_api.operands import array, arrays, peer_of, to_dtype
+from tracegrad.numpy_api.registry import implements
+from tracegrad.numpy_api.shapes import expand_dims, moveaxis
+from tracegrad.ops import elementwise
+from tracegrad.ops.elementwise import logical_not, logical_or
+from tracegrad.ops.linear import broadcast_to, reshape, zeros_like
+from tracegrad.ops.op import normalize_axis
+
+
+@implements(np.apply_along_axis)
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
+    """`np.apply_along_axis`: `func1d` is called for each row, as in NumPy."""
+    (x,) = arrays(arr)
+    k = normalize_axis("apply_along_axis", axis, len(x.shape))
+    rows = moveaxis(x, k, -1)
+    lead = rows.shape[:-1]
+    if 0 in lead:
+        raise ValueError(located("Cannot apply_along_axis when any iteration dimensions are 0"))
+    found = arrays(*(func1d(rows[i], *args, **kwargs) for i in np.ndindex(lead)), *([x] if not lead else []))
+    found = found[:1] if not lead else found
+    first = to_dtype(found[0], found[0].dtype)
+    whole = stack([to_dtype(v, first.dtype) for v in found], 0)
+    depth = len(first.shape)
+    out = reshape(whole, shape=(*lead, *first.shape))
+    for i in range(depth):  # the axes of the results stand where that of the rows was
+        out = moveaxis(out, len(lead) + i, k + i)
+    return out
+
+
+@implements(np.apply_over_axes)
+def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Any:
+    """`np.apply_over_axes`."""
+    (x,) = arrays(a)
+    rank = len(x.shape)
+    for axis in axes if isinstance(axes, tuple | list | np.ndarray) else (axes,):
+        k = normalize_axis("apply_over_axes", int(axis), rank)
+        found = func(x, k)
+        if len(found.shape) != rank:
+            found = expand_dims(found, k)
+        if len(found.shape) != rank:
+            raise ValueError(located("function is not returning an array of the correct shape"))
+        x = found
+    return x
+
+
+@implements(np.piecewise)
+def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
+    """`np.piecewise`: the functions, which work element by element, are called on the whole array."""
+    peer = peer_of(x, condlist, *(f for f in funclist if not callable(f)))
+    v = array(x, peer)
+    several = isinstance(condlist, list | tuple) and len(condlist) and (
+        (not np.isscalar(condlist[0]) and len(np.shape(condlist[0])) > 0) or not v.shape)  # fmt: skip
+    conditions = [to_dtype(array(c, peer), bool) for c in (condlist if several else [condlist])]
+    n, functions = len(conditions), list(funclist)
+    if len(functions) not in (n, n + 1):
+        raise ValueError(located(f"with {n} condition(s), either {n} or {n + 1} functions are expected"))
+    if len(functions) == n + 1:
+        some = conditions[0]
+        for c in conditions[1:]:
+            some = logical_or(some, c)
+        conditions.append(logical_not(some))
+    out = zeros_like(v)
+    for condition, function in zip(conditions, functions):
+        value = to_dtype(array(function(v, *args, **kw) if callable(function) else function, peer), v.dtype)
+        try:
+            value, condition = (y if y.shape == v.shape else broadcast_to(y, shape=v.shape) for y in (value, condition))
+        except ShapeError:
+            what = f"np.piecewise: a function gives shape {value.shape} for an array of shape {v.shape}"
+            raise ShapeError(located(what)) from None
+        out = elementwise.where(condition, value, out)
+    return out

@@ -1,0 +1,222 @@
+"""Counting: histograms, bins, and sums of weights by bin, which are scattered and so have derivatives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_literal, supported
+from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api import creation, reductions, sorting
+from tracegrad.numpy_api.joining import diff
+from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, size_of, to_dtype, to_float
+from tracegrad.numpy_api.registry import implements, refuse
+from tracegrad.ops import linear
+from tracegrad.ops.elementwise import (
+    add,
+    divide,
+    equal,
+    isfinite,
+    logical_and,
+    maximum,
+    minimum,
+    subtract,
+    where,
+)  # fmt: skip
+from tracegrad.ops.indexing import scatter_add
+from tracegrad.ops.linear import flip, reshape
+
+
+def _row(x: Any) -> Any:
+    return reshape(x, shape=(size_of(x),))
+
+
+def _is_count(bins: Any) -> bool:
+    return not isinstance(bins, str | list | tuple) and np.ndim(bins) == 0
+
+
+# -- edges -----------------------------------------------------------------------------------------------------------
+def _ends(x: Any, bounds: Any) -> tuple[Any, Any]:
+    """The first and the last edge of bins of equal width."""
+    if bounds is not None:
+        first, last = bounds
+        if not (is_literal(first) and is_literal(last)):
+            return first, last
+        if first > last:
+            raise ValueError(located("max must be larger than min in range parameter."))
+        if not (math.isfinite(first) and math.isfinite(last)):
+            raise ValueError(located(f"supplied range of [{first}, {last}] is not finite"))
+        return (first - 0.5, last + 0.5) if first == last else (first, last)
+    if not size_of(x):
+        return 0, 1
+    first, last = reductions.min(x), reductions.max(x)
+    if not bool(logical_and(isfinite(first), isfinite(last))):
+        raise ValueError(located("autodetected range of a histogram is not finite"))
+    same = equal(first, last)
+    return where(same, subtract(first, 0.5), first), where(same, add(last, 0.5), last)
+
+
+def _edges(name: str, x: Any, bins: Any, bounds: Any) -> Any:
+    if isinstance(bins, str):
+        raise refuse(f"np.{name} with bins={bins!r}", "give the number of bins, or their edges")
+    if not _is_count(bins):
+        (edges,) = arrays(bins)
+        if len(edges.shape) != 1:
+            raise ValueError(located("`bins` must be 1d, when an array"))
+        if bool(reductions.any_(diff(edges) < 0)):
+            raise ValueError(located("`bins` must increase monotonically, when an array"))
+        return edges
+    if bins < 1:
+        raise ValueError(located("`bins` must be positive, when an integer"))
+    first, last = _ends(x, bounds)
+    kinds = [v if is_literal(v) else v.dtype for v in (first, last)]
+    kind = np.result_type(*kinds, x.dtype)
+    kind = supported(kind if kind.kind == "f" else np.result_type(kind, float))
+    return to_dtype(creation.linspace(first, last, bins.__index__() + 1), kind)
+
+
+def _bin_of(x: Any, edges: Any) -> tuple[Any, Any]:
+    """The bin of each element of a row, and whether it is in one. The last bin has both its edges."""
+    n = edges.shape[0] - 1
+    place = subtract(sorting.searchsorted(edges, x, "right"), 1)
+    ends = array(edges, peer_of(x, edges))
+    place = where(equal(x, ends[n]), n - 1, place)
+    inside = logical_and(place >= 0, place < n)
+    return minimum(maximum(place, 0), n - 1), inside
+
+
+# -- histograms ------------------------------------------------------------------------------------------------------
+@implements(np.histogram_bin_edges)
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
+    """`np.histogram_bin_edges`."""
+    return _edges("histogram_bin_edges", _row(arrays(a)[0]), bins, range)
+
+
+def _sums(place: Any, inside: Any, weights: Any, shape: tuple[int, ...]) -> Any:
+    """The sum of the weights in each bin, or how many elements there are."""
+    peer = peer_of(*place)
+    if weights is None:
+        weights = constant(linear.full(shape=inside.shape, value=1, dtype="int64"), peer)
+    updates = where(inside, weights, {"f": 0.0, "b": False}.get(weights.dtype.kind, 0))
+    return scatter_add(updates, *place, shape=shape, axes=tuple(range(len(shape))))
+
+
+# The name of an argument of NumPy's hides the function.
+range_ = range
+
+
+def _weights_of(x: Any, weights: Any) -> Any:
+    if weights is None:
+        return None
+    w = array(weights, peer_of(x, weights))
+    if w.shape != x.shape:
+        raise ShapeError(located("weights should have the same shape as a."))
+    w = _row(w)
+    return to_dtype(w, "int64") if w.dtype.kind == "b" else w
+
+
+@implements(np.histogram)
+def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> tuple[Any, Any]:
+    """`np.histogram`: counts have no derivative, sums of weights have one with respect to the weights."""
+    given = arrays(*(v for v in (a, weights) if v is not None))
+    w = _weights_of(given[0], given[1]) if weights is not None else None
+    x = _row(given[0])
+    edges = _edges("histogram", x, bins, range)
+    place, inside = _bin_of(x, edges)
+    found = _sums((place,), inside, w, (edges.shape[0] - 1,))
+    if density:
+        found = divide(divide(to_float(found), diff(edges)), reductions.sum(to_float(found)))
+    return found, edges
+
+
+@implements(np.histogramdd)
+def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = None,
+                weights: Any = None) -> tuple[Any, list[Any]]:  # fmt: skip
+    """`np.histogramdd`."""
+    columns = _columns(sample)
+    rank = len(columns)
+    several = not isinstance(bins, str) and not _is_count(bins)
+    if several and len(bins) != rank:
+        raise ValueError(located("The dimension of bins must be equal to the dimension of the sample x."))
+    each = list(bins) if several else [bins] * rank
+    bounds = [None] * rank if range is None else list(range)
+    if len(bounds) != rank:
+        raise ValueError(located("range argument must have one entry per dimension"))
+    edges = [_edges("histogramdd", x, b, r) for x, b, r in zip(columns, each, bounds)]
+    places, insides = zip(*(_bin_of(x, e) for x, e in zip(columns, edges)))
+    inside = insides[0]
+    for other in insides[1:]:
+        inside = logical_and(inside, other)
+    w = None if weights is None else _row(array(weights, peer_of(*columns, weights)))
+    found = to_float(_sums(places, inside, w, tuple(e.shape[0] - 1 for e in edges)))
+    if density:
+        total = reductions.sum(found)
+        for k, e in enumerate(edges):
+            found = divide(found, _along(diff(e), k, rank))
+        found = divide(found, total)
+    return found, edges
+
+
+def _along(x: Any, axis: int, rank: int) -> Any:
+    return reshape(x, shape=tuple(x.shape[0] if i == axis else 1 for i in range_(rank)))
+
+
+def _columns(sample: Any) -> list[Any]:
+    """The coordinates of the points, one row for each."""
+    if isinstance(sample, list | tuple):
+        return [_row(x) for x in arrays(*sample)]
+    (x,) = arrays(sample)
+    if len(x.shape) == 1:
+        return [x]
+    return [x[:, k] for k in range_(x.shape[1])]
+
+
+@implements(np.histogram2d)
+def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None,
+                weights: Any = None) -> tuple[Any, Any, Any]:  # fmt: skip
+    """`np.histogram2d`."""
+    if not isinstance(bins, str) and not _is_count(bins) and len(bins) not in (1, 2):
+        bins = [bins, bins]
+    found, edges = histogramdd([x, y], bins, range, density, weights)
+    return found, edges[0], edges[1]
+
+
+# -- counts and places -------------------------------------------------------------------------------------------------
+@implements(np.bincount)
+def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
+    """`np.bincount`: how long the result is is asked for, unless `minlength` is enough; that leaves a guard."""
+    given = arrays(*(v for v in (x, weights) if v is not None))
+    place = given[0]
+    if len(place.shape) != 1 or place.dtype.kind not in "iub":
+        raise ShapeError(located(f"bincount wants a row of integers, got shape {place.shape} of {place.dtype}"))
+    length = minlength.__index__()
+    if place.shape[0]:
+        place = to_dtype(place, "int64")
+        if bool(reductions.any_(place < 0)):
+            raise ValueError(located("'list' argument must have no negative elements"))
+        top = reductions.max(place)
+        if not bool(top < length):
+            length = int(top) + 1
+    if weights is None:
+        w: Any = constant(linear.full(shape=place.shape, value=1, dtype="int64"), peer_of(place))
+    else:
+        w = to_dtype(given[1], float)
+        if w.shape != place.shape:
+            raise ValueError(located("The weights and list don't have the same length."))
+    return scatter_add(w, place, shape=(length,), axes=(0,))
+
+
+@implements(np.digitize)
+def digitize(x: Any, bins: Sequence[Any], right: bool = False) -> Any:
+    """`np.digitize`; whether traced bins go up or down is asked for, which leaves a guard."""
+    values, edges = arrays(x, bins)
+    values, edges = to_float(values), to_float(edges)
+    steps, side = diff(edges), "left" if right else "right"
+    if bool(reductions.all_(steps >= 0)):
+        return sorting.searchsorted(edges, values, side)
+    if not bool(reductions.all_(steps <= 0)):
+        raise ValueError(located("bins must be monotonically increasing or decreasing"))
+    return subtract(edges.shape[0], sorting.searchsorted(flip(edges, axes=(0,)), values, side))

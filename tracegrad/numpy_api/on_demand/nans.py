@@ -1,0 +1,126 @@
+"""Reductions and scans that pass over nan. Where nothing is left, the result is nan; NumPy's warning is not given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api import reductions
+from tracegrad.numpy_api.operands import arrays, to_dtype, to_float
+from tracegrad.numpy_api.registry import implements
+from tracegrad.ops.elementwise import divide, isnan, less_equal, logical_and, logical_not, multiply, sqrt, subtract
+from tracegrad.ops.elementwise import where as _where
+from tracegrad.ops.op import normalize_axes
+
+UNSET: Any = np._NoValue
+
+
+def _one(a: Any) -> Any:
+    return arrays(a)[0]
+
+
+def valid(x: Any, where: Any = True) -> Any:
+    """Which elements count: those that are no nan, and where `where` is true."""
+    known = logical_not(isnan(x))
+    return known if where is True else logical_and(known, *arrays(where))
+
+
+def filled(x: Any, value: float) -> Any:
+    """`x` with `value` for nan."""
+    return _where(isnan(x), value, x) if x.dtype.kind in "fc" else x
+
+
+# -- extrema ---------------------------------------------------------------------------------------------------------
+def _extreme(of: Callable[..., Any], worst: float, a: Any, axis: Any, keepdims: bool, initial: Any, where: Any) -> Any:
+    x = _one(a)
+    if x.dtype.kind != "f":
+        return of(x, axis, None, keepdims, initial, where)
+    found = of(filled(x, worst), axis, None, keepdims, initial, where)
+    if initial is not UNSET:
+        return found
+    return _where(reductions.any_(valid(x, where), axis, None, keepdims), found, math.nan)
+
+
+@implements(np.nanmax, refuses=("out",))
+def nanmax(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
+) -> Any:
+    """`np.nanmax`."""
+    return _extreme(reductions.max, -math.inf, a, axis, keepdims, initial, where)
+
+
+@implements(np.nanmin, refuses=("out",))
+def nanmin(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
+) -> Any:
+    """`np.nanmin`."""
+    return _extreme(reductions.min, math.inf, a, axis, keepdims, initial, where)
+
+
+def _arg(of: Callable[..., Any], worst: float, a: Any, axis: Any, keepdims: bool) -> Any:
+    x = _one(a)
+    if x.dtype.kind != "f":
+        return of(x, axis, keepdims=keepdims)
+    if not bool(reductions.all_(reductions.any_(valid(x), axis))):
+        raise ValueError(located("All-NaN slice encountered"))
+    return of(filled(x, worst), axis, keepdims=keepdims)
+
+
+@implements(np.nanargmax, refuses=("out",))
+def nanargmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+    """`np.nanargmax`; whether a slice has nothing but nan is asked for, which leaves a guard."""
+    return _arg(reductions.argmax, -math.inf, a, axis, keepdims)
+
+
+@implements(np.nanargmin, refuses=("out",))
+def nanargmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
+    """`np.nanargmin`; whether a slice has nothing but nan is asked for, which leaves a guard."""
+    return _arg(reductions.argmin, math.inf, a, axis, keepdims)
+
+
+# -- products, moments, scans ----------------------------------------------------------------------------------------
+@implements(np.nanprod, refuses=("out",))
+def nanprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False,
+            initial: Any = UNSET, where: Any = True) -> Any:  # fmt: skip
+    """`np.nanprod`."""
+    return reductions.prod(filled(_one(a), 1.0), axis, dtype, None, keepdims, initial, where)
+
+
+@implements(np.nancumsum, refuses=("out",))
+def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    """`np.nancumsum`."""
+    return reductions.cumsum(filled(_one(a), 0.0), axis, dtype)
+
+
+@implements(np.nancumprod, refuses=("out",))
+def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    """`np.nancumprod`."""
+    return reductions.cumprod(filled(_one(a), 1.0), axis, dtype)
+
+
+@implements(np.nanvar, refuses=("out", "mean"))
+def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
+           where: Any = True, mean: Any = UNSET, correction: Any = UNSET) -> Any:  # fmt: skip
+    """`np.nanvar`; nan where no more than `ddof` elements are left."""
+    x = to_dtype(to_float(_one(a)), dtype)
+    ddof = ddof if correction is UNSET else correction
+    counted = valid(x, where)
+    axes = normalize_axes("nanvar", axis, len(x.shape))
+    count = reductions.sum(to_dtype(counted, x.dtype), axes, None, None, True)
+    safe = _where(counted, x, 0.0)
+    apart = _where(counted, subtract(safe, divide(reductions.sum(safe, axes, None, None, True), count)), 0.0)
+    total = reductions.sum(multiply(apart, apart), axes, None, None, keepdims)
+    left = subtract(reductions.sum(to_dtype(counted, x.dtype), axes, None, None, keepdims), ddof)
+    none = less_equal(left, 0.0)
+    return _where(none, math.nan, divide(total, _where(none, 1.0, left)))
+
+
+@implements(np.nanstd, refuses=("out", "mean"))
+def nanstd(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
+           where: Any = True, mean: Any = UNSET, correction: Any = UNSET) -> Any:  # fmt: skip
+    """`np.nanstd`: the square root of `np.nanvar`."""
+    return sqrt(nanvar(a, axis, dtype, None, ddof, keepdims, where=where, correction=correction))

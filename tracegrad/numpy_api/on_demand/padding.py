@@ -1,0 +1,150 @@
+"""`np.pad`: with a constant, with elements of the array, or with what is computed of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api import reductions
+from tracegrad.numpy_api.creation import linspace
+from tracegrad.numpy_api.joining import along, concatenate, picked
+from tracegrad.numpy_api.memory import laid
+from tracegrad.numpy_api.on_demand.quantiles import median
+from tracegrad.numpy_api.operands import arrays, constant, peer_of, to_dtype
+from tracegrad.numpy_api.registry import implements, refuse
+from tracegrad.numpy_api.shapes import moveaxis
+from tracegrad.ops import linear
+from tracegrad.ops.elementwise import multiply, rint, subtract, where
+from tracegrad.ops.linear import broadcast_to, flip, reshape
+from tracegrad.ops.op import normalize_axis
+
+__all__ = ["pad"]
+
+_BY_PLACE = frozenset({"edge", "reflect", "symmetric", "wrap"})
+_STATISTICS: dict[str, Callable[..., Any]] = {
+    "maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean, "median": median,
+}  # fmt: skip
+
+
+def _one(a: Any) -> Any:
+    return arrays(a)[0]
+
+
+# -- with what is computed -------------------------------------------------------------------------------------------
+def _ends(x: Any, axis: int) -> tuple[Any, Any]:
+    n = x.shape[axis]
+    return along(x, axis, 0, 1), along(x, axis, n - 1, n)
+
+
+def _ramps(x: Any, axis: int, widths: tuple[int, int], ends: tuple[Any, Any]) -> list[Any]:
+    first, last = _ends(x, axis)
+
+    def ramp(end: Any, edge: Any, width: int) -> Any:
+        steps = linspace(end, reshape(edge, shape=tuple(n for k, n in enumerate(edge.shape) if k != axis)), width,
+                         endpoint=False, dtype=x.dtype)  # fmt: skip
+        return moveaxis(steps, 0, axis)
+
+    return [ramp(ends[0], first, widths[0]), x, flip(ramp(ends[1], last, widths[1]), axes=(axis,))]
+
+
+def _statistic(of: Callable[..., Any]) -> Any:
+    def padded(x: Any, axis: int, widths: tuple[int, int], lengths: tuple[Any, Any]) -> list[Any]:
+        n = x.shape[axis]
+        low, high = (n if m is None else min(int(m), n) for m in lengths)
+        if not low or not high:
+            raise ValueError(located("stat_length of 0 yields no value for padding"))
+        found = []
+        for part, width in ((along(x, axis, 0, low), widths[0]), (along(x, axis, n - high, n), widths[1])):
+            value = of(part, axis, keepdims=True)
+            value = to_dtype(rint(value), x.dtype) if x.dtype.kind in "iu" and value.dtype.kind == "f" else value
+            shape = tuple(width if k == axis else m for k, m in enumerate(x.shape))
+            found.append(broadcast_to(value, shape=shape))
+        return [found[0], x, found[1]]
+
+    return padded
+
+
+def _odd(mode: str) -> Any:
+    """Reflected about the points at the edges."""
+    skip = 1 if mode == "reflect" else 0
+
+    def padded(x: Any, axis: int, widths: tuple[int, int], _: Any) -> list[Any]:
+        n = x.shape[axis]
+        if max(widths) > n - skip:
+            raise refuse("np.pad with reflect_type='odd' by more elements than there are", "pad twice")
+        first, last = _ends(x, axis)
+        low, high = along(x, axis, skip, skip + widths[0]), along(x, axis, n - skip - widths[1], n - skip)
+        low, high = (flip(part, axes=(axis,)) for part in (low, high))
+        return [subtract(multiply(first, 2), low), x, subtract(multiply(last, 2), high)]
+
+    return padded
+
+
+_BY_VALUE = {
+    "linear_ramp": _ramps, "odd reflect": _odd("reflect"), "odd symmetric": _odd("symmetric"),
+} | {mode: _statistic(of) for mode, of in _STATISTICS.items()}  # fmt: skip
+
+
+# -- np.pad ------------------------------------------------------------------------------------------------------------
+@implements(np.pad)
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
+    """`np.pad` with the modes that have a name; the new elements of mode empty are zeros."""
+    x = _one(array)
+    rank = len(x.shape)
+    if isinstance(pad_width, dict):
+        full = {normalize_axis("pad", k, rank): v for k, v in pad_width.items()}
+        pad_width = [full.get(k, 0) for k in range(rank)]
+    widths = _pairs(pad_width, rank)
+    if any(w < 0 for pair in widths for w in pair):
+        raise ValueError(located("index can't contain negative values"))
+    if mode in ("constant", "empty"):
+        return _padded_constant(x, widths, kwargs)
+    if mode in ("reflect", "symmetric") and kwargs.pop("reflect_type", "even") == "odd":
+        mode = f"odd {mode}"
+    argument = "end_values" if mode == "linear_ramp" else "stat_length" if mode in _STATISTICS else ""
+    given = kwargs.pop(argument, 0 if mode == "linear_ramp" else None)
+    if kwargs or not (mode in _BY_PLACE or mode in _BY_VALUE):
+        raise refuse(f"np.pad with mode={mode!r} and {sorted(kwargs) or 'these arguments'}")
+    out, several = x, [(given, given)] * rank if given is None else _pairs(given, rank)
+    for k, pair in enumerate(widths):
+        if any(pair) and mode in _BY_PLACE:
+            out = picked(out, constant(np.pad(np.arange(x.shape[k]), pair, mode=mode), peer_of(x)), k)
+        elif any(pair):
+            out = concatenate(_BY_VALUE[mode](out, k, pair, several[k]), k)
+    return laid(out if out is not x else x._alias(), "A", x)
+
+
+def _pairs(given: Any, rank: int) -> list[tuple[Any, Any]]:
+    pairs = np.broadcast_to(np.asarray(given), (rank, 2)).tolist() if rank else []
+    return [(a, b) for a, b in pairs]
+
+
+def _padded_constant(x: Any, widths: list[tuple[int, int]], kwargs: dict[str, Any]) -> Any:
+    values = kwargs.pop("constant_values", 0)
+    if kwargs:
+        raise refuse(f"the argument {sorted(kwargs)[0]}= of np.pad with mode='constant'")
+    if peer_of(values) is not None:
+        if peer_of(values) is not values or values.shape:
+            raise refuse("np.pad with several traced constant_values")
+        inside = _pad_once(_true_like(x), widths, False)
+        return where(inside, _pad_once(x, widths, 0), values)
+    pairs = _pairs(values, len(x.shape))
+    if len({v for pair in pairs for v in pair}) <= 1:
+        return _pad_once(x, widths, pairs[0][0] if pairs else 0)
+    for k, ((a, b), (u, v)) in enumerate(zip(widths, pairs)):
+        for low, high, value in ((a, 0, u), (0, b, v)):
+            x = _pad_once(x, [(low, high) if i == k else (0, 0) for i in range(len(widths))], value)
+    return x
+
+
+def _true_like(x: Any) -> Any:
+    return linear.full(shape=x.shape, value=True, dtype="bool")
+
+
+def _pad_once(x: Any, widths: list[tuple[int, int]], value: Any) -> Any:
+    kind = {"b": bool, "f": float}.get(x.dtype.kind, int)
+    low, high = (tuple(int(pair[side]) for pair in widths) for side in (0, 1))
+    return linear.pad(x, low=low, high=high, interior=(0,) * len(low), value=kind(value))

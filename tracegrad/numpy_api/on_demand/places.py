@@ -1,0 +1,135 @@
+"""Places in arrays: along diagonals and in triangles, as one number or several, in another array, in sorted order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api import reductions, sorting
+from tracegrad.numpy_api.operands import array, arrays, peer_of, promoted, size_of, to_dtype
+from tracegrad.numpy_api.registry import implements
+from tracegrad.numpy_api.selection import clip, take_along_axis
+from tracegrad.ops.elementwise import add, equal, floor_divide, logical_and, logical_not, minimum, multiply, remainder
+from tracegrad.ops.indexing import gather
+from tracegrad.ops.linear import reshape
+from tracegrad.ops.op import normalize_axis
+from tracegrad.ops.reduction import reduce_any
+
+# Pairs of elements that are compared one with another; where there are more, one side is sorted.
+MOST_PAIRS = 4096
+
+
+def _shape(name: str, a: Any, rank: int | None = None) -> tuple[int, ...]:
+    shape: tuple[int, ...] = arrays(a)[0].shape
+    if len(shape) < 2 or (rank is not None and len(shape) != rank):
+        raise ValueError(located(f"np.{name}: input array must be {'at least ' if rank is None else ''}2-d"))
+    return shape
+
+
+@implements(np.diag_indices_from)
+def diag_indices_from(arr: Any) -> Any:
+    """`np.diag_indices_from`."""
+    shape = _shape("diag_indices_from", arr)
+    if len(set(shape)) != 1:
+        raise ValueError(located("All dimensions of input must be of equal length"))
+    return np.diag_indices(shape[0], len(shape))
+
+
+@implements(np.tril_indices_from)
+def tril_indices_from(arr: Any, k: int = 0) -> Any:
+    """`np.tril_indices_from`."""
+    rows, columns = _shape("tril_indices_from", arr, 2)
+    return np.tril_indices(rows, k, columns)
+
+
+@implements(np.triu_indices_from)
+def triu_indices_from(arr: Any, k: int = 0) -> Any:
+    """`np.triu_indices_from`."""
+    rows, columns = _shape("triu_indices_from", arr, 2)
+    return np.triu_indices(rows, k, columns)
+
+
+# -- one number or several ---------------------------------------------------------------------------------------------
+def _within(x: Any, n: int, why: str) -> None:
+    if size_of(x) and not bool(reductions.all_(logical_and(x >= 0, x < n))):
+        raise ValueError(located(why))
+
+
+def _steps(dims: tuple[int, ...], order: str) -> list[int]:
+    """How far apart neighbours along each axis are."""
+    if order == "F":
+        return [math.prod(dims[:k]) for k in range(len(dims))]
+    return [math.prod(dims[k + 1 :]) for k in range(len(dims))]
+
+
+def _dims(shape: Any) -> tuple[int, ...]:
+    return (shape.__index__(),) if hasattr(shape, "__index__") else tuple(n.__index__() for n in shape)
+
+
+@implements(np.unravel_index)
+def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
+    """`np.unravel_index`; whether all are within the shape is asked for, which leaves a guard."""
+    x = to_dtype(arrays(indices)[0], "int64")
+    dims = _dims(shape)
+    _within(x, math.prod(dims), f"an index is out of bounds for array with size {math.prod(dims)}")
+    steps = _steps(dims, order)
+    return tuple(remainder(floor_divide(x, s) if s > 1 else x, n) for s, n in zip(steps, dims))
+
+
+@implements(np.ravel_multi_index)
+def ravel_multi_index(multi_index: Any, dims: Any, mode: Any = "raise", order: str = "C") -> Any:
+    """`np.ravel_multi_index`; with mode "raise", whether all are within is asked for, which leaves a guard."""
+    sizes = _dims(dims)
+    xs = [to_dtype(x, "int64") for x in arrays(*multi_index)]
+    modes = mode if isinstance(mode, tuple) else (mode,) * len(sizes)
+    if len(xs) != len(sizes):
+        raise ValueError(located(f"parameter multi_index must be a sequence of length {len(sizes)}"))
+    found: Any = None
+    for x, n, how, step in zip(xs, sizes, modes, _steps(sizes, order)):
+        if how == "wrap":
+            x = remainder(x, n)
+        elif how == "clip":
+            x = clip(x, 0, n - 1)
+        else:
+            _within(x, n, "invalid entry in coordinates array")
+        x = multiply(x, step) if step != 1 else x
+        found = x if found is None else add(found, x)
+    return found
+
+
+# -- in another array --------------------------------------------------------------------------------------------------
+@implements(np.isin)
+def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *,
+         kind: Any = None) -> Any:  # fmt: skip
+    """`np.isin`."""
+    x, tests = promoted(arrays(element, test_elements))
+    tests = reshape(tests, shape=(size_of(tests),))
+    n = tests.shape[0]
+    if not n or size_of(x) * n <= MOST_PAIRS:
+        pairs = equal(reshape(x, shape=(*x.shape, 1)), tests)
+        found = reduce_any(pairs, axes=(len(x.shape),))
+    else:
+        tests = sorting.sort(tests)
+        found = equal(gather(tests, minimum(sorting.searchsorted(tests, x), n - 1), axes=(0,)), x)
+    return logical_not(found) if invert else found
+
+
+# -- sorted order ------------------------------------------------------------------------------------------------------
+@implements(np.lexsort)
+def lexsort(keys: Sequence[Any], axis: int = -1) -> Any:
+    """`np.lexsort`: the last key counts most."""
+    rows = arrays(*keys) if isinstance(keys, list | tuple) else list(arrays(keys)[0])
+    peer = peer_of(*rows)
+    rows = [array(x, peer) for x in rows]
+    if len({x.shape for x in rows}) != 1:
+        raise ShapeError(located("lexsort: all keys need to be the same shape"))
+    k = normalize_axis("lexsort", axis, len(rows[0].shape))
+    order = sorting.argsort(rows[0], k, stable=True)
+    for x in rows[1:]:
+        turned = sorting.argsort(take_along_axis(x, order, k), k, stable=True)
+        order = take_along_axis(order, turned, k)
+    return order

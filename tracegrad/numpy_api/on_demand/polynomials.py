@@ -1,0 +1,157 @@
+"""Polynomials as rows of coefficients, the highest power first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api.joining import along, concatenate, stack
+from tracegrad.numpy_api.linalg import pseudoinverse
+from tracegrad.numpy_api.on_demand.samples import convolve
+from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, to_dtype, to_float
+from tracegrad.numpy_api.registry import implements, refuse
+from tracegrad.numpy_api.shapes import matrix_transpose
+from tracegrad.ops.contraction import matmul_any
+from tracegrad.ops.elementwise import add, divide, multiply, sqrt, subtract
+from tracegrad.ops.linear import full, pad, reduce_sum, reshape
+
+
+def _coefficients(name: str, *given: Any) -> list[Any]:
+    xs = [reshape(x, shape=(1,)) if not x.shape else x for x in arrays(*given)]
+    if any(len(x.shape) != 1 for x in xs):
+        raise ShapeError(located(f"np.{name} wants polynomials as rows of coefficients"))
+    return xs
+
+
+def _ones(shape: tuple[int, ...], like: Any) -> Any:
+    one: Any = 1.0 if like.dtype.kind == "f" else 1
+    return constant(full(shape=shape, value=one, dtype=like.dtype.name), peer_of(like))
+
+
+@implements(np.vander)
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    """`np.vander`."""
+    (v,) = arrays(x)
+    if len(v.shape) != 1:
+        raise ValueError(located("x must be a one-dimensional array or sequence."))
+    v = to_dtype(v, np.result_type(v.dtype, int))
+    count = v.shape[0] if N is None else N.__index__()
+    if not count:
+        return reshape(v, shape=(v.shape[0], 1))[:, :0]
+    columns = [_ones(v.shape, v)]
+    for _ in range(count - 1):
+        columns.append(multiply(columns[-1], v) if len(columns) > 1 else v)
+    return stack(columns if increasing else columns[::-1], 1)
+
+
+@implements(np.poly)
+def poly(seq_of_zeros: Any) -> Any:
+    """`np.poly`, of roots; of a matrix it would need complex eigenvalues."""
+    (roots,) = arrays(seq_of_zeros)
+    if len(roots.shape) > 1:
+        raise refuse("np.poly of a matrix", "give its eigenvalues, of a symmetric matrix by np.linalg.eigvalsh")
+    roots = to_float(roots)
+    found = _ones((1,), roots)
+    for k in range(roots.shape[0] if roots.shape else 0):
+        shifted = multiply(found, along(roots, 0, k, k + 1))
+        found = subtract(_padded(found, 0, 1), _padded(shifted, 1, 0))
+    return found
+
+
+def _padded(x: Any, low: int, high: int) -> Any:
+    zero: Any = {"f": 0.0}.get(x.dtype.kind, 0)
+    return pad(x, low=(low,), high=(high,), interior=(0,), value=zero) if low + high else x
+
+
+@implements(np.polyfit)
+def polyfit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: Any = None, cov: Any = False) -> Any:
+    """`np.polyfit`: the coefficients, with derivatives with respect to points, values and weights."""
+    if full or cov:
+        raise refuse("np.polyfit with full or cov", "use np.linalg.lstsq of np.vander(x, deg + 1)")
+    v, values, *weights = (to_float(u) for u in arrays(*(u for u in (x, y, w) if u is not None)))
+    degree = deg.__index__()
+    if degree < 0:
+        raise ValueError(located("expected deg >= 0"))
+    if len(v.shape) != 1 or not v.shape[0] or len(values.shape) not in (1, 2) or values.shape[0] != v.shape[0]:
+        raise TypeError(located("polyfit: expected x and y of the same length, x of one axis, y of one or two"))
+    left, right = promoted([vander(v, degree + 1), values])
+    if weights:
+        column = reshape(weights[0], shape=(v.shape[0], 1))
+        left = multiply(left, column)
+        right = multiply(right, weights[0] if len(right.shape) == 1 else column)
+    rcond = v.shape[0] * float(np.finfo(v.dtype).eps) if rcond is None else rcond
+    scale = sqrt(reduce_sum(multiply(left, left), axes=(0,)))
+    found = matmul_any(pseudoinverse(divide(left, scale), 0.0, float(rcond)), right)
+    return matrix_transpose(divide(matrix_transpose(found), scale)) if len(found.shape) > 1 else divide(found, scale)
+
+
+# -- arithmetic --------------------------------------------------------------------------------------------------------
+def _sum(a1: Any, a2: Any, of: Any, name: str) -> Any:
+    x, y = _coefficients(name, a1, a2)
+    n = max(x.shape[0], y.shape[0])
+    return of(_padded(x, n - x.shape[0], 0), _padded(y, n - y.shape[0], 0))
+
+
+@implements(np.polyadd)
+def polyadd(a1: Any, a2: Any) -> Any:
+    """`np.polyadd`."""
+    return _sum(a1, a2, add, "polyadd")
+
+
+@implements(np.polysub)
+def polysub(a1: Any, a2: Any) -> Any:
+    """`np.polysub`."""
+    return _sum(a1, a2, subtract, "polysub")
+
+
+@implements(np.polymul)
+def polymul(a1: Any, a2: Any) -> Any:
+    """`np.polymul`."""
+    return convolve(*_coefficients("polymul", a1, a2))
+
+
+@implements(np.polydiv)
+def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
+    """`np.polydiv`; leading coefficients of the remainder that come out as 0 are kept."""
+    x, y = promoted([to_float(c) for c in _coefficients("polydiv", u, v)])
+    m, n = x.shape[0], y.shape[0]
+    if m < n:
+        return _ones((1,), x) * 0, x
+    quotient, rest = [], x
+    for k in range(m - n + 1):
+        factor = divide(along(rest, 0, 0, 1), along(y, 0, 0, 1))
+        quotient.append(factor)
+        head = subtract(along(rest, 0, 1, n), multiply(factor, along(y, 0, 1, n)))
+        rest = concatenate([head, along(rest, 0, n, m - k)], 0)
+    return concatenate(quotient, 0), rest if n > 1 else _ones((1,), x) * 0
+
+
+@implements(np.polyder)
+def polyder(p: Any, m: int = 1) -> Any:
+    """`np.polyder`."""
+    (c,) = _coefficients("polyder", p)
+    times = m.__index__()
+    if times < 0:
+        raise ValueError(located("Order of derivative must be positive (see polyint)"))
+    for _ in range(times):
+        n = c.shape[0] - 1
+        c = multiply(along(c, 0, 0, n), np.arange(n, 0, -1))
+    return c
+
+
+@implements(np.polyint)
+def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
+    """`np.polyint`."""
+    (c,) = _coefficients("polyint", p)
+    c, times = to_float(c), m.__index__()
+    if times < 0:
+        raise ValueError(located("Order of integral must be positive (see polyder)"))
+    free = [0.0] * times if k is None else [k] * times if np.ndim(k) == 0 else list(k)
+    if len(free) < times:
+        raise ValueError(located("k must be a scalar or a rank-1 array of length 1 or >m."))
+    for each in free[:times]:
+        constant_ = reshape(to_dtype(array(each, peer_of(c, each)), c.dtype), shape=(1,))
+        c = concatenate([divide(c, np.arange(c.shape[0], 0, -1, dtype=c.dtype)), constant_], 0)
+    return c

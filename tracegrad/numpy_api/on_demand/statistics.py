@@ -1,0 +1,77 @@
+"""Covariances and correlations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import supported
+from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api.joining import concatenate
+from tracegrad.numpy_api.operands import arrays, to_dtype
+from tracegrad.numpy_api.reductions import sum as _sum
+from tracegrad.numpy_api.registry import implements
+from tracegrad.numpy_api.selection import clip, diag
+from tracegrad.numpy_api.shapes import squeeze
+from tracegrad.ops.complex_numbers import conj
+from tracegrad.ops.contraction import matmul_any
+from tracegrad.ops.elementwise import divide, multiply, sqrt, subtract
+from tracegrad.ops.linear import reshape, transpose
+
+
+def _variables(x: Any, rowvar: bool) -> Any:
+    """The variables as rows."""
+    if len(x.shape) > 2:
+        raise ValueError(located("cov has more than 2 dimensions"))
+    if len(x.shape) < 2:
+        return reshape(x, shape=(1, *x.shape) if x.shape else (1, 1))
+    return x if rowvar else transpose(x, perm=(1, 0))
+
+
+def _weights(name: str, given: Any, n: int) -> Any:
+    (w,) = arrays(given)
+    if len(w.shape) != 1 or w.shape[0] != n:
+        raise ShapeError(located(f"cov: {name} of shape {w.shape} do not fit {n} observations"))
+    return to_dtype(w, float)
+
+
+@implements(np.cov)
+def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, fweights: Any = None,
+        aweights: Any = None, *, dtype: Any = None) -> Any:  # fmt: skip
+    """`np.cov`."""
+    given = arrays(*(v for v in (m, y) if v is not None))
+    kind = supported(np.result_type(*(v.dtype for v in given), np.float64) if dtype is None else dtype)
+    parts = [_variables(to_dtype(v, kind), rowvar) for v in given]
+    x = concatenate(parts, 0) if len(parts) > 1 else parts[0]
+    n = x.shape[1]
+    ddof = (0 if bias else 1) if ddof is None else ddof
+    f = None if fweights is None else _weights("fweights", fweights, n)
+    w = None if aweights is None else _weights("aweights", aweights, n)
+    both = f if w is None else w if f is None else multiply(f, w)
+    if both is None:
+        factor: Any = max(n - ddof, 0)
+        x = subtract(x, divide(_sum(x, 1, keepdims=True), float(n)))
+        weighted = x
+    else:
+        total = _sum(both)
+        lost: Any = float(ddof) if w is None else divide(multiply(_sum(multiply(both, w)), float(ddof)), total)
+        factor = subtract(total, lost)
+        x = subtract(x, divide(_sum(multiply(x, both), 1, keepdims=True), total))
+        weighted = multiply(x, both)
+    weighted = conj(weighted) if kind.kind == "c" else weighted
+    found = multiply(matmul_any(x, transpose(weighted, perm=(1, 0))), np.divide(1, factor))
+    return squeeze(found)
+
+
+@implements(np.corrcoef)
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, bias: Any = None, ddof: Any = None, *,
+             dtype: Any = None) -> Any:  # fmt: skip
+    """`np.corrcoef`."""
+    c = cov(x, y, rowvar, dtype=dtype)
+    if not c.shape:
+        return divide(c, c)
+    deviation = sqrt(diag(c))
+    n = c.shape[0]
+    c = divide(divide(c, reshape(deviation, shape=(n, 1))), reshape(deviation, shape=(1, n)))
+    return clip(c, -1, 1)

@@ -1,0 +1,88 @@
+"""Windows of arrays, and views by strides. They are read only: what they give is computed where it is used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided as _as_strided
+from numpy.lib.stride_tricks import sliding_window_view as _sliding_window_view
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.joining import picked
+from tracegrad.numpy_api.operands import arrays, constant, peer_of, size_of
+from tracegrad.numpy_api.registry import implements, refuse
+from tracegrad.ops.linear import reshape, transpose
+from tracegrad.ops.op import Carrier, normalize_axis
+from tracegrad.ops.patches import patches
+
+# The derivative of patches is a sum of as many parts as a window has elements; of larger ones it is scattered.
+MOST_PARTS = 64
+
+
+def _sealed(x: Any) -> Any:
+    return x._sealed() if hasattr(x, "_sealed") else x
+
+
+@implements(_sliding_window_view)
+def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False,
+                        writeable: bool = False) -> Any:  # fmt: skip
+    """`np.lib.stride_tricks.sliding_window_view`."""
+    (v,) = arrays(x)
+    rank = len(v.shape)
+    if writeable:
+        raise refuse("np.lib.stride_tricks.sliding_window_view with writeable=True", "assign to slices of the array")
+    sizes = tuple(window_shape) if np.iterable(window_shape) else (window_shape,)
+    sizes = tuple(n.__index__() for n in sizes)
+    given = tuple(range(rank)) if axis is None else tuple(axis) if np.iterable(axis) else (axis,)
+    axes = tuple(normalize_axis("sliding_window_view", k, rank) for k in given)
+    if len(sizes) != len(axes):
+        raise ValueError(located("Must provide matching length window_shape and axis; got "
+                                 f"{len(sizes)} window_shape elements and {len(axes)} axes elements."))  # fmt: skip
+    if any(n < 0 for n in sizes):
+        raise ValueError(located("`window_shape` cannot contain negative values"))
+    if any(v.shape[k] < n for k, n in zip(axes, sizes)):
+        raise ValueError(located("window shape cannot be larger than input array shape"))
+    if len(set(axes)) < len(axes) or 0 in sizes or np.prod(sizes) > MOST_PARTS:
+        return _sealed(_one_by_one(v, axes, sizes))
+    every = [1] * rank
+    for k, n in zip(axes, sizes):
+        every[k] = n
+    counts = tuple(m - n + 1 for m, n in zip(v.shape, every))
+    ones = (1,) * rank
+    found = patches(v, counts=counts, sizes=tuple(every), start=(0,) * rank, step=ones, gap=ones)
+    rest = [rank + k for k in range(rank) if k not in axes]
+    found = transpose(found, perm=(*range(rank), *(rank + k for k in axes), *rest))
+    return _sealed(reshape(found, shape=(*counts, *sizes)))
+
+
+def _one_by_one(x: Any, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
+    """The windows along one axis after the other."""
+    for k, n in zip(axes, sizes):
+        places = np.arange(x.shape[k] - n + 1)[:, None] + np.arange(n)
+        x = picked(x, constant(places, peer_of(x)), k)
+        x = transpose(x, perm=(*(a for a in range(len(x.shape)) if a != k + 1), k + 1))
+    return x
+
+
+@implements(_as_strided)
+def as_strided(x: Any, shape: Any = None, strides: Any = None, subok: bool = False, writeable: bool = True) -> Any:
+    """`np.lib.stride_tricks.as_strided`, within the elements of `x`; the result must not be updated."""
+    (v,) = arrays(x)
+    lying = v._lying(v)[0] if isinstance(v, Carrier) else v  # type: ignore[attr-defined]
+    if not lying.flags.c_contiguous:
+        raise refuse("np.lib.stride_tricks.as_strided of an array that is not contiguous", "copy it before")
+    shape = v.shape if shape is None else tuple(n.__index__() for n in shape)
+    strides = lying.strides if strides is None else tuple(n.__index__() for n in strides)
+    size = v.dtype.itemsize
+    if any(s % size for s in strides):
+        raise refuse("np.lib.stride_tricks.as_strided by parts of elements")
+    places = np.zeros((), np.int64)
+    for k, (n, s) in enumerate(zip(shape, strides)):
+        along = np.arange(n) * (s // size)
+        places = places + along.reshape(tuple(n if i == k else 1 for i in range(len(shape))))
+    places = np.broadcast_to(places, shape)
+    if places.size and (places.min() < 0 or places.max() >= size_of(v)):
+        raise IndexError(located("as_strided reads beyond the elements of the array"))
+    row = reshape(v, shape=(size_of(v),))
+    return _sealed(picked(row, constant(np.ascontiguousarray(places), peer_of(v)), 0))

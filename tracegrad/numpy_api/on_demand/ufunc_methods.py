@@ -1,0 +1,264 @@
+"""Methods of universal functions for which nothing better is known: `reduce`, `accumulate`, `reduceat`, `outer`, `at`.
+
+What is a sum, a product or an extremum in disguise is that. Other associative functions are applied to halves, so n
+elements take log(n) steps; those that are not, element by element, of which there must not be too many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api import reductions
+from tracegrad.numpy_api.joining import along, concatenate
+from tracegrad.numpy_api.last_writes import is_known
+from tracegrad.numpy_api.on_demand.nans import nanmax, nanmin
+from tracegrad.numpy_api.operands import array, arrays, peer_of, to_dtype
+from tracegrad.numpy_api.registry import NO_VALUE, UFUNC_METHODS, public_ufunc, refuse, write
+from tracegrad.numpy_api.shapes import broadcast_to
+from tracegrad.ops import reduction, scans, sorting
+from tracegrad.ops.elementwise import negative, remainder, sqrt, square, where
+from tracegrad.ops.indexing import gather
+from tracegrad.ops.linear import keep_axes, reshape
+from tracegrad.ops.op import normalize_axes, normalize_axis
+
+ASSOCIATIVE = {
+    "add", "multiply", "maximum", "minimum", "fmax", "fmin", "logaddexp", "logaddexp2", "hypot", "bitwise_and",
+    "bitwise_or", "bitwise_xor", "logical_and", "logical_or", "logical_xor", "gcd", "lcm",
+}  # fmt: skip
+# The most elements along the axis of a function that is not associative.
+MOST_STEPS = 512
+
+Ufunc = Any
+
+
+def _checked(function: Ufunc, method: str) -> str:
+    if function.nin != 2 or function.nout != 1 or function.signature:
+        raise ValueError(located(f"{method} only supported for binary functions returning a single value"))
+    name: str = function.__name__
+    if all(t.endswith("->?") for t in function.types if "O" not in t) and name not in ASSOCIATIVE:
+        raise refuse(f"{public_ufunc(function)}.{method}", "compare all, and reduce that by np.logical_and")
+    return name
+
+
+def _written(function: Ufunc, method: str, out: Any, found: Any) -> Any:
+    target = (out if isinstance(out, tuple) else (out,)) if out is not None else (None,)
+    return found if target[0] is None else write(f"{public_ufunc(function)}.{method}", target, found)
+
+
+# -- reduce ------------------------------------------------------------------------------------------------------------
+def _in_halves(function: Ufunc, x: Any, axis: int) -> Any:
+    """All elements along the axis put together by an associative function."""
+    while (n := x.shape[axis]) > 1:
+        half, rest = n // 2, along(x, axis, n - n % 2, n)
+        x = function(along(x, axis, 0, half), along(x, axis, half, 2 * half))
+        x = concatenate([x, rest], axis) if n % 2 else x
+    return x
+
+
+def _step_by_step(function: Ufunc, x: Any, axis: int, method: str) -> list[Any]:
+    """What there is after each element along the axis."""
+    n = x.shape[axis]
+    if n > MOST_STEPS:
+        what = f"{public_ufunc(function)}.{method} of {n} elements in a row"
+        raise refuse(what, "the function is not associative; write the loop as tg.scan")
+    return list(_chain(function, [along(x, axis, k, k + 1) for k in range(n)]))
+
+
+def _chain(function: Ufunc, parts: list[Any]) -> Any:
+    found = parts[0]
+    yield found
+    for part in parts[1:]:
+        found = function(found, part)
+        yield found
+
+
+def _turned(x: Any, axis: int, turn: Callable[[Any], Any]) -> Any:
+    """`x` with all but the first elements along the axis turned into what is added or multiplied."""
+    n = x.shape[axis]
+    return concatenate([along(x, axis, 0, 1), turn(along(x, axis, 1, n))], axis) if n > 1 else x
+
+
+def _hypotenuse(x: Any, axes: Any) -> Any:
+    total = reductions.sum(square(x), axes)
+    zero = total == 0
+    return where(zero, 0.0, sqrt(where(zero, 1.0, total)))
+
+
+# On floats, along some axes.
+_REDUCED: dict[str, Callable[[Any, tuple[int, ...]], Any]] = {
+    "fmax": nanmax,
+    "fmin": nanmin,
+    "logaddexp": lambda x, axes: reduction.logsumexp(x, axes=axes),
+    "hypot": _hypotenuse,
+}
+
+
+def _reduced(function: Ufunc, x: Any, axes: tuple[int, ...]) -> Any:
+    name = function.__name__
+    if name == "logical_xor":
+        return to_dtype(remainder(reductions.sum(to_dtype(x, bool), axes), 2), bool)
+    if name in _REDUCED and x.dtype.kind == "f":
+        return _REDUCED[name](x, axes)
+    if name not in ASSOCIATIVE and len(axes) != 1:
+        raise ValueError(located(f"reduction operation '{name}' is not reorderable: it takes one axis"))
+    for k in sorted(axes, reverse=True):
+        x = _reduced_along(function, x, k)
+    return x
+
+
+def _reduced_along(function: Ufunc, x: Any, axis: int) -> Any:
+    rest = (*x.shape[:axis], *x.shape[axis + 1 :])
+    if function is np.subtract:
+        return reductions.sum(_turned(x, axis, negative), axis, x.dtype)
+    if function.__name__ in ASSOCIATIVE:
+        found = _in_halves(function, x, axis)
+    else:
+        found = _step_by_step(function, x, axis, "reduce")[-1]
+    return reshape(found, shape=rest)
+
+
+def reduce(function: Ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False,
+           initial: Any = NO_VALUE, where: Any = True) -> Any:  # fmt: skip
+    """`ufunc.reduce`."""
+    name = _checked(function, "reduce")
+    if where is not True:
+        raise refuse(f"the argument where= of {public_ufunc(function)}.reduce", "use np.where before")
+    x = to_dtype(arrays(a)[0], dtype)
+    axes = normalize_axes(name, axis, len(x.shape))
+    if initial is NO_VALUE or initial is None:
+        initial = function.identity if any(x.shape[k] == 0 for k in axes) else None
+        if initial is None and 0 in [x.shape[k] for k in axes]:
+            raise ValueError(located(f"zero-size array to reduction operation {name} which has no identity"))
+    if 0 in x.shape:
+        shape = tuple(n for k, n in enumerate(x.shape) if k not in axes)
+        found = array(np.full(shape, initial, x.dtype), peer_of(x))
+    else:
+        found = _reduced(function, x, axes)
+        found = found if initial is None else function(initial, found)
+    found = keep_axes(found, x.shape, axes) if keepdims else found
+    return _written(function, "reduce", out, found)
+
+
+# -- accumulate --------------------------------------------------------------------------------------------------------
+def _doubled(function: Ufunc, x: Any, axis: int) -> Any:
+    """Each element put together with all before it by an associative function: twice as many in every step."""
+    n, reach = x.shape[axis], 1
+    while reach < n:
+        later = function(along(x, axis, 0, n - reach), along(x, axis, reach, n))
+        x = concatenate([along(x, axis, 0, reach), later], axis)
+        reach *= 2
+    return x
+
+
+def _running_extreme(op: Any, x: Any, axis: int) -> Any:
+    index = op(x, axis=axis)
+    shape, rank = x.shape, len(x.shape)
+    own = [reshape(np.arange(n), shape=tuple(n if i == k else 1 for i in range(rank))) for k, n in enumerate(shape)]
+    places = [index if k == axis else broadcast_to(array(own[k], peer_of(x)), shape) for k in range(rank)]
+    return gather(x, *places, axes=tuple(range(rank)))
+
+
+_ACCUMULATED: dict[str, Callable[[Any, int], Any]] = {
+    "subtract": lambda x, axis: scans.cumsum(_turned(x, axis, negative), axis=axis),
+    "multiply": lambda x, axis: reductions.cumprod(x, axis),
+    "maximum": lambda x, axis: _running_extreme(sorting.cumargmax, x, axis),
+    "minimum": lambda x, axis: _running_extreme(sorting.cumargmin, x, axis),
+    "logaddexp": lambda x, axis: scans.logcumsumexp(x, axis=axis),
+}
+
+
+def accumulate(function: Ufunc, a: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
+    """`ufunc.accumulate`."""
+    name = _checked(function, "accumulate")
+    x = to_dtype(arrays(a)[0], dtype)
+    if not x.shape:
+        raise TypeError(located("cannot accumulate on a scalar"))
+    if name == "divide" and x.dtype.kind != "f":
+        x = to_dtype(x, float)
+    if name.startswith("logical"):
+        x = to_dtype(x, bool)
+    k = normalize_axis(name, axis, len(x.shape))
+    if x.shape[k] < 2:
+        found = x._alias() if hasattr(x, "_alias") else x.copy()
+    elif name in _ACCUMULATED:
+        found = _ACCUMULATED[name](x, k)
+    elif name in ASSOCIATIVE:
+        found = _doubled(function, x, k)
+    else:
+        found = concatenate(_step_by_step(function, x, k, "accumulate"), k)
+    return _written(function, "accumulate", out, found)
+
+
+# -- reduceat ----------------------------------------------------------------------------------------------------------
+def reduceat(function: Ufunc, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
+    """`ufunc.reduceat`: of indices that are known, or are asked for, which leaves a guard."""
+    name = _checked(function, "reduceat")
+    x = to_dtype(arrays(a)[0], dtype)
+    k = normalize_axis(name, axis, len(x.shape))
+    n = x.shape[k]
+    starts = [int(i) for i in indices]
+    if any(not 0 <= i < n for i in starts):
+        raise IndexError(located(f"an index of {public_ufunc(function)}.reduceat is out of bounds in [0, {n})"))
+    parts = []
+    for start, stop in zip(starts, [*starts[1:], n]):
+        part = along(x, k, start, stop if stop > start else start + 1)
+        parts.append(function.reduce(part, axis=k, keepdims=True))
+    return _written(function, "reduceat", out, concatenate(parts, k))
+
+
+# -- outer -------------------------------------------------------------------------------------------------------------
+def outer(function: Ufunc, a: Any, b: Any, /, **kwargs: Any) -> Any:
+    """`ufunc.outer`."""
+    if function.nin != 2 or function.signature:
+        raise ValueError(located("outer product only supported for binary functions"))
+    x, y = arrays(a, b)
+    return function(reshape(x, shape=(*x.shape, *(1,) * len(y.shape))), y, **kwargs)
+
+
+# -- at ----------------------------------------------------------------------------------------------------------------
+def at(function: Ufunc, a: Any, indices: Any, b: Any = None, /) -> None:
+    """`ufunc.at`: unbuffered, so equal indices count one after the other; the indices must be known."""
+    if not hasattr(a, "_assign"):
+        raise refuse(f"{public_ufunc(function)}.at on an ndarray that the traced function did not make")
+    entries = indices if isinstance(indices, tuple) else (indices,)
+    if not all(map(_is_known, entries)):
+        hint = "use np.add.at, or indices that are computed without the arguments"
+        raise refuse(f"{public_ufunc(function)}.at with traced indices", hint)
+    places = np.arange(math.prod(a.shape)).reshape(a.shape)[tuple(map(_plain, entries))]
+    spots = places.reshape(-1)
+    if function.nin == 2:
+        values = broadcast_to(array(b, peer_of(a, b)), places.shape).reshape(-1)
+    for turn in _turns(spots):
+        also = (values[turn],) if function.nin == 2 else ()
+        a.flat[spots[turn]] = function(a.flat[spots[turn]], *also)
+
+
+def _is_known(entry: Any) -> bool:
+    if isinstance(entry, list | tuple):
+        return all(map(_is_known, entry))
+    return is_known(entry)
+
+
+def _plain(entry: Any) -> Any:
+    return entry.concrete("an index") if hasattr(entry, "concrete") else entry
+
+
+def _turns(spots: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    """The numbers of the updates, in turns in which no place is updated twice."""
+    count: dict[int, int] = {}
+    turns: list[list[int]] = []
+    for number, spot in enumerate(spots.tolist()):
+        turn = count[spot] = count.get(spot, -1) + 1
+        if turn == len(turns):
+            turns.append([])
+        turns[turn].append(number)
+    return [np.array(turn) for turn in turns]
+
+
+for _function in (reduce, accumulate, reduceat, outer, at):
+    UFUNC_METHODS["", _function.__name__] = _function

@@ -1,0 +1,52 @@
+"""Ops on how numbers are written down: neighbours, powers of two, bits that are counted, common divisors.
+
+Compiled code calls NumPy for them. A number that is scaled by `ldexp` has a derivative, and one beside another has that
+of the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.ops.declare import Elementwise
+from tracegrad.ops.declare import elementwise as op
+from tracegrad.ops.linear import zeros_like
+from tracegrad.ops.samples import integers, uniform
+
+__all__ = ["bitwise_count", "gcd", "lcm", "ldexp", "nextafter", "spacing"]
+
+ldexp: Elementwise
+
+gcd = op("gcd(x, y)", np.gcd, None, domain=None, doc="the greatest common divisor of magnitudes")
+lcm = op("lcm(x, y)", np.lcm, None, domain=None, doc="the least common multiple of magnitudes")
+bitwise_count = op("bitwise_count(x)", np.bitwise_count, None, domain=None, doc="how many bits of the magnitude are 1")
+nextafter = op("nextafter(x, y)", np.nextafter, None, lambda t, ans, x, y: t, lambda t, ans, x, y: zeros_like(t),
+               doc="the number beside x in the direction of y")  # fmt: skip
+spacing = op("spacing(x)", np.spacing, None, doc="the distance to the next number away from zero")
+ldexp = op("ldexp(x, y)", np.ldexp, None, lambda t, ans, x, y: ldexp(t, y), domain=None, doc="x * 2**y, y an integer")
+
+
+def _pairs() -> Any:
+    for dtype in ("int64", "int8", "uint32"):
+        low = 0 if dtype[0] == "u" else -100
+        yield (integers((3, 4), low, 100, dtype=dtype), integers((3, 4), low, 70, seed=1, dtype=dtype)), {}
+    yield (integers((20,), -9, 9), integers((20,), 0, 9, seed=1)), {}
+
+
+for _op in (gcd, lcm):
+    _op.def_samples(_pairs)
+    _op.commutative = True
+
+
+@bitwise_count.def_samples
+def _() -> Any:
+    yield (integers((3, 4), -100, 100),), {}
+    yield (integers((20,), 0, 100, dtype="uint8"),), {}
+
+
+@ldexp.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)), integers((3, 4), -5, 5)), {}
+    yield (uniform((20,), dtype="float32"), integers((20,), -5, 5, dtype="int32")), {}
