@@ -65,7 +65,11 @@ np.lib.stride_tricks.sliding_window_view(a, (2, 2)) | np.lib.stride_tricks.slidi
 np.lib.stride_tricks.sliding_window_view(h, (2, 3), axis=(0, 0)) | np.pad(a, 1, mode="linear_ramp")
 np.pad(v, 2, "linear_ramp", end_values=3.0) | np.pad(a, 2, "mean") | np.pad(a, 2, "reflect", reflect_type="odd")
 np.pad(a, (1, 2), "symmetric", reflect_type="odd") | np.pad(a, 1, "mean", stat_length=2)
-np.pad(a, ((1, 0), (2, 1)), "median") | np.linalg.tensorsolve(tensor, v) | np.linalg.tensorinv(tensor, ind=1)
+np.pad(a, ((1, 0), (2, 1)), "median") | np.linalg.tensorsolve(tensor, v)
+np.linalg.tensorinv(tensor, ind=1) | np.geomspace(b[0], h[:4], 5)
+np.geomspace(-1.0, v[0] - 9, 3, endpoint=False)
+np.pad(v, (1, 2), constant_values=(v[0], 1.0)) | np.pad(a, 1, constant_values=((1.0, v[1]), (v[2], 0.0)))
+np.geomspace(b[0], 4.0, 3, axis=1)
 """
 
 ROUGH = """
@@ -95,7 +99,8 @@ np.remainder.reduce(p, axis=1) | np.maximum.outer(v, a) | np.pad(a, 1, "maximum"
 np.pad(i, 2, "mean") | np.pad(a, 1, "empty").shape | np.add(a, b, dtype=np.float32)
 np.exp(i, dtype=np.float32, casting="unsafe") | np.multiply(i, p, dtype=np.float64) | np.maximum(a, b, subok=False)
 np.add(a, b, signature="ff->f", casting="same_kind") | np.trace(q, dtype=np.float32)
-np.einsum_path("ij,jk->ik", a, w) | np.diag_indices_from(q)
+np.einsum_path("ij,jk->ik", a, w) | np.diag_indices_from(q) | a.view(np.int64)
+f.view(np.int32) | i.view(np.uint64) | f.view(dtype="float32")
 np.tril_indices_from(q) | np.triu_indices_from(a, 1)
 """
 

@@ -7,15 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.numpy_api.registry import FUNCTIONS, UFUNC_METHODS
+from tracegrad.numpy_api.operands import peer_of
+from tracegrad.numpy_api.registry import FUNCTIONS, UFUNC_METHODS, refuse
 
-__all__ = ["MODULES"]
+__all__ = ["MATRICES", "MODULES", "SHADOWS", "Unless"]
 
 # The names behind `np.`, by module.
 MODULES = {
     "nans": "nanmin nanmax nanprod nanvar nanstd nancumsum nancumprod nanargmin nanargmax",
     "quantiles": "median percentile quantile nanmedian nanpercentile nanquantile",
     "statistics": "cov corrcoef",
+    "ranges": "geomspace",
     "histograms": "histogram histogram_bin_edges histogram2d histogramdd bincount digitize",
     "samples": "interp gradient convolve correlate unwrap",
     "polynomials": "vander poly polyfit polyadd polysub polymul polydiv polyder polyint",
@@ -52,3 +54,53 @@ for _module, _paths in MODULES.items():
         FUNCTIONS[_function_at] = _Deferred(_module, FUNCTIONS, _function_at)
 for _method in ("reduce", "accumulate", "reduceat", "outer", "at"):
     UFUNC_METHODS["", _method] = _Deferred("ufunc_methods", UFUNC_METHODS, ("", _method))
+
+
+# -- what does not dispatch --------------------------------------------------------------------------------------------
+class _Shadow:
+    """Stands in traced code for a function or class of NumPy's that does not dispatch."""
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return getattr(import_module(f"{__package__}.on_demand.iterating"), self.name)(*args, **kwargs)
+
+
+class _Joining:
+    """Stands in traced code for `np.r_` or `np.c_`."""
+
+    def __init__(self, *how: int):
+        self.how = how
+
+    def __getitem__(self, key: Any) -> Any:
+        return import_module(f"{__package__}.on_demand.iterating").joined(key, *self.how)
+
+
+class Unless:
+    """A function or class of NumPy's in traced code that is refused what is traced."""
+
+    def __init__(self, real: Any, name: str, instead: str):
+        self.real, self.name, self.instead = real, name, instead
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if peer_of(*args, *kwargs.values()) is not None:
+            raise refuse(self.name, self.instead)
+        return self.real(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+MATRICES = "use arrays of two axes, whose product is x @ y"
+# By name, what stands for functions and objects that would make ndarrays of what they are given.
+SHADOWS: dict[str, Any] = {
+    "vectorize": _Shadow("Vectorized"),
+    "nditer": _Shadow("NDIter"),
+    "ndenumerate": _Shadow("NDEnumerate"),
+    "broadcast": _Shadow("Broadcast"),
+    "fromiter": _Shadow("fromiter"),
+    "asarray_chkfinite": _Shadow("asarray_chkfinite"),
+    "r_": _Joining(0, 1, -1),
+    "c_": _Joining(-1, 2, 0),
+} | {name: Unless(getattr(np, name), f"np.{name}", MATRICES) for name in ("asmatrix", "bmat")}

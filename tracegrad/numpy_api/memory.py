@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.avals import supported
 from tracegrad.numpy_api.operands import arrays, operand, peer_of
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.memory import arranged, order_of, relaid, spread, stand_in
 
 __all__ = [
-    "Flags", "InRowMajorOrder", "in_new_memory", "isfortran", "laid", "recomputed", "shares_memory", "with_order",
+    "Flags", "InRowMajorOrder", "dtype_of_view", "in_new_memory", "isfortran", "laid", "recomputed", "shares_memory",
+    "with_order",
 ]  # fmt: skip
 
 
@@ -70,6 +72,16 @@ def recomputed(x: Any) -> Any:
 def with_order(x: Any, order: str | None) -> Any:
     """`x` itself if its elements have this order in memory, else a copy: as `np.asarray` does it."""
     return x if order is None or order == "K" else x._in_order(order)
+
+
+def dtype_of_view(x: Any, *given: Any) -> np.dtype[Any]:
+    """The dtype that `ndarray.view` is asked for, of elements of the same size."""
+    if len(given) > 1 or (given and isinstance(given[0], type) and issubclass(given[0], np.ndarray)):
+        raise refuse("ndarray.view of another class", "use the array itself")
+    kind = supported(given[0], "view") if given else x.dtype
+    if kind.itemsize != x.dtype.itemsize:
+        raise refuse("ndarray.view of a dtype of another size", "use astype()")
+    return kind
 
 
 class Flags:

@@ -27,10 +27,10 @@ from tracegrad.avals import LITERALS, supported
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, sorting, ufuncs
 from tracegrad.numpy_api.flat import Flat
-from tracegrad.numpy_api.memory import InRowMajorOrder, in_new_memory, laid, with_order
+from tracegrad.numpy_api.memory import InRowMajorOrder, dtype_of_view, in_new_memory, laid, with_order
 from tracegrad.numpy_api.operands import operand, to_dtype
 from tracegrad.numpy_api.registry import UFUNC_METHODS, refuse
-from tracegrad.ops import bits, complex_numbers, elementwise
+from tracegrad.ops import bits, complex_numbers, elementwise, representation
 from tracegrad.ops.op import Carrier, Level
 
 __all__ = ["ArrayMethods"]
@@ -422,10 +422,11 @@ class ArrayMethods(InRowMajorOrder):
         self[...] = value
 
     def view(self, *args: Any, **kwargs: Any) -> Any:
-        """A view of the same dtype."""
-        if args or kwargs:
-            raise refuse("ndarray.view of another dtype", "use astype()")
-        return self.kept(shapes.reshaped(self, self.shape))
+        """A view of the elements, or of their bits as another dtype of the same size, which must not be updated."""
+        kind = dtype_of_view(self, *args, *kwargs.values())
+        if kind == self.dtype:
+            return self.kept(shapes.reshaped(self, self.shape))
+        return self.kept(representation.reinterpret(self, dtype=kind.name)._sealed())
 
     def conj(self) -> Any:
         """The complex conjugate."""

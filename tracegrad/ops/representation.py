@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.avals import Aval
+from tracegrad.errors import DTypeError
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.declare import elementwise as op
 from tracegrad.ops.linear import zeros_like
+from tracegrad.ops.op import primitive
 from tracegrad.ops.samples import integers, uniform
 
-__all__ = ["bitwise_count", "gcd", "lcm", "ldexp", "nextafter", "spacing"]
+__all__ = ["bitwise_count", "gcd", "lcm", "ldexp", "nextafter", "reinterpret", "spacing"]
 
 ldexp: Elementwise
 
@@ -50,3 +53,22 @@ def _() -> Any:
 def _() -> Any:
     yield (uniform((3, 4)), integers((3, 4), -5, 5)), {}
     yield (uniform((20,), dtype="float32"), integers((20,), -5, 5, dtype="int32")), {}
+
+
+@primitive()
+def reinterpret(x: Any, *, dtype: str) -> Any:
+    """The same bits as elements of another dtype of the same size."""
+    return x.view(dtype).copy()
+
+
+@reinterpret.def_aval
+def _(x: Aval, *, dtype: str) -> Aval:
+    if np.dtype(dtype).itemsize != x.dtype.itemsize:
+        raise DTypeError(f"reinterpret: elements of {x} are not of the size of {dtype}")
+    return Aval(x.shape, np.dtype(dtype))
+
+
+@reinterpret.def_samples
+def _() -> Any:
+    yield (integers((3, 4), -100, 100),), {"dtype": "float64"}
+    yield (uniform((20,), dtype="float32"),), {"dtype": "int32"}

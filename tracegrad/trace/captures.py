@@ -37,6 +37,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.errors import WARNED, TraceError, UnsupportedError, located
 from tracegrad.ir import Value
+from tracegrad.numpy_api.deferred import SHADOWS
 from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace import shadow
 from tracegrad.trace.assumed import VARYING, Assumptions, Guard, all_of, keys_of
@@ -320,6 +321,8 @@ class World(Assumptions):
             return types.MethodType(self.translate(value.__func__, Attribute(source, "__func__")), owner)
         if isinstance(value, functools.partial):
             return self._partial(value, source)
+        if type(value) is np.vectorize:
+            return self._vectorized(value, source)
         if isinstance(value, _CACHED):
             return cached(value, Attribute(source, "__wrapped__"), self)
         if isinstance(value, types.ModuleType):
@@ -332,6 +335,13 @@ class World(Assumptions):
         args = [self.translate(x, Item(Attribute(source, "args"), i)) for i, x in enumerate(value.args)]
         keywords = {k: self.translate(x, Item(Attribute(source, "keywords"), k)) for k, x in value.keywords.items()}
         made = functools.partial(self.translate(value.func, Attribute(source, "func")), *args, **keywords)
+        self._partials.append(made)
+        return made
+
+    def _vectorized(self, value: Any, source: Source) -> Any:
+        function = self.translate(value.pyfunc, Attribute(source, "pyfunc"))
+        how = {name: self.translate(getattr(value, name), Attribute(source, name)) for name in ("otypes", "signature")}
+        made = SHADOWS["vectorize"](function, excluded=value.excluded, **how)
         self._partials.append(made)
         return made
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from tracegrad.numpy_api import special
 from tracegrad.numpy_api.creation import REPLACEMENTS
+from tracegrad.numpy_api.deferred import MATRICES, SHADOWS, Unless
 from tracegrad.numpy_api.registry import FUNCTIONS
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import OTHERS
@@ -25,7 +26,7 @@ from tracegrad.trace.files import FILES, file_by_name
 from tracegrad.trace.making import making, of_lists
 from tracegrad.trace.math_functions import MATH, valued
 from tracegrad.trace.readers import READERS, Modules
-from tracegrad.trace.refusals import BY_NAME, REFUSED, Refusal, draws, refused_by_name
+from tracegrad.trace.refusals import BY_NAME, REFUSED, InPlace, Refusal, draws, refused_by_name
 from tracegrad.trace.sources import Attribute, Fixed, Global, Item, Source
 from tracegrad.trace.talk import TALK
 from tracegrad.trace.users import is_library_module, is_user_module
@@ -121,6 +122,17 @@ def _read(world: Any, real: types.ModuleType, name: str) -> Any:
     return world.translate(found, source)
 
 
+class _Masked(types.ModuleType):
+    """`np.ma`, whose functions are refused what is traced."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(np.ma, name)
+        instead = "use np.where, and the argument where= of reductions"
+        value = Unless(found, f"np.ma.{name}", instead) if callable(found) else found
+        setattr(self, name, value)
+        return value
+
+
 _NUMPY, _MATH = _Numpy("numpy"), _Math("math")
 
 
@@ -130,6 +142,8 @@ def module(world: Any, real: types.ModuleType) -> Any:
         return _NUMPY
     if real is math:
         return _MATH
+    if real.__name__ == "numpy.ma":
+        return _Masked(real.__name__)
     if real.__name__ in ("random", "numpy.random"):
         return Refusal(real.__name__)
     if real.__name__ in ("numpy.linalg", "numpy.lib", "scipy", *_INNER):
@@ -165,7 +179,10 @@ _REPLACED[id(importlib.import_module)] = _import_module
 
 
 _REPLACED.update({id(f): of_lists(f) for f in FUNCTIONS})
+_REPLACED.update({id(getattr(np, name)): shadow for name, shadow in SHADOWS.items()})
 _REPLACED.update(OTHERS)
+_matrix = Unless(np.matrix, "np.matrix", MATRICES)
+_REPLACED[id(np.matrix)] = InPlace("matrix", (), {"real": np.matrix, "other": {"__call__": _matrix}})
 
 
 def replacement(value: Any) -> Any:

@@ -128,7 +128,7 @@ def _padded_constant(x: Any, widths: list[tuple[int, int]], kwargs: dict[str, An
         raise refuse(f"the argument {sorted(kwargs)[0]}= of np.pad with mode='constant'")
     if peer_of(values) is not None:
         if peer_of(values) is not values or values.shape:
-            raise refuse("np.pad with several traced constant_values")
+            return _padded_traced(x, widths, values)
         inside = _pad_once(_true_like(x), widths, False)
         return where(inside, _pad_once(x, widths, 0), values)
     pairs = _pairs(values, len(x.shape))
@@ -137,6 +137,18 @@ def _padded_constant(x: Any, widths: list[tuple[int, int]], kwargs: dict[str, An
     for k, ((a, b), (u, v)) in enumerate(zip(widths, pairs)):
         for low, high, value in ((a, 0, u), (0, b, v)):
             x = _pad_once(x, [(low, high) if i == k else (0, 0) for i in range(len(widths))], value)
+    return x
+
+
+def _padded_traced(x: Any, widths: list[tuple[int, int]], values: Any) -> Any:
+    (given,) = arrays(values)
+    given = broadcast_to(given, shape=(len(x.shape), 2))
+    for k, pair in enumerate(widths):
+        ends = []
+        for side, width in enumerate(pair):
+            shape = tuple(width if i == k else n for i, n in enumerate(x.shape))
+            ends.append(broadcast_to(to_dtype(given[k, side], x.dtype), shape=shape))
+        x = concatenate([ends[0], x, ends[1]], k)
     return x
 
 

@@ -1,0 +1,253 @@
+"""What goes through arrays element by element, or is no function: `vectorize`, `nditer`, `ndenumerate`, `fromiter`,
+`broadcast`, `r_` and `c_`. NumPy's own would make ndarrays of what they are given, so traced code has these."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_literal
+from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api import creation
+from tracegrad.numpy_api.joining import concatenate, stack
+from tracegrad.numpy_api.operands import array, arrays, broadcast_shapes, peer_of, to_dtype
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.numpy_api.shapes import broadcast_to
+from tracegrad.ops.linear import reshape, transpose
+from tracegrad.ops.op import Carrier
+
+__all__ = ["Broadcast", "NDEnumerate", "NDIter", "Vectorized", "asarray_chkfinite", "fromiter", "joined"]
+
+
+# -- vectorize -------------------------------------------------------------------------------------------------------
+class Vectorized:
+    """`np.vectorize`: a function of numbers as one of arrays, called for each element, as in NumPy."""
+
+    def __init__(self, pyfunc: Any = None, otypes: Any = None, doc: Any = None, excluded: Any = None,
+                 cache: bool = False, signature: str | None = None):  # fmt: skip
+        self.pyfunc, self.excluded, self.signature = pyfunc, set(excluded or ()), signature
+        self.otypes = None if otypes is None else [np.dtype(t) for t in otypes]
+        self.__doc__ = pyfunc.__doc__ if doc is None else doc
+        self.__name__ = getattr(pyfunc, "__name__", "vectorize")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.pyfunc is None:  # used as a decorator with arguments
+            return Vectorized(args[0], self.otypes, None, self.excluded, False, self.signature)
+        keys = [*range(len(args)), *kwargs]
+        given: dict[Any, Any] = dict(zip(keys, (*args, *kwargs.values())))
+        varied = [key for key in keys if key not in self.excluded]
+        xs = dict(zip(varied, arrays(*(given[key] for key in varied))))
+        cores = self._cores(len(varied))
+        lead = broadcast_shapes("vectorize", *(x.shape[: len(x.shape) - c] for x, c in zip(xs.values(), cores)))
+        xs = {
+            key: broadcast_to(x, (*lead, *x.shape[len(x.shape) - c :])) if c or x.shape != lead else x
+            for (key, x), c in zip(xs.items(), cores)
+        }
+        results = []
+        for place in np.ndindex(lead):
+            here = given | {key: x[place] for key, x in xs.items()}
+            results.append(self.pyfunc(*(here[k] for k in range(len(args))), **{k: here[k] for k in kwargs}))
+        if not results:
+            raise ValueError(located("cannot call `vectorize` on size 0 inputs"))
+        if not isinstance(results[0], tuple):
+            return self._gathered(results, lead, 0)
+        return tuple(self._gathered(list(each), lead, k) for k, each in enumerate(zip(*results)))
+
+    def _cores(self, count: int) -> list[int]:
+        """How many axes of each argument the function is given."""
+        if self.signature is None:
+            return [0] * count
+        inputs = re.findall(r"\(([^)]*)\)", self.signature.partition("->")[0])
+        if len(inputs) != count:
+            raise TypeError(located(f"wrong number of positional arguments: expected {len(inputs)}, got {count}"))
+        return [len([name for name in each.split(",") if name.strip()]) for each in inputs]
+
+    def _gathered(self, results: list[Any], lead: tuple[int, ...], number: int) -> Any:
+        found = arrays(*results)
+        dtype = found[0].dtype if self.otypes is None else self.otypes[number]
+        found = [to_dtype(x, dtype) for x in found]
+        return reshape(stack(found, 0), shape=(*lead, *found[0].shape)) if lead else found[0]
+
+
+# -- nditer and ndenumerate ------------------------------------------------------------------------------------------
+class NDEnumerate:
+    """`np.ndenumerate`: places and elements."""
+
+    def __init__(self, arr: Any):
+        self._array = arrays(arr)[0]
+        self._places = iter(np.ndindex(self._array.shape))
+
+    def __iter__(self) -> NDEnumerate:
+        return self
+
+    def __next__(self) -> tuple[tuple[int, ...], Any]:
+        place = next(self._places)
+        return place, self._array[place]
+
+
+_FLAGS = {"multi_index", "c_index", "refs_ok", "zerosize_ok", "common_dtype", "copy_if_overlap", "grow_inner"}
+
+
+class NDIter:
+    """`np.nditer`: the elements of arrays side by side, in the order of their memory, as arrays without axes."""
+
+    def __init__(self, op: Any, flags: Sequence[str] | None = None, op_flags: Any = None, op_dtypes: Any = None,
+                 order: str = "K", casting: str = "safe", **others: Any):  # fmt: skip
+        unknown = sorted({*(flags or ()), *others} - _FLAGS)
+        if unknown or op_dtypes is not None:
+            raise refuse(f"np.nditer with {(unknown or ['op_dtypes'])[0]}", "loop over np.ndindex(x.shape)")
+        given = list(op) if isinstance(op, list | tuple) else [op]
+        if any(x is None for x in given):
+            raise refuse("np.nditer that makes its outputs", "make them by np.empty, and loop over np.ndindex(x.shape)")
+        self.operands = tuple(arrays(*given))
+        self.nop, self._several = len(given), isinstance(op, list | tuple) and len(given) > 1
+        self.shape = broadcast_shapes("nditer", *(x.shape for x in self.operands))
+        self._places = self._ordered(order)
+        self.itersize, self._at = len(self._places), 0
+        if not self.itersize and "zerosize_ok" not in (flags or ()):
+            raise ValueError(located("Iteration of zero-sized operands is not enabled"))
+        self._begun = False
+
+    def _ordered(self, order: str) -> list[tuple[int, ...]]:
+        # NumPy says in which order it goes through arrays that lie so.
+        lying = [np.empty_like(x._lying(x)[0] if isinstance(x, Carrier) else x) for x in self.operands]  # type: ignore[attr-defined]
+        it: Any = np.nditer(lying, flags=["multi_index", "zerosize_ok"], order=order)  # type: ignore[call-overload]
+        return [it.multi_index for _ in it]
+
+    def _element(self, x: Any) -> Any:
+        place = self.multi_index[len(self.shape) - len(x.shape) :]
+        return x[(*(0 if n == 1 else k for k, n in zip(place, x.shape)), ...)]
+
+    @property
+    def multi_index(self) -> tuple[int, ...]:
+        """The place of the elements."""
+        return self._places[self._at]
+
+    @property
+    def index(self) -> int:
+        """That place as one number, in row-major order."""
+        return int(np.ravel_multi_index(self.multi_index, self.shape)) if self.shape else 0
+
+    iterindex = property(lambda self: self._at, doc="How many elements came before.")
+    finished = property(lambda self: self._at >= self.itersize, doc="Whether there are no more elements.")
+
+    @property
+    def value(self) -> Any:
+        """The elements."""
+        found = tuple(map(self._element, self.operands))
+        return found if self._several else found[0]
+
+    def __getitem__(self, number: int) -> Any:
+        return self._element(self.operands[number])
+
+    def __setitem__(self, number: int, value: Any) -> None:
+        self._element(self.operands[number])[...] = value
+
+    def __len__(self) -> int:
+        return self.itersize
+
+    def iternext(self) -> bool:
+        """Go on to the next elements; False if there are none."""
+        self._at += 1
+        return not self.finished
+
+    def reset(self) -> None:
+        """Begin again."""
+        self._at, self._begun = 0, False
+
+    def __iter__(self) -> NDIter:
+        return self
+
+    def __next__(self) -> Any:
+        if self._begun:
+            self._at += 1
+        self._begun = True
+        if self.finished:
+            raise StopIteration
+        return self.value
+
+    def close(self) -> None:
+        """Nothing is left to do: what is written is written at once."""
+
+    def __enter__(self) -> NDIter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class Broadcast:
+    """`np.broadcast`: the shape that arrays have together, and their elements side by side."""
+
+    def __init__(self, *args: Any):
+        self._arrays = arrays(*args)
+        self.shape = broadcast_shapes("broadcast", *(x.shape for x in self._arrays))
+        self.ndim = self.nd = len(self.shape)
+        self.size, self.numiter = int(np.prod(self.shape)), len(args)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        wide = [broadcast_to(x, self.shape) for x in self._arrays]
+        return (tuple(x[place] for x in wide) for place in np.ndindex(self.shape))
+
+
+# -- arrays of what is iterated over ---------------------------------------------------------------------------------
+def fromiter(iter: Iterable[Any], dtype: Any, count: int = -1, *, like: Any = None) -> Any:
+    """`np.fromiter`."""
+    elements = list(iter if count < 0 else itertools.islice(iter, count))
+    if len(elements) < count:
+        raise ValueError(located(f"iterator too short: Expected {count} but iterator had only {len(elements)} items."))
+    return creation.array(elements, dtype)
+
+
+def asarray_chkfinite(a: Any, dtype: Any = None, order: Any = None) -> Any:
+    """`np.asarray_chkfinite`; whether all elements are finite is asked for, which leaves a guard."""
+    found = creation.asarray(a, dtype, order)
+    if found.dtype.kind in "fc" and not bool(np.all(np.isfinite(found))):
+        raise ValueError(located("array must not contain infs or NaNs"))
+    return found
+
+
+# -- r_ and c_ -------------------------------------------------------------------------------------------------------
+def joined(key: Any, axis: int, ndmin: int, trans1d: int) -> Any:
+    """`np.r_[key]` with axis 0, at least 1 axis and -1; `np.c_[key]` with -1, 2 and 0."""
+    parts = list(key) if isinstance(key, tuple) else [key]
+    if parts and isinstance(parts[0], str):
+        text = parts.pop(0)
+        if text in ("r", "c"):
+            raise refuse(f"np.r_[{text!r}, ...], which gives a matrix", "use np.concatenate or np.column_stack")
+        axis, ndmin, trans1d = (*map(int, text.split(",")), *(axis, ndmin, trans1d)[text.count(",") + 1 :])
+    peer = peer_of(*(x for x in parts if not isinstance(x, slice)))
+    made = [_part(x, peer, ndmin, trans1d) for x in parts]
+    scalars = [is_literal(x) for x in parts]
+    rest = [x for x, plain in zip(made, scalars) if not plain]
+    kinds = [*(x.dtype for x in rest), *(x for x, plain in zip(parts, scalars) if plain)]
+    return concatenate([to_dtype(x, np.result_type(*kinds)) for x in made], axis)
+
+
+def _part(x: Any, peer: Any, ndmin: int, trans1d: int) -> Any:
+    if isinstance(x, slice):
+        found, rank = _range(x), 1
+    else:
+        found = array(x, peer)
+        rank = len(found.shape)
+    found = reshape(found, shape=(*(1,) * (ndmin - rank), *found.shape)) if rank < ndmin else found
+    if trans1d == -1 or rank >= ndmin:
+        return found
+    # Axes that were there stand from `trans1d` on.
+    at = (ndmin - rank + 1 + trans1d if trans1d < 0 else trans1d)  # fmt: skip
+    new = list(range(ndmin - rank))
+    perm = (*new[:at], *range(ndmin - rank, ndmin), *new[at:])
+    return transpose(found, perm=perm)
+
+
+def _range(x: slice) -> Any:
+    start = 0 if x.start is None else x.start
+    if isinstance(x.step, complex):
+        return creation.linspace(start, x.stop, int(abs(x.step)))
+    if x.stop is None:
+        raise ShapeError(located("np.r_: a slice needs an end"))
+    return creation.arange(start, x.stop, 1 if x.step is None else x.step)
