@@ -128,6 +128,15 @@ def test_values_and_derivatives_are_those_of_plain_python(case: str) -> None:
     np.testing.assert_allclose(twice, slope(lambda x: gradient(x) @ e, [X], [e]), rtol=1e-6, atol=1e-7)
 
 
+def test_what_a_vectorized_function_reads_is_read_at_each_call() -> None:
+    k = 2.0
+    scaled = np.vectorize(lambda v: v * k)
+    traced = tg.trace(lambda x: scaled(x))
+    np.testing.assert_array_equal(traced(X), 2.0 * X)
+    k = 3.0
+    np.testing.assert_array_equal(traced(X), 3.0 * X)
+
+
 def test_another_function_in_a_vectorized_one_is_another_trace() -> None:
     traced = tg.trace(lambda x: damped(x, 1.0))
     np.testing.assert_array_equal(traced(X), damped(X, 1.0))

@@ -12,16 +12,21 @@ from tracegrad.ops.batching import repeated
 from tracegrad.ops.elementwise import multiply
 from tracegrad.ops.forms import Compose
 from tracegrad.ops.linear import broadcast_to, flip, pad, reduce_sum, reshape
-from tracegrad.ops.op import primitive
+from tracegrad.ops.op import Op, primitive
 from tracegrad.ops.patches import patches
 from tracegrad.ops.samples import uniform
 
-__all__ = ["correlation"]
+__all__ = ["correlation", "long_correlation"]
+
+# Windows of more elements, if there are as many of them, are quicker multiplied by NumPy than by a kernel.
+MOST_FUSED = 64
 
 
 def _parts(x: Any, v: Any) -> Any:
     *lead, n = x.shape
     m = v.shape[-1]
+    if MOST_FUSED < m <= n - m + 1:
+        return long_correlation(x, v)
     rank, ones = len(lead), (1,) * len(lead)
     at = {"start": (0,) * (rank + 1), "step": (1,) * (rank + 1), "gap": (1,) * (rank + 1)}
     windows = patches(x, counts=(*lead, n - m + 1), sizes=(*ones, m), **at)
@@ -30,9 +35,7 @@ def _parts(x: Any, v: Any) -> Any:
     return reduce_sum(multiply(windows, beside), axes=(rank + 1,))
 
 
-@primitive(Compose(_parts))
-def correlation(x: Any, v: Any) -> Any:
-    """The sums of products of rows `v`, of m elements, with the n - m + 1 windows of rows `x` of n elements."""
+def _correlated(x: Any, v: Any) -> Any:
     if x.ndim == 1:
         return np.correlate(x, v, "valid")
     out = np.empty((*x.shape[:-1], x.shape[-1] - v.shape[-1] + 1), x.dtype)
@@ -41,40 +44,51 @@ def correlation(x: Any, v: Any) -> Any:
     return out
 
 
-@correlation.def_aval
-def _(x: Aval, v: Aval) -> Aval:
-    if not x.ndim or x.shape[:-1] != v.shape[:-1] or not 1 <= v.shape[-1] <= x.shape[-1]:
-        raise ShapeError(f"correlation wants rows, and shorter ones to multiply windows with, got {x} and {v}")
-    if x.dtype != v.dtype:
-        raise DTypeError(f"correlation wants one dtype, got {x} and {v}")
-    return Aval((*x.shape[:-1], x.shape[-1] - v.shape[-1] + 1), x.dtype)
+@primitive(Compose(_parts))
+def correlation(x: Any, v: Any) -> Any:
+    """The sums of products of rows `v`, of m elements, with the n - m + 1 windows of rows `x` of n elements."""
+    return _correlated(x, v)
 
 
-correlation.separately_linear("x", "v")
+@primitive()
+def long_correlation(x: Any, v: Any) -> Any:
+    """The same, which compiled code calls NumPy for."""
+    return _correlated(x, v)
 
 
-@correlation.def_vjp("x")
-def _(ct: Any, ans: Any, x: Any, v: Any) -> Any:
-    # x[i + j] meets v[j] in window i: the cotangents, with room at both ends, meet v from behind.
-    rank, m = len(x.shape), v.shape[-1]
-    room = (*(0,) * (rank - 1), m - 1)
-    wide = pad(ct, low=room, high=room, interior=(0,) * rank, value=0.0) if m > 1 else ct
-    return correlation(wide, flip(v, axes=(rank - 1,)))
+def _declare(op: Op, *sizes: tuple[int, int]) -> None:
+    @op.def_aval
+    def _(x: Aval, v: Aval) -> Aval:
+        if not x.ndim or x.shape[:-1] != v.shape[:-1] or not 1 <= v.shape[-1] <= x.shape[-1]:
+            raise ShapeError(f"{op.name} wants rows, and shorter ones to multiply windows with, got {x} and {v}")
+        if x.dtype != v.dtype:
+            raise DTypeError(f"{op.name} wants one dtype, got {x} and {v}")
+        return Aval((*x.shape[:-1], x.shape[-1] - v.shape[-1] + 1), x.dtype)
+
+    op.separately_linear("x", "v")
+
+    @op.def_vjp("x")
+    def _(ct: Any, ans: Any, x: Any, v: Any) -> Any:
+        # x[i + j] meets v[j] in window i: the cotangents, with room at both ends, meet v from behind.
+        rank, m = len(x.shape), v.shape[-1]
+        room = (*(0,) * (rank - 1), m - 1)
+        wide = pad(ct, low=room, high=room, interior=(0,) * rank, value=0.0) if m > 1 else ct
+        return correlation(wide, flip(v, axes=(rank - 1,)))
+
+    @op.def_vjp("v")
+    def _(ct: Any, ans: Any, x: Any, v: Any) -> Any:
+        return correlation(x, ct)
+
+    @op.def_batch
+    def _(size: int, batched: Any, x: Any, v: Any) -> Any:
+        return op(*repeated(size, batched, (x, v)))
+
+    @op.def_samples
+    def _() -> Any:
+        for n, m in sizes:
+            yield (uniform((n,)), uniform((m,), seed=1)), {}
+        yield (uniform((2, 9), dtype="float32"), uniform((2, 4), seed=1, dtype="float32")), {}
 
 
-@correlation.def_vjp("v")
-def _(ct: Any, ans: Any, x: Any, v: Any) -> Any:
-    return correlation(x, ct)
-
-
-@correlation.def_batch
-def _(size: int, batched: Any, x: Any, v: Any) -> Any:
-    x, v = repeated(size, batched, (x, v))
-    return correlation(x, v)
-
-
-@correlation.def_samples
-def _() -> Any:
-    yield (uniform((4,)), uniform((3,), seed=1)), {}
-    yield (uniform((30,)), uniform((11,), seed=1)), {}
-    yield (uniform((2, 9), dtype="float32"), uniform((2, 4), seed=1, dtype="float32")), {}
+_declare(correlation, (4, 3), (30, 11), (180, 80))
+_declare(long_correlation, (30, 11))

@@ -435,11 +435,17 @@ def _(ct: Any, ans: Any, x: Any, *, atol: float, rtol: float) -> Any:
     flipped, ct_flipped = matrix_transpose(ans), matrix_transpose(ct)
     main = negative(matmul(flipped, matmul(ct, flipped)))
     # Outside of the range of x, and of that of its transpose.
-    left = matmul(ct_flipped, matmul(ans, flipped))
-    right = matmul(matmul(flipped, ans), ct_flipped)
-    left = subtract(left, matmul(x, matmul(ans, left)))
-    right = subtract(right, matmul(matmul(right, ans), x))
+    left = _product(ct_flipped, ans, flipped)
+    right = _product(flipped, ans, ct_flipped)
+    left = subtract(left, _product(x, ans, left))
+    right = subtract(right, _product(right, ans, x))
     return add(main, add(left, right))
+
+
+def _product(x: Any, y: Any, z: Any) -> Any:
+    """The product of a matrix, one of the shape of its transpose, and one of its own shape, by the smaller square."""
+    m, n = x.shape[-2:]
+    return matmul(x, matmul(y, z)) if m > n else matmul(matmul(x, y), z)
 
 
 @pinv.def_samples

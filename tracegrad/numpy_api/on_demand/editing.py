@@ -195,6 +195,14 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
     shape = a.shape
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) != 1):
         raise ValueError(located("array must be at least 2-d, and of more axes all must be of equal length"))
+    if len(shape) == 2 and not wrap and size_of(array(val, peer_of(a, val))) == 1:
+        value = reshape(to_dtype(array(val, peer_of(a, val)), a.dtype), shape=())
+        rows, columns = (
+            reshape(positions(shape[0]), shape=(shape[0], 1)),
+            reshape(positions(shape[1]), shape=(1, shape[1])),
+        )
+        a[...] = elementwise.where(equal(rows, columns), value, a)
+        return
     step = shape[1] + 1 if len(shape) == 2 else 1 + int(np.cumprod(shape[:-1]).sum())
     stop = None if wrap or len(shape) > 2 else shape[1] * shape[1]
     spots = np.arange(size_of(a))[:stop:step]

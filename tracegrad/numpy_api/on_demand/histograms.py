@@ -19,15 +19,19 @@ from tracegrad.ops.elementwise import (
     add,
     divide,
     equal,
+    greater_equal,
     isfinite,
+    less,
+    less_equal,
     logical_and,
     maximum,
     minimum,
+    multiply,
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.indexing import scatter_add
-from tracegrad.ops.linear import flip, reshape
+from tracegrad.ops.indexing import gather, scatter_add
+from tracegrad.ops.linear import flip, reshape, stop_gradient
 
 
 def _row(x: Any) -> Any:
@@ -78,14 +82,29 @@ def _edges(name: str, x: Any, bins: Any, bounds: Any) -> Any:
     return to_dtype(creation.linspace(first, last, bins.__index__() + 1), kind)
 
 
-def _bin_of(x: Any, edges: Any) -> tuple[Any, Any]:
+def _bin_of(x: Any, edges: Any, even: bool) -> tuple[Any, Any]:
     """The bin of each element of a row, and whether it is in one. The last bin has both its edges."""
     n = edges.shape[0] - 1
+    if even and edges.dtype.kind == "f":
+        return _even_bin_of(to_dtype(x, edges.dtype), edges, n)
     place = subtract(sorting.searchsorted(edges, x, "right"), 1)
     ends = array(edges, peer_of(x, edges))
     place = where(equal(x, ends[n]), n - 1, place)
     inside = logical_and(place >= 0, place < n)
     return minimum(maximum(place, 0), n - 1), inside
+
+
+def _even_bin_of(x: Any, edges: Any, n: int) -> tuple[Any, Any]:
+    """The same for bins of equal width: by the quotient, which is right but for one bin."""
+    x, edges = stop_gradient(x), array(stop_gradient(edges), peer_of(x, edges))
+    first, last = edges[0], edges[n]
+    inside = logical_and(greater_equal(x, first), less_equal(x, last))
+    quotient = multiply(divide(subtract(where(inside, x, first), first), subtract(last, first)), float(n))
+    place = minimum(to_dtype(quotient, "int64"), n - 1)
+    place = subtract(place, to_dtype(less(x, gather(edges, place, axes=(0,))), "int64"))
+    place = maximum(place, 0)
+    above = logical_and(greater_equal(x, gather(edges, add(place, 1), axes=(0,))), less(place, n - 1))
+    return add(place, to_dtype(above, "int64")), inside
 
 
 # -- histograms ------------------------------------------------------------------------------------------------------
@@ -125,7 +144,7 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, we
     w = _weights_of(given[0], given[1]) if weights is not None else None
     x = _row(given[0])
     edges = _edges("histogram", x, bins, range)
-    place, inside = _bin_of(x, edges)
+    place, inside = _bin_of(x, edges, _is_count(bins))
     found = _sums((place,), inside, w, (edges.shape[0] - 1,))
     if density:
         found = divide(divide(to_float(found), diff(edges)), reductions.sum(to_float(found)))
@@ -146,7 +165,7 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = N
     if len(bounds) != rank:
         raise ValueError(located("range argument must have one entry per dimension"))
     edges = [_edges("histogramdd", x, b, r) for x, b, r in zip(columns, each, bounds)]
-    places, insides = zip(*(_bin_of(x, e) for x, e in zip(columns, edges)))
+    places, insides = zip(*(_bin_of(x, e, _is_count(b)) for x, e, b in zip(columns, edges, each)))
     inside = insides[0]
     for other in insides[1:]:
         inside = logical_and(inside, other)

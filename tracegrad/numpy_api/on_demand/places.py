@@ -13,7 +13,17 @@ from tracegrad.numpy_api import reductions, sorting
 from tracegrad.numpy_api.operands import array, arrays, peer_of, promoted, size_of, to_dtype
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import clip, take_along_axis
-from tracegrad.ops.elementwise import add, equal, floor_divide, logical_and, logical_not, minimum, multiply, remainder
+from tracegrad.ops.elementwise import (
+    add,
+    equal,
+    floor_divide,
+    logical_and,
+    logical_not,
+    logical_or,
+    minimum,
+    multiply,
+    remainder,
+)
 from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import reshape
 from tracegrad.ops.op import normalize_axis
@@ -21,6 +31,8 @@ from tracegrad.ops.reduction import reduce_any
 
 # Pairs of elements that are compared one with another; where there are more, one side is sorted.
 MOST_PAIRS = 4096
+# Elements that are compared with all others, one after the other.
+MOST_SINGLE = 16
 
 
 def _shape(name: str, a: Any, rank: int | None = None) -> tuple[int, ...]:
@@ -109,7 +121,11 @@ def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: 
     x, tests = promoted(arrays(element, test_elements))
     tests = reshape(tests, shape=(size_of(tests),))
     n = tests.shape[0]
-    if not n or size_of(x) * n <= MOST_PAIRS:
+    if 0 < n <= MOST_SINGLE:
+        found = equal(x, tests[0])
+        for k in range(1, n):
+            found = logical_or(found, equal(x, tests[k]))
+    elif not n or size_of(x) * n <= MOST_PAIRS:
         pairs = equal(reshape(x, shape=(*x.shape, 1)), tests)
         found = reduce_any(pairs, axes=(len(x.shape),))
     else:

@@ -13,7 +13,7 @@ from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, to_dtype, to_float
 from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
 from tracegrad.numpy_api.selection import take_along_axis
-from tracegrad.ops import sorting
+from tracegrad.ops import selecting, sorting
 from tracegrad.ops.elementwise import (
     add,
     divide,
@@ -64,20 +64,16 @@ def _at(x: Any, k: int) -> Any:
     return reshape(along(x, axis, k, k + 1), shape=x.shape[:-1])
 
 
-def _known_nan(x: Any, found: Any) -> Any:
-    """`found`, or nan where a sorted row has nan."""
-    return where(isnan(_at(x, x.shape[-1] - 1)), math.nan, found)
-
-
 # -- the median ------------------------------------------------------------------------------------------------------
 @implements(np.median, refuses=("out",))
 def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """`np.median`; of two middle elements each has half of the derivative."""
     rows, kept = _rows("median", a, axis)
-    x, n = _sorted(rows), rows.shape[-1]
-    middle = _at(x, n // 2) if n % 2 else divide(add(_at(x, n // 2 - 1), _at(x, n // 2)), 2.0)
-    found = _known_nan(x, middle)
-    return reshape(found, shape=kept) if keepdims else found
+    n = rows.shape[-1]
+    found = selecting.select(rows, places=(n - 1, n // 2) if n % 2 else (n - 1, n // 2, n // 2 - 1))
+    middle = _at(found, 1) if n % 2 else divide(add(_at(found, 2), _at(found, 1)), 2.0)
+    middle = where(isnan(_at(found, 0)), math.nan, middle)
+    return reshape(middle, shape=kept) if keepdims else middle
 
 
 @implements(np.nanmedian, refuses=("out",))
@@ -139,33 +135,35 @@ def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool,
     rows, kept = _rows(name, x, axis)
     if not isinstance(q, float):
         rows, q = promoted([rows, q]) if isinstance(q, Carrier) else (promoted([rows, np.zeros((), q.dtype)])[0], q)
-    x, n = _sorted(rows), rows.shape[-1]
-    depth = len(getattr(q, "shape", ()))
+    n, depth = rows.shape[-1], len(getattr(q, "shape", ()))
     if nans or isinstance(q, Carrier):
-        count = to_dtype(_count(rows), x.dtype) if nans else float(n)
-        found = _computed(name, x, count, q, method, depth)
+        x = _sorted(rows)
+        last = _at(x, n - 1)
+        found = _computed(name, x, to_dtype(_count(rows), x.dtype) if nans else float(n), q, method, depth)
     else:
-        found = _known(x, np.quantile(np.arange(float(n)), q, method=method), depth)  # type: ignore[call-overload]
+        place = np.quantile(np.arange(float(n)), q, method=method)  # type: ignore[call-overload]
+        found, last = _known(rows, place, depth)
     if not nans:
-        last = reshape(isnan(_at(x, n - 1)), shape=(*x.shape[:-1], *(1,) * depth))
-        found = where(last, math.nan, found)
+        last = reshape(isnan(last), shape=(*rows.shape[:-1], *(1,) * depth))
+        found = where(broadcast_to(last, shape=found.shape), math.nan, found)
     return _shaped(found, depth, kept, keepdims)
 
 
-def _known(x: Any, place: Any, depth: int) -> Any:
-    """Between the sorted elements at places that are known: NumPy says where, by what it makes of 0, 1, 2, ..."""
-    low = np.floor(place).astype(np.int64)
-    high, part = np.ceil(place).astype(np.int64), place - low
-    axis = len(x.shape) - 1
+def _known(rows: Any, place: Any, depth: int) -> tuple[Any, Any]:
+    """Between the elements of the sorted rows at places that are known: NumPy says where, by what it makes of 0, 1, 2,
+    ...; and the last element."""
+    low, high = np.floor(place).astype(np.int64), np.ceil(place).astype(np.int64)
+    last = rows.shape[-1] - 1
+    places = sorted({last, *low.flat, *high.flat})
+    x = selecting.select(rows, places=tuple(map(int, places)))
+    low, high, part = np.searchsorted(places, low), np.searchsorted(places, high), place - low
     if not depth:
-        if low == high:
-            return _at(x, int(low))
-        return _between(_at(x, int(low)), _at(x, int(high)), float(part))
+        below = _at(x, int(low))
+        return (below if low == high else _between(below, _at(x, int(high)), float(part))), _at(x, len(places) - 1)
+    axis = len(x.shape) - 1
     below, above = (picked(x, constant(np.ascontiguousarray(k), peer_of(x)), axis) for k in (low, high))
-    parts = array(part.astype(x.dtype), peer_of(x))
-    same = array(low == high, peer_of(x))
-    return where(broadcast_to(same, shape=below.shape), below,
-                 _between(below, above, broadcast_to(parts, shape=below.shape)))  # fmt: skip
+    parts, same = (broadcast_to(array(v, peer_of(x)), shape=below.shape) for v in (part.astype(x.dtype), low == high))
+    return where(same, below, _between(below, above, parts)), _at(x, len(places) - 1)
 
 
 def _computed(name: str, x: Any, count: Any, q: Any, method: str, depth: int) -> Any:

@@ -20,9 +20,8 @@ from tracegrad.numpy_api.on_demand.nans import nanmax, nanmin
 from tracegrad.numpy_api.operands import array, arrays, peer_of, to_dtype
 from tracegrad.numpy_api.registry import NO_VALUE, UFUNC_METHODS, public_ufunc, refuse, write
 from tracegrad.numpy_api.shapes import broadcast_to
-from tracegrad.ops import reduction, scans, sorting
+from tracegrad.ops import reduction, scans, selecting
 from tracegrad.ops.elementwise import negative, remainder, sqrt, square, where
-from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import keep_axes, reshape
 from tracegrad.ops.op import normalize_axes, normalize_axis
 
@@ -155,19 +154,11 @@ def _doubled(function: Ufunc, x: Any, axis: int) -> Any:
     return x
 
 
-def _running_extreme(op: Any, x: Any, axis: int) -> Any:
-    index = op(x, axis=axis)
-    shape, rank = x.shape, len(x.shape)
-    own = [reshape(np.arange(n), shape=tuple(n if i == k else 1 for i in range(rank))) for k, n in enumerate(shape)]
-    places = [index if k == axis else broadcast_to(array(own[k], peer_of(x)), shape) for k in range(rank)]
-    return gather(x, *places, axes=tuple(range(rank)))
-
-
 _ACCUMULATED: dict[str, Callable[[Any, int], Any]] = {
     "subtract": lambda x, axis: scans.cumsum(_turned(x, axis, negative), axis=axis),
     "multiply": lambda x, axis: reductions.cumprod(x, axis),
-    "maximum": lambda x, axis: _running_extreme(sorting.cumargmax, x, axis),
-    "minimum": lambda x, axis: _running_extreme(sorting.cumargmin, x, axis),
+    "maximum": lambda x, axis: selecting.cummax(x, axis=axis),
+    "minimum": lambda x, axis: selecting.cummin(x, axis=axis),
     "logaddexp": lambda x, axis: scans.logcumsumexp(x, axis=axis),
 }
 

@@ -1,0 +1,128 @@
+"""Elements at places of the sorted order, without sorting the others, and running extrema.
+
+Which of equal elements is meant is not said; each place has one, to which its derivative belongs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.errors import ShapeError
+from tracegrad.ops.indexing import gather, scatter_add
+from tracegrad.ops.linear import arange, broadcast_to, reduced_shape, reshape
+from tracegrad.ops.op import Op, primitive
+from tracegrad.ops.samples import integers, uniform
+from tracegrad.ops.sorting import cumargmax, cumargmin
+
+__all__ = ["argselect", "cummax", "cummin", "select"]
+
+Places = tuple[int, ...]
+
+
+def _all_places(index: Any, axis: int) -> list[Any]:
+    """The indices along all axes of the elements at `index` along `axis`."""
+    shape = index.shape
+
+    def own(d: int) -> Any:
+        along = arange(start=0, step=1, length=shape[d], dtype="int64")
+        return broadcast_to(reshape(along, shape=tuple([n if i == d else 1 for i, n in enumerate(shape)])), shape=shape)
+
+    return [index if d == axis else own(d) for d in range(len(shape))]
+
+
+def _taken(x: Any, index: Any, axis: int) -> Any:
+    return gather(x, *_all_places(index, axis), axes=tuple(range(len(x.shape))))
+
+
+def _put_back(ct: Any, index: Any, axis: int, shape: tuple[int, ...]) -> Any:
+    return scatter_add(ct, *_all_places(index, axis), shape=shape, axes=tuple(range(len(shape))))
+
+
+# -- select ------------------------------------------------------------------------------------------------------
+def _shape(x: Aval, places: Places) -> tuple[int, ...]:
+    if not x.ndim or not places or not all(0 <= k < x.shape[-1] for k in places):
+        raise ShapeError(f"select: {x} has no places {places} along its last axis")
+    return (*x.shape[:-1], len(places))
+
+
+@primitive()
+def argselect(x: Any, *, places: Places) -> Any:
+    """The indices along the last axis of the elements at `places` of the sorted order."""
+    return np.argpartition(x, places, axis=-1)[..., list(places)]
+
+
+@argselect.def_aval
+def _(x: Aval, *, places: Places) -> Aval:
+    return Aval(_shape(x, places), np.dtype(np.int64))
+
+
+@primitive()
+def select(x: Any, *, places: Places) -> Any:
+    """The elements at `places` of the sorted order along the last axis; nan counts as the largest."""
+    return np.partition(x, places, axis=-1)[..., list(places)]
+
+
+@select.def_aval
+def _(x: Aval, *, places: Places) -> Aval:
+    return Aval(_shape(x, places), x.dtype)
+
+
+@select.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, *, places: Places) -> Any:
+    return _put_back(ct, argselect(x, places=places), len(x.shape) - 1, x.shape)
+
+
+@select.def_jvp
+def _(tangents: Any, ans: Any, x: Any, *, places: Places) -> Any:
+    return _taken(tangents[0], argselect(x, places=places), len(x.shape) - 1)
+
+
+def _samples() -> Any:
+    yield (uniform((3, 4)),), {"places": (1, 3)}
+    yield (uniform((21,), dtype="float32"),), {"places": (10,)}
+    yield (integers((20, 3), 0, 5),), {"places": (2, 0)}
+
+
+for _op in (argselect, select):
+    _op.def_samples(_samples)
+
+
+# -- running extrema ---------------------------------------------------------------------------------------------
+@primitive()
+def cummax(x: Any, *, axis: int) -> Any:
+    """The maximum so far along `axis`, nan from the first one on."""
+    return np.maximum.accumulate(x, axis=axis)
+
+
+@primitive()
+def cummin(x: Any, *, axis: int) -> Any:
+    """The minimum so far along `axis`, nan from the first one on."""
+    return np.minimum.accumulate(x, axis=axis)
+
+
+def _running(op: Op, place: Op) -> None:
+    @op.def_aval
+    def _(x: Aval, *, axis: int) -> Aval:
+        reduced_shape(x.shape, (axis,))
+        return x
+
+    @op.def_vjp("x")
+    def _(ct: Any, ans: Any, x: Any, *, axis: int) -> Any:
+        return _put_back(ct, place(x, axis=axis), axis, x.shape)
+
+    @op.def_jvp
+    def _(tangents: Any, ans: Any, x: Any, *, axis: int) -> Any:
+        return _taken(tangents[0], place(x, axis=axis), axis)
+
+    @op.def_samples
+    def _() -> Any:
+        yield (uniform((3, 4)),), {"axis": 1}
+        yield (integers((20, 3), 0, 5),), {"axis": 0}
+        yield (uniform((9,), dtype="float32"),), {"axis": 0}
+
+
+_running(cummax, cumargmax)
+_running(cummin, cumargmin)
