@@ -54,6 +54,13 @@ def test_a_refusal_names_the_function_and_the_users_line(what: str) -> None:
     assert f"{__file__}:{line}" in str(caught.value)
 
 
+def test_a_refusal_says_what_to_use_instead() -> None:
+    t = TapeArray(np.asarray(A[:, :3]))
+    for call, instead in ((np.linalg.eig, "np.linalg.eigh"), (np.roots, "tg.while_loop"), (np.array_str, "outside")):
+        with pytest.raises(UnsupportedError, match=f"; .*{instead}"):
+            call(t)
+
+
 def test_refusals_are_not_implemented_errors_too() -> None:
     with pytest.raises(NotImplementedError):
         np.roots(TapeArray(np.asarray(A[0])))

@@ -112,12 +112,24 @@ def ufunc(*names: str) -> Callable[[Implementation], Implementation]:
     return declare
 
 
+_OUTSIDE = "return the array, and do that outside"
+# What to use in the place of functions that are refused.
+_INSTEAD = {
+    "np.i0": "use scipy.special.i0",
+    "np.roots": "find real roots by tg.while_loop, or by np.linalg.eigvalsh of a symmetric matrix",
+    "np.linalg.eig": "use np.linalg.eigh if the matrix is symmetric",
+    "np.linalg.eigvals": "use np.linalg.eigvalsh if the matrix is symmetric",
+    "np.sort_complex": "use np.lexsort of the parts",
+} | {f"np.{name}": _OUTSIDE for name in ("array2string", "array_repr", "array_str", "save", "savetxt", "savez")}
+
+
 # -- NumPy's two protocols -------------------------------------------------------------------------------
 def dispatch_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What `__array_function__` does."""
     implementation = FUNCTIONS.get(function)
     if implementation is None:
-        raise refuse(public_name(function))
+        name = public_name(function)
+        raise refuse(name, _INSTEAD.get(name, ""))
     if kwargs:
         kwargs = {k: v for k, v in kwargs.items() if v is not NO_VALUE}
     found = implementation(*args, **kwargs)
