@@ -414,3 +414,13 @@ def test_a_rule_for_all_operands_is_asked_once(compiled, monkeypatch):
     x = np.arange(7.0)
     np.testing.assert_allclose(gradient, 3 * np.sin(x) ** 2 * np.cos(x), rtol=1e-12)
     assert set(asked) == {7}
+
+
+def test_a_cotangent_that_is_zero_moves_through_what_is_gathered_behind_a_choice():
+    def f(x):
+        return np.sum(np.where(np.array([True, False, True]), (x * 3.0)[np.array([0, 0, 1])], 0.0) ** 2)
+
+    assert np.array_equal(tg.hessian(f)(np.zeros(3)), np.diag([18.0, 18.0, 0.0]))
+    with tg.disable_jit():
+        moved = tg.jvp(tg.grad(f), (np.zeros(3),), (np.array([1.0, 2.0, 3.0]),))[1]
+    assert np.array_equal(moved, [18.0, 36.0, 0.0])

@@ -11,9 +11,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Reversible, S
 from typing import Any
 
 from tracegrad.avals import LITERALS, is_literal
-from tracegrad.ops.elementwise import accumulate, logical_and, logical_not, logical_or, not_equal, where
+from tracegrad.ops.elementwise import accumulate, greater, logical_and, logical_not, logical_or, where
 from tracegrad.ops.forms import Gather, Map
-from tracegrad.ops.linear import full, reshape
+from tracegrad.ops.linear import cast, full, reshape
 from tracegrad.ops.op import Op
 from tracegrad.ops.reduction import reduce_any
 
@@ -125,7 +125,8 @@ def pull_masked(
     if ct_x is None or (mask is None and op is not where):
         return ct_x, None
     if mask is not None and isinstance(op.form, Gather):
-        return ct_x, not_equal(ct_x, 0.0)  # what nothing was gathered from, or only what is not taken
+        taken = op.pull(i, cast(mask, dtype=ct.dtype.name), ans, operands, params)
+        return ct_x, greater(taken, 0.0)  # not where nothing was gathered from, or only what is not taken
     mask_x = _mask_of_operand(op, i, mask, ans, operands, params)
     if mask_x is not None and isinstance(op.form, Map) and not op.form.moves:
         ct_x = where(mask_x, ct_x, 0.0)  # the rule may multiply by inf or nan

@@ -1,6 +1,8 @@
 """NumPy's face of a carried value: operators, methods, functions and array creation over the ops."""
 
 from tracegrad.numpy_api import (
+    by_value,
+    chosen,
     complex_numbers,
     creation,
     deferred,
@@ -20,6 +22,6 @@ from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.numpy_api.registry import implements, supported
 
 __all__ = [
-    "ArrayMethods", "complex_numbers", "creation", "deferred", "implements", "indexing", "joining", "linalg", "memory",
-    "products", "reductions", "selection", "shapes", "sorting", "special", "supported", "ufuncs",
+    "ArrayMethods", "by_value", "chosen", "complex_numbers", "creation", "deferred", "implements", "indexing",
+    "joining", "linalg", "memory", "products", "reductions", "selection", "shapes", "sorting", "special", "supported", "ufuncs",
 ]  # fmt: skip

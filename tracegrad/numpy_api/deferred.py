@@ -21,8 +21,7 @@ MODULES = {
     "histograms": "histogram histogram_bin_edges histogram2d histogramdd bincount digitize",
     "samples": "interp gradient convolve correlate unwrap",
     "polynomials": "vander poly polyfit polyadd polysub polymul polydiv polyder polyint",
-    "editing": "insert delete resize put place putmask copyto fill_diagonal put_along_axis choose compress extract "
-    "array_equiv",
+    "editing": "insert delete resize put place putmask copyto fill_diagonal put_along_axis choose array_equiv",
     "places": "diag_indices_from tril_indices_from triu_indices_from unravel_index ravel_multi_index isin lexsort",
     "functional": "apply_along_axis apply_over_axes piecewise",
     "padding": "pad",

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
+from tracegrad.numpy_api.chosen import indices, mask_in, over, put
 from tracegrad.numpy_api.last_writes import is_known, replaced_indices, was_written
 from tracegrad.numpy_api.operands import (
     array,
@@ -34,13 +35,11 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import elementwise, linear
 from tracegrad.ops.indexing import gather, scatter_add
 from tracegrad.ops.linear import full, reshape, transpose
-from tracegrad.ops.op import Carrier
+from tracegrad.ops.op import Carrier, Level
 from tracegrad.ops.windows import dynamic_update_slice
 from tracegrad.records import record
 
 __all__ = ["Plan", "add_at", "getitem", "setitem"]
-
-MASK_HINT = "its shape would depend on values; use np.where(mask, x, y), or a mask computed without the arguments"
 
 
 @record(frozen=True, slots=True)
@@ -162,6 +161,8 @@ def _entry(entry: Any) -> Any:
         return int(entry)
     if isinstance(entry, list | tuple | range):
         entry = _from_list(entry)
+    if isinstance(entry, Carrier) and entry.level is Level.SPAN:
+        entry = entry.exact()  # type: ignore[attr-defined]
     if not _is_array(entry):
         if hasattr(entry, "__index__"):
             return entry.__index__()
@@ -199,12 +200,7 @@ def _from_list(entry: Any) -> Any:
 
 def _mask_indices(x: Any, mask: Any, axis: int) -> Any:
     _check_mask(x, mask, axis)
-    if isinstance(mask, Carrier):
-        known = mask._known()  # type: ignore[attr-defined]
-        if known is None:
-            raise refuse("indexing by a traced array of booleans", MASK_HINT)
-        mask = known
-    return mask.nonzero()
+    return indices(mask)
 
 
 def _check_mask(x: Any, mask: Any, axis: int) -> None:
@@ -410,7 +406,12 @@ def setitem(x: Any, index: Any, value: Any) -> Any:
     value = operand(value, peer)
     if mask is not None and size_of_operand(value) == 1:
         v = value if not getattr(value, "shape", ()) else reshape(value, shape=())
-        return elementwise.where(_over(mask, x), assigned(v, x.dtype), x)
+        return elementwise.where(over(operand(mask, peer_of(x, mask)), x.shape, 0), assigned(v, x.dtype), x)
+    place = mask_in(x, index)
+    if place is not None:
+        value, steps = assigned(value, x.dtype), plan(x, place.rest)
+        new = put(steps.read(x), place.axis, place.mask, value)
+        return _replaced(x, steps, new)
     return _replaced(x, plan(x, index), value)
 
 
@@ -427,12 +428,6 @@ def _whole_mask(x: Any, index: Any) -> Any:
         _check_mask(x, index, 0)
         return index
     return None
-
-
-def _over(mask: Any, x: Any) -> Any:
-    column = (*mask.shape, *(1,) * (len(x.shape) - len(mask.shape)))
-    mask = operand(mask, peer_of(x, mask))
-    return linear.broadcast_to(mask if column == mask.shape else reshape(mask, shape=column), shape=x.shape)
 
 
 def _replaced(x: Any, steps: Plan, value: Any) -> Any:

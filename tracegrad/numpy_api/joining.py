@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api.chosen import amount, known
 from tracegrad.numpy_api.memory import in_new_memory, laid
 from tracegrad.numpy_api.operands import (
     array,
@@ -28,12 +29,14 @@ from tracegrad.numpy_api.reductions import sum as _sum
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import as_shape, atleast_1d, atleast_2d, atleast_3d
 from tracegrad.ops import Carrier, linear, pieces
-from tracegrad.ops.elementwise import add, divide, multiply, not_equal, subtract
+from tracegrad.ops.elementwise import add, divide, less, multiply, not_equal, subtract
 from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import reshape, transpose
+from tracegrad.ops.linear import full, reshape, transpose
 from tracegrad.ops.op import normalize_axis
+from tracegrad.ops.reduction import reduce_any
+from tracegrad.ops.repeats import repeated_index
 
-__all__ = ["along", "concatenate", "diff", "picked", "stack"]
+__all__ = ["along", "concatenate", "diff", "picked", "repeated", "stack"]
 
 
 def _one(a: Any) -> Any:
@@ -258,20 +261,30 @@ def tile(A: Any, reps: Any) -> Any:
 
 @implements(np.repeat)
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
-    """`np.repeat`: by an integer, or by integers known while tracing."""
+    """`np.repeat`: how many there are in all is asked for."""
     x = _one(a)
     if axis is None or not x.shape:
         x, axis = reshape(x, shape=(size_of(x),)), axis or 0
     k = normalize_axis("repeat", axis, len(x.shape))
     n = x.shape[k]
-    if peer_of(repeats) is not None and peer_of(repeats).shape:
-        raise refuse("np.repeat by a traced array of counts", "the shape of the result would depend on values")
     if not isinstance(repeats, tuple | list) and not getattr(repeats, "shape", ()):
         times = repeats.__index__()
         spread = linear.broadcast_to(reshape(x, shape=(*x.shape[: k + 1], 1, *x.shape[k + 1 :])),
                                      shape=(*x.shape[: k + 1], times, *x.shape[k + 1 :]))  # fmt: skip
         return laid(reshape(spread, shape=(*x.shape[:k], n * times, *x.shape[k + 1 :])), "C")
-    return laid(picked(x, constant(np.repeat(np.arange(n), np.asarray(repeats)), peer_of(x)), k), "C")
+    return laid(picked(x, repeated(array(repeats, peer_of(a, repeats)), n, peer_of(x, repeats)), k), "C")
+
+
+def repeated(counts: Any, n: int, peer: Any) -> Any:
+    """Each of the first `n` integers so many times."""
+    plain = known(counts)
+    if plain is not None:
+        return constant(np.repeat(np.arange(n), plain), peer)
+    counts = broadcast_arrays("repeat", [counts], (n,))[0]
+    if bool(reduce_any(less(counts, 0), axes=(0,))):
+        raise ValueError(located("repeats may not contain negative values."))
+    size = amount(counts)
+    return repeated_index(counts, size=size) if size else full(shape=(0,), value=0, dtype="int64")
 
 
 @implements(np.roll)

@@ -26,6 +26,7 @@ import numpy as np
 from tracegrad.avals import LITERALS, supported
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, sorting, ufuncs
+from tracegrad.numpy_api.by_value import compressed, nonzero
 from tracegrad.numpy_api.flat import Flat
 from tracegrad.numpy_api.memory import InRowMajorOrder, dtype_of_view, in_new_memory, laid, with_order
 from tracegrad.numpy_api.operands import operand, to_dtype
@@ -372,12 +373,11 @@ class ArrayMethods(InRowMajorOrder):
         return self.concrete(asked).item()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        raise TraceError(
-            located(
-                f"a {type(self).__name__} cannot become an ndarray without losing its derivative; use np.* functions "
-                "that tracegrad supports, or take the value on purpose with stop_gradient or detach().numpy()"
-            )
-        )
+        if self._concrete_masks and self.dtype.kind == "b":
+            return np.asarray(self.concrete("a boolean index"), dtype)
+        why = "use np.* functions that tracegrad supports, or take the value by stop_gradient or detach().numpy()"
+        text = f"a {type(self).__name__} cannot become an ndarray without losing its derivative; {why}"
+        raise TraceError(located(text))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return registry.dispatch_ufunc(ufunc, method, inputs, kwargs)
@@ -469,6 +469,8 @@ class ArrayMethods(InRowMajorOrder):
     argpartition = _on_function(sorting.argpartition, "`np.argpartition`")
     searchsorted = _on_function(sorting.searchsorted, "`np.searchsorted`")
     dot = _on_function(products.dot, "`np.dot`")
+    nonzero = _on_function(nonzero, "`np.nonzero`")
+    compress = _on_function(compressed, "`np.compress`")
 
 
 def _dispatched_method(function: Any, name: str, leads: int = 0) -> Any:
@@ -489,10 +491,10 @@ def _refused_method(name: str) -> Any:
     return method
 
 
-for _name in ("byteswap", "dump", "dumps", "getfield", "nonzero", "resize", "setfield", "setflags", "tobytes",
+for _name in ("byteswap", "dump", "dumps", "getfield", "resize", "setfield", "setflags", "tobytes",
               "tofile"):  # fmt: skip
     setattr(ArrayMethods, _name, _refused_method(_name))
-for _name, _leads in (("choose", 0), ("compress", 1), ("put", 0)):
+for _name, _leads in (("choose", 0), ("put", 0)):
     setattr(ArrayMethods, _name, _dispatched_method(getattr(np, _name), _name, _leads))
 
 

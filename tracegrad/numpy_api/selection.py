@@ -10,6 +10,7 @@ import numpy as np
 
 from tracegrad.avals import is_literal, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, located
+from tracegrad.numpy_api.chosen import nonzero
 from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.memory import in_new_memory, laid
 from tracegrad.numpy_api.operands import (
@@ -64,9 +65,11 @@ def positions(n: int, start: int = 0) -> Any:
 # -- by a condition ------------------------------------------------------------------------------------------------
 @implements(np.where)
 def where(condition: Any, x: Any = NO_VALUE, y: Any = NO_VALUE, /) -> Any:
-    """`np.where` with three arguments."""
+    """`np.where`; with one argument, `np.nonzero`."""
     if x is NO_VALUE or y is NO_VALUE:
-        raise refuse("np.where with one argument", "the shape of the result would depend on values; give x and y")
+        if x is not y:
+            raise ValueError(located("either both or neither of x and y should be given"))
+        return nonzero(condition)
     condition, x, y = operands(condition, x, y)
     _, chosen = together(x, y)
     return elementwise.where(condition, *chosen)

@@ -59,13 +59,14 @@ class Unknown(Exception):
 
 @record(frozen=True, slots=True)
 class Part:
-    """Of an axis, so many elements: the first, or the last. `count` is an integer, or a traced one; then `key` tells
-    which. It is at least `least`."""
+    """Of an axis, so many elements: the first, the last, or those for which the `mask` is true. `count` is an integer,
+    or a traced one; then `key` tells which. It is at least `least`."""
 
     count: Any = field(compare=False)
     last: bool
     key: Hashable = None
     least: int = field(default=0, compare=False)
+    mask: Any = field(default=None, compare=False)  # which the `key` tells from others
 
     @classmethod
     def of(cls, count: int, last: bool) -> Part:
@@ -75,6 +76,8 @@ class Part:
     @property
     def reversed(self) -> Part:
         """Where it lies when the axis is reversed."""
+        if self.mask is not None:
+            raise Unknown("what a mask chooses, in reverse order")
         return Part(self.count, not self.last, self.key, self.least)
 
 
@@ -97,6 +100,8 @@ def whole(value: Any) -> Parted:
 
 def belongs_along(n: int, part: Part) -> Any:
     """Of each index of an axis of size `n`, whether it lies in the part."""
+    if part.mask is not None:
+        return part.mask
     row = arange(start=0, step=1, length=n, dtype="int64")
     return greater_equal(row, n - part.count) if part.last else less(row, part.count)
 
@@ -109,9 +114,10 @@ def belongs(shape: Shape, axis: int, part: Part) -> Any:
 
 
 def clamped(x: Any, parts: Parts) -> Any:
-    """With copies of the first or the last element in the place of those outside of the parts; ones, if none is in."""
+    """With copies of the first or the last element in the place of those outside of the parts; ones, if none is in.
+    What a mask leaves out stays, for all that reads it has the mask."""
     for axis, part in enumerate(parts):
-        if part is not None:
+        if part is not None and part.mask is None:
             start = [0] * len(x.shape)
             start[axis] = x.shape[axis] - 1 if part.last else 0
             stop = [start[a] + 1 if a == axis else n for a, n in enumerate(x.shape)]
@@ -154,6 +160,9 @@ def _elementwise(op: Op, params: Params, given: Sequence[Parted], shape: Shape) 
     arrays = [x for x in given if not is_literal(x.value) and x.value.shape]
     if any(x.value.shape != shape for x in arrays):
         raise Unknown(f"{op.name} of arrays from outside, of another size in each turn")
+    masked = any(p is not None and p.mask is not None for x in arrays for p in x.parts)
+    if masked and op.form.raises:
+        raise Unknown(f"{op.name} of what a mask leaves out")
     parts: list[Part | None] = []
     for each in zip(*[x.parts for x in arrays]):
         known = {p for p in each if p is not None}
@@ -245,7 +254,7 @@ def _place_of_extreme(op: Op, params: Params, given: Sequence[Parted], shape: Sh
     (x,), axis = given, params["axis"]
     part = x.parts[axis]
     # Copies of the first element stand behind it: of equal ones the first counts.
-    if part is not None and (part.last or not part.least):
+    if part is not None and (part.last or not part.least or part.mask is not None):
         raise Unknown(f"{op.name} of what may be nothing, or of the last elements of an axis")
     return Parted(op(x.value, **params), tuple([p for a, p in enumerate(x.parts) if a != axis]))
 

@@ -126,6 +126,8 @@ def _picked(entry: Any, n: int, part: Part | None, axis: int) -> Along:
             raise Unknown("an array as an index")
     elif isinstance(entry, bool) or not isinstance(entry, int | np.integer):
         raise Unknown("an index that is no number")
+    if part is not None and part.mask is not None:
+        raise Unknown("an element of what a mask chooses")
     if part is not None:
         return _picked_of_part(entry, n, part)
     low, high = limits(entry)
@@ -157,6 +159,8 @@ def _kept(entry: Any, n: int, part: Part | None) -> Along:
     if part is not None:
         if entry.start is None and entry.stop is None and step in (1, -1):
             return Along(0, n, part=part, flips=step < 0, keeps=True)
+        if part.mask is not None:
+            raise Unknown("a slice of what a mask chooses")
         return _kept_of_part(entry, n, part, step)
     start, stop = _settled(entry.start), _settled(entry.stop)
     if not isinstance(start, Carrier) and not isinstance(stop, Carrier):
@@ -319,6 +323,10 @@ def fitted(x: Parted, shape: Sequence[int], parts: Sequence[Part | None]) -> Any
         part, n = parts[first + axis], shape[first + axis]
         size = value.shape[axis]
         if own is None and (size == 1 or (part is None and size == n)):
+            continue
+        if any(p is not None and p.mask is not None for p in (own, part)):
+            if own != part or size != n:
+                raise Unknown("what other masks choose")
             continue
         mine, theirs = own or Part.of(size, last=False), part or Part.of(n, last=False)
         sure = _same(mine, theirs)

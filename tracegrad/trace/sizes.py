@@ -15,6 +15,7 @@ import numpy as np
 
 from tracegrad.avals import is_literal
 from tracegrad.ir import Node
+from tracegrad.numpy_api.chosen import HOW_MANY
 from tracegrad.ops import elementwise as ops
 from tracegrad.ops.carriers import TensorCarrier
 from tracegrad.ops.linear import cast, fresh, stop_gradient
@@ -25,7 +26,7 @@ from tracegrad.trace.number import Number
 from tracegrad.trace.tracer import Tracer
 
 __all__ = [
-    "Size", "apart", "between", "counting", "difference", "form_of", "is_of_a_loop", "limits", "place",
+    "MaskSize", "Size", "apart", "between", "counting", "difference", "form_of", "is_of_a_loop", "limits", "place",
     "required", "within",
 ]  # fmt: skip
 
@@ -65,6 +66,19 @@ class Size(Number):
 
     def __index__(self) -> int:
         return self.asked()
+
+
+class MaskSize(Size):
+    """How many elements the mask chooses, a row of booleans."""
+
+    __slots__ = ("mask",)
+
+    def __init__(self, builder: TraceBuilder, node: Node, mask: Tracer) -> None:
+        super().__init__(builder, node)
+        self.mask = mask
+
+    def asked(self) -> int:
+        return int(self.concrete(HOW_MANY).item())
 
 
 def is_of_a_loop(x: Any) -> bool:

@@ -5,12 +5,16 @@ each axis which part of it is meant; its `shape` has a traced number there. An o
 `tracegrad.ops.parts` says of it: no other op sees the tracer, and where nothing is said of one, the sizes are asked
 for, which is an error in a region and a guard elsewhere. Arrays beside a span must be known to have its size.
 
+What a mask chooses (`x[mask]`) is a span too: all of `x`, of which those elements are meant for which the mask is true.
+It is a copy, and nothing is asked to compute with it, to reduce it, or to write it where the same mask is true.
+
 A span that is a view knows the array it is of, and how it was read: it is read again where that has been updated, and
 an update of the span writes to that.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,22 +23,29 @@ import numpy as np
 
 from tracegrad.avals import Aval, is_literal
 from tracegrad.errors import UnsupportedError, located
+from tracegrad.numpy_api.chosen import Place, how_many, indices, mask_in, over
+from tracegrad.numpy_api.indexing import plan, setitem
 from tracegrad.numpy_api.methods import ArrayMethods
 from tracegrad.numpy_api.operands import assigned
 from tracegrad.ops import Carrier, Level, Op
 from tracegrad.ops import elementwise as ops
 from tracegrad.ops.contraction import matmul
 from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.linear import broadcast_to, full, slice
+from tracegrad.ops.elementwise import where
+from tracegrad.ops.indexing import gather
+from tracegrad.ops.linear import broadcast_to, full, inverse_permutation, reshape, slice, transpose
 from tracegrad.ops.parts import Part, Parted, Unknown, applied, clamped, whole
 from tracegrad.ops.reduction import argmax, argmin, reduce_max, reduce_min
 from tracegrad.ops.scans import cumsum
-from tracegrad.trace.arithmetic import bounds
+from tracegrad.trace.arithmetic import bounds, holds
 from tracegrad.trace.cuts import Cut, cut_of, fitted, is_cut, read, replaced
-from tracegrad.trace.sizes import between, form_of, required
+from tracegrad.trace.sizes import MaskSize, between, form_of, required
 from tracegrad.trace.tracer import Tracer
 
 __all__ = ["Span", "item", "of_size", "with_item"]
+
+
+_ALL = np.s_[:]
 
 
 class Origin:
@@ -85,6 +96,10 @@ class Span(ArrayMethods, Carrier):
     def exact(self) -> Tracer:
         """The array, of the size that it has in the call being traced; leaves guards. In a region, an error."""
         held = self.held
+        if held.parts.count(None) == len(held.parts):
+            return held.value  # type: ignore[no-any-return]
+        if _has_mask(held):
+            return _chosen(held)
         sizes = [n if p is None else p.count.asked() for n, p in zip(held.value.shape, held.parts)]
         start = tuple([n - m if p is not None and p.last else 0
                        for n, m, p in zip(held.value.shape, sizes, held.parts)])  # fmt: skip
@@ -110,10 +125,18 @@ class Span(ArrayMethods, Carrier):
         return self.held.value.builder.here().lift(x)
 
     def _alias(self) -> Any:
-        return Span(self.held)
+        held = self.held
+        return Span(Parted(held.value._alias(), held.parts))
 
     def _laid(self, order: Any, *like: Any) -> Any:
-        return Span(self.held)
+        return self._alias()
+
+    def _settled(self) -> Tracer:
+        """The array of the size that it has, which this stands for from now on if it is what a mask chooses."""
+        found = self.exact()
+        if self.origin is None and _has_mask(self._held):
+            self._held = whole(found)
+        return found
 
     def __repr__(self) -> str:
         return f"Span({', '.join([str(n) for n in self.shape])}: {self.dtype})"
@@ -134,7 +157,7 @@ class Span(ArrayMethods, Carrier):
             new = replaced(held, cut_of(held, index), _new(value, self.dtype))
             self._put(Parted(clamped(new, held.parts), held.parts))
         except Unknown:
-            self.exact()[index] = value
+            self._settled()[index] = value
 
     def _assign(self, new: Any) -> None:
         held = self.held
@@ -143,7 +166,7 @@ class Span(ArrayMethods, Carrier):
             value = broadcast_to(given.value, shape=held.value.shape) if not given.parts else None
             value = fitted(given, held.value.shape, held.parts) if value is None else value
         except Unknown:
-            self.exact()._assign(new)
+            self._settled()._assign(new)
         else:
             self._put(Parted(value, held.parts))
 
@@ -161,6 +184,23 @@ class Span(ArrayMethods, Carrier):
 
 def _parted(x: Any) -> Parted:
     return x.held if isinstance(x, Span) else Parted(x) if is_literal(x) else whole(x)
+
+
+def _has_mask(held: Parted) -> bool:
+    return any(p is not None and p.mask is not None for p in held.parts)
+
+
+def _chosen(held: Parted) -> Tracer:
+    """What masks choose, along the axes that have one."""
+    found: Any = held.value
+    for axis, part in enumerate(held.parts):
+        if part is not None and part.mask is not None:
+            order = (axis, *[a for a in range(len(held.parts)) if a != axis])
+            found = transpose(gather(found, *indices(part.mask), axes=(axis,)), perm=inverse_permutation(order))
+        elif part is not None:
+            raise UnsupportedError(located("a mask beside an axis whose size is a number of a loop"))
+    made: Tracer = found._alias()
+    return made
 
 
 def _value(found: Parted) -> Any:
@@ -186,7 +226,8 @@ def _new(value: Any, dtype: Any) -> Parted:
 def item(x: Tracer, index: Any) -> Any:
     """`x[index]`, if a bound in the index is a number of a loop and no more has to be known than that; else None."""
     if not is_cut(index):
-        return None
+        place = mask_in(x, index)
+        return None if place is None else _masked(x, place)
     try:
         return _item(x, index)
     except Unknown:
@@ -209,6 +250,28 @@ def _item(x: Any, index: Any) -> Any:
     return x._viewed(result, lambda base, new: replaced(whole(base), cut, whole(new)))
 
 
+def _masked(x: Tracer, place: Place) -> Span:
+    """What the mask in an index chooses."""
+    part = x if all(e == _ALL for e in place.rest) else x[place.rest]
+    row, shape = place.row._alias(), part.shape
+    (n,), axis = row.shape, place.axis
+    behind = axis + len(place.mask.shape)
+    value = reshape(part, shape=(*shape[:axis], n, *shape[behind:]))._alias()
+    count = between(how_many(row), 0, n)
+    size = MaskSize(count.builder, count.node, row)
+    parts = [None] * axis, [Part(size, False, form_of(size), 0, row)], [None] * (len(shape) - behind)
+    return Span(Parted(value, tuple(itertools.chain(*parts))))
+
+
+def _with_masked(x: Tracer, place: Place, value: Span) -> Any:
+    """`x` with a span, of which the mask in an index is that. Raises `Unknown`."""
+    steps = plan(x, place.rest)
+    part, like = steps.read(x), _masked(x, place).held
+    new = reshape(fitted(_new(value, x.dtype), like.value.shape, like.parts), shape=part.shape)
+    inside = over(place.mask, part.shape, place.axis)
+    return setitem(x, place.rest, where(inside, new, part))
+
+
 def with_item(x: Tracer, index: Any, value: Any) -> Any:
     """The array after `x[index] = value`, if a size in that is a number of a loop and it is known what fits; else
     None."""
@@ -216,6 +279,9 @@ def with_item(x: Tracer, index: Any, value: Any) -> Any:
         return None
     try:
         held = _parted(x)
+        place = mask_in(x, index)
+        if place is not None and isinstance(value, Span):
+            return _with_masked(x, place, value)
         cut = cut_of(held, index)
         if isinstance(value, Span) and value.origin is not None:
             origin = value.origin
@@ -290,10 +356,22 @@ def _something(x: Parted, axes: Sequence[int]) -> Parted:
     parts = list(x.parts)
     for axis in axes:
         part = parts[axis]
-        if part is not None and not part.least:
+        if part is not None and part.mask is not None:
+            parts[axis] = _someone(part)
+        elif part is not None and not part.least:
             count = ops.add(part.count, required(ops.greater(part.count, 0)))
             parts[axis] = replace(part, count=between(count, 1, x.value.shape[axis]), least=1)
     return Parted(x.value, tuple(parts))
+
+
+def _someone(part: Part) -> Part:
+    """Of a mask that chooses something. Raises `Unknown` where it does not."""
+    count = part.count
+    if count.builder.here().outer is not None:
+        count = between(ops.add(count, required(ops.greater(count, 0))), 1, bounds(count)[1])
+    elif not holds(ops.greater(count, 0)):
+        raise Unknown("an extremum of nothing")
+    return replace(part, count=count, least=1)
 
 
 def _greatest(n: Any, given: Sequence[Parted]) -> int:
@@ -316,7 +394,7 @@ def _checked(found: Parted, wanted: Sequence[Any]) -> Parted:
             key = form_of(n)
             if part is not None and part.key != key:
                 raise Unknown("another size")
-            part = part or Part(n, False, key, bounds(n)[0])
+            part = part or Part(n, False, key, bounds(n)[0], getattr(n, "mask", None))
         elif part is not None:
             raise Unknown("another size")
         parts.append(part)

@@ -24,6 +24,7 @@ from tracegrad.avals import LITERALS, Aval, aval_of, compiled
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ir import Graph, Node, Value, recording, replay
 from tracegrad.ir.builder import sliced
+from tracegrad.numpy_api.chosen import HOW_MANY
 from tracegrad.ops import Level, TensorCarrier
 from tracegrad.ops.linear import full
 from tracegrad.records import record
@@ -344,8 +345,11 @@ def _instead(asked: str) -> str:
             "multiplied and assigned where they are known to be of one size; for more, use an array of the greatest "
             "size and tg.where"
         )
-    if asked == "a boolean index":
-        return "the shape would depend on it; use tg.where(mask, x, 0) or the three-argument np.where"
+    if asked in ("a boolean index", HOW_MANY):
+        return (
+            "a shape would depend on it; what a mask chooses can be computed with element by element, reduced, and "
+            "written where the same mask is true; for more use tg.where(mask, x, 0) or the three-argument np.where"
+        )
     return "compute with the value itself, and choose with tg.where or tg.cond"
 
 

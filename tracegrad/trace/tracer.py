@@ -189,7 +189,7 @@ class Tracer(ArrayMethods, Value):
 
     def _span(self, index: Any) -> Any:
         """What an index with numbers of a loop for bounds means, if it does; else None."""
-        if not _has_slices(index):
+        if not _may_be_of_sizes(index):
             return None
         from tracegrad.trace.spans import item
 
@@ -197,7 +197,7 @@ class Tracer(ArrayMethods, Value):
 
     def _with_span(self, index: Any, value: Any) -> Any:
         """This array with `value` at an index, if a size in that is a number of a loop; else None."""
-        if getattr(value, "level", None) is not Level.SPAN and not _has_slices(index):
+        if getattr(value, "level", None) is not Level.SPAN and not _may_be_of_sizes(index):
             return None
         from tracegrad.trace.spans import with_item
 
@@ -485,9 +485,11 @@ class Tracer(ArrayMethods, Value):
 _OF_SCALARS = frozenset({"as_integer_ratio", "bit_count", "hex", "is_integer"})
 
 
-def _has_slices(index: Any) -> bool:
-    """Whether an index has slices that are not known."""
+def _may_be_of_sizes(index: Any) -> bool:
+    """Whether an index has slices or masks that are not known."""
     for x in index if type(index) is tuple else (index,):
+        if isinstance(x, Tracer) and x.node.aval.dtype.kind == "b" and x.node.aval.shape:
+            return True
         if type(x) is slice and (isinstance(x.start, Tracer) or isinstance(x.stop, Tracer)):
             return True
     return False

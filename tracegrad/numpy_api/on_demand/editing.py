@@ -101,29 +101,6 @@ def resize(a: Any, new_shape: Any) -> Any:
     return reshape(picked(x, constant(codes, peer_of(x)), 0), shape=shape)
 
 
-@implements(np.compress)
-def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
-    """`np.compress`, by a condition that is known."""
-    if out is not None:
-        raise refuse("the argument out= of np.compress")
-    x, k = _along("compress", a, axis)
-    (kept,) = np.nonzero(_mask(condition, "compress"))
-    return laid(picked(x, constant(kept, peer_of(x)), k), "C")
-
-
-@implements(np.extract)
-def extract(condition: Any, arr: Any) -> Any:
-    """`np.extract`, by a condition that is known."""
-    return compress(_mask(condition, "extract").reshape(-1), arr)
-
-
-def _mask(condition: Any, name: str) -> Any:
-    if not is_known(condition) or (isinstance(condition, list | tuple) and peer_of(condition) is not None):
-        hint = "the shape of the result would depend on values; use np.where, or a condition computed without arguments"
-        raise refuse(f"np.{name} by a traced condition", hint)
-    return np.asarray(condition.concrete("a mask") if hasattr(condition, "concrete") else condition).astype(bool)
-
-
 # -- in place ----------------------------------------------------------------------------------------------------------
 def _target(name: str, a: Any) -> None:
     if not hasattr(a, "_assign"):

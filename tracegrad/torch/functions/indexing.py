@@ -8,14 +8,14 @@ import numpy as np
 
 from tracegrad.avals import is_literal
 from tracegrad.errors import located
-from tracegrad.numpy_api.indexing import MASK_HINT
+from tracegrad.numpy_api import chosen as numpy_chosen
 from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.operands import array, arrays, constant, operand, operands, peer_of, size_of, to_dtype
-from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.selection import positions
 from tracegrad.ops import elementwise, linear, scans
 from tracegrad.ops import indexing as ops
-from tracegrad.ops.op import Carrier, named, one_node
+from tracegrad.ops.op import named, one_node
+from tracegrad.ops.pieces import stack
 from tracegrad.ops.reduction import reduce_any
 from tracegrad.torch.functions.arguments import of_one_kind
 from tracegrad.torch.functions.dims import broadcast_shapes, copied, dim_of, index_error, lengths, one, size_error
@@ -179,16 +179,6 @@ def where_method(self: Any, condition: Any, other: Any) -> Any:
     return where(condition, self, other)
 
 
-def _known(x: Any, name: str) -> Any:
-    """The value of what decides a shape, as an ndarray."""
-    if not isinstance(x, Carrier):
-        return np.asarray(x)
-    value = x._known()  # type: ignore[attr-defined]
-    if value is None:
-        raise refuse(f"{name} of a traced array", MASK_HINT)
-    return value
-
-
 @function("nonzero")
 def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     """The indices of the elements that are not zero, one in a row; or a tuple of one vector for each dimension.
@@ -197,8 +187,12 @@ def nonzero(input: Any, *, as_tuple: bool = False) -> Any:
     [[0, 0], [1, 1]]
     """
     x = one(input)
-    found = _known(x, "nonzero")
+    found = numpy_chosen.known(x)
     peer = peer_of(x)
+    if found is None:
+        parts = numpy_chosen.nonzero(x if x.shape else linear.reshape(x, shape=(1,)))
+        rows = stack(*parts, axis=1)
+        return parts if as_tuple else rows if x.shape else rows[:, :0]
     if as_tuple:
         return tuple(constant(i, peer) for i in np.atleast_1d(found).nonzero())
     return constant(np.argwhere(found), peer)
@@ -218,15 +212,19 @@ def masked_select(input: Any, mask: Any) -> Any:
     [1, 3]
     """
     x, chosen = arrays(input, mask)
-    known = _known(_mask("masked_select", chosen), "masked_select")
-    shape = broadcast_shapes(x.shape, known.shape)
+    mask = _mask("masked_select", chosen)
+    shape = broadcast_shapes(x.shape, mask.shape)
     x = x if x.shape == shape else expanded(x, shape)
-    return _chosen(x, index=np.flatnonzero(np.broadcast_to(known, shape)))
+    known = numpy_chosen.known(mask)
+    if known is None:
+        every = linear.broadcast_to(mask, shape=shape)
+        return _chosen(x, *numpy_chosen.indices(linear.reshape(every, shape=(size_of(x),))))
+    return _chosen(x, constant(np.flatnonzero(np.broadcast_to(known, shape)), peer_of(x)))
 
 
 @one_node("MaskedSelectBackward0")
-def _chosen(x: Any, *, index: Any) -> Any:
-    return ops.gather(linear.reshape(x, shape=(size_of(x),)), constant(index, peer_of(x)), axes=(0,))
+def _chosen(x: Any, index: Any) -> Any:
+    return ops.gather(linear.reshape(x, shape=(size_of(x),)), index, axes=(0,))
 
 
 def as_dtype(value: Any, dtype: Any) -> Any:

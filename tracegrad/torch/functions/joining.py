@@ -12,10 +12,9 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.numpy_api import joining as numpy_joining
 from tracegrad.numpy_api.joining import picked
-from tracegrad.numpy_api.operands import arrays, constant, peer_of, promoted, size_of
-from tracegrad.numpy_api.registry import refuse
+from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, size_of
 from tracegrad.ops import linear, pieces
-from tracegrad.ops.op import Carrier, bind, one_node
+from tracegrad.ops.op import bind, one_node
 from tracegrad.torch.functions.arguments import alike, of_one_kind
 from tracegrad.torch.functions.dims import copied, dim_of, integers, lengths, one, size_error
 from tracegrad.torch.functions.registry import function, method
@@ -221,23 +220,14 @@ def repeat_interleave(input: Any, repeats: Any, dim: int | None = None, *, outpu
     k = None if dim is None else dim_of(dim, len(x.shape))
     if not isinstance(repeats, tuple | list) and not getattr(repeats, "shape", ()):
         return _each_repeated(x, times=repeats.__index__(), dim=k)
-    counts = _known(repeats)
+    counts = array(repeats, peer_of(input, repeats))
     n = size_of(x) if k is None else x.shape[k]
     if counts.shape != (n,) and counts.shape != (1,):
         raise size_error(
             f"repeats must have the same size as input along dim, but got repeats.size(0) = {counts.shape[0]} and "
             f"input.size({k or 0}) = {n}"
         )
-    return _picked(x, index=np.repeat(np.arange(n), counts), dim=k)
-
-
-def _known(repeats: Any) -> Any:
-    if isinstance(repeats, Carrier):
-        value = repeats._known()  # type: ignore[attr-defined]
-        if value is None:
-            raise refuse("repeat_interleave by a traced array of counts", "the shape would depend on values")
-        return value
-    return np.asarray(repeats)
+    return _picked(x, numpy_joining.repeated(counts, n, peer_of(x, repeats)), dim=k)
 
 
 @one_node("RepeatInterleaveBackward0")
@@ -247,10 +237,10 @@ def _each_repeated(x: Any, *, times: int, dim: int | None) -> Any:
 
 
 @one_node("IndexSelectBackward0")
-def _picked(x: Any, *, index: Any, dim: int | None) -> Any:
+def _picked(x: Any, index: Any, *, dim: int | None) -> Any:
     if dim is None:
         x, dim = linear.reshape(x, shape=(size_of(x),)), 0
-    return picked(x, constant(index, peer_of(x)), dim)
+    return picked(x, index, dim)
 
 
 # -- grids ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,196 @@
+"""What a mask chooses: `x[mask]`, `x[mask] = v`, `np.nonzero` and its like, where the mask is not known while tracing.
+
+How many elements a mask chooses decides a shape, so it is asked for, once for each mask. Nothing is asked to replace
+elements by one value, or by values of the same mask. See `tracegrad.trace.spans` for what needs no number to read.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api.operands import arrays, constant, operand, peer_of, size_of, to_dtype
+from tracegrad.numpy_api.registry import implements
+from tracegrad.ops import elementwise
+from tracegrad.ops.carriers import Level
+from tracegrad.ops.indexing import gather
+from tracegrad.ops.linear import broadcast_to, cast, full, inverse_permutation, reduce_sum, reshape, transpose
+from tracegrad.ops.op import Carrier
+from tracegrad.ops.pieces import stack
+from tracegrad.ops.repeats import repeated_index
+from tracegrad.ops.scans import cumsum
+
+__all__ = ["HOW_MANY", "Place", "amount", "indices", "known", "mask_in", "nonzero", "over", "put"]
+
+HOW_MANY = "how many elements a mask chooses"
+
+
+def known(x: Any) -> np.ndarray[Any, Any] | None:
+    """The value of an array that decides shapes, if no argument of a trace has a part in it."""
+    found: np.ndarray[Any, Any] | None = x._known() if isinstance(x, Carrier) else x  # type: ignore[attr-defined]
+    return found
+
+
+def how_many(counts: Any) -> Any:
+    """The sum of booleans or integers in a row."""
+    return reduce_sum(to_dtype(counts, "int64"), axes=(0,))
+
+
+def amount(counts: Any) -> int:
+    """The same as a number, which is asked for."""
+    return int(how_many(counts).concrete(HOW_MANY).item())
+
+
+def indices(mask: Any) -> tuple[Any, ...]:
+    """`mask.nonzero()`."""
+    plain = known(mask)
+    if plain is not None:
+        return plain.nonzero()
+    flat = reshape(mask, shape=(size_of(mask),))
+    count = amount(flat)
+    if not count:
+        return tuple([full(shape=(0,), value=0, dtype="int64") for _ in mask.shape])
+    place, found = repeated_index(flat, size=count), []
+    for n in reversed(mask.shape[1:]):
+        found.append(elementwise.remainder(place, n))
+        place = elementwise.floor_divide(place, n)
+    return (place, *reversed(found))
+
+
+# -- the functions -------------------------------------------------------------------------------------------------
+@implements(np.nonzero)
+def nonzero(a: Any) -> tuple[Any, ...]:
+    """`np.nonzero`."""
+    (x,) = arrays(a)
+    if not x.shape:
+        raise ValueError(located("Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero()"))
+    return tuple([constant(i, x) for i in indices(to_dtype(x, bool))])
+
+
+@implements(np.flatnonzero)
+def flatnonzero(a: Any) -> Any:
+    """`np.flatnonzero`."""
+    (x,) = arrays(a)
+    return nonzero(reshape(x, shape=(size_of(x),)))[0]
+
+
+@implements(np.argwhere)
+def argwhere(a: Any) -> Any:
+    """`np.argwhere`."""
+    (x,) = arrays(a)
+    if not x.shape:
+        return nonzero(reshape(x, shape=(1,)))[0].reshape(-1, 1)[:, :0]
+    return stack(*nonzero(x), axis=1)
+
+
+# -- where a mask is in an index -----------------------------------------------------------------------------------
+class Place(NamedTuple):
+    """Of an index: what it would be with all where the mask is, the axis at which that begins, and the mask."""
+
+    rest: tuple[Any, ...]
+    axis: int
+    mask: Any
+
+    @property
+    def row(self) -> Any:
+        """The mask, with one axis."""
+        return reshape(self.mask, shape=(size_of(self.mask),))
+
+
+def _is_mask(entry: Any) -> bool:
+    return isinstance(entry, Carrier) and entry.dtype.kind == "b" and bool(entry.shape)  # type: ignore[attr-defined]
+
+
+def mask_in(x: Any, index: Any) -> Place | None:
+    """The one mask in an index of `x` that is not known, beside slices, new axes, and integers next to it."""
+    if not isinstance(index, tuple):
+        if not _is_mask(index):
+            return None
+        index = (index,)
+    masks = [k for k, e in enumerate(index) if _is_mask(e)]
+    if len(masks) != 1 or 0 in x.shape:
+        return None
+    at = masks[0]
+    mask, before, after = index[at], index[:at], index[at + 1 :]
+    rank = len(mask.shape)
+    deep = [sum([_depth(e) for e in part]) for part in (before, after)]
+    if mask.level is not Level.VALUE or not _is_basic(before, after) or sum(deep) + rank > len(x.shape):
+        return None
+    free = len(x.shape) - sum(deep) - rank
+    axis = sum([free if e is Ellipsis else e is None or isinstance(e, slice) for e in before])
+    first = deep[0] + (free if any(e is Ellipsis for e in before) else 0)
+    if mask.shape != x.shape[first : first + rank] or known(mask) is not None:
+        return None  # of a mask that does not fit others say so
+    return Place((*before, *[slice(None)] * rank, *after), int(axis), mask)
+
+
+def _depth(entry: Any) -> int:
+    return 0 if entry is None or entry is Ellipsis else 1
+
+
+def _is_basic(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+    """Whether what stands beside a mask are slices, and integers that are next to it."""
+    for part in (before[::-1], after):
+        others = False
+        for entry in part:
+            number = isinstance(entry, int | np.integer) and not isinstance(entry, bool | Carrier)
+            if not (entry is None or entry is Ellipsis or isinstance(entry, slice) or (number and not others)):
+                return False
+            others = others or not number
+    return sum([entry is Ellipsis for entry in (*before, *after)]) < 2
+
+
+def over(mask: Any, shape: tuple[int, ...], axis: int) -> Any:
+    """The mask, which begins at an axis of an array of this shape, for each element of that."""
+    column = (*(1,) * axis, *mask.shape, *(1,) * (len(shape) - axis - len(mask.shape)))
+    return broadcast_to(mask if column == mask.shape else reshape(mask, shape=column), shape=shape)
+
+
+# -- replacing -----------------------------------------------------------------------------------------------------
+def put(x: Any, axis: int, mask: Any, value: Any) -> Any:
+    """`x` with `value`, a literal or an array of its dtype, where the mask is true that begins at an axis."""
+    inside = over(operand(mask, peer_of(x, mask)), x.shape, axis)
+    if not hasattr(value, "shape"):
+        return elementwise.where(inside, value, x)
+    after = len(x.shape) - axis - len(mask.shape)
+    shape = value.shape
+    extra = len(shape) - (axis + 1 + after)
+    if extra > 0 and set(shape[:extra]) == {1}:
+        value, shape = reshape(value, shape=shape[extra:]), shape[extra:]
+    k = len(shape) - after - 1  # the axis of `value` along which its elements are those that the mask chooses
+    if k >= 0:
+        ones = shape[k] == 1
+        value = value if ones else _spread(x, mask, value, k)
+        middle = (1,) * len(mask.shape) if ones else mask.shape
+        value = reshape(value, shape=(*shape[:k], *middle, *shape[k + 1 :]))
+    try:
+        fits = np.broadcast_shapes(value.shape, x.shape) == x.shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ShapeError(located(f"could not broadcast an array of shape {shape} into what a mask chooses"))
+    return elementwise.where(inside, broadcast_to(value, shape=x.shape), x)
+
+
+def _spread(x: Any, mask: Any, value: Any, k: int) -> Any:
+    """As many elements along an axis as the mask has, where it is true the next of `value` each."""
+    n = math.prod(mask.shape)
+    flat = reshape(operand(mask, peer_of(x, mask, value)), shape=(n,))
+    count = value.shape[k]
+    if not bool(elementwise.equal(how_many(flat), count)):
+        raise ValueError(
+            located(
+                f"NumPy boolean array indexing assignment cannot assign {count} input values to the {amount(flat)} "
+                "output values where the mask is true"
+            )
+        )
+    if not count:
+        return full(shape=(*value.shape[:k], n, *value.shape[k + 1 :]), value=0, dtype=value.dtype.name)
+    number = cumsum(cast(flat, dtype="int64"), axis=0)
+    number = elementwise.minimum(elementwise.maximum(elementwise.subtract(number, 1), 0), count - 1)
+    found = gather(value, number, axes=(k,))
+    order = (k, *[a for a in range(len(value.shape)) if a != k])
+    return transpose(found, perm=inverse_permutation(order)) if k else found
