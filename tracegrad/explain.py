@@ -15,6 +15,7 @@ from tracegrad.runtime.dispatch import Dispatcher
 from tracegrad.runtime.paths import Path
 from tracegrad.runtime.why import show_kind
 from tracegrad.trace.describe import describe
+from tracegrad.trace.drawn import rewind
 from tracegrad.trace.signature import Binder, Call
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
     call = fun.binder.take_apart(args, kwargs)
     waited = fun.waiting(call)
     path, *_ = fun.find(call)
+    rewind(call)
     if path.waits:
         path.program.compile()
     report = getattr(path.program, "report", None)

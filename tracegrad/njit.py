@@ -21,6 +21,7 @@ from tracegrad.runtime.machine_code import shared_function
 from tracegrad.runtime.paths import Path
 from tracegrad.runtime.program import Program, conformed
 from tracegrad.trace.describe import describe
+from tracegrad.trace.drawn import rewind
 from tracegrad.trace.templates import Node, Once, Output, Piece
 
 __all__ = ["as_cfunc", "as_numba"]
@@ -79,10 +80,14 @@ def as_cfunc(fun: Dispatcher, signature: Any) -> Any:
 
 def _path(fun: Dispatcher, args: tuple[Any, ...], who: str) -> tuple[Path, Sequence[Any]]:
     """The path of a call with these arguments, which has to hold for all like them, and the captured arrays."""
-    path, outputs, captured = fun.find(fun.binder.take_apart(args, {}))
+    call = fun.binder.take_apart(args, {})
+    path, outputs, captured = fun.find(call)
+    rewind(call)
     trace, why = path.trace, ""
     if outputs is None or not hasattr(path.program, "image") or trace.tape is not None:
         why = "no program computes this call, which runs as plain Python"
+    elif trace.world.draws is not None:
+        why = "it draws random numbers"
     elif trace.effects:
         why = "it changes something outside"
     elif asked := trace.asked(path.program.checked):

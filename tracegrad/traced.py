@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.explain import Explanation, explain
 from tracegrad.ir import Graph
 from tracegrad.runtime.dispatch import Dispatcher
+from tracegrad.trace.drawn import rewind
 
 if TYPE_CHECKING:
     from tracegrad.profile import Profile
@@ -87,4 +88,5 @@ class Traced(Dispatcher):
         """
         call = self.binder.take_apart(args, kwargs)
         made = self.find(call)[0].trace
+        rewind(call)
         return made.graph.named(made.input_names(self.binder.leaf_names(call)))

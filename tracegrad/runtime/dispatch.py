@@ -43,6 +43,7 @@ from tracegrad.settings import jit_disabled, settings, unusual
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.builder import ESCAPED, current_trace
 from tracegrad.trace.describe import describe
+from tracegrad.trace.drawn import rewind
 from tracegrad.trace.garbage import patient
 from tracegrad.trace.guards import Answers
 from tracegrad.trace.inline import Inlinable
@@ -262,10 +263,12 @@ class Dispatcher(Inlinable):
             return self.body(*args, **kwargs)
         path, outputs, captured = self.find(call, plainly=True)
         if outputs is None:
+            rewind(call)
             return self._plainly(path, args, kwargs)
         before, CALLS.call = CALLS.call, call
         try:
             if path.overlaps(call, captured):
+                rewind(call)
                 return self.body(*args, **kwargs)
             if path.on_tape is not None:
                 result = path.on_tape.finish(call, captured, outputs, self)
@@ -322,6 +325,7 @@ class Dispatcher(Inlinable):
                 spec = self._specialization(call.key)
                 spec.paths = tuple([p for p in spec.paths if not getattr(p.program, "recalled", False)])
                 found = self.find(call)
+        rewind(call)
         if found[0].waits:
             found[0].program.compile()
         return found

@@ -65,6 +65,8 @@ def hot_call(
     arrays that are not in row-major order by what their `lies` say.
 
     Where the program overwrites inputs, the path is for calls that own these, with nothing else in their memory."""
+    if trace.world.draws is not None:
+        return None  # how often random numbers are drawn is for the slow path to see to
     if len(trace.world.guards) > MOST_GUARDS or not (lies or all(x.plain for x in trace.layouts)):
         return None  # the entry point takes row-major arrays only
     try:

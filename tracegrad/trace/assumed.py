@@ -12,10 +12,11 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.records import record
 from tracegrad.trace import shadow
+from tracegrad.trace.drawn import Draws, rewind
 from tracegrad.trace.foreign import state_key
 from tracegrad.trace.guards import Capture
 from tracegrad.trace.signature import exact
-from tracegrad.trace.sources import Source
+from tracegrad.trace.sources import CALLS, Source
 from tracegrad.trace.state import Name
 
 __all__ = ["GONE", "VARYING", "Assumptions", "Guard", "all_of", "keys_of", "short"]
@@ -145,11 +146,23 @@ class Assumptions:
         self.guards: list[Guard] = []
         self.rewritten: frozenset[Hashable] = frozenset()
         self.told = False  # whether the traced code has shown somebody something
+        self.draws: Draws | None = None  # the random numbers that each call draws
+
+    @property
+    def drawn(self) -> int:
+        """How often random numbers have been drawn."""
+        return 0 if self.draws is None else len(self.draws.steps)
 
     def read(self, captures: Sequence[Capture]) -> list[Any] | None:
         """The captured arrays as they are now; None when a guard does not hold or an array has changed its kind."""
+        rewind(CALLS.call)
         for guard in self.guards:
             if not guard.holds():
+                return None
+        if self.draws is not None:
+            try:
+                self.draws.run()
+            except GONE:
                 return None
         found = [_present(c) for c in captures]
         return None if any(x is None for x in found) else found

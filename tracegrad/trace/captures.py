@@ -16,8 +16,8 @@ item that it reads goes through `World.translate`, which answers by kind and rem
 Seen, then: everything that the user's Python code reads through names, attributes and items, at any depth, in the
 functions it calls as well, and that there is nothing to be read. Not seen: what functions of the standard library and
 of installed packages read; of an object whose methods are called, all attributes are guarded. An array from such a
-place is captured by identity when it meets a traced value. What cannot be read again (clocks, iterators, buffers,
-random numbers) is refused.
+place is captured by identity when it meets a traced value. What cannot be read again (clocks, iterators, buffers)
+is refused; random numbers are drawn at each call (`tracegrad.trace.drawn`).
 
 Nothing that traced code does changes the world while it is traced. What it writes is kept (`tracegrad.trace.writes`)
 and becomes effects, which every call repeats. A number that a function writes is an input from the second trace on.
@@ -42,6 +42,8 @@ from tracegrad.ops import Carrier, Level, TensorCarrier
 from tracegrad.trace import shadow
 from tracegrad.trace.assumed import VARYING, Assumptions, Guard, all_of, keys_of
 from tracegrad.trace.builder import TraceBuilder
+from tracegrad.trace.drawing import generator_of, is_random, random_of
+from tracegrad.trace.drawn import Drawn, is_generator
 from tracegrad.trace.endings import ARRAYS, LISTS, TRUTHS
 from tracegrad.trace.guards import Capture
 from tracegrad.trace.inline import Inlinable
@@ -50,7 +52,6 @@ from tracegrad.trace.memo import cached
 from tracegrad.trace.modules import module
 from tracegrad.trace.natives import Natives
 from tracegrad.trace.packages import of_python
-from tracegrad.trace.refusals import draws
 from tracegrad.trace.signature import is_plain_array
 from tracegrad.trace.sources import Alike, Argument, Attribute, Child, Fixed, Function, Item, Source, Static, Weak
 from tracegrad.trace.templates import Same
@@ -93,6 +94,8 @@ class World(Assumptions):
         self.writes = Writes()
         self.truths = TRUTHS in varying
         self.gave_truths = False
+        self.generators: dict[int, Any] = {}  # of random numbers, from outside, by identity: what stands for each
+        self.made: dict[int, Any] = {}  # those that traced code has made
         self.natives = Natives(self)
 
     # -- entry points ------------------------------------------------------------------------------
@@ -110,8 +113,13 @@ class World(Assumptions):
             return x
         if any([x is made for made in self._partials]):  # noqa: C419
             return x
+        if is_generator(x):
+            return generator_of(self, x, Fixed(x, "a random generator"))
         self.natives.note_all(x)
-        if tree.is_node(x) and any(isinstance(leaf, Carrier) for leaf in tree.leaves(x)):
+        leaves = tree.leaves(x) if tree.is_node(x) else ()
+        if any([is_generator(leaf) for leaf in leaves]):  # noqa: C419
+            return tree.map(lambda leaf: self.adopt(leaf) if is_generator(leaf) else leaf, x)
+        if any([isinstance(leaf, Carrier) for leaf in leaves]):  # noqa: C419
             return x
         if isinstance(x, types.FunctionType | types.MethodType | functools.partial) or shadow.is_user_object(x):
             name = getattr(x, "__name__", type(x).__name__)
@@ -128,13 +136,8 @@ class World(Assumptions):
             return self._carrier(value, source)
         if isinstance(value, shadow.VALUES):
             return self._number_or_value(value, source)
-        if draws(value):
-            raise UnsupportedError(
-                located(
-                    f"{source} draws random numbers, which would be drawn once and recorded as constants; "
-                    "draw outside and pass the array"
-                )
-            )
+        if is_random(value):
+            return random_of(self, value, source)
         known = self._seen.get(id(value))
         self._places.setdefault(id(value), source)
         collection = isinstance(value, shadow.COLLECTIONS) and not tree.is_node(value)
@@ -275,6 +278,8 @@ class World(Assumptions):
     def saw(self, captures: Sequence[Capture]) -> None:
         """These were read, and nothing was computed with them: that they are what they are is all that counts."""
         for c in captures:
+            if isinstance(c.source, Drawn):
+                continue
             if c.source is not None and c.number is not None:
                 self.assume(c.source, "type", c.number)
             elif c.source is not None and type(c.array) is np.ndarray:
@@ -418,6 +423,8 @@ class World(Assumptions):
         self._structural.clear()
         self._partials.clear()
         self._passed.clear()
+        self.generators.clear()
+        self.made.clear()
         self.shared = None
         self.writes = Writes()
         self.told = self.builder.told >= 0 or WARNED.count != self._warned

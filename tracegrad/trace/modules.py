@@ -22,6 +22,8 @@ from tracegrad.numpy_api.deferred import MATRICES, SHADOWS, Unless
 from tracegrad.numpy_api.registry import FUNCTIONS
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import OTHERS
+from tracegrad.trace.drawing import MAKERS, RANDOM, method_of_global
+from tracegrad.trace.drawn import is_generator
 from tracegrad.trace.files import FILES, file_by_name
 from tracegrad.trace.making import making, of_lists
 from tracegrad.trace.math_functions import MATH, valued
@@ -144,7 +146,9 @@ def module(world: Any, real: types.ModuleType) -> Any:
         return _MATH
     if real.__name__ == "numpy.ma":
         return _Masked(real.__name__)
-    if real.__name__ in ("random", "numpy.random"):
+    if real is np.random:
+        return RANDOM
+    if real.__name__ == "random":
         return Refusal(real.__name__)
     if real.__name__ in ("numpy.linalg", "numpy.lib", "scipy", *_INNER):
         return _Replaced(real)
@@ -183,11 +187,14 @@ _REPLACED.update({id(getattr(np, name)): shadow for name, shadow in SHADOWS.item
 _REPLACED.update(OTHERS)
 _matrix = Unless(np.matrix, "np.matrix", MATRICES)
 _REPLACED[id(np.matrix)] = InPlace("matrix", (), {"real": np.matrix, "other": {"__call__": _matrix}})
+_REPLACED.update({id(getattr(np.random, name)): x for name, x in MAKERS.items()})
 
 
 def replacement(value: Any) -> Any:
     """What stands for a function or object of Python, NumPy or SciPy in traced code; None for others."""
     if isinstance(value, types.BuiltinMethodType | types.MethodType) and draws(value.__self__):
+        if is_generator(value.__self__):
+            return method_of_global(value)
         return getattr(Refusal("random"), value.__name__)
     if isinstance(value, types.FunctionType) and (value.__module__ or "").startswith("scipy.special."):
         return special.REPLACEMENTS.get(value.__name__)

@@ -96,6 +96,7 @@ class Moment:
             self._add(counter.at, partial(setattr, counter, "at"))
             for x in counter.held:
                 self._add(x)
+        self.words.append(builder.world.drawn)  # a turn that draws random numbers leads nowhere again
         writes = builder.world.writes
         effects = [*writes.arrays(Same), *writes.effects(Same)]
         putters = writes.putters() if any(e.kind in _PUT for e in effects) else {}

@@ -25,7 +25,10 @@ __all__ = ["Binder", "Call", "exact", "is_plain_array"]
 
 
 # Values that are static by themselves.
-_FIXED = (str, bytes, enum.Enum, type, slice, type(...), range, frozenset, np.dtype)
+_FIXED = (
+    str, bytes, enum.Enum, type, slice, type(...), range, frozenset, np.dtype, np.random.Generator,
+    np.random.RandomState,
+)  # fmt: skip
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = inspect.Parameter.VAR_POSITIONAL
 
@@ -43,6 +46,7 @@ class Call:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     function: Any = None  # what is called
+    drawn: Any = None  # what random numbers it has drawn: see `tracegrad.trace.drawn`
 
     def rebuild(self, leaves: Iterable[Any]) -> tuple[list[Any], dict[str, Any]]:
         """The positional and keyword arguments with other leaves."""

@@ -21,6 +21,7 @@ from tracegrad.trace.assumed import Assumptions
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe
+from tracegrad.trace.drawn import rewind
 from tracegrad.trace.effects import Effect, writer
 from tracegrad.trace.endings import COMPUTED, TURN_BY_TURN, Restarts, RunsPlainly
 from tracegrad.trace.guards import Answers, Capture, ValueGuard, value_key
@@ -200,6 +201,7 @@ def _trace_call(
     shared: bool,
 ) -> Trace | Hashable:
     """As `trace_call`; or what is to be `varying` in the trace that has to be made instead."""
+    rewind(call)
     builder = TraceBuilder(Tracer, Number, answers)
     if TURN_BY_TURN in varying:
         builder.find_circles = None
@@ -231,7 +233,7 @@ def _trace_call(
         if loops and (isinstance(error, UnsupportedError) or is_unforeseen(error)):
             return TURN_BY_TURN  # what the loops leave are no constants, which is what it may be about
         if not isinstance(error, RunsPlainly):
-            _require_answer(error, world, fun)
+            _require_answer(error, world, fun, call)
         return _raised(builder, world, call, error)
     finally:
         unusual.pop(block, None)
@@ -239,7 +241,7 @@ def _trace_call(
             world.close()
 
 
-def _require_answer(error: BaseException, world: World, fun: Any) -> None:
+def _require_answer(error: BaseException, world: World, fun: Any, call: Call) -> None:
     """Raise an exception again that is no answer of the function: tracegrad's own, and those of signal handlers."""
     # What NumPy refuses too, and PyTorch of Tensors, they refuse after what was done before.
     own = TracegradError if world.builder.has_tensors else (TracegradError, RuntimeError)
@@ -248,6 +250,7 @@ def _require_answer(error: BaseException, world: World, fun: Any) -> None:
     if ours:
         _name_location(error, describe(fun))
     if ours or is_interrupt(error):
+        rewind(call)
         raise error
 
 
@@ -270,6 +273,8 @@ def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
 
 def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Trace:
     made = Outputs(builder, world)
+    if world.draws is not None and (builder.has_tensors or made.tensors):
+        raise builder.gives_up("random numbers are drawn in a function of Tensors")
     answer, done = made.of_call(result)
     bases = made.views()
     if bases:

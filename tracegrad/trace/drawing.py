@@ -1,0 +1,304 @@
+"""The methods of NumPy's generators, in traced code, and the functions of `np.random`.
+
+What is drawn in the standard form (`standard_normal`, numbers in [0, 1), indices) is moved, scaled and picked from by
+operations of the trace. NumPy computes the same of the same stream.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ir import Value
+from tracegrad.ops import Carrier
+from tracegrad.trace.arithmetic import holds
+from tracegrad.trace.builder import current_trace
+from tracegrad.trace.drawn import Made, Traced, is_generator
+from tracegrad.trace.refusals import InPlace, draws, refuse
+from tracegrad.trace.sources import Fixed
+
+__all__ = ["MAKERS", "RANDOM", "default_rng", "generator_of", "method_of", "method_of_global"]
+
+_NOT_DRAWN = frozenset({"bit_generator", "spawn", "get_state", "set_state", "bytes", "permuted"})
+
+
+def _traced(*xs: Any) -> bool:
+    return any(isinstance(x, Carrier) for x in xs)
+
+
+def _require(condition: Any, error: type[Exception], text: str) -> None:
+    """Raise NumPy's own error where a condition on traced values does not hold."""
+    found = np.all(condition)
+    if not (holds(found) if isinstance(found, Value) else bool(found)):
+        raise error(located(text))
+
+
+def _shape(size: Any, *xs: Any) -> Any:
+    """The shape that is drawn: what is given, or that of the arguments; None for a number."""
+    if size is not None:
+        return tuple(map(operator.index, size)) if isinstance(size, tuple | list) else (operator.index(size),)
+    return np.broadcast_shapes(*[np.shape(x) for x in xs]) or None
+
+
+def _fitting(x: Any, shape: Any) -> Any:
+    if shape is not None and tuple(x.shape) != shape:
+        raise ValueError(located(f"Output size {shape} is not compatible with broadcast dimensions of inputs."))
+    return x
+
+
+def _moved(method: str, standard: str, args: tuple[Any, ...] = ()) -> Callable[..., Any]:
+    """A distribution that is the standard one, scaled and moved."""
+
+    def draw(g: Traced, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
+        if not _traced(loc, scale):
+            return g.draw(method, (loc, scale, size), {})
+        _require(np.logical_not(np.signbit(scale)), ValueError, "scale < 0")
+        shape = _shape(size, loc, scale)
+        return _fitting(loc + scale * g.draw(standard, (*args, shape), {}, strong=True), shape)
+
+    return draw
+
+
+def _scaled(method: str, standard: str) -> Callable[..., Any]:
+    def draw(g: Traced, scale: Any = 1.0, size: Any = None) -> Any:
+        if not _traced(scale):
+            return g.draw(method, (scale, size), {})
+        _require(np.logical_not(np.signbit(scale)), ValueError, "scale < 0")
+        shape = _shape(size, scale)
+        args = (shape,) if standard != method else (1.0, shape)
+        return _fitting(scale * g.draw(standard, args, {}, strong=True), shape)
+
+    return draw
+
+
+def _uniform(g: Traced, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
+    if not _traced(low, high):
+        return g.draw("uniform", (low, high, size), {})
+    width = high - low
+    _require(np.isfinite(width), OverflowError, "high - low range exceeds valid bounds")
+    if not g.is_old:
+        _require(np.logical_not(np.signbit(width)), ValueError, "high - low < 0")
+    shape = _shape(size, low, high)
+    return _fitting(low + width * g.draw("random_sample" if g.is_old else "random", (shape,), {}, strong=True), shape)
+
+
+def _lognormal(g: Traced, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None) -> Any:
+    if not _traced(mean, sigma):
+        return g.draw("lognormal", (mean, sigma, size), {})
+    _require(np.logical_not(np.signbit(sigma)), ValueError, "sigma < 0")
+    shape = _shape(size, mean, sigma)
+    return _fitting(np.exp(mean + sigma * g.draw("standard_normal", (shape,), {}, strong=True)), shape)
+
+
+def _gamma(g: Traced, shape: Any, scale: Any = 1.0, size: Any = None) -> Any:
+    if not _traced(scale):
+        return g.draw("gamma", (shape, scale, size), {})
+    _require(np.logical_not(np.signbit(scale)), ValueError, "scale < 0")
+    wanted = _shape(size, shape, scale)
+    return _fitting(scale * g.draw("standard_gamma", (shape, wanted), {}, strong=True), wanted)
+
+
+def _multivariate_normal(g: Traced, mean: Any, cov: Any, size: Any = None, *args: Any, **kwargs: Any) -> Any:
+    mean, method = np.asarray(mean) if not _traced(mean) else mean, kwargs.get("method", "svd")
+    factor: Any = cov
+    if isinstance(cov, Value) and g._world.builder.has_derivative(cov.node) and method == "cholesky":
+        shape = () if size is None else _shape(size)
+        z = g.draw("standard_normal", ((*shape, len(mean)),), {})
+        return mean + z @ np.linalg.cholesky(factor).T
+    if not _traced(mean):
+        return g.draw("multivariate_normal", (mean, cov, size, *args), kwargs)
+    return mean + g.draw("multivariate_normal", (np.zeros(len(mean)), cov, size, *args), kwargs)
+
+
+# -- picking -------------------------------------------------------------------------------------------------------
+def _number_of(a: Any) -> Any:
+    """The integer that is given for so many numbers, or None for elements."""
+    if isinstance(a, int | np.integer) or (isinstance(a, Value) and not a.shape):
+        return a
+    return None
+
+
+def _lifted(g: Traced, x: Any) -> Any:
+    """An array of the trace."""
+    return x if isinstance(x, Carrier) else g._world.builder.lift(np.asarray(x))
+
+
+def _choice(
+    g: Traced, a: Any, size: Any = None, replace: Any = True, p: Any = None, axis: int = 0, shuffle: Any = True
+) -> Any:
+    number = _number_of(a)
+    count = number if number is not None else len(a) if not isinstance(a, Value) else a.shape[axis]
+    size = None if size is None else _shape(size)
+    more = {} if g.is_old else {"shuffle": shuffle}
+    index = g.draw("choice", (count, size, replace, p), more)
+    if number is not None:
+        return index
+    if not isinstance(a, Carrier) and any(isinstance(x, str) or not np.isscalar(x) for x in a) and not np.shape(index):
+        return a[int(index)]
+    return np.take(_lifted(g, a), index, axis=axis)
+
+
+def _permutation(g: Traced, x: Any, axis: int = 0) -> Any:
+    if _number_of(x) is not None:
+        return g.draw("permutation", (x,), {})
+    x = _lifted(g, x)
+    return np.take(x, g.draw("permutation", (x.shape[axis],), {}), axis=axis)
+
+
+def _shuffle(g: Traced, x: Any, axis: int = 0) -> None:
+    array: Any = x
+    if not isinstance(x, Carrier):
+        raise UnsupportedError(located("shuffle of what is no array of the trace: shuffle an array of indices"))
+    array[...] = _permutation(g, x, axis)
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "normal": _moved("normal", "standard_normal"), "laplace": _moved("laplace", "laplace", (0.0, 1.0)),
+    "logistic": _moved("logistic", "logistic", (0.0, 1.0)), "gumbel": _moved("gumbel", "gumbel", (0.0, 1.0)),
+    "exponential": _scaled("exponential", "standard_exponential"), "rayleigh": _scaled("rayleigh", "rayleigh"),
+    "uniform": _uniform, "lognormal": _lognormal, "gamma": _gamma, "multivariate_normal": _multivariate_normal,
+    "choice": _choice, "permutation": _permutation, "shuffle": _shuffle,
+}  # fmt: skip
+
+
+def method_of(g: Traced, name: str) -> Any:
+    """A method of a generator, in traced code."""
+    real = getattr(g._real, name)
+    if name in _NOT_DRAWN or not callable(real):
+        raise UnsupportedError(located(f"{name} of a random generator is not supported in a traced function"))
+    ours = _METHODS.get(name)
+    if ours is not None:
+        return functools.partial(ours, g)
+    return lambda *args, **kwargs: g.draw(name, args, kwargs)
+
+
+Traced.method = method_of
+
+
+# -- np.random -----------------------------------------------------------------------------------------------------
+def generator_of(world: Any, real: Any, source: Any) -> Traced:
+    """What stands for a generator from outside."""
+    known = world.generators.get(id(real))
+    if known is None:
+        world.assume(source, "type", type(real))
+        known = world.generators[id(real)] = real, Traced(world, real, source), source
+    elif known[2].key != source.key:
+        world.assume(source, "same", known[2])
+    return known[1]  # type: ignore[no-any-return]
+
+
+def is_random(x: Any) -> bool:
+    """Whether `x` draws random numbers, or makes what does."""
+    return x is np.random.default_rng or x is np.random.seed or draws(x)
+
+
+def random_of(world: Any, value: Any, source: Any) -> Any:
+    """What stands for that, which traced code has read from a source."""
+    if is_generator(value):
+        return generator_of(world, value, source)
+    if not draws(value):
+        return MAKERS[value.__name__]
+    raise UnsupportedError(
+        located(
+            f"{source} draws random numbers, which would be drawn once and recorded as constants; "
+            "draw outside and pass the array"
+        )
+    )
+
+
+def method_of_global(value: Any) -> Any:
+    """What stands for a bound method of a generator: a function of `np.random`, perhaps."""
+    trace, real = current_trace(), value.__self__
+    if trace is None:
+        return value
+    return method_of(generator_of(trace.world, real, Fixed(real, "a random generator")), value.__name__)
+
+
+def _made(function: Callable[..., Any], *args: Any) -> Any:
+    """A generator that traced code makes at each call."""
+    trace = current_trace()
+    if trace is None or not trace.world.open:
+        return function(*args)
+    world = trace.world
+    shown = [trace.compute(x.node).item() if isinstance(x, Value) else x for x in args]
+    real = function(*shown)
+    found = Traced(world, real, Made(function))
+    world.made[id(real)] = real
+    needed = tuple([world.draws.needs(trace, trace.lift(x).node) if isinstance(x, Value) else x for x in args])
+    world.draws.places[-1] = Made(function, needed)
+    return found
+
+
+def default_rng(seed: Any = None) -> Any:
+    """`np.random.default_rng`."""
+    if is_generator(seed) or isinstance(seed, np.random.BitGenerator):
+        return seed if is_generator(seed) else _generator(seed)
+    return _made(np.random.default_rng, *([] if seed is None else [seed]))
+
+
+def _random_state(seed: Any = None) -> Any:
+    return _made(np.random.RandomState, *([] if seed is None else [seed]))
+
+
+def _generator(bit_generator: Any) -> Any:
+    start = copy.deepcopy(bit_generator)
+    return _made(lambda: np.random.Generator(copy.deepcopy(start)))
+
+
+def _seeded(real: Any) -> Callable[..., Any]:
+    def call(seed: Any = None) -> Any:
+        known: Any = seed
+        if seed is None:
+            refuse(f"np.random.{real.__name__}()", "seeded", "give it a seed, or make it outside")
+        return real(operator.index(known) if isinstance(seed, Value) else seed)
+
+    return call
+
+
+def _class(real: Any, call: Any) -> Any:
+    return InPlace(real.__name__, (), {"real": real, "other": {"__call__": call}})
+
+
+_CLASSES = {
+    "Generator": _class(np.random.Generator, _generator),
+    "RandomState": _class(np.random.RandomState, _random_state),
+    **{
+        x.__name__: _class(x, _seeded(x))
+        for x in (np.random.PCG64, np.random.PCG64DXSM, np.random.MT19937, np.random.Philox, np.random.SFC64,
+                  np.random.SeedSequence)
+    },
+}  # fmt: skip
+
+
+def _seed(seed: Any = None) -> None:
+    trace, real = current_trace(), np.random.mtrand._rand
+    if trace is None:
+        real.seed(seed)
+    else:
+        generator_of(trace.world, real, Fixed(real, "np.random")).draw("seed", (seed,), {})
+
+
+# What stands for functions and classes of `np.random`.
+MAKERS = {**_CLASSES, "default_rng": default_rng, "seed": _seed}
+
+
+class _Random(types.ModuleType):
+    """Stands for `np.random`."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in MAKERS:
+            return MAKERS[name]
+        found = getattr(np.random, name)
+        if is_generator(getattr(found, "__self__", None)):
+            return method_of_global(found)
+        raise UnsupportedError(located(f"np.random.{name} in a traced function is not supported"))
+
+
+RANDOM = _Random("numpy.random")

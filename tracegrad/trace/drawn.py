@@ -1,0 +1,266 @@
+"""Random numbers that traced code draws: the same stream as NumPy's, drawn at each call.
+
+A draw is an input of the graph, whose source is a step: a method of a generator, with its arguments. The steps of a
+trace are done in order before its program runs, on the generators that the call finds where traced code found them, so
+each is left where NumPy leaves it. Where that path does not hold after all, or the call runs as plain Python, they are
+rewound first. An argument of a step that depends on inputs is computed by NumPy, from the nodes that were recorded.
+
+Locations and scales are no arguments of a step: what is drawn is multiplied and added in the graph, as NumPy does it,
+and has derivatives with respect to them.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ir import Node, Value, evaluate
+from tracegrad.numpy_api.operands import from_sequence
+from tracegrad.records import record
+from tracegrad.trace.builder import current_trace
+from tracegrad.trace.counters import tell
+from tracegrad.trace.sources import CALLS, Names, Source
+
+__all__ = ["Drawn", "Draws", "Needed", "Traced", "is_generator", "rewind"]
+
+_DISCRETE = frozenset(
+    {
+        "binomial", "choice", "geometric", "hypergeometric", "integers", "logseries", "multinomial",
+        "multivariate_hypergeometric", "negative_binomial", "permutation", "poisson", "randint", "random_integers",
+        "zipf",
+    }
+)  # fmt: skip
+
+
+def is_generator(x: Any) -> bool:
+    """Whether `x` is a generator of NumPy's, old or new."""
+    return isinstance(x, np.random.Generator | np.random.RandomState)
+
+
+# -- the generators of a call --------------------------------------------------------------------------------------
+class _Drawing:
+    """What a call has drawn: how to rewind the generators, and the results of the steps."""
+
+    __slots__ = ("before", "results")
+
+    def __init__(self) -> None:
+        self.before: dict[int, tuple[Any, Any]] = {}
+        self.results: list[Any] = []
+
+
+def _noted(call: Any, x: Any) -> Any:
+    """The generator, of which the call knows from now on where it was."""
+    if call.drawn is None:
+        call.drawn = _Drawing()
+    if id(x) not in call.drawn.before:
+        state = x.get_state(legacy=False) if isinstance(x, np.random.RandomState) else x.bit_generator.state
+        call.drawn.before[id(x)] = x, state
+    return x
+
+
+def rewind(call: Any) -> None:
+    """Put the generators back to where they were when the call began."""
+    if call is None or call.drawn is None:
+        return
+    for x, state in call.drawn.before.values():
+        if isinstance(x, np.random.RandomState):
+            x.set_state(state)
+        else:
+            x.bit_generator.state = state
+
+
+# -- what a trace draws --------------------------------------------------------------------------------------------
+@record(frozen=True, slots=True, eq=False)
+class Needed:
+    """An argument of a step: the value of a node."""
+
+    node: Node
+
+
+@record(frozen=True, slots=True, eq=False)
+class Made:
+    """A generator that traced code makes, by this function."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+
+
+@record(frozen=True, slots=True, eq=False)
+class Step:
+    """A method of one of the generators, with its arguments; the result as a scalar of NumPy's, if it is to be one."""
+
+    generator: int
+    method: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    strong: bool
+
+    def done(self, generator: Any, value: Callable[[Any], Any]) -> Any:
+        """The result."""
+        given = {k: value(x) for k, x in self.kwargs.items()}
+        found = getattr(generator, self.method)(*[value(x) for x in self.args], **given)
+        return np.float64(found) if self.strong and not isinstance(found, np.ndarray) else found
+
+
+class Draws:
+    """The steps of one trace, and the places of the generators."""
+
+    def __init__(self) -> None:
+        self.places: list[Source | Made] = []
+        self.steps: list[Step] = []
+        self._inputs: dict[Node, Any] = {}  # that arguments depend on: the number of a leaf, or a capture
+
+    def needs(self, builder: Any, node: Node) -> Needed:
+        """The value of a node, as an argument."""
+        captures = {c.node: c for c in builder.captures.values()}
+        numbers = {x: i for i, x in enumerate(builder.inputs)}
+        seen, stack = {node}, [node]
+        while stack:
+            x = stack.pop()
+            if x.op is None:
+                self._inputs[x] = numbers[x] if x in numbers else captures[x]
+            fresh = set(x.operands) - seen
+            seen |= fresh
+            stack.extend(fresh)
+        return Needed(node)
+
+    def run(self) -> None:
+        """Do all steps, for the call under way. Raises what reading a source does where it is gone."""
+        call, computed = CALLS.call, dict[Node, Any]()
+
+        def value(x: Any) -> Any:
+            if not isinstance(x, Needed):
+                return x
+            for node, source in self._inputs.items():
+                if node not in computed and (known := _input(node, source, call)) is not None:
+                    computed[node] = known
+            found = evaluate(x.node, computed)
+            return found.item() if not found.ndim else found
+
+        made: list[Any] = []
+        for place in self.places:
+            fresh = isinstance(place, Made)
+            made.append(place.function(*map(value, place.args)) if fresh else _noted(call, place.read()))  # type: ignore[union-attr]
+        results: list[Any] = []
+        call.drawn = call.drawn or _Drawing()
+        call.drawn.results = results
+        for step in self.steps:
+            results.append(step.done(made[step.generator], value))
+
+
+def _input(node: Node, source: Any, call: Any) -> Any:
+    """The value of an input of the graph; None if it has not been drawn yet."""
+    if isinstance(source, int):
+        return np.asarray(call.leaves[source], node.aval.dtype)
+    if isinstance(source.source, Drawn) and source.source.number >= len(call.drawn.results):
+        return None
+    found = source.array if source.source is None else source.source.read()
+    return np.asarray(found, node.aval.dtype)
+
+
+class Drawn(Source):
+    """The result of a step; the parent are the draws, the name is its number."""
+
+    __slots__ = ()
+
+    @property
+    def number(self) -> int:
+        """That of the step."""
+        return int(self.name)
+
+    def read(self) -> Any:
+        return CALLS.call.drawn.results[self.number]
+
+    def text(self, name: Names) -> str:
+        return f"{name(self.read)}()"
+
+    @property
+    def path(self) -> str:
+        return f"random numbers {self.name}"
+
+
+# -- what traced code has ------------------------------------------------------------------------------------------
+class Traced:
+    """Stands for a generator."""
+
+    __slots__ = ("_number", "_real", "_world")
+    method: Any = None  # gives a method by its name; set by `tracegrad.trace.drawing`
+
+    def __init__(self, world: Any, real: Any, place: Source | Made):
+        if world.draws is None:
+            world.draws = Draws()
+        self._world, self._real, self._number = world, real, len(world.draws.places)
+        world.draws.places.append(place)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return type(self._real)
+
+    def __getattr__(self, name: str) -> Any:
+        if not self._world.open:
+            return getattr(self._real, name)
+        return self.method(name)
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is a `RandomState`."""
+        return isinstance(self._real, np.random.RandomState)
+
+    def draw(self, method: str, args: Sequence[Any], kwargs: dict[str, Any], strong: bool = False) -> Any:
+        """The result of a method, which is done at each call: a tracer."""
+        world = self._world
+        builder: Any = world.builder
+        if builder.inner is not None or current_trace() is not builder:
+            raise UnsupportedError(
+                located(
+                    f"{method} in a function that runs for several examples or turns (tg.vmap, tg.scan, tg.cond, ...) "
+                    "would be drawn once; draw outside of it and pass the array"
+                )
+            )
+        tell()
+        given = {k: self._argument(method, x) for k, x in kwargs.items()}
+        step = Step(self._number, method, tuple([self._argument(method, x) for x in args]), given, strong)
+        if CALLS.call is not None and id(self._real) not in world.made:
+            _noted(CALLS.call, self._real)
+        found = step.done(self._real, lambda x: _shown(builder, x))
+        world.draws.steps.append(step)
+        if found is None:
+            return None
+        source = Drawn(world.draws, len(world.draws.steps) - 1)
+        if isinstance(found, np.ndarray):
+            return world.builder.capture(found, source).value._alias().zero_d()
+        return world.builder.capture_number(found, source)
+
+    def _argument(self, method: str, x: Any) -> Any:
+        if isinstance(x, tuple | list):
+            if any(isinstance(each, Value) and each.aval.dtype.kind == "f" for each in x):
+                return self._argument(method, from_sequence(x, self._world.builder))
+            sizes = [_size(each) if isinstance(each, Value) else each for each in x]
+            return tuple(sizes) if isinstance(x, tuple) else sizes
+        if not isinstance(x, Value):
+            return x
+        builder = self._world.builder
+        x = builder.lift(x)
+        if method not in _DISCRETE and builder.has_derivative(x.node):
+            raise UnsupportedError(
+                located(
+                    f"{method} has no derivative with respect to this argument; draw standard random numbers and "
+                    "transform them, or take the derivative of the logarithm of its density"
+                )
+            )
+        return self._world.draws.needs(builder, x.node)
+
+
+def _size(x: Any) -> int:
+    return operator.index(x)
+
+
+def _shown(builder: Any, x: Any) -> Any:
+    if not isinstance(x, Needed):
+        return x
+    found = builder.compute(x.node)
+    return found.item() if not found.ndim else found
