@@ -32,6 +32,7 @@ LAYERS = (
     "ops",
     "ad",
     "numpy_api",
+    "scipy_api",
     "torch.functions",
     "torch.tape",
     "torch.autograd",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.special as sp
+from scipy import interpolate, linalg, signal
 
 import tracegrad as tg
 from tracegrad.errors import TraceError, UnsupportedError
@@ -23,7 +25,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "np.nonzero": lambda t: np.nonzero(t),
     "np.linalg.eig": lambda t: np.linalg.eig(t[:, :3]),
     "np.fft.fft": lambda t: np.fft.fft(t),
-    "the universal function gammaln": lambda t: sp.gammaln(t),
+    "scipy.special.beta.accumulate": lambda t: sp.beta.accumulate(t),
     "np.where with one argument": lambda t: np.where(t > 1),
     "the argument out= of np.sum": lambda t: np.sum(t, out=np.zeros(())),
     "the argument out= of np.concatenate": lambda t: np.concatenate([t, t], out=np.zeros((6, 4))),
@@ -135,3 +137,16 @@ def test_each_numpy_function_that_dispatches_is_supported_or_refused(function: A
             continue
         # What does not dispatch on its arguments must not have made an array of them.
         assert not isinstance(result, np.ndarray) or isinstance(result, TapeArray), function
+
+
+def test_what_scipy_asks_for_as_an_ndarray_is_refused_by_the_name_of_the_function() -> None:
+    t = TapeArray(np.eye(3), requires_grad=True)
+    spline = interpolate.CubicSpline([0.0, 1.0, 2.0], [0.0, 1.0, 4.0])
+    for what, call in {
+        "scipy.linalg.hessenberg": lambda: linalg.hessenberg(t),
+        "scipy.signal.medfilt": lambda: signal.medfilt(t),
+        "scipy.interpolate.CubicSpline.__call__": lambda: spline(t),
+        "scipy.special.softmax": lambda: sp.softmax(t),
+    }.items():
+        with pytest.raises(TraceError, match=f"{re.escape(what)}, which tracegrad does not know"):
+            call()

@@ -15,7 +15,6 @@ from tracegrad.numpy_api import (
     selection,
     shapes,
     sorting,
-    special,
     ufuncs,
 )
 from tracegrad.numpy_api.methods import ArrayMethods

@@ -375,8 +375,10 @@ class ArrayMethods(InRowMajorOrder):
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         if self._concrete_masks and self.dtype.kind == "b":
             return np.asarray(self.concrete("a boolean index"), dtype)
-        why = "use np.* functions that tracegrad supports, or take the value by stop_gradient or detach().numpy()"
-        text = f"a {type(self).__name__} cannot become an ndarray without losing its derivative; {why}"
+        caller = registry.caller_in_scipy()
+        asked = f"{caller} asks for the elements; " if caller else ""
+        why = "use functions that tracegrad supports, or take the value by stop_gradient or detach().numpy()"
+        text = f"{asked}a {type(self).__name__} cannot become an ndarray without losing its derivative; {why}"
         raise TraceError(located(text))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:

@@ -3,7 +3,8 @@
 `@implements(np.sum, refuses=("out",))` registers a function with NumPy's own signature; an argument named in `refuses`
 that is given another value than its default raises `UnsupportedError` with the user's line. Universal functions are
 registered by name with `@ufunc("expit")`, because SciPy's are not imported before the user does so; the name counts
-only for the function of that name in NumPy or in `scipy.special`, never for somebody's own.
+only for the function of that name in NumPy or in `scipy.special`, never for somebody's own. Those that only SciPy has
+are known to `tracegrad.scipy_api`, which is asked when one is called (`OTHERS`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +34,8 @@ Implementation = Callable[..., Any]
 FUNCTIONS: dict[Any, Implementation] = {}
 UFUNCS: dict[str, Implementation] = {}
 UFUNC_METHODS: dict[tuple[str, str], Implementation] = {}
+# What knows the universal functions of SciPy's, set by `tracegrad.scipy_api`.
+OTHERS: Callable[[Any], Any] | None = None
 
 NO_VALUE: Any = np._NoValue
 
@@ -172,7 +176,7 @@ def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: 
         if implementation is None:
             return UFUNC_METHODS["", method](function, *inputs, **kwargs)
         return implementation(*inputs, **kwargs)
-    implementation = UFUNCS.get(name)
+    implementation = UFUNCS.get(name) or _of_scipy(function, name)
     if implementation is None:
         raise refuse(public_ufunc(function))
     out, order = kwargs.pop("out", None), kwargs.pop("order", "K")
@@ -185,6 +189,13 @@ def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: 
     if out is not None:
         return write(public_ufunc(function), out, result)
     return result if order in (None, "K") else _in_order(result, order, inputs)
+
+
+def _of_scipy(function: Any, name: str) -> Any:
+    """What a universal function of SciPy's is on carriers; None for others."""
+    if name.startswith("unknown") or getattr(np, name, None) is function or OTHERS is None:
+        return None
+    return OTHERS(function)
 
 
 def _is_fortran(x: Any) -> bool:
@@ -261,14 +272,14 @@ def _name_of(function: Any) -> str:
     name = _NAMES.get(function)
     if name is None:
         name = function.__name__
-        special = sys.modules.get("scipy.special")
-        homes = (np, np.linalg, special)
+        homes = (np, np.linalg, *map(sys.modules.get, _OF_SCIPY))
         if not any(getattr(home, name, None) is function for home in homes) and name not in _INTERNAL:
             name = f"unknown {name}"
         _NAMES[function] = name
     return name
 
 
+_OF_SCIPY = ("scipy.special", "scipy.special._ufuncs")
 # NumPy's functions that are ufuncs inside and reach us under a name which is another object in its namespace.
 _INTERNAL = frozenset({"clip"})
 
@@ -276,16 +287,46 @@ _INTERNAL = frozenset({"clip"})
 def public_ufunc(function: Any) -> str:
     """The name by which users call a universal function."""
     name = function.__name__
-    return f"np.{name}" if getattr(np, name, None) is function else f"the universal function {name}"
+    if getattr(np, name, None) is function:
+        return f"np.{name}"
+    return f"the universal function {name}" if _name_of(function) != name else f"scipy.special.{name.lstrip('_')}"
+
+
+def caller_in_scipy() -> str:
+    """The function of SciPy's that the user called, which has led here, in words; "" if none has."""
+    frame: Any = sys._getframe(1)
+    called = ""
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith("scipy."):
+            called = _public_of(frame, module) or called
+        elif called and not module.startswith(("numpy.", "tracegrad.")):
+            break
+        frame = frame.f_back
+    return f"{called}, which tracegrad does not know on traced arrays and Tensors," if called else ""
+
+
+def _public_of(frame: Any, module: str) -> str:
+    """The public name of the function, or method, that runs in a frame, or that it is wrapped around; "" for others."""
+    name, held = frame.f_code.co_name, frame.f_locals
+    wrapped = held.get("f")
+    if isinstance(wrapped, types.FunctionType):
+        module, name = wrapped.__module__, wrapped.__name__
+    elif "self" in held:
+        module, name = type(held["self"]).__module__, f"{type(held['self']).__name__}.{name}"
+    path = module.split(".")
+    home = ".".join(path[: next((i for i, part in enumerate(path) if part.startswith("_")), len(path))])
+    known = "self" in held or hasattr(sys.modules.get(home), name)
+    return f"{home}.{name}" if known and home != "scipy" else ""
 
 
 def supported() -> list[str]:
     """Names of the functions, universal functions and their methods that traced code can call.
 
-    >>> {"np.sum", "np.tanh", "np.add.reduce", "np.zeros", "scipy.special.softmax"} <= set(supported())
+    >>> {"np.sum", "np.tanh", "np.add.reduce", "np.zeros", "scipy.special.expit"} <= set(supported())
     True
     """
     special = {name for name in UFUNCS if not hasattr(np, name)}
     names = {public_name(f) for f in FUNCTIONS}
-    names |= {f"scipy.special.{name}" if name in special else f"np.{name}" for name in UFUNCS}
+    names |= {f"scipy.special.{name}" if name in special else f"np.{name}" for name in UFUNCS if name[0] != "_"}
     return sorted(names | REPLACED | {f"np.{name}.{method}" for name, method in UFUNC_METHODS if name})

@@ -1,4 +1,8 @@
-"""Special functions, one statement each, computed by SciPy; derivatives by the formulas of DLMF 5.15 and 7.17."""
+"""Special functions, computed by SciPy; derivatives by the formulas of DLMF.
+
+Those that PyTorch has are ops of their own. All others are one op, `special`, whose parameter is SciPy's name: they
+differ in nothing but that and their slopes, which `special_slopes` has and only their derivatives need.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import Aval
+from tracegrad.avals import LITERALS, Aval
+from tracegrad.errors import ShapeError
 from tracegrad.ops.declare import Elementwise, elementwise, float_loop
 from tracegrad.ops.elementwise import exp, multiply, square
 from tracegrad.ops.op import primitive
@@ -56,3 +61,49 @@ lgamma = elementwise("lgamma(x)", _scipy("gammaln"), None, lambda t, ans, x: mul
                      loop=float_loop, domain=(0.5, 3), doc="log(abs(gamma(x)))")  # fmt: skip
 digamma = elementwise("digamma(x)", _scipy("digamma"), None, lambda t, ans, x: multiply(t, polygamma(x, n=1)),
                       loop=float_loop, domain=(0.5, 3), doc="logarithmic derivative of gamma(x)")  # fmt: skip
+
+
+# -- all others ------------------------------------------------------------------------------------------------
+@primitive(order="K")
+def special(*xs: Any, name: str) -> Any:
+    """The function of SciPy's with this name, of real arrays of one shape and dtype and of numbers; `name.1` is the
+    second of its results."""
+    known = computed(name)
+    dtype = next(x.dtype for x in xs if type(x) not in LITERALS)
+    return np.asarray(known(*xs), dtype)
+
+
+def computed(name: str) -> Any:
+    """The NumPy function that computes `name`."""
+    import scipy.special
+
+    from tracegrad.ops.special_slopes import VALUES
+
+    if name in VALUES:
+        return VALUES[name]
+    function, _, result = name.partition(".")
+    whole = getattr(scipy.special, function)
+    return (lambda *xs: whole(*xs)[int(result)]) if result else whole
+
+
+@special.def_aval
+def _(*xs: Any, name: str) -> Aval:
+    given: list[Aval] = [x for x in xs if type(x) not in LITERALS]
+    if not given or any(x != given[0] for x in given):
+        raise ShapeError(f"{name} wants operands of one shape and dtype, got {', '.join(map(str, xs))}")
+    return given[0]
+
+
+@special.def_vjp_all
+def _(wanted: Any, ct: Any, ans: Any, *xs: Any, name: str) -> list[Any]:
+    from tracegrad.ops.special_slopes import slope
+
+    return [multiply(ct, slope(name, i, ans, xs)) for i in wanted]
+
+
+@special.def_samples
+def _() -> Any:
+    yield (uniform((3, 4), 0.5, 3),), {"name": "gamma"}
+    yield (uniform((3, 4), 0.5, 3),), {"name": "erfcx"}
+    yield (uniform((5,), 0.5, 3, dtype="float32"), uniform((5,), 0.5, 3, seed=1, dtype="float32")), {"name": "betaln"}
+    yield (uniform((9,), 0.5, 3),), {"name": "airy.3"}

@@ -1,9 +1,9 @@
 """What traced code sees of modules, and of functions that do not look at the kind of their arguments.
 
 The name of NumPy stands for NumPy with functions that make arrays which traces see, `math` for functions that know
-traced numbers, `scipy.special` for functions over ops. What a module of the user's, of an installed package or of
-Python holds is read through the world, so that another value is noticed; the functions and classes of Python, NumPy and
-SciPy are taken to stay.
+traced numbers, SciPy's for functions over ops (`tracegrad.scipy_api`). What a module of the user's, of an installed
+package or of Python holds is read through the world, so that another value is noticed; the functions and classes of
+Python, NumPy and SciPy are taken to stay.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.numpy_api import special
 from tracegrad.numpy_api.creation import REPLACEMENTS
 from tracegrad.numpy_api.deferred import MATRICES, SHADOWS, Unless
 from tracegrad.numpy_api.registry import FUNCTIONS
+from tracegrad.scipy_api import shadow_of
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import OTHERS
 from tracegrad.trace.drawing import MAKERS, RANDOM, method_of_global
@@ -56,7 +56,7 @@ class _Math(types.ModuleType):
 
 
 class _Replaced(types.ModuleType):
-    """`np.linalg`, `scipy` or `scipy.special`, with the functions that do not dispatch replaced."""
+    """`np.linalg`, or a module of SciPy's, with the functions that do not dispatch replaced."""
 
     def __init__(self, real: types.ModuleType):
         super().__init__(real.__name__, real.__doc__)
@@ -64,12 +64,13 @@ class _Replaced(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.__dict__["_real"], name)
-        value = _Replaced(found) if getattr(found, "__name__", "") in _INNER else replacement(found) or found
+        inner = isinstance(found, types.ModuleType) and (found.__name__ in _INNER or _is_of_scipy(found.__name__))
+        value = _Replaced(found) if inner else replacement(found) or found
         setattr(self, name, value)
         return value
 
 
-_INNER = ("scipy.special", "numpy.lib.stride_tricks")
+_INNER = ("numpy.lib.stride_tricks",)
 
 
 class _UserModule(types.ModuleType):
@@ -135,6 +136,10 @@ class _Masked(types.ModuleType):
         return value
 
 
+def _is_of_scipy(name: str) -> bool:
+    return name.partition(".")[0] == "scipy"
+
+
 _NUMPY, _MATH = _Numpy("numpy"), _Math("math")
 
 
@@ -150,7 +155,7 @@ def module(world: Any, real: types.ModuleType) -> Any:
         return RANDOM
     if real.__name__ == "random":
         return Refusal(real.__name__)
-    if real.__name__ in ("numpy.linalg", "numpy.lib", "scipy", *_INNER):
+    if real.__name__ in ("numpy.linalg", "numpy.lib", *_INNER) or _is_of_scipy(real.__name__):
         return _Replaced(real)
     if world is None:
         return real
@@ -196,8 +201,8 @@ def replacement(value: Any) -> Any:
         if is_generator(value.__self__):
             return method_of_global(value)
         return getattr(Refusal("random"), value.__name__)
-    if isinstance(value, types.FunctionType) and (value.__module__ or "").startswith("scipy.special."):
-        return special.REPLACEMENTS.get(value.__name__)
+    if isinstance(value, types.FunctionType) and _is_of_scipy(value.__module__ or ""):
+        return shadow_of(value)
     if value is sys.modules:
         return Modules()
     if isinstance(value, types.FunctionType) and value.__module__ == "statistics":

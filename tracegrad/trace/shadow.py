@@ -3,7 +3,7 @@
 The shadow of a function is its code with another namespace: `Globals`, whose lookups go through the world of the
 trace (CPython's LOAD_GLOBAL honours `__getitem__` of a dict subclass), and with cells whose contents are
 translated. In it the name of NumPy stands for NumPy with functions that make arrays, `math` for functions that know
-traced numbers, `scipy.special` for functions over ops. The shadow of an object reads its attributes through the
+traced numbers, SciPy for functions over ops. The shadow of an object reads its attributes through the
 world and calls its methods as shadows.
 
 Only the user's code is run so: functions from files outside the standard library, site-packages and tracegrad.

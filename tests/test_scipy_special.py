@@ -1,0 +1,269 @@
+"""`scipy.special` in traced code: SciPy's values to the bit or nearly, slopes against differences, refusals by name."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.special as sp
+
+import tracegrad as tg
+from tracegrad.errors import UnsupportedError
+from tracegrad.torch.tape import TapeArray
+
+X = np.array([0.3, 0.62, 0.9])
+N = np.array([0.0, 1.0, 4.0])
+
+# Functions of one array, and where: near 0.5 if nothing is said.
+ONE: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "gamma": (sp.gamma, [0.3, 2.5, -1.3]),
+    "gammaln": (sp.gammaln, [0.3, 2.5, -1.3]),
+    "loggamma": (sp.loggamma, X),
+    "rgamma": (sp.rgamma, X),
+    "gammasgn": (sp.gammasgn, [-0.5, 0.5]),
+    "digamma": (sp.digamma, X),
+    "psi": (sp.psi, X),
+    "polygamma": (lambda x: sp.polygamma(2, x), X),
+    "polygamma of several orders": (lambda x: sp.polygamma(np.array([0, 1, 3]), x), X),
+    "multigammaln": (lambda x: sp.multigammaln(x, 3), [1.5, 3.0]),
+    "beta": (lambda x: sp.beta(x, 1.5), X),
+    "beta, second": (lambda x: sp.beta(1.5, x), X),
+    "betaln": (lambda x: sp.betaln(x, 1.5) + sp.betaln(0.5, x), X),
+    "binom": (lambda x: sp.binom(3 + x, x), X),
+    "comb": (lambda x: sp.comb(5, x), [0.3, 2.0, 4.5]),
+    "comb with repetition": (lambda x: sp.comb(x, 2, repetition=True), [3.0, 4.5]),
+    "perm": (lambda x: sp.perm(x, 2), [3.0, 4.5]),
+    "poch": (lambda x: sp.poch(x, 1.5) + sp.poch(2.5, x), X),
+    "factorial": (sp.factorial, [0.3, 2.0, 4.0]),
+    "zeta": (lambda x: sp.zeta(2.5, x), X),
+    "gammainc": (lambda x: sp.gammainc(1.7, x), [0.0, 0.3, 5.0]),
+    "gammaincc": (lambda x: sp.gammaincc(1.7, x), [0.3, 5.0]),
+    "gammaincinv": (lambda x: sp.gammaincinv(1.7, x), X),
+    "gammainccinv": (lambda x: sp.gammainccinv(1.7, x), X),
+    "betainc": (lambda x: sp.betainc(1.7, 2.2, x), X),
+    "betaincc": (lambda x: sp.betaincc(1.7, 2.2, x), X),
+    "betaincinv": (lambda x: sp.betaincinv(1.7, 2.2, x), X),
+    "betainccinv": (lambda x: sp.betainccinv(1.7, 2.2, x), X),
+    "exp1": (sp.exp1, X),
+    "expi": (sp.expi, X),
+    "expn": (lambda x: sp.expn(3, x) + sp.expn(np.array([0, 1, 2]), x), X),
+    "sici": (lambda x: sp.sici(x)[0] * sp.sici(x)[1], X),
+    "shichi": (lambda x: sp.shichi(x)[0] * sp.shichi(x)[1], X),
+    "erf": (sp.erf, X),
+    "erfc": (sp.erfc, X),
+    "erfcx": (sp.erfcx, X),
+    "erfi": (sp.erfi, X),
+    "erfinv": (sp.erfinv, X),
+    "erfcinv": (sp.erfcinv, X),
+    "dawsn": (sp.dawsn, X),
+    "ndtr": (sp.ndtr, [-3.0, 0.4, 2.0]),
+    "ndtri": (sp.ndtri, X),
+    "ndtri_exp": (sp.ndtri_exp, [-3.0, -0.4]),
+    "log_ndtr": (sp.log_ndtr, [-30.0, -3.0, 0.4, 2.0]),
+    "fresnel": (lambda x: sp.fresnel(x)[0] * sp.fresnel(x)[1], X),
+    "owens_t": (lambda x: sp.owens_t(x, 0.7) + sp.owens_t(0.7, x), X),
+    "expit": (sp.expit, X),
+    "logit": (sp.logit, X),
+    "log_expit": (sp.log_expit, X),
+    "softplus": (sp.softplus, [-2.0, 0.5, 40.0]),
+    "xlogy": (lambda x: sp.xlogy(x, x), X),
+    "xlog1py": (lambda x: sp.xlog1py(x, x), X),
+    "entr": (sp.entr, X),
+    "rel_entr": (lambda x: sp.rel_entr(x, 0.4), X),
+    "kl_div": (lambda x: sp.kl_div(x, 0.4) + sp.kl_div(0.4, x), X),
+    "huber": (lambda x: sp.huber(0.5, x), [-2.0, 0.3, 1.4]),
+    "pseudo_huber": (lambda x: sp.pseudo_huber(0.5, x), X),
+    "boxcox": (lambda x: sp.boxcox(x, 0.0) + sp.boxcox(0.4, x), X),
+    "boxcox1p": (lambda x: sp.boxcox1p(x, 0.3), X),
+    "inv_boxcox": (lambda x: sp.inv_boxcox(x, 0.3) + sp.inv_boxcox(x, 0.0), X),
+    "inv_boxcox1p": (lambda x: sp.inv_boxcox1p(x, 0.3), X),
+    "logsumexp": (lambda x: sp.logsumexp(x, b=[1.0, 0.0, 2.0]), X),
+    "softmax": (lambda x: sp.softmax(x) ** 2, X),
+    "log_softmax": (sp.log_softmax, X),
+    "j0": (sp.j0, X),
+    "j1": (sp.j1, X),
+    "y0": (sp.y0, X),
+    "y1": (sp.y1, X),
+    "i0": (sp.i0, X),
+    "i1": (sp.i1, X),
+    "i0e": (sp.i0e, [-1.5, 0.3]),
+    "i1e": (sp.i1e, [-1.5, 0.3]),
+    "k0": (sp.k0, X),
+    "k1": (sp.k1, X),
+    "k0e": (sp.k0e, X),
+    "k1e": (sp.k1e, X),
+    "jv": (lambda x: sp.jv(1.5, x), X),
+    "yv": (lambda x: sp.yv(1.5, x), X),
+    "iv": (lambda x: sp.iv(N, x), X),
+    "kv": (lambda x: sp.kv(1.5, x), X),
+    "kn": (lambda x: sp.kn(2, x), X),
+    "yn": (lambda x: sp.yn(2, x), X),
+    "ive": (lambda x: sp.ive(N, x), X),
+    "kve": (lambda x: sp.kve(1.5, x), X),
+    "airy": (lambda x: sp.airy(x)[0] * sp.airy(x)[3], X),
+    "struve": (lambda x: sp.struve(1, x), X),
+    "modstruve": (lambda x: sp.modstruve(1, x), X),
+    "spherical_jn": (lambda x: sp.spherical_jn(np.array([0, 1, 4]), x), X),
+    "spherical_yn": (lambda x: sp.spherical_yn(2, x), X),
+    "spherical_in": (lambda x: sp.spherical_in(2, x), X),
+    "spherical_kn": (lambda x: sp.spherical_kn(2, x), X),
+    "hyp0f1": (lambda x: sp.hyp0f1(1.5, x), X),
+    "hyp1f1": (lambda x: sp.hyp1f1(0.5, 1.5, x), X),
+    "hyperu": (lambda x: sp.hyperu(0.5, 1.5, x), X),
+    "hyp2f1": (lambda x: sp.hyp2f1(0.5, 1.5, 2.5, x), X),
+    "exprel": (sp.exprel, [-1.0, 0.0, 0.9]),
+    "spence": (sp.spence, [0.3, 1.0, 3.0]),
+    "ellipk": (sp.ellipk, [-2.0, 0.0, 0.9]),
+    "ellipe": (sp.ellipe, [-2.0, 0.0, 0.9]),
+    "ellipkm1": (sp.ellipkm1, [1e-9, 0.3, 0.9, 1.0]),
+    "ellipkinc": (lambda x: sp.ellipkinc(0.7, x) + sp.ellipkinc(x, 0.3), X),
+    "ellipeinc": (lambda x: sp.ellipeinc(0.7, x) + sp.ellipeinc(x, 0.3), X),
+    "wright_bessel": (lambda x: sp.wright_bessel(0.5, 1.5, x), X),
+    "eval_legendre": (lambda x: sp.eval_legendre(N, x), X),
+    "eval_chebyt": (lambda x: sp.eval_chebyt(N, x), X),
+    "eval_chebyu": (lambda x: sp.eval_chebyu(N, x), X),
+    "eval_gegenbauer": (lambda x: sp.eval_gegenbauer(3, 0.5, x), X),
+    "eval_jacobi": (lambda x: sp.eval_jacobi(3, 0.5, 1.5, x), X),
+    "eval_hermite": (lambda x: sp.eval_hermite(3, x), X),
+    "eval_hermitenorm": (lambda x: sp.eval_hermitenorm(3, x), X),
+    "eval_laguerre": (lambda x: sp.eval_laguerre(3, x), X),
+    "eval_genlaguerre": (lambda x: sp.eval_genlaguerre(3, 0.5, x), X),
+    "stdtr": (lambda x: sp.stdtr(3.0, x), X),
+    "stdtrit": (lambda x: sp.stdtrit(3.0, x), X),
+    "chdtr": (lambda x: sp.chdtr(3.0, x) - sp.chdtrc(3.0, x), X),
+    "gdtr": (lambda x: sp.gdtr(1.5, 2.5, x) - sp.gdtrc(1.5, 2.5, x), X),
+    "fdtr": (lambda x: sp.fdtr(3.0, 4.0, x) - sp.fdtrc(3.0, 4.0, x), X),
+    "pdtr": (lambda x: sp.pdtr(2.0, x) - sp.pdtrc(2.0, x), X),
+    "exp10": (sp.exp10, X),
+    "cosm1": (sp.cosm1, X),
+    "powm1": (lambda x: sp.powm1(x, 1.5) + sp.powm1(1.5, x), X),
+    "wrightomega": (sp.wrightomega, X),
+    "sindg": (lambda x: sp.sindg(x) + sp.cosdg(x) + sp.tandg(x), X),
+}  # fmt: skip
+
+
+def total(f: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
+    """The sum of `f`, as a function of its own: those of one code share the number of paths they may have."""
+
+    def summed(x: Any) -> Any:
+        return np.sum(f(x))
+
+    return types.FunctionType(summed.__code__.replace(co_name=name), globals(), name, None, summed.__closure__)
+
+
+def differences(f: Callable[[Any], Any], x: Any) -> Any:
+    """The slope of the sum of `f` by differences of the fourth order."""
+    out = np.empty_like(x)
+    for i in range(x.size):
+        step = 1e-3 * min(max(abs(x[i]), 1e-6), 1.0) if x[i] else 1e-3
+        near = [float(np.sum(f(x + k * step * (np.arange(x.size) == i)))) for k in (-2, -1, 1, 2)]
+        out[i] = (near[0] - 8 * near[1] + 8 * near[2] - near[3]) / (12 * step)
+    return out
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_values_are_scipys_and_slopes_those_of_differences(name: str) -> None:
+    f, at = ONE[name]
+    x = np.asarray(at, np.float64)
+    np.testing.assert_allclose(tg.trace(f)(x), f(x), rtol=1e-14, atol=1e-15)
+    inside = x if name not in ("gammainc", "ellipkm1") else x[(x > 1e-6) & (x < 1)]
+    slope = tg.grad(total(f, name))
+    np.testing.assert_allclose(slope(inside), differences(f, inside), rtol=1e-7, atol=1e-9)
+
+
+ONCE_ONLY = {"factorial", "comb", "ellipkm1", "huber", "log_ndtr", "powm1"}  # kinks, or differences of no use
+
+
+@pytest.mark.parametrize("name", [name for name in ONE if name not in ONCE_ONLY])
+def test_second_derivatives_are_those_of_differences_forwards_and_backwards(name: str) -> None:
+    f, at = ONE[name]
+    x = np.asarray(at, np.float64)
+    x = x[x != 0] if name in ("gammainc", "i1e", "i0e") else x
+    v = np.linspace(0.5, 1.5, x.size)
+    slope = tg.grad(total(f, name))
+    want = differences(lambda x: np.sum(slope(x) * v), x)
+    np.testing.assert_allclose(tg.grad(total(lambda x: slope(x) * v, name))(x), want, rtol=2e-6, atol=1e-8)
+    np.testing.assert_allclose(tg.jvp(slope, (x,), (v,))[1], want, rtol=2e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("f", "exact", "x"),
+    [
+        (lambda x: sp.jv(1.5, x), lambda x: mpmath.besselj(1.5, x), 7.3),
+        (lambda x: sp.gammainc(1.7, x), lambda x: mpmath.gammainc(1.7, 0, x, regularized=True), 2.5),
+        (sp.ellipk, mpmath.ellipk, 0.7),
+        (sp.erfcx, lambda x: mpmath.exp(x * x) * mpmath.erfc(x), 1.3),
+        (sp.digamma, mpmath.digamma, 2.3),
+        (sp.spence, lambda x: mpmath.polylog(2, 1 - x), 0.4),
+        (sp.log_ndtr, lambda x: mpmath.log(mpmath.ncdf(x)), -6.0),
+    ],
+)  # fmt: skip
+def test_the_first_three_derivatives_are_those_of_mpmath(f: Any, exact: Any, x: float) -> None:
+    derived = lambda x: f(x)  # noqa: E731
+    for order in range(1, 4):
+        derived = tg.grad(derived)
+        with mpmath.workdps(40):
+            want = float(mpmath.diff(exact, mpmath.mpf(x), order))
+        assert derived(x) == pytest.approx(want, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["gamma", "jv", "erfcx", "betainc", "airy", "huber"])
+def test_on_the_tape_universal_functions_have_the_derivative_of_compiled_code(name: str) -> None:
+    f, at = ONE[name]
+    x = np.asarray(at, np.float64)
+    slope = tg.grad(lambda x: np.sum(f(x)))
+    compiled = slope(x)
+    with tg.disable_jit():
+        np.testing.assert_allclose(slope(x), compiled, rtol=1e-13)
+
+
+def test_operands_are_broadcast_and_promoted_as_scipy_does() -> None:
+    a, b = np.array([[0.5], [1.5]], np.float32), np.array([0.3, 0.7, 2.0], np.float32)
+    for x, y in ((a, b), (a, b.astype(np.float64)), (a, np.array([1, 2, 3])), (a, 2)):
+        got, want = tg.trace(lambda x, y: sp.beta(x, y))(x, y), sp.beta(x, y)
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_a_batch_of_examples_and_a_second_shape() -> None:
+    f = tg.vmap(lambda v, x: sp.jv(v, x) + sp.gamma(x), in_axes=(None, 0))
+    for n in (3, 11):
+        x = np.linspace(0.5, 3.0, 2 * n).reshape(n, 2)
+        np.testing.assert_allclose(f(1.5, x), sp.jv(1.5, x) + sp.gamma(x), rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("f", "what"),
+    [
+        (lambda x: sp.jv(x, 2.0), "scipy.special.jv has no derivative with respect to argument 0"),
+        (lambda x: sp.gammainc(x, 2.0), "scipy.special.gammainc has no derivative with respect to argument 0"),
+        (lambda x: sp.zeta(1 + x), "scipy.special.riemann_zeta has no derivative"),
+        (sp.ber, "scipy.special.ber has no derivative"),
+    ],
+)
+def test_where_there_is_no_derivative_the_value_is_there_and_the_error_names_the_argument(f: Any, what: str) -> None:
+    np.testing.assert_allclose(tg.trace(f)(X), f(X), rtol=1e-14)
+    with pytest.raises(UnsupportedError, match=what):
+        tg.grad(lambda x: np.sum(f(x)))(X)
+
+
+def test_complex_numbers_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match=r"scipy\.special\.erfcx of complex numbers"):
+        sp.erfcx(TapeArray(np.array([1j]), requires_grad=True))
+
+
+def test_lambertw_on_the_tape_is_complex_and_has_its_slope() -> None:
+    x = np.array([0.5, 2.0, -0.2, -0.9])
+    with tg.disable_jit():
+        slope = tg.grad(lambda x: np.sum(sp.lambertw(x).real + 2 * sp.lambertw(x).imag))(x)
+    w = sp.lambertw(x)
+    exact = 1 / (np.exp(w) * (1 + w))
+    np.testing.assert_allclose(slope, exact.real + 2 * exact.imag, rtol=1e-12)
+
+
+def test_what_is_known_while_tracing_is_scipys_own_answer() -> None:
+    assert tg.trace(lambda x: x * sp.comb(5, 2, exact=True))(2.0) == 20.0

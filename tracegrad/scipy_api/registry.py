@@ -1,0 +1,92 @@
+"""Which functions of SciPy have a shadow, and how it is found.
+
+`@shadow("scipy.linalg.cholesky")` registers a function with SciPy's own signature. It is called if a carrier is among
+the arguments, or in a list there; else SciPy's own is.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tracegrad.numpy_api import registry
+from tracegrad.ops.op import lead
+
+__all__ = ["SHADOWS", "of_ufunc", "public_name", "shadow", "shadow_of", "shadows"]
+
+Implementation = Callable[..., Any]
+
+SHADOWS: dict[str, Implementation] = {}
+
+# The packages of SciPy's that have shadows, by the modules of this folder.
+_HOMES = {"scipy.special": "special"}
+
+
+def shadow(*names: str) -> Callable[[Implementation], Implementation]:
+    """Register the decorated function as what stands for SciPy's functions of these names."""
+
+    def declare(implementation: Implementation) -> Implementation:
+        for name in names:
+            SHADOWS[name] = implementation
+        return implementation
+
+    return declare
+
+
+def public_name(x: Any) -> str:
+    """The name by which users find a function or class of SciPy's; "" for others.
+
+    >>> import scipy.linalg
+    >>> scipy.linalg.cho_factor.__module__, public_name(scipy.linalg.cho_factor)
+    ('scipy.linalg._decomp_cholesky', 'scipy.linalg.cho_factor')
+    """
+    path = (getattr(x, "__module__", None) or "").split(".")
+    if path[0] != "scipy":
+        return ""
+    home = ".".join(path[: next((i for i, part in enumerate(path) if part.startswith("_")), len(path))])
+    name = getattr(x, "__name__", "")
+    return f"{home}.{name}" if getattr(sys.modules.get(home), name, None) is x else ""
+
+
+@functools.lru_cache(maxsize=4096)
+def shadow_of(function: Any) -> Any:
+    """What stands for a function of SciPy's in traced code; None where it does as it is, or nothing is known."""
+    name = public_name(function)
+    home = _HOMES.get(name.rpartition(".")[0])
+    if home is None:
+        return None
+    importlib.import_module(f"tracegrad.scipy_api.{home}")
+    ours = SHADOWS.get(name)
+    if ours is None:
+        return None
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        known = lead((*args, *kwargs.values())) is None
+        return function(*args, **kwargs) if known else ours(*args, **kwargs)
+
+    return call
+
+
+def of_ufunc(function: Any) -> Any:
+    """What a universal function of `scipy.special` is on carriers."""
+    from tracegrad.scipy_api.special import on_carriers
+
+    return on_carriers(function)
+
+
+registry.OTHERS = of_ufunc
+
+
+def shadows() -> list[str]:
+    """The names of SciPy's functions that traced code can call, but for those that SciPy itself computes.
+
+    >>> {"scipy.special.softmax", "scipy.special.gammaln", "scipy.special.comb"} <= set(shadows())
+    True
+    """
+    for home in _HOMES.values():
+        importlib.import_module(f"tracegrad.scipy_api.{home}")
+    return sorted(name for name in SHADOWS if "._" not in name)

@@ -1,0 +1,309 @@
+"""`scipy.special`: universal functions by NumPy's protocol, and the functions around them.
+
+A universal function that has neither an op nor a definition here is computed by SciPy, as the op `special`; whether it
+has a derivative is known when one is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_literal, weak_dtype
+from tracegrad.numpy_api.operands import arrays, broadcast_shapes, operands, promoted, to_float
+from tracegrad.numpy_api.reductions import max as _max
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.numpy_api.ufuncs import rel_entr
+from tracegrad.ops import complex_numbers, reduction
+from tracegrad.ops.declare import Elementwise, conform, float_loop
+from tracegrad.ops.elementwise import (
+    add,
+    cos,
+    divide,
+    equal,
+    erfc,
+    exp,
+    expm1,
+    floor,
+    greater,
+    less,
+    log,
+    log1p,
+    logaddexp,
+    logical_or,
+    multiply,
+    rint,
+    sin,
+    sqrt,
+    square,
+    subtract,
+    tan,
+    where,
+)
+from tracegrad.ops.linear import keep_axes, reduce_sum, stop_gradient, unreduce
+from tracegrad.ops.op import normalize_axes
+from tracegrad.ops.special import digamma, erfinv, lgamma
+from tracegrad.ops.special import polygamma as _polygamma
+from tracegrad.ops.special_slopes import SLOPES, apply
+from tracegrad.scipy_api.registry import SHADOWS, Implementation, shadow
+
+__all__ = ["call", "comb", "factorial", "lambertw", "logsumexp", "multigammaln", "on_carriers", "polygamma", "zeta"]
+
+
+def call(name: str, *xs: Any) -> Any:
+    """The function `name` of arrays and numbers, as its universal function broadcasts and promotes them."""
+    given = [to_float(x) for x in operands(*xs)]
+    for x in given:
+        if (type(x) is complex) if is_literal(x) else x.dtype.kind == "c":
+            raise refuse(f"scipy.special.{name.partition('.')[0].lstrip('_')} of complex numbers")
+    known = [x for x in given if not is_literal(x)]
+    if not known:
+        return apply(name, *given)
+    dtype = float_loop(*map(weak_dtype, given))[-1]
+    shape = broadcast_shapes(name, *(x.shape for x in known))
+    return apply(name, *[conform(x, shape, dtype) for x in given])
+
+
+def on_carriers(function: Any) -> Any:
+    """What the universal function is on carriers; None where SciPy has no loop for real numbers."""
+    name = function.__name__
+    ours = SHADOWS.get(f"scipy.special.{name}")
+    if ours is not None:
+        return ours
+    if name not in SLOPES and not any(set(loop.replace("->", "")) == {"d"} for loop in function.types):
+        return None
+    if function.nout == 1:
+        return lambda *xs: call(name, *xs)
+    return lambda *xs: tuple([call(f"{name}.{i}", *xs) for i in range(function.nout)])
+
+
+def ufunc(name: str) -> Callable[[Implementation], Implementation]:
+    return shadow(f"scipy.special.{name}")
+
+
+def _as_it_stands(op: Elementwise) -> Any:
+    return lambda *xs: op(*[to_float(x) for x in operands(*xs)])
+
+
+for _name, _op in {"gammaln": lgamma, "psi": digamma, "erfc": erfc, "erfinv": erfinv}.items():
+    ufunc(_name)(_as_it_stands(_op))
+for _name, _other in {"kn": "kv", "yn": "yv"}.items():
+    ufunc(_name)(lambda n, x, _other=_other: call(_other, n, x))
+
+
+# -- made of others ----------------------------------------------------------------------------------------------------
+def _floats(*xs: Any) -> list[Any]:
+    return [to_float(x) for x in operands(*xs)]
+
+
+@ufunc("kl_div")
+def kl_div(x: Any, y: Any) -> Any:
+    """x * log(x / y) - x + y; y where x is 0; inf elsewhere."""
+    x, y = _floats(x, y)
+    entropy = rel_entr(x, y)
+    return where(equal(entropy, math.inf), math.inf, add(subtract(entropy, x), y))
+
+
+@ufunc("pseudo_huber")
+def pseudo_huber(delta: Any, r: Any) -> Any:
+    """delta**2 * (sqrt(1 + (r / delta)**2) - 1)."""
+    delta, r = _floats(delta, r)
+    squared = square(divide(r, delta))
+    rest = divide(squared, add(sqrt(add(squared, 1.0)), 1.0))  # the root - 1, without cancellation
+    return where(equal(delta, 0.0), 0.0, multiply(square(delta), rest))
+
+
+@ufunc("boxcox")
+def boxcox(x: Any, lmbda: Any) -> Any:
+    """(x**lmbda - 1) / lmbda, log(x) where lmbda is 0."""
+    x, lmbda = _floats(x, lmbda)
+    return _boxed(log(x), lmbda)
+
+
+@ufunc("boxcox1p")
+def boxcox1p(x: Any, lmbda: Any) -> Any:
+    """boxcox of 1 + x."""
+    x, lmbda = _floats(x, lmbda)
+    return _boxed(log1p(x), lmbda)
+
+
+def _boxed(logarithm: Any, lmbda: Any) -> Any:
+    return multiply(logarithm, call("exprel", multiply(lmbda, logarithm)))
+
+
+@ufunc("inv_boxcox")
+def inv_boxcox(y: Any, lmbda: Any) -> Any:
+    """The inverse of boxcox."""
+    y, lmbda = _floats(y, lmbda)
+    zero = equal(lmbda, 0.0)
+    safe = where(zero, 1.0, lmbda)
+    return where(zero, exp(y), exp(divide(log1p(multiply(safe, y)), safe)))
+
+
+@ufunc("inv_boxcox1p")
+def inv_boxcox1p(y: Any, lmbda: Any) -> Any:
+    """The inverse of boxcox1p."""
+    y, lmbda = _floats(y, lmbda)
+    zero = equal(lmbda, 0.0)
+    safe = where(zero, 1.0, lmbda)
+    return where(zero, expm1(y), expm1(divide(log1p(multiply(safe, y)), safe)))
+
+
+for _name, _function in {"sindg": sin, "cosdg": cos, "tandg": tan}.items():
+    ufunc(_name)(lambda x, _function=_function: _function(multiply(_floats(x)[0], math.pi / 180)))
+ufunc("round")(lambda x: rint(_floats(x)[0]))
+
+
+def _share(n: Any, m: Any, x: Any) -> Any:
+    product = multiply(n, x)
+    return divide(product, add(m, product))
+
+
+_DISTRIBUTIONS = {
+    "chdtr": lambda v, x: call("gammainc", multiply(v, 0.5), multiply(x, 0.5)),
+    "chdtrc": lambda v, x: call("gammaincc", multiply(v, 0.5), multiply(x, 0.5)),
+    "gdtr": lambda a, b, x: call("gammainc", b, multiply(a, x)),
+    "gdtrc": lambda a, b, x: call("gammaincc", b, multiply(a, x)),
+    "fdtr": lambda n, m, x: call("betainc", multiply(n, 0.5), multiply(m, 0.5), _share(n, m, x)),
+    "fdtrc": lambda n, m, x: call("betaincc", multiply(n, 0.5), multiply(m, 0.5), _share(n, m, x)),
+    "pdtr": lambda k, m: call("gammaincc", add(floor(k), 1.0), m),
+    "pdtrc": lambda k, m: call("gammainc", add(floor(k), 1.0), m),
+}
+for _name, _made in _DISTRIBUTIONS.items():
+    ufunc(_name)(lambda *xs, _made=_made: _made(*_floats(*xs)))
+
+
+# -- functions of Python -----------------------------------------------------------------------------------------------
+@shadow("scipy.special.logsumexp")
+def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False) -> Any:
+    """`scipy.special.logsumexp`, without signs."""
+    if return_sign:
+        raise refuse("scipy.special.logsumexp with return_sign=True")
+    if b is not None:
+        x, weights = promoted([to_float(v) for v in arrays(a, b)])
+        return _weighted(x, weights, axis, keepdims)
+    x = to_float(arrays(a)[0])
+    axes = normalize_axes("logsumexp", axis, len(x.shape))
+    out = reduction.logsumexp(x, axes=axes)
+    return keep_axes(out, x.shape, axes) if keepdims else out
+
+
+def _weighted(x: Any, weights: Any, axis: Any, keepdims: bool) -> Any:
+    shifted = add(x, multiply(weights, 0.0))
+    axes = normalize_axes("logsumexp", axis, len(shifted.shape))
+    top = stop_gradient(_max(where(equal(weights, 0), -1e300, shifted), axes))
+    total = reduce_sum(multiply(weights, exp(subtract(shifted, unreduce(top, shifted.shape, axes)))), axes=axes)
+    out = add(log(total), top)
+    return keep_axes(out, shifted.shape, axes) if keepdims else out
+
+
+@shadow("scipy.special.softmax")
+def softmax(x: Any, axis: Any = None) -> Any:
+    """`scipy.special.softmax`."""
+    v = to_float(arrays(x)[0])
+    return reduction.softmax(v, axes=normalize_axes("softmax", axis, len(v.shape)))
+
+
+@shadow("scipy.special.log_softmax")
+def log_softmax(x: Any, axis: Any = None) -> Any:
+    """`scipy.special.log_softmax`."""
+    v = to_float(arrays(x)[0])
+    axes = normalize_axes("log_softmax", axis, len(v.shape))
+    return subtract(v, unreduce(reduction.logsumexp(v, axes=axes), v.shape, axes))
+
+
+@shadow("scipy.special.softplus")
+def softplus(x: Any, **kwargs: Any) -> Any:
+    """`scipy.special.softplus`: log(1 + exp(x))."""
+    if kwargs:
+        raise refuse("an argument of scipy.special.softplus by keyword")
+    return logaddexp(_floats(x)[0], 0.0)
+
+
+@shadow("scipy.special.zeta")
+def zeta(x: Any, q: Any = None, out: Any = None) -> Any:
+    """`scipy.special.zeta`: Riemann's, or Hurwitz's with the shift `q`."""
+    if out is not None:
+        raise refuse("the argument out= of scipy.special.zeta")
+    return call("_riemann_zeta", x) if q is None else call("_zeta", x, q)
+
+
+@shadow("scipy.special.polygamma")
+def polygamma(n: Any, x: Any) -> Any:
+    """`scipy.special.polygamma`: the derivative of digamma of order `n`."""
+    if isinstance(n, int | np.integer):
+        (v,) = _floats(x)
+        return _polygamma(v, n=int(n)) if n else digamma(v)
+    n, x = _floats(n, x)
+    above = add(n, 1.0)
+    signed = multiply(cos(multiply(stop_gradient(above), math.pi)), call("gamma", above))
+    return where(equal(n, 0.0), digamma(x), multiply(signed, call("_zeta", above, x)))
+
+
+@shadow("scipy.special.multigammaln")
+def multigammaln(a: Any, d: Any) -> Any:
+    """`scipy.special.multigammaln`, of `d` dimensions."""
+    (v,) = _floats(a)
+    total: Any = d * (d - 1) * 0.25 * math.log(math.pi)
+    for j in range(int(d)):
+        total = add(lgamma(subtract(v, 0.5 * j)), total)
+    return total
+
+
+@shadow("scipy.special.comb")
+def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> Any:
+    """`scipy.special.comb`, not exact."""
+    if exact:
+        raise refuse("scipy.special.comb with exact=True", "exact=False computes in floats")
+    n, k = _floats(N, k)
+    if repetition:
+        n = subtract(add(n, k), 1.0)
+    outside = logical_or(greater(k, n), logical_or(less(n, 0.0), less(k, 0.0)))
+    return where(outside, 0.0, call("binom", n, k))
+
+
+@shadow("scipy.special.perm")
+def perm(N: Any, k: Any, exact: bool = False) -> Any:
+    """`scipy.special.perm`, not exact."""
+    if exact:
+        raise refuse("scipy.special.perm with exact=True", "exact=False computes in floats")
+    n, k = _floats(N, k)
+    outside = logical_or(greater(k, n), logical_or(less(n, 0.0), less(k, 0.0)))
+    return where(outside, 0.0, call("poch", add(subtract(n, k), 1.0), k))
+
+
+@shadow("scipy.special.factorial")
+def factorial(n: Any, exact: bool = False, extend: str = "zero") -> Any:
+    """`scipy.special.factorial`, not exact: gamma(n + 1), and 0 below 0."""
+    if exact or extend != "zero":
+        raise refuse("scipy.special.factorial with exact=True or extend='complex'")
+    (v,) = _floats(n)
+    return where(less(v, 0.0), 0.0, call("gamma", add(v, 1.0)))
+
+
+@shadow("scipy.special.lambertw")
+def lambertw(z: Any, k: Any = 0, tol: float = 1e-8) -> Any:
+    """`scipy.special.lambertw` of real numbers: complex, as SciPy has it."""
+    return complex_numbers.complex_(call("lambertw_real", z, k), call("lambertw_imag", z, k))
+
+
+@ufunc("_lambertw")
+def _of_lambertw(z: Any, k: Any, tol: float) -> Any:
+    return lambertw(z, k, tol)
+
+
+def _spherical(name: str) -> None:
+    @shadow(f"scipy.special.{name}")
+    def spherical(n: Any, z: Any, derivative: bool = False) -> Any:
+        if derivative:
+            raise refuse(f"scipy.special.{name} with derivative=True", "take its gradient")
+        return call(name, n, z)
+
+    ufunc(f"_{name}")(spherical)
+
+
+for _name in ("spherical_jn", "spherical_yn", "spherical_in", "spherical_kn"):
+    _spherical(_name)
