@@ -26,6 +26,7 @@ LATER = (
     "tracegrad.func",
     "tracegrad.njit",
     "tracegrad.numpy_api.on_demand",
+    "tracegrad.ops.matrix_functions",
     "tracegrad.ops.special_slopes",
     "tracegrad.pictures",
     "tracegrad.profile",

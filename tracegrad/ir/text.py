@@ -85,6 +85,8 @@ class _Lines:
     def node(self, line: str, indent: str, env: dict[str, Node]) -> list[Node]:
         """The node of a line and the regions below it; of an op with several results, the nodes of those too."""
         found = re.fullmatch(_NODE, line)
+        if found is not None and found[2] not in TABLE:
+            from tracegrad.ops import matrix_functions  # noqa: F401 (which enters its ops in the table)
         if found is None or found[2] not in TABLE:
             raise VerifyError(f"not a node: {line!r}")
         named, op, operands, params, avals = found.groups()

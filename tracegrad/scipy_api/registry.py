@@ -22,7 +22,7 @@ Implementation = Callable[..., Any]
 SHADOWS: dict[str, Implementation] = {}
 
 # The packages of SciPy's that have shadows, by the modules of this folder.
-_HOMES = {"scipy.special": "special"}
+_HOMES = {"scipy.linalg": "linalg", "scipy.special": "special"}
 
 
 def shadow(*names: str) -> Callable[[Implementation], Implementation]:

@@ -1,0 +1,383 @@
+"""`scipy.linalg`: as SciPy has it where that differs from NumPy's functions, which do the rest.
+
+Functions that read one triangle of a symmetric matrix have symmetric derivatives. Arguments that say how memory is used
+or whether elements are looked at (`overwrite_a`, `check_finite`, ...) change nothing. Where SciPy allows stacks of
+matrices, so do these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api import linalg as numpy_linalg
+from tracegrad.numpy_api.linalg import matrices, square_matrices
+from tracegrad.numpy_api.operands import array, arrays, broadcast_shapes, constant, peer_of, promoted, to_float
+from tracegrad.numpy_api.reductions import norm as _norm
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops import factorizations, linalg, matrix_functions
+from tracegrad.ops.contraction import matmul, matrix_transpose
+from tracegrad.ops.elementwise import where
+from tracegrad.ops.linalg import band
+from tracegrad.ops.linear import broadcast_to, concatenate, pad, reshape, zeros_like
+from tracegrad.scipy_api.registry import shadow
+
+__all__: list[str] = []
+
+_HARMLESS = frozenset({
+    "overwrite_a", "overwrite_b", "overwrite_ab", "check_finite", "lwork", "lapack_driver", "driver", "disp",
+    "blocksize",
+})  # fmt: skip
+
+
+def entry(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated function under its name in `scipy.linalg`, with the arguments that change nothing."""
+
+    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **{k: x for k, x in kwargs.items() if k not in _HARMLESS})
+
+        call.__doc__ = function.__doc__ = f"`scipy.linalg.{name}`"
+        shadow(f"scipy.linalg.{name}")(call)
+        return function
+
+    return declare
+
+
+def _refused(name: str, **given: Any) -> None:
+    """Refuse arguments that have another value than None or False."""
+    for argument, value in given.items():
+        if value is not None and value is not False:
+            raise refuse(f"the argument {argument}= of scipy.linalg.{name}")
+
+
+def _system(a: Any, b: Any) -> tuple[Any, Any, bool]:
+    """Square matrices, right sides as matrices in the same stack, and whether these were vectors."""
+    x, y = arrays(a, b)
+    x, y = promoted([square_matrices("solve", x), to_float(y)])
+    vector = len(y.shape) == 1
+    if vector:
+        y = reshape(y, shape=(*y.shape, 1))
+    if y.shape[-2] != x.shape[-1]:
+        raise numpy_linalg.MatrixError(located(f"linalg.solve: incompatible shapes {x.shape} and {np.shape(b)}"))
+    lead = broadcast_shapes("solve", x.shape[:-2], y.shape[:-2])
+    x, y = (v if v.shape[:-2] == lead else broadcast_to(v, shape=(*lead, *v.shape[-2:])) for v in (x, y))
+    return x, y, vector
+
+
+def _result(y: Any, vector: bool) -> Any:
+    return reshape(y, shape=y.shape[:-1]) if vector else y
+
+
+def _triangular(a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool = False) -> Any:
+    return linalg.solve_triangular(a, b, lower=lower, transposed=transposed, unit=unit)
+
+
+def _upper_of(x: Any) -> Any:
+    return where(band(x.shape[-2], x.shape[-1], -1), 0.0, x)
+
+
+def _unit_lower_of(x: Any) -> Any:
+    m, n = x.shape[-2:]
+    return where(band(m, n, -1), x, where(band(m, n, 0), 1.0, zeros_like(x)))
+
+
+# -- Cholesky -------------------------------------------------------------------------------------------------------
+@entry("cholesky")
+def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+    return numpy_linalg.factor(square_matrices("cholesky", a), upper=not lower)
+
+
+@entry("cho_factor")
+def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Any, bool]:
+    x = square_matrices("cho_factor", a)
+    n = x.shape[-1]
+    found = numpy_linalg.factor(x, upper=not lower)
+    # LAPACK leaves the other triangle as it was.
+    return (where(band(n, n, 0), found, x) if lower else where(band(n, n, -1), x, found)), lower
+
+
+@entry("cho_solve")
+def cho_solve(c_and_lower: Any, b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Any:
+    factor, lower = c_and_lower
+    x, y, vector = _system(factor, b)
+    half = _triangular(x, y, lower=bool(lower), transposed=not lower)
+    return _result(_triangular(x, half, lower=bool(lower), transposed=bool(lower)), vector)
+
+
+# -- systems --------------------------------------------------------------------------------------------------------
+_TRIANGLES = {"upper triangular": False, "lower triangular": True}
+_SYMMETRIC = ("sym", "symmetric", "her", "hermitian")
+_POSITIVE = ("pos", "positive definite")
+
+
+@entry("solve")
+def solve(a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
+          check_finite: bool = True, assume_a: Any = None, transposed: bool = False) -> Any:  # fmt: skip
+    x, y, vector = _system(a, b)
+    if assume_a in _TRIANGLES:
+        return _result(_triangular(x, y, lower=_TRIANGLES[assume_a], transposed=transposed), vector)
+    if assume_a in _POSITIVE:
+        factor = numpy_linalg.factor(x, upper=not lower)
+        half = _triangular(factor, y, lower=lower, transposed=not lower)
+        return _result(_triangular(factor, half, lower=lower, transposed=lower), vector)
+    if assume_a in _SYMMETRIC:
+        x = linalg.symmetric(x, lower=lower)
+    return _result(linalg.solve(matrix_transpose(x) if transposed else x, y), vector)
+
+
+@entry("solve_triangular")
+def solve_triangular(a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False,
+                     overwrite_b: bool = False, check_finite: bool = True) -> Any:  # fmt: skip
+    x, y, vector = _system(a, b)
+    transposed = trans not in (0, "N")
+    return _result(_triangular(x, y, lower=bool(lower), transposed=transposed, unit=bool(unit_diagonal)), vector)
+
+
+@entry("solve_banded")
+def solve_banded(l_and_u: Any, ab: Any, b: Any, overwrite_ab: bool = False, overwrite_b: bool = False,
+                 check_finite: bool = True) -> Any:  # fmt: skip
+    x, y = arrays(ab, b)
+    x, y = promoted([to_float(x), to_float(y)])
+    vector = len(y.shape) == 1
+    y = reshape(y, shape=(*y.shape, 1)) if vector else y
+    return _result(matrix_functions.solve_banded(x, y, lower=int(l_and_u[0]), upper=int(l_and_u[1])), vector)
+
+
+@entry("solveh_banded")
+def solveh_banded(ab: Any, b: Any, overwrite_ab: bool = False, overwrite_b: bool = False, lower: bool = False,
+                  check_finite: bool = True) -> Any:  # fmt: skip
+    (x,) = arrays(ab)
+    x = to_float(x)
+    beside = x.shape[-2] - 1
+    given = [linalg.rows(x, k, k + 1) for k in range(beside + 1)]
+    # Row k of the other triangle is the same diagonal, moved along.
+    if lower:
+        others = [matrix_functions.moved(given[k], -k) for k in range(beside, 0, -1)]
+        whole = [*others, *given]
+    else:
+        others = [matrix_functions.moved(given[beside - k], k) for k in range(1, beside + 1)]
+        whole = [*given, *others]
+    return solve_banded((beside, beside), concatenate(*whole, axis=len(x.shape) - 2), b)
+
+
+@entry("solve_toeplitz")
+def solve_toeplitz(c_or_cr: Any, b: Any, check_finite: bool = True) -> Any:
+    c, r = c_or_cr if isinstance(c_or_cr, tuple) else (c_or_cr, None)
+    return solve(toeplitz(c, r), b)
+
+
+@entry("solve_circulant")
+def solve_circulant(c: Any, b: Any, singular: str = "raise", tol: Any = None, caxis: int = -1, baxis: int = 0,
+                    outaxis: int = 0) -> Any:  # fmt: skip
+    if singular != "raise" or (caxis, baxis, outaxis) != (-1, 0, 0):
+        raise refuse("scipy.linalg.solve_circulant with singular=, or along other axes")
+    return solve(circulant(c), b)
+
+
+# -- LU -------------------------------------------------------------------------------------------------------------
+@entry("lu_factor")
+def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Any, Any]:
+    packed, pivots = matrix_functions.lu_packed(square_matrices("lu_factor", a))
+    return packed, pivots
+
+
+@entry("lu_solve")
+def lu_solve(lu_and_piv: Any, b: Any, trans: Any = 0, overwrite_b: bool = False, check_finite: bool = True) -> Any:
+    packed, pivots = lu_and_piv
+    x, y, vector = _system(packed, b)
+    exchange = matrix_functions.exchanging(array(pivots, peer_of(x, y)), x)
+    if trans in (0, "N"):
+        half = _triangular(x, matmul(exchange, y), lower=True, transposed=False, unit=True)
+        return _result(_triangular(x, half, lower=False, transposed=False), vector)
+    half = _triangular(x, y, lower=False, transposed=True)
+    half = _triangular(x, half, lower=True, transposed=True, unit=True)
+    return _result(matmul(matrix_transpose(exchange), half), vector)
+
+
+@entry("lu")
+def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
+       p_indices: bool = False) -> Any:  # fmt: skip
+    packed, pivots = matrix_functions.lu_packed(square_matrices("lu", a))
+    lower, upper = _unit_lower_of(packed), _upper_of(packed)
+    back = matrix_transpose(matrix_functions.exchanging(pivots, packed))
+    if permute_l:
+        return matmul(back, lower), upper
+    if p_indices:
+        raise refuse("scipy.linalg.lu with p_indices=True")
+    return back, lower, upper
+
+
+# -- other factorizations -------------------------------------------------------------------------------------------
+@entry("qr")
+def qr(a: Any, overwrite_a: bool = False, lwork: Any = None, mode: str = "full", pivoting: bool = False,
+       check_finite: bool = True) -> Any:  # fmt: skip
+    _refused("qr", pivoting=pivoting)
+    x = matrices("qr", a)
+    m, n = x.shape[-2:]
+    if mode not in ("full", "r", "economic"):
+        raise refuse(f"scipy.linalg.qr with mode={mode!r}")
+    q, r = factorizations.qr(x)
+    if mode != "economic" and m > n:
+        # The columns that are added count as constants; what they are multiplied with is 0.
+        last = len(x.shape) - 1
+        q = concatenate(q, factorizations.complement(q), axis=last)
+        r = pad(r, low=(0,) * (last + 1), high=(*(0,) * (last - 1), m - n, 0), interior=(0,) * (last + 1), value=0)
+    return (r,) if mode == "r" else (q, r)
+
+
+@entry("svd")
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False,
+        check_finite: bool = True) -> Any:  # fmt: skip
+    found = numpy_linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
+    return tuple(found) if compute_uv else found
+
+
+@entry("svdvals")
+def svdvals(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+    return numpy_linalg.svdvals(a)
+
+
+@entry("eigh")
+def eigh(a: Any, b: Any = None, *, lower: bool = True, eigvals_only: bool = False, type: int = 1,
+         subset_by_index: Any = None, subset_by_value: Any = None) -> Any:  # fmt: skip
+    _refused("eigh", subset_by_index=subset_by_index, subset_by_value=subset_by_value, type=None if type == 1 else type)
+    x = square_matrices("eigh", a)
+    if b is None:
+        x = linalg.symmetric(x, lower=lower)
+        return factorizations.eigvalsh(x) if eigvals_only else factorizations.eigh(x)
+    x, y, _ = _system(x, square_matrices("eigh", b))
+    factor = numpy_linalg.factor(y, upper=not lower)
+    factor = factor if lower else matrix_transpose(factor)
+    half = _triangular(factor, linalg.symmetric(x, lower=lower), lower=True, transposed=False)
+    reduced = _triangular(factor, matrix_transpose(half), lower=True, transposed=False)
+    if eigvals_only:
+        return factorizations.eigvalsh(reduced)
+    w, v = factorizations.eigh(reduced)
+    return w, _triangular(factor, v, lower=True, transposed=True)
+
+
+@entry("eigvalsh")
+def eigvalsh(a: Any, b: Any = None, *, lower: bool = True, **others: Any) -> Any:
+    return eigh(a, b, lower=lower, eigvals_only=True, **others)
+
+
+# -- functions of matrices ------------------------------------------------------------------------------------------
+@entry("expm")
+def expm(A: Any) -> Any:
+    return linalg.matrix_exp(square_matrices("expm", A))
+
+
+@entry("logm")
+def logm(A: Any) -> Any:
+    return matrix_functions.logm(square_matrices("logm", A))
+
+
+@entry("sqrtm")
+def sqrtm(A: Any) -> Any:
+    return matrix_functions.sqrtm(square_matrices("sqrtm", A))
+
+
+@entry("inv")
+def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True, *, assume_a: Any = None,
+        lower: bool = False) -> Any:  # fmt: skip
+    x = square_matrices("inv", a)
+    if assume_a in _TRIANGLES:
+        eye = broadcast_to(constant(np.eye(x.shape[-1], dtype=x.dtype), peer_of(x)), shape=x.shape)
+        return _triangular(x, eye, lower=_TRIANGLES[assume_a], transposed=False)
+    return linalg.inv(linalg.symmetric(x, lower=lower) if assume_a in (*_SYMMETRIC, *_POSITIVE) else x)
+
+
+@entry("det")
+def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+    return linalg.det(square_matrices("det", a))
+
+
+@entry("pinv")
+def pinv(a: Any, *, atol: Any = None, rtol: Any = None, return_rank: bool = False) -> Any:
+    x = matrices("pinv", a)
+    atol = 0.0 if atol is None else float(atol)
+    rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if rtol is None else float(rtol)
+    found = numpy_linalg.pseudoinverse(x, atol, rtol)
+    return (found, numpy_linalg.rank_of(x, atol, rtol)) if return_rank else found
+
+
+@entry("pinvh")
+def pinvh(a: Any, atol: Any = None, rtol: Any = None, lower: bool = True, return_rank: bool = False) -> Any:
+    x = linalg.symmetric(square_matrices("pinvh", a), lower=bool(lower))
+    return pinv(x, atol=atol, rtol=rtol, return_rank=return_rank)
+
+
+@entry("null_space")
+def null_space(A: Any, rcond: Any = None) -> Any:
+    x = matrices("null_space", A)
+    rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if rcond is None else float(rcond)
+    return matrix_functions.null_basis(x, rank=int(numpy_linalg.rank_of(x, 0.0, rtol)))
+
+
+@entry("lstsq")
+def lstsq(a: Any, b: Any, cond: Any = None, **others: Any) -> Any:
+    return numpy_linalg.lstsq(a, b, cond)
+
+
+@entry("norm")
+def norm(a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, check_finite: bool = True) -> Any:
+    return _norm(a, ord, axis, keepdims)
+
+
+@entry("solve_sylvester")
+def solve_sylvester(a: Any, b: Any, q: Any) -> Any:
+    return matrix_functions.sylvester(*promoted([to_float(x) for x in arrays(a, b, q)]))
+
+
+@entry("solve_continuous_lyapunov")
+def solve_continuous_lyapunov(a: Any, q: Any) -> Any:
+    x, y = promoted([to_float(x) for x in arrays(a, q)])
+    return matrix_functions.sylvester(x, matrix_transpose(x), y)
+
+
+# -- matrices of a form ---------------------------------------------------------------------------------------------
+@entry("block_diag")
+def block_diag(*arrs: Any) -> Any:
+    blocks = promoted(arrays(*arrs))
+    blocks = [reshape(x, shape=(1,) * (2 - len(x.shape)) + x.shape) if len(x.shape) < 2 else x for x in blocks]
+    if any(len(x.shape) != 2 for x in blocks):
+        raise refuse("scipy.linalg.block_diag of stacks of matrices")
+    width, before, padded = sum(x.shape[1] for x in blocks), 0, []
+    for x in blocks:
+        after = width - before - x.shape[1]
+        padded.append(pad(x, low=(0, before), high=(0, after), interior=(0, 0), value=0))
+        before += x.shape[1]
+    return padded[0] if len(padded) == 1 else concatenate(*padded, axis=0)
+
+
+def _vectors(name: str, *xs: Any) -> list[Any]:
+    found = promoted(arrays(*xs))
+    if any(len(x.shape) > 1 for x in found):
+        raise refuse(f"scipy.linalg.{name} of arrays with several axes", "call it for each vector")
+    return [x if x.shape else reshape(x, shape=(1,)) for x in found]
+
+
+@entry("toeplitz")
+def toeplitz(c: Any, r: Any = None) -> Any:
+    column, row = _vectors("toeplitz", c, c if r is None else r)
+    m, n = column.shape[0], row.shape[0]
+    values = np.concatenate([column[::-1], row[1:]])
+    return np.take(values, np.arange(m - 1, -1, -1)[:, None] + np.arange(n))
+
+
+@entry("circulant")
+def circulant(c: Any) -> Any:
+    (column,) = _vectors("circulant", c)
+    n = column.shape[0]
+    return np.take(column, (np.arange(n)[:, None] - np.arange(n)) % n)
+
+
+@entry("hankel")
+def hankel(c: Any, r: Any = None) -> Any:
+    column, row = _vectors("hankel", c, np.zeros(np.shape(c)) if r is None else r)
+    m, n = column.shape[0], row.shape[0]
+    return np.take(np.concatenate([column, row[1:]]), np.arange(m)[:, None] + np.arange(n))
