@@ -15,14 +15,17 @@ from typing import Any
 from tracegrad.numpy_api import registry
 from tracegrad.ops.op import lead
 
-__all__ = ["SHADOWS", "of_ufunc", "public_name", "shadow", "shadow_of", "shadows"]
+__all__ = ["SHADOWS", "of_ufunc", "public_name", "shadow", "shadow_of", "shadows", "stand_in", "stands_for"]
 
 Implementation = Callable[..., Any]
 
 SHADOWS: dict[str, Implementation] = {}
 
 # The packages of SciPy's that have shadows, by the modules of this folder.
-_HOMES = {"scipy.linalg": "linalg", "scipy.special": "special"}
+_HOMES = {"scipy.linalg": "linalg", "scipy.special": "special", "scipy.stats": "stats"}
+
+# By package, what stands for an object of it, given that and, where it comes from outside, how to read its attributes.
+_OBJECTS: dict[str, Callable[[Any, Any], Any]] = {}
 
 
 def shadow(*names: str) -> Callable[[Implementation], Implementation]:
@@ -36,6 +39,36 @@ def shadow(*names: str) -> Callable[[Implementation], Implementation]:
     return declare
 
 
+def stands_for(package: str) -> Callable[[Implementation], Implementation]:
+    """Register the decorated function as what gives the stand-ins of objects of a package; None for those that have
+    none."""
+
+    def declare(function: Implementation) -> Implementation:
+        _OBJECTS[package] = function
+        return function
+
+    return declare
+
+
+def stand_in(value: Any, read: Callable[[str], Any] | None = None) -> Any:
+    """What stands for an object of SciPy's in traced code; None where there is nothing.
+
+    `read` reads an attribute of an object from outside, so that another value is noticed.
+    """
+    package = _package(type(value).__module__)
+    if package not in _HOMES:
+        return None
+    importlib.import_module(f"tracegrad.scipy_api.{_HOMES[package]}")
+    found = _OBJECTS.get(package)
+    return None if found is None else found(value, read)
+
+
+def _package(module: str) -> str:
+    """The public package that a module of SciPy's belongs to."""
+    path = module.split(".")
+    return ".".join(path[: next((i for i, part in enumerate(path) if part.startswith("_")), len(path))])
+
+
 def public_name(x: Any) -> str:
     """The name by which users find a function or class of SciPy's; "" for others.
 
@@ -43,10 +76,9 @@ def public_name(x: Any) -> str:
     >>> scipy.linalg.cho_factor.__module__, public_name(scipy.linalg.cho_factor)
     ('scipy.linalg._decomp_cholesky', 'scipy.linalg.cho_factor')
     """
-    path = (getattr(x, "__module__", None) or "").split(".")
-    if path[0] != "scipy":
+    home = _package(getattr(x, "__module__", None) or "")
+    if home.partition(".")[0] != "scipy":
         return ""
-    home = ".".join(path[: next((i for i, part in enumerate(path) if part.startswith("_")), len(path))])
     name = getattr(x, "__name__", "")
     return f"{home}.{name}" if getattr(sys.modules.get(home), name, None) is x else ""
 

@@ -19,7 +19,7 @@ import numpy as np
 from tracegrad.numpy_api.creation import REPLACEMENTS
 from tracegrad.numpy_api.deferred import MATRICES, SHADOWS, Unless
 from tracegrad.numpy_api.registry import FUNCTIONS
-from tracegrad.scipy_api import shadow_of
+from tracegrad.scipy_api import shadow_of, stand_in
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import OTHERS
 from tracegrad.trace.drawing import MAKERS, RANDOM, method_of_global
@@ -203,6 +203,8 @@ def replacement(value: Any) -> Any:
         return getattr(Refusal("random"), value.__name__)
     if isinstance(value, types.FunctionType) and _is_of_scipy(value.__module__ or ""):
         return shadow_of(value)
+    if _is_of_scipy(type(value).__module__):
+        return stand_in(value)
     if value is sys.modules:
         return Modules()
     if isinstance(value, types.FunctionType) and value.__module__ == "statistics":

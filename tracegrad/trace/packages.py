@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tracegrad.errors import UnsupportedError, located
+from tracegrad.scipy_api import stand_in
 from tracegrad.trace.files import path
 from tracegrad.trace.foreign import C_FUNCTIONS, is_constant
 from tracegrad.trace.modules import replacement
@@ -30,11 +31,13 @@ __all__ = ["of_python"]
 def of_python(world: Any, value: Any, source: Source) -> Any:
     """What stands for an object of Python's or of an installed package."""
     replaced = replacement(value)
+    if replaced is None and type(value).__module__.startswith("scipy."):
+        replaced = stand_in(value, lambda name: world.translate(getattr(value, name), Attribute(source, name)))
     if replaced is not None:
         return replaced
-    for classes, stand_in in _STAND_INS:
+    for classes, made in _STAND_INS:
         if isinstance(value, classes):
-            return stand_in(world, value, source)
+            return made(world, value, source)
     if isinstance(value, C_FUNCTIONS) and not is_constant(value):
         owner = world.translate(value.__self__, Attribute(source, "__self__"))
         return value if owner is value.__self__ else getattr(owner, value.__name__)

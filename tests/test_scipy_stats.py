@@ -1,0 +1,183 @@
+"""`scipy.stats` in traced code: SciPy's values, derivatives by differences, frozen distributions, refusals by name."""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats as st
+
+import tracegrad as tg
+from tracegrad.errors import UnsupportedError
+
+X = np.array([-1.5, -0.2, 0.0, 0.3, 0.95, 1.0, 2.5])
+Q = np.array([0.1, 0.4, 0.77])
+# The distribution, and parameters of its shape.
+CONTINUOUS: dict[str, tuple[float, ...]] = {
+    "norm": (), "halfnorm": (), "t": (3.5,), "gamma": (2.2,), "invgamma": (2.2,), "beta": (1.5, 2.5), "expon": (),
+    "uniform": (), "lognorm": (0.7,), "laplace": (), "logistic": (), "cauchy": (), "chi2": (3.5,), "f": (3.5, 5.0),
+    "weibull_min": (1.7,), "pareto": (1.7,), "rayleigh": (), "gumbel_r": (), "gumbel_l": (),
+}  # fmt: skip
+DISCRETE: dict[str, tuple[float, ...]] = {
+    "poisson": (1.7,), "binom": (4.0, 0.3), "bernoulli": (0.3,), "nbinom": (2.5, 0.4), "geom": (0.3,),
+}  # fmt: skip
+METHODS = ("logpdf", "pdf", "cdf", "sf", "logcdf", "logsf", "ppf", "isf")
+
+
+def weighted(f: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """A sum of the elements of `f`, as a function of its own."""
+
+    def summed(*xs: Any) -> Any:
+        y = f(*xs)
+        return np.sum(y * np.cos(np.arange(y.size)).reshape(y.shape))
+
+    return named(summed, name)
+
+
+def named(f: Any, name: str) -> Any:
+    """A function of its own: those of one code share the number of paths they may have."""
+    return types.FunctionType(f.__code__.replace(co_name=name), globals(), name, None, f.__closure__)
+
+
+def differences(f: Callable[..., Any], xs: list[float], i: int) -> float:
+    step = 1e-3
+    near = [f(*xs[:i], xs[i] + k * step, *xs[i + 1 :]) for k in (-2, -1, 1, 2)]
+    return float(near[0] - 8 * near[1] + 8 * near[2] - near[3]) / (12 * step)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_values_of_continuous_distributions_are_scipys(name: str, method: str) -> None:
+    dist, shapes = getattr(st, name), CONTINUOUS[name]
+    x = Q if method in ("ppf", "isf") else X[X != 0] if name == "invgamma" else X
+    for given in ((), (0.25, 1.5)):
+        f = named(lambda x, given=given: getattr(dist, method)(x, *shapes, *given), f"{name}_{method}")
+        f.__defaults__ = (given,)
+        want, got = f(x), tg.trace(f)(x)
+        np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-14)
+
+
+IN_SHAPE = {"pdf", "logpdf", "pmf", "logpmf"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_derivatives_of_continuous_distributions_are_those_of_differences(name: str, method: str) -> None:
+    dist, shapes = getattr(st, name), CONTINUOUS[name]
+    at = Q if method in ("ppf", "isf") else np.array([0.31, 0.52, 0.77]) + (1.0 if name == "pareto" else 0.0)
+
+    def f(shift: Any, loc: Any, scale: Any, *parameters: Any) -> Any:
+        return getattr(dist, method)(at + shift, *(parameters or shapes), loc=loc, scale=scale)
+
+    of, xs = weighted(f, f"{name}_{method}"), [0.0, 0.05, 1.1]
+    if method in IN_SHAPE:
+        xs += shapes
+    slopes = tg.grad(of, argnums=tuple(range(len(xs))))(*xs)
+    for i, slope in enumerate(slopes):
+        assert slope == pytest.approx(differences(of, xs, i), rel=1e-7, abs=1e-8)
+    first = tg.grad(of)
+    assert tg.grad(named(lambda x: first(x, *xs[1:]), f"{name}_{method}"))(0.0) == pytest.approx(
+        differences(first, xs, 0), rel=1e-6, abs=1e-7
+    )
+
+
+@pytest.mark.parametrize("method", ["logpmf", "pmf", "cdf", "sf", "logcdf", "logsf"])
+@pytest.mark.parametrize("name", DISCRETE)
+def test_values_of_discrete_distributions_are_scipys(name: str, method: str) -> None:
+    dist, shapes = getattr(st, name), DISCRETE[name]
+    k = np.array([-1, 0, 1, 2, 4, 5])
+    for x in (k, k + 0.5):
+        for loc in ((), (1,)):
+            f = named(lambda p, x, *loc: getattr(dist, method)(x, *shapes[:-1], p, *loc), f"{name}_{method}")
+            want, got = f(shapes[-1], x, *loc), tg.trace(f)(shapes[-1], x, *loc)
+            np.testing.assert_allclose(got, want, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_slopes_of_discrete_distributions_in_their_last_parameter(name: str) -> None:
+    dist, shapes = getattr(st, name), DISCRETE[name]
+    k = np.array([1, 1, 0]) if name == "bernoulli" else np.array([1, 2, 4])
+    for method in ("logpmf", "cdf", "sf"):
+        of = weighted(lambda p, method=method: getattr(dist, method)(k, *shapes[:-1], p), f"{name}_{method}")
+        assert tg.grad(of)(shapes[-1]) == pytest.approx(differences(of, [shapes[-1]], 0), rel=1e-7)
+
+
+COV = np.array([[2.0, 0.3], [0.3, 1.0]])
+POINTS = np.array([[0.1, 0.2], [1.0, -0.4], [0.0, 0.0]])
+SIMPLEX = np.array([[0.2, 0.5], [0.3, 0.1], [0.5, 0.4]])
+VECTORS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "normal": (lambda x, c: st.multivariate_normal.logpdf(x, [0.5, -0.2], (c + c.T) / 2), (POINTS, COV)),
+    "normal, density": (lambda x, c: st.multivariate_normal.pdf(x, c[0], 2.0), (POINTS[0], COV)),
+    "normal, frozen": (lambda x, c: st.multivariate_normal(c[0], (c + c.T) / 2).logpdf(x), (POINTS, COV)),
+    "normal, of one dimension": (lambda x, c: st.multivariate_normal.logpdf(x, 0.3, c), (POINTS[0], np.array(2.0))),
+    "dirichlet": (lambda x, a: st.dirichlet.logpdf(x / np.sum(x, axis=0), a), (SIMPLEX, np.array([1.5, 2.0, 0.7]))),
+    "dirichlet, without the last": (lambda x, a: st.dirichlet.pdf(x, a), (SIMPLEX[:2], np.array([1.5, 2.0, 0.7]))),
+    "multinomial": (
+        lambda p, q: st.multinomial.logpmf([[1, 2, 3], [1, 1, 1]], 6, p / np.sum(p)),
+        (SIMPLEX[:, 0], SIMPLEX),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_distributions_of_vectors(name: str) -> None:
+    f, xs = VECTORS[name]
+    exact = st.dirichlet.logpdf if name == "dirichlet" else None
+    want = np.array([exact(c / np.sum(c), xs[1]) for c in xs[0].T]) if exact else f(*xs)
+    np.testing.assert_allclose(tg.trace(f)(*xs), want, rtol=1e-12)
+    if name.startswith("dirichlet") or "multinomial" in name:
+        f = {"dirichlet": lambda x, a: st.dirichlet.logpdf(x[:2, 0], a)}.get(name, f)
+    of = weighted(lambda *xs: np.where(np.isfinite(y := f(*xs)), y, 0.0), name)
+    for i, slope in enumerate(tg.grad(of, argnums=(0, 1))(*xs)):
+        v = np.sin(1.0 + np.arange(xs[i].size)).reshape(xs[i].shape)
+        along = lambda t, i=i, v=v: of(*xs[:i], xs[i] + t * v, *xs[i + 1 :])  # noqa: E731
+        assert np.sum(slope * v) == pytest.approx(differences(along, [0.0], 0), rel=1e-6, abs=1e-9)
+
+
+FROZEN = st.norm(0.5, scale=2.0)
+
+
+def test_frozen_distributions_from_outside_and_from_inside() -> None:
+    x = np.array([0.1, 0.7])
+    want = st.norm.logpdf(x, 0.5, 2.0)
+    np.testing.assert_allclose(tg.trace(lambda x: FROZEN.logpdf(x))(x), want)
+    np.testing.assert_allclose(tg.trace(lambda x: st.norm(0.5, scale=2.0).logpdf(x))(x), want)
+    np.testing.assert_allclose(tg.trace(lambda x, s: st.norm(loc=0.5, scale=s).logpdf(x))(x, 2.0), want)
+    slope = tg.grad(lambda s: np.sum(st.norm(loc=0.5, scale=s).logpdf(x)))(2.0)
+    assert slope == pytest.approx(np.sum(((x - 0.5) ** 2 / 4 - 1) / 2))
+
+
+def test_another_frozen_distribution_is_another_trace() -> None:
+    held = {"prior": st.gamma(2.0)}
+    f = tg.trace(lambda x: held["prior"].logpdf(x))
+    assert f(0.7) == pytest.approx(st.gamma.logpdf(0.7, 2.0))
+    held["prior"] = st.gamma(3.0)
+    assert f(0.7) == pytest.approx(st.gamma.logpdf(0.7, 3.0))
+
+
+def test_parameters_that_are_none_give_nan() -> None:
+    assert math.isnan(tg.trace(lambda s: st.norm.logpdf(0.3, 0.0, s))(-1.0))
+    assert math.isnan(tg.trace(lambda a: st.gamma.logpdf(0.3, a))(-1.0))
+
+
+def test_no_nan_leaks_from_outside_of_the_support() -> None:
+    x = np.array([-1.0, 0.5])
+    slope = tg.grad(lambda a: np.sum(np.exp(st.gamma.logpdf(x, a))))(2.0)
+    assert slope == pytest.approx(differences(lambda a: np.sum(st.gamma.pdf(x, a)), [2.0], 0), rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("f", "what"),
+    [
+        (lambda x: st.skewnorm.logpdf(x, 2.0), "scipy.stats.skewnorm.logpdf"),
+        (lambda x: st.norm.expect(lambda y: y, loc=x), "scipy.stats.norm.expect"),
+        (lambda x: st.norm(x).entropy(), "scipy.stats.norm.entropy"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_name(f: Any, what: str) -> None:
+    with pytest.raises(UnsupportedError, match=what.replace(".", r"\.")):
+        tg.trace(f)(0.3)

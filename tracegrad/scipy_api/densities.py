@@ -1,0 +1,178 @@
+"""What `tracegrad.scipy_api.stats` knows of distributions of one variable, in NumPy's and SciPy's functions.
+
+Each is a row: for a standard variable (location 0, scale 1) and parameters of the shape, the logarithm of the density,
+and the distribution function, what is beyond it, and the inverse of it where there are short ways.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.registry import UFUNCS
+from tracegrad.scipy_api.registry import SHADOWS
+from tracegrad.scipy_api.special import call
+
+__all__ = ["CONTINUOUS", "DISCRETE", "Row"]
+
+Function = Callable[..., Any]
+
+_LOG_2PI, _LOG_PI = math.log(2 * math.pi), math.log(math.pi)
+
+
+def _special(name: str) -> Function:
+    return SHADOWS.get(f"scipy.special.{name}") or UFUNCS.get(name) or (lambda *xs: call(name, *xs))
+
+
+gammaln, betaln, ndtr, ndtri, log_ndtr = map(_special, ("gammaln", "betaln", "ndtr", "ndtri", "log_ndtr"))
+gammainc, gammaincc, gammaincinv = map(_special, ("gammainc", "gammaincc", "gammaincinv"))
+betainc, betaincc, betaincinv = map(_special, ("betainc", "betaincc", "betaincinv"))
+
+
+def xlogy(x: Any, y: Any) -> Any:
+    """x * log(y), 0 where x is 0, and y is no nan."""
+    nothing = (x == 0) & ~np.isnan(y)
+    return np.where(nothing, 0.0, x * np.log(np.where(nothing, 1.0, y)))
+
+
+def xlog1my(x: Any, y: Any) -> Any:
+    """x * log(1 - y), 0 where x is 0, and y is no nan."""
+    nothing = (x == 0) & ~np.isnan(y)
+    return np.where(nothing, 0.0, x * np.log1p(-np.where(nothing, 0.0, y)))
+
+
+@dataclass(frozen=True)
+class Row:
+    """A distribution: `log` of the density, distribution function `cdf`, what is beyond it, `sf`, logarithms of these,
+    and the inverses; `low` and `high` are the ends of where it is (a function of the parameters, for some)."""
+
+    log: Function
+    cdf: Function | None = None
+    sf: Function | None = None
+    ppf: Function | None = None
+    logcdf: Function | None = None
+    logsf: Function | None = None
+    low: float = -math.inf
+    high: float = math.inf
+    signs: tuple[bool, ...] = ()  # of parameters that may be 0
+    open: bool = False  # whether the density is 0 at `low`
+
+
+def _t_log(z: Any, df: Any) -> Any:
+    half = (df + 1.0) * 0.5
+    return gammaln(half) - gammaln(df * 0.5) - 0.5 * (np.log(df) + _LOG_PI) - half * np.log1p(z * z / df)
+
+
+def _f_log(z: Any, n: Any, m: Any) -> Any:
+    n, m = n * 0.5, m * 0.5
+    return n * np.log(n) + m * np.log(m) + xlogy(n - 1.0, z) - (n + m) * np.log(m + n * z) - betaln(n, m)
+
+
+def _f_share(z: Any, n: Any, m: Any) -> Any:
+    return n * z / (m + n * z)
+
+
+def _f_ppf(q: Any, n: Any, m: Any) -> Any:
+    y = betaincinv(n * 0.5, m * 0.5, q)
+    return m * y / (n * (1.0 - y))
+
+
+def _laplace_cdf(z: Any) -> Any:
+    tail = 0.5 * np.exp(-np.abs(z))
+    return np.where(z > 0, 1.0 - tail, tail)
+
+
+def _laplace_ppf(q: Any) -> Any:
+    upper = q > 0.5
+    return np.where(upper, -np.log(2.0 * (1.0 - np.where(upper, q, 0.75))), np.log(2.0 * np.where(upper, 0.25, q)))
+
+
+def _logistic_log(z: Any) -> Any:
+    return z - 2.0 * np.logaddexp(z, 0.0)
+
+
+def _gumbel_log(z: Any) -> Any:
+    return -z - np.exp(-z)
+
+
+CONTINUOUS: dict[str, Row] = {
+    "norm": Row(lambda z: -0.5 * z * z - 0.5 * _LOG_2PI, ndtr, lambda z: ndtr(-z), ndtri, log_ndtr,
+                lambda z: log_ndtr(-z)),
+    "halfnorm": Row(lambda z: -0.5 * z * z + 0.5 * math.log(2 / math.pi),
+                    lambda z: _special("erf")(z / math.sqrt(2)), lambda z: 2.0 * ndtr(-z),
+                    lambda q: ndtri(0.5 * (1.0 + q)), low=0.0),
+    "t": Row(_t_log, lambda z, df: call("stdtr", df, z), lambda z, df: call("stdtr", df, -z),
+             lambda q, df: call("stdtrit", df, q)),
+    "gamma": Row(lambda z, a: xlogy(a - 1.0, z) - z - gammaln(a), lambda z, a: gammainc(a, z),
+                 lambda z, a: gammaincc(a, z), lambda q, a: gammaincinv(a, q), low=0.0),
+    "invgamma": Row(lambda z, a: -(a + 1.0) * np.log(z) - gammaln(a) - 1.0 / z, lambda z, a: gammaincc(a, 1.0 / z),
+                    lambda z, a: gammainc(a, 1.0 / z), lambda q, a: 1.0 / call("gammainccinv", a, q), low=0.0,
+                    open=True),
+    "beta": Row(lambda z, a, b: xlogy(a - 1.0, z) + xlog1my(b - 1.0, z) - betaln(a, b),
+                lambda z, a, b: betainc(a, b, z), lambda z, a, b: betaincc(a, b, z),
+                lambda q, a, b: betaincinv(a, b, q), low=0.0, high=1.0),
+    "expon": Row(lambda z: -z, lambda z: -np.expm1(-z), lambda z: np.exp(-z), lambda q: -np.log1p(-q),
+                 logsf=lambda z: -z, low=0.0),
+    "uniform": Row(lambda z: z * 0.0, lambda z: z, lambda z: 1.0 - z, lambda q: q, low=0.0, high=1.0),
+    "lognorm": Row(lambda z, s: -0.5 * (np.log(z) / s) ** 2 - np.log(z) - np.log(s) - 0.5 * _LOG_2PI,
+                   lambda z, s: ndtr(np.log(z) / s), lambda z, s: ndtr(-np.log(z) / s),
+                   lambda q, s: np.exp(s * ndtri(q)), lambda z, s: log_ndtr(np.log(z) / s),
+                   lambda z, s: log_ndtr(-np.log(z) / s), low=0.0, open=True),
+    "laplace": Row(lambda z: -np.abs(z) - math.log(2), _laplace_cdf, lambda z: _laplace_cdf(-z), _laplace_ppf),
+    "logistic": Row(_logistic_log, _special("expit"), lambda z: _special("expit")(-z), _special("logit"),
+                    lambda z: -np.logaddexp(-z, 0.0), lambda z: -np.logaddexp(z, 0.0)),
+    "cauchy": Row(lambda z: -_LOG_PI - np.log1p(z * z), lambda z: np.arctan2(1.0, -z) / math.pi,
+                  lambda z: np.arctan2(1.0, z) / math.pi, lambda q: np.tan(math.pi * (q - 0.5))),
+    "chi2": Row(lambda z, df: xlogy(df * 0.5 - 1.0, z) - 0.5 * z - gammaln(df * 0.5) - df * (0.5 * math.log(2)),
+                lambda z, df: gammainc(df * 0.5, z * 0.5), lambda z, df: gammaincc(df * 0.5, z * 0.5),
+                lambda q, df: 2.0 * gammaincinv(df * 0.5, q), low=0.0),
+    "f": Row(_f_log, lambda z, n, m: betainc(n * 0.5, m * 0.5, _f_share(z, n, m)),
+             lambda z, n, m: betaincc(n * 0.5, m * 0.5, _f_share(z, n, m)), _f_ppf, low=0.0),
+    "weibull_min": Row(lambda z, c: np.log(c) + xlogy(c - 1.0, z) - z**c, lambda z, c: -np.expm1(-(z**c)),
+                       lambda z, c: np.exp(-(z**c)), lambda q, c: (-np.log1p(-q)) ** (1.0 / c),
+                       logsf=lambda z, c: -(z**c), low=0.0),
+    "pareto": Row(lambda z, b: np.log(b) - (b + 1.0) * np.log(z), lambda z, b: 1.0 - z ** (-b),
+                  lambda z, b: z ** (-b), lambda q, b: (1.0 - q) ** (-1.0 / b), low=1.0),
+    "rayleigh": Row(lambda z: np.log(z) - 0.5 * z * z, lambda z: -np.expm1(-0.5 * z * z),
+                    lambda z: np.exp(-0.5 * z * z), lambda q: np.sqrt(-2.0 * np.log1p(-q)), low=0.0),
+    "gumbel_r": Row(_gumbel_log, lambda z: np.exp(-np.exp(-z)), lambda z: -np.expm1(-np.exp(-z)),
+                    lambda q: -np.log(-np.log(q)), lambda z: -np.exp(-z)),
+    "gumbel_l": Row(lambda z: _gumbel_log(-z), lambda z: -np.expm1(-np.exp(z)), lambda z: np.exp(-np.exp(z)),
+                    lambda q: np.log(-np.log1p(-q)), logsf=lambda z: -np.exp(z)),
+}  # fmt: skip
+
+
+def _binom_log(k: Any, n: Any, p: Any) -> Any:
+    combinations = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
+    return combinations + xlogy(k, p) + xlog1my(n - k, p)
+
+
+def _nbinom_log(k: Any, n: Any, p: Any) -> Any:
+    return gammaln(k + n) - gammaln(k + 1.0) - gammaln(n) + n * np.log(p) + xlog1my(k, p)
+
+
+def _binom_cdf(k: Any, n: Any, p: Any) -> Any:
+    last = k >= n
+    return np.where(last, 1.0, betaincc(np.where(last, 1.0, k + 1.0), np.where(last, 1.0, n - k), p))
+
+
+def _binom_sf(k: Any, n: Any, p: Any) -> Any:
+    last = k >= n
+    return np.where(last, 0.0, betainc(np.where(last, 1.0, k + 1.0), np.where(last, 1.0, n - k), p))
+
+
+DISCRETE: dict[str, Row] = {
+    "poisson": Row(lambda k, mu: xlogy(k, mu) - gammaln(k + 1.0) - mu, lambda k, mu: gammaincc(k + 1.0, mu),
+                   lambda k, mu: gammainc(k + 1.0, mu), signs=(True,), low=0.0),
+    "binom": Row(_binom_log, _binom_cdf, _binom_sf, signs=(True, True), low=0.0),
+    "bernoulli": Row(lambda k, p: xlogy(k, p) + xlog1my(1.0 - k, p), lambda k, p: np.where(k >= 1, 1.0, 1.0 - p),
+                     lambda k, p: np.where(k >= 1, 0.0, p), signs=(True,), low=0.0, high=1.0),
+    "nbinom": Row(_nbinom_log, lambda k, n, p: betainc(n, k + 1.0, p), lambda k, n, p: betaincc(n, k + 1.0, p),
+                  low=0.0),
+    "geom": Row(lambda k, p: xlog1my(k - 1.0, p) + np.log(p), lambda k, p: -np.expm1(np.log1p(-p) * k),
+                lambda k, p: np.exp(np.log1p(-p) * k), low=1.0),
+}  # fmt: skip
