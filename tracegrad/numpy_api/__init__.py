@@ -22,6 +22,5 @@ from tracegrad.numpy_api.registry import implements, supported
 
 __all__ = [
     "ArrayMethods", "by_value", "chosen", "complex_numbers", "creation", "deferred", "implements", "indexing",
-    "joining", "linalg", "memory", "products", "reductions", "selection", "shapes", "sorting", "special", "supported",
-    "ufuncs",
+    "joining", "linalg", "memory", "products", "reductions", "selection", "shapes", "sorting", "supported", "ufuncs",
 ]  # fmt: skip

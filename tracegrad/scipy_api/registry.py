@@ -15,14 +15,28 @@ from typing import Any
 from tracegrad.numpy_api import registry
 from tracegrad.ops.op import lead
 
-__all__ = ["SHADOWS", "of_ufunc", "public_name", "shadow", "shadow_of", "shadows", "stand_in", "stands_for"]
+__all__ = [
+    "SHADOWS",
+    "Attributes",
+    "of_ufunc",
+    "public_name",
+    "shadow",
+    "shadow_of",
+    "shadows",
+    "stand_in",
+    "stands_for",
+]
 
 Implementation = Callable[..., Any]
 
 SHADOWS: dict[str, Implementation] = {}
 
 # The packages of SciPy's that have shadows, by the modules of this folder.
-_HOMES = {"scipy.linalg": "linalg", "scipy.special": "special", "scipy.stats": "stats"}
+_HOMES = {
+    "scipy.integrate": "integrate", "scipy.interpolate": "interpolate", "scipy.linalg": "linalg",
+    "scipy.ndimage": "ndimage", "scipy.signal": "signal", "scipy.spatial.distance": "spatial",
+    "scipy.special": "special", "scipy.stats": "stats",
+}  # fmt: skip
 
 # By package, what stands for an object of it, given that and, where it comes from outside, how to read its attributes.
 _OBJECTS: dict[str, Callable[[Any, Any], Any]] = {}
@@ -50,10 +64,24 @@ def stands_for(package: str) -> Callable[[Implementation], Implementation]:
     return declare
 
 
-def stand_in(value: Any, read: Callable[[str], Any] | None = None) -> Any:
+class Attributes:
+    """How the attributes of an object that traced code has made are read: as they are."""
+
+    def __init__(self, value: Any):
+        self.value = value
+
+    def __call__(self, name: str) -> Any:
+        return getattr(self.value, name)
+
+    def whole(self) -> None:
+        """The object is read as a whole."""
+
+
+def stand_in(value: Any, read: Any = None) -> Any:
     """What stands for an object of SciPy's in traced code; None where there is nothing.
 
-    `read` reads an attribute of an object from outside, so that another value is noticed.
+    `read` reads an attribute of an object, so that another value is noticed of one from outside; after `read.whole()`,
+    any change of it is.
     """
     package = _package(type(value).__module__)
     if package not in _HOMES:
@@ -95,10 +123,14 @@ def shadow_of(function: Any) -> Any:
     if ours is None:
         return None
 
-    @functools.wraps(function)
+    @functools.wraps(function, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
-        known = lead((*args, *kwargs.values())) is None
-        return function(*args, **kwargs) if known else ours(*args, **kwargs)
+        if lead((*args, *kwargs.values())) is not None:
+            return ours(*args, **kwargs)
+        made = function(*args, **kwargs)
+        if not isinstance(function, type):
+            return made
+        return stand_in(made, Attributes(made)) or made
 
     return call
 

@@ -202,7 +202,7 @@ class _Inverse:
 
 # -- which objects they stand for ----------------------------------------------------------------------------------
 @stands_for("scipy.stats")
-def _of_stats(value: Any, read: Callable[[str], Any] | None) -> Any:
+def _of_stats(value: Any, read: Any) -> Any:
     import scipy.stats
 
     cls = type(value).__name__

@@ -201,7 +201,7 @@ def replacement(value: Any) -> Any:
         if is_generator(value.__self__):
             return method_of_global(value)
         return getattr(Refusal("random"), value.__name__)
-    if isinstance(value, types.FunctionType) and _is_of_scipy(value.__module__ or ""):
+    if isinstance(value, types.FunctionType | type) and _is_of_scipy(value.__module__ or ""):
         return shadow_of(value)
     if _is_of_scipy(type(value).__module__):
         return stand_in(value)

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.scipy_api import stand_in
+from tracegrad.scipy_api import Attributes, stand_in
 from tracegrad.trace.files import path
 from tracegrad.trace.foreign import C_FUNCTIONS, is_constant
 from tracegrad.trace.modules import replacement
@@ -32,7 +32,7 @@ def of_python(world: Any, value: Any, source: Source) -> Any:
     """What stands for an object of Python's or of an installed package."""
     replaced = replacement(value)
     if replaced is None and type(value).__module__.startswith("scipy."):
-        replaced = stand_in(value, lambda name: world.translate(getattr(value, name), Attribute(source, name)))
+        replaced = stand_in(value, _Read(world, value, source))
     if replaced is not None:
         return replaced
     for classes, made in _STAND_INS:
@@ -45,6 +45,20 @@ def of_python(world: Any, value: Any, source: Source) -> Any:
         return read_up(value, str(source))
     world.natives.note_object(value, source)
     return value
+
+
+class _Read(Attributes):
+    """How those of an object of SciPy's from outside are."""
+
+    def __init__(self, world: Any, value: Any, source: Source):
+        super().__init__(value)
+        self._world, self._source = world, source
+
+    def __call__(self, name: str) -> Any:
+        return self._world.translate(getattr(self.value, name), Attribute(self._source, name))
+
+    def whole(self) -> None:
+        self._world.natives.note_object(self.value, self._source)
 
 
 def _chained(world: Any, value: Any, source: Source) -> Any:
