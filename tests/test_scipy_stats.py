@@ -176,6 +176,7 @@ def test_no_nan_leaks_from_outside_of_the_support() -> None:
         (lambda x: st.skewnorm.logpdf(x, 2.0), "scipy.stats.skewnorm.logpdf"),
         (lambda x: st.norm.expect(lambda y: y, loc=x), "scipy.stats.norm.expect"),
         (lambda x: st.norm(x).entropy(), "scipy.stats.norm.entropy"),
+        (lambda x: x + st.norm.rvs(), "scipy.stats.norm.rvs in a traced function would be drawn once"),
     ],
 )
 def test_what_is_not_known_is_refused_by_name(f: Any, what: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_literal
+from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api.operands import operands, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.op import lead
@@ -32,6 +33,10 @@ class Distribution:
         self.__name__ = name
 
     def __getattr__(self, method: str) -> Any:
+        if method == "rvs":
+            name = f"scipy.stats.{self._name}.rvs in a traced function"
+            text = f"{name} would be drawn once and recorded as a constant; draw outside and pass the array"
+            raise UnsupportedError(located(text))
         found = getattr(self._real, method)
         if not callable(found):
             return found
@@ -55,10 +60,13 @@ class Distribution:
 class Frozen:
     """Stands for a distribution with its parameters."""
 
-    def __init__(self, dist: Distribution, args: tuple[Any, ...], kwds: dict[str, Any]):
-        self.dist, self.args, self.kwds = dist, args, kwds
+    def __init__(self, dist: Distribution, args: tuple[Any, ...], kwds: dict[str, Any], outside: Any = None):
+        self.dist, self.args, self.kwds, self._outside = dist, args, kwds, outside
 
     def __getattr__(self, method: str) -> Any:
+        if method == "rvs" and self._outside is not None:
+            self._outside.whole()  # which includes the generator of random numbers
+            return self._outside.value.rvs
         found = getattr(self.dist, method)
         if not callable(found):
             return found
@@ -213,13 +221,12 @@ def _of_stats(value: Any, read: Any) -> Any:
         return None
     if cls in ("rv_continuous_frozen", "rv_discrete_frozen"):
         name = type(value.dist).__name__.removesuffix("_gen")
-        return Frozen(Distribution(getattr(scipy.stats, name), name), read("args"), read("kwds"))
+        return Frozen(Distribution(getattr(scipy.stats, name), name), read("args"), read("kwds"), read)
     if cls == "multivariate_normal_frozen":
-        return Frozen(
-            Distribution(scipy.stats.multivariate_normal, "multivariate_normal"), (read("mean"), read("cov")), {}
-        )
+        dist = Distribution(scipy.stats.multivariate_normal, "multivariate_normal")
+        return Frozen(dist, (read("mean"), read("cov")), {}, read)
     if cls == "dirichlet_frozen":
-        return Frozen(Distribution(scipy.stats.dirichlet, "dirichlet"), (read("alpha"),), {})
+        return Frozen(Distribution(scipy.stats.dirichlet, "dirichlet"), (read("alpha"),), {}, read)
     if cls == "multinomial_frozen":
-        return Frozen(Distribution(scipy.stats.multinomial, "multinomial"), (read("n"), read("p")), {})
+        return Frozen(Distribution(scipy.stats.multinomial, "multinomial"), (read("n"), read("p")), {}, read)
     return None
