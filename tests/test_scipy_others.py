@@ -109,6 +109,10 @@ def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> No
     assert np.sum(second * v) == pytest.approx(want, rel=1e-6, abs=1e-6)
 
 
+def test_the_distance_of_two_points_is_a_number() -> None:
+    assert type(tg.trace(lambda x: distance.euclidean(x[0], x[1]))(M)) is np.float64
+
+
 def test_the_distance_of_a_point_from_itself_has_the_slope_zero() -> None:
     slope = tg.grad(lambda x: np.sum(distance.cdist(x, x)))(M)
     assert np.all(np.isfinite(slope))

@@ -159,6 +159,11 @@ def test_another_frozen_distribution_is_another_trace() -> None:
     assert f(0.7) == pytest.approx(st.gamma.logpdf(0.7, 3.0))
 
 
+def test_of_a_number_it_is_a_number() -> None:
+    for f in (lambda x: st.gamma.logpdf(x, 2.0), lambda x: st.norm.cdf(x), lambda x: st.norm(0.2).ppf(x)):
+        assert type(tg.trace(f)(0.7)) is type(f(0.7)) is np.float64
+
+
 def test_parameters_that_are_none_give_nan() -> None:
     assert math.isnan(tg.trace(lambda s: st.norm.logpdf(0.3, 0.0, s))(-1.0))
     assert math.isnan(tg.trace(lambda a: st.gamma.logpdf(0.3, a))(-1.0))

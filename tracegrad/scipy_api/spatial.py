@@ -106,7 +106,7 @@ def _between(name: str) -> None:
         if w is not None:
             raise refuse(f"the argument w= of scipy.spatial.distance.{name}")
         x, y = (to_float(t) for t in arrays(u, v))
-        return _METRICS[name](x, y, *args, **kwargs)
+        return _METRICS[name](x, y, *args, **kwargs)[()]
 
 
 for _name in _METRICS:

@@ -47,7 +47,8 @@ class Distribution:
                 return found(*args, **kwargs)
             if ours is None:
                 raise refuse(f"scipy.stats.{self._name}.{method}")
-            return ours(*args, **kwargs)
+            made = ours(*args, **kwargs)
+            return made if made.shape else made[()]  # a number, as SciPy gives for one
 
         return call
 
