@@ -18,14 +18,20 @@ BENCHMARKS = (
     "programs", "factorizations", "workloads", "first_calls", "warm_start", "eager",
 )  # fmt: skip
 
+ACCURACY = "accuracy"  # times nothing, and comes alone
+
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Times tracegrad and its peers.")
-    parser.add_argument("names", nargs="*", metavar="name", help=f"which to run: {', '.join(BENCHMARKS)}")
+    parser.add_argument(
+        "names", nargs="*", metavar="name", help=f"which to run: {', '.join(BENCHMARKS)}; or {ACCURACY}"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rounds and sizes")
     parser.add_argument("--cores", type=int, nargs="+", default=[], help="use so many cores, for every peer; in turn")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the results and the versions there")
     options = parser.parse_args(argv)
+    if options.names == [ACCURACY]:
+        return options
     if unknown := set(options.names) - set(BENCHMARKS):
         parser.error(f"no benchmark named {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
     return options
@@ -98,6 +104,11 @@ def report_of_process(options: argparse.Namespace, cores: int) -> dict[str, Any]
 def main(argv: list[str] | None = None) -> int:
     """The exit code is 1 if a peer disagreed or tracegrad failed."""
     options = arguments(argv)
+    if options.names == [ACCURACY]:
+        from benchmarks import accuracy
+
+        print(accuracy.page(40 if options.quick else 400), end="")
+        return 0
     several = len(options.cores) > 1
     reports = [report_of_process(options, n) for n in options.cores] if several else [report(options)]
     if options.json is not None:

@@ -278,6 +278,23 @@ def test_changes_in_place_are_differentiated() -> None:
     np.testing.assert_array_equal(x.grad.array, [2 * 1 + 2 + 20 + 1, 2 * 2 + 20 + 1, 2 * 3 + 1])
 
 
+@pytest.mark.parametrize("name", ["tanh", "sigmoid", "expm1"])
+def test_an_operand_of_which_pytorch_saves_the_answer_alone_may_be_updated(name: str) -> None:
+    def slope(updated: bool, create_graph: bool = False) -> Any:
+        x = tg.tensor([0.3, -0.5], requires_grad=True)
+        z = x * 1.0
+        y = getattr(z, name)()
+        if updated:
+            z.mul_(3.0)
+        (found,) = tg.torch.autograd.grad(y.sum(), x, create_graph=create_graph)
+        if create_graph:
+            (found,) = tg.torch.autograd.grad(found.sum(), x)
+        return found.numpy()
+
+    np.testing.assert_allclose(slope(updated=True), slope(updated=False), rtol=1e-14)
+    np.testing.assert_allclose(slope(True, create_graph=True), slope(False, create_graph=True), rtol=1e-14)
+
+
 def test_a_leaf_changes_in_place_under_no_grad_only() -> None:
     w = tensor([1.0, 2.0], requires_grad=True)
     with pytest.raises(RuntimeError, match="a leaf Variable that requires grad is being used in an in-place operation"):

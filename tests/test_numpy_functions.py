@@ -159,6 +159,7 @@ np.sort(v).searchsorted(0.5) | np.polyval(v, a) | np.polyval([1.0, 2.0], a) | np
 np.astype(a, float) | np.block([[a, b], [b, a]]) | np.block([v, s]) | np.block([[q[:3], a], [1.0 + a, a]])
 sp.expit(a) | sp.erf(a) | sp.xlogy(a, b) | sp.xlogy(0 * a, 0 * a) | sp.xlogy(n, b) | sp.xlog1py(a, b) | sp.entr(a)
 sp.entr(n) | sp.rel_entr(b, b * b) | sp.rel_entr(a, b) | sp.logit(abs(u)) | sp.log_expit(a) | sp.log1p(b)
+sp.erfc(a) | sp.ndtr(a)
 sp.expm1(a) | sp.cbrt(a) | sp.exp2(a) | a + 1 | 1 - a | 2 * a | a / 2 | 2 / b | a // b | 7 // p | a % 2 | 7 % p
 divmod(a, b) | divmod(9, p) | a**2 | b**0.5 | a**-1 | a**3 | 2**a | b**a | i**2 | i**2.0 | f**2 | f**0.5 | -a | +a
 abs(a) | ~m | m & m | ~m | m ^ True | a < b | a <= 0 | a > v | 1 >= a | a == a | a != n | i + 1.5 | i + f | f + 1

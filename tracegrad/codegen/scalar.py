@@ -29,7 +29,7 @@ _ANY = COMPARISONS | _names(
 _BOOLEAN = _names("logical_and logical_or logical_not eq ne where add mul maximum minimum")
 _FUNCTIONS = _names(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh "
-    "arctanh sigmoid erf power cbrt"
+    "arctanh sech2 sigmoid erf erfc ndtr gauss gauss_half power cbrt"
 )
 _FLOAT = _FUNCTIONS | {"div", "sqrt"}
 _INTEGER = _names("bit_and bit_or bit_xor shift_left shift_right")
@@ -76,9 +76,9 @@ def lowerable(template: str | None, dtypes: tuple[str, ...]) -> bool:
     """Whether the template can be generated for operands of these dtypes."""
     if template is None:
         return False
+    if dtypes[0] == "bool" and "where" in functions_of(template):
+        dtypes = dtypes[1:]  # its condition
     kinds = {"b" if d == "bool" else d[0] for d in dtypes}
-    if "where" in functions_of(template):
-        kinds = {"b" if d == "bool" else d[0] for d in dtypes[1:]}
     for name in functions_of(template):
         if (name in _FLOAT and kinds != {"f"}) or (name in _INTEGER and not kinds <= {"i", "u"}):
             return False

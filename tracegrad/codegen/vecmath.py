@@ -6,7 +6,8 @@ any machine, and the vector body and the scalar tail give the same bits. NaN, in
 denormals, in and out, are as NumPy has them; no fast-math flag is set and the control register is not
 touched. The floating-point exception flags mean nothing.
 
-The error is at most 1 ulp for exp and log and 2 ulp for the others, over the whole range, in both formats.
+The error is at most 1 ulp for exp and log, 4 ulp for erfc, ndtr and sech2, and 2 ulp for the others, over the whole
+range, in both formats.
 All are polynomials of this package (`vecmath_exp`, `vecmath_log`, `vecmath_trig`, `vecmath_erf`,
 `vecmath_power`); nothing calls the C library. sin, cos and tan compute a huge argument (from 2**40 on,
 2**17 in float32) out of line, lane by lane; of vectors, power does so with all that is not a normal number
@@ -21,8 +22,8 @@ from typing import Final
 from llvmlite import ir
 
 from tracegrad.codegen.lanes import lanes_of
-from tracegrad.codegen.vecmath_erf import erf
-from tracegrad.codegen.vecmath_exp import cosh, exp, exp2, expm1, sigmoid, sinh, tanh
+from tracegrad.codegen.vecmath_erf import erf, erfc, gauss, gauss_half, ndtr
+from tracegrad.codegen.vecmath_exp import cosh, exp, exp2, expm1, sech2, sigmoid, sinh, tanh
 from tracegrad.codegen.vecmath_lang import FORMATS, Format, Real, format_of
 from tracegrad.codegen.vecmath_log import arccosh, arcsinh, arctanh, log, log1p, log2, log10
 from tracegrad.codegen.vecmath_power import cbrt, power
@@ -43,14 +44,19 @@ FUNCTIONS: Final[dict[str, Callable[..., Real]]] = {
     "cos": cos,
     "cosh": cosh,
     "erf": erf,
+    "erfc": erfc,
     "exp": exp,
     "exp2": exp2,
     "expm1": expm1,
+    "gauss": gauss,
+    "gauss_half": gauss_half,
     "log": log,
     "log10": log10,
     "log1p": log1p,
     "log2": log2,
+    "ndtr": ndtr,
     "power": power,
+    "sech2": sech2,
     "sigmoid": sigmoid,
     "sin": sin,
     "sinh": sinh,

@@ -1,16 +1,22 @@
-"""The error function of `vecmath`.
+"""The exponentials of squares and what rests on them in `vecmath`: gauss, gauss_half, erf, erfc, ndtr.
 
-Up to `SMALL_END`, x + x * p(x**2), p a minimax fit of erf(x)/x - 1; from there on, 1 - e**-x**2 * q(1 / (x + 2)), q a
-fit of e**x**2 * erfc(x) weighted by e**-x**2 / erf(x), so that it is tight where erfc counts, up to where erf rounds to
-1 (both fits as in `vecmath_exp`). A derivative of erf has the same exponential, which LLVM then computes once.
+The square enters in two words, so that an exponential of -x**2 keeps its digits however small it is. A derivative of
+erf has the exponential of erf, which LLVM then computes once.
+
+erf: up to `SMALL_END`, x + x * p(x**2), p a minimax fit of erf(x)/x - 1; from there on, 1 - e**-x**2 * q(1 / (x + 2)),
+q a fit of e**x**2 * erfc(x) weighted by e**-x**2 / erf(x), so that it is tight where erfc counts, up to where erf
+rounds to 1 (both fits as in `vecmath_exp`).
+
+erfc: as `ops.precise` has it.
 """
 
 from __future__ import annotations
 
-from tracegrad.codegen.vecmath_exp import exp
-from tracegrad.codegen.vecmath_lang import Real, absolute, copysign, fma, horner, select
+from tracegrad.codegen.vecmath_exp import exp_of_pair
+from tracegrad.codegen.vecmath_lang import Pair, Real, absolute, copysign, fma, horner, select
+from tracegrad.ops.precise import TAIL, TAIL_CENTER
 
-__all__ = ["erf"]
+__all__ = ["erf", "erfc", "gauss", "gauss_half", "ndtr"]
 
 SMALL = {
     "f64": (
@@ -63,12 +69,43 @@ LARGE = {
 }
 SMALL_END = {"f64": 0.9375, "f32": 0.875}
 SATURATED = {"f64": 6.0, "f32": 4.0}
+TAIL_END = {"f64": 28.0, "f32": 11.0}  # erfc has underflowed
+ROOT_HALF = 0.7071067811865476
+
+
+def gauss(x: Real) -> Real:
+    """e**-x**2"""
+    square = x * x
+    return exp_of_pair(Pair(-square, -fma(x, x, -square)))
+
+
+def gauss_half(x: Real) -> Real:
+    """e**-(x**2 / 2)"""
+    square = x * x
+    return exp_of_pair(Pair(square * -0.5, fma(x, x, -square) * -0.5))
 
 
 def erf(x: Real) -> Real:
     a = absolute(x)
-    square = x * x
-    small = fma(x, horner(square, x.pick(SMALL)), x)
+    small = fma(x, horner(x * x, x.pick(SMALL)), x)
     t = 1.0 / (a.at_most(x.pick(SATURATED)) + 2.0)
-    large = fma(-exp(-square), horner(t, x.pick(LARGE)), 1.0)
+    large = fma(-gauss(x), horner(t, x.pick(LARGE)), 1.0)
     return select(a < x.pick(SMALL_END), small, copysign(large, x))
+
+
+def _tail(a: Real, exponential: Real) -> Real:
+    """erfc(a) for a >= 0, of which e**-a**2 is known."""
+    a = a.at_most(a.pick(TAIL_END))
+    t = a / (a + a.pick(TAIL_CENTER))
+    return exponential * fma(t, horner(t + t - 1.0, a.pick(TAIL)), 1.0) / (a + a + 1.0)
+
+
+def erfc(x: Real) -> Real:
+    tail = _tail(absolute(x), gauss(x))
+    return select(x < 0.0, 2.0 - tail, tail)
+
+
+def ndtr(x: Real) -> Real:
+    """erfc(-x / sqrt(2)) / 2, its exponential that of x itself."""
+    tail = _tail(absolute(x) * ROOT_HALF, gauss_half(x)) * 0.5
+    return select(x > 0.0, 1.0 - tail, tail)

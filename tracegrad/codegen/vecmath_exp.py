@@ -1,4 +1,4 @@
-"""The exponential family of `vecmath`: exp, exp2, expm1, sigmoid, tanh, sinh, cosh.
+"""The exponential family of `vecmath`: exp, exp2, expm1, sigmoid, tanh, sech2, sinh, cosh.
 
 All rest on one reduction (Cody & Waite 1980): x = k*ln2 + r, |r| <= ln2/2, where ln2 is two words of the
 format and both products enter by FMA, and on one polynomial, e**r = 1 + r + r**2 * q(r). `q` is a minimax
@@ -28,9 +28,11 @@ __all__ = [
     "cosh",
     "exp",
     "exp2",
+    "exp_of_pair",
     "expm1",
     "power_of_two",
     "scale_by_power_of_two",
+    "sech2",
     "sigmoid",
     "sinh",
     "tanh",
@@ -67,8 +69,8 @@ EXP = {
 # From here on up e**x overflows; from here on down it rounds to zero (both clear of the last such number).
 OVERFLOW = {"f64": 710.0, "f32": 89.0}
 UNDERFLOW = {"f64": -746.0, "f32": -104.0}
-# From here on tanh(x) rounds to 1.
-SATURATED = {"f64": 20.0, "f32": 10.0}
+# From here on sech(x)**2 is less than the least normal number; tanh(x) rounds to 1 long before.
+SATURATED = {"f64": 355.05, "f32": 44.51}
 
 
 def _reduce(x: Real, offset: int) -> tuple[Real, Pair, Bits]:
@@ -107,6 +109,14 @@ def exp(x: Real) -> Real:
     return scale_by_power_of_two(1.0 + (lead + rest), word)
 
 
+def exp_of_pair(x: Pair) -> Real:
+    """e**(hi + lo); where e**hi overflows or underflows lo does not count, and may be anything."""
+    _, parts, word = _reduce(_clamped(x.hi), 2 * x.hi.format.bias)
+    low = parts.lo + select(absolute(x.hi) < -x.hi.pick(UNDERFLOW), x.lo, 0.0)
+    lead, rest = _expm1_reduced(parts.hi + low, Pair(parts.hi, low))
+    return scale_by_power_of_two(1.0 + (lead + rest), word)
+
+
 def _scaled_expm1(x: Real, shift: int) -> Real:
     """(e**x - 1) / 2**shift, for x from -40 up to where that overflows."""
     r, parts, word = _reduce(x, x.format.bias - shift)
@@ -131,10 +141,23 @@ def expm1(x: Real) -> Real:
     return or_itself_if_tiny(x, half + half)
 
 
+def _half_expm1_of_twice(x: Real) -> Real:
+    """(e**2|x| - 1) / 2, which tanh and its derivative both have."""
+    magnitude = absolute(x).at_most(x.pick(SATURATED))
+    return _scaled_expm1(magnitude + magnitude, 1)
+
+
+def sech2(x: Real) -> Real:
+    """With i = 1 / (h + 1), h = (e**2|x| - 1) / 2, sech(x)**2 = (1 - i/2) * 2*i; 0 where that is no normal number."""
+    half = _half_expm1_of_twice(x)
+    inverse = 1.0 / (half + 1.0)
+    result = fma(inverse, -0.5, 1.0) * (inverse + inverse)
+    return select(result < x.format.tiny, 0.0, result)
+
+
 def tanh(x: Real) -> Real:
     """With h = (e**2|x| - 1) / 2, tanh |x| = h / (h + 1)."""
-    magnitude = absolute(x).at_most(x.pick(SATURATED))
-    half = _scaled_expm1(magnitude + magnitude, 1)
+    half = _half_expm1_of_twice(x)
     return copysign(divide_by_pair(half, fast_two_sum(x.constant(1.0), half)), x)
 
 

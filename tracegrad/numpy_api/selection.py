@@ -184,16 +184,20 @@ def fix(x: Any, out: Any = None) -> Any:
 
 @implements(np.sinc)
 def sinc(x: Any) -> Any:
-    """`np.sinc`: sin(pi x) / (pi x), near 0 by its Taylor series, which has the right derivatives there."""
-    angle = multiply(to_float(_one(x)), math.pi)
-    near = less(absolute(angle), 0.1)
+    """`np.sinc`: sin(pi x) / (pi x), near 0 by its Taylor series, which has the right derivatives there.
+
+    Away from 0 the angle is reduced before it is multiplied by pi: whole numbers are zeros, and none loses its digits.
+    """
+    x = to_float(_one(x))
+    angle = multiply(x, math.pi)
+    near = less(absolute(angle), 0.5)
     far = elementwise.where(near, 1.0, angle)
     close = elementwise.where(near, angle, 0.0)
     squared = multiply(close, close)
-    series: Any = 1.0 / math.factorial(11)
-    for k in (9, 7, 5, 3, 1):
-        series = add(multiply(squared, multiply(series, -1.0)), 1.0 / math.factorial(k))
-    return elementwise.where(near, series, divide(sin(far), far))
+    series: Any = 1.0 / math.factorial(17)
+    for k in range(7, -1, -1):
+        series = add(multiply(squared, series), (-1) ** k / math.factorial(2 * k + 1))
+    return elementwise.where(near, series, divide(sin(angle) if x.dtype.kind == "c" else elementwise.sinpi(x), far))
 
 
 # -- by index ------------------------------------------------------------------------------------------------------

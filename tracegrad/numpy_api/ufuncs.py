@@ -75,7 +75,8 @@ for _op in TABLE.values():
         _register(_op, _op.name)
         DIRECT[getattr(np, _op.name)] = _op
 _register(sigmoid, "expit")
-_register(TABLE["erf"], "erf")  # type: ignore[arg-type]
+for _name in ("erf", "erfc", "ndtr"):
+    _register(TABLE[_name], _name)  # type: ignore[arg-type]
 
 
 # -- rounding and signs ----------------------------------------------------------------------------------

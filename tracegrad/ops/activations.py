@@ -18,9 +18,9 @@ from tracegrad.ops.declare import elementwise, float_loop
 from tracegrad.ops.elementwise import (
     add,
     divide,
-    erf,
     exp,
     expm1,
+    gauss_half,
     greater,
     less,
     less_equal,
@@ -29,11 +29,11 @@ from tracegrad.ops.elementwise import (
     logaddexp,
     maximum,
     multiply,
+    ndtr,
     negative,
     sigmoid,
     square,
     subtract,
-    tanh,
     where,
 )  # fmt: skip
 from tracegrad.ops.op import Op, refusing_complex
@@ -108,7 +108,7 @@ def elu(x: Any, *, alpha: float, scale: float, input_scale: float) -> Any:
 # -- smooth ones -------------------------------------------------------------------------------------
 def _silu_rule(t: Any, ans: Any, x: Any) -> Any:
     gate = sigmoid(x)
-    return multiply(t, multiply(gate, add(multiply(x, subtract(1, gate)), 1)))
+    return multiply(t, multiply(gate, add(multiply(x, sigmoid(negative(x))), 1)))
 
 
 @activation(_silu_rule)
@@ -146,26 +146,25 @@ _ROOT = math.sqrt(2 / math.pi)
 _CUBIC = 0.044715
 
 
+def _cubic(x: Any) -> Any:
+    """Twice the argument of the hyperbolic tangent in the approximation of `gelu`."""
+    return multiply(multiply(x, add(multiply(square(x), _CUBIC), 1)), 2 * _ROOT)
+
+
 def _gelu_rule(t: Any, ans: Any, x: Any, *, approximate: str) -> Any:
     if approximate == "tanh":
-        squared = square(x)
-        slope = multiply(add(multiply(squared, 3 * _CUBIC), 1), _ROOT)
-        bend = tanh(multiply(multiply(x, add(multiply(squared, _CUBIC), 1)), _ROOT))
-        rest = multiply(multiply(x, slope), subtract(1, square(bend)))
-        return multiply(t, multiply(add(add(bend, 1), rest), 0.5))
-    below = multiply(add(erf(multiply(x, math.sqrt(0.5))), 1), 0.5)
-    density = multiply(exp(multiply(square(x), -0.5)), 1 / math.sqrt(2 * math.pi))
-    return multiply(t, add(below, multiply(x, density)))
+        bend = _cubic(x)
+        slope = multiply(add(multiply(square(x), 3 * _CUBIC), 1), 2 * _ROOT)
+        gate = sigmoid(bend)
+        return multiply(t, multiply(gate, add(multiply(multiply(x, slope), sigmoid(negative(bend))), 1)))
+    density = multiply(gauss_half(x), 1 / math.sqrt(2 * math.pi))
+    return multiply(t, add(ndtr(x), multiply(x, density)))
 
 
 @activation(_gelu_rule, approximate="none")
 def gelu(x: Any, *, approximate: str) -> Any:
     """x times the probability that a standard normal variable is below x, exactly or by its approximation "tanh" """
-    if approximate == "tanh":
-        bend = tanh(multiply(multiply(x, add(multiply(square(x), _CUBIC), 1)), _ROOT))
-    else:
-        bend = erf(multiply(x, math.sqrt(0.5)))
-    return multiply(multiply(x, 0.5), add(bend, 1))
+    return multiply(x, sigmoid(_cubic(x)) if approximate == "tanh" else ndtr(x))
 
 
 # -- the logarithmic loss of a probability -------------------------------------------------------------

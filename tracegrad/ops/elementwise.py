@@ -12,29 +12,37 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_literal
+from tracegrad.ops import precise
 from tracegrad.ops.declare import Elementwise, float_loop, promote, same_loop
 from tracegrad.ops.declare import elementwise as op
-from tracegrad.ops.linear import zeros_like
+from tracegrad.ops.linear import stop_gradient, zeros_like
 from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, TABLE
 from tracegrad.ops.samples import integers, uniform
 
 BOOL = np.dtype(bool)
 
 # Named by rules above their definitions.
+absolute: Elementwise
 cos: Elementwise
 cosh: Elementwise
+cospi: Elementwise
 divide: Elementwise
 equal: Elementwise
 floor_divide: Elementwise
 greater: Elementwise
+hypot: Elementwise
 isfinite: Elementwise
 less: Elementwise
 less_equal: Elementwise
 log: Elementwise
 logical_and: Elementwise
+logical_or: Elementwise
 multiply: Elementwise
 negative: Elementwise
+not_equal: Elementwise
 power: Elementwise
+sech2: Elementwise
+sigmoid: Elementwise
 sign: Elementwise
 where: Elementwise
 
@@ -106,7 +114,7 @@ expm1 = op(
     "expm1(x)",
     np.expm1,
     "expm1(x)",
-    lambda t, ans, x: multiply(t, add(ans, 1)),
+    lambda t, ans, x: multiply(t, exp(x)),
     on_complex=HOLOMORPHIC,
     doc="exp(x) - 1, precise near 0",
 )
@@ -125,23 +133,42 @@ rsqrt = op("rsqrt(x)", lambda x: 1 / np.sqrt(x), "1 / sqrt(x)",
            loop=float_loop, domain=(0.5, 3), on_complex=HOLOMORPHIC, doc="1 / sqrt(x)")  # fmt: skip
 cbrt = op("cbrt(x)", np.cbrt, "cbrt(x)", lambda t, ans, x: divide(t, multiply(square(ans), 3)), domain=(0.5, 3),
           doc="cube root")  # fmt: skip
-sigmoid = op("sigmoid(x)", _scipy("expit"), "sigmoid(x)",
-             lambda t, ans, x: multiply(t, multiply(ans, subtract(1, ans))),
+sigmoid = op("sigmoid(x)", precise.sigmoid, "sigmoid(x)",
+             lambda t, ans, x: multiply(t, multiply(ans, sigmoid(negative(x)))),
              loop=float_loop, doc="1 / (1 + exp(-x))")  # fmt: skip
-erf = op("erf(x)", _scipy("erf"), "erf(x)",
-         lambda t, ans, x: multiply(t, multiply(exp(negative(square(x))), 2 / math.sqrt(math.pi))),
+gauss = op("gauss(x)", lambda x: precise.gauss(x, 1), "gauss(x)",
+           lambda t, ans, x: multiply(t, multiply(multiply(x, ans), -2)),
+           loop=float_loop, doc="exp(-x**2), precise where it is small")  # fmt: skip
+gauss_half = op("gauss_half(x)", lambda x: precise.gauss(x, 0.5), "gauss_half(x)",
+                lambda t, ans, x: negative(multiply(t, multiply(x, ans))),
+                loop=float_loop, doc="exp(-x**2 / 2), precise where it is small")  # fmt: skip
+erf = op("erf(x)", _scipy("erf"), "erf(x)", lambda t, ans, x: multiply(t, multiply(gauss(x), 2 / math.sqrt(math.pi))),
          loop=float_loop, doc="error function")  # fmt: skip
-erfc = op("erfc(x)", _scipy("erfc"), None,
-          lambda t, ans, x: multiply(t, multiply(exp(negative(square(x))), -2 / math.sqrt(math.pi))),
+erfc = op("erfc(x)", precise.erfc, "erfc(x)",
+          lambda t, ans, x: multiply(t, multiply(gauss(x), -2 / math.sqrt(math.pi))),
           loop=float_loop, doc="1 - erf(x), precise where it is small")  # fmt: skip
+ndtr = op("ndtr(x)", precise.ndtr, "ndtr(x)",
+          lambda t, ans, x: multiply(t, multiply(gauss_half(x), 1 / math.sqrt(2 * math.pi))),
+          loop=float_loop, doc="the probability that a standard normal variable is below x")  # fmt: skip
 xlogy = op("xlogy(x, y)", _scipy("xlogy"), "where(x == 0, where(y != y, y, 0), x * log(y))",
            lambda t, ans, x, y: where(logical_and(equal(x, 0), less_equal(y, 0)), 0.0, multiply(t, log(y))),
            lambda t, ans, x, y: divide(multiply(t, x), y),
            loop=float_loop, domain=(0.5, 3), doc="x * log(y), 0 where x is 0")  # fmt: skip
+
+
+def _part(x: Any, y: Any) -> Any:
+    """exp(x) / (exp(x) + exp(y)); what rounding takes from x - y (Knuth's sum in two words) counts if y is greater."""
+    apart = where(logical_or(not_equal(x, y), isfinite(x)), subtract(x, y), 0.0)
+    of_y = subtract(x, apart)
+    lost = add(subtract(x, add(apart, of_y)), subtract(of_y, y))
+    counts = logical_and(isfinite(lost), less(apart, 0))
+    return multiply(sigmoid(apart), add(stop_gradient(where(counts, lost, 0.0)), 1))
+
+
 logaddexp = op("logaddexp(x, y)", np.logaddexp,
                "where(x == y, x + 0.6931471805599453, maximum(x, y) + log1p(exp(-absolute(x - y))))",
-               lambda t, ans, x, y: multiply(t, exp(subtract(x, where(isfinite(ans), ans, 0.0)))),
-               lambda t, ans, x, y: multiply(t, exp(subtract(y, where(isfinite(ans), ans, 0.0)))),
+               lambda t, ans, x, y: multiply(t, _part(x, y)),
+               lambda t, ans, x, y: multiply(t, _part(y, x)),
                doc="log(exp(x) + exp(y))")  # fmt: skip
 
 # -- trigonometric ---------------------------------------------------------------------------------
@@ -157,18 +184,33 @@ tan = op(
     on_complex=HOLOMORPHIC,
     doc="tangent",
 )
-arcsin = op("arcsin(x)", np.arcsin, "arcsin(x)", lambda t, ans, x: divide(t, sqrt(subtract(1, square(x)))),
+_TURN = "(x - 2 * rint(x * 0.5))"  # exact, from -1 to 1
+sinpi = op("sinpi(x)", precise.sinpi,
+           f"sin(3.141592653589793 * where(absolute({_TURN}) <= 0.5, {_TURN}, "
+           f"where({_TURN} < 0, -1 - {_TURN}, 1 - {_TURN})))",
+           lambda t, ans, x: multiply(t, multiply(cospi(x), math.pi)), loop=float_loop, doc="sin(pi * x)")  # fmt: skip
+cospi = op("cospi(x)", precise.cospi, f"sin(3.141592653589793 * (0.5 - absolute({_TURN})))",
+           lambda t, ans, x: multiply(t, multiply(sinpi(x), -math.pi)), loop=float_loop, doc="cos(pi * x)")  # fmt: skip
+
+
+def _one_less_square(x: Any) -> Any:
+    """1 - x**2, precise near -1 and 1."""
+    return multiply(subtract(1, x), add(x, 1))
+
+
+arcsin = op("arcsin(x)", np.arcsin, "arcsin(x)", lambda t, ans, x: divide(t, sqrt(_one_less_square(x))),
             domain=(-0.9, 0.9), on_complex=HOLOMORPHIC, doc="inverse sine")  # fmt: skip
-arccos = op("arccos(x)", np.arccos, "arccos(x)", lambda t, ans, x: negative(divide(t, sqrt(subtract(1, square(x))))),
+arccos = op("arccos(x)", np.arccos, "arccos(x)", lambda t, ans, x: negative(divide(t, sqrt(_one_less_square(x)))),
             domain=(-0.9, 0.9), on_complex=HOLOMORPHIC, doc="inverse cosine")  # fmt: skip
 arctan = op("arctan(x)", np.arctan, "arctan(x)", lambda t, ans, x: divide(t, add(square(x), 1)),
             on_complex=HOLOMORPHIC, doc="inverse tangent")  # fmt: skip
 
 
 def _over_square(x: Any, y: Any) -> Any:
-    """x / (x**2 + y**2), and 0 for 0 / 0."""
-    squared = add(square(x), square(y))
-    return divide(x, where(equal(squared, 0), 1.0, squared))
+    """x / (x**2 + y**2) without the squares, which may overflow or vanish, and 0 for 0 / 0."""
+    origin = logical_and(equal(x, 0), equal(y, 0))
+    distance = hypot(x, where(origin, 1.0, y)) if is_literal(x) else hypot(where(origin, 1.0, x), y)
+    return divide(divide(x, distance), distance)
 
 
 arctan2 = op("arctan2(x, y)", np.arctan2, "arctan2(x, y)",
@@ -190,27 +232,45 @@ sinh = op("sinh(x)", np.sinh, "sinh(x)", lambda t, ans, x: multiply(t, cosh(x)),
           on_complex=HOLOMORPHIC, doc="hyperbolic sine")  # fmt: skip
 cosh = op("cosh(x)", np.cosh, "cosh(x)", lambda t, ans, x: multiply(t, sinh(x)),
           on_complex=HOLOMORPHIC, doc="hyperbolic cosine")  # fmt: skip
+
+
+def _tanh_rule(t: Any, ans: Any, x: Any) -> Any:
+    return multiply(t, subtract(1, square(ans)) if t.dtype.kind == "c" else sech2(x))
+
+
 tanh = op(
     "tanh(x)",
     np.tanh,
     "tanh(x)",
-    lambda t, ans, x: multiply(t, subtract(1, square(ans))),
+    _tanh_rule,
     on_complex=HOLOMORPHIC,
     doc="hyperbolic tangent",
 )
-arcsinh = op("arcsinh(x)", np.arcsinh, "arcsinh(x)", lambda t, ans, x: divide(t, sqrt(add(square(x), 1))),
+sech2 = op("sech2(x)", precise.sech2, "sech2(x)", lambda t, ans, x: multiply(multiply(t, multiply(ans, tanh(x))), -2),
+           loop=float_loop, doc="1 / cosh(x)**2, the slope of tanh")  # fmt: skip
+
+
+def _root(x: Any, squared: Any) -> Any:
+    """The square root of x**2 + 1 or x**2 - 1, abs(x) where the 1 does not count and the square may overflow."""
+    if x.dtype.kind == "c":
+        return sqrt(squared)
+    size = absolute(x)
+    return where(greater(size, 1e8), size, sqrt(squared))
+
+
+arcsinh = op("arcsinh(x)", np.arcsinh, "arcsinh(x)", lambda t, ans, x: divide(t, _root(x, add(square(x), 1))),
              on_complex=HOLOMORPHIC, doc="inverse hyperbolic sine")  # fmt: skip
 
 
 def _arccosh_rule(t: Any, ans: Any, x: Any) -> Any:
     if x.dtype.kind == "c":  # the root of the product is not the product of the roots
         return divide(t, multiply(sqrt(subtract(x, 1)), sqrt(add(x, 1))))
-    return divide(t, sqrt(subtract(square(x), 1)))
+    return divide(t, _root(x, multiply(subtract(x, 1), add(x, 1))))
 
 
 arccosh = op("arccosh(x)", np.arccosh, "arccosh(x)", _arccosh_rule,
              domain=(1.5, 3), on_complex=HOLOMORPHIC, doc="inverse hyperbolic cosine")  # fmt: skip
-arctanh = op("arctanh(x)", np.arctanh, "arctanh(x)", lambda t, ans, x: divide(t, subtract(1, square(x))),
+arctanh = op("arctanh(x)", np.arctanh, "arctanh(x)", lambda t, ans, x: divide(t, _one_less_square(x)),
              domain=(-0.9, 0.9), on_complex=HOLOMORPHIC, doc="inverse hyperbolic tangent")  # fmt: skip
 
 

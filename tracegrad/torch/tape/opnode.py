@@ -17,7 +17,19 @@ from tracegrad import ad
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import located
 from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import divide, power, sign, where
+from tracegrad.ops.elementwise import (
+    arctanh,
+    divide,
+    expm1,
+    log,
+    log1p,
+    power,
+    sigmoid,
+    sign,
+    subtract,
+    tanh,
+    where,
+)
 from tracegrad.ops.linear import broadcast_to, full, in_dtype, reduce_sum, reshape
 from tracegrad.ops.op import Carrier, Op
 from tracegrad.torch.tape.batched import Batched
@@ -30,6 +42,14 @@ __all__ = ["OpNode", "Plan", "SeveralNode", "node_class", "plan_of", "remembered
 
 _ndarray = np.ndarray
 
+# PyTorch saves only the answer of these, so that the operand may be updated in place. The rules have more digits with
+# the operand; after an update its value follows from the answer.
+INVERSES: dict[Op, Callable[[Any], Any]] = {
+    expm1: log1p,
+    sigmoid: lambda y: subtract(log(y), log1p(-y)),
+    tanh: arctanh,
+}
+
 
 class Plan:
     """How to record an op: the class of its node, which operands (`kept` are their positions) and whether the answer is
@@ -37,12 +57,12 @@ class Plan:
 
     `specs` and `spec` stand for operands and answer where they are not saved; those of elementwise ops are None, since
     their rules ask no shapes. `blank` are the edges of operands that nothing is recorded of. `again` says that the
-    rules read the answer, which is computed again from the operands.
+    rules read the answer, which is computed again from the operands; `inverse` computes the operand from the answer.
     """
 
     __slots__ = (
-        "again", "answer", "answers", "blank", "cls", "elementwise", "kept", "moving", "op", "operands", "rules",
-        "saves", "spec", "specs",
+        "again", "answer", "answers", "blank", "cls", "elementwise", "inverse", "kept", "moving", "op", "operands",
+        "rules", "saves", "spec", "specs",
     )  # fmt: skip
     rules: Any
     moving: tuple[int, ...]
@@ -51,6 +71,9 @@ class Plan:
         """`wanted` are the positions of the operands that require grad; `operands` are avals, and Python numbers."""
         self.op, self.elementwise = op, isinstance(op, Elementwise)
         self.answers, read = needs_of(op, wanted, operands, params)
+        self.inverse = INVERSES.get(op)
+        if self.inverse is not None:
+            self.answers = frozenset({0})
         self.answer = bool(self.answers)
         # PyTorch saves both operands of a quotient, so that it may be updated in place.
         self.again = op is divide and self.answer
@@ -160,8 +183,12 @@ class OpNode(Node):
         if operands is RELEASED:
             raise RuntimeError(located(SECOND_TIME))
         values = []
+        inverse = self.plan.inverse
         for k, x in enumerate(operands):
-            if x.__class__ is Saved:
+            if x.__class__ is Saved and inverse is not None and x.counter[0] != x.version:
+                with np.errstate(all="ignore"):
+                    x = inverse(answer.value(self, own=True))
+            elif x.__class__ is Saved:
                 # The usual case without a call.
                 x = x.array if x.counter[0] == x.version and x.array.__class__ is _ndarray else x.value(self.edges[k])
             values.append(x)

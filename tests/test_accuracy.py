@@ -1,0 +1,49 @@
+"""Values and derivatives have their digits over the whole range: those of `python -m benchmarks accuracy`."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks.accuracy import FUNCTIONS, Error, compiled, eager, errors, points
+
+FOUR = ("x ** 2.5", "erf", "erfc", "gelu", "silu", "sinc", "logaddexp(x, 3)")
+
+
+@pytest.mark.parametrize("way", [compiled, eager])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_values_and_derivatives_have_their_digits(name: str, dtype: str, way: object) -> None:
+    value, slope = errors(name, dtype, way, count=40)
+    assert value.ulps <= (4 if name in FOUR else 2), value
+    assert slope.ulps <= 16, slope
+
+
+def test_an_error_that_is_there_is_found() -> None:
+    def careless(function: object, x: object) -> tuple[object, object]:
+        import numpy as np
+
+        value = np.tanh(x)
+        return value, 1 - value**2
+
+    value, slope = errors("tanh", "float64", careless, count=40)
+    assert value.ulps <= 2
+    assert slope.ulps > 1e15
+
+
+def test_points_reach_every_magnitude_of_the_domain() -> None:
+    x = points(FUNCTIONS["log"], "float64", 400)
+    assert x.min() < 1e-290
+    assert x.max() > 1e290
+    assert (x > 0).all()
+
+
+def test_the_command_writes_the_page(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import accuracy
+
+    monkeypatch.setattr(accuracy, "FUNCTIONS", {"exp": FUNCTIONS["exp"]})
+    assert command.main(["accuracy", "--quick"]) == 0
+    assert "| `exp` | " in capsys.readouterr().out
+    assert str(Error(math.inf, 1.0)) == "**inf** at 1"
