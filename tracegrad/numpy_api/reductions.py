@@ -205,7 +205,7 @@ def _var(x: Any, axis: Any, ddof: float, keepdims: bool, where: Any, center: Any
 def std(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
         where: Any = True, mean: Any = UNSET, correction: Any = UNSET) -> Any:  # fmt: skip
     """`np.std`: the square root of `np.var`."""
-    return sqrt(var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
+    return _root(var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
 
 
 @implements(np.average)
@@ -365,7 +365,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     x = to_float(_one(x))
     axes = normalize_axes("norm", axis, len(x.shape)) if axis is not None else None
     if axes is None and (ord is None or (ord == 2 and len(x.shape) == 1) or (ord == "fro" and len(x.shape) == 2)):
-        return _root(x, tuple(range(len(x.shape))), keepdims)
+        return _length(x, tuple(range(len(x.shape))), keepdims)
     axes = tuple(range(len(x.shape))) if axes is None else axes
     if len(axes) == 1:
         return _vector_norm(x, 2 if ord is None else ord, axes, keepdims)
@@ -395,15 +395,19 @@ def _squares(x: Any) -> Any:
     return add(multiply(first, first), multiply(second, second))
 
 
-def _root(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    total = _reduce(reduce_sum, "norm", _squares(x), axes, keepdims)
+def _length(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    return _root(_reduce(reduce_sum, "norm", _squares(x), axes, keepdims))
+
+
+def _root(total: Any) -> Any:
+    """The square root, whose slope at 0 is 0."""
     zero = equal(total, 0)
     return where(zero, 0.0, sqrt(where(zero, 1.0, total)))
 
 
 def _vector_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     if ord == 2:
-        return _root(x, axes, keepdims)
+        return _length(x, axes, keepdims)
     if isinstance(ord, str):
         raise ValueError(located(f"Invalid norm order {ord!r} for vectors"))
     if ord in (np.inf, -np.inf):
@@ -423,7 +427,7 @@ def _vector_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
 
 def _matrix_norm(x: Any, ord: Any, pair: tuple[int, ...], keepdims: bool) -> Any:
     if ord in (None, "fro", "f"):
-        return _root(x, pair, keepdims)
+        return _length(x, pair, keepdims)
     if ord in (2, -2, "nuc"):
         return _spectral_norm(x, ord, pair, keepdims)
     if ord not in (1, -1, np.inf, -np.inf):

@@ -224,8 +224,9 @@ _HYPOT = (
     " * (minimum(absolute(x), absolute(y)) / maximum(absolute(x), absolute(y)))))))"
 )
 hypot = op("hypot(x, y)", np.hypot, _HYPOT,
-           lambda t, ans, x, y: multiply(t, divide(x, ans)),
-           lambda t, ans, x, y: multiply(t, divide(y, ans)), domain=(0.5, 2), doc="sqrt(x**2 + y**2)")  # fmt: skip
+           lambda t, ans, x, y: multiply(t, divide(x, where(equal(ans, 0), 1.0, ans))),
+           lambda t, ans, x, y: multiply(t, divide(y, where(equal(ans, 0), 1.0, ans))),
+           domain=(0.5, 2), doc="sqrt(x**2 + y**2); its slope at the origin is 0")  # fmt: skip
 
 # -- hyperbolic --------------------------------------------------------------------------------------
 sinh = op("sinh(x)", np.sinh, "sinh(x)", lambda t, ans, x: multiply(t, cosh(x)),
