@@ -111,7 +111,7 @@ np.clip(i, -2, 3) | np.clip(i, 0.5, 2) | np.clip(a, v, b) | np.clip(n, -1, 1) | 
 np.clip(t, -1, 5) | np.clip(k, -200, 3) | np.clip(t, 2, 300)
 np.clip(a, max=b) | np.clip(f, -1.0, 1.0) | np.clip(a, n, None) | np.nan_to_num(n)
 np.nan_to_num(n, nan=1.0, posinf=2.0, neginf=-2.0) | np.nan_to_num(i) | np.isposinf(n) | np.isneginf(n) | np.round(a)
-np.round(a, 2) | np.round(1000 * a, -2) | np.round(i) | a.round(1) | np.around(n) | np.fix(a) | np.sinc(a)
+np.round(a, 2) | np.round(1000 * a, -2) | np.round(i) | a.round(1) | np.around(n) | np.fix(a) | np.sinc(a) | np.i0(a)
 np.sinc(0.01 * a) | np.sinc(0 * a) | np.take(a, [0, 2], axis=0) | np.take(a, [[0, 1], [-1, 2]], axis=1)
 np.take(a, 5) | np.take(a, i % 3, axis=0) | a.take([1, 1]) | np.take(v, [7, -9], mode="wrap")
 np.take(v, [7, -9], mode="clip") | np.take_along_axis(a, np.argsort(ARR["a"], 1), 1)

@@ -164,7 +164,6 @@ def test_views_by_strides_are_those_of_numpy() -> None:
 REFUSED: dict[str, Callable[[Any], Any]] = {
     "np.maximum.at with traced indices": lambda x: np.maximum.at(x * 1.0, np.floor(x).astype(int), 1.0),
     "np.insert at a traced array": lambda x: np.insert(x, np.floor(x).astype(int), 1.0),
-    "np.extract by a traced condition": lambda x: np.extract(x > 1, x),
 }
 
 

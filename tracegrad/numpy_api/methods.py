@@ -377,9 +377,8 @@ class ArrayMethods(InRowMajorOrder):
             return np.asarray(self.concrete("a boolean index"), dtype)
         caller = registry.caller_in_scipy()
         asked = f"{caller} asks for the elements; " if caller else ""
-        why = "use functions that tracegrad supports, or take the value by stop_gradient or detach().numpy()"
-        text = f"{asked}a {type(self).__name__} cannot become an ndarray without losing its derivative; {why}"
-        raise TraceError(located(text))
+        text = f"{asked}a {type(self).__name__} cannot become an ndarray without losing its derivative"
+        raise TraceError(located(f"{text}; take the value on purpose by stop_gradient or detach().numpy()"))
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return registry.dispatch_ufunc(ufunc, method, inputs, kwargs)
@@ -475,11 +474,9 @@ class ArrayMethods(InRowMajorOrder):
     compress = _on_function(compressed, "`np.compress`")
 
 
-def _dispatched_method(function: Any, name: str, leads: int = 0) -> Any:
-    """A method that is `function`, whose argument number `leads` is the array."""
-
+def _dispatched_method(name: str) -> Any:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return registry.dispatch_function(function, (*args[:leads], self, *args[leads:]), kwargs)
+        return registry.dispatch_function(getattr(np, name), (self, *args), kwargs)
 
     method.__doc__ = f"`np.{name}`."
     return method
@@ -493,11 +490,10 @@ def _refused_method(name: str) -> Any:
     return method
 
 
-for _name in ("byteswap", "dump", "dumps", "getfield", "resize", "setfield", "setflags", "tobytes",
-              "tofile"):  # fmt: skip
+for _name in ("byteswap", "dump", "dumps", "getfield", "resize", "setfield", "setflags", "tobytes", "tofile"):
     setattr(ArrayMethods, _name, _refused_method(_name))
-for _name, _leads in (("choose", 0), ("put", 0)):
-    setattr(ArrayMethods, _name, _dispatched_method(getattr(np, _name), _name, _leads))
+for _name in ("choose", "put"):
+    setattr(ArrayMethods, _name, _dispatched_method(_name))
 
 
 UFUNC_METHODS["add", "at"] = indexing.add_at

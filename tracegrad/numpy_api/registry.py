@@ -119,7 +119,6 @@ def ufunc(*names: str) -> Callable[[Implementation], Implementation]:
 _OUTSIDE = "return the array, and do that outside"
 # What to use in the place of functions that are refused.
 _INSTEAD = {
-    "np.i0": "use scipy.special.i0",
     "np.roots": "find real roots by tg.while_loop, or by np.linalg.eigvalsh of a symmetric matrix",
     "np.linalg.eig": "use np.linalg.eigh if the matrix is symmetric",
     "np.linalg.eigvals": "use np.linalg.eigvalsh if the matrix is symmetric",

@@ -182,6 +182,14 @@ def fix(x: Any, out: Any = None) -> Any:
     return elementwise.trunc(_one(x))
 
 
+@implements(np.i0)
+def i0(x: Any) -> Any:
+    """`np.i0`: as `scipy.special.i0`."""
+    import scipy.special
+
+    return scipy.special.i0(to_float(_one(x)))
+
+
 @implements(np.sinc)
 def sinc(x: Any) -> Any:
     """`np.sinc`: sin(pi x) / (pi x), near 0 by its Taylor series, which has the right derivatives there.
