@@ -12,6 +12,7 @@ from meaning import program
 from random_programs import interpreted
 
 import tracegrad as tg
+from tracegrad.torch.tape import eager_vjp
 
 Array = Any
 
@@ -459,8 +460,8 @@ def test_memory_moves_only_if_the_tape_has_saved_it() -> None:
         assert v.array is after
         return np.sum(v * view[0])
 
-    with tg.disable_jit():
-        np.testing.assert_allclose(tg.grad(f)(np.array([0.5, 1.0, 2.0])), [12.0, 0.0, 0.0])
+    _, pullback = eager_vjp(lambda x: [f(x)], [np.array([0.5, 1.0, 2.0])])
+    np.testing.assert_allclose(pullback([1.0])[0], [12.0, 0.0, 0.0])
 
 
 @program

@@ -20,7 +20,6 @@ from tracegrad.errors import TraceError, located
 from tracegrad.ops import Carrier, linear
 from tracegrad.rolling import find_circles, roll
 from tracegrad.runtime.families import remembered
-from tracegrad.settings import jit_disabled
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import Description, describe
 from tracegrad.traced import Traced
@@ -273,7 +272,7 @@ def _require_sequences(fun: Function, primals: Any, tangents: Any, name: str) ->
 
 def _at_once(leaves: Iterable[Any]) -> bool:
     """Whether a derivative is taken here: in the trace under way, or on the tape."""
-    return current_trace() is not None or jit_disabled() or any(isinstance(x, Carrier) for x in leaves)
+    return current_trace() is not None or any(isinstance(x, Carrier) for x in leaves)
 
 
 def _pushed(fun: Function, has_aux: bool) -> Traced:

@@ -17,7 +17,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.avals import Aval, aval_of
 from tracegrad.control.regions import require, run_region
-from tracegrad.control.values import inlined, operand, recorded
+from tracegrad.control.values import inlined, operand, recorded, records_regions
 from tracegrad.errors import located
 from tracegrad.ir import Graph, Node, build
 from tracegrad.ir.batch import batched
@@ -168,8 +168,8 @@ def checkpoint(fun: Callable[..., Any], *, policy: tuple[str, ...] | None = None
 
     @functools.wraps(fun)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if current_trace() is None:
-            return fun(*args, **kwargs)
+        if not records_regions():
+            return inlined(fun)(*args, **kwargs)
         leaves, structure = tree.flatten((args, kwargs))
 
         def flat(given: Any) -> Any:

@@ -14,12 +14,11 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.avals import Aval
 from tracegrad.control import branch
-from tracegrad.control.values import Recording, inlined, joined, operand, recorded
+from tracegrad.control.values import Recording, inlined, joined, operand, recorded, records_regions
 from tracegrad.errors import located
 from tracegrad.ops.elementwise import not_equal
 from tracegrad.ops.linear import cast
 from tracegrad.ops.op import Carrier
-from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import describe
 from tracegrad.trace.subtrace import weakened
 
@@ -41,7 +40,7 @@ def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any) -> 
     >>> print(root(9.0), root(-2.0), tg.grad(root)(4.0))
     3.0 0.0 0.25
     """
-    if current_trace() is None or not isinstance(pred, Carrier):
+    if not records_regions() or not isinstance(pred, Carrier):
         return inlined(true_fun if pred else false_fun)(*operands)
     _require_one("cond", "pred", pred)
     index = cast(pred if pred.dtype.kind == "b" else not_equal(pred, 0), dtype="int64")  # type: ignore[attr-defined]
@@ -64,7 +63,7 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any) -> Any:
         _require_one("switch", "index", index)
     if np.result_type(index.dtype if hasattr(index, "dtype") else index).kind not in "iu":
         raise TypeError(located(f"switch: the index must be an integer, got {index!r}"))
-    if current_trace() is None or not isinstance(index, Carrier):
+    if not records_regions() or not isinstance(index, Carrier):
         return inlined(branches[min(max(int(index), 0), len(branches) - 1)])(*operands)
     return _chosen("switch", cast(index, dtype="int64"), branches, operands)
 

@@ -23,12 +23,12 @@ from tracegrad.control.values import (
     like_row,
     operand,
     recorded,
+    records_regions,
     rows_of,
     stacked,
 )
 from tracegrad.errors import located
 from tracegrad.ops import Carrier
-from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import describe
 from tracegrad.trace.sizes import counting, limits
 
@@ -65,13 +65,13 @@ def scan(
     """
     leaves, structure = tree.flatten(xs)
     count = rows_of("scan", leaves, tree.paths(structure, "xs"), length)
-    if checkpoint and current_trace() is not None:
+    if checkpoint and records_regions():
         again = checkpointed(inlined(f))
         if checkpoint is True or not 1 < checkpoint < count:
             return scan(again, init, xs, length, reverse, unroll)
         return _in_segments(again, init, tree.unflatten(structure, leaves), count, reverse, int(checkpoint))
     unrolled = unroll is True or (unroll is not False and unroll >= max(count, 2))
-    if current_trace() is None or unrolled:
+    if unrolled or not records_regions():
         return _python_scan(f, init, leaves, structure, count, reverse)
     initial, shape = tree.flatten(init)
     what = f"the body of a scan ({describe(f).name})"
@@ -164,7 +164,7 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
     >>> print(while_loop(lambda x: x < 100.0, lambda x: 3.0 * x, 1.0))
     243.0
     """
-    if current_trace() is None:
+    if not records_regions():
         return _python_while(cond_fun, body_fun, init_val)
     initial, shape = tree.flatten(init_val)
     what = f"the body of a while_loop ({describe(body_fun).name})"
@@ -189,8 +189,9 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
 def _python_while(cond_fun: Function, body_fun: Function, value: Any) -> Any:
     what = f"the body of a while_loop ({describe(body_fun).name})"
     shape = tree.structure(value)
-    while cond_fun(value):
-        value = body_fun(value)
+    goes_on, turn = inlined(cond_fun), inlined(body_fun)
+    while goes_on(value):
+        value = turn(value)
         if not tree.alike(tree.structure(value), shape):
             text = f"a value of the structure of the initial one, {shape}, got {tree.structure(value)}"
             raise TypeError(located(f"{what} must return {text}"))
@@ -212,8 +213,8 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> Any:
     >>> print(tg.grad(lambda x: fori_loop(0, 3, lambda i, total: total + x[i] * np.sum(x[:i]), 0.0))(x))
     [5. 4. 3.]
     """
-    trace = current_trace()
-    if trace is not None and not (_is_integer(lower) and _is_integer(upper)):
+    regions = records_regions()
+    if regions and not (_is_integer(lower) and _is_integer(upper)):
         inside = inlined(body_fun)
         low, high = limits(lower)[0], limits(upper)[1] - 1
         last = while_loop(
@@ -224,7 +225,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> Any:
         return last[2]
     first, count = int(lower), max(int(upper) - int(lower), 0)
     inside = inlined(body_fun)
-    if trace is None:
+    if not regions:
         for i in range(first, first + count):
             init_val = inside(i, init_val)
         return init_val

@@ -14,11 +14,12 @@ from tracegrad.ir import Graph, Node
 from tracegrad.ops import Carrier, TapeCarrier
 from tracegrad.ops.linear import cast, full
 from tracegrad.trace.builder import TraceBuilder, current_trace
+from tracegrad.trace.endings import STEPS
 from tracegrad.trace.subtrace import Closed, Like, closed, weakened
 
 __all__ = [
-    "Recording", "carried", "concatenated", "inlined", "joined", "like_row", "operand", "recorded", "required_trace",
-    "rows_of", "stacked",
+    "Recording", "carried", "concatenated", "inlined", "joined", "like_row", "operand", "recorded",
+    "records_regions", "required_trace", "rows_of", "stacked",
 ]  # fmt: skip
 
 Function = Callable[..., Any]
@@ -29,6 +30,13 @@ def required_trace() -> TraceBuilder:
     found = current_trace()
     assert found is not None
     return found
+
+
+def records_regions() -> bool:
+    """Whether the bodies of loops and branches are recorded as regions. Python runs them outside of traces, and in
+    traces that run each line as often as it does."""
+    trace = current_trace()
+    return trace is not None and (trace.inner is not None or STEPS not in trace.world.varying)
 
 
 class Recording:

@@ -33,6 +33,7 @@ from tracegrad.ir.builder import RECORDERS
 from tracegrad.logs import enabled, log
 from tracegrad.ops import Carrier, Level
 from tracegrad.quiet import noted, restore_traps, sprung, traps
+from tracegrad.runtime.eagerly import eagerly
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.methods import ALONE, Method
 from tracegrad.runtime.paths import Found, Interpreted, Path, Specialization
@@ -253,7 +254,7 @@ class Dispatcher(Inlinable):
         if trace is not None:
             return self.inlined(trace.world)(*args, **kwargs)
         if jit_disabled() or STATE.level is not None or sprung():  # tangents are the tape's, traps NumPy's
-            return self.body(*args, **kwargs)
+            return eagerly(self, args, kwargs)
         if self._is_method_call(args):
             return self._method_of(args[0])(*args[1:], **kwargs)
         call = self.binder.take_apart(args, kwargs)
@@ -305,11 +306,16 @@ class Dispatcher(Inlinable):
     def find(self, call: Call, plainly: bool = False) -> Found:
         """The path that holds for `call`, traced and compiled if there is none yet, and its outputs. With `plainly`, a
         call that would be one path too many is to run as plain Python, and the path is any."""
+        found: Found = self._guarded(call, lambda: self._find(call, plainly))
+        return found
+
+    def _guarded(self, call: Call, search: Callable[[], Any]) -> Any:
+        """What `search` finds for a call. An exception leaves the modes as they were."""
         errors, before = traps(), (RECORDERS.current, CALLS.call, ROOMS.turns)
         call.function = self.fun
         try:
             with on_call(call):
-                return self._find(call, plainly)
+                return search()
         except BaseException:
             # A signal may have come while one of these was about to be restored.
             RECORDERS.current, CALLS.call, ROOMS.turns = before

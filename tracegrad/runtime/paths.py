@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracegrad.errors import CapacityError
-from tracegrad.ir import Graph, evaluate, run
+from tracegrad.ir import Graph, evaluate
 from tracegrad.runtime.entry import MISS, can_watch, release_arena
 from tracegrad.runtime.headers import Header, of_function, of_method
 from tracegrad.runtime.hot import hot_call
 from tracegrad.runtime.layouts import Lies, copied, laid, lies_of
 from tracegrad.runtime.program import Program, compile_program, conformed
+from tracegrad.runtime.tiers import own_outputs
 from tracegrad.trace.effects import apart
 from tracegrad.trace.guards import Answers, value_key
 from tracegrad.trace.signature import Binder, Call
@@ -259,7 +260,7 @@ class Interpreted:
 
     def attempt(self, leaves: Sequence[Any]) -> Any:
         try:
-            return tuple(x[()] for x in run(self.graph, leaves))
+            return tuple(own_outputs(self.graph, leaves))
         except CapacityError:
             raise
         except Exception:  # whatever it is, the call meets it again

@@ -34,7 +34,7 @@ from tracegrad.settings import waits_for_compiler
 if TYPE_CHECKING:
     from tracegrad.runtime.image import Image
 
-__all__ = ["Answer", "Missing", "Tier", "missing_of", "tier_of"]
+__all__ = ["Answer", "Missing", "Tier", "missing_of", "own_outputs", "tier_of"]
 
 # A replay is worth it where it takes less than this part of what it takes to compile: so much more is what a function
 # costs at most that is called again.
@@ -131,7 +131,7 @@ class Tier:
         try:
             WATCHED.by = watch
             with kept_memory() if alive_bytes(program.graph) >= LARGE else nullcontext():
-                outputs = _outputs(program.graph, leaves)
+                outputs = own_outputs(program.graph, leaves)
         except TooLong:
             program.compile()
             return None
@@ -146,10 +146,10 @@ class Tier:
         return Answer(outputs[0] if program.single else tuple(outputs))
 
 
-def _outputs(graph: Graph, leaves: Sequence[Any]) -> list[Any]:
+def own_outputs(graph: Graph, leaves: Sequence[Any]) -> list[Any]:
     """The outputs of a graph as a program gives them: arrays of their own. What nothing reads any more is let go."""
-    assert WATCHED.by is not None
-    WATCHED.by(graph)
+    if WATCHED.by is not None:
+        WATCHED.by(graph)
     last = {x: node for node in graph.nodes for x in node.operands}
     kept = {*graph.outputs, *graph.inputs}
     computed: dict[Node, Any] = dict(zip(graph.inputs, map(np.asarray, leaves)))

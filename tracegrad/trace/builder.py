@@ -23,7 +23,7 @@ from tracegrad.ir.builder import sliced
 from tracegrad.ops import Carrier, Level, Op, TapeCarrier
 from tracegrad.ops.failures import failure, failure_number
 from tracegrad.ops.linear import full
-from tracegrad.trace.endings import Restarts, RunsPlainly
+from tracegrad.trace.endings import STEPS, Restarts, RunsPlainly
 from tracegrad.trace.guards import IMPLICIT, NUMBERS, Capture, ValueGuard, question, value_key
 from tracegrad.trace.identity import Elements
 from tracegrad.trace.memory import Memory
@@ -436,10 +436,10 @@ class TraceBuilder(Recording):
 
     def rolled(self, wanted: Sequence[Node], start: int = 0) -> dict[Node, Node]:
         """What stands for those of the nodes `wanted` that are computed by loops, when these are rolled."""
-        roll = type(self).roll
+        roll = None if STEPS in self.world.varying else type(self).roll
         count = len(self.nodes)
         new = {} if roll is None else roll(self, wanted, start)
-        if self.turned:
+        if self.turned and roll is not None:
             self._fold_what_is_left([new.get(x, x) for x in wanted], count)
         if new:
             # What was needed is computed by the loops now, which may raise themselves.

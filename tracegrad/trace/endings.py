@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
-    "ARRAYS", "COMPUTED", "ENTERED", "FOLDED", "GROWS", "KINDS", "LISTS", "PEELED", "TABLES", "TRUTHS", "TURN_BY_TURN",
-    "VIEWS", "WITHIN", "Restarts", "RunsPlainly",
+    "ARRAYS", "COMPUTED", "ENTERED", "FOLDED", "GROWS", "KINDS", "LISTS", "PEELED", "STEPS", "TABLES", "TRUTHS",
+    "TURN_BY_TURN", "VIEWS", "WITHIN", "Restarts", "RunsPlainly",
 ]  # fmt: skip
 
 # What may be `varying`, beside sources of numbers: that truths are no traced values, and that loops (or, with a place,
@@ -15,10 +15,11 @@ __all__ = [
 # a loop (with its place) are no arrays of their own; that a loop over values begins with its first turn, or cannot;
 # that it appends to a list, or reads elements of one by a number of the trace; that one is folded where it is within
 # another one that is; that lists have their elements in loops too, for it is asked which objects these are; and that
-# arrays of constants are nodes from the beginning.
+# arrays of constants are nodes from the beginning. With `STEPS` the trace is of one call, which runs each line as often
+# as Python does, in the bodies of `scan` and `cond` too, and no loop is rolled.
 TRUTHS, TURN_BY_TURN, FOLDED, ARRAYS, KINDS, VIEWS = "truths", "turn by turn", "folded", "arrays", "kinds", "views"
 ENTERED, PEELED, GROWS, WITHIN, TABLES = "entered", "peeled", "grows", "within", "tables"
-LISTS, COMPUTED = "lists", "computed"
+LISTS, COMPUTED, STEPS = "lists", "computed", "steps"
 
 
 class RunsPlainly(BaseException):

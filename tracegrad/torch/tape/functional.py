@@ -1,4 +1,4 @@
-"""Derivatives of functions without compilation: what the transforms do while jit is disabled.
+"""Derivatives of functions on the tape: what the transforms do with Tensors, and where a trace does not know how.
 
 `eager_vjp` runs a flat function on Tensors that alias the primals, so that the derivative is taken with respect to this
 use of them and no other: nested derivatives do not confuse their perturbations. Inside of another eager derivative

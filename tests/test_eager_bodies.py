@@ -1,0 +1,282 @@
+"""Bodies under `disable_jit`: derivatives pass through all that they pass through when compiled, at each call.
+
+Each body is differentiated eagerly by every transform, and compared with differences of what NumPy makes of it, and
+with compiled code.
+"""
+
+from __future__ import annotations
+
+import bdb
+import functools
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special
+
+import tracegrad as tg
+
+Array = Any
+X = np.array([1.3, 0.7, 2.1])
+
+
+def filled(x: Array) -> Array:
+    out = np.zeros(3)
+    for i in range(3):
+        out[i] = x[i] ** 2
+    return np.sum(out * out)
+
+
+def filled_from_nothing(x: Array) -> Array:
+    out = np.empty(3)
+    for i in range(3):
+        out[i] = math.sin(x[i])
+    return out @ out
+
+
+def multiplied(x: Array) -> Array:
+    out = np.full(3, 2.0)
+    out[1:] *= x[1:]
+    return np.prod(out) * x[0]
+
+
+def updated_after_use(x: Array) -> Array:
+    a = x * 1.0
+    y = a * a
+    a += 1
+    return np.sum(y * a)
+
+
+def written_over(x: Array) -> Array:
+    a = x * 2.0
+    np.exp(a, out=a)
+    b = a * a
+    np.log(b, out=b)
+    return np.sum(a * b)
+
+
+def running_product(x: Array) -> Array:
+    a, total = x.copy(), 0.0
+    for _ in range(3):
+        a *= x
+        total = total + np.sum(a**2)
+    return total
+
+
+def in_a_list(x: Array) -> Array:
+    found = []
+    for v in x:
+        found.append(v * v)
+    return np.sum(np.array(found) * x)
+
+
+def _pair(v: Array) -> Array:
+    return np.array([v[0], v[1] ** 2])
+
+
+def until(x: Array) -> Array:
+    y = np.sum(x * x)
+    while y < 100.0:
+        y = y * x[2]
+    return y
+
+
+class Model:
+    def __init__(self) -> None:
+        self.w = np.array([1.0, 2.0, 3.0])
+
+    def loss(self, x: Array) -> Array:
+        z = np.zeros_like(x)
+        z[:] = self.w * x
+        return np.sum(z**2)
+
+
+BODIES: dict[str, Callable[[Array], Array]] = {
+    "array": lambda x: np.sum(np.array([x[0], x[1] ** 2]) ** 2),
+    "asarray": lambda x: np.sum(np.asarray([x, 2 * x]) ** 2),
+    "zeros": filled,
+    "empty": filled_from_nothing,
+    "full": multiplied,
+    "math": lambda x: math.sin(x[0]) * math.exp(x[1]),
+    "float": lambda x: float(x[0]) * x[1] * x[0],
+    "int": lambda x: int(x[2]) * x[0],
+    "item": lambda x: x.item(0) * x[0] + x[1].item() ** 3,
+    "tolist": lambda x: sum(v * v for v in x.tolist()),
+    "softmax": lambda x: scipy.special.softmax(x)[0],
+    "logsumexp": lambda x: scipy.special.logsumexp(x),
+    "vectorize": lambda x: np.sum(np.vectorize(lambda v: v * v if v > 1 else v)(x)),
+    "r_": lambda x: np.sum(np.r_[x, x[0] * 2] ** 2),
+    "c_": lambda x: np.sum(np.c_[x, x**2] ** 2),
+    "updated after use": updated_after_use,
+    "written over": written_over,
+    "running product": running_product,
+    "where": lambda x: np.sum(np.where(x > 1, x * x, x)),
+    "sort": lambda x: np.sum(np.sort(x)[::-1] * np.array([1.0, 2.0, 3.0])),
+    "builtins": lambda x: max(x) * min(x) + sum(x) * abs(x[0]),
+    "isinstance": lambda x: np.sum(x * x) if isinstance(x, np.ndarray) else 0 * np.sum(x),
+    "helper": lambda x: np.sum(_pair(x) * _pair(x)),
+    "comprehension": lambda x: np.sum(np.stack([v**k for k, v in enumerate(x)])),
+    "list": in_a_list,
+    "method": Model().loss,
+    "reduce": lambda x: functools.reduce(lambda a, b: a * b, x),
+    "while": until,
+    "scan": lambda x: tg.scan(lambda c, r: (c * math.cos(r), np.array([c, r])), x[0], x)[1].sum(),
+    "cond": lambda x: tg.cond(x[0] > 1.0, lambda v: float(v) ** 2, lambda v: 3.0 * v, x[0]),
+    "while_loop": lambda x: tg.while_loop(lambda c: c < 50.0, lambda c: math.sqrt(c) * 20.0 * x[1], x[0]),
+    "checkpoint": lambda x: tg.checkpoint(lambda v: np.array([v[0] * v[1], v[2]]))(x).sum(),
+}
+# A trace does not know how, and the tape does.
+ON_THE_TAPE: dict[str, Callable[[Array], Array]] = {
+    "complex": lambda x: np.real((x[0] + 1j * x[1]) * np.conj(x[0] + 1j * x[1])),
+    "random": lambda x: np.sum(x * np.random.default_rng(0).normal(size=3)),
+}
+
+EYE = np.eye(3)
+DERIVATIVES: dict[str, Callable[[Callable[[Array], Array], Array], Array]] = {
+    "grad": lambda f, x: tg.grad(f)(x),
+    "jvp": lambda f, x: [tg.jvp(f, (x,), (e,))[1] for e in EYE],
+    "vjp": lambda f, x: tg.vjp(f, x)[1](1.0)[0],
+    "linearize": lambda f, x: [tg.linearize(f, x)[1](e) for e in EYE],
+    "jacfwd": lambda f, x: tg.jacfwd(f)(x),
+    "vmap": lambda f, x: tg.vmap(lambda e: tg.jvp(f, (x,), (e,))[1])(EYE),
+}
+
+
+def _differences(f: Callable[[Array], Array], x: Array, h: float = 1e-6) -> Array:
+    return np.array([(f(x + h * e) - f(x - h * e)) / (2 * h) for e in EYE])
+
+
+@pytest.mark.parametrize("derivative", DERIVATIVES)
+@pytest.mark.parametrize("name", [*BODIES, *ON_THE_TAPE])
+def test_derivatives_pass_through_what_they_pass_through_compiled(name: str, derivative: str) -> None:
+    f = {**BODIES, **ON_THE_TAPE}[name]
+    with tg.disable_jit():
+        found = np.asarray(DERIVATIVES[derivative](f, X))
+    np.testing.assert_allclose(found, _differences(f, X), rtol=2e-7, atol=1e-8)
+    if name in BODIES:
+        np.testing.assert_allclose(found, tg.grad(f)(X), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_second_derivatives(name: str) -> None:
+    f = BODIES[name]
+    with tg.disable_jit():
+        found = tg.hessian(f)(X)
+        slopes = [tg.jvp(tg.grad(f), (X,), (e,))[1] for e in EYE]
+    np.testing.assert_allclose(found, _differences(tg.grad(f), X), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(slopes, found, rtol=1e-12, atol=1e-13)
+
+
+def test_each_line_runs_at_each_call_as_often_as_in_python(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(x: Array) -> Array:
+        total = 0.0
+        for i in range(3):
+            total = total + x[i] * i
+            print(f"{i}: {float(total):.1f}")  # noqa: T201
+        last, _ = tg.scan(lambda c, r: (print("row", r) or c * r, c), total, x)  # noqa: T201
+        return tg.while_loop(lambda c: c < 100.0, lambda c: print("again") or c * 4.0, last)  # noqa: T201
+
+    x = np.array([1.0, 2.0, 3.0])
+    with tg.disable_jit():
+        for _ in range(2):
+            np.testing.assert_allclose(tg.grad(f)(x), 4.0 * np.array([48.0, 30.0, 28.0]))
+            rows = [f"row {np.float64(r)}" for r in x]
+            assert capsys.readouterr().out.splitlines() == ["0: 0.0", "1: 2.0", "2: 8.0", *rows, "again"]
+
+
+def test_a_debugger_stops_at_the_lines_of_the_body_and_sees_values() -> None:
+    def f(x: Array) -> Array:
+        y = x * 2.0
+        return np.sum(y * y)
+
+    class Debugger(bdb.Bdb):
+        seen: list[str]
+
+        def user_line(self, frame: Any) -> None:
+            if frame.f_lineno == line + 2 and frame.f_code.co_filename == __file__:
+                self.seen.append(repr(frame.f_locals["y"]))
+            self.set_continue()
+
+    line, before = f.__code__.co_firstlineno, sys.gettrace()
+    debugger = Debugger()
+    debugger.seen = []
+    debugger.set_break(__file__, line + 2)
+    try:
+        with tg.disable_jit():
+            for _ in range(2):
+                slope = debugger.runcall(tg.grad(f), np.array([1.0, 2.0]))
+    finally:
+        sys.settrace(before)
+    np.testing.assert_allclose(slope, [8.0, 16.0])
+    assert debugger.seen == ["array([2., 4.])"] * 2
+
+
+def test_what_the_function_does_outside_is_done_once_at_each_call() -> None:
+    log: list[float] = []
+    state = {"calls": 0}
+    held = np.zeros(3)
+
+    def f(x: Array) -> Array:
+        log.append(float(x[0]))
+        state["calls"] += 1
+        held[:] = 2.0 * x
+        return np.sum(held * x)
+
+    with tg.disable_jit():
+        for k in range(1, 4):
+            np.testing.assert_allclose(tg.grad(f)(k * X), 4 * k * X)
+            assert (len(log), log[-1], state["calls"]) == (k, k * X[0], k)
+            np.testing.assert_allclose(held, 2 * k * X)
+
+
+def test_arguments_that_are_updated_are_updated() -> None:
+    def f(x: Array) -> Array:
+        x *= 2.0
+        return np.sum(x * x)
+
+    x = X.copy()
+    with tg.disable_jit():
+        np.testing.assert_allclose(tg.grad(f)(x), 8 * X)
+    np.testing.assert_allclose(x, 2 * X)
+
+
+def test_results_are_arrays_of_their_own() -> None:
+    x = X.copy()
+    with tg.disable_jit():
+        value, slope = tg.value_and_grad(lambda a, b: np.sum(a * b))(x, x)
+        (_, kept), _ = tg.value_and_grad(lambda a: (np.sum(a), a[::-1]), has_aux=True)(x)
+    x[:] = 0.0
+    np.testing.assert_allclose(slope, X)
+    assert slope.flags.writeable
+    assert value == pytest.approx(np.sum(X * X))
+    assert kept.base is None or kept.base is not x
+
+
+def test_a_derivative_that_neither_way_knows_raises() -> None:
+    def f(x: Array) -> Array:
+        noise = np.random.default_rng(0).normal(size=3)
+        return np.sum(x * noise) * float(x[0])
+
+    with (
+        tg.disable_jit(),
+        pytest.warns(tg.DerivativeWarning, match=r"float\(\) of a value"),
+        pytest.raises(tg.UnsupportedError, match="random"),
+    ):
+        tg.grad(f)(X)
+    with tg.disable_jit(), pytest.raises(tg.UnsupportedError, match=r"np\.fft\.fft"):
+        tg.grad(lambda x: np.sum(np.abs(np.fft.fft(x))))(X)
+
+
+def test_what_the_function_raises_is_raised() -> None:
+    def f(x: Array) -> Array:
+        if x[0] > 1.0:
+            raise KeyError("too large")
+        return np.sum(np.array([x[0], x[1]]))
+
+    with tg.disable_jit():
+        with pytest.raises(KeyError, match="too large"):
+            tg.grad(f)(X)
+        np.testing.assert_array_equal(tg.grad(f)(X - 1.0), [1.0, 1.0, 0.0])
