@@ -280,3 +280,35 @@ def test_what_the_function_raises_is_raised() -> None:
         with pytest.raises(KeyError, match="too large"):
             tg.grad(f)(X)
         np.testing.assert_array_equal(tg.grad(f)(X - 1.0), [1.0, 1.0, 0.0])
+
+
+def _assigned(t: Any) -> Any:
+    out = np.zeros(3)
+    out[0] = t[0] * 2.0
+    return np.sum(out) + np.sum(t)
+
+
+NUMBERS: dict[str, Callable[[Any], Any]] = {
+    "float": lambda t: float(t[0]) + t.sum(),
+    "math": lambda t: math.sin(t[0]) + t.sum(),
+    "assigned": _assigned,
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_taken_of_a_tensor_that_requires_grad_warns(name: str) -> None:
+    t = tg.tensor(X, requires_grad=True)
+    with pytest.warns(tg.DerivativeWarning, match=r"counts as a constant.*test_eager_bodies.py:\d+"):
+        NUMBERS[name](t).backward()
+    np.testing.assert_array_equal(t.grad.numpy(), np.ones(3))
+    NUMBERS[name](t.detach())
+    with tg.no_grad():
+        NUMBERS[name](t)
+
+
+def test_an_element_of_a_tensor_that_is_assigned_in_a_traced_function_warns() -> None:
+    t = tg.tensor(X, requires_grad=True)
+    with pytest.warns(tg.DerivativeWarning, match=r"assigning to an array .*test_eager_bodies.py:\d+"):
+        tg.trace(_assigned)(t).backward()
+    np.testing.assert_array_equal(t.grad.numpy(), np.ones(3))
+    np.testing.assert_allclose(tg.trace(_assigned)(t.detach()), np.sum(X) + 2 * X[0])

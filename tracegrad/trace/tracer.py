@@ -181,7 +181,7 @@ class Tracer(ArrayMethods, Value):
     def __setitem__(self, index: Any, value: Any) -> None:
         if not self.shape and not self.is_array:
             raise TypeError(f"'{type(self.dtype.type()).__name__}' object does not support item assignment")
-        super().__setitem__(index, value.stored(self.dtype) if isinstance(value, Tracer) else value)
+        super().__setitem__(index, value.stored(self.dtype) if hasattr(value, "stored") else value)
 
     def stored(self, dtype: np.dtype[Any]) -> Any:
         """What is put into an array of this dtype where this is."""

@@ -299,7 +299,9 @@ class Recorded(TapeCarrier):
     # -- what both faces ask -------------------------------------------------------------------------------------
     def concrete(self, asked: str) -> np.ndarray[Any, Any]:
         """The value, for Python that wants a number."""
-        if self._requires and STATE.enabled and STATE.depth and asked in ("float()", "item()", "tolist()"):
+        # Outside of derivatives of functions, to say `item()` is to mean it; `float()` may be what NumPy and `math` do.
+        asks = ("float()", "item()", "tolist()") if STATE.depth else ("float()",)
+        if asked in asks and STATE.enabled and self.requires_grad:
             warn_of_constant(asked)
         return self.array  # type: ignore[no-any-return]
 

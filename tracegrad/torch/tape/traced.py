@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.errors import warn_of_constant
 from tracegrad.ops.linear import stop_gradient
 from tracegrad.ops.op import Carrier, Level, Op
+from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tensor import Tensor
 
@@ -65,6 +67,12 @@ class TracedTensor(Tensor):
 
     def concrete(self, asked: str) -> Any:
         return self.array.concrete(asked)
+
+    def stored(self, dtype: Any) -> Any:
+        """What is put into an array where this is: the tape ends there."""
+        if self.requires_grad and STATE.enabled:
+            warn_of_constant("assigning to an array")
+        return self.array
 
     def _numbers(self, asked: str) -> Any:
         return stop_gradient(self.array)
