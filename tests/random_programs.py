@@ -24,6 +24,7 @@ import numpy as np
 import tracegrad as tg
 from tracegrad.errors import TraceError, UnsupportedError
 from tracegrad.runtime import dispatch
+from tracegrad.torch.tape import eager_vjp
 
 __all__ = ["check", "interpreted", "program"]
 
@@ -331,14 +332,15 @@ def _check_derivative(runner: Runner, layout: str, step: float = 1e-6) -> None:
     facts = seen[-1]
     del seen[:]
     derivative, found = tg.value_and_grad(loss), {}
-    try:
-        if runner.on_tape:
-            with tg.disable_jit():
-                found["on the tape"] = runner.run(derivative, layout, 0.1)
-        found["traced"] = runner.run(derivative, layout, 0.1)
-    except (UnsupportedError, TraceError, RuntimeError) as error:
-        if not _is_of_outside(error):
-            raise
+    ways = {"traced": derivative, "eager": tg.disable_jit()(derivative)}
+    if runner.on_tape:
+        ways["on the tape"] = lambda x: _pulled(loss, x)
+    for what, way in ways.items():
+        try:
+            found[what] = runner.run(way, layout, 0.1)
+        except (UnsupportedError, TraceError, RuntimeError) as error:
+            if not _is_of_outside(error):
+                raise
     for what, answer in found.items():
         assert not isinstance(answer, Exception), (what, answer)
         (v, gradient), _, _ = answer
@@ -346,6 +348,11 @@ def _check_derivative(runner: Runner, layout: str, step: float = 1e-6) -> None:
         slope, got = (up - down) / (2 * step), np.sum(gradient * runner.direction)
         np.testing.assert_allclose(got, slope, rtol=1e-5, atol=1e-5 * (1 + abs(value)), err_msg=what)
     assert all(each == facts for each in seen), (seen, facts)
+
+
+def _pulled(loss: Any, x: Array) -> tuple[Array, Array]:
+    (value,), pullback = eager_vjp(lambda v: [loss(v)], [x])
+    return value, pullback([1.0])[0]
 
 
 def main(first: int, last: int, every: int = 50) -> int:

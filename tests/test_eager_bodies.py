@@ -270,6 +270,16 @@ def test_a_derivative_that_neither_way_knows_raises() -> None:
         tg.grad(lambda x: np.sum(np.abs(np.fft.fft(x))))(X)
 
 
+def test_the_gradient_of_a_method_of_no_instance_is_no_value() -> None:
+    model = Model()
+    slope = tg.grad(Model.loss, argnums=1)
+    with tg.disable_jit():
+        np.testing.assert_allclose(slope(model, X), 2 * model.w**2 * X)
+    with pytest.raises(tg.TraceError, match="the argument self is of type Model"):
+        slope(model, X)
+    np.testing.assert_allclose(tg.grad(model.loss)(X), 2 * model.w**2 * X)
+
+
 def test_what_the_function_raises_is_raised() -> None:
     def f(x: Array) -> Array:
         if x[0] > 1.0:

@@ -188,6 +188,8 @@ class Dispatcher(Inlinable):
         """Whether the first argument is the instance that this is a method of, as in `Model.forward(model, x)`."""
         if not args or isinstance(args[0], _VALUES) or not isinstance(self.fun, types.FunctionType):
             return False
+        if self.body is not self.fun:  # a derivative, which is not that of the method
+            return False
         return 0 not in self.binder.static_nums and not tree.is_node(args[0]) and is_user_object(args[0])
 
     def _method_of(self, instance: Any) -> Any:

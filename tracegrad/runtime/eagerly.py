@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.control.until import room_for
-from tracegrad.errors import WARNED, CapacityError, TracegradError
+from tracegrad.errors import WARNED, CapacityError, TracegradError, UnsupportedError
 from tracegrad.quiet import sprung
 from tracegrad.runtime.paths import ROOM, Found, Interpreted, Path
 from tracegrad.settings import jit_disabled
@@ -36,13 +36,15 @@ def eagerly(function: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any])
     derives = function.body is not function.fun and jit_disabled()
     if not derives or STATE.depth or STATE.level is not None or sprung():
         return function.body(*args, **kwargs)
-    if function._is_method_call(args):
-        return eagerly(function._method_of(args[0]), args[1:], kwargs)
+    found, why = None, None
     try:
         call = function.binder.take_apart(args, kwargs)
-        found = None if call.carriers else function._guarded(call, lambda: _recorded(function, call))
+        if not call.carriers:
+            found = function._guarded(call, lambda: _recorded(function, call))
     except TracegradError as error:
-        return _on_tape(function, args, kwargs, error)
+        why = error
+    if why is not None:
+        return _on_tape(function, args, kwargs, why)
     if found is None:
         return function.body(*args, **kwargs)
     path, outputs, captured = found
@@ -61,7 +63,9 @@ def _recorded(function: Dispatcher, call: Call) -> Found | None:
                 trace = trace_call(function.fun, function.body, call, None, {TURN_BY_TURN, STEPS}, function._shared)
             if trace.error is not None:
                 raise trace.error
-            if trace.raised or trace.tape is not None:
+            if trace.raised:
+                raise UnsupportedError(trace.raised)
+            if trace.tape is not None:
                 return None
             captured = [c.settle() for c in trace.captures]
             path = Path(trace, Interpreted(trace.graph), {})
