@@ -47,6 +47,7 @@ LAYERS = (
     "control",
     "rolling",
     "jacobians",
+    "solvers",
     "passes",
     "codegen",
     "runtime",

@@ -51,6 +51,7 @@ LATER = (
     "tracegrad.scipy_api.special",
     "tracegrad.scipy_api.stats",
     "tracegrad.scipy_api.vectors",
+    "tracegrad.solvers",
     "tracegrad.torch",
     "tracegrad.trace.cuts",
     "tracegrad.trace.spans",

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracegrad.numpy_api import registry
-from tracegrad.ops.op import lead
+from tracegrad.ops.op import Op, lead
 
 __all__ = [
     "SHADOWS",
@@ -31,23 +31,31 @@ Implementation = Callable[..., Any]
 
 SHADOWS: dict[str, Implementation] = {}
 
-# The packages of SciPy's that have shadows, by the modules of this folder.
+# The names of functions that take functions, in which traced values may be that are not among the arguments.
+_OF_FUNCTIONS: set[str] = set()
+
+# The packages of SciPy's that have shadows, by the modules that have these.
 _HOMES = {
-    "scipy.integrate": "integrate", "scipy.interpolate": "interpolate", "scipy.linalg": "linalg",
-    "scipy.ndimage": "ndimage", "scipy.signal": "signal", "scipy.spatial.distance": "spatial",
-    "scipy.special": "special", "scipy.stats": "stats",
+    "scipy.integrate": ("scipy_api.integrate", "solvers.integrate"), "scipy.interpolate": ("scipy_api.interpolate",),
+    "scipy.linalg": ("scipy_api.linalg",), "scipy.ndimage": ("scipy_api.ndimage",),
+    "scipy.optimize": ("solvers.optimize",), "scipy.signal": ("scipy_api.signal",),
+    "scipy.spatial.distance": ("scipy_api.spatial",), "scipy.special": ("scipy_api.special",),
+    "scipy.stats": ("scipy_api.stats",),
 }  # fmt: skip
 
 # By package, what stands for an object of it, given that and, where it comes from outside, how to read its attributes.
 _OBJECTS: dict[str, Callable[[Any, Any], Any]] = {}
 
 
-def shadow(*names: str) -> Callable[[Implementation], Implementation]:
-    """Register the decorated function as what stands for SciPy's functions of these names."""
+def shadow(*names: str, of_functions: bool = False) -> Callable[[Implementation], Implementation]:
+    """Register the decorated function as what stands for SciPy's functions of these names. One that takes functions is
+    called in every trace."""
 
     def declare(implementation: Implementation) -> Implementation:
         for name in names:
             SHADOWS[name] = implementation
+            if of_functions:
+                _OF_FUNCTIONS.add(name)
         return implementation
 
     return declare
@@ -86,9 +94,19 @@ def stand_in(value: Any, read: Any = None) -> Any:
     package = _package(type(value).__module__)
     if package not in _HOMES:
         return None
-    importlib.import_module(f"tracegrad.scipy_api.{_HOMES[package]}")
+    _import(package)
     found = _OBJECTS.get(package)
     return None if found is None else found(value, read)
+
+
+def _import(package: str) -> None:
+    """Import what stands for the functions of a package."""
+    for home in _HOMES[package]:
+        importlib.import_module(f"tracegrad.{home}")
+
+
+def _in_trace() -> bool:
+    return Op.ambient is not None and Op.ambient() is not None
 
 
 def _package(module: str) -> str:
@@ -115,17 +133,17 @@ def public_name(x: Any) -> str:
 def shadow_of(function: Any) -> Any:
     """What stands for a function of SciPy's in traced code; None where it does as it is, or nothing is known."""
     name = public_name(function)
-    home = _HOMES.get(name.rpartition(".")[0])
-    if home is None:
+    package = name.rpartition(".")[0]
+    if package not in _HOMES:
         return None
-    importlib.import_module(f"tracegrad.scipy_api.{home}")
+    _import(package)
     ours = SHADOWS.get(name)
     if ours is None:
         return None
 
     @functools.wraps(function, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
-        if lead((*args, *kwargs.values())) is not None:
+        if lead((*args, *kwargs.values())) is not None or (name in _OF_FUNCTIONS and _in_trace()):
             return ours(*args, **kwargs)
         made = function(*args, **kwargs)
         if not isinstance(function, type):
@@ -151,6 +169,6 @@ def shadows() -> list[str]:
     >>> {"scipy.special.softmax", "scipy.special.gammaln", "scipy.special.comb"} <= set(shadows())
     True
     """
-    for home in _HOMES.values():
-        importlib.import_module(f"tracegrad.scipy_api.{home}")
+    for package in _HOMES:
+        _import(package)
     return sorted(name for name in SHADOWS if "._" not in name)

@@ -195,13 +195,18 @@ _REPLACED[id(np.matrix)] = InPlace("matrix", (), {"real": np.matrix, "other": {"
 _REPLACED.update({id(getattr(np.random, name)): x for name, x in MAKERS.items()})
 
 
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type)
+
+
 def replacement(value: Any) -> Any:
     """What stands for a function or object of Python, NumPy or SciPy in traced code; None for others."""
     if isinstance(value, types.BuiltinMethodType | types.MethodType) and draws(value.__self__):
         if is_generator(value.__self__):
             return method_of_global(value)
         return getattr(Refusal("random"), value.__name__)
-    if isinstance(value, types.FunctionType | type) and _is_of_scipy(value.__module__ or ""):
+    if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type) and _is_of_scipy(
+        value.__module__ or ""
+    ):
         return shadow_of(value)
     if _is_of_scipy(type(value).__module__):
         return stand_in(value)

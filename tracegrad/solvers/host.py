@@ -1,0 +1,217 @@
+"""A solver of SciPy's as a node of a graph, which calls it with functions that are graphs too."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.avals import LITERALS, Aval
+from tracegrad.control.values import inlined, joined
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ir import Graph, build, turns
+from tracegrad.numpy_api.operands import arrays, to_float
+from tracegrad.ops import Carrier, Op, TapeCarrier
+from tracegrad.ops.custom import custom_call, opaque
+from tracegrad.ops.linear import cast
+from tracegrad.trace.rules import RuleGraph
+from tracegrad.trace.subtrace import closed
+
+__all__ = ["Functions", "Result", "Starts", "WaysOf", "called", "plain_options", "shaped"]
+
+# What a solver gives: shapes and dtypes.
+Kinds = tuple[tuple[tuple[int, ...], str], ...]
+
+
+class Functions:
+    """Functions of one argument `x`, as graphs of it and of `captured`, which they share.
+
+    An argument of None is a Python number, one with a shape an array of float64. Each function has a result of the
+    shape that is given for it, or of any if that is None.
+    """
+
+    def __init__(self, what: str, fs: Sequence[tuple[Callable[..., Any], Any]], x: tuple[int, ...] | None):
+        like: Any = 0.0 if x is None else Aval(x, np.dtype(np.float64))
+        regions = [closed(_one_array(f, shape), (like,), f"a function that {what} calls") for f, shape in fs]
+        self.what, self.x = what, x
+        self.captured, self.graphs = joined(regions, 1)
+        if any(isinstance(v, TapeCarrier) for v in self.captured):
+            raise UnsupportedError(located(f"{what} of a function of Tensors is not supported; give it arrays"))
+
+    def on_host(self, values: Sequence[Any]) -> list[Callable[..., Any]]:
+        """The functions, for values of what they capture."""
+        return [_on_host(turns(graph), values, self.x is None) for graph in self.graphs]
+
+
+def _one_array(f: Callable[..., Any], shape: tuple[int, ...] | None) -> Callable[..., Any]:
+    def call(x: Any) -> Any:
+        return shaped(inlined(f)(x), shape)
+
+    return call
+
+
+def shaped(y: Any, shape: tuple[int, ...] | None) -> Any:
+    """`y`, an array, a number or a list of them, in float64 and with this shape."""
+    (y,) = arrays(y)
+    y = to_float(y)
+    y = y if y.dtype == np.float64 else cast(y, dtype="float64")
+    return y if shape is None or y.shape == shape else np.reshape(y, shape)
+
+
+def _on_host(turn: Callable[..., Any], values: Sequence[Any], number: bool) -> Callable[..., Any]:
+    def call(x: Any, *_: Any) -> Any:
+        y = turn([np.asarray(x, np.float64), *values])[0]
+        return float(y) if number and not np.ndim(y) else np.array(y)
+
+    return call
+
+
+class Starts:
+    """Arguments of a solver that are traced, in part: the structure of a dictionary with the traced ones taken out."""
+
+    def __init__(self, given: Mapping[str, Any]):
+        self.leaves, self.structure = tree.flatten(dict(given))
+        self.places = [k for k, x in enumerate(self.leaves) if isinstance(x, Carrier)]
+        self.traced = [self.leaves[k] for k in self.places]
+        self.leaves = [None if isinstance(x, Carrier) else x for x in self.leaves]
+
+    def with_values(self, values: Sequence[Any]) -> dict[str, Any]:
+        """The arguments, with these values of the traced ones."""
+        leaves = list(self.leaves)
+        for k, x in zip(self.places, values):
+            leaves[k] = np.array(x) if np.ndim(x) else np.asarray(x).item()
+        found: dict[str, Any] = tree.unflatten(self.structure, leaves)
+        return found
+
+
+class _Solver:
+    """What the node computes: `run(functions, starts)`. `repr` tells it from others that are not equal."""
+
+    def __init__(self, functions: Functions, starts: Starts, run: Callable[..., Any], kinds: Kinds, text: str):
+        self.functions, self.starts, self.run, self.kinds = functions, starts, run, kinds
+        graphs = "".join(map(str, functions.graphs))
+        key = f"{graphs} {starts.leaves!r} {starts.structure} {text} {kinds}"
+        self.name = f"{functions.what} {hashlib.sha256(key.encode()).hexdigest()[:16]}"
+
+    def __repr__(self) -> str:
+        return repr(self.name)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, ...]:
+        count = len(self.starts.places)
+        builder: Any = Op.ambient() if Op.ambient is not None else None
+        with contextlib.nullcontext() if builder is None else builder.aside():
+            starts = self.starts.with_values(inputs[:count])
+            found = self.run(self.functions.on_host([np.asarray(x) for x in inputs[count:]]), starts)
+        return tuple([np.asarray(x, _DTYPES[dtype]).reshape(shape) for x, (shape, dtype) in zip(found, self.kinds)])
+
+
+_DTYPES = {"f64": np.float64, "i64": np.int64, "bool": np.bool_}
+
+
+def called(
+    functions: Functions, starts: Starts, run: Callable[..., Any], kinds: Kinds, text: str,
+    ways: Callable[[str], WaysOf],
+) -> tuple[Any, ...]:  # fmt: skip
+    """What the solver gives, as results of a node whose derivative is the rule `ways(name)` gives: on what the
+    functions capture."""
+    solver = _Solver(functions, starts, run, kinds, text)
+    outputs = opaque(*starts.traced, *functions.captured, results=kinds, call=solver)
+    rule = ways(solver.name)
+    return tuple(custom_call(*outputs, *functions.captured, count=len(kinds), rule=rule))
+
+
+class WaysOf:
+    """A rule whose two directions become graphs when they are first asked for.
+
+    `pull(cotangents, outputs, inputs)` and `push(tangents, outputs, inputs)` get those of floating values only, and
+    give a dictionary: by position, what the inputs, or the outputs, get.
+    """
+
+    def __init__(self, name: str, ways: Mapping[str, Callable[..., dict[int, Any]]], size: int = 0, one: Any = None):
+        self.name, self.ways, self.size, self.one = name, ways, size, one
+        self._graphs: dict[str, RuleGraph] = {}
+
+    def __repr__(self) -> str:
+        return repr(f"{self.name} {self.size}" if self.size else self.name)
+
+    def way(self, direction: str, outputs: Sequence[Aval], inputs: Sequence[Aval]) -> RuleGraph:
+        """The graph of a direction, for values of these kinds."""
+        found = self._graphs.get(direction)
+        if found is None:
+            if self.one is not None:
+                rest = [[Aval(x.shape[1:], x.dtype) for x in xs] for xs in (outputs, inputs)]
+                found = self.one.way(direction, *rest).batched(self.size)
+            else:
+                found = self._recorded(direction, list(outputs), list(inputs))
+            self._graphs[direction] = found
+        return found
+
+    def _recorded(self, direction: str, outputs: list[Aval], inputs: list[Aval]) -> RuleGraph:
+        moved = [x for x in (outputs if direction == "pull" else inputs) if x.is_float]
+        places: list[int] = []
+        n, m = len(moved), len(moved) + len(outputs)
+
+        def fn(*given: Any) -> list[Any]:
+            found = self.ways[direction](given[:n], given[n:m], given[m:])
+            places[:] = list(found)
+            return list(found.values())
+
+        graph: Graph = build(fn, [*moved, *outputs, *inputs])
+        return RuleGraph(graph, [], places)
+
+    def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+        """The cotangents of the inputs."""
+        way = self.way("pull", _kinds(outputs), _kinds(inputs))
+        found = way.run(cotangents, outputs, [*outputs, *inputs], ())
+        return [found.get(i) for i in range(len(inputs))]
+
+    def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+        """The tangents of the outputs."""
+        way = self.way("push", _kinds(outputs), _kinds(inputs))
+        found = way.run(tangents, inputs, [*outputs, *inputs], ())
+        return [found.get(k) for k in range(len(outputs))]
+
+    def batched(self, size: int) -> WaysOf:
+        """The rule for a batch of this size of all values."""
+        return WaysOf(f"{self.name} {self.size}" if self.size else self.name, {}, size, self)
+
+
+def _kinds(xs: Sequence[Any]) -> list[Aval]:
+    return [Aval(x.shape, np.dtype(x.dtype)) for x in xs]
+
+
+_PLAIN = (*LITERALS, str, np.generic, np.ndarray)
+
+
+def plain_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that are no functions and not traced; UnsupportedError for others."""
+    for name, value in options.items():
+        for leaf in tree.flatten(value)[0]:
+            if isinstance(leaf, Carrier) or not (leaf is None or isinstance(leaf, _PLAIN)):
+                kind = "a traced value" if isinstance(leaf, Carrier) else f"a {type(leaf).__name__}"
+                raise UnsupportedError(located(f"{what} in traced code takes no {kind} for {name}="))
+    return dict(options)
+
+
+class Result(dict[str, Any]):
+    """What a solver found, as SciPy's results: fields are attributes and items. UnsupportedError for those that SciPy
+    has, and traced code has not."""
+
+    def __init__(self, what: str, **fields: Any):
+        super().__init__(fields)
+        self.__dict__["_what"] = what
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self[name]
+
+    def __missing__(self, name: str) -> Any:
+        known = ", ".join(self)
+        raise UnsupportedError(
+            located(f"the field {name!r} of the result of {self._what} is not known in traced code, which has {known}")
+        )

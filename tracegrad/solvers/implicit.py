@@ -1,0 +1,84 @@
+"""Derivatives of solutions of equations, by the implicit function theorem.
+
+Where r(x, v) = 0 defines x(v), r_x dx + r_v dv = 0. Both directions solve with the matrix r_x at the solution, which
+is computed column by column, as one batch. They are recorded, so that they have derivatives themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ir import Graph, build, replay
+from tracegrad.ir.batch import replay_batched
+from tracegrad.ops.batching import repeated
+from tracegrad.ops.contraction import matrix_transpose
+from tracegrad.ops.elementwise import divide, equal, negative
+from tracegrad.ops.linalg import solve
+from tracegrad.ops.linear import arange, cast, full, reshape
+from tracegrad.solvers.host import WaysOf
+from tracegrad.transforms.jvp import pushed
+from tracegrad.transforms.vjp import joint
+
+__all__ = ["gradient_of", "solution"]
+
+
+def gradient_of(graph: Graph) -> Graph:
+    """(x, values) -> the gradient in x of a scalar function of them."""
+    both, found = joint(graph, [0], [0])
+
+    def fn(*args: Any) -> list[Any]:
+        if not found:
+            return [full(shape=graph.avals[0].shape, value=0.0, dtype="float64")]
+        return replay(both, [*args, full(shape=(), value=1.0, dtype="float64")])[0][1:]
+
+    return build(fn, graph.avals)
+
+
+def solution(name: str, equation: Graph, what: str) -> WaysOf:
+    """The rule of a solver whose first output solves `equation`, a graph of it and the inputs; the others are of
+    no derivative."""
+    size = equation.avals[0].size
+    wrt = [i for i, a in enumerate(equation.avals) if i and a.is_float]
+
+    def pull(cts: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
+        point = [outputs[0], *inputs]
+        both, found = joint(equation, wrt, [0])
+        weights = _solved(_columns(equation, point, what), cts[0], size)
+        return dict(zip([i - 1 for i in found], replay(both, [*point, negative(weights)])[0][1:]))
+
+    def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
+        point = [outputs[0], *inputs]
+        both, found = pushed(equation, wrt)
+        if not found:
+            return {}
+        moved = negative(replay(both, [*point, *tangents])[0][1])
+        columns = _columns(equation, point, what)
+        return {0: _solved(columns if size == 1 else matrix_transpose(columns), moved, size)}
+
+    return WaysOf(name, {"pull": pull, "push": push})
+
+
+def _columns(equation: Graph, point: Sequence[Any], what: str) -> Any:
+    """The derivative of the equation in each element of the solution, one after the other, flat."""
+    both, found = pushed(equation, [0])
+    if not found:
+        text = "its function does not depend on what is solved for, or its derivative does not"
+        raise UnsupportedError(located(f"the result of {what} has no derivative: {text}"))
+    aval = equation.avals[0]
+    n = aval.size
+    if n == 1:
+        return replay(both, [*point, full(shape=aval.shape, value=1.0, dtype="float64")])[0][1]
+    numbers = [reshape(arange(start=0, step=1, length=n, dtype="int64"), shape=s) for s in ((n, 1), (1, n))]
+    basis = reshape(cast(equal(*numbers), dtype="float64"), shape=(n, *aval.shape))
+    outputs, many = replay_batched(both, n, [False] * len(point) + [True], [*point, basis])
+    rows = outputs[1] if many[1] else repeated(n, [False], [outputs[1]])[0]
+    return reshape(rows, shape=(n, n))
+
+
+def _solved(matrix: Any, right: Any, size: int) -> Any:
+    """The solution of `matrix @ y = right`, with the shape of `right`."""
+    if size == 1:
+        return divide(right, matrix)
+    return reshape(solve(matrix, reshape(right, shape=(size, 1))), shape=right.shape)

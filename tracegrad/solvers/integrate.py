@@ -1,0 +1,193 @@
+"""`scipy.integrate`: integrals of functions.
+
+The derivative of an integral is the integral of the derivative, and at its ends the function itself. That is an
+integral too, of several functions at once, so it has derivatives in its turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import name_of
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ir import Graph, build, replay, turns
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops import Carrier, Op, TapeCarrier
+from tracegrad.ops.custom import custom_call, opaque
+from tracegrad.ops.elementwise import absolute, add, less, multiply, negative, where
+from tracegrad.ops.linear import cast, concatenate, reduce_sum, reshape, slice
+from tracegrad.scipy_api.registry import shadow
+from tracegrad.solvers.host import Functions, WaysOf, plain_options, shaped
+from tracegrad.solvers.roots import with_args
+from tracegrad.trace.subtrace import weakened
+from tracegrad.transforms.jvp import pushed
+from tracegrad.transforms.vjp import joint
+
+__all__: list[str] = []
+
+Ends = tuple[float | None, float | None]
+
+
+class _Quadrature:
+    """The integral of a graph of a number and values, between `ends`; those that are None come first of the inputs."""
+
+    def __init__(self, graph: Graph, ends: Ends, options: dict[str, Any]):
+        self.graph, self.ends, self.options = graph, ends, options
+        self.turn = turns(graph)
+        key = hashlib.sha256(f"{graph} {ends} {options!r}".encode()).hexdigest()[:16]
+        self.name = f"scipy.integrate.quad {key}"
+
+    def __repr__(self) -> str:
+        return repr(self.name)
+
+    def __call__(self, *inputs: Any) -> tuple[Any, Any]:
+        from scipy import integrate
+
+        given = [np.asarray(x) for x in inputs]
+        a, b = (given.pop(0).item() if x is None else x for x in self.ends)
+        aval = self.graph.outputs[0].aval
+        builder: Any = Op.ambient() if Op.ambient is not None else None
+        with contextlib.nullcontext() if builder is None else builder.aside():
+            if aval.size == 1:
+                found = integrate.quad(lambda x: self._at(x, given).item(), a, b, **self.options)
+            else:
+                known = {k: v for k, v in self.options.items() if k in ("epsabs", "epsrel", "points")}
+                found = integrate.quad_vec(lambda x: self._at(x, given), a, b, norm="max", **known)
+        return np.asarray(found[0], np.float64).reshape(aval.shape), np.asarray(found[1], np.float64)
+
+    def _at(self, x: float, given: Sequence[Any]) -> Any:
+        return np.array(self.turn([np.asarray(x, np.float64), *given])[0])
+
+
+def _integral(graph: Graph, ends: Sequence[Any], values: Sequence[Any], options: dict[str, Any]) -> tuple[Any, Any]:
+    """The integral of `graph(x, *values)` between the ends, numbers or values, and an estimate of its error."""
+    moving = [x for x in ends if isinstance(x, Carrier)]
+    first, last = (None if isinstance(x, Carrier) else float(x) for x in ends)
+    call = _Quadrature(graph, (first, last), options)
+    results = ((graph.outputs[0].aval.shape, "f64"), ((), "f64"))
+    outputs = opaque(*moving, *values, results=results, call=call)
+    found = custom_call(*outputs, *moving, *values, count=2, rule=_ways(call))
+    return found[0], found[1]
+
+
+def _ways(call: _Quadrature) -> WaysOf:
+    """The rule of an integral, on the ends that are traced and the values."""
+    graph, ends, options = call.graph, call.ends, call.options
+    count = sum(x is None for x in ends)
+    signs = [sign for x, sign in zip(ends, (-1.0, 1.0)) if x is None]
+    wrt = [i for i, a in enumerate(graph.avals) if i and a.is_float]
+
+    def given_ends(moving: Sequence[Any]) -> list[Any]:
+        supply = iter(moving)
+        return [next(supply) if x is None else x for x in ends]
+
+    def pull(cts: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
+        moving, values = inputs[:count], inputs[count:]
+        heights = [_height(graph, x, sign, values) for x, sign in zip(moving, signs)]
+        found = {k: _summed(multiply(cts[0], y)) for k, y in enumerate(heights)}
+        both, places = joint(graph, wrt, [0])
+        if not places:
+            return found
+        avals = [graph.avals[i] for i in places]
+        inside = build(lambda *args: [_flat(replay(both, args)[0][1:])], both.avals)
+        whole, _ = _integral(inside, given_ends(moving), [*values, cts[0]], options)
+        return found | dict(zip([count + i - 1 for i in places], _parts(whole, avals)))
+
+    def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
+        moving, values = inputs[:count], inputs[count:]
+        terms = [multiply(t, _height(graph, x, sign, values)) for x, sign, t in zip(moving, signs, tangents)]
+        both, found = pushed(graph, wrt)
+        if found:
+            inside = build(lambda *args: replay(both, args)[0][1:], both.avals)
+            terms.append(_integral(inside, given_ends(moving), [*values, *tangents[count:]], options)[0])
+        return {0: _total(terms)} if terms else {}
+
+    return WaysOf(call.name, {"pull": pull, "push": push})
+
+
+def _height(graph: Graph, x: Any, sign: float, values: Sequence[Any]) -> Any:
+    """The function at an end, with a sign; 0 at infinity."""
+    finite = less(absolute(x), np.inf)
+    y = replay(graph, [where(finite, x, 0.0), *values])[0][0]
+    return where(finite, y if sign > 0 else negative(y), 0.0)
+
+
+def _summed(x: Any) -> Any:
+    return reduce_sum(x, axes=tuple(range(len(x.shape)))) if x.shape else x
+
+
+def _total(terms: Sequence[Any]) -> Any:
+    total = terms[0]
+    for term in terms[1:]:
+        total = add(total, term)
+    return total
+
+
+def _flat(xs: Sequence[Any]) -> Any:
+    """All elements, in one row of float64."""
+    rows = [reshape(x if x.dtype == np.float64 else cast(x, dtype="float64"), shape=(_size(x),)) for x in xs]
+    return rows[0] if len(rows) == 1 else concatenate(*rows, axis=0)
+
+
+def _size(x: Any) -> int:
+    return int(np.prod(x.shape, dtype=np.int64))
+
+
+def _parts(x: Any, avals: Sequence[Any]) -> list[Any]:
+    """The inverse of `_flat`."""
+    found, start = [], 0
+    for aval in avals:
+        part = reshape(slice(x, start=(start,), stop=(start + aval.size,), step=(1,)), shape=aval.shape)
+        found.append(part if aval.dtype == np.float64 else cast(part, dtype=name_of(aval.dtype)))
+        start += aval.size
+    return found
+
+
+@shadow("scipy.integrate.quad", of_functions=True)
+def quad(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.integrate.quad`: the integral and an estimate of its error, which has no derivative."""
+    from scipy import integrate
+
+    what = "scipy.integrate.quad"
+    bound = inspect.signature(integrate.quad).bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = dict(bound.arguments)
+    for name in ("full_output", "weight", "wvar", "wopts", "complex_func"):
+        if given.pop(name):
+            raise refuse(f"the argument {name}= of {what}")
+    functions = Functions(what, [(with_args(given.pop("func"), given.pop("args")), ())], None)
+    ends = [_end(what, given.pop(name)) for name in ("a", "b")]
+    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    found = _integral(functions.graphs[0], ends, functions.captured, options)
+    return weakened(found[0]), weakened(found[1])
+
+
+def _end(what: str, x: Any) -> Any:
+    if isinstance(x, TapeCarrier):
+        raise UnsupportedError(located(f"{what} between Tensors is not supported; give it numbers"))
+    return shaped(x, ()) if isinstance(x, Carrier) else x
+
+
+_INSTEAD = {
+    "solve_ivp": "write the steps as a loop, or with tg.scan", "odeint": "write the steps as a loop, or with tg.scan",
+    "solve_bvp": "use scipy.optimize.root", "quad_vec": "use scipy.integrate.quad",
+    "fixed_quad": "use scipy.integrate.quad", "dblquad": "use scipy.integrate.quad twice, one inside the other",
+    "tplquad": "use scipy.integrate.quad, one inside the other",
+    "nquad": "use scipy.integrate.quad, one inside the other",
+}  # fmt: skip
+
+
+def _refused(name: str, instead: str) -> None:
+    @shadow(f"scipy.integrate.{name}", of_functions=True)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        raise refuse(f"scipy.integrate.{name}", instead)
+
+
+for _name, _instead in _INSTEAD.items():
+    _refused(_name, _instead)

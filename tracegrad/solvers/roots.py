@@ -1,0 +1,180 @@
+"""`scipy.optimize`: roots and fixed points."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.control.values import inlined
+from tracegrad.ir import Graph, build, replay
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.elementwise import subtract
+from tracegrad.scipy_api.registry import shadow
+from tracegrad.solvers.host import Functions, Result, Starts, called, plain_options, shaped
+from tracegrad.solvers.implicit import solution
+from tracegrad.trace.subtrace import weakened
+
+__all__ = ["bound", "real", "with_args"]
+
+_COUNTS = (((), "i64"), ((), "i64"), ((), "bool"))
+
+
+def real(name: str) -> Any:
+    """SciPy's own function."""
+    from scipy import optimize
+
+    return getattr(optimize, name)
+
+
+def bound(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """By name, the arguments of a function of SciPy's, with its defaults."""
+    found = inspect.signature(real(name)).bind(*args, **kwargs)
+    found.apply_defaults()
+    return dict(found.arguments)
+
+
+def with_args(f: Any, args: Any) -> Callable[[Any], Any]:
+    """`f` as a function of its first argument."""
+    several = args if isinstance(args, tuple) else (args,)
+    return lambda x: inlined(f)(x, *several)
+
+
+def _functions(what: str, fs: Sequence[Any], args: Any) -> Functions:
+    return Functions(what, [(with_args(f, args), ()) for f in fs], None)
+
+
+def _root(functions: Functions, starts: Starts, run: Any, kinds: Any, text: str) -> tuple[Any, ...]:
+    """The root of the first function and what else the solver gives."""
+    ways = functools.partial(solution, equation=functions.graphs[0], what=functions.what)
+    root, *others = called(functions, starts, run, kinds, text, lambda name: ways(name))
+    return weakened(root) if functions.x is None else root, *others
+
+
+def _bracketed(name: str) -> None:
+    what = f"scipy.optimize.{name}"
+
+    @shadow(what, of_functions=True)
+    def find(*args: Any, **kwargs: Any) -> Any:
+        given = bound(name, args, kwargs)
+        functions = _functions(what, [given.pop("f")], given.pop("args"))
+        starts = Starts({k: given.pop(k) for k in ("a", "b")})
+        full = given.pop("full_output")
+        options = plain_options(what, given)
+
+        def run(fs: Any, ends: Any) -> Any:
+            root, found = real(name)(fs[0], **ends, **options, full_output=True)
+            return root, found.iterations, found.function_calls, found.converged
+
+        root, *others = _root(functions, starts, run, (((), "f64"), *_COUNTS), repr(options))
+        return (root, _results(what, root, others)) if full else root
+
+
+for _name in ("brentq", "brenth", "bisect", "ridder", "toms748"):
+    _bracketed(_name)
+
+
+def _results(what: str, root: Any, others: Sequence[Any]) -> Result:
+    iterations, calls, converged = others
+    return Result(what, root=root, iterations=iterations, function_calls=calls, converged=converged)
+
+
+@shadow("scipy.optimize.root_scalar", of_functions=True)
+def root_scalar(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.optimize.root_scalar`"""
+    what = "scipy.optimize.root_scalar"
+    given = bound("root_scalar", args, kwargs)
+    slopes = {k: given.pop(k) for k in ("fprime", "fprime2")}
+    if any(isinstance(f, bool | int) for f in slopes.values()):
+        raise refuse(f"{what} with fprime=True", "give a function for fprime")
+    slopes = {k: f for k, f in slopes.items() if f is not None}
+    functions = _functions(what, [given.pop("f"), *slopes.values()], given.pop("args"))
+    starts = Starts({k: given.pop(k) for k in ("bracket", "x0", "x1") if given[k] is not None})
+    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+
+    def run(fs: Any, begin: Any) -> Any:
+        found = real("root_scalar")(fs[0], **dict(zip(slopes, fs[1:])), **begin, **options)
+        return found.root, found.iterations, found.function_calls, found.converged
+
+    root, *others = _root(functions, starts, run, (((), "f64"), *_COUNTS), f"{options!r} {list(slopes)}")
+    return _results(what, root, others)
+
+
+@shadow("scipy.optimize.newton", of_functions=True)
+def newton(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.optimize.newton`"""
+    what = "scipy.optimize.newton"
+    given = bound("newton", args, kwargs)
+    slopes = {k: given.pop(k) for k in ("fprime", "fprime2")}
+    slopes = {k: f for k, f in slopes.items() if f is not None}
+    shape = np.shape(given["x0"])
+    fs, full, others = [given.pop("func"), *slopes.values()], given.pop("full_output"), given.pop("args")
+    if full and shape:
+        raise refuse(f"{what} with full_output=True and several starts")
+    functions = Functions(what, [(with_args(f, others), shape) for f in fs], shape or None)
+    starts = Starts({k: given.pop(k) for k in ("x0", "x1") if given[k] is not None})
+    options = plain_options(what, given)
+
+    def run(fs: Any, begin: Any) -> Any:
+        ways = dict(zip(slopes, fs[1:]))
+        if shape:
+            return (real("newton")(fs[0], **ways, **begin, **options),)
+        root, found = real("newton")(fs[0], **ways, **begin, **options, full_output=True)
+        return root, found.iterations, found.function_calls, found.converged
+
+    kinds = ((shape, "f64"), *(() if shape else _COUNTS))
+    root, *counts = _root(functions, starts, run, kinds, f"{options!r} {list(slopes)}")
+    return (root, _results(what, root, counts)) if full else root
+
+
+@shadow("scipy.optimize.root", of_functions=True)
+def root(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.optimize.root`"""
+    what = "scipy.optimize.root"
+    given = bound("root", args, kwargs)
+    x0 = shaped(given.pop("x0"), None)
+    shape = np.shape(x0) or (1,)
+    slope, others = given.pop("jac"), given.pop("args")
+    if isinstance(slope, bool | int):
+        raise refuse(f"{what} with jac=True", "give a function for jac")
+    fs: list[Any] = [(with_args(given.pop("fun"), others), shape)]
+    if slope is not None:
+        fs.append((with_args(slope, others), None))
+    functions = Functions(what, fs, shape)
+    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+
+    def run(fs: Any, begin: Any) -> Any:
+        found = real("root")(fs[0], begin["x0"], jac=fs[1] if len(fs) > 1 else None, **options)
+        return found.x, found.get("nfev", found.get("nit", 0)), found.success
+
+    kinds = ((shape, "f64"), ((), "i64"), ((), "bool"))
+    x, calls, success = _root(functions, Starts({"x0": x0}), run, kinds, repr(options))
+    return Result(what, x=x, fun=replay(functions.graphs[0], [x, *functions.captured])[0][0], success=success,
+                  **({"nfev": calls} if given["method"] in ("hybr", "lm", "df-sane") else {"nit": calls}))  # fmt: skip
+
+
+@shadow("scipy.optimize.fixed_point", of_functions=True)
+def fixed_point(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.optimize.fixed_point`"""
+    what = "scipy.optimize.fixed_point"
+    given = bound("fixed_point", args, kwargs)
+    x0 = shaped(given.pop("x0"), None)
+    shape = np.shape(x0)
+    # SciPy hands an array to the function in any case.
+    functions = Functions(what, [(with_args(given.pop("func"), given.pop("args")), shape)], shape)
+    options = plain_options(what, given)
+
+    def run(fs: Any, begin: Any) -> Any:
+        return (real("fixed_point")(fs[0], begin["x0"], **options),)
+
+    ways = functools.partial(solution, equation=_gap(functions.graphs[0]), what=what)
+    starts = Starts({"x0": x0})
+    return called(functions, starts, run, ((shape, "f64"),), repr(options), lambda name: ways(name))[0]
+
+
+def _gap(graph: Graph) -> Graph:
+    """f(x) - x"""
+    return build(lambda x, *rest: [subtract(replay(graph, [x, *rest])[0][0], x)], graph.avals)
