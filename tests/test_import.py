@@ -42,6 +42,7 @@ LATER = (
     "tracegrad.runtime.on_tape",
     "tracegrad.runtime.timing",
     "tracegrad.scipy_api.densities",
+    "tracegrad.scipy_api.fft",
     "tracegrad.scipy_api.integrate",
     "tracegrad.scipy_api.interpolate",
     "tracegrad.scipy_api.linalg",

@@ -36,11 +36,11 @@ _OF_FUNCTIONS: set[str] = set()
 
 # The packages of SciPy's that have shadows, by the modules that have these.
 _HOMES = {
-    "scipy.integrate": ("scipy_api.integrate", "solvers.integrate"), "scipy.interpolate": ("scipy_api.interpolate",),
-    "scipy.linalg": ("scipy_api.linalg",), "scipy.ndimage": ("scipy_api.ndimage",),
-    "scipy.optimize": ("solvers.optimize",), "scipy.signal": ("scipy_api.signal",),
-    "scipy.spatial.distance": ("scipy_api.spatial",), "scipy.special": ("scipy_api.special",),
-    "scipy.stats": ("scipy_api.stats",),
+    "scipy.fft": ("scipy_api.fft",), "scipy.integrate": ("scipy_api.integrate", "solvers.integrate"),
+    "scipy.interpolate": ("scipy_api.interpolate",), "scipy.linalg": ("scipy_api.linalg",),
+    "scipy.ndimage": ("scipy_api.ndimage",), "scipy.optimize": ("solvers.optimize",),
+    "scipy.signal": ("scipy_api.signal",), "scipy.spatial.distance": ("scipy_api.spatial",),
+    "scipy.special": ("scipy_api.special",), "scipy.stats": ("scipy_api.stats",),
 }  # fmt: skip
 
 # By package, what stands for an object of it, given that and, where it comes from outside, how to read its attributes.

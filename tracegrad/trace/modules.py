@@ -195,7 +195,10 @@ _REPLACED[id(np.matrix)] = InPlace("matrix", (), {"real": np.matrix, "other": {"
 _REPLACED.update({id(getattr(np.random, name)): x for name, x in MAKERS.items()})
 
 
-_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, type)
+def _is_function(value: Any) -> bool:
+    """Whether it is a function or a class; those of `scipy.fft` are of a class of their own."""
+    functions = types.FunctionType, types.BuiltinFunctionType, type
+    return isinstance(value, functions) or type(value).__module__ == "uarray"
 
 
 def replacement(value: Any) -> Any:
@@ -204,9 +207,7 @@ def replacement(value: Any) -> Any:
         if is_generator(value.__self__):
             return method_of_global(value)
         return getattr(Refusal("random"), value.__name__)
-    if isinstance(value, types.FunctionType | types.BuiltinFunctionType | type) and _is_of_scipy(
-        value.__module__ or ""
-    ):
+    if _is_function(value) and _is_of_scipy(value.__module__ or ""):
         return shadow_of(value)
     if _is_of_scipy(type(value).__module__):
         return stand_in(value)

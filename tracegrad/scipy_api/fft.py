@@ -1,0 +1,145 @@
+"""`scipy.fft`: the transforms of real numbers to real numbers.
+
+SciPy's own transform is one node. It is linear; its transpose is a transform of the inverse type, between weights of
+the first or the last elements, which the definitions of types 2 and 3 do not count alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import short_name
+from tracegrad.numpy_api.operands import arrays, to_float
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.custom import custom_call, opaque
+from tracegrad.ops.elementwise import divide, multiply
+from tracegrad.scipy_api.registry import shadow
+
+__all__: list[str] = []
+
+_INVERSE = {1: 1, 2: 3, 3: 2, 4: 4}
+_OTHER = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
+
+
+class _Transform:
+    """A transform along an axis that is counted from the last. As the rule of its derivative, it is itself."""
+
+    def __init__(self, name: str, kind: int, norm: str, axis: int):
+        self.name, self.kind, self.norm, self.axis = name, kind, norm, axis
+
+    def __repr__(self) -> str:
+        return repr(f"scipy.fft.{self.name} {self.kind} {self.norm} {self.axis}")
+
+    def __call__(self, x: Any) -> tuple[Any]:
+        from scipy import fft
+
+        return (np.asarray(getattr(fft, self.name)(x, self.kind, axis=self.axis, norm=self.norm)),)
+
+    def of(self, x: Any) -> Any:
+        """The transform of a value."""
+        outputs = opaque(x, results=((x.shape, short_name(x.dtype)),), call=self)
+        return custom_call(*outputs, x, count=1, rule=self)[0]
+
+    def transposed(self, ct: Any) -> Any:
+        """The transpose of the transform, of a value."""
+        if self.name.startswith("i"):
+            return _Transform(self.name[1:], _INVERSE[self.kind], _OTHER[self.norm], self.axis).transposed(ct)
+        back = _Transform(self.name, _INVERSE[self.kind], self.norm, self.axis)
+        weights = self._weights(ct)
+        if self.norm == "ortho" or weights is None:
+            return back.of(ct)
+        if self.kind == 2:
+            return back.of(multiply(ct, weights))
+        if self.kind == 3:
+            return divide(back.of(ct), weights)
+        return multiply(back.of(divide(ct, weights)), weights)
+
+    def _weights(self, x: Any) -> Any:
+        """How often the definition counts what the transpose counts once; None for always."""
+        n = x.shape[self.axis]
+        weights = np.ones(n, x.dtype)
+        if self.kind in (2, 3):
+            weights[0 if self.name == "dct" else -1] = 2.0
+        elif (self.name, self.kind) == ("dct", 1):
+            weights[1:-1] = 2.0
+        else:
+            return None
+        wide = weights.reshape(n, *(1,) * (-1 - self.axis))
+        return x._lift(np.broadcast_to(wide, x.shape).copy())
+
+    def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+        return [None if cotangents[0] is None else self.transposed(cotangents[0])]
+
+    def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
+        return [None if tangents[0] is None else self.of(tangents[0])]
+
+    def batched(self, size: int) -> _Transform:
+        return self
+
+
+def _one(name: str) -> Callable[..., Any]:
+    what = f"scipy.fft.{name}"
+
+    @shadow(what)
+    def transform(x: Any, type: int = 2, n: Any = None, axis: int = -1, norm: Any = None, overwrite_x: bool = False,
+                  workers: Any = None, orthogonalize: Any = None) -> Any:  # fmt: skip
+        (x,) = arrays(x)
+        x = to_float(x)
+        if x.dtype.kind != "f":
+            raise refuse(f"{what} of complex numbers")
+        if orthogonalize is not None and orthogonalize != (norm == "ortho"):
+            raise refuse(f"the argument orthogonalize= of {what}")
+        if not -len(x.shape) <= axis < len(x.shape):
+            raise ValueError(f"{what}: axis {axis} is out of range for an array of {len(x.shape)} dimensions")
+        axis = axis if axis < 0 else axis - len(x.shape)
+        return _Transform(name, type, norm or "backward", axis).of(_resized(x, n, axis))
+
+    return transform
+
+
+def _resized(x: Any, n: Any, axis: int) -> Any:
+    """`x` with `n` elements along an axis: the first of them, or followed by zeros."""
+    have = x.shape[axis]
+    if n is None or n == have:
+        return x
+    rest = (slice(None),) * (-1 - axis)
+    if n < have:
+        return x[(..., slice(0, n), *rest)]
+    return np.pad(x, [(0, n - have if k == len(x.shape) + axis else 0) for k in range(len(x.shape))])
+
+
+def _several(name: str, one: Callable[..., Any]) -> None:
+    @shadow(f"scipy.fft.{name}n")
+    def transform(x: Any, type: int = 2, s: Any = None, axes: Any = None, norm: Any = None, overwrite_x: bool = False,
+                  workers: Any = None, *, orthogonalize: Any = None) -> Any:  # fmt: skip
+        (x,) = arrays(x)
+        if axes is None:
+            axes = range(-len(x.shape) if s is None else -len(tuple(np.atleast_1d(s))), 0)
+        axes = [int(a) for a in np.atleast_1d(list(axes) if isinstance(axes, range) else axes)]
+        sizes = [None] * len(axes) if s is None else [int(k) for k in np.atleast_1d(s)]
+        if len(set(axes)) != len(axes) or len(sizes) != len(axes):
+            raise ValueError(f"scipy.fft.{name}n: axes must be unique, and s and axes of one length")
+        for axis, size in zip(axes, sizes):
+            x = one(x, type, size, axis, norm, orthogonalize=orthogonalize)
+        return x
+
+
+for _name in ("dct", "dst", "idct", "idst"):
+    _several(_name, _one(_name))
+
+
+def _refused(name: str) -> None:
+    @shadow(f"scipy.fft.{name}")
+    def call(*args: Any, **kwargs: Any) -> Any:
+        raise refuse(f"scipy.fft.{name}", "of the Fourier transforms there are the real ones, scipy.fft.dct and dst")
+
+
+for _name in ("fft", "rfft", "hfft"):
+    for _way in (_name, f"i{_name}"):
+        for _axes in ("", "2", "n"):
+            _refused(_way + _axes)
+for _name in ("fht", "ifht"):
+    _refused(_name)
