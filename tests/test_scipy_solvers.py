@@ -190,6 +190,19 @@ def test_the_numbers_of_a_result_are_scipys() -> None:
         np.testing.assert_allclose(got, want, rtol=1e-10, atol=1e-12)
 
 
+def test_a_result_can_be_returned() -> None:
+    def f(p: Any) -> Any:
+        return optimize.root(pair, [1.0, 1.0], args=(p,)), optimize.brentq(lambda x: x - p[0], 0, 2, full_output=True)
+
+    for g in (tg.trace(f), f):
+        found, (root, facts) = g(P)
+        assert found.x is found["x"]
+        assert found.success
+        assert facts.root == root == pytest.approx(0.7)
+        assert not hasattr(facts, "unknown")
+    np.testing.assert_array_equal(tg.trace(f)(P)[0].x, f(P)[0].x)
+
+
 def test_what_the_function_reads_from_outside_may_change() -> None:
     held = {"level": 2.0}
     f = tg.trace(lambda t: optimize.brentq(lambda x: x**3 + t * x - held["level"], 0.0, 2.0))
@@ -241,3 +254,13 @@ def test_errors_of_the_solver_are_raised() -> None:
     assert f(0.5) == pytest.approx(0.5 ** (1 / 3))
     with pytest.raises(ValueError, match="must have different signs"):
         f(2.0)
+
+
+def test_where_a_solver_begins_and_ends_may_change_outside() -> None:
+    begin, ends = np.array([1.0]), np.array([1.0, 2.0])
+    root = tg.trace(lambda t: optimize.root(lambda x: x**2 - t, begin).x)
+    bracketed = tg.trace(lambda t: optimize.brentq(lambda x: x**2 - t, ends[0], ends[1]))
+    area = tg.trace(lambda t: integrate.quad(lambda x: x**2 - t * ends[0], ends[0], ends[1])[0])
+    np.testing.assert_allclose([root(2.0)[0], bracketed(2.0), area(2.0)], [2.0**0.5, 2.0**0.5, 1.0 / 3.0])
+    begin[:], ends[:] = -1.0, [-3.0, 0.0]
+    np.testing.assert_allclose([root(2.0)[0], bracketed(2.0), area(2.0)], [-(2.0**0.5), -(2.0**0.5), 27.0])

@@ -197,6 +197,14 @@ def plain_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return dict(options)
 
 
+# What SciPy's results have.
+_FIELDS = {
+    "active_mask", "allvecs", "cost", "direc", "converged", "final_simplex", "fjac", "flag", "fun", "function_calls",
+    "grad", "hess", "hess_inv", "ier", "iterations", "jac", "message", "method", "multipliers", "nfev", "nhev", "nit",
+    "njev", "optimality", "qtf", "r", "root", "status", "success", "x",
+}  # fmt: skip
+
+
 class Result(dict[str, Any]):
     """What a solver found, as SciPy's results: fields are attributes and items. UnsupportedError for those that SciPy
     has, and traced code has not."""
@@ -206,12 +214,21 @@ class Result(dict[str, Any]):
         self.__dict__["_what"] = what
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self[name]
+        if name in self or name in _FIELDS:
+            return self[name]
+        raise AttributeError(f"the result of {self.__dict__['_what']} has no field {name!r}")
 
     def __missing__(self, name: str) -> Any:
-        known = ", ".join(self)
+        if name not in _FIELDS:
+            raise KeyError(name)
+        what, known = self.__dict__["_what"], ", ".join(self)
         raise UnsupportedError(
-            located(f"the field {name!r} of the result of {self._what} is not known in traced code, which has {known}")
+            located(f"the field {name!r} of the result of {what} is not known in traced code, which has {known}")
         )
+
+
+tree.register_pytree_node(
+    Result,
+    lambda x: (tuple(x.values()), (x.__dict__["_what"], tuple(x))),
+    lambda aux, values: Result(aux[0], **dict(zip(aux[1], values))),
+)
