@@ -33,7 +33,7 @@ def simplified(fn: Any, *avals: Any) -> Graph:
 DERIVATIVES: dict[str, tuple[Any, int, int, Any]] = {
     "sin(x) * exp(x), 8th": (lambda x: np.sin(x) * np.exp(x), 8, 19, lambda x: 16 * np.sin(x) * np.exp(x)),
     "tanh(x), 4th": (
-        np.tanh, 4, 13, lambda x: 8 * np.tanh(x) * (2 - 3 * np.tanh(x) ** 2) / np.cosh(x) ** 2,
+        np.tanh, 4, 15, lambda x: 8 * np.tanh(x) * (2 - 3 * np.tanh(x) ** 2) / np.cosh(x) ** 2,
     ),
     "x**5 * sin(x), 5th": (
         lambda x: x**5 * np.sin(x), 5, 41,

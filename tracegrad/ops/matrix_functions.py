@@ -227,7 +227,7 @@ def _(ct: Any, ans: Any, x: Any, *, rank: int) -> Any:
 
 @null_basis.def_samples
 def _() -> Any:
-    yield (uniform((2, 4)),), {"rank": 2}
+    yield (uniform((3, 4)),), {"rank": 3}
 
 
 # -- banded systems ------------------------------------------------------------------------------------------------
