@@ -142,6 +142,13 @@ def test_slopes_of_least_squares_are_those_of_the_root_of_the_gradient() -> None
     np.testing.assert_allclose(tg.hessian(least)(P), tg.hessian(root)(P), rtol=1e-7)
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_derivatives_without_jit_are_the_same(name: str) -> None:
+    compiled = tg.jacrev(CASES[name])(P)
+    with tg.disable_jit():
+        np.testing.assert_allclose(tg.jacrev(CASES[name])(P), compiled, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["brentq", "root", "minimize", "quad, ends"])
 def test_each_of_a_batch_is_solved(name: str) -> None:
     slope = tg.jacobian(named(CASES[name], name))
