@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.linalg as la
+from along import differences, named
 
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
@@ -93,12 +93,7 @@ def weighted(f: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
         y = f(x)
         return np.sum(y * np.cos(np.arange(y.size)).reshape(y.shape))
 
-    return types.FunctionType(summed.__code__.replace(co_name=name), globals(), name, None, summed.__closure__)
-
-
-def differences(f: Callable[[Any], Any], x: Any, v: Any) -> float:
-    step = 1e-4
-    return float((8 * (f(x + step * v) - f(x - step * v)) - f(x + 2 * step * v) + f(x - 2 * step * v)) / (12 * step))
+    return named(summed, name)
 
 
 def direction(x: Any) -> Any:

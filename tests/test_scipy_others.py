@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from along import differences, named
 from scipy import integrate, interpolate, ndimage, signal
 from scipy.spatial import distance
 
@@ -79,16 +79,6 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "ndimage.convolve": (lambda x: ndimage.convolve(x, x[:3, :2], mode="nearest"), M),
     "ndimage.correlate": (lambda x: ndimage.correlate(x, [[1.0, 2.0], [0.5, -1.0]], mode="constant", cval=1.0), M),
 }  # fmt: skip
-
-
-def named(f: Any, name: str) -> Any:
-    """A function of its own: those of one code share the number of paths they may have."""
-    return types.FunctionType(f.__code__.replace(co_name=name), globals(), name, f.__defaults__, f.__closure__)
-
-
-def differences(f: Callable[[Any], Any], x: Any, v: Any) -> float:
-    step = 1e-4
-    return float((8 * (f(x + step * v) - f(x - step * v)) - f(x + 2 * step * v) + f(x - 2 * step * v)) / (12 * step))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import types
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from along import differences, named
 from scipy import integrate, optimize
 
 import tracegrad as tg
@@ -18,6 +18,7 @@ from tracegrad.errors import TraceError, UnsupportedError
 P, V = np.array([0.7, 1.2]), np.array([0.3, -0.5])
 COST = np.array([[1.0, 3.0, 2.0], [4.0, 1.0, 0.0], [2.0, 2.0, 5.0]])
 TIMES = np.arange(5.0)
+STEP = 2e-3
 
 
 def pair(x: Any, p: Any) -> Any:
@@ -94,16 +95,6 @@ CASES: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-def named(f: Any, name: str) -> Any:
-    """A function of its own: those of one code share the number of paths they may have."""
-    return types.FunctionType(f.__code__.replace(co_name=name), globals(), name, f.__defaults__, f.__closure__)
-
-
-def differences(f: Callable[[Any], Any], x: Any, v: Any) -> float:
-    step = 2e-3
-    return float((8 * (f(x + step * v) - f(x - step * v)) - f(x + 2 * step * v) + f(x - 2 * step * v)) / (12 * step))
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> None:
     f = named(CASES[name], name)
@@ -115,10 +106,10 @@ def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> No
 
     of = named(weighted, name)
     slope = tg.grad(of)
-    assert np.sum(slope(P) * V) == pytest.approx(differences(of, P, V), rel=1e-7, abs=1e-9)
+    assert np.sum(slope(P) * V) == pytest.approx(differences(of, P, V, STEP), rel=1e-7, abs=1e-9)
     assert tg.jvp(of, (P,), (V,))[1] == pytest.approx(np.sum(slope(P) * V), rel=1e-12)
     second = tg.grad(named(lambda p: np.sum(slope(p) * V), name))(P)
-    want = differences(lambda p: np.sum(slope(p) * V), P, V)
+    want = differences(lambda p: np.sum(slope(p) * V), P, V, STEP)
     assert np.sum(second * V) == pytest.approx(want, rel=1e-6, abs=1e-8)
     assert V @ tg.hessian(of)(P) @ V == pytest.approx(np.sum(second * V), rel=1e-10, abs=1e-12)
 
@@ -137,7 +128,7 @@ def test_slopes_of_least_squares_are_those_of_the_root_of_the_gradient() -> None
     def root(p: Any) -> Any:
         return np.sum(V * optimize.root(lambda x: np.sum(jac(x, p).T * rest(x, p), axis=1), [0.7, 1.2], tol=1e-15).x)
 
-    assert tg.grad(root)(P) @ V == pytest.approx(differences(root, P, V), rel=1e-9)
+    assert tg.grad(root)(P) @ V == pytest.approx(differences(root, P, V, STEP), rel=1e-9)
     np.testing.assert_allclose(tg.grad(least)(P), tg.grad(root)(P), rtol=1e-8)
     np.testing.assert_allclose(tg.hessian(least)(P), tg.hessian(root)(P), rtol=1e-7)
 
@@ -169,7 +160,7 @@ def test_a_solver_runs_in_each_turn_of_a_loop() -> None:
         return t
 
     assert tg.trace(looped)(1.5) == pytest.approx(written(1.5))
-    assert tg.grad(looped)(1.5) == pytest.approx(differences(written, 1.5, 1.0), rel=1e-6)
+    assert tg.grad(looped)(1.5) == pytest.approx(differences(written, 1.5, 1.0, STEP), rel=1e-6)
     assert tg.grad(written)(1.5) == pytest.approx(tg.grad(looped)(1.5))
 
 
@@ -183,7 +174,7 @@ def test_what_a_solver_found_can_be_asked() -> None:
 
     plain = f(1.5)
     assert tg.trace(f)(1.5) == plain
-    assert tg.grad(f)(1.5) == pytest.approx(differences(f, 1.5, 1.0), rel=1e-6)
+    assert tg.grad(f)(1.5) == pytest.approx(differences(f, 1.5, 1.0, STEP), rel=1e-6)
 
 
 def test_the_numbers_of_a_result_are_scipys() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import types
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats as st
+from along import named
 
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
@@ -36,11 +36,6 @@ def weighted(f: Callable[..., Any], name: str) -> Callable[..., Any]:
         return np.sum(y * np.cos(np.arange(y.size)).reshape(y.shape))
 
     return named(summed, name)
-
-
-def named(f: Any, name: str) -> Any:
-    """A function of its own: those of one code share the number of paths they may have."""
-    return types.FunctionType(f.__code__.replace(co_name=name), globals(), name, None, f.__closure__)
 
 
 def differences(f: Callable[..., Any], xs: list[float], i: int) -> float:

@@ -24,8 +24,8 @@ from tracegrad.ops.op import HOLOMORPHIC, Several, primitive
 from tracegrad.ops.samples import uniform
 
 __all__ = [
-    "band", "cofactors", "columns", "det", "inv", "lu", "lu_solve", "matrices", "matrix_exp", "rows", "slogdet",
-    "solve", "solve_triangular", "square", "symmetric", "well_conditioned",
+    "along_matrix", "band", "cofactors", "columns", "det", "inv", "lu", "lu_solve", "matrices", "matrix_exp", "rows",
+    "slogdet", "solve", "solve_triangular", "square", "symmetric", "well_conditioned",
 ]  # fmt: skip
 
 
@@ -419,20 +419,22 @@ def _(x: Aval) -> Aval:
 
 @matrix_exp.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any) -> Any:
-    return _derivative_of_exp(matrix_transpose(x), ct)
+    return along_matrix(matrix_exp, matrix_transpose(x), ct)
 
 
 @matrix_exp.def_jvp
 def _(tangents: Any, ans: Any, x: Any) -> Any:
-    return _derivative_of_exp(x, tangents[0])
+    return along_matrix(matrix_exp, x, tangents[0])
 
 
-def _derivative_of_exp(x: Any, t: Any) -> Any:
-    # The exponential of [[A, E], [0, A]] has the derivative of exp at A along E in its corner: R. Mathias, "A chain
-    # rule for matrix functions and applications", SIAM J. Matrix Anal. Appl. 17 (1996).
+def along_matrix(function: Any, x: Any, t: Any) -> Any:
+    """The derivative of a function of matrices at `x` along `t`: of [[x, t], [0, x]] it has that in its corner.
+
+    R. Mathias, "A chain rule for matrix functions and applications", SIAM J. Matrix Anal. Appl. 17 (1996).
+    """
     n, last = x.shape[-1], len(x.shape) - 1
     top, bottom = concatenate(x, t, axis=last), concatenate(zeros_like(x), x, axis=last)
-    return columns(rows(matrix_exp(concatenate(top, bottom, axis=last - 1)), 0, n), n, 2 * n)
+    return columns(rows(function(concatenate(top, bottom, axis=last - 1)), 0, n), n, 2 * n)
 
 
 @matrix_exp.def_samples

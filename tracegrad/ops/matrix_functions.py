@@ -16,7 +16,7 @@ from tracegrad.errors import ShapeError
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import equal, multiply, negative, where
 from tracegrad.ops.factorizations import pinv
-from tracegrad.ops.linalg import band, columns, matrices, rows, solve_triangular, square, well_conditioned
+from tracegrad.ops.linalg import along_matrix, band, matrices, rows, solve_triangular, square, well_conditioned
 from tracegrad.ops.linear import arange, cast, concatenate, pad, reduce_sum, reshape, slice, zeros_like
 from tracegrad.ops.op import Several, primitive
 from tracegrad.ops.samples import uniform
@@ -182,19 +182,12 @@ def _(x: Aval) -> Aval:
 
 @logm.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any) -> Any:
-    return _derivative_of_log(matrix_transpose(x), ct)
+    return along_matrix(logm, matrix_transpose(x), ct)
 
 
 @logm.def_jvp
 def _(tangents: Any, ans: Any, x: Any) -> Any:
-    return _derivative_of_log(x, tangents[0])
-
-
-def _derivative_of_log(x: Any, t: Any) -> Any:
-    # As for the exponential (`tracegrad.ops.linalg`): R. Mathias, SIAM J. Matrix Anal. Appl. 17 (1996).
-    n, last = x.shape[-1], len(x.shape) - 1
-    top, bottom = concatenate(x, t, axis=last), concatenate(zeros_like(x), x, axis=last)
-    return columns(rows(logm(concatenate(top, bottom, axis=last - 1)), 0, n), n, 2 * n)
+    return along_matrix(logm, x, tangents[0])
 
 
 @logm.def_samples

@@ -62,7 +62,10 @@ def gaussian_filter(input: Any, sigma: Any, order: Any = 0, output: Any = None, 
 _PADDING = {"reflect": "symmetric", "mirror": "reflect", "nearest": "edge", "wrap": "wrap", "constant": "constant"}
 
 
-def _correlated(name: str, input: Any, weights: Any, mode: str, cval: float, origin: Any, flipped: bool) -> Any:
+def _correlated(name: str, input: Any, weights: Any, output: Any, mode: str, cval: float, origin: Any,
+                flipped: bool) -> Any:  # fmt: skip
+    if output is not None:
+        raise refuse(f"the argument output= of scipy.ndimage.{name}")
     if mode not in _PADDING or origin not in (0, (0,), [0]):
         raise refuse(f"scipy.ndimage.{name} with mode={mode!r} and origin={origin!r}")
     x, w = (to_float(v) for v in arrays(input, weights))
@@ -82,15 +85,11 @@ def _correlated(name: str, input: Any, weights: Any, mode: str, cval: float, ori
 def correlate(input: Any, weights: Any, output: Any = None, mode: str = "reflect", cval: float = 0.0,
               origin: Any = 0) -> Any:  # fmt: skip
     """`scipy.ndimage.correlate`"""
-    if output is not None:
-        raise refuse("the argument output= of scipy.ndimage.correlate")
-    return _correlated("correlate", input, weights, mode, cval, origin, flipped=False)
+    return _correlated("correlate", input, weights, output, mode, cval, origin, flipped=False)
 
 
 @shadow("scipy.ndimage.convolve")
 def convolve(input: Any, weights: Any, output: Any = None, mode: str = "reflect", cval: float = 0.0,
              origin: Any = 0) -> Any:  # fmt: skip
     """`scipy.ndimage.convolve`"""
-    if output is not None:
-        raise refuse("the argument output= of scipy.ndimage.convolve")
-    return _correlated("convolve", input, weights, mode, cval, origin, flipped=True)
+    return _correlated("convolve", input, weights, output, mode, cval, origin, flipped=True)

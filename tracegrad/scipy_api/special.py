@@ -137,19 +137,20 @@ def _boxed(logarithm: Any, lmbda: Any) -> Any:
 @ufunc("inv_boxcox")
 def inv_boxcox(y: Any, lmbda: Any) -> Any:
     """The inverse of boxcox."""
-    y, lmbda = _floats(y, lmbda)
-    zero = equal(lmbda, 0.0)
-    safe = where(zero, 1.0, lmbda)
-    return where(zero, exp(y), exp(divide(log1p(multiply(safe, y)), safe)))
+    return _unboxed(exp, y, lmbda)
 
 
 @ufunc("inv_boxcox1p")
 def inv_boxcox1p(y: Any, lmbda: Any) -> Any:
     """The inverse of boxcox1p."""
+    return _unboxed(expm1, y, lmbda)
+
+
+def _unboxed(exponential: Any, y: Any, lmbda: Any) -> Any:
     y, lmbda = _floats(y, lmbda)
     zero = equal(lmbda, 0.0)
     safe = where(zero, 1.0, lmbda)
-    return where(zero, expm1(y), expm1(divide(log1p(multiply(safe, y)), safe)))
+    return where(zero, exponential(y), exponential(divide(log1p(multiply(safe, y)), safe)))
 
 
 for _name, _function in {"sindg": sin, "cosdg": cos, "tandg": tan}.items():
