@@ -5,9 +5,8 @@ through all that does there: through `np.array([x[0], x[1]])`, arrays that are f
 `float`, SciPy. Its graph is then replayed by NumPy. Loops are recorded turn by turn, so each line runs as often as in
 Python, and what is printed or looked at on the way are values.
 
-The tape is asked where a trace does not know how: where Tensors take part, for complex numbers, random numbers inside,
-and shapes that depend on values. A number that is taken there of what is differentiated would lose its derivative, and
-raises instead.
+The tape is asked where a trace does not know how, as for complex numbers, and where Tensors take part. A number that is
+taken there of what is differentiated would lose its derivative, and raises instead.
 """
 
 from __future__ import annotations
