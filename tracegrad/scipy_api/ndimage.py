@@ -10,6 +10,7 @@ from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.op import lead
 from tracegrad.scipy_api.registry import shadow
+from tracegrad.scipy_api.signal import over_windows
 
 __all__: list[str] = []
 
@@ -74,11 +75,7 @@ def _correlated(name: str, input: Any, weights: Any, output: Any, mode: str, cva
     sides = [(b, n - 1 - b) for b, n in zip(before, w.shape)]
     extra = {"constant_values": cval} if mode == "constant" else {}
     wide = np.pad(x, sides, mode=_PADDING[mode], **extra)  # type: ignore[call-overload]
-    total: Any = None
-    for place in np.ndindex(*w.shape):
-        part = wide[tuple([slice(k, k + n) for k, n in zip(place, x.shape)])] * w[place]
-        total = part if total is None else total + part
-    return total
+    return over_windows(wide, w)
 
 
 @shadow("scipy.ndimage.correlate")

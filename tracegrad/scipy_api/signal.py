@@ -11,32 +11,23 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.filters import lfilter as _lfilter
 from tracegrad.scipy_api.registry import shadow
 
-__all__ = ["correlated"]
+__all__ = ["correlated", "over_windows"]
 
-_MOST_TERMS = 32  # of a sum that is written down term by term
+
+def over_windows(x: Any, w: Any) -> Any:
+    """Of each window of `x` that has the shape of `w`, the sum of its products with `w`."""
+    rank = len(x.shape)
+    if rank == 1:
+        return np.correlate(x, w, "valid")
+    windows = np.lib.stride_tricks.sliding_window_view(x, w.shape)
+    return np.sum(windows * w, axis=tuple(range(rank, 2 * rank)))
 
 
 def _full(x: Any, y: Any) -> Any:
     """The sums of all x[i] * y[j] with the same i + j, for each axis."""
     if x.size < y.size:
         x, y = y, x
-    shape = tuple([m + n - 1 for m, n in zip(x.shape, y.shape)])
-    wide = np.pad(x, [(n - 1, n - 1) for n in y.shape])
-    flipped = np.flip(y).reshape(-1)
-    # Of each element of the result, the places of what is summed.
-    places = np.zeros((1,) * len(shape) + y.shape, np.int64)
-    for axis, (m, n) in enumerate(zip(shape, y.shape)):
-        step = int(np.prod(wide.shape[axis + 1 :], dtype=np.int64))
-        along = [1] * (2 * len(shape))
-        along[axis], along[len(shape) + axis] = m, n
-        places = places + step * (np.arange(m)[:, None] + np.arange(n)).reshape(along)
-    places = places.reshape(*shape, -1)
-    if flipped.size > _MOST_TERMS:
-        return np.take(wide.reshape(-1), places) @ flipped
-    total = np.take(wide.reshape(-1), places[..., 0]) * flipped[0]
-    for k in range(1, flipped.size):
-        total = total + np.take(wide.reshape(-1), places[..., k]) * flipped[k]
-    return total
+    return over_windows(np.pad(x, [(n - 1, n - 1) for n in y.shape]), np.flip(y))
 
 
 def _cut(x: Any, sizes: Any) -> Any:
