@@ -10,7 +10,7 @@ from tracegrad.errors import located
 from tracegrad.numpy_api.chosen import nonzero
 from tracegrad.numpy_api.indexing import getitem
 from tracegrad.numpy_api.joining import along, concatenate, picked
-from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, size_of, to_dtype
+from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, raveled, to_dtype
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.elementwise import isnan, logical_and, logical_not, not_equal, subtract
 from tracegrad.ops.indexing import gather, scatter_add
@@ -23,7 +23,7 @@ __all__ = ["compress", "compressed", "extract", "nonzero", "unique"]
 
 
 def _flat(x: Any) -> Any:
-    return x if len(x.shape) == 1 else reshape(x, shape=(size_of(x),))
+    return x if len(x.shape) == 1 else raveled(x)
 
 
 @implements(np.compress, refuses=("out",))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
-from tracegrad.numpy_api.operands import arrays, constant, operand, peer_of, size_of, to_dtype
+from tracegrad.numpy_api.operands import arrays, constant, operand, peer_of, raveled, to_dtype
 from tracegrad.numpy_api.registry import implements
 from tracegrad.ops import elementwise
 from tracegrad.ops.carriers import Level
@@ -49,7 +49,7 @@ def indices(mask: Any) -> tuple[Any, ...]:
     plain = known(mask)
     if plain is not None:
         return plain.nonzero()
-    flat = reshape(mask, shape=(size_of(mask),))
+    flat = raveled(mask)
     count = amount(flat)
     if not count:
         return tuple([full(shape=(0,), value=0, dtype="int64") for _ in mask.shape])
@@ -74,7 +74,7 @@ def nonzero(a: Any) -> tuple[Any, ...]:
 def flatnonzero(a: Any) -> Any:
     """`np.flatnonzero`."""
     (x,) = arrays(a)
-    return nonzero(reshape(x, shape=(size_of(x),)))[0]
+    return nonzero(raveled(x))[0]
 
 
 @implements(np.argwhere)
@@ -97,7 +97,7 @@ class Place(NamedTuple):
     @property
     def row(self) -> Any:
         """The mask, with one axis."""
-        return reshape(self.mask, shape=(size_of(self.mask),))
+        return raveled(self.mask)
 
 
 def _is_mask(entry: Any) -> bool:

@@ -20,6 +20,7 @@ from tracegrad.numpy_api.operands import (
     constant,
     peer_of,
     promoted,
+    raveled,
     size_of,
     to_dtype,
     viewed,
@@ -66,7 +67,7 @@ def concatenate(arrays_: Sequence[Any], /, axis: int | None = 0, out: Any = None
     """`np.concatenate`."""
     xs = _several("concatenate", arrays_)
     if axis is None:
-        xs, axis = [reshape(x, shape=(size_of(x),)) for x in xs], 0
+        xs, axis = [raveled(x) for x in xs], 0
     if any(not x.shape for x in xs):
         raise ShapeError(located("zero-dimensional arrays cannot be concatenated"))
     return _joined(promoted(xs, dtype, casting), normalize_axis("concatenate", axis, len(xs[0].shape)))
@@ -264,7 +265,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     """`np.repeat`: how many there are in all is asked for."""
     x = _one(a)
     if axis is None or not x.shape:
-        x, axis = reshape(x, shape=(size_of(x),)), axis or 0
+        x, axis = raveled(x), axis or 0
     k = normalize_axis("repeat", axis, len(x.shape))
     n = x.shape[k]
     if not isinstance(repeats, tuple | list) and not getattr(repeats, "shape", ()):
@@ -292,7 +293,7 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     """`np.roll`."""
     x = _one(a)
     if axis is None:
-        flat = reshape(x, shape=(size_of(x),))
+        flat = raveled(x)
         return laid(reshape(_rolled(flat, shift.__index__(), 0), shape=x.shape), "C")
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     shifts = shift if isinstance(shift, tuple | list) else (shift,)
@@ -339,10 +340,10 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     x, *beside = arrays(*(v for v in (ary, to_begin, to_end) if v is not None))
     if not all(np.can_cast(v.dtype, x.dtype, "same_kind") for v in beside):
         raise TypeError(located("dtype of `to_begin` and `to_end` must be compatible with input `ary`"))
-    steps = diff(reshape(x, shape=(size_of(x),)))
+    steps = diff(raveled(x))
     if not beside:
         return steps
-    ends = [to_dtype(reshape(v, shape=(size_of(v),)), x.dtype) for v in beside]
+    ends = [to_dtype(raveled(v), x.dtype) for v in beside]
     return concatenate([*(ends[:1] if to_begin is not None else []), steps, *(ends[-1:] if to_end is not None else [])])
 
 

@@ -16,12 +16,13 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, is_literal, name_of, supported, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
-from tracegrad.ops.linear import broadcast_to, cast, full
-from tracegrad.ops.op import Carrier, lead
+from tracegrad.ops.linear import broadcast_to, cast, full, reshape
+from tracegrad.ops.op import Carrier, lead, normalize_axis
 from tracegrad.ops.pieces import stack
 from tracegrad.ops.windows import counted, dynamic_slice
 
 __all__ = [
+    "along_axis",
     "array",
     "arrays",
     "assigned",
@@ -34,6 +35,7 @@ __all__ = [
     "peer_of",
     "place_of",
     "promoted",
+    "raveled",
     "size_of",
     "to_dtype",
     "to_float",
@@ -185,6 +187,17 @@ def broadcast_arrays(name: str, xs: Sequence[Any], shape: tuple[int, ...] | None
 def size_of(x: Any) -> int:
     """The number of elements."""
     return math.prod(x.shape)
+
+
+def raveled(x: Any) -> Any:
+    """All elements in one row."""
+    return reshape(x, shape=(size_of(x),))
+
+
+def along_axis(name: str, a: Any, axis: Any) -> tuple[Any, int]:
+    """The array and the axis that is meant; for None, all elements in one row."""
+    (x,) = arrays(a)
+    return (raveled(x), 0) if axis is None else (x, normalize_axis(name, axis, len(x.shape)))
 
 
 def viewed(x: Any, result: Any, put: Callable[[Any, Any], Any]) -> Any:

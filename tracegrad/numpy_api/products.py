@@ -12,7 +12,15 @@ from tracegrad.avals import is_literal
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import stack, unstack
 from tracegrad.numpy_api.memory import laid
-from tracegrad.numpy_api.operands import arrays, broadcast_arrays, operands, peer_of, promoted, size_of, to_dtype
+from tracegrad.numpy_api.operands import (
+    arrays,
+    broadcast_arrays,
+    operands,
+    peer_of,
+    promoted,
+    raveled,
+    to_dtype,
+)
 from tracegrad.numpy_api.registry import implements, ufunc
 from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.numpy_api.ufuncs import matmul as _matmul
@@ -28,10 +36,6 @@ def _conjugated(x: Any) -> Any:
     return conj(x) if x.dtype.kind == "c" else x
 
 
-def _flat(x: Any) -> Any:
-    return reshape(x, shape=(size_of(x),))
-
-
 @implements(np.dot, refuses=("out",))
 def dot(a: Any, b: Any, out: Any = None) -> Any:
     """`np.dot`."""
@@ -42,7 +46,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
 @implements(np.vdot)
 def vdot(a: Any, b: Any, /) -> Any:
     """`np.vdot`."""
-    x, y = (_flat(v) for v in arrays(a, b))
+    x, y = (raveled(v) for v in arrays(a, b))
     return contraction.dot(_conjugated(x), y)
 
 
@@ -56,7 +60,7 @@ def inner(a: Any, b: Any, /) -> Any:
 @implements(np.outer, refuses=("out",))
 def outer(a: Any, b: Any, out: Any = None) -> Any:
     """`np.outer`."""
-    x, y = (_flat(v) for v in arrays(a, b))
+    x, y = (raveled(v) for v in arrays(a, b))
     return multiply(reshape(x, shape=(*x.shape, 1)), reshape(y, shape=(1, *y.shape)))
 
 

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
-from tracegrad.numpy_api.operands import arrays, assigned, broadcast_shapes, promoted, size_of, to_dtype, to_float
+from tracegrad.numpy_api.operands import (
+    arrays,
+    assigned,
+    broadcast_shapes,
+    promoted,
+    raveled,
+    to_dtype,
+    to_float,
+)
 from tracegrad.numpy_api.registry import UFUNC_METHODS, implements
 from tracegrad.numpy_api.ufuncs import isclose as _isclose
 from tracegrad.ops import linear, reduction, scans
@@ -107,7 +115,7 @@ def _scanned(op: Callable[..., Any], a: Any, axis: Any, dtype: Any) -> Any:
     x = _one(a)
     x = to_dtype(x, dtype or accumulator(x.dtype))
     if axis is None or (not x.shape and axis in (0, -1)):
-        return op(reshape(x, shape=(size_of(x),)), axis=0)
+        return op(raveled(x), axis=0)
     return op(x, axis=normalize_axis(op.name, axis, len(x.shape)))  # type: ignore[attr-defined]
 
 
@@ -291,7 +299,7 @@ def _arg(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
     if any(map(_is_nothing, x.shape if axis is None else (x.shape[normalize_axis(name, axis, len(x.shape))],))):
         raise ShapeError(located(f"attempt to get {name} of an empty sequence"))
     if axis is None:
-        flat = op(reshape(x, shape=(size_of(x),)), axis=0)
+        flat = op(raveled(x), axis=0)
         return reshape(flat, shape=(1,) * len(x.shape)) if keepdims else flat
     k = normalize_axis(name, axis, len(x.shape))
     out = op(x, axis=k)

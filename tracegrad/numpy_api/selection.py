@@ -23,7 +23,7 @@ from tracegrad.numpy_api.operands import (
     operand,
     operands,
     peer_of,
-    size_of,
+    raveled,
     to_dtype,
     to_float,
     together,
@@ -221,7 +221,7 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     x, index = arrays(a, indices)
     index = _as_index(index)
     if axis is None:
-        x, axis = reshape(x, shape=(size_of(x),)), 0
+        x, axis = raveled(x), 0
     k = normalize_axis("take", axis, len(x.shape))
     if mode == "wrap":
         index = elementwise.remainder(index, x.shape[k])
@@ -238,7 +238,7 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1) -> Any:
     x, index = arrays(arr, indices)
     index = _as_index(index)
     if axis is None:
-        x, axis = reshape(x, shape=(size_of(x),)), 0
+        x, axis = raveled(x), 0
     rank = len(x.shape)
     k = normalize_axis("take_along_axis", axis, rank)
     if len(index.shape) != rank:
@@ -291,7 +291,7 @@ def diag(v: Any, k: int = 0) -> Any:
 def diagflat(v: Any, k: int = 0) -> Any:
     """`np.diagflat`."""
     x = _one(v)
-    return diag(reshape(x, shape=(size_of(x),)), k)
+    return diag(raveled(x), k)
 
 
 @implements(np.trace, refuses=("out",))

@@ -8,21 +8,12 @@ import numpy as np
 
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.memory import laid
-from tracegrad.numpy_api.operands import array, arrays, peer_of, promoted, size_of
+from tracegrad.numpy_api.operands import along_axis, array, peer_of, promoted
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import take_along_axis
 from tracegrad.ops import sorting
-from tracegrad.ops.linear import reshape
-from tracegrad.ops.op import normalize_axis
 
 __all__ = ["argpartition", "argsort", "partition", "searchsorted", "sort"]
-
-
-def _along(name: str, a: Any, axis: int | None) -> tuple[Any, int]:
-    (x,) = arrays(a)
-    if axis is None:
-        return reshape(x, shape=(size_of(x),)), 0
-    return x, normalize_axis(name, axis, len(x.shape))
 
 
 def _is_stable(kind: str | None, stable: bool | None) -> bool:
@@ -36,7 +27,7 @@ def sort(
     a: Any, axis: int | None = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None
 ) -> Any:
     """`np.sort`; equal elements share nothing: each keeps the cotangent of its place."""
-    x, k = _along("sort", a, axis)
+    x, k = along_axis("sort", a, axis)
     return laid(sorting.sort(x, axis=k, descending=False, stable=_is_stable(kind, stable))[0], "K", x)
 
 
@@ -45,7 +36,7 @@ def argsort(
     a: Any, axis: int | None = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None
 ) -> Any:
     """`np.argsort`."""
-    x, k = _along("argsort", a, axis)
+    x, k = along_axis("argsort", a, axis)
     return sorting.argsort(x, axis=k, descending=False, stable=_is_stable(kind, stable))
 
 

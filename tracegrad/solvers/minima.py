@@ -48,7 +48,7 @@ def _minimum(what: str, functions: Functions, equation: Graph, starts: Starts, r
     """The minimum, the numbers of evaluations and iterations, the status and whether it is one."""
     kinds = ((functions.x, "f64"), ((), "i64"), ((), "i64"), ((), "i64"), ((), "bool"))
     ways = functools.partial(solution, equation=equation, what=what)
-    return called(functions, starts, run, kinds, text, lambda name: ways(name))  # type: ignore[arg-type]
+    return called(functions, starts, run, kinds, text, ways)  # type: ignore[arg-type]
 
 
 def _found(found: Any) -> tuple[Any, ...]:

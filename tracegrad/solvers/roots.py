@@ -50,7 +50,7 @@ def _functions(what: str, fs: Sequence[Any], args: Any) -> Functions:
 def _root(functions: Functions, starts: Starts, run: Any, kinds: Any, text: str) -> tuple[Any, ...]:
     """The root of the first function and what else the solver gives."""
     ways = functools.partial(solution, equation=functions.graphs[0], what=functions.what)
-    root, *others = called(functions, starts, run, kinds, text, lambda name: ways(name))
+    root, *others = called(functions, starts, run, kinds, text, ways)
     return weakened(root) if functions.x is None else root, *others
 
 
@@ -172,7 +172,7 @@ def fixed_point(*args: Any, **kwargs: Any) -> Any:
 
     ways = functools.partial(solution, equation=_gap(functions.graphs[0]), what=what)
     starts = Starts({"x0": x0})
-    return called(functions, starts, run, ((shape, "f64"),), repr(options), lambda name: ways(name))[0]
+    return called(functions, starts, run, ((shape, "f64"),), repr(options), ways)[0]
 
 
 def _gap(graph: Graph) -> Graph:

@@ -40,6 +40,11 @@ def _require(condition: Any, error: type[Exception], text: str) -> None:
         raise error(located(text))
 
 
+def _require_positive(x: Any, name: str) -> None:
+    """As NumPy does, which takes 0.0, and not -0.0."""
+    _require(np.logical_not(np.signbit(x)), ValueError, f"{name} < 0")
+
+
 def _shape(size: Any, *xs: Any) -> Any:
     """The shape that is drawn: what is given, or that of the arguments; None for a number."""
     if size is not None:
@@ -59,7 +64,7 @@ def _moved(method: str, standard: str, args: tuple[Any, ...] = ()) -> Callable[.
     def draw(g: Traced, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
         if not _traced(loc, scale):
             return g.draw(method, (loc, scale, size), {})
-        _require(np.logical_not(np.signbit(scale)), ValueError, "scale < 0")
+        _require_positive(scale, "scale")
         shape = _shape(size, loc, scale)
         return _fitting(loc + scale * g.draw(standard, (*args, shape), {}, strong=True), shape)
 
@@ -70,7 +75,7 @@ def _scaled(method: str, standard: str) -> Callable[..., Any]:
     def draw(g: Traced, scale: Any = 1.0, size: Any = None) -> Any:
         if not _traced(scale):
             return g.draw(method, (scale, size), {})
-        _require(np.logical_not(np.signbit(scale)), ValueError, "scale < 0")
+        _require_positive(scale, "scale")
         shape = _shape(size, scale)
         args = (shape,) if standard != method else (1.0, shape)
         return _fitting(scale * g.draw(standard, args, {}, strong=True), shape)
@@ -84,7 +89,7 @@ def _uniform(g: Traced, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> An
     width = high - low
     _require(np.isfinite(width), OverflowError, "high - low range exceeds valid bounds")
     if not g.is_old:
-        _require(np.logical_not(np.signbit(width)), ValueError, "high - low < 0")
+        _require_positive(width, "high - low")
     shape = _shape(size, low, high)
     return _fitting(low + width * g.draw("random_sample" if g.is_old else "random", (shape,), {}, strong=True), shape)
 
@@ -92,7 +97,7 @@ def _uniform(g: Traced, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> An
 def _lognormal(g: Traced, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None) -> Any:
     if not _traced(mean, sigma):
         return g.draw("lognormal", (mean, sigma, size), {})
-    _require(np.logical_not(np.signbit(sigma)), ValueError, "sigma < 0")
+    _require_positive(sigma, "sigma")
     shape = _shape(size, mean, sigma)
     return _fitting(np.exp(mean + sigma * g.draw("standard_normal", (shape,), {}, strong=True)), shape)
 
@@ -100,7 +105,7 @@ def _lognormal(g: Traced, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None) -
 def _gamma(g: Traced, shape: Any, scale: Any = 1.0, size: Any = None) -> Any:
     if not _traced(scale):
         return g.draw("gamma", (shape, scale, size), {})
-    _require(np.logical_not(np.signbit(scale)), ValueError, "scale < 0")
+    _require_positive(scale, "scale")
     wanted = _shape(size, shape, scale)
     return _fitting(scale * g.draw("standard_gamma", (shape, wanted), {}, strong=True), wanted)
 

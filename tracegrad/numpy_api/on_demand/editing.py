@@ -13,6 +13,7 @@ from tracegrad.numpy_api.joining import concatenate, picked, stack
 from tracegrad.numpy_api.last_writes import is_known
 from tracegrad.numpy_api.memory import laid
 from tracegrad.numpy_api.operands import (
+    along_axis,
     array,
     arrays,
     broadcast_arrays,
@@ -20,6 +21,7 @@ from tracegrad.numpy_api.operands import (
     constant,
     peer_of,
     promoted,
+    raveled,
     size_of,
     to_dtype,
     together,
@@ -32,10 +34,6 @@ from tracegrad.ops.elementwise import equal, logical_and, remainder, subtract
 from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import broadcast_to, reshape
 from tracegrad.ops.op import normalize_axis
-
-
-def _row(x: Any) -> Any:
-    return reshape(x, shape=(size_of(x),))
 
 
 def _place(obj: Any, name: str) -> Any:
@@ -51,19 +49,12 @@ def _place(obj: Any, name: str) -> Any:
     raise refuse(f"np.{name} at a traced array of indices", "use indices that are computed without the arguments")
 
 
-def _along(name: str, a: Any, axis: Any) -> tuple[Any, int]:
-    (x,) = arrays(a)
-    if axis is None:
-        return _row(x), 0
-    return x, normalize_axis(name, axis, len(x.shape))
-
-
 # -- insert and delete -------------------------------------------------------------------------------------------------
 @implements(np.insert)
 def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     """`np.insert`, before indices that are known or asked for."""
     peer = peer_of(arr, values, obj)
-    x, k = _along("insert", array(arr, peer), axis)
+    x, k = along_axis("insert", array(arr, peer), axis)
     v = to_dtype(array(values, peer), x.dtype)
     place = _place(obj, "insert")
     rank, n = len(x.shape), x.shape[k]
@@ -85,7 +76,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
 @implements(np.delete)
 def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     """`np.delete`, of indices that are known or asked for."""
-    x, k = _along("delete", arr, axis)
+    x, k = along_axis("delete", arr, axis)
     kept = np.delete(np.arange(x.shape[k]), _place(obj, "delete"))
     return laid(picked(x, constant(kept, peer_of(x)), k), "C")
 
@@ -93,7 +84,7 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
 @implements(np.resize)
 def resize(a: Any, new_shape: Any) -> Any:
     """`np.resize`: the elements over and over."""
-    x = _row(arrays(a)[0])
+    x = raveled(arrays(a)[0])
     shape = (new_shape.__index__(),) if hasattr(new_shape, "__index__") else as_shape(new_shape)
     if not size_of(x):
         return broadcast_to(array(np.zeros((), x.dtype), peer_of(x)), shape=shape)
@@ -109,7 +100,7 @@ def _target(name: str, a: Any) -> None:
 
 def _over_and_over(values: Any, n: int, peer: Any) -> Any:
     """`n` elements of `values`, which begin again when there are no more."""
-    v = _row(array(values, peer))
+    v = raveled(array(values, peer))
     return v if size_of(v) in (n, 1) else resize(v, (n,))
 
 
@@ -118,7 +109,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     """`np.put`."""
     _target("put", a)
     peer = peer_of(a, ind, v)
-    index = to_dtype(_row(array(ind, peer)), "int64")
+    index = to_dtype(raveled(array(ind, peer)), "int64")
     n = size_of(a)
     if mode == "wrap":
         index = remainder(index, n)
@@ -133,7 +124,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
     """`np.place`: the next value at every place where the mask is true."""
     _target("place", arr)
     peer = peer_of(arr, mask, vals)
-    inside, values = _row(to_dtype(array(mask, peer), bool)), _row(array(vals, peer))
+    inside, values = raveled(to_dtype(array(mask, peer), bool)), raveled(array(vals, peer))
     if not size_of(values):
         raise ValueError(located("Cannot insert from an empty array!"))
     number = subtract(scans.cumsum(to_dtype(inside, "int64"), axis=0), 1)
@@ -147,7 +138,7 @@ def putmask(a: Any, /, mask: Any, values: Any) -> None:
     _target("putmask", a)
     peer = peer_of(a, mask, values)
     v = _over_and_over(values, size_of(a), peer)
-    _put_where(a, _row(to_dtype(array(mask, peer), bool)), broadcast_to(v, shape=(size_of(a),)))
+    _put_where(a, raveled(to_dtype(array(mask, peer), bool)), broadcast_to(v, shape=(size_of(a),)))
 
 
 def _put_where(a: Any, inside: Any, values: Any) -> None:

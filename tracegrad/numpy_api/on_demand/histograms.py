@@ -12,7 +12,7 @@ from tracegrad.avals import is_literal, supported
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api import creation, reductions, sorting
 from tracegrad.numpy_api.joining import diff
-from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, size_of, to_dtype, to_float
+from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, raveled, size_of, to_dtype, to_float
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops import linear
 from tracegrad.ops.elementwise import (
@@ -32,10 +32,6 @@ from tracegrad.ops.elementwise import (
 )  # fmt: skip
 from tracegrad.ops.indexing import gather, scatter_add
 from tracegrad.ops.linear import flip, reshape, stop_gradient
-
-
-def _row(x: Any) -> Any:
-    return reshape(x, shape=(size_of(x),))
 
 
 def _is_count(bins: Any) -> bool:
@@ -111,7 +107,7 @@ def _even_bin_of(x: Any, edges: Any, n: int) -> tuple[Any, Any]:
 @implements(np.histogram_bin_edges)
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
     """`np.histogram_bin_edges`."""
-    return _edges("histogram_bin_edges", _row(arrays(a)[0]), bins, range)
+    return _edges("histogram_bin_edges", raveled(arrays(a)[0]), bins, range)
 
 
 def _sums(place: Any, inside: Any, weights: Any, shape: tuple[int, ...]) -> Any:
@@ -133,7 +129,7 @@ def _weights_of(x: Any, weights: Any) -> Any:
     w = array(weights, peer_of(x, weights))
     if w.shape != x.shape:
         raise ShapeError(located("weights should have the same shape as a."))
-    w = _row(w)
+    w = raveled(w)
     return to_dtype(w, "int64") if w.dtype.kind == "b" else w
 
 
@@ -142,7 +138,7 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, we
     """`np.histogram`: counts have no derivative, sums of weights have one with respect to the weights."""
     given = arrays(*(v for v in (a, weights) if v is not None))
     w = _weights_of(given[0], given[1]) if weights is not None else None
-    x = _row(given[0])
+    x = raveled(given[0])
     edges = _edges("histogram", x, bins, range)
     place, inside = _bin_of(x, edges, _is_count(bins))
     found = _sums((place,), inside, w, (edges.shape[0] - 1,))
@@ -169,7 +165,7 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = N
     inside = insides[0]
     for other in insides[1:]:
         inside = logical_and(inside, other)
-    w = None if weights is None else _row(array(weights, peer_of(*columns, weights)))
+    w = None if weights is None else raveled(array(weights, peer_of(*columns, weights)))
     found = to_float(_sums(places, inside, w, tuple(e.shape[0] - 1 for e in edges)))
     if density:
         total = reductions.sum(found)
@@ -186,7 +182,7 @@ def _along(x: Any, axis: int, rank: int) -> Any:
 def _columns(sample: Any) -> list[Any]:
     """The coordinates of the points, one row for each."""
     if isinstance(sample, list | tuple):
-        return [_row(x) for x in arrays(*sample)]
+        return [raveled(x) for x in arrays(*sample)]
     (x,) = arrays(sample)
     if len(x.shape) == 1:
         return [x]

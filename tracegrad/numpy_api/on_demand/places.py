@@ -10,7 +10,7 @@ import numpy as np
 
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api import reductions, sorting
-from tracegrad.numpy_api.operands import array, arrays, peer_of, promoted, size_of, to_dtype
+from tracegrad.numpy_api.operands import array, arrays, peer_of, promoted, raveled, size_of, to_dtype
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import clip, take_along_axis
 from tracegrad.ops.elementwise import (
@@ -119,7 +119,7 @@ def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: 
          kind: Any = None) -> Any:  # fmt: skip
     """`np.isin`."""
     x, tests = promoted(arrays(element, test_elements))
-    tests = reshape(tests, shape=(size_of(tests),))
+    tests = raveled(tests)
     n = tests.shape[0]
     if 0 < n <= MOST_SINGLE:
         found = equal(x, tests[0])

@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view as _sliding_window_view
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.joining import picked
-from tracegrad.numpy_api.operands import arrays, constant, peer_of, size_of
+from tracegrad.numpy_api.operands import arrays, constant, peer_of, raveled, size_of
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.linear import reshape, transpose
 from tracegrad.ops.op import Carrier, normalize_axis
@@ -84,5 +84,5 @@ def as_strided(x: Any, shape: Any = None, strides: Any = None, subok: bool = Fal
     places = np.broadcast_to(places, shape)
     if places.size and (places.min() < 0 or places.max() >= size_of(v)):
         raise IndexError(located("as_strided reads beyond the elements of the array"))
-    row = reshape(v, shape=(size_of(v),))
+    row = raveled(v)
     return _sealed(picked(row, constant(np.ascontiguousarray(places), peer_of(v)), 0))
