@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tracegrad.avals import COMPILED, Aval, aval_of
 from tracegrad.ir import Builder, Graph, build
-from tracegrad.ops import TABLE, contraction, elementwise, filters, indexing, linear, reduction
+from tracegrad.ops import TABLE, contraction, elementwise, indexing, late, linear, reduction
 from tracegrad.transforms.vjp import vjp
 
 # Every test starts from its first state, whatever ran before.
@@ -23,7 +23,7 @@ def several(x: Any) -> tuple[Any, ...]:
     return x if isinstance(x, tuple) else (x,)
 
 
-assert filters.lfilter.name in TABLE  # which is imported late, as those of `matrix_functions` are
+assert late.filters.lfilter.name in TABLE  # which is imported late, as those beside it are
 SAMPLES = [
     pytest.param(op, operands, params, id=f"{op.name}-{i}")
     for op in list(TABLE.values())

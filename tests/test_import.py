@@ -27,6 +27,8 @@ LATER = (
     "tracegrad.njit",
     "tracegrad.numpy_api.on_demand",
     "tracegrad.ops.filters",
+    "tracegrad.ops.fourier",
+    "tracegrad.ops.late",
     "tracegrad.ops.matrix_functions",
     "tracegrad.ops.special_slopes",
     "tracegrad.ops.splines",

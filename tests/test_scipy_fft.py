@@ -10,7 +10,6 @@ import pytest
 from scipy import fft
 
 import tracegrad as tg
-from tracegrad.errors import UnsupportedError
 
 M = np.array([[0.3, 1.2, -0.4, 0.8], [0.9, 0.1, 0.7, -0.2], [-1.1, 0.5, 0.2, 1.3]])
 
@@ -60,9 +59,3 @@ def test_axes_and_lengths_are_scipys(f: Any) -> None:
 def test_each_of_a_batch_is_transformed() -> None:
     slope = tg.grad(lambda x: np.sum(fft.dct(x) ** 3))
     np.testing.assert_allclose(tg.vmap(slope)(M), [slope(x) for x in M], rtol=1e-12)
-
-
-@pytest.mark.parametrize("name", ["fft", "rfft", "irfft", "ifft2", "fftn", "ihfft", "fht"])
-def test_complex_transforms_are_refused_by_name(name: str) -> None:
-    with pytest.raises(UnsupportedError, match=rf"scipy\.fft\.{name} is not supported"):
-        tg.trace(lambda x: getattr(fft, name)(x))(M)

@@ -86,7 +86,7 @@ class _Lines:
         """The node of a line and the regions below it; of an op with several results, the nodes of those too."""
         found = re.fullmatch(_NODE, line)
         if found is not None and found[2] not in TABLE:
-            from tracegrad.ops.filters import lfilter  # noqa: F401 (which enters the ops of the module)
+            from tracegrad.ops.late import fourier  # noqa: F401 (which enters the ops of the modules there)
         if found is None or found[2] not in TABLE:
             raise VerifyError(f"not a node: {line!r}")
         named, op, operands, params, avals = found.groups()

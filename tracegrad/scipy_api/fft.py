@@ -1,7 +1,7 @@
-"""`scipy.fft`: the transforms of real numbers to real numbers.
+"""`scipy.fft`: Fourier transforms, which are NumPy's, and the transforms of real numbers to real numbers.
 
-SciPy's own transform is one node. It is linear; its transpose is a transform of the inverse type, between weights of
-the first or the last elements, which the definitions of types 2 and 3 do not count alike.
+Of the latter SciPy's own transform is one node. It is linear; its transpose is a transform of the inverse type, between
+weights of the first or the last elements, which the definitions of types 2 and 3 do not count alike.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import short_name
+from tracegrad.errors import located
+from tracegrad.numpy_api.on_demand.fourier import TRANSFORMS, line, resized, several
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.custom import custom_call, opaque
@@ -95,20 +97,9 @@ def _one(name: str) -> Callable[..., Any]:
         if not -len(x.shape) <= axis < len(x.shape):
             raise ValueError(f"{what}: axis {axis} is out of range for an array of {len(x.shape)} dimensions")
         axis = axis if axis < 0 else axis - len(x.shape)
-        return _Transform(name, type, norm or "backward", axis).of(_resized(x, n, axis))
+        return _Transform(name, type, norm or "backward", axis).of(resized(x, n, axis + len(x.shape)))
 
     return transform
-
-
-def _resized(x: Any, n: Any, axis: int) -> Any:
-    """`x` with `n` elements along an axis: the first of them, or followed by zeros."""
-    have = x.shape[axis]
-    if n is None or n == have:
-        return x
-    rest = (slice(None),) * (-1 - axis)
-    if n < have:
-        return x[(..., slice(0, n), *rest)]
-    return np.pad(x, [(0, n - have if k == len(x.shape) + axis else 0) for k in range(len(x.shape))])
 
 
 def _several(name: str, one: Callable[..., Any]) -> None:
@@ -131,15 +122,63 @@ for _name in ("dct", "dst", "idct", "idst"):
     _several(_name, _one(_name))
 
 
+# -- Fourier transforms ------------------------------------------------------------------------------------------
+def _numbers(what: str, name: str, x: Any) -> Any:
+    (x,) = arrays(x)
+    if name in ("rfft", "ihfft") and x.dtype.kind == "c":
+        raise TypeError(located(f"{what}: x must be a real sequence"))
+    return to_float(x)
+
+
+def _along_one(name: str) -> None:
+    what = f"scipy.fft.{name}"
+
+    @shadow(what)
+    def transform(x: Any, n: Any = None, axis: int = -1, norm: Any = None, overwrite_x: bool = False,
+                  workers: Any = None, *, plan: Any = None) -> Any:  # fmt: skip
+        return line(name, _numbers(what, name, x), n, axis, norm)
+
+
+def _along_several(name: str, ending: str) -> None:
+    what = f"scipy.fft.{name}{ending}"
+    default = (-2, -1) if ending == "2" else None
+
+    @shadow(what)
+    def transform(x: Any, s: Any = None, axes: Any = default, norm: Any = None, overwrite_x: bool = False,
+                  workers: Any = None, *, plan: Any = None) -> Any:  # fmt: skip
+        x = _numbers(what, name, x)
+        sizes = None if s is None else [int(k) for k in np.atleast_1d(s)]
+        if axes is None:
+            axes = range(-len(x.shape) if sizes is None else -len(sizes), 0)
+        axes = [int(a) for a in np.atleast_1d(list(axes) if isinstance(axes, range) else axes)]
+        if len({a % max(len(x.shape), 1) for a in axes}) != len(axes) or len(sizes or axes) != len(axes):
+            raise ValueError(located(f"{what}: axes must be unique, and s and axes of one length"))
+        return several(name, x, sizes or [None] * len(axes), axes, norm)
+
+
+for _name in TRANSFORMS:
+    _along_one(_name)
+    for _ending in ("2", "n"):
+        _along_several(_name, _ending)
+
+
+@shadow("scipy.fft.fftshift")
+def fftshift(x: Any, axes: Any = None) -> Any:
+    """`scipy.fft.fftshift`."""
+    return np.fft.fftshift(x, axes)
+
+
+@shadow("scipy.fft.ifftshift")
+def ifftshift(x: Any, axes: Any = None) -> Any:
+    """`scipy.fft.ifftshift`."""
+    return np.fft.ifftshift(x, axes)
+
+
 def _refused(name: str) -> None:
     @shadow(f"scipy.fft.{name}")
     def call(*args: Any, **kwargs: Any) -> Any:
-        raise refuse(f"scipy.fft.{name}", "of the Fourier transforms there are the real ones, scipy.fft.dct and dst")
+        raise refuse(f"scipy.fft.{name}", "there are the transforms of Fourier's, and scipy.fft.dct and dst")
 
 
-for _name in ("fft", "rfft", "hfft"):
-    for _way in (_name, f"i{_name}"):
-        for _axes in ("", "2", "n"):
-            _refused(_way + _axes)
 for _name in ("fht", "ifht"):
     _refused(_name)

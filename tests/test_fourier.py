@@ -1,0 +1,130 @@
+"""Fourier transforms of NumPy and SciPy: their own values, and that a pullback is the transposed transform."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.fft
+from along import differences
+
+import tracegrad as tg
+from tracegrad.errors import UnsupportedError
+from tracegrad.scipy_api.registry import shadow_of
+
+RNG = np.random.default_rng(5)
+REAL = RNG.uniform(-1, 1, (3, 4, 5))
+COMPLEX = REAL + 1j * RNG.uniform(-1, 1, (3, 4, 5))
+
+# Arguments of transforms along one axis, and along several.
+ONE = ["", "norm='ortho'", "norm='forward'", "axis=1", "4", "n=7, axis=0", "n=3, norm='ortho', axis=1", "8, -2"]
+SEVERAL = ["", "norm='ortho'", "axes=(0, 2)", "s=(2, 7), axes=(0, 1), norm='forward'", "s=(4, 5), axes=(2, 1)"]
+LINES, PLANES = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"], ["fft", "ifft", "rfft", "irfft"]
+NUMPYS = [f"np.fft.{name}{ending}(x{', ' * bool(args)}{args})"
+          for names, ending, every in ((LINES, "", ONE), (PLANES, "n", SEVERAL), (PLANES, "2", SEVERAL[:3]))
+          for name in names for args in every]  # fmt: skip
+SCIPYS = [f"scipy.fft.{name}{ending}(x{args})"
+          for ending, args in (("", ", 6, axis=0"), ("", ", norm='ortho'"), ("2", ""), ("n", ", axes=(2, 0)"),
+                               ("n", ", s=(3, 6), norm='forward'"))
+          for name in LINES]  # fmt: skip
+SHIFTS = ["np.fft.fftshift(x)", "np.fft.ifftshift(x, 2)", "np.fft.fftshift(x, (0, -1))", "scipy.fft.ifftshift(x)"]
+# SciPy's functions do not dispatch; in traced code they are these.
+SHADOWED = {name: shadow_of(getattr(scipy.fft, name)) or getattr(scipy.fft, name) for name in scipy.fft.__all__}
+NAMES = {"np": np, "scipy": SimpleNamespace(fft=SimpleNamespace(**SHADOWED))}
+
+
+def inner(x: Any, y: Any) -> float:
+    """The inner product of arrays as vectors of their real and imaginary parts."""
+    return float(np.vdot(x, y).real)
+
+
+def like(x: Any) -> Any:
+    rng = np.random.default_rng(x.size)
+    out = rng.uniform(-1, 1, x.shape)
+    return np.asarray(out + 1j * rng.uniform(-1, 1, x.shape) if x.dtype.kind == "c" else out, x.dtype)
+
+
+def operands(call: str) -> list[Any]:
+    of_reals = any(f".{name}" in call for name in ("rfft", "ihfft"))
+    return [REAL] if of_reals else [COMPLEX, REAL]
+
+
+def check(f: Any, x: Any) -> None:
+    """Values and cotangents of a linear function, on the tape."""
+    want = f(x)
+    t = tg.tensor(x, requires_grad=True)
+    y = f(t)
+    assert (y.shape, y.dtype) == (want.shape, want.dtype)
+    tolerance = 1e-6 if want.dtype.itemsize == (8 if want.dtype.kind == "c" else 4) else 1e-13
+    np.testing.assert_allclose(y.detach().numpy(), want, rtol=tolerance, atol=tolerance)
+    ct = like(want)
+    (pulled,) = tg.autograd.grad(y, [t], [tg.tensor(ct)])
+    assert (pulled.shape, pulled.dtype) == (x.shape, x.dtype)
+    direction = like(x)
+    assert inner(pulled.numpy(), direction) == pytest.approx(inner(ct, f(direction)), rel=100 * tolerance)
+
+
+@pytest.mark.parametrize("call", NUMPYS + SCIPYS + SHIFTS)
+def test_a_transform_has_the_values_of_numpy_and_scipy_and_its_pullback_is_the_transpose(call: str) -> None:
+    def f(x: Any) -> Any:
+        return eval(call, NAMES, {"x": x})
+
+    for x in operands(call):
+        check(f, x)
+    single = operands(call)[0]
+    check(f, single.astype(np.float32 if single.dtype.kind == "f" else np.complex64))
+    whole = np.arange(60).reshape(3, 4, 5)
+    np.testing.assert_allclose(f(tg.tensor(whole)).numpy(), f(whole), rtol=1e-13, atol=1e-12)
+
+
+# -- derivatives of what is not linear ---------------------------------------------------------------------------
+V = RNG.uniform(-1, 1, 6)
+LOSSES = {
+    "power spectrum": lambda x: np.sum(np.abs(np.fft.rfft(x)) ** 3),
+    "magnitudes": lambda x: np.sum(np.abs(np.fft.fft(x, 9)) ** 3),
+    "filter": lambda x: np.sum(np.fft.irfft(np.fft.rfft(x) * np.fft.rfft(x**2), 6) ** 3),
+    "autocorrelation": lambda x: np.sum(np.fft.ifft(np.fft.fft(x, 12) * np.conj(np.fft.fft(x, 12))).real ** 2),
+    "phases": lambda x: np.sum(np.angle(np.fft.ihfft(x + 2.0)[1:]) ** 2),
+    "of complex powers": lambda x: np.sum(np.abs(np.fft.hfft(np.exp(1j * x)))),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_slopes_of_both_orders_are_those_of_differences_and_both_modes_agree(name: str) -> None:
+    f = LOSSES[name]
+    t = np.cos(np.arange(6.0))
+    with tg.disable_jit():
+        slope = tg.grad(f)
+        assert slope(V) @ t == pytest.approx(differences(f, V, t), rel=1e-7)
+        assert float(tg.jvp(f, (V,), (t,))[1]) == pytest.approx(slope(V) @ t, rel=1e-12)
+        want = [differences(lambda x: slope(x)[k], V, t) for k in range(6)]  # noqa: B023
+        np.testing.assert_allclose(tg.jvp(slope, (V,), (t,))[1], want, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(tg.hessian(f)(V) @ t, want, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(tg.vmap(slope)(np.stack([V, t])), [slope(V), slope(t)], rtol=1e-12)
+
+
+def test_a_gradient_of_complex_numbers_is_pytorchs() -> None:
+    z = tg.tensor(COMPLEX[0, 0], requires_grad=True)
+    (found,) = tg.autograd.grad(np.sum(np.abs(np.fft.fft(z)) ** 2), [z])
+    # d/dx + i d/dy of n * sum(abs(z)**2), by Parseval.
+    np.testing.assert_allclose(found.numpy(), 2 * 5 * COMPLEX[0, 0], rtol=1e-13)
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("call", "error", "words"), [
+    ("np.fft.fft(x, norm='other')", ValueError, "Invalid norm value other"),
+    ("np.fft.fft(x, 0)", ValueError, r"Invalid number of FFT data points \(0\)"),
+    ("np.fft.irfft(x[..., :1])", ValueError, r"Invalid number of FFT data points \(0\)"),
+    ("np.fft.fft(x, axis=3)", IndexError, "axis 3 is out of bounds"),
+    ("np.fft.fftn(x, (2, 3), (1,))", ValueError, "Shape and axes have different lengths"),
+    ("np.fft.rfft(x + 1j)", TypeError, "rfft"),
+    ("scipy.fft.rfft(x + 1j)", TypeError, "x must be a real sequence"),
+    ("scipy.fft.fftn(x, axes=(1, 1))", ValueError, "axes must be unique"),
+    ("np.fft.fft(x, out=np.zeros((3, 4, 5), complex))", UnsupportedError, "the argument out= of np.fft.fft"),
+    ("scipy.fft.fht(x, 0.1, 0.0)", UnsupportedError, r"scipy\.fft\.fht is not supported"),
+])  # fmt: skip
+def test_what_cannot_be_transformed_says_why(call: str, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        eval(call, NAMES, {"x": tg.tensor(REAL)})

@@ -1,0 +1,166 @@
+"""`np.fft`: discrete Fourier transforms, each of three ops along one axis; SciPy's are made of these too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.complex_numbers import conjugate
+from tracegrad.numpy_api.joining import along
+from tracegrad.numpy_api.operands import arrays, to_dtype, to_float
+from tracegrad.numpy_api.registry import implements
+from tracegrad.ops import fourier
+from tracegrad.ops.complex_numbers import complex_of
+from tracegrad.ops.linear import pad
+from tracegrad.ops.op import normalize_axis
+
+__all__ = ["NAMES", "TRANSFORMS", "line", "resized", "several"]
+
+# A transform along one axis: `line(x, n, axis, norm)`.
+Line = Callable[[Any, Any, int, Any], Any]
+
+
+def _norm(norm: Any) -> str:
+    if norm not in (None, "backward", "ortho", "forward"):
+        raise ValueError(located(f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".'))
+    return norm or "backward"
+
+
+def resized(x: Any, n: Any, axis: int) -> Any:
+    """`x` with `n` elements along an axis (None: as it is): the first of them, or followed by zeros."""
+    have, rank = x.shape[axis], len(x.shape)
+    if n is None or n == have:
+        return x
+    if n < have:
+        return along(x, axis, 0, n)
+    high = tuple([n - have if k == axis else 0 for k in range(rank)])
+    return pad(x, low=(0,) * rank, high=high, interior=(0,) * rank, value=0)
+
+
+def _length(n: Any, usual: int) -> int:
+    n = usual if n is None else n.__index__()
+    if n < 1:
+        raise ValueError(located(f"Invalid number of FFT data points ({n}) specified."))
+    return int(n)
+
+
+# -- along one axis ----------------------------------------------------------------------------------------------
+def _complex(inverse: bool) -> Line:
+    def transform(x: Any, n: Any, axis: int, norm: Any) -> Any:
+        n = _length(n, x.shape[axis])
+        return fourier.fft(resized(x, n, axis), axis=axis, inverse=inverse, norm=_norm(norm))
+
+    return transform
+
+
+def _rfft(x: Any, n: Any, axis: int, norm: Any) -> Any:
+    n = _length(n, x.shape[axis])
+    return fourier.rfft(resized(x, n, axis), axis=axis, norm=_norm(norm))
+
+
+def _irfft(x: Any, n: Any, axis: int, norm: Any) -> Any:
+    n = _length(n, 2 * (x.shape[axis] - 1))
+    x = resized(to_dtype(x, complex_of(x.dtype)), n // 2 + 1, axis)
+    return fourier.irfft(x, n=n, axis=axis, norm=_norm(norm))
+
+
+def _hfft(x: Any, n: Any, axis: int, norm: Any) -> Any:
+    return _irfft(conjugate(x), n, axis, fourier.TRANSPOSED[_norm(norm)])
+
+
+def _ihfft(x: Any, n: Any, axis: int, norm: Any) -> Any:
+    return conjugate(_rfft(x, n, axis, fourier.TRANSPOSED[_norm(norm)]))
+
+
+TRANSFORMS: dict[str, Line] = {
+    "fft": _complex(False), "ifft": _complex(True), "rfft": _rfft, "irfft": _irfft, "hfft": _hfft, "ihfft": _ihfft,
+}  # fmt: skip
+
+
+def line(name: str, a: Any, n: Any, axis: int, norm: Any) -> Any:
+    """The transform of this name along an axis."""
+    x = to_float(*arrays(a))
+    return TRANSFORMS[name](x, n, normalize_axis(name, axis, len(x.shape)), norm)
+
+
+# -- along several -------------------------------------------------------------------------------------------------
+def several(name: str, x: Any, s: Sequence[Any], axes: Sequence[int], norm: Any) -> Any:
+    """The transform of this name along `axes`, for which `s` has the lengths (None: as they are)."""
+    axes = [normalize_axis(f"{name}n", axis, len(x.shape)) for axis in axes]
+    if not axes:
+        return x
+    one, pairs = TRANSFORMS[name], list(zip(s, axes))
+    if name in ("fft", "ifft"):
+        for n, axis in reversed(pairs):
+            x = one(x, n, axis, norm)
+        return x
+    # The axis of which half is there is the first of real numbers, and the last on the way back to them.
+    (length, last), rest = pairs[-1], pairs[:-1]
+    if name in ("rfft", "ihfft"):
+        x = one(x, length, last, norm)
+        for n, axis in reversed(rest):
+            x = TRANSFORMS["ifft" if name == "ihfft" else "fft"](x, n, axis, norm)
+        return x
+    for n, axis in rest:
+        x = TRANSFORMS["ifft" if name == "irfft" else "fft"](x, n, axis, norm)
+    return one(x, length, last, norm)
+
+
+def _lengths(x: Any, s: Any, axes: Any) -> tuple[list[Any], list[int]]:
+    """Lengths and axes as NumPy has them; None for a length that is the usual one."""
+    if axes is None:
+        axes = range(-len(x.shape) if s is None else -len(s), 0)
+    axes = [axis.__index__() for axis in axes]
+    lengths = [None] * len(axes) if s is None else list(s)
+    if len(lengths) != len(axes):
+        raise ValueError(located("Shape and axes have different lengths."))
+    return [x.shape[axis] if n == -1 else n for n, axis in zip(lengths, axes)], axes
+
+
+# -- NumPy's names ---------------------------------------------------------------------------------------------------
+NAMES = ("fft", "ifft", "rfft", "irfft")
+
+
+def _along_one(name: str) -> None:
+    @implements(getattr(np.fft, name), refuses=("out",))
+    def transform(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
+        return line(name, a, n, axis, norm)
+
+
+def _along_several(name: str, ending: str) -> None:
+    default = (-2, -1) if ending == "2" else None
+
+    @implements(getattr(np.fft, name + ending), refuses=("out",))
+    def transform(a: Any, s: Any = None, axes: Any = default, norm: Any = None, out: Any = None) -> Any:
+        x = to_float(*arrays(a))
+        return several(name, x, *_lengths(x, s, axes), norm)
+
+
+for _name in TRANSFORMS:
+    _along_one(_name)
+for _name in NAMES:
+    for _ending in ("2", "n"):
+        _along_several(_name, _ending)
+
+
+def _shifted(x: Any, axes: Any, sign: int) -> Any:
+    (v,) = arrays(x)
+    if axes is None:
+        axes = range(len(v.shape))
+    axes = tuple([a.__index__() for a in (axes if hasattr(axes, "__iter__") else (axes,))])
+    return np.roll(v, [sign * (v.shape[a] // 2) for a in axes], axes)
+
+
+@implements(np.fft.fftshift)
+def fftshift(x: Any, axes: Any = None) -> Any:
+    """`np.fft.fftshift`."""
+    return _shifted(x, axes, 1)
+
+
+@implements(np.fft.ifftshift)
+def ifftshift(x: Any, axes: Any = None) -> Any:
+    """`np.fft.ifftshift`."""
+    return _shifted(x, axes, -1)
