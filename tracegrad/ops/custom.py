@@ -25,7 +25,10 @@ __all__ = ["Rule", "custom_call", "opaque"]
 
 
 class Rule(Protocol):
-    """What a call knows of its derivative. `repr` is a Python literal that names it."""
+    """What a call knows of its derivative. `repr` is a Python literal that names it.
+
+    One with a true attribute `chooses` is told, by `pull(..., wanted=...)`, the inputs whose cotangents are wanted.
+    """
 
     def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
         """The cotangents of the inputs, given those of the outputs; None for zero."""
@@ -56,7 +59,8 @@ def _(*operands: Aval, count: int, rule: Rule) -> Several:
 def _(wanted: Sequence[int], cts: Any, ans: Any, *operands: Any, count: int, rule: Rule) -> list[Any]:
     if all(i < count for i in wanted):
         return [None] * len(wanted)
-    found = rule.pull(cts, ans, operands[count:])
+    asked = {"wanted": tuple([i - count for i in wanted if i >= count])} if getattr(rule, "chooses", False) else {}
+    found = rule.pull(cts, ans, operands[count:], **asked)
     return [None if i < count else found[i - count] for i in wanted]
 
 

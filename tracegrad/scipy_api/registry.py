@@ -36,7 +36,7 @@ _OF_FUNCTIONS: set[str] = set()
 
 # The packages of SciPy's that have shadows, by the modules that have these.
 _HOMES = {
-    "scipy.fft": ("scipy_api.fft",), "scipy.integrate": ("scipy_api.integrate", "solvers.integrate"),
+    "scipy.fft": ("scipy_api.fft",), "scipy.integrate": ("scipy_api.integrate", "solvers.integrate", "solvers.ode"),
     "scipy.interpolate": ("scipy_api.interpolate",), "scipy.linalg": ("scipy_api.linalg",),
     "scipy.ndimage": ("scipy_api.ndimage",), "scipy.optimize": ("solvers.optimize",),
     "scipy.signal": ("scipy_api.signal",), "scipy.spatial.distance": ("scipy_api.spatial",),

@@ -14,6 +14,7 @@ from tracegrad.avals import LITERALS, Aval
 from tracegrad.control.values import inlined, joined
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build, turns
+from tracegrad.numpy_api.chosen import known
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.ops import Carrier, Op, TapeCarrier
 from tracegrad.ops.custom import custom_call, opaque
@@ -128,56 +129,65 @@ class WaysOf:
     """A rule whose two directions become graphs when they are first asked for.
 
     `pull(cotangents, outputs, inputs)` and `push(tangents, outputs, inputs)` get those of floating values only, and
-    give a dictionary: by position, what the inputs, or the outputs, get.
+    give a dictionary: by position, what the inputs, or the outputs, get. A rule that `chooses` is told, as a last
+    argument, the positions of the inputs whose cotangents are wanted, or that have the tangents given.
     """
 
-    def __init__(self, name: str, ways: Mapping[str, Callable[..., dict[int, Any]]], size: int = 0, one: Any = None):
-        self.name, self.ways, self.size, self.one = name, ways, size, one
-        self._graphs: dict[str, RuleGraph] = {}
+    def __init__(self, name: str, ways: Mapping[str, Callable[..., dict[int, Any]]], size: int = 0, one: Any = None,
+                 chooses: bool = False):  # fmt: skip
+        self.name, self.ways, self.size, self.one, self.chooses = name, ways, size, one, chooses
+        self._graphs: dict[Any, RuleGraph] = {}
 
     def __repr__(self) -> str:
         return repr(f"{self.name} {self.size}" if self.size else self.name)
 
-    def way(self, direction: str, outputs: Sequence[Aval], inputs: Sequence[Aval]) -> RuleGraph:
-        """The graph of a direction, for values of these kinds."""
-        found = self._graphs.get(direction)
+    def way(
+        self, direction: str, outputs: Sequence[Aval], inputs: Sequence[Aval], chosen: tuple[int, ...]
+    ) -> RuleGraph:
+        """The graph of a direction, for values of these kinds and the inputs `chosen`."""
+        found = self._graphs.get((direction, chosen))
         if found is None:
             if self.one is not None:
                 rest = [[Aval(x.shape[1:], x.dtype) for x in xs] for xs in (outputs, inputs)]
-                found = self.one.way(direction, *rest).batched(self.size)
+                found = self.one.way(direction, *rest, chosen).batched(self.size)
             else:
-                found = self._recorded(direction, list(outputs), list(inputs))
-            self._graphs[direction] = found
+                found = self._recorded(direction, list(outputs), list(inputs), chosen)
+            self._graphs[direction, chosen] = found
         return found
 
-    def _recorded(self, direction: str, outputs: list[Aval], inputs: list[Aval]) -> RuleGraph:
-        moved = [x for x in (outputs if direction == "pull" else inputs) if x.is_float]
+    def _recorded(self, direction: str, outputs: list[Aval], inputs: list[Aval], chosen: tuple[int, ...]) -> RuleGraph:
+        moved = outputs if direction == "pull" else [inputs[i] for i in chosen]
+        moved = [x for x in moved if x.is_float]
         places: list[int] = []
         n, m = len(moved), len(moved) + len(outputs)
+        more = (chosen,) if self.chooses else ()
 
         def fn(*given: Any) -> list[Any]:
-            found = self.ways[direction](given[:n], given[n:m], given[m:])
+            found = self.ways[direction](given[:n], given[n:m], given[m:], *more)
             places[:] = list(found)
             return list(found.values())
 
         graph: Graph = build(fn, [*moved, *outputs, *inputs])
         return RuleGraph(graph, [], places)
 
-    def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
-        """The cotangents of the inputs."""
-        way = self.way("pull", _kinds(outputs), _kinds(inputs))
+    def pull(self, cotangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...],
+             wanted: Sequence[int] = ()) -> Sequence[Any]:  # fmt: skip
+        """The cotangents of the inputs, at least of those that are wanted."""
+        chosen = tuple(wanted) if self.chooses else tuple(range(len(inputs)))
+        way = self.way("pull", _kinds(outputs), _kinds(inputs), chosen)
         found = way.run(cotangents, outputs, [*outputs, *inputs], ())
         return [found.get(i) for i in range(len(inputs))]
 
     def push(self, tangents: Sequence[Any], outputs: Sequence[Any], inputs: tuple[Any, ...]) -> Sequence[Any]:
         """The tangents of the outputs."""
-        way = self.way("push", _kinds(outputs), _kinds(inputs))
-        found = way.run(tangents, inputs, [*outputs, *inputs], ())
+        chosen = tuple([i for i, t in enumerate(tangents) if t is not None or not self.chooses])
+        way = self.way("push", _kinds(outputs), _kinds(inputs), chosen)
+        found = way.run([tangents[i] for i in chosen], [inputs[i] for i in chosen], [*outputs, *inputs], ())
         return [found.get(k) for k in range(len(outputs))]
 
     def batched(self, size: int) -> WaysOf:
         """The rule for a batch of this size of all values."""
-        return WaysOf(f"{self.name} {self.size}" if self.size else self.name, {}, size, self)
+        return WaysOf(f"{self.name} {self.size}" if self.size else self.name, {}, size, self, self.chooses)
 
 
 def _kinds(xs: Sequence[Any]) -> list[Aval]:
@@ -189,19 +199,27 @@ _PLAIN = (*LITERALS, str, np.generic, np.ndarray)
 
 def plain_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Options that are no functions and not traced; UnsupportedError for others."""
+    found = {}
     for name, value in options.items():
-        for leaf in tree.flatten(value)[0]:
-            if isinstance(leaf, Carrier) or not (leaf is None or isinstance(leaf, _PLAIN)):
-                kind = "a traced value" if isinstance(leaf, Carrier) else f"a {type(leaf).__name__}"
-                raise UnsupportedError(located(f"{what} in traced code takes no {kind} for {name}="))
-    return dict(options)
+        leaves, structure = tree.flatten(value)
+        found[name] = tree.unflatten(structure, [_plain(what, name, x) for x in leaves])
+    return found
+
+
+def _plain(what: str, name: str, x: Any) -> Any:
+    traced = isinstance(x, Carrier)
+    found = known(x) if traced and not isinstance(x, TapeCarrier) else x
+    if not isinstance(found, _PLAIN) and (traced or x is not None):
+        kind = "traced value" if traced else type(x).__name__
+        raise UnsupportedError(located(f"{what} in traced code takes no {kind} for {name}="))
+    return found
 
 
 # What SciPy's results have.
 _FIELDS = {
     "active_mask", "allvecs", "cost", "direc", "converged", "final_simplex", "fjac", "flag", "fun", "function_calls",
     "grad", "hess", "hess_inv", "ier", "iterations", "jac", "message", "method", "multipliers", "nfev", "nhev", "nit",
-    "njev", "optimality", "qtf", "r", "root", "status", "success", "x",
+    "njev", "nlu", "optimality", "qtf", "r", "root", "sol", "status", "success", "t", "t_events", "x", "y", "y_events",
 }  # fmt: skip
 
 

@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import name_of
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build, replay, turns
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier, Op, TapeCarrier
 from tracegrad.ops.custom import custom_call, opaque
 from tracegrad.ops.elementwise import absolute, add, less, multiply, negative, where
-from tracegrad.ops.linear import cast, concatenate, reduce_sum, reshape, slice
+from tracegrad.ops.linear import reduce_sum
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.host import Functions, WaysOf, plain_options, shaped
 from tracegrad.solvers.roots import with_args
+from tracegrad.solvers.rows import flat, parts
 from tracegrad.trace.subtrace import weakened
 from tracegrad.transforms.jvp import pushed
 from tracegrad.transforms.vjp import joint
@@ -95,9 +95,9 @@ def _ways(call: _Quadrature) -> WaysOf:
         if not places:
             return found
         avals = [graph.avals[i] for i in places]
-        inside = build(lambda *args: [_flat(replay(both, args)[0][1:])], both.avals)
+        inside = build(lambda *args: [flat(replay(both, args)[0][1:])], both.avals)
         whole, _ = _integral(inside, given_ends(moving), [*values, cts[0]], options)
-        return found | dict(zip([count + i - 1 for i in places], _parts(whole, avals)))
+        return found | dict(zip([count + i - 1 for i in places], parts(whole, avals)))
 
     def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
         moving, values = inputs[:count], inputs[count:]
@@ -129,26 +129,6 @@ def _total(terms: Sequence[Any]) -> Any:
     return total
 
 
-def _flat(xs: Sequence[Any]) -> Any:
-    """All elements, in one row of float64."""
-    rows = [reshape(x if x.dtype == np.float64 else cast(x, dtype="float64"), shape=(_size(x),)) for x in xs]
-    return rows[0] if len(rows) == 1 else concatenate(*rows, axis=0)
-
-
-def _size(x: Any) -> int:
-    return int(np.prod(x.shape, dtype=np.int64))
-
-
-def _parts(x: Any, avals: Sequence[Any]) -> list[Any]:
-    """The inverse of `_flat`."""
-    found, start = [], 0
-    for aval in avals:
-        part = reshape(slice(x, start=(start,), stop=(start + aval.size,), step=(1,)), shape=aval.shape)
-        found.append(part if aval.dtype == np.float64 else cast(part, dtype=name_of(aval.dtype)))
-        start += aval.size
-    return found
-
-
 @shadow("scipy.integrate.quad", of_functions=True)
 def quad(*args: Any, **kwargs: Any) -> Any:
     """`scipy.integrate.quad`: the integral and an estimate of its error, which has no derivative."""
@@ -175,7 +155,6 @@ def _end(what: str, x: Any) -> Any:
 
 
 _INSTEAD = {
-    "solve_ivp": "write the steps as a loop, or with tg.scan", "odeint": "write the steps as a loop, or with tg.scan",
     "solve_bvp": "use scipy.optimize.root", "quad_vec": "use scipy.integrate.quad",
     "fixed_quad": "use scipy.integrate.quad", "dblquad": "use scipy.integrate.quad twice, one inside the other",
     "tplquad": "use scipy.integrate.quad, one inside the other",

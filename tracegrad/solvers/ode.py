@@ -1,0 +1,360 @@
+"""`scipy.integrate`: initial value problems, `solve_ivp` and `odeint`.
+
+The derivative of a solution along a direction solves a differential equation too: with dz/dt = f(t, z, v), the tangent
+s = dz satisfies ds/dt = f_z s + f_v dv. Both are solved as one system by the same method, with the same tolerances, so
+a derivative is a solution in its turn, and has derivatives. Backwards, the tangents of all elements of what is wanted
+are solved for together, n elements of the solution for each of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval, name_of
+from tracegrad.control.values import inlined, joined
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ir import Graph, build, replay, turns
+from tracegrad.ir.batch import replay_batched
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops import Carrier, Op, TapeCarrier
+from tracegrad.ops.batching import repeated
+from tracegrad.ops.custom import custom_call, opaque
+from tracegrad.ops.elementwise import add, equal, multiply, negative
+from tracegrad.ops.linear import arange, broadcast_to, cast, concatenate, full, reduce_sum, reshape, slice
+from tracegrad.scipy_api.registry import shadow
+from tracegrad.solvers.host import Result, WaysOf, plain_options, shaped
+from tracegrad.solvers.rows import flat, parts
+from tracegrad.trace.subtrace import closed
+from tracegrad.transforms.jvp import pushed
+
+__all__: list[str] = []
+
+_NUMBER = Aval((), np.dtype(np.float64))
+
+
+class _System:
+    """z(t0) = begin(t0, *values) and dz/dt = slope(t, z, *values), where z is flat; `jac` is a graph of the derivative
+    of the slope in z, or None. It remembers its last solution."""
+
+    def __init__(self, begin: Graph, slope: Graph, method: str, options: Mapping[str, Any], jac: Graph | None = None):
+        self.begin, self.slope, self.method, self.options = begin, slope, method, dict(options)
+        self.size = slope.avals[1].size
+        self.turns = [turns(g) for g in (begin, slope, *([jac] if jac is not None else []))]
+        key = f"{begin} {slope} {method} {self.options!r} {jac}"
+        self.name = f"scipy.integrate.{method} {hashlib.sha256(key.encode()).hexdigest()[:16]}"
+        self._last: tuple[Any, Any] = None, None
+
+    def solved(self, ends: Sequence[float], times: Any, values: Sequence[Any]) -> Any:
+        """What SciPy finds between the ends, at the times, or where it steps if these are None."""
+        key = (*ends, None if times is None else times.tobytes(), *(x.tobytes() for x in values))
+        known, found = self._last
+        if known != key:
+            builder: Any = Op.ambient() if Op.ambient is not None else None
+            with contextlib.nullcontext() if builder is None else builder.aside():
+                found = self._solve(ends, times, values)
+            self._last = key, found
+        return found
+
+    def _solve(self, ends: Sequence[float], times: Any, values: Sequence[Any]) -> Any:
+        from scipy import integrate
+
+        begin, *others = self.turns
+        first = np.array(begin([np.asarray(ends[0], np.float64), *values])[0])
+        slope, *jac = [_on_host(turn, values) for turn in others]
+        if self.method == "odeint":
+            ways = {"Dfun": jac[0]} if jac else {}
+            y, facts = integrate.odeint(slope, first, times, tfirst=True, full_output=True, **ways, **self.options)
+            return times, y, (facts["message"] == "Integration successful.",)
+        ways = {"jac": jac[0]} if jac else {}
+        found = integrate.solve_ivp(slope, ends, first, self.method, times, **ways, **self.options)
+        rows = np.transpose(found.y) if len(found.y) else np.zeros((0, self.size))
+        return np.asarray(found.t), rows, (found.nfev, found.njev, found.nlu, found.status)
+
+
+def _on_host(turn: Callable[..., Any], values: Sequence[Any]) -> Callable[..., Any]:
+    def call(t: Any, z: Any) -> Any:
+        return np.array(turn([np.asarray(t, np.float64), np.asarray(z, np.float64), *values])[0])
+
+    return call
+
+
+class _Solution:
+    """The solution of a system at times that are given (`count` of them), where it steps, or how many steps there are.
+
+    Where the solver does not come to the end, what it has not reached is nan.
+    """
+
+    def __init__(self, system: _System, kind: str, count: int = 0):
+        self.system, self.kind, self.count = system, kind, count
+
+    def __repr__(self) -> str:
+        return repr(f"{self.system.name} {self.kind} {self.count}")
+
+    def __call__(self, first: Any, last: Any, *rest: Any) -> tuple[Any, ...]:
+        rest = tuple([np.asarray(x, order="C") for x in rest])
+        times, values = (rest[0], rest[1:]) if self.kind == "at" else (None, rest)
+        t, y, facts = self.system.solved((float(first), float(last)), times, values)
+        if self.kind == "count":
+            return (np.asarray(len(t)),)
+        y, numbers = _of_length(y, self.count), np.asarray(facts, np.int64)
+        return (y, numbers) if self.kind == "at" else (y, numbers, _of_length(t, self.count))
+
+
+def _of_length(x: Any, n: int) -> Any:
+    found = np.full((n, *x.shape[1:]), np.nan)
+    found[: len(x)] = x[:n]
+    return found
+
+
+def _solution(system: _System, ends: Sequence[Any], times: Any, values: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """The times, the solution at each of them, and facts of the solver."""
+    facts = (4,) if system.method != "odeint" else (1,)
+    if times is None:
+        (count,) = opaque(*ends, *values, results=(((), "i64"),), call=_Solution(system, "count"))
+        n = int(count.concrete("the number of steps of scipy.integrate.solve_ivp without t_eval=").item())
+        kinds: Any = (((n, system.size), "f64"), (facts, "i64"), ((n,), "f64"))
+        *found, steps = opaque(*ends, *values, results=kinds, call=_Solution(system, "steps", n))
+        inner = slice(steps, start=(1,), stop=(n - 1,), step=(1,))
+        times = concatenate(_row(ends[0]), inner, _row(ends[1]), axis=0)
+    else:
+        n = times.shape[0]
+        kinds = (((n, system.size), "f64"), (facts, "i64"))
+        found = opaque(*ends, times, *values, results=kinds, call=_Solution(system, "at", n))
+    y, numbers = custom_call(*found, *ends, times, *values, count=2, rule=_ways(system))
+    return times, y, numbers
+
+
+def _row(x: Any) -> Any:
+    return reshape(x, shape=(1,))
+
+
+def _tangents(graph: Graph, wrt: Sequence[int]) -> Callable[..., tuple[Any, Any]]:
+    """(inputs, tangents of the inputs `wrt`) -> the output and its tangent, for a batch of the last `size` too."""
+    both, found = pushed(graph, wrt)
+    aval = graph.outputs[0].aval
+
+    def one(args: Sequence[Any], moved: Sequence[Any]) -> tuple[Any, Any]:
+        out = replay(both, [*args, *moved])[0]
+        return out[0], out[1] if found else full(shape=aval.shape, value=0.0, dtype="float64")
+
+    def many(args: Sequence[Any], moved: Sequence[Any], size: int) -> tuple[Any, Any]:
+        flags = [False] * len(args) + [True] * len(moved)
+        out, batches = replay_batched(both, size, flags, [*args, *moved])
+        if not found:
+            return out[0], full(shape=(size, *aval.shape), value=0.0, dtype="float64")
+        return out[0], out[1] if batches[1] else repeated(size, [False], [out[1]])[0]
+
+    return lambda args, moved, size=0: many(args, moved, size) if size else one(args, moved)
+
+
+def _widened(system: _System, moved: Sequence[int], size: int) -> _System:
+    """The system with the tangents of its solution for those of t0 (0) and of the values (from 1 on) `moved`, which
+    follow its values; for `size` directions at once, or for one (0)."""
+    slope, n, wrt = system.slope, system.size, [i for i in moved if i]
+    first, rest = _tangents(system.begin, moved), _tangents(slope, [1, *(i + 1 for i in wrt)])
+    like = [system.begin.avals[i] for i in moved]
+    extra = [Aval((size, *a.shape), a.dtype) if size else a for a in like]
+    count = len(system.begin.avals) - 1
+
+    def begin(t: Any, *given: Any) -> list[Any]:
+        values, ways = given[:count], given[count:]
+        z, s = first([t, *values], ways, size)
+        if 0 in moved:
+            # Who begins later begins there, and has not moved by then.
+            height = replay(slope, [t, z, *values])[0][0]
+            t_moved = reshape(ways[list(moved).index(0)], shape=(size, 1)) if size else ways[list(moved).index(0)]
+            s = add(s, negative(multiply(_wide(height, size), _filled(t_moved, size, n))))
+        return [flat([z, s])]
+
+    def both(t: Any, z: Any, *given: Any) -> list[Any]:
+        values = given[:count]
+        ways = [w for i, w in zip(moved, given[count:]) if i]
+        own, s = parts(z, [Aval((n,), np.dtype(np.float64)), Aval((size, n) if size else (n,), np.dtype(np.float64))])
+        return [flat(list(rest([t, own, *values], [s, *ways], size)))]
+
+    wide = Aval((n * (1 + (size or 1)),), np.dtype(np.float64))
+    return _System(
+        build(begin, [*system.begin.avals, *extra]),
+        build(both, [_NUMBER, wide, *system.slope.avals[2:], *extra]),
+        system.method,
+        _tolerances(system.options, size or 1),
+    )
+
+
+def _wide(x: Any, size: int) -> Any:
+    return repeated(size, [False], [x])[0] if size else x
+
+
+def _filled(x: Any, size: int, n: int) -> Any:
+    return broadcast_to(x, shape=(size, n) if size else (n,))
+
+
+def _tolerances(options: Mapping[str, Any], more: int) -> dict[str, Any]:
+    """The options for a system with so many times more elements."""
+    found = {k: v for k, v in options.items() if k not in ("jac", "jac_sparsity", "lband", "uband", "ml", "mu")}
+    return {k: np.tile(v, 1 + more) if k in ("rtol", "atol") and np.ndim(v) else v for k, v in found.items()}
+
+
+def _ways(system: _System) -> WaysOf:
+    """The rule of a solution, on the two ends, the times and the values."""
+
+    def slopes(outputs: Sequence[Any], inputs: Sequence[Any]) -> Any:
+        """dz/dt at each of the times."""
+        n = inputs[2].shape[0]
+        flags = [True, True, *[False] * len(inputs[3:])]
+        return replay_batched(system.slope, n, flags, [inputs[2], outputs[0], *inputs[3:]])[0][0]
+
+    def pull(cts: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any], wanted: Any) -> dict[int, Any]:
+        found = {}
+        if 2 in wanted:
+            found[2] = reduce_sum(multiply(cts[0], slopes(outputs, inputs)), axes=(1,))
+        places = [i for i in wanted if i == 0 or i > 2]
+        if places:
+            avals = [Aval(inputs[i].shape, np.dtype(inputs[i].dtype)) for i in places]
+            size = sum(a.size for a in avals)
+            wider = _widened(system, [i and i - 2 for i in places], size)
+            _, both, _ = _solution(wider, inputs[:2], inputs[2], [*inputs[3:], *_basis(avals, size)])
+            count, n = outputs[0].shape
+            s = reshape(slice(both, start=(0, n), stop=both.shape, step=(1, 1)), shape=(count, size, n))
+            total = reduce_sum(multiply(s, reshape(cts[0], shape=(count, 1, n))), axes=(0, 2))
+            found |= dict(zip(places, parts(total, avals)))
+        return found
+
+    def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any], moved: Any) -> dict[int, Any]:
+        given = dict(zip(moved, tangents))
+        terms = []
+        if 2 in given:
+            terms.append(multiply(slopes(outputs, inputs), reshape(given[2], shape=(inputs[2].shape[0], 1))))
+        places = [i for i in moved if i == 0 or i > 2]
+        if places:
+            wider = _widened(system, [i and i - 2 for i in places], 0)
+            _, both, _ = _solution(wider, inputs[:2], inputs[2], [*inputs[3:], *(given[i] for i in places)])
+            terms.append(slice(both, start=(0, system.size), stop=both.shape, step=(1, 1)))
+        return {0: terms[0] if len(terms) == 1 else add(*terms)} if terms else {}
+
+    return WaysOf(system.name, {"pull": pull, "push": push}, chooses=True)
+
+
+def _basis(avals: Sequence[Aval], size: int) -> list[Any]:
+    """Each element of values like these, as a direction of its own: batches of `size`."""
+    numbers = [reshape(arange(start=0, step=1, length=size, dtype="int64"), shape=s) for s in ((size, 1), (1, size))]
+    unit = cast(equal(*numbers), dtype="float64")
+    found, start = [], 0
+    for aval in avals:
+        columns = slice(unit, start=(0, start), stop=(size, start + aval.size), step=(1, 1))
+        found.append(cast(reshape(columns, shape=(size, *aval.shape)), dtype=name_of(aval.dtype)))
+        start += aval.size
+    return found
+
+
+# -- the functions -------------------------------------------------------------------------------------------------
+def _recorded(what: str, fun: Any, jac: Any, y0: Any, args: Sequence[Any]) -> tuple[Any, list[Any], list[Graph]]:
+    """The initial value, what the functions capture, and their graphs."""
+    y0 = shaped(y0, None)
+    if len(y0.shape) > 1:
+        raise ValueError(f"{what}: y0 must be 1-dimensional, but has the shape {y0.shape}")
+    n = y0.shape[0] if y0.shape else 1
+    like = (0.0, Aval((n,), np.dtype(np.float64)))
+    fs = [(fun, (n,)), *([(jac, (n, n))] if jac is not None else [])]
+    regions = [closed(_one(f, shape, args), like, f"a function that {what} calls") for f, shape in fs]
+    captured, graphs = joined(regions, 2)
+    if any(isinstance(v, TapeCarrier) for v in [y0, *captured]):
+        raise UnsupportedError(located(f"{what} of Tensors is not supported; give it arrays"))
+    return reshape(y0, shape=(n,)), captured, graphs
+
+
+def _one(f: Callable[..., Any], shape: tuple[int, ...], args: Sequence[Any]) -> Callable[..., Any]:
+    return lambda t, y: shaped(inlined(f)(t, y, *args), shape)
+
+
+def _system(y0: Any, graphs: Sequence[Graph], method: str, options: Mapping[str, Any]) -> _System:
+    """Of values that begin with the initial one."""
+    rest = graphs[0].avals[2:]
+    begin = build(lambda t, y, *_: [y], [_NUMBER, Aval(y0.shape, np.dtype(np.float64)), *rest])
+    slope, *jac = [_given_first(graph, y0) for graph in graphs]
+    return _System(begin, slope, method, options, jac[0] if jac else None)
+
+
+def _given_first(graph: Graph, y0: Any) -> Graph:
+    """`graph`, with the initial value before what it captures."""
+    avals = graph.avals
+    first = Aval(y0.shape, np.dtype(np.float64))
+    return build(lambda t, z, y, *rest: replay(graph, [t, z, *rest])[0], [*avals[:2], first, *avals[2:]])
+
+
+def _scalar(x: Any) -> Any:
+    return shaped(x, ()) if isinstance(x, Carrier) else full(shape=(), value=float(x), dtype="float64")
+
+
+def _refused_options(what: str, given: dict[str, Any], usual: Mapping[str, Any], instead: str = "") -> None:
+    for name, default in usual.items():
+        value = given.pop(name, default)
+        if value is not default and value != default:
+            raise refuse(f"the argument {name}= of {what}", instead)
+
+
+@shadow("scipy.integrate.solve_ivp", of_functions=True)
+def solve_ivp(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.integrate.solve_ivp`, without events and dense output. Without `t_eval`, the steps between the ends that
+    SciPy chose are times that do not move."""
+    from scipy import integrate
+
+    what = "scipy.integrate.solve_ivp"
+    given, options = _bound(integrate.solve_ivp, args, kwargs)
+    _refused_options(what, given, {"dense_output": False}, "ask for the times by t_eval=")
+    _refused_options(what, given, {"events": None}, "find the time with scipy.optimize.brentq")
+    method = given["method"]
+    if method not in ("RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA"):
+        raise refuse(f"{what} with method={method!r}", "use a method's name")
+    jac = options.pop("jac", None)
+    if jac is not None and not callable(jac):
+        matrix = jac
+        jac = lambda t, y: matrix  # noqa: E731
+    y0, captured, graphs = _recorded(what, given["fun"], jac, given["y0"], given["args"] or ())
+    system = _system(y0, graphs, method, plain_options(what, options))
+    times = None if given["t_eval"] is None else shaped(given["t_eval"], None)
+    ends = [_scalar(x) for x in given["t_span"]]
+    times, y, facts = _solution(system, ends, times, [y0, *captured])
+    nfev, njev, nlu, status = (facts[k] for k in range(4))
+    return Result(what, t=times, y=np.transpose(y), sol=None, t_events=None, y_events=None, nfev=nfev, njev=njev,
+                  nlu=nlu, status=status, success=status >= 0)  # fmt: skip
+
+
+def _bound(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """By name, the arguments of a function of SciPy's with its defaults, and the options behind them."""
+    found = inspect.signature(function).bind(*args, **kwargs)
+    found.apply_defaults()
+    given = dict(found.arguments)
+    return given, given.pop("options", {})
+
+
+_PLAIN_ODEINT = {"full_output": 0, "col_deriv": 0, "ixpr": 0, "printmessg": 0}
+
+
+@shadow("scipy.integrate.odeint", of_functions=True)
+def odeint(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.integrate.odeint`"""
+    from scipy import integrate
+
+    what = "scipy.integrate.odeint"
+    given, _ = _bound(integrate.odeint, args, kwargs)
+    _refused_options(what, given, _PLAIN_ODEINT)
+    others = given.pop("args")
+    others = others if isinstance(others, tuple) else (others,)
+    times = shaped(given.pop("t"), None)
+    func, jac = (f if f is None or given["tfirst"] else _turned(f) for f in (given.pop("func"), given.pop("Dfun")))
+    y0, captured, graphs = _recorded(what, func, jac, given.pop("y0"), others)
+    del given["tfirst"]
+    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    ends = [times[0], times[-1]]
+    return _solution(_system(y0, graphs, "odeint", options), ends, times, [y0, *captured])[1]
+
+
+def _turned(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda t, y, *rest: inlined(f)(y, t, *rest)

@@ -1,0 +1,33 @@
+"""Values of several shapes as one row of float64, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import name_of
+from tracegrad.ops.linear import cast, concatenate, reshape, slice
+
+__all__ = ["flat", "parts"]
+
+
+def flat(xs: Sequence[Any]) -> Any:
+    """All elements, in one row of float64."""
+    rows = [reshape(x if x.dtype == np.float64 else cast(x, dtype="float64"), shape=(_size(x),)) for x in xs]
+    return rows[0] if len(rows) == 1 else concatenate(*rows, axis=0)
+
+
+def _size(x: Any) -> int:
+    return int(np.prod(x.shape, dtype=np.int64))
+
+
+def parts(x: Any, avals: Sequence[Any]) -> list[Any]:
+    """The inverse of `flat`."""
+    found, start = [], 0
+    for aval in avals:
+        part = reshape(slice(x, start=(start,), stop=(start + aval.size,), step=(1,)), shape=aval.shape)
+        found.append(part if aval.dtype == np.float64 else cast(part, dtype=name_of(aval.dtype)))
+        start += aval.size
+    return found
