@@ -26,7 +26,7 @@ from llvmlite import ir
 
 from tracegrad.codegen.halves import CALLS, NO, YES, Halves, tiled
 from tracegrad.codegen.scalar_llvm import I64
-from tracegrad.codegen.support import OF_WORDS, loop
+from tracegrad.codegen.support import OF_WORDS, fetch_places, loop
 from tracegrad.ir import Node
 from tracegrad.ops.factorizations import cholesky, cholesky_pullback
 from tracegrad.ops.linalg import lu, lu_solve, solve, solve_triangular
@@ -88,14 +88,7 @@ class _Writer:
         flags = [self.word(at) for at in range(COUNT + 3, COUNT + 6)]
         self.flags = [b.icmp_signed("!=", flag, _int(0)) for flag in flags]
         places = self.word(COUNT + 6)
-        self.slots = b.alloca(POINTER, places)
-
-        def fetch(i: Any) -> None:
-            at = b.add(b.mul(i, _int(2)), _int(FIRST))
-            index, behind = (b.load(b.gep(words, [b.add(at, _int(j))])) for j in range(2))
-            b.store(b.gep(b.load(b.gep(pointers, [index])), [behind]), b.gep(self.slots, [i]))
-
-        loop(b, places, fetch)
+        self.slots = fetch_places(b, words, pointers, places, FIRST)
         self.halves = Halves(self.module, t)
         self.info = self._slot(I32)
         b.store(ir.Constant(I32, 0), self.info)

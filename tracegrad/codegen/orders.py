@@ -20,6 +20,7 @@ from tracegrad.codegen.lapack import flags_of, is_native, routines_of
 from tracegrad.codegen.loops import Kernel, Reduce
 from tracegrad.codegen.module import Part, place_of
 from tracegrad.codegen.nested import Nested, Repeat, regions_of
+from tracegrad.codegen.ordering import is_ordering, ordering_words
 from tracegrad.codegen.pieces import Piece, kernel_piece, part_piece
 from tracegrad.codegen.plan import Plan, plans_of
 from tracegrad.codegen.poly import Poly
@@ -119,6 +120,8 @@ class _Writer:
             case Matmul():
                 return [Order(f"{STEP}matmul", self._matmul(step), steps)]
             case Call():
+                if is_ordering(step.node):
+                    return [self._ordering(step, steps)]
                 native = is_native(step.node) and all(step.outs)
                 return [self._native(step, steps) if native else self._call(step, steps)]
             case Launch() if not _is_small(step):
@@ -250,6 +253,12 @@ class _Writer:
         each_chunk = EACH_CHUNK[n * n * k >= LEAST_SHARED]
         head: list[Word] = [CALLBACK, step.number, *routines_of(node), each_chunk, count, n, k]
         return Order(f"{STEP}{node.name}.{dtype}", [*head, *flags_of(node), *self._places(step)], steps)
+
+    def _ordering(self, step: Call, steps: range) -> Order:
+        """A call that NumPy's routines answer without Python."""
+        node = step.node
+        name = f"{STEP}{node.name}.{short_name(node.operands[0].aval.dtype)}"
+        return Order(name, [CALLBACK, step.number, *ordering_words(node), *self._places(step)], steps)
 
     # -- parts -------------------------------------------------------------------------------------------
     def _part(self, first: int, last: int) -> Order:

@@ -22,11 +22,13 @@ from tracegrad.codegen.donation import donate, fails_late
 from tracegrad.codegen.dying import write_over_dying
 from tracegrad.codegen.forms import handler, same_block
 from tracegrad.codegen.in_place import read_too_late, update_in_place, write_in_place
+from tracegrad.codegen.lapack import is_native
 from tracegrad.codegen.loops import Compute, Kernel, Reduce, Store, accesses, flattened
 from tracegrad.codegen.lower import Arguments, Lowering
 from tracegrad.codegen.materialize import Storage
 from tracegrad.codegen.nest import arrange, is_serial
 from tracegrad.codegen.nested import Looping, Nested, Places, While, bytes_of, nested_step, on_stack, regions_of
+from tracegrad.codegen.ordering import is_ordering
 from tracegrad.codegen.placed import ask_in_rows
 from tracegrad.codegen.poly import ONE, Poly
 from tracegrad.codegen.products import factors_of, layout_of
@@ -315,6 +317,8 @@ def _cut(made: Plan) -> None:
             made.cost += 2 * math.prod(p.evaluate(sizes) for p in step.sizes) // 16
         elif isinstance(step, Nested):
             made.cost += step.cost()
+        elif isinstance(step, Call) and (is_native(step.node) or is_ordering(step.node)):
+            made.cost += 8 * sum([x.aval.size for x in step.node.operands])
         if not isinstance(step, Launch):
             continue
         kernel = step.kernel

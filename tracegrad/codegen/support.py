@@ -18,7 +18,7 @@ from llvmlite import ir
 
 from tracegrad.codegen.scalar_llvm import BOOL, I64, combine, memory_type
 
-__all__ = ["MERGED", "OF_WORDS", "TASK", "loop", "signature", "support_module"]
+__all__ = ["MERGED", "OF_WORDS", "TASK", "fetch_places", "loop", "signature", "support_module"]
 
 MERGED = ("tg_merge", "tg_combine")
 _LANES = {"f32": 16, "f64": 8}
@@ -113,3 +113,16 @@ def loop(b: ir.IRBuilder, count: Any, body: Any) -> None:
     i.add_incoming(b.add(i, ir.Constant(I64, 1)), b.block)
     b.branch(head)
     b.position_at_end(after)
+
+
+def fetch_places(b: ir.IRBuilder, words: Any, pointers: Any, count: Any, first: int) -> Any:
+    """The addresses of so many places, the words of which begin with number `first`."""
+    slots = b.alloca(_POINTER, count)
+
+    def fetch(i: Any) -> None:
+        at = b.add(b.mul(i, ir.Constant(I64, 2)), ir.Constant(I64, first))
+        index, behind = (b.load(b.gep(words, [b.add(at, ir.Constant(I64, j))])) for j in range(2))
+        b.store(b.gep(b.load(b.gep(pointers, [index])), [behind]), b.gep(slots, [i]))
+
+    loop(b, count, fetch)
+    return slots

@@ -31,8 +31,8 @@ from tracegrad.quiet import HARMLESS, TRAPS, USUAL
 from tracegrad.runtime import native, pool
 
 __all__ = [
-    "MISS", "can_watch", "cell_offset", "kept_memory", "make_callable", "make_portable", "offset_of", "release_arena",
-    "release_arenas", "unsupported_reason", "watching",
+    "MISS", "can_watch", "cell_offset", "kept_memory", "make_callable", "make_portable", "numpy_table", "offset_of",
+    "release_arena", "release_arenas", "unsupported_reason", "watching",
 ]  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def unsupported_reason() -> str | None:
         return "the object layout on 32 bits is not known"
     if sys.platform == "win32":
         return "a source of aligned memory is not known on Windows"
-    if _numpy_table()[_ARRAY_TYPE] != id(np.ndarray) or not _layout_is_known():
+    if numpy_table()[_ARRAY_TYPE] != id(np.ndarray) or not _layout_is_known():
         return f"the array layout of NumPy {np.__version__} is not known"
     return None
 
@@ -119,7 +119,8 @@ def _layout_is_known() -> bool:
     return bool(read(word, some, "TYPE") == id(float) and read(ctypes.c_double, some, "FLOAT") == some)
 
 
-def _numpy_table() -> Any:
+def numpy_table() -> Any:
+    """The addresses of the functions of NumPy's C API."""
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     capsule = np._core._multiarray_umath._ARRAY_API  # type: ignore[attr-defined]
@@ -132,7 +133,7 @@ def _entry_code() -> native.NativeCode:
     for name in _PYTHON_FUNCTIONS:
         address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
         native.define_symbol(name, address or 0)
-    table = _numpy_table()
+    table = numpy_table()
     for name, index in _NUMPY_FUNCTIONS.items():
         native.define_symbol(name, table[index])
     native.define_symbol("tg_PyArray_Type", id(np.ndarray))
@@ -150,7 +151,7 @@ def kept_memory() -> Iterator[None]:
     if unsupported_reason() is not None:
         yield
         return
-    exchange = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(_numpy_table()[_NUMPY_FUNCTIONS[_SET_HANDLER]])
+    exchange = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(numpy_table()[_NUMPY_FUNCTIONS[_SET_HANDLER]])
     before = exchange(pool.memory_handler())
     try:
         yield

@@ -18,6 +18,7 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.codegen.entry import RUN, EntrySpec, InputSpec, OutputSpec
 from tracegrad.codegen.nested_llvm import CAPACITY
+from tracegrad.codegen.ordering import SORTS
 from tracegrad.codegen.orders import C_LIBRARY, CALLBACK, ROUTINES, Order, orders_of
 from tracegrad.codegen.pieces import Piece
 from tracegrad.codegen.plan import RELEASE_GIL_COST, Plan, calls_of, plans_of, rare_functions
@@ -34,6 +35,7 @@ from tracegrad.runtime.entry import make_callable
 from tracegrad.runtime.identity import Unkept
 from tracegrad.runtime.looks import look_address
 from tracegrad.runtime.machine_code import Loaded, shared_function
+from tracegrad.runtime.sorts import sort_address
 
 __all__ = [
     "Call", "Image", "NumPyCalls", "addressed", "image_of", "linked", "read_image", "require_plain", "spell_image",
@@ -81,7 +83,7 @@ class Image:
         """The functions that it shares with other programs, and that are compiled."""
         found = {x for order in self.orders for x in (order.function, *order.words) if isinstance(x, str)}
         found |= {*self.symbols, WALK} if len(self.orders) > 1 else {*self.symbols}
-        return {x for x in found if x not in _FOUND and x.removeprefix("tg_") not in blas.ROUTINES}
+        return {x for x in found if not (x in _FOUND or x.removeprefix("tg_") in blas.ROUTINES or x.startswith(SORTS))}
 
     def define_symbols(self) -> None:
         """Give code that is about to be loaded the addresses of what it calls."""
@@ -148,6 +150,8 @@ def _address(name: str, released: bool) -> int:
         return look_address(released)
     if name == "tg_parallel_for":
         return threads.parallel_for_address()
+    if name.startswith(SORTS):
+        return sort_address(name)
     routine = name.removeprefix("tg_")
     return blas.address(routine) if routine in blas.ROUTINES else shared_function(name)
 

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 
 from tracegrad.codegen.lapack import NATIVE, lapack_module
 from tracegrad.codegen.module import as_text, module_of_pieces
+from tracegrad.codegen.ordering import ORDERING, ordering_module
 from tracegrad.codegen.orders import C_LIBRARY
 from tracegrad.codegen.pieces import Piece
 from tracegrad.codegen.small import SMALL, small_module
@@ -220,8 +221,8 @@ def _compile(pieces: Sequence[Piece], keys: Sequence[str]) -> _Object:
 
 
 def shared_function(name: str) -> int:
-    """The address of a function that programs share: one of `tracegrad.codegen.support`, `walker`, `lapack` or
-    `small`, or of the C library."""
+    """The address of a function that programs share: one of `tracegrad.codegen.support`, `walker`, `lapack`,
+    `ordering` or `small`, or of the C library."""
     if name in C_LIBRARY:
         return ctypes.cast(getattr(_c_library(), name), ctypes.c_void_p).value or 0
     make, module, kind, optimize = _module_with(name)
@@ -238,6 +239,8 @@ def _module_with(name: str) -> tuple[Callable[[], str], str, str, int]:
         return lambda: small_module(name), name, "glue", 3
     if name.startswith(MERGED):
         return lambda: support_module(name), f"{MERGED[0]}.{name.partition('.')[2]}", "glue", 1
+    if name.startswith(ORDERING):
+        return lambda: ordering_module(name), name, "loops", 2
     make = lapack_module if name.startswith(NATIVE) else walker_module if name.startswith(STEP) else support_module
     return lambda: make(name), name, "cold" if name in ("tg_chunks", BAND) else "loops", 1
 

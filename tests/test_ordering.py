@@ -1,0 +1,102 @@
+"""Sorting and searching that compiled code does without Python, against NumPy: the same bits, ties and nan included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+from tracegrad.avals import COMPILED
+from tracegrad.codegen.ordering import ORDERING
+from tracegrad.codegen.orders import orders_of
+from tracegrad.codegen.plan import plan
+from tracegrad.runtime import image
+from tracegrad.runtime.sorts import sort_address
+
+pytestmark = pytest.mark.usefixtures("compile_first")
+dtypes = pytest.mark.parametrize("dtype", sorted(x.name for x in COMPILED))
+SHAPES: list[tuple[tuple[int, ...], int]] = [
+    ((1,), 0), ((37,), 0), ((1000,), 0), ((5, 33), 1), ((33, 5), 0), ((33, 19), 0), ((3, 17, 4), 1), ((0, 3), 0),
+    ((4, 0), 1),
+]  # fmt: skip
+
+
+@pytest.fixture
+def compile_first() -> Iterator[None]:
+    with tg.settings.override(first_call="compile"):
+        yield
+
+
+def numbers(shape: tuple[int, ...], dtype: str) -> Any:
+    """Numbers with ties; of floats zeros of both signs, infinities and nan."""
+    x = 50 * np.random.default_rng(0).standard_normal(shape)
+    x = x.astype("int8" if dtype[0] == "u" else dtype).astype(dtype)
+    if dtype[0] == "f" and x.size > 6:
+        flat = x.reshape(-1)
+        flat[::7], flat[1::5], flat[2::5], flat[3], flat[4] = np.nan, -0.0, 0.0, np.inf, -np.inf
+    return x
+
+
+def native_calls(f: Any, *args: Any) -> list[str]:
+    orders = orders_of(plan(tg.trace(f).explain(*args).optimized))
+    return [str(o.function).split(".")[1] for o in orders if str(o.function).startswith(ORDERING)]
+
+
+def same(got: Any, want: Any) -> None:
+    assert (got.dtype, got.shape, got.tobytes()) == (want.dtype, want.shape, want.tobytes())
+
+
+@dtypes
+@pytest.mark.parametrize("kind", [None, "stable"])
+def test_elements_and_indices_are_in_the_order_of_numpy(dtype: str, kind: Any) -> None:
+    for shape, axis in SHAPES:
+        x = numbers(shape, dtype)
+        for f in (partial(np.sort, axis=axis, kind=kind), partial(np.argsort, axis=axis, kind=kind)):
+            same(tg.trace(f)(x), f(x))
+
+
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+def test_descending_order_is_that_of_pytorch(shape: tuple[int, ...], axis: int) -> None:
+    x = numbers(shape, "float64")
+
+    def both(x: Any) -> Any:
+        return tg.argsort(x, dim=axis, descending=True, stable=True), tg.sort(x, dim=axis, descending=True)[0]
+
+    index, values = tg.trace(both)(x)
+    backwards = np.flip(x, axis)
+    same(index, np.ascontiguousarray(x.shape[axis] - 1 - np.flip(np.argsort(backwards, axis, kind="stable"), axis)))
+    np.testing.assert_array_equal(values, np.flip(np.sort(backwards, axis), axis))
+
+
+@dtypes
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_values_belong_where_numpy_says(dtype: str, side: Any) -> None:
+    for n, k in [(1, 1), (2, 9), (5, 8), (100, 100), (1000, 1003), (7, 0), (0, 5)]:
+        x, values = np.sort(numbers((n,), dtype)), numbers((k + 1,), dtype)[1:]
+        same(tg.trace(lambda x, v: np.searchsorted(x, v, side))(x, values), np.searchsorted(x, values, side))
+
+
+def test_each_row_is_searched_for_its_own_values() -> None:
+    x, values = np.sort(numbers((3, 20), "float32")), numbers((3, 11), "float32")
+    got = tg.trace(tg.searchsorted)(x, values)
+    same(got, np.stack([np.searchsorted(*pair) for pair in zip(x, values)]))
+
+
+def test_python_is_not_asked() -> None:
+    x = numbers((20, 3), "float64")
+    assert native_calls(np.sort, x) == ["sorted_values"]
+    assert native_calls(lambda x: np.argsort(x, axis=0), x) == ["argsort"]
+    assert native_calls(lambda x: np.searchsorted(x[:, 0], x), x) == ["searchsorted"]
+    assert sort_address("tg_sort.f64")
+    assert sort_address("tg_argsort.i32.stable")
+
+
+def test_numpy_is_asked_where_its_routines_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image, "sort_address", lambda name: 0)
+    x = numbers((20, 3), "float64")
+    same(tg.trace(lambda x: np.sort(x, axis=0))(x), np.sort(x, axis=0))
+    same(tg.trace(lambda x: np.argsort(x))(x), np.argsort(x))

@@ -1,0 +1,258 @@
+"""Sorting and searching that compiled code does without Python: functions of words, as those of `walker`.
+
+    tg_step.sorted_values.<dtype>   elements in order
+    tg_step.argsort.<dtype>         the indices that put them in order
+    tg_step.searchsorted.<dtype>    where values belong among elements that are in order
+
+In order, their words: the address of Python's callback, the number of the call, the address of NumPy's routine
+(`routine_of`); how many rows of elements there are, how many elements each has, how many rows lie side by side (in a
+search: how many values belong to a row, and how many elements on the next row begins); a word that is not 0 for
+descending order, or to search on the right of equal elements; how many places, these.
+
+NumPy's own routines sort a row in memory. There is one for each dtype, which is what `np.sort` calls, without the GIL;
+they are given rows that lie in other directions as copies, some side by side at a time. Where there is no such routine,
+or no memory, the callback is called.
+
+A search halves what is left until nothing is, as often for each value; so several values go at a time, without a
+branch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from llvmlite import ir
+
+from tracegrad.avals import short_name
+from tracegrad.codegen.lapack import CALLBACK
+from tracegrad.codegen.scalar_llvm import BOOL, I64, memory_type
+from tracegrad.codegen.support import OF_WORDS, fetch_places, loop
+from tracegrad.ir import Node
+from tracegrad.ops.sorting import argsort, searchsorted, sorted_values
+
+__all__ = ["ORDERING", "SORTS", "is_ordering", "ordering_module", "ordering_words"]
+
+_OPS = (sorted_values, argsort, searchsorted)
+ORDERING = tuple(f"tg_step.{op.name}." for op in _OPS)
+SORTS = ("tg_sort.", "tg_argsort.")  # and then a dtype, and whether equal elements keep their order
+TOGETHER = 8  # rows copied side by side: a line of memory each time
+AT_A_TIME = 8  # values that are searched for
+
+I8, I32 = ir.IntType(8), ir.IntType(32)
+POINTER = I8.as_pointer()
+SORT = ir.FunctionType(I32, [POINTER, I64, POINTER])
+ARGSORT = ir.FunctionType(I32, [POINTER, POINTER, I64, POINTER])
+FIRST = 8  # the word that says how many places there are
+
+
+def is_ordering(node: Node) -> bool:
+    """Whether a call is one of these."""
+    return node.op in _OPS and node.operands[0].aval.size > 0
+
+
+def ordering_words(node: Node) -> list[int | str]:
+    """What a call is told, between its number and its places."""
+    x, params = node.operands[0].aval, dict(node.params)
+    if node.op is searchsorted:
+        *lead, n = x.shape
+        rows = math.prod(lead)
+        each = node.aval.size // rows if rows else 0
+        return [0, rows, n, each, n if lead else 0, int(params["right"])]
+    axis = params["axis"]
+    rows, side = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    kind = SORTS[node.op is argsort]
+    routine = f"{kind}{short_name(x.dtype)}{'.stable' * params['stable']}"
+    return [routine, rows, x.shape[axis], side, 0, int(params["descending"])]
+
+
+def ordering_module(name: str) -> str:
+    """The module that defines one of these functions, as text."""
+    what, dtype = name.split(".")[1:]
+    return str(_WRITERS[what](name, dtype).module)
+
+
+class _Writer:
+    """Writes a function whose work is `run(rows)`; what fails there NumPy is asked for."""
+
+    def __init__(self, name: str, dtype: str):
+        self.module, self.dtype, self.t = ir.Module(name), dtype, memory_type(dtype)
+        function = ir.Function(self.module, OF_WORDS, name)
+        words, pointers = function.args
+        self.b = b = ir.IRBuilder(function.append_basic_block("entry"))
+        callback, number, routine, rows, self.n, self.side, self.apart, flag, count = (
+            b.load(b.gep(words, [_int(at)])) for at in range(FIRST + 1)
+        )
+        self.routine, self.flag = routine, b.icmp_signed("!=", flag, _int(0))
+        slots = fetch_places(b, words, pointers, count, FIRST + 1)
+        self.places = [b.load(b.gep(slots, [_int(i)])) for i in range(2)]
+        self.out = b.load(b.gep(slots, [b.sub(count, _int(1))]))
+        self.status = b.alloca(I32)
+        b.store(ir.Constant(I32, 0), self.status)
+        self.run(rows)
+        with b.if_then(b.icmp_signed("==", b.load(self.status), ir.Constant(I32, 0))):
+            b.ret(ir.Constant(I32, 0))
+        b.ret(b.call(b.inttoptr(callback, CALLBACK.as_pointer()), [number, slots]))
+
+    def run(self, rows: Any) -> None:
+        raise NotImplementedError
+
+    def at(self, begin: Any, t: Any, index: Any) -> Any:
+        """The address of an element of an array that begins there."""
+        return self.b.gep(self.b.bitcast(begin, t.as_pointer()), [index])
+
+    def note(self, status: Any) -> None:
+        self.b.store(self.b.or_(self.b.load(self.status), status), self.status)
+
+
+class _Sort(_Writer):
+    indices = False  # instead of elements
+
+    def run(self, rows: Any) -> None:
+        b = self.b
+        with b.if_else(b.icmp_signed("==", self.routine, _int(0))) as (missing, known):
+            with missing:
+                self.note(ir.Constant(I32, 1))
+            with known:
+                straight = b.and_(b.icmp_signed("==", self.side, _int(1)), b.not_(self.flag))
+                with b.if_else(straight) as (then, otherwise):
+                    with then:
+                        loop(b, rows, self.straight)
+                    with otherwise:
+                        self.aside(rows)
+
+    def straight(self, row: Any) -> None:
+        """Sort a row that is to be where its elements lie one behind the other."""
+        b, begin = self.b, self.b.mul(row, self.n)
+        x = self.at(self.places[0], self.t, begin)
+        if self.indices:
+            out = self.at(self.out, I64, begin)
+        else:
+            out = self.at(self.out, self.t, begin)
+            copy = self.module.declare_intrinsic("llvm.memcpy", [POINTER, POINTER, I64])
+            size = b.mul(self.n, _int(self.bytes))
+            b.call(copy, [b.bitcast(out, POINTER), b.bitcast(x, POINTER), size, ir.Constant(BOOL, 0)])
+        self.sort(x, out)
+
+    def aside(self, rows: Any) -> None:
+        """Sort copies of the rows, some of those that lie side by side at a time."""
+        b, each = self.b, self.bytes + 8 * self.indices
+        memory = b.call(
+            ir.Function(self.module, ir.FunctionType(POINTER, [I64]), "malloc"), [b.mul(self.n, _int(TOGETHER * each))]
+        )
+        with b.if_else(b.icmp_unsigned("==", memory, ir.Constant(POINTER, None))) as (missing, known):
+            with missing:
+                self.note(ir.Constant(I32, 1))
+            with known:
+                copies = b.bitcast(memory, self.t.as_pointer())
+                orders = b.gep(memory, [b.mul(self.n, _int(TOGETHER * self.bytes))])
+                blocks = b.sdiv(b.add(self.side, _int(TOGETHER - 1)), _int(TOGETHER))
+                loop(b, rows, lambda row: loop(b, blocks, lambda k: self.block(row, k, copies, orders)))
+        b.call(ir.Function(self.module, ir.FunctionType(ir.VoidType(), [POINTER]), "free"), [memory])
+
+    def block(self, row: Any, k: Any, copies: Any, orders: Any) -> None:
+        b, first = self.b, self.b.mul(k, _int(TOGETHER))
+        rest = b.sub(self.side, first)
+        width = b.select(b.icmp_signed("<", rest, _int(TOGETHER)), rest, _int(TOGETHER))
+        begin = b.add(b.mul(row, b.mul(self.n, self.side)), first)
+        result, t = (b.bitcast(orders, I64.as_pointer()), I64) if self.indices else (copies, self.t)
+
+        def turned(i: Any) -> Any:
+            return b.select(self.flag, b.sub(b.sub(self.n, _int(1)), i), i)
+
+        def fetch(i: Any, j: Any) -> None:
+            x = b.load(self.at(self.places[0], self.t, b.add(b.add(begin, b.mul(turned(i), self.side)), j)))
+            b.store(x, b.gep(copies, [b.add(b.mul(j, self.n), i)]))
+
+        def put(i: Any, j: Any) -> None:
+            value = b.load(b.gep(result, [b.add(b.mul(j, self.n), turned(i))]))
+            place = self.at(self.out, t, b.add(b.add(begin, b.mul(i, self.side)), j))
+            b.store(turned(value) if self.indices else value, place)
+
+        def order(j: Any) -> None:
+            begin = b.mul(j, self.n)
+            self.sort(b.gep(copies, [begin]), b.gep(result, [begin]))
+
+        loop(b, self.n, lambda i: loop(b, width, lambda j: fetch(i, j)))
+        loop(b, width, order)
+        loop(b, self.n, lambda i: loop(b, width, lambda j: put(i, j)))
+
+    def sort(self, x: Any, out: Any) -> None:
+        """Sort `out`, or the indices of `x` into it."""
+        b, nothing = self.b, ir.Constant(POINTER, None)
+        if self.indices:
+            loop(b, self.n, lambda i: b.store(i, b.gep(out, [i])))
+        arguments = [b.bitcast(place, POINTER) for place in ([x, out] if self.indices else [out])]
+        routine = b.inttoptr(self.routine, (ARGSORT if self.indices else SORT).as_pointer())
+        self.note(b.call(routine, [*arguments, self.n, nothing]))
+
+    @property
+    def bytes(self) -> int:
+        return 1 if self.dtype == "bool" else int(self.dtype[1:]) // 8
+
+
+class _Argsort(_Sort):
+    indices = True
+
+
+class _Search(_Writer):
+    def run(self, rows: Any) -> None:
+        b = self.b
+        groups = b.sdiv(self.side, _int(AT_A_TIME))
+        done = b.mul(groups, _int(AT_A_TIME))
+
+        def row(i: Any) -> None:
+            x = self.at(self.places[0], self.t, b.mul(i, self.apart))
+            begin = b.mul(i, self.side)
+            loop(b, groups, lambda k: self.several(x, b.add(begin, b.mul(k, _int(AT_A_TIME))), AT_A_TIME))
+            loop(b, b.sub(self.side, done), lambda k: self.several(x, b.add(begin, b.add(done, k)), 1))
+
+        with b.if_else(self.flag) as sides:
+            for side, self.right in zip(sides, (True, False)):
+                with side:
+                    loop(b, rows, row)
+
+    def several(self, x: Any, first: Any, count: int) -> None:
+        """Search for values that follow each other."""
+        b = self.b
+        values = [b.load(self.at(self.places[1], self.t, b.add(first, _int(k)))) for k in range(count)]
+        before = b.block
+        head, inside, after = (b.append_basic_block(name) for name in ("halve", "inside", "found"))
+        b.branch(head)
+        b.position_at_end(head)
+        left, *found = (b.phi(I64) for _ in range(count + 1))
+        for phi, start in zip((left, *found), (self.n, *[_int(0)] * count)):
+            phi.add_incoming(start, before)
+        b.cbranch(b.icmp_signed(">", left, _int(1)), inside, after)
+        b.position_at_end(inside)
+        half = b.lshr(left, _int(1))
+        left.add_incoming(b.sub(left, half), inside)
+        for place, value in zip(found, values):
+            further = b.add(place, half)
+            probe = b.load(b.gep(x, [b.sub(further, _int(1))]))
+            chosen = b.select(self.precedes(probe, value), further, place)
+            chosen.set_metadata("unpredictable", self.module.add_metadata([]))
+            place.add_incoming(chosen, inside)
+        b.branch(head)
+        b.position_at_end(after)
+        for k, (place, value) in enumerate(zip(found, values)):
+            last = b.zext(self.precedes(b.load(b.gep(x, [place])), value), I64)
+            b.store(b.add(place, last), self.at(self.out, I64, b.add(first, _int(k))))
+
+    def precedes(self, element: Any, value: Any) -> Any:
+        """Whether the value belongs behind the element; nan is the largest of all numbers."""
+        return self.b.not_(self.less(value, element)) if self.right else self.less(element, value)
+
+    def less(self, one: Any, other: Any) -> Any:
+        b = self.b
+        if self.dtype[0] != "f":
+            return (b.icmp_signed if self.dtype[0] == "i" else b.icmp_unsigned)("<", one, other)
+        # Not (other <= one), but for nan at the right of a number.
+        return b.and_(b.fcmp_unordered("<", one, other), b.fcmp_ordered("ord", one, one))
+
+
+def _int(value: int) -> Any:
+    return ir.Constant(I64, value)
+
+
+_WRITERS: dict[str, type[_Writer]] = {"sorted_values": _Sort, "argsort": _Argsort, "searchsorted": _Search}
