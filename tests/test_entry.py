@@ -368,17 +368,33 @@ def test_arenas_are_given_back_on_request_and_taken_again() -> None:
     assert arena_of(f) != 0
 
 
+def test_a_new_program_takes_over_an_arena_of_its_size() -> None:
+    release_arenas()
+    x = np.ones(400_000)
+    f = copier(make_callable, x)
+    f(x)
+    kept = arena_of(f)
+    larger, smaller = copier(make_callable, np.ones(401_000)), copier(make_callable, np.ones(300_000))
+    assert (arena_of(f), arena_of(larger), arena_of(smaller)) == (kept, 0, 0)
+    g = copier(make_callable, x)
+    assert (arena_of(f), arena_of(g)) == (0, kept)
+    assert np.array_equal(g(x), x)
+    assert np.array_equal(f(x), x)
+    assert arena_of(f) not in (0, kept)
+    assert arena_of(g) == kept
+
+
 def test_many_programs_do_not_keep_more_than_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     release_arenas()
-    monkeypatch.setattr(entry, "_IDLE_ARENAS", 3 * 8 * 400_000 + 5000)
-    x = np.ones(400_000)
+    arrays = [np.ones(int(400_000 * 1.3**k)) for k in range(6)]  # none fits into the arena of another
+    monkeypatch.setattr(entry, "_IDLE_ARENAS", sum(x.nbytes for x in arrays[3:]) + 5000)
     made = []
-    for _ in range(6):
+    for x in arrays:
         made.append(copier(make_callable, x))
         assert np.array_equal(made[-1](x), x)
     kept = [bool(arena_of(f)) for f in made]
     assert kept == [False, False, False, True, True, True]  # the oldest first
-    assert all(np.array_equal(f(x), x) for f in made)
+    assert all(np.array_equal(f(x), x) for f, x in zip(made, arrays))
 
 
 @pytest.mark.parametrize("release_gil", [False, True])

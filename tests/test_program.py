@@ -33,14 +33,16 @@ from tracegrad.ops.linear import (
     cast,
     concatenate,
     flip,
+    full,
     pad,
     reduce_sum,
     reshape,
     slice,
     transpose,
 )
+from tracegrad.ops.op import primitive
 from tracegrad.ops.scans import cumsum
-from tracegrad.runtime import native, program
+from tracegrad.runtime import native, planned, program
 from tracegrad.runtime.program import MISS, Program, compile_program, machine_code_count
 from tracegrad.settings import settings
 
@@ -293,6 +295,84 @@ def test_functions_with_equal_graphs_share_machine_code() -> None:
     np.testing.assert_allclose(first.run([x]), (x + 0.123) * np.tanh(x), rtol=1e-14)
     x = rng.random(40)
     np.testing.assert_allclose(second.run([x]), (x + 0.456) * np.tanh(x), rtol=1e-14)
+
+
+def passes_run(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
+    """The graphs that are optimised from now on."""
+    found: list[Graph] = []
+    usual = program.passes.optimize
+    monkeypatch.setattr(program.passes, "optimize", lambda graph: found.append(graph) or usual(graph))
+    planned.forget()
+    return found
+
+
+def test_equal_graphs_are_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = passes_run(monkeypatch)
+    x = rng.random(30)
+
+    def made(factor: Any = 2.0, n: int = 30, **how: Any) -> Program:
+        graph = build(lambda x: [add(multiply(x, factor), tanh(x))], [f64(n)])
+        return compile_program(graph, ("array",), True, "made", **how)
+
+    first, second = made(), made()
+    assert len(found) == 1
+    assert second.image is first.image
+    assert np.array_equal(first.run([x]), second.run([x]))
+    assert second.cache == "memory"
+    others = [made(-0.0), made(0.0), made(2.5), made(n=31), made(optimize=1), made(donated=(0,))]
+    assert len(found) == 1 + len(others)
+    zeros = -np.zeros(30)
+    assert not np.signbit(made(-0.0).run([zeros])).any()
+    assert np.signbit(made(0.0).run([zeros])).all()
+
+
+def test_literals_of_other_types_are_other_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = passes_run(monkeypatch)
+    for value in (1, True, 1.0):
+        graph = build(lambda: [full(shape=(3,), value=value, dtype="float64")], [])  # noqa: B023
+        compile_program(graph, (), True, "ones")
+    assert len(found) == 3
+
+
+def test_a_plan_is_made_again_for_who_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = passes_run(monkeypatch)
+    graph = build(lambda x: [cumsum(add(x, 0.987), axis=0), reduce_sum(exp(x), axes=(0,))], [f64(300)])
+    made = [compile_program(graph, ("array",), False, "made") for _ in range(2)]
+    assert len(found) == 1
+    for each in made:
+        assert each.cache == each.report.cache
+        assert each.report is each.report
+        assert {piece.text for piece in each.image.uses} == {piece.text for piece in made[0].image.uses}
+    assert len(found) == 3
+    assert made[1].cache == "memory"
+    x = rng.random(300)
+    for got, want in zip(made[1].run([x]), run(graph, [x]), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_a_graph_with_an_object_in_it_is_planned_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = passes_run(monkeypatch)
+
+    @primitive()
+    def applied_to(x: Any, *, function: Any) -> Any:
+        return function(x)
+
+    applied_to.def_aval(lambda x, *, function: x)
+    for each in (np.sin, np.cos, np.cos):
+        (result,) = compiled(build(lambda x: [applied_to(x, function=each)], [f64(5)])).run([np.ones(5)])  # noqa: B023
+        assert np.array_equal(result, each(np.ones(5)))
+    assert len(found) == 3
+
+
+def test_plans_that_were_not_asked_for_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = passes_run(monkeypatch)
+    graphs = [build(lambda x: [add(x, float(k))], [f64(5)]) for k in range(3)]  # noqa: B023
+    (_, size), *_ = [planned.key_of(graph, ("array",), True, False, 2, ()) for graph in graphs]
+    monkeypatch.setattr(planned, "MOST", 2 * size)
+    for graph in (graphs[0], graphs[1], graphs[0], graphs[2], graphs[0], graphs[1]):
+        compile_program(graph, ("array",), True)
+    assert found == [graphs[0], graphs[1], graphs[2], graphs[1]]
+    planned.forget()
 
 
 def test_sizes_that_merely_coincide_stay_apart() -> None:

@@ -191,7 +191,7 @@ def _free() -> Any:
 
 class _Arena:
     """The arena that the callables of one program keep from call to call: where its address is, which entry points read
-    and write while they have the GIL. It is freed with the last of them."""
+    and write while they have the GIL. It is freed with the last of them, unless a new program has taken it over."""
 
     __slots__ = ("__weakref__", "bytes", "free", "word")
 
@@ -199,6 +199,7 @@ class _Arena:
         self.bytes, self.free = size, _free()
         self.word = np.zeros(1, np.int64)
         if size >= _LARGE_ARENA:
+            self.word[0] = _taken(size)
             release_arenas(_IDLE_ARENAS - size)
             _arenas.append(weakref.ref(self, _arenas.remove))
 
@@ -215,6 +216,17 @@ class _Arena:
 # Programs keep arenas of this size and more up to so many bytes in all, when the next one is made.
 _LARGE_ARENA, _IDLE_ARENAS = 2**20, 2**30
 _arenas: list[weakref.ref[_Arena]] = []
+
+
+def _taken(size: int) -> int:
+    """The address of an arena that has so many bytes, but not many more, and that no call uses: the oldest, or 0. The
+    program that had it takes a new one if it is called again, which costs no more then than it would now."""
+    for ref in [*_arenas]:
+        arena = ref()
+        if arena is not None and arena.word[0] and size <= arena.bytes <= size + size // 4:
+            address, arena.word[0] = int(arena.word[0]), 0
+            return address
+    return 0
 
 
 def release_arena(entry: Any) -> None:

@@ -38,7 +38,8 @@ from tracegrad.runtime.machine_code import Loaded, shared_function
 from tracegrad.runtime.sorts import sort_address
 
 __all__ = [
-    "Call", "Image", "NumPyCalls", "addressed", "image_of", "linked", "read_image", "require_plain", "spell_image",
+    "Call", "Image", "NumPyCalls", "addressed", "image_of", "is_plain", "linked", "read_image", "require_plain",
+    "spell_image",
 ]  # fmt: skip
 
 
@@ -99,12 +100,10 @@ def image_of(made: Plan, kinds: Sequence[str], single: bool, checked: bool, opti
     symbols = dict.fromkeys([*sorted(rare_functions(made)), *products])
     results = made.graph.outputs[:-1] if checked else made.graph.outputs
 
-    def calls() -> Sequence[Call]:
-        return [Call(step.node, tuple(map(bool, step.outs))) for step in calls_of(made)]
-
+    calls = [Call(_alone(step.node), tuple(map(bool, step.outs))) for step in calls_of(made)]
     return Image(
         orders_of(made, optimize), tuple(zip(made.graph.avals, kinds, strict=True)),
-        tuple([x.aval for x in results]), single, tuple(symbols), calls, made.arena_bytes,
+        tuple([x.aval for x in results]), single, tuple(symbols), lambda: calls, made.arena_bytes,
         made.cost >= RELEASE_GIL_COST, tuple(made.donors.items()),
     )  # fmt: skip
 
@@ -229,13 +228,14 @@ def require_plain(graph: Graph, rules: bool = False) -> None:
     for node in graph.everywhere():
         if node.op not in known:
             raise Unkept(f"the op {node.name}, which is not in the table")
-        if not all(_is_plain(value) for _, value in node.params if not (rules and node.op is custom_call)):
+        if not all(is_plain(value) for _, value in node.params if not (rules and node.op is custom_call)):
             raise Unkept(f"the parameters of {node.name}")
 
 
-def _is_plain(x: Any) -> bool:
+def is_plain(x: Any) -> bool:
+    """Whether the text of a parameter says all that there is to it."""
     if type(x) is tuple:
-        return all(map(_is_plain, x))
+        return all(map(is_plain, x))
     return type(x) in (bool, int, float, str, type(None), Graph)
 
 
@@ -260,16 +260,20 @@ def spell_image(image: Image) -> dict[str, Any]:
     }
 
 
+def _alone(node: Node) -> Node:
+    """A node of inputs, in the place of one whose operands have been computed."""
+    given = {x: Node(None, (), (), x.aval) for x in node.operands}
+    return Node(node.op, tuple([given[x] if isinstance(x, Node) else x for x in node.inputs]), node.params, node.aval)
+
+
 def _spell_call(call: Call) -> list[Any]:
     """A call: the graph of its node, and which results are wanted."""
     node = call.node
-    given = {x: Node(None, (), (), x.aval) for x in node.operands}
-    alone = Node(node.op, tuple([given[x] if isinstance(x, Node) else x for x in node.inputs]), node.params, node.aval)
-    nodes = [alone]
+    nodes = [node]
     if node.several:
         results: Any = node.aval
-        nodes += [Node(result, (alone,), (("index", i),), aval) for i, aval in enumerate(results)]
-    graph = Graph(tuple(given.values()), tuple(nodes), tuple(nodes[-1:]))
+        nodes += [Node(result, (node,), (("index", i),), aval) for i, aval in enumerate(results)]
+    graph = Graph(tuple(dict.fromkeys(node.operands)), tuple(nodes), tuple(nodes[-1:]))
     require_plain(graph)
     return [str(graph), list(call.wanted)]
 

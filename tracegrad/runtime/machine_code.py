@@ -30,6 +30,7 @@ from tracegrad.records import record
 from tracegrad.runtime import native
 from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.progress import advance
+from tracegrad.trace.garbage import as_usual
 
 __all__ = [
     "Loaded", "Origin", "machine_code", "machine_code_count", "missing", "shared_function", "still_missing", "unknown",
@@ -208,11 +209,12 @@ def _compile(pieces: Sequence[Piece], keys: Sequence[str]) -> _Object:
     """The object file of new pieces; LLVM's time is theirs in proportion to their texts."""
     global _compiled
     start = time.perf_counter()
-    module = module_of_pieces(_symbol(keys[0]))
-    for piece, key in zip(pieces, keys, strict=True):
-        piece.define(module, _symbol(key))
-    rare = [name for name in module.globals if name.startswith(_RARE) and module.globals[name].is_declaration]
-    data = native.compile_ir(as_text(module), module.name, pieces[0].kind, pieces[0].optimize)
+    with as_usual():
+        module = module_of_pieces(_symbol(keys[0]))
+        for piece, key in zip(pieces, keys, strict=True):
+            piece.define(module, _symbol(key))
+        rare = [name for name in module.globals if name.startswith(_RARE) and module.globals[name].is_declaration]
+        data = native.compile_ir(as_text(module), module.name, pieces[0].kind, pieces[0].optimize)
     default_cache().put(keys[0], {"kind": "piece", "pieces": [*keys], "rare": rare}, data, *keys[1:])
     _compiled += len(pieces)
     advance(done=len(pieces))

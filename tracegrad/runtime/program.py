@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from tracegrad.ir import Graph, run
 from tracegrad.ir.builder import RECORDERS
 from tracegrad.logs import log
 from tracegrad.records import record
-from tracegrad.runtime import native
+from tracegrad.runtime import native, planned
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.image import Image, NumPyCalls, addressed, image_of, linked
 from tracegrad.runtime.machine_code import Loaded, Origin, machine_code, machine_code_count, still_missing
@@ -41,7 +41,7 @@ __all__ = ["MISS", "Program", "Recalled", "Report", "Unplanned", "compile_progra
 
 @record()
 class Report:
-    """What happened to a graph on its way to machine code; `seconds` by stage."""
+    """What happened to a graph on its way to machine code; `seconds` by stage. It is made when it is asked for."""
 
     optimized: Graph
     plan: Plan
@@ -57,10 +57,12 @@ class Report:
     def cache(self) -> str:
         """Where the machine code came from: "compiled" or "disk" if a piece of it did, else "memory"; or "replay" while
         there is none."""
-        if self.pieces is None:
-            return "replay"
-        sources = {origin.source for _, origin in self.pieces}
-        return next((source for source in ("compiled", "disk") if source in sources), "memory")
+        return "replay" if self.pieces is None else _whence([origin for _, origin in self.pieces])
+
+
+def _whence(origins: Iterable[Origin]) -> str:
+    sources = {origin.source for origin in origins}
+    return next((source for source in ("compiled", "disk") if source in sources), "memory")
 
 
 _UNUSED = np.zeros((), np.int64)
@@ -105,8 +107,10 @@ class Program:
         self._callback: NumPyCalls | None = None
         self._callbacks: list[NumPyCalls] = []
         self.entry: Any = _not_yet
+        self._seconds: dict[str, float] = {}
+        self._origins: dict[Piece, Origin] | None = None
         with compiling(name):
-            self.report = self._planned()
+            self._prepare()
             self.tier: Tier | None = tier_of(first_call, graph, lambda: missing_of(self.image))
             if self.tier is None:
                 self.compile()
@@ -159,37 +163,73 @@ class Program:
             raise error
         return error
 
-    def _planned(self) -> Report:
-        seconds: dict[str, float] = {}
-        clock = _Clock(seconds)
+    def _prepare(self) -> None:
+        """Find the image, of an equal graph or by planning."""
+        clock = _Clock(self._seconds)
+        key, size = planned.key_of(self.graph, self.kinds, self.single, self.checked, self.optimize, self._donated)
+        found = planned.known(key)
+        if found is None:
+            optimized, made = self._planned(clock)
+            foreseen = sum([n.op is not None and n.op.form.foreseen for n in optimized.nodes])
+            found = planned.Planned(image_of(made, self.kinds, self.single, self.checked, self.optimize), foreseen)
+            planned.note(key, size, found)
+        clock.stage("plan")
+        self.image, self.foreseen = found.image, found.foreseen
+
+    def _planned(self, clock: _Clock) -> tuple[Graph, Plan]:
         optimized = passes.optimize(self.graph)
         clock.stage("passes")
-        made = plan(optimized, self.checked, self._donated)
+        return optimized, plan(optimized, self.checked, self._donated)
+
+    @functools.cached_property
+    def report(self) -> Report:
+        """What has happened to the graph, for who asks: it is planned again, for a plan is larger than its program."""
+        before = RECORDERS.current
+        try:
+            optimized, made = self._planned(_Clock({}))
+        except BaseException:
+            RECORDERS.current = before
+            raise
         self.image = image_of(made, self.kinds, self.single, self.checked, self.optimize)
-        clock.stage("plan")
-        return Report(optimized, made, None, seconds)
+        return Report(optimized, made, self._pieces(), self._seconds)
+
+    def _pieces(self) -> list[tuple[list[int], Origin]] | None:
+        """The pieces of machine code, if there is any, by the steps that they are for."""
+        origins = self._origins
+        if origins is None:
+            return None
+        uses = self.image.uses
+        if uses.keys() != origins.keys():
+            origins = {piece: origins.get(piece, origin) for piece, (_, origin) in machine_code(uses).items()}
+        return [(steps, origins[piece]) for piece, steps in uses.items()]
+
+    @property
+    def cache(self) -> str:
+        """Where the machine code came from, as `Report.cache`."""
+        return "replay" if self._origins is None else _whence(self._origins.values())
 
     def compile(self) -> None:
         """Find or make the machine code, if that has not been done. Threads may do so at once: each piece is made once,
         and who is last says what is called."""
-        report = self.report
         if self.entry is not _not_yet:
             return
-        start, uses = time.perf_counter(), self.image.uses
+        start, image = time.perf_counter(), self.image
         with compiling(self.name), uninterrupted():
-            clock = _Clock(report.seconds)
-            self.image.define_symbols()
-            found = machine_code(uses)
-            pieces = [(steps, found[piece][1]) for piece, steps in uses.items()]
-            clock.stage("compile" if any(origin.source == "compiled" for _, origin in pieces) else "load")
-            entry = self._entry({piece: code for piece, (code, _) in found.items()})
+            clock = _Clock(self._seconds)
+            image.define_symbols()
+            found = machine_code(image.uses)
+            origins = {piece: origin for piece, (_, origin) in found.items()}
+            clock.stage("compile" if _whence(origins.values()) == "compiled" else "load")
+            entry = self._entry(image, {piece: code for piece, (code, _) in found.items()})
             clock.stage("link")
             if self.tier is not None:
                 log("compile", "%s: compiled in %.1f ms", self.name, 1e3 * (time.perf_counter() - start))
-            report.pieces, self.entry, self.tier = pieces, entry, None
+            self._origins, self.entry, self.tier = origins, entry, None
+            if "report" in vars(self):
+                self.report.pieces = self._pieces()
 
-    def _entry(self, pieces: dict[Piece, Loaded]) -> Any:
-        return linked(self.image, pieces, self._address_of_calls, self.name or "program")
+    def _entry(self, image: Image, pieces: dict[Piece, Loaded]) -> Any:
+        return linked(image, pieces, self._address_of_calls, self.name or "program")
 
     def linked(self, released: bool | None = None) -> tuple[list[tuple[range, tuple[int, list[int]]]], object]:
         """What a call does, in order: the steps of the plan, the address of the function that runs them, its words; and
@@ -222,7 +262,7 @@ class Recalled(Program):
         self._callback, self._callbacks, self.tier = None, [], None
         with uninterrupted():
             image.define_symbols()
-            self.entry = self._entry({piece: code for piece, (code, _) in machine_code(image.uses).items()})
+            self.entry = self._entry(image, {piece: code for piece, (code, _) in machine_code(image.uses).items()})
 
     @functools.cached_property
     def graph(self) -> Graph:  # type: ignore[override]
@@ -230,7 +270,7 @@ class Recalled(Program):
         return self._graph()
 
     @functools.cached_property
-    def report(self) -> Report:  # type: ignore[override]
+    def report(self) -> Report:
         """The report of the program that is made of the same graph in this process."""
         made = compile_program(self.graph, self.kinds, self.single, self.name, self.checked, optimize=self.optimize)
         return made.report
@@ -253,24 +293,20 @@ class Unplanned(Program):
         self._donated = ()
         self.first_call, self.optimize = first_call, optimize
         self._callback, self._callbacks, self.entry = None, [], _not_yet
+        self._seconds, self._origins = {}, None
         self.tier = tier_of(first_call, self.graph, lambda: _still(missing), spent)
         if self.tier is None:
             self.compile()
 
     @functools.cached_property
-    def report(self) -> Report:  # type: ignore[override]
-        """What has happened to the graph so far."""
+    def image(self) -> Image:  # type: ignore[override]
+        """The program as data."""
         before = RECORDERS.current
         try:
-            return self._planned()
+            self._prepare()
         except BaseException:
             RECORDERS.current = before
             raise
-
-    @functools.cached_property
-    def image(self) -> Image:  # type: ignore[override]
-        """The program as data."""
-        self.report  # noqa: B018 (which makes it)
         found: Image = vars(self)["image"]
         return found
 

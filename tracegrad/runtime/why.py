@@ -152,5 +152,5 @@ def log_compile(name: str, trace: Trace, program: Any, tracing: float, compiling
     log(
         "compile", "%s: traced %d nodes, %d guards, %d captured arrays in %.1f ms; program from %s in %.1f ms", name,
         len(trace.graph.nodes), guards, len(trace.captures), 1e3 * tracing,
-        getattr(getattr(program, "report", None), "cache", "the interpreter"), 1e3 * compiling,
+        getattr(program, "cache", "the interpreter"), 1e3 * compiling,
     )  # fmt: skip

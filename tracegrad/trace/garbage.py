@@ -2,7 +2,8 @@
 
 A trace makes hundreds of thousands of objects that all live until it ends. Python looks through all that lives each
 time it has grown by a quarter, which is a third of the time of a large trace, and finds nothing. So it is to do that a
-hundred times less often; young objects, among which is the garbage of the user's code, it looks through as usual.
+hundred times less often. Young objects, among which is the garbage of the user's code, it looks through when there are
+some thousands of them: most of what a trace and a plan are made of is gone by then.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["at_rest", "patient", "thresholds"]
+__all__ = ["as_usual", "at_rest", "patient", "thresholds"]
 
-_PATIENCE = 1000
+_PATIENCE, _YOUNG = 1000, 20_000
 
 Thresholds = tuple[int, int, int]
 
@@ -23,19 +24,36 @@ class _Usual:
 
     before: Thresholds = (0, 0, 0)
     now: Thresholds | None = None
+    between: Thresholds | None = None
 
 
 @contextmanager
 def patient() -> Iterator[None]:
     """While objects are made that live on; what the user's code sets in the meantime stays."""
     before = gc.get_threshold()
-    now = (before[0], before[1], _PATIENCE)
+    now = (before[0] and max(before[0], _YOUNG), before[1], _PATIENCE)  # 0: never
     if before[2] >= _PATIENCE:  # another trace is under way, or the user wants it so
         yield
         return
     try:
         _Usual.before, _Usual.now = before, now
         gc.set_threshold(*now)
+        yield
+    finally:
+        if gc.get_threshold() == now:
+            gc.set_threshold(*before)
+
+
+@contextmanager
+def as_usual() -> Iterator[None]:
+    """While objects are made that are garbage at the end, within `patient`: young ones are looked through as usual."""
+    before = gc.get_threshold()
+    if before != _Usual.now:
+        yield
+        return
+    now = _Usual.between = (*_Usual.before[:2], _PATIENCE)
+    gc.set_threshold(*now)
+    try:
         yield
     finally:
         if gc.get_threshold() == now:
@@ -76,4 +94,4 @@ def thresholds() -> Thresholds:
     True
     """
     now = gc.get_threshold()
-    return _Usual.before if now == _Usual.now else now
+    return _Usual.before if now in (_Usual.now, _Usual.between) else now

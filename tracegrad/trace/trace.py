@@ -122,8 +122,7 @@ class Trace:
         unasked = {g.unless_raises for g in self.guards} - {None}
         if not unasked:
             return True
-        nodes = program.report.optimized.nodes
-        return bool(len(unasked) <= sum(n.op is not None and n.op.form.foreseen for n in nodes))
+        return bool(len(unasked) <= program.foreseen)
 
     def diverges(self, values: Iterable[Any]) -> Answers | None:
         """The answers to the first questions, up to the first that is another one than seen, given the `values` of the
