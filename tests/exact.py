@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from graphs import REAL
 
-from tracegrad.avals import COMPILED, Aval, aval_of
+from tracegrad.avals import Aval, aval_of
 from tracegrad.ir import Graph, build, run
 from tracegrad.ops import contraction, elementwise, indexing, linear, reduction, scans
 from tracegrad.runtime.program import Program, compile_program
@@ -53,7 +54,7 @@ def full_slice(x: Any, **changed: Any) -> Any:
 
 # -- random graphs ---------------------------------------------------------------------------------------------------
 SIZES = (1, 1, 2, 3, 5, 8, 9, 12, 17, 33)
-DTYPES = ("float64", "float64", *sorted(d.name for d in COMPILED))
+DTYPES = ("float64", "float64", *sorted(d.name for d in REAL))
 LARGEST = 6000  # elements
 
 

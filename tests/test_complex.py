@@ -1,4 +1,4 @@
-"""Complex numbers in eager mode: every op against finite differences, PyTorch's functions against its own numbers.
+"""Complex numbers at once and on the tape: ops against finite differences, PyTorch's functions against its own numbers.
 
 A gradient follows PyTorch's convention: the derivative of a real function L of z = x + iy is dL/dx + i dL/dy.
 """
@@ -14,15 +14,16 @@ import pytest
 from torch_complex import CALLS, DATA, INPUTS, names_in, weights
 
 import tracegrad as tg
-from tracegrad.avals import COMPILED
 from tracegrad.errors import DTypeError, UnsupportedError
 from tracegrad.ops import TABLE, late
 from tracegrad.ops.declare import Elementwise
+from tracegrad.ops.forms import Branch, Repeat, Run, While
 from tracegrad.ops.op import AS_WRITTEN
 
 assert late.fourier.fft.name in TABLE  # which is imported late, as those beside it are
 RECORDED = json.loads(DATA.read_text())
 rng = np.random.default_rng(0)
+REGIONS = (Branch, Repeat, Run, While)
 
 
 def like(x: Any) -> Any:
@@ -55,9 +56,9 @@ OF_REALS = ("complex", "view_as_complex", "rfft")
 def samples() -> Any:
     """Each op of the table on complex operands, all of them, or some of those of an elementwise op.
 
-    Conversions have a test of their own.
+    Conversions have a test of their own, and so have loops and branches, whose samples say which dtypes they take.
     """
-    for op in (op for op in TABLE.values() if op.name != "cast"):
+    for op in (op for op in TABLE.values() if op.name != "cast" and not isinstance(op.form, REGIONS)):
         for k, (operands, params) in enumerate(op.sample_cases()):
             doubles = [i for i, x in enumerate(operands) if x.dtype == np.float64]
             if not all(np.isfinite(x).all() and x.dtype not in (np.float32, np.complex64) for x in operands):
@@ -208,24 +209,6 @@ f.linalg.svd(f.outer(z, z)) | f.linalg.eigh(f.outer(z, z)) | np.floor(z) | np.so
 def test_what_has_no_complex_meaning_is_refused(call: str) -> None:
     with pytest.raises((DTypeError, UnsupportedError), match="complex"):
         eval(call, {"f": tg, "z": Z, "np": np})
-
-
-def test_graphs_have_no_complex_numbers() -> None:
-    assert not any(dtype.kind == "c" for dtype in COMPILED)
-    for fn, args, what in (
-        (
-            lambda x: x,
-            (np.array([1j]),),
-            "the argument x has dtype complex128, which compiled functions do not support",
-        ),
-        (lambda x: x, (Z,), "the argument x has dtype complex128"),
-        (lambda x: x * 1j, (np.ones(2),), "the result of .* has dtype complex128"),
-        (lambda x: x + Z, (np.ones(2),), "complex128, which compiled functions do not support"),
-        (lambda x: x + np.zeros(2, complex), (np.ones(2),), "complex128, which compiled functions do not support"),
-        (lambda x: tg.complex(x, x), (np.ones(2),), "the result of complex in a traced function has dtype complex128"),
-    ):
-        with pytest.raises(DTypeError, match=what):
-            tg.trace(fn)(*args)
 
 
 # -- PyTorch's conditions ----------------------------------------------------------------------------------------

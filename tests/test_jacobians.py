@@ -230,7 +230,7 @@ def test_static_arguments_stay_as_they_are() -> None:
 # -- errors ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("transform", [tg.jacrev, tg.jacfwd, tg.hessian])
 def test_what_is_not_floating_is_named(transform: Any) -> None:
-    with pytest.raises(DTypeError, match="requires real- or floating-valued inputs, got int64 at x"):
+    with pytest.raises(DTypeError, match="requires real- or complex-valued inputs, got int64 at x"):
         transform(lambda x: x * 1.0)(np.arange(3))
     with pytest.raises(DTypeError, match="the outputs must be floating, got int64"):
         transform(lambda x: np.argsort(x))(X)

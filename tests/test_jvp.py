@@ -14,7 +14,7 @@ import pytest
 from graphs import graphs
 from hypothesis import HealthCheck, given, settings
 
-from tracegrad.avals import COMPILED, aval_of
+from tracegrad.avals import aval_of
 from tracegrad.ir import Graph, build, replay, run, verify
 from tracegrad.ops import TABLE, bind, elementwise, linalg, linear, reduction
 from tracegrad.ops.op import Term, transposed
@@ -141,14 +141,6 @@ def test_tangents_agree_with_differences(op: Any, operands: Any, params: Any) ->
 
 
 # -- on other carriers ---------------------------------------------------------------------------------------------
-def compiled_dtypes(op: Any, operands: Any, params: Any) -> bool:
-    avals = several(op.aval(*map(aval_of, operands), **params))
-    return all(a.dtype in COMPILED for a in (*map(aval_of, operands), *avals))
-
-
-IN_GRAPHS = [case for case in CASES if compiled_dtypes(*case.values)]
-
-
 def graph_of_push(op: Any, operands: Any, params: Any, moving: Sequence[int]) -> Graph:
     """From operands and tangents to the tangents of all results."""
 
@@ -161,7 +153,7 @@ def graph_of_push(op: Any, operands: Any, params: Any, moving: Sequence[int]) ->
     return build(fn, [aval_of(x) for x in (*operands, *(operands[i] for i in moving))])
 
 
-@pytest.mark.parametrize(("op", "operands", "params"), IN_GRAPHS)
+@pytest.mark.parametrize(("op", "operands", "params"), CASES)
 def test_in_a_graph_they_are_what_they_are_for_arrays(op: Any, operands: Any, params: Any) -> None:
     places = moves(op, operands, params)
     tangents = tuple([like(x) if i in places else None for i, x in enumerate(operands)])
@@ -174,7 +166,7 @@ def test_in_a_graph_they_are_what_they_are_for_arrays(op: Any, operands: Any, pa
 @pytest.mark.parametrize("part", range(8))
 def test_compiled_they_are_what_they_are_in_a_graph(part: int) -> None:
     """For the first sample of each op; several of them are one program."""
-    first = {case.values[0]: case.values for case in reversed(IN_GRAPHS)}
+    first = {case.values[0]: case.values for case in reversed(CASES)}
     parts, arrays = [], []
     for op, operands, params in list(first.values())[part::8]:
         places = moves(op, operands, params)

@@ -3,8 +3,6 @@
 An `Aval` is a shape and a dtype. A *literal* is a Python `bool`, `int`, `float` or `complex` written in the program; it
 is weak, as NumPy 2 has it (NEP 50): it takes the dtype of the arrays it meets. A value can also be weak without being a
 literal (a Python number given as an argument of a traced function); such a value says so by its attribute `weak`.
-
-Complex numbers are for arrays that are computed with at once; graphs have none.
 """
 
 from __future__ import annotations
@@ -18,13 +16,12 @@ from tracegrad.errors import DTypeError, located
 from tracegrad.records import record
 
 __all__ = [
-    "COMPILED",
     "LITERALS",
     "SUPPORTED",
     "Aval",
     "aval_of",
-    "compiled",
     "dtype_named",
+    "is_constant",
     "is_huge",
     "is_literal",
     "literal_of",
@@ -47,8 +44,6 @@ _LONG = {short: np.dtype(name) for name, short in _SHORT.items()}
 _SHORT_OF = {dtype: short for short, dtype in _LONG.items()}
 
 SUPPORTED: frozenset[np.dtype[Any]] = frozenset(_LONG.values())
-# Those that graphs can have.
-COMPILED = frozenset(dtype for dtype in SUPPORTED if dtype.kind != "c")
 
 
 @record(frozen=True, slots=True)
@@ -81,6 +76,11 @@ class Aval:
     def is_float(self) -> bool:
         return self.dtype.kind == "f"
 
+    @property
+    def is_inexact(self) -> bool:
+        """Whether there are derivatives with respect to such an array: of floating or complex numbers."""
+        return self.dtype.kind in "fc"
+
 
 def short_name(dtype: np.dtype[Any]) -> str:
     """How a supported dtype prints in the text forms: `f64`, `i32`, `bool`."""
@@ -105,22 +105,13 @@ def dtype_named(short: str) -> np.dtype[Any]:
 
 def supported(dtype: Any, what: str = "an array") -> np.dtype[Any]:
     """`dtype` in native byte order, or a `DTypeError` that names what has it."""
-    return _among(SUPPORTED, dtype, what, "tracegrad does")
-
-
-def compiled(dtype: Any, what: str) -> np.dtype[Any]:
-    """As `supported`, for what is to be in a graph."""
-    return _among(COMPILED, dtype, what, "compiled functions do")
-
-
-def _among(known: frozenset[np.dtype[Any]], dtype: Any, what: str, who: str) -> np.dtype[Any]:
     dtype = np.dtype(dtype)
     native = dtype.newbyteorder("=") if dtype.kind in "fiuc" else dtype
-    for each in known:
+    for each in SUPPORTED:
         if each == native:
             return each
-    names = ", ".join(sorted(d.name for d in known))
-    raise DTypeError(located(f"{what} has dtype {dtype}, which {who} not support; supported are {names}"))
+    names = ", ".join(sorted(d.name for d in SUPPORTED))
+    raise DTypeError(located(f"{what} has dtype {dtype}, which tracegrad does not support; supported are {names}"))
 
 
 def aval_of(x: Any) -> Aval:
@@ -139,6 +130,11 @@ def is_literal(x: Any) -> bool:
 def is_huge(x: Any) -> bool:
     """Whether `x` is a Python integer of more than 64 bits, of which programs know nothing."""
     return type(x) is int and not -(2**63) <= x < 2**63
+
+
+def is_constant(x: Any) -> bool:
+    """Whether a Python number is one for all calls of a program: a huge one, or a complex one."""
+    return type(x) is complex or is_huge(x)
 
 
 _WEAK: dict[str, type] = {"b": bool, "i": int, "u": int, "f": float, "c": complex}

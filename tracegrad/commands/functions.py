@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import api
-from tracegrad.avals import COMPILED, short_name
+from tracegrad.avals import SUPPORTED, short_name
 from tracegrad.commands.words import Lines, UsageError
 from tracegrad.profile import profile
 from tracegrad.traced import Traced
@@ -29,7 +29,7 @@ from tracegrad.traced import Traced
 __all__ = ["add_to", "argument", "found"]
 
 _TRANSFORMS = ("trace", "grad", "value_and_grad", "jacfwd", "jacrev", "hessian")
-_DTYPES = {short_name(dtype): dtype for dtype in COMPILED}
+_DTYPES = {short_name(dtype): dtype for dtype in SUPPORTED}
 
 
 def add_to(commands: Any) -> None:

@@ -15,7 +15,7 @@ from tracegrad.ir.batch import batched
 from tracegrad.ops.elementwise import add, exp, less_equal, multiply, sin, where
 from tracegrad.ops.forms import Branch
 from tracegrad.ops.linear import reshape, zeros_like
-from tracegrad.ops.op import Several, primitive
+from tracegrad.ops.op import AS_WRITTEN, Several, primitive
 from tracegrad.ops.samples import uniform
 from tracegrad.transforms.jvp import pushed
 from tracegrad.transforms.vjp import joint
@@ -23,7 +23,7 @@ from tracegrad.transforms.vjp import joint
 __all__ = ["cond"]
 
 
-@primitive(Branch())
+@primitive(Branch(), on_complex=AS_WRITTEN)
 def cond(*operands: Any, branches: tuple[Graph, ...]) -> Any:
     """The outputs of the branch that the first operand names, for the others; a number out of range means the nearest.
 
@@ -47,7 +47,7 @@ def _(*operands: Aval, branches: tuple[Graph, ...]) -> Several:
 def _(wanted: Sequence[int], cts: tuple[Any, ...], ans: Any, *operands: Any, branches: tuple[Graph, ...]) -> list[Any]:
     # A branch backwards computes again what it needs of the branch forwards.
     seeded = [k for k, ct in enumerate(cts) if ct is not None]
-    wrt = [i - 1 for i in wanted if i and aval_of(operands[i]).is_float]
+    wrt = [i - 1 for i in wanted if i and aval_of(operands[i]).is_inexact]
     passes = [joint(branch, wrt, seeded) for branch in branches]
     found = sorted({i for _, reached in passes for i in reached})
     if not found:

@@ -25,7 +25,7 @@ from tracegrad.ir.builder import sliced
 from tracegrad.ops.contraction import inner, matmul, matvec
 from tracegrad.ops.elementwise import multiply, sin
 from tracegrad.ops.forms import Identity, Run
-from tracegrad.ops.op import Several, primitive
+from tracegrad.ops.op import AS_WRITTEN, Several, primitive
 from tracegrad.ops.samples import uniform
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.describe import describe
@@ -37,7 +37,7 @@ __all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "remat"]
 
 
 # -- the ops -----------------------------------------------------------------------------------------------------------
-@primitive(Run())
+@primitive(Run(), on_complex=AS_WRITTEN)
 def remat(*operands: Any, body: Graph, policy: tuple[str, ...], inlined: bool) -> Any:
     """The outputs of `body`, whose derivative computes its values again, but for those that the policy lets keep."""
     return tuple(run_region(body, operands))

@@ -19,13 +19,13 @@ from tracegrad.ops.batching import to_axis
 from tracegrad.ops.elementwise import add, multiply, sin
 from tracegrad.ops.forms import Repeat
 from tracegrad.ops.linear import zeros_like
-from tracegrad.ops.op import Several, primitive
+from tracegrad.ops.op import AS_WRITTEN, Several, primitive
 from tracegrad.ops.samples import uniform
 
 __all__ = ["scan"]
 
 
-@primitive(Repeat())
+@primitive(Repeat(), on_complex=AS_WRITTEN)
 def scan(*operands: Any, body: Graph, carries: int, xs: int, length: int, reverse: bool) -> Any:
     """The last carries and the stacked results of `body`, run `length` times, from the end if `reverse`."""
     carry, seqs, consts = list(operands[:carries]), operands[carries : carries + xs], operands[carries + xs :]

@@ -27,7 +27,7 @@ __all__ = ["Turn", "differentiable", "overwritten", "turn_of"]
 
 def differentiable(body: Graph, wanted: Sequence[int], carries: int) -> list[int]:
     """The inputs of a body through which a derivative with respect to the inputs `wanted` flows, in some turn."""
-    active = {i for i in wanted if body.avals[i].is_float}
+    active = {i for i in wanted if body.avals[i].is_inexact}
     while not (reached := {k for k in active_outputs(body, active) if k < carries}) <= active:
         active |= reached
     return sorted(active)

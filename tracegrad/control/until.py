@@ -23,7 +23,7 @@ from tracegrad.ops.batching import to_axis
 from tracegrad.ops.elementwise import add, less, multiply, sin, where
 from tracegrad.ops.forms import While
 from tracegrad.ops.linear import cast, full, reduce_sum, reshape, zeros_like
-from tracegrad.ops.op import Several, primitive
+from tracegrad.ops.op import AS_WRITTEN, Several, primitive
 from tracegrad.ops.reduction import reduce_any
 from tracegrad.ops.samples import uniform
 
@@ -32,7 +32,7 @@ __all__ = ["ROOMS", "room_for", "while_loop"]
 _BOOL, _INT64 = Aval((), np.dtype(bool)), Aval((), np.dtype(np.int64))
 
 
-@primitive(While())
+@primitive(While(), on_complex=AS_WRITTEN)
 def while_loop(*operands: Any, cond: Graph, body: Graph, carries: int, capacity: int) -> Any:
     """The last carries, the number of turns and the stacked results of `body`, run while `cond` holds.
 
@@ -149,7 +149,7 @@ def _each_to_its_end(size: int, flags: Sequence[bool], operands: Sequence[Any], 
         region_args = [*args[:carries], *args[carries + 1 :]]
         moving = run_region(goes_on, region_args)[0]
         after = run_region(turn, region_args)
-        before = [*args[:carries], *(0.0 if x.aval.is_float else 0 for x in turn.outputs[carries:])]
+        before = [*args[:carries], *(0.0 if x.aval.is_inexact else 0 for x in turn.outputs[carries:])]
         chosen = [where(reshape(moving, shape=(size, *(1 for _ in x.shape[1:]))), x, y) for x, y in zip(after, before)]
         return [*chosen[:carries], add(args[carries], cast(moving, dtype="int64")), *chosen[carries:]]
 

@@ -135,6 +135,8 @@ _NAMED = {"inf": math.inf, "nan": math.nan}
 
 
 def _literal(tree: Any) -> Any:
+    if isinstance(tree, ast.BinOp | ast.UnaryOp | ast.Name) and (text := ast.unparse(tree)).endswith("j"):
+        return complex(text.replace(" ", ""))
     match tree:
         case ast.Name(id=name) if name in _NAMED:
             return _NAMED[name]

@@ -16,7 +16,7 @@ from tracegrad.ops import elementwise
 from tracegrad.ops.elementwise import arctan2, equal, multiply, not_equal
 from tracegrad.ops.linear import stop_gradient
 
-__all__ = ["angle", "conjugate", "imag", "real", "sign"]
+__all__ = ["ComplexMethods", "angle", "conjugate", "imag", "real", "sign"]
 
 
 def _is_complex(x: Any) -> bool:
@@ -89,3 +89,35 @@ def conjugate(x: Any) -> Any:
 def sign(x: Any) -> Any:
     """-1, 0 or 1; of complex numbers the direction x / abs(x)."""
     return ops.sgn(x) if _is_complex(x) else elementwise.sign(x)
+
+
+class ComplexMethods:
+    """What an ndarray has of complex numbers, over ops."""
+
+    __slots__ = ()
+
+    @property
+    def real(self: Any) -> Any:
+        """The real part, a view: the array itself unless it is complex."""
+        return self.kept(ops.real(self)) if _is_complex(self) else self
+
+    @real.setter
+    def real(self: Any, value: Any) -> None:
+        self.real[...] = value
+
+    @property
+    def imag(self: Any) -> Any:
+        """The imaginary part, a view: zeros unless the array is complex."""
+        return self.kept(imag(self))
+
+    @imag.setter
+    def imag(self: Any, value: Any) -> None:
+        if not _is_complex(self):
+            raise TypeError("array does not have imaginary part to set")
+        self.imag[...] = value
+
+    def conj(self: Any) -> Any:
+        """The complex conjugate."""
+        return self.kept(ops.conj(self)) if _is_complex(self) else self
+
+    conjugate = conj

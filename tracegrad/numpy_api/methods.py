@@ -27,11 +27,12 @@ from tracegrad.avals import LITERALS, supported
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, sorting, ufuncs
 from tracegrad.numpy_api.by_value import compressed, nonzero
+from tracegrad.numpy_api.complex_numbers import ComplexMethods
 from tracegrad.numpy_api.flat import Flat
 from tracegrad.numpy_api.memory import InRowMajorOrder, dtype_of_view, in_new_memory, laid, with_order
 from tracegrad.numpy_api.operands import operand, to_dtype
 from tracegrad.numpy_api.registry import UFUNC_METHODS, refuse
-from tracegrad.ops import bits, complex_numbers, elementwise, representation
+from tracegrad.ops import bits, elementwise, representation
 from tracegrad.ops.op import Carrier, Level
 
 __all__ = ["ArrayMethods"]
@@ -143,7 +144,7 @@ def _on_function(function: Callable[..., Any], doc: str, moves: bool = False) ->
     return method
 
 
-class ArrayMethods(InRowMajorOrder):
+class ArrayMethods(ComplexMethods, InRowMajorOrder):
     """What an ndarray can do, for a carrier."""
 
     __slots__ = ()
@@ -274,18 +275,6 @@ class ArrayMethods(InRowMajorOrder):
     def mT(self) -> Any:
         """The array with its last two axes exchanged."""
         return shapes.matrix_transpose(self)
-
-    @property
-    def real(self) -> Any:
-        """The real part: the array itself unless it is complex."""
-        return self.kept(complex_numbers.real(self)) if self.dtype.kind == "c" else self
-
-    @property
-    def imag(self) -> Any:
-        """The imaginary part: zeros unless the array is complex."""
-        if self.dtype.kind == "c":
-            return self.kept(complex_numbers.imag(self))
-        return self.kept(selection.zeros_like(self, order="A")._sealed())
 
     @property
     def flat(self) -> Any:
@@ -428,12 +417,6 @@ class ArrayMethods(InRowMajorOrder):
         if kind == self.dtype:
             return self.kept(shapes.reshaped(self, self.shape))
         return self.kept(representation.reinterpret(self, dtype=kind.name)._sealed())
-
-    def conj(self) -> Any:
-        """The complex conjugate."""
-        return self.kept(complex_numbers.conj(self)) if self.dtype.kind == "c" else self
-
-    conjugate = conj
 
     def sort(self, axis: int = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None) -> None:
         """Sort in place."""

@@ -24,9 +24,10 @@ class Level(enum.IntEnum):
     VALUE = 3  # emits a node of a graph
     TRACED_TENSOR = 4  # emits a node and records
     SPAN = 5  # emits nodes, for an array whose size is a number of a loop
-    PART = 6  # computes and writes down, within a function of several ops
-    BATCH = 7  # computes for a batch
-    TERM = 8  # writes down: in the analysis of a derivative rule
+    PAIR = 6  # emits nodes, for complex numbers of which the parts are values of a graph
+    PART = 7  # computes and writes down, within a function of several ops
+    BATCH = 8  # computes for a batch
+    TERM = 9  # writes down: in the analysis of a derivative rule
 
 
 class Carrier:

@@ -89,6 +89,16 @@ complex_ = elementwise("complex(x, y)", _numpy_complex, None,
                        loop=_complex_loop, on_complex=AS_WRITTEN, doc="x + iy")  # fmt: skip
 
 
+@real.def_put
+def _(base: Any, new: Any) -> Any:
+    return complex_(new, imag(base))
+
+
+@imag.def_put
+def _(base: Any, new: Any) -> Any:
+    return complex_(real(base), new)
+
+
 real.linear_in("x")
 imag.linear_in("x")
 conj.linear_in("x")

@@ -50,4 +50,4 @@ def _() -> Any:
 def zeros_like(x: Any) -> Any:
     """An array of zeros with the shape and dtype of `x`."""
     aval = aval_of(x)
-    return full(shape=aval.shape, value=0.0 if aval.is_float else 0, dtype=name_of(aval.dtype))
+    return full(shape=aval.shape, value=0.0 if aval.is_inexact else 0, dtype=name_of(aval.dtype))

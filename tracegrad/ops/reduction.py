@@ -41,7 +41,7 @@ from tracegrad.ops.linear import (
     transpose,
     unreduce,
 )  # fmt: skip
-from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, primitive
+from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, TABLE, primitive
 from tracegrad.ops.places import place_of
 from tracegrad.ops.samples import integers, uniform
 
@@ -313,7 +313,11 @@ def var(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
 
 @var.def_aval
 def _(x: Aval, *, axes: tuple[int, ...], ddof: float) -> Aval:
-    return _reduced(x, axes=axes)
+    return _reduced(_of_reals(x), axes=axes)
+
+
+def _of_reals(x: Aval) -> Aval:
+    return Aval(x.shape, np.finfo(x.dtype).dtype) if x.dtype.kind == "c" else x
 
 
 def _deviation(x: Any, axes: tuple[int, ...]) -> Any:
@@ -326,7 +330,9 @@ def _freedom(x: Any, axes: tuple[int, ...], ddof: float) -> float:
 
 @var.def_decompose
 def _(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
-    return divide(reduce_sum(square(_deviation(x, axes)), axes=axes), _freedom(x, axes, ddof))
+    away = _deviation(x, axes)
+    squares = square(away) if x.dtype.kind != "c" else add(square(TABLE["real"](away)), square(TABLE["imag"](away)))
+    return divide(reduce_sum(squares, axes=axes), _freedom(x, axes, ddof))
 
 
 @var.def_vjp("x")
@@ -349,7 +355,7 @@ def std(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
 
 @std.def_aval
 def _(x: Aval, *, axes: tuple[int, ...], ddof: float) -> Aval:
-    return _reduced(x, axes=axes)
+    return _reduced(_of_reals(x), axes=axes)
 
 
 @std.def_decompose

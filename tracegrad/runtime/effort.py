@@ -142,7 +142,7 @@ def _of_elements(node: Node, results: Sequence[Aval], read: Sequence[Aval]) -> f
     if isinstance(form, Map) and not isinstance(form, Cast):
         return made * _of_template(form.scalar) * (1.0 if results[0].dtype.itemsize > 4 else 0.5)
     if isinstance(form, Contract):
-        rate = PRODUCT if results[0].dtype.kind == "f" else SLOW_PRODUCT
+        rate = PRODUCT if results[0].dtype.kind in "fc" else SLOW_PRODUCT
         return rate * results[0].dtype.itemsize * made * node.operands[0].aval.shape[-1]
     if isinstance(form, Fold):
         return ROW * made

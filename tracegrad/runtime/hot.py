@@ -192,6 +192,11 @@ def _convert_scalars(code: Code, call: Call) -> None:
             code.checks += [f"type({text}) is int", f"{text} == {x}"]
             code.leaves[i] = code.name(conformed(x))
             code.used.add(i)
+        elif type(x) is complex:
+            code.objects["repr"] = repr
+            code.checks += [f"type({text}) is complex", f"repr({text}) == {repr(x)!r}"]
+            code.leaves[i] = code.name(conformed(x))
+            code.used.add(i)
         elif type(x) is int or type(x) is bool:
             code.checks.append(f"type({text}) is {type(x).__name__}")
             code.leaves[i] = f"asarray({text})"

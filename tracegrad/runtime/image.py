@@ -92,18 +92,18 @@ class Image:
             native.define_symbol(symbol, _address(symbol, self.released))
 
 
-def image_of(made: Plan, kinds: Sequence[str], single: bool, checked: bool, optimize: int = 2) -> Image:
-    """The image of a plan; with `checked` its last output is none of the program's, and `optimize` says how its pieces
-    are compiled."""
+def image_of(made: Plan, graph: Graph, kinds: Sequence[str], single: bool, checked: bool, optimize: int = 2) -> Image:
+    """The image of the plan of `graph`, whose complex numbers the plan has in pairs; with `checked` its last output is
+    none of the program's, and `optimize` says how its pieces are compiled."""
     steps = [s for each in plans_of(made) for s in each.steps]
     products = [ROUTINES[step.dtype] for step in steps if isinstance(step, Matmul)]
     symbols = dict.fromkeys([*sorted(rare_functions(made)), *products])
-    results = made.graph.outputs[:-1] if checked else made.graph.outputs
+    results = graph.results[:-1] if checked else graph.results
 
     calls = [Call(_alone(step.node), tuple(map(bool, step.outs))) for step in calls_of(made)]
     return Image(
-        orders_of(made, optimize), tuple(zip(made.graph.avals, kinds, strict=True)),
-        tuple([x.aval for x in results]), single, tuple(symbols), lambda: calls, made.arena_bytes,
+        orders_of(made, optimize), tuple(zip(graph.avals, kinds, strict=True)),
+        results, single, tuple(symbols), lambda: calls, made.arena_bytes,
         made.cost >= RELEASE_GIL_COST, tuple(made.donors.items()),
     )  # fmt: skip
 

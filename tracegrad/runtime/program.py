@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import passes
-from tracegrad.avals import COMPILED, is_huge
+from tracegrad.avals import SUPPORTED, is_constant
 from tracegrad.codegen.pieces import Piece
 from tracegrad.codegen.plan import Plan, plan
 from tracegrad.errors import CapacityError, TracegradError
@@ -66,19 +66,19 @@ def _whence(origins: Iterable[Origin]) -> str:
 
 
 _UNUSED = np.zeros((), np.int64)
-_CANONICAL = {dtype: dtype for dtype in COMPILED}
+_CANONICAL = {dtype: dtype for dtype in SUPPORTED}
 
 
 def conformed(x: Any) -> Any:
     """A leaf as programs take it: a float, or an array that is nothing but its elements in a row.
 
-    Integers of more than 64 bits are constants of their trace.
+    Complex numbers of Python's, and integers of more than 64 bits, are constants of their trace.
     """
     if type(x) is float:
         return x
     array = x
     if type(x) is not np.ndarray:
-        if is_huge(x):
+        if is_constant(x):
             return _UNUSED
         array = np.asarray(x)
     dtype = _CANONICAL[array.dtype]  # entry points know dtypes by identity
@@ -171,13 +171,15 @@ class Program:
         if found is None:
             optimized, made = self._planned(clock)
             foreseen = sum([n.op is not None and n.op.form.foreseen for n in optimized.nodes])
-            found = planned.Planned(image_of(made, self.kinds, self.single, self.checked, self.optimize), foreseen)
+            found = planned.Planned(
+                image_of(made, self.graph, self.kinds, self.single, self.checked, self.optimize), foreseen
+            )
             planned.note(key, size, found)
         clock.stage("plan")
         self.image, self.foreseen = found.image, found.foreseen
 
     def _planned(self, clock: _Clock) -> tuple[Graph, Plan]:
-        optimized = passes.optimize(self.graph)
+        optimized = passes.optimize(passes.without_complex(self.graph))
         clock.stage("passes")
         return optimized, plan(optimized, self.checked, self._donated)
 
@@ -190,7 +192,7 @@ class Program:
         except BaseException:
             RECORDERS.current = before
             raise
-        self.image = image_of(made, self.kinds, self.single, self.checked, self.optimize)
+        self.image = image_of(made, self.graph, self.kinds, self.single, self.checked, self.optimize)
         return Report(optimized, made, self._pieces(), self._seconds)
 
     def _pieces(self) -> list[tuple[list[int], Origin]] | None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import compiled, is_literal
+from tracegrad.avals import is_literal, supported
 from tracegrad.errors import READ_ONLY, TraceError, located, warn_of_constant
 from tracegrad.ir import Node, Value, evaluate, recorder, recording
 from tracegrad.ir.builder import sliced
@@ -128,7 +128,7 @@ class TraceBuilder(Recording):
         if isinstance(x, TapeCarrier):
             return self.lift(x.array)
         if isinstance(x, np.generic):
-            dtype = compiled(x.dtype, "a NumPy scalar")
+            dtype = supported(x.dtype, "a NumPy scalar")
             return full(shape=(), value=x.item(), dtype=dtype.name)
         if isinstance(x, Carrier) and x.level is Level.SPAN:
             return self.lift(x.exact())  # type: ignore[attr-defined]
@@ -256,7 +256,7 @@ class TraceBuilder(Recording):
         """The input that stands for `array`; `source`, when known, says where to read it at each call."""
         found = self.captures.get(id(array))
         if found is None:
-            dtype = compiled(
+            dtype = supported(
                 array.dtype, f"the array captured from {source}" if source else "an array used by the traced function"
             )
             node = Node(None, (), (), self.aval(array.shape, dtype))
@@ -385,7 +385,7 @@ class TraceBuilder(Recording):
             node = stack.pop()
             if node in sources:
                 return True
-            carries = node.several or node.aval.dtype.kind == "f"
+            carries = node.several or node.aval.dtype.kind in "fc"
             if node not in seen and carries and (node.op is None or node.op.differentiable):
                 seen.add(node)
                 stack.extend(node.operands)

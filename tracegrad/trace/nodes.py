@@ -10,8 +10,8 @@ import copy
 import sys
 from typing import Any
 
-from tracegrad.avals import LITERALS, Aval, compiled
-from tracegrad.errors import TraceError, located, user_file
+from tracegrad.avals import LITERALS, Aval
+from tracegrad.errors import TraceError, UnsupportedError, located, user_file
 from tracegrad.ir import Builder, Node, Value
 from tracegrad.ops import Op
 from tracegrad.quiet import USUAL, sprung, traps
@@ -112,10 +112,9 @@ class Recording(Builder):
         """The node that applies `op` so, which is known by `key`: the one there is, or a new one."""
         node = self._nodes.get(key)
         if node is None:
+            if not op.on_complex:
+                require_real(op, inputs)
             aval = op.aval(*[x if type(x) in LITERALS else x.aval for x in inputs], **dict(items))
-            for each in aval if isinstance(aval, tuple) else (aval,):
-                if each.dtype.kind == "c":
-                    compiled(each.dtype, f"the result of {op.name} in a traced function")
             if type(aval) is Aval:
                 aval = self.aval(aval.shape, aval.dtype)
             node = self._nodes[key] = Node(op, inputs, items, aval, self.locate())
@@ -133,6 +132,13 @@ class Recording(Builder):
             node = self._nodes[key] = Node(op, inputs, items, aval, self.locate())
             self.nodes.append(node)
         return node
+
+
+def require_real(op: Op, inputs: tuple[Any, ...]) -> None:
+    """UnsupportedError for complex numbers among the inputs of an op that has no rules for them."""
+    for x in inputs:
+        if type(x) not in LITERALS and x.aval.dtype.kind == "c":
+            raise UnsupportedError(located(f"{op.name} of complex numbers is not supported"))
 
 
 def _is_value(size: Any) -> bool:

@@ -83,12 +83,12 @@ class Number(Tracer):
         """A method of Python's numbers: computed by Python, with the value of the call."""
         return _method(self, name)
 
-    @property
+    @property  # type: ignore[misc]
     def real(self) -> Any:
         """The number itself."""
         return plus(self)
 
-    @property
+    @property  # type: ignore[misc]
     def imag(self) -> Any:
         """Zero."""
         return 0.0 if kind_of(self) == "f" else 0

@@ -22,7 +22,7 @@ class RuleGraph:
 
     def run(self, moved: Sequence[Any], like: Sequence[Any], values: Sequence[Any], captured: Any) -> dict[int, Any]:
         """By position, what becomes of the cotangents (or tangents) `moved` of the values `like`."""
-        given = [zeros_like(x) if t is None else t for t, x in zip(moved, like) if x.dtype.kind == "f"]
+        given = [zeros_like(x) if t is None else t for t, x in zip(moved, like) if x.dtype.kind in "fc"]
         return dict(zip(self.found, replay(self.graph, [*given, *values, *(captured[k] for k in self.reads)])[0]))
 
     def batched(self, size: int) -> RuleGraph:

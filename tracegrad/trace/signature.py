@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.avals import COMPILED, compiled, is_huge
+from tracegrad.avals import SUPPORTED, is_huge, supported
 from tracegrad.errors import TraceError, located
 from tracegrad.ops import Carrier, TensorCarrier
 from tracegrad.records import record
@@ -168,13 +168,15 @@ class Binder:
     def _kind(self, call: Call, i: int, x: Any) -> Any:
         cls = type(x)
         if cls is np.ndarray:
-            if x.dtype in COMPILED and x.dtype.isnative:
+            if x.dtype in SUPPORTED and x.dtype.isnative:
                 return x.dtype, x.shape
         elif cls is float or cls is int or cls is bool:
             return (int, x) if is_huge(x) else cls
+        elif cls is complex:
+            return cls, repr(x)
         elif isinstance(x, TensorCarrier) and cls is x._face:
-            if x.array.dtype not in COMPILED:
-                compiled(x.array.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
+            if x.array.dtype not in SUPPORTED:
+                supported(x.array.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
             call.tensors[i] = x
             call.leaves[i] = x.array
             tensor: Any = x
@@ -195,7 +197,7 @@ class Binder:
                     f"(static_argnames={root!r}) if it is a constant"
                 )
             )
-        dtype = compiled(x.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
+        dtype = supported(x.dtype, f"{describe(self.fun)}: the argument {self._name(call, i)}")
         kind = (np.generic,) if isinstance(x, np.generic) else ()  # a scalar is no array without axes
         call.leaves[i] = x = np.asarray(x, dtype=dtype)
         return dtype, x.shape, *kind

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import tree
-from tracegrad.avals import LITERALS, Aval, aval_of, compiled
+from tracegrad.avals import LITERALS, Aval, aval_of, supported
 from tracegrad.errors import TraceError, UnsupportedError, located
 from tracegrad.ir import Graph, Node, Value, recording, replay
 from tracegrad.ir.builder import sliced
@@ -186,7 +186,7 @@ class Region(TraceBuilder):
         """What stands for an argument like this one."""
         number = type(like) in _DTYPES
         aval = Aval((), np.dtype(_DTYPES[type(like)])) if number else like if isinstance(like, Aval) else aval_of(like)
-        compiled(aval.dtype, f"an argument of {self.what}")
+        supported(aval.dtype, f"an argument of {self.what}")
         node = Node(None, (), (), aval)
         self.inputs.append(node)
         self.likes[node] = like
@@ -375,7 +375,7 @@ class _RuleRecord:
         rule.settle()
 
     def direction(self, run: Callable[..., Any], moved: Sequence[Any]) -> Any:
-        kinds = [x.aval if x.dtype.kind == "f" else None for x in moved]
+        kinds = [x.aval if x.dtype.kind in "fc" else None for x in moved]
         try:
             found = closed(run, (kinds, self.outputs, self.inputs), f"the derivative of {self.call.name}", once=True)
         except Exception as error:  # which is raised where the derivative is taken

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import tracegrad.trace.quick  # noqa: F401 (which gives tracers shorter ways)
-from tracegrad.avals import is_huge
+from tracegrad.avals import is_constant
 from tracegrad.errors import DTypeError, ShapeError, TracegradError, UnsupportedError, located, user_file
 from tracegrad.ir import Graph, Node, recording
 from tracegrad.ir.builder import sliced
@@ -257,7 +257,7 @@ def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
     tensor = call.tensors.get(i)
     if tensor is not None:
         return builder.tensors.argument(i, tensor, builder.argument(Tracer, x).node)
-    if is_huge(x):  # a constant of this trace, whose input is not used
+    if is_constant(x):  # a constant of this trace, whose input is not used
         builder.argument(Number, np.asarray(0))
         return x
     if type(x) in _DTYPES:

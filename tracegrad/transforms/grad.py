@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import ad, tree
-from tracegrad.avals import is_literal, name_of
+from tracegrad.avals import is_literal, literal_of, name_of
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.ops import Carrier
 from tracegrad.ops.elementwise import accumulate
@@ -112,13 +112,15 @@ _PYTHON = {"f": "float", "i": "int", "b": "bool"}
 
 def _require_floating(x: Any, who: Description, argnum: int, structure: Any, leaf: int) -> None:
     dtype = getattr(x, "dtype", None) if isinstance(x, np.ndarray | np.generic | Carrier) else None
-    if (dtype is not None and dtype.kind == "f") or type(x) is float:
+    if (dtype is not None and dtype.kind in "fc") or type(x) is float:
         return
     path = who.argument(argnum) + tree.paths(structure)[leaf]
     if dtype is None and type(x) not in (int, bool):
-        raise TraceError(located(f"{who} cannot differentiate with respect to {path}, which is a {type(x).__name__}"))
+        hint = "; numpy.complex128(...) of it can be" if type(x) is complex else ""
+        text = f"{who} cannot differentiate with respect to {path}, which is a {type(x).__name__}{hint}"
+        raise TraceError(located(text))
     kind = _PYTHON[dtype.kind] if dtype is not None and getattr(x, "weak", False) else dtype or type(x).__name__
-    raise DTypeError(located(f"{who} requires real- or floating-valued inputs, got {kind} at {path}"))
+    raise DTypeError(located(f"{who} requires real- or complex-valued inputs, got {kind} at {path}"))
 
 
 def value_and_grad(fun: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool) -> Callable[..., Any]:
@@ -178,17 +180,20 @@ def cotangents(structure: Any, outputs: Sequence[Any], cotangent: Any, who: str)
     return [_cotangent(*three, who) for three in zip(given, outputs, names)]
 
 
+_SORT = {"f": "floating", "c": "complex"}
+
+
 def _cotangent(ct: Any, output: Any, name: str, who: str) -> Any:
-    if output.dtype.kind != "f":
+    if output.dtype.kind not in "fc":
         return None
     if is_literal(ct):
-        ct = full(shape=(), value=float(ct), dtype=output.dtype.name)
+        ct = full(shape=(), value=literal_of(ct, output.dtype), dtype=output.dtype.name)
     if not is_array(ct):
         raise TypeError(located(f"{who}: {name} must be an array, got {what(ct)}"))
     if ct.shape != output.shape:
         raise ShapeError(located(f"{who}: {name} has shape {ct.shape}, the output has shape {output.shape}"))
-    if ct.dtype.kind != "f":
-        raise DTypeError(located(f"{who}: {name} must be floating as the output is, got {ct.dtype}"))
+    if ct.dtype.kind not in ("f" if output.dtype.kind == "f" else "fc"):
+        raise DTypeError(located(f"{who}: {name} must be {_SORT[output.dtype.kind]} as the output is, got {ct.dtype}"))
     return ct if ct.dtype == output.dtype else ct.astype(output.dtype)
 
 
@@ -224,6 +229,9 @@ def _scalar(value: Any, who: Description) -> Any:
         raise OutputError(
             located(f"{who}: the output must be a scalar, got shape {value.shape}; use vjp, or sum the output")
         )
+    if value.dtype.kind == "c":
+        text = "its real part, or abs() of it, has a gradient; vjp and jvp take complex outputs"
+        raise DTypeError(located(f"{who}: the output must be real, got {value.dtype}: {text}"))
     if value.dtype.kind != "f":
         raise DTypeError(located(f"{who}: the output must be floating, got {value.dtype}"))
     return value

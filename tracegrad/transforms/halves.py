@@ -145,7 +145,7 @@ def _pulled(
         kept = [x if x.weak else builder.value(node) for x, node in zip(arguments.leaves, begun)]
         return results[0], kept, None
     avals = [Aval(x.shape, x.dtype) for x in flat.split(values)[0]]
-    cts = [builder.cotangent(builder.lift(x)) if x.dtype.kind == "f" else None for x in values[: len(avals)]]
+    cts = [builder.cotangent(builder.lift(x)) if x.dtype.kind in "fc" else None for x in values[: len(avals)]]
     moving = [ct for ct in cts if ct is not None]
     done = builder.world.writes.places()
     with _apart(builder, moving) as asked:

@@ -54,7 +54,7 @@ def vjp(graph: Graph, wrt: Sequence[int] | None = None, seeded: Sequence[int] | 
 
 def active_outputs(graph: Graph, inputs: Iterable[int]) -> set[int]:
     """The positions of the outputs to which a derivative with respect to these inputs flows."""
-    active = {graph.inputs[i] for i in inputs if graph.avals[i].is_float}
+    active = {graph.inputs[i] for i in inputs if graph.avals[i].is_inexact}
     for node in graph.nodes:
         if node.picks is not None:
             through = node.operands[0] in active

@@ -1,0 +1,253 @@
+"""Complex numbers in compiled functions: what NumPy computes, and gradients against differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from graphs import several
+from test_complex import answer, samples
+
+import tracegrad as tg
+from tracegrad.avals import aval_of
+from tracegrad.ir import Graph, build, parse, run
+from tracegrad.passes import without_complex
+from tracegrad.passes.parting import has_complex
+from tracegrad.runtime.program import compile_program
+
+rng = np.random.default_rng(0)
+
+
+def numbers(*shape: int) -> Any:
+    """Complex numbers around 0."""
+    return rng.normal(size=shape) + 1j * rng.normal(size=shape)
+
+
+Z, A = numbers(6), numbers(4, 4)
+X = rng.normal(size=6)
+
+
+def compiled(graph: Graph, operands: Any) -> Any:
+    """The outputs of the graph by machine code."""
+    kinds = ("array",) * len(operands)
+    return compile_program(graph, kinds, single=False).run([np.array(x, order="C") for x in operands])
+
+
+# -- every op ----------------------------------------------------------------------------------------------------
+def cases() -> Any:
+    """Each op of the table that takes complex operands, or gives complex results, with operands."""
+    for case in samples():
+        op, operands, params = case.values
+        if answer(op, operands, params) is not None:
+            yield op, [np.asarray(x) for x in operands], params
+
+
+def test_ops_are_what_numpy_computes() -> None:
+    found = list(cases())
+    flat = [x for _, operands, _ in found for x in operands]
+
+    def every(*values: Any) -> Any:
+        supply = iter(values)
+        return [y for op, operands, params in found for y in several(op(*[next(supply) for _ in operands], **params))]
+
+    graph = build(every, [aval_of(x) for x in flat])
+    assert not has_complex(without_complex(graph))
+    names = [op.name for op, operands, params in found for _ in several(op(*operands, **params))]
+    assert len(names) > 150
+    for name, got, want in zip(names, compiled(graph, flat), run(graph, flat), strict=True):
+        assert (got.dtype, np.shape(got)) == (want.dtype, want.shape), name
+        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def test_literals_print_and_are_read_as_they_are() -> None:
+    for value in (1j, -1j, 1 + 2j, complex(-0.0, 1), complex(0.0, -0.0), complex(np.nan, -np.inf), complex(0, np.inf)):
+        text = f"graph(%0: c128[2]) {{\n  %1 = multiply(%0, {value!r}) : c128[2]\n  return %1\n}}"
+        graph = parse(text)
+        assert str(graph) == text
+        assert repr(graph.nodes[0].inputs[1]) == repr(value)
+
+
+# -- functions of users' ------------------------------------------------------------------------------------------
+def mandelbrot(c: Any) -> Any:
+    z = np.zeros(c.shape, complex)
+    for _ in range(20):
+        z = np.where(np.abs(z) < 2, z * z + c, z)
+    return np.sum(np.abs(z))
+
+
+def impedance(x: Any) -> Any:
+    w = np.linspace(1.0, 10.0, 5)
+    resistance, inductance, capacity = np.exp(x[0]), np.exp(x[1]), np.exp(x[2])
+    return np.sum(np.abs(resistance + 1j * w * inductance + 1 / (1j * w * capacity)))
+
+
+def evolution(x: Any) -> Any:
+    state = np.array([1.0, 0.0], complex)
+    for angle in x:
+        turn = np.array([[np.cos(angle), -1j * np.sin(angle)], [-1j * np.sin(angle), np.cos(angle)]])
+        state = turn @ state * np.exp(0.3j * angle)
+    return np.real(np.vdot(state, np.array([[1.0, 1j], [-1j, -1.0]]) @ state))
+
+
+def response(b: Any) -> Any:
+    w = np.linspace(0.1, 3.0, 7)
+    powers = np.exp(-1j * np.outer(w, np.arange(b.size)))
+    return np.sum(np.log(np.abs(powers @ b / (1 + 0.5 * powers[:, 1]))))
+
+
+def least_squares(z: Any) -> Any:
+    a = np.array([[1, 1j, 2], [3j, 1, 0], [1, 1, 1], [0, 2j, 1j]])
+    return np.sum(np.abs(a @ z[:3] - z[2:]) ** 2)
+
+
+def beam(phase: Any) -> Any:
+    steering = np.exp(1j * np.outer(np.arange(3.0), phase))
+    return np.sum(np.abs(steering @ np.arange(1.0, 1.0 + phase.size)) ** 2)
+
+
+def updates(z: Any) -> Any:
+    w = z.copy()
+    w[1] = 2j * w[0]
+    w.real[0] = 7
+    w.imag += w.real
+    w *= 1j
+    w[::2].imag[...] = 3
+    return np.sum(np.abs(w) ** 2 * np.arange(w.size))
+
+
+def scanned(z: Any) -> Any:
+    last, rows = tg.scan(lambda c, a: (c * 0.9 + a * 1j, c * a), z[0], z)
+    return np.sum(np.abs(rows)) + np.abs(tg.cond(last.real > 0, lambda c: c * 1j, np.conj, last) + z[1]) ** 2
+
+
+def turning(z: Any) -> Any:
+    count, last = tg.while_loop(lambda s: s[0] < 4, lambda s: (s[0] + 1, s[1] * z + 1j), (0, z))
+    return np.sum(np.abs(last)) * count
+
+
+def mapped(z: Any) -> Any:
+    return np.sum(np.abs(tg.vmap(lambda a, x: np.exp(a) @ A[0] * x)(z[:, None] * np.ones(4), X)))
+
+
+def linear_algebra(z: Any) -> Any:
+    m = A + np.diag(z[:4])
+    return np.abs(np.linalg.det(m)) + np.linalg.norm(np.linalg.inv(m) @ np.linalg.solve(m, z[2:]))
+
+
+def single(z: Any) -> Any:
+    return np.sum(np.abs(np.exp(z.astype(np.complex64) * 1j) + np.float32(2)))
+
+
+FUNCTIONS = [(mandelbrot, 0.3 * Z), (impedance, X[:3]), (evolution, X[:3]), (response, X[:4]), (least_squares, Z),
+             (beam, X), (updates, Z), (scanned, Z), (turning, Z), (mapped, Z), (linear_algebra, Z)]  # fmt: skip
+every_function = pytest.mark.parametrize(("f", "x"), FUNCTIONS, ids=[f.__name__ for f, _ in FUNCTIONS])
+
+
+def differences(f: Any, x: Any, step: float = 1e-6) -> Any:
+    """The gradient of a real function by central differences, in PyTorch's convention."""
+    found = np.zeros_like(x)
+    for i in np.ndindex(x.shape):
+        for axis in (1, 1j) if x.dtype.kind == "c" else (1,):
+            h = np.zeros_like(x)
+            h[i] = step * axis
+            found[i] += axis * (f(x + h) - f(x - h)) / (2 * step)
+    return found
+
+
+@every_function
+def test_a_function_and_its_derivatives_are_right(f: Any, x: Any) -> None:
+    with tg.settings.override(first_call="compile"):
+        value, gradient = tg.value_and_grad(f)(x)
+    assert value == pytest.approx(f(x), rel=1e-12)
+    assert (gradient.dtype, gradient.shape) == (x.dtype, x.shape)
+    np.testing.assert_allclose(gradient, differences(f, x), rtol=1e-6, atol=1e-6)
+    with tg.disable_jit():
+        np.testing.assert_allclose(tg.grad(f)(x), gradient, rtol=1e-10, atol=1e-12)
+    v = numbers(*x.shape) if x.dtype.kind == "c" else rng.normal(size=x.shape)
+    _, tangent = tg.jvp(f, (x,), (v,))
+    assert tangent == pytest.approx(np.vdot(gradient, v).real, rel=1e-9)
+
+
+@every_function
+def test_second_derivatives_are_right(f: Any, x: Any) -> None:
+    v = numbers(*x.shape) if x.dtype.kind == "c" else rng.normal(size=x.shape)
+    slope = tg.grad(f)
+
+    def along(x: Any) -> Any:
+        return np.sum(np.real(slope(x) * np.conj(v)))
+
+    np.testing.assert_allclose(tg.grad(along)(x), differences(along, x, 1e-5), rtol=1e-5, atol=1e-5)
+
+
+def test_single_precision_stays_single() -> None:
+    z = Z.astype(np.complex64)
+    f = tg.trace(lambda z, x: (z * 2.0 + 1j, np.abs(z), z * x, np.exp(z), z @ z))
+    with tg.settings.override(first_call="compile"):
+        found = f(z, X)
+    want = (z * 2.0 + 1j, np.abs(z), z * X, np.exp(z), z @ z)
+    for got, expected in zip(found, want):
+        assert got.dtype == expected.dtype
+        np.testing.assert_allclose(got, expected, rtol=1e-5)
+    gradient = tg.grad(single)(z)
+    assert gradient.dtype == np.complex64
+    np.testing.assert_allclose(gradient, differences(lambda z: np.sum(np.abs(np.exp(z * 1j) + 2)), Z), rtol=1e-5)
+
+
+def test_complex_functions_have_products_both_ways() -> None:
+    def f(z: Any) -> Any:
+        return np.exp(z) * z[::-1], np.abs(z)
+
+    v, w, r = numbers(6), numbers(6), rng.normal(size=6)
+    (out, _), pull = tg.vjp(f, Z)
+    np.testing.assert_allclose(out, f(Z)[0])
+    (ct,) = pull((w, r))
+    _, (moved, grown) = tg.jvp(f, (Z,), (v,))
+    assert np.vdot(ct, v).real == pytest.approx(np.vdot(w, moved).real + np.vdot(r, grown), rel=1e-12)
+    np.testing.assert_allclose(moved, (f(Z + 1e-6 * v)[0] - f(Z - 1e-6 * v)[0]) / 2e-6, rtol=1e-6)
+    _, push = tg.linearize(f, Z)
+    np.testing.assert_allclose(push(v)[0], moved, rtol=1e-12)
+
+
+# -- arguments, captured values, effects ---------------------------------------------------------------------------
+def test_arguments_and_results_of_all_kinds() -> None:
+    table = {"w": Z}
+
+    @tg.trace
+    def f(z: Any, x: Any, k: Any) -> Any:
+        table["last"] = z[0] * k
+        x[0] = 5
+        z *= 1j
+        return z, x * k, z[1], table["w"][2:] * 2, z.real
+
+    with tg.settings.override(first_call="compile"):
+        for k in (2j, 3 - 1j, -0.0 + 2j):
+            z, x = Z.copy(), X.copy()
+            found = f(z, x, k)
+            assert found[0] is z
+            np.testing.assert_array_equal(z, Z * 1j)
+            assert x[0] == 5
+            np.testing.assert_allclose(found[1], x * k)
+            assert type(found[2]) is np.complex128
+            np.testing.assert_array_equal(found[3], Z[2:] * 2)
+            assert table["last"] == Z[0] * k
+            np.testing.assert_array_equal(found[4], z.real)
+            np.testing.assert_array_equal(f(Z[::-1].copy(), X.copy(), k)[2], Z[::-1][1] * 1j)
+
+
+def test_strided_and_transposed_arguments() -> None:
+    f = tg.trace(lambda m: (m @ m.T).real + np.sum(m.imag))
+    with tg.settings.override(first_call="compile"):
+        for m in (A, A.T, A[::-1, ::-1], np.asfortranarray(A), numbers(8, 8)[::2, 1::2]):
+            np.testing.assert_allclose(f(m), (m @ m.T).real + np.sum(m.imag), rtol=1e-12)
+
+
+def test_what_has_no_gradient_says_so() -> None:
+    with pytest.raises(tg.DTypeError, match=r"the output must be real, got complex128: its real part, or abs\(\)"):
+        tg.grad(np.sum)(Z)
+    with pytest.raises(tg.TraceError, match=r"with respect to z, which is a complex; numpy.complex128"):
+        tg.grad(lambda z: abs(z))(1 + 2j)
+    with pytest.raises(tg.DTypeError, match="maximum is not defined for complex numbers"):
+        tg.trace(lambda z: np.maximum(z, z))(Z)
+    with pytest.raises(tg.UnsupportedError, match="sort of complex numbers is not supported"):
+        tg.trace(np.sort)(A)

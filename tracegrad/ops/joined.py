@@ -1,0 +1,52 @@
+"""Calls of ops on complex numbers that lie in memory as pairs of real ones, which is all that compiled code has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.ops.complex_numbers import complex_of, real_of
+from tracegrad.ops.op import TABLE, Several, primitive
+from tracegrad.ops.samples import integers
+
+__all__ = ["call_joined", "in_pairs"]
+
+Given = tuple[tuple[str, Any], ...]
+
+
+def in_pairs(x: Aval) -> Aval:
+    """What lies in the memory of `x`: of complex numbers the parts, along a new last axis; else `x` itself."""
+    return Aval((*x.shape, 2), real_of(x.dtype)) if x.dtype.kind == "c" else x
+
+
+@primitive()
+def call_joined(*xs: Any, op: str, given: Given, joined: tuple[bool, ...]) -> Any:
+    """The results of `op`, with the parameters `given`, for operands of which those `joined` are complex numbers in
+    pairs. So are those of the results that are complex."""
+    operands = [_complex(x) if pairs else x for x, pairs in zip(xs, joined)]
+    found = TABLE[op].impl(*operands, **dict(given))
+    return tuple(map(_real, found)) if isinstance(found, tuple) else _real(found)
+
+
+@call_joined.def_aval
+def _(*xs: Any, op: str, given: Given, joined: tuple[bool, ...]) -> Aval | Several:
+    operands = [Aval(x.shape[:-1], complex_of(x.dtype)) if pairs else x for x, pairs in zip(xs, joined)]
+    found = TABLE[op].aval(*operands, **dict(given))
+    return Several(map(in_pairs, found)) if isinstance(found, tuple) else in_pairs(found)
+
+
+def _complex(x: Any) -> Any:
+    return np.ascontiguousarray(x).view(complex_of(x.dtype))[..., 0]
+
+
+def _real(x: Any) -> Any:
+    x = np.asarray(x)
+    return np.ascontiguousarray(x)[..., None].view(real_of(x.dtype)) if x.dtype.kind == "c" else x
+
+
+@call_joined.def_samples
+def _() -> Any:
+    # Of integers: it has no derivative.
+    yield (integers((3, 4), -9, 9),), {"op": "cast", "given": (("dtype", "complex64"),), "joined": (False,)}
