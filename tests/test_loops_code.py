@@ -675,3 +675,10 @@ def test_a_matrix_and_its_transpose_are_read_where_the_matrix_is() -> None:
     imaginary = descent(0.01 + 1e-30j).imag / 1e-30
     for _ in range(2):  # by NumPy, by machine code
         np.testing.assert_allclose(slope(0.01), imaginary, rtol=1e-11)
+
+
+@pytest.mark.parametrize(("n", "kind"), [(300, "calls"), (4, "loops")])
+def test_turns_that_only_call_kernels_are_compiled_as_calls(n: int, kind: str) -> None:
+    text = scan_text(n, 30).replace("multiply(%0, %2)", "flip(%0) {axes=(0,)}")  # no strip of its own
+    program = check(text, rng.normal(size=n), rng.normal(size=(30, n)), rng.normal(size=n), rtol=1e-10)
+    assert [piece.kind for piece in program.image.uses if not piece.kernel] == [kind]

@@ -89,6 +89,22 @@ def test_a_thousand_turns_are_the_code_of_ten() -> None:
     assert [str(k) for k in code(1000)] == [str(k) for k in code(60)]
 
 
+def test_an_update_in_place_is_carried_alone_from_the_first_turn_on() -> None:
+    def heated(u: Any) -> Any:
+        u = u.copy()
+        for _ in range(20):
+            around = u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2]
+            u[1:-1, 1:-1] += 0.1 * (around - 4.0 * u[1:-1, 1:-1])
+        return np.sum(u**2)
+
+    u, slope = random(12, 11, seed=8), tg.grad(heated)
+    loops = [node for node in slope.graph(u).everywhere() if node.name == "scan"]
+    assert [(dict(x.params)["carries"], dict(x.params)["length"]) for x in loops] == [(1, 20), (1, 20)]
+    step = random(12, 11, seed=9) * 1e-6
+    difference = (heated(u + step) - heated(u - step)) / 2.0
+    np.testing.assert_allclose(np.sum(slope(u) * step), difference, rtol=1e-7)
+
+
 def test_backward_inside_a_trace_is_rolled_too() -> None:
     def loss_of(w: Any, x: Any) -> Any:
         for _ in range(N):

@@ -35,13 +35,15 @@ _LOOP_ID = r"(?m)^!(\d+) = !\{ (!\d+(?:, !\d+)*) \}$"
 @record(eq=False)
 class Part:
     """Steps of a plan that follow each other, from number `first` on, with the buffers that they use and the words that
-    they read; see `place_of`."""
+    they read; see `place_of`. `calls` says whether they and their regions do nothing but call what is compiled
+    elsewhere."""
 
     first: int
     steps: list[Any]
     fills: dict[int, Any]
     buffers: list[str]
     values: dict[str, Any]
+    calls: bool = False
 
 
 def place_of(buffer: str) -> tuple[str, str]:
@@ -51,7 +53,7 @@ def place_of(buffer: str) -> tuple[str, str]:
 
 def define_part(part: Part, module: ir.Module, name: str) -> None:
     """Define `part` in `module`, as a function of this name. No other part can be defined there."""
-    _Program(part, _Shared(module), name)
+    _Program(part, _Shared(module, part.calls), name)
 
 
 def module_of_pieces(name: str) -> ir.Module:
@@ -70,8 +72,8 @@ def as_text(module: ir.Module) -> str:
 class _Shared:
     """What the functions of a part share: kernels, tasks, and the functions of regions by what they compute."""
 
-    def __init__(self, module: ir.Module) -> None:
-        self.module = module
+    def __init__(self, module: ir.Module, calls: bool) -> None:
+        self.module, self.calls = module, calls
         self.kernels: dict[str, ir.Function] = {}
         self.forks: dict[ir.Function, ir.Function] = {}
         self.regions: dict[tuple[str, bool], ir.Function] = {}
@@ -175,6 +177,8 @@ class _Program:
         if key not in self.shared.regions:
             function = _Program(made, self.shared, self.module.get_unique_name("region"), bool(self.strip)).run
             function.linkage = "internal"
+            if self.shared.calls:  # no other pass would inline it where it is called
+                function.attributes.add("alwaysinline")
             self.shared.regions[key] = function
         return self.shared.regions[key]
 

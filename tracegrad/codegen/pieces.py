@@ -22,7 +22,7 @@ from llvmlite import ir
 from tracegrad.codegen.llvm import constant_of, kernel_function, kernel_symbol
 from tracegrad.codegen.loops import Check, Kernel, flattened
 from tracegrad.codegen.module import Part, define_part, place_of
-from tracegrad.codegen.nested import Nested, regions_of
+from tracegrad.codegen.nested import Nested, Repeat, regions_of
 from tracegrad.codegen.plan import Plan, functions_of, plans_of
 from tracegrad.codegen.scalar_llvm import I64, memory_type
 from tracegrad.codegen.steps import Launch
@@ -45,11 +45,14 @@ class Piece:
     kernel: str = field(default="", compare=False)  # the symbol of the kernel that it defines for others, if it does
     needs: tuple[Piece, ...] = field(default=(), compare=False, repr=False)  # the pieces whose kernels it calls
     loops: Kernel | None = field(default=None, compare=False, repr=False)  # the kernel that it is, if it is one
+    calls: bool = field(default=False, compare=False, repr=False)  # whether it does nothing but call what others are
     optimize: int = 2  # from 1, quickest to compile, to 3, quickest to run
 
     @property
     def kind(self) -> str:
         """Of what kind its LLVM IR is: see `tracegrad.runtime.pipelines`. Who does not compile it need not know."""
+        if self.calls:
+            return "calls"
         return "loops" if self.loops is None or vectors_of(self.loops) is None else "vectors"
 
 
@@ -121,11 +124,21 @@ def part_piece(made: Plan, first: int, last: int, optimize: int = 2) -> tuple[Pi
             text += [f"{i - first}.{region}:", inner.text()]
     words = [*functions, *(_renumbered(name, first) for name in own)]
     text.append(f"part of {len(steps)} steps, words: {', '.join(words)}")
-    part = Part(first, steps, fills, [name for name in order if name in made.memory], values)
     regions = [each for step in steps for _, region in regions_of(step) for each in plans_of(region)]
-    launches = [x for each in regions for x in each.steps if isinstance(x, Launch) and x.stands_alone]
+    within = [x for each in regions for x in each.steps]
+    launches = [x for x in within if isinstance(x, Launch) and x.stands_alone]
     needs = dict.fromkeys(kernel_piece(x.kernel, optimize)[0] for x in launches)
-    return Piece("\n".join(text), partial(define_part, part), needs=tuple(needs), optimize=optimize), part
+    calls = all(_is_call(x) for x in (*steps, *within))
+    part = Part(first, steps, fills, [name for name in order if name in made.memory], values, calls)
+    define = partial(define_part, part)
+    return Piece("\n".join(text), define, needs=tuple(needs), calls=calls, optimize=optimize), part
+
+
+def _is_call(step: Any) -> bool:
+    """Whether a step does nothing but call functions that are compiled elsewhere, which take longer than the call."""
+    if isinstance(step, Launch):
+        return step.stands_alone
+    return not isinstance(step, Repeat) or not step.strips
 
 
 def _lines(step: Any, fills: Sequence[Any]) -> Iterator[str]:

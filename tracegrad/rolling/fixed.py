@@ -1,6 +1,8 @@
-"""What the first turn of a loop has made for all of them, moved before it, so that the first turn is like the others.
+"""Another order of what was recorded, in which the first turn of a loop is like the others.
 
-A trace computes nothing twice: of what is the same in each turn, only the first has nodes.
+A trace computes nothing twice: of what is the same in each turn, only the first has nodes. These are moved before it.
+And an update in place reads at once what the next turn needs, where the first turn reads it when it needs it. So parts
+of arrays are moved to where they are used.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ from collections.abc import Sequence
 
 from tracegrad.ir import Node
 from tracegrad.ops.fills import arange
+from tracegrad.ops.linear import slice
 from tracegrad.rolling import FEWEST_TURNS
 from tracegrad.rolling.windows import operands_of
 
-__all__ = ["fixed_first"]
+__all__ = ["fixed_first", "read_late"]
 
 
 def fixed_first(nodes: Sequence[Node], codes: Sequence[int]) -> list[Node]:
@@ -72,3 +75,19 @@ def _early(nodes: Sequence[Node], read: Sequence[tuple[Node, ...]], codes: Seque
             if again < FEWEST_TURNS - 1:
                 made[node] = way, again
     return set(made)
+
+
+def read_late(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes in order, but parts of arrays directly before what first uses them."""
+    read = {x for node in nodes for x in operands_of(node)}
+    late = {x for x in nodes if x.op is slice and x in read}
+    found: dict[Node, None] = {}
+    for node in nodes:
+        waiting = [] if node in late else [node]
+        while waiting:
+            missing = [x for x in operands_of(waiting[-1]) if x in late and x not in found]
+            if missing:
+                waiting.extend(reversed(missing))
+            else:
+                found.setdefault(waiting.pop())
+    return list(found)

@@ -16,7 +16,7 @@ from tracegrad.ops.forms import Move, Result
 from tracegrad.ops.linear import broadcast_to, fresh, full, reshape, slice
 from tracegrad.rolling import FEWEST_NODES, FEWEST_TURNS
 from tracegrad.rolling.convolved import sums_of_windows
-from tracegrad.rolling.fixed import fixed_first
+from tracegrad.rolling.fixed import fixed_first, read_late
 from tracegrad.rolling.levels import levelled
 from tracegrad.rolling.repeats import Run, runs
 from tracegrad.rolling.rewriting import Rewriting
@@ -36,7 +36,7 @@ class Roller:
         self.tokens: dict[Any, int] = {}
         self.codes: dict[Node, int] = {}
         alive = self._alive(builder.nodes[start:])
-        self.sequence = fixed_first(alive, list(map(self._code, alive)))
+        self.sequence = read_late(fixed_first(alive, list(map(self._code, alive))))
         self.found = frozenset(self.sequence)
         self.refused: dict[tuple[Node, int], str] = {}  # by the first node and the period: why
         self.uneven: dict[tuple[Node, int], str] = {}  # likewise, of turns with arrays of sizes of their own
@@ -163,9 +163,9 @@ class Roller:
         """The nodes that the outputs need, and those that do the same: what a last turn does for none after it. What
         loops have replaced before is not among these."""
         read = needed(nodes, self.outputs, operands_of)
-        found, live = set(read), set(map(self._code, read))
+        found, live = set(read), {(self._code(x), x.location) for x in read}
         others = [x for x in nodes if x not in found and x.picks is None and x not in self.builder.replaced]
-        alike = [x for x in others if self._code(x) in live]
+        alike = [x for x in others if (self._code(x), x.location) in live]
         return needed(nodes, [*read, *alike], operands_of) if alike else read
 
     def _lines_of_many_shapes(self) -> list[tuple[str, str, int, int]]:
@@ -183,7 +183,7 @@ class Roller:
 
     def _code(self, node: Node) -> int:
         """A number for what the node does, found once. Windows may be elsewhere in each turn, and copies have other
-        names."""
+        names. What an update in place has written is read at its line, in the first turn at that which uses it."""
         found = self.codes.get(node)
         if found is None:
             op, aval = node.op, node.aval
@@ -193,7 +193,7 @@ class Roller:
                 params = ()
             kind = aval if node.several else (aval.shape, aval.dtype)  # avals themselves are slow to compare
             kinds = tuple(map(type, node.inputs)) if window is None else type(window.values)
-            key = (op, kind, kinds, params, node.location)
+            key = (op, kind, kinds, params, node.location if op is not slice else "")
             found = self.codes[node] = self.tokens.setdefault(key, len(self.tokens))
         return found
 
