@@ -68,6 +68,7 @@ def _lines(graph: Graph, head: str, locations: bool, inside: _Inside) -> Iterato
         if node.picks is not None:
             picked.setdefault(node.operands[0], {})[node.picks] = names[node]
     yield f"{head}({', '.join(f'{names[x]}: {x.aval}' for x in graph.inputs)}) {{"
+    avals: dict[Any, str] = {}  # graphs have few of them
     for node in graph.nodes:
         if node.picks is not None:
             continue
@@ -75,23 +76,27 @@ def _lines(graph: Graph, head: str, locations: bool, inside: _Inside) -> Iterato
             found = picked.get(node, {})
             named = ", ".join(found.get(i, "_") for i in range(len(node.aval)))  # type: ignore[arg-type]
             named += "," * (len(node.aval) == 1)  # type: ignore[arg-type]
+            aval = str(node.aval)
         else:
-            named = names[node]
-        yield from _node(node, named, names, locations, inside)
+            named, kind = names[node], (node.aval.shape, node.aval.dtype)
+            aval = avals.get(kind) or avals.setdefault(kind, str(node.aval))
+        yield _line(node, named, aval, names, locations)
+        if node.regions:
+            for name, region in named_regions(node):
+                yield from inside(name, region)
     yield f"  return {', '.join(names[x] for x in graph.outputs)}"
     yield "}"
 
 
-def _node(node: Node, named: str, names: dict[Node, str], locations: bool, inside: _Inside) -> Iterator[str]:
-    regions = list(named_regions(node))
-    hidden = {name.partition(".")[0] for name, _ in regions}
-    shown = [f"{k}={v!r}" for k, v in node.params if k not in hidden]
-    operands = ", ".join(repr(x) if is_literal(x) else names[x] for x in node.inputs)
-    params = f" {{{', '.join(shown)}}}" if shown else ""
+def _line(node: Node, named: str, aval: str, names: dict[Node, str], locations: bool) -> str:
+    params = node.params
+    if node.regions:
+        hidden = {name.partition(".")[0] for name, _ in named_regions(node)}
+        params = tuple([(k, v) for k, v in params if k not in hidden])
+    operands = ", ".join([repr(x) if is_literal(x) else names[x] for x in node.inputs])
+    shown = f" {{{', '.join([f'{k}={v!r}' for k, v in params])}}}" if params else ""
     comment = f"  # {node.location}" if locations and node.location else ""
-    yield f"  {named} = {node.name}({operands}){params} : {node.aval}{comment}"
-    for name, region in regions:
-        yield from inside(name, region)
+    return f"  {named} = {node.name}({operands}){shown} : {aval}{comment}"
 
 
 def named_regions(node: Node) -> Iterator[tuple[str, Any]]:

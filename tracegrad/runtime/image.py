@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -85,6 +86,11 @@ class Image:
         found = {x for order in self.orders for x in (order.function, *order.words) if isinstance(x, str)}
         found |= {*self.symbols, WALK} if len(self.orders) > 1 else {*self.symbols}
         return {x for x in found if not (x in _FOUND or x.removeprefix("tg_") in blas.ROUTINES or x.startswith(SORTS))}
+
+    @functools.cached_property
+    def spelled(self) -> str:
+        """The image as JSON: see `spell_image`. Programs of equal graphs write it once."""
+        return json.dumps(spell_image(self), separators=(",", ":"))
 
     def define_symbols(self) -> None:
         """Give code that is about to be loaded the addresses of what it calls."""

@@ -30,7 +30,7 @@ from tracegrad.records import record
 from tracegrad.runtime import native
 from tracegrad.runtime.cache import default_cache
 from tracegrad.runtime.progress import advance
-from tracegrad.trace.garbage import as_usual
+from tracegrad.trace.garbage import impatient
 
 __all__ = [
     "Loaded", "Origin", "machine_code", "machine_code_count", "missing", "shared_function", "still_missing", "unknown",
@@ -209,7 +209,7 @@ def _compile(pieces: Sequence[Piece], keys: Sequence[str]) -> _Object:
     """The object file of new pieces; LLVM's time is theirs in proportion to their texts."""
     global _compiled
     start = time.perf_counter()
-    with as_usual():
+    with impatient():
         module = module_of_pieces(_symbol(keys[0]))
         for piece, key in zip(pieces, keys, strict=True):
             piece.define(module, _symbol(key))

@@ -45,7 +45,7 @@ from tracegrad.runtime.identity import (
     process_key,
     untouched,
 )
-from tracegrad.runtime.image import read_image, require_plain, spell_image
+from tracegrad.runtime.image import read_image, require_plain
 from tracegrad.runtime.machine_code import missing
 from tracegrad.runtime.objects import Changed, Reader, Writer
 from tracegrad.runtime.program import Program, Recalled, Unplanned
@@ -166,7 +166,7 @@ def keep(fun: Dispatcher, call: Call, spec: Specialization, path: Path) -> None:
     try:
         key, roots = _identity(fun, call, spec.room)
         known = json.loads(path.record) if path.record else _spelled(roots, trace)
-        text = json.dumps(known | _of_program(program), separators=(",", ":")).encode()
+        text = _with_program(known, program).encode()
     except _TROUBLE as reason:
         log("cache", "%s: this trace is not kept: %s", fun.name, reason)
         return
@@ -229,12 +229,14 @@ def _program(found: Kept, text: bytes, trace: Trace, held: dict[str, Any], fun: 
         return None, on_tape
 
 
-def _of_program(program: Program) -> dict[str, Any]:
-    """What there is of a program: its image, or what it is that waits for one."""
+def _with_program(known: dict[str, Any], program: Program) -> str:
+    """A record with what there is of a program: its image, or what it is that waits for one."""
     tier = program.tier
-    if tier is None:
-        return {"image": spell_image(program.image), "missing": {}, "spent": 0.0, "single": program.single}
-    return {"image": None, "missing": {**tier.missing}, "spent": tier.spent, "single": program.single}
+    missing, spent = ({}, 0.0) if tier is None else ({**tier.missing}, tier.spent)
+    rest = {name: x for name, x in known.items() if name != "image"}
+    rest |= {"missing": missing, "spent": spent, "single": program.single}
+    image = program.image.spelled if tier is None else "null"
+    return f'{json.dumps(rest, separators=(",", ":"))[:-1]},"image":{image}}}'
 
 
 # -- a trace to write --------------------------------------------------------------------------------------------------

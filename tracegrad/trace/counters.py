@@ -26,8 +26,9 @@ __all__ = ["Counter", "counter_of", "counting", "fold_around", "number_of_loop"]
 
 # A loop is folded if its turns have come to so many nodes, and there are as many to come or it has run before; or if
 # one within or around it is folded. It has so many turns then, or around one so many. If its turns ask for values it is
-# folded too, and has so many turns around none, or within one.
-MOST_NODES, FEWEST_TURNS, FEWEST_AROUND, FEWEST_WITHIN = 3000, 8, 4, 3
+# folded too, and has so many turns around none, or within one. After so few turns it is folded if all seem to come to
+# so many times as many nodes.
+MOST_NODES, FEWEST_TURNS, FEWEST_AROUND, FEWEST_WITHIN, LONG = 3000, 8, 4, 3, 4
 
 
 class Counter:
@@ -70,7 +71,7 @@ class Counter:
 
     def _next(self) -> Any:
         at = self.at
-        if self.turns > 1 and self._nodes > MOST_NODES and self._is_better_folded:
+        if self.turns > 1 and self._is_long and self._is_better_folded:
             raise self.builder.restarts(self.key(FOLDED))
         if not (at < self.stop if self.step > 0 else at > self.stop):
             if self._may_be_folded:
@@ -147,6 +148,12 @@ class Counter:
     def _nodes(self) -> int:
         """How much was recorded in turns of this loop, and when it ran before."""
         return len(self.builder.nodes) - self.begun + sum(map(len, self.builder.turned.get(self.key(FOLDED), ())))
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether its turns have come to many nodes, or seem to come to several times as many."""
+        of_all = (len(self.builder.nodes) - self.begun) * (self.length or 0) // self.turns
+        return self._nodes > MOST_NODES or (self.turns == FEWEST_TURNS and of_all > LONG * MOST_NODES)
 
     @property
     def _may_be_folded(self) -> bool:

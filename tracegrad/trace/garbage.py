@@ -12,7 +12,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["as_usual", "at_rest", "patient", "thresholds"]
+__all__ = ["at_rest", "impatient", "patient", "thresholds"]
 
 _PATIENCE, _YOUNG = 1000, 20_000
 
@@ -45,7 +45,7 @@ def patient() -> Iterator[None]:
 
 
 @contextmanager
-def as_usual() -> Iterator[None]:
+def impatient() -> Iterator[None]:
     """While objects are made that are garbage at the end, within `patient`: young ones are looked through as usual."""
     before = gc.get_threshold()
     if before != _Usual.now:
