@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +42,8 @@ NO_VALUE: Any = np._NoValue
 def refuse(what: str, hint: str = "") -> UnsupportedError:
     """The error to raise for `what`, naming the user's line."""
     hint = f"; {hint}" if hint else ""
+    caller = "" if what.startswith("scipy.") else _caller()
+    what = f"{what}, which {caller} calls," if caller else what
     return UnsupportedError(located(f"{what} is not supported on traced arrays and Tensors{hint}"))
 
 
@@ -293,6 +294,11 @@ def public_ufunc(function: Any) -> str:
 
 def caller_in_scipy() -> str:
     """The function of SciPy's that the user called, which has led here, in words; "" if none has."""
+    called = _caller()
+    return f"{called}, which tracegrad does not know on traced arrays and Tensors," if called else ""
+
+
+def _caller() -> str:
     frame: Any = sys._getframe(1)
     called = ""
     while frame is not None:
@@ -302,20 +308,30 @@ def caller_in_scipy() -> str:
         elif called and not module.startswith(("numpy.", "tracegrad.")):
             break
         frame = frame.f_back
-    return f"{called}, which tracegrad does not know on traced arrays and Tensors," if called else ""
+    return called
+
+
+# What decorators of SciPy's call the function that they wrap.
+_WRAPPED = ("f", "func", "fun", "function", "hypotest_fun_in")
 
 
 def _public_of(frame: Any, module: str) -> str:
     """The public name of the function, or method, that runs in a frame, or that it is wrapped around; "" for others."""
     name, held = frame.f_code.co_name, frame.f_locals
-    wrapped = held.get("f")
-    if isinstance(wrapped, types.FunctionType):
-        module, name = wrapped.__module__, wrapped.__name__
-    elif "self" in held:
-        module, name = type(held["self"]).__module__, f"{type(held['self']).__name__}.{name}"
+    for wrapped in map(held.get, _WRAPPED):
+        if callable(wrapped) and (getattr(wrapped, "__module__", None) or "").startswith("scipy."):
+            name = getattr(wrapped, "__qualname__", wrapped.__name__)
+            module, name = wrapped.__module__, wrapped.__name__ if "<" in name else name
+            break
+    else:
+        if "self" in held:
+            module, name = type(held["self"]).__module__, f"{type(held['self']).__name__}.{name}"
     path = module.split(".")
     home = ".".join(path[: next((i for i, part in enumerate(path) if part.startswith("_")), len(path))])
-    known = "self" in held or hasattr(sys.modules.get(home), name)
+    if name.endswith(".__call__"):  # of an object that users know by its name
+        space = getattr(sys.modules.get(home), "__dict__", {})
+        name = next((key for key, value in space.items() if value is held["self"]), name)
+    known = "." in name or hasattr(sys.modules.get(home), name)
     return f"{home}.{name}" if known and home != "scipy" else ""
 
 

@@ -41,6 +41,7 @@ from tracegrad.ops.elementwise import (
     square,
     subtract,
     tan,
+    trunc,
     where,
 )
 from tracegrad.ops.linear import keep_axes, reduce_sum, stop_gradient, unreduce
@@ -88,10 +89,17 @@ def _as_it_stands(op: Elementwise) -> Any:
     return lambda *xs: op(*[to_float(x) for x in operands(*xs)])
 
 
+def _whole(n: Any) -> Any:
+    """An order, as SciPy reads one that has to be whole."""
+    (n,) = operands(n)
+    kind = np.asarray(n).dtype.kind if is_literal(n) else n.dtype.kind
+    return trunc(n) if kind == "f" else n
+
+
 for _name, _op in {"gammaln": lgamma, "psi": digamma, "erfc": erfc, "erfinv": erfinv}.items():
     ufunc(_name)(_as_it_stands(_op))
 for _name, _other in {"kn": "kv", "yn": "yv"}.items():
-    ufunc(_name)(lambda n, x, _other=_other: call(_other, n, x))
+    ufunc(_name)(lambda n, x, _other=_other: call(_other, _whole(n), x))
 
 
 # -- made of others ----------------------------------------------------------------------------------------------------
@@ -241,7 +249,8 @@ def polygamma(n: Any, x: Any) -> Any:
     n, x = _floats(n, x)
     above = add(n, 1.0)
     signed = multiply(cos(multiply(stop_gradient(above), math.pi)), call("gamma", above))
-    return where(equal(n, 0.0), digamma(x), multiply(signed, call("_zeta", above, x)))
+    found = where(equal(n, 0.0), digamma(x), multiply(signed, call("_zeta", above, x)))
+    return where(equal(n, trunc(n)), found, math.nan)
 
 
 @shadow("scipy.special.multigammaln")

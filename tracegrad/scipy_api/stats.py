@@ -216,13 +216,14 @@ def _of_stats(value: Any, read: Any) -> Any:
 
     cls = type(value).__name__
     if cls.endswith("_gen"):
-        name = cls.removesuffix("_gen")
-        return Distribution(value, name) if getattr(scipy.stats, name, None) is value else None
+        name = _name(value, vars(scipy.stats))
+        return Distribution(value, name) if name else None
     if read is None:
         return None
     if cls in ("rv_continuous_frozen", "rv_discrete_frozen"):
-        name = type(value.dist).__name__.removesuffix("_gen")
-        return Frozen(Distribution(getattr(scipy.stats, name), name), read("args"), read("kwds"), read)
+        # What is frozen is a copy of the distribution, which keeps its name.
+        dist = getattr(scipy.stats, value.dist.name, None)
+        return Frozen(Distribution(dist, value.dist.name), read("args"), read("kwds"), read) if dist else None
     if cls == "multivariate_normal_frozen":
         dist = Distribution(scipy.stats.multivariate_normal, "multivariate_normal")
         return Frozen(dist, (read("mean"), read("cov")), {}, read)
@@ -231,3 +232,9 @@ def _of_stats(value: Any, read: Any) -> Any:
     if cls == "multinomial_frozen":
         return Frozen(Distribution(scipy.stats.multinomial, "multinomial"), (read("n"), read("p")), {}, read)
     return None
+
+
+def _name(dist: Any, known: dict[str, Any]) -> str:
+    """The name of a distribution of SciPy's, which may be another one of the same class; "" for others."""
+    usual = type(dist).__name__.removesuffix("_gen")
+    return usual if known.get(usual) is dist else next((k for k, x in known.items() if x is dist), "")
