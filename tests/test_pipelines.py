@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,3 +76,15 @@ def test_a_higher_level_does_more() -> None:
     for each in code:
         assert np.array_equal(run_squares(native.load_object(each), x), x * x)
     assert code[0] != code[1]
+
+
+@pytest.mark.skipif(native.ll.llvm_version_info[0] not in pipelines._KNOWN, reason="not known of this LLVM")
+def test_addresses_are_kept_as_written_where_the_pipeline_says_so_and_nowhere_else() -> None:
+    def code(pipeline: pipelines.Pipeline) -> bytes:
+        return bytes(pipelines.emitted(SQUARES, "squares", pipeline, "object"))
+
+    usual = pipelines.pipeline_of("loops")
+    before, kept = code(usual), code(replace(usual, as_written=True))
+    assert before == code(usual) != kept
+    x = np.linspace(-2, 5, 1001)
+    assert np.array_equal(run_squares(native.load_object(kept), x), x * x)

@@ -20,7 +20,8 @@ level.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any, TypeVar
 
@@ -67,15 +68,16 @@ class Pipeline:
     codegen: int
     vectorize: bool = False
     unroll: bool = False
+    as_written: bool = False  # whether loops keep the addresses that they are written with
 
 
 _FULL = Pipeline(3, 3, vectorize=True, unroll=True)
 # Of a kind, for each level of `optimize`.
 _PIPELINES = {
     "loops": (Pipeline(1, 0, vectorize=True), Pipeline(2, 2, vectorize=True, unroll=True), _FULL),
-    "vectors": (Pipeline(None, 0), Pipeline(None, 1), _FULL),
+    "vectors": (Pipeline(None, 0), Pipeline(None, 1, as_written=True), _FULL),
     "calls": (Pipeline(None, 0), Pipeline(None, 0), _FULL),
-    "glue": (Pipeline(None, 1),) * 3,
+    "glue": (Pipeline(None, 1, as_written=True),) * 3,
     "cold": (Pipeline(None, 0),) * 3,
 }
 
@@ -111,7 +113,7 @@ def pipeline_of(kind: str, optimize: int = 2) -> Pipeline:
     level = _switch("NUMBA_OPT", None, _level)
     own = _PIPELINES[kind][optimize - 1] if level is None else Pipeline(level, level, vectorize=True, unroll=True)
     vectorize = own.vectorize and _switch("NUMBA_LOOP_VECTORIZE", True, lambda text: bool(int(text)))
-    return Pipeline(own.level, own.codegen, vectorize, own.unroll)
+    return Pipeline(own.level, own.codegen, vectorize, own.unroll, own.as_written)
 
 
 @cache
@@ -150,9 +152,27 @@ def emitted(text: str, name: str, pipeline: Pipeline, form: str) -> Any:
     module = ll.parse_assembly(text, ll.create_context())
     module.name, module.triple, module.data_layout = name, ll.get_process_triple(), str(machine.target_data)
     _optimize(module, machine, pipeline)
-    if form == "object":
-        return machine.emit_object(module)
-    return machine.emit_assembly(module) if form == "assembly" else str(module)
+    if form == "ir":
+        return str(module)
+    with _as_written() if pipeline.as_written and ll.llvm_version_info[0] in _KNOWN else nullcontext():
+        return machine.emit_object(module) if form == "object" else machine.emit_assembly(module)
+
+
+# The versions of LLVM that know the option below: one that does not ends the process.
+_KNOWN = (20,)
+
+
+@contextmanager
+def _as_written() -> Iterator[None]:
+    """Without the pass that looks for other ways to write the addresses of a loop, all of them at once: it takes up to
+    half of the time of code generation, and ours have nothing to gain. LLVM has a switch for the process alone, so
+    nobody else is let into LLVM meanwhile."""
+    with ll.ffi.lib._lock:
+        ll.set_option("tracegrad", "-disable-lsr")
+        try:
+            yield
+        finally:
+            ll.set_option("tracegrad", "-disable-lsr=false")
 
 
 def _optimize(module: Any, machine: Any, pipeline: Pipeline) -> None:
