@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -34,6 +35,8 @@ def runs(tokens: Sequence[int], least: int) -> Iterator[Run]:
     >>> list(runs([7, 1, 2, 1, 2, 1, 2, 9], 3))
     [Run(start=1, period=2, length=6)]
     """
+    if not _may_repeat(tokens, least):
+        return
     codes = np.asarray(tokens, np.int64)
     for period in _periods(codes, least):
         alike = np.flatnonzero(np.diff(np.concatenate([[0], codes[:-period] == codes[period:], [0]]).astype(np.int8)))
@@ -41,6 +44,32 @@ def runs(tokens: Sequence[int], least: int) -> Iterator[Run]:
         enough = lengths >= least * period
         for start, length in zip(starts[enough].tolist(), lengths[enough].tolist()):
             yield Run(start, period, length)
+
+
+def _may_repeat(tokens: Sequence[int], least: int) -> bool:
+    """Whether there is a part of the sequence in which each token of it is found so often, as in all runs.
+
+    A token that a part has less often is in no run of that part, which is cut there.
+
+    >>> [_may_repeat(tokens, 3) for tokens in ([1, 2, 1, 2, 1, 2], [1, 2, 3, 1, 2, 3, 1], [1, 2, 9, 1, 2, 9, 2, 1])]
+    [True, False, False]
+    """
+    parts = [tokens]
+    while parts:
+        part = parts.pop()
+        counts = Counter(part)
+        rare = {x for x, count in counts.items() if count < least}
+        if not rare:
+            return True
+        begin = 0
+        for i, x in enumerate(part):
+            if x in rare:
+                if i - begin >= least:
+                    parts.append(part[begin:i])
+                begin = i + 1
+        if len(part) - begin >= least:
+            parts.append(part[begin:])
+    return False
 
 
 def _periods(codes: np.ndarray[tuple[int], np.dtype[np.int64]], least: int) -> list[int]:

@@ -35,6 +35,7 @@ class Roller:
         self.builder, self.outputs = builder, list(outputs)
         self.tokens: dict[Any, int] = {}
         self.codes: dict[Node, int] = {}
+        self._many_shapes: tuple[Sequence[Node], list[tuple[str, str, int, int]]] = (), []
         alive = self._alive(builder.nodes[start:])
         self.sequence = read_late(fixed_first(alive, list(map(self._code, alive))))
         self.found = frozenset(self.sequence)
@@ -112,7 +113,7 @@ class Roller:
 
     def _loops(self) -> list[Turns]:
         """Loops to roll, none within another."""
-        codes = list(map(self._code, self.sequence))
+        codes = self._codes(self.sequence)
         places = {node: k for k, node in enumerate(self.sequence)}
         taken = np.zeros(len(codes), bool)
         found: list[Turns] = []
@@ -163,13 +164,16 @@ class Roller:
         """The nodes that the outputs need, and those that do the same: what a last turn does for none after it. What
         loops have replaced before is not among these."""
         read = needed(nodes, self.outputs, operands_of)
-        found, live = set(read), {(self._code(x), x.location) for x in read}
-        others = [x for x in nodes if x not in found and x.picks is None and x not in self.builder.replaced]
-        alike = [x for x in others if (self._code(x), x.location) in live]
+        found, live, replaced = set(read), set(self._codes(read)), self.builder.replaced
+        others = [x for x in nodes if x not in found and x.picks is None and x not in replaced]
+        alike = [x for x, code in zip(others, self._codes(others)) if code in live]
         return needed(nodes, [*read, *alike], operands_of) if alike else read
 
     def _lines_of_many_shapes(self) -> list[tuple[str, str, int, int]]:
         """The lines that have done the same often, but for arrays of other shapes: what, how often, for how many."""
+        sequence, known = self._many_shapes
+        if sequence is self.sequence:
+            return known
         often: dict[tuple[str, str], list[Node]] = {}
         for node in self.sequence:
             if not isinstance(node.op.form, Move | Result):  # type: ignore[union-attr]
@@ -179,7 +183,12 @@ class Roller:
             if len(nodes) * 4 >= FEWEST_NODES:
                 shapes = len({tuple([y.aval for y in (x, *x.operands)]) for x in nodes})
                 found += [(*at, len(nodes), shapes)] if shapes >= FEWEST_TURNS else []
+        self._many_shapes = self.sequence, found
         return found
+
+    def _codes(self, nodes: Sequence[Node]) -> list[int]:
+        known, code = self.codes, self._code
+        return [known[x] if x in known else code(x) for x in nodes]
 
     def _code(self, node: Node) -> int:
         """A number for what the node does, found once. Windows may be elsewhere in each turn, and copies have other

@@ -23,7 +23,7 @@ from tracegrad.runtime.image import Image, is_plain
 __all__ = ["Planned", "forget", "key_of", "known", "note"]
 
 # Bytes of the descriptions of graphs whose images are kept: some hundred programs of a hundred nodes. An image takes
-# about fifty times as much.
+# fifteen to thirty times as much.
 MOST = 2**20
 
 
