@@ -18,6 +18,7 @@ from tracegrad.ops.op import Op, lead
 __all__ = [
     "SHADOWS",
     "Attributes",
+    "is_factors",
     "of_ufunc",
     "public_name",
     "shadow",
@@ -39,7 +40,8 @@ _HOMES = {
     "scipy.fft": ("scipy_api.fft",), "scipy.integrate": ("scipy_api.integrate", "solvers.integrate", "solvers.ode"),
     "scipy.interpolate": ("scipy_api.interpolate",), "scipy.linalg": ("scipy_api.linalg",),
     "scipy.ndimage": ("scipy_api.ndimage",), "scipy.optimize": ("solvers.optimize",),
-    "scipy.signal": ("scipy_api.signal",), "scipy.spatial.distance": ("scipy_api.spatial",),
+    "scipy.signal": ("scipy_api.signal",), "scipy.sparse": ("scipy_api.sparse",),
+    "scipy.sparse.linalg": ("scipy_api.sparse", "solvers.iterative"), "scipy.spatial.distance": ("scipy_api.spatial",),
     "scipy.special": ("scipy_api.special",), "scipy.stats": ("scipy_api.stats",),
 }  # fmt: skip
 
@@ -91,12 +93,17 @@ def stand_in(value: Any, read: Any = None) -> Any:
     `read` reads an attribute of an object, so that another value is noticed of one from outside; after `read.whole()`,
     any change of it is.
     """
-    package = _package(type(value).__module__)
+    package = "scipy.sparse.linalg" if is_factors(value) else _package(type(value).__module__)
     if package not in _HOMES:
         return None
     _import(package)
     found = _OBJECTS.get(package)
     return None if found is None else found(value, read)
+
+
+def is_factors(value: Any) -> bool:
+    """Whether it is what `scipy.sparse.linalg.splu` gives, whose class has no home."""
+    return type(value).__name__ == "SuperLU" and type(value).__module__ == "builtins"
 
 
 def _import(package: str) -> None:

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.scipy_api import Attributes, stand_in
+from tracegrad.scipy_api import Attributes, is_factors, stand_in
 from tracegrad.trace.files import path
 from tracegrad.trace.foreign import C_FUNCTIONS, is_constant
 from tracegrad.trace.modules import replacement
@@ -31,7 +31,7 @@ __all__ = ["of_python"]
 def of_python(world: Any, value: Any, source: Source) -> Any:
     """What stands for an object of Python's or of an installed package."""
     replaced = replacement(value)
-    if replaced is None and type(value).__module__.startswith("scipy."):
+    if replaced is None and (type(value).__module__.startswith("scipy.") or is_factors(value)):
         replaced = stand_in(value, _Read(world, value, source))
     if replaced is not None:
         return replaced
