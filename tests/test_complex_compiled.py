@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 from graphs import several
@@ -12,8 +13,9 @@ from test_complex import answer, samples
 import tracegrad as tg
 from tracegrad.avals import aval_of
 from tracegrad.ir import Graph, build, parse, run
+from tracegrad.ops import TABLE
 from tracegrad.passes import without_complex
-from tracegrad.passes.parting import has_complex
+from tracegrad.passes.real_numbers import has_complex
 from tracegrad.runtime.program import compile_program
 
 rng = np.random.default_rng(0)
@@ -58,6 +60,84 @@ def test_ops_are_what_numpy_computes() -> None:
     for name, got, want in zip(names, compiled(graph, flat), run(graph, flat), strict=True):
         assert (got.dtype, np.shape(got)) == (want.dtype, want.shape), name
         np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-30, 1e30, 3e-5, 1e6, 60.0, -700.0, 710.0, np.inf, -np.inf, np.nan]
+UNARY = """negative conj real imag absolute angle sgn isnan isinf isfinite square reciprocal sqrt rsqrt
+           exp expm1 log log2 log10 sinh cosh tanh sin cos tan""".split()  # noqa: SIM905
+BINARY = ["add", "subtract", "multiply", "divide", "equal", "not_equal"]
+FINITE = [x for x in SPECIAL if abs(x) < 20]
+
+
+def assert_parts(got: Any, want: Any, name: str, operands: Any) -> None:
+    """The same parts but for 8 units in the last place (of the whole, where products are fused with sums): zeros,
+    infinities and nan where they are, with their signs."""
+    parts = [[x.real, x.imag] if x.dtype.kind == "c" else [x] for x in (got, want)]
+    for a, b in zip(*parts, strict=True):
+        same = (a == b) & (np.signbit(a) == np.signbit(b)) if b.dtype.kind == "f" else a == b
+        same |= (a != a) & (b != b)
+        if b.dtype.kind == "f":
+            scale = abs(want) if name in BINARY else abs(b)
+            same |= np.isfinite(b) & np.isfinite(scale) & (abs(a - b) <= 8 * np.finfo(b.dtype).eps * scale)
+        listed = [(*(x[i] for x in operands), got[i], want[i]) for i in np.flatnonzero(~same)[:5]]
+        assert not listed, f"{name}: (operands, got, want) {listed}"
+
+
+@pytest.mark.parametrize("dtype", ["complex128", "complex64"])
+def test_special_values_are_numpys(dtype: str) -> None:
+    with np.errstate(all="ignore"):
+        z = np.array([complex(a, b) for a in SPECIAL for b in SPECIAL]).astype(dtype)
+        x, y = (g.ravel().copy() for g in np.meshgrid(z[::3], z[::4]))
+        graph = build(
+            lambda z, x, y: [*(TABLE[op](z) for op in UNARY), *(TABLE[op](x, y) for op in BINARY)],
+            [aval_of(v) for v in (z, x, y)],
+        )
+        found = compiled(graph, (z, x, y))
+        for name, got in zip(UNARY, found):
+            assert_parts(got, np.asarray(TABLE[name].impl(z)), name, (z,))
+        for name, got in zip(BINARY, found[len(UNARY) :]):
+            assert_parts(got, TABLE[name].impl(x, y), name, (x, y))
+
+
+def test_powers_are_numpys() -> None:
+    z = np.array([complex(a, b) for a in FINITE for b in FINITE])
+    x, y = (g.ravel().copy() for g in np.meshgrid(z, z[::5]))
+    literals = [1, 2, 3, 7, -1, -2, 0, 0.5, 1.5, 1j, 1 + 2j]
+    power = TABLE["power"]
+    graph = build(
+        lambda z, x, y: [
+            power(x, y),
+            *(power(z, complex(c)) for c in literals),
+            *(power(complex(c), z) for c in literals),
+        ],
+        [aval_of(v) for v in (z, x, y)],
+    )
+    for got, want in zip(compiled(graph, (z, x, y)), run(graph, (z, x, y))):
+        np.testing.assert_allclose(got, want, rtol=2e-14, atol=1e-300)
+
+
+def test_log1p_keeps_its_digits_near_0() -> None:
+    z = np.array([3e-5j, 1e-9 + 1e-9j, -3e-5 + 1e-20j, 1e-300 + 1j])
+    graph = build(lambda z: [TABLE["log1p"](z)], [aval_of(z)])
+    (got,) = compiled(graph, (z,))
+    with mpmath.workdps(40):
+        want = [complex(mpmath.log(1 + mpmath.mpc(x))) for x in z]
+    assert_parts(got, np.array(want), "log1p", (z,))
+
+
+@pytest.mark.parametrize("lead", [(), (2,)])
+def test_products_of_all_shapes(lead: tuple[int, ...]) -> None:
+    shapes = [(1, 9, 1), (1, 5, 9), (2, 20, 3), (9, 5, 1), (9, 3, 4), (20, 9, 10)]
+    pairs = [(numbers(*lead, m, k), numbers(*lead, k, n)) for m, k, n in shapes]
+    given = [x for a, b in pairs for x in (a, b, a.real, b.real)]
+
+    def every(*xs: Any) -> Any:
+        groups = zip(*[iter(xs)] * 4, strict=True)
+        return [y for a, b, c, d in groups for y in (a @ b, a.conj() @ b, c @ b, a @ d)]
+
+    with tg.settings.override(first_call="compile"):
+        for got, want in zip(tg.trace(every)(*given), every(*given), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-13, atol=1e-13)
 
 
 def test_literals_print_and_are_read_as_they_are() -> None:

@@ -32,6 +32,7 @@ CASES: dict[str, tuple[Callable[..., Any], int]] = {
     "derivative of slices": (lambda x, y: tg.grad(lambda x: np.sum(x[12:] * y[12:]))(x), 2),
     "halves of rows": (lambda x, y: np.concatenate([x, y], axis=1), 2),
     "rolled rows": (lambda x, y: np.roll(x, 3, axis=1), 2),
+    "pairs": (lambda x, y: np.stack([x * y, x * np.exp(y)], axis=-1), 1),
     "columns": (lambda x, y: np.stack([x, y, x], axis=-1), 1),
     "rolled parts": (lambda x, y: np.concatenate([x[7:], y[:7]]) * x, 2),
 }
@@ -63,7 +64,7 @@ def test_parts_that_are_copies_are_one_piece_of_machine_code() -> None:
 @pytest.mark.parametrize(
     "fun",
     [
-        lambda x, y: np.stack([x * y, y], axis=-1),  # elements that lie together
+        lambda x, y: np.stack([x * y, y, x], axis=-1),  # elements that lie together
         lambda x, y: np.concatenate([x * y, y], axis=1),  # rows are read and written once
         lambda x, y: np.pad(x, 1),  # more parts than guards
         lambda x, y: np.sum(np.concatenate([x, y]) ** 2),  # a reduction

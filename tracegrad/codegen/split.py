@@ -73,7 +73,7 @@ def split(kernel: Kernel, arguments: Arguments) -> list[Kernel]:
         return [kernel]
     boxes = itertools.product(*(itertools.pairwise(x) for x in cuts.values()))
     try:
-        parts = [_Part(kernel, cuts, dict(zip(cuts, box)), arguments) for box in boxes]
+        parts = [_Part(kernel, cuts, dict(zip(cuts, box)), arguments, columns) for box in boxes]
         return [_side_by_side([x.kernel() for x in parts])] if columns else [x.kernel() for x in parts]
     except _Unclear:
         return [kernel]
@@ -110,16 +110,20 @@ def _only_moves(kernel: Kernel) -> bool:
 
 
 def _is_of_columns(kernel: Kernel, cuts: dict[str, list[int]]) -> bool:
-    """Whether each element of short rows is moved from another place, and nothing else is cut."""
-    if len(kernel.loops) < 2 or not _only_moves(kernel):
+    """Whether each element of short rows is moved from another place, or of pairs something else, and nothing else is
+    cut."""
+    if len(kernel.loops) < 2:
         return False
     *outer, inner = kernel.loops
     size = inner.extent.value
+    if size != 2 and not _only_moves(kernel):
+        return False
     return size is not None and len(cuts[inner.var]) == size + 1 and all(len(cuts[x.var]) == 2 for x in outer)
 
 
 def _side_by_side(kernels: list[Kernel]) -> Kernel:
-    """One kernel that does what all these do, which have the same loops."""
+    """One kernel that does what all these do, which have the same loops: what several do, once, and at the end what
+    they write, for it may be read by others."""
     first = kernels[0]
     if any([x.loops, x.chunked] != [first.loops, first.chunked] for x in kernels):
         raise _Unclear
@@ -127,7 +131,30 @@ def _side_by_side(kernels: list[Kernel]) -> Kernel:
     for x in kernels:
         body += _numbered(x.body, len(body))
     buffers = {b: use for x in kernels for b, use in x.buffers.items()}
-    return Kernel(buffers, first.loops, _numbered(body), sum([x.cost for x in kernels]), first.chunked)
+    body = _numbered(_once(body))
+    return Kernel(buffers, first.loops, body, _cost(body), first.chunked)
+
+
+def _cost(body: list[Any]) -> int:
+    return sum([COST.get(x.op, 1) if isinstance(x, Compute) else 1 for x in body])
+
+
+def _once(body: list[Any]) -> list[Any]:
+    """The instructions, each once, stores last."""
+    known: dict[Any, Operand] = {}
+    same: dict[str, Operand] = {}
+    found, stores = [], []
+    for x in body:
+        x = _moved(_given(x, same), {name: Poly.symbol(y.name) for name, y in same.items()})
+        if isinstance(x, Store):
+            stores.append(x)
+            continue
+        first = known.setdefault(replace(x, out=Operand("", x.out.dtype)), x.out)
+        if first is x.out:
+            found.append(x)
+        else:
+            same[x.out.name] = first
+    return found + stores
 
 
 def _linear(value: Poly, variables: Any) -> tuple[str, Poly]:
@@ -140,8 +167,10 @@ def _linear(value: Poly, variables: Any) -> tuple[str, Poly]:
 class _Part:
     """Writes the kernel for one part: iterations `box` of each loop."""
 
-    def __init__(self, whole: Kernel, cuts: dict[str, list[int]], box: dict[str, Part], arguments: Arguments):
-        self.whole, self.cuts, self.box, self.arguments = whole, cuts, box, arguments
+    def __init__(
+        self, whole: Kernel, cuts: dict[str, list[int]], box: dict[str, Part], arguments: Arguments, columns: bool
+    ):
+        self.whole, self.cuts, self.box, self.arguments, self.columns = whole, cuts, box, arguments, columns
         self.start: dict[str, Poly] = {}
         self.values: dict[str, Operand] = {}
 
@@ -154,8 +183,7 @@ class _Part:
             raise _Unclear
         accessed = {x.buffer for x in body if isinstance(x, Load | Store)}
         buffers = {b: use for b, use in self.whole.buffers.items() if b in accessed}
-        cost = sum([COST.get(x.op, 1) if isinstance(x, Compute) else 1 for x in body])
-        return arrange(Kernel(buffers, loops, _numbered(body), cost))
+        return arrange(Kernel(buffers, loops, _numbered(body), _cost(body)))
 
     def _placed(self, x: Any) -> Any:
         """An instruction whose address has one run-time value for all that does not change from element to element."""
@@ -169,7 +197,9 @@ class _Part:
         return x
 
     def _parted(self, p: Poly, plain: bool = False) -> Poly:
-        """`p` with one run-time value; without it if that is 0 and the text may be `plain`."""
+        """`p` with one run-time value; without it if that is 0 and the text may be `plain`. Of columns it is known."""
+        if self.columns:
+            return p
         fixed = {m: c for m, c in p.terms.items() if self.arguments.sizes.keys() >= set(m)}
         begin = Poly(fixed).evaluate(self.arguments.sizes)
         changing = Poly({m: c for m, c in p.terms.items() if m not in fixed})

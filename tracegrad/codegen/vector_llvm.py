@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
@@ -23,6 +24,7 @@ from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar_llvm import I64, combine, constant, extremum, identity, is_extremum
 from tracegrad.codegen.vector_memory import Memory
 from tracegrad.codegen.vectors import DEAR, Vectors, dependent, step_of, stride_of
+from tracegrad.codegen.woven import Woven, read_strided, weave
 
 if TYPE_CHECKING:
     from tracegrad.codegen.llvm import KernelEmitter
@@ -80,6 +82,7 @@ class VectorLoop:
         self.i: Any = None
         self.rest: Any = None  # how many lanes there are, in what is left of a row behind whole vectors
         self.loaded = {x.buffer for x in flattened(self.kernel.body) if isinstance(x, Load)}
+        self.woven = Woven(self.kernel.body, self.var)
 
     # -- loops -------------------------------------------------------------------------------------
     def emit(self, low: Any) -> None:
@@ -401,10 +404,7 @@ class VectorLoop:
             terms = [self._term(m, c, copy, k) for m, c in p.terms.items() if self.varying & set(m)]
             if fixed.terms or not terms:
                 terms.append(self._fixed_lanes(fixed, copy))
-            total = terms[0]
-            for term in terms[1:]:
-                total = self.b.add(total, term)
-            self.values[key] = total
+            self.values[key] = reduce(self.b.add, terms)
         return self.values[key]
 
     def _term(self, monomial: tuple[str, ...], c: int, copy: int, k: int) -> Any:
@@ -443,7 +443,7 @@ class VectorLoop:
     def _load(self, x: Load, copy: int, k: int, mask: Any) -> Any:
         step = step_of(x.address, self.var, self.varying)
         if step is None and (stride := stride_of(x.address, self.var, self.varying)) is not None:
-            return self.memory.part(self._at(x, copy, k, stride), x.out.dtype, stride, mask)
+            return read_strided(self, x, stride, copy, k, mask)
         if step is None:
             places = self._lanes_of(x.address, copy, k)
             return self.memory.gather(self.outer.pointers[x.buffer], places, x.out.dtype, mask)
@@ -489,6 +489,9 @@ class VectorLoop:
         self.memory.store(value, pointer, dtype, mask)
 
     def _store(self, x: Store, value: Any, copy: int, k: int, mask: Any) -> None:
+        if x.buffer in self.woven.stores:
+            weave(self, x, value, copy, k, mask)
+            return
         pointer, dtype = self._at(x, copy, k), x.value.dtype
         if self.rest is not None and x.buffer in self.loaded and len(self.kernel.loops) > 1:
             self.memory.add_rest(value, pointer, dtype, self.rest, "")

@@ -108,6 +108,41 @@ class Memory:
         function = intrinsic(self.b.module, "masked.store", [t, pointer.type], ir.VoidType(), types)
         self.b.call(function, [value, pointer, I32(size), mask])
 
+    def _of_pairs(self, mask: Any) -> Any:
+        """The mask of both elements of each lane."""
+        mask, wide = self.first(mask, self.lanes), 2 * self.lanes
+        return self.b.shuffle_vector(mask, mask, ir.Constant(of_lanes(I32, wide), [k // 2 for k in range(wide)]))
+
+    def load_pairs(self, pointer: Any, dtype: str, mask: Any) -> tuple[Any, Any]:
+        """The first and the second elements of the pairs at `pointer` and behind it."""
+        t, size = of_lanes(memory_type(dtype), 2 * self.lanes), dtype_named(dtype).itemsize
+        if mask is None:
+            value = self.b.load(self.b.bitcast(pointer, t.as_pointer()), align=size, typ=t)
+        else:
+            mask = self._of_pairs(mask)
+            function = intrinsic(self.b.module, "masked.load", [t, pointer.type], t, [pointer.type, I32, mask.type, t])
+            value = self.b.call(function, [pointer, I32(size), mask, Spelled(t, ZERO)])
+        lanes = of_lanes(I32, self.lanes)
+        low, high = (
+            self.b.shuffle_vector(value, value, ir.Constant(lanes, [2 * k + j for k in range(self.lanes)]))
+            for j in (0, 1)
+        )
+        return low, high
+
+    def store_pairs(self, low: Any, high: Any, pointer: Any, dtype: str, mask: Any) -> None:
+        """Put the lanes of two vectors to `pointer` and behind it, one of the first and one of the second in turn."""
+        wide = 2 * self.lanes
+        t, size = of_lanes(memory_type(dtype), wide), dtype_named(dtype).itemsize
+        turns = [k // 2 + k % 2 * self.lanes for k in range(wide)]
+        value = self.b.shuffle_vector(low, high, ir.Constant(of_lanes(I32, wide), turns))
+        if mask is None:
+            self.b.store(value, self.b.bitcast(pointer, t.as_pointer()), align=size)
+            return
+        mask = self._of_pairs(mask)
+        types = [t, pointer.type, I32, mask.type]
+        function = intrinsic(self.b.module, "masked.store", [t, pointer.type], ir.VoidType(), types)
+        self.b.call(function, [value, pointer, I32(size), mask])
+
     def add_rest(self, value: Any, pointer: Any, dtype: str, rest: Any, combiner: str) -> None:
         """Combine the first `rest` lanes with what lies at `pointer`, or store them if there is no combiner.
 

@@ -8,6 +8,7 @@ vectoriser may make vectors of.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from tracegrad.codegen.loops import Check, Compute, Guard, Index, Kernel, Load, 
 from tracegrad.codegen.nest import is_serial
 from tracegrad.codegen.poly import Poly
 from tracegrad.codegen.scalar import COST
+from tracegrad.codegen.woven import Woven
 
 __all__ = ["Vectors", "dependent", "rounded_up", "step_of", "stride_of", "vector_bytes", "vectors_of"]
 
@@ -68,8 +70,8 @@ def vectors_of(kernel: Kernel) -> Vectors | None:
     if (size := kernel.loops[-1].extent.value) is not None:
         return _of_few(kernel, size) if size else None
     var = kernel.loops[-1].var
-    varying = dependent(kernel.body, var)
-    if not all(_fits(x, var, varying, False) for x in kernel.body):
+    varying, pairs = dependent(kernel.body, var), Woven(kernel.body, var).stores
+    if not all(_fits(x, var, varying, False, pairs) for x in kernel.body):
         return None
     if _gathers(kernel.body, var, varying) * _PER_GATHER > kernel.cost:
         return None
@@ -213,9 +215,11 @@ def _is_near(address: Poly, var: str, varying: frozenset[str]) -> bool:
     return step_of(address, var, varying) is not None or stride_of(address, var, varying) is not None
 
 
-def _fits(x: Any, var: str, varying: frozenset[str], guarded: bool) -> bool:
-    """Whether an instruction can be done for all lanes at a time."""
+def _fits(x: Any, var: str, varying: frozenset[str], guarded: bool, pairs: Collection[str] = ()) -> bool:
+    """Whether an instruction can be done for all lanes at a time; stores to the buffers `pairs` are woven."""
     match x:
+        case Store() if x.buffer in pairs:
+            return stride_of(x.address, var, varying) == 2
         case Store():
             return step_of(x.address, var, varying) == 1
         case Reduce():

@@ -8,15 +8,15 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.ops.complex_numbers import complex_of, real_of
-from tracegrad.ops.op import TABLE, Several, primitive
+from tracegrad.ops.op import TABLE, Op, Several, primitive
 from tracegrad.ops.samples import integers
 
-__all__ = ["call_joined", "in_pairs"]
+__all__ = ["call_joined", "lies"]
 
 Given = tuple[tuple[str, Any], ...]
 
 
-def in_pairs(x: Aval) -> Aval:
+def lies(x: Aval) -> Aval:
     """What lies in the memory of `x`: of complex numbers the parts, along a new last axis; else `x` itself."""
     return Aval((*x.shape, 2), real_of(x.dtype)) if x.dtype.kind == "c" else x
 
@@ -26,15 +26,21 @@ def call_joined(*xs: Any, op: str, given: Given, joined: tuple[bool, ...]) -> An
     """The results of `op`, with the parameters `given`, for operands of which those `joined` are complex numbers in
     pairs. So are those of the results that are complex."""
     operands = [_complex(x) if pairs else x for x, pairs in zip(xs, joined)]
-    found = TABLE[op].impl(*operands, **dict(given))
+    found = _named(op).impl(*operands, **dict(given))
     return tuple(map(_real, found)) if isinstance(found, tuple) else _real(found)
 
 
 @call_joined.def_aval
 def _(*xs: Any, op: str, given: Given, joined: tuple[bool, ...]) -> Aval | Several:
     operands = [Aval(x.shape[:-1], complex_of(x.dtype)) if pairs else x for x, pairs in zip(xs, joined)]
-    found = TABLE[op].aval(*operands, **dict(given))
-    return Several(map(in_pairs, found)) if isinstance(found, tuple) else in_pairs(found)
+    found = _named(op).aval(*operands, **dict(given))
+    return Several(map(lies, found)) if isinstance(found, tuple) else lies(found)
+
+
+def _named(op: str) -> Op:
+    if op not in TABLE:
+        from tracegrad.ops.late import fourier  # noqa: F401 (which enters the ops of the modules there)
+    return TABLE[op]
 
 
 def _complex(x: Any) -> Any:

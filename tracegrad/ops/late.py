@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tracegrad.ops import filters, fourier, matrix_functions
+from tracegrad.ops import filters, fourier, joined, matrix_functions
 
-__all__ = ["filters", "fourier", "matrix_functions"]
+__all__ = ["filters", "fourier", "joined", "matrix_functions"]

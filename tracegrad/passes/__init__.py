@@ -15,7 +15,7 @@ from tracegrad.passes.decompose import decompose
 from tracegrad.passes.every_turn import join_products_of_turns
 from tracegrad.passes.factored import factor_once
 from tracegrad.passes.left import read_what_is_left
-from tracegrad.passes.parting import without_complex
+from tracegrad.passes.real_numbers import without_complex
 from tracegrad.passes.segments import join_segments
 from tracegrad.passes.share import share_loops
 from tracegrad.passes.simplify import simplify

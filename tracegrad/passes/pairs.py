@@ -15,10 +15,11 @@ from tracegrad.avals import Aval
 from tracegrad.ops.carriers import Carrier, Level
 from tracegrad.ops.complex_numbers import complex_, complex_of, conj, imag, real, real_of, view_as_complex, view_as_real
 from tracegrad.ops.contraction import matmul
-from tracegrad.ops.elementwise import add, logical_or, multiply, negative, not_equal, square, subtract
-from tracegrad.ops.linear import cast, full, reshape, slice
+from tracegrad.ops.elementwise import add, logical_or, multiply, negative, not_equal, subtract
+from tracegrad.ops.linear import cast, concatenate, full, reduce_sum, reshape, slice
 from tracegrad.ops.op import Op
 from tracegrad.ops.pieces import stack
+from tracegrad.passes.constants import is_zero
 
 __all__ = ["RULES", "Pair", "joined", "parted", "rule"]
 
@@ -138,21 +139,54 @@ def _(x: Any, *, dtype: str) -> Any:
     return logical_or(not_equal(x.re, 0.0), not_equal(x.im, 0.0)) if target.kind == "b" else cast(x.re, dtype=dtype)
 
 
-# -- arithmetic ----------------------------------------------------------------------------------------------------
-@rule(multiply)
-def _(x: Any, y: Any) -> Any:
-    (a, b), (c, d) = parts_of(x), parts_of(y)
-    return Pair(subtract(multiply(a, c), multiply(b, d)), add(multiply(a, d), multiply(b, c)))
-
-
-@rule(square)
-def _(x: Pair) -> Any:
-    return multiply(x, x)
-
-
+# -- products ------------------------------------------------------------------------------------------------------
 @rule(matmul)
 def _(x: Pair, y: Pair) -> Any:
-    return Pair(
-        subtract(matmul(x.re, y.re), matmul(x.im, y.im)),
-        add(matmul(x.re, y.im), matmul(x.im, y.re)),
-    )
+    """Products of real matrices: of each part of x with what y and iy lie in memory as, which gives what the answer
+    lies in memory as. Where that would copy a large factor for a small one, it is read as it lies."""
+    m, n = x.shape[-2], y.shape[-1]
+    if m == n == 1:
+        row = (*x.shape[:-2], x.shape[-1])
+        products = multiply(reshape(x, shape=row), reshape(y, shape=row))
+        return reshape(reduce_sum(products, axes=(len(row) - 1,)), shape=(*row[:-1], 1, 1))
+    if is_zero(y.im):
+        return Pair(matmul(x.re, y.re), matmul(x.im, y.re))
+    if is_zero(x.im):
+        return _in_columns(matmul(x.re, _columns(y)))
+    if n <= FEW:
+        both = stack(_columns(y), _columns(_turned(y)), axis=len(y.shape) - 1)
+        rows = reshape(both, shape=(*y.shape[:-2], 2 * y.shape[-2], 2 * n))
+        return _in_columns(matmul(_columns(x), rows))
+    if m <= FEW:
+        all_four = _in_columns(matmul(concatenate(x.re, x.im, axis=len(x.shape) - 2), _columns(y)))
+        (a, b), (c, d) = (_halves(part) for part in (all_four.re, all_four.im))
+        return Pair(subtract(a, d), add(c, b))
+    return _in_columns(add(matmul(x.re, _columns(y)), matmul(x.im, _columns(_turned(y)))))
+
+
+FEW = 4  # rows, or columns, of a factor for which the other is read but once
+
+
+def _turned(x: Pair) -> Pair:
+    """ix."""
+    return Pair(negative(x.im), x.re)
+
+
+def _columns(x: Pair) -> Any:
+    """A stack of matrices as it lies in memory, with two columns for each."""
+    return reshape(joined(x), shape=(*x.shape[:-1], 2 * x.shape[-1]))
+
+
+def _in_columns(x: Any) -> Pair:
+    """The stack of matrices that lies in memory so."""
+    shape = (*x.shape[:-1], x.shape[-1] // 2)
+    found: Pair = parted(reshape(x, shape=(*shape, 2)), Aval(shape, complex_of(x.dtype)))
+    return found
+
+
+def _halves(x: Any) -> tuple[Any, Any]:
+    """The upper and the lower half of the rows."""
+    *lead, rows, n = x.shape
+    begin, one = (0,) * len(lead), (1,) * len(x.shape)
+    upper = slice(x, start=(*begin, 0, 0), stop=(*lead, rows // 2, n), step=one)
+    return upper, slice(x, start=(*begin, rows // 2, 0), stop=(*lead, rows, n), step=one)

@@ -13,53 +13,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import Aval, aval_of, is_literal
+from tracegrad.errors import VerifyError
 from tracegrad.ir import Builder, Graph, replay
 from tracegrad.ir.builder import recorder, recording
 from tracegrad.ir.graph import map_regions
 from tracegrad.ops.forms import Branch, Compose, Identity, Repeat, Run, While
-from tracegrad.ops.joined import call_joined, in_pairs
+from tracegrad.ops.joined import call_joined, lies
 from tracegrad.ops.op import Op
+from tracegrad.passes import pair_functions as pair_functions  # which enters its rules
 from tracegrad.passes.pairs import RULES, Pair, joined, parted
+from tracegrad.passes.real_numbers import has_complex
 
-__all__ = ["has_complex", "without_complex"]
-
-
-def has_complex(graph: Graph) -> bool:
-    """Whether any value of the graph is complex, or of a region of it."""
-    for x in graph.inputs:
-        if x.aval.dtype.kind == "c":
-            return True
-    for node in graph.nodes:
-        if not node.several:
-            if node.aval.dtype.kind == "c":
-                return True
-        elif any(x.dtype.kind == "c" for x in node.aval):  # type: ignore[attr-defined]
-            return True
-        if node.regions and any(map(has_complex, node.regions)):
-            return True
-    return False
+__all__ = ["in_pairs"]
 
 
-def without_complex(graph: Graph) -> Graph:
-    """`graph` over real numbers: complex inputs and outputs have their parts along a last axis.
-
-    >>> from tracegrad.ir import parse
-    >>> print(without_complex(parse("graph(%0: c128[5]) {\\n  %1 = conj(%0) : c128[5]\\n  return %1\\n}")))
-    graph(%0: f64[5,2]) {
-      %1 = slice(%0) {start=(0, 0), step=(1, 1), stop=(5, 1)} : f64[5,1]
-      %2 = reshape(%1) {shape=(5,)} : f64[5]
-      %3 = slice(%0) {start=(0, 1), step=(1, 1), stop=(5, 2)} : f64[5,1]
-      %4 = reshape(%3) {shape=(5,)} : f64[5]
-      %5 = negative(%4) : f64[5]
-      %6 = stack(%2, %5) {axis=1} : f64[5,2]
-      return %6
-    }
-    """
-    if not has_complex(graph):
-        return graph
+def in_pairs(graph: Graph) -> Graph:
+    """`graph` over real numbers: see `without_complex`."""
     builder = Parting()
     with recording(builder):
-        inputs = [parted(builder.input(in_pairs(x.aval)), x.aval) for x in graph.inputs]
+        inputs = [parted(builder.input(lies(x.aval)), x.aval) for x in graph.inputs]
         outputs, _ = replay(graph, inputs)
         found = builder.build([joined(y) for y in outputs])
     return found.named(graph.names) if graph.names else found
@@ -77,7 +49,11 @@ class Parting(Builder):
                 return super().emit(op, operands, params)
         rule = RULES.get(op)
         found = rule(*operands, **params) if rule is not None else NotImplemented
-        return self._apart(op, operands, params, avals) if found is NotImplemented else found
+        if found is NotImplemented:
+            return self._apart(op, operands, params, avals)
+        if aval_of(found) != (wanted := op.aval(*avals, **params)):
+            raise VerifyError(f"in pairs, {op.name} gives {aval_of(found)} instead of {wanted}")
+        return found
 
     def _apart(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any], avals: list[Any]) -> Any:
         match op.form:
@@ -127,7 +103,7 @@ def _parted_region(graph: Graph) -> Graph:
     with recording(builder):
         inputs = []
         for x in graph.inputs:
-            real = in_pairs(x.aval).dtype
+            real = lies(x.aval).dtype
             parts = [builder.input(Aval(x.aval.shape, real)) for _ in range(1 + (x.aval.dtype.kind == "c"))]
             inputs.append(Pair(*parts) if len(parts) == 2 else parts[0])
         outputs, _ = replay(graph, inputs)

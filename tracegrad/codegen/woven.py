@@ -1,0 +1,67 @@
+"""Accesses that are woven: two values of each element, side by side in memory, as the parts of complex numbers."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+from tracegrad.codegen.loops import Load, Store, flattened
+from tracegrad.codegen.poly import Poly
+
+if TYPE_CHECKING:
+    from tracegrad.codegen.vector_llvm import VectorLoop
+
+__all__ = ["Woven", "read_strided", "weave"]
+
+
+class Woven:
+    """The accesses of a loop over `var` that read or write the next two elements in each turn.
+
+    `stores` are those of each buffer that is written so and not read, the lower address first; `loads` has for both
+    addresses of what is read so and not written the lower one.
+    """
+
+    def __init__(self, body: list[Any], var: str):
+        every = [x for x in flattened(body) if isinstance(x, Load | Store)]
+        loaded, stored = ({x.buffer for x in every if isinstance(x, kind)} for kind in (Load, Store))
+        self.stores: dict[str, tuple[Store, Store]] = {}
+        self.loads: dict[tuple[str, Poly], Poly] = {}
+        written: dict[str, list[Store]] = {}
+        for x in body:
+            if isinstance(x, Store) and x.buffer not in loaded:
+                written.setdefault(x.buffer, []).append(x)
+        for buffer, both in written.items():
+            for low, high in permutations(both) if len(both) == 2 else ():
+                if (high.address - low.address).value == 1 and _is_by_two(low, var):
+                    self.stores[buffer] = low, high
+        read = [x for x in body if isinstance(x, Load) and x.buffer not in stored and _is_by_two(x, var)]
+        known = {(x.buffer, x.address) for x in read}
+        for x in read:
+            if (x.buffer, x.address + 1) in known and (x.buffer, x.address) not in self.loads:
+                self.loads[x.buffer, x.address] = self.loads[x.buffer, x.address + 1] = x.address
+
+
+def _is_by_two(x: Any, var: str) -> bool:
+    dtype = (x.out if isinstance(x, Load) else x.value).dtype
+    return x.address.coefficient(var).value == 2 and dtype != "bool"
+
+
+def weave(loop: VectorLoop, x: Store, value: Any, copy: int, k: int, mask: Any) -> None:
+    """Note the lanes of a woven store, and write them with those of the other, once both are known."""
+    low, high = loop.woven.stores[x.buffer]
+    loop.values[id(x), copy, k] = value
+    first, second = (loop.values.get((id(y), copy, k)) for y in (low, high))
+    if first is not None and second is not None:
+        loop.memory.store_pairs(first, second, loop._at(low, copy, k, 2), x.value.dtype, mask)
+
+
+def read_strided(loop: VectorLoop, x: Load, stride: int, copy: int, k: int, mask: Any) -> Any:
+    """Every so many elements; of two that lie side by side both are loaded at once."""
+    low, dtype = loop.woven.loads.get((x.buffer, x.address)), x.out.dtype
+    if low is None:
+        return loop.memory.part(loop._at(x, copy, k, stride), dtype, stride, mask)
+    key = ("pairs", x.buffer, low, loop._copy_of(low.symbols, copy), k, id(mask))
+    if key not in loop.values:
+        pointer = loop._at(Load(x.out, x.buffer, low), copy, k, 2)
+        loop.values[key] = loop.memory.load_pairs(pointer, dtype, mask)
+    return loop.values[key][int(x.address != low)]

@@ -1,0 +1,45 @@
+"""Graphs over real numbers, in which the complex ones are pairs: all that the other passes and the compiler know."""
+
+from __future__ import annotations
+
+from tracegrad.ir import Graph
+
+__all__ = ["has_complex", "without_complex"]
+
+
+def has_complex(graph: Graph) -> bool:
+    """Whether any value of the graph is complex, or of a region of it."""
+    for x in graph.inputs:
+        if x.aval.dtype.kind == "c":
+            return True
+    for node in graph.nodes:
+        if not node.several:
+            if node.aval.dtype.kind == "c":
+                return True
+        elif any(x.dtype.kind == "c" for x in node.aval):  # type: ignore[attr-defined]
+            return True
+        if node.regions and any(map(has_complex, node.regions)):
+            return True
+    return False
+
+
+def without_complex(graph: Graph) -> Graph:
+    """`graph` over real numbers: complex inputs and outputs have their parts along a last axis.
+
+    >>> from tracegrad.ir import parse
+    >>> print(without_complex(parse("graph(%0: c128[5]) {\\n  %1 = conj(%0) : c128[5]\\n  return %1\\n}")))
+    graph(%0: f64[5,2]) {
+      %1 = slice(%0) {start=(0, 0), step=(1, 1), stop=(5, 1)} : f64[5,1]
+      %2 = reshape(%1) {shape=(5,)} : f64[5]
+      %3 = slice(%0) {start=(0, 1), step=(1, 1), stop=(5, 2)} : f64[5,1]
+      %4 = reshape(%3) {shape=(5,)} : f64[5]
+      %5 = negative(%4) : f64[5]
+      %6 = stack(%2, %5) {axis=1} : f64[5,2]
+      return %6
+    }
+    """
+    if not has_complex(graph):
+        return graph
+    from tracegrad.passes.parting import in_pairs  # which most programs do not need
+
+    return in_pairs(graph)
