@@ -22,9 +22,11 @@ VALUES = np.array([0.3, 1.1, -0.4, 0.8, 0.2])
 CUBIC = interpolate.CubicSpline(KNOTS, np.sin(KNOTS))
 LIKE = interpolate.CubicSpline(KNOTS, VALUES)
 PCHIP = interpolate.PchipInterpolator(KNOTS, VALUES, extrapolate=False)
+ALONG_AXIS = interpolate.CubicSpline(KNOTS, np.stack([VALUES, VALUES**2]), axis=1)
 SPLINE = interpolate.make_interp_spline(KNOTS, VALUES, k=3)
 BREAKS = SPLINE.t.copy()
 LINEAR = interpolate.interp1d(KNOTS, VALUES)
+TABLES = [interpolate.interp1d(KNOTS, VALUES, kind) for kind in ("nearest", "previous", "cubic")]
 FILLED = interpolate.interp1d(KNOTS, VALUES, bounds_error=False, fill_value=(7.0, 8.0))
 ALONG = interpolate.interp1d(KNOTS, VALUES, fill_value="extrapolate")
 GRID = interpolate.RegularGridInterpolator((KNOTS, np.arange(3.0)), M, bounds_error=False, fill_value=None)
@@ -61,6 +63,23 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "CubicSpline, natural": (lambda y: interpolate.CubicSpline(KNOTS, y, bc_type="natural")(y), VALUES),
     "CubicSpline, made inside": (lambda x: interpolate.CubicSpline(KNOTS, VALUES)(x), POINTS),
     "PchipInterpolator": (lambda x: np.nan_to_num(PCHIP(x)), POINTS),
+    "PchipInterpolator, values": (lambda y: interpolate.PchipInterpolator(KNOTS, y)(POINTS), VALUES),
+    "PchipInterpolator, knots": (lambda x: interpolate.PchipInterpolator(x, np.sqrt(x))(POINTS[1:]), KNOTS + 0.1),
+    "PchipInterpolator, monotone": (
+        lambda y: interpolate.PchipInterpolator(KNOTS, np.cumsum(y**2))(POINTS, 1), VALUES),
+    "pchip_interpolate": (lambda y: interpolate.pchip_interpolate(KNOTS, y, 0.7, 1), VALUES),
+    "Akima1DInterpolator, values": (lambda y: interpolate.Akima1DInterpolator(KNOTS, y)(POINTS[1:5]), VALUES),
+    "Akima1DInterpolator, modified": (
+        lambda y: interpolate.Akima1DInterpolator(KNOTS, y, method="makima", extrapolate=True)(POINTS), VALUES),
+    "CubicHermiteSpline": (lambda y: interpolate.CubicHermiteSpline(KNOTS, y, np.sin(y))(POINTS), VALUES),
+    "PPoly": (lambda c: interpolate.PPoly(c[:, None] * np.ones(4), KNOTS)(POINTS), VALUES),
+    "CubicSpline, along an axis": (lambda y: interpolate.CubicSpline(np.arange(3.0), y, axis=1)(POINTS[1:4]), M),
+    "CubicSpline, made along an axis": (lambda x: ALONG_AXIS(x), POINTS),
+    **{f"interp1d, {kind}": (lambda y, kind=kind: interpolate.interp1d(
+        KNOTS, y, kind, bounds_error=False, fill_value=2.0)(np.append(POINTS, KNOTS)), VALUES) for kind in (
+        "nearest", "nearest-up", "previous", "next", "slinear", "quadratic", "cubic", 3)},
+    **{f"interp1d, {f._kind}, outside": (lambda x, f=f: f(x), POINTS[1:5]) for f in TABLES},
+    "interp1d, along an axis": (lambda y: interpolate.interp1d(np.arange(3.0), y)([[0.3, 1.2], [0.1, 1.9]]), M),
     "BSpline": (lambda x: SPLINE(x), POINTS),
     "BSpline, coefficients": (lambda c: interpolate.BSpline(BREAKS, c, 3)(POINTS), VALUES),
     "make_interp_spline": (lambda y: interpolate.make_interp_spline(KNOTS, y, k=2)(POINTS), VALUES),
@@ -71,6 +90,8 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "RegularGridInterpolator": (lambda x: GRID(x[:, :2]), np.abs(M) + 0.07),
     "RegularGridInterpolator, values": (
         lambda v: interpolate.RegularGridInterpolator((KNOTS, np.arange(3.0)), v)([[0.3, 0.4], [2.2, 1.7]]), M),
+    "RegularGridInterpolator, nearest": (
+        lambda v: interpolate.RegularGridInterpolator((KNOTS, np.arange(3.0)), v, "nearest")(M[2:3, 1:] + 0.2), M),
     "gaussian_filter": (lambda x: ndimage.gaussian_filter(x, 0.8), M),
     "gaussian_filter, two widths": (lambda x: ndimage.gaussian_filter(x, (0.8, 1.5), mode="constant", cval=2.0), M),
     "gaussian_filter1d": (lambda x: ndimage.gaussian_filter1d(x, 1.1, mode="wrap", order=1), V),
@@ -126,7 +147,10 @@ def test_another_spline_is_noticed() -> None:
 @pytest.mark.parametrize(
     ("f", "what"),
     [
-        (lambda x: interpolate.interp1d(KNOTS, x, kind="cubic"), r"scipy\.interpolate\.interp1d with kind='cubic'"),
+        (
+            lambda x: interpolate.interp1d(KNOTS, x, "next", fill_value="extrapolate"),
+            r"interpolate\.interp1d with kind=",
+        ),
         (lambda x: signal.lfilter(B, A, x, zi=x[:3]), r"the argument zi= of scipy\.signal\.lfilter"),
         (lambda x: distance.pdist(x[:, None], "jaccard"), r"scipy\.spatial\.distance\.pdist with metric='jaccard'"),
         (lambda x: CUBIC.roots(x), r"scipy\.interpolate\.CubicSpline\.roots"),

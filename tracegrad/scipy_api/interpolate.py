@@ -16,6 +16,7 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.sorting import searchsorted
 from tracegrad.ops.splines import pieces, spline_map
 from tracegrad.scipy_api.registry import shadow, stands_for
+from tracegrad.scipy_api.slopes import akima, hermite, pchip
 
 __all__ = ["Piecewise"]
 
@@ -29,8 +30,8 @@ class Piecewise:
     "periodic".
     """
 
-    def __init__(self, c: Any, x: Any, extrapolate: Any, name: str):
-        self.c, self.x, self.extrapolate, self._name = c, x, extrapolate, name
+    def __init__(self, c: Any, x: Any, extrapolate: Any, name: str, axis: int = 0):
+        self.c, self.x, self.extrapolate, self._name, self.axis = c, x, extrapolate, name, axis
 
     def __call__(self, x: Any, nu: int = 0, extrapolate: Any = None) -> Any:
         return self.derivative(nu)._at(x, self.extrapolate if extrapolate is None else extrapolate)
@@ -43,7 +44,7 @@ class Piecewise:
         for _ in range(nu):
             degrees = np.arange(c.shape[0] - 1, 0, -1, dtype=np.float64)
             c = c[:-1] * degrees.reshape(-1, *(1,) * (len(c.shape) - 1)) if c.shape[0] > 1 else c * 0.0
-        return Piecewise(c, self.x, self.extrapolate, self._name)
+        return Piecewise(c, self.x, self.extrapolate, self._name, self.axis)
 
     def __getattr__(self, name: str) -> Any:
         raise refuse(f"scipy.interpolate.{self._name}.{name}")
@@ -62,7 +63,12 @@ class Piecewise:
         if extrapolate is False or extrapolate == 0:
             outside = ((points < knots[0]) | (points > knots[-1])).reshape(rest.shape)
             total = np.where(outside, np.nan, total)
-        return total.reshape(*shape, *c.shape[2:])
+        return _placed(total.reshape(*shape, *c.shape[2:]), len(shape), self.axis)
+
+
+def _placed(found: Any, count: int, axis: int) -> Any:
+    """What was found at points of so many axes, with these axes where the axis of the values was."""
+    return np.moveaxis(found, list(range(count)), list(range(axis, axis + count))) if axis else found
 
 
 def _through_values(kind: str, x: Any, y: Any, axis: int, extrapolate: Any, degree: int, ends: str) -> Piecewise:
@@ -70,7 +76,53 @@ def _through_values(kind: str, x: Any, y: Any, axis: int, extrapolate: Any, degr
     knots, values = (to_float(v) for v in arrays(x, y))
     values = np.moveaxis(values, axis, 0)
     unit, places = spline_map(knots, kind=kind, degree=degree, ends=ends, size=values.shape[0])
-    return Piecewise(np.tensordot(unit, values, axes=(2, 0)), places, extrapolate, kind)
+    return Piecewise(np.tensordot(unit, values, axes=(2, 0)), places, extrapolate, kind, axis % len(values.shape))
+
+
+def _of_slopes(name: str, x: Any, values: Any, slopes: Any, axis: int, extrapolate: Any) -> Piecewise:
+    """The cubics through values that lie along `axis`, given how to get slopes at the knots."""
+    knots, values = (to_float(v) for v in arrays(x, values))
+    y = np.moveaxis(values, axis, 0)
+    return Piecewise(hermite(knots, y, slopes(knots, y)), knots, extrapolate, name, axis % len(y.shape))
+
+
+@shadow("scipy.interpolate.PchipInterpolator")
+def pchip_interpolator(x: Any, y: Any, axis: int = 0, extrapolate: Any = None) -> Any:
+    """`scipy.interpolate.PchipInterpolator`, with derivatives in values and knots."""
+    return _of_slopes("PchipInterpolator", x, y, pchip, axis, True if extrapolate is None else extrapolate)
+
+
+@shadow("scipy.interpolate.Akima1DInterpolator")
+def akima_interpolator(x: Any, y: Any, axis: int = 0, *, method: str = "akima", extrapolate: Any = None) -> Any:
+    """`scipy.interpolate.Akima1DInterpolator`, with derivatives in values and knots."""
+    if method not in ("akima", "makima"):
+        raise NotImplementedError(f"`method`={method} is unsupported.")
+    found = False if extrapolate is None else extrapolate
+    return _of_slopes("Akima1DInterpolator", x, y, lambda k, v: akima(k, v, method == "makima"), axis, found)
+
+
+@shadow("scipy.interpolate.CubicHermiteSpline")
+def cubic_hermite(x: Any, y: Any, dydx: Any, axis: int = 0, extrapolate: Any = None) -> Any:
+    """`scipy.interpolate.CubicHermiteSpline`, with derivatives in values, slopes and knots."""
+    slopes = np.moveaxis(to_float(arrays(dydx)[0]), axis, 0)
+    given = True if extrapolate is None else extrapolate
+    return _of_slopes("CubicHermiteSpline", x, y, lambda *_: slopes, axis, given)
+
+
+@shadow("scipy.interpolate.pchip_interpolate")
+def pchip_interpolate(xi: Any, yi: Any, x: Any, der: Any = 0, axis: int = 0) -> Any:
+    """`scipy.interpolate.pchip_interpolate`, of one derivative."""
+    if not isinstance(der, int):
+        raise refuse("scipy.interpolate.pchip_interpolate with several derivatives")
+    return pchip_interpolator(xi, yi, axis)(x, der)
+
+
+@shadow("scipy.interpolate.PPoly")
+def piecewise(c: Any, x: Any, extrapolate: Any = None, axis: int = 0) -> Any:
+    """`scipy.interpolate.PPoly`"""
+    if axis:
+        raise refuse("scipy.interpolate.PPoly with axis=")
+    return Piecewise(c, x, True if extrapolate is None else extrapolate, "PPoly")
 
 
 @shadow("scipy.interpolate.CubicSpline")
@@ -98,54 +150,87 @@ def make_interp_spline(x: Any, y: Any, k: int = 3, t: Any = None, bc_type: Any =
     return _through_values("make_interp_spline", x, y, axis, True, int(k), bc_type or "")
 
 
-class Linear:
-    """Stands for an `interp1d` of kind "linear"."""
+class Table:
+    """Stands for an `interp1d`: `inside(points)` is what it gives, but for fill values outside of the knots."""
 
-    def __init__(self, x: Any, y: Any, fill: Any, strict: bool):
-        self.x, self.y, self._fill, self._strict = x, y, fill, strict
+    def __init__(self, x: Any, y: Any, kind: str, fill: Any, strict: bool, axis: int, spline: Any = None):
+        self.x, self.y, self.kind, self._fill, self._strict = x, y, kind, fill, strict
+        self._axis, self._spline = axis, spline
 
     def __call__(self, x: Any) -> Any:
         points, knots, y = (to_float(v) for v in arrays(x, self.x, self.y))
         points, knots, y = promoted([points, knots, y])
         shape, flat = points.shape, points.reshape(-1)
-        place = np.clip(searchsorted(knots, flat, right=False), 1, knots.shape[0] - 1)
-        left, right = np.take(knots, place - 1), np.take(knots, place)
-        share = ((flat - left) / (right - left)).reshape(-1, *(1,) * (len(y.shape) - 1))
-        low, high = np.take(y, place - 1, axis=0), np.take(y, place, axis=0)
-        found = low + (high - low) * share
+        column = (-1, *(1,) * (len(y.shape) - 1))
+        if self._spline is not None:
+            found = self._spline(flat).reshape(flat.shape[0], *y.shape[1:])
+        elif self.kind == "linear":
+            found = _on_lines(knots, y, flat, column)
+        else:
+            found = np.take(y, _PLACES[self.kind](knots, flat), axis=0)
         if not isinstance(self._fill, str):
             below, above = self._fill if isinstance(self._fill, tuple) else (self._fill, self._fill)
-            under, over = (v.reshape(share.shape) for v in (flat < knots[0], flat > knots[-1]))
+            under, over = (v.reshape(column) for v in (flat < knots[0], flat > knots[-1]))
             if self._strict and bool(np.any(under | over)):
                 raise ValueError("A value in x_new is outside the interpolation range.")
             found = np.where(under, below, np.where(over, above, found))
-        return found.reshape(*shape, *y.shape[1:])
+        return _placed(found.reshape(*shape, *y.shape[1:]), len(shape), self._axis)
+
+
+def _on_lines(knots: Any, y: Any, flat: Any, column: Any) -> Any:
+    place = np.clip(searchsorted(knots, flat, right=False), 1, knots.shape[0] - 1)
+    left, right = np.take(knots, place - 1), np.take(knots, place)
+    share = ((flat - left) / (right - left)).reshape(column)
+    low, high = np.take(y, place - 1, axis=0), np.take(y, place, axis=0)
+    return low + (high - low) * share
+
+
+def _nearest(knots: Any, points: Any, right: bool) -> Any:
+    halves = knots / 2.0
+    return np.clip(searchsorted(halves[1:] + halves[:-1], points, right=right), 0, knots.shape[0] - 1)
+
+
+# By kind, the numbers of the knots whose values stand for points.
+_PLACES: dict[str, Any] = {
+    "nearest": lambda knots, points: _nearest(knots, points, False),
+    "nearest-up": lambda knots, points: _nearest(knots, points, True),
+    "previous": lambda knots, points: np.clip(searchsorted(knots, points, right=True) - 1, 0, knots.shape[0] - 1),
+    "next": lambda knots, points: np.clip(searchsorted(knots, points, right=False), 0, knots.shape[0] - 1),
+}
+_DEGREES: dict[Any, int] = {"zero": 0, "slinear": 1, "quadratic": 2, "cubic": 3}
 
 
 @shadow("scipy.interpolate.interp1d")
 def interp1d(x: Any, y: Any, kind: Any = "linear", axis: int = -1, copy: bool = True, bounds_error: Any = None,
              fill_value: Any = np.nan, assume_sorted: bool = False) -> Any:  # fmt: skip
-    """`scipy.interpolate.interp1d` through traced values, of kind "linear"."""
-    if kind not in ("linear", 1):
-        raise refuse(f"scipy.interpolate.interp1d with kind={kind!r} through traced values", "use make_interp_spline")
+    """`scipy.interpolate.interp1d` through traced values."""
+    degree = _DEGREES.get(kind, kind)
+    if not isinstance(degree, int) and kind != "linear" and kind not in _PLACES:
+        raise NotImplementedError(f"{kind} is unsupported: Use fitpack routines for other types.")
     extrapolates = isinstance(fill_value, str)
+    if extrapolates and kind in ("previous", "next"):
+        raise refuse(f"scipy.interpolate.interp1d with kind={kind!r} and fill_value='extrapolate'")
     strict = bounds_error if bounds_error is not None else not extrapolates and fill_value is np.nan
     peer = peer_of(x, y)
-    knots, values = array(x, peer), np.moveaxis(array(y, peer), axis, 0)
+    knots, values = array(x, peer), array(y, peer)
+    axis %= len(values.shape)
+    values = np.moveaxis(values, axis, 0)
     if not assume_sorted:
         order = np.argsort(knots)
         knots, values = np.take(knots, order), np.take(values, order, axis=0)
-    return Linear(knots, values, fill_value, bool(strict))
+    spline = make_interp_spline(knots, values, k=degree) if isinstance(degree, int) else None
+    return Table(knots, values, str(kind), fill_value, bool(strict), axis, spline)
 
 
 class Grid:
-    """Stands for a `RegularGridInterpolator` of the method "linear"."""
+    """Stands for a `RegularGridInterpolator` of the method "linear" or "nearest"."""
 
-    def __init__(self, grid: Any, values: Any, bounds_error: bool, fill_value: Any):
-        self.grid, self.values, self._strict, self._fill = grid, values, bounds_error, fill_value
+    def __init__(self, grid: Any, values: Any, bounds_error: bool, fill_value: Any, method: str = "linear"):
+        self.grid, self.values, self._strict, self._fill, self.method = grid, values, bounds_error, fill_value, method
 
     def __call__(self, xi: Any, method: Any = None) -> Any:
-        if method not in (None, "linear"):
+        method = self.method if method is None else method
+        if method not in ("linear", "nearest"):
             raise refuse(f"scipy.interpolate.RegularGridInterpolator with method={method!r}")
         if isinstance(xi, tuple):
             xi = np.stack(np.broadcast_arrays(*arrays(*xi)), axis=-1)
@@ -159,6 +244,9 @@ class Grid:
             place = np.clip(searchsorted(knots, x, right=True) - 1, 0, n - 2)
             share = (x - np.take(knots, place)) / (np.take(knots, place + 1) - np.take(knots, place))
             outside = outside | (x < knots[0]) | (x > knots[-1])
+            if method == "nearest":
+                corners = [(at * n + place + np.where(share <= 0.5, 0, 1), 1.0) for at, _ in corners]
+                continue
             corners = [
                 (at * n + place + up, weight * (share if up else 1.0 - share))
                 for at, weight in corners
@@ -171,7 +259,7 @@ class Grid:
         columns = (-1, *(1,) * len(trailing))
         total: Any = 0.0
         for at, weight in corners:
-            total = total + np.take(table, at, axis=0) * weight.reshape(columns)
+            total = total + np.take(table, at, axis=0) * np.reshape(weight, columns)
         if self._fill is not None:
             total = np.where(outside.reshape(columns), self._fill, total)
         return total.reshape(*shape, *trailing)
@@ -180,10 +268,10 @@ class Grid:
 @shadow("scipy.interpolate.RegularGridInterpolator")
 def regular_grid(points: Any, values: Any, method: str = "linear", bounds_error: bool = True,
                  fill_value: Any = np.nan, **others: Any) -> Any:  # fmt: skip
-    """`scipy.interpolate.RegularGridInterpolator` through traced values, of the method "linear"."""
-    if method != "linear":
+    """`scipy.interpolate.RegularGridInterpolator` through traced values, of the methods "linear" and "nearest"."""
+    if method not in ("linear", "nearest"):
         raise refuse(f"scipy.interpolate.RegularGridInterpolator with method={method!r} through traced values")
-    return Grid(points, values, bounds_error, fill_value)
+    return Grid(points, values, bounds_error, fill_value, method)
 
 
 def _fill(given: Any) -> Any:
@@ -196,13 +284,24 @@ def _of_interpolate(value: Any, read: Any) -> Any:
     if read is None or isinstance(value, type):
         return None
     name = type(value).__name__
-    if name in _SPLINES and not value.axis:
-        return Piecewise(read("c"), read("x"), read("extrapolate"), name)
-    if name == "BSpline" and not value.axis:
+    if name in _SPLINES:
+        return Piecewise(read("c"), read("x"), read("extrapolate"), name, value.axis)
+    if name == "BSpline":
         read.whole()
-        return Piecewise(*pieces(value), value.extrapolate, name)
-    if name == "interp1d" and value._kind == "linear" and value.axis == value.y.ndim - 1:
-        return Linear(read("x"), np.moveaxis(read("y"), -1, 0), _fill(read("fill_value")), read("bounds_error"))
-    if name == "RegularGridInterpolator" and value.method == "linear":
-        return Grid(read("grid"), read("values"), read("bounds_error"), _fill(read("fill_value")))
+        return Piecewise(*pieces(value), value.extrapolate, name, value.axis)
+    if name == "interp1d":
+        return _table(value, read)
+    if name == "RegularGridInterpolator" and value.method in ("linear", "nearest"):
+        return Grid(read("grid"), read("values"), read("bounds_error"), _fill(read("fill_value")), read("method"))
     return None
+
+
+def _table(value: Any, read: Any) -> Any:
+    spline, fill, kind = None, _fill(read("fill_value")), value._kind
+    if kind == "spline":
+        read.whole()
+        spline = Piecewise(*pieces(value._spline), True, "interp1d")
+    elif kind not in ("linear", *_PLACES) or (kind in ("previous", "next") and isinstance(fill, str)):
+        return None
+    axis, strict = value.axis % value.y.ndim, read("bounds_error")
+    return Table(read("x"), np.moveaxis(read("y"), axis, 0), kind, fill, strict, axis, spline)
