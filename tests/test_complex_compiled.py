@@ -331,3 +331,88 @@ def test_what_has_no_gradient_says_so() -> None:
         tg.trace(lambda z: np.maximum(z, z))(Z)
     with pytest.raises(tg.UnsupportedError, match="sort of complex numbers is not supported"):
         tg.trace(np.sort)(A)
+
+
+# -- holomorphic functions -------------------------------------------------------------------------------------------
+def test_holomorphic_functions_have_derivatives() -> None:
+    z = Z[:3]
+
+    def f(z: Any) -> Any:
+        return np.sum(np.exp(z) * z**2)
+
+    def several(z: Any) -> Any:
+        return np.array([z[0] * z[1], np.sin(z[2]), z[0] ** 2])
+
+    value, slope = tg.value_and_grad(f, holomorphic=True)(z)
+    assert value == pytest.approx(f(z))
+    np.testing.assert_allclose(slope, np.exp(z) * (z**2 + 2 * z))
+    rows = [[z[1], z[0], 0], [0, 0, np.cos(z[2])], [2 * z[0], 0, 0]]
+    for jacobian in (tg.jacfwd, tg.jacrev):
+        np.testing.assert_allclose(jacobian(several, holomorphic=True)(z), rows)
+    np.testing.assert_allclose(tg.hessian(lambda z: np.sum(z**3), holomorphic=True)(z), np.diag(6 * z))
+    np.testing.assert_allclose(tg.jacfwd(lambda x: np.exp(1j * x))(X), np.diag(1j * np.exp(1j * X)))
+    np.testing.assert_allclose(tg.jacrev(lambda z: np.abs(z) ** 2)(z), np.diag(2 * z))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: tg.grad(np.sum, holomorphic=True)(X),
+            "the arguments of a holomorphic function are complex, got float64",
+        ),
+        (
+            lambda: tg.grad(lambda z: np.sum(np.abs(z)), holomorphic=True)(Z),
+            "the results of a holomorphic function are",
+        ),
+        (lambda: tg.jacrev(lambda x: x * 1j)(X), "the outputs must be floating, got complex128"),
+        (lambda: tg.jacfwd(np.abs)(Z), "the arguments must be floating, got complex128"),
+        (lambda: tg.hessian(lambda z: np.sum(np.abs(z)))(Z), "must be floating, got complex128"),
+    ],
+)
+def test_what_is_not_holomorphic_says_so(call: Any, message: str) -> None:
+    with pytest.raises(tg.DTypeError, match=message):
+        call()
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+def test_views_as_parts_and_as_complex_numbers() -> None:
+    def parts(z: Any) -> Any:
+        w = z.copy()
+        v = w.view(z.real.dtype)
+        v[1] = 5
+        v *= 2
+        return w
+
+    def pairs(x: Any) -> Any:
+        w = x.copy()
+        v = w.view(np.complex128)
+        v[1] *= 5j
+        v += 2
+        return w
+
+    np.testing.assert_array_equal(tg.trace(parts)(Z), parts(Z))
+    np.testing.assert_array_equal(tg.trace(parts)(Z.astype(np.complex64)), parts(Z.astype(np.complex64)))
+    np.testing.assert_array_equal(tg.trace(pairs)(X), pairs(X))
+    gradient = tg.grad(lambda z: np.sum(parts(z).view(float) ** 2))(Z)
+    np.testing.assert_allclose(gradient, differences(lambda z: np.sum(parts(z).view(float) ** 2), Z), rtol=1e-6)
+    with pytest.raises(ValueError, match="its size must be a divisor"):
+        tg.trace(lambda x: x.view(complex))(X[:5].copy())
+
+
+def test_results_in_memory_that_is_given_away_have_their_dtypes() -> None:
+    x = rng.normal(size=(50, 2))
+    with tg.settings.override(first_call="compile"):
+        joined = tg.trace(lambda x: x[:, 0] + 1j * x[:, 1], donate_argnums=0)(x.copy())
+        apart = tg.trace(lambda z: np.stack([z.real, z.imag], -1) * 2, donate_argnums=0)(x.view(complex)[:, 0].copy())
+    np.testing.assert_array_equal(joined, x.view(complex)[:, 0])
+    np.testing.assert_array_equal(apart, 2 * x)
+    assert (joined.dtype, apart.dtype) == (np.complex128, np.float64)
+
+
+def test_convolutions_are_numpys() -> None:
+    w = Z[:3]
+    for function in (np.convolve, np.correlate):
+        for mode in ("full", "same", "valid"):
+            got = tg.trace(lambda z, w: function(z, w, mode))(Z, w)  # noqa: B023
+            np.testing.assert_allclose(got, function(Z, w, mode))

@@ -100,21 +100,19 @@ def trace(
 
 
 def value_and_grad(
-    fun: Function,
-    argnums: Argnums = 0,
-    has_aux: bool = False,
-    *,
-    tiered: bool | None = None,
-    optimize: int | None = None,
-) -> Traced:
+    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
+    tiered: bool | None = None, optimize: int | None = None,
+) -> Traced:  # fmt: skip
     """The function `(*args) -> (value, gradient)`, where `value = fun(*args)` is a floating scalar.
 
     The gradient is with respect to the positional argument `argnums`, with its structure, shapes and dtypes; for a
     tuple of argnums it is a tuple. With `has_aux`, `fun` returns `(value, aux)` and the result is `((value, aux),
-    gradient)`. `tiered` and `optimize` are as for `trace`, by default those of `fun`.
+    gradient)`. With respect to x + iy it is that with respect to x plus i times that to y, as PyTorch has it (JAX gives
+    the conjugate); with `holomorphic`, value and arguments are complex, and the gradient is the derivative. `tiered`
+    and `optimize` are as for `trace`, by default those of `fun`.
 
-    Raises `DTypeError` (a TypeError) when an argument to differentiate is not floating, TypeError (a `ShapeError` too)
-    when the value is not a scalar, ValueError for argnums that name no argument or a static one.
+    Raises `DTypeError` (a TypeError) when an argument to differentiate is neither floating nor complex, TypeError (a
+    `ShapeError` too) when the value is not a scalar, ValueError for argnums that name no argument or a static one.
 
     >>> value, gradient = value_and_grad(lambda x: x * x)(3.0)
     >>> print(value, gradient)
@@ -123,20 +121,16 @@ def value_and_grad(
     _check(fun, argnums, "value_and_grad", (tiered, optimize))
 
     def make() -> Traced:
-        body = reverse.value_and_grad(fun, argnums, has_aux)
+        body = reverse.value_and_grad(fun, argnums, has_aux, holomorphic)
         return _derived(fun, body, "value_and_grad", (tiered, optimize))
 
-    return remembered(fun, ("value_and_grad", argnums, has_aux, tiered, optimize), make)
+    return remembered(fun, ("value_and_grad", argnums, has_aux, holomorphic, tiered, optimize), make)
 
 
 def grad(
-    fun: Function,
-    argnums: Argnums = 0,
-    has_aux: bool = False,
-    *,
-    tiered: bool | None = None,
-    optimize: int | None = None,
-) -> Traced:
+    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
+    tiered: bool | None = None, optimize: int | None = None,
+) -> Traced:  # fmt: skip
     """The function `(*args) -> gradient` of a scalar function; with `has_aux`, `(gradient, aux)`. See `value_and_grad`.
 
     >>> import numpy as np
@@ -144,11 +138,13 @@ def grad(
     [ 3. 12.]
     >>> print(grad(grad(np.sin))(0.5) == -np.sin(0.5))
     True
+    >>> print(grad(lambda z: z**2, holomorphic=True)(np.complex128(1 + 2j)))
+    (2+4j)
     """
     _check(fun, argnums, "grad", (tiered, optimize))
 
     def make() -> Traced:
-        both = reverse.value_and_grad(fun, argnums, has_aux)
+        both = reverse.value_and_grad(fun, argnums, has_aux, holomorphic)
 
         def body(*args: Any, **kwargs: Any) -> Any:
             value, gradient = both(*args, **kwargs)
@@ -156,17 +152,17 @@ def grad(
 
         return _derived(fun, body, "grad", (tiered, optimize))
 
-    return remembered(fun, ("grad", argnums, has_aux, tiered, optimize), make)
+    return remembered(fun, ("grad", argnums, has_aux, holomorphic, tiered, optimize), make)
 
 
 def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     """`(out, vjp_fn)`, where `out = fun(*primals)` and `vjp_fn(ct)` is the tuple of the cotangents of the primals.
 
     `out` is a pytree of arrays, `ct` has its structure, shapes and dtypes (Python numbers will do for scalars).
-    With `has_aux`, `fun` returns `(out, aux)` and the result is `(out, vjp_fn, aux)`. The primals must be floating
-    (`DTypeError`); a cotangent of another structure or shape is a `ShapeError`. `vjp_fn` is a compiled program of
-    its own that does not run `fun` again: it has copies of what it reads, and can be called any number of times. Only
-    where a rule of `custom_vjp` asks for the value of a cotangent, or changes something, does `fun` run again.
+    With `has_aux`, `fun` returns `(out, aux)` and the result is `(out, vjp_fn, aux)`. The primals must be floating or
+    complex (`DTypeError`); a cotangent of another structure or shape is a `ShapeError`. `vjp_fn` is a compiled program
+    of its own that does not run `fun` again: it has copies of what it reads, and can be called any number of times.
+    Only where a rule of `custom_vjp` asks for the value of a cotangent, or changes something, does `fun` run again.
 
     >>> import numpy as np
     >>> out, vjp_fn = vjp(lambda x, y: x * y, np.array([1.0, 2.0]), np.array([3.0, 4.0]))
@@ -354,8 +350,8 @@ def _axes_key(axes: Any) -> Any:
 
 
 def jacrev(
-    fun: Function, argnums: Argnums = 0, has_aux: bool = False, *, chunk_size: int | None = None,
-    tiered: bool | None = None, optimize: int | None = None,
+    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
+    chunk_size: int | None = None, tiered: bool | None = None, optimize: int | None = None,
 ) -> Traced:  # fmt: skip
     """The function `(*args) -> Jacobian`, row by row: the way for more inputs than outputs.
 
@@ -364,20 +360,23 @@ def jacrev(
     returns `(out, aux)` and the result is `(Jacobian, aux)`. All rows are computed at once, or `chunk_size` at a time.
     `tiered` and `optimize` are as for `trace`, by default those of `fun`.
 
-    Raises `DTypeError` (a TypeError) where an argument or an output is not floating, ValueError for argnums that name
-    no argument or a static one.
+    Raises `DTypeError` (a TypeError) where an output is not floating, or an argument neither floating nor complex (for
+    `jacfwd` the other way round; if `holomorphic`, where one is not complex), ValueError for argnums that name no
+    argument or a static one.
 
     >>> import numpy as np
     >>> print(jacrev(lambda x: x[:2] * x[2])(np.array([1.0, 2.0, 3.0])))
     [[3. 0. 1.]
      [0. 3. 2.]]
     """
-    return _of_elements(fun, (argnums, has_aux, chunk_size), (tiered, optimize), "jacrev", jacobians.reverse_jacobian)
+    return _of_elements(
+        fun, (argnums, has_aux, holomorphic, chunk_size), (tiered, optimize), "jacrev", jacobians.reverse_jacobian
+    )
 
 
 def jacfwd(
-    fun: Function, argnums: Argnums = 0, has_aux: bool = False, *, chunk_size: int | None = None,
-    tiered: bool | None = None, optimize: int | None = None,
+    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
+    chunk_size: int | None = None, tiered: bool | None = None, optimize: int | None = None,
 ) -> Traced:  # fmt: skip
     """As `jacrev`, column by column: the way for more outputs than inputs.
 
@@ -385,15 +384,17 @@ def jacfwd(
     >>> print(jacfwd(lambda x: np.array([x, x**2, x**3]))(2.0))
     [ 1.  4. 12.]
     """
-    return _of_elements(fun, (argnums, has_aux, chunk_size), (tiered, optimize), "jacfwd", jacobians.forward_jacobian)
+    return _of_elements(
+        fun, (argnums, has_aux, holomorphic, chunk_size), (tiered, optimize), "jacfwd", jacobians.forward_jacobian
+    )
 
 
 jacobian = jacrev
 
 
 def hessian(
-    fun: Function, argnums: Argnums = 0, has_aux: bool = False, *, chunk_size: int | None = None,
-    tiered: bool | None = None, optimize: int | None = None,
+    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
+    chunk_size: int | None = None, tiered: bool | None = None, optimize: int | None = None,
 ) -> Traced:  # fmt: skip
     """The function `(*args) -> Hessian`, forward mode over reverse mode; structure and errors as for `jacrev`, twice.
 
@@ -402,7 +403,9 @@ def hessian(
     [[4. 2.]
      [2. 0.]]
     """
-    return _of_elements(fun, (argnums, has_aux, chunk_size), (tiered, optimize), "hessian", jacobians.hessian_of)
+    return _of_elements(
+        fun, (argnums, has_aux, holomorphic, chunk_size), (tiered, optimize), "hessian", jacobians.hessian_of
+    )
 
 
 def hvp(fun: Function, primals: Any, tangents: Any) -> Any:
@@ -429,8 +432,10 @@ def _hessian_product(fun: Function) -> Traced:
     return _standing_for(fun, product, "hvp")
 
 
-def _of_elements(fun: Function, given: tuple[Argnums, bool, Any], options: Options, name: str, make: Any) -> Traced:
-    argnums, _, chunk_size = given
+def _of_elements(
+    fun: Function, given: tuple[Argnums, bool, bool, Any], options: Options, name: str, make: Any
+) -> Traced:
+    argnums, *_, chunk_size = given
     _check(fun, argnums, name, options)
     if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1):
         raise ValueError(located(f"{name}: chunk_size must be a positive int or None, got {chunk_size!r}"))

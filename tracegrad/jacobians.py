@@ -17,6 +17,7 @@ from tracegrad.avals import Aval, aval_of, is_literal, name_of
 from tracegrad.control.loops import map as over_chunks
 from tracegrad.errors import DTypeError, located
 from tracegrad.ops.batching import to_axis
+from tracegrad.ops.complex_numbers import conj
 from tracegrad.ops.elementwise import add, equal
 from tracegrad.ops.linear import arange, cast, concatenate, full, reshape, slice
 from tracegrad.trace.builder import current_trace
@@ -34,14 +35,14 @@ Argnums = int | tuple[int, ...]
 Blocks = list[list[Any]]
 
 
-def reverse_jacobian(fun: Function, argnums: Argnums, has_aux: bool, chunk_size: int | None,
+def reverse_jacobian(fun: Function, argnums: Argnums, has_aux: bool, holomorphic: bool, chunk_size: int | None,
                      who: Description) -> Function:  # fmt: skip
     """The function to the Jacobian of `fun`, row by row."""
 
     def blocks(flat: FlatCall, leaves: Sequence[Any]) -> tuple[Blocks, Any]:
         values, pullback = vjp_at(flat, leaves)
         outputs, aux = flat.split(values)
-        kinds = _kinds(outputs, who, "outputs")
+        kinds = _kinds(outputs, who, "outputs", "c" if holomorphic else "f")
 
         def rows(start: Any, count: int) -> list[Any]:
             if _total(kinds) == 1:
@@ -49,7 +50,8 @@ def reverse_jacobian(fun: Function, argnums: Argnums, has_aux: bool, chunk_size:
             return over_rows(lambda *cts: pullback(cts), _basis(kinds, start, count), count, str(who))
 
         found = _in_chunks(rows, _total(kinds), chunk_size)
-        inputs = [_kind(x) for x in leaves]
+        inputs = _kinds(leaves, who, "arguments", "c" if holomorphic else "fc")
+        found = [conj(x) for x in found] if holomorphic else found
         return [
             [reshape(part, shape=(*y.shape, *x.shape)) for part, x in zip(parts, inputs)]
             for y, parts in zip(kinds, zip(*(_parts(x, kinds) for x in found)))
@@ -58,14 +60,15 @@ def reverse_jacobian(fun: Function, argnums: Argnums, has_aux: bool, chunk_size:
     return _jacobian(fun, argnums, has_aux, who, blocks)
 
 
-def forward_jacobian(fun: Function, argnums: Argnums, has_aux: bool, chunk_size: int | None,
+def forward_jacobian(fun: Function, argnums: Argnums, has_aux: bool, holomorphic: bool, chunk_size: int | None,
                      who: Description) -> Function:  # fmt: skip
     """The function to the Jacobian of `fun`, column by column."""
 
     def blocks(flat: FlatCall, leaves: Sequence[Any]) -> tuple[Blocks, Any]:
         values, pushforward = linear_at(flat, leaves)
         outputs, aux = flat.split(values)
-        kinds, inputs = _kinds(outputs, who, "outputs"), [_kind(x) for x in leaves]
+        kinds = _kinds(outputs, who, "outputs", "c" if holomorphic else "fc")
+        inputs = _kinds(leaves, who, "arguments", "c" if holomorphic else "f")
 
         def columns(start: Any, count: int) -> list[Any]:
             if _total(inputs) == 1:
@@ -106,10 +109,11 @@ def _of_argnums(arguments: Arguments, places: Sequence[int], argnums: Argnums, l
     return chosen if isinstance(argnums, tuple) else chosen[0]
 
 
-def hessian_of(fun: Function, argnums: Argnums, has_aux: bool, chunk_size: int | None, who: Description) -> Function:
+def hessian_of(fun: Function, argnums: Argnums, has_aux: bool, holomorphic: bool, chunk_size: int | None,
+               who: Description) -> Function:  # fmt: skip
     """The function to the Hessian of `fun`: the Jacobian, forwards, of the Jacobian backwards."""
-    inner = reverse_jacobian(fun, argnums, has_aux, None, who)
-    return forward_jacobian(inner, argnums, has_aux, chunk_size, who)
+    inner = reverse_jacobian(fun, argnums, has_aux, holomorphic, None, who)
+    return forward_jacobian(inner, argnums, has_aux, holomorphic, chunk_size, who)
 
 
 def hvp_at(fun: Function, primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
@@ -126,13 +130,16 @@ def _kind(x: Any) -> Aval:
     return Aval((), np.dtype(np.float64)) if is_literal(x) else aval_of(x)
 
 
-def _kinds(values: Sequence[Any], who: Description, what: str) -> list[Aval]:
-    """The avals of values, which must be floating."""
-    kinds = [_kind(x) for x in values]
-    for kind in kinds:
-        if not kind.is_float:
-            raise DTypeError(located(f"{who}: the {what} must be floating, got {kind.dtype}"))
-    return kinds
+_NAMES = {"f": "floating", "c": "complex, for they are those of a holomorphic function", "fc": "floating or complex"}
+
+
+def _kinds(values: Sequence[Any], who: Description, what: str, kinds: str) -> list[Aval]:
+    """The avals of values, whose dtypes must be of these kinds."""
+    found = [_kind(x) for x in values]
+    for kind in found:
+        if kind.dtype.kind not in kinds:
+            raise DTypeError(located(f"{who}: the {what} must be {_NAMES[kinds]}, got {kind.dtype}"))
+    return found
 
 
 def _total(kinds: Sequence[Aval]) -> int:

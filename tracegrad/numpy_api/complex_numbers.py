@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.numpy_api import selection
+from tracegrad.numpy_api import selection, shapes
 from tracegrad.numpy_api.memory import recomputed
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import implements, ufunc
@@ -16,7 +16,7 @@ from tracegrad.ops import elementwise
 from tracegrad.ops.elementwise import arctan2, equal, multiply, not_equal
 from tracegrad.ops.linear import stop_gradient
 
-__all__ = ["ComplexMethods", "angle", "conjugate", "imag", "real", "sign"]
+__all__ = ["ComplexMethods", "angle", "conjugate", "imag", "in_pairs", "real", "sign"]
 
 
 def _is_complex(x: Any) -> bool:
@@ -89,6 +89,17 @@ def conjugate(x: Any) -> Any:
 def sign(x: Any) -> Any:
     """-1, 0 or 1; of complex numbers the direction x / abs(x)."""
     return ops.sgn(x) if _is_complex(x) else elementwise.sign(x)
+
+
+def in_pairs(x: Any, dtype: Any) -> Any:
+    """`ndarray.view`, of complex numbers as their parts along the last axis, or the other way round."""
+    *lead, n = x.shape
+    if _is_complex(x):
+        return shapes.reshaped(ops.view_as_real(x), (*lead, 2 * n))
+    if n % 2:
+        text = "When changing to a larger dtype, its size must be a divisor of the total size in bytes of the last axis"
+        raise ValueError(f"{text} of the array.")
+    return ops.view_as_complex(shapes.reshaped(x, (*lead, n // 2, 2)))
 
 
 class ComplexMethods:

@@ -27,7 +27,7 @@ from tracegrad.avals import LITERALS, supported
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.numpy_api import indexing, joining, products, reductions, registry, selection, shapes, sorting, ufuncs
 from tracegrad.numpy_api.by_value import compressed, nonzero
-from tracegrad.numpy_api.complex_numbers import ComplexMethods
+from tracegrad.numpy_api.complex_numbers import ComplexMethods, in_pairs
 from tracegrad.numpy_api.flat import Flat
 from tracegrad.numpy_api.memory import InRowMajorOrder, dtype_of_view, in_new_memory, laid, with_order
 from tracegrad.numpy_api.operands import operand, to_dtype
@@ -412,8 +412,11 @@ class ArrayMethods(ComplexMethods, InRowMajorOrder):
         self[...] = value
 
     def view(self, *args: Any, **kwargs: Any) -> Any:
-        """A view of the elements, or of their bits as another dtype of the same size, which must not be updated."""
+        """A view of the elements, or of complex ones as pairs of real ones, or the other way round; or of their bits as
+        another dtype of the same size, which must not be updated."""
         kind = dtype_of_view(self, *args, *kwargs.values())
+        if kind.itemsize != self.dtype.itemsize:
+            return in_pairs(self, kind)
         if kind == self.dtype:
             return self.kept(shapes.reshaped(self, self.shape))
         return self.kept(representation.reinterpret(self, dtype=kind.name)._sealed())

@@ -17,8 +17,9 @@ from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.ops.declare import Elementwise, elementwise, promote
 from tracegrad.ops.elementwise import absolute, add, divide, equal, multiply, subtract, where
+from tracegrad.ops.forms import Compose
 from tracegrad.ops.linear import cast
-from tracegrad.ops.op import AS_WRITTEN, Op, primitive
+from tracegrad.ops.op import AS_WRITTEN, TABLE, Op, primitive
 from tracegrad.ops.samples import uniform
 
 __all__ = [
@@ -139,7 +140,17 @@ for _op in (real, imag, conj, sgn, angle):
 
 
 # -- one memory as two arrays: each op is the other's transpose --------------------------------------------
-@primitive(on_complex=AS_WRITTEN, aliases=True)
+def _as_parts(x: Any) -> Any:
+    return TABLE["stack"](real(x), imag(x), axis=len(x.shape))
+
+
+def _as_whole(x: Any) -> Any:
+    ends = [((*(0,) * (len(x.shape) - 1), k), (*x.shape[:-1], k + 1)) for k in (0, 1)]
+    parts = [TABLE["slice"](x, start=low, stop=high, step=(1,) * len(x.shape)) for low, high in ends]
+    return complex_(*[TABLE["reshape"](part, shape=x.shape[:-1]) for part in parts])
+
+
+@primitive(Compose(_as_parts, fails=False), on_complex=AS_WRITTEN, aliases=True)
 def view_as_real(x: Any) -> Any:
     """Real and imaginary parts along a new last axis, in the memory of the complex `x`."""
     return x[..., None].view(real_of(x.dtype))
@@ -152,6 +163,11 @@ def _(x: Aval) -> Aval:
     return Aval((*x.shape, 2), real_of(x.dtype))
 
 
+@view_as_real.def_put
+def _(base: Any, new: Any) -> Any:
+    return view_as_complex(new)
+
+
 @view_as_real.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any) -> Any:
     return view_as_complex(ct)
@@ -161,7 +177,7 @@ _of_complex(view_as_real)
 view_as_real.linear_in("x")
 
 
-@primitive(on_complex=AS_WRITTEN, aliases=True)
+@primitive(Compose(_as_whole, fails=False), on_complex=AS_WRITTEN, aliases=True)
 def view_as_complex(x: Any) -> Any:
     """The complex numbers whose parts lie along the last axis of `x`, in its memory if that is possible."""
     parts = x if x.strides[-1] == x.itemsize or not x.size else np.ascontiguousarray(x)
@@ -173,6 +189,11 @@ def _(x: Aval) -> Aval:
     if not x.shape or x.shape[-1] != 2 or not x.is_float:
         raise ShapeError(f"view_as_complex: the last axis of floating numbers must have size 2, got {x}")
     return Aval(x.shape[:-1], complex_of(x.dtype))
+
+
+@view_as_complex.def_put
+def _(base: Any, new: Any) -> Any:
+    return view_as_real(new)
 
 
 @view_as_complex.def_vjp("x")

@@ -12,7 +12,7 @@ from tracegrad.ops.batching import repeated
 from tracegrad.ops.elementwise import multiply
 from tracegrad.ops.forms import Compose
 from tracegrad.ops.linear import broadcast_to, flip, pad, reduce_sum, reshape
-from tracegrad.ops.op import Op, primitive
+from tracegrad.ops.op import HOLOMORPHIC, Op, primitive
 from tracegrad.ops.patches import patches
 from tracegrad.ops.samples import uniform
 
@@ -36,6 +36,7 @@ def _parts(x: Any, v: Any) -> Any:
 
 
 def _correlated(x: Any, v: Any) -> Any:
+    v = np.conj(v)  # of which NumPy takes the conjugate
     if x.ndim == 1:
         return np.correlate(x, v, "valid")
     out = np.empty((*x.shape[:-1], x.shape[-1] - v.shape[-1] + 1), x.dtype)
@@ -44,13 +45,13 @@ def _correlated(x: Any, v: Any) -> Any:
     return out
 
 
-@primitive(Compose(_parts))
+@primitive(Compose(_parts), on_complex=HOLOMORPHIC)
 def correlation(x: Any, v: Any) -> Any:
     """The sums of products of rows `v`, of m elements, with the n - m + 1 windows of rows `x` of n elements."""
     return _correlated(x, v)
 
 
-@primitive()
+@primitive(on_complex=HOLOMORPHIC)
 def long_correlation(x: Any, v: Any) -> Any:
     """The same, which compiled code calls NumPy for."""
     return _correlated(x, v)

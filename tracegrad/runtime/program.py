@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import passes
-from tracegrad.avals import SUPPORTED, is_constant
+from tracegrad.avals import SUPPORTED, Aval, is_constant
 from tracegrad.codegen.pieces import Piece
 from tracegrad.codegen.plan import Plan, plan
 from tracegrad.errors import CapacityError, TracegradError
@@ -181,7 +181,7 @@ class Program:
     def _planned(self, clock: _Clock) -> tuple[Graph, Plan]:
         optimized = passes.optimize(passes.without_complex(self.graph))
         clock.stage("passes")
-        return optimized, plan(optimized, self.checked, self._donated)
+        return optimized, plan(optimized, self.checked, _given_away(self.graph, self._donated))
 
     @functools.cached_property
     def report(self) -> Report:
@@ -311,6 +311,20 @@ class Unplanned(Program):
             raise
         found: Image = vars(self)["image"]
         return found
+
+
+def _given_away(graph: Graph, donated: Collection[int]) -> Collection[int]:
+    """Those of the inputs that are `donated` for which no output of another dtype can be taken: the plan knows complex
+    arrays by their parts."""
+    if not donated or all(x.dtype.kind != "c" for x in (*graph.avals, *graph.results)):
+        return donated
+    return [j for j in donated if not any(_looks_like(x, graph.avals[j]) for x in graph.results)]
+
+
+def _looks_like(x: Aval, y: Aval) -> bool:
+    """Whether one is complex, and the other has the shape of its parts."""
+    whole, parts = (x, y) if x.dtype.kind == "c" else (y, x)
+    return whole.dtype.kind == "c" != parts.dtype.kind and (*whole.shape, 2) == parts.shape
 
 
 def _still(missing: Mapping[str, float]) -> Missing:

@@ -10,7 +10,7 @@ Outside of a trace, `tracegrad.torch.tape.functional.eager_vjp` has the same mea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from tracegrad import ad, tree
 from tracegrad.avals import is_literal, literal_of, name_of
 from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.ops import Carrier
+from tracegrad.ops.complex_numbers import conj
 from tracegrad.ops.elementwise import accumulate
 from tracegrad.ops.linear import full, zeros_like
 from tracegrad.trace.builder import TraceBuilder
@@ -93,7 +94,7 @@ class Arguments:
             self.structures.append(structure)
             self.leaves += leaves
 
-    def unflatten(self, leaves: Sequence[Any]) -> dict[int, Any]:
+    def unflatten(self, leaves: Iterable[Any]) -> dict[int, Any]:
         """For each argnum, the argument with these leaves."""
         supply = iter(leaves)
         return {
@@ -123,8 +124,11 @@ def _require_floating(x: Any, who: Description, argnum: int, structure: Any, lea
     raise DTypeError(located(f"{who} requires real- or complex-valued inputs, got {kind} at {path}"))
 
 
-def value_and_grad(fun: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool) -> Callable[..., Any]:
-    """The function `(*args, **kwargs) -> (value, gradient)`, or `((value, aux), gradient)`."""
+def value_and_grad(
+    fun: Callable[..., Any], argnums: int | tuple[int, ...], has_aux: bool, holomorphic: bool = False
+) -> Callable[..., Any]:
+    """The function `(*args, **kwargs) -> (value, gradient)`, or `((value, aux), gradient)`; of a `holomorphic` function
+    the derivative takes the place of the gradient."""
     several = argnums if isinstance(argnums, tuple) else (argnums,)
     who = describe(fun, "grad of ")
 
@@ -132,17 +136,20 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | tuple[int, ...], has_
         given, keywords = positional(fun, args, kwargs)
         places = positions(several, len(given), who)
         arguments = Arguments(given, places, who)
+        if holomorphic:
+            require_complex(arguments.leaves, who, "arguments")
 
         def scalar(*leaves: Any) -> Any:
             result = inlined(fun)(*leaves, **keywords)
             value, aux = pair(result, who) if has_aux else (result, None)
-            return _scalar(value, who), aux
+            return _scalar(value, who, "c" if holomorphic else "f"), aux
 
         flat = FlatCall(scalar, arguments.replaced, who, True)
         values, pullback = vjp_at(flat, arguments.leaves)
         (value,), aux = flat.split(values)
         seed = full(shape=(), value=1.0, dtype=name_of(value.dtype))
-        gradients = arguments.unflatten(pullback([seed]))
+        pulled = pullback([seed])
+        gradients = arguments.unflatten(map(conj, pulled) if holomorphic else pulled)
         chosen = tuple([gradients[i] for i in places])
         gradient = chosen if isinstance(argnums, tuple) else chosen[0]
         return ((value, aux) if has_aux else value), gradient
@@ -220,7 +227,15 @@ class OutputError(ShapeError, TypeError):
     """An output that is no scalar: a ShapeError, and the TypeError that JAX raises."""
 
 
-def _scalar(value: Any, who: Description) -> Any:
+def require_complex(values: Sequence[Any], who: Description, what: str) -> None:
+    """DTypeError for values that are not complex, of a function that is said to be holomorphic."""
+    for x in values:
+        if is_literal(x) or x.dtype.kind != "c":
+            kind = type(x).__name__ if is_literal(x) else x.dtype
+            raise DTypeError(located(f"{who}: the {what} of a holomorphic function are complex, got {kind}"))
+
+
+def _scalar(value: Any, who: Description, kind: str = "f") -> Any:
     if type(value) is float:
         value = np.float64(value)
     if not is_array(value):
@@ -229,9 +244,11 @@ def _scalar(value: Any, who: Description) -> Any:
         raise OutputError(
             located(f"{who}: the output must be a scalar, got shape {value.shape}; use vjp, or sum the output")
         )
-    if value.dtype.kind == "c":
-        text = "its real part, or abs() of it, has a gradient; vjp and jvp take complex outputs"
+    if kind == "c":
+        require_complex([value], who, "results")
+    elif value.dtype.kind == "c":
+        text = "its real part, or abs() of it, has a gradient, and with holomorphic=True it has a derivative"
         raise DTypeError(located(f"{who}: the output must be real, got {value.dtype}: {text}"))
-    if value.dtype.kind != "f":
+    elif value.dtype.kind != "f":
         raise DTypeError(located(f"{who}: the output must be floating, got {value.dtype}"))
     return value
