@@ -252,6 +252,24 @@ def test_gradients_are_those_of_differences(case: Program) -> None:
     np.testing.assert_allclose(np.sum(gradient * direction), (high - low) / 2e-6, rtol=2e-6, atol=1e-8)
 
 
+def test_the_first_turn_is_one_of_the_loop_whatever_it_begins_with() -> None:
+    def fun(x: Any, k: int) -> Any:
+        total, y = 0.0, x
+        for i in range(40):
+            x, y = x + 0.1 * np.sin(y), x * 0.9
+            total, k = total + np.sum(x) * i, k + 2
+        return total * k
+
+    x = random(N)
+    traced = tg.trace(tg.value_and_grad(fun))
+    loops = [node for node in traced.graph(x, 3).everywhere() if node.name == "scan"]
+    assert {dict(loop.params)["length"] for loop in loops} == {40}
+    value, gradient = traced(x, 3)
+    np.testing.assert_allclose(value, fun(x, 3), rtol=1e-12)
+    step = 1e-6 * random(N, seed=2)
+    np.testing.assert_allclose(gradient @ step, (fun(x + step, 3) - fun(x - step, 3)) / 2.0, rtol=1e-6)
+
+
 def test_loops_with_long_bodies_are_seen() -> None:
     code = PROGRAMS["long_bodies"].fun.__code__
     assert len(callees.counted_loops(code)) == len(callees.iterated(code)) == 1

@@ -22,7 +22,7 @@ from tracegrad.rolling.circles import Begin, Count, Loop, Question, Way, may_rai
 from tracegrad.rolling.intervals import is_sure
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.counters import Counter, fold_around
-from tracegrad.trace.endings import ENTERED, KINDS, PEELED, TURN_BY_TURN, WITHIN
+from tracegrad.trace.endings import ENTERED, FOLDED, KINDS, PEELED, TURN_BY_TURN, WITHIN
 from tracegrad.trace.guards import ValueGuard
 from tracegrad.trace.histories import growing, leave, require_not_written
 from tracegrad.trace.jumps import Place, counters_of_question, place_entered, place_of_count, place_of_question
@@ -64,6 +64,7 @@ class _Start:
         self.bounds, self.appended = dict(builder.bounds), len(builder.elements.appended)
         self.answer = False
         self.enters = False  # whether nothing was asked, for the loop was entered here
+        self.begins = counter is not None and not counter.turns  # whether a loop that counts is at its first turn
 
 
 def _count(counter: Counter) -> Count:
@@ -247,7 +248,8 @@ class Circles:
         """Look whether there is a loop that ends here, and from where another one may begin."""
         frame, at = self._frame(place), place.number
         before = frame.starts.pop(at, None)
-        state = self._wide(place) if before is None else moment(self.builder, place)
+        begins = counter is not None and not counter.turns
+        state = self._wide(place, begins) if before is None else moment(self.builder, place)
         if state is None:
             self._tell(self.builder.not_closed, frame.looks.get(at, 0))
             return question, None
@@ -285,8 +287,8 @@ class Circles:
         if grown:
             varying |= grown
             raise self.builder.restarts(grown.pop(), "a list or a scalar that turns change is traced in the loop")
-        if start.enters and widen_entrance(start.state, state):
-            raise self.builder.restarts((ENTERED, *place.instruction))
+        if (start.enters or start.begins) and widen_entrance(start.state, state):
+            raise self.builder.restarts((ENTERED, *place.instruction) if start.enters else FOLDED)
         if before.enters:
             raise self.builder.restarts((PEELED, *place.instruction))
         if widen(before.state, state):

@@ -24,11 +24,11 @@ from tracegrad.trace.sizes import apart, is_of_a_loop
 
 __all__ = ["Counter", "counter_of", "counting", "fold_around", "number_of_loop"]
 
-# A loop is folded if its turns have come to so many nodes, and there are as many to come or it has run before; or if
-# one within or around it is folded. It has so many turns then, or around one so many. If its turns ask for values it is
-# folded too, and has so many turns around none, or within one. After so few turns it is folded if all seem to come to
-# so many times as many nodes.
-MOST_NODES, FEWEST_TURNS, FEWEST_AROUND, FEWEST_WITHIN, LONG = 3000, 8, 4, 3, 4
+# A loop is folded if its turns have come to so many nodes, and there are a part of that to come, or it has run before;
+# or if one within or around it is folded. It has so many turns then, or around one so many. If its turns ask for values
+# it is folded too, and has so many turns around none, or within one. After the fewest turns it is folded if all seem to
+# come to that part of so many nodes.
+MOST_NODES, FEWEST_TURNS, FEWEST_AROUND, FEWEST_WITHIN, PART = 3000, 8, 4, 3, 0.3
 
 
 class Counter:
@@ -151,9 +151,9 @@ class Counter:
 
     @property
     def _is_long(self) -> bool:
-        """Whether its turns have come to many nodes, or seem to come to several times as many."""
+        """Whether its turns have come to many nodes, or all of them seem to come to as many as are worth it."""
         of_all = (len(self.builder.nodes) - self.begun) * (self.length or 0) // self.turns
-        return self._nodes > MOST_NODES or (self.turns == FEWEST_TURNS and of_all > LONG * MOST_NODES)
+        return self._nodes > MOST_NODES or (self.turns == FEWEST_TURNS and of_all > PART * MOST_NODES)
 
     @property
     def _may_be_folded(self) -> bool:
@@ -162,7 +162,7 @@ class Counter:
     @property
     def _is_better_folded(self) -> bool:
         per_turn = (len(self.builder.nodes) - self.begun) / self.turns
-        goes_on = ((self.length or 0) - self.turns) * per_turn > MOST_NODES
+        goes_on = ((self.length or 0) - self.turns) * per_turn > PART * MOST_NODES
         return self._may_be_folded and (goes_on or self.key(FOLDED) in self.builder.turned)
 
     # -- folded ------------------------------------------------------------------------------------

@@ -423,7 +423,7 @@ def _entered_wider(before: Moment, now: Moment, k: int) -> Hashable:
 def _is_another(before: list[Any], now: list[Any], k: int) -> bool:
     """Whether what had been an input, or the same as another variable, is something of its own now, and else alike."""
     old, new = before[k], now[k]
-    old = before[old[1]] if old[0] == "again" else old
+    old = before[old[1]] if type(old) is tuple and old[0] == "again" else old
     known = type(old) is type(new) is tuple and len(old) == len(new) == 6
     return known and old[:2] == new[:2] and old[3] == new[3] and not new[4] and bool(new[5] == k)
 
