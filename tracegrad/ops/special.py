@@ -6,6 +6,7 @@ differ in nothing but that and their slopes, which `special_slopes` has and only
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -15,7 +16,7 @@ from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import ShapeError
 from tracegrad.ops.declare import Elementwise, elementwise, float_loop
 from tracegrad.ops.elementwise import divide, gauss, multiply
-from tracegrad.ops.op import primitive
+from tracegrad.ops.op import bind, primitive
 from tracegrad.ops.samples import uniform
 
 digamma: Elementwise
@@ -77,13 +78,22 @@ def computed(name: str) -> Any:
     """The NumPy function that computes `name`."""
     import scipy.special
 
-    from tracegrad.ops.special_slopes import VALUES
+    from tracegrad.ops.special_slopes import FAMILIES, VALUES
 
     if name in VALUES:
         return VALUES[name]
     function, _, result = name.partition(".")
+    if function in FAMILIES:
+        return functools.partial(FAMILIES[function], *map(int, result.split(".")))
     whole = getattr(scipy.special, function)
     return (lambda *xs: whole(*xs)[int(result)]) if result else whole
+
+
+def apply(name: str, *xs: Any) -> Any:
+    """The function `name` of arrays that conform, and of numbers."""
+    if all(type(x) in LITERALS for x in xs):
+        return float(special.impl(*[np.float64(x) for x in xs], name=name))
+    return bind(special, tuple([float(x) if type(x) in LITERALS else x for x in xs]), {"name": name})
 
 
 @special.def_aval

@@ -41,29 +41,30 @@ from tracegrad.ops.elementwise import (
     where,
     xlogy,
 )
-from tracegrad.ops.op import bind
-from tracegrad.ops.special import digamma, lgamma, special
+from tracegrad.ops.parameter_slopes import (
+    FAMILIES,
+    PARAMETERS,
+    SLOPES_OF_FAMILIES,
+    VALUES_OF_DRAWN,
+    Slope,
+    in_beta,
+    in_gamma,
+    in_t,
+)
+from tracegrad.ops.special import apply, digamma, lgamma
 
-__all__ = ["SLOPES", "VALUES", "apply", "slope"]
-
-Slope = Callable[..., Any] | str
+__all__ = ["FAMILIES", "SLOPES", "VALUES", "slope"]
 
 _ROOT_PI, _ROOT_2PI, _ROOT_2 = math.sqrt(math.pi), math.sqrt(2 * math.pi), math.sqrt(2)
 
 
-def apply(name: str, *xs: Any) -> Any:
-    """The function `name` of arrays that conform, and of numbers."""
-    if all(type(x) in LITERALS for x in xs):
-        return float(special.impl(*[np.float64(x) for x in xs], name=name))
-    return bind(special, tuple([float(x) if type(x) in LITERALS else x for x in xs]), {"name": name})
-
-
 def slope(name: str, i: int, ans: Any, xs: tuple[Any, ...]) -> Any:
     """The partial derivative of `name` in its operand `i`."""
-    known = SLOPES.get(name, ())
+    function, _, orders = name.partition(".")
+    known = SLOPES_OF_FAMILIES[function](*map(int, orders.split("."))) if function in FAMILIES else SLOPES.get(name, ())
     found: Slope = known[i] if i < len(known) else "it is not known here"
     if isinstance(found, str):
-        function = name.partition(".")[0].lstrip("_")
+        function = function.lstrip("_")
         raise UnsupportedError(
             located(
                 f"scipy.special.{function} has no derivative with respect to argument {i}: {found}; "
@@ -137,16 +138,15 @@ def _xlog1m(n: Any, x: Any) -> Any:
     return where(equal(n, 0.0), 0.0, multiply(n, log1p(negative(x))))
 
 
-_IN_SHAPE = "SciPy has no function for the derivative in a parameter of the shape"
 _INCOMPLETE: dict[str, tuple[Slope, ...]] = {
-    "gammainc": (_IN_SHAPE, lambda ans, a, x: _gamma_density(a, x)),
-    "gammaincc": (_IN_SHAPE, lambda ans, a, x: negative(_gamma_density(a, x))),
-    "gammaincinv": (_IN_SHAPE, lambda ans, a, y: divide(1.0, _gamma_density(a, ans))),
-    "gammainccinv": (_IN_SHAPE, lambda ans, a, y: divide(-1.0, _gamma_density(a, ans))),
-    "betainc": (_IN_SHAPE, _IN_SHAPE, lambda ans, a, b, x: _beta_density(a, b, x)),
-    "betaincc": (_IN_SHAPE, _IN_SHAPE, lambda ans, a, b, x: negative(_beta_density(a, b, x))),
-    "betaincinv": (_IN_SHAPE, _IN_SHAPE, lambda ans, a, b, y: divide(1.0, _beta_density(a, b, ans))),
-    "betainccinv": (_IN_SHAPE, _IN_SHAPE, lambda ans, a, b, y: divide(-1.0, _beta_density(a, b, ans))),
+    "gammainc": (in_gamma(_gamma_density, 1.0), lambda ans, a, x: _gamma_density(a, x)),
+    "gammaincc": (in_gamma(_gamma_density, -1.0), lambda ans, a, x: negative(_gamma_density(a, x))),
+    "gammaincinv": (*PARAMETERS["gammaincinv"], lambda ans, a, y: divide(1.0, _gamma_density(a, ans))),
+    "gammainccinv": (*PARAMETERS["gammainccinv"], lambda ans, a, y: divide(-1.0, _gamma_density(a, ans))),
+    "betainc": (*in_beta(_beta_density, 1.0), lambda ans, a, b, x: _beta_density(a, b, x)),
+    "betaincc": (*in_beta(_beta_density, -1.0), lambda ans, a, b, x: negative(_beta_density(a, b, x))),
+    "betaincinv": (*PARAMETERS["betaincinv"], lambda ans, a, b, y: divide(1.0, _beta_density(a, b, ans))),
+    "betainccinv": (*PARAMETERS["betainccinv"], lambda ans, a, b, y: divide(-1.0, _beta_density(a, b, ans))),
     "exp1": (lambda ans, x: negative(divide(exp(negative(x)), x)),),
     "expi": (lambda ans, x: divide(exp(x), x),),
     "expn": (_STEPS, lambda ans, n, x: negative(_expn_below(n, x))),
@@ -379,8 +379,9 @@ def _omega(part: int) -> Slope:
 
 
 _OTHERS: dict[str, tuple[Slope, ...]] = {
-    "stdtr": (_IN_SHAPE, lambda ans, df, t: _t_density(df, t)),
-    "stdtrit": (_IN_SHAPE, lambda ans, df, p: divide(1.0, _t_density(df, ans))),
+    "stdtr": (in_t(_t_density), lambda ans, df, t: _t_density(df, t)),
+    "stdtrit": (*PARAMETERS["stdtrit"], lambda ans, df, p: divide(1.0, _t_density(df, ans))),
+    **{name: slopes for name, slopes in PARAMETERS.items() if name.startswith("_drawn")},
     "exp10": (lambda ans, x: multiply(ans, math.log(10)),),
     "cosm1": (lambda ans, x: negative(sin(x)),),
     "powm1": (
@@ -421,4 +422,5 @@ VALUES: dict[str, Callable[..., Any]] = {
     "_zeta": lambda x, q: _scipy("zeta", x, q),
     "_riemann_zeta": lambda x: _scipy("zeta", x),
     **{name: _of_degree(name) for name in _DEGREES},
+    **VALUES_OF_DRAWN,
 }

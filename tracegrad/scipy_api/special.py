@@ -46,9 +46,9 @@ from tracegrad.ops.elementwise import (
 )
 from tracegrad.ops.linear import keep_axes, reduce_sum, stop_gradient, unreduce
 from tracegrad.ops.op import normalize_axes
-from tracegrad.ops.special import digamma, erfinv, lgamma
+from tracegrad.ops.special import apply, digamma, erfinv, lgamma
 from tracegrad.ops.special import polygamma as _polygamma
-from tracegrad.ops.special_slopes import SLOPES, apply
+from tracegrad.ops.special_slopes import SLOPES
 from tracegrad.scipy_api.registry import SHADOWS, Implementation, shadow
 
 __all__ = ["call", "comb", "factorial", "lambertw", "logsumexp", "multigammaln", "on_carriers", "polygamma", "zeta"]
