@@ -226,8 +226,6 @@ def test_a_process_that_finds_the_program_stored_solves_with_its_own_numbers() -
 @pytest.mark.parametrize(
     ("f", "what"),
     [
-        (lambda t: optimize.minimize_scalar(lambda x: (x - t) ** 2).x, r"scipy\.optimize\.minimize_scalar"),
-        (lambda t: optimize.curve_fit(lambda x, a: a * t, [1.0], [1.0])[0], r"scipy\.optimize\.curve_fit"),
         (lambda t: optimize.root(lambda x: x - t, [1.0]).message, r"the field 'message' .* scipy\.optimize\.root"),
         (lambda t: optimize.root(lambda x: (x - t, 1.0), [1.0], jac=True).x, r"scipy\.optimize\.root with jac=True"),
         (lambda t: optimize.minimize(lambda x: x[0] * t, [1.0], hess=np.ones).x, r"the argument hess= of scipy"),

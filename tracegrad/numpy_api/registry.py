@@ -319,7 +319,11 @@ def _public_of(frame: Any, module: str) -> str:
     """The public name of the function, or method, that runs in a frame, or that it is wrapped around; "" for others."""
     name, held = frame.f_code.co_name, frame.f_locals
     for wrapped in map(held.get, _WRAPPED):
-        if callable(wrapped) and (getattr(wrapped, "__module__", None) or "").startswith("scipy."):
+        if (
+            callable(wrapped)
+            and hasattr(wrapped, "__name__")
+            and (getattr(wrapped, "__module__", None) or "").startswith("scipy.")
+        ):
             name = getattr(wrapped, "__qualname__", wrapped.__name__)
             module, name = wrapped.__module__, wrapped.__name__ if "<" in name else name
             break

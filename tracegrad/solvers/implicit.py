@@ -21,7 +21,7 @@ from tracegrad.solvers.host import WaysOf
 from tracegrad.transforms.jvp import pushed
 from tracegrad.transforms.vjp import joint
 
-__all__ = ["gradient_of", "solution"]
+__all__ = ["columns", "gradient_of", "solution"]
 
 
 def gradient_of(graph: Graph) -> Graph:
@@ -36,45 +36,45 @@ def gradient_of(graph: Graph) -> Graph:
     return build(fn, graph.avals)
 
 
-def solution(name: str, equation: Graph, what: str) -> WaysOf:
-    """The rule of a solver whose first output solves `equation`, a graph of it and the inputs; the others are of
-    no derivative."""
+def solution(name: str, equation: Graph, what: str, known: int = 0) -> WaysOf:
+    """The rule of a solver whose first output solves `equation`, a graph of it, the inputs and as many of the other
+    outputs as are `known`, which say by integers what kind of a solution it is. The others are of no derivative."""
     size = equation.avals[0].size
     wrt = [i for i, a in enumerate(equation.avals) if i and a.is_float]
 
     def pull(cts: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
-        point = [outputs[0], *inputs]
+        point = [outputs[0], *inputs, *outputs[1 : 1 + known]]
         both, found = joint(equation, wrt, [0])
-        weights = _solved(_columns(equation, point, what), cts[0], size)
+        weights = _solved(columns(equation, point, what), cts[0], size)
         return dict(zip([i - 1 for i in found], replay(both, [*point, negative(weights)])[0][1:]))
 
     def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
-        point = [outputs[0], *inputs]
+        point = [outputs[0], *inputs, *outputs[1 : 1 + known]]
         both, found = pushed(equation, wrt)
         if not found:
             return {}
         moved = negative(replay(both, [*point, *tangents])[0][1])
-        columns = _columns(equation, point, what)
-        return {0: _solved(columns if size == 1 else matrix_transpose(columns), moved, size)}
+        each = columns(equation, point, what)
+        return {0: _solved(each if size == 1 else matrix_transpose(each), moved, size)}
 
     return WaysOf(name, {"pull": pull, "push": push})
 
 
-def _columns(equation: Graph, point: Sequence[Any], what: str) -> Any:
-    """The derivative of the equation in each element of the solution, one after the other, flat."""
+def columns(equation: Graph, point: Sequence[Any], what: str) -> Any:
+    """The derivative of a graph in each element of its first input, one after the other, flat."""
     both, found = pushed(equation, [0])
     if not found:
         text = "its function does not depend on what is solved for, or its derivative does not"
         raise UnsupportedError(located(f"the result of {what} has no derivative: {text}"))
     aval = equation.avals[0]
-    n = aval.size
-    if n == 1:
+    n, m = aval.size, equation.outputs[0].aval.size
+    if n == m == 1:
         return replay(both, [*point, full(shape=aval.shape, value=1.0, dtype="float64")])[0][1]
     numbers = [reshape(arange(start=0, step=1, length=n, dtype="int64"), shape=s) for s in ((n, 1), (1, n))]
     basis = reshape(cast(equal(*numbers), dtype="float64"), shape=(n, *aval.shape))
     outputs, many = replay_batched(both, n, [False] * len(point) + [True], [*point, basis])
     rows = outputs[1] if many[1] else repeated(n, [False], [outputs[1]])[0]
-    return reshape(rows, shape=(n, n))
+    return reshape(rows, shape=(n, m))
 
 
 def _solved(matrix: Any, right: Any, size: int) -> Any:

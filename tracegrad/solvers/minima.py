@@ -1,4 +1,4 @@
-"""`scipy.optimize`: minima, least squares and assignments.
+"""`scipy.optimize`: minima and assignments.
 
 A minimum is where the gradient is zero; what lies at a bound moves as that does.
 """
@@ -15,21 +15,20 @@ from tracegrad.ir import Graph, build, replay
 from tracegrad.numpy_api.operands import arrays
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.custom import opaque
-from tracegrad.ops.elementwise import greater, multiply, where
-from tracegrad.ops.linear import reduce_sum
+from tracegrad.ops.elementwise import greater, where
 from tracegrad.ops.op import lead
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.host import Functions, Result, Starts, called, plain_options, shaped
 from tracegrad.solvers.implicit import gradient_of, solution
 from tracegrad.solvers.roots import bound, real, with_args
 
-__all__: list[str] = []
+__all__ = ["SLOPES", "begin", "found_by", "refuse_unless"]
 
-_SLOPES = (None, False, "2-point", "3-point")
+SLOPES = (None, False, "2-point", "3-point")
 _AT_BOUNDS = (None, "L-BFGS-B", "TNC", "SLSQP")  # the methods whose results lie on bounds exactly
 
 
-def _refuse_unless(what: str, given: dict[str, Any], **usual: Any) -> None:
+def refuse_unless(what: str, given: dict[str, Any], **usual: Any) -> None:
     """UnsupportedError for arguments that are not as usual; they are taken out."""
     for name, default in usual.items():
         value = given.pop(name)
@@ -37,7 +36,7 @@ def _refuse_unless(what: str, given: dict[str, Any], **usual: Any) -> None:
             raise refuse(f"the argument {name}= of {what}")
 
 
-def _start(what: str, x0: Any) -> tuple[Any, tuple[int, ...]]:
+def begin(what: str, x0: Any) -> tuple[Any, tuple[int, ...]]:
     x0 = shaped(x0, None)
     if len(x0.shape) > 1:
         raise ValueError(f"{what}: x0 must not have more than one dimension, but has the shape {x0.shape}")
@@ -51,7 +50,7 @@ def _minimum(what: str, functions: Functions, equation: Graph, starts: Starts, r
     return called(functions, starts, run, kinds, text, ways)  # type: ignore[arg-type]
 
 
-def _found(found: Any) -> tuple[Any, ...]:
+def found_by(found: Any) -> tuple[Any, ...]:
     return found.x, found.get("nfev", 0), found.get("nit", 0), found.status, found.success
 
 
@@ -60,8 +59,8 @@ def minimize(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.minimize`"""
     what = "scipy.optimize.minimize"
     given = bound("minimize", args, kwargs)
-    x0, shape = _start(what, given.pop("x0"))
-    _refuse_unless(what, given, hess=None, hessp=None, constraints=(), callback=None)
+    x0, shape = begin(what, given.pop("x0"))
+    refuse_unless(what, given, hess=None, hessp=None, constraints=(), callback=None)
     fun, slope, limits = with_args(given.pop("fun"), given["args"]), given.pop("jac"), given.pop("bounds")
     others = given.pop("args")
     fs: list[tuple[Callable[..., Any], Any]] = [(fun, ())]
@@ -69,7 +68,7 @@ def minimize(*args: Any, **kwargs: Any) -> Any:
         fs = [(lambda x: fun(x)[0], ()), (lambda x: fun(x)[1], shape)]
     elif callable(slope):
         fs.append((with_args(slope, others), shape))
-    elif slope not in _SLOPES:
+    elif slope not in SLOPES:
         raise refuse(f"{what} with jac={slope!r}")
     count = len(fs)
     start = {"x0": x0}
@@ -84,7 +83,7 @@ def minimize(*args: Any, **kwargs: Any) -> Any:
     def run(fs: Any, begin: Any) -> Any:
         limits = None if "low" not in begin else real("Bounds")(begin["low"], begin["high"])
         way = fs[1] if count == 2 else slope
-        return _found(real("minimize")(lambda x: float(fs[0](x)), begin["x0"], jac=way, bounds=limits, **options))
+        return found_by(real("minimize")(lambda x: float(fs[0](x)), begin["x0"], jac=way, bounds=limits, **options))
 
     equation = gradient_of(functions.graphs[0])
     if limits is not None:
@@ -122,53 +121,6 @@ def _limited(gradient: Graph, between: Graph, off: Graph) -> Graph:
         return [where(greater(free, 0.5), slope, distance)]
 
     return build(fn, gradient.avals)
-
-
-@shadow("scipy.optimize.least_squares", of_functions=True)
-def least_squares(*args: Any, **kwargs: Any) -> Any:
-    """`scipy.optimize.least_squares`"""
-    what = "scipy.optimize.least_squares"
-    given = bound("least_squares", args, kwargs)
-    x0, shape = _start(what, given.pop("x0"))
-    limits = given.pop("bounds")
-    ends = (limits.lb, limits.ub) if hasattr(limits, "lb") else limits
-    if lead(tuple(ends)) is not None or np.any(np.isfinite(ends[0])) or np.any(np.isfinite(ends[1])):
-        raise refuse(f"the argument bounds= of {what}", "use scipy.optimize.minimize with bounds")
-    _refuse_unless(what, given, loss="linear", jac_sparsity=None, kwargs=None, callback=None, workers=None, verbose=0)
-    slope, others = given.pop("jac"), given.pop("args")
-    fs: list[tuple[Callable[..., Any], Any]] = [(_flat(with_args(given.pop("fun"), others)), None)]
-    if callable(slope):
-        fs.append((with_args(slope, others), None))
-    elif slope not in _SLOPES:
-        raise refuse(f"{what} with jac={slope!r}")
-    functions = Functions(what, fs, shape)
-    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
-
-    def run(fs: Any, begin: Any) -> Any:
-        return _found(real("least_squares")(fs[0], begin["x0"], jac=fs[1] if len(fs) > 1 else slope, **options))
-
-    graph = functions.graphs[0]
-    text = repr(options) + (repr(slope) if len(fs) == 1 else "")
-    equation = gradient_of(_half_square(graph))
-    x, calls, _, status, success = _minimum(what, functions, equation, Starts({"x0": x0}), run, text)
-    rest = _value(functions, x)
-    return Result(what, x=x, fun=rest, cost=0.5 * np.sum(rest * rest), nfev=calls, status=status, success=success)
-
-
-def _flat(f: Callable[..., Any]) -> Callable[..., Any]:
-    def call(x: Any) -> Any:
-        y = shaped(f(x), None)
-        return np.reshape(y, -1) if len(y.shape) != 1 else y
-
-    return call
-
-
-def _half_square(graph: Graph) -> Graph:
-    def fn(*args: Any) -> list[Any]:
-        rest = replay(graph, args)[0][0]
-        return [multiply(reduce_sum(multiply(rest, rest), axes=(0,)), 0.5)]
-
-    return build(fn, graph.avals)
 
 
 class _Assignment:

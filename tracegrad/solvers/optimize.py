@@ -6,18 +6,18 @@ from typing import Any
 
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.solvers import minima, roots
+from tracegrad.solvers import fits, minima, roots
 
-__all__ = ["minima", "roots"]
+__all__ = ["fits", "minima", "roots"]
 
 _INSTEAD = {
     "minimize": (
-        "minimize_scalar", "fmin", "fmin_bfgs", "fmin_cg", "fmin_l_bfgs_b", "fmin_ncg", "fmin_powell", "fmin_slsqp",
+        "fmin", "fmin_bfgs", "fmin_cg", "fmin_l_bfgs_b", "fmin_ncg", "fmin_powell", "fmin_slsqp",
         "fmin_tnc", "fminbound", "brent", "golden", "basinhopping", "brute", "differential_evolution", "direct",
         "dual_annealing", "shgo",
     ),
-    "least_squares": ("curve_fit", "leastsq", "lsq_linear", "nnls"),
-    "root": ("fsolve", "anderson", "broyden1", "broyden2", "newton_krylov"),
+    "least_squares": ("leastsq", "lsq_linear"),
+    "root": ("anderson", "broyden1", "broyden2", "newton_krylov"),
 }  # fmt: skip
 
 
