@@ -416,3 +416,10 @@ def test_convolutions_are_numpys() -> None:
         for mode in ("full", "same", "valid"):
             got = tg.trace(lambda z, w: function(z, w, mode))(Z, w)  # noqa: B023
             np.testing.assert_allclose(got, function(Z, w, mode))
+
+
+def test_sign_and_conj_are_other_ops_of_complex_numbers() -> None:
+    f = tg.trace(lambda z: np.sign(z) + np.conj(z))
+    np.testing.assert_allclose(f(Z), np.sign(Z) + Z.conj())
+    assert "conj" not in str(f.graph(X))
+    np.testing.assert_array_equal(f(X), np.sign(X) + X)

@@ -11,6 +11,7 @@ from tracegrad.numpy_api import selection, shapes
 from tracegrad.numpy_api.memory import recomputed
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import implements, ufunc
+from tracegrad.numpy_api.ufuncs import DIRECT
 from tracegrad.ops import complex_numbers as ops
 from tracegrad.ops import elementwise
 from tracegrad.ops.elementwise import arctan2, equal, multiply, not_equal
@@ -100,6 +101,10 @@ def in_pairs(x: Any, dtype: Any) -> Any:
         text = "When changing to a larger dtype, its size must be a divisor of the total size in bytes of the last axis"
         raise ValueError(f"{text} of the array.")
     return ops.view_as_complex(shapes.reshaped(x, (*lead, n // 2, 2)))
+
+
+# Of real numbers these are other ops than of complex ones.
+del DIRECT[np.conjugate], DIRECT[np.sign]
 
 
 class ComplexMethods:
