@@ -332,3 +332,17 @@ def test_functions_of_several_ops_do_again_what_they_did_for_other_values_and_no
         assert slope(chosen, [-1.0, 3.0]).tolist() == [-2.0, 6.0]
     drops = {tuple(slope(tg.nn.functional.dropout, [1.0] * 32).tolist()) for _ in range(4)}
     assert len(drops) > 1
+
+
+def test_a_leaf_that_is_two_operands_of_a_function_gets_each_derivative_once() -> None:
+    x, y = tg.tensor([1.0, 2.0], requires_grad=True), tg.tensor([3.0, 5.0], requires_grad=True)
+    tg.lerp(x, y, 0.25).sum().backward()
+    for create_graph in (False, True):
+        (found,) = tg.autograd.grad(tg.lerp(x, x * 1.0, 0.25).sum() + tg.dist(x, x, 1.0), x, create_graph=create_graph)
+        assert found.tolist() == [1.0, 1.0]
+        (found,) = tg.autograd.grad(tg.addcmul(x, x, x).sum(), x, create_graph=create_graph)
+        assert found.tolist() == [3.0, 5.0]
+    (found,) = tg.autograd.grad(tg.addcmul(x, x, y).sum(), x, create_graph=True)
+    assert found.tolist() == [4.0, 6.0]
+    (found,) = tg.autograd.grad(tg.addcmul(y, x, x).sum(), x, create_graph=True)
+    assert found.tolist() == [2.0, 4.0]

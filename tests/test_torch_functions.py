@@ -406,3 +406,38 @@ def test_the_record_is_what_an_installed_pytorch_gives() -> None:
             if isinstance(want, dict):
                 np.testing.assert_allclose(got["values"], want["values"], rtol=1e-9, atol=1e-12, err_msg=call)
         assert again["nodes"] == RECORDED[call]["nodes"], call
+
+
+@pytest.mark.parametrize("how", ["arrays", "tensors", "traced", "traced tensors"])
+def test_batch_norm_moves_the_running_statistics_it_is_given(how: str) -> None:
+    made = (lambda v: tg.tensor(v)) if how.endswith("tensors") else np.array
+    x, mean, var = made(INPUTS["x"]), made([1.0, 2.0, 3.0]), made([1.0, 1.0, 2.0])
+    run = tg.trace(train) if how.startswith("traced") else train
+    for _ in range(2):
+        run(x, mean, var)
+    data, share = INPUTS["x"], 0.9**2
+    want = share * np.array([1.0, 2.0, 3.0]) + (1 - share) * data.mean(0)
+    np.testing.assert_allclose(value(mean), want, rtol=1e-12)
+    want = share * np.array([1.0, 1.0, 2.0]) + (1 - share) * data.var(0, ddof=1)
+    np.testing.assert_allclose(value(var), want, rtol=1e-12)
+
+
+def train(x: Any, mean: Any, var: Any) -> Any:
+    return F.batch_norm(x, mean, var, training=True)
+
+
+def test_what_pytorch_refuses_is_refused() -> None:
+    x = tg.tensor(INPUTS["x"])
+    for error, call in (
+        (ValueError, lambda: F.batch_norm(x[:1], None, None, training=True)),
+        (RuntimeError, lambda: F.batch_norm(x, None, None)),
+        (RuntimeError, lambda: x.scatter_reduce(1, tg.tensor(INPUTS["places"]), x, "median")),
+        (RuntimeError, lambda: tg.quantile(x, 1.5)),
+        (RuntimeError, lambda: tg.histc(x, bins=0)),
+        (RuntimeError, lambda: F.group_norm(x, 2)),
+        (TypeError, lambda: tg.max(x, 0, out=x)),
+    ):
+        with pytest.raises(error):
+            call()
+    with pytest.warns(UserWarning, match="was resized"):
+        assert tg.add(x, 1, out=tg.zeros(2)).shape == (2, 3)

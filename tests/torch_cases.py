@@ -36,6 +36,10 @@ INPUTS: dict[str, Any] = {
     "j": np.array([[0, 1, 2, 1], [2, -100, 0, 1]]),
     "n": np.array([[3, -2, 7], [5, 0, -7]]),
     "m": np.array([[2, 3, -2], [-2, 4, 3]]),
+    "places": np.array([[0, 0, 2], [1, 1, 1]]),
+    "meeting": np.array([[0, 0, 1, 1], [2, 2, 2, 2], [1, 2, 3, 0]]),
+    "again": np.array([0, 0]),
+    "void": np.zeros((0, 3)),
     "q": np.array([[True, False, True], [False, False, True]]),
     "edge": np.array([[0.0, 1.0, 0.5], [1.0, 0.0, 0.25]]),
     # Floats that no derivative is taken of.
@@ -51,7 +55,7 @@ INPUTS: dict[str, Any] = {
     "cube": np.linspace(-1.0, 1.0, 24).reshape(2, 3, 4) ** 3 + 0.1,
 }
 
-CONSTANT = {"fixed", "scales", "bits", "nil"}
+CONSTANT = {"fixed", "scales", "bits", "nil", "void"}
 
 # Calls without blanks; a group is traced as one function.
 GROUPS = {
@@ -167,7 +171,65 @@ GROUPS = {
         F.adaptive_avg_pool2d(image,(2,4)) F.adaptive_avg_pool2d(image,1) F.adaptive_avg_pool2d(image,(None,2))
         F.avg_pool3d(image,2) F.max_pool3d(image,2)
     """,
+    "reduced where indices meet": """
+        scatter_reduce(x,1,places,y,'sum') scatter_reduce(x,1,places,y,'mean') scatter_reduce(p,1,places,y,'prod')
+        scatter_reduce(x,1,places,y,'amax') scatter_reduce(x,1,places,y,'amin')
+        scatter_reduce(x,1,places,y,'prod',include_self=False) scatter_reduce(x,1,places,y,'mean',include_self=False)
+        scatter_reduce(x,1,places,y,'amax',include_self=False) scatter_reduce(x,1,places,y,'amin',include_self=False)
+        scatter_reduce(zeros,1,places,y,'prod') scatter_reduce(ties,1,meeting,other,'amax')
+        scatter_reduce(ties,1,meeting,other,'amin') scatter_reduce(n,1,places,m,'mean')
+        scatter_reduce(n,1,places,m,'prod') scatter_reduce(n,1,places,m,'amax',include_self=False)
+        index_reduce(x,1,again,y[:,:2],'prod') index_reduce(x,1,again,y[:,:2],'mean')
+        index_reduce(x,1,again,y[:,:2],'amax') index_reduce(x,1,again,y[:,:2],'amin')
+        index_reduce(x,0,again,y,'prod',include_self=False) index_reduce(x,0,again,y,'mean',include_self=False)
+        index_reduce(x,0,again,y,'amax',include_self=False) index_reduce(n,0,again,m,'amin')
+    """,
+    "quantiles": """
+        quantile(x,.3) quantile(x,.3,1,keepdim=True) quantile(x,fixed[0],dim=1) quantile(x,.3,interpolation='lower')
+        quantile(x,.3,interpolation='higher') quantile(x,.3,interpolation='midpoint')
+        quantile(x,.3,interpolation='nearest') quantile(s,.5,0) nanquantile(holes,.3)
+        nanquantile(holes,fixed[0],dim=1) nanquantile(x,.6,0,keepdim=True)
+        nanmedian(holes) nanmedian(holes,1) nanmedian(x,0,keepdim=True) nanmedian(s,0) nanmedian(n,1)
+    """,
+    "counted": """
+        histc(fixed) histc(fixed,bins=4,min=-1,max=1) histc(fixed,bins=3) histc(scales,5,0,6)
+        bincount(meeting[0],minlength=5) cov(x) cov(v) cov(x,correction=0) corrcoef(x) cdist(x,y) cdist(x,y,p=1.)
+        cdist(x,x) F.pdist(w) F.pdist(w,p=3.)
+    """,
+    "bits": """
+        bitwise_left_shift(n,2) bitwise_right_shift(n,1) bitwise_left_shift(n,i[0]) gcd(n,m) lcm(n,m) bitwise_and(n,m)
+        bitwise_or(n,m) bitwise_xor(n,3) bitwise_not(n) ldexp(fixed,n) frexp(fixed) nextafter(fixed,scales)
+    """,
+    "nothing": """
+        logsumexp(void,0) logsumexp(void,(0,1)) sum(void,0) prod(void,0) norm(void,2,0) any(void) all(void,0)
+        softmax(s,dim=0) log_softmax(s,0) logsumexp(s,0) cumsum(s,0) sort(s,0) max(s,0) sum(s,0) mean(s,0) prod(s,0)
+        flip(s,(0,))
+    """,
+    "more of SciPy's": """
+        S.erfcx(x) S.i0e(x) S.i1(x) S.i1e(x) S.log_ndtr(x) S.ndtri(p) S.gammaincc(fixed,p) S.zeta(fixed+1,add(p,1))
+        S.bessel_j0(fixed) S.bessel_y1(fixed) S.modified_bessel_k0(fixed) S.spherical_bessel_j0(fixed)
+        S.scaled_modified_bessel_k1(fixed) S.airy_ai(fixed) i0(x)
+    """,
+    "normalization": """
+        F.batch_norm(x,None,None,training=True) F.batch_norm(x,scales,scales) F.batch_norm(x,fixed[0],scales,v,v)
+        F.batch_norm(cube,None,None,v,v,training=True,eps=.1) F.batch_norm(image,None,None,training=True)
+        F.group_norm(image,2) F.group_norm(image,1,one[0].repeat(2),one[0].repeat(2)) F.layer_norm(image,(5,6))
+    """,
+    "pooling by indices": """
+        F.max_pool2d(image,2,return_indices=True) F.max_pool2d(image,3,2,1,ceil_mode=True,return_indices=True)
+        F.max_pool2d(image,2,1,dilation=2,return_indices=True) F.max_pool3d(image,2,return_indices=True)
+        F.adaptive_max_pool2d(image,(3,4),return_indices=True) F.adaptive_max_pool2d(image,(3,None))
+        F.adaptive_max_pool3d(image,2,return_indices=True) F.adaptive_avg_pool3d(image,(1,2,3))
+        F.max_unpool2d(*F.max_pool2d(image,2,return_indices=True),2)
+        F.max_unpool2d(*F.max_pool2d(image,2,return_indices=True),2,output_size=(5,6)) F.lp_pool2d(image,2.,2)
+        F.pad(image,(-1,2,1,-2),'reflect') F.pad(image,(-1,2,1,2),'replicate') F.pad(image,(-1,1,1,2),'circular')
+        F.pad(x,(-1,-1)) F.pad(x,(1,-1,-1,2))
+    """,
     "pooling of one dimension": """
+        F.max_pool1d(image[0],2,return_indices=True) F.adaptive_max_pool1d(image[0],4,return_indices=True)
+        F.max_unpool1d(*F.max_pool1d(image[0],2,return_indices=True),2) F.lp_pool1d(image[0],3.,2)
+        F.instance_norm(image) F.instance_norm(cube,weight=v,bias=v) F.rms_norm(x,(3,)) F.rms_norm(x,(3,),v,.1)
+        F.local_response_norm(image,2) F.local_response_norm(image,3,.5,.5,2.) S.ndtr(x) S.multigammaln(add(p,3),2)
         F.max_pool1d(image[0],2) F.max_pool1d(image[0],3,2,1) F.avg_pool1d(image[0],2) F.avg_pool1d(image[0],3,1,1)
         F.adaptive_avg_pool1d(image[0],4)
     """,

@@ -6,6 +6,7 @@ from typing import Any
 
 from tracegrad.torch import modes
 from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
+from tracegrad.torch.functions.out import WITH_OUT, with_out
 from tracegrad.torch.functions.registry import FUNCTIONS
 from tracegrad.torch.tape import Tensor, conversion, dtypes, factories, printing, random
 
@@ -17,6 +18,7 @@ NAMES: dict[str, Any] = {
     "get_printoptions": printing.get_printoptions,
     "is_anomaly_check_nan_enabled": is_anomaly_check_nan_enabled,
     "is_anomaly_enabled": is_anomaly_enabled,
+    "is_inference": Tensor.is_inference,
     "numel": Tensor.numel,
     "set_printoptions": printing.set_printoptions,
     **dtypes.DTYPES,
@@ -24,3 +26,4 @@ NAMES: dict[str, Any] = {
     **{name: getattr(module, name) for module in (dtypes, factories, random, conversion) for name in module.__all__},
     **FUNCTIONS,
 }
+NAMES.update({name: with_out(name, NAMES[name]) for name in WITH_OUT if name in NAMES})

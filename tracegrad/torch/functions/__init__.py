@@ -1,11 +1,13 @@
 """PyTorch's face of a carried value: its functions and a Tensor's methods over the ops."""
 
 from tracegrad.torch.functions import (
+    bits,
     complex_numbers,
     extrema,
     indexing,
     joining,
     linalg,
+    meeting,
     nn_functional,
     parts,
     pointwise,
@@ -15,10 +17,11 @@ from tracegrad.torch.functions import (
     shapes,
     sorting,
     special,
+    statistics,
     writing,
 )
 
 __all__ = [
-    "complex_numbers", "extrema", "indexing", "joining", "linalg", "nn_functional", "parts", "pointwise", "products",
-    "reductions", "running", "shapes", "sorting", "special", "writing",
+    "bits", "complex_numbers", "extrema", "indexing", "joining", "linalg", "meeting", "nn_functional", "parts",
+    "pointwise", "products", "reductions", "running", "shapes", "sorting", "special", "statistics", "writing",
 ]  # fmt: skip

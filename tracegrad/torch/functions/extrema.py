@@ -48,7 +48,7 @@ def _axes(name: str, x: Any, dim: Any) -> tuple[int, ...]:
     raise IndexError(located(f"{name}(): Expected reduction dim {empty} to have non-zero size."))
 
 
-def _along(name: str, find: Op, node: str, x: Any, dim: Any, keepdim: bool) -> Any:
+def picked_along(name: str, find: Any, node: str, x: Any, dim: Any, keepdim: bool) -> Any:
     """The pair of the elements of `x` at the indices that `find` finds along `dim`, and these."""
     k = dim_of(dim, len(x.shape))
     _axes(name, x, k)
@@ -67,7 +67,7 @@ def _extremum(name: str, input: Any, dim: Any, keepdim: bool, other: Any) -> Any
     if dim is None:
         op = reduction.reduce_min if least else reduction.reduce_max
         return reduced(f"{node}Backward1", op, x, _axes(name, x, None), keepdim)
-    return _along(name, reduction.argmin if least else reduction.argmax, f"{node}Backward0", x, dim, keepdim)
+    return picked_along(name, reduction.argmin if least else reduction.argmax, f"{node}Backward0", x, dim, keepdim)
 
 
 @function("max")
@@ -159,15 +159,20 @@ def median(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
     x = one(input)
     if dim is None:
         return as_node("MedianBackward0", _median, x)
-    return _along("median", reduction.argmedian, "MedianBackward1", x, dim, keepdim)
+    return picked_along("median", reduction.argmedian, "MedianBackward1", x, dim, keepdim)
 
 
 def _median(x: Any) -> Any:
+    return median_of(x, reduction.argmedian)
+
+
+def median_of(x: Any, find: Any) -> Any:
+    """The element of all of `x` at the index that `find` finds; equal ones share the derivative."""
     v = reshape(x, shape=(size_of(x),))
     if not v.shape[0]:
         return multiply(reduce_sum(v, axes=(0,)), math.nan)
     still = stop_gradient(v)
-    found = reduction.pick(still, reduction.argmedian(still, axis=0), axis=0)
+    found = reduction.pick(still, find(still, axis=0), axis=0)
     if x.dtype.kind != "f":
         return found
     middle = unreduce(found, v.shape, (0,))

@@ -171,6 +171,8 @@ class TensorMethods:
     __and__, __rand__ = _operator("__and__"), _operator("__rand__")
     __or__, __ror__ = _operator("__or__"), _operator("__ror__")
     __xor__, __rxor__ = _operator("__xor__"), _operator("__rxor__")
+    __lshift__, __rlshift__ = _operator("__lshift__"), _operator("__rlshift__")
+    __rshift__, __rrshift__ = _operator("__rshift__"), _operator("__rrshift__")
     __lt__, __le__, __gt__, __ge__ = _operator("__lt__"), _operator("__le__"), _operator("__gt__"), _operator("__ge__")
     __eq__, __ne__ = _operator("__eq__"), _operator("__ne__")
     __neg__, __abs__, __invert__ = ArrayMethods.__neg__, ArrayMethods.__abs__, ArrayMethods.__invert__
@@ -179,6 +181,7 @@ class TensorMethods:
     __imul__, __itruediv__ = _in_place(__mul__), _in_place(__truediv__)
     __ifloordiv__, __imod__ = _in_place(__floordiv__), _in_place(__mod__)
     __ipow__, __imatmul__ = _in_place(__pow__), _in_place(__matmul__)
+    __ilshift__, __irshift__ = _in_place(__lshift__), _in_place(__rshift__)
     __iand__, __ior__, __ixor__ = _in_place(__and__), _in_place(__or__), _in_place(__xor__)
 
     def __pos__(self) -> Any:
@@ -280,6 +283,14 @@ class TensorMethods:
     def is_floating_point(self) -> bool:
         """Whether the dtype is one of floating point."""
         return bool(self.dtype.kind == "f")
+
+    def is_signed(self) -> bool:
+        """Whether the dtype has negative numbers."""
+        return bool(self.dtype.kind not in "ub")
+
+    def is_same_size(self, other: Any) -> bool:
+        """Whether the other has the same shape."""
+        return bool(tuple(self.shape) == tuple(other.shape))
 
     def is_contiguous(self) -> bool:
         """Whether the elements lie in memory in row-major order; inside a trace, where there is no memory, True."""

@@ -18,12 +18,10 @@ from tracegrad.numpy_api.on_demand.padding import pad as numpy_pad
 from tracegrad.numpy_api.operands import arrays, operands
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import linear as moves
-from tracegrad.ops import reduction
-from tracegrad.ops.elementwise import add, divide, equal, multiply, rsqrt, subtract, where
+from tracegrad.ops.elementwise import add, equal, multiply, where
 from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import broadcast_to, cast, reshape, stop_gradient, transpose, unreduce
+from tracegrad.ops.linear import cast, reshape, stop_gradient, transpose
 from tracegrad.ops.op import named
-from tracegrad.torch.functions import reductions
 from tracegrad.torch.functions.activations import (
     celu,
     elu,
@@ -54,20 +52,8 @@ from tracegrad.torch.functions.activations import (
 from tracegrad.torch.functions.activations import sigmoid_ as sigmoid
 from tracegrad.torch.functions.activations import tanh_ as tanh
 from tracegrad.torch.functions.arguments import as_node, floating
-from tracegrad.torch.functions.convolution import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
-    conv1d,
-    conv2d,
-    conv3d,
-    max_pool1d,
-    max_pool2d,
-    max_pool3d,
-)
-from tracegrad.torch.functions.dims import integers, lengths, one, size_error, type_name
+from tracegrad.torch.functions.convolution import conv1d, conv2d, conv3d
+from tracegrad.torch.functions.dims import integers, one, size_error, type_name
 from tracegrad.torch.functions.extrema import amax, amin
 from tracegrad.torch.functions.generator import source
 from tracegrad.torch.functions.losses import (
@@ -82,17 +68,48 @@ from tracegrad.torch.functions.losses import (
     nll_loss,
     smooth_l1_loss,
 )
-from tracegrad.torch.functions.pointwise import clamp_min
+from tracegrad.torch.functions.normalization import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    local_response_norm,
+    normalize,
+    rms_norm,
+)
+from tracegrad.torch.functions.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    lp_pool1d,
+    lp_pool2d,
+    lp_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+    max_unpool1d,
+    max_unpool2d,
+    max_unpool3d,
+)
 from tracegrad.torch.functions.products import addmm, matmul, mm
+from tracegrad.torch.functions.statistics import pdist
 
 __all__ = [
-    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "binary_cross_entropy",
+    "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
+    "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm", "binary_cross_entropy",
     "binary_cross_entropy_with_logits", "celu", "conv1d", "conv2d", "conv3d", "cosine_similarity", "cross_entropy",
-    "dropout", "elu", "embedding", "gelu", "glu", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "huber_loss",
-    "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear", "log_softmax", "logsigmoid", "max_pool1d",
-    "max_pool2d", "max_pool3d", "mish", "mse_loss", "nll_loss", "normalize", "one_hot", "pad", "prelu", "relu",
-    "relu6", "selu", "sigmoid", "silu", "smooth_l1_loss", "softmax", "softmin", "softplus", "softshrink", "softsign",
-    "tanh", "tanhshrink", "threshold",
+    "dropout", "elu", "embedding", "gelu", "glu", "group_norm", "hardshrink", "hardsigmoid", "hardswish", "hardtanh",
+    "huber_loss", "instance_norm", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear", "local_response_norm",
+    "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
+    "max_unpool1d", "max_unpool2d", "max_unpool3d", "mish", "mse_loss", "nll_loss", "normalize", "one_hot", "pad",
+    "pdist", "prelu", "relu", "relu6", "rms_norm", "selu", "sigmoid", "silu", "smooth_l1_loss", "softmax", "softmin",
+    "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold",
 ]  # fmt: skip
 
 
@@ -173,54 +190,6 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
     return cast(equal(reshape(x, shape=(*x.shape, 1)), classes), dtype="int64")
 
 
-# -- normalization -------------------------------------------------------------------------------------------------
-def normalize(input: Any, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Any:
-    """`input` over its p-norm along `dim`, the norm being taken as at least `eps`.
-
-    >>> normalize(np.array([[3.0, 4.0]])).tolist()
-    [[0.6, 0.8]]
-    """
-    x = floating(input)
-    length = clamp_min(reductions.norm(x, p, dim, keepdim=True), eps)
-    return divide(x, named("ExpandBackward0", broadcast_to(length, shape=x.shape)))
-
-
-def layer_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None,
-               eps: float = 1e-5) -> Any:  # fmt: skip
-    """`input` with mean 0 and variance 1 over its last dimensions, which have `normalized_shape`; then times `weight`
-    plus `bias` of that shape (Ba et al. 2016, "Layer Normalization").
-
-    RuntimeError if the shapes do not fit.
-
-    >>> layer_norm(np.array([[1.0, 3.0]]), (2,), eps=0.0).tolist()
-    [[-1.0, 1.0]]
-    """
-    shape = integers((normalized_shape,))
-    x = floating(input)
-    for name, v in (("weight", weight), ("bias", bias)):
-        if v is not None and tuple(one(v).shape) != shape:
-            raise size_error(
-                f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
-                f"{lengths(one(v).shape)} and normalized_shape = {lengths(shape)}"
-            )
-    if not shape or x.shape[len(x.shape) - len(shape) :] != shape:
-        raise size_error(
-            f"Given normalized_shape={lengths(shape)}, expected input with shape [*, {lengths(shape)[1:]}, but got "
-            f"input of size{lengths(x.shape)}"
-        )
-    rest = [None if v is None else one(v) for v in (weight, bias)]
-    return as_node("NativeLayerNormBackward0", _layer_norm, x, *rest, len(shape), eps)
-
-
-def _layer_norm(x: Any, weight: Any, bias: Any, count: int, eps: float) -> Any:
-    axes = tuple(range(len(x.shape) - count, len(x.shape)))
-    centred = subtract(x, unreduce(reduction.mean(x, axes=axes), x.shape, axes))
-    scale = rsqrt(add(reduction.var(x, axes=axes, ddof=0), eps))
-    out = multiply(centred, unreduce(scale, x.shape, axes))
-    out = out if weight is None else multiply(out, weight)
-    return out if bias is None else add(out, bias)
-
-
 # -- noise ---------------------------------------------------------------------------------------------------------
 def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
     """`input` with each element 0 with probability `p`, and the others larger by 1 / (1 - p); not changed unless
@@ -289,4 +258,17 @@ def _padded(x: Any, pairs: list[tuple[int, int]], value: float) -> Any:
 
 
 def _repeated(x: Any, pairs: list[tuple[int, int]], mode: str) -> Any:
-    return numpy_pad(x, pairs, mode)
+    if mode == "wrap":  # what is cut off is not repeated
+        return numpy_pad(_cut(x, pairs), _positive(pairs), mode)
+    return _cut(numpy_pad(x, _positive(pairs), mode), pairs)
+
+
+def _positive(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    return [(max(before, 0), max(after, 0)) for before, after in pairs]
+
+
+def _cut(x: Any, pairs: list[tuple[int, int]]) -> Any:
+    for k, (before, after) in enumerate(pairs):
+        if before < 0 or after < 0:
+            x = along(x, k, max(-before, 0), x.shape[k] - max(-after, 0))
+    return x

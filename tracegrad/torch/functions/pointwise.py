@@ -429,8 +429,3 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
     [True, False]
     """
     return ufuncs.isclose(*pair(input, other), rtol, atol, equal_nan)
-
-
-for _name, _fn in {"bitwise_and": ufuncs.bitwise_and, "bitwise_or": ufuncs.bitwise_or,
-                   "bitwise_xor": ufuncs.bitwise_xor, "bitwise_not": ufuncs.invert}.items():  # fmt: skip
-    function(_name, in_place=True)(_fn)

@@ -7,6 +7,7 @@ dimension that there is not, RuntimeError for one given twice.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from tracegrad.ops.elementwise import (
     flat,
     isnan,
     logical_not,
+    multiply,
     not_equal,
     subtract,
     where,
@@ -238,7 +240,18 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
 def logsumexp(input: Any, dim: Any, keepdim: bool = False) -> Any:
     """log(sum(exp(input), dim)), without overflow."""
     x = floating(input)
-    return reduced("LogsumexpBackward0", reduction.logsumexp, x, axes_of(dim, len(x.shape)), keepdim)
+    axes = axes_of(dim, len(x.shape))
+    op = reduction.logsumexp if all(x.shape[k] for k in axes) else _log_of_nothing
+    return reduced("LogsumexpBackward0", op, x, axes, keepdim)
+
+
+@one_node("LogsumexpBackward0")
+def _log_of_nothing(x: Any, *, axes: tuple[int, ...]) -> Any:
+    return subtract(reduce_sum(x, axes=axes), math.inf)
+
+
+def _nothing(x: Any) -> Any:
+    return multiply(x, 0.0)
 
 
 @function("softmax")
@@ -250,6 +263,9 @@ def softmax(input: Any, dim: int, dtype: Any = None) -> Any:
     [0.5, 0.5]
     """
     x = as_dtype(floating(input), dtype)
+    if 0 in x.shape:
+        dim_of(dim, len(x.shape))
+        return as_node("SoftmaxBackward0", _nothing, x)
     return reduction.softmax(x, axes=axes_of(dim_of(dim, len(x.shape)), len(x.shape)))
 
 
@@ -257,6 +273,9 @@ def softmax(input: Any, dim: int, dtype: Any = None) -> Any:
 def log_softmax(input: Any, dim: int, dtype: Any = None) -> Any:
     """log(softmax(input, dim)), precise where the softmax is small."""
     x = as_dtype(floating(input), dtype)
+    if 0 in x.shape:
+        dim_of(dim, len(x.shape))
+        return as_node("LogSoftmaxBackward0", _nothing, x)
     return reduction.log_softmax(x, axes=axes_of(dim_of(dim, len(x.shape)), len(x.shape)))
 
 

@@ -15,10 +15,40 @@ from tracegrad.torch.functions.arguments import as_node, floating, is_number, pa
 from tracegrad.torch.functions.pointwise import of_one
 from tracegrad.torch.functions.reductions import log_softmax, logsumexp, softmax
 from tracegrad.torch.functions.registry import FUNCTIONS, function
+from tracegrad.torch.functions.scipys import (
+    airy_ai,
+    bessel_j0,
+    bessel_j1,
+    bessel_y0,
+    bessel_y1,
+    erfcx,
+    gammainc,
+    gammaincc,
+    i0,
+    i0e,
+    i1,
+    i1e,
+    log_ndtr,
+    modified_bessel_i0,
+    modified_bessel_i1,
+    modified_bessel_k0,
+    modified_bessel_k1,
+    multigammaln,
+    ndtr,
+    ndtri,
+    scaled_modified_bessel_k0,
+    scaled_modified_bessel_k1,
+    spherical_bessel_j0,
+    zeta,
+)
 
 __all__ = [
-    "digamma", "entr", "erf", "erfc", "erfinv", "exp2", "expit", "expm1", "gammaln", "log1p", "log_softmax", "logit",
-    "logsumexp", "polygamma", "psi", "round", "sinc", "softmax", "xlog1py", "xlogy",
+    "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "digamma", "entr", "erf", "erfc", "erfcx",
+    "erfinv", "exp2", "expit", "expm1", "gammainc", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e", "log1p",
+    "log_ndtr", "log_softmax", "logit", "logsumexp", "modified_bessel_i0", "modified_bessel_i1",
+    "modified_bessel_k0", "modified_bessel_k1", "multigammaln", "ndtr", "ndtri", "polygamma", "psi", "round",
+    "scaled_modified_bessel_k0", "scaled_modified_bessel_k1", "sinc", "softmax", "spherical_bessel_j0", "xlog1py",
+    "xlogy", "zeta",
 ]  # fmt: skip
 
 for _op, _names in {

@@ -9,24 +9,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from tracegrad.avals import is_literal
+from tracegrad.errors import located
 from tracegrad.numpy_api.indexing import plan, setitem
 from tracegrad.numpy_api.joining import along
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, to_dtype
-from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import elementwise, linear
 from tracegrad.ops import indexing as ops
-from tracegrad.ops.elementwise import add, divide, multiply
+from tracegrad.ops import linear
+from tracegrad.ops.elementwise import add, multiply
 from tracegrad.ops.op import Carrier, one_node
 from tracegrad.torch.functions.dims import dim_of, lengths, size_error
 from tracegrad.torch.functions.indexing import as_dtype, checked_index, places_of, vector_of, with_value
-from tracegrad.torch.functions.registry import function
+from tracegrad.torch.functions.registry import FUNCTIONS, function
 from tracegrad.torch.functions.shapes import expanded
 
-__all__ = ["index_add", "index_put", "scatter", "scatter_add"]
+__all__ = ["along_dim", "index_add", "index_put", "scatter", "scatter_add", "scattered", "written"]
 
 
 # -- writing at a vector of indices --------------------------------------------------------------------------------
-def _along_dim(name: str, input: Any, dim: int, index: Any, source: Any) -> tuple[Any, int, Any, Any]:
+def along_dim(name: str, input: Any, dim: int, index: Any, source: Any) -> tuple[Any, int, Any, Any]:
     x, index, source = arrays(input, index, source)
     k = dim_of(dim, len(x.shape))
     index = vector_of(name, index)
@@ -51,7 +51,7 @@ def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: float = 1
     >>> index_add(np.zeros(3), 0, np.array([0, 2, 0]), np.ones(3)).tolist()
     [2.0, 0.0, 1.0]
     """
-    x, k, index, source = _along_dim("index_add_", input, dim, index, source)
+    x, k, index, source = along_dim("index_add_", input, dim, index, source)
     return _index_add(x, index, source, dim=k, alpha=alpha)
 
 
@@ -70,7 +70,7 @@ def _at(index: Any, dim: int) -> tuple[Any, ...]:
     return (*(slice(None),) * dim, index)
 
 
-def _written(x: Any, index: Any, value: Any) -> Any:
+def written(x: Any, index: Any, value: Any) -> Any:
     """`x` after `x[index] = value`."""
     if isinstance(x, Carrier):
         return setitem(x, index, value)
@@ -87,7 +87,7 @@ def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
     >>> index_copy(np.zeros(3), 0, np.array([2, 0]), np.array([1.0, 2.0])).tolist()
     [2.0, 0.0, 1.0]
     """
-    x, k, index, source = _along_dim("index_copy_", input, dim, index, source)
+    x, k, index, source = along_dim("index_copy_", input, dim, index, source)
     return _index_copy(x, index, source, dim=k)
 
 
@@ -95,7 +95,7 @@ def index_copy(input: Any, dim: int, index: Any, source: Any) -> Any:
 def _index_copy(x: Any, index: Any, source: Any, *, dim: int) -> Any:
     if not x.shape:
         return linear.reshape(source, shape=())
-    return _written(x, _at(index, dim), source)
+    return written(x, _at(index, dim), source)
 
 
 @function("index_fill", in_place=True)
@@ -116,12 +116,12 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
 
 @one_node("IndexFillBackward0")
 def _index_fill(x: Any, index: Any, *, dim: int, value: Any) -> Any:
-    return _written(x, _at(index, dim) if x.shape else (...,), value)
+    return written(x, _at(index, dim) if x.shape else (...,), value)
 
 
 @one_node("IndexFillBackward1")
 def _index_fill_by(x: Any, index: Any, value: Any, *, dim: int) -> Any:
-    return _written(x, _at(index, dim) if x.shape else (...,), value)
+    return written(x, _at(index, dim) if x.shape else (...,), value)
 
 
 @function("index_put", in_place=True)
@@ -140,13 +140,13 @@ def index_put(input: Any, indices: Sequence[Any], values: Any, accumulate: bool 
 def _index_put(x: Any, values: Any, places: list[Any], *, accumulate: bool) -> Any:
     index = tuple(places)
     if not accumulate:
-        return _written(x, index, values)
+        return written(x, index, values)
     steps = plan(x, index)
     return add(x, steps.spread(values if values.shape == steps.result else expanded(values, steps.result)))
 
 
 # -- writing elements along a dimension ----------------------------------------------------------------------------
-def _scattered(name: str, input: Any, dim: int, index: Any, src: Any) -> tuple[Any, int, Any, Any]:
+def scattered(name: str, input: Any, dim: int, index: Any, src: Any) -> tuple[Any, int, Any, Any]:
     x, index, src = arrays(input, index, src)
     k = dim_of(dim, len(x.shape))
     index = checked_index(name, x, index, k)
@@ -174,14 +174,17 @@ def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = N
     """
     if reduce == "add":
         return scatter_add(input, dim, index, _spread_number(index, src if value is None else value, input))
+    if reduce == "multiply":
+        src = _spread_number(index, src if value is None else value, input)
+        return FUNCTIONS["scatter_reduce"](input, dim, index, src, "prod")
     if reduce is not None:
-        raise refuse(f"scatter with reduce={reduce!r}", "use scatter_reduce")
+        raise RuntimeError(located("reduce argument must be either add or multiply."))
     src = value if src is None else src
     if is_literal(src):
         x, index = arrays(input, index)
         k = dim_of(dim, len(x.shape))
         return _scatter_number(x, checked_index("scatter", x, index, k), dim=k, value=as_dtype(src, x.dtype))
-    x, k, index, src = _scattered("scatter", input, dim, index, src)
+    x, k, index, src = scattered("scatter", input, dim, index, src)
     return _scatter(x, index, src, dim=k)
 
 
@@ -197,12 +200,12 @@ def _spread_number(index: Any, src: Any, input: Any) -> Any:
 def _scatter(x: Any, index: Any, src: Any, *, dim: int) -> Any:
     if not x.shape:
         return linear.reshape(src, shape=())
-    return _written(x, tuple(places_of(index, dim, len(x.shape))), _first(src, index.shape))
+    return written(x, tuple(places_of(index, dim, len(x.shape))), _first(src, index.shape))
 
 
 @one_node("ScatterBackward1")
 def _scatter_number(x: Any, index: Any, *, dim: int, value: Any) -> Any:
-    return _written(x, tuple(places_of(index, dim, len(x.shape))) if x.shape else (...,), value)
+    return written(x, tuple(places_of(index, dim, len(x.shape))) if x.shape else (...,), value)
 
 
 @function("scatter_add", in_place=True)
@@ -213,7 +216,7 @@ def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
     >>> scatter_add(np.zeros(3), 0, np.array([0, 2, 0]), np.ones(3)).tolist()
     [2.0, 0.0, 1.0]
     """
-    x, k, index, src = _scattered("scatter_add", input, dim, index, src)
+    x, k, index, src = scattered("scatter_add", input, dim, index, src)
     return _scatter_add(x, index, src, dim=k)
 
 
@@ -231,32 +234,6 @@ def _total(x: Any, index: Any, src: Any, dim: int) -> Any:
     return ops.scatter_add(src, *places_of(index, dim, rank), shape=x.shape, axes=tuple(range(rank)))
 
 
-@function("scatter_reduce", in_place=True)
-def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True) -> Any:
-    """As `scatter_add`, with the sum or the mean of all elements that meet, with or without those of the input.
-
-    >>> import numpy as np
-    >>> scatter_reduce(np.zeros(2), 0, np.array([1, 1]), np.array([1.0, 3.0]), "mean", include_self=False).tolist()
-    [0.0, 2.0]
-    """
-    if reduce not in ("sum", "mean"):
-        raise refuse(f"scatter_reduce with reduce={reduce!r}", 'it knows "sum" and "mean"')
-    x, k, index, src = _scattered("scatter_reduce", input, dim, index, src)
-    return _scatter_reduce(x, index, src, dim=k, mean=reduce == "mean", include_self=include_self)
-
-
-@one_node("ScatterReduceBackward0")
-def _scatter_reduce(x: Any, index: Any, src: Any, *, dim: int, mean: bool, include_self: bool) -> Any:
-    ones = linear.full(shape=index.shape, value=1.0, dtype=src.dtype.name)
-    count = _total(x, index, constant(ones, peer_of(x)), dim)
-    written = elementwise.greater(count, 0)
-    kept = x if include_self else elementwise.where(written, as_dtype(0, x.dtype), x)
-    total = add(kept, _total(x, index, src, dim))
-    if not mean:
-        return total
-    return divide(total, add(count, 1) if include_self else elementwise.where(written, count, 1))
-
-
 # -- writing a part ------------------------------------------------------------------------------------------------
 @function("select_scatter")
 def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
@@ -272,7 +249,7 @@ def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
 
 @one_node("SelectScatterBackward0")
 def _select_scatter(x: Any, src: Any, *, dim: int, index: int) -> Any:
-    return _written(x, _at(index, dim), src)
+    return written(x, _at(index, dim), src)
 
 
 @function("slice_scatter")
@@ -286,4 +263,4 @@ def slice_scatter(
 
 @one_node("SliceScatterBackward0")
 def _slice_scatter(x: Any, src: Any, *, dim: int, piece: tuple[Any, Any, Any]) -> Any:
-    return _written(x, _at(slice(*piece), dim), src)
+    return written(x, _at(slice(*piece), dim), src)

@@ -85,8 +85,12 @@ class CompositeNode(Node):
     def pull(self, cts: Any, recording: bool) -> Sequence[Any]:
         values = self._values(recording)
         if recording:
+            inputs: set[int] = set()
             for k, e in zip(self.recipe.inputs, self.edges):
-                values[k] = rewrap(values[k], e)
+                x = rewrap(values[k], e)
+                # A leaf that is two of the inputs is one Tensor: what one of them gets is not for the other.
+                values[k] = x._alias() if id(x) in inputs else x
+                inputs.add(id(x))
             self.recipe.repeat(values)
             return self._swept(values, cts)
         placed = self._placed(cts) if self.recipe.selects else None

@@ -6,6 +6,7 @@ NumPy's indexing over the ops, as one node.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api import indexing
+from tracegrad.numpy_api.operands import to_dtype
+from tracegrad.ops.carriers import TensorCarrier
 from tracegrad.ops.op import Carrier, named, one_node
 from tracegrad.torch.functions.dims import not_real
 from tracegrad.torch.modes import STATE
@@ -145,7 +148,7 @@ def get_item(x: Any, index: Any) -> Any:
         plain = _plain(index)
         found = _basic(plain) if plain is not None else None
         if found is None:
-            return named("IndexBackward0", _picked(x, _mapped(index)))
+            return named("IndexBackward0", _picked(x, _mapped(index, x)))
     entries, cls = found
     array = x.array
     try:
@@ -182,7 +185,7 @@ def _plain(index: Any) -> Any:
         elif isinstance(e, bool | np.bool_ | list | tuple | np.ndarray):
             return None
         elif isinstance(e, Carrier):
-            if e.dtype.kind not in "iu" or e.shape:  # type: ignore[attr-defined]
+            if e.dtype.kind not in "iu" or e.shape or e.dtype == np.uint8:  # type: ignore[attr-defined]
                 return None
             plain.append(e.item() if _is_traced(e) else e.__index__())  # type: ignore[attr-defined]
         elif hasattr(e, "__index__"):
@@ -197,9 +200,22 @@ def _is_traced(x: Any) -> bool:
     return isinstance(getattr(x, "array", x), Carrier)
 
 
-def _mapped(index: Any) -> Any:
-    """The index with Tensors of integers and booleans as they are: nothing flows through them."""
-    return index
+def _mapped(index: Any, x: Any) -> Any:
+    """The index with bytes as the masks that they are for Tensors."""
+    if not isinstance(x, TensorCarrier):
+        return index
+    if index.__class__ is tuple:
+        return tuple([_mask(e) for e in index])
+    return _mask(index)
+
+
+def _mask(entry: Any) -> Any:
+    if getattr(entry, "dtype", None) != np.uint8:
+        return entry
+    warnings.warn(
+        located("indexing with dtype uint8 is now deprecated, please use a dtype bool instead."), stacklevel=2
+    )
+    return to_dtype(entry, bool)
 
 
 @one_node("IndexBackward0")
@@ -222,7 +238,7 @@ def set_item(x: Any, index: Any, value: Any) -> None:
         found = _basic(plain) if plain is not None else None
     if found is None:
         value = value if isinstance(value, Carrier) else x._lift(np.asarray(value))
-        x._become(_put(x, value, index))
+        x._become(_put(x, value, _mapped(index, x)))
         return
     view = x if _is_all(x, found[0]) else get_item(x, index)
     value = value if isinstance(value, Carrier) else np.asarray(value)

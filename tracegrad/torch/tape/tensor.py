@@ -23,6 +23,7 @@ from tracegrad.torch.functions.dims import not_real
 from tracegrad.torch.functions.methods import TensorMethods
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import engine, views
+from tracegrad.torch.tape.becoming import BecomesView
 from tracegrad.torch.tape.dtypes import get_default_dtype
 from tracegrad.torch.tape.hooks import Hooks, RemovableHandle
 from tracegrad.torch.tape.indexing import get_item, set_item
@@ -41,7 +42,7 @@ _NO_LEAF = (
 )
 
 
-class Tensor(Recorded, TensorMethods, TensorCarrier):
+class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     """An array with PyTorch's methods that operations are recorded on; made by `tensor`."""
 
     level = Level.TENSOR
