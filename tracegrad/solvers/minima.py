@@ -20,6 +20,7 @@ from tracegrad.ops.op import lead
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.host import Functions, Result, Starts, called, plain_options, shaped
 from tracegrad.solvers.implicit import gradient_of, solution
+from tracegrad.solvers.kkt import constrained
 from tracegrad.solvers.roots import bound, real, with_args
 
 __all__ = ["SLOPES", "begin", "found_by", "refuse_unless"]
@@ -60,7 +61,7 @@ def minimize(*args: Any, **kwargs: Any) -> Any:
     what = "scipy.optimize.minimize"
     given = bound("minimize", args, kwargs)
     x0, shape = begin(what, given.pop("x0"))
-    refuse_unless(what, given, hess=None, hessp=None, constraints=(), callback=None)
+    refuse_unless(what, given, hess=None, hessp=None, callback=None)
     fun, slope, limits = with_args(given.pop("fun"), given["args"]), given.pop("jac"), given.pop("bounds")
     others = given.pop("args")
     fs: list[tuple[Callable[..., Any], Any]] = [(fun, ())]
@@ -76,9 +77,13 @@ def minimize(*args: Any, **kwargs: Any) -> Any:
         if given["method"] not in _AT_BOUNDS:
             raise refuse(f"{what} with bounds and method={given['method']!r}", "use L-BFGS-B, TNC or SLSQP")
         start |= _ends(limits, shape)
-        fs += _at_bounds(start["low"], start["high"], shape)
-    functions = Functions(what, fs, shape)
+    between = [] if limits is None else _at_bounds(start["low"], start["high"], shape)
+    constraints = given.pop("constraints")
     options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    if constraints != ():
+        x, functions, facts = constrained(what, fs, slope, start, between, constraints, options, shape)
+        return _told(what, functions, x, facts)
+    functions = Functions(what, [*fs, *between], shape)
 
     def run(fs: Any, begin: Any) -> Any:
         limits = None if "low" not in begin else real("Bounds")(begin["low"], begin["high"])
@@ -88,8 +93,13 @@ def minimize(*args: Any, **kwargs: Any) -> Any:
     equation = gradient_of(functions.graphs[0])
     if limits is not None:
         equation = _limited(equation, *functions.graphs[count:])
-    x, calls, turns, status, success = _minimum(what, functions, equation, Starts(start), run, f"{options!r} {slope!r}"
-                                                if count == 1 else repr(options))  # fmt: skip
+    text = f"{options!r} {slope!r}" if count == 1 else repr(options)
+    x, *facts = _minimum(what, functions, equation, Starts(start), run, text)
+    return _told(what, functions, x, facts)
+
+
+def _told(what: str, functions: Functions, x: Any, facts: Any) -> Result:
+    calls, turns, status, success = facts
     return Result(what, x=x, fun=_value(functions, x), nfev=calls, nit=turns, status=status, success=success)
 
 

@@ -1,0 +1,167 @@
+"""Minima under constraints: where the gradient is a sum of those of the constraints that hold.
+
+The solver finds the place; which constraints hold there, and their multipliers, are found by non-negative least squares
+of the gradients. Both the place and the multipliers then solve the equations of W. Karush, H. Kuhn and A. Tucker, with
+these constraints as equations, and their derivatives follow from them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.ir import Graph, build, replay
+from tracegrad.numpy_api.chosen import known
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops import Carrier
+from tracegrad.ops.elementwise import equal, greater, multiply, subtract, where
+from tracegrad.ops.linear import concatenate, reduce_sum, slice
+from tracegrad.solvers.host import Functions, Starts, called, shaped
+from tracegrad.solvers.implicit import columns, gradient_of, solution
+from tracegrad.solvers.roots import real, with_args
+
+__all__ = ["Constraint", "constrained"]
+
+Fs = list[tuple[Callable[..., Any], Any]]
+
+_NEAR = 1e-3  # how far from zero a constraint may be at a solution and hold
+_FORCE = 1e-6  # how much of the gradient it has to carry then
+
+
+class Constraint:
+    """A constraint as SciPy takes one: a dictionary, a `LinearConstraint` or a `NonlinearConstraint`."""
+
+    def __init__(self, what: str, given: Any):
+        self.given, self.type = given, given["type"] if isinstance(given, dict) else ""
+        self.jac: Any = given.get("jac") if self.type else getattr(given, "jac", None)
+        if self.type:
+            others = given.get("args", ())
+            self.fun = with_args(given["fun"], others)
+            self.jac = with_args(self.jac, others) if callable(self.jac) else self.jac
+        elif hasattr(given, "A"):
+            matrix = shaped(given.A, None)
+            matrix = matrix if len(matrix.shape) == 2 else matrix.reshape(1, -1)
+            self.fun, self.jac = (lambda x: matrix @ x), (lambda x: matrix)
+        else:
+            self.fun = with_args(given.fun, ())
+        self.low, self.high = (_static(what, v) for v in ((0, 0) if self.type else (given.lb, given.ub)))
+        if callable(getattr(given, "hess", None)):
+            raise refuse(f"{what} with hess= of a constraint")
+
+    def functions(self) -> Fs:
+        """What the solver calls."""
+        return [(_flat(self.fun), None), *([(self.jac, None)] if callable(self.jac) else [])]
+
+    def on_host(self, fs: list[Any], x: Any) -> Any:
+        """The constraint of these functions."""
+        jac = fs[1] if callable(self.jac) else self.jac
+        if self.type:
+            return {"type": self.type, "fun": fs[0], **({} if jac is None else {"jac": jac})}
+        if hasattr(self.given, "A"):
+            return real("LinearConstraint")(jac(x), self.low, self.high)
+        return real("NonlinearConstraint")(fs[0], self.low, self.high, jac=jac)
+
+    def rows(self, x: Any) -> tuple[list[Any], list[bool]]:
+        """What has to be zero, or not negative; and of each element, whether it is the first."""
+        y = _flat(self.fun)(x)
+        n = y.shape[0]
+        if self.type:
+            return [y], [self.type == "eq"] * n
+        low, high = np.broadcast_to(self.low, n), np.broadcast_to(self.high, n)
+        same = low == high
+        each = [np.flatnonzero(m) for m in (same, np.isfinite(low) & ~same, np.isfinite(high) & ~same)]
+        found = [y[each[0]] - low[each[0]], y[each[1]] - low[each[1]], high[each[2]] - y[each[2]]]
+        return found, [True] * len(each[0]) + [False] * (len(each[1]) + len(each[2]))
+
+
+def _static(what: str, x: Any) -> Any:
+    found = known(x) if isinstance(x, Carrier) else x
+    if found is None or isinstance(found, Carrier):
+        raise refuse(f"{what} with traced bounds of a constraint", "subtract them in its function")
+    return np.asarray(found, np.float64)
+
+
+def _flat(f: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x: np.reshape(shaped(f(x), None), -1)
+
+
+def constrained(what: str, fs: Fs, slope: Any, start: dict[str, Any], bounded: Fs, given: Any,
+                options: dict[str, Any], shape: tuple[int, ...]) -> tuple[Any, Functions, Sequence[Any]]:  # fmt: skip
+    """The minimum, the functions, and what else the solver tells; `bounded` says what lies between bounds."""
+    alone = isinstance(given, dict) or hasattr(given, "lb")
+    constraints = [Constraint(what, c) for c in ([given] if alone else given)]
+    equals: list[bool] = []
+
+    def rows(x: Any) -> Any:
+        found = [c.rows(x) for c in constraints]
+        equals[:] = [e for _, each in found for e in each]
+        return np.concatenate([y for ys, _ in found for y in ys])
+
+    many, count, first = [c.functions() for c in constraints], len(fs), len(fs) + len(bounded)
+    functions = Functions(what, [*fs, *bounded, (rows, None), *(f for each in many for f in each)], shape)
+    graphs, same = list(functions.graphs), np.array(equals)
+    cost, held = graphs[0], graphs[first]
+    functions.graphs += [gradient_of(cost), build(lambda *args: [columns(held, args, what)], held.avals)]
+
+    def run(fs: Any, begin: Any) -> Any:
+        supply = iter(fs[first + 1 : -2])
+        made = [c.on_host([next(supply) for _ in each], begin["x0"]) for c, each in zip(constraints, many)]
+        limits = None if "low" not in begin else real("Bounds")(begin["low"], begin["high"])
+        way = fs[1] if count == 2 else slope
+        found = real("minimize")(
+            lambda x: float(fs[0](x)), begin["x0"], jac=way, bounds=limits, constraints=made, **options
+        )
+        free = np.ones(shape, bool) if limits is None else fs[count](found.x) > 0.5
+        force = _forces(fs[-2](found.x), np.reshape(fs[-1](found.x), (*shape, -1)), fs[first](found.x), same, free)
+        facts = [found.get(k, 0) for k in ("nfev", "nit")]
+        return np.concatenate([found.x, force]), (force != 0) | same, *facts, found.status, found.success
+
+    n, m = shape[0], len(equals)
+    equation = _equation(cost, held, graphs[count:first], n, m)
+    kinds = (((n + m,), "f64"), ((m,), "i64"), ((), "i64"), ((), "i64"), ((), "i64"), ((), "bool"))
+    ways = functools.partial(solution, equation=equation, what=what, known=1)
+    text = f"{options!r} {slope if count == 1 else ''} {[(c.type, c.low, c.high) for c in constraints]}"
+    found, _, *facts = called(functions, Starts(start), run, kinds, text, ways)
+    return found[:n], functions, facts
+
+
+def _forces(gradient: Any, jacobian: Any, values: Any, same: Any, free: Any) -> Any:
+    """The multipliers of constraints: 0 for those that do not hold."""
+    near = same | (values <= _NEAR * (1.0 + np.max(np.abs(values), initial=0.0)))
+    a, b = jacobian[free][:, near], gradient[free]
+    both = same[near]
+    if not a.size:
+        return np.zeros(len(values))
+    parts = real("nnls")(np.concatenate([a, -a[:, both]], axis=1), b)[0]
+    found = np.zeros(len(values))
+    found[near] = parts[: a.shape[1]]
+    found[near & same] -= parts[a.shape[1] :]
+    return np.where(same | (found > _FORCE * (1.0 + np.max(np.abs(b), initial=0.0))), found, 0.0)
+
+
+def _equation(cost: Graph, held: Graph, bounded: Sequence[Graph], n: int, m: int) -> Graph:
+    """Of the place and the multipliers, what is captured, and which constraints hold."""
+    first, *captured = cost.avals
+    forces = Aval((m,), np.dtype(np.float64))
+
+    def difference(x: Any, force: Any, *rest: Any) -> list[Any]:
+        pulled = reduce_sum(multiply(force, replay(held, [x, *rest])[0][0]), axes=(0,))
+        return [subtract(replay(cost, [x, *rest])[0][0], pulled)]
+
+    slope = gradient_of(build(difference, [first, forces, *captured]))
+
+    def fn(u: Any, *rest: Any) -> list[Any]:
+        *values, active = rest
+        x, force = (slice(u, start=(i,), stop=(j,), step=(1,)) for i, j in ((0, n), (n, n + m)))
+        top = replay(slope, [x, force, *values])[0][0]
+        if bounded:
+            between, off = (replay(graph, [x, *values])[0][0] for graph in bounded)
+            top = where(greater(between, 0.5), top, off)
+        bottom = where(equal(active, 1), replay(held, [x, *values])[0][0], force)
+        return [concatenate(top, bottom, axis=0)]
+
+    return build(fn, [Aval((n + m,), first.dtype), *captured, Aval((m,), np.dtype(np.int64))])
