@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 BENCHMARKS = (
-    "call_overhead", "guards", "elementwise", "mlp_step", "logistic", "kernels", "compile", "transforms", "loops",
-    "programs", "factorizations", "workloads", "first_calls", "warm_start", "eager",
+    "call_overhead", "guards", "elementwise", "mlp_step", "logistic", "kernels", "functions", "compile", "transforms",
+    "loops", "programs", "factorizations", "workloads", "first_calls", "warm_start", "eager",
 )  # fmt: skip
 
 ACCURACY = "accuracy"  # times nothing, and comes alone

@@ -31,7 +31,7 @@ Factory = Callable[[], Run]
 REFERENCE = "tracegrad"
 IDLE = 0.1  # of one core: less is no spinning
 MOST_SETTLING = 0.5
-TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "float16": 1e-2}
+TOLERANCE = {"complex128": 1e-9, "float64": 1e-9, "float32": 2e-4, "float16": 1e-2}
 
 
 class Skip(Exception):
@@ -77,6 +77,7 @@ class Case:
     tolerance: greatest error, relative to the greatest absolute value; by dtype if None.
     settle_seconds: the rest before a timed loop, if another than the settings say.
     brief: one of many, to be shown on one line.
+    why: if tracegrad is expected to lose, the reason.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Case:
     tolerance: float | None = None
     settle_seconds: float | None = None
     brief: bool = False
+    why: str = ""
 
 
 @dataclass
@@ -114,6 +116,7 @@ class Result:
     case: str
     rows: list[Row]
     reference: str | None
+    why: str = ""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -142,8 +145,9 @@ def check(peer: str, result: Any, expected: Any, tolerance: float | None = None)
         if a.shape != b.shape or (a.ndim and a.dtype != b.dtype):
             raise Disagreement(f"{peer}: result {index} is {a.dtype}{a.shape}, expected {b.dtype}{b.shape}")
         limit = TOLERANCE.get(b.dtype.name, 0.0) if tolerance is None else tolerance
-        error = np.max(np.abs(a.astype(np.float64) - b), initial=0.0)
-        scale = np.max(np.abs(b.astype(np.float64)), initial=0.0)
+        wide = np.result_type(b, np.float64)
+        error = np.max(np.abs(a.astype(wide) - b), initial=0.0)
+        scale = np.max(np.abs(b.astype(wide)), initial=0.0)
         if not error <= limit * scale:
             raise Disagreement(f"{peer}: result {index} is off by {error:.3g} at scale {scale:.3g}")
 
@@ -260,7 +264,7 @@ def run_case(case: Case, settings: Settings = FULL) -> Result:
     if reference is not None:
         _time_in_rounds(case, settings, live)
         _summarise([row for row, _ in live], reference)
-    return Result(case.name, [row for row, _, _ in started], reference.peer if reference else None)
+    return Result(case.name, [row for row, _, _ in started], reference.peer if reference else None, case.why)
 
 
 def show_seconds(seconds: float | None) -> str:
@@ -310,4 +314,4 @@ def brief(result: Result) -> str:
         cells.append(f"{row.peer} {shown}")
         if row.ratio is not None and row.peer != result.reference:
             cells[-1] += f" (ratio {row.ratio:.2f})"
-    return f"{result.case:<42}  " + "   ".join(cells)
+    return f"{result.case:<42}  " + "   ".join([*cells, *filter(None, [result.why])])

@@ -44,7 +44,8 @@ def _table(results: list[dict[str, Any]]) -> list[str]:
     lines = [f"| | {' | '.join(peers)} |", "|---" * (len(peers) + 1) + "|"]
     for result in results:
         rows = {row["peer"]: row for row in result["rows"]}
-        lines.append(f"| {result['case']} | {' | '.join(_cell(rows.get(peer)) for peer in peers)} |")
+        name = "<br>".join(filter(None, [result["case"], result.get("why")]))
+        lines.append(f"| {name} | {' | '.join(_cell(rows.get(peer)) for peer in peers)} |")
     lines += ["", *summary(results)]
     return lines
 

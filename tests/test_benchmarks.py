@@ -8,11 +8,13 @@ import time
 
 import numpy as np
 import pytest
+import scipy
 
 from benchmarks import __main__ as command
-from benchmarks import harness, peers
+from benchmarks import functions, harness, peers
 from benchmarks.harness import Case, Disagreement, Settings, Skip, Timed, check, run_case
 from benchmarks.peers import need
+from tracegrad.numpy_api import supported
 
 FAST = Settings(rounds=3, rounds_once=3, loop_seconds=1e-5, settle_seconds=0.0)
 
@@ -472,3 +474,23 @@ def test_the_page_of_results_has_medians_ratios_and_how_often_tracegrad_is_behin
     assert "| another | 2.00 s (2.00 s to 2.00 s) | skipped: a\\|b |  |" in text
     assert "fast 0.50 (1, 1 below 0.95), slow 4.00 (1, 0 below 0.95)" in text
     assert "The best of the others: 0.50; behind it in 1 of 1." in text
+
+
+def test_every_function_that_traced_code_can_call_is_timed():
+    rows = " ".join(functions.ROWS)
+    missing = []
+    for name in supported():
+        function = eval(name, {"np": np, "scipy": scipy})
+        names = {f"np.{n}" for n in dir(np) if getattr(np, n) is function} | {name}
+        if name.removeprefix("np.") not in functions.ASKED and not any(f"{n}(" in rows for n in names):
+            missing.append(name)
+    assert missing == []
+    assert [name for name in functions.WHY if name not in rows] == []
+
+
+def test_rows_of_functions_are_functions_of_their_operands():
+    row = 'z = np.copy(a); np.einsum("ij->i", a); np.put_along_axis(z, l, 1.0, 0); z'
+    assert functions.letters(row) == ["a", "l"]
+    assert functions.function(row)(np.zeros((2, 3)), np.array([[0, 1, 0]])).sum() == 3.0
+    assert functions.why("np.isin(g, h)")
+    assert not functions.why("np.sort(x)")

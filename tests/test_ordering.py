@@ -14,6 +14,7 @@ import tracegrad as tg
 from tracegrad.codegen.ordering import ORDERING
 from tracegrad.codegen.orders import orders_of
 from tracegrad.codegen.plan import plan
+from tracegrad.ops.repeats import repeated_index
 from tracegrad.runtime import image
 from tracegrad.runtime.sorts import sort_address
 
@@ -86,11 +87,20 @@ def test_each_row_is_searched_for_its_own_values() -> None:
     same(got, np.stack([np.searchsorted(*pair) for pair in zip(x, values)]))
 
 
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.4, 1.0])
+def test_the_indices_of_truths_are_those_of_numpy(share: float) -> None:
+    for shape in [(1,), (8,), (9,), (1000,), (3, 20)]:
+        mask = np.random.default_rng(0).random(shape) < share
+        for size in {0, 1, int(mask.sum()), shape[-1] + 3}:
+            same(tg.trace(partial(repeated_index, size=size))(mask), repeated_index.impl(mask, size=size))
+
+
 def test_python_is_not_asked() -> None:
     x = numbers((20, 3), "float64")
     assert native_calls(np.sort, x) == ["sorted_values"]
     assert native_calls(lambda x: np.argsort(x, axis=0), x) == ["argsort"]
     assert native_calls(lambda x: np.searchsorted(x[:, 0], x), x) == ["searchsorted"]
+    assert native_calls(lambda x: np.flatnonzero(x > 0), x) == ["repeated_index"]
     assert sort_address("tg_sort.f64")
     assert sort_address("tg_argsort.i32.stable")
 

@@ -16,6 +16,7 @@ from tracegrad.codegen.moves import moved
 from tracegrad.codegen.poly import ONE, ZERO
 from tracegrad.codegen.products import factors_of
 from tracegrad.codegen.scalar import evaluate, lowerable, template_cost
+from tracegrad.codegen.scalar_llvm import identity
 from tracegrad.codegen.windows import CheckedHandler, PatchHandler, WindowHandler
 from tracegrad.ir import Node
 from tracegrad.ops import forms
@@ -263,6 +264,9 @@ class _Scatter(_Reduction):
 class _Scan(_Reduction):
     alone = True
 
+    def called(self, node: Node) -> bool:
+        return node.form.combine != "add" and node.aval.dtype.kind in "bc"
+
     def axes(self, dims: Dims, node: Node, operands: list[Axes]) -> Axes | None:
         return operands[0]
 
@@ -271,13 +275,14 @@ class _Scan(_Reduction):
         name, here = lowering.buffer(node, "out"), lowering.address(node, index)
         previous = tuple(i - 1 if a == axis else i for a, i in enumerate(index))
         value = lowering.element(node.inputs[0], index)
-        zero = Operand("", dtype, "-0.0" if dtype[0] == "f" else "0")
+        combine = node.form.combine
+        start = "-0.0" if (combine, dtype[0]) == ("add", "f") else str(identity(combine, dtype).constant)
         ranges = ((ONE, index[axis], lowering.dims.shape(node)[axis], ONE),)
         with lowering.block() as body:
             before = lowering.load(name, lowering.address(node, previous), dtype)
         guarded = lowering.named(dtype)
-        lowering.emit(Guard(guarded, ranges, body, before, zero))
-        lowering.emit(Store(name, here, lowering.compute(node.form.combine, (guarded, value), dtype)))
+        lowering.emit(Guard(guarded, ranges, body, before, Operand("", dtype, start)))
+        lowering.emit(Store(name, here, lowering.compute(combine, (guarded, value), dtype)))
 
 
 # -- products --------------------------------------------------------------------------------------------------------

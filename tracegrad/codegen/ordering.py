@@ -3,15 +3,18 @@
     tg_step.sorted_values.<dtype>   elements in order
     tg_step.argsort.<dtype>         the indices that put them in order
     tg_step.searchsorted.<dtype>    where values belong among elements that are in order
+    tg_step.repeated_index.bool     the indices of those that are true
 
-In order, their words: the address of Python's callback, the number of the call, the address of NumPy's routine
-(`routine_of`); how many rows of elements there are, how many elements each has, how many rows lie side by side (in a
-search: how many values belong to a row, and how many elements on the next row begins); a word that is not 0 for
-descending order, or to search on the right of equal elements; how many places, these.
+In order, their words: the address of Python's callback, the number of the call, the address of NumPy's routine; how
+many rows of elements there are, how many elements each has, how many rows lie side by side (in a search: how many
+values belong to a row, and how many elements on the next row begins; of truths: how many indices); a word that is not 0
+for descending order, or to search on the right of equal elements; how many places, these.
 
 NumPy's own routines sort a row in memory. There is one for each dtype, which is what `np.sort` calls, without the GIL;
 they are given rows that lie in other directions as copies, some side by side at a time. Where there is no such routine,
 or no memory, the callback is called.
+
+The index of each truth is written behind those that are found, where the next one is written over it if it was none.
 
 A search halves what is left until nothing is, as often for each value; so several values go at a time, without a
 branch.
@@ -29,15 +32,16 @@ from tracegrad.codegen.lapack import CALLBACK
 from tracegrad.codegen.scalar_llvm import BOOL, I64, memory_type
 from tracegrad.codegen.support import OF_WORDS, fetch_places, loop
 from tracegrad.ir import Node
+from tracegrad.ops.repeats import repeated_index
 from tracegrad.ops.sorting import argsort, searchsorted, sorted_values
 
 __all__ = ["ORDERING", "SORTS", "is_ordering", "ordering_module", "ordering_words"]
 
-_OPS = (sorted_values, argsort, searchsorted)
+_OPS = (sorted_values, argsort, searchsorted, repeated_index)
 ORDERING = tuple(f"tg_step.{op.name}." for op in _OPS)
 SORTS = ("tg_sort.", "tg_argsort.")  # and then a dtype, and whether equal elements keep their order
 TOGETHER = 8  # rows copied side by side: a line of memory each time
-AT_A_TIME = 8  # values that are searched for
+AT_A_TIME = 8  # values that are searched for, and truths that are looked at
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
 POINTER = I8.as_pointer()
@@ -48,7 +52,8 @@ FIRST = 8  # the word that says how many places there are
 
 def is_ordering(node: Node) -> bool:
     """Whether a call is one of these."""
-    return node.op in _OPS and node.operands[0].aval.size > 0
+    x = node.operands[0].aval
+    return node.op in _OPS and x.size > 0 and (node.op is not repeated_index or x.dtype.kind == "b")
 
 
 def ordering_words(node: Node) -> list[int | str]:
@@ -59,6 +64,8 @@ def ordering_words(node: Node) -> list[int | str]:
         rows = math.prod(lead)
         each = node.aval.size // rows if rows else 0
         return [0, rows, n, each, n if lead else 0, int(params["right"])]
+    if node.op is repeated_index:
+        return [0, x.size // x.shape[-1], x.shape[-1], params["size"], 0, 0]
     axis = params["axis"]
     rows, side = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
     kind = SORTS[node.op is argsort]
@@ -251,8 +258,55 @@ class _Search(_Writer):
         return b.and_(b.fcmp_unordered("<", one, other), b.fcmp_ordered("ord", one, one))
 
 
+class _Chosen(_Writer):
+    def run(self, rows: Any) -> None:
+        self.found = self.b.alloca(I64)
+        loop(self.b, rows, self.row)
+
+    def row(self, row: Any) -> None:
+        b = self.b
+        x = b.bitcast(self.at(self.places[0], I8, b.mul(row, self.n)), POINTER)
+        out = self.at(self.out, I64, b.mul(row, self.side))
+        b.store(_int(0), self.found)
+
+        def several(k: Any) -> None:
+            """Look at some of which none may be true, while there is room for all of them."""
+            first = b.mul(k, _int(AT_A_TIME))
+            word = b.load(b.bitcast(b.gep(x, [first]), I64.as_pointer()), align=1)
+            with b.if_then(b.icmp_unsigned("!=", word, _int(0))):
+                room = b.icmp_signed("<=", b.add(b.load(self.found), _int(AT_A_TIME)), self.side)
+                with b.if_else(room) as (then, otherwise):
+                    with then:
+                        found = b.load(self.found)
+                        for i in range(AT_A_TIME):
+                            index = b.add(first, _int(i))
+                            b.store(index, b.gep(out, [found]))
+                            found = b.add(found, self.truth(x, index))
+                        b.store(found, self.found)
+                    with otherwise:
+                        loop(b, _int(AT_A_TIME), lambda i: one(b.add(first, i)))
+
+        def one(index: Any) -> None:
+            found = b.load(self.found)
+            with b.if_then(b.icmp_signed("<", found, self.side)):
+                b.store(index, b.gep(out, [found]))
+                b.store(b.add(found, self.truth(x, index)), self.found)
+
+        groups = b.sdiv(self.n, _int(AT_A_TIME))
+        done = b.mul(groups, _int(AT_A_TIME))
+        loop(b, groups, several)
+        loop(b, b.sub(self.n, done), lambda k: one(b.add(done, k)))
+        found = b.load(self.found)
+        loop(b, b.sub(self.side, found), lambda k: b.store(_int(0), b.gep(out, [b.add(found, k)])))
+
+    def truth(self, x: Any, index: Any) -> Any:
+        return self.b.zext(self.b.icmp_unsigned("!=", self.b.load(self.b.gep(x, [index])), ir.Constant(I8, 0)), I64)
+
+
 def _int(value: int) -> Any:
     return ir.Constant(I64, value)
 
 
-_WRITERS: dict[str, type[_Writer]] = {"sorted_values": _Sort, "argsort": _Argsort, "searchsorted": _Search}
+_WRITERS: dict[str, type[_Writer]] = {
+    "sorted_values": _Sort, "argsort": _Argsort, "searchsorted": _Search, "repeated_index": _Chosen,
+}  # fmt: skip

@@ -31,7 +31,7 @@ _FUNCTIONS = _names(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh "
     "arctanh sech2 sigmoid erf erfc ndtr gauss gauss_half power cbrt"
 )
-_FLOAT = _FUNCTIONS | {"div", "sqrt"}
+_FLOAT = _FUNCTIONS | {"copysign", "div", "sqrt"}
 _INTEGER = _names("bit_and bit_or bit_xor shift_left shift_right")
 
 FUNCTIONS = _ANY | _BOOLEAN | _FLOAT | _INTEGER

@@ -191,7 +191,7 @@ _FLOAT: dict[str, Callable[..., Any]] = {
     "neg": lambda b, x: b.fneg(x),
     "maximum": _intrinsic("maximum", 2), "minimum": _intrinsic("minimum", 2), "absolute": _intrinsic("fabs", 1),
     "sqrt": _intrinsic("sqrt", 1), "floor": _intrinsic("floor", 1), "ceil": _intrinsic("ceil", 1),
-    "trunc": _intrinsic("trunc", 1), "rint": _intrinsic("rint", 1),
+    "trunc": _intrinsic("trunc", 1), "rint": _intrinsic("rint", 1), "copysign": _intrinsic("copysign", 2),
     "sign": _sign_float, "remainder": _remainder_float, "floor_divide": _floor_divide_float,
     "isfinite": _finite("<"), "isinf": _finite("=="),
 }  # fmt: skip

@@ -158,6 +158,12 @@ def sech2(x: Real) -> Real:
 def tanh(x: Real) -> Real:
     """With h = (e**2|x| - 1) / 2, tanh |x| = h / (h + 1)."""
     half = _half_expm1_of_twice(x)
+    if x.format.name == "f32":
+        whole = fast_two_sum(x.constant(1.0), half)
+        inverse = 1.0 / whole.hi
+        result = half * inverse
+        rest = fma(-result, whole.lo, fma(-result, whole.hi, half))
+        return copysign(fma(rest, inverse, result), x)
     return copysign(divide_by_pair(half, fast_two_sum(x.constant(1.0), half)), x)
 
 

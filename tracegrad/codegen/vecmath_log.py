@@ -24,7 +24,7 @@ from tracegrad.codegen.vecmath_lang import (
     select,
     sqrt,
 )
-from tracegrad.codegen.vecmath_rare import computed_if_any
+from tracegrad.codegen.vecmath_rare import call_unless_all, computed_if_any
 from tracegrad.records import record
 
 __all__ = ["arccosh", "arcsinh", "arctanh", "log", "log1p", "log2", "log10"]
@@ -159,12 +159,22 @@ def _log_times(x: Real, k: Real, f: Real, scale: tuple[float, float], ln2_scaled
 
 def log2(x: Real) -> Real:
     """k + log2(1 + f): where k is not 0, it is so much larger that one word is enough. float32 divides by nothing."""
-    parts = split(x)
+    form = x.format
+    tiny, infinity = 1 << form.mantissa, (2 * form.bias + 1) << form.mantissa
+    usual = (x.bits - tiny).below(infinity - tiny)
+    return call_unless_all(usual, "log2_with_limits", _log2_with_limits, (x,), _log2_of(split(x, denormals=False)))
+
+
+def _log2_with_limits(x: Real) -> Real:
+    return _with_limits(x, 0.0, _log2_of(split(x)))
+
+
+def _log2_of(parts: Split) -> Real:
     f = parts.m - 1.0
-    if x.format.name == "f32":
-        return _with_limits(x, 0.0, fma(f, horner(f, LOG2_F32), parts.k))
-    scale, _ = x.pick(LOG2_E)
-    return _with_limits(x, 0.0, fma(-_correction(f, 0.0), scale, fma(f, scale, parts.k)))
+    if f.format.name == "f32":
+        return fma(f, horner(f, LOG2_F32), parts.k)
+    scale, _ = f.pick(LOG2_E)
+    return fma(-_correction(f, 0.0), scale, fma(f, scale, parts.k))
 
 
 def log10(x: Real) -> Real:

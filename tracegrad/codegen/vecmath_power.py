@@ -102,6 +102,21 @@ def _log2_pair(k: Real, m: Real) -> Pair:
     return Pair(result.hi, result.lo + low)
 
 
+def _log2_parts(k: Real, m: Real) -> Pair:
+    """The same for float32 to 2**-29, in two words of which the second is up to a hundredth of the first."""
+    f = m - 1.0
+    reciprocal = 1.0 / (m + 1.0)
+    s = f * reciprocal
+    s_low = fma(-s, f, fma(s, -2.0, f)) * reciprocal
+    z = s * s
+    first, first_low = m.pick(LOG2_FIRST)
+    rise = fma(z, fma(z, horner(z, m.pick(LOG2_TAIL)), m.pick(LOG2_SECOND)), first_low)
+    high = s * first
+    low = fma(s, rise, fma(s_low, fma(rise, 3.0, first), fma(s, first, -high)))
+    result = fast_two_sum(k, high)
+    return Pair(result.hi, result.lo + low)
+
+
 def _inverse_cbrt(x: Real) -> Real:
     """x**(-1/3) of a positive normal number, to some 20 bits."""
     form, cut = x.format, x.pick(_CUT)
@@ -139,6 +154,8 @@ def _power_of_parts(k: Real, m: Real, y: Real) -> tuple[Real, Real, Real]:
 
     Of a result too large or too small only the last means anything.
     """
+    if m.format.name == "f32":
+        return _power_of_short_parts(_log2_parts(k, m), y)
     logarithm = _log2_pair(k, m)
     total, total_low = two_product(logarithm.hi, y)
     n, word = round_to_integer(total, 1.0)
@@ -148,6 +165,16 @@ def _power_of_parts(k: Real, m: Real, y: Real) -> tuple[Real, Real, Real]:
     rest = fma(low, ln2, fma(r, ln2, -high))
     rest = fma(whole, fma(whole, horner(whole, r.pick(EXP2_TAIL)), ln2_low), rest)
     return 1.0 + (high + rest), word.real, total
+
+
+def _power_of_short_parts(logarithm: Pair, y: Real) -> tuple[Real, Real, Real]:
+    """The same for float32, but for the last: it is within a hundredth of n + r."""
+    total, total_low = two_product(logarithm.hi, y)
+    low = fma(y, logarithm.lo, total_low)
+    n, word = round_to_integer(total + low, 1.0)
+    r = (total - n) + low
+    ln2, _ = r.pick(LN2)
+    return fma(r, fma(r, horner(r, r.pick(EXP2_TAIL)), ln2), 1.0), word.real, total
 
 
 def _with_limits(x: Real, y: Real, result: Real, word: Real, total: Real) -> Real:
@@ -171,6 +198,6 @@ def power(x: Real, y: Real) -> Real:
     form = x.format
     infinity = (2 * form.bias + 1) << form.mantissa
     # As integers: for two comparisons of numbers LLVM writes longer code.
-    usual = (x.bits - 1).below(infinity - 1) & (absolute(total) < form.bias - 2.0)
+    usual = (x.bits - 1).below(infinity - 1) & (absolute(total) < form.bias * 0.98 - 2.0)
     joined = (result.bits + (word.bits << form.mantissa)).real
     return call_unless_all(usual, "power_with_limits", _with_limits, (x, y, result, word, total), joined)

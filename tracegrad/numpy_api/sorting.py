@@ -11,7 +11,7 @@ from tracegrad.numpy_api.memory import laid
 from tracegrad.numpy_api.operands import along_axis, array, peer_of, promoted
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import take_along_axis
-from tracegrad.ops import sorting
+from tracegrad.ops import selecting, sorting
 
 __all__ = ["argpartition", "argsort", "partition", "searchsorted", "sort"]
 
@@ -42,14 +42,27 @@ def argsort(
 
 @implements(np.partition, refuses=("order",))
 def partition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Any:
-    """`np.partition`: sorted altogether, which is one of the orders that are allowed."""
-    return sort(a, axis)
+    """`np.partition`: the elements in the order of `np.argpartition`, so that each keeps the cotangent of its place."""
+    x, k = along_axis("partition", a, axis)
+    return laid(take_along_axis(x, _partition(x, kth, k), k), "K", x)
 
 
 @implements(np.argpartition, refuses=("order",))
 def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Any:
-    """`np.argpartition`: the indices of a whole sort, which is one of the orders that are allowed."""
-    return argsort(a, axis)
+    """`np.argpartition`."""
+    x, k = along_axis("argpartition", a, axis)
+    return _partition(x, kth, k)
+
+
+def _partition(x: Any, kth: Any, axis: int) -> Any:
+    n = x.shape[axis]
+    if n < 2:
+        return sorting.argsort(x, axis=axis, descending=False, stable=False)
+    places = [int(k) for k in np.ravel(kth)]
+    for k in places:
+        if not -n <= k < n:
+            raise ValueError(located(f"kth(={k}) out of bounds ({n})"))
+    return selecting.argpartition(x, places=tuple([k % n for k in places]), axis=axis)
 
 
 @implements(np.searchsorted)

@@ -287,12 +287,12 @@ floor = op("floor(x)", np.floor, "floor(x)", steps=True, doc="largest integer no
 ceil = op("ceil(x)", np.ceil, "ceil(x)", steps=True, doc="smallest integer not below x")
 trunc = op("trunc(x)", np.trunc, "trunc(x)", steps=True, doc="integer part of x")
 rint = op("rint(x)", np.rint, "rint(x)", steps=True, doc="nearest integer, ties to even")
-signbit = op("signbit(x)", np.signbit, "where(x == 0, 1 / x, x) < 0", doc="whether x is negative, or -0.0")
-copysign = op("copysign(x, y)", np.copysign, "where(where(y == 0, 1 / y, y) < 0, -absolute(x), absolute(x))",
+signbit = op("signbit(x)", np.signbit, "copysign(1, x) < 0", doc="whether x is negative, or -0.0")
+copysign = op("copysign(x, y)", np.copysign, "copysign(x, y)",
               lambda t, ans, x, y: multiply(t, multiply(sign(x), sign(ans))),
               lambda t, ans, x, y: zeros_like(t), domain=(0.5, 2), doc="magnitude of x, sign of y")  # fmt: skip
 _FMOD = "remainder(absolute(x), absolute(y))"
-fmod = op("fmod(x, y)", np.fmod, f"where(where(x == 0, 1 / x, x) < 0, -{_FMOD}, {_FMOD})",
+fmod = op("fmod(x, y)", np.fmod, f"copysign({_FMOD}, x)",
           _keep, lambda t, ans, x, y: negative(multiply(t, trunc(divide(x, y)))), domain=(1, 3),
           doc="x - y * trunc(x / y), with the sign of x")  # fmt: skip
 flat = op("flat(x, y)", lambda x, y: np.array(x), "x", _keep, lambda t, ans, x, y: zeros_like(t),

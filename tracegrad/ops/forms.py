@@ -199,7 +199,7 @@ class Fold(Form):
 
 @record(frozen=True)
 class Scan(Form):
-    """As a fold along `axis` by `combine`, which is add, with all that it comes to on the way."""
+    """As a fold along `axis` by `combine`, with all that it comes to on the way."""
 
     order = "K"
     combine: str

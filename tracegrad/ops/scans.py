@@ -109,7 +109,7 @@ def _() -> Any:
 
 
 # -- cumprod ---------------------------------------------------------------------------------------------
-@primitive(on_complex=HOLOMORPHIC, order="K")
+@primitive(Scan("mul"), on_complex=HOLOMORPHIC)
 def cumprod(x: Any, *, axis: int) -> Any:
     """The running product along `axis`; the dtype stays."""
     return np.cumprod(x, axis=axis, dtype=x.dtype)

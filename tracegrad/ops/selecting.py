@@ -17,7 +17,7 @@ from tracegrad.ops.op import Op, primitive
 from tracegrad.ops.samples import integers, uniform
 from tracegrad.ops.sorting import cumargmax, cumargmin
 
-__all__ = ["argselect", "cummax", "cummin", "select"]
+__all__ = ["argpartition", "argselect", "cummax", "cummin", "select"]
 
 Places = tuple[int, ...]
 
@@ -88,6 +88,27 @@ def _samples() -> Any:
 
 for _op in (argselect, select):
     _op.def_samples(_samples)
+
+
+# -- partitions --------------------------------------------------------------------------------------------------
+@primitive()
+def argpartition(x: Any, *, places: Places, axis: int) -> Any:
+    """Indices along `axis` that put each element of `places` where it is in the sorted order, what is less before."""
+    return np.argpartition(x, places, axis=axis)
+
+
+@argpartition.def_aval
+def _(x: Aval, *, places: Places, axis: int) -> Aval:
+    reduced_shape(x.shape, (axis,))
+    if not places or not all(0 <= k < x.shape[axis] for k in places):
+        raise ShapeError(f"argpartition: {x} has no places {places} along axis {axis}")
+    return Aval(x.shape, np.dtype(np.int64))
+
+
+@argpartition.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)),), {"places": (1, 3), "axis": 1}
+    yield (uniform((21, 2), dtype="float32"),), {"places": (10,), "axis": 0}
 
 
 # -- running extrema ---------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import numpy as np
 from tracegrad.ir import Value
 from tracegrad.ops.elementwise import multiply
 from tracegrad.ops.factorizations import cholesky_pullback
-from tracegrad.ops.forms import Fold
+from tracegrad.ops.forms import Fold, Scan
 from tracegrad.ops.linear import (
     broadcast_to,
     cast,
@@ -302,6 +302,24 @@ def _(condition: Any, x: Any, y: Any) -> Any:
     return found if hasattr(found, "node") else full_like(other, found)
 
 
-@rule_for(TABLE["cumsum"])
-def _(x: Any, *, axis: int) -> Any:
-    return x if x.shape[axis] == 1 else None
+@rule_for(TABLE["conj"])
+def _(x: Any) -> Any:
+    return x if x.dtype.kind != "c" else None
+
+
+# -- scans -----------------------------------------------------------------------------------------------
+def _scan_rule(op: Op) -> Callable[..., Any]:
+    def rule(x: Any, *, axis: int) -> Any:
+        if x.shape[axis] == 1:
+            return x
+        if producer(x) is transpose:  # a result of NumPy's lies as its operand does, so it is transposed back
+            perm = _param(x, "perm")
+            return transpose(op(operand(x), axis=perm[axis]), perm=perm)
+        return None
+
+    return rule
+
+
+for _op in TABLE.values():
+    if isinstance(_op.form, Scan):
+        rule_for(_op)(_scan_rule(_op))

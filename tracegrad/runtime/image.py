@@ -211,6 +211,7 @@ def _run_of(call: Call) -> Callable[[Any], None]:
         ((ctypes.c_char * max(a.nbytes, 1)).from_address, a.shape, a.dtype) for a in avals
     ]
     inputs, count = node.inputs, len(node.operands)
+    in_place = type(op.impl) is np.ufunc and _fits(op.impl, [x.dtype for x in avals]) and len(avals) == len(inputs) + 1
 
     def run(pointers: Any) -> None:
         arrays: list[Any] = [np.ndarray(shape, dtype, at(pointers[k])) for k, (at, shape, dtype) in enumerate(views)]
@@ -219,11 +220,20 @@ def _run_of(call: Call) -> Callable[[Any], None]:
             following = iter(operands)
             operands = [next(following) if hasattr(x, "aval") else x for x in inputs]
         with np.errstate(all="ignore"):
+            if in_place:
+                op.impl(*operands, *outs)
+                return
             answer = op.impl(*operands, **params)
         for i, out in zip(used, outs):
             out[...] = answer[i] if several else answer
 
     return run
+
+
+def _fits(function: np.ufunc, dtypes: Sequence[np.dtype[Any]]) -> bool:
+    """Whether a universal function has a result of the last of these dtypes, of operands of the others."""
+    wanted = (*dtypes[:-1], None)
+    return (function.nin, function.nout) == (len(dtypes) - 1, 1) and function.resolve_dtypes(wanted) == tuple(dtypes)
 
 
 # -- for another process -----------------------------------------------------------------------------------------------

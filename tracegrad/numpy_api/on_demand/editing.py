@@ -9,7 +9,7 @@ import numpy as np
 
 from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.numpy_api import reductions
-from tracegrad.numpy_api.joining import concatenate, picked, stack
+from tracegrad.numpy_api.joining import along, concatenate, picked, stack
 from tracegrad.numpy_api.last_writes import is_known
 from tracegrad.numpy_api.memory import laid
 from tracegrad.numpy_api.operands import (
@@ -49,6 +49,18 @@ def _place(obj: Any, name: str) -> Any:
     raise refuse(f"np.{name} at a traced array of indices", "use indices that are computed without the arguments")
 
 
+_MOST_RUNS = 8  # of elements that lie one behind the other, which are cut out and put together
+
+
+def _in_runs(x: Any, codes: np.ndarray[Any, Any], axis: int) -> Any:
+    """`np.take(x, codes, axis)`, where most indices follow each other."""
+    ends = [*(np.flatnonzero(np.diff(codes) != 1) + 1).tolist(), len(codes)]
+    if len(ends) > _MOST_RUNS or not len(codes):
+        return picked(x, constant(codes.astype(np.int64), peer_of(x)), axis)
+    runs = [codes[start:stop] for start, stop in zip([0, *ends], ends)]
+    return concatenate([along(x, axis, int(run[0]), int(run[-1]) + 1) for run in runs], axis)
+
+
 # -- insert and delete -------------------------------------------------------------------------------------------------
 @implements(np.insert)
 def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
@@ -70,7 +82,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
         codes = np.insert(np.arange(n), place, n + np.arange(count))
     wanted = tuple(count if i == k else m for i, m in enumerate(x.shape))
     joined = concatenate([x, broadcast_to(v, shape=wanted)], k)
-    return laid(picked(joined, constant(codes.astype(np.int64), peer), k), "C")
+    return laid(_in_runs(joined, codes, k), "C")
 
 
 @implements(np.delete)
@@ -78,7 +90,7 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     """`np.delete`, of indices that are known or asked for."""
     x, k = along_axis("delete", arr, axis)
     kept = np.delete(np.arange(x.shape[k]), _place(obj, "delete"))
-    return laid(picked(x, constant(kept, peer_of(x)), k), "C")
+    return laid(_in_runs(x, kept, k), "C")
 
 
 @implements(np.resize)
@@ -89,7 +101,7 @@ def resize(a: Any, new_shape: Any) -> Any:
     if not size_of(x):
         return broadcast_to(array(np.zeros((), x.dtype), peer_of(x)), shape=shape)
     codes = np.arange(math.prod(shape)) % size_of(x)
-    return reshape(picked(x, constant(codes, peer_of(x)), 0), shape=shape)
+    return reshape(_in_runs(x, codes, 0), shape=shape)
 
 
 # -- in place ----------------------------------------------------------------------------------------------------------

@@ -13,9 +13,10 @@ from tracegrad.numpy_api.on_demand.samples import convolve
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, to_dtype, to_float
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import matrix_transpose
+from tracegrad.ops import scans
 from tracegrad.ops.contraction import matmul_any
 from tracegrad.ops.elementwise import add, divide, multiply, sqrt, subtract
-from tracegrad.ops.linear import full, pad, reduce_sum, reshape
+from tracegrad.ops.linear import broadcast_to, flip, full, pad, reduce_sum, reshape
 
 
 def _coefficients(name: str, *given: Any) -> list[Any]:
@@ -30,6 +31,9 @@ def _ones(shape: tuple[int, ...], like: Any) -> Any:
     return constant(full(shape=shape, value=one, dtype=like.dtype.name), peer_of(like))
 
 
+_FEW_COLUMNS = 8  # that are written out
+
+
 @implements(np.vander)
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     """`np.vander`."""
@@ -40,6 +44,10 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     count = v.shape[0] if N is None else N.__index__()
     if not count:
         return reshape(v, shape=(v.shape[0], 1))[:, :0]
+    if count > _FEW_COLUMNS:
+        rows = broadcast_to(reshape(v, shape=(*v.shape, 1)), shape=(*v.shape, count - 1))
+        powers = concatenate([_ones((*v.shape, 1), v), scans.cumprod(rows, axis=1)], 1)
+        return powers if increasing else flip(powers, axes=(1,))
     columns = [_ones(v.shape, v)]
     for _ in range(count - 1):
         columns.append(multiply(columns[-1], v) if len(columns) > 1 else v)

@@ -1,0 +1,37 @@
+"""Is every function of NumPy's that traced code can call faster compiled than eager, at 100,000 elements?
+
+One call of each (`functions.py`), value only. Where it is not, the row says why.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+
+from benchmarks.functions import ROWS, function, letters, operand, why
+from benchmarks.harness import Case, Factory, Settings
+from benchmarks.peers import need
+
+PACKAGES = ("tracegrad",)
+
+
+def case(row: str) -> Case:
+    """One function, by its row."""
+    f, arrays = function(row), [operand(letter) for letter in letters(row)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = f(*arrays)
+    peers: dict[str, Factory] = {
+        "tracegrad": lambda: functools.partial(need("tracegrad").trace(f), *arrays),
+        "numpy": lambda: functools.partial(f, *arrays),
+    }
+    return Case(row, peers, lambda: expected, settle_seconds=0.001, brief=True, why=why(row))
+
+
+def cases(settings: Settings) -> Iterator[Case]:
+    """One at a time. Until the last is done, NumPy does not warn."""
+    with np.errstate(all="ignore"):
+        yield from map(case, ROWS)
