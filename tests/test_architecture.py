@@ -33,6 +33,7 @@ LAYERS = (
     "ad",
     "numpy_api",
     "scipy_api",
+    "random",
     "torch.functions",
     "torch.tape",
     "torch.autograd",

@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats as st
 from numpy.random import default_rng
 
 import tracegrad as tg
@@ -123,6 +124,66 @@ def test_derivatives_are_taken_along_the_way(name):
     np.testing.assert_allclose(
         fixed(second)(x), differences(fixed(lambda x: np.sum(slope(x) * t)), x), rtol=1e-4, atol=1e-5
     )
+
+
+# Draws of a shape, and the distribution function, whose slopes say how a quantile moves.
+SHAPES = {
+    "gamma": (lambda a: RNG.gamma(a, 2.0), lambda z, a: st.gamma.cdf(z, a, scale=2.0)),
+    "standard_gamma": (lambda a: RNG.standard_gamma(a), lambda z, a: st.gamma.cdf(z, a)),
+    "beta": (lambda a: RNG.beta(a, 2.0 * a), lambda z, a: st.beta.cdf(z, a, 2.0 * a)),
+    "chisquare": (lambda a: RNG.chisquare(a, size=3), lambda z, a: st.chi2.cdf(z, a)),
+    "standard_t": (lambda a: RNG.standard_t(a), lambda z, a: st.t.cdf(z, a)),
+    "global": (lambda a: np.random.gamma(a), lambda z, a: st.gamma.cdf(z, a)),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_draws_move_with_the_parameters_of_their_shape_as_quantiles(name):
+    draw, cdf = SHAPES[name]
+    a, h, weights = np.array([0.7, 1.5, 4.0]), 1e-4, np.array([1.0, -2.0, 3.0])
+
+    def first(a):
+        return tg.grad(lambda a: np.sum(draw(a)))(a)
+
+    def moved(q, a):  # the quantile at q for another shape, by Newton's method from where it was
+        z = start.copy()
+        for _ in range(20):
+            z = z - (cdf(z, a) - q) * 2e-6 * z / (cdf(z * (1 + 1e-6), a) - cdf(z * (1 - 1e-6), a))
+        return z
+
+    reset()
+    start = draw(a)
+    at = [moved(cdf(start, a), a + k * h) for k in (-2, -1, 1, 2)]
+    slope = (at[0] - 8 * at[1] + 8 * at[2] - at[3]) / (12 * h)
+    bend = (16 * (at[1] + at[2]) - 30 * start - at[0] - at[3]) / (12 * h * h)
+    reset()
+    np.testing.assert_allclose(first(a), slope, rtol=1e-7)
+    after = states()
+    reset()
+    draw(a)
+    assert states() == after
+    reset()
+    np.testing.assert_allclose(tg.grad(lambda a: np.sum(first(a) * weights))(a), bend * weights, rtol=1e-4)
+    reset()
+    np.testing.assert_allclose(
+        tg.trace(lambda a: tg.jvp(lambda a: draw(a), (a,), (weights,))[1])(a), slope * weights, rtol=1e-7
+    )
+
+
+def test_dirichlet_moves_with_its_parameters_as_the_sum_of_the_gammas_does():
+    alpha, weights = np.array([0.7, 1.5, 4.0]), np.array([1.0, -2.0, 3.0])
+    reset()
+    wanted = RNG.dirichlet(alpha, 2)
+    reset()
+    value, slope = tg.value_and_grad(lambda a: np.sum(RNG.dirichlet(a, 2) @ weights))(alpha)
+    assert value == pytest.approx(np.sum(wanted @ weights), rel=1e-13)
+
+    def by_gammas(a):
+        parts = RNG.standard_gamma(a, (2, 3))
+        return np.sum(parts / np.sum(parts, axis=1, keepdims=True) @ weights)
+
+    reset()
+    np.testing.assert_allclose(tg.grad(by_gammas)(alpha), slope, rtol=1e-12)
 
 
 def test_other_paths_begin_where_the_call_began():
@@ -250,10 +311,13 @@ def test_unseeded_generators_are_new_in_each_call():
 
 
 def test_what_cannot_be_drawn_is_refused():
-    with pytest.raises(tg.UnsupportedError, match="several examples or turns"):
+    with pytest.raises(tg.UnsupportedError, match=r"several examples or turns.* tracegrad\.random with a key"):
         tg.vmap(lambda x: x + RNG.normal())(np.ones(3))
     with pytest.raises(tg.UnsupportedError, match="no derivative with respect to this argument"):
-        tg.grad(lambda a: RNG.gamma(a))(2.0)
+        tg.grad(lambda a: RNG.vonmises(0.0, a))(2.0)
+    for call in (lambda x: RNG.bytes(3), lambda x: RNG.permuted(x), lambda x: RNG.spawn(2)):
+        with pytest.raises(tg.UnsupportedError, match=r"is not supported; (use|spawn)"):
+            tg.trace(call)(np.ones(3))
     with pytest.raises(ValueError, match="scale < 0"):
         tg.trace(lambda s: RNG.normal(0.0, s, 3))(-1.0)
     with pytest.raises(ValueError, match="high - low < 0"):

@@ -59,7 +59,7 @@ with at_rest():
     from tracegrad.tree import register_pytree_node
 
 if TYPE_CHECKING:
-    from tracegrad import func
+    from tracegrad import func, random
     from tracegrad.pictures import visualize
     from tracegrad.torch import autograd, cuda, linalg, nn, special
     from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
@@ -121,6 +121,7 @@ __all__ = [
     "map",
     "nn",
     "no_grad",
+    "random",
     "register_pytree_node",
     "scan",
     "set_grad_enabled",
@@ -145,6 +146,7 @@ _find, _names = later.names(
     globals(),
     modules={
         "func": "tracegrad.func",
+        "random": "tracegrad.random",
         **{name: f"tracegrad.torch.{name}" for name in ("autograd", "cuda", "linalg", "nn", "special")},
     },
     members={

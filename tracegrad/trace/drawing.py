@@ -18,6 +18,7 @@ import numpy as np
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Value
 from tracegrad.ops import Carrier
+from tracegrad.ops.linear import stop_gradient
 from tracegrad.trace.arithmetic import holds
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.drawn import Made, Traced, is_generator
@@ -27,6 +28,11 @@ from tracegrad.trace.sources import Fixed
 __all__ = ["MAKERS", "RANDOM", "default_rng", "generator_of", "method_of", "method_of_global"]
 
 _NOT_DRAWN = frozenset({"bit_generator", "spawn", "get_state", "set_state", "bytes", "permuted"})
+
+_INSTEAD = {
+    "bytes": "use integers(0, 256, n, dtype=np.uint8)", "spawn": "spawn outside and pass the generators",
+    "permuted": "use permutation, for each row",
+}  # fmt: skip
 
 
 def _traced(*xs: Any) -> bool:
@@ -103,11 +109,53 @@ def _lognormal(g: Traced, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None) -
 
 
 def _gamma(g: Traced, shape: Any, scale: Any = 1.0, size: Any = None) -> Any:
-    if not _traced(scale):
+    if not _traced(scale) and not _differentiated(g, shape):
         return g.draw("gamma", (shape, scale, size), {})
     _require_positive(scale, "scale")
     wanted = _shape(size, shape, scale)
-    return _fitting(scale * g.draw("standard_gamma", (shape, wanted), {}, strong=True), wanted)
+    return _fitting(scale * _standard_gamma(g, shape, wanted), wanted)
+
+
+# -- distributions whose shape has parameters --------------------------------------------------------------------
+def _differentiated(g: Traced, x: Any) -> bool:
+    """Whether a derivative under way goes through an argument."""
+    return isinstance(x, Value) and g._world.builder.has_derivative(x.node)
+
+
+def _implicit(method: str, kind: str, scale: float = 1.0, count: int = 1) -> Callable[..., Any]:
+    """A distribution with `count` parameters of its shape. What is drawn moves with them as the quantile that it is."""
+
+    def draw(g: Traced, *args: Any, size: Any = None, **kwargs: Any) -> Any:
+        shapes, rest = args[:count], args[count:]
+        if len(rest) > 1 or kwargs or not any(_differentiated(g, x) for x in shapes):
+            return g.draw(method, args, kwargs if size is None else {"size": size, **kwargs})
+        from tracegrad.scipy_api.special import call
+
+        wanted = _shape(rest[0] if rest else size, *shapes)
+        found = g.draw(method, (*[stop_gradient(x) if _traced(x) else x for x in shapes], wanted), {}, strong=True)
+        made = scale * call(f"_drawn_{kind}", *[x / scale for x in shapes], found / scale)
+        return made if made.shape else made[()]
+
+    return draw
+
+
+_standard_gamma = _implicit("standard_gamma", "gamma")
+
+
+def _dirichlet(g: Traced, alpha: Any, size: Any = None) -> Any:
+    """NumPy's ways to it: parts of what is left, where all are small, or shares of a sum."""
+    if isinstance(alpha, list | tuple) and _traced(*alpha):
+        alpha = np.stack(alpha)
+    if not _differentiated(g, alpha):
+        return g.draw("dirichlet", (alpha, size), {})
+    wanted = (*(_shape(size) if size is not None else ()), alpha.shape[0])
+    small = np.max(alpha) < 0.1
+    if g.is_old or not holds(small):
+        parts = _standard_gamma(g, alpha, wanted)
+        return parts / np.sum(parts, axis=-1, keepdims=True)
+    raise UnsupportedError(
+        located("dirichlet has no derivative with respect to alpha where no element is 0.1 or more; draw by gamma")
+    )
 
 
 def _multivariate_normal(g: Traced, mean: Any, cov: Any, size: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -168,6 +216,8 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "normal": _moved("normal", "standard_normal"), "laplace": _moved("laplace", "laplace", (0.0, 1.0)),
     "logistic": _moved("logistic", "logistic", (0.0, 1.0)), "gumbel": _moved("gumbel", "gumbel", (0.0, 1.0)),
     "exponential": _scaled("exponential", "standard_exponential"), "rayleigh": _scaled("rayleigh", "rayleigh"),
+    "standard_gamma": _standard_gamma, "beta": _implicit("beta", "beta", count=2), "dirichlet": _dirichlet,
+    "chisquare": _implicit("chisquare", "gamma", 2.0), "standard_t": _implicit("standard_t", "t"),
     "uniform": _uniform, "lognormal": _lognormal, "gamma": _gamma, "multivariate_normal": _multivariate_normal,
     "choice": _choice, "permutation": _permutation, "shuffle": _shuffle,
 }  # fmt: skip
@@ -177,7 +227,10 @@ def method_of(g: Traced, name: str) -> Any:
     """A method of a generator, in traced code."""
     real = getattr(g._real, name)
     if name in _NOT_DRAWN or not callable(real):
-        raise UnsupportedError(located(f"{name} of a random generator is not supported in a traced function"))
+        instead = _INSTEAD.get(name, "call it outside")
+        raise UnsupportedError(
+            located(f"{name} of a random generator in a traced function is not supported; {instead}")
+        )
     ours = _METHODS.get(name)
     if ours is not None:
         return functools.partial(ours, g)

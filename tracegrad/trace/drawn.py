@@ -218,7 +218,8 @@ class Traced:
             raise UnsupportedError(
                 located(
                     f"{method} in a function that runs for several examples or turns (tg.vmap, tg.scan, tg.cond, ...) "
-                    "would be drawn once; draw outside of it and pass the array"
+                    "would be drawn once; draw outside of it and pass the array, or use tracegrad.random with a key "
+                    "for each"
                 )
             )
         tell()

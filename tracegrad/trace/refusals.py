@@ -28,7 +28,7 @@ class Refusal(types.ModuleType):
         raise UnsupportedError(
             located(
                 f"{self.__name__}.{name} in a traced function would be drawn once and recorded as a constant; "
-                "draw outside and pass the array"
+                "use a generator of np.random's, or draw outside and pass the array"
             )
         )
 
