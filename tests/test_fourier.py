@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -91,11 +92,12 @@ LOSSES = {
 }
 
 
+@pytest.mark.parametrize("jit", [True, False])
 @pytest.mark.parametrize("name", LOSSES)
-def test_slopes_of_both_orders_are_those_of_differences_and_both_modes_agree(name: str) -> None:
+def test_slopes_of_both_orders_are_those_of_differences_and_both_modes_agree(name: str, jit: bool) -> None:
     f = LOSSES[name]
     t = np.cos(np.arange(6.0))
-    with tg.disable_jit():
+    with contextlib.nullcontext() if jit else tg.disable_jit():
         slope = tg.grad(f)
         assert slope(V) @ t == pytest.approx(differences(f, V, t), rel=1e-7)
         assert float(tg.jvp(f, (V,), (t,))[1]) == pytest.approx(slope(V) @ t, rel=1e-12)
@@ -103,6 +105,22 @@ def test_slopes_of_both_orders_are_those_of_differences_and_both_modes_agree(nam
         np.testing.assert_allclose(tg.jvp(slope, (V,), (t,))[1], want, rtol=1e-6, atol=1e-7)
         np.testing.assert_allclose(tg.hessian(f)(V) @ t, want, rtol=1e-6, atol=1e-7)
         np.testing.assert_allclose(tg.vmap(slope)(np.stack([V, t])), [slope(V), slope(t)], rtol=1e-12)
+
+
+CALLED = ["np.fft.fft(x)", "np.fft.irfft(x, 7)", "scipy.fft.hfft2(x)", "scipy.fft.fftn(x, (2, 3))",
+          "np.fft.fftshift(np.fft.ifft2(x))"]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLED)
+def test_compiled_transforms_are_those_of_numpy_and_scipy(call: str) -> None:
+    f = eval(f"lambda x: {call}", {"np": np, "scipy": scipy})
+    traced = tg.trace(f)
+    slope = tg.grad(lambda x: np.sum(np.abs(f(x)) ** 2))
+    with tg.disable_jit():
+        want = tg.grad(lambda x: np.sum(np.abs(eval(call, NAMES, {"x": x})) ** 2))(COMPLEX)
+    for _ in range(2):  # replayed, and compiled
+        np.testing.assert_allclose(traced(COMPLEX), f(COMPLEX), rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(slope(COMPLEX), want, rtol=1e-12, atol=1e-12)
 
 
 def test_a_gradient_of_complex_numbers_is_pytorchs() -> None:

@@ -92,6 +92,23 @@ f.linalg.det(q)
 f.linalg.solve(q, v)
 f.linalg.solve_triangular(q, y, upper=True)
 f.linalg.matrix_exp(q)
+f.linalg.slogdet(q)[0]
+f.linalg.slogdet(q)[1]
+f.linalg.cholesky(q @ q.mH)
+f.linalg.cholesky(q @ q.mH, upper=True)
+f.linalg.eigvalsh(q @ q.mH)
+f.linalg.eigh(q @ q.mH)[0]
+f.linalg.eigh(q @ q.mH)[1].abs()
+f.linalg.svdvals(x)
+f.linalg.svd(x, full_matrices=False)[0].abs()
+f.linalg.svd(x, full_matrices=False)[2].abs()
+f.linalg.svd(y, full_matrices=False)[0].abs()
+f.linalg.qr(q)[0]
+f.linalg.qr(y)[1]
+f.linalg.qr(x)[1].abs()
+f.linalg.pinv(x)
+f.linalg.pinv(y)
+f.linalg.matrix_norm(x, "nuc")
 f.linalg.vector_norm(x)
 f.linalg.vector_norm(x, 1)
 f.linalg.vector_norm(x, 3)

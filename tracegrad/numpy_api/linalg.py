@@ -16,8 +16,8 @@ from tracegrad.numpy_api.operands import arrays, broadcast_shapes, constant, pee
 from tracegrad.numpy_api.reductions import norm
 from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
 from tracegrad.ops import factorizations, linalg
-from tracegrad.ops.contraction import matmul, matmul_any, matrix_transpose
-from tracegrad.ops.elementwise import divide, greater, maximum, multiply, not_equal, square, subtract
+from tracegrad.ops.contraction import matmul, matmul_any
+from tracegrad.ops.elementwise import absolute, divide, greater, maximum, multiply, not_equal, square, subtract
 from tracegrad.ops.linear import broadcast_to, cast, concatenate, reduce_sum, reshape
 from tracegrad.ops.op import named, one_node
 from tracegrad.ops.reduction import reduce_any, reduce_max
@@ -135,7 +135,8 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
     rtol = max(m, n) * float(np.finfo(x.dtype).eps) if rcond is None else _number("np.linalg.lstsq", rcond)
     solution = matmul_any(pseudoinverse(x, 0.0, rtol), y)
     rank = rank_of(x, 0.0, rtol)
-    rest = square(subtract(matmul_any(x, solution), y))
+    rest = subtract(matmul_any(x, solution), y)
+    rest = square(absolute(rest) if rest.dtype.kind == "c" else rest)
     residuals = reduce_sum(rest, axes=(0,)) if m > n and int(rank) == n else along(rest, 0, 0, 0)
     if not residuals.shape:
         residuals = reshape(residuals, shape=(1,))
@@ -271,7 +272,7 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
 def factor(x: Any, *, upper: bool) -> Any:
     """The Cholesky factor of square matrices."""
     lower = factorizations.cholesky(linalg.symmetric(x, lower=not upper), lower=False)
-    return matrix_transpose(lower) if upper else lower
+    return linalg.adjoint(lower) if upper else lower
 
 
 _cholesky = one_node("LinalgCholeskyExBackward0")(factor)
@@ -333,8 +334,8 @@ def _svd(x: Any, *, full: bool) -> tuple[Any, Any, Any]:
     if full and m > n:
         u = concatenate(u, factorizations.complement(u), axis=last)
     if full and n > m:
-        rest = factorizations.complement(matrix_transpose(vh))
-        vh = concatenate(vh, matrix_transpose(rest), axis=last - 1)
+        rest = factorizations.complement(linalg.adjoint(vh))
+        vh = concatenate(vh, linalg.adjoint(rest), axis=last - 1)
     return u, s, vh
 
 

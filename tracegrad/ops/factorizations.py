@@ -1,10 +1,12 @@
 """Factorizations of matrices and of stacks of them: Cholesky, QR, eigenvalues, singular values, pseudoinverse.
 
 An op gives all parts of a factorization, because LAPACK computes them together and each part's derivative needs the
-others. What has no cotangent costs nothing.
+others. What has no cotangent costs nothing. The rules hold for complex matrices, whose adjoints are what the transposed
+are of real ones.
 
 Where eigenvalues (or singular values) are equal, their vectors are not functions of the matrix: a cotangent of them
-comes back as inf or nan, as in PyTorch, while one of the values alone comes back finite.
+comes back as inf or nan, as in PyTorch, while one of the values alone comes back finite. Complex vectors are determined
+but for their phases; a function that depends on these has the derivative that it has where they do not turn.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
-from tracegrad.ops.contraction import matmul, matrix_transpose
+from tracegrad.ops.complex_numbers import complex_, conj, imag, real, real_of
+from tracegrad.ops.contraction import matmul
 from tracegrad.ops.elementwise import add, divide, equal, logical_and, multiply, negative, subtract, where
-from tracegrad.ops.linalg import band, columns, matrices, solve_triangular, square, well_conditioned
+from tracegrad.ops.linalg import adjoint, band, columns, matrices, solve_triangular, square, well_conditioned
 from tracegrad.ops.linear import concatenate, reduce_sum, reshape, zeros_like
-from tracegrad.ops.op import Several, primitive
+from tracegrad.ops.op import AS_WRITTEN, Several, primitive
 from tracegrad.ops.samples import uniform
 
 __all__ = ["cholesky", "cholesky_pullback", "complement", "eigh", "eigvalsh", "pinv", "qr", "svd", "svdvals"]
@@ -52,7 +55,7 @@ def _lower(x: Any, k: int = 0) -> Any:
 
 def _symmetric_part(x: Any) -> Any:
     """Of an ndarray; exact where `x` is symmetric."""
-    return 0.5 * x + 0.5 * np.swapaxes(x, -1, -2)
+    return 0.5 * x + 0.5 * np.swapaxes(x, -1, -2).conj()
 
 
 def _positive(shape: tuple[int, ...], dtype: str = "float64") -> Any:
@@ -61,9 +64,10 @@ def _positive(shape: tuple[int, ...], dtype: str = "float64") -> Any:
 
 
 # -- cholesky --------------------------------------------------------------------------------------------
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def cholesky(x: Any, *, lower: bool) -> Any:
-    """The lower triangular L with L @ L.T the symmetric part of `x`, which must be positive definite.
+    """The lower triangular L with L @ L.T the symmetric part of `x`, which must be positive definite; for complex
+    numbers, with its adjoint.
 
     If `lower`, `x` is the symmetric matrix that has its lower triangle, and the other is not read.
     """
@@ -96,19 +100,21 @@ def _() -> Any:
     yield (uniform((0, 0)),), {"lower": False}
 
 
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def cholesky_pullback(factor: Any, ct: Any) -> Any:
     """The symmetric cotangent of a symmetric matrix with this Cholesky factor, of which `ct` is that.
 
     Of both, the lower triangles are read.
     """
     transposed = {"lower": True, "transposed": True, "unit": False}
+    factor = factor.conj()
     half = solve_triangular.impl(factor, _triangle_of_product(factor, ct), **transposed)
-    return _symmetric_part(solve_triangular.impl(factor, np.swapaxes(half, -1, -2), **transposed))
+    return _symmetric_part(solve_triangular.impl(factor, np.swapaxes(half, -1, -2).conj(), **transposed))
 
 
 def _triangle_of_product(factor: Any, ct: Any) -> Any:
-    """The lower triangle of the product of `factor`, transposed, with `ct`, its diagonal halved."""
+    """The lower triangle of the product of `factor`, transposed, with `ct`, its diagonal halved; `factor` is conjugated
+    already."""
     product = np.tril(np.swapaxes(np.tril(factor), -1, -2) @ np.tril(ct))
     return product - 0.5 * product * np.eye(product.shape[-1], dtype=product.dtype)
 
@@ -127,9 +133,9 @@ def _(factor: Aval, ct: Aval) -> Aval:
 # L @ Q, and that of L is ct @ Q.T - 2 * answer @ M @ inv(L).T.
 @cholesky_pullback.def_vjp_all
 def _(wanted: Any, ct: Any, ans: Any, factor: Any, given: Any) -> list[Any]:
-    inner = _between(factor, multiply(add(ct, matrix_transpose(ct)), 0.5))
+    inner = _between(factor, multiply(add(ct, adjoint(ct)), 0.5))
     found = {1: lambda: _lower(matmul(_lower(factor), inner))}
-    found[0] = lambda: _lower(subtract(matmul(_lower(given), matrix_transpose(inner)), _outside_of(factor, ct, ans)))
+    found[0] = lambda: _lower(subtract(matmul(_lower(given), adjoint(inner)), _outside_of(factor, ct, ans)))
     return [found[i]() for i in wanted]
 
 
@@ -140,13 +146,13 @@ def _inverted(factor: Any, x: Any) -> Any:
 
 def _between(factor: Any, x: Any) -> Any:
     """half(inv(L) @ x @ inv(L).T) of a symmetric `x`."""
-    whole = _inverted(factor, matrix_transpose(_inverted(factor, x)))
+    whole = _inverted(factor, adjoint(_inverted(factor, x)))
     return multiply(add(_lower(whole), _lower(whole, -1)), 0.5)
 
 
 def _outside_of(factor: Any, ct: Any, ans: Any) -> Any:
     """ans @ (ct + ct.T) @ inv(L).T."""
-    return matrix_transpose(_inverted(factor, matmul(add(ct, matrix_transpose(ct)), ans)))
+    return adjoint(_inverted(factor, matmul(add(ct, adjoint(ct)), ans)))
 
 
 cholesky_pullback.linear_in("ct")
@@ -160,7 +166,7 @@ def _() -> Any:
 
 
 # -- qr --------------------------------------------------------------------------------------------------
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def qr(x: Any) -> tuple[Any, Any]:
     """The reduced factorization x = Q @ R: orthonormal columns, and an upper triangle."""
     q, r = np.linalg.qr(x)
@@ -185,19 +191,21 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
     if ct_r is None:
         ct_r = zeros_like(r)
     right, ct_right = columns(x, m, n), columns(ct_r, m, n)
-    ct_q = _total(ct_q, matmul(right, matrix_transpose(ct_right)))
+    ct_q = _total(ct_q, matmul(right, adjoint(ct_right)))
     left = _pull_qr(q, columns(r, 0, m), ct_q, columns(ct_r, 0, m))
     return [concatenate(left, matmul(q, ct_right), axis=len(x.shape) - 1)]
 
 
 def _pull_qr(q: Any, r: Any, ct_q: Any, ct_r: Any) -> Any:
     inner = _total(
-        None if ct_r is None else matmul(r, matrix_transpose(ct_r)),
-        None if ct_q is None else negative(matmul(matrix_transpose(ct_q), q)),
+        None if ct_r is None else matmul(r, adjoint(ct_r)),
+        None if ct_q is None else negative(matmul(adjoint(ct_q), q)),
     )
-    mirrored = add(_lower(inner), matrix_transpose(_lower(inner, -1)))
-    whole = matrix_transpose(_total(ct_q, matmul(q, mirrored)))
-    return matrix_transpose(solve_triangular(r, whole, lower=False, transposed=False, unit=False))
+    mirrored = add(_lower(inner), adjoint(_lower(inner, -1)))
+    if q.dtype.kind == "c":  # the diagonal of R is real
+        mirrored = multiply(add(mirrored, adjoint(mirrored)), 0.5)
+    whole = adjoint(_total(ct_q, matmul(q, mirrored)))
+    return adjoint(solve_triangular(r, whole, lower=False, transposed=False, unit=False))
 
 
 @qr.def_samples
@@ -209,7 +217,7 @@ def _() -> Any:
     yield (uniform((2, 0)),), {}
 
 
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def complement(q: Any) -> Any:
     """Orthonormal columns that complete the orthonormal columns of `q` to a basis.
 
@@ -233,16 +241,17 @@ def _() -> Any:
 
 
 # -- eigh ------------------------------------------------------------------------------------------------
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def eigh(x: Any) -> tuple[Any, Any]:
-    """Eigenvalues, in ascending order, and eigenvectors of the symmetric part of `x`: column i is that of value i."""
+    """Eigenvalues, in ascending order, and eigenvectors of the symmetric (Hermitian) part of `x`: column i is that of
+    value i."""
     w, v = np.linalg.eigh(_symmetric_part(x))
     return w, v
 
 
 @eigh.def_aval
 def _(x: Aval) -> Several:
-    return Several((Aval(square("eigh", x).shape[:-1], x.dtype), x))
+    return Several((Aval(square("eigh", x).shape[:-1], real_of(x.dtype)), x))
 
 
 @eigh.def_vjp_all
@@ -250,20 +259,21 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
     (w, v), (ct_w, ct_v) = ans, cts
     mixed = None
     if ct_v is not None:
-        turned = matmul(matrix_transpose(v), ct_v)
-        skew = multiply(subtract(turned, matrix_transpose(turned)), 0.5)
+        turned = matmul(adjoint(v), ct_v)
+        skew = _off_phase(multiply(subtract(turned, adjoint(turned)), 0.5))
         mixed = matmul(v, _ratio(skew, subtract(_as_row(w), _as_column(w))))
     scaled = None if ct_w is None else multiply(v, _as_row(ct_w))
-    return [matmul(_total(scaled, mixed), matrix_transpose(v))]
+    return [matmul(_total(scaled, mixed), adjoint(v))]
 
 
 @eigh.def_jvp
 def _(tangents: Any, ans: Any, x: Any) -> tuple[Any, Any]:
     w, v = ans
-    t = multiply(add(tangents[0], matrix_transpose(tangents[0])), 0.5)
+    t = multiply(add(tangents[0], adjoint(tangents[0])), 0.5)
     moved = matmul(t, v)
-    mixed = _ratio(_off_diagonal(matmul(matrix_transpose(v), moved)), subtract(_as_row(w), _as_column(w)))
-    return _column_products(v, moved), matmul(v, mixed)
+    mixed = _ratio(_off_diagonal(matmul(adjoint(v), moved)), subtract(_as_row(w), _as_column(w)))
+    products = _column_products(v, moved)
+    return real(products) if x.dtype.kind == "c" else products, matmul(v, mixed)
 
 
 def _off_diagonal(x: Any) -> Any:
@@ -273,7 +283,12 @@ def _off_diagonal(x: Any) -> Any:
 
 def _column_products(x: Any, y: Any) -> Any:
     """The inner product of each column of `x` with that of `y`."""
-    return reduce_sum(multiply(x, y), axes=(len(x.shape) - 2,))
+    return reduce_sum(multiply(conj(x) if x.dtype.kind == "c" else x, y), axes=(len(x.shape) - 2,))
+
+
+def _off_phase(x: Any) -> Any:
+    """A skew matrix by which columns turn, without the phases, which are its diagonal of complex numbers."""
+    return _off_diagonal(x) if x.dtype.kind == "c" else x
 
 
 def _eigh_samples() -> Any:
@@ -287,7 +302,7 @@ def _eigh_samples() -> Any:
 eigh.def_samples(_eigh_samples)
 
 
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def eigvalsh(x: Any) -> Any:
     """The eigenvalues of the symmetric part of `x`, in ascending order."""
     return np.linalg.eigvalsh(_symmetric_part(x))
@@ -295,13 +310,13 @@ def eigvalsh(x: Any) -> Any:
 
 @eigvalsh.def_aval
 def _(x: Aval) -> Aval:
-    return Aval(square("eigvalsh", x).shape[:-1], x.dtype)
+    return Aval(square("eigvalsh", x).shape[:-1], real_of(x.dtype))
 
 
 @eigvalsh.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any) -> Any:
     _, v = eigh(x)
-    return matmul(multiply(v, _as_row(ct)), matrix_transpose(v))
+    return matmul(multiply(v, _as_row(ct)), adjoint(v))
 
 
 eigvalsh.def_samples(_eigh_samples)
@@ -309,9 +324,10 @@ eigh.def_alone(0)(eigvalsh)
 
 
 # -- svd -------------------------------------------------------------------------------------------------
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def svd(x: Any) -> tuple[Any, Any, Any]:
-    """The reduced singular value decomposition x = U @ diag(S) @ V.T, as U, S and V.T."""
+    """The reduced singular value decomposition x = U @ diag(S) @ V.T, as U, S and V.T, which of complex numbers is
+    conjugated."""
     u, s, vh = np.linalg.svd(x, full_matrices=False)
     return u, s, vh
 
@@ -320,7 +336,8 @@ def svd(x: Any) -> tuple[Any, Any, Any]:
 def _(x: Aval) -> Several:
     *lead, m, n = matrices("svd", x).shape
     k = min(m, n)
-    return Several([Aval((*lead, *shape), x.dtype) for shape in ((m, k), (k,), (k, n))])
+    real_dtype = real_of(x.dtype)
+    return Several([Aval((*lead, m, k), x.dtype), Aval((*lead, k), real_dtype), Aval((*lead, k, n), x.dtype)])
 
 
 @svd.def_vjp_all
@@ -334,16 +351,28 @@ def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
         core = _total(core, matmul(u, multiply(_turn(u, ct_u, s), row)))
         if m > n:
             core = add(core, _ratio(_outside(u, ct_u), row))
+    if x.dtype.kind == "c":
+        core = _total(core, _pull_phases(ans, ct_u, ct_vh))
     if ct_vh is None:
         return [matmul(core, vh)]
-    v, ct_v = matrix_transpose(vh), matrix_transpose(ct_vh)
+    v, ct_v = adjoint(vh), adjoint(ct_vh)
     core = _total(core, matmul(u, multiply(_as_column(s), _turn(v, ct_v, s))))
     out = matmul(core, vh)
-    return [add(out, matmul(u, matrix_transpose(_ratio(_outside(v, ct_v), row)))) if n > m else out]
+    return [add(out, matmul(u, adjoint(_ratio(_outside(v, ct_v), row)))) if n > m else out]
 
 
 def _turn(basis: Any, ct: Any, s: Any) -> Any:
-    return _ratio(_skew(basis, ct), _gaps(s))
+    return _ratio(_off_phase(_skew(basis, ct)), _gaps(s))
+
+
+def _pull_phases(ans: Any, ct_u: Any, ct_vh: Any) -> Any:
+    """What turning the columns of complex U and V against each other adds: by half of it in each."""
+    u, s, vh = ans
+    against = _total(
+        None if ct_u is None else imag(_column_products(u, ct_u)),
+        None if ct_vh is None else negative(imag(_column_products(adjoint(vh), adjoint(ct_vh)))),
+    )
+    return None if against is None else multiply(u, _as_row(complex_(0.0, _ratio(against, add(s, s)))))
 
 
 def _gaps(s: Any) -> Any:
@@ -356,27 +385,31 @@ def _gaps(s: Any) -> Any:
 def _(tangents: Any, ans: Any, x: Any) -> tuple[Any, Any, Any]:
     m, n = x.shape[-2:]
     u, s, vh = ans
-    v, row, column, gaps = matrix_transpose(vh), _as_row(s), _as_column(s), _gaps(s)
-    right, left = matmul(tangents[0], v), matmul(matrix_transpose(tangents[0]), u)
-    inner, flipped = matmul(matrix_transpose(u), right), matmul(vh, left)
+    v, row, column, gaps = adjoint(vh), _as_row(s), _as_column(s), _gaps(s)
+    right, left = matmul(tangents[0], v), matmul(adjoint(tangents[0]), u)
+    inner, flipped = matmul(adjoint(u), right), matmul(vh, left)
     mixed_u = _ratio(_off_diagonal(add(multiply(inner, row), multiply(column, flipped))), gaps)
     mixed_v = _ratio(_off_diagonal(add(multiply(column, inner), multiply(flipped, row))), gaps)
     t_u, t_v = matmul(u, mixed_u), matmul(v, mixed_v)
+    moved = _column_products(u, right)
+    if x.dtype.kind == "c":
+        phases = _as_row(complex_(0.0, _ratio(imag(moved), add(s, s))))
+        t_u, t_v, moved = add(t_u, multiply(u, phases)), subtract(t_v, multiply(v, phases)), real(moved)
     if m > n:
         t_u = add(t_u, _ratio(_outside(u, right), row))
     if n > m:
         t_v = add(t_v, _ratio(_outside(v, left), row))
-    return t_u, _column_products(u, right), matrix_transpose(t_v)
+    return t_u, moved, adjoint(t_v)
 
 
 def _skew(basis: Any, ct: Any) -> Any:
-    turned = matmul(matrix_transpose(basis), ct)
-    return subtract(turned, matrix_transpose(turned))
+    turned = matmul(adjoint(basis), ct)
+    return subtract(turned, adjoint(turned))
 
 
 def _outside(basis: Any, ct: Any) -> Any:
     """The part of `ct` that is orthogonal to the columns of `basis`."""
-    return subtract(ct, matmul(basis, matmul(matrix_transpose(basis), ct)))
+    return subtract(ct, matmul(basis, matmul(adjoint(basis), ct)))
 
 
 def _matrix_samples() -> Any:
@@ -390,7 +423,7 @@ def _matrix_samples() -> Any:
 svd.def_samples(_matrix_samples)
 
 
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def svdvals(x: Any) -> Any:
     """The singular values, in descending order."""
     return np.linalg.svd(x, compute_uv=False)
@@ -399,7 +432,7 @@ def svdvals(x: Any) -> Any:
 @svdvals.def_aval
 def _(x: Aval) -> Aval:
     *lead, m, n = matrices("svdvals", x).shape
-    return Aval((*lead, min(m, n)), x.dtype)
+    return Aval((*lead, min(m, n)), real_of(x.dtype))
 
 
 @svdvals.def_vjp("x")
@@ -413,13 +446,13 @@ svd.def_alone(1)(svdvals)
 
 
 # -- pinv ------------------------------------------------------------------------------------------------
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def pinv(x: Any, *, atol: float, rtol: float) -> Any:
     """The Moore-Penrose inverse; singular values up to max(atol, rtol times the largest) count as zero."""
     u, s, vh = np.linalg.svd(x, full_matrices=False)
     kept = s > np.maximum(atol, rtol * s.max(-1, initial=0, keepdims=True))
-    scale = np.where(kept, 1 / np.where(kept, s, 1), 0).astype(x.dtype)
-    return np.swapaxes(vh, -1, -2) @ (scale[..., None] * np.swapaxes(u, -1, -2))
+    scale = np.where(kept, 1 / np.where(kept, s, 1), 0).astype(s.dtype)
+    return np.swapaxes(vh, -1, -2).conj() @ (scale[..., None] * np.swapaxes(u, -1, -2).conj())
 
 
 @pinv.def_aval
@@ -432,7 +465,7 @@ def _(x: Aval, *, atol: float, rtol: float) -> Aval:
 def _(ct: Any, ans: Any, x: Any, *, atol: float, rtol: float) -> Any:
     # G. Golub, V. Pereyra, "The differentiation of pseudo-inverses and nonlinear least squares problems whose variables
     # separate", SIAM J. Numer. Anal. 10 (1973): at constant rank.
-    flipped, ct_flipped = matrix_transpose(ans), matrix_transpose(ct)
+    flipped, ct_flipped = adjoint(ans), adjoint(ct)
     main = negative(matmul(flipped, matmul(ct, flipped)))
     # Outside of the range of x, and of that of its transpose.
     left = _product(ct_flipped, ans, flipped)

@@ -1,8 +1,10 @@
 """Linear algebra: products with an inverse, determinants and the exponential, of matrices and of stacks of them.
 
 LAPACK computes, through NumPy and SciPy; compiled code calls it between kernels, and for what `codegen.lapack` has
-without Python. Operands are real floating arrays whose last two axes are the rows and columns, with equal leading axes.
-A singular matrix raises NumPy's LinAlgError.
+without Python. Operands are floating or complex arrays whose last two axes are the rows and columns, with equal leading
+axes. A singular matrix raises NumPy's LinAlgError.
+
+Rules that are declared `AS_WRITTEN` are written for both: with the adjoint, which of real matrices is the transpose.
 
 The vjp rules are those of M. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic
 differentiation" (2008), where no other source is named.
@@ -17,15 +19,16 @@ import numpy as np
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError
 from tracegrad.ops.batching import repeated, to_axis
+from tracegrad.ops.complex_numbers import complex_, conj, imag, real_of
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import add, divide, less_equal, multiply, negative, subtract, where
 from tracegrad.ops.linear import arange, concatenate, reduce_sum, reshape, slice, unreduce, zeros_like
-from tracegrad.ops.op import HOLOMORPHIC, Several, primitive
+from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, Several, primitive
 from tracegrad.ops.samples import uniform
 
 __all__ = [
-    "along_matrix", "band", "cofactors", "columns", "det", "inv", "lu", "lu_solve", "matrices", "matrix_exp", "rows",
-    "slogdet", "solve", "solve_triangular", "square", "symmetric", "well_conditioned",
+    "adjoint", "along_matrix", "band", "cofactors", "columns", "det", "inv", "lu", "lu_solve", "matrices", "matrix_exp",
+    "rows", "slogdet", "solve", "solve_triangular", "square", "symmetric", "well_conditioned",
 ]  # fmt: skip
 
 
@@ -45,6 +48,12 @@ def square(name: str, x: Aval) -> Aval:
     if x.shape[-1] != x.shape[-2]:
         raise ShapeError(f"{name}: A must be batches of square matrices, got {x}")
     return x
+
+
+def adjoint(x: Any) -> Any:
+    """The transposed matrices, of complex numbers conjugated."""
+    flipped = matrix_transpose(x)
+    return conj(flipped) if x.dtype.kind == "c" else flipped
 
 
 def rows(x: Any, start: int, stop: int) -> Any:
@@ -80,16 +89,17 @@ def _square_samples() -> Any:
 
 
 # -- symmetric -------------------------------------------------------------------------------------------
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def symmetric(x: Any, *, lower: bool) -> Any:
-    """The symmetric matrix of which `x` has the lower (or the upper) triangle; the other is not read.
+    """The symmetric matrix of which `x` has the lower (or the upper) triangle; the other is not read. Of complex
+    numbers, the Hermitian one.
 
     Its derivative is that for symmetric `x`, in which both triangles are one: the symmetric part of the cotangent. So
     functions of symmetric matrices have symmetric gradients, as in PyTorch, whichever triangle LAPACK reads.
     """
     n = x.shape[-1]
     kept = np.tri(n, dtype=bool) if lower else np.tri(n, dtype=bool).T
-    return np.where(kept, x, np.swapaxes(x, -1, -2))
+    return np.where(kept, x, np.swapaxes(x, -1, -2).conj())
 
 
 @symmetric.def_aval
@@ -100,13 +110,13 @@ def _(x: Aval, *, lower: bool) -> Aval:
 @symmetric.def_decompose
 def _(x: Any, *, lower: bool) -> Any:
     n = x.shape[-1]
-    mine, other = (x, matrix_transpose(x)) if lower else (matrix_transpose(x), x)
-    return where(band(n, n, 0), mine, other)
+    mine, other = (x, adjoint(x)) if lower else (adjoint(x), x)
+    return where(band(n, n, 0), mine, other) if x.dtype.kind != "c" or lower else where(band(n, n, -1), mine, other)
 
 
 @symmetric.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, lower: bool) -> Any:
-    return multiply(add(ct, matrix_transpose(ct)), 0.5)
+    return multiply(add(ct, adjoint(ct)), 0.5)
 
 
 @symmetric.def_samples
@@ -203,14 +213,14 @@ def _() -> Any:
 
 # -- factors that several systems share ----------------------------------------------------------------------
 # The pass `factor_once` makes these, of graphs in which all derivatives have been taken.
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def lu(a: Any) -> tuple[Any, Any]:
     """The factors of P @ a = L @ U, transposed, in one matrix each: L has ones on its diagonal. Row i was exchanged, as
     LAPACK does, with that of the number `pivots[i]`, counted from one. Of a singular matrix U has a zero on its
     diagonal."""
-    from scipy.linalg.lapack import dgetrf, sgetrf
+    from scipy.linalg.lapack import cgetrf, dgetrf, sgetrf, zgetrf
 
-    routine = dgetrf if a.dtype == np.float64 else sgetrf
+    routine = {"f": sgetrf, "d": dgetrf, "F": cgetrf, "D": zgetrf}[a.dtype.char]
     factors, pivots = np.empty(a.shape, a.dtype), np.empty(a.shape[:-1], np.int32)
     for i in np.ndindex(a.shape[:-2] if a.size else (0,)):
         found, places, _ = routine(a[i])
@@ -226,14 +236,14 @@ def _(a: Aval) -> Several:
 lu.def_samples(_square_samples)
 
 
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def lu_solve(factors: Any, pivots: Any, b: Any, *, transposed: bool) -> Any:
     """The matrix y with a @ y = b (a.T @ y = b if `transposed`), where `lu(a)` is given."""
-    from scipy.linalg.lapack import dgetrs, sgetrs
+    from scipy.linalg.lapack import cgetrs, dgetrs, sgetrs, zgetrs
 
     if np.any(np.diagonal(factors, axis1=-2, axis2=-1) == 0):
         raise np.linalg.LinAlgError("Singular matrix")
-    routine, out = (dgetrs if b.dtype == np.float64 else sgetrs), np.empty(b.shape, b.dtype)
+    routine, out = {"f": sgetrs, "d": dgetrs, "F": cgetrs, "D": zgetrs}[b.dtype.char], np.empty(b.shape, b.dtype)
     for i in np.ndindex(b.shape[:-2] if b.size else (0,)):
         out[i], _ = routine(factors[i].T, pivots[i] - 1, b[i], trans=int(transposed))
     return out
@@ -381,23 +391,30 @@ def _(ct: Any, ans: Any, x: Any) -> Any:
 cofactors.def_samples(_square_samples)
 
 
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def slogdet(x: Any) -> tuple[Any, Any]:
-    """The sign of the determinant, which has no derivative, and the logarithm of its magnitude."""
+    """The sign of the determinant, which of real numbers has no derivative, and the logarithm of its magnitude."""
     sign, log = np.linalg.slogdet(x)
     return sign, log
 
 
 @slogdet.def_aval
 def _(x: Aval) -> Several:
-    return Several((Aval(square("slogdet", x).shape[:-2], x.dtype),) * 2)
+    shape = square("slogdet", x).shape[:-2]
+    return Several((Aval(shape, x.dtype), Aval(shape, real_of(x.dtype))))
 
 
 @slogdet.def_vjp_all
 def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
-    if cts[1] is None:
+    ct_sign, ct = cts
+    if x.dtype.kind == "c" and ct_sign is not None:
+        # With t = trace(inv(x) @ dx), log(det) moves by t, so the logarithm of the magnitude by the real part of t, and
+        # the sign along its circle by the imaginary part.
+        along = imag(multiply(ct_sign, conj(ans[0])))
+        ct = complex_(0.0 if ct is None else ct, along)
+    if ct is None:
         return [None]
-    return [multiply(unreduce(cts[1], x.shape, _last_two(x)), matrix_transpose(inv(x)))]
+    return [multiply(unreduce(ct, x.shape, _last_two(x)), adjoint(inv(x)))]
 
 
 slogdet.def_samples(_square_samples)
