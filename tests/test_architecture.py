@@ -40,6 +40,7 @@ LAYERS = (
     "torch.linalg",
     "torch.nn",
     "torch.special",
+    "torch.array_api",
     "torch.cuda",
     "torch.face",
     "ir",

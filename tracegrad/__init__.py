@@ -61,7 +61,7 @@ with at_rest():
 if TYPE_CHECKING:
     from tracegrad import func, random
     from tracegrad.pictures import visualize
-    from tracegrad.torch import autograd, cuda, linalg, nn, special
+    from tracegrad.torch import array_api, autograd, cuda, linalg, nn, special
     from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
     from tracegrad.torch.modes import (
         enable_grad,
@@ -89,6 +89,7 @@ __all__ = [
     "TracegradError",
     "UnsupportedError",
     "VerifyError",
+    "array_api",
     "associative_scan",
     "autograd",
     "checkpoint",
@@ -147,7 +148,7 @@ _find, _names = later.names(
     modules={
         "func": "tracegrad.func",
         "random": "tracegrad.random",
-        **{name: f"tracegrad.torch.{name}" for name in ("autograd", "cuda", "linalg", "nn", "special")},
+        **{name: f"tracegrad.torch.{name}" for name in ("array_api", "autograd", "cuda", "linalg", "nn", "special")},
     },
     members={
         "custom_jvp": "tracegrad.transforms.custom",

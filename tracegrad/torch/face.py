@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tracegrad.torch import modes
+from tracegrad.torch import array_api, modes
 from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
 from tracegrad.torch.functions.out import WITH_OUT, with_out
 from tracegrad.torch.functions.registry import FUNCTIONS
@@ -15,6 +15,7 @@ __all__ = ["NAMES"]
 NAMES: dict[str, Any] = {
     "Size": tuple,
     "Tensor": Tensor,
+    "array_api": array_api,
     "get_printoptions": printing.get_printoptions,
     "is_anomaly_check_nan_enabled": is_anomaly_check_nan_enabled,
     "is_anomaly_enabled": is_anomaly_enabled,

@@ -1,0 +1,207 @@
+"""The namespace of the Python array API standard, version 2024.12, whose arrays are Tensors.
+
+`x.__array_namespace__()` of a Tensor gives it. Its functions are NumPy's main namespace, which has the standard's names
+and signatures, over the same ops, so what they record has derivatives; what they make is a Tensor. Two attributes of a
+Tensor are PyTorch's, not the standard's: `size` is a method (`numel()` counts the elements), and there are no names of
+devices but "cpu".
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.ops.op import Carrier
+from tracegrad.torch.functions import sorting
+from tracegrad.torch.functions.return_types import return_type
+from tracegrad.torch.tape import Tensor, factories
+
+__array_api_version__ = "2024.12"
+
+e, inf, nan, pi, newaxis = math.e, math.inf, math.nan, math.pi, None
+
+_DTYPES = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "complex64",
+    "complex128",
+)  # fmt: skip
+_FUNCTIONS = """
+    abs acos acosh add all any arange argmax argmin asin asinh atan atan2 atanh bitwise_and bitwise_invert
+    bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor broadcast_arrays broadcast_to can_cast ceil clip
+    concat conj copysign cos cosh count_nonzero cumulative_prod cumulative_sum diff divide empty empty_like equal exp
+    expand_dims expm1 eye finfo flip floor floor_divide full full_like greater greater_equal hypot iinfo imag isdtype
+    isfinite isinf isnan less less_equal linspace log log10 log1p log2 logaddexp logical_and logical_not logical_or
+    logical_xor matmul matrix_transpose max maximum mean meshgrid min minimum moveaxis multiply negative nextafter
+    nonzero not_equal ones ones_like permute_dims positive pow prod real reciprocal remainder repeat reshape
+    result_type roll round searchsorted sign signbit sin sinh sqrt square squeeze stack std subtract sum take
+    take_along_axis tan tanh tensordot tile tril triu trunc unstack var vecdot where zeros zeros_like
+"""
+_LINALG = """
+    cholesky cross det diagonal eigh eigvalsh inv matmul matrix_norm matrix_power matrix_rank matrix_transpose outer
+    pinv qr slogdet solve svd svdvals tensordot trace vecdot vector_norm
+"""
+_FFT = """
+    fft fftfreq fftn fftshift hfft ifft ifftn ifftshift ihfft irfft irfftn rfft rfftfreq rfftn
+"""
+_FIELDS = {
+    "eigh": ("eigenvalues", "eigenvectors"),
+    "qr": ("Q", "R"),
+    "slogdet": ("sign", "logabsdet"),
+    "svd": ("U", "S", "Vh"),
+}
+
+__all__ = [  # noqa: PLE0604
+    "argsort", "asarray", "astype", "e", "fft", "from_dlpack", "inf", "linalg", "nan", "newaxis", "pi", "sort",
+    "unique_all", "unique_counts", "unique_inverse", "unique_values", *_DTYPES, *_FUNCTIONS.split(),
+]  # fmt: skip
+
+
+# -- NumPy's functions ---------------------------------------------------------------------------------------------
+def _made(result: Any) -> Any:
+    """What a function of NumPy's gives, with Tensors for its arrays."""
+    if isinstance(result, Carrier):
+        return result
+    if isinstance(result, np.ndarray | np.generic) and result.dtype.kind in "biufc":
+        return factories.tensor(np.array(result))
+    return type(result)(map(_made, result)) if type(result) in (tuple, list) else result
+
+
+def _of_numpys(space: str, name: str) -> Callable[..., Any]:
+    fields = _FIELDS.get(name) if space else None
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found = getattr(getattr(np, space) if space else np, name)(*args, **kwargs)
+        if fields is not None:
+            return return_type(f"array_api_{name}", *fields)(*map(_made, found))
+        return _made(found)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"The standard's `{f'{space}.' if space else ''}{name}`, as NumPy has it, of Tensors."
+    return call
+
+
+globals().update({name: _of_numpys("", name) for name in _FUNCTIONS.split()})
+globals().update({name: np.dtype(name) for name in _DTYPES})
+linalg = SimpleNamespace(**{name: _of_numpys("linalg", name) for name in _LINALG.split()})
+fft = SimpleNamespace(**{name: _of_numpys("fft", name) for name in _FFT.split()})
+
+
+# -- what NumPy has otherwise --------------------------------------------------------------------------------------
+def asarray(obj: Any, /, *, dtype: Any = None, device: Any = None, copy: bool | None = None) -> Any:
+    """A Tensor of numbers, nested sequences of them, an array, or the Tensor itself if nothing is to be changed.
+
+    ValueError if `copy` is False and a copy would have to be made.
+    """
+    _on_cpu(device)
+    if isinstance(obj, Carrier):
+        same: bool = dtype is None or obj.dtype == np.dtype(dtype)  # type: ignore[attr-defined]
+        if same:
+            return obj.clone() if copy else obj  # type: ignore[attr-defined]
+        if copy is False:
+            raise ValueError(located("Unable to avoid copy while creating an array as requested."))
+        return obj.to(np.dtype(dtype))  # type: ignore[attr-defined]
+    found = np.asarray(obj, dtype=dtype)
+    if copy is False:
+        return factories.from_numpy(found)
+    return factories.tensor(np.array(found))
+
+
+def _on_cpu(device: Any) -> None:
+    if device not in (None, "cpu") and str(device) != "cpu":
+        raise ValueError(located(f"there is no device {device!r}; the only one is 'cpu'"))
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
+    """A Tensor of what another library lends by DLPack."""
+    return asarray(np.from_dlpack(x), device=device, copy=copy)
+
+
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+    """`x` in another dtype; with `copy` never `x` itself."""
+    return asarray(x, dtype=dtype, device=device, copy=True if copy and x.dtype == np.dtype(dtype) else None)
+
+
+def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+    """The elements along `axis` in order; equal ones stay in theirs."""
+    return sorting.sort(x, axis, descending)[0]
+
+
+def argsort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
+    """The indices that sort the elements along `axis`; equal ones stay in order."""
+    return sorting.argsort(x, axis, descending)
+
+
+def _unique(x: Any) -> tuple[Any, Any, Any, Any]:
+    values, indices, inverse, counts = np.unique(
+        x, return_index=True, return_inverse=True, return_counts=True, equal_nan=False
+    )
+    return values, indices, inverse.reshape(x.shape), counts
+
+
+def unique_all(x: Any, /) -> Any:
+    """The different values, the first index of each, which of them each element is, and how often each occurs."""
+    return return_type("unique_all", "values", "indices", "inverse_indices", "counts")(*map(_made, _unique(x)))
+
+
+def unique_counts(x: Any, /) -> Any:
+    """The different values, and how often each occurs."""
+    values, _, _, counts = map(_made, _unique(x))
+    return return_type("unique_counts", "values", "counts")(values, counts)
+
+
+def unique_inverse(x: Any, /) -> Any:
+    """The different values, and which of them each element is."""
+    values, _, inverse, _ = map(_made, _unique(x))
+    return return_type("unique_inverse", "values", "inverse_indices")(values, inverse)
+
+
+def unique_values(x: Any, /) -> Any:
+    """The different values, in ascending order."""
+    return _made(_unique(x)[0])
+
+
+# -- what the namespace says of itself -----------------------------------------------------------------------------
+class _Info:
+    """What `__array_namespace_info__()` gives: capabilities, devices and dtypes, as NumPy tells of them."""
+
+    def __init__(self) -> None:
+        self._numpys = np.__array_namespace_info__()
+
+    def capabilities(self) -> dict[str, Any]:
+        """Masks as indices, shapes that depend on values, and the most dimensions there are."""
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+
+    def default_device(self) -> str:
+        """The device of a new Tensor."""
+        return "cpu"
+
+    def devices(self) -> list[str]:
+        """All devices."""
+        return ["cpu"]
+
+    def default_dtypes(self, *, device: Any = None) -> dict[str, Any]:
+        """The dtypes that functions choose if none is given."""
+        return dict(self._numpys.default_dtypes())
+
+    def dtypes(self, *, device: Any = None, kind: Any = None) -> dict[str, Any]:
+        """The dtypes of a kind, by their names."""
+        return {name: dtype for name, dtype in self._numpys.dtypes(kind=kind).items() if name in _DTYPES}
+
+
+def __array_namespace_info__() -> _Info:
+    return _Info()
+
+
+def namespace_of(x: Any, *, api_version: str | None = None) -> Any:
+    """This namespace, as a Tensor gives it; ValueError for a version of the standard that is not known here."""
+    if api_version not in (None, "2021.12", "2022.12", "2023.12", __array_api_version__):
+        raise ValueError(located(f"there is no version {api_version!r} of the array API here"))
+    return sys.modules[__name__]
+
+
+Tensor.__array_namespace__ = namespace_of  # type: ignore[attr-defined]
