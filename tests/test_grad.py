@@ -307,7 +307,7 @@ def test_float32_stays_float32_forwards_and_backwards():
 def test_a_number_taken_of_what_is_differentiated_warns(eager):
     warned = pytest.warns(tg.DerivativeWarning, match=r"counts as a constant.*test_grad.py:\d+")
     with tg.disable_jit() if eager else contextlib.nullcontext(), warned:
-        tg.grad(lambda x: np.sum(x) * math.gamma(x[0]))(np.array([1.0, 2.0]))
+        tg.grad(lambda x: np.sum(x) * math.remainder(x[0], 7.0))(np.array([1.0, 2.0]))
 
 
 NUMBERS_OF = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Callable
 from typing import Any
@@ -289,6 +290,19 @@ def test_where_there_is_no_derivative_the_value_is_there_and_the_error_names_the
     np.testing.assert_allclose(tg.trace(f)(X), f(X), rtol=1e-14)
     with pytest.raises(UnsupportedError, match=what):
         tg.grad(lambda x: np.sum(f(x)))(X)
+
+
+def test_gamma_of_math_has_pythons_values_errors_and_two_derivatives() -> None:
+    f = tg.trace(lambda x: math.gamma(x))
+    for x in (0.5, 3.0, -1.5, 20.3, 5, math.inf):
+        assert f(x) == pytest.approx(math.gamma(x), rel=1e-14)
+    for x, error in ((0.0, ValueError), (-2.0, ValueError), (200.0, OverflowError)):
+        with pytest.raises(error, match="math"):
+            f(x)
+    slope = tg.grad(lambda x: math.gamma(x))
+    for x in (0.5, -1.5, 4.2):
+        assert slope(x) == pytest.approx(float(mpmath.diff(mpmath.gamma, x)), rel=1e-12)
+        assert tg.grad(slope)(x) == pytest.approx(float(mpmath.diff(mpmath.gamma, x, 2)), rel=1e-12)
 
 
 def test_complex_numbers_are_refused_by_name() -> None:

@@ -20,7 +20,7 @@ from tracegrad.numpy_api.registry import UFUNCS
 from tracegrad.ops import Carrier, number_parts
 from tracegrad.ops import elementwise as ops
 from tracegrad.ops.linear import cast
-from tracegrad.ops.special import lgamma
+from tracegrad.ops.special import apply, lgamma
 from tracegrad.trace.arithmetic import by_python, holds, number, real, usual_power, whole
 from tracegrad.trace.tracer import Tracer
 
@@ -92,7 +92,9 @@ _ROWS: dict[str, tuple[Callable[..., Any], _Condition | None]] = {
     "asinh": (np.arcsinh, None), "acosh": (np.arccosh, _not(ops.less, 1.0)),
     "atanh": (np.arctanh, _inside(ops.greater_equal)), "atan2": (np.arctan2, None),
     "erf": (UFUNCS["erf"], None), "erfc": (ops.erfc, None),
-    "lgamma": (lgamma, _stays_finite), "fabs": (ops.absolute, None), "copysign": (np.copysign, None),
+    "lgamma": (lgamma, _stays_finite),
+    "gamma": (lambda x: apply("gamma", x), lambda r, x: ops.isfinite(r)),
+    "fabs": (ops.absolute, None), "copysign": (np.copysign, None),
     "degrees": (np.degrees, None), "radians": (np.radians, None),
     "isnan": (ops.isnan, None), "isinf": (ops.isinf, None), "isfinite": (ops.isfinite, None),
     "pow": (usual_power, lambda r, x, y: ops.isfinite(r)),
