@@ -284,7 +284,8 @@ def test_every_supported_function_is_exercised_by_the_table() -> None:
         function = eval(name, {"np": np, "scipy": __import__("scipy")})
         aliases = [n for n in dir(np) if getattr(np, n) is function] or [name.rpartition(".")[2]]
         used = name + "(" in text or any(f"np.{n}(" in text for n in aliases)
-        if not used and name not in known | twins and ".outer" not in name:
+        elsewhere = name in known | twins or ".outer" in name or name.startswith("np.fft.")  # see test_fourier.py
+        if not used and not elsewhere:
             missing.append(name)
     assert missing == []
 
