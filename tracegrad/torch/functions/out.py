@@ -11,6 +11,7 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.ops.op import Carrier
 from tracegrad.torch.functions.dims import size_error, type_name
+from tracegrad.torch.functions.registry import ONE_OP
 from tracegrad.torch.modes import STATE, no_grad
 
 __all__ = ["WITH_OUT", "store", "with_out"]
@@ -43,12 +44,16 @@ def with_out(name: str, fn: Callable[..., Any]) -> Callable[..., Any]:
     RuntimeError if what is written would have a derivative, as PyTorch has it.
     """
 
-    def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+    def of_any(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         return fn(*args, **kwargs) if out is None else written(name, out, fn(*_still(name, out, args), **kwargs))
 
+    def of_one(input: Any, *, out: Any = None) -> Any:
+        return fn(input) if out is None else written(name, out, fn(*_still(name, out, (input,))))
+
+    call: Any = of_one if name in ONE_OP else of_any
     call.__name__, call.__qualname__, call.__doc__ = fn.__name__, fn.__qualname__, fn.__doc__
-    call.__module__, call.__wrapped__ = fn.__module__, fn  # type: ignore[attr-defined]
-    return call
+    call.__module__, call.__wrapped__ = fn.__module__, fn
+    return call  # type: ignore[no-any-return]
 
 
 def _still(name: str, out: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
