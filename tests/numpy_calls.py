@@ -73,6 +73,12 @@ np.geomspace(b[0], 4.0, 3, axis=1)
 """
 
 ROUGH = """
+np.union1d(t, [1, 5]) | np.intersect1d(t, [0, 2, 3]) | np.setdiff1d(t, [0, 2]) | np.setxor1d(t, [0, 2, 90])
+np.union1d(v, v[:2]) | np.intersect1d(v, v[1:3], assume_unique=True) | np.setdiff1d(v, v[:2], assume_unique=True)
+np.trim_zeros(np.where(v > 0, v, 0.0)) | np.trim_zeros(np.where(v > 0, v, 0.0), "b") | np.trim_zeros(np.diag(v), axis=0)
+np.trim_zeros(v * 0.0) | np.take(v, []) | np.resize(v[:0], 3) | np.min(v[:0], initial=2.0) | np.max(a, 1, initial=0.25)
+np.minimum.reduce(a, 1, initial=-0.25) | np.argsort(a[0, 0]) | np.einsum("ij,kj->ik", a, a[:, :1])
+np.choose(t > 1, [a[0, 0], 3]) | np.trapezoid(a[:0], axis=0)
 np.cumprod(k, 0) | np.nancumsum(n, 1) | np.nancumprod(n[:, :3], 0) | np.nanmin(n, 0) | np.nanmax(n, 1) | np.nanmin(a)
 np.nanmax(i, 0) | np.nanmax(a, initial=0.0) | np.nanmin(gaps, 1, keepdims=True) | np.nanprod(n[:, :3], 0)
 np.nanstd(gaps, 0) | np.nanvar(gaps) | np.nanmedian(gaps, 0) | np.nanmedian(gaps) | np.nanquantile(gaps, 0.3, axis=0)

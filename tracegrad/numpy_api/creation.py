@@ -17,7 +17,7 @@ from tracegrad.errors import located
 from tracegrad.numpy_api import selection, shapes
 from tracegrad.numpy_api.memory import in_new_memory, laid, with_order
 from tracegrad.numpy_api.operands import array as _array
-from tracegrad.numpy_api.operands import peer_of, promoted, to_dtype, to_float
+from tracegrad.numpy_api.operands import peer_of, to_dtype, together
 from tracegrad.numpy_api.registry import REPLACED, refuse
 from tracegrad.ops import elementwise, linear
 from tracegrad.ops.elementwise import add, divide, equal, multiply, power, subtract
@@ -183,7 +183,9 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
     if count < 0:
         raise ValueError(located(f"Number of samples, {count}, must be non-negative."))
     peer = peer_of(start, stop)
-    first, last = promoted([to_float(_array(v, peer if peer is not None else _ambient())) for v in (start, stop)])
+    given = [_array(v, peer if peer is not None else _ambient()) if np.iterable(v) else v for v in (start, stop)]
+    common, (first, last, _) = together(*given, 0.0)
+    first, last = [to_dtype(_array(v, peer if peer is not None else _ambient()), common) for v in (first, last)]
     span = subtract(last, first)
     parts = max(count - 1 if endpoint else count, 0)
     steps = to_dtype(linear.arange(start=0, step=1, length=count, dtype="int64"), span.dtype)

@@ -361,7 +361,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
             step = reshape(step, shape=tuple(step.shape[0] if i == k else 1 for i in range(len(values.shape))))
     k = normalize_axis("trapezoid", axis, len(values.shape))
     n = values.shape[k]
-    pairs = add(along(values, k, 1, n), along(values, k, 0, n - 1))
+    pairs = add(along(values, k, min(n, 1), n), along(values, k, 0, max(n - 1, 0)))
     return _sum(divide(multiply(step, pairs), 2.0), k)
 
 

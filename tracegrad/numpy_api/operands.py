@@ -205,6 +205,17 @@ def viewed(x: Any, result: Any, put: Callable[[Any, Any], Any]) -> Any:
     return x._viewed(result, put) if getattr(x, "_tracks_views", False) else result
 
 
+def read_only(x: Any, result: Any, lying: Callable[[Any], Any]) -> Any:
+    """`result`, which NumPy makes a view of `x` that cannot be updated: `lying` of an ndarray is that view of it."""
+
+    def sealed(place: Any) -> Any:
+        found = lying(place)
+        found.flags.writeable = False
+        return found
+
+    return x._viewed(result, None, sealed) if getattr(x, "_tracks_views", False) else result
+
+
 def window(x: Any, starts: tuple[Any, ...], sizes: tuple[int, ...], step: tuple[int, ...]) -> Any:
     """The window of `x` that begins at computed places: of a tracer, laid out in memory as a part of `x`."""
     found = dynamic_slice(x, *starts, sizes=sizes, step=step)

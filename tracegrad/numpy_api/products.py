@@ -90,11 +90,35 @@ def einsum(subscripts: Any, *operands: Any, out: Any = None, dtype: Any = None, 
     if not isinstance(subscripts, str):
         subscripts, operands = _spelt((subscripts, *operands))
     xs = [to_dtype(x, dtype) for x in arrays(*operands)]
-    out = contraction.einsum(subscripts, *xs)
     names, wanted = contraction.parse_einsum(subscripts, [len(x.shape) for x in xs])
+    if _repeats(names, xs):
+        subscripts, xs = _without_ones(names, wanted, xs)
+        names, wanted = contraction.parse_einsum(subscripts, [len(x.shape) for x in xs])
+    out = contraction.einsum(subscripts, *xs)
     if len(xs) == 1 and set(names[0]) == set(wanted):
         return out  # a view
     return _as_einsum_lays_it(out, names, wanted, xs)
+
+
+def _repeats(names: Sequence[Sequence[str]], xs: Sequence[Any]) -> bool:
+    """Whether an axis of one element stands for one of several."""
+    found = [(name, n) for term, x in zip(names, xs) for name, n in zip(term, x.shape)]
+    return len({name for name, _ in found}) < len(set(found))
+
+
+def _without_ones(names: Sequence[Sequence[str]], wanted: Sequence[str], xs: Sequence[Any]) -> tuple[str, list[Any]]:
+    """Subscripts and operands without the axes of one element that stand for several."""
+    longest: dict[str, int] = {}
+    for term, x in zip(names, xs):
+        for name, n in zip(term, x.shape):
+            longest[name] = n if longest.get(name, 1) == 1 else longest[name]
+    letters = dict(zip(longest, ascii_letters))
+    terms, found = [], []
+    for term, x in zip(names, xs):
+        kept = [(name, n) for name, n in zip(term, x.shape) if n != 1 or longest[name] == 1]
+        terms.append("".join(letters[name] for name, _ in kept))
+        found.append(reshape(x, shape=tuple(n for _, n in kept)))
+    return f"{','.join(terms)}->{''.join(letters[name] for name in wanted)}", found
 
 
 def _as_einsum_lays_it(out: Any, names: Sequence[Sequence[str]], wanted: Sequence[str], xs: Sequence[Any]) -> Any:

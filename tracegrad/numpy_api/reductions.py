@@ -253,8 +253,7 @@ def max(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
 ) -> Any:
     """`np.max`."""
-    top = _extreme(reduction.reduce_max, "max", _bounding("max", a, initial, where), axis, keepdims)
-    return top if initial is UNSET else maximum(top, assigned(initial, top.dtype))
+    return _extreme(reduction.reduce_max, "max", _bounding("max", a, initial, where), axis, keepdims, initial)
 
 
 @implements(np.min, np.amin, refuses=("out",))
@@ -262,8 +261,7 @@ def min(
     a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = UNSET, where: Any = True
 ) -> Any:
     """`np.min`."""
-    bottom = _extreme(reduction.reduce_min, "min", _bounding("min", a, initial, where), axis, keepdims)
-    return bottom if initial is UNSET else minimum(bottom, assigned(initial, bottom.dtype))
+    return _extreme(reduction.reduce_min, "min", _bounding("min", a, initial, where), axis, keepdims, initial)
 
 
 def _bounding(name: str, a: Any, initial: Any, mask: Any) -> Any:
@@ -275,12 +273,18 @@ def _bounding(name: str, a: Any, initial: Any, mask: Any) -> Any:
     return where(to_dtype(arrays(mask)[0], bool), *promoted(arrays(a, initial)))
 
 
-def _extreme(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
+def _extreme(op: Any, name: str, a: Any, axis: Any, keepdims: bool, initial: Any = UNSET) -> Any:
     x = _one(a)
     axes = normalize_axes(name, axis, len(x.shape))
-    if any(_is_nothing(x.shape[k]) for k in axes):
+    if not any(_is_nothing(x.shape[k]) for k in axes):
+        found = _reduce(op, name, x, axes, keepdims)
+        if initial is UNSET:
+            return found
+        return (maximum if name == "max" else minimum)(found, assigned(initial, found.dtype))
+    if initial is UNSET:
         raise ShapeError(located(f"np.{name}: zero-size array of shape {x.shape} has no {name}imum"))
-    return _reduce(op, name, x, axes, keepdims)
+    nothing = _reduce(reduce_sum, name, x, axes, keepdims)  # zeros of the shape and dtype
+    return add(nothing, assigned(initial, x.dtype))
 
 
 def _is_nothing(size: Any) -> bool:
@@ -459,7 +463,10 @@ def _method(reduction_of: Callable[..., Any], takes_dtype: bool) -> Callable[...
                initial: Any = UNSET, where: Any = True) -> Any:  # fmt: skip
         if takes_dtype:
             return reduction_of(array, axis, dtype, out, keepdims, initial, where)
-        return reduction_of(array, axis, out, keepdims, **({} if where is True else {"where": where}))
+        given = {"initial": initial, "where": where}
+        left = {"initial": (UNSET, None), "where": (True,)}  # as if they were not said
+        said = {k: v for k, v in given.items() if not any(v is each for each in left[k])}
+        return reduction_of(array, axis, out, keepdims, **said)
 
     return reduce
 

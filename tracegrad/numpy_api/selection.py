@@ -218,6 +218,8 @@ def _as_index(x: Any) -> Any:
 @implements(np.take, refuses=("out",))
 def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
     """`np.take`; with mode "clip" or "wrap" the indices are brought into range first."""
+    if isinstance(indices, list | tuple) and not len(indices):
+        indices = np.empty(0, np.intp)  # NumPy's array of no numbers is one of floats
     x, index = arrays(a, indices)
     index = _as_index(index)
     if axis is None:

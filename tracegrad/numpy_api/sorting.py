@@ -8,7 +8,7 @@ import numpy as np
 
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.memory import laid
-from tracegrad.numpy_api.operands import along_axis, array, peer_of, promoted
+from tracegrad.numpy_api.operands import along_axis, array, arrays, peer_of, promoted
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import take_along_axis
 from tracegrad.ops import selecting, sorting
@@ -36,6 +36,8 @@ def argsort(
     a: Any, axis: int | None = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None
 ) -> Any:
     """`np.argsort`."""
+    if axis == -1 and not arrays(a)[0].shape:
+        axis = None  # NumPy sorts one number, if that is asked for its order only
     x, k = along_axis("argsort", a, axis)
     return sorting.argsort(x, axis=k, descending=False, stable=_is_stable(kind, stable))
 

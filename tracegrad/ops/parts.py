@@ -184,6 +184,8 @@ def _reshape(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> P
 def _broadcast(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
     (x,) = given
     missing = len(shape) - len(x.parts)
+    if any(p is not None and n != m for p, n, m in zip(x.parts, x.value.shape, shape[missing:])):
+        raise Unknown("a size that is known by now")
     return Parted(broadcast_to(x.value, shape=shape), (None,) * missing + x.parts)
 
 

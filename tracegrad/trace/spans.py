@@ -110,6 +110,8 @@ class Span(ArrayMethods, Carrier):
 
     # -- ops -----------------------------------------------------------------------------------------
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
+        if self._is_settled():
+            return _of_exact(op, operands, params)
         try:
             found = _result(op, operands, params)
         except Unknown:
@@ -138,6 +140,9 @@ class Span(ArrayMethods, Carrier):
             self._held = whole(found)
         return found
 
+    def _is_settled(self) -> bool:
+        return self.origin is None and not any(p is not None for p in self._held.parts)
+
     def __repr__(self) -> str:
         return f"Span({', '.join([str(n) for n in self.shape])}: {self.dtype})"
 
@@ -149,9 +154,12 @@ class Span(ArrayMethods, Carrier):
         try:
             return _item(self, index)
         except Unknown:
-            return self.exact()[index]
+            return self._settled()[index]
 
     def __setitem__(self, index: Any, value: Any) -> None:
+        if self._is_settled():
+            self._held.value[index] = value
+            return
         try:
             held = self.held
             new = replaced(held, cut_of(held, index), _new(value, self.dtype))
@@ -160,6 +168,9 @@ class Span(ArrayMethods, Carrier):
             self._settled()[index] = value
 
     def _assign(self, new: Any) -> None:
+        if self._is_settled():
+            self._held.value._assign(new)
+            return
         held = self.held
         try:
             given = _new(new, self.dtype)
@@ -176,9 +187,15 @@ class Span(ArrayMethods, Carrier):
         if origin is None:
             self._held = held
             return
-        if origin.cut is None:
-            raise UnsupportedError(located("in-place update of a view of an array whose size is a number of a loop"))
         base = origin.base
+        if origin.cut is None:
+            if not isinstance(base, Span) or base.origin is not None or not _has_mask(held):
+                told = "in-place update of a view of an array whose size is a number of a loop"
+                raise UnsupportedError(located(told))
+            view = origin.reads(whole(base._settled())).value  # as NumPy has it, now that the size is known
+            view._assign(_chosen(held))
+            self._held, self.origin = whole(view), None
+            return
         base._assign(_as_of(base, replaced(_parted(base), origin.cut, held)))
 
 
@@ -410,6 +427,8 @@ def _viewed(found: Parted, x: Any, op: Op, params: dict[str, Any]) -> Any:
         return Span(found)
 
     def again(base: Parted) -> Parted:
+        if not any(p is not None for p in base.parts):  # its size is known by now
+            return whole(_of_exact(op, [base.value], params))
         return _result(op, [Span(base)], params)
 
     return Span(found, Origin(x, again))
@@ -417,7 +436,7 @@ def _viewed(found: Parted, x: Any, op: Op, params: dict[str, Any]) -> Any:
 
 def _of_exact(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
     """What `op` makes of the arrays of the sizes that they have in the call being traced."""
-    given = [x.exact() if isinstance(x, Span) else x for x in operands]
+    given = [(x._settled() if op.aliases else x.exact()) if isinstance(x, Span) else x for x in operands]
     known = {k: tuple(map(int, v)) if k == "shape" else v for k, v in params.items()}
     return op(*given, **known)
 

@@ -111,6 +111,8 @@ class View(Piece):
     __slots__ = ("base", "moves", "place", "writeable")
 
     def __init__(self, base: Piece, place: tuple[Any, ...], writeable: bool, moves: Sequence[tuple[Piece, int]] = ()):
+        if 0 in place[0]:  # it may begin anywhere
+            place = (*place[:2], 0, None)
         self.base, self.place, self.writeable, self.moves = base, place, writeable, tuple(moves)
 
     def make(self, call: Filling) -> Any:

@@ -269,15 +269,16 @@ class Tracer(ArrayMethods, Value):
             return tuple([self._registered(x, put, asks, at) for x, put, at in zip(result, puts, places)])
         return self._registered(result, op.put and partial(op.put, **params), asks, places)
 
-    def _viewed(self, result: Any, put: Callable[[Any, Any], Any]) -> Any:
-        """`result` as a view of this array; `put(base, new)` is this array with `new` in the place of the view."""
+    def _viewed(self, result: Any, put: Callable[[Any, Any], Any] | None, lying: Any = None) -> Any:
+        """`result` as a view of this array; `put(base, new)` is this array with `new` in the place of the view.
+        `lying` of this array is where that lies in memory."""
         if self.builder.inner is not None:
             own: Tracer = self.builder.here().lift(self)
-            return own._viewed(result, put)
+            return own._viewed(result, put, lying)
         if not self.shape and not self.is_array:
             return result
         placed = result.origin is not None or result.starts
-        place = result._place()[...] if placed else self._place()[...]
+        place = lying(self._place()) if lying else result._place()[...] if placed else self._place()[...]
         root = result._root()
         starts = root.starts if root is not self._root() else ()
         return self._registered(Tracer(self.builder, result.node), put, 0, place, starts=starts)

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.avals import is_literal
 from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.numpy_api import reductions
 from tracegrad.numpy_api.joining import along, concatenate, picked, stack
 from tracegrad.numpy_api.last_writes import is_known
-from tracegrad.numpy_api.memory import laid
+from tracegrad.numpy_api.memory import in_new_memory, laid
 from tracegrad.numpy_api.operands import (
     along_axis,
     array,
@@ -99,7 +100,7 @@ def resize(a: Any, new_shape: Any) -> Any:
     x = raveled(arrays(a)[0])
     shape = (new_shape.__index__(),) if hasattr(new_shape, "__index__") else as_shape(new_shape)
     if not size_of(x):
-        return broadcast_to(array(np.zeros((), x.dtype), peer_of(x)), shape=shape)
+        return in_new_memory(broadcast_to(array(np.zeros((), x.dtype), peer_of(x)), shape=shape), "C")
     codes = np.arange(math.prod(shape)) % size_of(x)
     return reshape(_in_runs(x, codes, 0), shape=shape)
 
@@ -211,10 +212,11 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     """`np.choose`; whether a number is out of range is asked for, which leaves a guard."""
     if out is not None:
         raise refuse("the argument out= of np.choose")
-    given = list(choices)
+    given = [x if is_literal(x) else arrays(x)[0] for x in choices]
     peer = peer_of(a, *given)
     index = to_dtype(array(a, peer), "int64")
-    _, parts = together(*arrays(*given, peer)[: len(given)] if peer is not None else arrays(*given))
+    dtype, given = together(*given)
+    parts = [to_dtype(array(x, peer), dtype) for x in given]
     n = len(given)
     if mode == "wrap":
         index = remainder(index, n)

@@ -10,6 +10,7 @@ import numpy as np
 
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api import reductions, sorting
+from tracegrad.numpy_api.memory import laid
 from tracegrad.numpy_api.operands import array, arrays, peer_of, promoted, raveled, size_of, to_dtype
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import clip, take_along_axis
@@ -131,7 +132,7 @@ def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: 
     else:
         tests = sorting.sort(tests)
         found = equal(gather(tests, minimum(sorting.searchsorted(tests, x), n - 1), axes=(0,)), x)
-    return logical_not(found) if invert else found
+    return laid(logical_not(found) if invert else found, "C")
 
 
 # -- sorted order ------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view as _sliding_window_view
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.joining import picked
-from tracegrad.numpy_api.operands import arrays, constant, peer_of, raveled, size_of
+from tracegrad.numpy_api.operands import arrays, constant, peer_of, raveled, read_only, size_of
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops.linear import reshape, transpose
 from tracegrad.ops.op import Carrier, normalize_axis
@@ -20,15 +20,17 @@ from tracegrad.ops.patches import patches
 MOST_PARTS = 64
 
 
-def _sealed(x: Any) -> Any:
-    return x._sealed() if hasattr(x, "_sealed") else x
+def _of_known_size(x: Any) -> Any:
+    """The array; of what a mask chooses, the elements that it does."""
+    (v,) = arrays(x)
+    return v._settled() if hasattr(v, "_settled") else v
 
 
 @implements(_sliding_window_view)
 def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False,
                         writeable: bool = False) -> Any:  # fmt: skip
     """`np.lib.stride_tricks.sliding_window_view`."""
-    (v,) = arrays(x)
+    v = _of_known_size(x)
     rank = len(v.shape)
     if writeable:
         raise refuse("np.lib.stride_tricks.sliding_window_view with writeable=True", "assign to slices of the array")
@@ -44,7 +46,7 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
     if any(v.shape[k] < n for k, n in zip(axes, sizes)):
         raise ValueError(located("window shape cannot be larger than input array shape"))
     if len(set(axes)) < len(axes) or 0 in sizes or np.prod(sizes) > MOST_PARTS:
-        return _sealed(_one_by_one(v, axes, sizes))
+        return read_only(v, _one_by_one(v, axes, sizes), lambda x: _sliding_window_view(x, sizes, axes))
     every = [1] * rank
     for k, n in zip(axes, sizes):
         every[k] = n
@@ -53,7 +55,8 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, subok: b
     found = patches(v, counts=counts, sizes=tuple(every), start=(0,) * rank, step=ones, gap=ones)
     rest = [rank + k for k in range(rank) if k not in axes]
     found = transpose(found, perm=(*range(rank), *(rank + k for k in axes), *rest))
-    return _sealed(reshape(found, shape=(*counts, *sizes)))
+    found = reshape(found, shape=(*counts, *sizes))
+    return read_only(v, found, lambda x: _sliding_window_view(x, sizes, axes))
 
 
 def _one_by_one(x: Any, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
@@ -68,7 +71,7 @@ def _one_by_one(x: Any, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Any:
 @implements(_as_strided)
 def as_strided(x: Any, shape: Any = None, strides: Any = None, subok: bool = False, writeable: bool = True) -> Any:
     """`np.lib.stride_tricks.as_strided`, within the elements of `x`; the result must not be updated."""
-    (v,) = arrays(x)
+    v = _of_known_size(x)
     lying = v._lying(v)[0] if isinstance(v, Carrier) else v  # type: ignore[attr-defined]
     if not lying.flags.c_contiguous:
         raise refuse("np.lib.stride_tricks.as_strided of an array that is not contiguous", "copy it before")
@@ -84,5 +87,5 @@ def as_strided(x: Any, shape: Any = None, strides: Any = None, subok: bool = Fal
     places = np.broadcast_to(places, shape)
     if places.size and (places.min() < 0 or places.max() >= size_of(v)):
         raise IndexError(located("as_strided reads beyond the elements of the array"))
-    row = raveled(v)
-    return _sealed(picked(row, constant(np.ascontiguousarray(places), peer_of(v)), 0))
+    found = picked(raveled(v), constant(np.ascontiguousarray(places), peer_of(v)), 0)
+    return read_only(v, found, lambda x: _as_strided(x, shape, strides))

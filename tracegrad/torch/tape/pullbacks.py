@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracegrad.avals import Aval, aval_of, is_literal
-from tracegrad.errors import MADE, UnsupportedError
+from tracegrad.errors import MADE, DTypeError, UnsupportedError
 from tracegrad.ops.carriers import Abstract, Level
 from tracegrad.ops.declare import Elementwise
 from tracegrad.ops.op import Op, Several
@@ -107,7 +107,7 @@ def _needs(op: Op, wanted: Sequence[int], operands: Sequence[Any], params: dict[
         if isinstance(op, Elementwise) and any(map(is_literal, operands)):
             return _needs_beside_numbers(op, wanted, operands)
         text, results = _applied(op, wanted, operands, params)
-    except UnsupportedError:
+    except (DTypeError, UnsupportedError):  # DTypeError: not any number may stand in the place of this one
         answer = op.aval(*operands, **params)
         count = len(answer) if isinstance(answer, Several) else 1
         return Needs(frozenset(range(count)), frozenset(range(len(operands))))

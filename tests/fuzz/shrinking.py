@@ -1,0 +1,26 @@
+"""Makes a program that fails smaller while it fails in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from fuzz.writer import Program
+
+__all__ = ["shrunk"]
+
+
+def shrunk(program: Program, failure: Callable[[Program], str | None]) -> Program:
+    """The program with as few lines as fail with the kind of failure that the whole has, and the plainest argument.
+
+    `failure` says how a program fails, or None. Lines that a later one needs fail otherwise, so they stay.
+    """
+    wanted = failure(program)
+    k = len(program.lines)
+    while k:
+        k -= 1
+        smaller = replace(program, lines=program.lines[:k] + program.lines[k + 1 :])
+        if smaller.lines and failure(smaller) == wanted:
+            program, k = smaller, min(k, len(smaller.lines))
+    plain = replace(program, layout="C")
+    return plain if failure(plain) == wanted else program

@@ -1,0 +1,73 @@
+"""Arrays as sets, and arrays without the zeros at their ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.on_demand.places import isin
+from tracegrad.numpy_api.operands import arrays, promoted, raveled
+from tracegrad.numpy_api.reductions import any_, argmax
+from tracegrad.numpy_api.registry import implements
+from tracegrad.ops.elementwise import logical_not, logical_xor, not_equal
+from tracegrad.ops.op import normalize_axes
+
+__all__: list[str] = []
+
+
+def _rows(*xs: Any) -> list[Any]:
+    """Each array in a row, all in their common dtype."""
+    return [raveled(x) for x in promoted(arrays(*xs))]
+
+
+@implements(np.union1d)
+def union1d(ar1: Any, ar2: Any) -> Any:
+    """`np.union1d`."""
+    return np.unique(np.concatenate(_rows(ar1, ar2)))
+
+
+@implements(np.intersect1d, refuses=("return_indices",))
+def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
+    """`np.intersect1d`."""
+    x, y = _rows(ar1, ar2)
+    x = np.sort(x) if assume_unique else np.unique(x)
+    return x[isin(x, y)]
+
+
+@implements(np.setdiff1d)
+def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+    """`np.setdiff1d`."""
+    x, y = raveled(arrays(ar1)[0]), raveled(arrays(ar2)[0])
+    x = x if assume_unique else np.unique(x)
+    return x[logical_not(isin(x, y))]
+
+
+@implements(np.setxor1d)
+def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+    """`np.setxor1d`."""
+    x, y = _rows(ar1, ar2)
+    every = np.unique(np.concatenate([x, y]))
+    return every[logical_xor(isin(every, x), isin(every, y))]
+
+
+@implements(np.trim_zeros)
+def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
+    """`np.trim_zeros`; where the zeros end is asked for, which leaves guards."""
+    (x,) = arrays(filt)
+    ends = trim.lower()
+    if ends not in ("f", "b", "fb", "bf"):
+        raise ValueError(located(f"unexpected character(s) in `trim`: {trim!r}"))
+    other = not_equal(x, 0)
+    index = [slice(None)] * len(x.shape)
+    for k in normalize_axes("trim_zeros", axis, len(x.shape)):
+        along = any_(other, tuple(j for j in range(len(x.shape)) if j != k)) if len(x.shape) > 1 else other
+        n = along.shape[0]
+        if not n or not bool(any_(along)):
+            index[k] = slice(0, 0)
+            continue
+        first = int(argmax(along)) if "f" in ends else 0
+        last = n - int(argmax(along[::-1])) if "b" in ends else n
+        index[k] = slice(first, last)
+    return x[tuple(index)]
