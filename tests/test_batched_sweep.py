@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tracegrad.nn.functional as F
 
 import tracegrad as tg
+import tracegrad.nn.functional as F
 from tracegrad import autograd
 from tracegrad.torch.tape import engine
 

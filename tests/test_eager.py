@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tracegrad.nn.functional
 
 import tracegrad as tg
+import tracegrad.nn.functional
 import tracegrad.ops.declare as declare_module
 import tracegrad.ops.op as op_module
 import tracegrad.torch.tape.cases as cases_module

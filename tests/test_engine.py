@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tracegrad.autograd import backward, grad, graph
 
 import tracegrad as tg
+from tracegrad.autograd import backward, grad, graph
 
 
 def _leaf(*values: float) -> Any:

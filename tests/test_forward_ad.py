@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch_cases
-from tracegrad.autograd import forward_ad as fw
-from tracegrad.autograd import functional
 
 import tracegrad as tg
+from tracegrad.autograd import forward_ad as fw
+from tracegrad.autograd import functional
 from tracegrad.torch.functions import nn_functional, special
 from tracegrad.torch.functions.generator import default_generator
 from tracegrad.torch.functions.registry import FUNCTIONS

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tracegrad.autograd.functional import hessian, hvp, jacobian, jvp, vhp, vjp
 
 import tracegrad as tg
+from tracegrad.autograd.functional import hessian, hvp, jacobian, jvp, vhp, vjp
 from tracegrad.torch.tape import grad, no_grad
 from tracegrad.torch.tape.factories import ones, tensor, zeros
 

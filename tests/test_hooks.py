@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tracegrad.autograd import graph
 
 import tracegrad as tg
+from tracegrad.autograd import graph
 
 
 def _leaf(*values: float) -> Any:

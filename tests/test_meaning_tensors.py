@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tracegrad.nn.functional as F
 from meaning import attempt, program
 
 import tracegrad as tg
+import tracegrad.nn.functional as F
 
 
 class Box:

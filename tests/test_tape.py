@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tracegrad.autograd import graph
 
 import tracegrad as tg
+from tracegrad.autograd import graph
 from tracegrad.avals import Aval
 from tracegrad.ops import TABLE
 from tracegrad.ops.elementwise import add, cos, multiply, sin

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tracegrad.nn import functional
 
 from tracegrad import linalg
+from tracegrad.nn import functional
 from tracegrad.torch.functions.registry import FUNCTIONS, METHODS
 
 

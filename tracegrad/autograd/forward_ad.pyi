@@ -1,0 +1,1 @@
+from tracegrad.torch.autograd.forward_ad import *
