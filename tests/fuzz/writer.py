@@ -231,8 +231,9 @@ class _Writer:
         for name in [*self.space]:
             if name not in before:
                 del self.space[name]
-            elif type(value := self.space[name]) is np.ndarray and value.flags.writeable:
-                value[...] = before[name]
+            elif type(value := self.space[name]) is np.ndarray:
+                if value.flags.writeable:
+                    value[...] = before[name]
             else:
                 self.space[name] = before[name]
 

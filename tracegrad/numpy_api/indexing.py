@@ -213,7 +213,8 @@ def _check_mask(x: Any, mask: Any, axis: int) -> None:
 def plan(x: Any, index: Any) -> Plan:
     """The plan of `index` for the carrier `x`."""
     key = _key(index)
-    return _plan(x, index) if key is None else _known_plan(x.shape, key)
+    known = key is not None and _BOUNDS.issuperset(map(type, x.shape))  # a traced size is one of this call
+    return _known_plan(x.shape, key) if known else _plan(x, index)
 
 
 _BOUNDS = frozenset({int, type(None)})

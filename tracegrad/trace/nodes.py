@@ -101,7 +101,8 @@ class Recording(Builder):
             key.append(node)
         items: tuple[Any, ...] = ()
         if params:
-            if "shape" in params and any(map(_is_value, params["shape"])):
+            sizes = params.get("shape") or params.get("stop")
+            if type(sizes) is tuple and any(map(_is_value, sizes)):
                 return self.sized(op, operands, params)
             items = tuple(params.items()) if len(params) == 1 else tuple(sorted(params.items()))
             key.append(marked(items))

@@ -80,6 +80,9 @@ class MaskSize(Size):
     def asked(self) -> int:
         return int(self.concrete(HOW_MANY).item())
 
+    def __hash__(self) -> int:
+        return hash(self.asked())
+
 
 def is_of_a_loop(x: Any) -> bool:
     """Whether a traced number may be another one in each turn of a loop that is recorded."""

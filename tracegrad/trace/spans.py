@@ -133,11 +133,19 @@ class Span(ArrayMethods, Carrier):
     def _laid(self, order: Any, *like: Any) -> Any:
         return self._alias()
 
-    def _settled(self) -> Tracer:
+    def _settled(self, updated: bool = False) -> Tracer:
         """The array of the size that it has, which this stands for from now on if it is what a mask chooses."""
-        found = self.exact()
-        if self.origin is None and _has_mask(self._held):
-            self._held = whole(found)
+        if not _has_mask(self._held):
+            return self.exact()
+        origin = self.origin
+        if origin is None:
+            found = self.exact()
+        elif origin.cut is None and isinstance(origin.base, Span):  # a view, as NumPy has it
+            found = origin.reads(whole(origin.base._settled())).value
+        else:
+            return self.exact()
+        if updated or found.builder is self._held.value.builder:
+            self._held, self.origin = whole(found), None
         return found
 
     def _is_settled(self) -> bool:
@@ -165,7 +173,7 @@ class Span(ArrayMethods, Carrier):
             new = replaced(held, cut_of(held, index), _new(value, self.dtype))
             self._put(Parted(clamped(new, held.parts), held.parts))
         except Unknown:
-            self._settled()[index] = value
+            self._settled(updated=True)[index] = value
 
     def _assign(self, new: Any) -> None:
         if self._is_settled():
@@ -177,7 +185,7 @@ class Span(ArrayMethods, Carrier):
             value = broadcast_to(given.value, shape=held.value.shape) if not given.parts else None
             value = fitted(given, held.value.shape, held.parts) if value is None else value
         except Unknown:
-            self._settled()._assign(new)
+            self._settled(updated=True)._assign(new)
         else:
             self._put(Parted(value, held.parts))
 
@@ -192,9 +200,7 @@ class Span(ArrayMethods, Carrier):
             if not isinstance(base, Span) or base.origin is not None or not _has_mask(held):
                 told = "in-place update of a view of an array whose size is a number of a loop"
                 raise UnsupportedError(located(told))
-            view = origin.reads(whole(base._settled())).value  # as NumPy has it, now that the size is known
-            view._assign(_chosen(held))
-            self._held, self.origin = whole(view), None
+            self._settled(updated=True)._assign(_chosen(held))
             return
         base._assign(_as_of(base, replaced(_parted(base), origin.cut, held)))
 
@@ -437,8 +443,12 @@ def _viewed(found: Parted, x: Any, op: Op, params: dict[str, Any]) -> Any:
 def _of_exact(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
     """What `op` makes of the arrays of the sizes that they have in the call being traced."""
     given = [(x._settled() if op.aliases else x.exact()) if isinstance(x, Span) else x for x in operands]
-    known = {k: tuple(map(int, v)) if k == "shape" else v for k, v in params.items()}
-    return op(*given, **known)
+    return op(*given, **{k: tuple(map(_asked, v)) if type(v) is tuple else v for k, v in params.items()})
+
+
+def _asked(x: Any) -> Any:
+    """A parameter, as a number if it is a traced size."""
+    return int(x) if isinstance(x, Tracer) else x
 
 
 def of_size(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
