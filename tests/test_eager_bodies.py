@@ -7,6 +7,7 @@ with compiled code.
 from __future__ import annotations
 
 import bdb
+import contextlib
 import functools
 import math
 import random
@@ -325,6 +326,95 @@ def test_a_number_taken_of_a_tensor_that_requires_grad_warns(name: str) -> None:
     NUMBERS[name](t.detach())
     with tg.no_grad():
         NUMBERS[name](t)
+
+
+ON_TENSORS: dict[str, Callable[[Any], Any]] = {
+    "array": lambda t: np.sum(np.array([t[0], t[1] ** 2]) * t[2]),
+    "asarray": lambda t: np.sum(np.asarray(t) ** 3),
+    "math": lambda t: math.sin(t[0]) * t[1] + math.hypot(t[1], t[2]),
+    "softmax": lambda t: np.sum(scipy.special.softmax(t) * np.arange(3.0)),
+    "log_softmax": lambda t: np.sum(scipy.special.log_softmax(t) ** 2),
+    "logsumexp": lambda t: scipy.special.logsumexp(np.array([t[0], t[1] * t[2]])),
+    "multigammaln": lambda t: scipy.special.multigammaln(t[0] + 4, 2) * t[2],
+    "loop": lambda t: sum(math.exp(v) * v for v in t),
+}
+
+
+def _slopes(f: Callable[[Any], Any], second: bool = False) -> Array:
+    t = tg.tensor(X, requires_grad=True)
+    slopes = tg.autograd.grad(f(t), t, create_graph=second)[0]
+    return (tg.autograd.grad(slopes.sum(), t)[0] if second else slopes).numpy()
+
+
+@pytest.mark.parametrize("name", ON_TENSORS)
+@pytest.mark.filterwarnings("error::tracegrad.DerivativeWarning")
+def test_a_traced_function_of_tensors_keeps_derivatives_without_jit(name: str) -> None:
+    f = ON_TENSORS[name]
+    step = 1e-5 * np.eye(3)
+    want = np.array([(f(X + d) - f(X - d)) / 2e-5 for d in step])
+    with tg.disable_jit():
+        got, curved = _slopes(tg.trace(f)), _slopes(tg.trace(f), second=True)
+        np.testing.assert_allclose(tg.grad(f)(tg.tensor(X)).numpy(), want, rtol=1e-8)
+        np.testing.assert_allclose(tg.trace(f)(tg.tensor(X)), f(X), rtol=1e-12)
+        exact = tg.grad(lambda x: np.sum(tg.grad(f)(x)))(X)
+    np.testing.assert_allclose(got, want, rtol=1e-8)
+    np.testing.assert_allclose(got, _slopes(tg.trace(f)), rtol=1e-12)
+    np.testing.assert_allclose(curved, exact, rtol=1e-10)
+
+
+class _Weighted:
+    def __init__(self) -> None:
+        self.w = tg.tensor(X, requires_grad=True)
+
+    @tg.trace
+    def loss(self, x: Array) -> Any:
+        return scipy.special.logsumexp(np.array([self.w[0] * x[0], math.sin(self.w[1])]))
+
+
+def test_a_method_keeps_the_derivatives_of_its_tensors_without_jit() -> None:
+    found = []
+    for context in (tg.disable_jit(), contextlib.nullcontext()):
+        model = _Weighted()
+        with context:
+            loss = model.loss(X)
+        loss.backward()
+        found.append(model.w.grad.numpy())
+    a, b = np.exp([X[0] ** 2, np.sin(X[1])]) / np.sum(np.exp([X[0] ** 2, np.sin(X[1])]))
+    for slopes in found:
+        np.testing.assert_allclose(slopes, [a * X[0], b * np.cos(X[1]), 0.0], rtol=1e-12)
+
+
+def test_a_call_on_tensors_that_changes_what_is_outside_is_not_made_twice() -> None:
+    log: list[float] = []
+
+    @tg.trace
+    def f(t: Any) -> Any:
+        log.append(1.0)
+        return math.sin(t[0]) * t[1]
+
+    @tg.trace
+    def g(t: Any) -> Any:
+        log.append(2.0)
+        return np.sum(np.array([t[0], t[1]]))
+
+    t = tg.tensor(X, requires_grad=True)
+    with tg.disable_jit():
+        with pytest.warns(tg.DerivativeWarning, match=r"counts as a constant.*test_eager_bodies.py:\d+"):
+            f(t)
+        assert log == [1.0]
+        with pytest.raises(RuntimeError, match="Can't call numpy"):
+            g(t)
+        assert log == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["compiled", "eager"])
+def test_a_float_of_a_tensor_in_a_traced_function_warns(eager: bool) -> None:
+    t = tg.tensor(X, requires_grad=True)
+    warned = pytest.warns(tg.DerivativeWarning, match=r"float\(\) .*constant.*test_eager_bodies.py:\d+")
+    with tg.disable_jit() if eager else contextlib.nullcontext(), warned:
+        y = tg.trace(lambda t: float(t[0]) * t[1])(t)
+    y.backward()
+    np.testing.assert_allclose(t.grad.numpy(), [0.0, X[0], 0.0])
 
 
 def test_an_element_of_a_tensor_that_is_assigned_in_a_traced_function_warns() -> None:

@@ -7,11 +7,13 @@ error in a graph built long before can still name the line that wrote it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
 import threading
 import warnings
+from collections.abc import Iterator
 
 __all__ = [
     "MADE",
@@ -27,6 +29,7 @@ __all__ = [
     "TracegradError",
     "UnsupportedError",
     "VerifyError",
+    "holding",
     "in_package",
     "located",
     "user_file",
@@ -117,16 +120,37 @@ def warn_of_constant(asked: str) -> None:
         "it counts as a constant; compute with the value itself, or say stop_gradient(x) if that is meant"
     )
     WARNED.count += 1
-    warnings.warn(located(message), DerivativeWarning, stacklevel=2)
+    if WARNED.held is None:
+        warnings.warn(located(message), DerivativeWarning, stacklevel=2)
+    else:
+        WARNED.held.append(located(message))
 
 
 class _Warned(threading.local):
-    """How often this thread was warned so."""
+    """How often this thread was warned so, how often a Tensor refused to be an ndarray for the like reason, and the
+    messages that are held back."""
 
-    count = 0
+    count = refused = 0
+    held: list[str] | None = None
 
 
 WARNED = _Warned()
+
+
+@contextlib.contextmanager
+def holding() -> Iterator[list[str]]:
+    """Within the block, such warnings are held back; after it, those that are still in the list are given."""
+    before, WARNED.held = WARNED.held, []
+    told = WARNED.held
+    try:
+        yield told
+    finally:
+        WARNED.held = before
+        for message in told:
+            if before is None:
+                warnings.warn(message, DerivativeWarning, stacklevel=3)
+            else:
+                before.append(message)
 
 
 def located(message: str, location: str = "") -> str:

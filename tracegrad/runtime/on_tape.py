@@ -19,7 +19,9 @@ from tracegrad import tree
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph
 from tracegrad.ops.linear import zeros_like
+from tracegrad.runtime.paths import Interpreted
 from tracegrad.runtime.program import MISS, compile_program, conformed
+from tracegrad.settings import disable_jit
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import Tensor, engine, views
 from tracegrad.torch.tape.saved import Packed, made_by, modified
@@ -37,9 +39,9 @@ class OnTape:
     """What calls on Tensors need of one path: the forward graph with what it keeps, the backward program, made when it
     is first needed, and the derived function."""
 
-    def __init__(self, trace: Trace, name: str, body: Callable[..., Any], how: tuple[str, int]):
+    def __init__(self, trace: Trace, name: str, body: Callable[..., Any], how: tuple[str, int] | None):
         assert trace.tape is not None
-        self._how = how  # the backward program is compiled, as the other
+        self._how = how  # the backward program is compiled, as the other; None where NumPy runs both
         self.trace, self.tape, self.name, self.body = trace, trace.tape, name, body
         self.graph = trace.graph
         self._lock = threading.Lock()
@@ -79,6 +81,9 @@ class OnTape:
         with self._lock:
             if self._backward is None:
                 assert self._graph is not None
+                if self._how is None:
+                    self._backward = Interpreted(self._graph)
+                    return self._backward
                 kinds = [self.trace.kinds[k] for k in self.saved]
                 kinds += ["array"] * (len(self._graph.inputs) - len(kinds))
                 single = len(self._graph.outputs) == 1
@@ -92,6 +97,8 @@ class OnTape:
             if self._derived is None:
                 self._derived = make(self._pulled, f"{self.name} backward")
                 self._derived.effects = False
+                if self._how is None:
+                    self._derived = disable_jit()(self._derived)
             return self._derived
 
     def _pulled(self, args: Any, kwargs: Any, leaves: Any, cts: Any) -> tuple[Any, ...]:

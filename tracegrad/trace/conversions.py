@@ -20,18 +20,18 @@ from tracegrad.trace.tracer import Tracer
 __all__ = ["CALLED"]
 
 
-def _scalar(x: Any) -> Any:
+def _scalar(x: Any, asked: str = "item()") -> Any:
     """The number of the trace that a value without axes is to Python; None for other values, and where it has none."""
     if isinstance(x, TensorCarrier):
         tensor: Any = x
-        x = tensor.item() if tensor.numel() == 1 and tensor.dtype.kind != "c" else None
+        x = tensor._numbers(asked).item() if tensor.numel() == 1 and tensor.dtype.kind != "c" else None
     elif isinstance(x, Tracer) and not x.shape and x.dtype.kind != "c":
         x = x if x.weak else x.item()
     return x if isinstance(x, Tracer) and x.weak else None
 
 
 def _float(*args: Any) -> Any:
-    x = _scalar(args[0]) if len(args) == 1 else None
+    x = _scalar(args[0], "float()") if len(args) == 1 else None
     return float(*args) if x is None else real(x)
 
 

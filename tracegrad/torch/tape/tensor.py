@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import LITERALS
-from tracegrad.errors import READ_ONLY, located
+from tracegrad.errors import READ_ONLY, WARNED, located
 from tracegrad.numpy_api import ArrayMethods
 from tracegrad.numpy_api.registry import dispatch_ufunc
 from tracegrad.ops.carriers import TensorCarrier
@@ -222,6 +222,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
         """The ndarray; shares memory. RuntimeError while the Tensor requires grad, unless by `force`."""
         if self._requires and not force:
+            WARNED.refused += 1
             raise RuntimeError(
                 located("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
             )

@@ -66,7 +66,13 @@ class TracedTensor(Tensor):
         return self._like(x if isinstance(x, Carrier) else self.array._lift(np.asarray(x)))
 
     def concrete(self, asked: str) -> Any:
+        self._warn_of(asked)
         return self.array.concrete(asked)
+
+    def _warn_of(self, asked: str) -> None:
+        # To say `item()` is to mean it.
+        if asked == "float()" and self.requires_grad and STATE.enabled:
+            warn_of_constant(asked)
 
     def stored(self, dtype: Any) -> Any:
         """What is put into an array where this is: the tape ends there."""
@@ -75,6 +81,7 @@ class TracedTensor(Tensor):
         return self.array
 
     def _numbers(self, asked: str) -> Any:
+        self._warn_of(asked)
         return stop_gradient(self.array)
 
     def _known(self) -> Any:
