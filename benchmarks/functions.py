@@ -47,7 +47,7 @@ _OF = {
         sum trapezoid unique var copy array ones_like zeros_like real_if_close linalg.norm linalg.vector_norm
         fft.fft fft.rfft fft.ifft fft.hfft fft.ihfft fft.irfft fft.fftshift fft.ifftshift
         add.reduce add.accumulate maximum.reduce minimum.reduce multiply.reduce logical_and.reduce
-        logical_or.reduce""",
+        logical_or.reduce sort_complex""",
     "p": """log log10 log1p log2 reciprocal sqrt scipy.special.entr scipy.special.log_expit scipy.special.erf
         scipy.special.erfc scipy.special.ndtr scipy.special.expit arccosh""",
     "q": "arccos arcsin arctanh scipy.special.logit",
@@ -55,7 +55,7 @@ _OF = {
     "a": """tril triu trace cov linalg.trace linalg.matrix_norm fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2 fft.fftn
         fft.ifftn fft.rfftn fft.irfftn""",
     "d": """corrcoef diag_indices_from tril_indices_from triu_indices_from linalg.cholesky linalg.cond linalg.det
-        linalg.eigh linalg.eigvalsh linalg.inv linalg.matrix_rank linalg.pinv
+        linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh linalg.inv linalg.matrix_rank linalg.pinv
         linalg.qr linalg.slogdet linalg.svd linalg.svdvals""",
     "xy": """add arctan2 allclose array_equal array_equiv copysign divide equal fmax fmin greater greater_equal
         heaviside hypot isclose less less_equal logaddexp logaddexp2 logical_and logical_or logical_xor maximum minimum
@@ -103,6 +103,7 @@ _OTHERS = """
     np.linalg.matrix_power(d, 5)
     np.linalg.lstsq(a, c)[0]; np.linalg.norm(a, axis=1); np.linalg.tensorinv(d.reshape(15, 17, 15, 17))
     np.linalg.tensorsolve(d.reshape(15, 17, 255), r[:255].reshape(15, 17)); np.poly(x[:100]); np.polyder(x)
+    np.roots(x[:30]); np.union1d(g, h); np.intersect1d(g, h); np.setdiff1d(g, h); np.setxor1d(g, h); np.trim_zeros(x)
     np.polyint(x); np.polymul(x, y[:9]); np.polydiv(x[:1000], y[:9])[0]; np.polyfit(x, y, 3); np.polyval(y[:9], x)
     np.sum(a, axis=0); np.argmax(a, axis=1); np.cumsum(a, axis=0); np.cumprod(a, axis=1); np.sort(a, axis=0)
 """
@@ -147,6 +148,8 @@ WHY = {
     "np.gcd": "a call of NumPy's, and as much as that costs",
     "np.lcm": "a call of NumPy's, and as much as that costs",
     "np.linalg.lstsq": "by the pseudoinverse, which has a derivative",
+    "np.linalg.eig": "a call of NumPy's; whether the eigenvalues are real is asked for",
+    "np.linalg.eigvals": "a call of NumPy's; whether the eigenvalues are real is asked for",
     "np.linalg.eigh": "the symmetric part of the matrix is taken first, and signs are fixed",
     "np.linalg.eigvalsh": "the symmetric part of the matrix is taken first",
     "np.linalg.matrix_rank": "a call of NumPy's LAPACK, and comparisons",

@@ -146,6 +146,7 @@ np.linalg.norm(a, 2, keepdims=True) | np.linalg.matrix_power(q, -2) | np.linalg.
 np.linalg.inv(w4) | np.linalg.solve(q, v) | np.linalg.solve(q, w) | np.linalg.solve(w4, w) | np.linalg.det(q)
 np.linalg.det(w4) | np.linalg.slogdet(w4) | np.linalg.pinv(a) | np.linalg.pinv(w4, rtol=None) | np.linalg.pinv(a, 0.5)
 np.linalg.cholesky(w4) | np.linalg.cholesky(w4, upper=True) | np.linalg.qr(c) | np.linalg.qr(a, "r") | np.linalg.qr(q)
+np.linalg.eig(w4) | np.linalg.eig(q) | np.linalg.eigvals(q) | np.roots(v) | np.poly(q) | np.sort_complex(a)
 np.linalg.eigh(w4) | np.linalg.eigh(q, UPLO="U") | np.linalg.eigvalsh(q) | np.linalg.svd(q) | np.linalg.svdvals(c)
 np.linalg.svd(c, full_matrices=False) | np.linalg.svd(a, compute_uv=False) | np.linalg.matrix_rank(c)
 np.linalg.matrix_rank(a, tol=1.5) | np.linalg.matrix_rank(v) | np.linalg.cond(a) | np.linalg.cond(q, 1)

@@ -21,7 +21,7 @@ from tracegrad.torch.tape import TapeArray
 A = np.arange(12.0).reshape(3, 4)
 
 REFUSED: dict[str, Callable[[Any], Any]] = {
-    "np.linalg.eig": lambda t: np.linalg.eig(t[:, :3]),
+    "np.save": lambda t: np.save("never.npy", t),
     "np.packbits": lambda t: np.packbits(t > 0),
     "the argument out= of np.sum": lambda t: np.sum(t, out=np.zeros(())),
     "the argument out= of np.concatenate": lambda t: np.concatenate([t, t], out=np.zeros((6, 4))),
@@ -33,7 +33,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "ndarray.view of a dtype of another size": lambda t: t.view(np.int32),
     "ndarray.view of another class": lambda t: t.view(np.matrix),
     "np.pad with mode=": lambda t: np.pad(t, 1, mode=lambda *args: None),
-    "np.roots": lambda t: np.roots(t[0]),
+    "np.unpackbits": lambda t: np.unpackbits(t > 0),
     "np.less.reduce": lambda t: np.less.reduce(t),
     "np.power.reduce of 600 elements": lambda t: np.power.reduce(np.tile(t[0], 150)),
     "np.histogram with bins='auto'": lambda t: np.histogram(t, "auto"),
@@ -54,14 +54,13 @@ def test_a_refusal_names_the_function_and_the_users_line(what: str) -> None:
 
 def test_a_refusal_says_what_to_use_instead() -> None:
     t = TapeArray(np.asarray(A[:, :3]))
-    for call, instead in ((np.linalg.eig, "np.linalg.eigh"), (np.roots, "tg.while_loop"), (np.array_str, "outside")):
-        with pytest.raises(UnsupportedError, match=f"; .*{instead}"):
-            call(t)
+    with pytest.raises(UnsupportedError, match=r"; .*outside"):
+        np.array_str(t)
 
 
 def test_refusals_are_not_implemented_errors_too() -> None:
     with pytest.raises(NotImplementedError):
-        np.roots(TapeArray(np.asarray(A[0])))
+        np.packbits(TapeArray(np.asarray(A[0])))
 
 
 def test_adding_a_tensor_to_an_ndarray_in_place_is_refused() -> None:
@@ -93,7 +92,7 @@ def test_a_users_own_universal_function_is_not_taken_for_numpys() -> None:
         return 2 * x
 
     mine = np.frompyfunc(exp, 1, 1)
-    with pytest.raises(UnsupportedError, match="the universal function"):
+    with pytest.raises(UnsupportedError, match=r"the universal function.*; use np\.vectorize"):
         mine(TapeArray(np.asarray(A)))
 
 

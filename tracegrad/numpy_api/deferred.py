@@ -27,6 +27,7 @@ MODULES = {
     "functional": "apply_along_axis apply_over_axes piecewise",
     "padding": "pad",
     "tensors": "einsum_path linalg.tensorsolve linalg.tensorinv",
+    "eigen": "linalg.eig linalg.eigvals roots sort_complex",
     "fourier": (
         "fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2 "
         "fft.fftn fft.ifftn fft.rfftn fft.irfftn fft.fftshift fft.ifftshift"

@@ -119,12 +119,7 @@ def ufunc(*names: str) -> Callable[[Implementation], Implementation]:
 
 _OUTSIDE = "return the array, and do that outside"
 # What to use in the place of functions that are refused.
-_INSTEAD = {
-    "np.roots": "find real roots by tg.while_loop, or by np.linalg.eigvalsh of a symmetric matrix",
-    "np.linalg.eig": "use np.linalg.eigh if the matrix is symmetric",
-    "np.linalg.eigvals": "use np.linalg.eigvalsh if the matrix is symmetric",
-    "np.sort_complex": "use np.lexsort of the parts",
-} | {f"np.{name}": _OUTSIDE for name in ("array2string", "array_repr", "array_str", "save", "savetxt", "savez")}
+_INSTEAD = {f"np.{name}": _OUTSIDE for name in ("array2string", "array_repr", "array_str", "save", "savetxt", "savez")}
 
 
 # -- NumPy's two protocols -------------------------------------------------------------------------------
@@ -178,7 +173,7 @@ def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: 
         return implementation(*inputs, **kwargs)
     implementation = UFUNCS.get(name) or _of_scipy(function, name)
     if implementation is None:
-        raise refuse(public_ufunc(function))
+        raise refuse(public_ufunc(function), "use np.vectorize" if _of_objects(function) else "")
     out, order = kwargs.pop("out", None), kwargs.pop("order", "K")
     mask = kwargs.pop("where", True) if kwargs else True
     if kwargs:
@@ -189,6 +184,11 @@ def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: 
     if out is not None:
         return write(public_ufunc(function), out, result)
     return result if order in (None, "K") else _in_order(result, order, inputs)
+
+
+def _of_objects(function: Any) -> bool:
+    """Whether it is of `np.frompyfunc`'s making."""
+    return bool(set("".join(function.types)) <= set("O->"))
 
 
 def _of_scipy(function: Any, name: str) -> Any:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tracegrad.ops import filters, fourier, joined, matrix_functions
+from tracegrad.ops import eigen, filters, fourier, joined, lambert, matrix_functions
 
-__all__ = ["filters", "fourier", "joined", "matrix_functions"]
+__all__ = ["eigen", "filters", "fourier", "joined", "lambert", "matrix_functions"]

@@ -15,10 +15,20 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.numpy_api import linalg as numpy_linalg
 from tracegrad.numpy_api.linalg import matrices, square_matrices
-from tracegrad.numpy_api.operands import array, arrays, broadcast_shapes, constant, peer_of, promoted, to_float
+from tracegrad.numpy_api.operands import (
+    array,
+    arrays,
+    broadcast_shapes,
+    constant,
+    peer_of,
+    promoted,
+    to_dtype,
+    to_float,
+)
 from tracegrad.numpy_api.reductions import norm as _norm
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import factorizations, linalg, matrix_functions
+from tracegrad.ops import eigen, factorizations, linalg, matrix_functions
+from tracegrad.ops.complex_numbers import complex_of
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import where
 from tracegrad.ops.linalg import band
@@ -263,6 +273,20 @@ def eigh(a: Any, b: Any = None, *, lower: bool = True, eigvals_only: bool = Fals
 @entry("eigvalsh")
 def eigvalsh(a: Any, b: Any = None, *, lower: bool = True, **others: Any) -> Any:
     return eigh(a, b, lower=lower, eigvals_only=True, **others)
+
+
+@entry("eig")
+def eig(a: Any, b: Any = None, left: bool = False, right: bool = True, homogeneous_eigvals: bool = False) -> Any:
+    _refused("eig", b=b, left=left, homogeneous_eigvals=homogeneous_eigvals)
+    w, v = np.linalg.eig(square_matrices("eig", a))
+    w = to_dtype(w, complex_of(w.dtype))
+    return (w, v) if right else w
+
+
+@entry("eigvals")
+def eigvals(a: Any, b: Any = None, homogeneous_eigvals: bool = False) -> Any:
+    _refused("eigvals", b=b, homogeneous_eigvals=homogeneous_eigvals)
+    return eigen.eigvals(square_matrices("eigvals", a))
 
 
 # -- functions of matrices ------------------------------------------------------------------------------------------

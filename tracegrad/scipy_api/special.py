@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_literal, weak_dtype
-from tracegrad.numpy_api.operands import arrays, broadcast_shapes, operands, promoted, to_float
+from tracegrad.numpy_api.operands import array, arrays, broadcast_shapes, operands, peer_of, promoted, to_float
 from tracegrad.numpy_api.reductions import max as _max
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.ufuncs import rel_entr
-from tracegrad.ops import complex_numbers, reduction
+from tracegrad.ops import complex_numbers, lambert, reduction
 from tracegrad.ops.declare import Elementwise, conform, float_loop
 from tracegrad.ops.elementwise import (
     add,
@@ -296,7 +296,10 @@ def factorial(n: Any, exact: bool = False, extend: str = "zero") -> Any:
 
 @shadow("scipy.special.lambertw")
 def lambertw(z: Any, k: Any = 0, tol: float = 1e-8) -> Any:
-    """`scipy.special.lambertw` of real numbers: complex, as SciPy has it."""
+    """`scipy.special.lambertw`: complex, as SciPy has it; to the last digits, whatever `tol` allows."""
+    (x,) = arrays(z)
+    if x.dtype.kind == "c":
+        return lambert.lambertw(x, array(k, peer_of(x)))
     return complex_numbers.complex_(call("lambertw_real", z, k), call("lambertw_imag", z, k))
 
 

@@ -9,11 +9,13 @@ import numpy as np
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import along, concatenate, stack
 from tracegrad.numpy_api.linalg import pseudoinverse
+from tracegrad.numpy_api.on_demand.eigen import eigvals, sort_complex
 from tracegrad.numpy_api.on_demand.samples import convolve
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, to_dtype, to_float
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import matrix_transpose
 from tracegrad.ops import scans
+from tracegrad.ops.complex_numbers import real
 from tracegrad.ops.contraction import matmul_any
 from tracegrad.ops.elementwise import add, divide, multiply, sqrt, subtract
 from tracegrad.ops.linear import broadcast_to, flip, full, pad, reduce_sum, reshape
@@ -56,16 +58,19 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
 
 @implements(np.poly)
 def poly(seq_of_zeros: Any) -> Any:
-    """`np.poly`, of roots; of a matrix it would need complex eigenvalues."""
+    """`np.poly`, of roots or of a matrix; whether complex roots come in conjugate pairs is asked for."""
     (roots,) = arrays(seq_of_zeros)
+    if len(roots.shape) == 2 and roots.shape[0] == roots.shape[1] != 0:
+        roots = eigvals(roots)
     if len(roots.shape) > 1:
-        raise refuse("np.poly of a matrix", "give its eigenvalues, of a symmetric matrix by np.linalg.eigvalsh")
+        raise ValueError(located("input must be 1d or non-empty square 2d array."))
     roots = to_float(roots)
     found = _ones((1,), roots)
     for k in range(roots.shape[0] if roots.shape else 0):
         shifted = multiply(found, along(roots, 0, k, k + 1))
         found = subtract(_padded(found, 0, 1), _padded(shifted, 1, 0))
-    return found
+    in_pairs = roots.dtype.kind == "c" and bool(np.all(sort_complex(roots) == sort_complex(np.conj(roots))))
+    return real(found) if in_pairs else found
 
 
 def _padded(x: Any, low: int, high: int) -> Any:

@@ -1,0 +1,78 @@
+"""Eigenvalues of matrices that need not be symmetric, and what is made of them: the zeros of polynomials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.joining import concatenate
+from tracegrad.numpy_api.linalg import square_matrices
+from tracegrad.numpy_api.on_demand.places import lexsort
+from tracegrad.numpy_api.on_demand.sets import trim_zeros
+from tracegrad.numpy_api.operands import arrays, constant, peer_of, to_dtype, to_float
+from tracegrad.numpy_api.registry import implements
+from tracegrad.numpy_api.selection import take_along_axis
+from tracegrad.ops import eigen
+from tracegrad.ops.complex_numbers import imag, real
+from tracegrad.ops.elementwise import divide, negative
+from tracegrad.ops.linear import reshape
+
+__all__ = ["eig", "eigvals", "roots", "sort_complex"]
+
+_Eig: Any = type(np.linalg.eig(np.eye(1)))
+
+
+def _all_real(x: Any, values: Any) -> bool:
+    """Whether NumPy gives real results: for real matrices of which all eigenvalues are. That is asked for."""
+    return x.dtype.kind != "c" and bool(np.all(imag(values) == 0))
+
+
+@implements(np.linalg.eig)
+def eig(a: Any) -> Any:
+    """`np.linalg.eig`; whether the eigenvalues of a real matrix are real is asked for, which leaves a guard."""
+    x = square_matrices("eig", a)
+    w, v = eigen.eig(x)
+    return _Eig(real(w), real(v)) if _all_real(x, w) else _Eig(w, v)
+
+
+@implements(np.linalg.eigvals)
+def eigvals(a: Any) -> Any:
+    """`np.linalg.eigvals`; whether those of a real matrix are real is asked for, which leaves a guard."""
+    x = square_matrices("eigvals", a)
+    w = eigen.eigvals(x)
+    return real(w) if _all_real(x, w) else w
+
+
+@implements(np.roots)
+def roots(p: Any) -> Any:
+    """`np.roots`; how many coefficients at the ends are zero is asked for, which leaves guards."""
+    (x,) = arrays(p)
+    x = to_float(x)
+    if len(x.shape) != 1:
+        raise ValueError("Input must be a rank-1 array.")
+    peer = peer_of(x)
+    shorter = trim_zeros(x, "b")
+    core = trim_zeros(shorter, "f")
+    n = core.shape[0]
+    if not n:
+        return constant(np.array([]), peer)
+    found = constant(np.array([]), peer)
+    if n > 1:
+        top = reshape(divide(negative(core[1:]), core[0]), shape=(1, n - 1))
+        below = constant(np.eye(n - 2, n - 1, dtype=core.dtype), peer)
+        found = eigvals(concatenate([top, below], 0))
+    zeros = x.shape[0] - shorter.shape[0]
+    return concatenate([found, constant(np.zeros(zeros, found.dtype), peer)], 0) if zeros else found
+
+
+@implements(np.sort_complex)
+def sort_complex(a: Any) -> Any:
+    """`np.sort_complex`: by the real parts, then by the imaginary ones; numbers of which one is nan come last."""
+    (x,) = arrays(a)
+    if x.dtype.kind != "c":
+        narrow = x.dtype.kind in "iu" and x.dtype.itemsize <= 2
+        return to_dtype(np.sort(x), np.complex64 if narrow else np.complex128)
+    re, im = real(x), imag(x)
+    lost = 2 * np.isnan(re) + 1 * np.isnan(im)
+    return take_along_axis(x, lexsort((im, re, lost)), -1)
