@@ -65,11 +65,11 @@ def assert_close(graph: Graph, arrays: Any, ulps_allowed: float = 64) -> None:
     outputs, tape = replay(graph, [np.asarray(x) for x in arrays])
     got = compiled(graph, arrays)
     assert len(got) == len(outputs)
-    floats = [x for answer, *_ in tape for x in several(answer) if x.dtype.kind == "f"]
+    floats = [x for answer, *_ in tape for x in several(answer) if x.dtype.kind in "fc"]
     scale = max([1.0, *(float(np.abs(x[np.isfinite(x)]).max(initial=0)) for x in floats)])
     for a, b in zip(got, outputs):
         assert aval_of(a) == aval_of(b)
-        if b.dtype.kind != "f":
+        if b.dtype.kind not in "fc":
             np.testing.assert_array_equal(a, b)
             continue
         eps = max(float(np.finfo(x.dtype).eps) for x in [b, *floats])

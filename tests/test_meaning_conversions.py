@@ -123,6 +123,7 @@ def test_derivatives_go_through_numbers() -> None:
     np.testing.assert_allclose(tg.jacfwd(f)(x), [30.0, 1.0, 9.0])
 
 
+@pytest.mark.filterwarnings("ignore::tracegrad.errors.DerivativeWarning")
 def test_the_number_of_a_tensor_has_no_derivative() -> None:
     @tg.trace
     def f(t: Any) -> Any:

@@ -30,11 +30,11 @@ def without_complex(graph: Graph) -> Graph:
     >>> print(without_complex(parse("graph(%0: c128[5]) {\\n  %1 = conj(%0) : c128[5]\\n  return %1\\n}")))
     graph(%0: f64[5,2]) {
       %1 = slice(%0) {start=(0, 0), step=(1, 1), stop=(5, 1)} : f64[5,1]
-      %2 = reshape(%1) {shape=(5,)} : f64[5]
-      %3 = slice(%0) {start=(0, 1), step=(1, 1), stop=(5, 2)} : f64[5,1]
-      %4 = reshape(%3) {shape=(5,)} : f64[5]
+      %2 = slice(%0) {start=(0, 1), step=(1, 1), stop=(5, 2)} : f64[5,1]
+      %3 = reshape(%1) {shape=(5,)} : f64[5]
+      %4 = reshape(%2) {shape=(5,)} : f64[5]
       %5 = negative(%4) : f64[5]
-      %6 = stack(%2, %5) {axis=1} : f64[5,2]
+      %6 = stack(%3, %5) {axis=1} : f64[5,2]
       return %6
     }
     """
