@@ -6,12 +6,24 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["differences", "named"]
+import numpy as np
+
+__all__ = ["differences", "named", "weighted"]
 
 
 def named(f: Any, name: str) -> Any:
     """A function of its own: those of one code share the number of paths they may have."""
     return types.FunctionType(f.__code__.replace(co_name=name), f.__globals__, name, f.__defaults__, f.__closure__)
+
+
+def weighted(f: Callable[[Any], Any], name: str) -> Any:
+    """The sum of the results of `f`, each with a weight of its own, as a function of its own."""
+
+    def total(x: Any) -> Any:
+        y = f(x)
+        return np.sum(y * np.cos(np.arange(np.size(y))).reshape(np.shape(y)))
+
+    return named(total, name)
 
 
 def differences(f: Callable[[Any], Any], x: Any, v: Any, step: float = 1e-4) -> float:

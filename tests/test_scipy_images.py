@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from along import differences, named
+from along import differences, named, weighted
 from scipy import ndimage
 
 import tracegrad as tg
@@ -56,12 +56,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
 def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> None:
     f, x = CASES[name]
     np.testing.assert_allclose(tg.trace(f)(x), f(x), rtol=1e-10, atol=1e-12)
-
-    def weighted(x: Any) -> Any:
-        y = f(x)
-        return np.sum(y * np.cos(np.arange(np.size(y))).reshape(np.shape(y)))
-
-    of, v = named(weighted, name), np.sin(1.0 + np.arange(x.size)).reshape(x.shape)
+    of, v = weighted(f, name), np.sin(1.0 + np.arange(x.size)).reshape(x.shape)
     slope = tg.grad(of)
     assert np.sum(slope(x) * v) == pytest.approx(differences(of, x, v), rel=1e-7, abs=1e-8)
     assert tg.jvp(of, (x,), (v,))[1] == pytest.approx(np.sum(slope(x) * v), rel=1e-9, abs=1e-11)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from along import differences, named
+from along import differences, named, weighted
 from scipy import integrate, optimize
 
 import tracegrad as tg
@@ -99,12 +99,7 @@ CASES: dict[str, Callable[[Any], Any]] = {
 def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> None:
     f = named(CASES[name], name)
     np.testing.assert_allclose(tg.trace(f)(P), f(P), rtol=1e-12, atol=1e-14)
-
-    def weighted(p: Any) -> Any:
-        y = f(p)
-        return np.sum(y * np.cos(np.arange(np.size(y))).reshape(np.shape(y)))
-
-    of = named(weighted, name)
+    of = weighted(f, name)
     slope = tg.grad(of)
     assert np.sum(slope(P) * V) == pytest.approx(differences(of, P, V, STEP), rel=1e-7, abs=1e-9)
     assert tg.jvp(of, (P,), (V,))[1] == pytest.approx(np.sum(slope(P) * V), rel=1e-12)

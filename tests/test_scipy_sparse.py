@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from along import differences, named
+from along import differences, named, weighted
 from scipy import sparse
 from scipy.sparse import linalg
 
@@ -47,12 +47,7 @@ CASES: dict[str, Callable[[Any], Any]] = {
 def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> None:
     f = named(CASES[name], name)
     np.testing.assert_allclose(tg.trace(f)(X), f(X), rtol=1e-13)
-
-    def weighted(x: Any) -> Any:
-        y = f(x)
-        return np.sum(y * np.cos(np.arange(np.size(y))).reshape(np.shape(y)))
-
-    of = named(weighted, name)
+    of = weighted(f, name)
     slope = tg.grad(of)
     assert slope(X) @ V == pytest.approx(differences(of, X, V), rel=1e-9)
     assert tg.jvp(of, (X,), (V,))[1] == pytest.approx(slope(X) @ V, rel=1e-12)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from random_programs import LAYOUTS as laid
 
 from fuzz import grammar
 
@@ -26,12 +27,7 @@ GROUPS = {
     "ARRAYS": 3, "INTEGERS": 3, "SETS": 0.3, "UPDATES": 5, "FLOW": 3,
 }  # fmt: skip
 
-LAYOUTS: dict[str, Callable[[Array], Array]] = {
-    "C": lambda x: x,
-    "F": np.asfortranarray,
-    "strided": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
-    "backwards": lambda x: np.flip(np.flip(x).copy()),
-}
+LAYOUTS = ("C", "F", "strided", "backwards")
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ class Program:
 
     def arguments(self) -> tuple[Array, Array]:
         x, y = (argument(shape, self.dtype, k) for k, shape in enumerate(self.shapes))
-        return LAYOUTS[self.layout](x), y
+        return laid[self.layout](x), y
 
 
 def argument(shape: tuple[int, ...], dtype: str, at: int) -> Array:
@@ -100,7 +96,7 @@ class _Writer:
         self.rng = rng = random.Random(seed)
         n, shape = rng.choice(SIZES), rng.choice(SHAPES)
         shapes = rng.choice([((n,), (n,)), (shape, shape[-1:]), (shape, shape), ((n,), ()), (shape, (shape[0], 1))])
-        self.program = Program((), shapes, rng.choice(["float64"] * 5 + ["float32"]), rng.choice([*LAYOUTS]))
+        self.program = Program((), shapes, rng.choice(["float64"] * 5 + ["float32"]), rng.choice(LAYOUTS))
         x, y = self.program.arguments()
         self.outside = (x, y)
         self.space: dict[str, Any] = {"np": np, "x": x, "y": y}

@@ -80,13 +80,17 @@ _MORE = {
 _SMALL = {"f64": (2.0**-900, 60), "f32": (2.0**-96, 18)}
 
 
-def _log2_pair(k: Real, m: Real) -> Pair:
-    """log2(2**k * m) in two words, for an m as of `split`."""
+def _ratio(m: Real) -> tuple[Real, Real, Real]:
+    """(m - 1) / (m + 1) in two words, and the square of the first."""
     f = m - 1.0
     reciprocal = 1.0 / (m + 1.0)
     s = f * reciprocal
-    s_low = fma(-s, f, fma(s, -2.0, f)) * reciprocal
-    z = s * s
+    return s, fma(-s, f, fma(s, -2.0, f)) * reciprocal, s * s
+
+
+def _log2_pair(k: Real, m: Real) -> Pair:
+    """log2(2**k * m) in two words, for an m as of `split`."""
+    s, s_low, z = _ratio(m)
     (first, first_low), second = m.pick(LOG2_FIRST), m.pick(LOG2_SECOND)
     tail = horner(z, m.pick(LOG2_TAIL))
     slope = fma(z, tail, second)
@@ -104,11 +108,7 @@ def _log2_pair(k: Real, m: Real) -> Pair:
 
 def _log2_parts(k: Real, m: Real) -> Pair:
     """The same for float32 to 2**-29, in two words of which the second is up to a hundredth of the first."""
-    f = m - 1.0
-    reciprocal = 1.0 / (m + 1.0)
-    s = f * reciprocal
-    s_low = fma(-s, f, fma(s, -2.0, f)) * reciprocal
-    z = s * s
+    s, s_low, z = _ratio(m)
     first, first_low = m.pick(LOG2_FIRST)
     rise = fma(z, fma(z, horner(z, m.pick(LOG2_TAIL)), m.pick(LOG2_SECOND)), first_low)
     high = s * first

@@ -431,11 +431,11 @@ def process_key() -> str:
 
 def is_extended() -> bool:
     """Whether somebody has added ops, or functions of NumPy's, to those of the package."""
-    return _extended(tuple(TABLE), len(FUNCTIONS))  # the names: ops are also added by importing what needs them
+    return _extended(tuple(TABLE), tuple(FUNCTIONS.values()))  # not how many: our own are added when they are needed
 
 
-@functools.lru_cache(maxsize=16)
-def _extended(ops: tuple[str, ...], functions: int) -> bool:
+@functools.lru_cache(maxsize=4)
+def _extended(ops: tuple[str, ...], functions: tuple[Any, ...]) -> bool:
     parts = [x for op in TABLE.values() for x in (op.impl, *op._vjp.values(), op._jvp, op._batch)]
-    modules = {x.__module__ for x in (*parts, *FUNCTIONS.values()) if isinstance(x, types.FunctionType)}
+    modules = {x.__module__ for x in (*parts, *functions) if isinstance(x, types.FunctionType)}
     return not all(module.startswith("tracegrad.") for module in modules)
