@@ -101,9 +101,13 @@ class Recording(Builder):
             key.append(node)
         items: tuple[Any, ...] = ()
         if params:
-            sizes = params.get("shape") or params.get("stop")
-            if type(sizes) is tuple and any(map(_is_value, sizes)):
-                return self.sized(op, operands, params)
+            for v in params.values():
+                if type(v) is tuple:
+                    for n in v:
+                        if isinstance(n, Value):
+                            return self.sized(op, operands, params)
+                elif isinstance(v, Value):
+                    return self.sized(op, operands, params)
             items = tuple(params.items()) if len(params) == 1 else tuple(sorted(params.items()))
             key.append(marked(items))
         node = self.recorded(op, tuple(inputs), items, tuple(key))
@@ -140,10 +144,6 @@ def require_real(op: Op, inputs: tuple[Any, ...]) -> None:
     for x in inputs:
         if type(x) not in LITERALS and x.aval.dtype.kind == "c":
             raise UnsupportedError(located(f"{op.name} of complex numbers is not supported"))
-
-
-def _is_value(size: Any) -> bool:
-    return isinstance(size, Value)
 
 
 def mark(x: Any) -> Any:

@@ -443,7 +443,7 @@ def _viewed(found: Parted, x: Any, op: Op, params: dict[str, Any]) -> Any:
 def _of_exact(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
     """What `op` makes of the arrays of the sizes that they have in the call being traced."""
     given = [(x._settled() if op.aliases else x.exact()) if isinstance(x, Span) else x for x in operands]
-    return op(*given, **{k: tuple(map(_asked, v)) if type(v) is tuple else v for k, v in params.items()})
+    return op(*given, **{k: tuple(map(_asked, v)) if type(v) is tuple else _asked(v) for k, v in params.items()})
 
 
 def _asked(x: Any) -> Any:
@@ -453,8 +453,8 @@ def _asked(x: Any) -> Any:
 
 def of_size(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
     """What an op makes of tracers alone, where a size in `params` is a number of a loop."""
-    sizes = params["shape"]
     if op is not full:
         return _of_exact(op, operands, params)
+    sizes = params["shape"]
     value = full(**{**params, "shape": tuple([bounds(n)[1] if isinstance(n, Tracer) else n for n in sizes])})
     return _value(_checked(whole(value), sizes))
