@@ -140,7 +140,6 @@ WHY = {
     "np.nanmedian": "how many are nan says which element is meant, so all are sorted",
     "np.nanquantile": "how many are nan says which element is meant, so all are sorted",
     "np.nanpercentile": "how many are nan says which element is meant, so all are sorted",
-    "np.put_along_axis": "which of several values for one place is the last is found out for each call",
     "np.frexp": "a call of NumPy's, the two answers of which are copied",
     "np.bitwise_count": "a call of NumPy's, and as much as that costs",
     "np.spacing": "a call of NumPy's, and as much as that costs",

@@ -202,6 +202,24 @@ def test_the_last_assignment_counts_for_indices_that_are_not_known(monkeypatch: 
         run(graph, [x0, np.array([0, 1, 2, 5]), v0])
 
 
+def test_any_number_of_traced_indices_may_be_assigned_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tg.settings, "first_call", "compile")
+    rng = np.random.default_rng(0)
+    x, v, i = rng.standard_normal(700), rng.standard_normal(1000), rng.integers(-700, 700, 1000)
+
+    def written(x: Any, v: Any, i: Any) -> Any:
+        z = 2.0 * x
+        z[i] = v
+        return z
+
+    np.testing.assert_array_equal(tg.trace(written)(x, v, i), written(x, v, i))
+    last = np.full(700, -1)
+    last[i] = np.arange(1000)
+    of_x, of_v = tg.grad(lambda x, v: np.sum(written(x, v, i) * x), argnums=(0, 1))(x, v)
+    np.testing.assert_allclose(of_x, np.where(last < 0, 4.0 * x, v[last]), rtol=1e-15)
+    np.testing.assert_array_equal(of_v, np.bincount(last[last >= 0], x[last >= 0], 1000))
+
+
 def test_indices_may_be_tensors() -> None:
     x = _array((4, 3))
     i = TapeArray(np.asarray([2, 0]))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracegrad.avals import short_name
 from tracegrad.codegen.handler import Axes, Handler, Index
-from tracegrad.codegen.loops import Guard, Operand, Reduce, Store
+from tracegrad.codegen.loops import SCATTERS, Guard, Operand, Reduce, Store
 from tracegrad.codegen.moves import moved
 from tracegrad.codegen.poly import ONE, ZERO
 from tracegrad.codegen.products import factors_of
@@ -258,7 +258,8 @@ class _Scatter(_Reduction):
         updates, *indices = node.inputs
         place = _scattered(lowering, indices, dict(node.params)["axes"], index, node)
         value = lowering.element(updates, index)
-        _reduce(lowering, node, place, "scatter", value, tuple(x.var for x in lowering.kernel.loops))
+        (combiner,) = (name for name, what in SCATTERS.items() if what == node.form.combine)
+        _reduce(lowering, node, place, combiner, value, tuple(x.var for x in lowering.kernel.loops))
 
 
 class _Scan(_Reduction):

@@ -158,7 +158,7 @@ class KernelEmitter:
     def _register_depth(self, x: Reduce) -> int:
         """The loop from which on all loops are reduced over: there the register starts."""
         depth = len(self.kernel.loops)
-        if x.combiner == "scatter":
+        if x.scatters:
             return depth
         while depth and self.kernel.loops[depth - 1].var in x.over:
             depth -= 1
@@ -166,7 +166,7 @@ class KernelEmitter:
 
     def in_memory(self, x: Reduce) -> bool:
         """Whether the destination is combined into more than once."""
-        if x.combiner == "scatter":
+        if x.scatters:
             return True
         return any(loop.var in x.over for loop in self.kernel.loops[: self._depth[id(x)]]) or (
             self._depth[id(x)] == len(self.kernel.loops) and bool(x.over)
@@ -176,7 +176,7 @@ class KernelEmitter:
         """Start the memory accumulators that belong to this chunk alone; the others are started by the program."""
         for x in self.reductions:
             mine = self.kernel.across_chunks in x.over
-            if x.combiner == "scatter" or (self.in_memory(x) and mine):
+            if x.scatters or (self.in_memory(x) and mine):
                 start = self.stored(identity(x.combiner, x.value.dtype), x.value.dtype)
                 places = partial(self.b.gep, self.pointers[x.buffer])
                 loop(self.b, self.polys.emit(self.b, x.size), lambda i, at=places, x=start: self.b.store(x, at([i])))
@@ -382,7 +382,7 @@ class KernelEmitter:
     def _reduce(self, x: Reduce) -> None:
         value, dtype = self._value(x.value), x.value.dtype
         factors = factors_of(x, self._value, self.products)
-        if not x.over and x.combiner != "scatter":
+        if not x.over and not x.scatters:
             self.b.store(self.stored(value, dtype), self._at(x.buffer, x.address))
         elif self._depth[id(x)] == len(self.kernel.loops):
             pointer = self._at(x.buffer, x.address)

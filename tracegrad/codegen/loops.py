@@ -27,6 +27,7 @@ from tracegrad.records import record
 
 __all__ = [
     "ACCESSES",
+    "SCATTERS",
     "Check",
     "Compute",
     "Guard",
@@ -158,11 +159,17 @@ class Reduce:
     over: tuple[str, ...]
     size: Poly
 
+    @property
+    def scatters(self) -> bool:
+        """Whether elements are combined with what lies at places that values say."""
+        return self.combiner in SCATTERS
+
     def lines(self) -> list[str]:
         place = f"{self.buffer}[{self.address}] of {self.size}"
         return [f"reduce {self.combiner} {place} by {self.value} over {', '.join(self.over)}"]
 
 
+SCATTERS = {"scatter": "add", "scatter_max": "maximum"}  # combiners of scatters, and what they do
 ACCESSES = frozenset((Load, Store, Reduce))  # what reads or writes memory
 
 

@@ -27,7 +27,7 @@ def arrange(kernel: Kernel) -> Kernel:
 
 def is_serial(kernel: Kernel) -> bool:
     """Whether iterations depend on each other through memory, so that the kernel must run in order."""
-    if [x for x in kernel.body if isinstance(x, Reduce) and x.combiner == "scatter"]:
+    if [x for x in kernel.body if isinstance(x, Reduce) and x.scatters]:
         return True
     every = accesses(kernel.body)
     read = [x for x in every if isinstance(x, Load) and kernel.buffers[x.buffer][1] == "out"]

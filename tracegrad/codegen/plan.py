@@ -254,7 +254,7 @@ def _lowered(
     kernel.chunked = _chunked_loop(kernel, made.arguments.sizes)
     partials = {
         x.buffer: x.size for x in kernel.body
-        if isinstance(x, Reduce) and x.combiner != "scatter" and kernel.across_chunks in x.over
+        if isinstance(x, Reduce) and not x.scatters and kernel.across_chunks in x.over
     }  # fmt: skip
     launch = Launch(kernel, step.roots, bool(kernel.loops) and is_serial(kernel), partials)
     if (base := handler(step.roots[0]).begins(step.roots[0])) is not None:

@@ -14,7 +14,7 @@ from llvmlite import ir
 
 from tracegrad.codegen import vecmath
 from tracegrad.codegen.lanes import element_of, intrinsic, number, of_lanes, shaped
-from tracegrad.codegen.loops import Reduce
+from tracegrad.codegen.loops import SCATTERS, Reduce
 
 __all__ = [
     "BOOL",
@@ -282,7 +282,7 @@ def identity(combiner: str, dtype: str, lanes: int = 0) -> Any:
 
 
 def _identity(combiner: str, dtype: str) -> Any:
-    if combiner in ("add", "scatter"):
+    if combiner == "add" or combiner in SCATTERS:
         return 0.0 if dtype[0] == "f" else 0
     if combiner in ("mul", "logical_and"):
         return 1.0 if dtype[0] == "f" else 1
@@ -308,7 +308,7 @@ def combine(b: ir.IRBuilder, combiner: str, total: Any, value: Any, dtype: str, 
         return multiply_add(b, first, second, total, REASSOCIATE)
     if dtype[0] == "f" and combiner in ("add", "mul"):
         return (b.fadd if combiner == "add" else b.fmul)(total, value, flags=REASSOCIATE)
-    return operation(b, "add" if combiner == "scatter" else combiner, [total, value], [dtype, dtype], dtype)
+    return operation(b, SCATTERS.get(combiner, combiner), [total, value], [dtype, dtype], dtype)
 
 
 def is_extremum(x: Reduce) -> bool:

@@ -75,7 +75,7 @@ class Launch:
 
 def _is_filled(kernel: Kernel, x: Reduce) -> bool:
     over = [loop.var in x.over for loop in kernel.loops]
-    if x.combiner == "scatter" or not any(over) or over[kernel.chunked]:
+    if x.scatters or not any(over) or over[kernel.chunked]:
         return False
     inner = len(over)
     while inner and over[inner - 1]:

@@ -43,7 +43,7 @@ def write_out_reductions(kernel: Kernel) -> None:
 def _is_plain(body: list[Any]) -> bool:
     """Whether a kernel computes, and reduces each result to an element of its own."""
     for x in body:
-        if not isinstance(x, Compute | Load | Index | Reduce) or (isinstance(x, Reduce) and x.combiner == "scatter"):
+        if not isinstance(x, Compute | Load | Index | Reduce) or (isinstance(x, Reduce) and x.scatters):
             return False
     return True
 

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracegrad.numpy_api.operands import constant, peer_of
-from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import elementwise, linear
-from tracegrad.ops.indexing import gather, scatter_add
+from tracegrad.ops.indexing import gather, scatter_add, scatter_max
 from tracegrad.ops.linear import arange, full, reshape, transpose
 from tracegrad.ops.op import Carrier
-from tracegrad.ops.reduction import reduce_any
 
 if TYPE_CHECKING:
     from tracegrad.numpy_api.indexing import Plan
@@ -57,36 +55,26 @@ def replaced_indices(x: Any, steps: Plan, value: Any) -> Any:
 
 def _last_writer(flat: tuple[Any, ...], places: tuple[int, ...]) -> tuple[Any, Any]:
     """For every place, the number of the last update that writes to it (0 if none), and whether one does."""
-    n = flat[0].shape[0]
+    n, axes = flat[0].shape[0], tuple(range(len(places)))
+    if n > 1 and not all(map(is_known, flat)):
+        counted = arange(start=1, step=1, length=n, dtype="int64")
+        last = scatter_max(counted, *flat, shape=places, axes=axes)
+        return elementwise.subtract(elementwise.maximum(last, 1), 1), elementwise.greater(last, 0)
     one = full(shape=(n,), value=1, dtype="int64")
     numbers = arange(start=0, step=1, length=n, dtype="int64")
     if n > 1:
-        last = _is_last(flat, places)
-        one, numbers = (elementwise.where(last, v, 0) for v in (one, numbers))
-    axes = tuple(range(len(places)))
+        known = _is_last(flat, places)
+        one, numbers = (elementwise.where(known, v, 0) for v in (one, numbers))
     number = scatter_add(numbers, *flat, shape=places, axes=axes)
     return number, elementwise.greater(scatter_add(one, *flat, shape=places, axes=axes), 0)
 
 
 def _is_last(flat: tuple[Any, ...], places: tuple[int, ...]) -> Any:
-    """Which updates no later one overwrites."""
+    """Which updates, of which all indices are known, no later one overwrites."""
     n = flat[0].shape[0]
-    peer = peer_of(*flat)
-    if all(map(is_known, flat)):
-        plain = [np.asarray(i.concrete("an index") if isinstance(i, Carrier) else i) for i in flat]  # type: ignore[attr-defined]
-        spots = np.ravel_multi_index([np.where(i < 0, i + m, i) for i, m in zip(plain, places)], places, mode="clip")
-        _, from_end = np.unique(spots[::-1], return_index=True)
-        last = np.zeros(n, bool)
-        last[n - 1 - from_end] = True
-        return constant(last, peer)
-    if n > 512:
-        raise refuse(
-            f"x[indices] = values with {n} traced indices", "use np.where, or np.add.at on zeros if none repeats"
-        )
-    same: Any = True
-    for i, m in zip(flat, places):
-        i = elementwise.where(elementwise.less(i, 0), elementwise.add(i, m), i)
-        same = elementwise.logical_and(same, elementwise.equal(reshape(i, shape=(n, 1)), reshape(i, shape=(1, n))))
-    numbers = arange(start=0, step=1, length=n, dtype="int64")
-    later = elementwise.less(reshape(numbers, shape=(n, 1)), reshape(numbers, shape=(1, n)))
-    return elementwise.logical_not(reduce_any(elementwise.logical_and(same, later), axes=(1,)))
+    plain = [np.asarray(i.concrete("an index") if isinstance(i, Carrier) else i) for i in flat]  # type: ignore[attr-defined]
+    spots = np.ravel_multi_index([np.where(i < 0, i + m, i) for i, m in zip(plain, places)], places, mode="clip")
+    _, from_end = np.unique(spots[::-1], return_index=True)
+    last = np.zeros(n, bool)
+    last[n - 1 - from_end] = True
+    return constant(last, peer_of(*flat))

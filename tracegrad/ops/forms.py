@@ -140,14 +140,15 @@ class Gather(Form):
 
 @record(frozen=True)
 class Scatter(Form):
-    """Zeros of `shape`, to which the first operand is added at the indices that the others hold, one for each of
-    `axes`: the transpose of a gather."""
+    """Zeros of `shape`, with which the first operand is combined at the indices that the others hold, one for each of
+    `axes`. If `combine` is "add", it is the transpose of a gather; else "maximum"."""
 
     raises = True
+    combine: str = "add"
 
     @property
     def moves(self) -> bool:
-        return True
+        return self.combine == "add"
 
 
 @record(frozen=True)

@@ -1,4 +1,4 @@
-"""Indexing by integer arrays: gather and scatter-add, each the other's transpose.
+"""Indexing by integer arrays: gather and scatter-add, each the other's transpose, and scatters of greatest numbers.
 
 Indices are arrays of one integer dtype and one shape, one per indexed axis; the result of a gather has the shape of
 the indices followed by the axes of `x` that are not indexed. Negative indices count from the end; an index out of
@@ -17,7 +17,7 @@ from tracegrad.errors import DTypeError, ShapeError
 from tracegrad.ops.batching import repeated, to_axis
 from tracegrad.ops.forms import Gather, Scatter
 from tracegrad.ops.linear import arange, broadcast_to, reshape
-from tracegrad.ops.op import primitive
+from tracegrad.ops.op import Op, primitive
 from tracegrad.ops.samples import integers, uniform
 
 
@@ -107,15 +107,19 @@ def scatter_add(*xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
     return out
 
 
-@scatter_add.def_aval
-def _(*xs: Aval, shape: tuple[int, ...], axes: tuple[int, ...]) -> Aval:
+def _scattered(name: str, xs: tuple[Aval, ...], shape: tuple[int, ...], axes: tuple[int, ...]) -> Aval:
     updates, *indices = xs
     result = Aval(tuple(shape), updates.dtype)
-    head = _indices_shape("scatter_add", result, tuple(indices), axes)
+    head = _indices_shape(name, result, tuple(indices), axes)
     wanted = (*head, *(n for a, n in enumerate(shape) if a not in axes))
     if updates.shape != wanted:
-        raise ShapeError(f"scatter_add: updates {updates} should have shape {wanted}")
+        raise ShapeError(f"{name}: updates {updates} should have shape {wanted}")
     return result
+
+
+@scatter_add.def_aval
+def _(*xs: Aval, shape: tuple[int, ...], axes: tuple[int, ...]) -> Aval:
+    return _scattered("scatter_add", xs, shape, axes)
 
 
 scatter_add.linear_in("xs")
@@ -126,14 +130,18 @@ def _(i: int, ct: Any, ans: Any, *xs: Any, shape: tuple[int, ...], axes: tuple[i
     return gather(ct, *xs[1:], axes=axes)
 
 
-@scatter_add.def_batch
-def _(size: int, batched: Any, *xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
-    updates, *indices = xs
-    along, whole = tuple([a + 1 for a in axes]), (size, *shape)
-    if not any(batched[1:]):
-        return scatter_add(to_axis(updates, 0, len(indices[0].shape)), *indices, shape=whole, axes=along)
-    updates, *indices = repeated(size, batched, xs)
-    return scatter_add(updates, _own(size, indices[0]), *indices, shape=whole, axes=(0, *along))
+def _batch_of(op: Op) -> None:
+    @op.def_batch
+    def _(size: int, batched: Any, *xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+        updates, *indices = xs
+        along, whole = tuple([a + 1 for a in axes]), (size, *shape)
+        if not any(batched[1:]):
+            return op(to_axis(updates, 0, len(indices[0].shape)), *indices, shape=whole, axes=along)
+        updates, *indices = repeated(size, batched, xs)
+        return op(updates, _own(size, indices[0]), *indices, shape=whole, axes=(0, *along))
+
+
+_batch_of(scatter_add)
 
 
 @scatter_add.def_samples
@@ -144,3 +152,32 @@ def _() -> Any:
         {"shape": (4, 5), "axes": (0, 1)},
     )
     yield (uniform((30, 2, 3)), integers((30,), 0, 4)), {"shape": (2, 4, 3), "axes": (1,)}
+
+
+# -- scatter_max -----------------------------------------------------------------------------------
+@primitive(Scatter(combine="maximum"))
+def scatter_max(*xs: Any, shape: tuple[int, ...], axes: tuple[int, ...]) -> Any:
+    """Zeros of `shape`, or the greatest of the integers `xs[0]` at the indices `xs[1:]` along `axes` if it is more."""
+    updates, *indices = xs
+    out = np.zeros(shape, updates.dtype)
+    np.maximum.at(out, _place(shape, indices, axes), updates)
+    return out
+
+
+@scatter_max.def_aval
+def _(*xs: Aval, shape: tuple[int, ...], axes: tuple[int, ...]) -> Aval:
+    if xs[0].dtype.kind not in "iu":
+        raise DTypeError(f"scatter_max: updates must be integers, got {xs[0]}")
+    return _scattered("scatter_max", xs, shape, axes)
+
+
+_batch_of(scatter_max)
+
+
+@scatter_max.def_samples
+def _() -> Any:
+    yield (integers((4, 3), -3, 9), integers((4,), -5, 5, seed=1)), {"shape": (5, 3), "axes": (0,)}
+    yield (
+        (integers((30,), 1, 90), integers((30,), 0, 4, seed=1), integers((30,), 0, 5, seed=2)),
+        {"shape": (4, 5), "axes": (0, 1)},
+    )
