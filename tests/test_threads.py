@@ -230,6 +230,34 @@ def test_workers_that_sleep_wake_up():
 
 
 @needs_posix
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs sets of CPUs")
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: [])(0)) < 2, reason="needs two CPUs")
+def test_a_worker_that_wakes_on_the_cpu_of_its_caller_is_kept_off_it():
+    script = """
+import time
+one, other, *_ = os.sched_getaffinity(0)
+before = {int(x) for x in os.listdir("/proc/self/task")}
+threads.set_num_threads(2)
+os.sched_setaffinity(0, {one})
+assert go(20)  # the worker may run where its caller may
+(worker,) = {int(x) for x in os.listdir("/proc/self/task")} - before
+assert os.sched_getaffinity(worker) == {one}
+for _ in range(100):
+    os.sched_setaffinity(0, {one})
+    time.sleep(0.001)
+    os.sched_setaffinity(0, {one, other})
+    assert go(20)
+    if os.sched_getaffinity(worker) != {one}:
+        break
+assert os.sched_getaffinity(worker) == {other}
+assert os.sched_getaffinity(0) == {one, other}
+os.sched_setaffinity(0, {other})
+assert go(20) and os.sched_getaffinity(worker) == {other}  # two threads and one CPU
+print("fine")
+"""
+    assert_succeeds(SCRIPT_HEAD + script)
+
+
 def test_the_caller_sleeps_and_wakes_when_a_worker_takes_long():
     threads.set_num_threads(2)
     caller, both, done = threading.get_ident(), threading.Barrier(2, timeout=20), []

@@ -15,8 +15,9 @@ Guarantees
 - Any thread may call it, at any time. While a region runs, every other call (of another thread, or within a
   task) runs its chunks by itself, in order: nesting cannot deadlock, and callers do not multiply threads.
 - Nothing here takes the GIL. A task that takes it may only run in regions entered without it.
-- Workers start in the first region that can use them, spin for a moment after a region, then sleep. They
-  never keep a process alive, and a forked child (`os.fork`, `multiprocessing`) starts workers of its own.
+- Workers start in the first region that can use them, spin for a moment after a region, then sleep, and wake on
+  another CPU than the caller's (`placement`). They never keep a process alive, and a forked child (`os.fork`,
+  `multiprocessing`) starts workers of its own.
 
 The pool is LLVM IR, compiled in a few milliseconds when its address is first asked for. Without POSIX threads
 (Windows) `parallel_for` is a plain loop.
@@ -36,6 +37,7 @@ from typing import NamedTuple, SupportsIndex
 
 from tracegrad.runtime import native
 from tracegrad.runtime.cache import default_cache
+from tracegrad.runtime.placement import placement_source
 from tracegrad.settings import MOST_THREADS, settings
 
 __all__ = ["clock_source", "compile_forever", "num_threads", "parallel_for_address", "set_num_threads"]
@@ -96,9 +98,8 @@ define internal i64 @now() {
 # @state, then (@wake) looks for sleepers. Both are sequentially consistent, so one of the two sees the other.
 # The waker passes through the mutex, which a sleeper holds from its announcement until it waits.
 #
-# A spinning thread yields now and then: the system may have put it on the very CPU of the thread it waits
-# for. Words that several threads write sit 128 bytes apart: a cache line, or the pair that x86 prefetches
-# together.
+# A spinning thread yields now and then: the system may have put it on the very CPU of the thread it waits for.
+# Words that several threads write sit 128 bytes apart: a cache line, or the pair that x86 prefetches together.
 _POOL = Template("""
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_detach(ptr)
@@ -120,6 +121,7 @@ $declare_cpu
 @busy = internal global [16 x i64] zeroinitializer, align 128     ; a caller owns the pool
 @sleepers = internal global [16 x i64] zeroinitializer, align 128 ; workers that sleep on @work
 @waiting = internal global [16 x i64] zeroinitializer, align 128  ; the caller sleeps on @over
+@handles = internal global [1024 x ptr] zeroinitializer           ; of the workers; guarded by @busy
 @limit = internal global i64 1, align 128                         ; threads in a region, the caller included
 @started = internal global i64 0                                  ; workers that exist; guarded by @busy
 @task = internal global ptr null, align 128                       ; the region, from here on
@@ -225,12 +227,14 @@ done:
 }
 
 ; The life of a worker.
-define internal ptr @worker(ptr %unused) {
+define internal ptr @worker(ptr %number) {
 entry:
+  %worker = ptrtoint ptr %number to i64
   br label %await
 await:
   %seen = phi i64 [ -1, %entry ], [ %epoch, %await ], [ %seen, %join ], [ %epoch, %help ], [ %epoch, %tell ]
   %state = call i64 @await(ptr @is_new, i64 %seen, ptr @sleepers, ptr @work)
+  call void @note_cpu(i64 %worker)
   %epoch = lshr i64 %state, 17
   %active = and i64 %state, 65535
   %helpers = load atomic i64, ptr @helpers monotonic, align 8
@@ -257,16 +261,17 @@ tell:
   br label %await
 }
 
-; Make sure that %helpers workers exist. Called by the owner of the pool only.
+; Make sure that %helpers workers exist. The owner of the pool calls it.
 define internal void @start_workers(i64 %helpers) {
-  %thread = alloca ptr
   br label %check
 check:
   %started = load i64, ptr @started
   %missing = icmp slt i64 %started, %helpers
   br i1 %missing, label %create, label %done
 create:
-  %status = call i32 @pthread_create(ptr %thread, ptr null, ptr @worker, ptr null)
+  %thread = getelementptr ptr, ptr @handles, i64 %started
+  %number = inttoptr i64 %started to ptr
+  %status = call i32 @pthread_create(ptr %thread, ptr null, ptr @worker, ptr %number)
   %failed = icmp ne i32 %status, 0
   br i1 %failed, label %give_up, label %created
 created:
@@ -295,6 +300,7 @@ acquire:
   br i1 %owned, label %open, label %alone
 open:
   call void @start_workers(i64 %helpers)
+  call void @keep_apart(i64 %helpers)
   %control = call i64 @get_control()
   store ptr %task, ptr @task
   store ptr %context, ptr @context
@@ -451,7 +457,7 @@ def _source(system: str = sys.platform, machine: str = platform.machine()) -> st
     if system == "win32":
         return _RUN + _WITHOUT_POOL
     cpu = _CPUS.get(machine, _OTHER)
-    return _RUN + clock_source(system) + _POOL.substitute(cpu, spin=_SPIN_NANOSECONDS)
+    return _RUN + clock_source(system) + _POOL.substitute(cpu, spin=_SPIN_NANOSECONDS) + placement_source(system)
 
 
 def clock_source(system: str = sys.platform) -> str:
