@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import graphs
 import pytest
+
+
+def load_single_threaded_blas() -> None:
+    """Load the BLAS of NumPy and that of SciPy for one thread each, the package's own as it is for users.
+
+    Threads that wait for each other spin: beside a second process on the same cores they take a hundred times as long.
+    """
+    name = "OPENBLAS_NUM_THREADS"
+    chosen = os.environ.get(name)
+    os.environ[name] = chosen or "1"
+    importlib.import_module("scipy.linalg")
+    if chosen is None:
+        del os.environ[name]
+
+
+load_single_threaded_blas()
+graphs = importlib.import_module("graphs")
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -50,6 +67,11 @@ class Golden:
             self.path.write_text("".join(f"{name}: {text}\n" for name, text in lines.items()))
         known = dict(line.split(": ", 1) for line in self.path.read_text().splitlines())
         return [name for name, text in lines.items() if known.get(name, text) != text]
+
+
+def pytest_collection_finish() -> None:
+    """What was collected, a million objects, lives on: Python's garbage collector passes over it."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

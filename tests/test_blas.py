@@ -16,6 +16,7 @@ from tracegrad.runtime import blas, threads
 
 C_TYPES = {"s": ctypes.c_float, "d": ctypes.c_double}
 DTYPES = {"s": np.float32, "d": np.float64}
+LOADED: dict = {}
 
 needs_openblas = pytest.mark.skipif(
     importlib.util.find_spec("scipy_openblas32") is None, reason="needs the package scipy-openblas32"
@@ -32,13 +33,14 @@ def restored_thread_count() -> Iterator[None]:
 
 @pytest.fixture(params=["scipy-openblas32", "scipy"])
 def provider(request, monkeypatch) -> str:
-    """Each provider in turn; the second is what is left when the first is not installed."""
-    monkeypatch.setattr(blas, "_library", None)
+    """Each provider in turn, loaded once; the second is what is left when the first is not installed."""
+    monkeypatch.setattr(blas, "_library", LOADED.get(request.param))
     if request.param == "scipy":
         monkeypatch.setattr(blas, "_PACKAGE", "no_such_package")
     elif importlib.util.find_spec("scipy_openblas32") is None:
         pytest.skip("needs the package scipy-openblas32")
     assert blas.info()["provider"] == request.param
+    LOADED[request.param] = blas._library
     return request.param
 
 
@@ -64,17 +66,20 @@ def column_major(rng, rows, columns, leading, dtype) -> np.ndarray:
     return rng.standard_normal((columns, leading)).astype(dtype).T[:rows]
 
 
-def product(rng, kind, transa, transb, m, n, k, alpha=1.0, beta=0.0, pad=0):
-    """C and what C must be, by NumPy in long double, of random operands."""
-    dtype = DTYPES[kind]
+def operands(rng, kind, transa, transb, m, n, k, pad=0):
+    """Random A, B and C, and how far apart their columns lie."""
     shape_a, shape_b = (m, k) if transa in b"Nn" else (k, m), (k, n) if transb in b"Nn" else (n, k)
-    lda, ldb, ldc = shape_a[0] + pad, shape_b[0] + pad, m + pad
-    a = column_major(rng, *shape_a, lda, dtype)
-    b = column_major(rng, *shape_b, ldb, dtype)
-    c = column_major(rng, m, n, ldc, dtype)
-    exact_a, exact_b = (x.astype(np.longdouble) for x in (a, b))
+    leading = shape_a[0] + pad, shape_b[0] + pad, m + pad
+    return [column_major(rng, *s, lead, DTYPES[kind]) for s, lead in zip((shape_a, shape_b, (m, n)), leading)], leading
+
+
+def product(rng, kind, transa, transb, m, n, k, alpha=1.0, beta=0.0, pad=0):
+    """C and what C must be, by NumPy in the next precision, of random operands."""
+    (a, b, c), (lda, ldb, ldc) = operands(rng, kind, transa, transb, m, n, k, pad)
+    more = {"s": np.float64, "d": np.longdouble}[kind]
+    exact_a, exact_b = (x.astype(more) for x in (a, b))
     exact = (exact_a if transa in b"Nn" else exact_a.T) @ (exact_b if transb in b"Nn" else exact_b.T)
-    exact = alpha * exact + beta * c.astype(np.longdouble)
+    exact = alpha * exact + beta * c.astype(more)
     gemm(kind, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
     return c, exact
 
@@ -176,12 +181,15 @@ def test_gemv_agrees_with_numpy(provider, kind, trans):
 @pytest.mark.parametrize("size", [(256, 128, 784), (128, 256, 784), (300, 500, 200), (600, 500, 200), (520, 40, 900)])
 @pytest.mark.parametrize("trans", TRANSPOSES)
 def test_bits_do_not_depend_on_the_number_of_threads(kind, size, trans):
+    (a, b, c), (lda, ldb, ldc) = operands(np.random.default_rng(6), kind, *trans, *size)
     results = []
     for count in (1, 2, 3, 4):
         blas.set_num_threads(count)
-        c, _ = product(np.random.default_rng(6), kind, *trans, *size)
+        c[:] = np.nan
+        gemm(kind, *trans, *size, 1.0, a, lda, b, ldb, 0.0, c, ldc)
         results.append(c.tobytes())
     assert len(set(results)) == 1
+    assert np.isfinite(c).all()
 
 
 @pytest.mark.parametrize("kind", ["s", "d"])
