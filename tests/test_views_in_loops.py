@@ -228,3 +228,27 @@ def test_a_state_that_begins_as_a_tuple_of_views_is_one_of_arrays(monkeypatch: p
         along = rng.normal(size=x.shape)
         there, back = ([*given[:k], x + step * along, *given[k + 1 :]] for step in (1e-6, -1e-6))
         assert np.sum(slope * along) == pytest.approx((final(*there) - final(*back)) / 2e-6, rel=1e-6)
+
+
+def written_ahead(x: Any) -> Any:
+    a, s, at = x * 1.0, 0.0, [1]
+    for row in a:
+        a[at[-1]] = a[at[-1]] + row
+        at.append((at[-1] + 1) % len(x))
+        s = s + np.sum(row * row)
+    return s
+
+
+def written_at_the_end(x: Any) -> Any:
+    a, s = x * 1.0, 0.0
+    for (k, row), other in zip(enumerate(a), a):
+        a[-1] += row * k
+        s = s + np.sum(row * other)
+    return s
+
+
+@pytest.mark.parametrize("fun", [written_ahead, written_at_the_end])
+@pytest.mark.parametrize("shape", [(4,), (12,), (12, 2)])
+def test_a_loop_is_given_elements_as_they_are_when_their_turn_comes(fun: Any, shape: tuple[int, ...]) -> None:
+    x = np.linspace(0.5, 1.5, np.prod(shape)).reshape(shape)
+    np.testing.assert_allclose(tg.trace(fun)(x), fun(x), rtol=1e-12)

@@ -291,7 +291,7 @@ class ArrayMethods(ComplexMethods, InRowMajorOrder):
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
-        return iter([self[i] for i in range(self.shape[0])])
+        return map(self.__getitem__, range(self.shape[0]))  # as NumPy's, which reads an element when it is asked for
 
     def __getitem__(self, index: Any) -> Any:
         return indexing.getitem(self, index)

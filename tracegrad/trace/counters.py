@@ -26,16 +26,16 @@ __all__ = ["Counter", "counter_of", "counting", "fold_around", "number_of_loop"]
 
 # A loop is folded if its turns have come to so many nodes, and there are a part of that to come, or it has run before;
 # or if one within or around it is folded. It has so many turns then, or around one so many. If its turns ask for values
-# it is folded too, and has so many turns around none, or within one. After the fewest turns it is folded if all seem to
-# come to that part of so many nodes.
-MOST_NODES, FEWEST_TURNS, FEWEST_AROUND, FEWEST_WITHIN, PART = 3000, 8, 4, 3, 0.3
+# it is folded too, and has so many turns around none, or within one. After three turns it is folded if all seem to come
+# to that part of so many nodes; what all turns share is recorded in the first of them, which tells nothing of the rest.
+MOST_NODES, FEWEST_TURNS, FEWEST_AROUND, FEWEST_WITHIN, PART, SEEN = 3000, 8, 4, 3, 0.3, 3
 
 
 class Counter:
     """The iterator over a range, which is known by the frame and the instruction that asks it for the next number."""
 
     __slots__ = (
-        "__weakref__", "at", "begun", "builder", "folded", "instruction", "looped", "span",
+        "__weakref__", "at", "begun", "builder", "first", "folded", "instruction", "looped", "span",
         "start", "step", "stop", "turns",
     )  # fmt: skip
 
@@ -45,6 +45,7 @@ class Counter:
         self.turns, self.folded = 0, False
         self.looped = False  # whether a loop was made of turns: how many there were is not known then
         self.begun = len(builder.nodes)
+        self.first = self.begun  # where the first turn has ended
         self.instruction: tuple[CodeType, int] | None = None
 
     def __iter__(self) -> Counter:
@@ -71,7 +72,9 @@ class Counter:
 
     def _next(self) -> Any:
         at = self.at
-        if self.turns > 1 and self._is_long and self._is_better_folded:
+        if self.turns == 1:
+            self.first = len(self.builder.nodes)
+        elif self.turns > 1 and self._is_long and self._is_better_folded:
             raise self.builder.restarts(self.key(FOLDED))
         if not (at < self.stop if self.step > 0 else at > self.stop):
             if self._may_be_folded:
@@ -152,8 +155,13 @@ class Counter:
     @property
     def _is_long(self) -> bool:
         """Whether its turns have come to many nodes, or all of them seem to come to as many as are worth it."""
-        of_all = (len(self.builder.nodes) - self.begun) * (self.length or 0) // self.turns
-        return self._nodes > MOST_NODES or (self.turns == FEWEST_TURNS and of_all > PART * MOST_NODES)
+        of_all = self._per_turn * (self.length or 0)
+        return self._nodes > MOST_NODES or (self.turns == SEEN and of_all > PART * MOST_NODES)
+
+    @property
+    def _per_turn(self) -> float:
+        """How much a turn behind the first has recorded."""
+        return (len(self.builder.nodes) - self.first) / (self.turns - 1)
 
     @property
     def _may_be_folded(self) -> bool:
@@ -161,8 +169,9 @@ class Counter:
 
     @property
     def _is_better_folded(self) -> bool:
-        per_turn = (len(self.builder.nodes) - self.begun) / self.turns
-        goes_on = ((self.length or 0) - self.turns) * per_turn > PART * MOST_NODES
+        # A loop of the fewest turns and a few more is as well recorded turn by turn.
+        turns_left = (self.length or 0) - max(self.turns, FEWEST_TURNS)
+        goes_on = turns_left * self._per_turn > PART * MOST_NODES
         return self._may_be_folded and (goes_on or self.key(FOLDED) in self.builder.turned)
 
     # -- folded ------------------------------------------------------------------------------------

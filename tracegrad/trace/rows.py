@@ -14,6 +14,7 @@ from tracegrad.trace.callees import iterated
 from tracegrad.trace.counters import Counter, counting
 from tracegrad.trace.endings import TURN_BY_TURN
 from tracegrad.trace.entrances import Entrance
+from tracegrad.trace.host import Host
 from tracegrad.trace.jumps import tells_apart
 from tracegrad.trace.tables import Table, table_of
 from tracegrad.trace.tracer import Tracer
@@ -21,7 +22,21 @@ from tracegrad.trace.tries import Namespace
 
 __all__ = ["ITERATED", "Rows"]
 
-_each = Tracer.__iter__
+_lazily = Tracer.__iter__
+
+
+def _each(x: Tracer) -> Iterator[Any]:
+    """The rows of an array, read at once, so that turns record no more than what is done with them."""
+    if isinstance(x, Host):
+        return _lazily(x)
+    found, before = [*_lazily(x)], x.node
+    return iter(found) if len(x.shape) > 1 else _elements(x, before, found)
+
+
+def _elements(x: Tracer, before: Any, found: list[Any]) -> Iterator[Any]:
+    """Elements, which are no views: they are read again if the array has been written to before they are given."""
+    for k, element in enumerate(found):
+        yield element if x.node is before else x[k]
 
 
 class _Part(NamedTuple):
