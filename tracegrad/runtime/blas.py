@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import SupportsIndex
 
 from tracegrad.records import record
-from tracegrad.runtime import native, symmetric, threads, tiled
+from tracegrad.runtime import native, symmetric, threads, tiled, turned
 
 __all__ = ["ROUTINES", "address", "get_num_threads", "info", "set_num_threads"]
 
@@ -146,10 +146,11 @@ def _private_openblas() -> _Library | None:
             library = _load_privately(path)
         library.scipy_openblas_set_num_threads(1)
         addresses = {name: _function_address(library, f"scipy_{name}_") for name in ROUTINES}
+        copies = {f"{kind}omatcopy": _function_address(library, f"scipy_{kind}omatcopy_") for kind in "sd"}
         config, core = _text(library, "get_config"), _text(library, "get_corename")
     except (OSError, AttributeError):
         return None
-    return _Library("scipy-openblas32", config, core, addresses | _tiled(addresses, core))
+    return _Library("scipy-openblas32", config, core, addresses | _tiled(addresses | copies, core))
 
 
 def _openblas_path() -> Path | None:
@@ -221,10 +222,10 @@ def _text(library: ctypes.CDLL, question: str) -> str:
 
 
 def _tiled(addresses: Mapping[str, int], core: str) -> dict[str, int]:
-    """gemm on many threads, from gemm and syrk on one, whose kernels are those for `core`."""
+    """gemm on many threads, from gemm, syrk and copies on one, whose kernels are those for `core`."""
     names = [name for name in addresses if name.endswith("gemm")]
     for name in addresses:
-        if name.endswith(("gemm", "syrk")):
+        if name.endswith(("gemm", "syrk", "omatcopy")):
             native.define_symbol(_RAW + name, addresses[name])
     native.define_symbol(_PARALLEL_FOR, threads.parallel_for_address())
     unpacked = tiled.UNPACKED.get(core, 0)
@@ -244,10 +245,14 @@ def _tiled_source(name: str, unpacked: int) -> str:
         "unpacked": str(unpacked or (1 << 62)),
         "raw": f"@{_RAW}{name}",
         "syrk": f"@{_RAW}{name[0]}syrk",
+        "copy": f"@{_RAW}{name[0]}omatcopy",
+        "bytes": "4" if name.startswith("s") else "8",
+        "part": str(turned.PART),
         "parallel_for": f"@{_PARALLEL_FOR}",
     }
     whole = tiled.TILED.substitute(words, **_kept(f"%call_{name}", tiled.FIELDS))
-    return whole + symmetric.SYMMETRIC.substitute(words, **_kept(f"%symmetric_{name}", symmetric.FIELDS))
+    half = symmetric.SYMMETRIC.substitute(words, **_kept(f"%symmetric_{name}", symmetric.FIELDS))
+    return whole + half + turned.TURNED.substitute(words, **_kept(f"%turned_{name}", turned.FIELDS))
 
 
 def _kept(struct: str, fields: tuple[tuple[str, str], ...]) -> dict[str, str]:

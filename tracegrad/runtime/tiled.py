@@ -19,7 +19,8 @@ __all__ = ["FIELDS", "TILED", "UNPACKED", "WORDS"]
 #
 # These kernels do not pack. Up to `UNPACKED` multiply-adds they are faster by 5 to 15 %, if A is small, a transposed B
 # does not reach too far, and the columns of A and C are not far apart. Then a product is cut into tiles of that size,
-# of up to 96 rows and some dozens of columns: four more than a dozen cost 10 %.
+# of up to 96 rows and some dozens of columns: four more than a dozen cost 10 %. If only A is transposed, `turned` makes
+# a copy that is not.
 UNPACKED = dict.fromkeys(("SkylakeX", "Cooperlake", "SapphireRapids"), 1_000_000)  # dgemm_small_kernel_permit
 TILED = Template("""
 declare void $raw(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)
@@ -49,7 +50,7 @@ measured:
   %a_lies = call i64 @integer(ptr %lda)
   %c_lies = call i64 @integer(ptr %ldc)
   %apart = call i64 @llvm.smax.i64(i64 %a_lies, i64 %c_lies)
-  %near = icmp sle i64 %apart, 512
+  %near = icmp sle i64 %apart, 528
   %shallow = icmp sle i64 %depth, 800
   %several = icmp sgt i64 %work, $unpacked
   %a_area = mul i64 %height, %depth
@@ -64,7 +65,24 @@ measured:
   %fit = and i1 %fit_a, %b_near
   %such = and i1 %plain, %several
   %all = and i1 %fit, %such
-  br i1 %all, label %unpacked, label %packed
+  br i1 %all, label %unpacked, label %other
+other:
+  %low = icmp sle i64 %height, 512
+  %c_near = icmp sle i64 %c_lies, 512
+  %broad = icmp sge i64 %width, 64
+  %short = and i1 %low, %c_near
+  %flat_once = and i1 %short, %shallow
+  %fit_once = and i1 %flat_once, %little
+  %near_once = and i1 %fit_once, %b_near
+  %worth_once = and i1 %near_once, %broad
+  %turned = xor i1 %plain, true
+  %turned_several = and i1 %turned, %several
+  %turn = and i1 %worth_once, %turned_several
+  br i1 %turn, label %plainly, label %packed
+plainly:
+  call void @turned_$name(ptr %transb, ptr %m, ptr %n, ptr %k, ptr %alpha, ptr %a, ptr %lda,
+                          ptr %b, ptr %ldb, ptr %beta, ptr %c, ptr %ldc, i1 %small)
+  ret void
 unpacked:
   %rows_needed = call i64 @ceil_div(i64 %height, i64 96)
   %unpacked_height = call i64 @tile_edge(i64 %height, i64 %rows_needed)
@@ -171,6 +189,8 @@ $load
 WORDS = """
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
+declare ptr @malloc(i64)
+declare void @free(ptr)
 
 define internal i64 @integer(ptr %word) {
   %narrow = load i32, ptr %word
