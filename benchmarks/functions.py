@@ -134,12 +134,8 @@ ROWS = [
 ]
 
 WHY = {
-    "np.isin(g, h)": "NumPy looks small integers up in a table, the size of which depends on values",
     "np.partition": "the elements are taken in the order of np.argpartition, to which their cotangents belong",
     "np.argpartition": "a call of NumPy's, and as much as that costs",
-    "np.nanmedian": "how many are nan says which element is meant, so all are sorted",
-    "np.nanquantile": "how many are nan says which element is meant, so all are sorted",
-    "np.nanpercentile": "how many are nan says which element is meant, so all are sorted",
     "np.frexp": "a call of NumPy's, the two answers of which are copied",
     "np.bitwise_count": "a call of NumPy's, and as much as that costs",
     "np.spacing": "a call of NumPy's, and as much as that costs",

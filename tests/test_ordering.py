@@ -110,3 +110,22 @@ def test_numpy_is_asked_where_its_routines_are_not_known(monkeypatch: pytest.Mon
     x = numbers((20, 3), "float64")
     same(tg.trace(lambda x: np.sort(x, axis=0))(x), np.sort(x, axis=0))
     same(tg.trace(lambda x: np.argsort(x))(x), np.argsort(x))
+
+
+INTEGERS = ("int8", "int32", "int64", "uint8", "uint32", "uint64")
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_integers_near_and_far_apart_are_sorted_and_found(dtype: str) -> None:
+    rng, ends = np.random.default_rng(1), np.iinfo(dtype)
+    near = rng.integers(ends.max - 90, ends.max, 400, dtype)
+    far = rng.integers(ends.min, ends.max, 400, dtype)
+    mixed = np.concatenate([near[:100], far[:1], near])
+    for x in (near, far, mixed, np.full(20, ends.min, dtype)):
+        same(tg.trace(np.sort)(x), np.sort(x))
+        for tests in (near, far, mixed):
+            same(tg.trace(np.isin)(x[:250], tests), np.isin(x[:250], tests))
+    assert native_calls(np.isin, near, far) == ["is_member"]
+    rows = near.reshape(2, 200)
+    of_each = tg.vmap(np.isin)(rows, rows[::-1] // 2 * 2)
+    same(of_each, np.stack([np.isin(x, y) for x, y in zip(rows, rows[::-1] // 2 * 2)]))

@@ -213,3 +213,25 @@ def test_the_derivative_of_sorted_values_goes_where_each_value_came_from() -> No
         np.testing.assert_array_equal(moved, np.take_along_axis(tangent, index, 1))
         rows = tg.vmap(lambda v: F.sort(v, 0, True).values)
         np.testing.assert_array_equal(tg.trace(rows)(x), np.take_along_axis(x, index, 1))
+
+
+@pytest.mark.parametrize("name", ["nanmedian", "nanquantile", "quantile at traced places"])
+def test_quantiles_of_long_rows_select_instead_of_sorting(name: str) -> None:
+    x = np.random.default_rng(3).standard_normal((2, 1100))
+    if name[:3] == "nan":
+        x[0, ::7] = np.nan
+    q = np.array([0.3, 0.77])
+    of, args = {
+        "nanmedian": (lambda x: np.nanmedian(x, axis=1), (x,)),
+        "nanquantile": (lambda x: np.nanquantile(x, [0.3, 0.77], axis=1), (x,)),
+        "quantile at traced places": (lambda x, q: np.quantile(x, q, axis=1), (x, q)),
+    }[name]
+    with tg.settings.override(first_call="compile"):
+        np.testing.assert_allclose(tg.trace(of)(*args), of(*args), rtol=1e-13)
+        slope = tg.grad(lambda *args: np.sum(np.cos(of(*args))))(*args)
+    assert 4 <= np.count_nonzero(slope) <= 8
+    for i, j in np.argwhere(slope):
+        near = [x.copy() for _ in range(2)]
+        near[0][i, j], near[1][i, j] = x[i, j] - 1e-6, x[i, j] + 1e-6
+        low, high = (np.sum(np.cos(of(moved, *args[1:]))) for moved in near)
+        np.testing.assert_allclose(slope[i, j], (high - low) / 2e-6, rtol=1e-5, atol=1e-8)

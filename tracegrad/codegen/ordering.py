@@ -4,17 +4,23 @@
     tg_step.argsort.<dtype>         the indices that put them in order
     tg_step.searchsorted.<dtype>    where values belong among elements that are in order
     tg_step.repeated_index.bool     the indices of those that are true
+    tg_step.is_member.<dtype>       which integers are among others
 
 In order, their words: the address of Python's callback, the number of the call, the address of NumPy's routine; how
 many rows of elements there are, how many elements each has, how many rows lie side by side (in a search: how many
-values belong to a row, and how many elements on the next row begins; of truths: how many indices); a word that is not 0
-for descending order, or to search on the right of equal elements; how many places, these.
+values belong to a row, and how many elements on the next row begins; of truths: how many indices; of members: how many
+there are to ask about); a word that is not 0 for descending order, or to search on the right of equal elements; how
+many places, these.
 
-NumPy's own routines sort a row in memory. There is one for each dtype, which is what `np.sort` calls, without the GIL;
-they are given rows that lie in other directions as copies, some side by side at a time. Where there is no such routine,
-or no memory, the callback is called.
+Integers that are no further apart than there are many are counted. Of others, and of floats, NumPy's own routines sort
+a row in memory. There is one for each dtype, which is what `np.sort` calls, without the GIL; they are given rows that
+lie in other directions as copies, some side by side at a time. Where there is no such routine, or no memory, the
+callback is called.
 
 The index of each truth is written behind those that are found, where the next one is written over it if it was none.
+
+Where the integers to be looked for are not far apart, each leaves a mark in a table, and the others look there. What is
+not far is NumPy's choice, which is called where they are.
 
 A search halves what is left until nothing is, as often for each value; so several values go at a time, without a
 branch.
@@ -32,15 +38,19 @@ from tracegrad.codegen.lapack import CALLBACK
 from tracegrad.codegen.scalar_llvm import BOOL, I64, memory_type
 from tracegrad.codegen.support import OF_WORDS, fetch_places, loop
 from tracegrad.ir import Node
+from tracegrad.ops.membership import is_member
 from tracegrad.ops.repeats import repeated_index
 from tracegrad.ops.sorting import argsort, searchsorted, sorted_values
 
 __all__ = ["ORDERING", "SORTS", "is_ordering", "ordering_module", "ordering_words"]
 
-_OPS = (sorted_values, argsort, searchsorted, repeated_index)
+_OPS = (sorted_values, argsort, searchsorted, repeated_index, is_member)
 ORDERING = tuple(f"tg_step.{op.name}." for op in _OPS)
 SORTS = ("tg_sort.", "tg_argsort.")  # and then a dtype, and whether equal elements keep their order
 TOGETHER = 8  # rows copied side by side: a line of memory each time
+COUNTED = ("i32", "i64", "u32", "u64")  # dtypes for which NumPy compares elements
+FEW = 16  # integers that may say that there is no use in counting
+APART = 6  # times as many as there are integers of both kinds: how far apart they may be for a table, as in NumPy
 AT_A_TIME = 8  # values that are searched for, and truths that are looked at
 
 I8, I32 = ir.IntType(8), ir.IntType(32)
@@ -53,12 +63,17 @@ FIRST = 8  # the word that says how many places there are
 def is_ordering(node: Node) -> bool:
     """Whether a call is one of these."""
     x = node.operands[0].aval
-    return node.op in _OPS and x.size > 0 and (node.op is not repeated_index or x.dtype.kind == "b")
+    wanted = all(x.aval.size > 0 for x in node.operands) if node.op is is_member else x.size > 0
+    return node.op in _OPS and wanted and (node.op is not repeated_index or x.dtype.kind == "b")
 
 
 def ordering_words(node: Node) -> list[int | str]:
     """What a call is told, between its number and its places."""
     x, params = node.operands[0].aval, dict(node.params)
+    if node.op is is_member:
+        n = node.operands[1].aval.shape[-1]
+        rows = node.operands[1].aval.size // n
+        return [0, rows, n, x.size // rows, 0, 0]
     if node.op is searchsorted:
         *lead, n = x.shape
         rows = math.prod(lead)
@@ -111,6 +126,40 @@ class _Writer:
     def note(self, status: Any) -> None:
         self.b.store(self.b.or_(self.b.load(self.status), status), self.status)
 
+    def ends(self, x: Any, count: Any) -> tuple[Any, Any]:
+        """The least and the greatest of integers, which are some."""
+        b = self.b
+        ends = [b.alloca(self.t) for _ in range(2)]
+        for end in ends:
+            b.store(b.load(x), end)
+        compare = b.icmp_signed if self.dtype[0] == "i" else b.icmp_unsigned
+
+        def one(k: Any) -> None:
+            value = b.load(b.gep(x, [k]))
+            for end, sign in zip(ends, "<>"):
+                best = b.load(end)
+                b.store(b.select(compare(sign, value, best), value, best), end)
+
+        loop(b, count, one)
+        low, high = (self.wide(b.load(end)) for end in ends)
+        return low, high
+
+    def wide(self, value: Any) -> Any:
+        if self.t == I64:
+            return value
+        return (self.b.sext if self.dtype[0] == "i" else self.b.zext)(value, I64)
+
+    def external(self, name: str, signature: Any) -> Any:
+        return self.module.globals.get(name) or ir.Function(self.module, signature, name)
+
+    def zeros(self, count: Any, size: int) -> Any:
+        """Memory for so many elements of a size, all zero."""
+        calloc = self.external("calloc", ir.FunctionType(POINTER, [I64, I64]))
+        return self.b.call(calloc, [count, _int(size)])
+
+    def free(self, memory: Any) -> None:
+        self.b.call(self.external("free", ir.FunctionType(ir.VoidType(), [POINTER])), [memory])
+
 
 class _Sort(_Writer):
     indices = False  # instead of elements
@@ -130,23 +179,72 @@ class _Sort(_Writer):
 
     def straight(self, row: Any) -> None:
         """Sort a row that is to be where its elements lie one behind the other."""
-        b, begin = self.b, self.b.mul(row, self.n)
+        begin = self.b.mul(row, self.n)
         x = self.at(self.places[0], self.t, begin)
         if self.indices:
             out = self.at(self.out, I64, begin)
         else:
             out = self.at(self.out, self.t, begin)
-            copy = self.module.declare_intrinsic("llvm.memcpy", [POINTER, POINTER, I64])
-            size = b.mul(self.n, _int(self.bytes))
-            b.call(copy, [b.bitcast(out, POINTER), b.bitcast(x, POINTER), size, ir.Constant(BOOL, 0)])
+            if self.dtype in COUNTED:
+                self.counted(x, out)
+                return
+            self.copy(x, out)
         self.sort(x, out)
+
+    def copy(self, x: Any, out: Any) -> None:
+        b = self.b
+        copy = self.module.declare_intrinsic("llvm.memcpy", [POINTER, POINTER, I64])
+        size = b.mul(self.n, _int(self.bytes))
+        b.call(copy, [b.bitcast(out, POINTER), b.bitcast(x, POINTER), size, ir.Constant(BOOL, 0)])
+
+    def counted(self, x: Any, out: Any) -> None:
+        """Sort integers: where they are not far apart, by how many there are of each."""
+        b = self.b
+        found = [b.alloca(I64) for _ in range(2)]
+        counts = b.alloca(POINTER)
+        b.store(ir.Constant(POINTER, None), counts)
+
+        def near(count: Any) -> Any:
+            low, high = self.ends(x, count)
+            for value, place in zip((low, b.sub(high, low)), found):
+                b.store(value, place)
+            return b.icmp_unsigned("<", b.load(found[1]), self.n)
+
+        few = b.icmp_signed("<", self.n, _int(FEW))
+        with b.if_then(near(b.select(few, self.n, _int(FEW)))), b.if_then(near(self.n)):
+            b.store(self.zeros(b.add(b.load(found[1]), _int(1)), 8), counts)
+        memory = b.load(counts)
+        with b.if_else(b.icmp_unsigned("==", memory, ir.Constant(POINTER, None))) as (far, known):
+            with far:
+                self.copy(x, out)
+                self.sort(x, out)
+            with known:
+                self.count(x, out, b.load(found[0]), b.load(found[1]), b.bitcast(memory, I64.as_pointer()))
+        self.free(memory)
+
+    def count(self, x: Any, out: Any, low: Any, width: Any, counts: Any) -> None:
+        b = self.b
+        written = b.alloca(I64)
+        b.store(_int(0), written)
+
+        def one(k: Any) -> None:
+            place = b.gep(counts, [b.sub(self.wide(b.load(b.gep(x, [k]))), low)])
+            b.store(b.add(b.load(place), _int(1)), place)
+
+        def write(k: Any) -> None:
+            value, begin, count = b.add(low, k), b.load(written), b.load(b.gep(counts, [k]))
+            value = value if self.t == I64 else b.trunc(value, self.t)
+            loop(b, count, lambda i: b.store(value, b.gep(out, [b.add(begin, i)])))
+            b.store(b.add(begin, count), written)
+
+        loop(b, self.n, one)
+        loop(b, b.add(width, _int(1)), write)
 
     def aside(self, rows: Any) -> None:
         """Sort copies of the rows, some of those that lie side by side at a time."""
         b, each = self.b, self.bytes + 8 * self.indices
-        memory = b.call(
-            ir.Function(self.module, ir.FunctionType(POINTER, [I64]), "malloc"), [b.mul(self.n, _int(TOGETHER * each))]
-        )
+        malloc = self.external("malloc", ir.FunctionType(POINTER, [I64]))
+        memory = b.call(malloc, [b.mul(self.n, _int(TOGETHER * each))])
         with b.if_else(b.icmp_unsigned("==", memory, ir.Constant(POINTER, None))) as (missing, known):
             with missing:
                 self.note(ir.Constant(I32, 1))
@@ -155,7 +253,7 @@ class _Sort(_Writer):
                 orders = b.gep(memory, [b.mul(self.n, _int(TOGETHER * self.bytes))])
                 blocks = b.sdiv(b.add(self.side, _int(TOGETHER - 1)), _int(TOGETHER))
                 loop(b, rows, lambda row: loop(b, blocks, lambda k: self.block(row, k, copies, orders)))
-        b.call(ir.Function(self.module, ir.FunctionType(ir.VoidType(), [POINTER]), "free"), [memory])
+        self.free(memory)
 
     def block(self, row: Any, k: Any, copies: Any, orders: Any) -> None:
         b, first = self.b, self.b.mul(k, _int(TOGETHER))
@@ -303,10 +401,51 @@ class _Chosen(_Writer):
         return self.b.zext(self.b.icmp_unsigned("!=", self.b.load(self.b.gep(x, [index])), ir.Constant(I8, 0)), I64)
 
 
+class _Member(_Writer):
+    def run(self, rows: Any) -> None:
+        loop(self.b, rows, self.row)
+
+    def row(self, row: Any) -> None:
+        b = self.b
+        x = self.at(self.places[0], self.t, b.mul(row, self.side))
+        tests = self.at(self.places[1], self.t, b.mul(row, self.n))
+        out = self.at(self.out, I8, b.mul(row, self.side))
+        low, high = self.ends(tests, self.n)
+        width = b.sub(high, low)
+        near = b.icmp_unsigned("<=", width, b.mul(b.add(self.n, self.side), _int(APART)))
+        with b.if_else(near) as (then, otherwise):
+            with then:
+                self.look_up(x, tests, out, low, width)
+            with otherwise:
+                self.note(ir.Constant(I32, 1))
+
+    def look_up(self, x: Any, tests: Any, out: Any, low: Any, width: Any) -> None:
+        b, one = self.b, ir.Constant(I8, 1)
+        table = self.zeros(b.add(width, _int(1)), 1)
+        with b.if_else(b.icmp_unsigned("==", table, ir.Constant(POINTER, None))) as (missing, known):
+            with missing:
+                self.note(ir.Constant(I32, 1))
+            with known:
+
+                def ask(k: Any) -> None:
+                    place = self.apart_from(low, x, k)
+                    inside = b.icmp_unsigned("<=", place, width)
+                    found = b.load(b.gep(table, [b.select(inside, place, _int(0))]))
+                    b.store(b.select(inside, found, ir.Constant(I8, 0)), b.gep(out, [k]))
+
+                loop(b, self.n, lambda k: b.store(one, b.gep(table, [self.apart_from(low, tests, k)])))
+                loop(b, self.side, ask)
+        self.free(table)
+
+    def apart_from(self, low: Any, x: Any, k: Any) -> Any:
+        return self.b.sub(self.wide(self.b.load(self.b.gep(x, [k]))), low)
+
+
 def _int(value: int) -> Any:
     return ir.Constant(I64, value)
 
 
 _WRITERS: dict[str, type[_Writer]] = {
     "sorted_values": _Sort, "argsort": _Argsort, "searchsorted": _Search, "repeated_index": _Chosen,
+    "is_member": _Member,
 }  # fmt: skip

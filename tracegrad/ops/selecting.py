@@ -17,7 +17,7 @@ from tracegrad.ops.op import Op, primitive
 from tracegrad.ops.samples import integers, uniform
 from tracegrad.ops.sorting import cumargmax, cumargmin
 
-__all__ = ["argpartition", "argselect", "cummax", "cummin", "select"]
+__all__ = ["argpartition", "argselect", "argselect_at", "cummax", "cummin", "select", "select_at"]
 
 Places = tuple[int, ...]
 
@@ -88,6 +88,66 @@ def _samples() -> Any:
 
 for _op in (argselect, select):
     _op.def_samples(_samples)
+
+
+# -- select_at ---------------------------------------------------------------------------------------------------
+def _rows_at(partition: Any, x: Any, places: Any) -> Any:
+    """What a partition of each row has at the places of that row."""
+    if not places.size:
+        return partition(x[..., :1], 0, axis=-1)[..., :0].reshape(places.shape)
+    flat = places.reshape(-1, places.shape[-1])
+    if (flat == flat[:1]).all():
+        return partition(x, np.unique(flat[0]), axis=-1)[..., flat[0]]
+    rows = x.reshape(-1, x.shape[-1])
+    return np.stack([partition(row, np.unique(k))[k] for row, k in zip(rows, flat)]).reshape(places.shape)
+
+
+@primitive()
+def argselect_at(x: Any, places: Any) -> Any:
+    """The indices along the last axis of the elements at `places` of the sorted order of each row."""
+    return _rows_at(np.argpartition, x, places)
+
+
+@primitive()
+def select_at(x: Any, places: Any) -> Any:
+    """The elements at `places` of the sorted order of each row; nan counts as the largest."""
+    return _rows_at(np.partition, x, places)
+
+
+def _shape_at(x: Aval, places: Aval) -> tuple[int, ...]:
+    if not x.ndim or places.dtype.kind != "i" or x.shape[:-1] != places.shape[:-1] or not x.shape[-1]:
+        raise ShapeError(f"select_at: {places} are no places in the rows of {x}")
+    return places.shape
+
+
+@argselect_at.def_aval
+def _(x: Aval, places: Aval) -> Aval:
+    return Aval(_shape_at(x, places), np.dtype(np.int64))
+
+
+@select_at.def_aval
+def _(x: Aval, places: Aval) -> Aval:
+    return Aval(_shape_at(x, places), x.dtype)
+
+
+@select_at.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, places: Any) -> Any:
+    return _put_back(ct, argselect_at(x, places), len(x.shape) - 1, x.shape)
+
+
+@select_at.def_jvp
+def _(tangents: Any, ans: Any, x: Any, places: Any) -> Any:
+    return _taken(tangents[0], argselect_at(x, places), len(x.shape) - 1)
+
+
+def _samples_at() -> Any:
+    yield (uniform((3, 4)), integers((3, 2), 0, 4)), {}
+    yield (uniform((21,), dtype="float32"), integers((3,), 0, 21)), {}
+    yield (uniform((0, 4)), integers((0, 2), 0, 4)), {}
+
+
+for _op in (argselect_at, select_at):
+    _op.def_samples(_samples_at)
 
 
 # -- partitions --------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from tracegrad.ops.elementwise import (
 )
 from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import reshape
+from tracegrad.ops.membership import is_member
 from tracegrad.ops.op import normalize_axis
 from tracegrad.ops.reduction import reduce_any
 
@@ -129,6 +130,8 @@ def isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: 
     elif not n or size_of(x) * n <= MOST_PAIRS:
         pairs = equal(reshape(x, shape=(*x.shape, 1)), tests)
         found = reduce_any(pairs, axes=(len(x.shape),))
+    elif x.dtype.kind in "iu":
+        found = is_member(x, tests)
     else:
         tests = sorting.sort(tests)
         found = equal(gather(tests, minimum(sorting.searchsorted(tests, x), n - 1), axes=(0,)), x)

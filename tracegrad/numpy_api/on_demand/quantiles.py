@@ -29,7 +29,7 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape, transpose
+from tracegrad.ops.linear import broadcast_to, concatenate, full, reduce_sum, reshape, transpose
 from tracegrad.ops.op import Carrier, normalize_axes
 
 # The places of continuous methods in n elements: n q + a + q (1 - a - b) - 1.
@@ -53,6 +53,9 @@ def _rows(name: str, a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
     shape, perm = tuple(x.shape[k] for k in rest), (*rest, *axes)
     x = x if perm == tuple(range(rank)) else transpose(x, perm=perm)
     return reshape(x, shape=(*shape, n)), kept
+
+
+LEAST_SELECTED = 1024
 
 
 def _sorted(x: Any) -> Any:
@@ -80,9 +83,10 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
 def nanmedian(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """`np.nanmedian`."""
     rows, kept = _rows("nanmedian", a, axis)
-    x, count = _sorted(rows), _count(rows)
+    count = _count(rows)
     low, high = floor_divide(maximum(subtract(count, 1), 0), 2), minimum(floor_divide(count, 2), rows.shape[-1] - 1)
-    found = divide(add(_picked(x, low), _picked(x, high)), 2.0)
+    found = _ordered(rows, concatenate(*(reshape(k, shape=(*k.shape, 1)) for k in (low, high)), axis=len(low.shape)))
+    found = divide(add(_at(found, 0), _at(found, 1)), 2.0)
     return reshape(found, shape=kept) if keepdims else found
 
 
@@ -90,10 +94,11 @@ def _count(rows: Any) -> Any:
     return reduce_sum(to_dtype(logical_not(isnan(rows)), "int64"), axes=(len(rows.shape) - 1,))
 
 
-def _picked(x: Any, index: Any) -> Any:
-    """Of each row the element at its index."""
-    found = take_along_axis(x, reshape(index, shape=(*index.shape, 1)), -1)
-    return reshape(found, shape=index.shape)
+def _ordered(rows: Any, places: Any) -> Any:
+    """Of each row the elements at its places of the sorted order: a short one is sorted without Python."""
+    if rows.shape[-1] < LEAST_SELECTED:
+        return take_along_axis(_sorted(rows), places, -1)
+    return selecting.select_at(rows, places)
 
 
 # -- quantiles -------------------------------------------------------------------------------------------------------
@@ -137,9 +142,8 @@ def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool,
         rows, q = promoted([rows, q]) if isinstance(q, Carrier) else (promoted([rows, np.zeros((), q.dtype)])[0], q)
     n, depth = rows.shape[-1], len(getattr(q, "shape", ()))
     if nans or isinstance(q, Carrier):
-        x = _sorted(rows)
-        last = _at(x, n - 1)
-        found = _computed(name, x, to_dtype(_count(rows), x.dtype) if nans else float(n), q, method, depth)
+        count = to_dtype(_count(rows), rows.dtype) if nans else float(n)
+        found, last = _computed(name, rows, count, q, method, depth)
     else:
         place = np.quantile(np.arange(float(n)), q, method=method)  # type: ignore[call-overload]
         found, last = _known(rows, place, depth)
@@ -166,8 +170,8 @@ def _known(rows: Any, place: Any, depth: int) -> tuple[Any, Any]:
     return where(same, below, _between(below, above, parts)), _at(x, len(places) - 1)
 
 
-def _computed(name: str, x: Any, count: Any, q: Any, method: str, depth: int) -> Any:
-    """Between the sorted elements at places that depend on values."""
+def _computed(name: str, x: Any, count: Any, q: Any, method: str, depth: int) -> tuple[Any, Any]:
+    """Between the sorted elements at places that depend on values, and the last element where the count is known."""
     if method not in _BETWEEN:
         raise refuse(f"np.{name} with method={method!r} at traced places", "use one of " + ", ".join(_BETWEEN))
     a, b = _BETWEEN[method]
@@ -180,15 +184,18 @@ def _computed(name: str, x: Any, count: Any, q: Any, method: str, depth: int) ->
     place = multiply(q, last) if (a, b) == (1, 1) else maximum(minimum(place, last), 0.0)
     low = minimum(floor(place), last)
     high = minimum(add(low, 1.0), last)
-    flat = (*x.shape[:-1], math.prod(shape[len(x.shape) - 1 :]))
+    lead, m = x.shape[:-1], math.prod(shape[len(x.shape) - 1 :])
 
-    def taken(k: Any) -> Any:
-        index = to_dtype(k if hasattr(k, "shape") and k.shape == shape else broadcast_to(k, shape=shape), "int64")
-        return reshape(take_along_axis(x, reshape(index, shape=flat), -1), shape=shape)
+    def index(k: Any) -> Any:
+        k = k if hasattr(k, "shape") and k.shape == shape else broadcast_to(k, shape=shape)
+        return reshape(to_dtype(k, "int64"), shape=(*lead, m))
 
-    below, above = taken(low), taken(high)
+    axis = len(lead)
+    end = constant(full(shape=(*lead, 1), value=x.shape[-1] - 1, dtype="int64"), peer_of(x))
+    ordered = _ordered(x, concatenate(index(low), index(high), *[end] * (not isinstance(count, Carrier)), axis=axis))
+    below, above = (reshape(along(ordered, axis, k, k + m), shape=shape) for k in (0, m))
     part = subtract(place, low)
-    return where(equal(below, above), below, _between(below, above, part))
+    return where(equal(below, above), below, _between(below, above, part)), _at(ordered, ordered.shape[-1] - 1)
 
 
 @implements(np.quantile, refuses=("out", "interpolation"))
