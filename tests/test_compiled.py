@@ -11,6 +11,7 @@ import pytest
 from graphs import SAMPLES, every_op, f32, f64, graph_of, graphs, i64, like, rng, several, vjp_of
 from hypothesis import HealthCheck, given, settings
 
+import tracegrad as tg
 from tracegrad import passes
 from tracegrad.avals import Aval, aval_of
 from tracegrad.codegen.plan import Call, plan
@@ -463,3 +464,21 @@ def test_what_reads_results_fuses_and_what_makes_them_is_one_call() -> None:
     made = plan(passes.optimize(graph))
     assert [type(step).__name__ for step in made.steps] == ["Launch", "Call", "Launch"]
     assert_close(graph, [rng.uniform(-4, 4, 40)])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_parts_and_neighbours_of_floats_are_those_of_numpy_to_the_bit(dtype: str) -> None:
+    kind, limits = np.dtype(dtype), np.finfo(dtype)
+    bits = np.random.default_rng(0).integers(0, 2**63, 120).astype(f"u{kind.itemsize}") * 2
+    ends = [0.0, 1.0, 0.5, np.inf, limits.max, limits.tiny, limits.smallest_subnormal, limits.tiny / 4]
+    x = np.concatenate([np.array(ends, dtype), -np.array(ends, dtype), bits.view(dtype), np.array([np.nan], dtype)])
+    pairs = [v.ravel() for v in np.meshgrid(x, x)]
+
+    def written(x: Any, y: Any, z: Any) -> Any:
+        return *np.frexp(x), np.spacing(x), np.nextafter(y, z)
+
+    with np.errstate(all="ignore"), tg.settings.override(first_call="compile"):
+        for got, want in zip(tg.trace(written)(x, *pairs), written(x, *pairs)):
+            assert got.dtype == want.dtype
+            np.testing.assert_array_equal(got, want)
+            np.testing.assert_array_equal(np.signbit(got[~np.isnan(got)]), np.signbit(want[~np.isnan(want)]))

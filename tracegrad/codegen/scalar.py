@@ -31,13 +31,17 @@ _FUNCTIONS = _names(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh "
     "arctanh sech2 sigmoid erf erfc ndtr gauss gauss_half power cbrt"
 )
-_FLOAT = _FUNCTIONS | {"copysign", "div", "sqrt"}
-_INTEGER = _names("bit_and bit_or bit_xor shift_left shift_right")
+_WRITTEN = _names("nextafter spacing mantissa exponent")
+_FLOAT = _FUNCTIONS | _WRITTEN | {"copysign", "div", "sqrt"}
+_INTEGER = _names("bit_and bit_or bit_xor shift_left shift_right popcount")
 
 FUNCTIONS = _ANY | _BOOLEAN | _FLOAT | _INTEGER
 
+_RESULTS = {"isfinite": "bool", "isinf": "bool", "exponent": "i32"}  # of other dtypes than the arguments
+
 # Rough costs of one scalar operation; what is not listed costs 1.
-COST = {"div": 4, "sqrt": 5, "floor_divide": 8, "remainder": 12} | dict.fromkeys(_FUNCTIONS, 20) | {"power": 50}
+COST = {"div": 4, "sqrt": 5, "floor_divide": 8, "remainder": 12, "power": 50, **dict.fromkeys(_WRITTEN, 6)}
+COST = dict.fromkeys(_FUNCTIONS, 20) | COST
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}
 _COMPARE = {ast.Lt: "lt", ast.LtE: "le", ast.Eq: "eq", ast.NotEq: "ne", ast.Gt: "gt", ast.GtE: "ge"}
@@ -82,6 +86,8 @@ def lowerable(template: str | None, dtypes: tuple[str, ...]) -> bool:
     for name in functions_of(template):
         if (name in _FLOAT and kinds != {"f"}) or (name in _INTEGER and not kinds <= {"i", "u"}):
             return False
+        if name in _WRITTEN and not set(dtypes) <= {"f32", "f64"}:
+            return False
         if "b" in kinds and name not in _BOOLEAN and name not in COMPARISONS:
             return False
     return True
@@ -118,7 +124,7 @@ def _walk(tree: ast.expr, env: dict[str, Operand], emit: Emit) -> Any:
                 args = (values[0], *_typed(values[1:]))
                 return emit(name, args, args[1].dtype)
             args = _typed(values)
-            return emit(name, args, "bool" if name in ("isfinite", "isinf") else args[0].dtype)
+            return emit(name, args, _RESULTS.get(name, args[0].dtype))
     raise ValueError(f"not a scalar template: {ast.unparse(tree)}")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from tracegrad.codegen import vecmath
+from tracegrad.codegen.bits_llvm import OF_FLOATS, popcount
 from tracegrad.codegen.lanes import element_of, intrinsic, number, of_lanes, shaped
 from tracegrad.codegen.loops import SCATTERS, Reduce
 
@@ -193,7 +194,7 @@ _FLOAT: dict[str, Callable[..., Any]] = {
     "sqrt": _intrinsic("sqrt", 1), "floor": _intrinsic("floor", 1), "ceil": _intrinsic("ceil", 1),
     "trunc": _intrinsic("trunc", 1), "rint": _intrinsic("rint", 1), "copysign": _intrinsic("copysign", 2),
     "sign": _sign_float, "remainder": _remainder_float, "floor_divide": _floor_divide_float,
-    "isfinite": _finite("<"), "isinf": _finite("=="),
+    "isfinite": _finite("<"), "isinf": _finite("=="), **OF_FLOATS,
 }  # fmt: skip
 
 
@@ -259,6 +260,7 @@ _INT: dict[str, Callable[..., Any]] = {
     "floor_divide": _floor_divide_int, "remainder": _remainder_int,
     "bit_and": lambda b, x, y: b.and_(x, y), "bit_or": lambda b, x, y: b.or_(x, y),
     "bit_xor": lambda b, x, y: b.xor(x, y), "shift_left": _shift("shl"), "shift_right": _shift("ashr"),
+    "popcount": popcount,
     "isfinite": lambda b, x: number(shaped(BOOL, x), 1), "isinf": lambda b, x: number(shaped(BOOL, x), 0),
     **{name: (lambda b, x: x) for name in ("floor", "ceil", "trunc", "rint")},
 }  # fmt: skip

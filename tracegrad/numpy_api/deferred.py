@@ -28,6 +28,7 @@ MODULES = {
     "padding": "pad",
     "tensors": "einsum_path linalg.tensorsolve linalg.tensorinv",
     "eigen": "linalg.eig linalg.eigvals roots sort_complex",
+    "least_squares": "linalg.lstsq",
     "fourier": (
         "fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2 "
         "fft.fftn fft.ifftn fft.rfftn fft.irfftn fft.fftshift fft.ifftshift"

@@ -16,8 +16,8 @@ from tracegrad.numpy_api.operands import arrays, broadcast_shapes, constant, pee
 from tracegrad.numpy_api.reductions import norm
 from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
 from tracegrad.ops import factorizations, linalg
-from tracegrad.ops.contraction import matmul, matmul_any
-from tracegrad.ops.elementwise import absolute, divide, greater, maximum, multiply, not_equal, square, subtract
+from tracegrad.ops.contraction import matmul
+from tracegrad.ops.elementwise import divide, greater, maximum, multiply, not_equal
 from tracegrad.ops.linear import broadcast_to, cast, concatenate, reduce_sum, reshape
 from tracegrad.ops.op import named, one_node
 from tracegrad.ops.reduction import reduce_any, reduce_max
@@ -25,7 +25,7 @@ from tracegrad.ops.reduction import reduce_any, reduce_max
 __all__ = [
     "MatrixError", "cholesky", "det", "eigh", "eigvalsh", "factor", "inv", "matrices", "matrix_power", "matrix_rank",
     "multi_dot", "pinv", "pseudoinverse", "qr", "rank_of", "slogdet", "solve", "solved", "square_matrices", "svd",
-    "svdvals",
+    "svdvals", "tolerance",
 ]  # fmt: skip
 
 # NumPy's own classes of results, which it does not export.
@@ -110,10 +110,10 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = NO_V
         raise ValueError(located("`rtol` and `rcond` can't be both set."))
     if rcond is None:
         rcond = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps)
-    return pseudoinverse(x, 0.0, _number("np.linalg.pinv", rcond))
+    return pseudoinverse(x, 0.0, tolerance("np.linalg.pinv", rcond))
 
 
-def _number(name: str, given: Any) -> float:
+def tolerance(name: str, given: Any) -> float:
     if not isinstance(given, int | float | np.number):
         raise refuse(f"a tolerance of {name} that is not a Python number")
     return float(given)
@@ -122,27 +122,6 @@ def _number(name: str, given: Any) -> float:
 def pseudoinverse(x: Any, atol: float, rtol: float) -> Any:
     """The pseudoinverse; singular values up to max(atol, rtol * the largest) count as zero."""
     return named("LinalgPinvBackward0", factorizations.pinv(x, atol=atol, rtol=rtol))
-
-
-@implements(np.linalg.lstsq)
-def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
-    """`np.linalg.lstsq`: solution, residuals, rank, singular values; the solution of least norm, by `pinv`."""
-    x, y = arrays(a, b)
-    x, y = promoted([matrices("lstsq", x), to_float(y)])
-    m, n = x.shape[-2:]
-    if len(x.shape) != 2 or len(y.shape) not in (1, 2) or y.shape[0] != m:
-        raise MatrixError(located(f"lstsq: incompatible dimensions of A and B: {x.shape} and {y.shape}"))
-    rtol = max(m, n) * float(np.finfo(x.dtype).eps) if rcond is None else _number("np.linalg.lstsq", rcond)
-    solution = matmul_any(pseudoinverse(x, 0.0, rtol), y)
-    rank = rank_of(x, 0.0, rtol)
-    rest = subtract(matmul_any(x, solution), y)
-    rest = square(absolute(rest) if rest.dtype.kind == "c" else rest)
-    residuals = reduce_sum(rest, axes=(0,)) if m > n and int(rank) == n else along(rest, 0, 0, 0)
-    if not residuals.shape:
-        residuals = reshape(residuals, shape=(1,))
-    elif not residuals.shape[0]:
-        residuals = reshape(residuals, shape=(0,))
-    return solution, residuals, cast(rank, dtype="int32"), svdvals(x)
 
 
 # -- products ----------------------------------------------------------------------------------------------
@@ -236,8 +215,8 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
     if rtol is None:
         rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps)
     if tol is None:
-        return rank_of(x, 0.0, _number("np.linalg.matrix_rank", rtol))
-    return rank_of(x, _number("np.linalg.matrix_rank", tol), 0.0)
+        return rank_of(x, 0.0, tolerance("np.linalg.matrix_rank", rtol))
+    return rank_of(x, tolerance("np.linalg.matrix_rank", tol), 0.0)
 
 
 def rank_of(x: Any, atol: float, rtol: float) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
-from tracegrad.ops import eigen, filters, fourier, joined, lambert, matrix_functions
+from tracegrad.ops import eigen, filters, fourier, joined, lambert, least_squares, matrix_functions, membership
 
-__all__ = ["eigen", "filters", "fourier", "joined", "lambert", "matrix_functions"]
+__all__ = [
+    "eigen", "filters", "fourier", "joined", "lambert", "least_squares", "matrix_functions", "membership",
+]  # fmt: skip

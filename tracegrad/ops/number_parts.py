@@ -8,6 +8,8 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError
+from tracegrad.ops.declare import elementwise as op
+from tracegrad.ops.declare import float_loop
 from tracegrad.ops.elementwise import (
     copysign,
     divide,
@@ -69,6 +71,18 @@ modf.def_samples(_samples)
 
 
 # -- frexp -----------------------------------------------------------------------------------------------
+def _of_mantissa(t: Any, ans: Any, x: Any) -> Any:
+    # The mantissa over x is a power of two; of 0, inf and nan the mantissa is the number itself.
+    apart = logical_and(isfinite(x), not_equal(x, 0.0))
+    return multiply(t, where(apart, divide(ans, where(apart, x, 1.0)), 1.0))
+
+
+mantissa = op("mantissa(x)", lambda x: np.frexp(x)[0], "mantissa(x)", _of_mantissa, loop=float_loop,
+              doc="the first of frexp(x)")  # fmt: skip
+exponent = op("exponent(x)", lambda x: np.frexp(x)[1], "exponent(x)", doc="the second of frexp(x)",
+              loop=lambda x: (*float_loop(x)[:1], np.dtype(np.int32)))  # fmt: skip
+
+
 @primitive(order="K")
 def frexp(x: Any) -> tuple[Any, Any]:
     """The mantissa, from 0.5 to 1 in magnitude or 0, and the exponent of 2, an int32; both of inf and nan are as
@@ -83,9 +97,12 @@ def _(x: Aval) -> Several:
 
 @frexp.def_vjp_all
 def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
-    # The mantissa over x is a power of two; of 0, inf and nan the mantissa is the number itself.
-    apart = logical_and(isfinite(x), not_equal(x, 0.0))
-    return [multiply(cts[0], where(apart, divide(ans[0], where(apart, x, 1.0)), 1.0))]
+    return [_of_mantissa(cts[0], ans[0], x)]
+
+
+@frexp.def_decompose
+def _(x: Any) -> tuple[Any, Any]:
+    return mantissa(x), exponent(x)
 
 
 frexp.def_samples(_samples)

@@ -1,7 +1,7 @@
 """Ops on how numbers are written down: neighbours, powers of two, bits that are counted, common divisors.
 
-Compiled code calls NumPy for them. A number that is scaled by `ldexp` has a derivative, and one beside another has that
-of the other.
+Compiled code calls NumPy for divisors and powers. A number that is scaled by `ldexp` has a derivative, and one beside
+another has that of the other.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError
-from tracegrad.ops.declare import Elementwise
+from tracegrad.ops.declare import Elementwise, same_loop
 from tracegrad.ops.declare import elementwise as op
-from tracegrad.ops.linear import zeros_like
+from tracegrad.ops.linear import cast, zeros_like
 from tracegrad.ops.op import primitive
 from tracegrad.ops.samples import integers, uniform
 
@@ -24,10 +24,12 @@ ldexp: Elementwise
 
 gcd = op("gcd(x, y)", np.gcd, None, domain=None, doc="the greatest common divisor of magnitudes")
 lcm = op("lcm(x, y)", np.lcm, None, domain=None, doc="the least common multiple of magnitudes")
+popcount = op("popcount(x)", lambda x: np.bitwise_count(x).astype(x.dtype), "popcount(absolute(x))", domain=None,
+              loop=same_loop, doc="how many bits of the magnitude are 1, in the dtype of x")  # fmt: skip
 bitwise_count = op("bitwise_count(x)", np.bitwise_count, None, domain=None, doc="how many bits of the magnitude are 1")
-nextafter = op("nextafter(x, y)", np.nextafter, None, lambda t, ans, x, y: t, lambda t, ans, x, y: zeros_like(t),
-               doc="the number beside x in the direction of y")  # fmt: skip
-spacing = op("spacing(x)", np.spacing, None, doc="the distance to the next number away from zero")
+nextafter = op("nextafter(x, y)", np.nextafter, "nextafter(x, y)", lambda t, ans, x, y: t,
+               lambda t, ans, x, y: zeros_like(t), doc="the number beside x in the direction of y")  # fmt: skip
+spacing = op("spacing(x)", np.spacing, "spacing(x)", doc="the distance to the next number away from zero")
 ldexp = op("ldexp(x, y)", np.ldexp, None, lambda t, ans, x, y: ldexp(t, y), domain=None, doc="x * 2**y, y an integer")
 
 
@@ -43,10 +45,18 @@ for _op in (gcd, lcm):
     _op.commutative = True
 
 
-@bitwise_count.def_samples
-def _() -> Any:
+@bitwise_count.def_decompose
+def _(x: Any) -> Any:
+    return cast(popcount(cast(x, dtype="uint8") if x.dtype.kind == "b" else x), dtype="uint8")
+
+
+def _whole() -> Any:
     yield (integers((3, 4), -100, 100),), {}
     yield (integers((20,), 0, 100, dtype="uint8"),), {}
+
+
+for _op in (popcount, bitwise_count):
+    _op.def_samples(_whole)
 
 
 @ldexp.def_samples

@@ -8,15 +8,14 @@ import numpy as np
 
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import along, concatenate, stack
-from tracegrad.numpy_api.linalg import pseudoinverse
 from tracegrad.numpy_api.on_demand.eigen import eigvals, sort_complex
+from tracegrad.numpy_api.on_demand.least_squares import solved
 from tracegrad.numpy_api.on_demand.samples import convolve
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, to_dtype, to_float
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import matrix_transpose
 from tracegrad.ops import scans
 from tracegrad.ops.complex_numbers import real
-from tracegrad.ops.contraction import matmul_any
 from tracegrad.ops.elementwise import add, divide, multiply, sqrt, subtract
 from tracegrad.ops.linear import broadcast_to, flip, full, pad, reduce_sum, reshape
 
@@ -96,7 +95,7 @@ def polyfit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: 
         right = multiply(right, weights[0] if len(right.shape) == 1 else column)
     rcond = v.shape[0] * float(np.finfo(v.dtype).eps) if rcond is None else rcond
     scale = sqrt(reduce_sum(multiply(left, left), axes=(0,)))
-    found = matmul_any(pseudoinverse(divide(left, scale), 0.0, float(rcond)), right)
+    found, _, _ = solved(divide(left, scale), right, float(rcond))
     return matrix_transpose(divide(matrix_transpose(found), scale)) if len(found.shape) > 1 else divide(found, scale)
 
 

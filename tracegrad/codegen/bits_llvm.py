@@ -1,0 +1,100 @@
+"""How numbers are written down, as LLVM IR: neighbours, mantissas and exponents of floats, bits of integers.
+
+All but `popcount` are of floats, whose bits are integers in the order of their magnitudes. Values are scalars or
+vectors of float or double; nothing raises, and what is inf, nan or 0 is as NumPy has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+from tracegrad.codegen.lanes import element_of, intrinsic, number, shaped
+
+__all__ = ["OF_FLOATS", "popcount"]
+
+
+class _Float:
+    """A float `x` as its bits: `sign`, and `magnitude`, an integer that grows with it."""
+
+    def __init__(self, b: ir.IRBuilder, x: Any):
+        self.b, self.x = b, x
+        width, self.digits = (64, 52) if isinstance(element_of(x.type), ir.DoubleType) else (32, 23)
+        self.t = shaped(ir.IntType(width), x)
+        self.bits = b.bitcast(x, self.t)
+        self.top = 1 << (width - 1)
+        self.infinity = ((1 << (width - 1 - self.digits)) - 1) << self.digits
+        self.sign = b.and_(self.bits, self.int(self.top))
+        self.magnitude = b.and_(self.bits, self.int(self.top - 1))
+
+    def int(self, value: Any) -> Any:
+        return number(self.t, value)
+
+    def is_zero(self) -> Any:
+        return self.b.icmp_unsigned("==", self.magnitude, self.int(0))
+
+    def is_finite(self) -> Any:
+        return self.b.icmp_unsigned("<", self.magnitude, self.int(self.infinity))
+
+    def signed(self, magnitude: Any) -> Any:
+        """The float of another magnitude."""
+        return self.b.bitcast(self.b.or_(magnitude, self.sign), self.x.type)
+
+
+def _nextafter(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+    """The number beside `x` in the direction of `y`: one more or one less in magnitude."""
+    from_, to = _Float(b, x), _Float(b, y)
+    outwards = b.icmp_unsigned("==", b.fcmp_ordered(">", y, x), b.fcmp_ordered(">", x, number(x.type, 0.0)))
+    step = b.select(outwards, from_.int(1), from_.int(-1))
+    moved = from_.signed(b.add(from_.magnitude, step))
+    tiny = b.bitcast(b.or_(to.sign, from_.int(1)), x.type)
+    moved = b.select(from_.is_zero(), tiny, moved)
+    moved = b.select(b.fcmp_ordered("==", x, y), y, moved)
+    return b.select(b.fcmp_unordered("uno", x, y), b.fadd(x, y), moved)
+
+
+def _spacing(b: ir.IRBuilder, x: Any) -> Any:
+    """How far the next number away from zero is; of inf and nan it is nan."""
+    of = _Float(b, x)
+    beyond = b.fsub(of.signed(b.add(of.magnitude, of.int(1))), x)
+    beyond = b.select(of.is_zero(), b.bitcast(of.int(1), x.type), beyond)
+    return b.select(of.is_finite(), beyond, b.fsub(x, x))
+
+
+def _parts(b: ir.IRBuilder, x: Any) -> tuple[_Float, Any, Any]:
+    """`x`, made a normal number; the exponent that it has for that; and whether it has one."""
+    of = _Float(b, x)
+    lifted = b.fmul(x, number(x.type, 2.0 ** (of.digits + 2)))
+    small = b.icmp_unsigned("<", of.magnitude, of.int(1 << of.digits))
+    normal = _Float(b, b.select(small, lifted, x))
+    bias = (of.infinity >> of.digits) // 2 - 1
+    exponent = b.lshr(normal.magnitude, of.int(of.digits))
+    exponent = b.sub(exponent, b.select(small, of.int(bias + of.digits + 2), of.int(bias)))
+    return normal, exponent, b.and_(of.is_finite(), b.not_(of.is_zero()))
+
+
+def _mantissa(b: ir.IRBuilder, x: Any) -> Any:
+    """From 0.5 to 1 in magnitude, times a power of two; 0, inf and nan are their own."""
+    normal, _, has = _parts(b, x)
+    half = ((normal.infinity >> normal.digits) // 2 - 1) << normal.digits
+    digits = b.and_(normal.bits, normal.int((1 << normal.digits) - 1))
+    return b.select(has, normal.signed(b.or_(digits, normal.int(half))), x)
+
+
+def _exponent(b: ir.IRBuilder, x: Any) -> Any:
+    """The power of two, an integer of 32 bits; 0 for 0, inf and nan."""
+    of, exponent, has = _parts(b, x)
+    found = b.select(has, exponent, of.int(0))
+    return found if element_of(of.t).width == 32 else b.trunc(found, shaped(ir.IntType(32), x))
+
+
+def popcount(b: ir.IRBuilder, x: Any) -> Any:
+    """How many bits of an integer are 1."""
+    return b.call(intrinsic(b.module, "ctpop", [x.type], x.type, [x.type]), [x])
+
+
+OF_FLOATS: dict[str, Callable[..., Any]] = {
+    "nextafter": _nextafter, "spacing": _spacing, "mantissa": _mantissa, "exponent": _exponent,
+}  # fmt: skip

@@ -1,0 +1,46 @@
+"""Least squares, by LAPACK's routine for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.joining import along
+from tracegrad.numpy_api.linalg import MatrixError, matrices, tolerance
+from tracegrad.numpy_api.operands import arrays, promoted, to_float
+from tracegrad.numpy_api.registry import implements
+from tracegrad.ops import least_squares
+from tracegrad.ops.contraction import matmul_any
+from tracegrad.ops.elementwise import absolute, square, subtract
+from tracegrad.ops.linear import reduce_sum, reshape
+
+__all__ = ["lstsq", "solved"]
+
+
+@implements(np.linalg.lstsq)
+def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
+    """`np.linalg.lstsq`: solution, residuals, rank, singular values."""
+    x, y = arrays(a, b)
+    x, y = promoted([matrices("lstsq", x), to_float(y)])
+    m, n = x.shape[-2:]
+    if len(x.shape) != 2 or len(y.shape) not in (1, 2) or y.shape[0] != m:
+        raise MatrixError(located(f"lstsq: incompatible dimensions of A and B: {x.shape} and {y.shape}"))
+    rtol = max(m, n) * float(np.finfo(x.dtype).eps) if rcond is None else tolerance("np.linalg.lstsq", rcond)
+    solution, rank, values = solved(x, y, rtol)
+    rest = subtract(matmul_any(x, solution), y)
+    rest = square(absolute(rest) if rest.dtype.kind == "c" else rest)
+    residuals = reduce_sum(rest, axes=(0,)) if m > n and int(rank) == n else along(rest, 0, 0, 0)
+    if not residuals.shape:
+        residuals = reshape(residuals, shape=(1,))
+    elif not residuals.shape[0]:
+        residuals = reshape(residuals, shape=(0,))
+    return solution, residuals, rank, values
+
+
+def solved(x: Any, y: Any, rtol: float) -> tuple[Any, Any, Any]:
+    """The solution for a matrix and one or more right sides, the rank, and the singular values."""
+    sides = y if len(y.shape) > 1 else reshape(y, shape=(*y.shape, 1))
+    found, rank, values = least_squares.least_squares(x, sides, rtol=rtol)
+    return (found if sides is y else reshape(found, shape=found.shape[:1])), rank, values
