@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from leaks import leaked_blocks
 
 import tracegrad as tg
 from tracegrad.codegen.entry import EntrySpec, InputSpec, OutputSpec, Word, block_words
@@ -445,18 +446,6 @@ def test_too_large_an_arena_is_a_memory_error(make: Maker) -> None:
             f()
 
 
-def leaks(action: Callable[[], object]) -> int:
-    """Blocks of Python memory that 2,000 runs of an action leave behind."""
-    for _ in range(100):
-        action()
-    gc.collect()
-    before = sys.getallocatedblocks()
-    for _ in range(2000):
-        action()
-    gc.collect()
-    return sys.getallocatedblocks() - before
-
-
 def refusing(f: Callable[[], object]) -> Callable[[], None]:
     def action() -> None:
         try:
@@ -483,7 +472,7 @@ def test_no_way_out_leaks_objects() -> None:
         "no memory for the arena": refusing(arena),
     }
     for label, action in actions.items():
-        assert abs(leaks(action)) < 50, label
+        assert abs(leaked_blocks(action)) < 50, label
 
 
 def test_reference_counts_of_what_calls_touch_stay() -> None:

@@ -284,7 +284,7 @@ def test_another_number_of_turns_is_recorded_in_a_few(appended):
 # -- what must not be mistaken ---------------------------------------------------------------------
 def written_before(p):
     s, found = p * 1.0, []
-    for _ in range(900):
+    for _ in range(180):
         s *= 1.0005
         found.append(s)
     return np.sum(np.array(found)[::10] ** 2)
@@ -292,7 +292,7 @@ def written_before(p):
 
 def written_behind(p):
     s, found = p * 1.0, []
-    for _ in range(900):
+    for _ in range(180):
         found.append(s)
         s += 0.001 * p
     return np.sum(np.array(found)[::10] ** 2)
@@ -301,7 +301,7 @@ def written_behind(p):
 def view_appended(p):
     u, found = np.zeros((3, 2)), []
     u[1] = p
-    for _ in range(900):
+    for _ in range(180):
         u[0] = u[0] + 0.001 * u[1]
         found.append(u[0])
     return np.sum(np.array(found)[::10] ** 2)
@@ -309,7 +309,7 @@ def view_appended(p):
 
 def written_after_the_loop(p):
     s, found = p * 1.0, []
-    for _ in range(900):
+    for _ in range(180):
         s = s * 1.0005
         found.append(s)
     s += 5
@@ -320,7 +320,7 @@ def written_after_the_loop(p):
 
 def element_written_in_the_loop(p):
     found = [p * 1.0]
-    for _ in range(900):
+    for _ in range(180):
         found.append(found[-1] * 1.0005)
         y = found[-1]
         y += 0.0001
@@ -330,7 +330,7 @@ def element_written_in_the_loop(p):
 def known_by_another_name(p):
     s, found = p * 1.0, []
     other = found
-    for _ in range(900):
+    for _ in range(180):
         s = s * 1.0005
         found.append(s)
     return np.sum(np.array(other) ** 2)
@@ -339,7 +339,7 @@ def known_by_another_name(p):
 def known_by_a_method(p):
     s, found = p * 1.0, []
     add = found.append
-    for i in range(900):
+    for i in range(180):
         s = s * 1.0005
         add(s) if i % 2 else found.append(s * 2)
     return np.sum(np.array(found) ** 2)
@@ -348,7 +348,7 @@ def known_by_a_method(p):
 def held_by_a_dict(p):
     s, found = p * 1.0, []
     out = {"found": found}
-    for _ in range(900):
+    for _ in range(180):
         s = s * 1.0005
         found.append(s)
     return np.sum(np.array(out["found"]) ** 2)
@@ -360,15 +360,15 @@ def closed_over(p):
     def total():
         return sum(x[0] for x in found)
 
-    for i in range(600):
-        s = s * 1.0005 + (total() * 1e-5 if i % 200 == 199 else 0.0)
+    for i in range(300):
+        s = s * 1.0005 + (total() * 1e-5 if i % 100 == 99 else 0.0)
         found.append(s)
     return np.sum(np.array(found) ** 2)
 
 
 def asked_for_its_length(p):
     s, found = p * 1.0, []
-    while len(found) < 900:
+    while len(found) < 180:
         s = s * 1.0005
         found.append(s)
     return np.sum(np.array(found) ** 2)
@@ -376,7 +376,7 @@ def asked_for_its_length(p):
 
 def emptied(p):
     s, found = p * 1.0, []
-    for _ in range(900):
+    for _ in range(180):
         s = s * 1.0005
         found.append(s)
         if len(found) > 5:
@@ -386,9 +386,9 @@ def emptied(p):
 
 def of_two_shapes(p):
     s, found = p * 1.0, []
-    for i in range(900):
+    for i in range(180):
         s = s * 1.0005
-        found.append(s if i < 700 else s[0])
+        found.append(s if i < 140 else s[0])
     return sum(np.sum(x) for x in found)
 
 
@@ -405,7 +405,7 @@ def asked_what_it_is(p):
 
 def told_apart(p):
     s, found = p * 1.0, [p * 2]
-    for _ in range(900):
+    for _ in range(180):
         s = s * 1.0005 if found[-1] is not s else s * 1.0004
         found.append(s)
     return np.sum(np.array(found) ** 2)
@@ -438,15 +438,15 @@ def test_elements_are_of_the_kinds_that_were_appended():
     @tg.trace
     def f(p):
         x, found = p[0], []
-        for i in range(700):
+        for i in range(150):
             x = x * 0.999
             found.append((x, i, 0.5 * i, x * p))
         return found
 
-    x, i, half, array = f(P)[600]
+    x, i, half, array = f(P)[60]
     assert (type(x), type(i), type(half), type(array)) == (np.float64, int, float, np.ndarray)
-    assert (i, half) == (600, 300.0)
-    np.testing.assert_allclose(array, P * 0.999**601, rtol=1e-12)
+    assert (i, half) == (60, 30.0)
+    np.testing.assert_allclose(array, P * 0.999**61, rtol=1e-12)
 
 
 def test_arguments_that_are_appended_are_returned_themselves():

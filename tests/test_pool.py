@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from leaks import leaked_blocks
 from numpy._core.multiarray import get_handler_name
 
 from tracegrad.codegen.arena import LINE, PAGE
@@ -168,19 +169,13 @@ def test_a_failed_call_gives_back_what_it_made() -> None:
     f = maker((LARGE,), (2**45,))
 
     def fail() -> None:
-        for _ in range(500):
-            try:
-                f()
-            except MemoryError:
-                continue
-            raise AssertionError("no MemoryError")
+        try:
+            f()
+        except MemoryError:
+            return
+        raise AssertionError("no MemoryError")
 
-    fail()
-    gc.collect()
-    before = sys.getallocatedblocks()
-    fail()
-    gc.collect()
-    assert abs(sys.getallocatedblocks() - before) < 50
+    assert abs(leaked_blocks(fail, runs=500)) < 50
 
 
 def test_the_handler_is_not_leaked() -> None:
