@@ -94,3 +94,4 @@ def folds(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = importlib.import_module("tracegrad.trace.counters")
     monkeypatch.setattr(counters, "MOST_NODES", 0)
     monkeypatch.setattr(counters, "FEWEST_TURNS", 3)
+    monkeypatch.setattr(importlib.import_module("tracegrad.trace.lengthy"), "_known", {})

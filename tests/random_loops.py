@@ -24,6 +24,7 @@ from tracegrad.runtime import dispatch
 from tracegrad.trace.builder import TraceBuilder
 
 counters: Any = importlib.import_module("tracegrad.trace.counters")
+lengthy: Any = importlib.import_module("tracegrad.trace.lengthy")
 ROWS, WIDTH = 24, 4
 UNARY = ("np.sin({})", "np.tanh({})", "{} * 0.5", "-{}", "np.exp(-{} ** 2)", "{} * {}", "1.0 / (1.0 + {} ** 2)")
 BINARY = ("{} + {}", "{} - {}", "{} * {}", "np.maximum({}, {})", "np.where({} > 0.1, {}, 0.3)", "0.7 * {} + 0.2 * {}")
@@ -187,6 +188,7 @@ def folding(most: int, fewest: int) -> Iterator[None]:
         yield
     finally:
         counters.MOST_NODES, counters.FEWEST_TURNS = before
+        lengthy._known.clear()
 
 
 def interpreted(fun: Any, x: Any, roll: Any) -> Any:

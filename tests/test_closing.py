@@ -702,3 +702,17 @@ def test_counters_that_branches_move_end_loops(f: Any) -> None:
         steps = 1e-7 * np.eye(24)
         np.testing.assert_allclose(gradient, [(f(p + e) - f(p - e)) / 2e-7 for e in steps], rtol=1e-5, atol=1e-6)
     assert value_and_grad.cache_info().traces <= 2
+
+
+def test_a_loop_may_use_a_derivative_that_was_made_before_it() -> None:
+    def descended(x: Any) -> Any:
+        slope = tg.grad(lambda v: np.sum((v * v - 2.0) ** 2))
+        while np.sum(np.abs(slope(x))) > 1e-3:
+            x = x - 0.05 * slope(x)
+        return np.sum(x)
+
+    f = tg.trace(descended)
+    for first in (1.0, 2.0, 0.3):
+        x = np.array([first, 1.0])
+        assert f(x) == pytest.approx(descended(x), rel=1e-12)
+    assert f.cache_info().traces == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from typing import Any
 
@@ -313,3 +314,34 @@ def test_the_derivative_of_turns_that_are_checkpoints_keeps_their_carries_only(f
     assert sum(size for size in sizes if size > 16) <= kept * TURNS
     assert len(graph.nodes) < 50
     np.testing.assert_allclose(gradient(X), tg.grad(lambda x: fun(a_turn, x))(X), rtol=1e-12)
+
+
+def test_a_loop_that_was_long_is_folded_from_the_beginning_by_the_next_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module, attempts = importlib.import_module("tracegrad.trace.trace"), list[Any]()
+    trace_call = module._trace_call
+
+    def counted(*args: Any) -> Any:
+        attempts.append(args[0])
+        return trace_call(*args)
+
+    monkeypatch.setattr(module, "_trace_call", counted)
+
+    def settled(rows: Any, turn: Any) -> Any:
+        x = rows[0]
+        for row in rows:
+            x = turn(x, row)
+        return np.sum(x)
+
+    def long(x: Any, row: Any) -> Any:
+        for k in range(7):
+            x = np.tanh(x * row + k) - np.sin(x) * np.cos(row)
+        return x
+
+    rows = np.sin(np.arange(120.0)).reshape(60, 2)
+    found = [tg.grad(lambda x, k=k: k * settled(x, long))(rows) for k in (1.0, 2.0)]
+    assert len(attempts) == 3
+    np.testing.assert_allclose(found[1], 2 * found[0], rtol=1e-12)
+    assert tg.trace(lambda x: settled(x, lambda x, row: x + row)).explain(rows).loops  # rolled, for it is short
+    assert len(attempts) == 4

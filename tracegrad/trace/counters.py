@@ -19,6 +19,7 @@ from tracegrad.ops.linear import fresh, full
 from tracegrad.trace.arithmetic import bounded, bounds
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.endings import FOLDED, TURN_BY_TURN, WITHIN
+from tracegrad.trace.lengthy import Look, look, note_long, was_long
 from tracegrad.trace.number import Number
 from tracegrad.trace.sizes import apart, is_of_a_loop
 
@@ -35,7 +36,7 @@ class Counter:
     """The iterator over a range, which is known by the frame and the instruction that asks it for the next number."""
 
     __slots__ = (
-        "__weakref__", "at", "begun", "builder", "first", "folded", "instruction", "looped", "span",
+        "__weakref__", "at", "begun", "builder", "first", "folded", "instruction", "looked", "looped", "span",
         "start", "step", "stop", "turns",
     )  # fmt: skip
 
@@ -46,6 +47,7 @@ class Counter:
         self.looped = False  # whether a loop was made of turns: how many there were is not known then
         self.begun = len(builder.nodes)
         self.first = self.begun  # where the first turn has ended
+        self.looked: Look = ()  # like what it began, if it is known then that it may be long
         self.instruction: tuple[CodeType, int] | None = None
 
     def __iter__(self) -> Counter:
@@ -75,6 +77,7 @@ class Counter:
         if self.turns == 1:
             self.first = len(self.builder.nodes)
         elif self.turns > 1 and self._is_long and self._is_better_folded:
+            note_long(self.key(FOLDED), self.looked, self.length or 0)
             raise self.builder.restarts(self.key(FOLDED))
         if not (at < self.stop if self.step > 0 else at > self.stop):
             if self._may_be_folded:
@@ -87,7 +90,7 @@ class Counter:
     def _begin(self, frame: Any) -> None:
         self.instruction = frame.f_code, frame.f_lasti
         _COUNTERS[id(frame), frame.f_lasti] = self
-        if self._may_fold and self._is_wanted_folded:
+        if self._may_fold and (self._is_wanted_folded or self._is_foreseen(frame)):
             self._fold()
         else:
             self.at, self.stop = index(self.at), index(self.stop)
@@ -141,6 +144,19 @@ class Counter:
         if length is None or self.key(FOLDED) in varying:
             return length != 0
         return (length >= FEWEST_TURNS or self.key(WITHIN) in varying) and self._is_within
+
+    def _is_foreseen(self, frame: Any) -> bool:
+        """Whether one like it was long. It is `varying` then, so it must not have begun before in this trace."""
+        builder, key, length = self.builder, self.key(FOLDED), self.length or 0
+        if length < FEWEST_TURNS or key in builder.unfolded:
+            builder.unfolded.add(key)
+            return False
+        builder.unfolded.add(key)
+        self.looked = look(frame)
+        if not was_long(key, self.looked, length):
+            return False
+        builder.world.varying.add(key)
+        return True
 
     @property
     def _is_within(self) -> bool:

@@ -29,7 +29,7 @@ from tracegrad.trace.counters import number_of_loop
 from tracegrad.trace.either import Either, is_float, of_a_loop
 from tracegrad.trace.endings import VIEWS
 from tracegrad.trace.histories import History, begin, lengths
-from tracegrad.trace.inline import Inlinable
+from tracegrad.trace.inline import DERIVED, Inlinable
 from tracegrad.trace.jumps import Place
 from tracegrad.trace.lent import real_of
 from tracegrad.trace.locals import set_variables, variables
@@ -197,7 +197,7 @@ class Moment:
 
     def _function(self, f: Any) -> None:
         self.words.append((f.__code__, id(f.__globals__)))
-        for part in (f.__defaults__, f.__kwdefaults__, f.__dict__):
+        for part in (f.__defaults__, f.__kwdefaults__, {k: x for k, x in f.__dict__.items() if k != DERIVED}):
             self._add(part)
         for cell in f.__closure__ or ():
             held = shadow.contents(cell)

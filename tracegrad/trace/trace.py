@@ -23,10 +23,11 @@ from tracegrad.trace.captures import World
 from tracegrad.trace.describe import describe
 from tracegrad.trace.drawn import rewind
 from tracegrad.trace.effects import Effect, writer
-from tracegrad.trace.endings import COMPUTED, TURN_BY_TURN, Restarts, RunsPlainly
+from tracegrad.trace.endings import COMPUTED, FOLDED, TURN_BY_TURN, Restarts, RunsPlainly
 from tracegrad.trace.guards import Answers, Capture, ValueGuard, value_key
 from tracegrad.trace.histories import require_settled
 from tracegrad.trace.host import Constants
+from tracegrad.trace.lengthy import forget_short
 from tracegrad.trace.memory import Layout
 from tracegrad.trace.number import Number
 from tracegrad.trace.outputs import Outputs
@@ -186,7 +187,9 @@ def trace_call(
         given = answers.given if answers is not None and answers.varying == now else ()
         found = _trace_call(fun, body, call, given, asked, shared)
         if isinstance(found, Trace):
-            found.varying = now
+            # What a trace knows of loops from others is as if it had been known when it began.
+            found.varying = now | {x for x in asked - now if isinstance(x, tuple) and x[0] == FOLDED}
+            forget_short(asked)
             return found
         asked.add(found)
 
