@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from tracegrad.avals import is_literal
+from tracegrad.avals import LITERALS
 
 if TYPE_CHECKING:
     from tracegrad.ir.graph import Graph, Node
@@ -93,7 +93,7 @@ def _line(node: Node, named: str, aval: str, names: dict[Node, str], locations: 
     if node.regions:
         hidden = {name.partition(".")[0] for name, _ in named_regions(node)}
         params = tuple([(k, v) for k, v in params if k not in hidden])
-    operands = ", ".join([repr(x) if is_literal(x) else names[x] for x in node.inputs])
+    operands = ", ".join([repr(x) if type(x) in LITERALS else names[x] for x in node.inputs])
     shown = f" {{{', '.join([f'{k}={v!r}' for k, v in params])}}}" if params else ""
     comment = f"  # {node.location}" if locations and node.location else ""
     return f"  {named} = {node.name}({operands}){shown} : {aval}{comment}"

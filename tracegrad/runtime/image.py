@@ -12,6 +12,7 @@ import functools
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from tracegrad.codegen.plan import RELEASE_GIL_COST, Plan, calls_of, plans_of, r
 from tracegrad.codegen.steps import Matmul
 from tracegrad.codegen.walker import WALK, words_of_walk
 from tracegrad.errors import CapacityError
-from tracegrad.ir import Graph, Node, parse
+from tracegrad.ir import Graph, Node, parse, to_text
 from tracegrad.ops import TABLE
 from tracegrad.ops.custom import custom_call
 from tracegrad.ops.results import result
@@ -40,7 +41,7 @@ from tracegrad.runtime.sorts import sort_address
 
 __all__ = [
     "Call", "Image", "NumPyCalls", "addressed", "image_of", "is_plain", "linked", "read_image", "require_plain",
-    "spell_image",
+    "spell_image", "written",
 ]  # fmt: skip
 
 
@@ -69,6 +70,8 @@ class Image:
     arena_bytes: int
     released: bool  # whether it runs without the GIL
     donors: tuple[tuple[int, int], ...] = ()  # outputs that are inputs, which it overwrites, and these
+    # By what it says of lines and names, the text of a graph that this is the program of: see `written`.
+    texts: dict[Any, str] = field(default_factory=dict, init=False)
 
     @functools.cached_property
     def uses(self) -> dict[Piece, list[int]]:
@@ -246,6 +249,21 @@ def require_plain(graph: Graph, rules: bool = False) -> None:
             raise Unkept(f"the op {node.name}, which is not in the table")
         if not all(is_plain(value) for _, value in node.params if not (rules and node.op is custom_call)):
             raise Unkept(f"the parameters of {node.name}")
+
+
+def written(graph: Graph, image: Image | None) -> str:
+    """The text of a graph, with the user's lines; `Unkept` where it does not say all. Graphs of one image are equal but
+    for lines and names, so it is written once for those that have the same."""
+    if image is None:
+        require_plain(graph, rules=True)
+        return to_text(graph, locations=True)
+    nodes = graph.everywhere()
+    said = (graph.names, *[x.location for x in nodes], *[y.names for x in nodes for y in x.regions])
+    text = image.texts.get(said)
+    if text is None:
+        image.texts.clear()
+        text = image.texts[said] = written(graph, None)
+    return text
 
 
 def is_plain(x: Any) -> bool:

@@ -45,7 +45,7 @@ from tracegrad.runtime.identity import (
     process_key,
     untouched,
 )
-from tracegrad.runtime.image import read_image, require_plain
+from tracegrad.runtime.image import read_image, require_plain, written
 from tracegrad.runtime.machine_code import missing
 from tracegrad.runtime.objects import Changed, Reader, Writer
 from tracegrad.runtime.program import Program, Recalled, Unplanned
@@ -165,7 +165,7 @@ def keep(fun: Dispatcher, call: Call, spec: Specialization, path: Path) -> None:
         return
     try:
         key, roots = _identity(fun, call, spec.room)
-        known = json.loads(path.record) if path.record else _spelled(roots, trace)
+        known = json.loads(path.record) if path.record else _spelled(roots, trace, program)
         text = _with_program(known, program).encode()
     except _TROUBLE as reason:
         log("cache", "%s: this trace is not kept: %s", fun.name, reason)
@@ -240,8 +240,9 @@ def _with_program(known: dict[str, Any], program: Program) -> str:
 
 
 # -- a trace to write --------------------------------------------------------------------------------------------------
-def _spelled(roots: Sequence[Any], trace: Trace) -> dict[str, Any]:
-    require_plain(trace.graph, rules=True)
+def _spelled(roots: Sequence[Any], trace: Trace, program: Program) -> dict[str, Any]:
+    shares = type(program) is Program and program.graph is trace.graph
+    graph = written(trace.graph, program.image if shares else None)
     guards = trace.world.guards
     to = Writer(roots, [(guard.expected, guard.source) for guard in guards if guard.kind == "is"])
     for root in roots:
@@ -257,7 +258,7 @@ def _spelled(roots: Sequence[Any], trace: Trace) -> dict[str, Any]:
         "layouts": [list(x) for x in trace.layouts],
         "groups": [[to.source(x) for x in group] for group in trace.groups],
         "varying": spell_varying(to, trace),
-        "graph": to_text(trace.graph, locations=True),
+        "graph": graph,
         "kinds": trace.kinds,
         "arrays": trace.arrays,
         "unrolled": trace.unrolled,
