@@ -142,10 +142,9 @@ WHY = {
     "np.linalg.lstsq": "a call of NumPy's, and as much as that costs",
     "np.linalg.eig": "a call of NumPy's; whether the eigenvalues are real is asked for",
     "np.linalg.eigvals": "a call of NumPy's; whether the eigenvalues are real is asked for",
-    "np.linalg.eigh": "the symmetric part of the matrix is taken first, and signs are fixed",
+    "np.linalg.eigh": "the symmetric part of the matrix is taken first",
     "np.linalg.eigvalsh": "the symmetric part of the matrix is taken first",
     "np.linalg.matrix_rank": "a call of NumPy's LAPACK, and comparisons",
-    "np.log10": "in two words, so that powers of ten have whole logarithms",
     "np.unravel_index": "whether all indices are within the shape is asked for",
     "np.fmod": "LLVM has one remainder at a time",
 }

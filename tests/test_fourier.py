@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,7 @@ from along import differences
 
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
+from tracegrad.ops import fourier
 from tracegrad.scipy_api.registry import shadow_of
 
 RNG = np.random.default_rng(5)
@@ -146,3 +148,12 @@ def test_a_gradient_of_complex_numbers_is_pytorchs() -> None:
 def test_what_cannot_be_transformed_says_why(call: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         eval(call, NAMES, {"x": tg.tensor(REAL)})
+
+
+def test_large_transforms_are_scipys_and_have_the_values_of_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fourier, "LARGE", 8)
+    x = np.random.default_rng(0).standard_normal((9, 10))
+    for of in (np.fft.fft, np.fft.ifft, np.fft.fft2, partial(np.fft.fft, axis=0, norm="ortho")):
+        for given in (x, x - 2j * x[::-1]):
+            with tg.settings.override(first_call="compile"):
+                np.testing.assert_allclose(tg.trace(of)(given), of(given), rtol=1e-13, atol=1e-14)

@@ -12,6 +12,7 @@ import math
 
 from tracegrad.codegen.vecmath_lang import (
     Bits,
+    Mask,
     Pair,
     Real,
     absolute,
@@ -147,22 +148,17 @@ def log1p(x: Real) -> Real:
     return or_itself_if_tiny(x, _with_limits(x, -1.0, _log1p_of_pair(Pair(x, x.constant(0.0)))))
 
 
-def _log_times(x: Real, k: Real, f: Real, scale: tuple[float, float], ln2_scaled: tuple[float, float]) -> Real:
-    """(k*ln2 + log(1 + f)) * scale, from `scale` and ln2 * `scale` in two words each."""
-    part = fast_two_sum(f, -_correction(f, 0.0))
-    product = part.hi * scale[0]
-    low = fma(part.lo, scale[0], fma(part.hi, scale[1], fma(part.hi, scale[0], -product)))
-    total = fma(k, ln2_scaled[0], product)
-    lost = fma(k, -ln2_scaled[0], total) - product
-    return _with_limits(x, 0.0, total + (low + fma(k, ln2_scaled[1], -lost)))
+def _is_usual(x: Real) -> Mask:
+    """Whether x is positive, finite and no denormal number."""
+    form = x.format
+    tiny, infinity = 1 << form.mantissa, (2 * form.bias + 1) << form.mantissa
+    return (x.bits - tiny).below(infinity - tiny)
 
 
 def log2(x: Real) -> Real:
     """k + log2(1 + f): where k is not 0, it is so much larger that one word is enough. float32 divides by nothing."""
-    form = x.format
-    tiny, infinity = 1 << form.mantissa, (2 * form.bias + 1) << form.mantissa
-    usual = (x.bits - tiny).below(infinity - tiny)
-    return call_unless_all(usual, "log2_with_limits", _log2_with_limits, (x,), _log2_of(split(x, denormals=False)))
+    usual = _log2_of(split(x, denormals=False))
+    return call_unless_all(_is_usual(x), "log2_with_limits", _log2_with_limits, (x,), usual)
 
 
 def _log2_with_limits(x: Real) -> Real:
@@ -178,8 +174,20 @@ def _log2_of(parts: Split) -> Real:
 
 
 def log10(x: Real) -> Real:
-    parts = split(x)
-    return _log_times(x, parts.k, parts.m - 1.0, x.pick(LOG10_E), x.pick(LOG10_2))
+    usual = _log10_of(split(x, denormals=False))
+    return call_unless_all(_is_usual(x), "log10_with_limits", _log10_with_limits, (x,), usual)
+
+
+def _log10_with_limits(x: Real) -> Real:
+    return _with_limits(x, 0.0, _log10_of(split(x)))
+
+
+def _log10_of(parts: Split) -> Real:
+    """k*log10(2) + log10(1 + f), of which the first is rounded last, so that powers of ten have whole logarithms."""
+    f = parts.m - 1.0
+    (scale, scale_low), (two, two_low) = f.pick(LOG10_E), f.pick(LOG10_2)
+    low = fma(-_correction(f, 0.0), scale, fma(f, scale_low, parts.k * two_low))
+    return fma(parts.k, two, fma(f, scale, low))
 
 
 def arcsinh(x: Real) -> Real:

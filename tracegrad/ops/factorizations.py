@@ -54,8 +54,10 @@ def _lower(x: Any, k: int = 0) -> Any:
 
 
 def _symmetric_part(x: Any) -> Any:
-    """Of an ndarray; exact where `x` is symmetric."""
-    return 0.5 * x + 0.5 * np.swapaxes(x, -1, -2).conj()
+    """Of an ndarray, itself where it is symmetric."""
+    flipped = np.swapaxes(x, -1, -2)
+    flipped = flipped.conj() if x.dtype.kind == "c" else flipped
+    return x if np.array_equal(x, flipped) else 0.5 * x + 0.5 * flipped
 
 
 def _positive(shape: tuple[int, ...], dtype: str = "float64") -> Any:
