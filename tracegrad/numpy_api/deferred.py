@@ -17,7 +17,7 @@ MODULES = {
     "nans": "nanmin nanmax nanprod nanvar nanstd nancumsum nancumprod nanargmin nanargmax",
     "quantiles": "median percentile quantile nanmedian nanpercentile nanquantile",
     "statistics": "cov corrcoef",
-    "ranges": "geomspace",
+    "ranges": "geomspace linspace logspace",
     "histograms": "histogram histogram_bin_edges histogram2d histogramdd bincount digitize",
     "samples": "interp gradient convolve correlate unwrap",
     "polynomials": "vander poly polyfit polyadd polysub polymul polydiv polyder polyint",

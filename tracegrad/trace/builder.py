@@ -126,7 +126,7 @@ class TraceBuilder(Recording):
         if isinstance(x, np.ndarray):
             return self.capture(x).value
         if isinstance(x, TapeCarrier):
-            return self.lift(x.array)
+            return self.lift(x.stored(None))  # type: ignore[attr-defined]
         if isinstance(x, np.generic):
             dtype = supported(x.dtype, "a NumPy scalar")
             return full(shape=(), value=x.item(), dtype=dtype.name)

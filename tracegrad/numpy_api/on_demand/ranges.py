@@ -1,4 +1,4 @@
-"""Numbers evenly spaced on a logarithmic scale."""
+"""Numbers evenly spaced, on a logarithmic scale too."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import numpy as np
 
 from tracegrad.errors import located
 from tracegrad.numpy_api import reductions
-from tracegrad.numpy_api.creation import linspace
+from tracegrad.numpy_api.creation import linspace, logspace
 from tracegrad.numpy_api.operands import arrays, to_dtype, to_float
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.ops.elementwise import absolute, equal, exp, log, logical_or, multiply, not_equal, sign, where
 from tracegrad.ops.linear import reshape, stop_gradient
+
+# In traced code they are replaced before NumPy dispatches.
+implements(np.linspace)(linspace)
+implements(np.logspace)(logspace)
 
 
 @implements(np.geomspace)

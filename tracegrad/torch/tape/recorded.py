@@ -305,6 +305,12 @@ class Recorded(TapeCarrier):
             warn_of_constant(asked)
         return self.array  # type: ignore[no-any-return]
 
+    def stored(self, dtype: Any) -> Any:
+        """What is put into an array of a trace where this is: the tape ends there."""
+        if STATE.enabled and self.requires_grad:
+            warn_of_constant("assigning to an array")
+        return self.array
+
     def _lift(self, x: Any) -> Any:
         if isinstance(x, Recorded):
             return x

@@ -15,14 +15,14 @@ import numpy as np
 from tracegrad.avals import LITERALS
 from tracegrad.errors import READ_ONLY, WARNED, located
 from tracegrad.numpy_api import ArrayMethods
-from tracegrad.numpy_api.registry import dispatch_ufunc
+from tracegrad.numpy_api.registry import dispatch_function, dispatch_ufunc
 from tracegrad.ops.carriers import TensorCarrier
 from tracegrad.ops.linear import fresh
 from tracegrad.ops.op import Carrier, Level
 from tracegrad.torch.functions.dims import not_real
 from tracegrad.torch.functions.methods import TensorMethods
 from tracegrad.torch.modes import STATE
-from tracegrad.torch.tape import engine, views
+from tracegrad.torch.tape import engine, ndarrays, views
 from tracegrad.torch.tape.becoming import BecomesView
 from tracegrad.torch.tape.dtypes import get_default_dtype
 from tracegrad.torch.tape.hooks import Hooks, RemovableHandle
@@ -40,6 +40,7 @@ _NO_LEAF = (
     "use .retain_grad() on the non-leaf Tensor. If you access the non-leaf Tensor by mistake, make sure you access the "
     "leaf Tensor instead."
 )
+_NO_NUMPY = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
 
 
 class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
@@ -61,9 +62,17 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         way = self._of_ufunc.get(ufunc)
         if way is not None and method == "__call__" and not kwargs:
             return way(*inputs)
+        if kwargs or method == "at":
+            written = ndarrays.of_ufunc(ufunc, method, inputs, kwargs)
+            if written is not ndarrays.NOT_HERE:
+                return written
         return dispatch_ufunc(ufunc, method, inputs, kwargs)
 
     _of_ufunc: dict[Any, Any]
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        written = ndarrays.of_function(func, args, kwargs)
+        return dispatch_function(func, args, kwargs) if written is ndarrays.NOT_HERE else written
 
     # -- attributes of the tape ----------------------------------------------------------------------------------
     @property
@@ -222,16 +231,16 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
         """The ndarray; shares memory. RuntimeError while the Tensor requires grad, unless by `force`."""
         if self._requires and not force:
-            WARNED.refused += 1
-            raise RuntimeError(
-                located("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-            )
+            raise RuntimeError(located(_NO_NUMPY))
         array: np.ndarray[Any, Any] = self.array
         if not isinstance(array, np.ndarray):
             array = self.concrete("numpy()")
         return array
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if self._requires:
+            WARNED.refused += 1
+            raise RuntimeError(located(f"{_NO_NUMPY} {ndarrays.no_ndarray()}"))
         return np.array(self.numpy(), dtype, copy=copy)
 
     # -- backward ----------------------------------------------------------------------------------------------------

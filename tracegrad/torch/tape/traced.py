@@ -74,12 +74,6 @@ class TracedTensor(Tensor):
         if asked == "float()" and self.requires_grad and STATE.enabled:
             warn_of_constant(asked)
 
-    def stored(self, dtype: Any) -> Any:
-        """What is put into an array where this is: the tape ends there."""
-        if self.requires_grad and STATE.enabled:
-            warn_of_constant("assigning to an array")
-        return self.array
-
     def _numbers(self, asked: str) -> Any:
         self._warn_of(asked)
         return stop_gradient(self.array)

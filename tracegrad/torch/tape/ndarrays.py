@@ -1,0 +1,92 @@
+"""Where NumPy and SciPy meet Tensors with ndarrays: what they write into these, and what they make of them.
+
+An ndarray holds no derivative. What is not being differentiated is written into one as its numbers; what is, raises,
+and the error says what to use. No derivative is lost without a word.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import WARNED, UnsupportedError, located, user_file
+from tracegrad.numpy_api.registry import public_name, public_ufunc
+from tracegrad.ops.carriers import Level
+from tracegrad.ops.op import Carrier, lead
+from tracegrad.torch.modes import STATE
+
+__all__ = ["NOT_HERE", "no_ndarray", "of_function", "of_ufunc"]
+
+# What is no result of a function that writes into ndarrays.
+NOT_HERE = object()
+
+_WRITING = frozenset({np.put, np.place, np.putmask, np.copyto, np.put_along_axis})
+
+
+def of_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a universal function makes that writes into ndarrays; `NOT_HERE` for another call."""
+    if not _writes(kwargs.get("out")) and not (method == "at" and isinstance(inputs[0], np.ndarray)):
+        return NOT_HERE
+    name = public_ufunc(ufunc) + ("" if method == "__call__" else f".{method}")
+    return _by_numpy(name, getattr(ufunc, method), inputs, kwargs)
+
+
+def of_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a function of NumPy's makes that writes into ndarrays; `NOT_HERE` for another call."""
+    into = kwargs.get("out") if function not in _WRITING else args[0] if args else next(iter(kwargs.values()))
+    return _by_numpy(public_name(function), function, args, kwargs) if _writes(into) else NOT_HERE
+
+
+def _writes(out: Any) -> bool:
+    given = out if isinstance(out, tuple) else (out,)
+    return any(isinstance(x, np.ndarray) for x in given) and not any(isinstance(x, Carrier) for x in given)
+
+
+def _by_numpy(name: str, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    first = lead((*args, *kwargs.values()))
+    if first is not None and first.level is not Level.TENSOR:
+        return NOT_HERE
+    return function(*[_numbers(name, x) for x in args], **{k: _numbers(name, x) for k, x in kwargs.items()})
+
+
+def _numbers(name: str, x: Any) -> Any:
+    if isinstance(x, list | tuple):
+        return type(x)([_numbers(name, v) for v in x])
+    if not isinstance(x, Carrier):
+        return x
+    if x.requires_grad and STATE.enabled:  # type: ignore[attr-defined]
+        WARNED.refused += 1
+        raise UnsupportedError(
+            located(
+                f"{name} writing a Tensor that requires grad into an ndarray, which holds no derivative, is not "
+                "supported; use the result, write into a Tensor (tg.zeros), or make the array in a function that is "
+                "decorated with @trace; or give x.detach() if the number is meant"
+            )
+        )
+    return x.array  # type: ignore[attr-defined]
+
+
+def no_ndarray() -> str:
+    """What to use where something asks a Tensor that requires grad for an ndarray."""
+    return (
+        f"To keep the derivative, {_asking()} in a function that is decorated with @trace, or use tracegrad's own "
+        "functions, as tg.stack for np.array of Tensors."
+    )
+
+
+def _asking() -> str:
+    """What asks, by its public name if it is a function of SciPy's that the user has called."""
+    found, frame = "", sys._getframe(1)
+    while frame is not None:
+        home = frame.f_globals.get("__name__", "")
+        if user_file(frame.f_code.co_filename) and "site-packages" not in frame.f_code.co_filename:
+            break
+        if home.startswith("scipy."):
+            package = home.partition("._")[0]
+            name = frame.f_code.co_name
+            public = callable(getattr(sys.modules.get(package), name, None))
+            found = f"{package}.{name}" if public else found or "SciPy's function"
+        frame = frame.f_back  # type: ignore[assignment]
+    return f"call {found}" if found else "do this"
