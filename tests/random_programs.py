@@ -225,7 +225,7 @@ class Writer:
 
 
 def _strided(x: Array) -> Array:
-    wide = np.zeros(tuple(2 * n for n in x.shape))
+    wide = np.zeros(tuple(2 * n for n in x.shape), x.dtype)
     wide[tuple(slice(None, None, 2) for _ in x.shape)] = x
     return wide[tuple(slice(None, None, 2) for _ in x.shape)]
 
@@ -255,6 +255,7 @@ class _Replayed(dispatch.Interpreted):
     def __init__(self, graph: Any, kinds: Any, single: bool, name: str, checked: bool, *how: Any):
         super().__init__(graph)
         self.checked = checked
+        self.foreseen = sum(n.op is not None and n.op.form.foreseen for n in graph.nodes)
 
     def attempt(self, leaves: Any) -> Any:
         found = super().attempt(leaves)

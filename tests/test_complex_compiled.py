@@ -329,8 +329,6 @@ def test_what_has_no_gradient_says_so() -> None:
         tg.grad(lambda z: abs(z))(1 + 2j)
     with pytest.raises(tg.DTypeError, match="maximum is not defined for complex numbers"):
         tg.trace(lambda z: np.maximum(z, z))(Z)
-    with pytest.raises(tg.UnsupportedError, match="sort of complex numbers is not supported"):
-        tg.trace(np.sort)(A)
 
 
 # -- holomorphic functions -------------------------------------------------------------------------------------------
@@ -423,3 +421,58 @@ def test_sign_and_conj_are_other_ops_of_complex_numbers() -> None:
     np.testing.assert_allclose(f(Z), np.sign(Z) + Z.conj())
     assert "conj" not in str(f.graph(X))
     np.testing.assert_array_equal(f(X), np.sign(X) + X)
+
+
+def escape(x: Any) -> Any:
+    z, turns, c = 0j, 0, complex(x[0], x[1])
+    while abs(z) < 2 and turns < 30:
+        z, turns = z * z + c, turns + 1
+    return abs(z)
+
+
+PYTHONS = (
+    lambda x: complex(x[0], x[1]) ** 2 * complex(x[1]),
+    lambda x: abs(float(x[0]) + 1j * x[1].item()) ** 3,
+    lambda x: (x + 1j)[0].item().conjugate() / (1 + 2j) - x[1],
+    lambda x: -complex(x[0], 1) * x[1] + (complex(x[0]) == 1),
+    lambda x: complex(x[0]).real * (x * 1j).tolist()[1].imag + isinstance(complex(x[0]), complex),
+    lambda x: np.sum(np.exp(1j * float(x[0]) * np.arange(3.0))) ** complex(x[1]),
+    lambda x: complex(x[0], x[1]) ** -0.5 + complex(1j * x[0], x[1]),
+    escape,
+)
+
+
+@pytest.mark.parametrize("function", PYTHONS)
+def test_complex_numbers_of_pythons_are_numbers_of_the_trace(function: Any) -> None:
+    f, x, y = tg.trace(function), np.array([0.3, 0.4]), np.array([0.31, 0.42])
+    for each in (x, y):
+        found, wanted = f(each), function(each)
+        assert type(found) is type(wanted)
+        np.testing.assert_allclose(found, wanted, rtol=1e-14)
+    assert f.cache_info().traces == 1
+
+    def size(x: Any) -> Any:
+        return abs(function(x)) ** 2
+
+    for gradient in (tg.grad(size), tg.disable_jit()(tg.grad(size))):
+        np.testing.assert_allclose(gradient(x), differences(size, x), rtol=1e-6, atol=1e-8)
+
+
+def test_complex_numbers_of_pythons_raise_what_python_raises() -> None:
+    for function, error in (
+        (lambda x: 1 / complex(x[0]), ZeroDivisionError), (lambda x: complex(x[0]) < 1, TypeError),
+        (lambda x: float(complex(x[0])), TypeError), (lambda x: complex(x[0]) // 2, TypeError),
+    ):  # fmt: skip
+        with pytest.raises(error):
+            tg.trace(function)(np.zeros(1))
+
+
+def test_a_complex_number_beside_single_precision_takes_that() -> None:
+    f = tg.trace(lambda x, s: complex(s[0], 1) * x)
+    assert f(np.ones(3, np.float32), np.ones(1)).dtype == np.complex64
+
+
+def test_complex_numbers_are_sorted_as_numpy_sorts_them() -> None:
+    z = np.array([[1 + 2j, 1 - 1j, 0.5], [np.nan + 1j, complex(2, np.nan), 1]])
+    for function in (np.sort, lambda z: np.sort(z, 0), np.argsort, np.sort_complex, lambda z: np.sort(z, None)):
+        np.testing.assert_array_equal(tg.trace(function)(z), function(z))

@@ -125,7 +125,8 @@ def pull_masked(
     if ct_x is None or (mask is None and op is not where):
         return ct_x, None
     if mask is not None and isinstance(op.form, Gather):
-        taken = op.pull(i, cast(mask, dtype=ct.dtype.name), ans, operands, params)
+        counted = "float64" if ct.dtype.kind == "c" else ct.dtype.name
+        taken = op.pull(i, cast(mask, dtype=counted), ans, operands, params)
         return ct_x, greater(taken, 0.0)  # not where nothing was gathered from, or only what is not taken
     mask_x = _mask_of_operand(op, i, mask, ans, operands, params)
     if mask_x is not None and isinstance(op.form, Map) and not op.form.moves:

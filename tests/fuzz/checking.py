@@ -42,21 +42,25 @@ def _close(what: str, found: Any, wanted: Any, loose: float) -> None:
         raise Mismatch(f"{what}: {str(error).strip()[:400]}") from None
 
 
+def _waves(like: Array, turn: float, start: float) -> Array:
+    """Numbers in the shape of an array, complex ones if it is complex."""
+    turns = (np.arange(float(like.size)) * turn + start).reshape(like.shape)
+    return np.cos(turns) + 1j * np.sin(0.7 * turns) if like.dtype.kind == "c" else np.cos(turns)
+
+
 class _Losses:
     """A loss of two arguments, what is known about its values along a direction, and its derivatives in all ways."""
 
     def __init__(self, program: Program, results: list[Any]):
         function, self.loose = program.function(), 1e-9 if program.is_double(results) else 2e-3
-        weights = {k: np.cos(np.arange(float(np.size(a))) + k).reshape(np.shape(a)) for k, a in enumerate(results)
-                   if np.asarray(a).dtype.kind == "f"}  # fmt: skip
+        weights = {k: _waves(np.asarray(a), 1.0, k) for k, a in enumerate(results) if np.asarray(a).dtype.kind in "fc"}
 
         def loss(x: Array, y: Array) -> Any:
             results = function(x, y)
-            return sum((np.sum(results[k] * w) for k, w in weights.items()), 0.0)
+            return sum((np.sum(np.real(results[k] * w)) for k, w in weights.items()), 0.0)
 
         self.loss, self.program, self.arguments = loss, program, program.arguments()
-        self.directions = tuple(np.cos(np.arange(float(x.size)) * 0.9 + k).reshape(x.shape).astype(x.dtype)
-                                for k, x in enumerate(self.arguments))  # fmt: skip
+        self.directions = tuple(_waves(x, 0.9, k).astype(x.dtype) for k, x in enumerate(self.arguments))
 
     def at(self, step: float) -> tuple[Array, Array]:
         found = self.program.arguments()  # in the same memory order
@@ -65,7 +69,7 @@ class _Losses:
         return found
 
     def along(self, gradients: Any) -> float:
-        return float(sum(np.sum(g * d) for g, d in zip(gradients, self.directions)))
+        return float(sum(np.sum(np.conj(g) * d).real for g, d in zip(gradients, self.directions)))
 
 
 def _slope(f: Any, at: Any, found: str, counts: Counter[str]) -> Array | None:

@@ -1,27 +1,33 @@
-"""The lines of random programs.
+"""The lines of random programs: expressions of real numbers, integers and truths.
 
 A line has holes. A capital letter is a variable of a kind, a digit tells two of one kind apart:
 
     F  floating, of any shape      V  floating, one axis      M  floating, two axes      Q  floating, a square matrix
     I  integers                    B  bools                   S  floating, no axes       A  anything
+    C  complex                     Z  complex, one axis       K  complex, two axes       T  complex, no axes
     U  a floating array made inside, which may be updated     G  floating, of a shape that goes with the first one's
+    W  a complex array made inside                            Y  complex, of a shape that goes with the first one's
+    J  an array of integers made inside
 
 The other holes are about the first variable of the line: `axis` one of its axes, `axes` two, `at` an index, `cells` an
 index that names no element twice, `mask` a condition on its elements, `order` the elements of an axis in any order,
 `shape` another shape of as many elements. `c` is a number, `p` a positive one, `k` a small integer, `dtype` a dtype.
+
+`statements` has the lines that are none, `complexes` those of complex numbers, `matrices` those of linear algebra.
 """
 
 from __future__ import annotations
 
-__all__ = ["ARRAYS", "CHOICES", "ELEMENTWISE", "FLOW", "INTEGERS", "MASKS", "PRODUCTS", "REDUCTIONS", "SETS",
-           "UFUNC_METHODS", "UPDATES", "VIEWS"]  # fmt: skip
+__all__ = ["ARRAYS", "CHOICES", "ELEMENTWISE", "INTEGERS", "MASKS", "PRODUCTS", "REDUCTIONS", "SETS", "UFUNC_METHODS",
+           "VIEWS", "lines"]  # fmt: skip
 
 
-def _lines(text: str, between: str = "\n") -> list[str]:
+def lines(text: str, between: str = "\n") -> list[str]:
+    """The lines, or what else stands between these."""
     return text.strip("\n").split(between)
 
 
-ELEMENTWISE = _lines("""
+ELEMENTWISE = lines("""
 np.sin({F})
 np.cos({F}) * {c}
 np.tanh({F})
@@ -72,7 +78,7 @@ np.arcsinh({F})
 np.trunc({F}) - {F}
 """)
 
-REDUCTIONS = _lines("""
+REDUCTIONS = lines("""
 np.sum({F})
 {F}.sum({axis})
 np.sum({F}, {axis}, keepdims=True)
@@ -114,9 +120,21 @@ np.any({F} > {c}) * {c}
 np.all({F} > {c}, {axis}) * 1.5
 np.ediff1d({F})
 np.unwrap({V} * 3.0)
+np.nancumsum({F}, {axis})
+np.nancumprod(1.0 + 0.1 * {F}, {axis})
+np.cumulative_sum({F}, axis={axis})
+np.cumulative_sum({V}, include_initial=True)
+np.cumulative_prod(1.0 + 0.1 * {F}, axis={axis})
+{F}.cumsum({axis}, dtype={dtype})
+np.mean({F}, {axis}, dtype={dtype})
+np.nanmean({F}, {axis})
+np.nanstd({F}, {axis})
+np.nanmedian({F}, {axis})
+np.quantile({F}, [0.2, 0.7], axis={axis})
+np.mean({F}, where={mask})
 """)
 
-UFUNC_METHODS = _lines("""
+UFUNC_METHODS = lines("""
 np.add.reduce({F}, {axis})
 np.multiply.reduce(1.0 + 0.1 * {F}, {axis})
 np.maximum.reduce({F}, {axis})
@@ -132,9 +150,29 @@ np.maximum.reduceat({F}, [0, {k}], {axis})
 np.hypot.outer({V}, 1.0 + {V2} ** 2)
 np.add.reduce({F}, None)
 np.add.reduce({F}, {axis}, keepdims=True)
+np.minimum.reduceat({F}, [{k}, 0], {axis})
+np.multiply.reduceat(1.0 + 0.1 * {F}, [0, {k}, 0], {axis})
+np.logaddexp.reduceat({F}, [0, {k}], {axis})
+np.logaddexp.accumulate({F}, {axis})
+np.minimum.accumulate({F}, {axis})
+np.subtract.accumulate({F}, {axis})
+np.subtract.reduce({F}, {axis})
+np.hypot.reduce(1.0 + {F} ** 2, {axis})
+np.divide.outer({F}, 2.0 + {V} ** 2)
+np.maximum.outer({V}, {F})
+np.arctan2.outer({V}, 1.0 + {V2} ** 2)
+np.power.outer(1.0 + np.abs({V}), [1.0, 2.0])
+np.less.outer({V}, {V2}) * {c}
+np.logical_or.reduce({F} > {c}, {axis}) * {c}
+np.logical_and.accumulate({F} > {c}, {axis}) * {c}
+np.add.reduce({F}, {axis}, where={mask})
+np.multiply.reduce({F}, {axis}, where={mask}, initial={c})
+np.maximum.reduce({F}, {axis}, where={mask}, initial={c})
+np.add.reduce({F}, {axes})
+np.add.reduce({F}, {axis}, dtype={dtype})
 """)
 
-VIEWS = _lines("""
+VIEWS = lines("""
 {F}[{at}]
 {F}.T
 {F}.reshape({shape})
@@ -164,11 +202,11 @@ np.lib.stride_tricks.sliding_window_view({V}, 3)
 np.split({V}, [1, 3])[1]
 """)
 
-CHOICES = _lines("""
+CHOICES = lines("""
 {F}[{order}]
 {F}[{cells}]
 np.take({F}, {order}, {axis})
-np.take({F}, [{k}, 0, {k}], {axis}, mode='wrap')
+np.take({F}, [{k}, 0, {k}], {axis}, mode='wrap') if {F}.size else {F}
 np.sort({F}, {axis})
 np.sort({F}, None)
 {F}[np.argsort({V})]
@@ -193,9 +231,29 @@ np.bincount([0, 1, 1, 2], weights=[{S}, 1.0, {S}, 2.0])
 {M}[np.ix_([0, -1], [0])]
 {M}[np.triu_indices(min({M}.shape))]
 np.unravel_index({k}, (3, 4))[0] * {S}
+np.partition({F}, {k}, {axis})
+np.argpartition({V}, {k})[:1] * {c}
+np.argsort({F}, {axis}) * 0.5
+np.argsort(-{F}, {axis}, kind='stable') * 0.5
+np.sort({F}, {axis})[::-1]
+np.sort(-np.abs({F}), {axis})
+{F}[np.argsort({F}[..., 0])]
+np.take_along_axis({F}, np.expand_dims(np.argmax({F}, {axis}), {axis}), {axis})
+np.take_along_axis({F}, np.argsort({F}, {axis})[:2], {axis})
+np.argmin({F}, {axis}) * {c}
+np.sort({F}, axis=None)[-1]
+np.searchsorted(np.sort({V}), {V2}, side='right') * 0.5
+np.sort({V})[np.searchsorted(np.sort({V}), {c}):]
+np.unique(np.round({F}, 1), return_counts=True)[1] * {c}
+np.unique(np.round({F}, 1), return_inverse=True)[1] * {c}
+{V}[:int(abs({S}) * 3)]
+{V}[int(abs({S})) % len({V})]
+{F}[{I} % len({F})]
+np.take({V}, {I}, mode='clip' if {V}.size else 'raise')
+{F}[..., {I} % 1]
 """)
 
-MASKS = _lines("""
+MASKS = lines("""
 {F}[{mask}]
 {F}[{mask}] ** 2
 np.sum({F}[{mask}])
@@ -215,9 +273,28 @@ np.trim_zeros(np.where({V} > 0.0, {V}, 0.0))
 np.isin(np.round({F}), [0.0, 1.0]) * {F}
 np.where({B}, {F}, {c})
 np.where({B}, {c}, {c2})
+np.where({M} > {c})[1] * 0.5
+{F}[np.where({F} > {c})]
+{M}[np.where({M}[:, 0] > {c})[0]]
+{M}[{M}[:, 0] > {c}]
+{M}[:, {M}[0] > {c}]
+np.cumsum({F}[{mask}])
+np.sort({F}[{mask}])
+np.repeat({V}, ({V} > {c}).astype(int) + 1)
+np.repeat({F}, 2, {axis})
+np.repeat({M}, ({M}[:, 0] > 0.0).astype(int) + 1, axis=0)
+np.repeat({S}, int(abs({S2}) * 3))
+np.tile({V}, int(abs({S}) * 2))
+np.arange(int(abs({S}) * 5)) * {S2}
+np.zeros(int(abs({S}) * 4)) + {S}
+np.append({F}[{mask}], {V})
+np.max(np.append({F}[{mask}], {c}))
+np.diff({F}[{mask}])
+np.outer({F}[{mask}], {V})
+np.split({V}, np.flatnonzero({V} > {c}))[-1]
 """)
 
-PRODUCTS = _lines("""
+PRODUCTS = lines("""
 {M} @ {M2}
 {M} @ {M}.T
 {M}.T @ {M2}
@@ -246,9 +323,30 @@ np.matmul({M}, {M2}) * 0.1
 np.linalg.slogdet({Q} @ {Q}.T + 2.0 * np.eye(len({Q})))[1]
 np.vander({V}, 3)
 np.polyval([{S}, 0.5, -1.0], {F})
+np.einsum('ij,ij->i', {M}, {M})
+np.einsum('ij,ij', {M}, {M})
+np.einsum('ij,j', {M}, {V})
+np.einsum('ii->i', {Q})
+np.einsum('ii', {Q})
+np.einsum('ij->ji', {M})
+np.einsum('i,i', {V}, {V2})
+np.einsum('...i,...i', {F}, {F})
+np.einsum('...ij->...', {F})
+np.einsum('...i->i...', {F})
+np.einsum('ij,jk,k->i', {M}, {M}.T, {V})
+np.einsum('ij,jk,kl', {M}, {M}.T, {M2}, optimize=True)
+np.tensordot({F}, {F2}, axes=0)
+np.tensordot({F}, {F2}, axes=1)
+np.tensordot({F}, {F}, axes={F}.ndim)
+np.tensordot({M}, {M2}, axes=([0], [0]))
+np.inner({F}, {F2})
+np.kron({M}, {M2})
+np.vecdot({F}, {F2})
+np.matvec({M}, {V})
+{F} @ {F2}
 """)
 
-ARRAYS = _lines("""
+ARRAYS = lines("""
 np.zeros_like({F})
 np.ones_like({F}) * {c}
 np.full(np.shape({F}), {S})
@@ -281,9 +379,21 @@ np.asarray({F}, dtype={dtype})
 np.float32({S}) * {F}
 np.r_[{V}, {c}, {V}]
 np.c_[{V}, {V}]
+{F}.astype(np.float32) + {F2}
+np.float32(0.5) * {F}
+{F} + np.arange({k}, dtype=np.int8)[-1:]
+np.where({B}, {I}, {F})
+np.concatenate([np.ravel({I}), np.ravel({F})])
+np.concatenate([np.ravel({F}), np.ravel({B})])
+{F} * {B}
+{F} + {I}
+{F} - np.uint8(3)
+np.maximum({I}, {F})
+np.full_like({F}, {k}, dtype={dtype})
+np.zeros_like({F}, dtype={dtype}) + {S}
 """)
 
-INTEGERS = _lines("""
+INTEGERS = lines("""
 ({F} * 3.0).astype(int)
 np.floor({F} * 2).astype(np.int32)
 {I} + {k}
@@ -330,123 +440,49 @@ np.bincount(np.abs({I}).ravel() % 5)
 {I}.astype(float)
 np.clip({I}, -1, 2)
 np.sign({I})
+{I}.astype(np.int8)
+{I}.astype(np.int16) * {I2}
+{I}.astype(np.uint16) + 1
+{I} + {I2}
+{I} - {B}
+{I} * {B}
+{I} ** 2
+-{I}
+{B} + {B2}
+{B} * {B2}
+{B} ^ {B2}
+np.where({B}, {I}, 1)
+np.mean({I}, {axis})
+np.mean({B})
+np.var({I})
+np.cumsum({B})
+np.prod({I} % 3, {axis})
+np.sum({I}, {axis}, dtype=np.int32)
+np.sum({B}, {axis})
+np.maximum.accumulate({I}, {axis})
+np.add.reduceat({I}, [0, {k}], {axis})
+np.int32({k}) - {I}
+np.float32({k}) * {I}
+{I} @ {I2}
+np.dot({I}, {I2})
+np.einsum('i,i', {I}, {I2})
+np.right_shift({I}, {B})
+np.true_divide({I}, 4)
+np.floor_divide({I}, 2.0)
+np.remainder({I}, 2.5)
+np.argmax({I}, {axis})
+np.unique({I}, return_counts=True)[1]
+np.nonzero({I})[0]
+{I}[{I} > 0]
+np.bitwise_or.reduce({I}, {axis})
+np.equal({I}, {I2}).sum()
+np.arange({k}, dtype=np.uint8) - 1
+np.array([{k}, 2, 250], dtype=np.uint8) + np.uint8(10)
 """)
 
-SETS = _lines("""
+SETS = lines("""
 np.intersect1d({I}, [0, 1, 2]) * 1.0
 np.union1d({I}, [1]) * 0.5
 np.setdiff1d({I}, [0]) * 1.0
 np.unique({I}) * 0.1
 """)
-
-UPDATES = _lines("""
-{U} += {c}
-{U} *= {c}
-{U} -= {G}
-{U}[{at}] = {c}
-{U}[{at}] *= {c}
-{U}[{at}] += {S}
-{U}[{mask}] = {c}
-{U}[{mask}] *= {S}
-{U}[{mask}] += 0.25
-{U}[{cells}] = {S}
-{U}[{cells}] += {c}
-{U}[...] = {G}
-{U}.T[0] += {c}
-{U}.ravel()[1:] = {c}
-{U}.reshape(-1)[::2] *= {S}
-np.add.at({U}, [0, 0, -1], {c})
-np.add({U}, {G}, out={U})
-np.sin({U}, out={U})
-np.maximum({U}, {c}, out={U})
-np.put({U}, [0, -1], {S})
-np.putmask({U}, {U} > {c}, {S})
-np.copyto({U}, {G})
-np.fill_diagonal({U}, {S})
-np.place({U}, {U} > {c}, [{c2}])
-{U}.fill({S})
-{U}.sort()
-{U}[0], {U}[-1] = {U}[-1] * 1.0, {U}[0] * 1.0
-{U}[1:] -= {U}[:-1]
-{U} **= 2
-{U} /= {p}
-{U}.flat[0] = {S}
-np.subtract.at({U}, 0, {c})
-np.multiply.at({U}, [0], {S})
-{U}[:, 0] = {V}
-{U}[::-1] = {U}.copy()
-np.clip({U}, -1.0, {p}, out={U})
-np.copyto({U}, {c}, where={mask})
-""")
-
-# What holds `NEW` makes a variable.
-FLOW = _lines(
-    """
-NEW = 0.0
-for z in {V}:
-    NEW = NEW * 0.5 + np.sin(z)
-
-NEW = {F}
-for i in range({k}):
-    NEW = NEW + 0.1 * np.sin(NEW) * i
-
-NEW = {F} * 1.0
-for i in range({k}):
-    NEW = 0.5 * (NEW + {c} / (1.0 + NEW ** 2))
-
-NEW = {S}
-while abs(NEW) > 0.3:
-    NEW = NEW * 0.6
-
-if {S} > {c}:
-    NEW = {F} * 2.0
-else:
-    NEW = {F} - 1.0
-
-NEW = {F} if np.sum({F}) > {c} else -{F}
-
-NEW = np.zeros({k} + 1)
-for i in range({k}):
-    NEW[i + 1] = NEW[i] * 0.5 + {S}
-
-NEW = np.zeros(len({V}))
-for i, z in enumerate({V}):
-    NEW[i] = z ** 2 if z > 0.1 else z
-
-NEW = np.zeros_like({M})
-for i in range({M}.shape[0]):
-    for j in range({M}.shape[1]):
-        NEW[i, j] = {M}[i, j] * (i + 1) - j
-
-NEW = [row * {c} for row in {M}]
-NEW = sum(NEW)
-
-try:
-    NEW = {F} * {M}
-except ValueError:
-    NEW = {F} * 0.5
-
-NEW = {V}
-for i in range(1, len(NEW)):
-    if NEW[i] < NEW[i - 1]:
-        break
-    NEW = NEW * 0.9
-
-NEW = max({S}, {S2}) + min({S}, {c})
-
-NEW = sum(z * {c} for z in {V})
-
-NEW = {F}
-for w in ({c}, {c2}):
-    NEW = np.tanh(NEW + w)
-
-total = {'a': {S}, 'b': {c}}
-total['a'] = total['a'] + 1.0
-NEW = total['a'] * total['b']
-
-NEW = float(np.floor({S})) * {F}
-
-NEW = np.cumsum([{S}, *({c}, {c2})])
-""",
-    "\n\n",
-)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from random_programs import LAYOUTS as laid
 
-from fuzz import grammar
+from fuzz import complexes, grammar, matrices, statements
 
 __all__ = ["Program", "argument", "write"]
 
@@ -24,8 +24,14 @@ SHAPES = ((3, 4), (7, 1), (8, 9), (33, 3), (1, 9), (0, 3), (9, 9), (2, 3, 4), (4
 NUMBERS = ("0.5", "-1.25", "2.0", "0.3", "3", "-0.7", "1")
 GROUPS = {
     "ELEMENTWISE": 8, "REDUCTIONS": 4, "UFUNC_METHODS": 2, "VIEWS": 3, "CHOICES": 3, "MASKS": 3, "PRODUCTS": 3,
-    "ARRAYS": 3, "INTEGERS": 3, "SETS": 0.3, "UPDATES": 5, "FLOW": 3,
+    "ARRAYS": 3, "INTEGERS": 3, "SETS": 0.3, "UPDATES": 5, "FLOW": 4, "MATRICES": 2, "OF_COMPLEX": 1, "COMPLEX": 2,
+    "COMPLEX_UPDATES": 1,
 }  # fmt: skip
+# What some programs begin with, so that there are numbers of all kinds to go on with.
+OTHERS = ("np.floor(x.real * 3.0).astype(int)", "x.real > 0.2", "x.real + 1j * np.sin(x.real)", "x.real * 2.0")
+# How much more often what is about complex numbers stands in a program whose arguments are complex.
+OF_COMPLEX_ARGUMENTS = 6
+LINES = {name: lines for part in (grammar, statements, complexes, matrices) for name, lines in vars(part).items()}
 
 LAYOUTS = ("C", "F", "strided", "backwards")
 
@@ -53,8 +59,9 @@ class Program:
 
     def is_double(self, results: list[Any]) -> bool:
         """Whether all numbers are of double precision, as far as its text and its results show."""
-        return self.dtype == "float64" and "float32" not in self.text and not any(
-            np.asarray(a).dtype in ("float32", "float16") for a in results)  # fmt: skip
+        single = "float32" in self.text or "complex64" in self.text
+        return self.dtype in ("float64", "complex128") and not single and not any(
+            np.asarray(a).dtype in ("float32", "float16", "complex64") for a in results)  # fmt: skip
 
     def arguments(self) -> tuple[Array, Array]:
         x, y = (argument(shape, self.dtype, k) for k, shape in enumerate(self.shapes))
@@ -62,17 +69,19 @@ class Program:
 
 
 def argument(shape: tuple[int, ...], dtype: str, at: int) -> Array:
-    """Numbers between -1.5 and 1.5, none close to another or to a round number."""
+    """Numbers between -1.5 and 1.5, none close to another or to a round number, or complex ones of such parts."""
+    if dtype == "complex128":
+        return np.asarray(argument(shape, "float64", at) + 1j * argument(shape, "float64", at + 2))
     turns = np.arange(float(np.prod(shape))) * 1.618033 + 0.1234567 * (at + 1)
     return (3.0 * (turns % 1.0) - 1.5).reshape(shape).astype(dtype)
 
 
 def _fits(x: Any) -> bool:
-    if not isinstance(x, np.ndarray | np.generic | float | int | bool):
+    if not isinstance(x, np.ndarray | np.generic | float | int | bool | complex):
         return False
     found = np.asarray(x)
-    small = found.size <= MOST_ELEMENTS and found.ndim <= 4 and found.dtype.kind in "fiub"
-    sizes = np.abs(found.astype(float))
+    small = found.size <= MOST_ELEMENTS and found.ndim <= 4 and found.dtype.kind in "fiubc"
+    sizes = np.abs([found.real, found.imag]).astype(float)
     # Numbers that are zero but for rounding make programs differ that are the same.
     return bool(
         small and np.all(np.isfinite(found)) and np.all((sizes < LARGEST) & ((sizes == 0) | (sizes > SMALLEST)))
@@ -85,10 +94,17 @@ KINDS: dict[str, Callable[[Array], bool]] = {
     "M": lambda x: x.dtype.kind == "f" and x.ndim == 2,
     "Q": lambda x: x.dtype.kind == "f" and x.ndim == 2 and x.shape[0] == x.shape[1] > 0,
     "S": lambda x: x.dtype.kind == "f" and x.ndim == 0,
-    "I": lambda x: x.dtype.kind == "i",
+    "C": lambda x: x.dtype.kind == "c",
+    "Z": lambda x: x.dtype.kind == "c" and x.ndim == 1,
+    "K": lambda x: x.dtype.kind == "c" and x.ndim == 2,
+    "T": lambda x: x.dtype.kind == "c" and x.ndim == 0,
+    "I": lambda x: x.dtype.kind in "iu",
     "B": lambda x: x.dtype.kind == "b",
     "A": lambda x: True,
 }
+# Of arrays that may be updated, and of those that go with another, the kinds of numbers that they hold.
+UPDATED = {"U": "f", "W": "c", "J": "iu"}
+BESIDE = {"G": "f", "Y": "c"}
 
 
 class _Writer:
@@ -96,13 +112,17 @@ class _Writer:
         self.rng = rng = random.Random(seed)
         n, shape = rng.choice(SIZES), rng.choice(SHAPES)
         shapes = rng.choice([((n,), (n,)), (shape, shape[-1:]), (shape, shape), ((n,), ()), (shape, (shape[0], 1))])
-        self.program = Program((), shapes, rng.choice(["float64"] * 5 + ["float32"]), rng.choice(LAYOUTS))
+        self.program = Program((), shapes, rng.choice(["float64"] * 8 + ["float32", "complex128"]), rng.choice(LAYOUTS))
         x, y = self.program.arguments()
         self.outside = (x, y)
         self.space: dict[str, Any] = {"np": np, "x": x, "y": y}
         self.names = ["x", "y", "x"]
         for text in ("v0 = x * 1.0", f"v1 = np.sum(y) * {self.number()}"):
             self.run(text, text[:2])
+        for text in rng.sample(OTHERS, rng.choice([0, 0, 1, 2])):
+            self.run(f"v{len(self.program.lines)} = {text}", f"v{len(self.program.lines)}")
+        more = OF_COMPLEX_ARGUMENTS if self.program.dtype == "complex128" else 1
+        self.weights = [n * more if "COMPLEX" in group else n for group, n in GROUPS.items()]
         wanted = rng.randint(3, 10)
         for _ in range(120):
             if len(self.program.lines) >= wanted + 2:
@@ -122,12 +142,13 @@ class _Writer:
 
     def suits(self, name: str, kind: str, first: Array | None) -> bool:
         x = np.asarray(self.space[name])
-        if kind == "G":
-            return x.dtype.kind == "f" and first is not None and _broadcasts(x.shape, first.shape)
-        if kind != "U":
+        if kind in BESIDE:
+            return x.dtype.kind == BESIDE[kind] and first is not None and _broadcasts(x.shape, first.shape)
+        if kind not in UPDATED:
             return KINDS[kind](x)
         value = self.space[name]
-        owned = isinstance(value, np.ndarray) and value.flags.writeable and value.ndim > 0 and value.dtype.kind == "f"
+        owned = isinstance(value, np.ndarray) and value.flags.writeable and value.ndim > 0
+        owned = owned and value.dtype.kind in UPDATED[kind]
         apart = owned and value.size and not any(np.may_share_memory(value, z) for z in self.outside)
         return bool(apart)
 
@@ -192,11 +213,11 @@ class _Writer:
 
     # -- lines -----------------------------------------------------------------------------------------------
     def add(self) -> None:
-        group = self.rng.choices([*GROUPS], [*GROUPS.values()])[0]
-        line = self.filled(self.rng.choice(getattr(grammar, group)))
+        group = self.rng.choices([*GROUPS], self.weights)[0]
+        line = self.filled(self.rng.choice(LINES[group]))
         if line is None:
             return
-        if group == "UPDATES":
+        if group in ("UPDATES", "COMPLEX_UPDATES"):
             self.run(line, "")
             return
         new = f"v{len(self.program.lines)}"

@@ -83,7 +83,7 @@ def _in_dtype(x: Any, wanted: Aval | None = None) -> Any:
     return operand(x, wanted) if fits else x
 
 
-_ZERO: dict[str, Any] = {"f": 0.0, "i": 0, "u": 0, "b": False}
+_ZERO: dict[str, Any] = {"f": 0.0, "i": 0, "u": 0, "b": False, "c": 0j}
 
 
 def inlined(f: Function) -> Function:

@@ -177,7 +177,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     x = _one(ary)
     k = normalize_axis("split", axis, len(x.shape))
     n = x.shape[k]
-    if hasattr(indices_or_sections, "__index__") and not isinstance(indices_or_sections, tuple | list):
+    if not _is_row(indices_or_sections):
         parts = indices_or_sections.__index__()
         if parts <= 0:
             raise ValueError(located("number sections must be larger than 0."))
@@ -187,6 +187,15 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         bounds = [0, *(i.__index__() for i in indices_or_sections), n]
     spans = [slice(*pair).indices(n) for pair in itertools.pairwise(bounds)]
     return [_part(x, k, start, max(start, stop)) for start, stop, _ in spans]
+
+
+def _is_row(x: Any) -> bool:
+    """Whether these are indices to split at, not the number of parts."""
+    try:
+        len(x)
+    except TypeError:
+        return False
+    return True
 
 
 def _part(x: Any, axis: int, start: int, stop: int) -> Any:
@@ -201,7 +210,7 @@ def _part(x: Any, axis: int, start: int, stop: int) -> Any:
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """`np.split`."""
     x = _one(ary)
-    if not isinstance(indices_or_sections, tuple | list | np.ndarray):
+    if not _is_row(indices_or_sections):
         n = x.shape[normalize_axis("split", axis, len(x.shape))]
         if n % indices_or_sections.__index__():
             raise ShapeError(located(f"array split does not result in an equal division: {n} in {indices_or_sections}"))

@@ -147,6 +147,7 @@ def cumulative_prod(x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any 
 
 def _from_initial(of: Callable[..., Any], a: Any, axis: Any, dtype: Any, value: int, include: bool) -> Any:
     x = _one(a)
+    x = x if x.shape else raveled(x)
     if axis is None and len(x.shape) != 1:
         raise ValueError(located("For arrays which have more than one dimension ``axis`` argument is required."))
     k = normalize_axis("cumulative", 0 if axis is None else axis, len(x.shape))
@@ -172,9 +173,18 @@ def mean(
     """`np.mean`; of integers in float64."""
     x = _one(a)
     x = to_float(x) if dtype is None else to_dtype(x, dtype)
+    if x.dtype.kind in "biu":
+        return _in_integers(x, axis, keepdims, where)
     if where is True:
         return _reduce(reduction.mean, "mean", x, axis, keepdims)
     return divide(sum(x, axis, None, None, keepdims, where=where), _counted(x, where, axis, keepdims))
+
+
+def _in_integers(x: Any, axis: Any, keepdims: bool, where: Any) -> Any:
+    """The mean that is asked for as an integer or a truth: sums are, and what comes of the division is made one."""
+    inside = broadcast_to(to_dtype(arrays(where)[0], bool), shape=x.shape)
+    total = sum(x, axis, x.dtype, None, keepdims, where=where)
+    return to_dtype(divide(total, sum(inside, axis, None, None, keepdims)), x.dtype)
 
 
 def _counted(x: Any, mask: Any, axis: Any, keepdims: bool) -> Any:
@@ -213,7 +223,7 @@ def _var(x: Any, axis: Any, ddof: float, keepdims: bool, where: Any, center: Any
 def std(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
         where: Any = True, mean: Any = UNSET, correction: Any = UNSET) -> Any:  # fmt: skip
     """`np.std`: the square root of `np.var`."""
-    return _root(var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
+    return root(var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
 
 
 @implements(np.average)
@@ -270,7 +280,8 @@ def _bounding(name: str, a: Any, initial: Any, mask: Any) -> Any:
     if initial is UNSET:
         why = f"reduction operation '{name}imum' does not have an identity, so to use a where mask one has to specify"
         raise ValueError(located(f"{why} 'initial'"))
-    return where(to_dtype(arrays(mask)[0], bool), *promoted(arrays(a, initial)))
+    x, inside = arrays(a, mask)
+    return where(to_dtype(inside, bool), x, assigned(initial, x.dtype))
 
 
 def _extreme(op: Any, name: str, a: Any, axis: Any, keepdims: bool, initial: Any = UNSET) -> Any:
@@ -408,10 +419,10 @@ def _squares(x: Any) -> Any:
 
 
 def _length(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    return _root(_reduce(reduce_sum, "norm", _squares(x), axes, keepdims))
+    return root(_reduce(reduce_sum, "norm", _squares(x), axes, keepdims))
 
 
-def _root(total: Any) -> Any:
+def root(total: Any) -> Any:
     """The square root, whose slope at 0 is 0."""
     zero = equal(total, 0)
     return where(zero, 0.0, sqrt(where(zero, 1.0, total)))
@@ -423,7 +434,8 @@ def _vector_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any
     if isinstance(ord, str):
         raise ValueError(located(f"Invalid norm order {ord!r} for vectors"))
     if ord in (np.inf, -np.inf):
-        return (max if ord > 0 else min)(absolute(x), axes, None, keepdims)
+        least = 0 if ord > 0 and 0 in x.shape else UNSET  # the largest of none
+        return (max if ord > 0 else min)(absolute(x), axes, None, keepdims, least)
     if ord == 0:
         return sum(cast(not_equal(x, 0), dtype=absolute(x).dtype.name), axes, None, None, keepdims)
     if ord == 1:
@@ -446,13 +458,16 @@ def _matrix_norm(x: Any, ord: Any, pair: tuple[int, ...], keepdims: bool) -> Any
         raise ValueError(located(f"Invalid norm order {ord!r} for matrices"))
     along, across = pair if ord in (1, -1) else pair[::-1]
     columns = sum(absolute(x), along, None, None, True)
-    out = (max if ord > 0 else min)(columns, across, None, True)
+    least = 0 if ord > 0 and 0 in x.shape else UNSET
+    out = (max if ord > 0 else min)(columns, across, None, True, least)
     return out if keepdims else reshape(out, shape=tuple(n for i, n in enumerate(x.shape) if i not in pair))
 
 
 def _spectral_norm(x: Any, ord: Any, pair: tuple[int, ...], keepdims: bool) -> Any:
     """The largest or smallest singular value, or the sum of all."""
     values = svdvals(transpose(x, perm=(*(k for k in range(len(x.shape)) if k not in pair), *pair)))
+    if ord == 2 and not values.shape[-1]:
+        values = sum(values, -1, None, None, True)  # the largest of none
     out = (sum if ord == "nuc" else max if ord > 0 else min)(values, -1)
     return keep_axes(out, x.shape, pair) if keepdims else out
 

@@ -166,6 +166,8 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     x = _one(a)
     if x.dtype.kind in "iu":
         return to_dtype(round(to_float(x), decimals), x.dtype) if decimals < 0 else x._alias()
+    if x.dtype.kind == "c":
+        return laid(complex_(round(real(x), decimals), round(imag(x), decimals)), "A", x)
     if x.dtype.kind != "f":
         raise refuse(f"np.round of {x.dtype} to {decimals} decimals")
     if decimals == 0:

@@ -12,8 +12,9 @@ from tracegrad.numpy_api.operands import along_axis, array, arrays, peer_of, pro
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import take_along_axis
 from tracegrad.ops import selecting, sorting
+from tracegrad.ops.complex_numbers import imag, real
 
-__all__ = ["argpartition", "argsort", "partition", "searchsorted", "sort"]
+__all__ = ["argpartition", "argsort", "complex_order", "partition", "searchsorted", "sort"]
 
 
 def _is_stable(kind: str | None, stable: bool | None) -> bool:
@@ -22,12 +23,23 @@ def _is_stable(kind: str | None, stable: bool | None) -> bool:
     return bool(stable) or kind in ("mergesort", "stable")
 
 
+def complex_order(x: Any, axis: int) -> Any:
+    """The order of complex numbers: by the real parts, then by the imaginary ones; those with a nan come last."""
+    re, im = real(x), imag(x)
+    order = argsort(im, axis, stable=True)
+    for key in (re, 2 * np.isnan(re) + 1 * np.isnan(im)):
+        order = take_along_axis(order, argsort(take_along_axis(key, order, axis), axis, stable=True), axis)
+    return order
+
+
 @implements(np.sort, refuses=("order",))
 def sort(
     a: Any, axis: int | None = -1, kind: str | None = None, order: Any = None, *, stable: bool | None = None
 ) -> Any:
     """`np.sort`; equal elements share nothing: each keeps the cotangent of its place."""
     x, k = along_axis("sort", a, axis)
+    if x.dtype.kind == "c":
+        return laid(take_along_axis(x, complex_order(x, k), k), "K", x)
     return laid(sorting.sort(x, axis=k, descending=False, stable=_is_stable(kind, stable))[0], "K", x)
 
 
@@ -39,6 +51,8 @@ def argsort(
     if axis == -1 and not arrays(a)[0].shape:
         axis = None  # NumPy sorts one number, if that is asked for its order only
     x, k = along_axis("argsort", a, axis)
+    if x.dtype.kind == "c":
+        return complex_order(x, k)
     return sorting.argsort(x, axis=k, descending=False, stable=_is_stable(kind, stable))
 
 

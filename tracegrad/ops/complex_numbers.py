@@ -52,7 +52,8 @@ def _of_complex(op: Op, *dtypes: str) -> None:
 
 # -- parts -----------------------------------------------------------------------------------------------
 def _part_loop(dtype: Any) -> Any:
-    if np.dtype(dtype).kind != "c":
+    dtype = np.dtype(dtype)
+    if dtype.kind != "c":
         raise TypeError("only complex numbers have parts")
     return dtype, real_of(dtype)
 
@@ -108,7 +109,8 @@ complex_.linear_in("x", "y")
 
 # -- magnitude and direction -----------------------------------------------------------------------------
 def _direction_loop(dtype: Any) -> Any:
-    if np.dtype(dtype).kind != "c":
+    dtype = np.dtype(dtype)
+    if dtype.kind != "c":
         raise TypeError("this op is for complex numbers")
     return dtype, dtype
 

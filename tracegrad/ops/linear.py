@@ -301,7 +301,7 @@ def _own(n: int, m: int, **params: Any) -> range:
 @primitive(Along(axes=_own, partial=True), aliases=True)
 def slice(x: Any, *, start: tuple[int, ...], stop: tuple[int, ...], step: tuple[int, ...]) -> Any:
     """`x[start:stop:step]` along every axis, with 0 <= start <= stop <= n and step > 0."""
-    return x[tuple(builtins.slice(*p) for p in zip(start, stop, step))]
+    return x[(..., *[builtins.slice(*p) for p in zip(start, stop, step)])]  # a view also where there are no axes
 
 
 @slice.def_aval

@@ -195,7 +195,7 @@ def _sums(name: str) -> Callable[..., Any]:
 
 def _nonzero(y: Any) -> bool:
     """Whether a divisor is not zero."""
-    low, high = bounds(y) if kind_of(y) != "f" else (0, 0)
+    low, high = bounds(y) if kind_of(y) not in "fc" else (0, 0)
     if low > 0 or high < 0:
         return True
     return holds(ops.not_equal(y, 0)) if _is_traced(y) else y != 0
@@ -352,17 +352,38 @@ _FLOATS["divmod"] = _both(_FLOATS)
 OPERATIONS = tuple(_INTEGERS)
 
 
+# -- arithmetic of complex numbers -----------------------------------------------------------------------------
+def _complex_power(x: Any, y: Any) -> Any:
+    if not _is_traced(y) and y in (1, 2):
+        return number(ops.multiply(x, x) if y == 2 else ops.multiply(x, 1.0 + 0j))
+    usual = number(ops.power(_as_complex(x), _as_complex(y)))
+    sure = holds(ops.logical_and(ops.not_equal(x, 0), ops.isfinite(usual))) if _is_traced(x) else x != 0
+    return usual if sure else by_python(operator.pow, x, y)
+
+
+def _as_complex(x: Any) -> Any:
+    return number(cast(x, dtype="complex128")) if _is_traced(x) else complex(x)
+
+
+_SOME = {"b": 0, "i": 0, "f": 0.0, "c": 0j}
+_COMPLEX: dict[str, Callable[..., Any]] = {
+    "add": _FLOATS["add"], "sub": _FLOATS["sub"], "mul": _FLOATS["mul"], "pow": _complex_power,
+    "truediv": lambda x, y: number(ops.divide(x, y)) if _nonzero(y) else by_python(operator.truediv, x, y),
+}  # fmt: skip
+
+
 # -- operators -------------------------------------------------------------------------------------------------
 def arithmetic(name: str, x: Any, y: Any) -> Any:
     """The operation `name` of two Python numbers, one of them at least of the trace."""
     python: Any = divmod if name == "divmod" else getattr(operator, name)
     kinds = kind_of(x) + kind_of(y)
-    if "c" in kinds or ("f" not in kinds and (is_huge(x) or is_huge(y))):
+    if (is_huge(x) or is_huge(y)) and ("f" not in kinds or "c" in kinds):
         return by_python(python, x, y)
-    if "f" in kinds:
-        if name not in _FLOATS:
-            return python(*(0.0 if kind_of(v) == "f" else 0 for v in (x, y)))  # which is a TypeError
-        return _FLOATS[name](real(x), real(y))
+    if "c" in kinds or "f" in kinds:
+        known = _COMPLEX if "c" in kinds else _FLOATS
+        if name not in known:
+            return python(*(_SOME[kind_of(v)] for v in (x, y)))  # which is a TypeError
+        return known[name](*[v if kind_of(v) == "c" else real(v) for v in (x, y)])
     if name in ("and_", "or_", "xor") and kinds == "bb":
         return number({"and_": ops.logical_and, "or_": ops.logical_or, "xor": ops.logical_xor}[name](x, y))
     return _INTEGERS[name](_integer(x), _integer(y))
@@ -376,26 +397,27 @@ def compare(name: str, x: Any, y: Any) -> Any:
     """Python compares integers and floats as they are, without rounding the one to the other."""
     kinds = kind_of(x) + kind_of(y)
     mixed = "f" in kinds and kinds != "ff"
-    if "c" in kinds or is_huge(x) or is_huge(y):
+    if is_huge(x) or is_huge(y) or ("c" in kinds and name not in ("eq", "ne")):
         return by_python(getattr(operator, name), x, y)
+    mixed = mixed and "c" not in kinds
     if mixed and not _within(_EXACT, *[v for v in (x, y) if kind_of(v) != "f"]):
         return by_python(getattr(operator, name), x, y)
     return number(COMPARISONS[name](x, y))
 
 
 def negative(x: Any) -> Any:
-    if kind_of(x) == "f":
+    if kind_of(x) in "fc":
         return number(ops.negative(x))
     return _fitting(ops.negative, ops.negative, lambda r: (-r[1], -r[0]), operator.neg, _integer(x))
 
 
 def absolute(x: Any) -> Any:
-    if kind_of(x) == "f":
+    if kind_of(x) in "fc":
         return number(ops.absolute(x))
     return _fitting(ops.absolute, ops.absolute, lambda r: (0, max(map(abs, r))), abs, _integer(x))
 
 
 def invert(x: Any) -> Any:
-    if kind_of(x) == "f":
+    if kind_of(x) in "fc":
         return ~0.0  # type: ignore[operator]  # which is a TypeError
     return _INTEGERS["sub"](-1, _integer(x))

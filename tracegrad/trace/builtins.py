@@ -48,7 +48,7 @@ def _is_traced(x: Any) -> bool:
 def stands_for(x: Any) -> type:
     """The type of what a traced value stands for."""
     if x.weak:
-        return {"f": float, "i": int, "b": bool}[x.dtype.kind]
+        return {"f": float, "i": int, "b": bool, "c": complex}[x.dtype.kind]
     if x.shape or not getattr(x, "_immutable_scalars", False):
         return np.ndarray
     scalar: type = x.dtype.type

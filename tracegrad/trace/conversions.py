@@ -13,6 +13,7 @@ from typing import Any
 from tracegrad.avals import is_huge
 from tracegrad.ops import TensorCarrier
 from tracegrad.ops import elementwise as ops
+from tracegrad.ops.complex_numbers import complex_
 from tracegrad.trace.arithmetic import bounded, bounds, is_number, kind_of, number, real, whole
 from tracegrad.trace.either import Either, is_float, of_two, plain
 from tracegrad.trace.tracer import Tracer
@@ -25,19 +26,28 @@ def _scalar(x: Any, asked: str = "item()") -> Any:
     if isinstance(x, TensorCarrier):
         tensor: Any = x
         x = tensor._numbers(asked).item() if tensor.numel() == 1 and tensor.dtype.kind != "c" else None
-    elif isinstance(x, Tracer) and not x.shape and x.dtype.kind != "c":
+    elif isinstance(x, Tracer) and not x.shape:
         x = x if x.weak else x.item()
     return x if isinstance(x, Tracer) and x.weak else None
 
 
 def _float(*args: Any) -> Any:
     x = _scalar(args[0], "float()") if len(args) == 1 else None
-    return float(*args) if x is None else real(x)
+    return float(*args) if x is None or kind_of(x) == "c" else real(x)
 
 
 def _int(*args: Any, **kwargs: Any) -> Any:
     x = _scalar(args[0]) if len(args) == 1 and not kwargs else None
-    return int(*args, **kwargs) if x is None else whole(ops.trunc, x, int)
+    return int(*args, **kwargs) if x is None or kind_of(x) == "c" else whole(ops.trunc, x, int)
+
+
+def _complex(*args: Any, **kwargs: Any) -> Any:
+    given = [x if is_number(x) else _scalar(x, "complex()") for x in args]
+    if kwargs or len(args) not in (1, 2) or None in given or not any(isinstance(x, Tracer) for x in given):
+        return complex(*args, **kwargs)
+    if any(kind_of(x) == "c" for x in given):
+        return given[0] + 0j if len(given) == 1 else given[0] + given[1] * 1j
+    return number(complex_(*[real(x) for x in (*given, 0.0)[:2]]))
 
 
 def _map(function: Any, *args: Any) -> Any:
@@ -89,9 +99,10 @@ def _are_floats(xs: Sequence[Any]) -> bool:
     return bool(traced) and all(map(is_float, xs)) and all(x.builder.inner is None for x in traced)
 
 
-_TYPES = (float, int)
+_TYPES = (float, int, complex)
 # What takes the place of a built-in function that is called.
 CALLED: dict[Any, Callable[..., Any]] = {
+    complex: _complex,
     float: _float,
     int: _int,
     map: _map,

@@ -429,7 +429,13 @@ def _install(name: str, usual: Any) -> None:
     if isinstance(usual, property):
         own: Any = getattr(np.ndarray, name).__get__
         traced: Any = usual.__get__
-        setattr(Host, name, property(lambda self: on_hosts(own, (self,), {}, traced, self.builder)))
+        write = getattr(np.ndarray, name).__set__
+
+        def assign(self: Any, value: Any) -> None:
+            on_hosts(write, (self, value), {}, usual.__set__, self.builder, (self,))
+
+        get = property(lambda self: on_hosts(own, (self,), {}, traced, self.builder))
+        setattr(Host, name, get.setter(assign) if usual.fset is not None else get)
         return
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:

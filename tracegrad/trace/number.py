@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.ops import complex_numbers as parts
 from tracegrad.ops import elementwise as ops
 from tracegrad.trace.arithmetic import (
     COMPARISONS,
@@ -41,7 +42,7 @@ class Number(Tracer):
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """The class of the number, which `isinstance` and `match` ask for."""
-        return {"f": float, "i": int, "b": bool}.get(self.aval.dtype.kind, Number)
+        return {"f": float, "i": int, "b": bool, "c": complex}.get(self.aval.dtype.kind, Number)
 
     def _weakened(self, result: Any) -> Any:
         return number(result)
@@ -85,17 +86,19 @@ class Number(Tracer):
 
     @property  # type: ignore[misc]
     def real(self) -> Any:
-        """The number itself."""
-        return plus(self)
+        """The real part: of a real number, the number itself."""
+        return number(parts.real(self)) if kind_of(self) == "c" else plus(self)
 
     @property  # type: ignore[misc]
     def imag(self) -> Any:
-        """Zero."""
+        """The imaginary part: zero, of a real number."""
+        if kind_of(self) == "c":
+            return number(parts.imag(self))
         return 0.0 if kind_of(self) == "f" else 0
 
     def conjugate(self) -> Any:
-        """The number itself."""
-        return plus(self)
+        """The complex conjugate: of a real number, the number itself."""
+        return number(parts.conj(self)) if kind_of(self) == "c" else plus(self)
 
     def _python_number(self, asked: str) -> Any:
         raise AttributeError(f"'{_NAMES[kind_of(self)]}' object has no attribute '{asked[:-2]}'")
@@ -110,8 +113,8 @@ class Number(Tracer):
         return number(ops.logical_and(ops.equal(ops.trunc(self), self), ops.isfinite(self)))
 
     def __index__(self) -> int:
-        if kind_of(self) == "f":
-            raise TypeError("'float' object cannot be interpreted as an integer")
+        if kind_of(self) in "fc":
+            raise TypeError(f"'{_NAMES[kind_of(self)]}' object cannot be interpreted as an integer")
         return int(self.concrete("an index").item())
 
     def __getitem__(self, index: Any) -> Any:
@@ -141,13 +144,19 @@ def _to_digits(x: Number, digits: int) -> Any:
 
 
 def _method(x: Number, name: str) -> Any:
-    known = {"b": bool, "i": int, "f": float}[kind_of(x)]
+    known = {"b": bool, "i": int, "f": float, "c": complex}[kind_of(x)]
     if not hasattr(known, name):
         raise AttributeError(f"'{known.__name__}' object has no attribute '{name}'")
     return getattr(value_of(x), name)
 
 
-_NAMES = {"b": "bool", "i": "int", "f": "float"}
+_NAMES = {"b": "bool", "i": "int", "f": "float", "c": "complex"}
+
+
+def _beside(x: Number, other: Any) -> Any:
+    """What `x` computes with: NumPy's float64 is a float as well, and Python's complex numbers take it for that."""
+    scalar = kind_of(x) == "c" and isinstance(other, Tracer) and not other.shape and not other.is_array
+    return other.item() if scalar and other.dtype == np.float64 else other
 
 
 def _install(name: str, compute: Callable[[str, Any, Any], Any], method: str, reflected: str = "") -> None:
@@ -156,6 +165,7 @@ def _install(name: str, compute: Callable[[str, Any, Any], Any], method: str, re
     def forward(self: Any, other: Any, *modulus: Any) -> Any:
         if modulus:
             return by_python(pow, self, other, *modulus)
+        other = _beside(self, other)
         if is_number(other):
             return compute(name, self, other)
         if isinstance(other, list | tuple):

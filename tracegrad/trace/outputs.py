@@ -44,6 +44,7 @@ __all__ = ["Outputs", "partial"]
 
 # Of arrays that leave a function, so many pairs are looked at; more are taken to overlap.
 _MOST_PAIRS = 1000
+_KINDS = {"f": float, "i": int, "b": bool, "c": complex}
 
 
 class Outputs:
@@ -73,7 +74,7 @@ class Outputs:
         """The template of a traced value, or of an array that was made while tracing."""
         found = self._positions.get(id(x))
         if found is None:
-            kind: Any = {"f": float, "i": int, "b": bool}[x.dtype.kind] if isinstance(x, Tracer) and x.weak else None
+            kind: Any = _KINDS[x.dtype.kind] if isinstance(x, Tracer) and x.weak else None
             if not x.shape and kind is None and not getattr(x, "_immutable_scalars", False):
                 kind = np.asarray  # where programs return scalars
             found = self._positions[id(x)] = Output(len(self.nodes), kind)

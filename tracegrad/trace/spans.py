@@ -82,6 +82,8 @@ class Span(ArrayMethods, Carrier):
         held = origin.reads(_parted(origin.base))
         if held.value.builder is self._held.value.builder:
             self._held, origin.seen = held, _state(origin.base)
+            if not _is_parted(held) and isinstance(origin.base, Span) and origin.base._is_settled():
+                self.origin = None  # a view of the array that the base stands for by now
         return held
 
     @property
@@ -149,7 +151,7 @@ class Span(ArrayMethods, Carrier):
         return found
 
     def _is_settled(self) -> bool:
-        return self.origin is None and not any(p is not None for p in self._held.parts)
+        return self.origin is None and not _is_parted(self._held)
 
     def __repr__(self) -> str:
         return f"Span({', '.join([str(n) for n in self.shape])}: {self.dtype})"
@@ -209,6 +211,10 @@ def _parted(x: Any) -> Parted:
     return x.held if isinstance(x, Span) else Parted(x) if is_literal(x) else whole(x)
 
 
+def _is_parted(held: Parted) -> bool:
+    return any(p is not None for p in held.parts)
+
+
 def _has_mask(held: Parted) -> bool:
     return any(p is not None and p.mask is not None for p in held.parts)
 
@@ -228,7 +234,7 @@ def _chosen(held: Parted) -> Tracer:
 
 def _value(found: Parted) -> Any:
     """The tracer, or the span, that stands for this."""
-    return Span(found) if any(p is not None for p in found.parts) else found.value
+    return Span(found) if _is_parted(found) else found.value
 
 
 def _as_of(base: Any, value: Any) -> Any:
@@ -261,8 +267,13 @@ def _item(x: Any, index: Any) -> Any:
     held = _parted(x)
     cut = cut_of(held, index)
     found = read(held, cut)
-    if any(p is not None for p in found.parts):
-        return Span(found, Origin(x, lambda base: read(base, cut), cut))
+    if _is_parted(found):
+        sized = not _is_parted(held)
+
+        def again(base: Parted) -> Parted:
+            return read(base, cut) if sized or _is_parted(base) else _parted(base.value[index])
+
+        return Span(found, Origin(x, again, cut))
     if isinstance(x, Span):
         x = x.held.value
     result = found.value
@@ -426,14 +437,14 @@ def _checked(found: Parted, wanted: Sequence[Any]) -> Parted:
 
 def _viewed(found: Parted, x: Any, op: Op, params: dict[str, Any]) -> Any:
     """The result of an op that makes a view of `x`, its one operand, where NumPy does."""
-    if not any(p is not None for p in found.parts):
+    if not _is_parted(found):
         found.value.frozen = "a view of an array whose size is a number of a loop"
         return found.value
     if isinstance(op, Elementwise):
         return Span(found)
 
     def again(base: Parted) -> Parted:
-        if not any(p is not None for p in base.parts):  # its size is known by now
+        if not _is_parted(base):  # its size is known by now
             return whole(_of_exact(op, [base.value], params))
         return _result(op, [Span(base)], params)
 

@@ -126,9 +126,9 @@ class Tracer(ArrayMethods, Value):
     def _python_number(self, asked: str) -> Any:
         x = reshape(self, shape=()) if self.shape else self
         beyond = self.dtype == np.uint64 and not self.builder.here().holds(less_equal(x, 2**63 - 1))
-        if beyond or self.dtype.kind == "c":
+        if beyond:
             return super()._python_number(asked)
-        wanted = {"f": "float64", "i": "int64", "u": "int64", "b": "bool"}[self.dtype.kind]
+        wanted = {"f": "float64", "i": "int64", "u": "int64", "b": "bool", "c": "complex128"}[self.dtype.kind]
         x = x if x.dtype == wanted else cast(x, dtype=wanted)
         return x.builder.python_number(x.node)
 

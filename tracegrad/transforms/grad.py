@@ -108,7 +108,7 @@ class Arguments:
         return [changed.get(i, x) for i, x in enumerate(self.args)]
 
 
-_PYTHON = {"f": "float", "i": "int", "b": "bool"}
+_PYTHON = {"f": "float", "i": "int", "b": "bool", "c": "complex"}
 
 
 def _require_floating(x: Any, who: Description, argnum: int, structure: Any, leaf: int) -> None:

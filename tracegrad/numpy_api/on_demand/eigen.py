@@ -8,11 +8,10 @@ import numpy as np
 
 from tracegrad.numpy_api.joining import concatenate
 from tracegrad.numpy_api.linalg import square_matrices
-from tracegrad.numpy_api.on_demand.places import lexsort
 from tracegrad.numpy_api.on_demand.sets import trim_zeros
 from tracegrad.numpy_api.operands import arrays, constant, peer_of, to_dtype, to_float
 from tracegrad.numpy_api.registry import implements
-from tracegrad.numpy_api.selection import take_along_axis
+from tracegrad.numpy_api.sorting import sort
 from tracegrad.ops import eigen
 from tracegrad.ops.complex_numbers import imag, real
 from tracegrad.ops.elementwise import divide, negative
@@ -73,6 +72,4 @@ def sort_complex(a: Any) -> Any:
     if x.dtype.kind != "c":
         narrow = x.dtype.kind in "iu" and x.dtype.itemsize <= 2
         return to_dtype(np.sort(x), np.complex64 if narrow else np.complex128)
-    re, im = real(x), imag(x)
-    lost = 2 * np.isnan(re) + 1 * np.isnan(im)
-    return take_along_axis(x, lexsort((im, re, lost)), -1)
+    return sort(x)

@@ -74,11 +74,16 @@ class Vectorized:
 
 
 # -- nditer and ndenumerate ------------------------------------------------------------------------------------------
+def _of_known_sizes(*given: Any) -> tuple[Any, ...]:
+    """The arrays; of what a mask chooses, the elements that it does."""
+    return tuple([x._settled() if hasattr(x, "_settled") else x for x in arrays(*given)])
+
+
 class NDEnumerate:
     """`np.ndenumerate`: places and elements."""
 
     def __init__(self, arr: Any):
-        self._array = arrays(arr)[0]
+        (self._array,) = _of_known_sizes(arr)
         self._places = iter(np.ndindex(self._array.shape))
 
     def __iter__(self) -> NDEnumerate:
@@ -103,7 +108,7 @@ class NDIter:
         given = list(op) if isinstance(op, list | tuple) else [op]
         if any(x is None for x in given):
             raise refuse("np.nditer that makes its outputs", "make them by np.empty, and loop over np.ndindex(x.shape)")
-        self.operands = tuple(arrays(*given))
+        self.operands = _of_known_sizes(*given)
         self.nop, self._several = len(given), isinstance(op, list | tuple) and len(given) > 1
         self.shape = broadcast_shapes("nditer", *(x.shape for x in self.operands))
         self._places = self._ordered(order)

@@ -12,7 +12,7 @@ from tracegrad.errors import located
 from tracegrad.numpy_api import reductions
 from tracegrad.numpy_api.operands import arrays, to_dtype, to_float
 from tracegrad.numpy_api.registry import implements
-from tracegrad.ops.elementwise import divide, isnan, less_equal, logical_and, logical_not, multiply, sqrt, subtract
+from tracegrad.ops.elementwise import divide, isnan, less_equal, logical_and, logical_not, multiply, subtract
 from tracegrad.ops.elementwise import where as _where
 from tracegrad.ops.op import normalize_axes
 
@@ -123,4 +123,4 @@ def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: f
 def nanstd(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
            where: Any = True, mean: Any = UNSET, correction: Any = UNSET) -> Any:  # fmt: skip
     """`np.nanstd`: the square root of `np.nanvar`."""
-    return sqrt(nanvar(a, axis, dtype, None, ddof, keepdims, where=where, correction=correction))
+    return reductions.root(nanvar(a, axis, dtype, None, ddof, keepdims, where=where, correction=correction))

@@ -103,6 +103,8 @@ def _reduced(function: Ufunc, x: Any, axes: tuple[int, ...]) -> Any:
         return to_dtype(remainder(reductions.sum(to_dtype(x, bool), axes), 2), bool)
     if name in _REDUCED and x.dtype.kind == "f":
         return _REDUCED[name](x, axes)
+    if not axes:
+        return x
     if name not in ASSOCIATIVE and len(axes) != 1:
         raise ValueError(located(f"reduction operation '{name}' is not reorderable: it takes one axis"))
     for k in sorted(axes, reverse=True):
@@ -121,13 +123,32 @@ def _reduced_along(function: Ufunc, x: Any, axis: int) -> Any:
     return reshape(found, shape=rest)
 
 
+def _identity(function: Ufunc, x: Any) -> Any:
+    """What changes nothing, in the dtype of `x`, or None."""
+    return None if function.identity is None else np.asarray(function.identity).astype(x.dtype).item()
+
+
+def _masked(function: Ufunc, x: Any, mask: Any, initial: Any) -> Any:
+    """`x` with a number that changes nothing where the argument where= is false."""
+    neutral = _identity(function, x)
+    if initial is None:
+        told = f"reduction operation '{function.__name__}' does not have an identity, so to use a where mask one has to"
+        raise ValueError(located(f"{told} specify 'initial'"))
+    if function in (np.fmax, np.fmin):
+        neutral = initial
+    if neutral is None:
+        raise refuse(f"the argument where= of {public_ufunc(function)}.reduce", "use np.where before")
+    return where(to_dtype(arrays(mask)[0], bool), x, neutral)
+
+
 def reduce(function: Ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False,
            initial: Any = NO_VALUE, where: Any = True) -> Any:  # fmt: skip
     """`ufunc.reduce`."""
     name = _checked(function, "reduce")
-    if where is not True:
-        raise refuse(f"the argument where= of {public_ufunc(function)}.reduce", "use np.where before")
     x = to_dtype(arrays(a)[0], dtype)
+    if where is not True:
+        initial = _identity(function, x) if initial is NO_VALUE else initial
+        x = _masked(function, x, where, initial)
     axes = normalize_axes(name, axis, len(x.shape))
     if initial is NO_VALUE or initial is None:
         initial = function.identity if any(x.shape[k] == 0 for k in axes) else None
