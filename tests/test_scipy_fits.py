@@ -156,7 +156,6 @@ def test_the_facts_of_a_fit_are_scipys() -> None:
     [
         (lambda p: optimize.curve_fit(curve, TIMES, samples(p), full_output=True), r"full_output= of"),
         (lambda p: optimize.least_squares(lambda x: x - p, [1.0], loss=np.sqrt), r"least_squares with a loss="),
-        (lambda p: optimize.lsq_linear(*table(p)).x, r"scipy\.optimize\.lsq_linear .* use scipy\.optimize\.least_sq"),
         (lambda p: optimize.fsolve(lambda x: x - p, p, full_output=True), r"full_output= of scipy\.optimize\.fsolve"),
     ],
 )

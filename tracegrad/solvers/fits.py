@@ -40,7 +40,6 @@ from tracegrad.solvers.host import Functions, Result, Starts, called, plain_opti
 from tracegrad.solvers.implicit import columns, gradient_of, solution
 from tracegrad.solvers.minima import SLOPES, begin, refuse_unless
 from tracegrad.solvers.roots import bound, real, with_args
-from tracegrad.trace.subtrace import weakened
 
 __all__: list[str] = []
 
@@ -268,35 +267,49 @@ def nnls(A: Any, b: Any, **others: Any) -> Any:
     return x, np.sqrt(np.sum(gap * gap))
 
 
-@shadow("scipy.optimize.minimize_scalar", of_functions=True)
-def minimize_scalar(*args: Any, **kwargs: Any) -> Any:
-    """`scipy.optimize.minimize_scalar`: a minimum inside; one at a bound does not move."""
-    what = "scipy.optimize.minimize_scalar"
-    given = bound("minimize_scalar", args, kwargs)
-    functions = Functions(what, [(with_args(given.pop("fun"), given.pop("args")), ())], None)
-    gradient = gradient_of(functions.graphs[0])
-    functions.graphs.append(gradient)
-    starts = Starts({k: given.pop(k) for k in ("bracket", "bounds") if given[k] is not None})
+@shadow("scipy.optimize.leastsq", of_functions=True)
+def leastsq(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.optimize.leastsq`: the solution and a number that says how it was found."""
+    what = "scipy.optimize.leastsq"
+    given = bound("leastsq", args, kwargs)
+    refuse_unless(what, given, full_output=False, col_deriv=False)
+    x0, shape = begin(what, given.pop("x0"))
+    slope, others = given.pop("Dfun"), given.pop("args")
+    ways: Fs = [(with_args(slope, others), None)] if slope is not None else []
+    options = plain_options(what, {k: v for k, v in given.items() if v is not None and k != "func"})
+    fit = _Fit(what, with_args(given["func"], others), ways, shape, None)
+
+    def run(fs: Any, start: Any) -> Any:
+        x, status = real("leastsq")(fs[0], start["x0"], Dfun=fs[1] if ways else None, **options)
+        return np.reshape(x, shape), status
+
+    x, _, status = fit.solved(run, Starts({"x0": x0}), (((), "i64"),), repr(options))
+    return x, status
+
+
+@shadow("scipy.optimize.lsq_linear", of_functions=True)
+def lsq_linear(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.optimize.lsq_linear`"""
+    what = "scipy.optimize.lsq_linear"
+    given = bound("lsq_linear", args, kwargs)
+    if not isinstance(given["A"], Carrier) and hasattr(given["A"], "tocsr"):
+        raise refuse(f"{what} of a sparse matrix", "use .toarray()")
+    matrix, right = (shaped(given.pop(name), None) for name in "Ab")
+    shape = tuple(matrix.shape[1:])
+    limits = _limits(given.pop("bounds"), shape)
     options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    fit = _Fit(what, lambda x: matrix @ x - right, [], shape, limits)
 
-    def run(fs: Any, begin: Any) -> Any:
-        found = real("minimize_scalar")(fs[0], **begin, **options)
-        x, step = float(found.x), 1e-4 * (1.0 + abs(float(found.x)))
-        slope, bend = fs[1](x), (fs[1](x + step) - fs[1](x - step)) / (2.0 * step)
-        inside = not any(abs(x - end) * abs(bend) < abs(slope) for end in begin.get("bounds", ()))
-        return x, inside, found.nfev, found.nit, found.success
+    def run(_: Any, start: Any) -> Any:
+        found = real("lsq_linear")(start["A"], start["b"], bounds=_within(start), **options)
+        return found.x, found.active_mask, found.nit, found.status, found.success
 
-    def fn(x: Any, *rest: Any) -> list[Any]:
-        *captured, inside = rest
-        return [where(equal(inside, 1), replay(gradient, [x, *captured])[0][0], subtract(x, stop_gradient(x)))]
-
-    avals = gradient.avals
-    equation = build(fn, [*avals, Aval((), np.dtype(np.int64))])
-    ways = functools.partial(solution, equation=equation, what=what, known=1)
-    kinds = (((), "f64"), ((), "i64"), ((), "i64"), ((), "i64"), ((), "bool"))
-    x, _, calls, turns, success = called(functions, starts, run, kinds, repr(options), ways)
-    value = replay(functions.graphs[0], [x, *functions.captured])[0][0]
-    return Result(what, x=weakened(x), fun=weakened(value), nfev=calls, nit=turns, success=success)
+    kinds = ((shape, "i64"), ((), "i64"), ((), "i64"), ((), "bool"))
+    starts = Starts({"A": matrix, "b": right} | (limits or {}))
+    x, _, mask, turns, status, success = fit.solved(run, starts, kinds, repr(options))
+    rest = fit.at(0, x)
+    return Result(what, x=x, fun=rest, cost=_sum(rest, "linear", 1.0), active_mask=mask, nit=turns, status=status,
+                  success=success)  # fmt: skip
 
 
 @shadow("scipy.optimize.fsolve", of_functions=True)

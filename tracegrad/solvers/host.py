@@ -20,7 +20,7 @@ from tracegrad.ops import Carrier, Op, TapeCarrier
 from tracegrad.ops.custom import custom_call, opaque
 from tracegrad.ops.linear import cast
 from tracegrad.trace.rules import RuleGraph
-from tracegrad.trace.subtrace import closed
+from tracegrad.trace.subtrace import Closed, closed
 
 __all__ = ["Functions", "Result", "Starts", "WaysOf", "called", "plain_options", "shaped"]
 
@@ -32,12 +32,15 @@ class Functions:
     """Functions of one argument `x`, as graphs of it and of `captured`, which they share.
 
     An argument of None is a Python number, one with a shape an array of float64. Each function has a result of the
-    shape that is given for it, or of any if that is None.
+    shape that is given for it, or of any if that is None; a shape behind that is of an argument of its own.
     """
 
-    def __init__(self, what: str, fs: Sequence[tuple[Callable[..., Any], Any]], x: tuple[int, ...] | None):
-        like: Any = 0.0 if x is None else Aval(x, np.dtype(np.float64))
-        regions = [closed(_one_array(f, shape), (like,), f"a function that {what} calls") for f, shape in fs]
+    def __init__(self, what: str, fs: Sequence[tuple[Any, ...]], x: tuple[int, ...] | None):
+        def region(f: Callable[..., Any], shape: Any, own: Any = x) -> Closed:
+            like: Any = 0.0 if own is None else Aval(own, np.dtype(np.float64))
+            return closed(_one_array(f, shape), (like,), f"a function that {what} calls")
+
+        regions = [region(*f) for f in fs]
         self.what, self.x = what, x
         self.captured, self.graphs = joined(regions, 1)
         if any(isinstance(v, TapeCarrier) for v in self.captured):
@@ -217,9 +220,12 @@ def _plain(what: str, name: str, x: Any) -> Any:
 
 # What SciPy's results have.
 _FIELDS = {
-    "active_mask", "allvecs", "cost", "direc", "converged", "final_simplex", "fjac", "flag", "fun", "function_calls",
-    "grad", "hess", "hess_inv", "ier", "iterations", "jac", "message", "method", "multipliers", "nfev", "nhev", "nit",
-    "njev", "nlu", "optimality", "qtf", "r", "root", "sol", "status", "success", "t", "t_events", "x", "y", "y_events",
+    "active_mask", "allvecs", "con", "constr", "constr_violation", "converged", "cost", "crossover_nit", "direc",
+    "eqlin", "final_simplex", "fjac", "flag", "fun", "funl", "function_calls", "grad", "hess", "hess_inv", "ier",
+    "ineqlin", "iterations", "jac", "lower", "lowest_optimization_result", "maxcv", "message", "method",
+    "minimization_failures", "multipliers", "nfev", "nhev", "nit", "njev", "nlfev", "nlhev", "nljev", "nlu",
+    "optimality", "p", "population", "population_energies", "qtf", "r", "rms_residuals", "root", "slack", "sol",
+    "status", "success", "t", "t_events", "task", "unbounded_sol", "upper", "x", "xl", "y", "y_events", "yp",
 }  # fmt: skip
 
 

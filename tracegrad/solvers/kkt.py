@@ -24,9 +24,13 @@ from tracegrad.solvers.host import Functions, Starts, called, shaped
 from tracegrad.solvers.implicit import columns, gradient_of, solution
 from tracegrad.solvers.roots import real, with_args
 
-__all__ = ["Constraint", "constrained"]
+__all__ = ["FACTS", "Between", "Constraint", "Run", "constrained"]
 
 Fs = list[tuple[Callable[..., Any], Any]]
+Run = Callable[[Any, Any, Any], tuple[Any, ...]]
+
+# What solvers tell beside the minimum: nfev, nit, njev, nhev, status, success.
+FACTS = (*((((), "i64"),) * 5), ((), "bool"))
 
 _NEAR = 1e-3  # how far from zero a constraint may be at a solution and hold
 _FORCE = 1e-6  # how much of the gradient it has to carry then
@@ -89,11 +93,27 @@ def _flat(f: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x: np.reshape(shaped(f(x), None), -1)
 
 
-def constrained(what: str, fs: Fs, slope: Any, start: dict[str, Any], bounded: Fs, given: Any,
-                options: dict[str, Any], shape: tuple[int, ...]) -> tuple[Any, Functions, Sequence[Any]]:  # fmt: skip
-    """The minimum, the functions, and what else the solver tells; `bounded` says what lies between bounds."""
-    alone = isinstance(given, dict) or hasattr(given, "lb")
-    constraints = [Constraint(what, c) for c in ([given] if alone else given)]
+class Between:
+    """Bounds that hold where a solver comes near to them: it need not be at them."""
+
+    def __init__(self, low: Any, high: Any):
+        self.low, self.high = low, high
+
+    def functions(self) -> Fs:
+        """None: the solver has the bounds."""
+        return []
+
+    def rows(self, x: Any) -> tuple[list[Any], list[bool]]:
+        """How far it is to bounds, which is 1 to those at infinity."""
+        ends = [np.where(np.isfinite(end), end, 0.0) for end in (self.low, self.high)]
+        off = [np.where(np.isfinite(end), d, 1.0) for end, d in ((self.low, x - ends[0]), (self.high, ends[1] - x))]
+        return off, [False] * (2 * x.shape[0])
+
+
+def constrained(what: str, fs: Sequence[Any], start: dict[str, Any], bounded: Fs, constraints: Sequence[Any], run: Run,
+                text: str, shape: tuple[int, ...]) -> tuple[Any, Functions, Sequence[Any]]:  # fmt: skip
+    """The minimum, the functions, and what else the solver tells. `run(functions, start, constraints)` gives SciPy's
+    result and what it tells; `bounded` says what lies between bounds."""
     equals: list[bool] = []
 
     def rows(x: Any) -> Any:
@@ -107,25 +127,20 @@ def constrained(what: str, fs: Fs, slope: Any, start: dict[str, Any], bounded: F
     cost, held = graphs[0], graphs[first]
     functions.graphs += [gradient_of(cost), build(lambda *args: [columns(held, args, what)], held.avals)]
 
-    def run(fs: Any, begin: Any) -> Any:
+    def call(fs: Any, begin: Any) -> Any:
         supply = iter(fs[first + 1 : -2])
-        made = [c.on_host([next(supply) for _ in each], begin["x0"]) for c, each in zip(constraints, many)]
-        limits = None if "low" not in begin else real("Bounds")(begin["low"], begin["high"])
-        way = fs[1] if count == 2 else slope
-        found = real("minimize")(
-            lambda x: float(fs[0](x)), begin["x0"], jac=way, bounds=limits, constraints=made, **options
-        )
-        free = np.ones(shape, bool) if limits is None else fs[count](found.x) > 0.5
-        force = _forces(fs[-2](found.x), np.reshape(fs[-1](found.x), (*shape, -1)), fs[first](found.x), same, free)
-        facts = [found.get(k, 0) for k in ("nfev", "nit")]
-        return np.concatenate([found.x, force]), (force != 0) | same, *facts, found.status, found.success
+        made = [c.on_host([next(supply) for _ in each], np.zeros(shape)) for c, each in zip(constraints, many) if each]
+        x, *facts = run(fs[:count], begin, made)
+        free = np.ones(shape, bool) if not bounded else fs[count](x) > 0.5
+        force = _forces(fs[-2](x), np.reshape(fs[-1](x), (*shape, -1)), fs[first](x), same, free)
+        return np.concatenate([x, force]), (force != 0) | same, *facts
 
     n, m = shape[0], len(equals)
     equation = _equation(cost, held, graphs[count:first], n, m)
-    kinds = (((n + m,), "f64"), ((m,), "i64"), ((), "i64"), ((), "i64"), ((), "i64"), ((), "bool"))
+    kinds = (((n + m,), "f64"), ((m,), "i64"), *FACTS)
     ways = functools.partial(solution, equation=equation, what=what, known=1)
-    text = f"{options!r} {slope if count == 1 else ''} {[(c.type, c.low, c.high) for c in constraints]}"
-    found, _, *facts = called(functions, Starts(start), run, kinds, text, ways)
+    text = f"{text} {[(c.type, c.low, c.high) for c in constraints if isinstance(c, Constraint)]}"
+    found, _, *facts = called(functions, Starts(start), call, kinds, text, ways)
     return found[:n], functions, facts
 
 

@@ -6,11 +6,12 @@ A minimum is where the gradient is zero; what lies at a bound moves as that does
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from tracegrad.control.values import inlined
 from tracegrad.ir import Graph, build, replay
 from tracegrad.numpy_api.operands import arrays
 from tracegrad.numpy_api.registry import refuse
@@ -20,13 +21,24 @@ from tracegrad.ops.op import lead
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.host import Functions, Result, Starts, called, plain_options, shaped
 from tracegrad.solvers.implicit import gradient_of, solution
-from tracegrad.solvers.kkt import constrained
+from tracegrad.solvers.kkt import FACTS, Between, Constraint, Run, constrained
 from tracegrad.solvers.roots import bound, real, with_args
 
-__all__ = ["SLOPES", "begin", "found_by", "refuse_unless"]
+__all__ = [
+    "SLOPES",
+    "Slopes",
+    "begin",
+    "constraints_of",
+    "ends",
+    "limits_of",
+    "minimum",
+    "number",
+    "refuse_unless",
+    "told",
+]
 
 SLOPES = (None, False, "2-point", "3-point")
-_AT_BOUNDS = (None, "L-BFGS-B", "TNC", "SLSQP")  # the methods whose results lie on bounds exactly
+_AT_BOUNDS = ("", "l-bfgs-b", "slsqp")  # the methods whose results lie on bounds exactly
 
 
 def refuse_unless(what: str, given: dict[str, Any], **usual: Any) -> None:
@@ -44,15 +56,91 @@ def begin(what: str, x0: Any) -> tuple[Any, tuple[int, ...]]:
     return x0, x0.shape or (1,)
 
 
-def _minimum(what: str, functions: Functions, equation: Graph, starts: Starts, run: Any, text: str) -> tuple[Any, ...]:
-    """The minimum, the numbers of evaluations and iterations, the status and whether it is one."""
-    kinds = ((functions.x, "f64"), ((), "i64"), ((), "i64"), ((), "i64"), ((), "bool"))
-    ways = functools.partial(solution, equation=equation, what=what)
-    return called(functions, starts, run, kinds, text, ways)  # type: ignore[arg-type]
+class Slopes:
+    """A function and the derivatives of it that are given to a solver: as functions, and as the solver takes them."""
+
+    def __init__(self, what: str, fun: Any, args: Any, given: dict[str, Any], shape: tuple[int, ...]):
+        jac, hess, hessp = (given.pop(name, None) for name in ("jac", "hess", "hessp"))
+        f = with_args(fun, args)
+        self.fs: list[Any] = [(f, ())]
+        self.options: dict[str, Any] = {}
+        self.names: list[str] = []
+        if jac is True:
+            self.fs = [(lambda x: f(x)[0], ())]
+            self._add("jac", lambda x: f(x)[1], shape)
+        else:
+            self._given(what, "jac", jac, args, shape)
+        self._given(what, "hess", hess, args, shape * 2)
+        if hessp is not None:
+            several = args if isinstance(args, tuple) else (args,)
+            self._add("hessp", lambda z: inlined(hessp)(z[0], z[1], *several), shape, (2, *shape))
+
+    def _add(self, name: str, *row: Any) -> None:
+        self.fs.append(row)
+        self.names.append(name)
+
+    def _given(self, what: str, name: str, f: Any, args: Any, shape: tuple[int, ...]) -> None:
+        if callable(f):
+            self._add(name, with_args(f, args), shape)
+        elif f not in SLOPES:
+            raise refuse(f"{what} with {name}={f!r}")
+        elif f is not None:
+            self.options[name] = f
+
+    def on_host(self, fs: Sequence[Any]) -> dict[str, Any]:
+        """The arguments of the solver that are derivatives, of the functions."""
+        found = dict(zip(self.names, fs[1:]))
+        if "hessp" in found:
+            product = found["hessp"]
+            found["hessp"] = lambda x, p: product(np.stack([x, p]))
+        return self.options | found
 
 
-def found_by(found: Any) -> tuple[Any, ...]:
-    return found.x, found.get("nfev", 0), found.get("nit", 0), found.status, found.success
+def minimum(what: str, slopes: Slopes, start: dict[str, Any], constraints: Sequence[Any], run: Run, text: str,
+            shape: tuple[int, ...], exact: bool = False) -> Result:  # fmt: skip
+    """What a solver finds: `run(functions, start, constraints)`. Its bounds are `low` and `high` in `start`; a solution
+    is at them, if at all, `exact`ly, or near to them."""
+    bounded = "low" in start
+    between = _at_bounds(start["low"], start["high"], shape) if bounded and exact else []
+    if bounded and not exact:
+        constraints = [*constraints, Between(start["low"], start["high"])]
+    text = f"{text} {slopes.options!r} {slopes.names}"
+    if constraints:
+        x, functions, facts = constrained(what, slopes.fs, start, between, constraints, run, text, shape)
+    else:
+        functions = Functions(what, [*slopes.fs, *between], shape)
+        equation = gradient_of(functions.graphs[0])
+        if between:
+            equation = _limited(equation, *functions.graphs[len(slopes.fs) :])
+        ways = functools.partial(solution, equation=equation, what=what)
+        x, *facts = called(functions, Starts(start), lambda fs, b: run(fs, b, ()), ((shape, "f64"), *FACTS), text, ways)
+    value = replay(functions.graphs[0], [x, *functions.captured])[0][0]
+    names = ("nfev", "nit", "njev", "nhev", "status", "success")
+    return Result(what, x=x, fun=value, **dict(zip(names, facts)))
+
+
+def told(found: Any) -> tuple[Any, ...]:
+    """What SciPy's result says, in the order of `FACTS`."""
+    counts = [found.get(name, 0) for name in ("nfev", "nit", "njev", "nhev", "status")]
+    return found.x, *counts, found.get("success", True)
+
+
+def number(f: Callable[[Any], Any]) -> Callable[[Any], float]:
+    return lambda x, *_: float(f(x))
+
+
+def limits_of(begin: dict[str, Any]) -> Any:
+    """The bounds as SciPy takes them."""
+    return None if "low" not in begin else real("Bounds")(begin["low"], begin["high"])
+
+
+def constraints_of(what: str, given: Any) -> list[Constraint]:
+    alone = isinstance(given, dict) or hasattr(given, "lb")
+    return [Constraint(what, c) for c in ([given] if alone else given or ())]
+
+
+_WITHOUT_SLOPES = ("nelder-mead", "powell", "cobyla", "cobyqa")
+_WITH_BENDS = ("newton-cg", "dogleg", "trust-ncg", "trust-krylov", "trust-exact", "trust-constr")
 
 
 @shadow("scipy.optimize.minimize", of_functions=True)
@@ -61,53 +149,23 @@ def minimize(*args: Any, **kwargs: Any) -> Any:
     what = "scipy.optimize.minimize"
     given = bound("minimize", args, kwargs)
     x0, shape = begin(what, given.pop("x0"))
-    refuse_unless(what, given, hess=None, hessp=None, callback=None)
-    fun, slope, limits = with_args(given.pop("fun"), given["args"]), given.pop("jac"), given.pop("bounds")
-    others = given.pop("args")
-    fs: list[tuple[Callable[..., Any], Any]] = [(fun, ())]
-    if slope is True:
-        fs = [(lambda x: fun(x)[0], ()), (lambda x: fun(x)[1], shape)]
-    elif callable(slope):
-        fs.append((with_args(slope, others), shape))
-    elif slope not in SLOPES:
-        raise refuse(f"{what} with jac={slope!r}")
-    count = len(fs)
-    start = {"x0": x0}
-    if limits is not None:
-        if given["method"] not in _AT_BOUNDS:
-            raise refuse(f"{what} with bounds and method={given['method']!r}", "use L-BFGS-B, TNC or SLSQP")
-        start |= _ends(limits, shape)
-    between = [] if limits is None else _at_bounds(start["low"], start["high"], shape)
-    constraints = given.pop("constraints")
+    refuse_unless(what, given, callback=None)
+    slopes = Slopes(what, given.pop("fun"), given.pop("args"), given, shape)
+    limits, constraints = given.pop("bounds"), constraints_of(what, given.pop("constraints"))
     options = plain_options(what, {k: v for k, v in given.items() if v is not None})
-    if constraints != ():
-        x, functions, facts = constrained(what, fs, slope, start, between, constraints, options, shape)
-        return _told(what, functions, x, facts)
-    functions = Functions(what, [*fs, *between], shape)
+    method = str(given["method"] or "").lower()
+    start = {"x0": x0} | (ends(limits, shape) if limits is not None else {})
 
-    def run(fs: Any, begin: Any) -> Any:
-        limits = None if "low" not in begin else real("Bounds")(begin["low"], begin["high"])
-        way = fs[1] if count == 2 else slope
-        return found_by(real("minimize")(lambda x: float(fs[0](x)), begin["x0"], jac=way, bounds=limits, **options))
+    def run(fs: Any, begin: Any, made: Any) -> Any:
+        return told(real("minimize")(number(fs[0]), begin["x0"], bounds=limits_of(begin), constraints=made,
+                                     **slopes.on_host(fs), **options))  # fmt: skip
 
-    equation = gradient_of(functions.graphs[0])
-    if limits is not None:
-        equation = _limited(equation, *functions.graphs[count:])
-    text = f"{options!r} {slope!r}" if count == 1 else repr(options)
-    x, *facts = _minimum(what, functions, equation, Starts(start), run, text)
-    return _told(what, functions, x, facts)
+    found = minimum(what, slopes, start, constraints, run, repr(options), shape, method in _AT_BOUNDS)
+    absent = {"njev": method in _WITHOUT_SLOPES, "nhev": method not in _WITH_BENDS}
+    return Result(what, **{k: v for k, v in found.items() if not absent.get(k)})
 
 
-def _told(what: str, functions: Functions, x: Any, facts: Any) -> Result:
-    calls, turns, status, success = facts
-    return Result(what, x=x, fun=_value(functions, x), nfev=calls, nit=turns, status=status, success=success)
-
-
-def _value(functions: Functions, x: Any) -> Any:
-    return replay(functions.graphs[0], [x, *functions.captured])[0][0]
-
-
-def _ends(limits: Any, shape: tuple[int, ...]) -> dict[str, Any]:
+def ends(limits: Any, shape: tuple[int, ...]) -> dict[str, Any]:
     """The lower and the upper bounds."""
     if hasattr(limits, "lb"):
         pairs = limits.lb, limits.ub

@@ -1,4 +1,4 @@
-"""`scipy.optimize`: what has a shadow, and what is refused by name."""
+"""`scipy.optimize`: the modules that have its shadows, and what is refused by name."""
 
 from __future__ import annotations
 
@@ -6,27 +6,21 @@ from typing import Any
 
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.solvers import fits, minima, roots
+from tracegrad.solvers import everywhere, fits, linear, minima, old_names, roots, scalar
 
-__all__ = ["fits", "minima", "roots"]
+__all__ = ["everywhere", "fits", "linear", "minima", "old_names", "roots", "scalar"]
 
 _INSTEAD = {
-    "minimize": (
-        "fmin", "fmin_bfgs", "fmin_cg", "fmin_l_bfgs_b", "fmin_ncg", "fmin_powell", "fmin_slsqp",
-        "fmin_tnc", "fminbound", "brent", "golden", "basinhopping", "brute", "differential_evolution", "direct",
-        "dual_annealing", "shgo",
-    ),
-    "least_squares": ("leastsq", "lsq_linear"),
-    "root": ("anderson", "broyden1", "broyden2", "newton_krylov"),
+    "approx_fprime": "use tracegrad.grad", "check_grad": "use tracegrad.grad", "bracket": "use minimize_scalar",
+    "milp": "its solution does not move", "quadratic_assignment": "its solution does not move",
 }  # fmt: skip
 
 
 def _refused(name: str, instead: str) -> None:
     @shadow(f"scipy.optimize.{name}", of_functions=True)
     def call(*args: Any, **kwargs: Any) -> Any:
-        raise refuse(f"scipy.optimize.{name}", f"use scipy.optimize.{instead}")
+        raise refuse(f"scipy.optimize.{name}", instead)
 
 
-for _instead, _names in _INSTEAD.items():
-    for _name in _names:
-        _refused(_name, _instead)
+for _name, _instead in _INSTEAD.items():
+    _refused(_name, _instead)

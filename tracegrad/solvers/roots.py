@@ -87,11 +87,8 @@ def root_scalar(*args: Any, **kwargs: Any) -> Any:
     """`scipy.optimize.root_scalar`"""
     what = "scipy.optimize.root_scalar"
     given = bound("root_scalar", args, kwargs)
-    slopes = {k: given.pop(k) for k in ("fprime", "fprime2")}
-    if any(isinstance(f, bool | int) for f in slopes.values()):
-        raise refuse(f"{what} with fprime=True", "give a function for fprime")
-    slopes = {k: f for k, f in slopes.items() if f is not None}
-    functions = _functions(what, [given.pop("f"), *slopes.values()], given.pop("args"))
+    f, slopes = _several(given)
+    functions = _functions(what, [f, *slopes.values()], given.pop("args"))
     starts = Starts({k: given.pop(k) for k in ("bracket", "x0", "x1") if given[k] is not None})
     options = plain_options(what, {k: v for k, v in given.items() if v is not None})
 
@@ -101,6 +98,24 @@ def root_scalar(*args: Any, **kwargs: Any) -> Any:
 
     root, *others = _root(functions, starts, run, (((), "f64"), *_COUNTS), f"{options!r} {list(slopes)}")
     return _results(what, root, others)
+
+
+def _several(given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The function of `root_scalar`, and its slopes by name; True for those that the function gives too."""
+    f = given.pop("f")
+    slopes = {k: given.pop(k) for k in ("fprime", "fprime2")}
+    given_by = [k for k, g in slopes.items() if g is not None and not callable(g) and g]
+    slopes = {k: g for k, g in slopes.items() if callable(g)}
+    if not given_by:
+        return f, slopes
+    # A function that gives its second slope gives the first too.
+    names = ("fprime", "fprime2") if "fprime2" in given_by else ("fprime",)
+    return _part(f, 0), {name: _part(f, k) for k, name in enumerate(names, 1)} | slopes
+
+
+def _part(f: Callable[..., Any], k: int) -> Callable[..., Any]:
+    """Of a function with several results, one."""
+    return lambda *args: inlined(f)(*args)[k]
 
 
 @shadow("scipy.optimize.newton", of_functions=True)
@@ -137,11 +152,11 @@ def root(*args: Any, **kwargs: Any) -> Any:
     given = bound("root", args, kwargs)
     x0 = shaped(given.pop("x0"), None)
     shape = np.shape(x0) or (1,)
-    slope, others = given.pop("jac"), given.pop("args")
-    if isinstance(slope, bool | int):
-        raise refuse(f"{what} with jac=True", "give a function for jac")
-    fs: list[Any] = [(with_args(given.pop("fun"), others), shape)]
-    if slope is not None:
+    fun, slope, others = given.pop("fun"), given.pop("jac"), given.pop("args")
+    if not callable(slope) and slope:
+        fun, slope = _part(fun, 0), _part(fun, 1)
+    fs: list[Any] = [(with_args(fun, others), shape)]
+    if callable(slope):
         fs.append((with_args(slope, others), None))
     functions = Functions(what, fs, shape)
     options = plain_options(what, {k: v for k, v in given.items() if v is not None})
@@ -154,6 +169,28 @@ def root(*args: Any, **kwargs: Any) -> Any:
     x, calls, success = _root(functions, Starts({"x0": x0}), run, kinds, repr(options))
     return Result(what, x=x, fun=replay(functions.graphs[0], [x, *functions.captured])[0][0], success=success,
                   **({"nfev": calls} if given["method"] in ("hybr", "lm", "df-sane") else {"nit": calls}))  # fmt: skip
+
+
+def _nonlinear(name: str) -> None:
+    what = f"scipy.optimize.{name}"
+
+    @shadow(what, of_functions=True)
+    def find(*args: Any, **kwargs: Any) -> Any:
+        given = bound(name, args, kwargs)
+        given |= given.pop("kw", {})
+        f, x0 = given.pop("F"), shaped(given.pop("xin"), None)
+        shape = np.shape(x0)
+        functions = Functions(what, [(with_args(f, ()), shape)], shape)
+        options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+
+        def run(fs: Any, begin: Any) -> Any:
+            return (real(name)(fs[0], begin["x0"], **options),)
+
+        return _root(functions, Starts({"x0": x0}), run, ((shape, "f64"),), repr(options))[0]
+
+
+for _name in ("anderson", "broyden1", "broyden2", "diagbroyden", "excitingmixing", "linearmixing", "newton_krylov"):
+    _nonlinear(_name)
 
 
 @shadow("scipy.optimize.fixed_point", of_functions=True)
