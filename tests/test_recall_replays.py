@@ -54,7 +54,9 @@ def records(cache: DiskCache) -> list[Any]:
     """What is kept of the calls in a cache."""
     assert cache.folder is not None
     found = [path.read_bytes() for path in Path(cache.folder).glob("*.tgc")]
-    return [json.loads(line) for data in found if b'"kind":"trace"' in data for line in data[:-32].split(b"\n")[1:]]
+    lines = [x for data in found if b'"kind":"trace"' in data for x in data[:-32].split(b"\n")[1:]]
+    parts = [list(map(json.loads, line.split(b"\t"))) for line in lines]
+    return [{**first, "image": image} for first, image in parts]
 
 
 def path_of(made: Any) -> Any:

@@ -85,8 +85,13 @@ def _placed(lives: Sequence[tuple[int, int, int]], order: Callable[[Any], int]) 
     placed: list[tuple[int, int, int, int]] = []  # offset, end, first and last moment, in order
     for number in sorted(range(len(lives)), key=lambda k: order(lives[k])):
         size, first, last = lives[number]
-        beside = ((low, high) for low, high, a, b in placed if a < last and first < b)
-        offset = offsets[number] = _first_fit(beside, size)
+        offset = 0
+        for low, high, a, b in placed:  # as `_first_fit` does, of those that live at the same time
+            if high > offset and a < last and first < b:
+                if offset + size <= low:
+                    break
+                offset = high
+        offsets[number] = offset
         insort(placed, (offset, offset + size, first, last))
     return max(high for _, high, _, _ in placed), offsets
 

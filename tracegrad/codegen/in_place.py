@@ -82,7 +82,8 @@ def write_in_place(made: Plan) -> None:
 def rename(made: Plan, names: dict[str, str]) -> None:
     """Give buffers the names, and so the memory, of others."""
     for step in made.steps:
-        for name in dict.fromkeys(step.buffers):
+        held = step.buffers
+        for name in () if names.keys().isdisjoint(held) else dict.fromkeys(held):
             if name in names:
                 step.rename(name, names[name])
     made.buffers = {node: names.get(name, name) for node, name in made.buffers.items()}

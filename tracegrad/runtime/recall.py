@@ -84,6 +84,7 @@ __all__ = ["Kept", "keep", "recall"]
 _Made = tuple["Program | None", "OnTape | None"]
 
 MOST_RECORDS = 16  # of one specialization
+_THEN = b"\t"  # between a record and the image, neither of which has it: they are JSON
 # What makes a call one that is traced: its trace is not for other processes, or theirs not for this one; or objects of
 # the user's do not let themselves be looked at.
 _TROUBLE = (Unkept, Changed, TracegradError, LookupError, AttributeError, TypeError, ValueError, ReferenceError,
@@ -165,7 +166,7 @@ def keep(fun: Dispatcher, call: Call, spec: Specialization, path: Path) -> None:
         return
     try:
         key, roots = _identity(fun, call, spec.room)
-        known = json.loads(path.record) if path.record else _spelled(roots, trace, program)
+        known = json.loads(path.record.partition(_THEN)[0]) if path.record else _spelled(roots, trace, program)
         text = _with_program(known, program).encode()
     except _TROUBLE as reason:
         log("cache", "%s: this trace is not kept: %s", fun.name, reason)
@@ -189,7 +190,8 @@ def recall(fun: Dispatcher, call: Call, spec: Specialization) -> Iterator[tuple[
     found = spec.kept = spec.kept or _kept(key)
     for text in [*found.waiting] if key == found.key else ():
         try:
-            held = json.loads(text)
+            first, _, image = text.partition(_THEN)
+            held = {**json.loads(first), "image": image}
             trace = _read(roots, held, getattr(fun.fun, "reference", None))
         except _TROUBLE as what:
             log("cache", "%s: a trace that was kept does not hold here: %s", fun.name, what)
@@ -218,7 +220,8 @@ def _program(found: Kept, text: bytes, trace: Trace, held: dict[str, Any], fun: 
         return on_tape.graph if on_tape is not None else trace.checked() if checked else trace.graph
 
     try:
-        image = held["image"] and read_image(held["image"])
+        spelled = json.loads(held["image"])
+        image = spelled and read_image(spelled)
         if image and not missing(image.uses):
             return Recalled(image, graph, checked, fun.name, optimize), on_tape
         gone = missing_of(image).pieces if image else held["missing"]
@@ -230,13 +233,13 @@ def _program(found: Kept, text: bytes, trace: Trace, held: dict[str, Any], fun: 
 
 
 def _with_program(known: dict[str, Any], program: Program) -> str:
-    """A record with what there is of a program: its image, or what it is that waits for one."""
+    """A record with what there is of a program: its image, or what it is that waits for one. The image is the larger
+    part, and it is read where all that was assumed holds."""
     tier = program.tier
     missing, spent = ({}, 0.0) if tier is None else ({**tier.missing}, tier.spent)
-    rest = {name: x for name, x in known.items() if name != "image"}
-    rest |= {"missing": missing, "spent": spent, "single": program.single}
+    rest = known | {"missing": missing, "spent": spent, "single": program.single}
     image = program.image.spelled if tier is None else "null"
-    return f'{json.dumps(rest, separators=(",", ":"))[:-1]},"image":{image}}}'
+    return f"{json.dumps(rest, separators=(',', ':'))}{_THEN.decode()}{image}"
 
 
 # -- a trace to write --------------------------------------------------------------------------------------------------
