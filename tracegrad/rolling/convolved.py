@@ -39,9 +39,12 @@ class _Term(NamedTuple):
 
 def sums_of_windows(nodes: Sequence[Node]) -> Mapping[Node, Callable[[Moved], Node]]:
     """The sums among `nodes` that are convolutions, each with what writes it as one product."""
+    if [x.op for x in nodes].count(matmul) < FEWEST_TURNS:
+        return {}
     readers: dict[Node, int] = {}
-    for x in (y for node in nodes for y in operands_of(node)):
-        readers[x] = readers.get(x, 0) + 1
+    for node in nodes:
+        for x in operands_of(node):
+            readers[x] = readers.get(x, 0) + 1
     found, seen = {}, set[Node]()
     for node in reversed(nodes):
         if node.op is add and node not in seen:

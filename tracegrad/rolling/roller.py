@@ -26,6 +26,7 @@ from tracegrad.trace.builder import TraceBuilder
 
 __all__ = ["Roller"]
 
+_MOVES = (Move, Result)
 _SIZED = frozenset({arange, broadcast_to, full, reshape})
 SHORT = f"fewer than {FEWEST_NODES} nodes in all, whose code is faster unrolled"
 
@@ -121,7 +122,7 @@ class Roller:
             first = self.sequence[run.start : run.start + run.period]
             if (first[0], run.period) in self.refused or taken[run.start : run.start + run.length].any():
                 continue
-            if all(isinstance(x.op.form, Move | Result) for x in first):  # type: ignore[union-attr]
+            if all(isinstance(x.form, _MOVES) for x in first):
                 continue
             turns = turns_of(self.sequence, places, run.start, run.period, run.turns, FEWEST_TURNS)
             if isinstance(turns, Turns) and turns.size >= FEWEST_NODES:
@@ -176,8 +177,8 @@ class Roller:
             return known
         often: dict[tuple[str, str], list[Node]] = {}
         for node in self.sequence:
-            if not isinstance(node.op.form, Move | Result):  # type: ignore[union-attr]
-                often.setdefault((node.location, node.name), []).append(node)
+            if not isinstance(node.form, _MOVES):
+                often.setdefault((node.location, node.op.name), []).append(node)  # type: ignore[union-attr]
         found = []
         for at, nodes in often.items():
             if len(nodes) * 4 >= FEWEST_NODES:

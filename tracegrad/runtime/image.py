@@ -269,8 +269,11 @@ def written(graph: Graph, image: Image | None) -> str:
 def is_plain(x: Any) -> bool:
     """Whether the text of a parameter says all that there is to it."""
     if type(x) is tuple:
-        return all(map(is_plain, x))
-    return type(x) in (bool, int, float, str, type(None), Graph)
+        return _PLAIN.issuperset(map(type, x)) or all(map(is_plain, x))
+    return type(x) in _PLAIN
+
+
+_PLAIN = frozenset([bool, int, float, str, type(None), Graph])
 
 
 def spell_image(image: Image) -> dict[str, Any]:

@@ -73,7 +73,8 @@ def _described(graph: Graph) -> tuple[Any, ...]:
         params: tuple[Any, ...] = node.params
         if params:
             params = tuple([(name, _value(x)) for name, x in params])
-        lines.append((_number(node.op), inputs, params))
+        number = _numbers.get(node.op)
+        lines.append((_number(node.op) if number is None else number, inputs, params))
     avals = tuple([(x.aval.dtype.str, x.aval.shape) for x in graph.inputs])
     return avals, tuple(lines), tuple([numbers[x] for x in graph.outputs])
 

@@ -105,7 +105,7 @@ class Recording(Builder):
             for v in params.values():
                 if type(v) is tuple:
                     for n in v:
-                        if isinstance(n, Value):
+                        if type(n) is not int and isinstance(n, Value):
                             return self.sized(op, operands, params)
                 elif isinstance(v, Value):
                     return self.sized(op, operands, params)
