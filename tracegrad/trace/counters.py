@@ -153,7 +153,7 @@ class Counter:
             return False
         builder.unfolded.add(key)
         self.looked = look(frame)
-        if not was_long(key, self.looked, length):
+        if not builder.foresees or not was_long(key, self.looked, length):
             return False
         builder.world.varying.add(key)
         return True

@@ -34,6 +34,7 @@ class Recording(Builder):
         self._avals: dict[Any, Aval] = {}
         self._failed: dict[Node, Exception] = {}
         self.turn_began = 0  # how many nodes there were when the turn under way of a loop began
+        self.foresees = True  # whether loops may be taken for long because others were (`tracegrad.trace.lengthy`)
         self.unfolded: set[Any] = set()  # the keys of loops that count and began turn by turn
         self.plans: dict[Any, Any] = {}  # of `tracegrad.trace.quick`
 

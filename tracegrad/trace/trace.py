@@ -205,6 +205,7 @@ def _trace_call(
     """As `trace_call`; or what is to be `varying` in the trace that has to be made instead."""
     rewind(call)
     builder = TraceBuilder(Tracer, Number, answers)
+    builder.foresees = not answers  # which are those of a trace that knew what is `varying`
     if TURN_BY_TURN in varying:
         builder.find_circles = None
     if COMPUTED not in varying:
