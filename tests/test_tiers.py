@@ -27,7 +27,7 @@ from tracegrad.ir import build, run
 from tracegrad.ops.contraction import matmul
 from tracegrad.ops.elementwise import add, cos, exp, greater, sin
 from tracegrad.ops.linear import transpose
-from tracegrad.runtime import machine_code, native, tiers
+from tracegrad.runtime import by_numpy, machine_code, native, tiers
 from tracegrad.runtime.effort import Effort, alive_bytes, to_compile
 from tracegrad.runtime.program import Program, machine_code_count
 from tracegrad.runtime.tiers import Tier
@@ -307,7 +307,7 @@ def test_a_replay_gives_what_a_program_gives(
     op: Any, operands: Any, params: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Program, "compile", lambda self: None)
-    monkeypatch.setattr(tiers, "IN_PLACE", 1)
+    monkeypatch.setattr(by_numpy, "IN_PLACE", 1)
     first = graph_of(op, operands, params)
     derivative = vjp_of(first)
     arrays = [np.ascontiguousarray(x).reshape(np.shape(x)) for x in operands]
@@ -343,7 +343,7 @@ def test_large_arrays_are_computed_in_place_and_nothing_else_changes(monkeypatch
         return [one, add(four, two), add(exp(sin(four)), transpose(transpose(four, perm=(1, 0)), perm=(1, 0)))]
 
     x = np.random.default_rng(0).normal(size=(300, 500))
-    assert x.size >= tiers.IN_PLACE
+    assert x.size >= by_numpy.IN_PLACE
     graph = build(f, [aval_of(x)])
     for found, right in zip(replayed(graph, [x]), run(graph, [x])):
         np.testing.assert_array_equal(found, right)

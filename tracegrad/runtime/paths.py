@@ -10,12 +10,12 @@ import numpy as np
 
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, evaluate
+from tracegrad.runtime.by_numpy import own_outputs
 from tracegrad.runtime.entry import MISS, can_watch, release_arena
 from tracegrad.runtime.headers import Header, of_function, of_method
 from tracegrad.runtime.hot import hot_call
 from tracegrad.runtime.layouts import Lies, copied, laid, lies_of
 from tracegrad.runtime.program import Program, compile_program, conformed
-from tracegrad.runtime.tiers import own_outputs
 from tracegrad.trace.effects import apart
 from tracegrad.trace.guards import Answers, value_key
 from tracegrad.trace.signature import Binder, Call

@@ -9,7 +9,6 @@ who has answered.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 import warnings
@@ -19,29 +18,26 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
-from tracegrad.avals import is_literal
 from tracegrad.errors import CapacityError, PerformanceWarning, located
-from tracegrad.ir import Graph, Node
+from tracegrad.ir import Graph
 from tracegrad.ir.replay import WATCHED
-from tracegrad.ops.forms import Identity
+from tracegrad.runtime.by_numpy import own_outputs
 from tracegrad.runtime.effort import COMPILE, FIRST_TOUCH, SHARED, Effort, TooLong, alive_bytes, to_compile, to_replay
 from tracegrad.runtime.entry import MISS, kept_memory
 from tracegrad.runtime.machine_code import machine_code, missing, unknown
+from tracegrad.runtime.pool import release_idle
 from tracegrad.settings import waits_for_compiler
 
 if TYPE_CHECKING:
     from tracegrad.runtime.image import Image
 
-__all__ = ["Answer", "Missing", "Tier", "missing_of", "own_outputs", "tier_of"]
+__all__ = ["Answer", "Missing", "Tier", "missing_of", "tier_of"]
 
 # A replay is worth it where it takes less than this part of what it takes to compile: so much more is what a function
 # costs at most that is called again.
 PART = 0.75
-# A replay of so many bytes keeps the memory of what it needs no more; elements are computed in place where an array
-# has so many.
-LARGE, IN_PLACE = 2**24, 2**17
+# A replay of so many bytes keeps the memory of what it needs no more.
+LARGE = 2**24
 # What a node of a graph costs a process that replays it once, beside the replay, more than a program that is there.
 READ = 30_000
 # What the other thread compiles between two breaks: pieces, and the seconds of a break.
@@ -111,8 +107,8 @@ def tier_of(first_call: str, graph: Graph, missing: Callable[[], Missing], spent
 class Tier:
     """The first call is answered by a replay, the second compiles."""
 
-    # Whether a call has been answered, and the next one that finds the program compiles it.
-    begun = False
+    # Whether a call has been answered, and the next one that finds the program compiles it; whether memory is kept.
+    begun = kept = False
 
     def __init__(self, most: float, missing: Mapping[str, float] = _NOTHING, spent: float = 0.0):
         self.most, self.missing, self.spent = most, missing, spent
@@ -120,6 +116,8 @@ class Tier:
     def answers(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
         """The answer to a call; None once the program is compiled."""
         if self.begun or waits_for_compiler():
+            if self.kept:
+                release_idle()  # it would lie beside what the compiler needs
             program.compile()
             return None
         self.begun = True
@@ -130,7 +128,8 @@ class Tier:
         before, watch = WATCHED.by, Effort(self.most).spend
         try:
             WATCHED.by = watch
-            with kept_memory() if alive_bytes(program.graph) >= LARGE else nullcontext():
+            self.kept = alive_bytes(program.graph) >= LARGE
+            with kept_memory() if self.kept else nullcontext():
                 outputs = own_outputs(program.graph, leaves)
         except TooLong:
             program.compile()
@@ -144,59 +143,6 @@ class Tier:
         if program.checked and not outputs.pop():
             return Answer(MISS)
         return Answer(outputs[0] if program.single else tuple(outputs))
-
-
-def own_outputs(graph: Graph, leaves: Sequence[Any]) -> list[Any]:
-    """The outputs of a graph as a program gives them: arrays of their own. What nothing reads any more is let go."""
-    if WATCHED.by is not None:
-        WATCHED.by(graph)
-    last = {x: node for node in graph.nodes for x in node.operands}
-    kept = {*graph.outputs, *graph.inputs}
-    computed: dict[Node, Any] = dict(zip(graph.inputs, map(np.asarray, leaves)))
-    for node in graph.nodes:
-        assert node.op is not None
-        if node.picks is not None:
-            computed[node] = computed[node.operands[0]][node.picks]
-        else:
-            computed[node] = _applied(node, computed, [x for x in node.operands if last[x] is node and x not in kept])
-        for x in node.operands:
-            if last[x] is node and x not in kept:
-                computed.pop(x, None)
-    found: list[Any] = []  # each is referred to from here on
-    for x in graph.outputs:
-        found.append(_own(computed, x) if x.aval.ndim else computed[x][()])
-    return found
-
-
-def _applied(node: Node, computed: dict[Node, Any], last: Sequence[Node]) -> Any:
-    """The result of a node, in the memory of one of the operands that are needed for the `last` time, if it fits."""
-    assert node.op is not None
-    params = dict(node.params)
-    if isinstance(node.op.impl, np.ufunc) and node.aval.size >= IN_PLACE:
-        room = next((x for x in last if x.aval == node.aval and _is_own(computed, x)), None)
-        if room is not None:
-            params["out"] = computed[room]
-    given = tuple([x if is_literal(x) else computed[x] for x in node.inputs])
-    return given[0] if isinstance(node.form, Identity) else node.op.compute(given, params)
-
-
-def _own(computed: dict[Any, Any], x: Any) -> Any:
-    """A value as an array that nobody else has: itself, where it is one to which nothing refers but its place here."""
-    return computed[x] if _is_own(computed, x) else np.array(computed[x], order="C")
-
-
-def _is_own(computed: dict[Any, Any], x: Any) -> bool:
-    alone, array = _references(computed, x) == _ALONE, computed[x]
-    flags = array.flags
-    return bool(alone and type(array) is np.ndarray and flags.owndata and flags.c_contiguous and flags.writeable)
-
-
-def _references(computed: dict[Any, Any], x: Any) -> int:
-    array = computed[x]
-    return sys.getrefcount(array)
-
-
-_ALONE = _references({0: np.empty(0)}, 0)
 
 
 class Behind(Tier):

@@ -1,0 +1,131 @@
+"""The outputs of a graph as NumPy computes them, op by op: in arrays of their own, with little memory.
+
+What nothing reads any more is let go, or written over. A derivative of a long chain of elementwise ops has a hundred
+values alive at once all the same; so where all is elementwise, it is computed a block of elements after the other:
+these arrays are small, and what is read is in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import is_literal
+from tracegrad.ir import Graph, Node
+from tracegrad.ir.replay import WATCHED
+from tracegrad.ops.forms import Fill, Identity, Map, Move
+from tracegrad.records import record
+
+__all__ = ["own_outputs"]
+
+IN_PLACE = 2**17  # elements from which on a result is written where an operand was
+BLOCK = 2**14  # elements
+
+Values = dict[Node, Any]
+
+
+def own_outputs(graph: Graph, leaves: Sequence[Any]) -> list[Any]:
+    """The outputs of a graph as a program gives them: arrays of their own."""
+    if WATCHED.by is not None:
+        WATCHED.by(graph)
+    computed: Values = dict(zip(graph.inputs, map(np.asarray, leaves)))
+    blocks = _blocks_of(graph)
+    if blocks is not None:
+        return _in_blocks(graph, blocks, computed)
+    _compute(graph.nodes, computed, {*graph.outputs, *graph.inputs})
+    found: list[Any] = []  # each is referred to from here on
+    for x in graph.outputs:
+        found.append(_own(computed, x) if x.aval.ndim else computed[x][()])
+    return found
+
+
+def _compute(nodes: Sequence[Node], computed: Values, kept: set[Node]) -> None:
+    """Compute nodes; of what they read, `kept` is needed still."""
+    last = {x: node for node in nodes for x in node.operands}
+    for node in nodes:
+        if node.picks is not None:
+            computed[node] = computed[node.operands[0]][node.picks]
+        else:
+            computed[node] = _applied(node, computed, [x for x in node.operands if last[x] is node and x not in kept])
+        for x in node.operands:
+            if last[x] is node and x not in kept:
+                computed.pop(x, None)
+
+
+def _applied(node: Node, computed: Values, last: Sequence[Node]) -> Any:
+    """The result of a node, in the memory of one of the operands that are needed for the `last` time, if it fits."""
+    assert node.op is not None
+    params = dict(node.params)
+    if isinstance(node.op.impl, np.ufunc) and node.aval.size >= IN_PLACE:
+        room = next((x for x in last if x.aval == node.aval and _is_own(computed, x)), None)
+        if room is not None:
+            params["out"] = computed[room]
+    given = tuple([x if is_literal(x) else computed[x] for x in node.inputs])
+    return given[0] if isinstance(node.form, Identity) else node.op.compute(given, params)
+
+
+def _own(computed: Values, x: Node) -> Any:
+    """A value as an array that nobody else has: itself, where it is one to which nothing refers but its place here."""
+    return computed[x] if _is_own(computed, x) else np.array(computed[x], order="C")
+
+
+def _is_own(computed: Any, x: Any) -> bool:
+    alone, array = _references(computed, x) == _ALONE, computed[x]
+    flags = array.flags
+    return bool(alone and type(array) is np.ndarray and flags.owndata and flags.c_contiguous and flags.writeable)
+
+
+def _references(computed: Any, x: Any) -> int:
+    array = computed[x]
+    return sys.getrefcount(array)
+
+
+_ALONE = _references({0: np.empty(0)}, 0)
+
+
+@record(frozen=True, slots=True)
+class _Blocks:
+    """An elementwise graph: the nodes that are computed `once`, those that are computed for `each` block, and how many
+    `rows` a block has: elements along the first axis."""
+
+    once: list[Node]
+    each: list[Node]
+    rows: int
+
+
+def _blocks_of(graph: Graph) -> _Blocks | None:
+    """How to compute a graph in blocks; None where its outputs are small, or no elementwise functions of its inputs."""
+    shape = graph.outputs[0].aval.shape if graph.outputs else ()
+    rows = max(BLOCK // max(math.prod(shape[1:]), 1), 1)
+    if not shape or 2 * rows > shape[0] or any(x.aval.shape != shape for x in graph.outputs):
+        return None
+    if any(x.aval.shape not in ((), shape) for x in graph.inputs):
+        return None
+    found, cut = _Blocks([], [], rows), {x for x in graph.inputs if x.aval.ndim}
+    for node in graph.nodes:
+        if node.several or node.picks is not None or node.aval.shape not in ((), shape):
+            return None
+        if node.aval.ndim and isinstance(node.form, Map | Identity):
+            found.each.append(node)
+            cut.add(node)
+        elif cut.isdisjoint(node.operands) and (not node.aval.ndim or isinstance(node.form, Fill | Move)):
+            found.once.append(node)
+        else:
+            return None
+    return found
+
+
+def _in_blocks(graph: Graph, blocks: _Blocks, computed: Values) -> list[Any]:
+    _compute(blocks.once, computed, {*blocks.once, *graph.inputs})
+    found = [np.empty(x.aval.shape, x.aval.dtype) for x in graph.outputs]
+    for begin in range(0, len(found[0]), blocks.rows):
+        part = slice(begin, begin + blocks.rows)
+        values = {x: value[part] if x.aval.ndim else value for x, value in computed.items()}
+        _compute(blocks.each, values, {*graph.outputs})
+        for array, x in zip(found, graph.outputs):
+            array[part] = values[x]
+    return found
