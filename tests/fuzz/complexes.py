@@ -24,8 +24,8 @@ np.fft.ifft({F})
 np.fft.fft2({M})
 np.fft.rfft({F}, {k} + 2, {axis})
 np.fft.rfft2({M})
-({F} + 0j) ** 0.5
-np.sqrt({F} + 0j)
+({F} + 0.1j) ** 0.5
+np.sqrt({F} + 0.1j)
 np.linalg.eigvals({Q} @ {Q}.T + 0j).sum()
 np.roots([1.0, {S}, 1.0 + {S2} ** 2]).sum()
 np.real({C})

@@ -69,11 +69,14 @@ class Program:
 
 
 def argument(shape: tuple[int, ...], dtype: str, at: int) -> Array:
-    """Numbers between -1.5 and 1.5, none close to another or to a round number, or complex ones of such parts."""
+    """Numbers between -1.5 and 1.5, none close to another or to a round number, or complex ones of such parts.
+
+    Nor are the steps from one to the next equal, as those of multiples of a number would be.
+    """
     if dtype == "complex128":
         return np.asarray(argument(shape, "float64", at) + 1j * argument(shape, "float64", at + 2))
     turns = np.arange(float(np.prod(shape))) * 1.618033 + 0.1234567 * (at + 1)
-    return (3.0 * (turns % 1.0) - 1.5).reshape(shape).astype(dtype)
+    return (3.0 * (turns % 1.0) - 1.5 + 0.004 * np.sin(3.1 * turns**2)).reshape(shape).astype(dtype)
 
 
 def _fits(x: Any) -> bool:

@@ -287,7 +287,7 @@ def _bounding(name: str, a: Any, initial: Any, mask: Any) -> Any:
 def _extreme(op: Any, name: str, a: Any, axis: Any, keepdims: bool, initial: Any = UNSET) -> Any:
     x = _one(a)
     axes = normalize_axes(name, axis, len(x.shape))
-    if not any(_is_nothing(x.shape[k]) for k in axes):
+    if not any(_is_nothing(x.shape[k], initial is not UNSET) for k in axes):
         found = _reduce(op, name, x, axes, keepdims)
         if initial is UNSET:
             return found
@@ -298,9 +298,12 @@ def _extreme(op: Any, name: str, a: Any, axis: Any, keepdims: bool, initial: Any
     return add(nothing, assigned(initial, x.dtype))
 
 
-def _is_nothing(size: Any) -> bool:
-    """Whether an axis has no elements; of a traced size the op sees to that."""
-    return not isinstance(size, Carrier) and size == 0
+def _is_nothing(size: Any, asks: bool = False) -> bool:
+    """Whether an axis has no elements; of a traced size the op sees to that, unless there may be none (`asks`)."""
+    if not isinstance(size, Carrier):
+        return bool(size == 0)
+    builder = size.builder.here()  # type: ignore[attr-defined]
+    return asks and builder.outer is None and not builder.holds(not_equal(size, 0))
 
 
 @implements(np.ptp, refuses=("out",))
@@ -458,16 +461,14 @@ def _matrix_norm(x: Any, ord: Any, pair: tuple[int, ...], keepdims: bool) -> Any
         raise ValueError(located(f"Invalid norm order {ord!r} for matrices"))
     along, across = pair if ord in (1, -1) else pair[::-1]
     columns = sum(absolute(x), along, None, None, True)
-    least = 0 if ord > 0 and 0 in x.shape else UNSET
-    out = (max if ord > 0 else min)(columns, across, None, True, least)
+    out = (max if ord > 0 else min)(columns, across, None, True, 0 if ord > 0 and 0 in x.shape else UNSET)
     return out if keepdims else reshape(out, shape=tuple(n for i, n in enumerate(x.shape) if i not in pair))
 
 
 def _spectral_norm(x: Any, ord: Any, pair: tuple[int, ...], keepdims: bool) -> Any:
     """The largest or smallest singular value, or the sum of all."""
     values = svdvals(transpose(x, perm=(*(k for k in range(len(x.shape)) if k not in pair), *pair)))
-    if ord == 2 and not values.shape[-1]:
-        values = sum(values, -1, None, None, True)  # the largest of none
+    values = values if values.shape[-1] or ord != 2 else sum(values, -1, None, None, True)  # the largest of none
     out = (sum if ord == "nuc" else max if ord > 0 else min)(values, -1)
     return keep_axes(out, x.shape, pair) if keepdims else out
 

@@ -142,7 +142,7 @@ class Span(ArrayMethods, Carrier):
         origin = self.origin
         if origin is None:
             found = self.exact()
-        elif origin.cut is None and isinstance(origin.base, Span):  # a view, as NumPy has it
+        elif isinstance(origin.base, Span):  # a view, as NumPy has it
             found = origin.reads(whole(origin.base._settled())).value
         else:
             return self.exact()
