@@ -5,7 +5,8 @@ mypy reads this file with the package (`tests/test_style.py`), and would tell of
 
 from __future__ import annotations
 
-from typing import Any, assert_type
+from collections.abc import Callable
+from typing import Any, TypeAlias, assert_type
 
 import numpy as np
 import pytest
@@ -14,8 +15,8 @@ import tracegrad as tg
 import tracegrad.autograd.functional
 import tracegrad.nn.functional as F
 from tracegrad import linalg
-from tracegrad.traced import Traced
 
+Array: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
 X = np.array([1.0, 2.0])
 
 
@@ -30,14 +31,54 @@ def power(x: Any, n: int = 2) -> Any:
 
 
 def test_transforms() -> None:
-    assert_type(energy, Traced)
-    assert_type(tg.value_and_grad(power), Traced)
+    assert_type(tg.jvp(energy, (X,), (X,)), Any)
     value, slope = tg.value_and_grad(power)(X, n=3)
     assert value == 9.0
     np.testing.assert_allclose(slope, [3.0, 12.0])
     np.testing.assert_allclose(tg.grad(energy)(X), [2.0, 4.0])
     assert tg.jvp(energy, (X,), (np.ones(2),))[1] == 6.0
     assert "energy" in str(energy.explain(X))
+
+
+@tg.trace
+def scaled(x: Array, factor: float = 2.0) -> Array:
+    return x * factor
+
+
+class Model:
+    def __init__(self, w: Array) -> None:
+        self.w = w
+
+    @tg.trace
+    def loss(self, x: Array) -> np.float64:
+        return np.sum((self.w * x) ** 2)
+
+    @tg.trace(static_argnames="n")
+    def power(self, x: Array, *, n: int) -> Array:
+        return x**n
+
+
+def test_traced_functions_have_the_parameters_and_the_result_of_the_function() -> None:
+    model = Model(X)
+    assert_type(scaled(X, factor=3.0), Array)
+    assert_type(model.loss(X), np.float64)
+    assert_type(model.power(X, n=3), Array)
+    assert_type(Model.loss(model, X), np.float64)
+    assert_type(tg.value_and_grad(model.loss)(X), tuple[Any, Any])
+    wrong: list[Callable[[], Any]] = [
+        lambda: scaled("x"),  # type: ignore[arg-type]
+        lambda: scaled(X, scale=3.0),  # type: ignore[call-arg]
+        lambda: scaled(),  # type: ignore[call-arg]
+        lambda: scaled(X).hat,  # type: ignore[attr-defined]
+        lambda: model.loss(),  # type: ignore[call-arg]
+        lambda: model.power(X, n="3"),  # type: ignore[arg-type]
+        lambda: tg.grad(scaled)(X, 1.0, 2.0),  # type: ignore[call-arg]
+        lambda: tg.vmap(tg.grad(energy))(X, n=X),  # type: ignore[call-arg]
+    ]
+    for call in wrong:
+        with pytest.raises((TypeError, AttributeError, tg.TraceError)):
+            call()
+    assert tg.grad(model.loss)(X).tolist() == [2.0, 16.0]
 
 
 def test_tensors() -> None:

@@ -22,7 +22,7 @@ from tracegrad.rolling import find_circles, roll
 from tracegrad.runtime.families import remembered
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.describe import Description, describe
-from tracegrad.traced import Traced
+from tracegrad.traced import Parameters, Result, Traced
 from tracegrad.transforms import forward
 from tracegrad.transforms import grad as reverse
 from tracegrad.transforms import vmap as batch
@@ -43,14 +43,14 @@ Options = tuple[bool | None, int | None]  # tiered and optimize
 
 @overload
 def trace(
-    fun: Function, *, static_argnums: Any = (), static_argnames: Any = (), tiered: bool | None = None,
-    optimize: int | None = None, donate_argnums: Any = (), donate_argnames: Any = (),
-) -> Traced: ...  # fmt: skip
+    fun: Callable[Parameters, Result], *, static_argnums: Any = (), static_argnames: Any = (),
+    tiered: bool | None = None, optimize: int | None = None, donate_argnums: Any = (), donate_argnames: Any = (),
+) -> Traced[Parameters, Result]: ...  # fmt: skip
 @overload
 def trace(
     *, static_argnums: Any = (), static_argnames: Any = (), tiered: bool | None = None, optimize: int | None = None,
     donate_argnums: Any = (), donate_argnames: Any = (),
-) -> Callable[[Function], Traced]: ...  # fmt: skip
+) -> Callable[[Callable[Parameters, Result]], Traced[Parameters, Result]]: ...  # fmt: skip
 def trace(
     fun: Function | None = None, *, static_argnums: Any = (), static_argnames: Any = (), tiered: bool | None = None,
     optimize: int | None = None, donate_argnums: Any = (), donate_argnames: Any = (),
@@ -100,9 +100,9 @@ def trace(
 
 
 def value_and_grad(
-    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
+    fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
     tiered: bool | None = None, optimize: int | None = None,
-) -> Traced:  # fmt: skip
+) -> Traced[Parameters, tuple[Any, Any]]:  # fmt: skip
     """The function `(*args) -> (value, gradient)`, where `value = fun(*args)` is a floating scalar.
 
     The gradient is with respect to the positional argument `argnums`, with its structure, shapes and dtypes; for a
@@ -120,7 +120,7 @@ def value_and_grad(
     """
     _check(fun, argnums, "value_and_grad", (tiered, optimize))
 
-    def make() -> Traced:
+    def make() -> Traced[Parameters, tuple[Any, Any]]:
         body = reverse.value_and_grad(fun, argnums, has_aux, holomorphic)
         return _derived(fun, body, "value_and_grad", (tiered, optimize))
 
@@ -128,9 +128,9 @@ def value_and_grad(
 
 
 def grad(
-    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
+    fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
     tiered: bool | None = None, optimize: int | None = None,
-) -> Traced:  # fmt: skip
+) -> Traced[Parameters, Any]:  # fmt: skip
     """The function `(*args) -> gradient` of a scalar function; with `has_aux`, `(gradient, aux)`. See `value_and_grad`.
 
     >>> import numpy as np
@@ -143,7 +143,7 @@ def grad(
     """
     _check(fun, argnums, "grad", (tiered, optimize))
 
-    def make() -> Traced:
+    def make() -> Traced[Parameters, Any]:
         both = reverse.value_and_grad(fun, argnums, has_aux, holomorphic)
 
         def body(*args: Any, **kwargs: Any) -> Any:
@@ -197,7 +197,7 @@ def _second(half: Any, name: str, fun: Function) -> Function:
     return function
 
 
-def _standing_for(fun: Function, body: Function, name: str) -> Traced:
+def _standing_for(fun: Function, body: Function, name: str) -> Any:
     """`body`, traced, with arguments of its own; messages name the user's function."""
     vars(body).update(__signature__=inspect.signature(body), __wrapped__=fun)
     # Only where the arguments are those of the function can some of them be static.
@@ -271,7 +271,7 @@ def _at_once(leaves: Iterable[Any]) -> bool:
     return current_trace() is not None or any(isinstance(x, Carrier) for x in leaves)
 
 
-def _pushed(fun: Function, has_aux: bool) -> Traced:
+def _pushed(fun: Function, has_aux: bool) -> Any:
     def pushed(primals: Any, tangents: Any) -> Any:
         point = forward.Point(primals, describe(fun, "jvp of "))
         return forward.jvp(fun, point, point.tangents(tangents), has_aux)
@@ -310,7 +310,9 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     return (out, f_jvp, aux) if has_aux else (out, f_jvp)
 
 
-def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None) -> Traced:
+def vmap(
+    fun: Callable[Parameters, Any], in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None
+) -> Traced[Parameters, Any]:
     """The function that maps `fun` over an axis of its arguments, all examples at once.
 
     `in_axes` says along which axis each positional argument is mapped: an int, None for an argument that is the same
@@ -331,13 +333,15 @@ def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, axis_size: int | No
     return vmap_in_chunks(fun, in_axes, out_axes, axis_size, None)
 
 
-def vmap_in_chunks(fun: Function, in_axes: Any, out_axes: Any, axis_size: Any, chunk_size: int | None) -> Traced:
+def vmap_in_chunks(
+    fun: Callable[Parameters, Any], in_axes: Any, out_axes: Any, axis_size: Any, chunk_size: int | None
+) -> Traced[Parameters, Any]:
     """As `vmap`, for `chunk_size` examples at a time; None for all."""
     _require_callable(fun, "vmap")
     batch.check_axes(in_axes, out_axes)
     chunks = None if chunk_size is None else (chunk_size, over_chunks)
 
-    def make() -> Traced:
+    def make() -> Any:
         body = batch.batched_call(fun, in_axes, out_axes, axis_size, _statics(fun)[1], chunks)
         return _standing_for(fun, body, "vmap")
 
@@ -350,9 +354,9 @@ def _axes_key(axes: Any) -> Any:
 
 
 def jacrev(
-    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
+    fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
     chunk_size: int | None = None, tiered: bool | None = None, optimize: int | None = None,
-) -> Traced:  # fmt: skip
+) -> Traced[Parameters, Any]:  # fmt: skip
     """The function `(*args) -> Jacobian`, row by row: the way for more inputs than outputs.
 
     The Jacobian has the structure of the output, with that of the argument (for a tuple of argnums, a tuple of such) in
@@ -375,9 +379,9 @@ def jacrev(
 
 
 def jacfwd(
-    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
+    fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
     chunk_size: int | None = None, tiered: bool | None = None, optimize: int | None = None,
-) -> Traced:  # fmt: skip
+) -> Traced[Parameters, Any]:  # fmt: skip
     """As `jacrev`, column by column: the way for more outputs than inputs.
 
     >>> import numpy as np
@@ -393,9 +397,9 @@ jacobian = jacrev
 
 
 def hessian(
-    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
+    fun: Callable[Parameters, Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
     chunk_size: int | None = None, tiered: bool | None = None, optimize: int | None = None,
-) -> Traced:  # fmt: skip
+) -> Traced[Parameters, Any]:  # fmt: skip
     """The function `(*args) -> Hessian`, forward mode over reverse mode; structure and errors as for `jacrev`, twice.
 
     >>> import numpy as np
@@ -425,7 +429,7 @@ def hvp(fun: Function, primals: Any, tangents: Any) -> Any:
     return remembered(fun, ("hvp",), lambda: _hessian_product(fun))(tuple(primals), tuple(tangents))
 
 
-def _hessian_product(fun: Function) -> Traced:
+def _hessian_product(fun: Function) -> Any:
     def product(primals: Any, tangents: Any) -> Any:
         return jacobians.hvp_at(fun, primals, tangents)
 
@@ -433,8 +437,8 @@ def _hessian_product(fun: Function) -> Traced:
 
 
 def _of_elements(
-    fun: Function, given: tuple[Argnums, bool, bool, Any], options: Options, name: str, make: Any
-) -> Traced:
+    fun: Callable[Parameters, Any], given: tuple[Argnums, bool, bool, Any], options: Options, name: str, make: Any
+) -> Traced[Parameters, Any]:
     argnums, *_, chunk_size = given
     _check(fun, argnums, name, options)
     if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1):
@@ -487,7 +491,7 @@ def _check(fun: Any, argnums: Any, name: str, options: Options) -> None:
             )
 
 
-def _derived(fun: Function, body: Function, name: str, given: Options) -> Traced:
+def _derived(fun: Callable[Parameters, Any], body: Function, name: str, given: Options) -> Traced[Parameters, Any]:
     nums, names = _statics(fun)
     name = f"{name}({describe(fun).name})"
     options = _compiled(fun)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from tracegrad.explain import Explanation, explain
 from tracegrad.ir import Graph
@@ -12,11 +12,35 @@ from tracegrad.trace.drawn import rewind
 if TYPE_CHECKING:
     from tracegrad.profile import Profile
 
-__all__ = ["Traced"]
+__all__ = ["Parameters", "Result", "Traced"]
+
+Parameters = ParamSpec("Parameters")
+Others = ParamSpec("Others")
+Result = TypeVar("Result")
+
+if TYPE_CHECKING:
+
+    class _Typed(Dispatcher, Generic[Parameters, Result]):
+        """What type checkers know: the parameters of the function, and what it gives."""
+
+        def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result: ...
+
+        @overload
+        def __get__(self, instance: None, owner: Any = None) -> Traced[Parameters, Result]: ...
+        @overload
+        def __get__(
+            self: _Typed[Concatenate[Any, Others], Result], instance: object, owner: Any = None
+        ) -> Traced[Others, Result]: ...
+        def __get__(self, instance: Any, owner: Any = None) -> Any: ...
+else:
+    _Typed = Dispatcher
 
 
-class Traced(Dispatcher):
-    """A function that is traced and compiled when it is called: what `trace`, `grad` and `value_and_grad` return."""
+class Traced(_Typed[Parameters, Result]):
+    """A function that is traced and compiled when it is called: what `trace`, `grad` and `value_and_grad` return.
+
+    For type checkers it has the parameters of the function, and gives what that gives, or for derivatives, `Any`.
+    """
 
     # Derivatives of it are kept with it, as they are with a Python function.
     remembers = True

@@ -69,7 +69,7 @@ def _profile(given: argparse.Namespace) -> Lines:
     return 0
 
 
-def _call(given: argparse.Namespace) -> tuple[Traced, tuple[Any, ...], dict[str, Any]]:
+def _call(given: argparse.Namespace) -> tuple[Traced[..., Any], tuple[Any, ...], dict[str, Any]]:
     """The traced function, and what it is called with."""
     function = found(given.target)
     if not callable(function):

@@ -98,6 +98,7 @@ class Dispatcher(Inlinable):
 
     # Whether what the function does to Tensors from outside is done at each call.
     effects = True
+    __class_getitem__: Any = classmethod(types.GenericAlias)
     # What the hot path of this class is as a function, if that is known.
     turn: Any = None
     own = frozenset([
