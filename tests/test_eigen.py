@@ -135,6 +135,23 @@ def test_a_batch_of_complex_matrices() -> None:
     np.testing.assert_allclose(tg.vmap(tg.grad(size))(stack), [tg.grad(size)(x) for x in stack], rtol=1e-10)
 
 
+def test_batches_of_real_matrices_have_complex_eigenvalues() -> None:
+    x = np.stack([A, SPREAD, B])
+    w, v = tg.vmap(np.linalg.eig)(x)
+    assert w.dtype == v.dtype == np.complex128
+    np.testing.assert_allclose(x @ v, v * w[:, None, :], atol=1e-12)
+    np.testing.assert_allclose(tg.vmap(np.linalg.eigvals)(x), np.linalg.eigvals(x), rtol=1e-12)
+    np.testing.assert_allclose(tg.vmap(np.roots)(x[:, 0]), [np.roots(p) for p in x[:, 0]], rtol=1e-12)
+
+    def norm(a: Any) -> Any:
+        return np.sum(np.abs(np.linalg.eigvals(a)) ** 3)
+
+    for k, gradient in enumerate(tg.vmap(tg.grad(norm))(x)):
+        np.testing.assert_allclose(np.sum(gradient * T), differences(norm, x[k], T), rtol=1e-7)
+    turned = tg.vmap(lambda a: tg.jvp(tg.grad(norm), (a,), (T,))[1])(x)
+    np.testing.assert_allclose(turned[0], tg.jvp(tg.grad(norm), (A,), (T,))[1], rtol=1e-9)
+
+
 def test_matrices_that_are_none_are_refused() -> None:
     for function in (np.linalg.eig, np.linalg.eigvals):
         assert function in FUNCTIONS

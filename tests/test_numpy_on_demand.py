@@ -207,3 +207,47 @@ def test_what_is_made_inside_is_changed_when_it_is_said(statement: str) -> None:
     exec(f"def function(x):\n    {body}\n", scope)
     x = A["v"]
     np.testing.assert_allclose(tg.trace(scope["function"])(x), scope["function"](x), rtol=1e-15, atol=1e-15)
+
+
+def test_the_class_of_arrays_makes_empty_ones_and_stays_a_class() -> None:
+    def filled(x: Any) -> Any:
+        y, z = np.ndarray((2, x.size), order="F"), np.ndarray(3, dtype=np.float32)
+        y[0], y[1], z[...] = x**2, x.view(np.ndarray), 2
+        kinds = (
+            type(x) is np.ndarray,
+            type(y) in (np.ndarray, list),
+            isinstance(y, np.ndarray),
+            {np.ndarray: 1}[type(x)] == 1,
+        )
+        return y, z, np.array(kinds), type(x)
+
+    x = np.array([1.0, 2.0, 4.0])
+    y, z, kinds, kind = tg.trace(filled)(x)
+    np.testing.assert_array_equal(y, [x**2, x])
+    assert y.flags.f_contiguous
+    assert (z.dtype, z.tolist(), kinds.tolist()) == (np.float32, [2.0, 2.0, 2.0], [True] * 4)
+    assert kind is np.ndarray
+    np.testing.assert_array_equal(tg.grad(lambda x: np.sum(filled(x)[0]))(x), 2 * x + 1)
+    with pytest.raises(NotImplementedError, match="as_strided"):
+        tg.trace(lambda x: np.ndarray((2,), buffer=x))(x)
+
+
+def test_rows_that_are_unique_have_the_cotangent_of_the_first() -> None:
+    x = np.array([[1.0, 2.0], [0.0, 5.0], [1.0, 2.0]])
+    gradient = tg.grad(lambda x: np.sum(np.unique(x, axis=0) ** 2 * np.array([[1.0], [3.0]])))(x)
+    np.testing.assert_array_equal(gradient, [[6.0, 12.0], [0.0, 10.0], [0.0, 0.0]])
+
+
+def test_numbers_are_put_at_many_places_that_are_traced() -> None:
+    rng = np.random.default_rng(5)
+    places, x = rng.integers(-500, 500, 2000), rng.normal(size=2000)
+
+    def put(x: Any, places: Any) -> Any:
+        y = np.zeros(500)
+        np.put(y, places, x)
+        return y
+
+    np.testing.assert_array_equal(tg.trace(put)(x, places), put(x, places))
+    last = np.zeros(2000)
+    last[[np.flatnonzero(places % 500 == k)[-1] for k in set(places % 500)]] = 1.0
+    np.testing.assert_array_equal(tg.grad(lambda x: np.sum(put(x, places)))(x), last)

@@ -23,6 +23,7 @@ MODULES = {
     "polynomials": "vander poly polyfit polyadd polysub polymul polydiv polyder polyint",
     "editing": "insert delete resize put place putmask copyto fill_diagonal put_along_axis choose array_equiv",
     "places": "diag_indices_from tril_indices_from triu_indices_from unravel_index ravel_multi_index isin lexsort",
+    "unique": "unique",
     "sets": "union1d intersect1d setdiff1d setxor1d trim_zeros",
     "functional": "apply_along_axis apply_over_axes piecewise",
     "padding": "pad",

@@ -76,9 +76,10 @@ def with_order(x: Any, order: str | None) -> Any:
 
 def dtype_of_view(x: Any, *given: Any) -> np.dtype[Any]:
     """The dtype that `ndarray.view` is asked for: of elements of the same size, or of the parts of complex ones."""
+    given = () if len(given) == 1 and given[0] == np.ndarray else given
     if len(given) > 1 or (given and isinstance(given[0], type) and issubclass(given[0], np.ndarray)):
         raise refuse("ndarray.view of another class", "use the array itself")
-    kind = supported(given[0], "view") if given else x.dtype
+    kind: np.dtype[Any] = supported(given[0], "view") if given else x.dtype
     parts = {kind, x.dtype} in ({np.dtype("f8"), np.dtype("c16")}, {np.dtype("f4"), np.dtype("c8")})
     if kind.itemsize != x.dtype.itemsize and not (parts and x.shape):
         raise refuse("ndarray.view of a dtype of another size", "use astype()")

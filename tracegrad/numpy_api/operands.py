@@ -30,6 +30,7 @@ __all__ = [
     "broadcast_shapes",
     "constant",
     "from_sequence",
+    "has_value",
     "operand",
     "operands",
     "peer_of",
@@ -109,6 +110,13 @@ def from_sequence(xs: Sequence[Any], peer: Any) -> Any:
         raise ShapeError(located(f"array: elements of one sequence have different shapes: {shapes}"))
     joined: Any = stack(*parts, axis=0)
     return joined if isinstance(joined, np.ndarray) else joined._laid("C")
+
+
+def has_value(x: Any) -> bool:
+    """Whether the value of `x` can be asked for: there are none in a region while it is recorded."""
+    traced = getattr(x, "array", x)
+    builder = getattr(traced, "builder", None)
+    return builder is None or bool(builder.here().knows(traced))
 
 
 def whole(xs: Sequence[Any]) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tracegrad.ops import eigen, filters, fourier, joined, lambert, least_squares, matrix_functions, membership
+from tracegrad.ops import row_order as row_order
 
 __all__ = [
-    "eigen", "filters", "fourier", "joined", "lambert", "least_squares", "matrix_functions", "membership",
+    "eigen", "filters", "fourier", "joined", "lambert", "least_squares", "matrix_functions", "membership", "row_order",
 ]  # fmt: skip

@@ -12,13 +12,18 @@ import numpy as np
 
 from tracegrad import tree
 from tracegrad.ir import Value
+from tracegrad.numpy_api.creation import empty
+from tracegrad.numpy_api.operands import peer_of
+from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier, Level
 from tracegrad.trace.counters import tell
 from tracegrad.trace.elements import Instead
 from tracegrad.trace.lent import real_of, touching
+from tracegrad.trace.making import making
+from tracegrad.trace.refusals import InPlace
 from tracegrad.trace.tracer import Tracer
 
-__all__ = ["BUILTINS", "OTHERS", "Shadowed", "stands_for", "unshadowed"]
+__all__ = ["ARRAYS", "BUILTINS", "OTHERS", "Shadowed", "stands_for", "unshadowed"]
 
 _get = object.__getattribute__
 
@@ -30,7 +35,9 @@ class Shadowed:
 
 
 def unshadowed(x: Any) -> Any:
-    """The real object of a shadow; anything else as it is."""
+    """The real object of a shadow, or the class that another stands for; anything else as it is."""
+    if type(x) is InPlace:
+        return x.real
     return _get(x, "_real") if isinstance(type(x), type) and issubclass(type(x), Shadowed) else real_of(x)
 
 
@@ -55,14 +62,28 @@ def stands_for(x: Any) -> type:
     return scalar
 
 
+def _array(shape: Any, dtype: Any = float, buffer: Any = None, offset: Any = 0, strides: Any = None,
+           order: Any = None) -> Any:  # fmt: skip
+    """`np.ndarray`, the class as a function: an array that nothing is written into yet, or one of a buffer's memory."""
+    if strides is None and buffer is None:
+        return _EMPTY(shape, dtype, order or "C")
+    if peer_of(shape, buffer, offset, strides) is not None:
+        raise refuse("np.ndarray of the memory of an array", "use np.lib.stride_tricks.as_strided, or x.view(dtype)")
+    return np.ndarray(shape, dtype, buffer, offset, strides, order)
+
+
+_EMPTY: Any = making(np.empty, empty)
+# What stands for the class of arrays in traced code.
+ARRAYS: Any = InPlace("ndarray", (), {"real": np.ndarray, "other": {"__call__": _array}})
+
+
 class _TypeMeta(type):
     """`type`, but that the type of a traced value is that of what it stands for."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        if len(args) == 1 and _is_traced(args[0]):
-            return stands_for(args[0])
-        if len(args) == 1 and cls is _Type:
-            return type(unshadowed(args[0]))
+        if len(args) == 1 and (cls is _Type or _is_traced(args[0])):
+            found = stands_for(args[0]) if _is_traced(args[0]) else type(unshadowed(args[0]))
+            return ARRAYS if found is np.ndarray else found
         return type(*args, **kwargs) if cls is _Type else super().__call__(*args, **kwargs)
 
     def __instancecheck__(cls, x: Any) -> bool:
@@ -138,6 +159,7 @@ def _is_not(a: Any, b: Any) -> bool:
 # By the identity of what they replace.
 OTHERS: dict[int, Any] = {
     id(np.isscalar): _isscalar,
+    id(np.ndarray): ARRAYS,
     id(operator.is_): _is,
     id(operator.is_not): _is_not,
     **{

@@ -23,6 +23,7 @@ from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.captures import World
 from tracegrad.trace.effects import Effect, contents, plain_key
 from tracegrad.trace.memory import axes_of
+from tracegrad.trace.refusals import InPlace
 from tracegrad.trace.shadow import VALUES, Globals, is_user_object
 from tracegrad.trace.templates import (
     Call,
@@ -132,6 +133,8 @@ class Outputs:
         """The template of any value."""
         if getattr(x, "level", None) is Level.SPAN:
             x = x.exact()
+        if type(x) is InPlace:
+            return Same(x.real)
         several = type(x) is frozenset and any(isinstance(each, Tracer) for each in x)
         if isinstance(x, VALUES) and not several and not isinstance(x, Value):
             return Same(x)

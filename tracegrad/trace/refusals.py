@@ -111,7 +111,7 @@ class InPlace(type):
         return isinstance(x, cls.real)
 
     def __subclasscheck__(cls, other: type) -> bool:
-        return issubclass(other, cls.real)
+        return other is cls or issubclass(other, cls.real)
 
     def __eq__(cls, other: object) -> bool:
         return other is cls.real or type.__eq__(cls, other) is True

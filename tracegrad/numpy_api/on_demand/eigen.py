@@ -9,7 +9,7 @@ import numpy as np
 from tracegrad.numpy_api.joining import concatenate
 from tracegrad.numpy_api.linalg import square_matrices
 from tracegrad.numpy_api.on_demand.sets import trim_zeros
-from tracegrad.numpy_api.operands import arrays, constant, peer_of, to_dtype, to_float
+from tracegrad.numpy_api.operands import arrays, constant, has_value, peer_of, to_dtype, to_float
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.sorting import sort
 from tracegrad.ops import eigen
@@ -23,13 +23,15 @@ _Eig: Any = type(np.linalg.eig(np.eye(1)))
 
 
 def _all_real(x: Any, values: Any) -> bool:
-    """Whether NumPy gives real results: for real matrices of which all eigenvalues are. That is asked for."""
-    return x.dtype.kind != "c" and bool(np.all(imag(values) == 0))
+    """Whether NumPy gives real results: for real matrices of which all eigenvalues are. That is asked for, but where
+    there are no values to ask: there results are complex."""
+    return x.dtype.kind != "c" and has_value(values) and bool(np.all(imag(values) == 0))
 
 
 @implements(np.linalg.eig)
 def eig(a: Any) -> Any:
-    """`np.linalg.eig`; whether the eigenvalues of a real matrix are real is asked for, which leaves a guard."""
+    """`np.linalg.eig`; whether the eigenvalues of a real matrix are real is asked for, which leaves a guard. In
+    batches and other regions they are complex."""
     x = square_matrices("eig", a)
     w, v = eigen.eig(x)
     return _Eig(real(w), real(v)) if _all_real(x, w) else _Eig(w, v)
@@ -37,7 +39,8 @@ def eig(a: Any) -> Any:
 
 @implements(np.linalg.eigvals)
 def eigvals(a: Any) -> Any:
-    """`np.linalg.eigvals`; whether those of a real matrix are real is asked for, which leaves a guard."""
+    """`np.linalg.eigvals`; whether those of a real matrix are real is asked for, which leaves a guard. In batches
+    and other regions they are complex."""
     x = square_matrices("eigvals", a)
     w = eigen.eigvals(x)
     return real(w) if _all_real(x, w) else w
@@ -45,14 +48,16 @@ def eigvals(a: Any) -> Any:
 
 @implements(np.roots)
 def roots(p: Any) -> Any:
-    """`np.roots`; how many coefficients at the ends are zero is asked for, which leaves guards."""
+    """`np.roots`; how many coefficients at the ends are zero is asked for, which leaves guards. In batches and
+    other regions the first one is taken not to be."""
     (x,) = arrays(p)
     x = to_float(x)
     if len(x.shape) != 1:
         raise ValueError("Input must be a rank-1 array.")
     peer = peer_of(x)
-    shorter = trim_zeros(x, "b")
-    core = trim_zeros(shorter, "f")
+    known = has_value(x)
+    shorter = trim_zeros(x, "b") if known else x
+    core = trim_zeros(shorter, "f") if known else x
     n = core.shape[0]
     if not n:
         return constant(np.array([]), peer)

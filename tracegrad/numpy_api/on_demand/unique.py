@@ -1,0 +1,98 @@
+"""`np.unique`: elements, or what lies along an axis, in ascending order and each once."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.chosen import nonzero
+from tracegrad.numpy_api.indexing import getitem
+from tracegrad.numpy_api.joining import along, concatenate
+from tracegrad.numpy_api.operands import arrays, constant, peer_of, raveled, to_dtype
+from tracegrad.numpy_api.registry import implements
+from tracegrad.numpy_api.shapes import moveaxis
+from tracegrad.numpy_api.sorting import argsort, sort
+from tracegrad.ops.complex_numbers import imag, real
+from tracegrad.ops.elementwise import isnan, logical_and, logical_not, not_equal, subtract
+from tracegrad.ops.indexing import gather, scatter_add
+from tracegrad.ops.linear import full, reshape
+from tracegrad.ops.op import normalize_axis
+from tracegrad.ops.pieces import stack
+from tracegrad.ops.reduction import reduce_any
+from tracegrad.ops.row_order import row_order
+from tracegrad.ops.scans import cumsum
+
+__all__ = ["unique"]
+
+
+@implements(np.unique)
+def unique(ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False,
+           axis: Any = None, *, equal_nan: bool = True, sorted: bool = True) -> Any:  # fmt: skip
+    """`np.unique`, sorted: of equal elements the first has the cotangent."""
+    (given,) = arrays(ar)
+    k = None if axis is None else normalize_axis("unique", axis, len(given.shape))
+    alone = k is None or len(given.shape) == 1
+    x = raveled(given) if alone else _rows(given, k)
+    peer, n = peer_of(ar), x.shape[0]
+    order, ranked = _ranked(x, return_index or return_inverse, peer)
+    first = _firsts(ranked, equal_nan and alone, peer)
+    chosen = getitem(ranked, first)
+    if not alone:
+        lying = moveaxis(given, k, 0).shape[1:]
+        chosen = moveaxis(reshape(chosen, shape=(chosen.shape[0], *lying)), 0, k)
+    found = [chosen]
+    if return_index:
+        found.append(getitem(order, first))
+    if return_inverse:
+        number = subtract(cumsum(to_dtype(first, "int64"), axis=0), 1)
+        found.append(reshape(scatter_add(number, order, shape=(n,), axes=(0,)), shape=given.shape if alone else (n,)))
+    if return_counts:
+        ends = concatenate([nonzero(first)[0], constant(full(shape=(1,), value=n, dtype="int64"), peer)])
+        found.append(subtract(along(ends, 0, 1, ends.shape[0]), along(ends, 0, 0, ends.shape[0] - 1)))
+    return tuple(found) if len(found) > 1 else found[0]
+
+
+def _rows(x: Any, k: int | None) -> Any:
+    """What lies along an axis, each in a row."""
+    x = moveaxis(x, k, 0)
+    return reshape(x, shape=(x.shape[0], math.prod(x.shape[1:])))
+
+
+def _ranked(x: Any, places: bool, peer: Any) -> tuple[Any, Any]:
+    """Where the elements, or rows, in ascending order come from, if that is wanted, and these."""
+    if not x.shape[0]:
+        return constant(full(shape=(0,), value=0, dtype="int64"), peer), x
+    if len(x.shape) > 1:
+        order = row_order(_keys(x))
+    elif not places:
+        return None, sort(x, 0)
+    else:
+        order = argsort(x, 0, stable=True)
+    return order, gather(x, order, axes=(0,))
+
+
+def _keys(x: Any) -> Any:
+    """Rows of real numbers that are in the order of the rows: complex numbers of which a part is nan come last."""
+    if x.dtype.kind != "c":
+        return x
+    re, im = real(x), imag(x)
+    lost = to_dtype(2 * np.isnan(re) + 1 * np.isnan(im), re.dtype)
+    keys = stack(lost, re, im, axis=2)
+    return reshape(keys, shape=(x.shape[0], 3 * x.shape[1]))
+
+
+def _firsts(ranked: Any, equal_nan: bool, peer: Any) -> Any:
+    """Which elements, or rows, in ascending order differ from those before them."""
+    n = ranked.shape[0]
+    one = constant(full(shape=(min(n, 1),), value=True, dtype="bool"), peer)
+    if n < 2:
+        return one
+    these, before = along(ranked, 0, 1, n), along(ranked, 0, 0, n - 1)
+    differ = not_equal(these, before)
+    if equal_nan and ranked.dtype.kind in "fc":
+        differ = logical_and(differ, logical_not(logical_and(isnan(these), isnan(before))))
+    if len(ranked.shape) > 1:
+        differ = reduce_any(differ, axes=(1,))
+    return concatenate([one, differ])
