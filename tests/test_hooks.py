@@ -289,6 +289,61 @@ def test_what_is_kept_as_it_is_survives_the_update_that_it_is_kept_for(update: A
     np.testing.assert_allclose(tg.autograd.grad(y, x)[0].numpy(), expected.numpy(), rtol=1e-14)
 
 
+def _overwritten(x: Any) -> Any:
+    y = x.clone()
+    tail = y[1:]
+    z = (tail * y[:-1]).sum() + y.exp().sum()
+    y.mul_(3.0)
+    tail.add_(1.0)
+    w = (y * y).sum()
+    y[0] = 5.0
+    e = y.sigmoid()
+    total = z + w + e.sum()
+    e.zero_()
+    return total
+
+
+def test_what_is_saved_may_be_overwritten_where_that_is_allowed() -> None:
+    x = _leaf(0.3, -1.2, 0.7)
+    with graph.allow_mutation_on_saved_tensors():
+        _overwritten(x).backward()
+    at, h = x.detach().numpy(), 1e-6
+    want = [(_overwritten(tg.tensor(at + h * e)) - _overwritten(tg.tensor(at - h * e))).item() / (2 * h)
+            for e in np.eye(3)]  # fmt: skip
+    np.testing.assert_allclose(x.grad.numpy(), want, rtol=1e-7)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        _overwritten(x).backward()
+
+
+def test_a_parameter_may_be_overwritten_between_forward_and_backward() -> None:
+    w = _leaf(1.0, 2.0)
+    with graph.allow_mutation_on_saved_tensors() as kept:
+        for _ in range(300):
+            loss = (w * w).sum()
+            before = w.tolist()
+            with tg.no_grad():
+                w.mul_(0.99)
+            w.grad = None
+            loss.backward()
+            assert w.grad.tolist() == [2.0 * v for v in before]
+        assert len(kept._kept) <= 256
+
+
+def test_backward_passes_belong_inside_the_context_of_the_update() -> None:
+    x = _leaf(1.0, 2.0)
+    with graph.allow_mutation_on_saved_tensors():
+        y = x.clone()
+        z = (y * y).sum()
+        y.zero_()
+        with (
+            pytest.raises(RuntimeError, match="contexts cannot be nested"),
+            graph.allow_mutation_on_saved_tensors(),
+        ):
+            pass
+    with pytest.raises(AssertionError, match="Trying to backward outside of the 'allow_mutation_on_saved_tensors'"):
+        z.backward()
+
+
 def test_hooks_on_saved_values_are_the_threads_own_and_the_innermost_count() -> None:
     seen: list[str] = []
     x = _leaf(1.0)

@@ -20,10 +20,11 @@ class _State(threading.local):
     """The modes of a thread.
 
     `enabled` and `inference` are the grad mode and the inference mode; `watching` says whether anomalies are looked
-    for, `check_nan` whether nan is one; `saving` are the pairs of hooks on saved tensors, the innermost last, and
-    `refused` why there may be none; `level` is the dual level, in which Tensors have tangents; `unusual` says that
-    there is more to do for each result than in the usual mode. `depth` is how many eager derivatives of functions are
-    under way around this call, `sweep` the backward pass under way.
+    for, `check_nan` whether nan is one; `saving` are the pairs of hooks on saved tensors, the innermost last, `refused`
+    why there may be none, and `guarding` what copies saved tensors before they are overwritten; `level` is the dual
+    level, in which Tensors have tangents; `unusual` says that there is more to do for each result than in the usual
+    mode. `depth` is how many eager derivatives of functions are under way around this call, `sweep` the backward pass
+    under way.
     """
 
     enabled = True
@@ -33,6 +34,7 @@ class _State(threading.local):
     check_nan = True
     saving: tuple[tuple[Callable[[Any], Any], Callable[[Any], Any]], ...] = ()
     refused = ""
+    guarding: Any = None
     level: Any = None
     unusual = False
     sweep: Any = None

@@ -8,14 +8,16 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tracegrad.errors import located
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.hooks import RemovableHandle
 from tracegrad.torch.tape.tape import GradientEdge, Node, Spec
 
 __all__ = [
-    "GradientEdge", "Node", "disable_saved_tensors_hooks", "get_gradient_edge", "increment_version",
-    "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks",
+    "GradientEdge", "Node", "allow_mutation_on_saved_tensors", "disable_saved_tensors_hooks", "get_gradient_edge",
+    "increment_version", "register_multi_grad_hook", "save_on_cpu", "saved_tensors_hooks",
 ]  # fmt: skip
 
 Hook = Callable[[Any], Any]
@@ -75,6 +77,93 @@ class disable_saved_tensors_hooks(contextlib.ContextDecorator):
 
     def __exit__(self, *_: object) -> None:
         STATE.refused = self.before
+
+
+class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
+    """A context in which Tensors may be updated in place though the tape has saved them: it keeps a copy of what is
+    about to be overwritten. Backward passes through what was recorded inside belong inside.
+
+    RuntimeError for a context within another one, AssertionError for a backward pass outside.
+
+    >>> from tracegrad import tensor
+    >>> x = tensor([1.0, 2.0], requires_grad=True)
+    >>> with allow_mutation_on_saved_tensors():
+    ...     y = x.clone()
+    ...     z = (y * y).sum()
+    ...     _ = y.mul_(10.0)
+    ...     z.backward()
+    >>> x.grad
+    tensor([2., 4.])
+    """
+
+    def __init__(self) -> None:
+        # By the memory that they are in, the values that are kept.
+        self._kept: dict[int, weakref.WeakSet[_Value]] = {}
+        self._room = _ROOM
+        self._hooks = saved_tensors_hooks(self._pack, self._unpack)
+
+    def __enter__(self) -> allow_mutation_on_saved_tensors:
+        if STATE.guarding is not None:
+            raise RuntimeError(located("allow_mutation_on_saved_tensors contexts cannot be nested"))
+        self._hooks.__enter__()
+        STATE.guarding = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        STATE.guarding = None
+        self._hooks.__exit__()
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what is kept."""
+        for values in self._kept.values():
+            for value in values:
+                value.tensor = None
+        self._kept.clear()
+
+    def _pack(self, tensor: Any) -> _Value:
+        value = _Value(tensor.detach())
+        if len(self._kept) >= self._room:
+            self._kept = {memory: values for memory, values in self._kept.items() if values}
+            self._room = max(_ROOM, 2 * len(self._kept))
+        if isinstance(tensor.array, np.ndarray):
+            self._kept.setdefault(id(_memory(tensor.array)), weakref.WeakSet()).add(value)
+        return value
+
+    def _unpack(self, value: _Value) -> Any:
+        if STATE.guarding is not self or value.tensor is None:
+            raise AssertionError(
+                located(
+                    "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which the graph "
+                    "was originally recorded."
+                )
+            )
+        return value.tensor
+
+    def before_update_of(self, array: Any) -> None:
+        """The memory of `array` is about to be overwritten."""
+        for value in self._kept.pop(id(_memory(array)), ()):
+            value.tensor = value.tensor.clone()
+
+
+# From how many memories on those are looked for of which nothing is kept any more.
+_ROOM = 256
+
+
+class _Value:
+    """A saved value: a Tensor in its memory, or after that was overwritten, in memory of its own."""
+
+    __slots__ = ("__weakref__", "tensor")
+
+    def __init__(self, tensor: Any):
+        self.tensor = tensor
+
+
+def _memory(array: Any) -> Any:
+    """The object whose memory an array is a view of."""
+    while isinstance(array, np.ndarray) and array.base is not None:
+        array = array.base
+    return array
 
 
 def get_gradient_edge(tensor: Any) -> GradientEdge:

@@ -339,6 +339,8 @@ class Recorded(TapeCarrier):
 
     def _store(self, array: Any) -> None:
         """Overwrite the memory."""
+        if STATE.guarding is not None:
+            STATE.guarding.before_update_of(self.array)
         views.writeable(self.array)[...] = array
 
     def _converted(self, shape: tuple[int, ...], dtype: Any) -> Any:
