@@ -18,19 +18,19 @@ BENCHMARKS = (
     "loops", "programs", "factorizations", "workloads", "first_calls", "warm_start", "eager",
 )  # fmt: skip
 
-ACCURACY = "accuracy"  # times nothing, and comes alone
+PAGES = ("accuracy", "speed")  # pages of the documentation, each of which comes alone
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Times tracegrad and its peers.")
     parser.add_argument(
-        "names", nargs="*", metavar="name", help=f"which to run: {', '.join(BENCHMARKS)}; or {ACCURACY}"
+        "names", nargs="*", metavar="name", help=f"which to run: {', '.join(BENCHMARKS)}; or one of {', '.join(PAGES)}"
     )
     parser.add_argument("--quick", action="store_true", help="fewer rounds and sizes")
     parser.add_argument("--cores", type=int, nargs="+", default=[], help="use so many cores, for every peer; in turn")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the results and the versions there")
     options = parser.parse_args(argv)
-    if options.names == [ACCURACY]:
+    if len(options.names) == 1 and options.names[0] in PAGES:
         return options
     if unknown := set(options.names) - set(BENCHMARKS):
         parser.error(f"no benchmark named {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
@@ -101,13 +101,25 @@ def report_of_process(options: argparse.Namespace, cores: int) -> dict[str, Any]
         return found
 
 
+def written(name: str, quick: bool) -> str:
+    """A page of the documentation."""
+    if name == "accuracy":
+        from benchmarks import accuracy
+
+        return accuracy.page(40 if quick else 400)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
+    os.environ.update(TRACEGRAD_FIRST_CALL="compile", OPENBLAS_NUM_THREADS="1")
+    from benchmarks import harness, speed
+
+    return speed.page(harness.QUICK if quick else harness.Settings(rounds=15, loop_seconds=0.004))
+
+
 def main(argv: list[str] | None = None) -> int:
     """The exit code is 1 if a peer disagreed or tracegrad failed."""
     options = arguments(argv)
-    if options.names == [ACCURACY]:
-        from benchmarks import accuracy
-
-        print(accuracy.page(40 if options.quick else 400), end="")
+    if len(options.names) == 1 and options.names[0] in PAGES:
+        print(written(options.names[0], options.quick), end="")
         return 0
     several = len(options.cores) > 1
     reports = [report_of_process(options, n) for n in options.cores] if several else [report(options)]

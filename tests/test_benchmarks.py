@@ -11,7 +11,7 @@ import pytest
 import scipy
 
 from benchmarks import __main__ as command
-from benchmarks import functions, harness, peers
+from benchmarks import functions, harness, peers, speed
 from benchmarks.harness import Case, Disagreement, Settings, Skip, Timed, check, run_case
 from benchmarks.peers import need
 from tracegrad.numpy_api import supported
@@ -488,9 +488,30 @@ def test_every_function_that_traced_code_can_call_is_timed():
     assert [name for name in functions.WHY if name not in rows] == []
 
 
+def test_the_page_of_functions_says_why_one_is_behind_and_measures_it_again() -> None:
+    calls = []
+
+    def run(case: harness.Case, settings: harness.Settings) -> harness.Result:
+        calls.append(case.name)
+        seconds = {"np.sin(x)": (1.0, 2.0), "np.fmod(x, p)": (4.0, 3.0)}.get(case.name, (None, 1.0))
+        rows = [harness.Row(peer, minimum=s) for peer, s in zip(("tracegrad", "numpy"), seconds)]
+        if seconds[0] is None:
+            rows[0].status, rows[0].reason = "failed", "TypeError: no"
+        return harness.Result(case.name, rows, "tracegrad", case.why)
+
+    rows = [speed.measured(call, harness.QUICK, run) for call in ("np.sin(x)", "np.fmod(x, p)", "np.cos(x)")]
+    assert calls == ["np.sin(x)", *["np.fmod(x, p)"] * speed.AGAIN, "np.cos(x)"]
+    text = speed.written(rows, peers.machine(), "abc")
+    assert "| `np.sin(x)` | 1.00 s | 2.00 s | 2.00 |  |" in text
+    assert "| `np.fmod(x, p)` | 4.00 s | 3.00 s | **0.75** | LLVM has one remainder at a time |" in text
+    assert "| `np.cos(x)` |  |  |  | TypeError: no |" in text
+    assert "2 calls, 1.22 times as fast" in text
+    assert "NumPy's in 1 (below" in text
+
+
 def test_rows_of_functions_are_functions_of_their_operands():
     row = 'z = np.copy(a); np.einsum("ij->i", a); np.put_along_axis(z, l, 1.0, 0); z'
     assert functions.letters(row) == ["a", "l"]
     assert functions.function(row)(np.zeros((2, 3)), np.array([[0, 1, 0]])).sum() == 3.0
-    assert functions.why("np.isin(g, h)")
+    assert functions.why("np.linalg.eigh(d)")
     assert not functions.why("np.sort(x)")

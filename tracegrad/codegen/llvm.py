@@ -39,12 +39,13 @@ from tracegrad.codegen.scalar_llvm import (
     memory_type,
 )  # fmt: skip
 from tracegrad.codegen.searches import searching
+from tracegrad.codegen.stretches import in_stretches, steps_across
 from tracegrad.codegen.support import loop
 from tracegrad.codegen.vector_llvm import horizontal
 from tracegrad.codegen.vector_search import row_loop
 from tracegrad.codegen.vectors import LIGHTEST, vectors_of
 
-__all__ = ["PolyEmitter", "constant_of", "declared_kernel", "kernel_function", "kernel_symbol"]
+__all__ = ["PolyEmitter", "declared_kernel", "kernel_function", "kernel_symbol"]
 
 I32 = ir.IntType(32)
 STACK_ALIGNMENT = 64  # bytes: a vector that is kept on the stack lies in one line of the cache
@@ -60,23 +61,10 @@ class PolyEmitter:
         total = None
         for monomial, c in sorted(p.terms.items(), key=lambda t: (len(t[0]), t[0])):
             term = ir.Constant(I64, c) if c != 1 or not monomial else None
-            for s in sorted(monomial, key=_invariant_first):
+            for s in sorted(monomial, key=lambda s: ("sk".find(s[0]) < 0, s)):  # what is the same in all turns first
                 term = self.env[s] if term is None else b.mul(term, self.env[s])
             total = term if total is None else b.add(total, term)
         return ir.Constant(I64, 0) if total is None else total
-
-
-def _invariant_first(symbol: str) -> tuple[int, str]:
-    return ("sk".find(symbol[0]) < 0, symbol)
-
-
-def constant_of(b: ir.IRBuilder, word: Any, dtype: str) -> Any:
-    """The number that a word holds the bits of; those of a float are those of a double."""
-    t = llvm_type(dtype)
-    if dtype[0] == "f":
-        value = b.bitcast(word, ir.DoubleType())
-        return value if dtype == "f64" else b.fptrunc(value, t)
-    return word if t.width == 64 else b.trunc(word, t)
 
 
 def kernel_function(module: ir.Module, kernel: Kernel, name: str) -> ir.Function:
@@ -151,8 +139,18 @@ class KernelEmitter:
         self._fill_memory()
         self._clip()
         self.before_loops = self.b.block
-        self._nest(0)
+        self.stretch: tuple[Any, Any] | None = None
+        steps = steps_across(kernel) if self.search is None else []
+        if steps:
+            apart = [self.polys.emit(self.b, step) for step in steps]
+            in_stretches(self.b, self._bounds(len(kernel.loops) - 1)[1], apart, self._stretch)
+        else:
+            self._nest(0)
         self.b.ret_void()
+
+    def _stretch(self, first: Any, last: Any) -> None:
+        self.stretch, self.before_loops = (first, last), self.b.block
+        self._nest(0)
 
     # -- loops -------------------------------------------------------------------------------------
     def _register_depth(self, x: Reduce) -> int:
@@ -323,6 +321,8 @@ class KernelEmitter:
         """The first number of a loop and the one behind its last; they do not depend on the loops around it."""
         if depth == self.kernel.chunked:
             return self.low, self.high
+        if self.stretch is not None and depth == len(self.kernel.loops) - 1:
+            return self.stretch
         with self.b.goto_block(self.before_loops):
             return ir.Constant(I64, 0), self.polys.emit(self.b, self.kernel.loops[depth].extent)
 

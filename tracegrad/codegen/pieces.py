@@ -19,12 +19,12 @@ from typing import Any
 
 from llvmlite import ir
 
-from tracegrad.codegen.llvm import constant_of, kernel_function, kernel_symbol
+from tracegrad.codegen.llvm import kernel_function, kernel_symbol
 from tracegrad.codegen.loops import Check, Kernel, flattened
 from tracegrad.codegen.module import Part, define_part, place_of
 from tracegrad.codegen.nested import Nested, Repeat, regions_of
 from tracegrad.codegen.plan import Plan, functions_of, plans_of
-from tracegrad.codegen.scalar_llvm import I64, memory_type
+from tracegrad.codegen.scalar_llvm import I64, constant_of, memory_type
 from tracegrad.codegen.steps import Launch
 from tracegrad.codegen.support import OF_WORDS
 from tracegrad.codegen.vectors import vectors_of

@@ -22,6 +22,7 @@ __all__ = [
     "I64",
     "combine",
     "constant",
+    "constant_of",
     "extremum",
     "identity",
     "is_extremum",
@@ -57,6 +58,15 @@ def constant(spelling: str, dtype: str, lanes: int = 0) -> Any:
     if dtype == "bool":
         return number(t, int(spelling == "True"))
     return number(t, float(spelling) if dtype[0] == "f" else int(spelling))
+
+
+def constant_of(b: ir.IRBuilder, word: Any, dtype: str) -> Any:
+    """The number that a word holds the bits of; those of a float are those of a double."""
+    t = llvm_type(dtype)
+    if dtype[0] == "f":
+        value = b.bitcast(word, ir.DoubleType())
+        return value if dtype == "f64" else b.fptrunc(value, t)
+    return word if t.width == 64 else b.trunc(word, t)
 
 
 def operation(b: ir.IRBuilder, op: str, args: list[Any], dtypes: list[str], out: str) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError
-from tracegrad.ops.declare import Elementwise, same_loop
+from tracegrad.ops.declare import Elementwise, Loop, promote, same_loop
 from tracegrad.ops.declare import elementwise as op
 from tracegrad.ops.linear import cast, zeros_like
 from tracegrad.ops.op import primitive
@@ -24,8 +24,16 @@ ldexp: Elementwise
 
 gcd = op("gcd(x, y)", np.gcd, None, domain=None, doc="the greatest common divisor of magnitudes")
 lcm = op("lcm(x, y)", np.lcm, None, domain=None, doc="the least common multiple of magnitudes")
+
+
+def _of_integers(x: Any) -> Loop:
+    if promote((x,)).kind not in "iu":
+        raise TypeError("of integers only")
+    return same_loop(x)
+
+
 popcount = op("popcount(x)", lambda x: np.bitwise_count(x).astype(x.dtype), "popcount(absolute(x))", domain=None,
-              loop=same_loop, doc="how many bits of the magnitude are 1, in the dtype of x")  # fmt: skip
+              loop=_of_integers, doc="how many bits of the magnitude are 1, in the dtype of x")  # fmt: skip
 bitwise_count = op("bitwise_count(x)", np.bitwise_count, None, domain=None, doc="how many bits of the magnitude are 1")
 nextafter = op("nextafter(x, y)", np.nextafter, "nextafter(x, y)", lambda t, ans, x, y: t,
                lambda t, ans, x, y: zeros_like(t), doc="the number beside x in the direction of y")  # fmt: skip

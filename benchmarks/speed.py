@@ -1,0 +1,108 @@
+"""Every function of NumPy's that traced code can call, compiled beside NumPy's own at 100,000 elements, as a page.
+
+`python -m benchmarks speed` writes it, on one core. The shortest of all rounds counts: what else the machine does makes
+calls longer, and never shorter. A row that is behind is measured again before it is believed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from benchmarks import bench_functions, functions, peers
+from benchmarks.harness import Result, Settings, run_case, show_seconds
+
+__all__ = ["LEVEL", "Row", "measured", "page"]
+
+LEVEL = 0.95  # what is above is not slower: runs differ by as much
+AGAIN = 3  # measurements of a row that is behind
+
+
+@dataclass(frozen=True)
+class Row:
+    """The shortest calls of a function, in seconds, and why it loses, if that is known."""
+
+    call: str
+    compiled: float
+    eager: float
+    why: str = ""
+    fault: str = ""
+
+    @property
+    def ratio(self) -> float:
+        return self.eager / self.compiled
+
+
+def measured(call: str, settings: Settings, run: Callable[..., Result] = run_case) -> Row:
+    """The row of one function; a failure is a row too."""
+    found = Row(call, np.inf, np.inf, functions.why(call))
+    for _ in range(AGAIN):
+        with np.errstate(all="ignore"):
+            rows = {row.peer: row for row in run(bench_functions.case(call), settings).rows}
+        if (mine := rows["tracegrad"]).status != "ok" or mine.minimum is None:
+            return replace(found, fault=mine.reason)
+        found = replace(
+            found,
+            compiled=min(found.compiled, mine.minimum),
+            eager=min(found.eager, rows["numpy"].minimum or np.inf),
+        )
+        if found.ratio >= LEVEL:
+            break
+    return found
+
+
+def page(settings: Settings, calls: list[str] = functions.ROWS) -> str:
+    """The page, as Markdown."""
+    peers.start(("tracegrad",))
+    return written([measured(call, settings) for call in calls], peers.machine(), _commit())
+
+
+def written(rows: list[Row], machine: dict[str, Any], commit: str) -> str:
+    """Rows as Markdown."""
+    done = [row for row in rows if not row.fault]
+    behind = [row for row in done if row.ratio < LEVEL]
+    unknown = [row for row in behind if not row.why]
+    mean = np.exp(np.mean(np.log([row.ratio for row in done]))) if done else np.nan
+    versions = ", ".join(f"{name} {machine['versions'][name]}" for name in ("python", "numpy", "scipy", "llvmlite"))
+    return "\n".join([
+        "# Speed of single functions",
+        "",
+        "Each function of NumPy's that traced code can call, compiled and in NumPy: the shortest call of some hundred",
+        "on one core, value only. `x`, `y` are vectors of 100,000 float64, `p`, `q` such of positive numbers and of",
+        "numbers between -1 and 1, `g`, `h`, `i` integers, `m`, `n` booleans, `a`, `b` square matrices of as many",
+        "elements, `d` a positive definite one of 255 rows; small programs gain more, for they are one call.",
+        "",
+        f"Written by `python -m benchmarks speed` at commit {commit} on {machine['cpu']},",
+        f"{machine['system'].partition('-')[0]}, with {versions}.",
+        "",
+        f"{len(done)} calls, {mean:.2f} times as fast as NumPy (the geometric mean). Compiled code is slower than",
+        f"NumPy's in {len(behind)} (below {LEVEL}: runs differ by the rest). The last column says why; of",
+        f"{len(unknown)} that is not known.",
+        "",
+        "| | compiled | NumPy | times as fast | |",
+        "|---|---|---|---|---|",
+        *map(_line, rows),
+        "",
+    ])  # fmt: skip
+
+
+def _line(row: Row) -> str:
+    call = row.call.replace("|", "\\|")
+    if row.fault:
+        return f"| `{call}` |  |  |  | {row.fault} |"
+    ratio, why = f"{row.ratio:.2f}", ""
+    if row.ratio < LEVEL:
+        ratio, why = f"**{ratio}**", row.why or "not known"
+    return f"| `{call}` | {show_seconds(row.compiled)} | {show_seconds(row.eager)} | {ratio} | {why} |"
+
+
+def _commit() -> str:
+    try:
+        found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found.stdout.strip()
