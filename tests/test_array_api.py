@@ -59,7 +59,7 @@ ROWS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("linalg.tensordot", (S, S), {}),
     *((f"fft.{name}", (V,), {}) for name in words("fft ifft rfft irfft hfft ihfft fftn ifftn rfftn fftshift "
       "ifftshift")),
-    ("fft.fftfreq", (5,), {}), ("fft.rfftfreq", (5,), {}),
+    ("fft.fftfreq", (5,), {}), ("fft.rfftfreq", (5,), {"d": 0.5}), ("linalg.qr", (A.T,), {"mode": "complete"}),
 ]  # fmt: skip
 
 
@@ -141,3 +141,28 @@ def test_arrays_are_made_of_what_is_there() -> None:
         xp.asarray(1.0, device="tpu")
     with pytest.raises(ValueError, match="avoid copy"):
         xp.asarray(x, dtype=xp.float32, copy=False)
+
+
+def test_promotion_leads_to_no_other_kind() -> None:
+    xp = tg.array_api
+    kinds = [("bool",), ("int8", "uint8", "int64"), ("float32", "complex64", "complex128")]
+    for own in kinds:
+        for name in own:
+            allowed = {to for each in kinds for to in each if xp.can_cast(getattr(xp, name), getattr(xp, to))}
+            assert allowed <= set(own)
+            assert name in allowed
+    assert xp.can_cast(tg.tensor(V), xp.complex128)
+    assert not xp.can_cast(xp.int64, xp.uint8)
+
+
+def test_frequencies_have_the_dtype_that_is_asked_for() -> None:
+    for name in ("fftfreq", "rfftfreq"):
+        found = getattr(tg.array_api.fft, name)(6, d=0.5, dtype=np.float32)
+        np.testing.assert_array_equal(found.numpy(), getattr(np.fft, name)(6, 0.5).astype(np.float32), strict=True)
+
+
+def test_a_tensor_is_on_the_only_device() -> None:
+    x = tg.tensor(A)
+    assert x.to_device(x.device) is x
+    with pytest.raises(ValueError, match="no device"):
+        x.to_device("tpu")

@@ -32,7 +32,7 @@ _DTYPES = (
 )  # fmt: skip
 _FUNCTIONS = """
     abs acos acosh add all any arange argmax argmin asin asinh atan atan2 atanh bitwise_and bitwise_invert
-    bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor broadcast_arrays broadcast_to can_cast ceil clip
+    bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor broadcast_arrays broadcast_to ceil clip
     concat conj copysign cos cosh count_nonzero cumulative_prod cumulative_sum diff divide empty empty_like equal exp
     expand_dims expm1 eye finfo flip floor floor_divide full full_like greater greater_equal hypot iinfo imag isdtype
     isfinite isinf isnan less less_equal linspace log log10 log1p log2 logaddexp logical_and logical_not logical_or
@@ -56,8 +56,8 @@ _FIELDS = {
 }
 
 __all__ = [  # noqa: PLE0604
-    "argsort", "asarray", "astype", "e", "fft", "from_dlpack", "inf", "linalg", "nan", "newaxis", "pi", "sort",
-    "unique_all", "unique_counts", "unique_inverse", "unique_values", *_DTYPES, *_FUNCTIONS.split(),
+    "argsort", "asarray", "astype", "can_cast", "e", "fft", "from_dlpack", "inf", "linalg", "nan", "newaxis", "pi",
+    "sort", "unique_all", "unique_counts", "unique_inverse", "unique_values", *_DTYPES, *_FUNCTIONS.split(),
 ]  # fmt: skip
 
 
@@ -124,6 +124,38 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
     """`x` in another dtype; with `copy` never `x` itself."""
     return asarray(x, dtype=dtype, device=device, copy=True if copy and x.dtype == np.dtype(dtype) else None)
+
+
+def can_cast(from_: Any, to: Any, /) -> bool:
+    """Whether the standard's promotion leads from one dtype, or that of an array, to another: never to another kind,
+    but from real to complex numbers."""
+    source, target = np.dtype(from_ if isinstance(from_, type) else getattr(from_, "dtype", from_)), np.dtype(to)
+    return _KINDS[source.kind] == _KINDS[target.kind] and np.can_cast(source, target)
+
+
+_KINDS = {"b": "bool", "i": "integer", "u": "integer", "f": "floating", "c": "floating"}
+
+
+def _qr(x: Any, /, *, mode: str = "reduced") -> Any:
+    """The standard's `linalg.qr`. Where `mode="complete"` has no derivative, numbers have it."""
+    tall = mode == "complete" and x.shape[-2] > x.shape[-1]
+    return _qr_of_numpys(x.numpy() if tall and not x.requires_grad else x, mode=mode)
+
+
+def _frequencies(name: str) -> Callable[..., Any]:
+    def call(n: int, /, *, d: float = 1.0, dtype: Any = None, device: Any = None) -> Any:
+        _on_cpu(device)
+        return asarray(getattr(np.fft, name)(n, d), dtype=dtype)
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"The standard's `fft.{name}`: the frequencies of a transform of `n` samples that are `d` apart."
+    return call
+
+
+_qr_of_numpys = linalg.qr
+_qr.__name__ = _qr.__qualname__ = "qr"
+linalg.qr = _qr
+vars(fft).update({name: _frequencies(name) for name in ("fftfreq", "rfftfreq")})
 
 
 def sort(x: Any, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
@@ -204,4 +236,11 @@ def namespace_of(x: Any, *, api_version: str | None = None) -> Any:
     return sys.modules[__name__]
 
 
+def _to_device(x: Any, device: Any, /, *, stream: Any = None) -> Any:
+    """The Tensor itself, which is where it can be."""
+    _on_cpu(device)
+    return x
+
+
 Tensor.__array_namespace__ = namespace_of  # type: ignore[attr-defined]
+Tensor.to_device = _to_device  # type: ignore[attr-defined]
