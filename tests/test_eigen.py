@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import scipy.linalg as la
 import scipy.special as sp
-from along import differences
+from along import differences, replayed
 
 import tracegrad as tg
 from tracegrad.numpy_api.registry import FUNCTIONS
@@ -67,7 +67,8 @@ def test_values_and_slopes_of_both_orders(name: str, jit: bool) -> None:
         assert float(tg.jvp(f, (x,), (t,))[1]) == pytest.approx(along, rel=1e-10)
         if jit and name not in ("eig", "real roots", "lambertw"):
             return
-        bent = np.sum(tg.jvp(slope, (x,), (t,))[1] * t)
+        with replayed():
+            bent = np.sum(tg.jvp(slope, (x,), (t,))[1] * t)
         assert bent == pytest.approx(differences(lambda y: np.sum(slope(y) * t), x, t), rel=1e-5)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from along import replayed
 from numpy_calls import IN_PLACE, MORE, ROUGH, SMOOTH, calls
 from test_numpy_functions import ARRAYS
 
@@ -114,8 +115,9 @@ def test_first_and_second_derivatives_in_both_modes_are_differences(expression: 
 
     wanted = slope(number, point, e)
     np.testing.assert_allclose(along(*point), wanted, rtol=1e-7, atol=1e-8)
-    np.testing.assert_allclose(tg.jvp(number, tuple(point), tuple(e))[1], wanted, rtol=1e-7, atol=1e-8)
-    second = tg.jvp(along, tuple(point), tuple(d))[1]
+    with replayed():
+        np.testing.assert_allclose(tg.jvp(number, tuple(point), tuple(e))[1], wanted, rtol=1e-7, atol=1e-8)
+        second = tg.jvp(along, tuple(point), tuple(d))[1]
     np.testing.assert_allclose(second, slope(along, point, d), rtol=1e-6, atol=1e-7)
     with tg.disable_jit():
         np.testing.assert_allclose(along(*point), wanted, rtol=1e-7, atol=1e-8)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from along import differences, named
+from along import differences, named, replayed
 from scipy.optimize import LinearConstraint, NonlinearConstraint, minimize
 
 import tracegrad as tg
@@ -58,9 +58,10 @@ def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> No
     of = named(lambda p: np.sum(f(p) * np.array([1.0, 0.4])[: np.size(f(p))]), name)
     slope = tg.grad(of)
     assert slope(P) @ V == pytest.approx(differences(of, P, V, STEP), rel=1e-6, abs=NOISE)
-    assert tg.jvp(of, (P,), (V,))[1] == pytest.approx(slope(P) @ V, rel=1e-9)
     want = differences(lambda p: slope(p) @ V, P, V, STEP)
-    assert V @ tg.hessian(of)(P) @ V == pytest.approx(want, rel=1e-5, abs=NOISE)
+    with replayed():
+        assert tg.jvp(of, (P,), (V,))[1] == pytest.approx(slope(P) @ V, rel=1e-9)
+        assert V @ tg.hessian(of)(P) @ V == pytest.approx(want, rel=1e-5, abs=NOISE)
 
 
 @pytest.mark.filterwarnings("ignore:delta_grad == 0.0:UserWarning")

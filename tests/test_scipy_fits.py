@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from along import differences, named, weighted
+from along import differences, named, replayed, weighted
 from scipy import optimize
 
 import tracegrad as tg
@@ -89,9 +89,10 @@ def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> No
     of = weighted(f, name)
     slope = tg.grad(of)
     assert np.sum(slope(P) * V) == pytest.approx(differences(of, P, V, STEP), rel=1e-6, abs=NOISE)
-    assert tg.jvp(of, (P,), (V,))[1] == pytest.approx(np.sum(slope(P) * V), rel=1e-7)
     want = differences(lambda p: np.sum(slope(p) * V), P, V, STEP)
-    assert V @ tg.hessian(of)(P) @ V == pytest.approx(want, rel=1e-5, abs=NOISE)
+    with replayed():
+        assert tg.jvp(of, (P,), (V,))[1] == pytest.approx(np.sum(slope(P) * V), rel=1e-7)
+        assert V @ tg.hessian(of)(P) @ V == pytest.approx(want, rel=1e-5, abs=NOISE)
 
 
 WEIGHTS: dict[str, Callable[[Any], Any]] = {
@@ -125,7 +126,8 @@ def test_slopes_of_a_robust_fit_are_those_of_the_root_of_its_gradient(loss: str)
     slope = tg.grad(named(root, loss))
     assert slope(P) @ V == pytest.approx(differences(root, P, V, 2e-3), rel=1e-8)
     np.testing.assert_allclose(tg.grad(named(fitted, loss))(P), slope(P), rtol=1e-6)
-    np.testing.assert_allclose(tg.hessian(named(fitted, loss))(P), tg.hessian(named(root, loss))(P), rtol=1e-5)
+    with replayed():
+        np.testing.assert_allclose(tg.hessian(named(fitted, loss))(P), tg.hessian(named(root, loss))(P), rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["curve_fit, sigma", "least_squares, bounds", "nnls", "minimize_scalar"])

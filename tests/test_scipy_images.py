@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from along import differences, named, weighted
+from along import differences, named, replayed, weighted
 from scipy import ndimage
 
 import tracegrad as tg
@@ -59,8 +59,9 @@ def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> No
     of, v = weighted(f, name), np.sin(1.0 + np.arange(x.size)).reshape(x.shape)
     slope = tg.grad(of)
     assert np.sum(slope(x) * v) == pytest.approx(differences(of, x, v), rel=1e-7, abs=1e-8)
-    assert tg.jvp(of, (x,), (v,))[1] == pytest.approx(np.sum(slope(x) * v), rel=1e-9, abs=1e-11)
-    second = tg.grad(named(lambda x: np.sum(slope(x) * v), name))(x)
+    with replayed():
+        assert tg.jvp(of, (x,), (v,))[1] == pytest.approx(np.sum(slope(x) * v), rel=1e-9, abs=1e-11)
+        second = tg.grad(named(lambda x: np.sum(slope(x) * v), name))(x)
     want = differences(lambda x: np.sum(slope(x) * v), x, v)
     assert np.sum(second * v) == pytest.approx(want, rel=1e-6, abs=1e-6)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.linalg as la
-from along import differences, named
+from along import differences, named, replayed
 
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
@@ -109,8 +109,9 @@ def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> No
     slope = tg.grad(of)
     want = differences(of, x, v)
     assert np.sum(slope(x) * v) == pytest.approx(want, rel=1e-7, abs=1e-8)
-    assert tg.jvp(of, (x,), (v,))[1] == pytest.approx(want, rel=1e-7, abs=1e-8)
-    second = tg.grad(lambda x: np.sum(slope(x) * v))(x)
+    with replayed():
+        assert tg.jvp(of, (x,), (v,))[1] == pytest.approx(want, rel=1e-7, abs=1e-8)
+        second = tg.grad(lambda x: np.sum(slope(x) * v))(x)
     assert np.sum(second * v) == pytest.approx(differences(lambda x: np.sum(slope(x) * v), x, v), rel=1e-6, abs=1e-7)
 
 

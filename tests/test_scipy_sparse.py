@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from along import differences, named, weighted
+from along import differences, named, replayed, weighted
 from scipy import sparse
 from scipy.sparse import linalg
 
@@ -50,8 +50,9 @@ def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> No
     of = weighted(f, name)
     slope = tg.grad(of)
     assert slope(X) @ V == pytest.approx(differences(of, X, V), rel=1e-9)
-    assert tg.jvp(of, (X,), (V,))[1] == pytest.approx(slope(X) @ V, rel=1e-12)
-    assert V @ tg.hessian(of)(X) @ V == pytest.approx(differences(lambda x: slope(x) @ V, X, V), rel=1e-8)
+    with replayed():
+        assert tg.jvp(of, (X,), (V,))[1] == pytest.approx(slope(X) @ V, rel=1e-12)
+        assert V @ tg.hessian(of)(X) @ V == pytest.approx(differences(lambda x: slope(x) @ V, X, V), rel=1e-8)
     with tg.disable_jit():
         np.testing.assert_allclose(tg.grad(of)(X), slope(X), rtol=1e-12)
 

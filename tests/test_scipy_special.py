@@ -11,6 +11,7 @@ import mpmath
 import numpy as np
 import pytest
 import scipy.special as sp
+from along import replayed
 
 import tracegrad as tg
 from tracegrad.errors import UnsupportedError
@@ -196,7 +197,8 @@ def test_second_derivatives_are_those_of_differences_forwards_and_backwards(name
     slope = tg.grad(total(f, name))
     want = differences(lambda x: np.sum(slope(x) * v), x)
     np.testing.assert_allclose(tg.grad(total(lambda x: slope(x) * v, name))(x), want, rtol=2e-6, atol=1e-8)
-    np.testing.assert_allclose(tg.jvp(slope, (x,), (v,))[1], want, rtol=2e-6, atol=1e-8)
+    with replayed():
+        np.testing.assert_allclose(tg.jvp(slope, (x,), (v,))[1], want, rtol=2e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize(
