@@ -6,7 +6,7 @@ import gc
 import importlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ def load_single_threaded_blas() -> None:
 
 
 load_single_threaded_blas()
-graphs = importlib.import_module("graphs")
+graphs, left_behind = importlib.import_module("graphs"), importlib.import_module("left_behind")
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -71,6 +71,17 @@ class Golden:
 
 def pytest_collection_finish() -> None:
     """What was collected, a million objects, lives on: Python's garbage collector passes over it."""
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_is_left_behind() -> Iterator[None]:
+    """What other modules of tests rely on is as it was; what caches keep from here on is not looked through again."""
+    before = left_behind.state()
+    yield
+    after = left_behind.state()
+    assert {name: x for name, x in after.items() if x != before[name]} == {}
+    gc.collect()
     gc.freeze()
 
 

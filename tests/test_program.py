@@ -25,7 +25,7 @@ from tracegrad.codegen.plan import RELEASE_GIL_COST
 from tracegrad.codegen.steps import Launch
 from tracegrad.errors import TracegradError
 from tracegrad.ir import Graph, build, parse, run
-from tracegrad.ops import contraction, elementwise, linear, reduction
+from tracegrad.ops import TABLE, contraction, elementwise, linear, reduction
 from tracegrad.ops.elementwise import add, exp, less, multiply, sin, square, subtract, tanh, where
 from tracegrad.ops.indexing import gather, scatter_add
 from tracegrad.ops.linear import (
@@ -350,8 +350,11 @@ def test_a_plan_is_made_again_for_who_asks(monkeypatch: pytest.MonkeyPatch) -> N
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
-def test_a_graph_with_an_object_in_it_is_planned_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_with_an_object_in_it_is_planned_each_time(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     found = passes_run(monkeypatch)
+    request.addfinalizer(lambda: TABLE.pop("applied_to"))
 
     @primitive()
     def applied_to(x: Any, *, function: Any) -> Any:

@@ -542,11 +542,11 @@ def test_a_gradient_check_compares_compiled_calls_to_the_bit(tiered: bool | None
 SUITES = ("grad", "guards", "halves", "meaning_exceptions", "meaning_state", "meaning_tensors", "numpy_traced")
 
 
-@pytest.mark.parametrize("name", SUITES)
-def test_the_suite_holds_where_first_calls_are_replayed(name: str) -> None:
+def test_the_suite_holds_where_first_calls_are_replayed() -> None:
     """Elsewhere first calls compile; here is a part of the tests as users have it."""
+    files = [f"tests/test_{name}.py" for name in SUITES]
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider", f"tests/test_{name}.py"],
+        [sys.executable, "-m", "pytest", "-n0", "-q", "-p", "no:cacheprovider", *files],
         cwd=ROOT, env={**os.environ, "TRACEGRAD_FIRST_CALL": "replay", "TRACEGRAD_CACHE": "0"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
