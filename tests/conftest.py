@@ -80,7 +80,7 @@ def _nothing_is_left_behind() -> Iterator[None]:
     before = left_behind.state()
     yield
     after = left_behind.state()
-    assert {name: x for name, x in after.items() if x != before[name]} == {}
+    assert {name: (before.get(name), x) for name, x in after.items() if x != before.get(name)} == {}
     gc.collect()
     gc.freeze()
 

@@ -34,8 +34,8 @@ def state() -> dict[str, Any]:
         "dtype": repr(tg.get_default_dtype()),
         "errors": np.geterr(),
         "collector": (gc.isenabled(), gc.get_threshold()),
-        "environment": {name: x for name, x in os.environ.items() if not name.startswith("PYTEST_")},
         "threads": sorted(thread.name for thread in threading.enumerate() if not thread.daemon),
+        **{name: x for name, x in os.environ.items() if name.startswith("TRACEGRAD_")},
     }
 
 

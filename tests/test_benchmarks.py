@@ -3,6 +3,7 @@
 import gc
 import importlib
 import json
+import os
 import threading
 import time
 
@@ -15,6 +16,17 @@ from benchmarks import functions, harness, peers, speed
 from benchmarks.harness import Case, Disagreement, Settings, Skip, Timed, check, run_case
 from benchmarks.peers import need
 from tracegrad.numpy_api import supported
+
+
+@pytest.fixture(autouse=True)
+def _environment():
+    """The command sets variables for its peers, a folder that it removes among them."""
+    before = dict(os.environ)
+    yield
+    for name in set(os.environ) - set(before):
+        del os.environ[name]
+    os.environ.update(before)
+
 
 FAST = Settings(rounds=3, rounds_once=3, loop_seconds=1e-5, settle_seconds=0.0)
 
