@@ -36,6 +36,7 @@ from tracegrad.codegen.lapack import is_native  # noqa: E402
 from tracegrad.codegen.ordering import is_ordering  # noqa: E402
 from tracegrad.codegen.plan import calls_of, plan, plans_of  # noqa: E402
 from tracegrad.codegen.steps import Matmul  # noqa: E402
+from tracegrad.errors import TraceError  # noqa: E402
 from tracegrad.scipy_api import registry as of_scipy  # noqa: E402
 from tracegrad.scipy_api.densities import CONTINUOUS, DISCRETE  # noqa: E402
 from tracegrad.scipy_api.special import on_carriers  # noqa: E402
@@ -414,7 +415,12 @@ def batch(case: Case) -> str:
         return NONE
     stacked = [np.stack([x, x * (1.125 if kind else 1)]) for x, kind in zip(case.arguments, kinds)]
     given = [s if m else x for s, m, x in zip(stacked, mapped, case.arguments)]
-    answers = tree.flatten(tg.vmap(case.function, in_axes=tuple(0 if m else None for m in mapped))(*given))[0]
+    try:
+        answers = tree.flatten(tg.vmap(case.function, in_axes=tuple(0 if m else None for m in mapped))(*given))[0]
+    except TraceError as error:
+        if "a shape would depend on it" in str(error) or "must return arrays" in str(error):
+            return NONE
+        raise
     for k in range(2):
         wanted = case.function(*[x[k] if m else x for x, m in zip(given, mapped)])
         if not near([x[k] for x in answers], tree.flatten(wanted)[0]):
@@ -438,7 +444,9 @@ of those that the tests have for it, the one in the second column. Other argumen
 Sparse matrices are constants: they multiply, and solve for, what is traced. Functions that have no call in the tables
 of the tests (`no call`) are not tried here.
 
-`{NONE}`: there is none, as of integers and steps, or no argument is an array. `{NO}`: it is refused by name.
+`{NONE}`: there is none: no derivative as the result is of integers, of booleans or constant in pieces; no batch as
+values decide how many elements the result has, or as it is no array; or no argument is an array. `{NO}`: it is refused
+by name.
 `{OTHER}`: something else than differences or the loop give, at the arrays of the call.
 """
 

@@ -107,8 +107,9 @@ np.exp(i, dtype=np.float32, casting="unsafe") | np.multiply(i, p, dtype=np.float
 np.add(a, b, signature="ff->f", casting="same_kind") | np.trace(q, dtype=np.float32)
 np.einsum_path("ij,jk->ik", a, w) | np.diag_indices_from(q) | a.view(np.int64)
 f.view(np.int32) | i.view(np.uint64) | f.view(dtype="float32")
-np.tril_indices_from(q) | np.triu_indices_from(a, 1) | np.unique(small % 2, axis=0) | np.unique(a[[0, 1, 0]], axis=0)
+np.tril_indices_from(q) | np.triu_indices_from(a, 1) | np.unique(a) | np.unique(small % 2, axis=0)
 np.unique(small % 2, axis=1, return_index=True, return_inverse=True, return_counts=True) | np.unique(n[:0], axis=1)
+np.unique(a[[0, 1, 0]], axis=0)
 np.unique(n, axis=0) | np.unique(f[[0, 0]], axis=-2, return_counts=True) | np.unique(v, axis=0)
 np.unique(small % 2 + 1j) | np.unique((small % 2) * (1 + 1j), axis=1, return_inverse=True)
 """

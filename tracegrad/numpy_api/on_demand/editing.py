@@ -240,11 +240,11 @@ _MOST_CHOICES = 16
 
 # -- equality ----------------------------------------------------------------------------------------------------------
 @implements(np.array_equiv)
-def array_equiv(a1: Any, a2: Any) -> bool:
+def array_equiv(a1: Any, a2: Any) -> Any:
     """`np.array_equiv`: whether arrays are equal when one is broadcast to the other."""
     x, y = promoted(arrays(a1, a2))
     try:
         np.broadcast_shapes(x.shape, y.shape)
     except ValueError:
         return False
-    return bool(reductions.all_(equal(x, y)))
+    return reductions._truth(reductions.all_(equal(x, y)))

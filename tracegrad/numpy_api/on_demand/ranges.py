@@ -9,7 +9,7 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.numpy_api import reductions
 from tracegrad.numpy_api.creation import linspace, logspace
-from tracegrad.numpy_api.operands import arrays, to_dtype, to_float
+from tracegrad.numpy_api.operands import arrays, has_value, to_dtype, to_float
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.shapes import moveaxis
 from tracegrad.ops.elementwise import absolute, equal, exp, log, logical_or, multiply, not_equal, sign, where
@@ -22,18 +22,20 @@ implements(np.logspace)(logspace)
 
 @implements(np.geomspace)
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
-    """`np.geomspace`; whether both ends are on one side of 0 is asked for, which leaves a guard."""
+    """`np.geomspace`; whether both ends are on one side of 0 is asked for, which leaves a guard. Where there are no
+    values to ask, as in batches, the numbers between ends that are not are nan."""
     first, last = (to_float(x) for x in arrays(start, stop))
     if "c" in (first.dtype.kind, last.dtype.kind):
         raise refuse("np.geomspace of complex numbers")
     side = sign(stop_gradient(first))
-    if bool(reductions.any_(logical_or(equal(first, 0), equal(last, 0)))):
+    known, zero, across = has_value(side), logical_or(equal(first, 0), equal(last, 0)), not_equal(side, sign(last))
+    if known and bool(reductions.any_(zero)):
         raise ValueError(located("Geometric sequence cannot include zero"))
-    if bool(reductions.any_(not_equal(side, sign(last)))):
+    if known and bool(reductions.any_(across)):
         raise refuse("np.geomspace from negative to positive numbers", "its elements would be complex")
     count = num.__index__()
     logs = linspace(log(absolute(first)), log(absolute(last)), count, endpoint)
-    out = multiply(exp(logs), side)
+    out = multiply(exp(logs), side if known else where(logical_or(zero, across), np.nan, side))
     if count:  # both ends are what is given
         number = reshape(np.arange(count), shape=(count, *(1,) * (len(out.shape) - 1)))
         out = where(equal(number, 0), first, out)
