@@ -115,6 +115,49 @@ def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> No
     assert np.sum(second * v) == pytest.approx(differences(lambda x: np.sum(slope(x) * v), x, v), rel=1e-6, abs=1e-7)
 
 
+Z = B + 1j * np.cos(B)
+
+
+def her(x: Any) -> Any:
+    z = x + 1j * np.cos(x)
+    return z @ z.conj().T + np.eye(4)
+
+
+def turned(x: Any) -> Any:
+    return x + 1j * np.sin(x)
+
+
+# Of complex numbers, where what is transposed is conjugated or not.
+OF_COMPLEX: dict[str, Callable[[Any], Any]] = {
+    "cho_solve": lambda x: la.cho_solve(la.cho_factor(her(x)), Z),
+    "cho_solve, lower": lambda x: la.cho_solve(la.cho_factor(her(x), lower=True), Z),
+    "solve, positive": lambda x: la.solve(her(x), Z, assume_a="pos"),
+    "solve, symmetric": lambda x: la.solve(turned(x) + turned(x).T, Z, assume_a="sym"),
+    "solve_triangular, conjugated": lambda x: la.solve_triangular(np.tril(turned(x)), Z, trans="C", lower=True),
+    "solve_triangular, transposed": lambda x: la.solve_triangular(np.triu(turned(x)), Z, trans=1),
+    "toeplitz": lambda x: la.toeplitz(turned(x)[0]) @ Z,
+    "eigh of two": lambda x: la.eigh(turned(x) + turned(x).conj().T, her(x), eigvals_only=True) + 0j,
+    "vectors of two": lambda x: np.abs(la.eigh(turned(x) + turned(x).conj().T, her(x), lower=False)[1]) + 0j,
+}
+
+
+@pytest.mark.parametrize("name", OF_COMPLEX)
+def test_complex_matrices_are_conjugated_where_scipy_does(name: str) -> None:
+    def f(x: Any) -> Any:
+        z = OF_COMPLEX[name](x)
+        return np.stack([z.real, z.imag])
+
+    f = named(f, name)
+    np.testing.assert_allclose(tg.trace(f)(A), f(A), rtol=1e-11, atol=1e-12)
+    of, v = weighted(f, name), direction(A)
+    slope = tg.grad(of)
+    want = differences(of, A, v)
+    assert np.sum(slope(A) * v) == pytest.approx(want, rel=1e-7, abs=1e-8)
+    assert tg.jvp(of, (A,), (v,))[1] == pytest.approx(want, rel=1e-7, abs=1e-8)
+    second = tg.grad(lambda x: np.sum(slope(x) * v))(A)
+    assert np.sum(second * v) == pytest.approx(differences(lambda x: np.sum(slope(x) * v), A, v), rel=1e-6, abs=1e-7)
+
+
 def test_the_two_triangles_of_a_symmetric_matrix_are_one_in_its_derivative() -> None:
     slope = tg.grad(lambda a: np.sum(la.cholesky(a, lower=True)))(S)
     np.testing.assert_array_equal(slope, slope.T)

@@ -29,9 +29,9 @@ from tracegrad.numpy_api.operands import (
 from tracegrad.numpy_api.reductions import norm as _norm
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import eigen, factorizations, linalg, matrix_functions
-from tracegrad.ops.complex_numbers import complex_of
+from tracegrad.ops.complex_numbers import complex_of, conj
 from tracegrad.ops.contraction import matmul, matrix_transpose
-from tracegrad.ops.elementwise import where
+from tracegrad.ops.elementwise import logical_not, where
 from tracegrad.ops.linalg import band
 from tracegrad.ops.linear import broadcast_to, concatenate, pad, reshape, zeros_like
 from tracegrad.scipy_api.registry import shadow
@@ -87,6 +87,22 @@ def _triangular(a: Any, b: Any, *, lower: bool, transposed: bool, unit: bool = F
     return linalg.solve_triangular(a, b, lower=lower, transposed=transposed, unit=unit)
 
 
+def _flipped(a: Any, b: Any, *, lower: bool, unit: bool = False) -> Any:
+    """What solves systems with the conjugate transposes of triangular matrices."""
+    return _triangular(_conj(a), b, lower=lower, transposed=True, unit=unit)
+
+
+def _conj(x: Any) -> Any:
+    return conj(x) if x.dtype.kind == "c" else x
+
+
+def _of_factor(x: Any, y: Any, lower: bool) -> Any:
+    """What solves systems of which `x` is the Cholesky factor."""
+    if lower:
+        return _flipped(x, _triangular(x, y, lower=True, transposed=False), lower=True)
+    return _triangular(x, _flipped(x, y, lower=False), lower=False, transposed=False)
+
+
 def _upper_of(x: Any) -> Any:
     return where(band(x.shape[-2], x.shape[-1], -1), 0.0, x)
 
@@ -115,14 +131,20 @@ def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_fin
 def cho_solve(c_and_lower: Any, b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Any:
     factor, lower = c_and_lower
     x, y, vector = _system(factor, b)
-    half = _triangular(x, y, lower=bool(lower), transposed=not lower)
-    return _result(_triangular(x, half, lower=bool(lower), transposed=bool(lower)), vector)
+    return _result(_of_factor(x, y, bool(lower)), vector)
 
 
 # -- systems --------------------------------------------------------------------------------------------------------
 _TRIANGLES = {"upper triangular": False, "lower triangular": True}
 _SYMMETRIC = ("sym", "symmetric", "her", "hermitian")
 _POSITIVE = ("pos", "positive definite")
+
+
+def _mirrored(x: Any, *, lower: bool) -> Any:
+    """The symmetric matrices, not the Hermitian ones, of which triangles are given."""
+    n = x.shape[-1]
+    below, above = band(n, n, 0), logical_not(band(n, n, -1))
+    return where(below if lower else above, x, matrix_transpose(x))
 
 
 @entry("solve")
@@ -132,11 +154,12 @@ def solve(a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwr
     if assume_a in _TRIANGLES:
         return _result(_triangular(x, y, lower=_TRIANGLES[assume_a], transposed=transposed), vector)
     if assume_a in _POSITIVE:
-        factor = numpy_linalg.factor(x, upper=not lower)
-        half = _triangular(factor, y, lower=lower, transposed=not lower)
-        return _result(_triangular(factor, half, lower=lower, transposed=lower), vector)
+        if transposed:
+            x = _conj(x)
+        return _result(_of_factor(numpy_linalg.factor(x, upper=not lower), y, lower), vector)
     if assume_a in _SYMMETRIC:
-        x = linalg.symmetric(x, lower=lower)
+        of_complex = x.dtype.kind == "c" and assume_a in _SYMMETRIC[:2]
+        x = _mirrored(x, lower=lower) if of_complex else linalg.symmetric(x, lower=lower)
     return _result(linalg.solve(matrix_transpose(x) if transposed else x, y), vector)
 
 
@@ -145,6 +168,7 @@ def solve_triangular(a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_d
                      overwrite_b: bool = False, check_finite: bool = True) -> Any:  # fmt: skip
     x, y, vector = _system(a, b)
     transposed = trans not in (0, "N")
+    x = _conj(x) if trans in (2, "C") else x
     return _result(_triangular(x, y, lower=bool(lower), transposed=transposed, unit=bool(unit_diagonal)), vector)
 
 
@@ -167,10 +191,10 @@ def solveh_banded(ab: Any, b: Any, overwrite_ab: bool = False, overwrite_b: bool
     given = [linalg.rows(x, k, k + 1) for k in range(beside + 1)]
     # Row k of the other triangle is the same diagonal, moved along.
     if lower:
-        others = [matrix_functions.moved(given[k], -k) for k in range(beside, 0, -1)]
+        others = [matrix_functions.moved(_conj(given[k]), -k) for k in range(beside, 0, -1)]
         whole = [*others, *given]
     else:
-        others = [matrix_functions.moved(given[beside - k], k) for k in range(1, beside + 1)]
+        others = [matrix_functions.moved(_conj(given[beside - k]), k) for k in range(1, beside + 1)]
         whole = [*given, *others]
     return solve_banded((beside, beside), concatenate(*whole, axis=len(x.shape) - 2), b)
 
@@ -204,6 +228,7 @@ def lu_solve(lu_and_piv: Any, b: Any, trans: Any = 0, overwrite_b: bool = False,
     if trans in (0, "N"):
         half = _triangular(x, matmul(exchange, y), lower=True, transposed=False, unit=True)
         return _result(_triangular(x, half, lower=False, transposed=False), vector)
+    x = _conj(x) if trans in (2, "C") else x
     half = _triangular(x, y, lower=False, transposed=True)
     half = _triangular(x, half, lower=True, transposed=True, unit=True)
     return _result(matmul(matrix_transpose(exchange), half), vector)
@@ -262,13 +287,13 @@ def eigh(a: Any, b: Any = None, *, lower: bool = True, eigvals_only: bool = Fals
         return factorizations.eigvalsh(x) if eigvals_only else factorizations.eigh(x)
     x, y, _ = _system(x, square_matrices("eigh", b))
     factor = numpy_linalg.factor(y, upper=not lower)
-    factor = factor if lower else matrix_transpose(factor)
+    factor = factor if lower else linalg.adjoint(factor)
     half = _triangular(factor, linalg.symmetric(x, lower=lower), lower=True, transposed=False)
-    reduced = _triangular(factor, matrix_transpose(half), lower=True, transposed=False)
+    reduced = _triangular(factor, linalg.adjoint(half), lower=True, transposed=False)
     if eigvals_only:
         return factorizations.eigvalsh(reduced)
     w, v = factorizations.eigh(reduced)
-    return w, _triangular(factor, v, lower=True, transposed=True)
+    return w, _flipped(factor, v, lower=True)
 
 
 @entry("eigvalsh")
@@ -389,6 +414,7 @@ def _vectors(name: str, *xs: Any) -> list[Any]:
 @entry("toeplitz")
 def toeplitz(c: Any, r: Any = None) -> Any:
     column, row = _vectors("toeplitz", c, c if r is None else r)
+    row = _conj(row) if r is None else row
     m, n = column.shape[0], row.shape[0]
     values = np.concatenate([column[::-1], row[1:]])
     return np.take(values, np.arange(m - 1, -1, -1)[:, None] + np.arange(n))

@@ -28,7 +28,8 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     if "c" in (first.dtype.kind, last.dtype.kind):
         raise refuse("np.geomspace of complex numbers")
     side = sign(stop_gradient(first))
-    known, zero, across = has_value(side), logical_or(equal(first, 0), equal(last, 0)), not_equal(side, sign(last))
+    zero, across = logical_or(equal(first, 0), equal(last, 0)), not_equal(side, sign(last))
+    known = has_value(logical_or(zero, across))
     if known and bool(reductions.any_(zero)):
         raise ValueError(located("Geometric sequence cannot include zero"))
     if known and bool(reductions.any_(across)):
