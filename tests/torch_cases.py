@@ -160,6 +160,14 @@ GROUPS = {
         F.one_hot(i) F.one_hot(i,4) F.pad(x,(1,2)) F.pad(x,(1,2,0,1),value=3.) F.pad(x,(-1,2))
         F.pad(cube,(1,1,2,0),'reflect') F.pad(cube,(2,1),mode='replicate') F.pad(cube,(2,1),mode='circular')
     """,
+    "attention": """
+        F.pairwise_distance(x,y) F.pairwise_distance(x,v,p=1.,keepdim=True) F.pairwise_distance(zeros,p,eps=.1)
+        F.pixel_shuffle(cube.reshape(8,1,3),2) F.pixel_unshuffle(image[...,:4,:],2)
+        F.scaled_dot_product_attention(cube,cube+.3,cube*2.) F.scaled_dot_product_attention(x,w,w[:,:2],scale=.3)
+        F.scaled_dot_product_attention(cube,cube,cube,is_causal=True)
+        F.scaled_dot_product_attention(x,w,w,attn_mask=ties[:2])
+        F.scaled_dot_product_attention(x,y,y,attn_mask=ties[:2,:2]>1.5)
+    """,
     "convolution": """
         F.conv2d(image,full) F.conv2d(image,full,v[:2]) F.conv2d(image,kernel,b,groups=2) F.conv2d(image[0],full)
         F.conv2d(image,full,stride=2,padding=1) F.conv2d(image,full,stride=(1,2),padding=(2,0),dilation=(2,1))

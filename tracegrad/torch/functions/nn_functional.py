@@ -52,6 +52,12 @@ from tracegrad.torch.functions.activations import (
 from tracegrad.torch.functions.activations import sigmoid_ as sigmoid
 from tracegrad.torch.functions.activations import tanh_ as tanh
 from tracegrad.torch.functions.arguments import as_node, floating
+from tracegrad.torch.functions.attention import (
+    pairwise_distance,
+    pixel_shuffle,
+    pixel_unshuffle,
+    scaled_dot_product_attention,
+)
 from tracegrad.torch.functions.convolution import conv1d, conv2d, conv3d
 from tracegrad.torch.functions.dims import integers, one, size_error, type_name
 from tracegrad.torch.functions.extrema import amax, amin
@@ -108,8 +114,9 @@ __all__ = [
     "huber_loss", "instance_norm", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear", "local_response_norm",
     "log_softmax", "logsigmoid", "lp_pool1d", "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d",
     "max_unpool1d", "max_unpool2d", "max_unpool3d", "mish", "mse_loss", "nll_loss", "normalize", "one_hot", "pad",
-    "pdist", "prelu", "relu", "relu6", "rms_norm", "selu", "sigmoid", "silu", "smooth_l1_loss", "softmax", "softmin",
-    "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold",
+    "pairwise_distance", "pdist", "pixel_shuffle", "pixel_unshuffle", "prelu", "relu", "relu6", "rms_norm",
+    "scaled_dot_product_attention", "selu", "sigmoid", "silu", "smooth_l1_loss", "softmax", "softmin", "softplus",
+    "softshrink", "softsign", "tanh", "tanhshrink", "threshold",
 ]  # fmt: skip
 
 

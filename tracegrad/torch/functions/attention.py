@@ -1,0 +1,109 @@
+"""Scaled dot-product attention, distances of rows, and the moves between channels and pixels: PyTorch's functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.operands import arrays, promoted, to_float
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.numpy_api.selection import band
+from tracegrad.ops.contraction import matmul, matrix_transpose
+from tracegrad.ops.elementwise import add, multiply, subtract, where
+from tracegrad.ops.linear import reshape, transpose
+from tracegrad.ops.op import named
+from tracegrad.torch.functions import reductions
+from tracegrad.torch.functions.activations import softmax
+from tracegrad.torch.functions.arguments import as_node
+
+__all__ = ["pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "scaled_dot_product_attention"]
+
+
+def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Any:
+    """The p-norm of x1 - x2 + eps along the last dimension."""
+    x, y = promoted([to_float(v) for v in arrays(x1, x2)])
+    return as_node("NormBackward1", _length, add(subtract(x, y), eps), p, keepdim)
+
+
+def _length(x: Any, p: float, keepdim: bool) -> Any:
+    return reductions.norm(x, p, -1, keepdim=keepdim)
+
+
+def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
+    """(..., C r r, H, W) as (..., C, H r, W r), for r = `upscale_factor`. RuntimeError if the sizes do not fit."""
+    (x,), r = arrays(input), upscale_factor
+    *lead, channels, height, width = _image("pixel_shuffle", x, r)
+    if channels % (r * r):
+        raise RuntimeError(
+            located(
+                "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
+                f"upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}"
+            )
+        )
+    parts = (*lead, channels // (r * r), r, r, height, width)
+    shape = (*lead, channels // (r * r), height * r, width * r)
+    return as_node("PixelShuffleBackward0", _moved, x, parts, (0, 3, 1, 4, 2), shape)
+
+
+def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
+    """(..., C, H r, W r) as (..., C r r, H, W), for r = `downscale_factor`. RuntimeError if the sizes do not fit."""
+    (x,), r = arrays(input), downscale_factor
+    *lead, channels, height, width = _image("pixel_unshuffle", x, r)
+    for name, k, n in (("height", -2, height), ("width", -1, width)):
+        if n % r:
+            raise RuntimeError(
+                located(
+                    f"pixel_unshuffle expects {name} to be divisible by downscale_factor, but input.size({k})={n} is "
+                    f"not divisible by {r}"
+                )
+            )
+    parts = (*lead, channels, height // r, r, width // r, r)
+    shape = (*lead, channels * r * r, height // r, width // r)
+    return as_node("PixelUnshuffleBackward0", _moved, x, parts, (0, 2, 4, 1, 3), shape)
+
+
+def _image(name: str, x: Any, factor: int) -> tuple[int, ...]:
+    if len(x.shape) < 3:
+        raise RuntimeError(
+            located(
+                f"{name} expects input to have at least 3 dimensions, but got input with {len(x.shape)} dimension(s)"
+            )
+        )
+    if factor <= 0:
+        raise RuntimeError(located(f"{name} expects a positive factor, but got {factor}"))
+    shape: tuple[int, ...] = x.shape
+    return shape
+
+
+def _moved(x: Any, parts: tuple[int, ...], last: tuple[int, ...], shape: tuple[int, ...]) -> Any:
+    lead = len(parts) - len(last)
+    perm = (*range(lead), *(lead + k for k in last))
+    return reshape(transpose(reshape(x, shape=parts), perm=perm), shape=shape)
+
+
+def scaled_dot_product_attention(
+    query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
+    scale: float | None = None, enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """softmax(query @ key.T * scale + mask) @ value, for (..., L, E), (..., S, E) and (..., S, V).
+
+    `scale` is 1 / sqrt(E) unless given. A mask of booleans says what takes part, one of floats is added; with
+    `is_causal` there is none but that of positions up to one's own. RuntimeError for both. Dropout and heads in groups
+    are not supported (`UnsupportedError`).
+    """
+    if dropout_p or enable_gqa:
+        raise refuse("scaled_dot_product_attention with dropout_p or enable_gqa", "use dropout, repeat_interleave")
+    if is_causal and attn_mask is not None:
+        raise RuntimeError(
+            located("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
+        )
+    q, k, v = arrays(query, key, value)
+    factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = multiply(matmul(q, matrix_transpose(k)), factor)
+    mask = band(q.shape[-2], k.shape[-2], 0) if is_causal else attn_mask
+    if mask is not None:
+        (mask,) = arrays(mask)
+        scores = where(mask, scores, -math.inf) if mask.dtype.kind == "b" else add(scores, mask)
+    out = matmul(softmax(scores, -1), v)
+    return named("MmBackward0" if len(out.shape) == 2 else "UnsafeViewBackward0", out)
