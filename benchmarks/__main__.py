@@ -112,7 +112,8 @@ def written(name: str, quick: bool) -> str:
     os.environ.update(TRACEGRAD_FIRST_CALL="compile", OPENBLAS_NUM_THREADS="1")
     from benchmarks import harness, speed
 
-    return speed.page(harness.QUICK if quick else harness.Settings(rounds=15, loop_seconds=0.004))
+    settings = harness.QUICK if quick else harness.Settings(rounds=15, loop_seconds=0.004)
+    return speed.page(settings, "python -m benchmarks speed" + " --quick" * quick)
 
 
 def main(argv: list[str] | None = None) -> int:

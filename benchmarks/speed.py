@@ -55,13 +55,13 @@ def measured(call: str, settings: Settings, run: Callable[..., Result] = run_cas
     return found
 
 
-def page(settings: Settings, calls: list[str] = functions.ROWS) -> str:
-    """The page, as Markdown."""
+def page(settings: Settings, command: str, calls: list[str] = functions.ROWS) -> str:
+    """The page that a command writes, as Markdown."""
     peers.start(("tracegrad",))
-    return written([measured(call, settings) for call in calls], peers.machine(), _commit())
+    return written([measured(call, settings) for call in calls], peers.machine(), f"`{command}` at commit {_commit()}")
 
 
-def written(rows: list[Row], machine: dict[str, Any], commit: str) -> str:
+def written(rows: list[Row], machine: dict[str, Any], how: str) -> str:
     """Rows as Markdown."""
     done = [row for row in rows if not row.fault]
     behind = [row for row in done if row.ratio < LEVEL]
@@ -76,8 +76,8 @@ def written(rows: list[Row], machine: dict[str, Any], commit: str) -> str:
         "numbers between -1 and 1, `g`, `h`, `i` integers, `m`, `n` booleans, `a`, `b` square matrices of as many",
         "elements, `d` a positive definite one of 255 rows; small programs gain more, for they are one call.",
         "",
-        f"Written by `python -m benchmarks speed` at commit {commit} on {machine['cpu']},",
-        f"{machine['system'].partition('-')[0]}, with {versions}.",
+        f"Written by {how} on {machine['cpu']}, {machine['system'].partition('-')[0]},",
+        f"with {versions}.",
         "",
         f"{len(done)} calls, {mean:.2f} times as fast as NumPy (the geometric mean). Compiled code is slower than",
         f"NumPy's in {len(behind)} (below {LEVEL}: runs differ by the rest). The last column says why; of",

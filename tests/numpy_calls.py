@@ -94,7 +94,7 @@ np.bincount(t.ravel(), minlength=12) | np.digitize(a, [-1.0, 0.0, 1.0]) | np.dig
 np.digitize(a, [-1.0, 0.0, 1.0], right=True) | np.convolve(i[0], p[0]) | np.convolve(f[0], f[1])
 np.unwrap(i, period=10) | np.vander(p[0], 3) | np.polyadd(i[0], 1) | np.array_equiv(a, v) | np.isin(i, [1, 2, 3])
 np.isin(i, p, invert=True) | np.lexsort((i[0], i[1])) | np.lexsort((a, b)) | np.unravel_index(t, (3, 4))
-np.unravel_index(t, (2, 5), order="F") | np.ravel_multi_index((t % 3, t % 4), (3, 4))
+np.unravel_index(t, (3, 1, 6), order="F") | np.ravel_multi_index((t % 3, t % 4), (3, 4))
 np.ravel_multi_index((i, p), (3, 4), mode=("wrap", "clip")) | np.spacing(a) | np.spacing(f) | np.nextafter(a, b)
 np.nextafter(f, f) | np.gcd(i, p) | np.lcm(i, p) | np.ldexp(f, t) | np.bitwise_count(p) | np.bitwise_count(i)
 np.fmax.reduce(n) | np.fmin.reduce(n, axis=1) | np.bitwise_and.reduce(p, axis=1) | np.bitwise_or.reduce(p)

@@ -24,6 +24,7 @@ from tracegrad.ops.elementwise import (
     minimum,
     multiply,
     remainder,
+    subtract,
 )
 from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import reshape
@@ -90,8 +91,11 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
     x = to_dtype(arrays(indices)[0], "int64")
     dims = _dims(shape)
     _within(x, math.prod(dims), f"an index is out of bounds for array with size {math.prod(dims)}")
-    steps = _steps(dims, order)
-    return tuple(remainder(floor_divide(x, s) if s > 1 else x, n) for s, n in zip(steps, dims))
+    steps, found = _steps(dims, order), {}
+    for k in range(len(dims)) if order != "F" else reversed(range(len(dims))):
+        found[k] = floor_divide(x, steps[k]) if steps[k] > 1 else x
+        x = subtract(x, multiply(found[k], steps[k]))
+    return tuple(found[k] for k in range(len(dims)))
 
 
 @implements(np.ravel_multi_index)
