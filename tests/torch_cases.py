@@ -167,6 +167,7 @@ GROUPS = {
         F.scaled_dot_product_attention(cube,cube,cube,is_causal=True)
         F.scaled_dot_product_attention(x,w,w,attn_mask=ties[:2])
         F.scaled_dot_product_attention(x,y,y,attn_mask=ties[:2,:2]>1.5)
+        F.scaled_dot_product_attention(x,y,y,attn_mask=ties[1:3,:2]>2.5)
     """,
     "convolution": """
         F.conv2d(image,full) F.conv2d(image,full,v[:2]) F.conv2d(image,kernel,b,groups=2) F.conv2d(image[0],full)

@@ -10,7 +10,7 @@ from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.selection import band
 from tracegrad.ops.contraction import matmul, matrix_transpose
-from tracegrad.ops.elementwise import add, multiply, subtract, where
+from tracegrad.ops.elementwise import add, equal, multiply, subtract, where
 from tracegrad.ops.linear import reshape, transpose
 from tracegrad.ops.op import named
 from tracegrad.torch.functions import reductions
@@ -89,8 +89,8 @@ def scaled_dot_product_attention(
     """softmax(query @ key.T * scale + mask) @ value, for (..., L, E), (..., S, E) and (..., S, V).
 
     `scale` is 1 / sqrt(E) unless given. A mask of booleans says what takes part, one of floats is added; with
-    `is_causal` there is none but that of positions up to one's own. RuntimeError for both. Dropout and heads in groups
-    are not supported (`UnsupportedError`).
+    `is_causal` there is none but that of positions up to one's own. RuntimeError for both. Rows from which the mask
+    hides everything are 0. Dropout and heads in groups are not supported (`UnsupportedError`).
     """
     if dropout_p or enable_gqa:
         raise refuse("scaled_dot_product_attention with dropout_p or enable_gqa", "use dropout, repeat_interleave")
@@ -105,5 +105,9 @@ def scaled_dot_product_attention(
     if mask is not None:
         (mask,) = arrays(mask)
         scores = where(mask, scores, -math.inf) if mask.dtype.kind == "b" else add(scores, mask)
-    out = matmul(softmax(scores, -1), v)
+        hidden = reductions.all_(equal(scores, -math.inf), -1, keepdim=True)
+        weights = where(hidden, 0.0, softmax(where(hidden, 0.0, scores), -1))
+    else:
+        weights = softmax(scores, -1)
+    out = matmul(weights, v)
     return named("MmBackward0" if len(out.shape) == 2 else "UnsafeViewBackward0", out)
