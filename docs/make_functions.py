@@ -107,6 +107,17 @@ OF_SCIPY = """
 scipy.fft.fht(b[0], 0.1, 0.5) | scipy.fft.ifht(b[0], 0.1, 0.5) | scipy.signal.oaconvolve(v, h)
 scipy.integrate.dblquad(lambda i_, j_: np.exp(h[0] * i_ * j_), 0.0, 1.0, 0.0, 1.0)[0]
 scipy.integrate.nquad(lambda i_, j_: np.exp(h[0] * i_ * j_), [[0.0, 1.0], [0.0, 1.0]])[0]
+scipy.integrate.tplquad(lambda i_, j_, k_: h[0] * i_ + j_ * k_, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0)[0]
+scipy.special.kolmogi(0.4 + 0.1 * u) | scipy.special.ncfdtridfd(3.0, 0.5, 1.5, 1.0 + u * u)
+scipy.special.ncfdtrinc(3.0, 4.0, 0.3 + 0.1 * u, 1.5) | scipy.optimize.bracket(lambda i_: (i_ - h[0]) ** 2)[3]
+scipy.optimize.check_grad(lambda i_: np.sum(i_ * h[:2]), lambda i_: h[:2], np.ones(2))
+scipy.optimize.approx_fprime(np.ones(2), lambda i_: np.sum(i_**2 * h[:2]))
+scipy.optimize.fmin_cobyla(lambda i_: np.sum((i_ - h[:2]) ** 2), np.zeros(2), [lambda i_: 9.0 - i_[0]], rhoend=1e-12)
+scipy.optimize.milp(h).x | scipy.optimize.quadratic_assignment(q, q)["fun"]
+scipy.optimize.excitingmixing(lambda i_: 2.0 * i_ - h[:2], np.array([0.5, 0.5]), f_tol=1e-12)
+scipy.integrate.solve_bvp(lambda i_, j_: h[:2, None] * j_, lambda j_, k_: j_ - 1.0, np.arange(3.0), np.ones((2, 3))).y
+scipy.sparse.random(4, 4, 0.5, rng=1) @ v | scipy.sparse.rand(4, 4, 0.5, rng=1) @ v
+scipy.sparse.random_array((4, 4), density=0.5, rng=1) @ v
 scipy.integrate.fixed_quad(lambda i_: np.exp(h[0] * i_), 0.0, 1.0)[0]
 scipy.integrate.quad_vec(lambda i_: np.exp(h * i_), 0.0, 1.0)[0]
 scipy.ndimage.correlate1d(a, [1.0, 2.0, -1.0], mode="nearest")
@@ -179,9 +190,9 @@ def _finite(result: Any) -> bool:
 
 # The tables of the tests of SciPy's functions, and the arguments of those that do not say which.
 TABLES = {
-    "special": ("ONE", None), "linalg": ("CASES", None), "others": ("CASES", None), "images": ("CASES", None),
-    "solvers": ("CASES", "P"), "fits": ("CASES", "P"), "ode": ("CASES", "P"), "minima": ("CASES", "P"),
-    "constraints": ("CASES", "P"), "sparse": ("CASES", "X"),
+    "special": ("ONE", None), "slopes": ("ONE", None), "linalg": ("CASES", None), "others": ("CASES", None),
+    "images": ("CASES", None), "solvers": ("CASES", "P"), "fits": ("CASES", "P"), "ode": ("CASES", "P"),
+    "minima": ("CASES", "P"), "constraints": ("CASES", "P"), "sparse": ("CASES", "X"),
 }  # fmt: skip
 
 

@@ -90,6 +90,13 @@ CASES: dict[str, Callable[[Any], Any]] = {
         lambda x: np.exp(-p[0] * x * x) * np.cos(p[1] * x), p[0] - 1.0, p[1] ** 2)[0],
     "quad in quad": lambda p: integrate.quad(
         lambda x: integrate.quad(lambda y: np.sin(x * y * p[0]), 0.0, x)[0] * p[1], 0.0, 1.0)[0],
+    "dblquad": lambda p: integrate.dblquad(
+        lambda y, x, c: np.exp(-p[0] * x * y) * c, p[0], p[1], 0.0, lambda x: x * p[1], args=(p[1],))[0],
+    "nquad": lambda p: integrate.nquad(
+        lambda x, z: np.exp(x * p[0]) + z * p[1], [lambda z: (0.0, p[1] * z), (0.0, 1.0)])[0],
+    "quad_vec": lambda p: integrate.quad_vec(
+        lambda x: np.exp(-p[:, None] * np.stack([x, x * x])), 0.0, p[1], epsrel=1e-12)[0],
+    "fixed_quad": lambda p: integrate.fixed_quad(lambda x, c: np.exp(-p[0] * x) * c, p[0], p[1] * 2.0, (p[1],), n=4)[0],
     "quad in brentq": lambda p: optimize.brentq(
         lambda x: integrate.quad(lambda y: np.exp(-y * y * p[0]), 0.0, x)[0] - p[1] / 3.0, 0.0, 2.0, xtol=1e-14),
 }  # fmt: skip
@@ -108,6 +115,20 @@ def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> No
         second = tg.grad(named(lambda p: np.sum(slope(p) * V), name))(P)
         assert np.sum(second * V) == pytest.approx(want, rel=1e-6, abs=1e-8)
         assert V @ tg.hessian(of)(P) @ V == pytest.approx(np.sum(second * V), rel=1e-10, abs=1e-12)
+
+
+def test_estimates_of_the_errors_of_integrals_are_scipys() -> None:
+    def errors(p: Any) -> Any:
+        box, cube = [(0.0, 1.0), lambda x: (0.0, x)], (lambda z, y, x: x * y * np.exp(p[0] * z), 0.0, 1.0, 0.0, 1.0)
+        found = [
+            integrate.nquad(lambda y, x: np.sin(p[0] * y * x), box[::-1]),
+            integrate.tplquad(*cube, 0.0, lambda x, y: x + 2.0 * y),
+            integrate.quad_vec(lambda x: np.sin(x * p), 0.0, 1.0),
+        ]
+        return np.stack([np.sum(value) for value, _ in found]), np.stack([error for _, error in found])
+
+    for got, want in zip(tg.trace(errors)(P), errors(P)):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def test_slopes_of_least_squares_are_those_of_the_root_of_the_gradient() -> None:

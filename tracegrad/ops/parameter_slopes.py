@@ -33,7 +33,7 @@ from tracegrad.ops.elementwise import (
 from tracegrad.ops.incomplete import bell, bell_2d, beta_ratio, gamma_ratio
 from tracegrad.ops.special import apply, digamma, polygamma
 
-__all__ = ["FAMILIES", "SLOPES_OF_FAMILIES", "VALUES_OF_DRAWN", "drawn", "in_beta", "in_gamma", "in_t"]
+__all__ = ["FAMILIES", "SLOPES_OF_FAMILIES", "VALUES_OF_DRAWN", "drawn", "in_beta", "in_gamma", "in_t", "t_ratio"]
 
 Slope = Callable[..., Any] | str
 
@@ -136,7 +136,7 @@ def _of_beta_quantile(member: str) -> Slope:
 
 
 # -- Student's t -----------------------------------------------------------------------------------------------
-def _t_ratio(df: Any, t: Any) -> Any:
+def t_ratio(df: Any, t: Any) -> Any:
     """The slope of stdtr(df, t) in `df`, over the density. DLMF 8.17 has the distribution as a function betainc."""
     zero = equal(t, 0.0)
     size = where(zero, 1.0, absolute(t))
@@ -159,7 +159,7 @@ def in_t(density: Callable[[Any, Any], Any]) -> Slope:
     """The slope of stdtr in `df`."""
 
     def found(ans: Any, df: Any, t: Any) -> Any:
-        return _in_the_end(t, np.inf, lambda t: multiply(_t_ratio(df, t), density(df, t)))
+        return _in_the_end(t, np.inf, lambda t: multiply(t_ratio(df, t), density(df, t)))
 
     return found
 
@@ -184,10 +184,10 @@ PARAMETERS: dict[str, tuple[Slope, ...]] = {
     "gammainccinv": (_of_gamma_quantile,),
     "betaincinv": (_of_beta_quantile("_betainc_in.1.0"), _of_beta_quantile("_betainc_in.0.1")),
     "betainccinv": (_of_beta_quantile("_betainc_in.1.0"), _of_beta_quantile("_betainc_in.0.1")),
-    "stdtrit": (lambda ans, df, p: negative(_t_ratio(df, ans)),),
+    "stdtrit": (lambda ans, df, p: negative(t_ratio(df, ans)),),
     "_drawn_gamma": (_of_gamma_quantile, _CONSTANT),
     "_drawn_beta": (_of_beta_quantile("_betainc_in.1.0"), _of_beta_quantile("_betainc_in.0.1"), _CONSTANT),
-    "_drawn_t": (lambda ans, df, t: negative(_t_ratio(df, ans)), _CONSTANT),
+    "_drawn_t": (lambda ans, df, t: negative(t_ratio(df, ans)), _CONSTANT),
 }
 
 # By the name of a family, what computes the members, and their slopes, given the orders.

@@ -27,7 +27,6 @@ from tracegrad.ops.elementwise import (
     greater_equal,
     less,
     log,
-    log1p,
     maximum,
     multiply,
     negative,
@@ -39,8 +38,9 @@ from tracegrad.ops.elementwise import (
     square,
     subtract,
     where,
-    xlogy,
 )
+from tracegrad.ops.function_slopes import OF_FUNCTIONS
+from tracegrad.ops.inverse_slopes import INVERSES
 from tracegrad.ops.parameter_slopes import (
     FAMILIES,
     PARAMETERS,
@@ -51,7 +51,8 @@ from tracegrad.ops.parameter_slopes import (
     in_gamma,
     in_t,
 )
-from tracegrad.ops.special import apply, digamma, lgamma
+from tracegrad.ops.special import apply, digamma
+from tracegrad.ops.special_densities import beta_density, gamma_density, t_density
 
 __all__ = ["FAMILIES", "SLOPES", "VALUES", "slope"]
 
@@ -126,27 +127,15 @@ _GAMMA: dict[str, tuple[Slope, ...]] = {
 
 
 # -- 8: incomplete gamma and beta --------------------------------------------------------------------------------
-def _gamma_density(a: Any, x: Any) -> Any:
-    return exp(subtract(subtract(xlogy(subtract(a, 1.0), x), x), lgamma(a)))
-
-
-def _beta_density(a: Any, b: Any, x: Any) -> Any:
-    return exp(subtract(add(xlogy(subtract(a, 1.0), x), _xlog1m(subtract(b, 1.0), x)), apply("betaln", a, b)))
-
-
-def _xlog1m(n: Any, x: Any) -> Any:
-    return where(equal(n, 0.0), 0.0, multiply(n, log1p(negative(x))))
-
-
 _INCOMPLETE: dict[str, tuple[Slope, ...]] = {
-    "gammainc": (in_gamma(_gamma_density, 1.0), lambda ans, a, x: _gamma_density(a, x)),
-    "gammaincc": (in_gamma(_gamma_density, -1.0), lambda ans, a, x: negative(_gamma_density(a, x))),
-    "gammaincinv": (*PARAMETERS["gammaincinv"], lambda ans, a, y: divide(1.0, _gamma_density(a, ans))),
-    "gammainccinv": (*PARAMETERS["gammainccinv"], lambda ans, a, y: divide(-1.0, _gamma_density(a, ans))),
-    "betainc": (*in_beta(_beta_density, 1.0), lambda ans, a, b, x: _beta_density(a, b, x)),
-    "betaincc": (*in_beta(_beta_density, -1.0), lambda ans, a, b, x: negative(_beta_density(a, b, x))),
-    "betaincinv": (*PARAMETERS["betaincinv"], lambda ans, a, b, y: divide(1.0, _beta_density(a, b, ans))),
-    "betainccinv": (*PARAMETERS["betainccinv"], lambda ans, a, b, y: divide(-1.0, _beta_density(a, b, ans))),
+    "gammainc": (in_gamma(gamma_density, 1.0), lambda ans, a, x: gamma_density(a, x)),
+    "gammaincc": (in_gamma(gamma_density, -1.0), lambda ans, a, x: negative(gamma_density(a, x))),
+    "gammaincinv": (*PARAMETERS["gammaincinv"], lambda ans, a, y: divide(1.0, gamma_density(a, ans))),
+    "gammainccinv": (*PARAMETERS["gammainccinv"], lambda ans, a, y: divide(-1.0, gamma_density(a, ans))),
+    "betainc": (*in_beta(beta_density, 1.0), lambda ans, a, b, x: beta_density(a, b, x)),
+    "betaincc": (*in_beta(beta_density, -1.0), lambda ans, a, b, x: negative(beta_density(a, b, x))),
+    "betaincinv": (*PARAMETERS["betaincinv"], lambda ans, a, b, y: divide(1.0, beta_density(a, b, ans))),
+    "betainccinv": (*PARAMETERS["betainccinv"], lambda ans, a, b, y: divide(-1.0, beta_density(a, b, ans))),
     "exp1": (lambda ans, x: negative(divide(exp(negative(x)), x)),),
     "expi": (lambda ans, x: divide(exp(x), x),),
     "expn": (_STEPS, lambda ans, n, x: negative(_expn_below(n, x))),
@@ -343,6 +332,11 @@ def _from_below(
     return (_STEPS, *[_IN_PARAMETER] * parameters, found)
 
 
+def _apart(name: str, n: Any, x: Any, inner: float) -> Any:
+    """The slope of a polynomial of something that has the slope `inner`."""
+    return multiply(slope(name, 1, None, (n, x)), inner)
+
+
 _POLYNOMIALS: dict[str, tuple[Slope, ...]] = {
     "eval_legendre": _from_below("eval_jacobi", lambda n: _half(add(n, 1.0)), lambda: (1.0, 1.0)),
     "eval_chebyt": _from_below("eval_chebyu", lambda n: n, lambda: ()),
@@ -350,6 +344,12 @@ _POLYNOMIALS: dict[str, tuple[Slope, ...]] = {
     "eval_gegenbauer": _from_below("eval_gegenbauer", lambda n, a: multiply(a, 2.0), lambda a: (add(a, 1.0),), 1),
     "eval_jacobi": _from_below("eval_jacobi", lambda n, a, b: _half(add(add(n, 1.0), add(a, b))),
                                lambda a, b: (add(a, 1.0), add(b, 1.0)), 2),
+    "eval_chebyc": _from_below("eval_chebys", lambda n: n, lambda: ()),
+    "eval_chebys": (_STEPS, lambda ans, n, x: _apart("eval_chebyu", n, _half(x), 0.5)),
+    "eval_sh_chebyt": _from_below("eval_sh_chebyu", lambda n: multiply(n, 2.0), lambda: ()),
+    "eval_sh_chebyu": (_STEPS, lambda ans, n, x: _apart("eval_chebyu", n, subtract(multiply(x, 2.0), 1.0), 2.0)),
+    "eval_sh_legendre": (_STEPS, lambda ans, n, x: _apart("eval_legendre", n, subtract(multiply(x, 2.0), 1.0), 2.0)),
+    "eval_sh_jacobi": _from_below("eval_sh_jacobi", lambda n, p, q: n, lambda p, q: (add(p, 2.0), add(q, 1.0)), 2),
     "eval_hermite": _from_below("eval_hermite", lambda n: multiply(n, 2.0), lambda: ()),
     "eval_hermitenorm": _from_below("eval_hermitenorm", lambda n: n, lambda: ()),
     "eval_laguerre": _from_below("eval_genlaguerre", lambda n: -1.0, lambda: (1.0,)),
@@ -358,12 +358,6 @@ _POLYNOMIALS: dict[str, tuple[Slope, ...]] = {
 
 
 # -- others ------------------------------------------------------------------------------------------------------------
-def _t_density(df: Any, t: Any) -> Any:
-    half = _half(add(df, 1.0))
-    scale = subtract(subtract(lgamma(half), lgamma(_half(df))), _half(log(multiply(df, math.pi))))
-    return exp(subtract(scale, multiply(half, log1p(divide(square(t), df)))))
-
-
 def _omega(part: int) -> Slope:
     """Of W: exp(-W) / (1 + W), the real or the imaginary part."""
 
@@ -379,8 +373,8 @@ def _omega(part: int) -> Slope:
 
 
 _OTHERS: dict[str, tuple[Slope, ...]] = {
-    "stdtr": (in_t(_t_density), lambda ans, df, t: _t_density(df, t)),
-    "stdtrit": (*PARAMETERS["stdtrit"], lambda ans, df, p: divide(1.0, _t_density(df, ans))),
+    "stdtr": (in_t(t_density), lambda ans, df, t: t_density(df, t)),
+    "stdtrit": (*PARAMETERS["stdtrit"], lambda ans, df, p: divide(1.0, t_density(df, ans))),
     **{name: slopes for name, slopes in PARAMETERS.items() if name.startswith("_drawn")},
     "exp10": (lambda ans, x: multiply(ans, math.log(10)),),
     "cosm1": (lambda ans, x: negative(sin(x)),),
@@ -398,7 +392,8 @@ _OTHERS: dict[str, tuple[Slope, ...]] = {
 }
 
 SLOPES: dict[str, tuple[Slope, ...]] = {
-    **_GAMMA, **_INCOMPLETE, **_ERF, **_BESSEL, **_HYPERGEOMETRIC, **_POLYNOMIALS, **_OTHERS,
+    **_GAMMA, **_INCOMPLETE, **_ERF, **_BESSEL, **_HYPERGEOMETRIC, **_POLYNOMIALS, **_OTHERS, **INVERSES,
+    **OF_FUNCTIONS,
 }  # fmt: skip
 
 
@@ -413,6 +408,16 @@ def _of_degree(name: str) -> Callable[..., Any]:
     return lambda n, *xs: _scipy(name, np.asarray(n).astype(np.int64), *xs)
 
 
+def _of_draws(name: str) -> Callable[..., Any]:
+    """A function whose second argument SciPy wants as an integer, where it is whole."""
+
+    def value(k: Any, n: Any, p: Any) -> Any:
+        whole = np.asarray(n).astype(np.int64)
+        return _scipy(name, k, whole if np.all(whole == n) else n, p)
+
+    return value
+
+
 _DEGREES = (
     "expn", "spherical_jn", "spherical_yn", "spherical_in", "spherical_kn", "eval_hermite", "eval_hermitenorm",
 )  # fmt: skip
@@ -422,5 +427,6 @@ VALUES: dict[str, Callable[..., Any]] = {
     "_zeta": lambda x, q: _scipy("zeta", x, q),
     "_riemann_zeta": lambda x: _scipy("zeta", x),
     **{name: _of_degree(name) for name in _DEGREES},
+    **{name: _of_draws(name) for name in ("bdtr", "bdtrc", "bdtri")},
     **VALUES_OF_DRAWN,
 }

@@ -37,7 +37,8 @@ _OF_FUNCTIONS: set[str] = set()
 
 # The packages of SciPy's that have shadows, by the modules that have these.
 _HOMES = {
-    "scipy.fft": ("scipy_api.fft",), "scipy.integrate": ("scipy_api.integrate", "solvers.integrate", "solvers.ode"),
+    "scipy.fft": ("scipy_api.fft",), "scipy.integrate": (
+        "scipy_api.integrate", "solvers.integrate", "solvers.several", "solvers.ode"),
     "scipy.interpolate": ("scipy_api.interpolate",), "scipy.linalg": ("scipy_api.linalg",),
     "scipy.ndimage": ("scipy_api.ndimage", "scipy_api.resampling"), "scipy.optimize": ("solvers.optimize",),
     "scipy.signal": ("scipy_api.signal",), "scipy.sparse": ("scipy_api.sparse",),

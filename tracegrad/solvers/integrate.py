@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.control.values import inlined
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build, replay, turns
 from tracegrad.numpy_api.registry import refuse
@@ -29,7 +30,7 @@ from tracegrad.trace.subtrace import weakened
 from tracegrad.transforms.jvp import pushed
 from tracegrad.transforms.vjp import joint
 
-__all__: list[str] = []
+__all__ = ["bound_to", "quad"]
 
 Ends = tuple[float | None, float | None]
 
@@ -37,10 +38,10 @@ Ends = tuple[float | None, float | None]
 class _Quadrature:
     """The integral of a graph of a number and values, between `ends`; those that are None come first of the inputs."""
 
-    def __init__(self, graph: Graph, ends: Ends, options: dict[str, Any]):
+    def __init__(self, graph: Graph, ends: Ends, options: dict[str, Any], several: bool = False):
         self.graph, self.ends, self.options = graph, ends, options
-        self.turn = turns(graph)
-        key = hashlib.sha256(f"{graph} {ends} {options!r}".encode()).hexdigest()[:16]
+        self.turn, self.several = turns(graph), several
+        key = hashlib.sha256(f"{graph} {ends} {options!r} {several}".encode()).hexdigest()[:16]
         self.name = f"scipy.integrate.quad {key}"
 
     def __repr__(self) -> str:
@@ -54,7 +55,9 @@ class _Quadrature:
         aval = self.graph.outputs[0].aval
         builder: Any = Op.ambient() if Op.ambient is not None else None
         with contextlib.nullcontext() if builder is None else builder.aside():
-            if aval.size == 1:
+            if self.several:
+                found = integrate.quad_vec(lambda x: self._at(x, given), a, b, **self.options)
+            elif aval.size == 1:
                 found = integrate.quad(lambda x: self._at(x, given).item(), a, b, **self.options)
             else:
                 known = {k: v for k, v in self.options.items() if k in ("epsabs", "epsrel", "points")}
@@ -65,11 +68,13 @@ class _Quadrature:
         return np.array(self.turn([np.asarray(x, np.float64), *given])[0])
 
 
-def _integral(graph: Graph, ends: Sequence[Any], values: Sequence[Any], options: dict[str, Any]) -> tuple[Any, Any]:
-    """The integral of `graph(x, *values)` between the ends, numbers or values, and an estimate of its error."""
+def _integral(graph: Graph, ends: Sequence[Any], values: Sequence[Any], options: dict[str, Any],
+              several: bool = False) -> tuple[Any, Any]:  # fmt: skip
+    """The integral of `graph(x, *values)` between the ends, numbers or values, and an estimate of its error; that of
+    `several` functions as `quad_vec` has it."""
     moving = [x for x in ends if isinstance(x, Carrier)]
     first, last = (None if isinstance(x, Carrier) else float(x) for x in ends)
-    call = _Quadrature(graph, (first, last), options)
+    call = _Quadrature(graph, (first, last), options, several)
     results = ((graph.outputs[0].aval.shape, "f64"), ((), "f64"))
     outputs = opaque(*moving, *values, results=results, call=call)
     found = custom_call(*outputs, *moving, *values, count=2, rule=_ways(call))
@@ -96,7 +101,7 @@ def _ways(call: _Quadrature) -> WaysOf:
             return found
         avals = [graph.avals[i] for i in places]
         inside = build(lambda *args: [flat(replay(both, args)[0][1:])], both.avals)
-        whole, _ = _integral(inside, given_ends(moving), [*values, cts[0]], options)
+        whole, _ = _integral(inside, given_ends(moving), [*values, cts[0]], options, call.several)
         return found | dict(zip([count + i - 1 for i in places], parts(whole, avals)))
 
     def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
@@ -105,7 +110,7 @@ def _ways(call: _Quadrature) -> WaysOf:
         both, found = pushed(graph, wrt)
         if found:
             inside = build(lambda *args: replay(both, args)[0][1:], both.avals)
-            terms.append(_integral(inside, given_ends(moving), [*values, *tangents[count:]], options)[0])
+            terms.append(_integral(inside, given_ends(moving), [*values, *tangents[count:]], options, call.several)[0])
         return {0: _total(terms)} if terms else {}
 
     return WaysOf(call.name, {"pull": pull, "push": push})
@@ -154,19 +159,47 @@ def _end(what: str, x: Any) -> Any:
     return shaped(x, ()) if isinstance(x, Carrier) else x
 
 
-_INSTEAD = {
-    "solve_bvp": "use scipy.optimize.root", "quad_vec": "use scipy.integrate.quad",
-    "fixed_quad": "use scipy.integrate.quad", "dblquad": "use scipy.integrate.quad twice, one inside the other",
-    "tplquad": "use scipy.integrate.quad, one inside the other",
-    "nquad": "use scipy.integrate.quad, one inside the other",
-}  # fmt: skip
+def bound_to(name: str, args: Any, kwargs: Any, plain: Sequence[str] = ()) -> dict[str, Any]:
+    """By name, the arguments of a function of SciPy's; UnsupportedError for some that are not as usual."""
+    from scipy import integrate
+
+    signature = inspect.signature(getattr(integrate, name))
+    bound = signature.bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = dict(bound.arguments)
+    for k in plain:
+        value, usual = given.pop(k), signature.parameters[k].default
+        if value is not usual and value != usual:
+            raise refuse(f"the argument {k}= of scipy.integrate.{name}")
+    return given
 
 
-def _refused(name: str, instead: str) -> None:
-    @shadow(f"scipy.integrate.{name}", of_functions=True)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        raise refuse(f"scipy.integrate.{name}", instead)
+@shadow("scipy.integrate.quad_vec", of_functions=True)
+def quad_vec(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.integrate.quad_vec`: the integrals and an estimate of their errors, which has no derivative."""
+    what = "scipy.integrate.quad_vec"
+    given = bound_to("quad_vec", args, kwargs, ("full_output", "workers"))
+    functions = Functions(what, [(with_args(given.pop("f"), given.pop("args")), None)], None)
+    ends = [_end(what, given.pop(name)) for name in ("a", "b")]
+    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
+    found = _integral(functions.graphs[0], ends, functions.captured, options, several=True)
+    return found if found[0].shape else (weakened(found[0]), weakened(found[1]))
 
 
-for _name, _instead in _INSTEAD.items():
-    _refused(_name, _instead)
+@shadow("scipy.integrate.fixed_quad", of_functions=True)
+def fixed_quad(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.integrate.fixed_quad`: a sum of values of the function, which is called once with all places."""
+    given = bound_to("fixed_quad", args, kwargs)
+    a, b = given["a"], given["b"]
+    if not any(isinstance(x, Carrier) for x in (a, b)) and (np.isinf(a) or np.isinf(b)):
+        raise ValueError("Gaussian quadrature is only available for finite limits.")
+    places, weights = np.polynomial.legendre.leggauss(given["n"])
+    several = given["args"]
+    y = inlined(given["func"])((b - a) * (places + 1.0) / 2.0 + a, *several)
+    return (b - a) / 2.0 * np.sum(weights * y, axis=-1), None
+
+
+@shadow("scipy.integrate.solve_bvp", of_functions=True)
+def solve_bvp(*args: Any, **kwargs: Any) -> Any:
+    """`scipy.integrate.solve_bvp`, which is refused."""
+    raise refuse("scipy.integrate.solve_bvp", "use scipy.optimize.root")
