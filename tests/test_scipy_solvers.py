@@ -266,6 +266,12 @@ def test_errors_of_the_solver_are_raised() -> None:
         f(2.0)
 
 
+def test_a_solver_of_a_function_that_reads_nothing_runs_beside_what_is_traced() -> None:
+    f = tg.trace(lambda t: optimize.brentq(lambda x: x * x - 2.0, 0.0, 2.0) * t)
+    assert f(2.0) == pytest.approx(2.0 * 2.0**0.5)
+    assert tg.grad(lambda t: optimize.brent(lambda x: (x - 1.0) ** 2) * t)(2.0) == pytest.approx(1.0)
+
+
 def test_where_a_solver_begins_and_ends_may_change_outside() -> None:
     begin, ends = np.array([1.0]), np.array([1.0, 2.0])
     root = tg.trace(lambda t: optimize.root(lambda x: x**2 - t, begin).x)

@@ -62,9 +62,11 @@ FIRST = 8  # the word that says how many places there are
 
 def is_ordering(node: Node) -> bool:
     """Whether a call is one of these."""
+    if node.op not in _OPS:
+        return False
     x = node.operands[0].aval
     wanted = all(x.aval.size > 0 for x in node.operands) if node.op is is_member else x.size > 0
-    return node.op in _OPS and wanted and (node.op is not repeated_index or x.dtype.kind == "b")
+    return wanted and (node.op is not repeated_index or x.dtype.kind == "b")
 
 
 def ordering_words(node: Node) -> list[int | str]:

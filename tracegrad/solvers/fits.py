@@ -295,6 +295,8 @@ def lsq_linear(*args: Any, **kwargs: Any) -> Any:
     if not isinstance(given["A"], Carrier) and hasattr(given["A"], "tocsr"):
         raise refuse(f"{what} of a sparse matrix", "use .toarray()")
     matrix, right = (shaped(given.pop(name), None) for name in "Ab")
+    if len(matrix.shape) != 2 or len(right.shape) != 1:
+        raise ValueError(f"{what}: A must be a matrix and b a vector, got the shapes {matrix.shape} and {right.shape}")
     shape = tuple(matrix.shape[1:])
     limits = _limits(given.pop("bounds"), shape)
     options = plain_options(what, {k: v for k, v in given.items() if v is not None})

@@ -33,6 +33,9 @@ def _plain(what: str, given: dict[str, Any]) -> None:
     for name in ("retall", "callback"):
         if given.get(name):
             raise refuse(f"the argument {name}= of {what}")
+    slope = given.get("fprime")
+    if slope is not None and not callable(slope):
+        raise refuse(f"{what} with fprime={slope!r}")
 
 
 def _minimizer(name: str) -> None:

@@ -171,6 +171,18 @@ def root(*args: Any, **kwargs: Any) -> Any:
                   **({"nfev": calls} if given["method"] in ("hybr", "lm", "df-sane") else {"nit": calls}))  # fmt: skip
 
 
+def _of_shape(what: str, f: Callable[[Any], Any], shape: tuple[int, ...]) -> Callable[[Any], Any]:
+    """`f`, whose results have to have this shape."""
+
+    def call(x: Any) -> Any:
+        y = shaped(f(x), None)
+        if y.shape != shape:
+            raise refuse(f"{what} of a function whose result has the shape {y.shape} and its argument {shape}")
+        return y
+
+    return call
+
+
 def _nonlinear(name: str) -> None:
     what = f"scipy.optimize.{name}"
 
@@ -180,7 +192,7 @@ def _nonlinear(name: str) -> None:
         given |= given.pop("kw", {})
         f, x0 = given.pop("F"), shaped(given.pop("xin"), None)
         shape = np.shape(x0)
-        functions = Functions(what, [(with_args(f, ()), shape)], shape)
+        functions = Functions(what, [(_of_shape(what, with_args(f, ()), shape), shape)], shape)
         options = plain_options(what, {k: v for k, v in given.items() if v is not None})
 
         def run(fs: Any, begin: Any) -> Any:
