@@ -76,6 +76,19 @@ def test_derivatives_of_continuous_distributions_are_those_of_differences(name: 
     assert second == pytest.approx(want, rel=1e-6, abs=1e-7)
 
 
+@pytest.mark.parametrize("name", [name for name in CONTINUOUS if name not in ("beta", "uniform")])
+def test_the_inverse_of_what_is_beyond_keeps_its_digits_in_the_tail(name: str) -> None:
+    dist, shapes, q = getattr(st, name), CONTINUOUS[name], np.array([1e-20, 1e-12, 1e-5])
+    f = named(lambda q: dist.isf(q, *shapes), f"{name}_isf")
+    x = tg.trace(f)(q)
+    np.testing.assert_allclose(dist.sf(x, *shapes), q, rtol=1e-10)
+    np.testing.assert_allclose(tg.grad(weighted(f, name))(q), -np.cos(np.arange(3)) / dist.pdf(x, *shapes), rtol=1e-9)
+    ends = np.array([0.0, 1.0])
+    for inverse in ("ppf", "isf"):
+        of = named(lambda q: getattr(dist, inverse)(q, *shapes), f"{name}_{inverse}_ends")  # noqa: B023
+        np.testing.assert_array_equal(tg.trace(of)(ends), of(ends))
+
+
 @pytest.mark.parametrize("method", ["logpmf", "pmf", "cdf", "sf", "logcdf", "logsf"])
 @pytest.mark.parametrize("name", DISCRETE)
 def test_values_of_discrete_distributions_are_scipys(name: str, method: str) -> None:

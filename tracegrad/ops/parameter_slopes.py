@@ -1,9 +1,9 @@
-"""The slopes of special functions in the parameters of their shape and in their order, in ops.
+"""The slopes of special functions in the parameters of their shape, in ops.
 
 What they are made of has no name in SciPy. It is a *family* here: functions that differ in the orders of derivatives,
 which stand in the name: `special(a, x, name="_gammainc_in.2")` is the second derivative of gammainc in `a`, over its
-density. NumPy computes the members (`tracegrad.ops.incomplete`, `tracegrad.ops.bessel_orders`), and the slope of a
-member is made of its neighbours; so there are derivatives of every order.
+density. NumPy computes the members (`tracegrad.ops.incomplete`), and the slope of a member is made of its neighbours;
+so there are derivatives of every order.
 """
 
 from __future__ import annotations

@@ -48,12 +48,14 @@ def xlog1my(x: Any, y: Any) -> Any:
 @dataclass(frozen=True)
 class Row:
     """A distribution: `log` of the density, distribution function `cdf`, what is beyond it, `sf`, logarithms of these,
-    and the inverses; `low` and `high` are the ends of where it is (a function of the parameters, for some)."""
+    and the inverses `ppf` and `isf`; `low` and `high` are the ends of where it is (a function of the parameters, for
+    some)."""
 
     log: Function
     cdf: Function | None = None
     sf: Function | None = None
     ppf: Function | None = None
+    isf: Function | None = None
     logcdf: Function | None = None
     logsf: Function | None = None
     low: float = -math.inf
@@ -76,9 +78,25 @@ def _f_share(z: Any, n: Any, m: Any) -> Any:
     return n * z / (m + n * z)
 
 
+def _t_ppf(q: Any, df: Any) -> Any:
+    none = q == 0.0  # where SciPy's stdtrit gives inf
+    return np.where(none, -math.inf, call("stdtrit", df, np.where(none, 0.5, q)))
+
+
 def _f_ppf(q: Any, n: Any, m: Any) -> Any:
     y = betaincinv(n * 0.5, m * 0.5, q)
     return m * y / (n * (1.0 - y))
+
+
+def _f_isf(q: Any, n: Any, m: Any) -> Any:
+    rest = betaincinv(m * 0.5, n * 0.5, q)
+    return m * (1.0 - rest) / (n * rest)
+
+
+def _cauchy_ppf(q: Any) -> Any:
+    outer = np.minimum(q, 1.0 - q) < 0.25
+    tail = 1.0 / np.tan(math.pi * np.where(outer, np.minimum(q, 1.0 - q), 0.25))
+    return np.where(outer, np.where(q < 0.5, -tail, tail), np.tan(math.pi * (np.where(outer, 0.5, q) - 0.5)))
 
 
 def _laplace_cdf(z: Any) -> Any:
@@ -100,49 +118,56 @@ def _gumbel_log(z: Any) -> Any:
 
 
 CONTINUOUS: dict[str, Row] = {
-    "norm": Row(lambda z: -0.5 * z * z - 0.5 * _LOG_2PI, ndtr, lambda z: ndtr(-z), ndtri, log_ndtr,
-                lambda z: log_ndtr(-z)),
+    "norm": Row(lambda z: -0.5 * z * z - 0.5 * _LOG_2PI, ndtr, lambda z: ndtr(-z), ndtri, lambda q: -ndtri(q),
+                log_ndtr, lambda z: log_ndtr(-z)),
     "halfnorm": Row(lambda z: -0.5 * z * z + 0.5 * math.log(2 / math.pi),
                     lambda z: _special("erf")(z / math.sqrt(2)), lambda z: 2.0 * ndtr(-z),
-                    lambda q: ndtri(0.5 * (1.0 + q)), low=0.0),
+                    lambda q: ndtri(0.5 * (1.0 + q)), lambda q: -ndtri(0.5 * q), low=0.0),
     "t": Row(_t_log, lambda z, df: call("stdtr", df, z), lambda z, df: call("stdtr", df, -z),
-             lambda q, df: call("stdtrit", df, q)),
+             _t_ppf, lambda q, df: -_t_ppf(q, df)),
     "gamma": Row(lambda z, a: xlogy(a - 1.0, z) - z - gammaln(a), lambda z, a: gammainc(a, z),
-                 lambda z, a: gammaincc(a, z), lambda q, a: gammaincinv(a, q), low=0.0),
+                 lambda z, a: gammaincc(a, z), lambda q, a: gammaincinv(a, q),
+                 lambda q, a: call("gammainccinv", a, q), low=0.0),
     "invgamma": Row(lambda z, a: -(a + 1.0) * np.log(z) - gammaln(a) - 1.0 / z, lambda z, a: gammaincc(a, 1.0 / z),
-                    lambda z, a: gammainc(a, 1.0 / z), lambda q, a: 1.0 / call("gammainccinv", a, q), low=0.0,
-                    open=True),
+                    lambda z, a: gammainc(a, 1.0 / z), lambda q, a: 1.0 / call("gammainccinv", a, q),
+                    lambda q, a: 1.0 / gammaincinv(a, q), low=0.0, open=True),
     "beta": Row(lambda z, a, b: xlogy(a - 1.0, z) + xlog1my(b - 1.0, z) - betaln(a, b),
                 lambda z, a, b: betainc(a, b, z), lambda z, a, b: betaincc(a, b, z),
-                lambda q, a, b: betaincinv(a, b, q), low=0.0, high=1.0),
+                lambda q, a, b: betaincinv(a, b, q), lambda q, a, b: call("betainccinv", a, b, q), low=0.0, high=1.0),
     "expon": Row(lambda z: -z, lambda z: -np.expm1(-z), lambda z: np.exp(-z), lambda q: -np.log1p(-q),
-                 logsf=lambda z: -z, low=0.0),
-    "uniform": Row(lambda z: z * 0.0, lambda z: z, lambda z: 1.0 - z, lambda q: q, low=0.0, high=1.0),
+                 lambda q: -np.log(q), logsf=lambda z: -z, low=0.0),
+    "uniform": Row(lambda z: z * 0.0, lambda z: z, lambda z: 1.0 - z, lambda q: q, lambda q: 1.0 - q,
+                   low=0.0, high=1.0),
     "lognorm": Row(lambda z, s: -0.5 * (np.log(z) / s) ** 2 - np.log(z) - np.log(s) - 0.5 * _LOG_2PI,
                    lambda z, s: ndtr(np.log(z) / s), lambda z, s: ndtr(-np.log(z) / s),
-                   lambda q, s: np.exp(s * ndtri(q)), lambda z, s: log_ndtr(np.log(z) / s),
-                   lambda z, s: log_ndtr(-np.log(z) / s), low=0.0, open=True),
-    "laplace": Row(lambda z: -np.abs(z) - math.log(2), _laplace_cdf, lambda z: _laplace_cdf(-z), _laplace_ppf),
+                   lambda q, s: np.exp(s * ndtri(q)), lambda q, s: np.exp(-s * ndtri(q)),
+                   lambda z, s: log_ndtr(np.log(z) / s), lambda z, s: log_ndtr(-np.log(z) / s), low=0.0, open=True),
+    "laplace": Row(lambda z: -np.abs(z) - math.log(2), _laplace_cdf, lambda z: _laplace_cdf(-z), _laplace_ppf,
+                   lambda q: -_laplace_ppf(q)),
     "logistic": Row(_logistic_log, _special("expit"), lambda z: _special("expit")(-z), _special("logit"),
+                    lambda q: -_special("logit")(q),
                     lambda z: -np.logaddexp(-z, 0.0), lambda z: -np.logaddexp(z, 0.0)),
     "cauchy": Row(lambda z: -_LOG_PI - np.log1p(z * z), lambda z: np.arctan2(1.0, -z) / math.pi,
-                  lambda z: np.arctan2(1.0, z) / math.pi, lambda q: np.tan(math.pi * (q - 0.5))),
+                  lambda z: np.arctan2(1.0, z) / math.pi, _cauchy_ppf, lambda q: -_cauchy_ppf(q)),
     "chi2": Row(lambda z, df: xlogy(df * 0.5 - 1.0, z) - 0.5 * z - gammaln(df * 0.5) - df * (0.5 * math.log(2)),
                 lambda z, df: gammainc(df * 0.5, z * 0.5), lambda z, df: gammaincc(df * 0.5, z * 0.5),
-                lambda q, df: 2.0 * gammaincinv(df * 0.5, q), low=0.0),
+                lambda q, df: 2.0 * gammaincinv(df * 0.5, q), lambda q, df: 2.0 * call("gammainccinv", df * 0.5, q),
+                low=0.0),
     "f": Row(_f_log, lambda z, n, m: betainc(n * 0.5, m * 0.5, _f_share(z, n, m)),
-             lambda z, n, m: betaincc(n * 0.5, m * 0.5, _f_share(z, n, m)), _f_ppf, low=0.0),
+             lambda z, n, m: betaincc(n * 0.5, m * 0.5, _f_share(z, n, m)), _f_ppf, _f_isf, low=0.0),
     "weibull_min": Row(lambda z, c: np.log(c) + xlogy(c - 1.0, z) - z**c, lambda z, c: -np.expm1(-(z**c)),
                        lambda z, c: np.exp(-(z**c)), lambda q, c: (-np.log1p(-q)) ** (1.0 / c),
+                       lambda q, c: (-np.log(q)) ** (1.0 / c),
                        logsf=lambda z, c: -(z**c), low=0.0),
     "pareto": Row(lambda z, b: np.log(b) - (b + 1.0) * np.log(z), lambda z, b: 1.0 - z ** (-b),
-                  lambda z, b: z ** (-b), lambda q, b: (1.0 - q) ** (-1.0 / b), low=1.0),
+                  lambda z, b: z ** (-b), lambda q, b: (1.0 - q) ** (-1.0 / b), lambda q, b: q ** (-1.0 / b), low=1.0),
     "rayleigh": Row(lambda z: np.log(z) - 0.5 * z * z, lambda z: -np.expm1(-0.5 * z * z),
-                    lambda z: np.exp(-0.5 * z * z), lambda q: np.sqrt(-2.0 * np.log1p(-q)), low=0.0),
+                    lambda z: np.exp(-0.5 * z * z), lambda q: np.sqrt(-2.0 * np.log1p(-q)),
+                    lambda q: np.sqrt(-2.0 * np.log(q)), low=0.0),
     "gumbel_r": Row(_gumbel_log, lambda z: np.exp(-np.exp(-z)), lambda z: -np.expm1(-np.exp(-z)),
-                    lambda q: -np.log(-np.log(q)), lambda z: -np.exp(-z)),
+                    lambda q: -np.log(-np.log(q)), lambda q: -np.log(-np.log1p(-q)), lambda z: -np.exp(-z)),
     "gumbel_l": Row(lambda z: _gumbel_log(-z), lambda z: -np.expm1(-np.exp(z)), lambda z: np.exp(-np.exp(z)),
-                    lambda q: np.log(-np.log1p(-q)), logsf=lambda z: -np.exp(z)),
+                    lambda q: np.log(-np.log1p(-q)), lambda q: np.log(-np.log(q)), logsf=lambda z: -np.exp(z)),
 }  # fmt: skip
 
 

@@ -90,8 +90,8 @@ def _of_row(row: Row, name: str, discrete: bool) -> dict[str, Callable[..., Any]
         "sf": (row.sf, _Cumulative(row, discrete, row.sf, 1.0, 0.0)),
         "logcdf": (row.cdf, _Cumulative(row, discrete, row.logcdf or _log_of(row.cdf), -math.inf, 0.0)),
         "logsf": (row.sf, _Cumulative(row, discrete, row.logsf or _log_of(row.sf), 0.0, -math.inf)),
-        "ppf": (row.ppf, _Inverse(row, False)),
-        "isf": (row.ppf, _Inverse(row, True)),
+        "ppf": (row.ppf, _Inverse(row, row.ppf)),
+        "isf": (row.isf, _Inverse(row, row.isf)),
     }
     count = len(inspect.signature(row.log).parameters) - 1
     return {method: _bound(of, count, name) for method, (known, of) in found.items() if known is not None}
@@ -198,14 +198,12 @@ class _Cumulative:
 
 
 class _Inverse:
-    def __init__(self, row: Row, above: bool):
-        self.row, self.above = row, above
+    def __init__(self, row: Row, function: Any):
+        self.row, self.function = row, function
 
     def __call__(self, q: Any, shapes: list[Any], loc: Any, scale: Any) -> Any:
-        q = 1.0 - q if self.above else q
         outside = (q < 0) | (q > 1)
-        assert self.row.ppf is not None
-        found = np.where(outside, math.nan, self.row.ppf(np.where(outside, 0.5, q), *shapes))
+        found = np.where(outside, math.nan, self.function(np.where(outside, 0.5, q), *shapes))
         return _checked(found * scale + loc, self.row, shapes, scale)
 
 
