@@ -26,7 +26,7 @@ np.fft.rfft({F}, {k} + 2, {axis})
 np.fft.rfft2({M})
 ({F} + 0.1j) ** 0.5
 np.sqrt({F} + 0.1j)
-np.linalg.eigvals({Q} @ {Q}.T + 0j).sum()
+np.linalg.eigvals({Q} @ {Q}.T + np.diag([0, 1, 2]) + 0j).sum()
 np.roots([1.0, {S}, 1.0 + {S2} ** 2]).sum()
 np.real({C})
 {C}.real
@@ -155,7 +155,7 @@ np.array([{T}, {S}, 1.0])
 np.take({C}, [{k}, 0], {axis}, mode='wrap') if {C}.size else {C}
 {C}[np.abs({C}) > {p}]
 {C}[{C}.imag > 0.0]
-{C}[np.argsort(np.abs({C}[..., 0]))]
+{C}[np.argsort(np.round(np.abs({C}[..., 0]), 6))]
 np.flip({C}, {axis})
 np.transpose({C})
 np.diag({Z})

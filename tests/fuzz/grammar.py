@@ -209,8 +209,8 @@ np.take({F}, {order}, {axis})
 np.take({F}, [{k}, 0, {k}], {axis}, mode='wrap') if {F}.size else {F}
 np.sort({F}, {axis})
 np.sort({F}, None)
-{F}[np.argsort({V})]
-np.take_along_axis({F}, np.argsort({F}, {axis}), {axis})
+{F}[np.argsort(np.round({V}, 6))]
+np.take_along_axis({F}, np.argsort(np.round({F}, 6), {axis}), {axis})
 np.argmax({F}, {axis}) * {c}
 np.partition({V}, {k})
 np.searchsorted(np.sort({V}), {F}) * 0.5
@@ -220,7 +220,7 @@ np.choose(({F} > 0.0).astype(int), [{F}, {c}])
 np.roll({F}, {k}, {axis})
 np.select([{F} > 0.5, {F} > 0.0], [{F} ** 2, -{F}], {c})
 np.piecewise({F}, [{F} < 0.1], [lambda z: z ** 2, lambda z: 3 * z])
-np.lexsort(({V}, {V} > 0.0)) * 0.1
+np.lexsort((np.round({V}, 6), {V} > 0.0)) * 0.1
 {F}.take({order})
 np.rot90({M}, {k})
 np.tril({M})
@@ -232,14 +232,14 @@ np.bincount([0, 1, 1, 2], weights=[{S}, 1.0, {S}, 2.0])
 {M}[np.triu_indices(min({M}.shape))]
 np.unravel_index({k}, (3, 4))[0] * {S}
 np.partition({F}, {k}, {axis})
-np.argpartition({V}, {k})[:1] * {c}
-np.argsort({F}, {axis}) * 0.5
-np.argsort(-{F}, {axis}, kind='stable') * 0.5
+np.argpartition(np.round({V}, 6), {k})[:1] * {c}
+np.argsort(np.round({F}, 6), {axis}) * 0.5
+np.argsort(np.round(-{F}, 6), {axis}, kind='stable') * 0.5
 np.sort({F}, {axis})[::-1]
 np.sort(-np.abs({F}), {axis})
-{F}[np.argsort({F}[..., 0])]
+{F}[np.argsort(np.round({F}[..., 0], 6))]
 np.take_along_axis({F}, np.expand_dims(np.argmax({F}, {axis}), {axis}), {axis})
-np.take_along_axis({F}, np.argsort({F}, {axis})[:2], {axis})
+np.take_along_axis({F}, np.argsort(np.round({F}, 6), {axis})[:2], {axis})
 np.argmin({F}, {axis}) * {c}
 np.sort({F}, axis=None)[-1]
 np.searchsorted(np.sort({V}), {V2}, side='right') * 0.5

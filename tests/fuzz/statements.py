@@ -62,7 +62,7 @@ np.divide(1.0, {U}, out={U}, where=np.abs({U}) > 0.3)
 np.put_along_axis({U}, np.expand_dims(np.argmax({U}, {axis}), {axis}), {c}, {axis})
 {U}.sort({axis})
 {U}.partition({k})
-{U}[np.argsort({U}[..., 0])] = {U}
+{U}[np.argsort(np.round({U}[..., 0], 6))] = {U}
 {U}[{I} % len({U})] = {c}
 {U}[{I} % len({U})] += {c}
 {U}[np.where({U} > {c})] *= {S}

@@ -97,7 +97,9 @@ def einsum(subscripts: Any, *operands: Any, out: Any = None, dtype: Any = None, 
     out = contraction.einsum(subscripts, *xs)
     if len(xs) == 1 and set(names[0]) == set(wanted):
         return out  # a view
-    return _as_einsum_lays_it(out, names, wanted, xs)
+    if optimize is False or len(xs) < 2:
+        return _as_einsum_lays_it(out, names, wanted, xs)
+    return _as_pairs_lay_it(out, subscripts, xs, optimize)
 
 
 def _repeats(names: Sequence[Sequence[str]], xs: Sequence[Any]) -> bool:
@@ -127,6 +129,17 @@ def _as_einsum_lays_it(out: Any, names: Sequence[Sequence[str]], wanted: Sequenc
     strides = [_by_name(term, x, every) for term, x in zip(names, peer_of(*xs)._places(*xs))]
     order = [k for k in order_of(strides, len(every)) if k < len(wanted)]
     return laid(out, tuple(order), *xs)
+
+
+def _as_pairs_lay_it(out: Any, subscripts: str, xs: Sequence[Any], optimize: Any) -> Any:
+    """The result of `np.einsum` that contracts pairs, some by BLAS: NumPy says which, and tries it on few elements."""
+    path = np.einsum_path(subscripts, *[np.broadcast_to(0.0, x.shape) for x in xs], optimize=optimize)[0]
+    few = []
+    for place in peer_of(*xs)._places(*xs):
+        order = order_of([place.strides], place.ndim)
+        few.append(np.zeros([min(place.shape[k], 2) for k in order]).transpose(np.argsort(order)))
+    found = np.einsum(subscripts, *few, optimize=path)
+    return laid(out, tuple(order_of([found.strides], found.ndim)), *xs)
 
 
 def _by_name(term: Sequence[str], x: Any, every: Sequence[str]) -> tuple[int, ...]:

@@ -72,7 +72,7 @@ def argpartition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introsele
 
 def _partition(x: Any, kth: Any, axis: int) -> Any:
     n = x.shape[axis]
-    if n < 2:
+    if n < 2 or 0 in x.shape:
         return sorting.argsort(x, axis=axis, descending=False, stable=False)
     places = [int(k) for k in np.ravel(kth)]
     for k in places:

@@ -10,6 +10,7 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import along, picked
+from tracegrad.numpy_api.memory import laid
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, to_dtype, to_float
 from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
 from tracegrad.numpy_api.selection import take_along_axis
@@ -47,10 +48,12 @@ def _rows(name: str, a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
     axes = normalize_axes(name, axis, rank)
     rest = [k for k in range(rank) if k not in axes]
     n = math.prod(x.shape[k] for k in axes)
+    shape, perm = tuple(x.shape[k] for k in rest), (*rest, *axes)
+    if n == 0 and 0 in shape:
+        n = 1  # of each of no rows
     if n == 0:
         raise ShapeError(located(f"np.{name} of no elements: shape {x.shape} along {axes}"))
     kept = tuple(1 if k in axes else m for k, m in enumerate(x.shape))
-    shape, perm = tuple(x.shape[k] for k in rest), (*rest, *axes)
     x = x if perm == tuple(range(rank)) else transpose(x, perm=perm)
     return reshape(x, shape=(*shape, n)), kept
 
@@ -150,7 +153,8 @@ def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool,
     if not nans:
         last = reshape(isnan(last), shape=(*rows.shape[:-1], *(1,) * depth))
         found = where(broadcast_to(last, shape=found.shape), math.nan, found)
-    return _shaped(found, depth, kept, keepdims)
+    found = _shaped(found, depth, kept, keepdims)
+    return found if nans else laid(found, "C")  # NumPy's nanquantile gives a transposed view
 
 
 def _known(rows: Any, place: Any, depth: int) -> tuple[Any, Any]:

@@ -44,6 +44,10 @@ def _checked(function: Ufunc, method: str) -> str:
     return name
 
 
+def _copied(x: Any) -> Any:
+    return x._alias() if hasattr(x, "_alias") else x.copy()
+
+
 def _written(function: Ufunc, method: str, out: Any, found: Any) -> Any:
     target = (out if isinstance(out, tuple) else (out,)) if out is not None else (None,)
     return found if target[0] is None else write(f"{public_ufunc(function)}.{method}", target, found)
@@ -159,6 +163,8 @@ def reduce(function: Ufunc, a: Any, axis: Any = 0, dtype: Any = None, out: Any =
         found = array(np.full(shape, initial, x.dtype), peer_of(x))
     else:
         found = _reduced(function, x, axes)
+        if all(x.shape[k] == 1 for k in axes):
+            found = _copied(found)
         found = found if initial is None else function(initial, found)
     found = keep_axes(found, x.shape, axes) if keepdims else found
     return _written(function, "reduce", out, found)
@@ -196,7 +202,7 @@ def accumulate(function: Ufunc, a: Any, axis: int = 0, dtype: Any = None, out: A
         x = to_dtype(x, bool)
     k = normalize_axis(name, axis, len(x.shape))
     if x.shape[k] < 2:
-        found = x._alias() if hasattr(x, "_alias") else x.copy()
+        found = _copied(x)
     elif name in _ACCUMULATED:
         found = _ACCUMULATED[name](x, k)
     elif name in ASSOCIATIVE:

@@ -356,6 +356,11 @@ class TapeArray(Recorded, ArrayMethods):
     def _immutable_scalars(self) -> bool:  # type: ignore[override]
         return True
 
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        if dtype is not None and np.dtype(dtype).kind in "biu":  # which have no derivative
+            return np.array(self.array, dtype)
+        return super().__array__(dtype, copy)
+
     def __getitem__(self, index: Any) -> Any:
         return get_item(self, index)
 
