@@ -3,14 +3,18 @@
 A trace makes hundreds of thousands of objects that all live until it ends. Python looks through all that lives each
 time it has grown by a quarter, which is a third of the time of a large trace, and finds nothing. So it is to do that a
 hundred times less often. Young objects, among which is the garbage of the user's code, it looks through when there are
-some thousands of them: most of what a trace and a plan are made of is gone by then.
+some thousands of them: most of what a trace and a plan are made of is gone by then. The collector is one for all
+threads, so they are counted: the last to end its trace gives back what the user's process had.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 __all__ = ["at_rest", "impatient", "patient", "thresholds"]
 
@@ -19,45 +23,67 @@ _PATIENCE, _YOUNG = 1000, 20_000
 Thresholds = tuple[int, int, int]
 
 
-class _Usual:
-    """The thresholds that the user's process has, and what they are in the meantime."""
+class _Share:
+    """What the threads of this process want of the one collector that they have."""
 
-    before: Thresholds = (0, 0, 0)
-    now: Thresholds | None = None
-    between: Thresholds | None = None
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.patient: list[int] = []  # the threads, once for each time that they are within
+        self.impatient: list[int] = []
+        self.before: Thresholds = gc.get_threshold()
+        self.ours: Thresholds = self.before
+
+    @contextmanager
+    def within(self, threads: list[int]) -> Iterator[None]:
+        """While this thread is one of these."""
+        thread = threading.get_ident()
+        self._change(lambda: threads.append(thread))
+        try:
+            yield
+        finally:
+            self._change(lambda: threads.remove(thread))
+
+    def forked(self) -> None:
+        """In a new process, which has one thread of all."""
+        for threads in (self.patient, self.impatient):
+            self._change(partial(_keep_only, threads, threading.get_ident()))
+        self.lock.release()
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """What the user's code has set in the meantime stays until no thread is patient."""
+        with self.lock:
+            found = gc.get_threshold()
+            if not self.patient:
+                self.before = self.ours = found
+            change()
+            if found == self.ours:
+                self.ours = self._wanted()
+                gc.set_threshold(*self.ours)
+
+    def _wanted(self) -> Thresholds:
+        young, middle, old = self.before
+        if not self.patient:
+            return self.before
+        if young and not self.impatient:  # 0: never
+            young = max(young, _YOUNG)
+        return (young, middle, max(old, _PATIENCE))
 
 
-@contextmanager
-def patient() -> Iterator[None]:
+def _keep_only(threads: list[int], thread: int) -> None:
+    threads[:] = [other for other in threads if other == thread]
+
+
+_share = _Share()
+
+
+def patient() -> AbstractContextManager[None]:
     """While objects are made that live on; what the user's code sets in the meantime stays."""
-    before = gc.get_threshold()
-    now = (before[0] and max(before[0], _YOUNG), before[1], _PATIENCE)  # 0: never
-    if before[2] >= _PATIENCE:  # another trace is under way, or the user wants it so
-        yield
-        return
-    try:
-        _Usual.before, _Usual.now = before, now
-        gc.set_threshold(*now)
-        yield
-    finally:
-        if gc.get_threshold() == now:
-            gc.set_threshold(*before)
+    return _share.within(_share.patient)
 
 
-@contextmanager
-def impatient() -> Iterator[None]:
+def impatient() -> AbstractContextManager[None]:
     """While objects are made that are garbage at the end, within `patient`: young ones are looked through as usual."""
-    before = gc.get_threshold()
-    if before != _Usual.now:
-        yield
-        return
-    now = _Usual.between = (*_Usual.before[:2], _PATIENCE)
-    gc.set_threshold(*now)
-    try:
-        yield
-    finally:
-        if gc.get_threshold() == now:
-            gc.set_threshold(*before)
+    return _share.within(_share.impatient)
 
 
 @contextmanager
@@ -94,4 +120,9 @@ def thresholds() -> Thresholds:
     True
     """
     now = gc.get_threshold()
-    return _Usual.before if now in (_Usual.now, _Usual.between) else now
+    return _share.before if _share.patient and now == _share.ours else now
+
+
+if hasattr(os, "register_at_fork"):
+    _lock = _share.lock
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_share.forked)

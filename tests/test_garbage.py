@@ -1,0 +1,75 @@
+"""Python's garbage collector while traces are made: the thresholds of the user's process come back."""
+
+import gc
+import itertools
+import os
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+import tracegrad as tg
+from tracegrad.trace.garbage import impatient, patient
+
+X = np.linspace(-1.0, 2.0, 6).reshape(2, 3)
+
+
+def test_the_garbage_collector_is_as_it_was_behind_a_trace_and_to_its_code() -> None:
+    before = gc.get_threshold()
+
+    def f(x, ends):
+        if ends:
+            raise KeyError(x.shape)
+        return x * gc.get_threshold()[1]
+
+    def sets(x):
+        gc.set_threshold(600, 7, 8)
+        return x
+
+    try:
+        for given in (before, (600, 12, 13)):
+            gc.set_threshold(*given)
+            np.testing.assert_array_equal(tg.trace(f)(X, False), X * given[1])
+            with pytest.raises(KeyError):
+                tg.trace(f)(X, True)
+            assert gc.get_threshold() == given
+        tg.trace(sets)(X)
+        assert gc.get_threshold() == (600, 7, 8)
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_the_garbage_collector_is_as_it_was_behind_traces_of_threads_in_any_order() -> None:
+    before = gc.get_threshold()
+    for order in itertools.permutations(("trace", "compile", "other")):
+        begun = {"trace": patient(), "compile": impatient(), "other": patient()}
+        for name in order:
+            begun[name].__enter__()
+        assert gc.get_threshold()[2] > before[2]
+        for name in begun:
+            begun[name].__exit__(None, None, None)
+        assert gc.get_threshold() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_the_garbage_collector_of_a_fork_is_the_users_though_another_thread_traces() -> None:
+    before, begun, done = gc.get_threshold(), threading.Event(), threading.Event()
+
+    def traces() -> None:
+        with patient():
+            begun.set()
+            done.wait()
+
+    thread = threading.Thread(target=traces)
+    thread.start()
+    begun.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork beside threads
+        child = os.fork()
+    if not child:
+        os._exit(gc.get_threshold() != before)
+    done.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+    assert gc.get_threshold() == before
