@@ -58,6 +58,7 @@ LAYERS = (
     "njit",
     "traced",
     "api",
+    "scipy",
     "func",
     "pictures",
     "commands",

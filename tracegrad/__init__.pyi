@@ -14,6 +14,7 @@ from tracegrad import func as func
 from tracegrad import linalg as linalg
 from tracegrad import nn as nn
 from tracegrad import random as random
+from tracegrad import scipy as scipy
 from tracegrad import special as special
 from tracegrad import tree as tree
 from tracegrad.api import grad as grad

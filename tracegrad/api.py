@@ -29,8 +29,8 @@ from tracegrad.transforms import vmap as batch
 from tracegrad.transforms.halves import linearized, pulled, pulled_again
 
 __all__ = [
-    "grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize", "stop_gradient", "trace",
-    "value_and_grad", "vjp", "vmap",
+    "grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize", "standing_for", "stop_gradient",
+    "trace", "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
 
 TraceBuilder.roll = staticmethod(roll)
@@ -174,12 +174,12 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     if _at_once(leaves):
         now, pull, aux = reverse.pull_back(fun, primals, has_aux)
         return (now, pull, aux) if has_aux else (now, pull)
-    forward = remembered(fun, ("vjp", has_aux), lambda: _standing_for(fun, pulled(fun, has_aux), "vjp"))
+    forward = remembered(fun, ("vjp", has_aux), lambda: standing_for(fun, pulled(fun, has_aux), "vjp"))
     result, kept, half = forward(primals)
     if half is not None:
         pull, primals = _second(half, "vjp", fun), kept
     else:
-        pull = remembered(fun, ("pull", has_aux), lambda: _standing_for(fun, pulled_again(fun, has_aux), "vjp"))
+        pull = remembered(fun, ("pull", has_aux), lambda: standing_for(fun, pulled_again(fun, has_aux), "vjp"))
         primals = tree.unflatten(structure, kept)
     out, aux = result if has_aux else (result, None)
 
@@ -197,7 +197,7 @@ def _second(half: Any, name: str, fun: Function) -> Function:
     return function
 
 
-def _standing_for(fun: Function, body: Function, name: str) -> Any:
+def standing_for(fun: Function, body: Function, name: str) -> Any:
     """`body`, traced, with arguments of its own; messages name the user's function."""
     vars(body).update(__signature__=inspect.signature(body), __wrapped__=fun)
     # Only where the arguments are those of the function can some of them be static.
@@ -276,7 +276,7 @@ def _pushed(fun: Function, has_aux: bool) -> Any:
         point = forward.Point(primals, describe(fun, "jvp of "))
         return forward.jvp(fun, point, point.tangents(tangents), has_aux)
 
-    return _standing_for(fun, pushed, "jvp")
+    return standing_for(fun, pushed, "jvp")
 
 
 def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
@@ -300,7 +300,7 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
             return push(point.tangents(tangents))
     else:
         key = "linearize", has_aux
-        first = remembered(fun, key, lambda: _standing_for(fun, linearized(fun, has_aux), "linearize"))
+        first = remembered(fun, key, lambda: standing_for(fun, linearized(fun, has_aux), "linearize"))
         out, aux, kept, half = first(primals)
         second = _second(half, "f_jvp", fun)
 
@@ -343,7 +343,7 @@ def vmap_in_chunks(
 
     def make() -> Any:
         body = batch.batched_call(fun, in_axes, out_axes, axis_size, _statics(fun)[1], chunks)
-        return _standing_for(fun, body, "vmap")
+        return standing_for(fun, body, "vmap")
 
     return remembered(fun, ("vmap", _axes_key(in_axes), _axes_key(out_axes), axis_size, chunk_size), make)
 
@@ -433,7 +433,7 @@ def _hessian_product(fun: Function) -> Any:
     def product(primals: Any, tangents: Any) -> Any:
         return jacobians.hvp_at(fun, primals, tangents)
 
-    return _standing_for(fun, product, "hvp")
+    return standing_for(fun, product, "hvp")
 
 
 def _of_elements(

@@ -1,0 +1,457 @@
+"""`tg.scipy`: SciPy's solvers on functions of pytrees, with derivatives that are compiled."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import integrate, optimize
+
+import tracegrad as tg
+from tracegrad.errors import ShapeError
+from tracegrad.scipy import (
+    curve_fit,
+    least_squares,
+    minimize,
+    quad,
+    root,
+    root_scalar,
+    solve_bvp,
+    solve_ivp,
+)
+from tracegrad.scipy.functions import OfVector
+from tracegrad.scipy.progress import Progress
+from tracegrad.scipy.vectors import Vector
+
+TIMES = np.linspace(0.0, 1.0, 20)
+SAMPLES = 3.0 * np.exp(-2.0 * TIMES) + 0.01 * np.cos(50.0 * TIMES)
+
+
+def rosenbrock(x: Any) -> Any:
+    return np.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2)
+
+
+def slope(x: Any) -> Any:
+    inner, found = 400.0 * x[:-1] * (x[:-1] ** 2 - x[1:]) - 2.0 * (1.0 - x[:-1]), np.zeros_like(x)
+    found[:-1] += inner
+    found[1:] += 200.0 * (x[1:] - x[:-1] ** 2)
+    return found
+
+
+def bends(x: Any) -> Any:
+    found = np.zeros((x.size, x.size))
+    for i in range(x.size - 1):
+        found[i, i] += 1200.0 * x[i] ** 2 - 400.0 * x[i + 1] + 2.0
+        found[i, i + 1] = found[i + 1, i] = -400.0 * x[i]
+        found[i + 1, i + 1] += 200.0
+    return found
+
+
+START = np.linspace(0.8, 1.2, 6)
+BENT = ("Newton-CG", "trust-ncg", "trust-krylov", "trust-exact", "dogleg")
+
+
+@pytest.mark.parametrize("method", [None, "CG", "BFGS", "L-BFGS-B", "TNC", "SLSQP", *BENT])
+def test_each_method_goes_scipys_way_with_derivatives_by_hand(method: str | None) -> None:
+    by_hand = {"hess": bends} if method in BENT else {}
+    few = {"maxfun": 6} if method == "TNC" else {"maxiter": 4}
+    found = minimize(rosenbrock, START, method=method, options=few)
+    wanted = optimize.minimize(rosenbrock, START, method=method, jac=slope, options=few, **by_hand)
+    assert (found.nit, found.nfev) == (wanted.nit, wanted.nfev)
+    np.testing.assert_allclose(found.x, wanted.x, rtol=1e-6)
+    np.testing.assert_allclose(found.jac, wanted.jac, rtol=1e-5, atol=1e-5)
+    if method != "dogleg":  # it wants a Hessian that is positive everywhere
+        assert minimize(rosenbrock, START, method=method).fun < 1e-5
+
+
+@pytest.mark.parametrize("method", ["Nelder-Mead", "Powell", "COBYLA", "COBYQA"])
+def test_methods_without_derivatives_get_none(method: str) -> None:
+    def bowl(x: Any) -> Any:
+        return np.sum((x - 1.0) ** 2)
+
+    found = minimize(bowl, np.zeros(2), method=method)
+    np.testing.assert_allclose(found.x, 1.0, atol=1e-3)
+    assert not found.get("njev")
+
+
+def network(p: Any, x: Any, y: Any) -> Any:
+    return np.mean((np.tanh(x @ p["w"] + p["b"]) @ p["v"] - y) ** 2)
+
+
+def weights() -> dict[str, Any]:
+    draws = np.random.default_rng(0)
+    return {"w": draws.normal(size=(3, 2)), "b": 0.5, "v": draws.normal(size=2).astype(np.float32)}
+
+
+def data() -> tuple[Any, Any]:
+    draws = np.random.default_rng(1)
+    return draws.normal(size=(30, 3)), draws.normal(size=30)
+
+
+def test_results_have_the_structure_shapes_and_dtypes_of_the_start() -> None:
+    p = weights()
+    found = minimize(network, p, data(), method="L-BFGS-B")
+    assert list(found.x) == list(p)
+    for part in (found.x, found.jac):
+        assert [np.shape(x) for x in part.values()] == [(3, 2), (), (2,)]
+        assert [np.asarray(x).dtype for x in part.values()] == ["float64", "float64", "float32"]
+    assert found.fun == pytest.approx(network(found.x, *data()), rel=1e-6)
+    gradient = tg.grad(network)(found.x, *data())
+    np.testing.assert_allclose(found.jac["w"], gradient["w"], atol=1e-6)
+    assert found.fun < network(p, *data())
+
+
+def test_lists_of_numbers_and_numbers_are_vectors_as_scipys_and_matrices_stay_matrices() -> None:
+    assert minimize(lambda x: np.sum((x - 2.0) ** 2), [0.0, 1.0]).x.shape == (2,)
+    found = minimize(lambda x: np.trace(x @ x.T) - 2.0 * np.sum(x), np.zeros((2, 3)))
+    np.testing.assert_allclose(found.x, np.ones((2, 3)), atol=1e-6)
+
+
+def test_a_second_solver_of_a_function_traces_nothing() -> None:
+    def bowl(p: Any, k: Any) -> Any:
+        return np.sum((p["a"] - k) ** 2)
+
+    start = {"a": np.zeros(2)}
+    for k in (1.0, 2.0, 3.0):
+        np.testing.assert_allclose(minimize(bowl, start, k, method="BFGS").x["a"], k)
+    kept = OfVector(bowl, Vector("tracegrad.scipy.minimize", "x0", start)).value_and_gradient()
+    assert kept.cache_info().traces == 1
+
+
+def test_bounds_are_scipys_for_arrays_and_pairs_of_pytrees_for_pytrees() -> None:
+    limits = [(None, 0.5), (0.7, None), (-2.0, 2.0)]
+    found = minimize(rosenbrock, np.zeros(3) + 0.4, bounds=limits)
+    wanted = optimize.minimize(rosenbrock, np.zeros(3) + 0.4, jac=slope, bounds=limits)
+    np.testing.assert_allclose(found.x, wanted.x, rtol=1e-6)
+
+    def bowl(p: Any) -> Any:
+        return np.sum((p["a"] - 3.0) ** 2) + (p["b"] + 3.0) ** 2
+
+    start = {"a": np.zeros(2), "b": 0.0}
+    x = minimize(bowl, start, bounds=({"a": None, "b": -1.0}, 2.0)).x
+    np.testing.assert_allclose([*x["a"], x["b"]], [2.0, 2.0, -1.0])
+    matrix = minimize(lambda x: np.sum((x - 3.0) ** 2), np.zeros((2, 2)), bounds=optimize.Bounds(0.0, np.eye(2)))
+    np.testing.assert_allclose(matrix.x, np.eye(2))
+    for given in ([(0.0, 1.0)] * 3, optimize.Bounds(0.0, 1.0)):
+        with pytest.raises(ValueError, match="bounds for a pytree must be a pair"):
+            minimize(bowl, start, bounds=given)
+    with pytest.raises(ValueError, match="c"):
+        minimize(bowl, start, bounds=({"a": 0.0, "c": 1.0}, None))
+
+
+@pytest.mark.parametrize("method", ["SLSQP", "trust-constr", "COBYLA"])
+def test_constraints_get_pytrees_and_compiled_derivatives(method: str) -> None:
+    def cost(p: Any) -> Any:
+        return np.sum((p["a"] - 3.0) ** 2) + p["b"] ** 2
+
+    def room(p: Any) -> Any:
+        return {"sum": 4.0 - np.sum(p["a"]), "square": 2.0 - p["a"][0] ** 2}
+
+    start = {"a": np.ones(2), "b": 1.0}
+    within: tuple[Any, ...] = ({"type": "ineq", "fun": room}, optimize.NonlinearConstraint(room, 0.0, np.inf))
+    for constraint in within:
+        x = minimize(cost, start, method=method, constraints=constraint, tol=1e-9).x
+        np.testing.assert_allclose(x["a"], [np.sqrt(2.0), 4.0 - np.sqrt(2.0)], rtol=1e-4)
+    with pytest.raises(TypeError, match="NonlinearConstraint"):
+        minimize(cost, start, constraints=optimize.LinearConstraint(np.ones((1, 3)), 0.0, 1.0))
+
+
+def test_derivatives_that_are_given_are_used() -> None:
+    calls = []
+
+    def gradient(p: Any) -> Any:
+        calls.append(sorted(p))
+        return {"a": 2.0 * (p["a"] - 1.0)}
+
+    def product(p: Any, q: Any) -> Any:
+        calls.append("product")
+        return {"a": 2.0 * q["a"]}
+
+    found = minimize(lambda p: np.sum((p["a"] - 1.0) ** 2), {"a": np.zeros(3)}, method="trust-ncg", jac=gradient,
+                     hessp=product)  # fmt: skip
+    np.testing.assert_allclose(found.x["a"], 1.0)
+    assert ["a"] in calls
+    assert "product" in calls
+    both = minimize(lambda p: (np.sum((p["a"] - 1.0) ** 2), gradient(p)), {"a": np.zeros(3)}, jac=True)
+    np.testing.assert_allclose(both.x["a"], 1.0)
+
+
+@pytest.mark.parametrize("method", ["BFGS", "trust-constr"])
+def test_callbacks_get_what_scipy_gives_with_pytrees(method: str) -> None:
+    seen: list[Any] = []
+
+    def of_result(intermediate_result: Any) -> None:
+        seen.append(intermediate_result.x["a"].copy())
+        if len(seen) == 2:
+            raise StopIteration
+
+    def of_place(x: Any, *more: Any) -> None:
+        seen.append(x["a"].copy())
+
+    def cost(p: Any) -> Any:
+        return np.sum((p["a"] - 3.0) ** 4)
+
+    minimize(cost, {"a": np.zeros(3)}, method=method, callback=of_result)
+    assert len(seen) == 2
+    seen.clear()
+    found = minimize(cost, {"a": np.zeros(3)}, method=method, callback=of_place)
+    assert len(seen) >= 3
+    np.testing.assert_allclose(seen[-1], found.x["a"], rtol=0.1)
+
+
+def test_a_line_tells_of_iterations(capsys: pytest.CaptureFixture[str]) -> None:
+    found = minimize(rosenbrock, START, method="BFGS", disp=True)
+    told = capsys.readouterr().err
+    assert told == f"minimize, BFGS: {found.nit} iterations, {found.nfev} evaluations, f = {told.split()[-1]}\n"
+    minimize(rosenbrock, START)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_line_of_a_terminal_is_written_over() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    with Progress("minimize", True, stream) as progress:
+        f = progress.counting(lambda x: 2.0 * x)
+        for k in range(3):
+            f(float(k))
+            progress.iterated()
+    assert stream.getvalue().startswith("\rminimize: 1 iterations, 1 evaluations, f = 0")
+    assert stream.getvalue().endswith("\rminimize: 3 iterations, 3 evaluations, f = 4\n")
+
+
+def test_errors_name_what_is_wrong_and_where() -> None:
+    start = {"a": np.zeros(2), "s": 2.0}
+    with pytest.raises(FloatingPointError, match=r"nan at x0\['a'\]\[0\] and at 1 more elements, where the value is 4"):
+        minimize(lambda p: np.sum(p["s"] * np.sqrt(p["a"] - p["a"])) + p["s"] ** 2, start)
+    with pytest.raises(ShapeError, match="scalar"):
+        minimize(lambda p: p["a"], start)
+    with pytest.raises(TypeError, match="takes a function, got a int"):
+        minimize(3, start)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"x0\['a'\] must be a real number"):
+        minimize(lambda p: p["a"], {"a": 1j})
+    with pytest.raises(ValueError, match="x0 has no elements"):
+        minimize(lambda p: 0.0, {"a": np.zeros(0)})
+    with pytest.raises(ShapeError, match="does not fit y0"):
+        solve_ivp(lambda t, y: {"a": y["a"][:1], "s": y["s"]}, (0.0, 1.0), start)
+    with pytest.raises(KeyError, match="user"):
+        minimize(raises, np.ones(2))
+
+
+def raises(x: Any) -> Any:
+    raise KeyError("user's own")
+
+
+ROOTS: dict[str, dict[str, Any]] = {
+    "newton": {"x0": 1.0}, "halley": {"x0": 1.0, "method": "halley"}, "brentq": {"bracket": (0.0, 3.0)},
+    "secant": {"x0": 1.0, "x1": 1.5},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ROOTS)
+def test_roots_of_functions_of_numbers_are_scipys(method: str) -> None:
+    found = root_scalar(lambda x, a: x**3 - a, 8.0, **ROOTS[method])
+    slopes = {"newton": {"fprime": cubes}, "halley": {"fprime": cubes, "fprime2": lambda x, a: 6.0 * x}}
+    wanted = optimize.root_scalar(lambda x, a: x**3 - a, (8.0,), **slopes.get(method, {}), **ROOTS[method])
+    assert (found.method, found.iterations, found.converged) == (method, wanted.iterations, True)
+    assert found.root == pytest.approx(wanted.root, rel=1e-14)
+
+
+def cubes(x: Any, a: Any) -> Any:
+    return 3.0 * x**2
+
+
+@pytest.mark.parametrize("method", ["hybr", "lm", "broyden1", "df-sane", "krylov"])
+def test_roots_of_pytrees_are_roots(method: str) -> None:
+    found = root(lambda p: [p["a"] ** 2 + p["b"] - 3.0, p["b"] - np.sin(p["a"])], {"a": 1.3, "b": 1.0}, method=method)
+    a, b = found.x["a"], found.x["b"]
+    np.testing.assert_allclose([a**2 + b, b - np.sin(a)], [3.0, 0.0], atol=1e-5)
+    if method in ("hybr", "lm"):
+        assert found.nfev < 12
+
+
+def test_the_jacobian_of_a_root_may_be_given() -> None:
+    def f(x: Any) -> Any:
+        return np.stack([x[0] ** 2 + x[1] - 3.0, x[0] * x[1] - 1.0])
+
+    def jacobian(x: Any) -> Any:
+        return np.array([[2.0 * x[0], 1.0], [x[1], x[0]]])
+
+    wanted = optimize.root(f, [1.0, 1.0], jac=jacobian)
+    for found in (root(f, [1.0, 1.0]), root(f, [1.0, 1.0], jac=jacobian),
+                  root(lambda x: (f(x), jacobian(x)), [1.0, 1.0], jac=True)):  # fmt: skip
+        np.testing.assert_allclose(found.x, wanted.x, rtol=1e-12)
+        assert found.njev == wanted.njev
+
+
+def decay(p: Any) -> Any:
+    return p["a"] * np.exp(-p["k"] * TIMES) - SAMPLES
+
+
+@pytest.mark.parametrize("method", ["trf", "dogbox", "lm"])
+def test_least_squares_are_scipys(method: str) -> None:
+    found = least_squares(decay, {"a": 1.0, "k": 0.0}, method=method)
+
+    def of_list(x: Any) -> Any:
+        return decay({"a": x[0], "k": x[1]})
+
+    def by_hand(x: Any) -> Any:
+        return np.stack([np.exp(-x[1] * TIMES), -x[0] * TIMES * np.exp(-x[1] * TIMES)], 1)
+
+    wanted = optimize.least_squares(of_list, [1.0, 0.0], by_hand, method=method)
+    assert found.nfev == wanted.nfev
+    np.testing.assert_allclose([found.x["a"], found.x["k"]], wanted.x, rtol=1e-9)
+    np.testing.assert_allclose(found.jac, wanted.jac, rtol=1e-7)
+    if method != "lm":
+        limited = least_squares(decay, {"a": 1.0, "k": 0.0}, bounds=(0.0, {"a": 2.0, "k": None}), method=method)
+        assert limited.x["a"] == pytest.approx(2.0)
+
+
+def test_the_mode_of_a_jacobian_follows_from_its_shape() -> None:
+    for rows, name in ((2, "jacrev"), (20, "jacfwd")):
+        matrix = np.random.default_rng(0).normal(size=(rows, 5))
+
+        def residuals(x: Any, matrix: Any = matrix) -> Any:
+            return matrix @ np.sin(x)
+
+        found = least_squares(residuals, np.full(5, 0.1))
+        np.testing.assert_allclose(found.jac, matrix * np.cos(found.x), rtol=1e-10)
+        assert name in str(vars(residuals))
+
+
+def test_curves_are_fitted_as_scipy_does() -> None:
+    def model(t: Any, a: Any, k: Any) -> Any:
+        return a * np.exp(-k * t)
+
+    wanted, spread = optimize.curve_fit(model, TIMES, SAMPLES)
+    found, covariance = curve_fit(model, TIMES, SAMPLES)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    np.testing.assert_allclose(covariance, spread, rtol=1e-4)
+    tree, same = curve_fit(lambda t, p: model(t, p["a"], p["k"]), TIMES, SAMPLES, {"a": 1.0, "k": 1.0})
+    np.testing.assert_allclose([tree["a"], tree["k"]], wanted, rtol=1e-6)
+    np.testing.assert_allclose(same, spread, rtol=1e-4)
+    limited, _ = curve_fit(lambda t, p: model(t, p["a"], p["k"]), TIMES, SAMPLES, {"a": 1.0, "k": 1.0},
+                           bounds=(0.0, {"a": 2.0, "k": None}))  # fmt: skip
+    assert limited["a"] == pytest.approx(2.0)
+    *_, info, _, _ = curve_fit(model, TIMES, SAMPLES, full_output=True)
+    assert info["nfev"] < 20
+
+
+def swinging(t: Any, y: Any, mu: Any) -> Any:
+    return {"x": y["v"], "v": mu * (1.0 - y["x"] ** 2) * y["v"] - y["x"]}
+
+
+def as_list(t: Any, y: Any, mu: Any) -> Any:
+    return [y[1], mu * (1.0 - y[0] ** 2) * y[1] - y[0]]
+
+
+@pytest.mark.parametrize("method", ["RK45", "DOP853", "Radau", "BDF", "LSODA"])
+def test_differential_equations_of_pytrees_are_solved_as_scipy_does(method: str) -> None:
+    options: dict[str, Any] = {
+        "method": method, "args": (5.0,), "rtol": 1e-7, "atol": 1e-9, "dense_output": True,
+    }  # fmt: skip
+
+    def crossing(t: Any, y: Any, mu: Any) -> Any:
+        return np.sum(y["x"])
+
+    crossing.direction = -1.0  # type: ignore[attr-defined]
+    found = solve_ivp(swinging, (0.0, 8.0), {"x": np.array([2.0]), "v": np.zeros(1)}, events=crossing, **options)
+    wanted = integrate.solve_ivp(as_list, (0.0, 8.0), [2.0, 0.0], **options)
+    assert found.y["x"].shape == (1, len(found.t))
+    assert found.y["x"][0, -1] == pytest.approx(wanted.y[0, -1], abs=1e-4)
+    assert found.sol(3.0)["v"][0] == pytest.approx(wanted.sol(3.0)[1], abs=1e-4)
+    assert found.sol([3.0, 4.0])["v"].shape == (1, 2)
+    assert found.y_events[0]["v"].shape == (1, len(found.t_events[0]))
+    np.testing.assert_allclose(found.y_events[0]["x"], 0.0, atol=1e-5)
+    if method in ("Radau", "BDF"):
+        assert found.njev > 0
+        assert found.nfev <= wanted.nfev
+
+
+def test_a_vectorized_law_is_taken_as_it_is() -> None:
+    times = [0.0, 1.0]
+    found = solve_ivp(lambda t, y: -y * (1.0 + 0.0 * y), (0.0, 1.0), [1.0, 2.0], "BDF", times, vectorized=True)
+    wanted = integrate.solve_ivp(lambda t, y: -y, (0.0, 1.0), [1.0, 2.0], "BDF", times)
+    np.testing.assert_allclose(found.y, wanted.y, rtol=1e-6)
+
+
+@pytest.mark.parametrize("parameters", [False, True])
+def test_boundary_value_problems_are_solved_as_scipy_does(parameters: bool) -> None:
+    def law(x: Any, y: Any, *p: Any) -> Any:
+        return np.stack([y[1], -(p[0][0] ** 2) * y[0] if p else -np.exp(y[0])])
+
+    def ends(a: Any, b: Any, *p: Any) -> Any:
+        return np.stack([a[0], b[0], a[1] - p[0][0]] if p else [a[0], b[0]])
+
+    x, y = np.linspace(0.0, 1.0, 5), np.zeros((2, 5))
+    y[0, 1], y[0, 3] = parameters, -parameters
+    given = {"p": [6.0]} if parameters else {}
+    found, wanted = (f(law, ends, x, y, tol=1e-6, **given) for f in (solve_bvp, integrate.solve_bvp))
+    assert found.success
+    np.testing.assert_allclose(found.sol(TIMES), wanted.sol(TIMES), atol=1e-6)
+    if parameters:
+        assert found.p[0] == pytest.approx(2.0 * np.pi, rel=1e-6)
+
+
+def test_integrals_are_scipys() -> None:
+    def bell(x: Any, k: Any) -> Any:
+        return np.exp(-k * x**2)
+
+    assert quad(bell, -np.inf, np.inf, 2.0)[0] == pytest.approx(np.sqrt(np.pi / 2.0), rel=1e-12)
+    assert quad(bell, 0.0, 1.0, (2.0,), full_output=True)[2]["neval"] == integrate.quad(
+        bell, 0.0, 1.0, (2.0,), full_output=True)[2]["neval"]  # fmt: skip
+
+
+# What a traced function computes with a solver, and the value that this has.
+SOLVED: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "minimize": (
+        lambda k: minimize(lambda p: np.sum((p["a"] - k) ** 2) + p["s"] ** 2 - p["s"] * k[1],
+                           {"a": np.zeros(2), "s": 0.0}, tol=1e-12).x["s"],
+        lambda k: 0.5 * k[1],
+    ),
+    "minimize, a bound": (
+        lambda k: minimize(lambda p: np.sum((p["a"] - k) ** 2), {"a": np.zeros(2)}, bounds=(None, {"a": 2.5}),
+                           tol=1e-12).x["a"] @ np.array([1.0, 10.0]),
+        lambda k: k[0] + 25.0,
+    ),
+    "minimize, a constraint": (
+        lambda k: minimize(lambda p: np.sum((p["a"] - k) ** 2), {"a": np.zeros(2)}, method="SLSQP", tol=1e-12,
+                           constraints={"type": "eq", "fun": lambda p: np.sum(p["a"]) - 1.0}).x["a"][0],
+        lambda k: 0.5 * (1.0 + k[0] - k[1]),
+    ),
+    "root_scalar": (lambda k: root_scalar(lambda x: x**3 - k[0], x0=1.0).root, lambda k: np.cbrt(k[0])),
+    "root": (
+        lambda k: root(lambda p: {"u": p["a"] ** 2 - k[1], "v": p["b"] - p["a"]}, {"a": 1.0, "b": 1.0}).x["b"],
+        lambda k: np.sqrt(k[1]),
+    ),
+    "least_squares": (
+        lambda k: least_squares(lambda p: p["a"] * np.exp(-TIMES) - k[0] ** 2 * np.exp(-TIMES), {"a": 1.0}).x["a"],
+        lambda k: k[0] ** 2,
+    ),
+    "curve_fit": (
+        lambda k: curve_fit(lambda t, p: p["a"] * np.exp(-t), TIMES, k[0] ** 2 * np.exp(-TIMES), {"a": 1.0})[0]["a"],
+        lambda k: k[0] ** 2,
+    ),
+    "solve_ivp": (
+        lambda k: solve_ivp(lambda t, y: {"x": -k[0] * y["x"]}, (0.0, 1.0), {"x": k[1]}, rtol=1e-9,
+                            atol=1e-11).y["x"][-1],
+        lambda k: k[1] * np.exp(-k[0]),
+    ),
+    "quad": (lambda k: quad(lambda x: np.exp(-k[0] * x), 0.0, k[1])[0], lambda k: (1.0 - np.exp(-k[0] * k[1])) / k[0]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SOLVED)
+def test_results_in_traced_functions_have_the_derivatives_of_what_they_are(name: str) -> None:
+    f, is_known = SOLVED[name]
+    k = np.array([2.0, 3.0])
+    traced = tg.trace(f)
+    np.testing.assert_allclose(traced(k), is_known(k), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(tg.grad(f)(k), tg.grad(is_known)(k), rtol=1e-5, atol=1e-7)
+    other = np.array([1.5, 3.5])
+    np.testing.assert_allclose(traced(other), is_known(other), rtol=1e-6, atol=1e-9)

@@ -1,0 +1,59 @@
+"""Bounds and constraints of SciPy's minimizers, of pytrees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.scipy.functions import OfVector, Residuals
+from tracegrad.scipy.vectors import Vector
+
+__all__ = ["bounds_of", "constraints_of"]
+
+
+def bounds_of(vector: Vector, bounds: Any) -> Any:
+    """Bounds as SciPy takes them, for the elements of the vector: given as SciPy takes them for an array, as a pair of
+    pytrees for a pytree. ValueError for others."""
+    if bounds is None or (vector.is_array and not hasattr(bounds, "lb")):
+        return bounds
+    from scipy.optimize import Bounds
+
+    if vector.is_array:
+        low, high, feasible = bounds.lb, bounds.ub, vector.spread(bounds.keep_feasible, 0.0) > 0
+    elif isinstance(bounds, tuple | list) and len(bounds) == 2:
+        (low, high), feasible = bounds, np.array(False)
+    else:
+        raise ValueError(located(f"{vector.what}: bounds for a pytree must be a pair (low, high), got {bounds!r}"))
+    return Bounds(vector.spread(low, -np.inf), vector.spread(high, np.inf), feasible)
+
+
+def constraints_of(vector: Vector, constraints: Any, bends: bool) -> Any:
+    """Constraints as SciPy takes them, on the vector, with compiled Jacobians where none are given, and with compiled
+    Hessians if the method takes `bends`."""
+    if isinstance(constraints, dict) or hasattr(constraints, "lb"):
+        return _constraint(vector, constraints, bends)
+    return [_constraint(vector, c, bends) for c in constraints]
+
+
+def _constraint(vector: Vector, given: Any, bends: bool) -> Any:
+    if isinstance(given, dict):
+        fun = Residuals(given["fun"], vector)
+        jac = given.get("jac")
+        return {**given, "fun": fun, "jac": OfVector(jac, vector) if callable(jac) else fun.jacobian}
+    if hasattr(given, "A"):
+        if not vector.is_array:
+            text = "a LinearConstraint is of one array; write a function, and give a NonlinearConstraint"
+            raise TypeError(located(f"{vector.what}: {text}"))
+        return given
+    from scipy.optimize import BFGS, NonlinearConstraint
+
+    fun = Residuals(given.fun, vector)
+    jac = OfVector(given.jac, vector) if callable(given.jac) else fun.jacobian
+    hess = given.hess
+    if callable(hess) and not isinstance(hess, BFGS):
+        hess = OfVector(hess, vector)
+    elif bends and isinstance(hess, BFGS):  # the default
+        hess = fun.weighted_hessian()
+    return NonlinearConstraint(fun, given.lb, given.ub, jac, hess, given.keep_feasible)

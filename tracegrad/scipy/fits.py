@@ -1,0 +1,100 @@
+"""`scipy.optimize`'s `least_squares` and `curve_fit` with compiled Jacobians."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tracegrad import api, tree
+from tracegrad.scipy.functions import OfVector, Residuals, derived, of_scipy
+from tracegrad.scipy.vectors import Vector, as_given, joined
+from tracegrad.transforms.flat import inlined
+
+__all__ = ["curve_fit", "least_squares"]
+
+
+def least_squares(
+    fun: Callable[..., Any], x0: Any, jac: Any = None, bounds: Any = (-np.inf, np.inf), *, x_scale: Any = None,
+    args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any,
+) -> Any:  # fmt: skip
+    """The least sum of squares of residuals, by `scipy.optimize.least_squares`, whose arguments and result these are.
+
+    `x0` is an array of any shape, a list of numbers, or a pytree of arrays; `fun` gets, and the result has as `x` and
+    `grad`, what has its structure and shapes. What `fun` gives, of any structure, are the residuals. Their Jacobian is
+    derived, by the mode that is cheaper, and compiled, if `jac` is None. `bounds` is a pair `(low, high)` of numbers or
+    of pytrees, and `x_scale` may be one. `options` are SciPy's other arguments, `method` and the like. In a traced
+    function it is `scipy.optimize.least_squares` there, with derivatives of the result.
+
+    >>> t = np.linspace(0, 1, 20)
+    >>> found = least_squares(lambda p: p["a"] * np.exp(-p["k"] * t) - 3 * np.exp(-2 * t), {"a": 1.0, "k": 0.0})
+    >>> print(f"{found.x['a']:.6f} {found.x['k']:.6f}")
+    3.000000 2.000000
+    """
+    x0 = as_given(x0)
+    vector = Vector("tracegrad.scipy.least_squares", "x0", x0)
+    residuals = Residuals(functools.partial(fun, **kwargs) if kwargs else fun, vector)
+    if jac is None:
+        jac = residuals.jacobian
+    elif callable(jac):
+        jac = OfVector(functools.partial(jac, **kwargs) if kwargs else jac, vector)
+    low, high = (bounds.lb, bounds.ub) if hasattr(bounds, "lb") else bounds
+    if x_scale is not None:
+        options["x_scale"] = x_scale if isinstance(x_scale, str) else vector.spread(x_scale, 1.0)
+    limits = vector.spread(low, -np.inf), vector.spread(high, np.inf)
+    found = of_scipy("optimize.least_squares")(residuals, vector.pack(x0), jac, limits, args=args, **options)
+    for field in ("x", "grad", "active_mask"):
+        if field in found:
+            found[field] = vector.unpack(found[field])
+    return found
+
+
+def curve_fit(
+    f: Callable[..., Any], xdata: Any, ydata: Any, p0: Any = None, sigma: Any = None, absolute_sigma: bool = False,
+    check_finite: bool | None = None, bounds: Any = (-np.inf, np.inf), method: str | None = None, jac: Any = None,
+    **options: Any,
+) -> Any:  # fmt: skip
+    """The parameters of a model that fit data, and their covariance, by `scipy.optimize.curve_fit`, whose arguments and
+    result these are.
+
+    The model is `f(xdata, *parameters)`, numbers that begin at the list `p0`, or `f(xdata, parameters)` if `p0` is a
+    pytree, such as a dictionary; then so is what is found, whose elements the covariance has in the order of the
+    leaves. The Jacobian of the model is derived and compiled if `jac` is None. In a traced function it is
+    `scipy.optimize.curve_fit` there, with derivatives of both results.
+
+    >>> t = np.linspace(0, 1, 20)
+    >>> found, covariance = curve_fit(lambda t, a, k: a * np.exp(-k * t), t, 3 * np.exp(-2 * t))
+    >>> print(found.round(6), covariance.shape)
+    [3. 2.] (2, 2)
+    """
+    what = "tracegrad.scipy.curve_fit"
+    p0, vector = as_given(p0), None
+    if p0 is not None and (tree.is_node(p0) or np.ndim(p0) > 1):
+        vector = Vector(what, "p0", p0)
+        bounds = (vector.spread(bounds[0], -np.inf), vector.spread(bounds[1], np.inf))
+        p0 = vector.pack(p0)
+    place = None if vector is None else vector.key
+
+    def of_vector(f: Callable[..., Any]) -> Callable[..., Any]:
+        def model(x: Any, v: Any) -> Any:
+            given = [v[k] for k in range(v.shape[0])] if vector is None else [vector.unpack(v)]
+            return inlined(f)(x, *given)
+
+        model.__wrapped__ = f  # type: ignore[attr-defined]
+        return model
+
+    value = derived(f, ("value", what, place), of_vector, what)
+    if jac is None:
+        slopes = derived(f, ("slopes", what, place), lambda f: api.jacfwd(of_vector(f), 1), f"{what}: Jacobian")
+        jac = lambda x, *p: slopes(x, joined(p))  # noqa: E731
+
+    @functools.wraps(f)
+    def model(x: Any, *p: Any) -> Any:
+        return value(x, joined(p))
+
+    found, *others = of_scipy("optimize.curve_fit")(
+        model, xdata, ydata, p0, sigma, absolute_sigma, check_finite, bounds, method, jac, **options
+    )
+    return (found if vector is None else vector.unpack(found), *others)

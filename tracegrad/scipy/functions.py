@@ -1,0 +1,149 @@
+"""Functions of pytrees as SciPy's solvers call them: of a vector, compiled, with the derivatives that are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from tracegrad import api, tree
+from tracegrad.errors import located
+from tracegrad.runtime.families import remembered
+from tracegrad.scipy.vectors import Vector, joined
+from tracegrad.scipy_api.registry import shadow_of
+from tracegrad.trace.builder import current_trace
+from tracegrad.transforms.flat import inlined
+
+__all__ = ["OfVector", "Residuals", "checked", "derived", "number", "of_scipy"]
+
+Function = Callable[..., Any]
+
+
+def of_scipy(name: str) -> Any:
+    """SciPy's function of this name, `optimize.root`; in a trace, what stands for it there."""
+    package, _, inside = name.partition(".")
+    found = getattr(import_module(f"scipy.{package}"), inside)
+    return found if current_trace() is None else shadow_of(found)
+
+
+def derived(fun: Function, key: Any, make: Callable[[Function], Function], name: str) -> Any:
+    """What `make` makes of a function, compiled and kept with it under this key; messages call it `name`."""
+
+    def body(*args: Any) -> Any:
+        return make(fun)(*args)
+
+    return remembered(fun, ("scipy", key), lambda: api.standing_for(fun, body, name))
+
+
+class OfVector:
+    """`fun(*args)`, whose argument at `place` is a pytree, with its vector there instead.
+
+    What its methods give is compiled when it is first called, and kept with `fun`: the next solver that is given that
+    function finds it.
+    """
+
+    def __init__(self, fun: Function, vector: Vector, place: int = 0):
+        if not callable(fun):
+            raise TypeError(located(f"{vector.what} takes a function, got a {type(fun).__name__}"))
+        self.fun, self.vector, self.place = fun, vector, place
+
+    def __call__(self, *args: Any) -> Any:
+        """The function itself."""
+        x = self.vector.unpack(args[self.place])
+        return inlined(self.fun)(*args[: self.place], x, *args[self.place + 1 :])
+
+    def made(self, name: str, make: Callable[[Function], Function]) -> Any:
+        """What a transform makes of the function of the vector. It is told from others by its `name`, by which messages
+        call it."""
+
+        key = (self.vector.key, self.place, name)
+        return derived(self.fun, key, lambda _: make(self._as_function()), f"{self.vector.what}: {name}")
+
+    def _as_function(self) -> Function:
+        def flat(*args: Any) -> Any:
+            return OfVector.__call__(self, *args)
+
+        flat.__wrapped__ = self.fun  # type: ignore[attr-defined]
+        return flat
+
+    def value(self) -> Any:
+        """`(v, *args) -> scalar`."""
+        return self.made("value", lambda flat: flat)
+
+    def value_and_gradient(self) -> Any:
+        """`(v, *args) -> (scalar, vector)`."""
+        return self.made("value and gradient", lambda flat: api.value_and_grad(flat, self.place))
+
+    def hessian(self) -> Any:
+        """`(v, *args) -> matrix`."""
+        return self.made("Hessian", lambda flat: api.hessian(flat, self.place))
+
+    def product(self) -> Any:
+        """`(v, p, *args) -> vector`: the Hessian times `p`."""
+
+        def make(flat: Function) -> Function:
+            return lambda v, p, *args: api.hvp(lambda v: flat(v, *args), (v,), (p.astype(np.float64),))
+
+        return self.made("Hessian-vector product", make)
+
+
+class Residuals(OfVector):
+    """A function whose result is a pytree, as one to the vector of that."""
+
+    rows: int | None = None
+
+    def __call__(self, *args: Any) -> Any:
+        found = self.made("elements", _elements)(*args)
+        self.rows = found.size
+        return found
+
+    def jacobian(self, *args: Any) -> Any:
+        """`(*args) -> matrix`: with a row for each element of the result."""
+        rows = self(*args).size if self.rows is None else self.rows
+        by = api.jacfwd if rows >= self.vector.size else api.jacrev
+        return self.made(by.__name__, lambda flat: by(_elements(flat), self.place))(*args)
+
+    def with_jacobian(self, *args: Any) -> tuple[Any, Any]:
+        """Of a function that gives its Jacobian beside its result: both."""
+        found, jacobian = OfVector.__call__(self, *args)
+        return joined(tree.leaves(found)), jacobian
+
+    def weighted_hessian(self) -> Any:
+        """`(v, weights) -> matrix`: the Hessian of the sum of the elements times weights."""
+        return self.made("Hessian", lambda flat: api.hessian(lambda v, w: np.dot(w, _elements(flat)(v))))
+
+
+def _elements(flat: Function) -> Function:
+    return lambda *args: joined(tree.leaves(flat(*args)))
+
+
+def number(value: Function) -> Function:
+    """`value`, a function to a scalar, as one to a float; in a trace as it is."""
+
+    def call(*args: Any) -> Any:
+        found = value(*args)
+        return float(found) if isinstance(found, np.ndarray | np.generic) else found
+
+    return call
+
+
+def checked(vector: Vector, both: Function) -> Function:
+    """`both`, a function to a value and a gradient, which raises where the value is finite and the gradient is nan: a
+    solver would go on with it, and end somewhere."""
+
+    def call(v: Any, *args: Any) -> Any:
+        value, gradient = both(v, *args)
+        if isinstance(gradient, np.ndarray) and np.isnan(np.dot(gradient, gradient)) and np.isfinite(value):
+            places = np.flatnonzero(np.isnan(gradient))
+            if places.size:
+                raise FloatingPointError(located(f"{vector.what}: {_where_nan(vector, places, value)}"))
+        return value, gradient
+
+    return call
+
+
+def _where_nan(vector: Vector, places: Any, value: float) -> str:
+    more = f" and at {places.size - 1} more elements" if places.size > 1 else ""
+    return f"the gradient is nan at {vector.place(int(places[0]))}{more}, where the value is {value}"

@@ -1,0 +1,142 @@
+"""`scipy.integrate`'s `solve_ivp`, `solve_bvp` and `quad` with compiled functions and Jacobians."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import api, tree
+from tracegrad.scipy.functions import Residuals, derived, number, of_scipy
+from tracegrad.scipy.vectors import Vector, as_given
+from tracegrad.transforms.flat import inlined
+
+__all__ = ["quad", "solve_bvp", "solve_ivp"]
+
+_IMPLICIT = ("Radau", "BDF", "LSODA")
+
+
+def quad(func: Callable[..., Any], a: Any, b: Any, args: Any = (), **options: Any) -> Any:
+    """The integral of a function of a number, by `scipy.integrate.quad`, whose arguments and result these are; the
+    function is compiled. In a traced function it is `scipy.integrate.quad` there, with derivatives in the ends and in
+    what the function reads.
+
+    >>> print(f"{quad(lambda x, k: np.exp(-k * x**2), -np.inf, np.inf, 2.0)[0]:.12f}")
+    1.253314137316
+    """
+    what = "tracegrad.scipy.quad"
+    value = number(derived(func, ("value", what), lambda f: f, what))
+    return of_scipy("integrate.quad")(value, a, b, args, **options)
+
+
+def solve_ivp(
+    fun: Callable[..., Any], t_span: Sequence[float], y0: Any, method: Any = "RK45", t_eval: Any = None,
+    dense_output: bool = False, events: Any = None, vectorized: bool = False, args: Any = None, **options: Any,
+) -> Any:  # fmt: skip
+    """The solution of an initial value problem, by `scipy.integrate.solve_ivp`, whose arguments and result these are.
+
+    `y0` is an array of any shape, a list of numbers, or a pytree of arrays; `fun(t, y)` and the events get what has its
+    structure and shapes, and `fun` gives such. The result has it as `y`, with the times as a last axis of each leaf.
+    `fun` is compiled, and so is its Jacobian, for the methods "Radau", "BDF" and "LSODA" without `jac`. In a traced
+    function it is `scipy.integrate.solve_ivp` there, with derivatives in `y0`, the ends, the times, and what `fun`
+    reads.
+
+    Raises a `ShapeError` where `fun` gives other than `y0`, and what SciPy raises.
+
+    >>> found = solve_ivp(lambda t, y: {"x": y["v"], "v": -y["x"]}, (0, np.pi), {"x": 1.0, "v": 0.0}, rtol=1e-8)
+    >>> print(f"{found.y['x'][-1]:.4f}")
+    -1.0000
+    """
+    y0 = as_given(y0)
+    vector = Vector("tracegrad.scipy.solve_ivp", "y0", y0)
+    slope = Slope(fun, vector, 1)
+    f: Callable[..., Any] = slope
+    if vectorized:
+        f = lambda t, y, *args: vector.pack(_column(fun(t, vector.along(y[:, None], (1,)), *args)))  # noqa: E731
+    elif method in _IMPLICIT and options.get("jac") is None:
+        options["jac"] = slope.jacobian
+    found = of_scipy("integrate.solve_ivp")(
+        f, t_span, vector.pack(y0), method, t_eval, dense_output, _events(vector, events), args=args, **options
+    )
+    return found if vector.flat else _unpacked(vector, found)
+
+
+class Slope(Residuals):
+    """A right hand side: what it gives has the structure of what it gets."""
+
+    def __call__(self, *args: Any) -> Any:
+        return self.made("slope", lambda flat: lambda *args: self.vector.pack(flat(*args)))(*args)
+
+
+def _column(y: Any) -> Any:
+    return tree.map(lambda leaf: np.asarray(leaf)[..., 0], y)
+
+
+def _events(vector: Vector, events: Any) -> Any:
+    """Events as SciPy takes them, of the vector."""
+    if events is None or vector.flat:
+        return events
+    return [_event(vector, event) for event in ([events] if callable(events) else events)]
+
+
+def _event(vector: Vector, event: Callable[..., Any]) -> Callable[..., Any]:
+    def call(t: Any, v: Any, *args: Any) -> Any:
+        return event(t, vector.unpack(v), *args)
+
+    vars(call).update({k: getattr(event, k) for k in ("terminal", "direction") if hasattr(event, k)})
+    return call
+
+
+def _unpacked(vector: Vector, found: Any) -> Any:
+    """A solution whose states are pytrees."""
+    found["y"] = vector.along(found["y"], np.shape(found["t"]))
+    inside = found.get("sol")
+    if inside is not None:
+        found["sol"] = lambda t: vector.along(inside(t), np.shape(t))
+    if found.get("y_events") is not None:
+        found["y_events"] = [vector.along(np.reshape(y, (-1, vector.size)).T, (len(y),)) for y in found["y_events"]]
+    return found
+
+
+def solve_bvp(fun: Callable[..., Any], bc: Callable[..., Any], x: Any, y: Any, p: Any = None, S: Any = None,
+              fun_jac: Any = None, bc_jac: Any = None, **options: Any) -> Any:  # fmt: skip
+    """The solution of a boundary value problem, by `scipy.integrate.solve_bvp`, whose arguments and result these are.
+
+    The derivatives of `fun(x, y)` and `bc(ya, yb)`, and with `p` those in the parameters, are derived and compiled if
+    none are given. As SciPy requires, column k of what `fun` gives depends on column k of `y` alone. States and
+    parameters are arrays. It is not for traced functions.
+
+    >>> x = np.linspace(0, 1, 5)
+    >>> found = solve_bvp(lambda x, y: np.stack([y[1], -np.exp(y[0])]), lambda a, b: np.stack([a[0], b[0]]), x,
+    ...                   np.zeros((2, 5)), tol=1e-8)
+    >>> print(f"{found.sol(0.5)[0]:.5f}")
+    0.14054
+    """
+    what = "tracegrad.scipy.solve_bvp"
+    many = p is not None
+    if fun_jac is None:
+        fun_jac = derived(fun, ("columns", what, many), _columns, f"{what}: Jacobian of fun")
+    if bc_jac is None:
+        ends = (0, 1, 2) if many else (0, 1)
+        bc_jac = derived(bc, ("ends", what, many), lambda bc: api.jacfwd(bc, ends), f"{what}: Jacobian of bc")
+    f, ends_meet = (derived(g, ("value", what, many), lambda g: g, what) for g in (fun, bc))
+    return of_scipy("integrate.solve_bvp")(f, ends_meet, x, y, p, S, fun_jac, bc_jac, **options)
+
+
+def _columns(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """The derivatives of each column of the result in that column of `y`, and in the parameters."""
+
+    def call(x: Any, y: Any, *p: Any) -> Any:
+        n, m = y.shape
+
+        def along(row: Any) -> Any:
+            return api.jvp(lambda y: inlined(fun)(x, y, *p), (y,), (row,))[1]
+
+        rows = np.broadcast_to(np.eye(n)[:, :, None], (n, n, m))
+        slopes = np.transpose(api.vmap(along)(rows), (1, 0, 2))
+        if not p:
+            return slopes
+        return slopes, np.swapaxes(api.jacfwd(lambda p: inlined(fun)(x, y, p))(p[0]), 1, 2)
+
+    return call

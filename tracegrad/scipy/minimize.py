@@ -1,0 +1,125 @@
+"""`scipy.optimize.minimize` with compiled derivatives, of functions of pytrees."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tracegrad.scipy.constraints import bounds_of, constraints_of
+from tracegrad.scipy.functions import OfVector, checked, number, of_scipy
+from tracegrad.scipy.progress import Progress
+from tracegrad.scipy.vectors import Vector, as_given
+from tracegrad.trace.builder import current_trace
+
+__all__ = ["minimize"]
+
+WHAT = "tracegrad.scipy.minimize"
+
+# What each method takes beside the function; one that is not here takes its gradient, as a method of the user's may.
+_NOTHING = ("nelder-mead", "powell", "cobyla", "cobyqa")
+_HESSIANS = ("dogleg", "trust-exact")
+_PRODUCTS = ("newton-cg", "trust-ncg", "trust-krylov", "trust-constr")
+
+
+def minimize(
+    fun: Callable[..., Any], x0: Any, args: Any = (), method: Any = None, jac: Any = None, hess: Any = None,
+    hessp: Any = None, bounds: Any = None, constraints: Any = (), tol: float | None = None, callback: Any = None,
+    options: Mapping[str, Any] | None = None, *, disp: bool = False,
+) -> Any:  # fmt: skip
+    """The minimum of a scalar function, by `scipy.optimize.minimize`, whose arguments and result these are.
+
+    `x0` is an array of any shape, a list of numbers, or a pytree of arrays; `fun` gets, and the result has as `x` and
+    `jac`, what has its structure and shapes. Where a method takes a gradient, a Hessian or the product of that with a
+    vector, and none is given, it is derived from `fun` and compiled. So are the derivatives of constraints, whose
+    functions get what `fun` gets. `bounds` are those of SciPy for an array; for a pytree a pair `(low, high)` of
+    pytrees or numbers, with None for what has none. `args` may be arrays or pytrees. With `disp`, a line on stderr
+    tells of the iterations.
+
+    In a traced function it is `scipy.optimize.minimize` there: compiled with the rest, with derivatives of the result
+    by the implicit function theorem with respect to what `fun` reads.
+
+    Raises TypeError (a `ShapeError` too) where `fun` gives no scalar, FloatingPointError where a gradient is nan,
+    which it names, and what SciPy raises.
+
+    >>> found = minimize(lambda p: np.sum((p["w"] - 1) ** 2) + p["b"] ** 2, {"w": np.zeros(2), "b": 1.0})
+    >>> found.x["w"].round(6), found.success
+    (array([1., 1.]), True)
+    """
+    x0 = as_given(x0)
+    vector = Vector(WHAT, "x0", x0)
+    name = method.lower() if isinstance(method, str) else ""
+    args = args if isinstance(args, tuple) else (args,)
+    given = _derivatives(OfVector(fun, vector), name, jac, hess, hessp)
+    constraints = constraints_of(vector, constraints, bends=name == "trust-constr")
+    given |= {"bounds": bounds_of(vector, bounds), "constraints": constraints, "tol": tol}
+    given |= {"args": args, "method": method, "options": None if options is None else dict(options)}
+    solver = of_scipy("optimize.minimize")
+    if current_trace() is not None:
+        found = solver(x0=vector.pack(x0), callback=callback, **given)
+    else:
+        with Progress(f"minimize{f', {method}' if name else ''}", disp) as progress:
+            given["fun"] = progress.counting(given["fun"])
+            found = solver(x0=vector.pack(x0), callback=_callback(vector, callback, progress), **given)
+    for field in ("x", "jac", "grad"):
+        if field in found and np.shape(found[field]) == (vector.size,):
+            found[field] = vector.unpack(found[field])
+    return found
+
+
+def _derivatives(objective: OfVector, method: str, jac: Any, hess: Any, hessp: Any) -> dict[str, Any]:
+    """The function and its derivatives as SciPy takes them."""
+    vector = objective.vector
+    if method in _NOTHING or (jac not in (None, True) and not callable(jac)):
+        given: dict[str, Any] = {"fun": number(objective.value()), "jac": jac}
+    elif jac is None:
+        given = {"fun": checked(vector, objective.value_and_gradient()), "jac": True}
+    elif jac is True:
+        given = {"fun": _packed_gradient(objective), "jac": True}
+    else:
+        given = {"fun": number(objective), "jac": _packed(OfVector(jac, vector))}
+    if hess is None and hessp is None:
+        if method in _HESSIANS:
+            given["hess"] = objective.hessian()
+        elif method in _PRODUCTS:
+            given["hessp"] = objective.product()
+    if hess is not None:
+        given["hess"] = OfVector(hess, vector) if callable(hess) else hess
+    if hessp is not None:
+        given["hessp"] = lambda v, p, *args: vector.pack(hessp(vector.unpack(v), vector.unpack(p), *args))
+    return given
+
+
+def _packed(gradient: OfVector) -> Callable[..., Any]:
+    return lambda v, *args: gradient.vector.pack(gradient(v, *args))
+
+
+def _packed_gradient(both: OfVector) -> Callable[..., Any]:
+    def call(v: Any, *args: Any) -> Any:
+        value, gradient = both(v, *args)
+        return value, both.vector.pack(gradient)
+
+    return call
+
+
+def _callback(vector: Vector, callback: Any, progress: Progress) -> Any:
+    """What SciPy calls after each iteration: it looks at the names of the arguments to know what to give."""
+    if callback is None:
+        return (lambda *_: progress.iterated()) if progress.shown else None
+    if set(inspect.signature(callback).parameters) == {"intermediate_result"}:
+
+        def of_result(intermediate_result: Any) -> Any:
+            progress.iterated()
+            given = type(intermediate_result)(intermediate_result)
+            given.x = vector.unpack(np.array(given.x))
+            return callback(intermediate_result=given)
+
+        return of_result
+
+    def of_place(x: Any, *more: Any) -> Any:
+        progress.iterated()
+        return callback(vector.unpack(np.array(x)), *more)
+
+    return of_place

@@ -1,0 +1,67 @@
+"""The line on stderr that tells of the iterations of a solver."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+__all__ = ["Progress"]
+
+BETWEEN = 0.1  # seconds until the line is written again
+
+
+class Progress:
+    """Counts evaluations and iterations, and tells of them if `shown`: on a terminal at most each tenth of a second, in
+    one line that is written over; elsewhere once, at the end."""
+
+    def __init__(self, name: str, shown: bool, stream: Any = None):
+        self.name, self.shown, self.stream = name, shown, stream or sys.stderr
+        self.evaluations = self.iterations = 0
+        self.value: float | None = None
+        self._next, self._width = 0.0, 0
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        if self.shown:
+            self._write("\n")
+
+    def counting(self, fun: Callable[..., Any]) -> Callable[..., Any]:
+        """`fun`, a function to a value, or to a value and more, each call of which is counted."""
+        if not self.shown:
+            return fun
+
+        def call(*args: Any) -> Any:
+            found = fun(*args)
+            self.evaluations += 1
+            self.value = found[0] if isinstance(found, tuple) else found
+            return found
+
+        return call
+
+    def iterated(self) -> None:
+        """An iteration has ended."""
+        self.iterations += 1
+        now = time.perf_counter()
+        if self.shown and now >= self._next and self._on_terminal():
+            self._write("")
+            self._next = now + BETWEEN
+
+    def __str__(self) -> str:
+        value = "" if self.value is None else f", f = {self.value:.6g}"
+        return f"{self.name}: {self.iterations} iterations, {self.evaluations} evaluations{value}"
+
+    def _on_terminal(self) -> bool:
+        return bool(getattr(self.stream, "isatty", lambda: False)())
+
+    def _write(self, end: str) -> None:
+        terminal = self._on_terminal()
+        text = str(self)[: shutil.get_terminal_size().columns - 1] if terminal else str(self)
+        self.stream.write(f"{chr(13) * terminal}{text.ljust(self._width)}{end}")
+        self.stream.flush()
+        self._width = len(text)

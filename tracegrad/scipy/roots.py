@@ -1,0 +1,82 @@
+"""`scipy.optimize`'s `root` and `root_scalar` with compiled derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tracegrad import api
+from tracegrad.scipy.functions import OfVector, Residuals, derived, number, of_scipy
+from tracegrad.scipy.vectors import Vector, as_given
+from tracegrad.trace.builder import current_trace
+
+__all__ = ["root", "root_scalar"]
+
+_JACOBIANS = ("hybr", "lm")  # the methods of `root` that take one
+
+
+def root(
+    fun: Callable[..., Any], x0: Any, args: Any = (), method: str = "hybr", jac: Any = None, tol: float | None = None,
+    callback: Any = None, options: Mapping[str, Any] | None = None,
+) -> Any:  # fmt: skip
+    """A root of a function of several variables, by `scipy.optimize.root`, whose arguments and result these are.
+
+    `x0` is an array of any shape, a list of numbers, or a pytree of arrays, which `fun` gets and the result has as `x`.
+    What `fun` gives has as many elements, in any structure. For `method` "hybr" and "lm" the Jacobian is derived and
+    compiled where none is given. In a traced function it is `scipy.optimize.root` there, with derivatives of the result
+    by the implicit function theorem.
+
+    Raises what SciPy raises, and TypeError where `fun` is no function.
+
+    >>> found = root(lambda p: {"sum": p["a"] + p["b"] - 3.0, "product": p["a"] * p["b"] - 2.0}, {"a": 0.5, "b": 5.0})
+    >>> print(f"{found.x['a']:.6f} {found.x['b']:.6f}")
+    1.000000 2.000000
+    """
+    x0 = as_given(x0)
+    vector = Vector("tracegrad.scipy.root", "x0", x0)
+    residuals = Residuals(fun, vector)
+    f: Callable[..., Any] = residuals
+    if callable(jac):
+        jac = OfVector(jac, vector)
+    elif jac is None and method in _JACOBIANS:
+        jac = residuals.jacobian
+    elif jac is True:
+        f = residuals.with_jacobian
+    given = {"method": method, "jac": jac, "tol": tol, "options": None if options is None else dict(options)}
+    if callback is not None and current_trace() is None:
+        given["callback"] = lambda v, f: callback(vector.unpack(v), f)
+    found = of_scipy("optimize.root")(f, vector.pack(x0), args, **given)
+    found["x"] = vector.unpack(found["x"])
+    return found
+
+
+def root_scalar(
+    f: Callable[..., Any], args: Any = (), method: str | None = None, bracket: Any = None, fprime: Any = None,
+    fprime2: Any = None, x0: Any = None, x1: Any = None, xtol: float | None = None, rtol: float | None = None,
+    maxiter: int | None = None, options: Mapping[str, Any] | None = None,
+) -> Any:  # fmt: skip
+    """A root of a function of a number, by `scipy.optimize.root_scalar`, whose arguments and result these are.
+
+    With `x0` alone, Newton's method is used, with the derivative of `f`, compiled; `method="halley"` gets the second
+    one too. In a traced function it is `scipy.optimize.root_scalar` there, with derivatives of the root.
+
+    >>> found = root_scalar(lambda x, a: x**3 - a, 8.0, x0=1.0)
+    >>> print(f"{found.root:.12f} {found.method}")
+    2.000000000000 newton
+    """
+    what = "tracegrad.scipy.root_scalar"
+    if method is None and bracket is None and x1 is None and fprime2 is None and x0 is not None:
+        method = "newton"
+    if method == "halley" and fprime2 is None:
+        fprime2 = number(derived(f, ("second", what), _second, f"{what}: second derivative"))
+    if method in ("newton", "halley") and fprime is None:
+        fprime = number(derived(f, ("first", what), api.grad, f"{what}: derivative"))
+    if fprime is not True:
+        f = number(derived(f, ("value", what), lambda f: f, what))
+    given = {"fprime": fprime, "fprime2": fprime2, "x0": x0, "x1": x1, "bracket": bracket, "method": method}
+    given |= {"xtol": xtol, "rtol": rtol, "maxiter": maxiter, "options": None if options is None else dict(options)}
+    return of_scipy("optimize.root_scalar")(f, args, **given)
+
+
+def _second(f: Callable[..., Any]) -> Callable[..., Any]:
+    return api.grad(api.grad(f))

@@ -1,0 +1,128 @@
+"""Pytrees of numbers as one vector of float64, which is what SciPy's solvers work on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from tracegrad import tree
+from tracegrad.errors import DTypeError, ShapeError, located
+from tracegrad.ops import Carrier
+
+__all__ = ["Vector", "as_given"]
+
+
+class Vector:
+    """How the leaves of a pytree lie in a vector, one after the other, each in C's order.
+
+    Leaves come back with their shapes and, if they were floating, with their dtypes; others as float64. `what` is the
+    function that is called, `name` the argument.
+
+    Raises `DTypeError` where a leaf is no real number or array of them, and ValueError where there are none.
+
+    >>> vector = Vector("minimize", "x0", {"w": np.ones((2, 2)), "b": 3.0})
+    >>> vector.pack({"w": np.eye(2), "b": 5.0})
+    array([5., 1., 0., 0., 1.])
+    >>> vector.unpack(np.arange(5.0))["w"]
+    array([[1., 2.],
+           [3., 4.]])
+    """
+
+    def __init__(self, what: str, name: str, x: Any):
+        leaves, self.structure = tree.flatten(x)
+        self.what, self.name, self.paths = what, name, tree.paths(x)
+        kinds: list[Any] = [leaf if isinstance(leaf, Carrier) else np.asarray(leaf) for leaf in leaves]
+        for kind, leaf, path in zip(kinds, leaves, self.paths):
+            if kind.dtype.kind not in "fiub":
+                raise DTypeError(
+                    located(f"{what}: {name}{path} must be a real number or an array of such, got {leaf!r}")
+                )
+        self.shapes = tuple([kind.shape for kind in kinds])
+        self.dtypes = tuple([kind.dtype if kind.dtype.kind == "f" else np.dtype(np.float64) for kind in kinds])
+        self.cuts = tuple(accumulate(map(math.prod, self.shapes), initial=0))
+        self.size = self.cuts[-1]
+        if not self.size:
+            raise ValueError(located(f"{what}: {name} has no elements"))
+        self.flat = self.shapes == ((self.size,),) and self.dtypes == (np.float64,) and self.is_array
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is of an array alone."""
+        return self.structure == _LEAF
+
+    @property
+    def key(self) -> Any:
+        """What tells it from others that lay their leaves otherwise."""
+        return self.structure, self.shapes, self.dtypes
+
+    def pack(self, x: Any) -> Any:
+        """The vector of a pytree of this structure. ShapeError for another one."""
+        leaves, structure = tree.flatten(x)
+        if not tree.alike(structure, self.structure):
+            self._refuse(f"the structure {structure}", self.structure)
+        for leaf, shape, path in zip(leaves, self.shapes, self.paths):
+            if np.shape(leaf) != shape:
+                self._refuse(f"{path or 'a leaf'} of shape {np.shape(leaf)}", f"{self.name}{path} has {shape}")
+        return joined(leaves)
+
+    def _refuse(self, found: Any, wanted: Any) -> None:
+        raise ShapeError(located(f"{self.what}: {found} does not fit {self.name}: {wanted}"))
+
+    def unpack(self, v: Any) -> Any:
+        """The pytree of a vector, ndarray or traced."""
+        return v if self.flat else self.along(v, ())
+
+    def along(self, v: Any, behind: tuple[int, ...]) -> Any:
+        """The pytree of an array whose first axis is that of the vector, with more axes `behind`."""
+        parts = [np.reshape(v[i:j], shape + behind) for shape, (i, j) in zip(self.shapes, pairwise(self.cuts))]
+        parts = [part if dtype == np.float64 else part.astype(dtype) for part, dtype in zip(parts, self.dtypes)]
+        return tree.unflatten(self.structure, [part if part.shape else part[()] for part in parts])
+
+    def spread(self, end: Any, default: float) -> Any:
+        """The vector of a bound: a number or a pytree of arrays that broadcast to the leaves; `default` for None."""
+        if end is None or np.isscalar(end):
+            return np.full(self.size, default if end is None else end, np.float64)
+        parts = tree.flatten_up_to(self.structure, end)
+        return joined([np.broadcast_to(default if x is None else x, s) for x, s in zip(parts, self.shapes)])
+
+    def place(self, i: int) -> str:
+        """How the user calls element `i` of the vector.
+
+        >>> Vector("minimize", "x0", {"w": np.ones((2, 2)), "b": 3.0}).place(3)
+        "x0['w'][1, 0]"
+        """
+        k = next(k for k, cut in enumerate(self.cuts) if i < cut) - 1
+        index = np.unravel_index(i - self.cuts[k], self.shapes[k])
+        return f"{self.name}{self.paths[k]}" + (f"[{', '.join(map(str, index))}]" if index else "")
+
+
+_LEAF = tree.structure(0.0)
+_NUMBERS = (bool, int, float, np.generic)
+
+
+def joined(leaves: Sequence[Any]) -> Any:
+    """Leaves, ndarrays or traced, in a row, as float64."""
+    rows = [np.ravel(np.asarray(leaf, np.float64)) if _plain(leaf) else np.ravel(leaf) for leaf in leaves]
+    rows = [row if row.dtype == np.float64 else row.astype(np.float64) for row in rows]
+    return rows[0] if len(rows) == 1 else np.concatenate(rows)
+
+
+def _plain(x: Any) -> bool:
+    return isinstance(x, bool | int | float | np.ndarray | np.generic)
+
+
+def as_given(x: Any) -> Any:
+    """`x`, or the array that it means to SciPy: a list of numbers is one.
+
+    >>> as_given([1, 2]), as_given((np.ones(2), 3.0))
+    (array([1, 2]), (array([1., 1.]), 3.0))
+    """
+    if isinstance(x, list | tuple) and all(
+        isinstance(leaf, bool | int | float | np.generic) for leaf in tree.leaves(x)
+    ):
+        return np.asarray(x)
+    return x
