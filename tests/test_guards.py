@@ -211,6 +211,35 @@ def test_too_many_paths_run_as_plain_python(monkeypatch):
     assert traces(g) == 3
 
 
+def test_derivatives_of_too_many_paths_are_traced_at_each_call(monkeypatch):
+    monkeypatch.setattr(dispatch, "MAX_PATHS", 3)
+    slope = tg.grad(lambda x: np.sum(np.array([x[0], x[1] ** 2])) * len(f"{float(x.sum()):.0f}"))
+    for k in range(6):
+        x = np.array([10.0**k, 0.5])
+        np.testing.assert_array_equal(slope(x), [k + 1.0, k + 1.0])
+    (spec,) = slope._specializations.values()
+    assert len(spec.paths) == 3
+
+
+def test_a_function_that_meets_many_objects_keeps_the_paths_of_the_last(monkeypatch):
+    monkeypatch.setattr(dispatch, "MAX_PATHS", 3)
+    models = [eval(f"lambda x: x ** {k}", {}) for k in range(2, 8)]
+
+    def slope_of(model):
+        return tg.grad(lambda x: np.sum(np.array([model(x[0])])))
+
+    for k, model in enumerate(models, 2):
+        slope = slope_of(model)
+        for _ in range(2):
+            np.testing.assert_allclose(slope(np.array([3.0])), [k * 3.0 ** (k - 1)])
+    (spec,) = slope._specializations.values()
+    assert len(spec.paths) == 3
+    before = traces(slope)
+    slope_of(models[-2])(np.array([3.0]))
+    assert traces(slope) == before
+    np.testing.assert_allclose(slope_of(models[0])(np.array([3.0])), [6.0])
+
+
 def logged(x):
     return f"{float(x.sum()):.2f}"
 

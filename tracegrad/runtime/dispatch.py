@@ -308,7 +308,7 @@ class Dispatcher(Inlinable):
 
     def find(self, call: Call, plainly: bool = False) -> Found:
         """The path that holds for `call`, traced and compiled if there is none yet, and its outputs. With `plainly`, a
-        call that would be one path too many is to run as plain Python, and the path is any."""
+        call of a function that would be one path too many is to run as plain Python, and the path is any."""
         found: Found = self._guarded(call, lambda: self._find(call, plainly))
         return found
 
@@ -364,7 +364,7 @@ class Dispatcher(Inlinable):
                 self._counts["hits"] += 1
                 return found
             self._counts["misses"] += 1
-            if plainly and len(spec.paths) >= MAX_PATHS:
+            if len(spec.paths) >= MAX_PATHS and not spec.forget(answers) and plainly and self.body is self.fun:
                 return spec.paths[0], None, ()
             try:
                 return self._extend(spec, call, answers)

@@ -240,6 +240,14 @@ class Specialization:
         elif not self.paths or self.paths[0] is not path:
             self.paths = (path, *others)
 
+    def forget(self, answers: Answers) -> bool:
+        """Whether no path assumes what is outside now, as none led to `answers`: what was outside longest ago is
+        forgotten for it."""
+        if answers.keys:
+            return False
+        self.paths = self.paths[:-1]
+        return True
+
     def enlarge(self) -> None:
         """Forget programs that have too little room for what derivatives keep of the turns of loops."""
         self.room *= 16
