@@ -6,9 +6,6 @@ graph and one compiled program.
 
 from __future__ import annotations
 
-import functools
-import inspect
-import types
 from collections.abc import Callable, Iterable
 from typing import Any, overload
 
@@ -16,7 +13,17 @@ import numpy as np
 
 from tracegrad import jacobians, tree
 from tracegrad.control.loops import map as over_chunks
-from tracegrad.errors import TraceError, located
+from tracegrad.derived import (
+    Options,
+    check,
+    compiled_options,
+    derived,
+    require_callable,
+    require_options,
+    standing_for,
+    statics,
+)
+from tracegrad.errors import located
 from tracegrad.ops import Carrier, linear
 from tracegrad.rolling import find_circles, roll
 from tracegrad.runtime.families import remembered
@@ -29,7 +36,7 @@ from tracegrad.transforms import vmap as batch
 from tracegrad.transforms.halves import linearized, pulled, pulled_again
 
 __all__ = [
-    "grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize", "standing_for", "stop_gradient",
+    "grad", "hessian", "hvp", "jacfwd", "jacobian", "jacrev", "jvp", "linearize", "stop_gradient",
     "trace", "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip
 
@@ -38,7 +45,6 @@ TraceBuilder.find_circles = staticmethod(find_circles)
 
 Function = Callable[..., Any]
 Argnums = int | tuple[int, ...]
-Options = tuple[bool | None, int | None]  # tiered and optimize
 
 
 @overload
@@ -94,8 +100,8 @@ def trace(
     options |= {"donate_argnums": donate_argnums, "donate_argnames": donate_argnames}
     if fun is None:
         return lambda f: trace(f, **options)
-    _require_callable(fun, "trace")
-    _require_options("trace", (tiered, optimize))
+    require_callable(fun, "trace")
+    require_options("trace", (tiered, optimize))
     return Traced(fun, **options)
 
 
@@ -118,11 +124,11 @@ def value_and_grad(
     >>> print(value, gradient)
     9.0 6.0
     """
-    _check(fun, argnums, "value_and_grad", (tiered, optimize))
+    check(fun, argnums, "value_and_grad", (tiered, optimize))
 
     def make() -> Traced[Parameters, tuple[Any, Any]]:
         body = reverse.value_and_grad(fun, argnums, has_aux, holomorphic)
-        return _derived(fun, body, "value_and_grad", (tiered, optimize))
+        return derived(fun, body, value_and_grad, (argnums, has_aux, holomorphic), (tiered, optimize))
 
     return remembered(fun, ("value_and_grad", argnums, has_aux, holomorphic, tiered, optimize), make)
 
@@ -141,7 +147,7 @@ def grad(
     >>> print(grad(lambda z: z**2, holomorphic=True)(np.complex128(1 + 2j)))
     (2+4j)
     """
-    _check(fun, argnums, "grad", (tiered, optimize))
+    check(fun, argnums, "grad", (tiered, optimize))
 
     def make() -> Traced[Parameters, Any]:
         both = reverse.value_and_grad(fun, argnums, has_aux, holomorphic)
@@ -150,7 +156,7 @@ def grad(
             value, gradient = both(*args, **kwargs)
             return (gradient, value[1]) if has_aux else gradient
 
-        return _derived(fun, body, "grad", (tiered, optimize))
+        return derived(fun, body, grad, (argnums, has_aux, holomorphic), (tiered, optimize))
 
     return remembered(fun, ("grad", argnums, has_aux, holomorphic, tiered, optimize), make)
 
@@ -169,7 +175,7 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     >>> print(*vjp_fn(np.array([1.0, 10.0])))
     [ 3. 40.] [ 1. 20.]
     """
-    _require_callable(fun, "vjp")
+    require_callable(fun, "vjp")
     leaves, structure = tree.flatten(primals)
     if _at_once(leaves):
         now, pull, aux = reverse.pull_back(fun, primals, has_aux)
@@ -192,39 +198,9 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
 def _second(half: Any, name: str, fun: Function) -> Function:
     """What is called for the second program of a function."""
     if half.function is None:
-        half.function = Traced(half, name=f"{name}({half.__name__})", **_compiled(fun))
+        half.function = Traced(half, name=f"{name}({half.__name__})", **compiled_options(fun))
     function: Function = half.function
     return function
-
-
-def standing_for(fun: Function, body: Function, name: str) -> Any:
-    """`body`, traced, with arguments of its own; messages name the user's function."""
-    vars(body).update(__signature__=inspect.signature(body), __wrapped__=fun)
-    # Only where the arguments are those of the function can some of them be static.
-    nums, names = _statics(fun) if _takes_any(body) else ((), ())
-    return Traced(
-        fun, body=body, signature=body, static_argnums=nums, static_argnames=names,
-        name=f"{name}({describe(fun).name})", **_compiled(fun),
-    )  # fmt: skip
-
-
-def _compiled(fun: Function) -> dict[str, Any]:
-    """The options by which what is derived from a function is compiled: those of the traced function that it is, or is
-    a method or a `functools.partial` of."""
-    while isinstance(fun, functools.partial | types.MethodType):
-        fun = fun.func if isinstance(fun, functools.partial) else fun.__func__
-    return fun.options if isinstance(fun, Traced) else {}
-
-
-def _statics(fun: Function) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The positions and the names of the static arguments of a function."""
-    if not isinstance(fun, Traced):
-        return (), ()
-    return tuple(fun.binder.static_nums), tuple(fun.binder.static_names)
-
-
-def _takes_any(body: Function) -> bool:
-    return any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(body).parameters.values())
 
 
 def jvp(fun: Function, primals: Any, tangents: Any, has_aux: bool = False) -> Any:
@@ -243,7 +219,7 @@ def jvp(fun: Function, primals: Any, tangents: Any, has_aux: bool = False) -> An
     >>> print(out, tangent)
     [3. 6.] [13. 20.]
     """
-    _require_callable(fun, "jvp")
+    require_callable(fun, "jvp")
     who = _require_sequences(fun, primals, tangents, "jvp")
     # The usual case is told in less time than its arguments are checked: a program is known for those that fit.
     given = (*primals, *tangents)
@@ -291,7 +267,7 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     >>> print(out == f_jvp(np.array([1.0, 1.0])))
     [ True  True]
     """
-    _require_callable(fun, "linearize")
+    require_callable(fun, "linearize")
     point = forward.Point(primals, describe(fun, "linearize of "))
     if _at_once(point.leaves):
         out, push, aux = forward.linear(fun, point, has_aux)
@@ -337,13 +313,15 @@ def vmap_in_chunks(
     fun: Callable[Parameters, Any], in_axes: Any, out_axes: Any, axis_size: Any, chunk_size: int | None
 ) -> Traced[Parameters, Any]:
     """As `vmap`, for `chunk_size` examples at a time; None for all."""
-    _require_callable(fun, "vmap")
+    require_callable(fun, "vmap")
     batch.check_axes(in_axes, out_axes)
     chunks = None if chunk_size is None else (chunk_size, over_chunks)
 
     def make() -> Any:
-        body = batch.batched_call(fun, in_axes, out_axes, axis_size, _statics(fun)[1], chunks)
-        return standing_for(fun, body, "vmap")
+        body = batch.batched_call(fun, in_axes, out_axes, axis_size, statics(fun)[1], chunks)
+        made = standing_for(fun, body, "vmap")
+        made.recipe = vmap_in_chunks, (in_axes, out_axes, axis_size, chunk_size), {}
+        return made
 
     return remembered(fun, ("vmap", _axes_key(in_axes), _axes_key(out_axes), axis_size, chunk_size), make)
 
@@ -374,7 +352,7 @@ def jacrev(
      [0. 3. 2.]]
     """
     return _of_elements(
-        fun, (argnums, has_aux, holomorphic, chunk_size), (tiered, optimize), "jacrev", jacobians.reverse_jacobian
+        fun, (argnums, has_aux, holomorphic, chunk_size), (tiered, optimize), jacrev, jacobians.reverse_jacobian
     )
 
 
@@ -389,7 +367,7 @@ def jacfwd(
     [ 1.  4. 12.]
     """
     return _of_elements(
-        fun, (argnums, has_aux, holomorphic, chunk_size), (tiered, optimize), "jacfwd", jacobians.forward_jacobian
+        fun, (argnums, has_aux, holomorphic, chunk_size), (tiered, optimize), jacfwd, jacobians.forward_jacobian
     )
 
 
@@ -408,7 +386,7 @@ def hessian(
      [2. 0.]]
     """
     return _of_elements(
-        fun, (argnums, has_aux, holomorphic, chunk_size), (tiered, optimize), "hessian", jacobians.hessian_of
+        fun, (argnums, has_aux, holomorphic, chunk_size), (tiered, optimize), hessian, jacobians.hessian_of
     )
 
 
@@ -422,7 +400,7 @@ def hvp(fun: Function, primals: Any, tangents: Any) -> Any:
     >>> print(hvp(lambda x: np.sum(x**3), (np.array([1.0, 2.0]),), (np.array([1.0, 10.0]),)))
     [  6. 120.]
     """
-    _require_callable(fun, "hvp")
+    require_callable(fun, "hvp")
     _require_sequences(fun, primals, tangents, "hvp")
     if _at_once(tree.leaves((tuple(primals), tuple(tangents)))):
         return jacobians.hvp_at(fun, primals, tangents)
@@ -437,14 +415,18 @@ def _hessian_product(fun: Function) -> Any:
 
 
 def _of_elements(
-    fun: Callable[Parameters, Any], given: tuple[Argnums, bool, bool, Any], options: Options, name: str, make: Any
+    fun: Callable[Parameters, Any], given: tuple[Argnums, bool, bool, Any], options: Options, transform: Any, make: Any
 ) -> Traced[Parameters, Any]:
-    argnums, *_, chunk_size = given
-    _check(fun, argnums, name, options)
+    name, (argnums, *_, chunk_size) = transform.__name__, given
+    check(fun, argnums, name, options)
     if chunk_size is not None and (type(chunk_size) is not int or chunk_size < 1):
         raise ValueError(located(f"{name}: chunk_size must be a positive int or None, got {chunk_size!r}"))
     who = describe(fun, f"{name} of ")
-    return remembered(fun, (name, given, options), lambda: _derived(fun, make(fun, *given, who), name, options))
+
+    def made() -> Traced[Parameters, Any]:
+        return derived(fun, make(fun, *given, who), transform, given[:3], options, chunk_size=chunk_size)
+
+    return remembered(fun, (name, given, options), made)
 
 
 def stop_gradient(x: Any) -> Any:
@@ -454,46 +436,3 @@ def stop_gradient(x: Any) -> Any:
     3.0
     """
     return tree.map(lambda leaf: linear.stop_gradient(leaf) if isinstance(leaf, Carrier) else leaf, x)
-
-
-# -- what the transforms share --------------------------------------------------------------------------
-def _require_callable(fun: Any, name: str) -> None:
-    if not callable(fun):
-        raise TypeError(located(f"{name} takes a function, got a {type(fun).__name__}"))
-    if inspect.iscoroutinefunction(fun) or inspect.isasyncgenfunction(fun):
-        text = (
-            f"{name} cannot take {describe(fun)}, which is async; make what it computes a function, and call that in it"
-        )
-        raise TraceError(located(text))
-
-
-def _require_options(name: str, options: Options) -> None:
-    tiered, optimize = options
-    if tiered not in (None, True, False):
-        raise TypeError(located(f"{name}: tiered must be True, False or None, got {tiered!r}"))
-    if optimize is not None and (type(optimize) is not int or not 1 <= optimize <= 3):
-        raise ValueError(located(f"{name}: optimize must be 1, 2, 3 or None, got {optimize!r}"))
-
-
-def _check(fun: Any, argnums: Any, name: str, options: Options) -> None:
-    _require_callable(fun, name)
-    _require_options(name, options)
-    several = argnums if isinstance(argnums, tuple) else (argnums,)
-    if not several or not all(type(i) is int for i in several):
-        raise TypeError(located(f"{name}: argnums must be an int or a tuple of ints, got {argnums!r}"))
-    static = fun.binder.static_nums if isinstance(fun, Traced) else ()
-    for i in several:
-        if i in static:
-            raise ValueError(
-                located(
-                    f"{name} of {describe(fun)}: argnums names {describe(fun).argument(i)}, which is a static argument"
-                )
-            )
-
-
-def _derived(fun: Callable[Parameters, Any], body: Function, name: str, given: Options) -> Traced[Parameters, Any]:
-    nums, names = _statics(fun)
-    name = f"{name}({describe(fun).name})"
-    options = _compiled(fun)
-    options |= {option: value for option, value in zip(("tiered", "optimize"), given) if value is not None}
-    return Traced(fun, body=body, static_argnums=nums, static_argnames=names, name=name, **options)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+import copy
+from collections.abc import Callable
+from pickle import PicklingError
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from tracegrad.explain import Explanation, explain
 from tracegrad.ir import Graph
+from tracegrad.pickling import Recipe, bound_method, reduced
 from tracegrad.runtime.dispatch import Dispatcher
+from tracegrad.runtime.methods import Method
 from tracegrad.trace.drawn import rewind
 
 if TYPE_CHECKING:
@@ -44,6 +49,29 @@ class Traced(_Typed[Parameters, Result]):
 
     # Derivatives of it are kept with it, as they are with a Python function.
     remembers = True
+    own = Dispatcher.own | {"recipe"}
+
+    def __init__(self, fun: Callable[..., Any], *, recipe: Recipe | None = None, **given: Any):
+        super().__init__(fun, **given)
+        self.recipe = (Traced, (), given) if recipe is None and given.get("body") is None else recipe
+
+    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
+        """By reference where another process can import it; else it is made again, of the function that it was made
+        of. PicklingError where that is not known."""
+        if isinstance(self.fun, Method):
+            return bound_method, (self.fun.instance, self.fun.__wrapped__.__name__)
+        if self.recipe is None:
+            raise PicklingError(f"{self} cannot be pickled; pickle the function that it was made of")
+        return reduced(self, self.fun, self.recipe)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Itself, as of Python's functions; of a method, that of a copy of its instance."""
+        if isinstance(self.fun, Method):
+            return bound_method(copy.deepcopy(self.fun.instance, memo), self.fun.__wrapped__.__name__)
+        return self
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """How a call with these arguments is computed; print it. Traces and compiles when need be.

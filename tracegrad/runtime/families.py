@@ -30,13 +30,25 @@ def remembered(fun: Any, key: Any, make: Callable[[], Made]) -> Made:
         return make()
     memory = vars(fun).get(DERIVED)
     # functools.wraps copies attributes, this one included, to functions that it does not belong to.
-    if memory is None or memory[0]() is not fun:
-        memory = vars(fun)[DERIVED] = (weakref.ref(fun), {})
-    known: dict[Any, Made] = memory[1]
+    if memory is None or memory.owner() is not fun:
+        memory = vars(fun)[DERIVED] = Memory()
+        memory.owner = weakref.ref(fun)
+    known: dict[Any, Made] = memory.known
     if key not in known:
         made = make()
         known.setdefault(key, _shared(fun, key, made) if isinstance(fun, types.FunctionType) else made)
     return known[key]
+
+
+class Memory:
+    """What was made of a function, kept with it. Where that is pickled with its attributes, nothing is remembered."""
+
+    def __init__(self) -> None:
+        self.owner: Callable[[], Any] = lambda: None
+        self.known: dict[Any, Any] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Memory, ()
 
 
 def _shared(fun: Any, key: Any, made: Made) -> Made:

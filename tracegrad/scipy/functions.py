@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import api, tree
+from tracegrad.derived import standing_for
 from tracegrad.errors import located
 from tracegrad.runtime.families import remembered
 from tracegrad.scipy.vectors import Vector, joined
@@ -34,7 +35,7 @@ def derived(fun: Function, key: Any, make: Callable[[Function], Function], name:
     def body(*args: Any) -> Any:
         return make(fun)(*args)
 
-    return remembered(fun, ("scipy", key), lambda: api.standing_for(fun, body, name))
+    return remembered(fun, ("scipy", key), lambda: standing_for(fun, body, name))
 
 
 class OfVector:

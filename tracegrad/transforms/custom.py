@@ -19,6 +19,7 @@ from tracegrad.errors import ShapeError, located
 from tracegrad.ops import Carrier
 from tracegrad.ops.elementwise import add
 from tracegrad.ops.linear import zeros_like
+from tracegrad.pickling import reference
 from tracegrad.torch.autograd.context import face_of, like
 from tracegrad.torch.autograd.function import Function, inlined
 from tracegrad.torch.autograd.gradients import zeros
@@ -61,6 +62,17 @@ class CustomRule:
 
     def _require_rule(self) -> None:
         raise NotImplementedError
+
+    def _rules(self) -> dict[str, Any]:
+        """The attributes that the user has given."""
+        raise NotImplementedError
+
+    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
+        """By reference where another process can import it; else its function and its rules."""
+        return reference(self) or (type(self), (self.fun, self.nondiff_argnums), self._rules())
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
 
     def __repr__(self) -> str:
         return f"<{self.who}>"
@@ -246,6 +258,9 @@ class custom_vjp(CustomRule):
         """Give the rule."""
         self.fwd, self.bwd = fwd, bwd
 
+    def _rules(self) -> dict[str, Any]:
+        return {"fwd": self.fwd, "bwd": self.bwd}
+
     def _require_rule(self) -> None:
         if self.fwd is None:
             raise AttributeError(located(f"No VJP defined for custom_vjp function {self.who.name} using defvjp."))
@@ -402,6 +417,9 @@ class custom_jvp(CustomRule):
             return answer, functools.reduce(lambda x, y: tree.map(add, x, y), shares)
 
         self.jvp = jvp
+
+    def _rules(self) -> dict[str, Any]:
+        return {"jvp": self.jvp}
 
     def _require_rule(self) -> None:
         if self.jvp is None:

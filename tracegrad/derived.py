@@ -1,0 +1,103 @@
+"""What the transforms of functions share: what they ask of a function, and what they make of it.
+
+A transform gives a `Traced` function: it stands for the user's, whose name and static arguments it has, and which is
+compiled as that is. It remembers by what recipe it was made, so that another process can make it again.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any
+
+from tracegrad.errors import TraceError, located
+from tracegrad.trace.describe import describe
+from tracegrad.traced import Parameters, Traced
+
+__all__ = [
+    "Options", "check", "compiled_options", "derived", "require_callable", "require_options", "standing_for", "statics",
+]  # fmt: skip
+
+Function = Callable[..., Any]
+Options = tuple[bool | None, int | None]  # tiered and optimize
+
+
+def require_callable(fun: Any, name: str) -> None:
+    """TypeError for what is no function, TraceError for what is async."""
+    if not callable(fun):
+        raise TypeError(located(f"{name} takes a function, got a {type(fun).__name__}"))
+    if inspect.iscoroutinefunction(fun) or inspect.isasyncgenfunction(fun):
+        text = (
+            f"{name} cannot take {describe(fun)}, which is async; make what it computes a function, and call that in it"
+        )
+        raise TraceError(located(text))
+
+
+def require_options(name: str, options: Options) -> None:
+    """TypeError or ValueError for options that there are not."""
+    tiered, optimize = options
+    if tiered not in (None, True, False):
+        raise TypeError(located(f"{name}: tiered must be True, False or None, got {tiered!r}"))
+    if optimize is not None and (type(optimize) is not int or not 1 <= optimize <= 3):
+        raise ValueError(located(f"{name}: optimize must be 1, 2, 3 or None, got {optimize!r}"))
+
+
+def check(fun: Any, argnums: Any, name: str, options: Options) -> None:
+    """TypeError or ValueError where the transform `name` cannot be taken of a function, or for these arguments."""
+    require_callable(fun, name)
+    require_options(name, options)
+    several = argnums if isinstance(argnums, tuple) else (argnums,)
+    if not several or not all(type(i) is int for i in several):
+        raise TypeError(located(f"{name}: argnums must be an int or a tuple of ints, got {argnums!r}"))
+    static = fun.binder.static_nums if isinstance(fun, Traced) else ()
+    for i in several:
+        if i in static:
+            raise ValueError(
+                located(
+                    f"{name} of {describe(fun)}: argnums names {describe(fun).argument(i)}, which is a static argument"
+                )
+            )
+
+
+def derived(fun: Callable[Parameters, Any], body: Function, transform: Function, given: tuple[Any, ...],
+            options: Options, **others: Any) -> Traced[Parameters, Any]:  # fmt: skip
+    """`body`, traced, with the arguments of `fun`: what `transform(fun, *given, **others)` gives with these options."""
+    nums, names = statics(fun)
+    keywords = dict(zip(("tiered", "optimize"), options))
+    how = compiled_options(fun) | {option: value for option, value in keywords.items() if value is not None}
+    return Traced(
+        fun, body=body, static_argnums=nums, static_argnames=names, name=f"{transform.__name__}({describe(fun).name})",
+        recipe=(transform, given, keywords | others), **how,
+    )  # fmt: skip
+
+
+def standing_for(fun: Function, body: Function, name: str) -> Any:
+    """`body`, traced, with arguments of its own; messages name the user's function."""
+    vars(body).update(__signature__=inspect.signature(body), __wrapped__=fun)
+    # Only where the arguments are those of the function can some of them be static.
+    nums, names = statics(fun) if _takes_any(body) else ((), ())
+    return Traced(
+        fun, body=body, signature=body, static_argnums=nums, static_argnames=names,
+        name=f"{name}({describe(fun).name})", **compiled_options(fun),
+    )  # fmt: skip
+
+
+def compiled_options(fun: Function) -> dict[str, Any]:
+    """The options by which what is derived from a function is compiled: those of the traced function that it is, or is
+    a method or a `functools.partial` of."""
+    while isinstance(fun, functools.partial | types.MethodType):
+        fun = fun.func if isinstance(fun, functools.partial) else fun.__func__
+    return fun.options if isinstance(fun, Traced) else {}
+
+
+def statics(fun: Function) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """The positions and the names of the static arguments of a function."""
+    if not isinstance(fun, Traced):
+        return (), ()
+    return tuple(fun.binder.static_nums), tuple(fun.binder.static_names)
+
+
+def _takes_any(body: Function) -> bool:
+    return any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(body).parameters.values())
