@@ -61,6 +61,7 @@ LAYERS = (
     "derived",
     "api",
     "scipy",
+    "implicit",
     "func",
     "pictures",
     "commands",

@@ -59,7 +59,7 @@ with at_rest():
     from tracegrad.tree import register_pytree_node
 
 if TYPE_CHECKING:
-    from tracegrad import func, random, scipy
+    from tracegrad import func, implicit, random, scipy
     from tracegrad.pictures import visualize
     from tracegrad.torch import array_api, autograd, cuda, linalg, nn, special
     from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
@@ -108,6 +108,7 @@ __all__ = [
     "grad",
     "hessian",
     "hvp",
+    "implicit",
     "inference_mode",
     "is_anomaly_check_nan_enabled",
     "is_anomaly_enabled",
@@ -148,6 +149,7 @@ _find, _names = later.names(
     globals(),
     modules={
         "func": "tracegrad.func",
+        "implicit": "tracegrad.implicit",
         "random": "tracegrad.random",
         "scipy": "tracegrad.scipy",
         **{name: f"tracegrad.torch.{name}" for name in ("array_api", "autograd", "cuda", "linalg", "nn", "special")},

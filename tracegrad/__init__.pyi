@@ -11,6 +11,7 @@ from tracegrad import autograd as autograd
 from tracegrad import cuda as cuda
 from tracegrad import errors as errors
 from tracegrad import func as func
+from tracegrad import implicit as implicit
 from tracegrad import linalg as linalg
 from tracegrad import nn as nn
 from tracegrad import random as random

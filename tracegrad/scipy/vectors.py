@@ -106,13 +106,10 @@ _NUMBERS = (bool, int, float, np.generic)
 
 def joined(leaves: Sequence[Any]) -> Any:
     """Leaves, ndarrays or traced, in a row, as float64."""
-    rows = [np.ravel(np.asarray(leaf, np.float64)) if _plain(leaf) else np.ravel(leaf) for leaf in leaves]
+    rows: list[Any] = [leaf if isinstance(leaf, Carrier) else np.asarray(leaf, np.float64) for leaf in leaves]
+    rows = [np.ravel(row) for row in rows]
     rows = [row if row.dtype == np.float64 else row.astype(np.float64) for row in rows]
     return rows[0] if len(rows) == 1 else np.concatenate(rows)
-
-
-def _plain(x: Any) -> bool:
-    return isinstance(x, bool | int | float | np.ndarray | np.generic)
 
 
 def as_given(x: Any) -> Any:

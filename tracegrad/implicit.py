@@ -1,0 +1,127 @@
+"""`tg.implicit`: functions that solve an equation, whose derivatives are those of the solution.
+
+A solver's steps are not differentiated: where r(x, v) = 0 defines x(v), r_x dx + r_v dv = 0 (the implicit function
+theorem), which is one linear system at the solution, for any number of steps and any solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tracegrad import scipy, tree
+from tracegrad.derived import require_callable, standing_for
+from tracegrad.runtime.families import remembered
+from tracegrad.scipy.functions import of_scipy
+from tracegrad.scipy.vectors import Vector, as_given, joined
+from tracegrad.solvers.host import Functions, Starts, called
+from tracegrad.solvers.implicit import gradient_of, solution
+from tracegrad.trace.builder import current_trace
+from tracegrad.transforms.flat import inlined
+
+__all__ = ["fixed_point", "minimizer", "root"]
+
+Function = Callable[..., Any]
+
+
+def root(f: Function, *, solver: Function | None = None, **options: Any) -> Any:
+    """The function `(x0, *args) -> x` with `f(x, *args) = 0`, compiled, with derivatives in `args` to any order.
+
+    `x0` is an array or a pytree of arrays, where the solver begins; `x` has its structure and shapes, and `f` gives as
+    many elements. The solver is `scipy.optimize.root`, with these options, or `solver(x0, *args) -> x`: any function of
+    ndarrays and numbers, which need not be one that can be traced. What it returns is taken for a solution; use
+    `tracegrad.scipy.root` where `success` is to be asked.
+
+    Raises TypeError where `f` or `solver` is no function, `ShapeError` where `solver` gives other than `x0`.
+
+    >>> import tracegrad as tg
+    >>> cube_root = root(lambda x, a: x**3 - a)
+    >>> print(f"{cube_root(1.0, 8.0):.6f} {tg.grad(cube_root, argnums=1)(1.0, 8.0):.6f}")
+    2.000000 0.083333
+    """
+    return _transform("root", f, solver, options, lambda x0, args: scipy.root(f, x0, args, **options).x, f)
+
+
+def fixed_point(f: Function, *, solver: Function | None = None, **options: Any) -> Any:
+    """The function `(x0, *args) -> x` with `f(x, *args) = x`; as `root`, by `scipy.optimize.fixed_point`.
+
+    >>> import numpy as np
+    >>> import tracegrad as tg
+    >>> cosine = fixed_point(lambda x, a: np.cos(a * x), xtol=1e-12)
+    >>> print(f"{cosine(0.5, 1.0):.6f} {tg.grad(cosine, argnums=1)(0.5, 1.0):.6f}")
+    0.739085 -0.297474
+    """
+
+    def solve(x0: Any, args: tuple[Any, ...]) -> Any:
+        vector = Vector("tracegrad.implicit.fixed_point", "x0", x0)
+
+        def flat(v: Any) -> Any:
+            return vector.pack(inlined(f)(vector.unpack(v), *args))
+
+        return vector.unpack(of_scipy("optimize.fixed_point")(flat, vector.pack(x0), **options))
+
+    def gap(x: Any, *args: Any) -> Any:
+        return tree.map(lambda new, old: new - old, inlined(f)(x, *args), x)
+
+    return _transform("fixed_point", f, solver, options, solve, gap)
+
+
+def minimizer(f: Function, *, solver: Function | None = None, **options: Any) -> Any:
+    """The function `(x0, *args) -> x` where `f(x, *args)` is least; as `root`, by `tracegrad.scipy.minimize`, whose
+    options include bounds and constraints. With a `solver`, the minimum is where the gradient is zero.
+
+    >>> import numpy as np
+    >>> import tracegrad as tg
+    >>> ridge = minimizer(lambda w, a: np.sum((w - 1.0) ** 2) + a * np.sum(w**2))
+    >>> print(ridge(np.zeros(2), 1.0).round(6), tg.jacfwd(ridge, argnums=1)(np.zeros(2), 1.0).round(6))
+    [0.5 0.5] [-0.25 -0.25]
+    """
+    return _transform("minimizer", f, solver, options, lambda x0, args: scipy.minimize(f, x0, args, **options).x, None)
+
+
+def _transform(
+    name: str, f: Function, solver: Function | None, options: dict[str, Any], solve: Function, equation: Function | None
+) -> Any:
+    """The function to a solution: by `solve(x0, args)`, or by the user's solver of `equation`, without which it is that
+    the gradient of `f` is zero."""
+    require_callable(f, name)
+    what = f"tracegrad.implicit.{name}"
+
+    def body(x0: Any, *args: Any) -> Any:
+        given = as_given(x0)
+        return solve(given, args) if solver is None else _solved(what, f, equation, given, args, solver)
+
+    def make() -> Any:
+        return standing_for(f, body, name)
+
+    if solver is None:
+        try:
+            return remembered(f, ("implicit", name, tuple(sorted(options.items()))), make)
+        except TypeError:  # options that cannot be hashed
+            return make()
+    require_callable(solver, f"{name}: solver=")
+    return make()
+
+
+def _solved(what: str, f: Function, equation: Function | None, x0: Any, args: tuple[Any, ...], solver: Function) -> Any:
+    vector = Vector(what, "x0", x0)
+    trace = current_trace()
+    if trace is None:  # a call in which something has raised
+        return vector.unpack(vector.pack(solver(x0, *args)))
+    solver = trace.world.real_of(solver)  # it runs at each call, and not in the trace
+
+    def flat(v: Any) -> Any:
+        found = inlined(f if equation is None else equation)(vector.unpack(v), *args)
+        return found if equation is None else joined(tree.leaves(found))
+
+    def run(_: Any, given: dict[str, Any]) -> tuple[Any]:
+        return (vector.pack(solver(given["x0"], *given["args"])),)
+
+    shape = (vector.size,)
+    functions = Functions(what, [(flat, () if equation is None else shape)], shape)
+    graph = functions.graphs[0]
+    ways = partial(solution, equation=gradient_of(graph) if equation is None else graph, what=what)
+    starts = Starts({"x0": x0, "args": args})
+    (x,) = called(functions, starts, run, ((shape, "f64"),), f"{solver!r} {id(solver)}", ways)
+    return vector.unpack(x)
