@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
+from mpmath import mp
 
 from benchmarks import __main__ as command
-from benchmarks.accuracy import FUNCTIONS, Error, compiled, eager, errors, points
+from benchmarks.accuracy import FUNCTIONS, Error, compiled, eager, errors, errors_at, points
 
 FOUR = ("x ** 2.5", "erf", "erfc", "gelu", "silu", "sinc", "logaddexp(x, 3)")
 
@@ -21,10 +23,31 @@ def test_values_and_derivatives_have_their_digits(name: str, dtype: str, way: ob
     assert slope.ulps <= 16, slope
 
 
+@pytest.mark.parametrize("way", [compiled, eager])
+@pytest.mark.parametrize(
+    ("dtype", "least", "tails"),
+    [("float64", -760, {"silu": -700, "gelu": -37}), ("float32", -112, {"silu": -80, "gelu": -12.5})],
+)
+def test_tails_have_their_digits_where_their_exponential_is_denormal(
+    dtype: str, least: float, tails: dict[str, float], way: object
+) -> None:
+    for name, start in tails.items():
+        end = least if name == "silu" else -math.sqrt(-2 * least)
+        value, slope = errors_at(name, np.linspace(end, start, 150, dtype=dtype), way)
+        assert value.ulps <= 4, (name, value)
+        assert slope.ulps <= 4, (name, slope)
+
+
+@pytest.mark.parametrize("way", [compiled, eager])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_the_slope_of_sinc_has_its_digits_close_to_its_roots(dtype: str, way: object) -> None:
+    roots = [float(mp.findroot(lambda x: mp.cospi(x) - mp.sincpi(x), n + 0.5 - 0.1 / n)) for n in (1, 2, 3, 17)]
+    x = [sign * root + 2.0**-k for root in roots for k in range(2, 20) for sign in (-1, 1)]
+    assert errors_at("sinc", np.array(x, dtype), way)[1].ulps <= 16
+
+
 def test_an_error_that_is_there_is_found() -> None:
     def careless(function: object, x: object) -> tuple[object, object]:
-        import numpy as np
-
         value = np.tanh(x)
         return value, 1 - value**2
 

@@ -6,9 +6,9 @@ any machine, and the vector body and the scalar tail give the same bits. NaN, in
 denormals, in and out, are as NumPy has them; no fast-math flag is set and the control register is not
 touched. The floating-point exception flags mean nothing.
 
-The error is at most 1 ulp for exp and log, 4 ulp for erfc, ndtr and sech2, and 2 ulp for the others, over the whole
-range, in both formats.
-All are polynomials of this package (`vecmath_exp`, `vecmath_log`, `vecmath_trig`, `vecmath_erf`,
+The error is at most 1 ulp for exp and log, 4 ulp for erfc, ndtr, sech2, silu and x_ndtr, 8 ulp for the slopes, where
+that of sinc is not very close to a root, and 2 ulp for the others, over the whole range, in both formats.
+All are polynomials of this package (`vecmath_exp`, `vecmath_log`, `vecmath_trig`, `vecmath_erf`, `vecmath_slopes`,
 `vecmath_power`); nothing calls the C library. sin, cos and tan compute a huge argument (from 2**40 on,
 2**17 in float32) out of line, lane by lane; of vectors, power does so with all that is not a normal number
 made of a positive one.
@@ -27,6 +27,7 @@ from tracegrad.codegen.vecmath_exp import cosh, exp, exp2, expm1, sech2, sigmoid
 from tracegrad.codegen.vecmath_lang import FORMATS, Format, Real, format_of
 from tracegrad.codegen.vecmath_log import arccosh, arcsinh, arctanh, log, log1p, log2, log10
 from tracegrad.codegen.vecmath_power import cbrt, power
+from tracegrad.codegen.vecmath_slopes import silu, silu_slope, sinc_slope, x_ndtr, x_ndtr_slope
 from tracegrad.codegen.vecmath_trig import arccos, arcsin, arctan, arctan2, cos, sin, tan
 
 __all__ = ["FUNCTIONS", "RARE", "call", "rare_module"]
@@ -58,10 +59,15 @@ FUNCTIONS: Final[dict[str, Callable[..., Real]]] = {
     "power": power,
     "sech2": sech2,
     "sigmoid": sigmoid,
+    "silu": silu,
+    "silu_slope": silu_slope,
     "sin": sin,
+    "sinc_slope": sinc_slope,
     "sinh": sinh,
     "tan": tan,
     "tanh": tanh,
+    "x_ndtr": x_ndtr,
+    "x_ndtr_slope": x_ndtr_slope,
 }
 
 # Functions that compute huge arguments out of line, in a function that a module may leave to others.

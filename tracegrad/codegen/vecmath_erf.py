@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from tracegrad.codegen.vecmath_exp import exp_of_pair
 from tracegrad.codegen.vecmath_lang import Pair, Real, absolute, copysign, fma, horner, select
-from tracegrad.ops.precise import TAIL, TAIL_CENTER
+from tracegrad.ops.precise import TAIL, TAIL_CENTER, TAIL_END
 
-__all__ = ["erf", "erfc", "gauss", "gauss_half", "ndtr"]
+__all__ = ["ROOT_HALF", "erf", "erfc", "gauss", "gauss_half", "minus_half_square", "ndtr", "of_tail", "tail_variable"]
 
 SMALL = {
     "f64": (
@@ -69,20 +69,29 @@ LARGE = {
 }
 SMALL_END = {"f64": 0.9375, "f32": 0.875}
 SATURATED = {"f64": 6.0, "f32": 4.0}
-TAIL_END = {"f64": 28.0, "f32": 11.0}  # erfc has underflowed
 ROOT_HALF = 0.7071067811865476
+
+
+def minus_square(x: Real) -> Pair:
+    """-x**2 in two words."""
+    square = x * x
+    return Pair(-square, -fma(x, x, -square))
+
+
+def minus_half_square(x: Real) -> Pair:
+    """-x**2 / 2 in two words."""
+    square = x * x
+    return Pair(square * -0.5, fma(x, x, -square) * -0.5)
 
 
 def gauss(x: Real) -> Real:
     """e**-x**2"""
-    square = x * x
-    return exp_of_pair(Pair(-square, -fma(x, x, -square)))
+    return exp_of_pair(minus_square(x))
 
 
 def gauss_half(x: Real) -> Real:
     """e**-(x**2 / 2)"""
-    square = x * x
-    return exp_of_pair(Pair(square * -0.5, fma(x, x, -square) * -0.5))
+    return exp_of_pair(minus_half_square(x))
 
 
 def erf(x: Real) -> Real:
@@ -93,19 +102,24 @@ def erf(x: Real) -> Real:
     return select(a < x.pick(SMALL_END), small, copysign(large, x))
 
 
-def _tail(a: Real, exponential: Real) -> Real:
-    """erfc(a) for a >= 0, of which e**-a**2 is known."""
-    a = a.at_most(a.pick(TAIL_END))
+def of_tail(a: Real) -> Real:
+    """e**a**2 * erfc(a) for a from 0 to where erfc has underflowed."""
+    t, variable = tail_variable(a)
+    return fma(t, horner(variable, a.pick(TAIL)), 1.0) / (a + a + 1.0)
+
+
+def tail_variable(a: Real) -> tuple[Real, Real]:
+    """t and what polynomials for the tail are in, 2*t - 1."""
     t = a / (a + a.pick(TAIL_CENTER))
-    return exponential * fma(t, horner(t + t - 1.0, a.pick(TAIL)), 1.0) / (a + a + 1.0)
+    return t, t + t - 1.0
 
 
 def erfc(x: Real) -> Real:
-    tail = _tail(absolute(x), gauss(x))
+    tail = gauss(x) * of_tail(absolute(x).at_most(x.pick(TAIL_END)))
     return select(x < 0.0, 2.0 - tail, tail)
 
 
 def ndtr(x: Real) -> Real:
     """erfc(-x / sqrt(2)) / 2, its exponential that of x itself."""
-    tail = _tail(absolute(x) * ROOT_HALF, gauss_half(x)) * 0.5
+    tail = gauss_half(x) * (of_tail((absolute(x) * ROOT_HALF).at_most(x.pick(TAIL_END))) * 0.5)
     return select(x > 0.0, 1.0 - tail, tail)

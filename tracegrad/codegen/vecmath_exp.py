@@ -25,12 +25,15 @@ from tracegrad.codegen.vecmath_lang import (
 )
 
 __all__ = [
+    "UNDERFLOW",
     "cosh",
     "exp",
     "exp2",
     "exp_of_pair",
     "expm1",
     "power_of_two",
+    "product_with_exp",
+    "reduced_exp",
     "scale_by_power_of_two",
     "sech2",
     "sigmoid",
@@ -66,9 +69,9 @@ EXP = {
         0.0013838676968589425,
     ),
 }
-# From here on up e**x overflows; from here on down it rounds to zero (both clear of the last such number).
+# From here on up e**x overflows; from here on down it and x * e**x round to zero (all clear of the last such number).
 OVERFLOW = {"f64": 710.0, "f32": 89.0}
-UNDERFLOW = {"f64": -746.0, "f32": -104.0}
+UNDERFLOW = {"f64": -760.0, "f32": -112.0}
 # From here on sech(x)**2 is less than the least normal number; tanh(x) rounds to 1 long before.
 SATURATED = {"f64": 355.05, "f32": 44.51}
 
@@ -111,10 +114,26 @@ def exp(x: Real) -> Real:
 
 def exp_of_pair(x: Pair) -> Real:
     """e**(hi + lo); where e**hi overflows or underflows lo does not count, and may be anything."""
-    _, parts, word = _reduce(_clamped(x.hi), 2 * x.hi.format.bias)
-    low = parts.lo + select(absolute(x.hi) < -x.hi.pick(UNDERFLOW), x.lo, 0.0)
+    return product_with_exp(x)
+
+
+def product_with_exp(x: Pair, *factors: Real) -> Real:
+    """The same times factors, which may be as large as e**hi is small: the product is scaled, and rounded, last."""
+    counts = absolute(x.hi) < -x.hi.pick(UNDERFLOW)
+    p, word = reduced_exp(Pair(_clamped(x.hi), select(counts, x.lo, 0.0)))
+    half = word >> 1
+    product = (1.0 + p) * power_of_two(half)
+    for factor in factors:
+        product = product * factor
+    return product * power_of_two(word - half)
+
+
+def reduced_exp(x: Pair) -> tuple[Real, Bits]:
+    """p and the low bits k + 2*bias of e**(hi + lo) = (1 + p) * 2**k, clear of overflow and underflow."""
+    _, parts, word = _reduce(x.hi, 2 * x.hi.format.bias)
+    low = parts.lo + x.lo
     lead, rest = _expm1_reduced(parts.hi + low, Pair(parts.hi, low))
-    return scale_by_power_of_two(1.0 + (lead + rest), word)
+    return lead + rest, word
 
 
 def _scaled_expm1(x: Real, shift: int) -> Real:

@@ -194,11 +194,13 @@ def i0(x: Any) -> Any:
 
 @implements(np.sinc)
 def sinc(x: Any) -> Any:
-    """`np.sinc`: sin(pi x) / (pi x), near 0 by its Taylor series, which has the right derivatives there.
+    """`np.sinc`: sin(pi x) / (pi x); of complex numbers near 0 by its Taylor series, which has derivatives there.
 
-    Away from 0 the angle is reduced before it is multiplied by pi: whole numbers are zeros, and none loses its digits.
+    The angle of a real number is reduced before it is multiplied by pi: whole numbers are zeros, and none loses digits.
     """
     x = to_float(_one(x))
+    if x.dtype.kind != "c":
+        return elementwise.sinc(x)
     angle = multiply(x, math.pi)
     near = less(absolute(angle), 0.5)
     far = elementwise.where(near, 1.0, angle)
@@ -207,7 +209,7 @@ def sinc(x: Any) -> Any:
     series: Any = 1.0 / math.factorial(17)
     for k in range(7, -1, -1):
         series = add(multiply(squared, series), (-1) ** k / math.factorial(2 * k + 1))
-    return elementwise.where(near, series, divide(sin(angle) if x.dtype.kind == "c" else elementwise.sinpi(x), far))
+    return elementwise.where(near, series, divide(sin(angle), far))
 
 
 # -- by index ------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval
+from tracegrad.ops import precise_slopes
 from tracegrad.ops.declare import elementwise, float_loop
 from tracegrad.ops.elementwise import (
     add,
@@ -29,7 +30,6 @@ from tracegrad.ops.elementwise import (
     logaddexp,
     maximum,
     multiply,
-    ndtr,
     negative,
     sigmoid,
     square,
@@ -106,15 +106,27 @@ def elu(x: Any, *, alpha: float, scale: float, input_scale: float) -> Any:
 
 
 # -- smooth ones -------------------------------------------------------------------------------------
-def _silu_rule(t: Any, ans: Any, x: Any) -> Any:
-    gate = sigmoid(x)
-    return multiply(t, multiply(gate, add(multiply(x, sigmoid(negative(x))), 1)))
+def _silu_bend(x: Any) -> Any:
+    gate, rest = sigmoid(x), sigmoid(negative(x))
+    return multiply(multiply(gate, rest), add(multiply(x, subtract(rest, gate)), 2))
 
 
-@activation(_silu_rule)
-def silu(x: Any) -> Any:
-    """x * sigmoid(x)"""
-    return multiply(x, sigmoid(x))
+silu_slope = elementwise(
+    "silu_slope(x)",
+    precise_slopes.silu_slope,
+    "silu_slope(x)",
+    lambda t, ans, x: multiply(t, _silu_bend(x)),
+    loop=float_loop,
+    doc="the slope of silu",
+)
+silu = elementwise(
+    "silu(x)",
+    precise_slopes.silu,
+    "silu(x)",
+    lambda t, ans, x: multiply(t, silu_slope(x)),
+    loop=float_loop,
+    doc="x * sigmoid(x)",
+)
 
 
 def _softplus_rule(t: Any, ans: Any, x: Any, *, beta: float, threshold: float) -> Any:
@@ -142,6 +154,25 @@ def log_sigmoid(x: Any) -> Any:
     return negative(logaddexp(negative(x), 0.0))
 
 
+x_ndtr_slope = elementwise(
+    "x_ndtr_slope(x)",
+    precise_slopes.x_ndtr_slope,
+    "x_ndtr_slope(x)",
+    lambda t, ans, x: multiply(
+        t, multiply(multiply(gauss_half(x), 1 / math.sqrt(2 * math.pi)), subtract(2, square(x)))
+    ),
+    loop=float_loop,
+    doc="the slope of x_ndtr",
+)
+x_ndtr = elementwise(
+    "x_ndtr(x)",
+    precise_slopes.x_ndtr,
+    "x_ndtr(x)",
+    lambda t, ans, x: multiply(t, x_ndtr_slope(x)),
+    loop=float_loop,
+    doc="x times the probability that a standard normal variable is below x",
+)
+
 _ROOT = math.sqrt(2 / math.pi)
 _CUBIC = 0.044715
 
@@ -157,14 +188,13 @@ def _gelu_rule(t: Any, ans: Any, x: Any, *, approximate: str) -> Any:
         slope = multiply(add(multiply(square(x), 3 * _CUBIC), 1), 2 * _ROOT)
         gate = sigmoid(bend)
         return multiply(t, multiply(gate, add(multiply(multiply(x, slope), sigmoid(negative(bend))), 1)))
-    density = multiply(gauss_half(x), 1 / math.sqrt(2 * math.pi))
-    return multiply(t, add(ndtr(x), multiply(x, density)))
+    return multiply(t, x_ndtr_slope(x))
 
 
 @activation(_gelu_rule, approximate="none")
 def gelu(x: Any, *, approximate: str) -> Any:
     """x times the probability that a standard normal variable is below x, exactly or by its approximation "tanh" """
-    return multiply(x, sigmoid(_cubic(x)) if approximate == "tanh" else ndtr(x))
+    return multiply(x, sigmoid(_cubic(x))) if approximate == "tanh" else x_ndtr(x)
 
 
 # -- the logarithmic loss of a probability -------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import is_literal
-from tracegrad.ops import precise
+from tracegrad.ops import precise, precise_slopes
 from tracegrad.ops.declare import Elementwise, float_loop, promote, same_loop
 from tracegrad.ops.declare import elementwise as op
 from tracegrad.ops.linear import stop_gradient, zeros_like
@@ -44,6 +44,7 @@ power: Elementwise
 sech2: Elementwise
 sigmoid: Elementwise
 sign: Elementwise
+sinc: Elementwise
 where: Elementwise
 
 
@@ -185,12 +186,33 @@ tan = op(
     doc="tangent",
 )
 _TURN = "(x - 2 * rint(x * 0.5))"  # exact, from -1 to 1
-sinpi = op("sinpi(x)", precise.sinpi,
-           f"sin(3.141592653589793 * where(absolute({_TURN}) <= 0.5, {_TURN}, "
-           f"where({_TURN} < 0, -1 - {_TURN}, 1 - {_TURN})))",
+_SINPI = (
+    f"sin(3.141592653589793 * where(absolute({_TURN}) <= 0.5, {_TURN}, where({_TURN} < 0, -1 - {_TURN}, 1 - {_TURN})))"
+)
+sinpi = op("sinpi(x)", precise.sinpi, _SINPI,
            lambda t, ans, x: multiply(t, multiply(cospi(x), math.pi)), loop=float_loop, doc="sin(pi * x)")  # fmt: skip
 cospi = op("cospi(x)", precise.cospi, f"sin(3.141592653589793 * (0.5 - absolute({_TURN})))",
            lambda t, ans, x: multiply(t, multiply(sinpi(x), -math.pi)), loop=float_loop, doc="cos(pi * x)")  # fmt: skip
+
+
+def _sinc_bend(x: Any) -> Any:
+    """The second derivative of sinc, near 0 by its Taylor series, which has the right derivatives there."""
+    near = less(absolute(x), 0.16)
+    far = where(near, 1.0, x)
+    squared = square(where(near, x, 0.0))
+    series: Any = 0.0
+    for k in range(9, 0, -1):
+        series = add(
+            multiply(squared, series), (-1) ** k * math.pi ** (2 * k) / (2 * k + 1) / math.factorial(2 * k - 2)
+        )
+    slope = divide(sinc_slope(far), far)
+    return where(near, series, negative(add(multiply(sinc(far), math.pi**2), multiply(slope, 2))))
+
+
+sinc_slope = op("sinc_slope(x)", precise_slopes.sinc_slope, "sinc_slope(x)",
+                lambda t, ans, x: multiply(t, _sinc_bend(x)), loop=float_loop, doc="the slope of sinc")  # fmt: skip
+sinc = op("sinc(x)", precise.sinc, f"where(x == 0, 1, {_SINPI} / (x * 3.141592653589793))",
+          lambda t, ans, x: multiply(t, sinc_slope(x)), loop=float_loop, doc="sin(pi * x) / (pi * x)")  # fmt: skip
 
 
 def _one_less_square(x: Any) -> Any:

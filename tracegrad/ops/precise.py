@@ -13,7 +13,23 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["TAIL", "TAIL_CENTER", "cospi", "erfc", "gauss", "ndtr", "sech2", "sigmoid", "sinpi"]
+__all__ = [
+    "LEADING_BITS",
+    "TAIL",
+    "TAIL_CENTER",
+    "TAIL_END",
+    "cospi",
+    "erfc",
+    "gauss",
+    "in_double",
+    "ndtr",
+    "polynomial",
+    "sech2",
+    "sigmoid",
+    "sinc",
+    "sinpi",
+    "tail",
+]
 
 LEADING_BITS = 2.0**27 + 1  # Veltkamp's factor: half of the bits of a float64
 
@@ -60,9 +76,10 @@ TAIL = {
     ),
 }
 TAIL_CENTER = {"f64": 4.0, "f32": 2.0}
+TAIL_END = {"f64": 28.0, "f32": 11.0}  # erfc has underflowed
 
 
-def _in_double(function: Any) -> Any:
+def in_double(function: Any) -> Any:
     """`function`, which computes in float64, in the dtype of its operand."""
 
     def computed(x: Any, *rest: Any) -> Any:
@@ -73,36 +90,47 @@ def _in_double(function: Any) -> Any:
     return computed
 
 
-@_in_double
-def gauss(x: Any, factor: float) -> Any:
-    """exp(-factor * x**2) for a power of two."""
+def polynomial(coefficients: Any, x: Any) -> Any:
+    """c0 + c1*x + c2*x**2 + ..., with one array for all that is on the way."""
+    total = np.full(np.shape(x), coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        total *= x
+        total += coefficient
+    return total
+
+
+@in_double
+def gauss(x: Any, factor: float, weight: Any = 1.0) -> Any:
+    """weight * exp(-factor * x**2) for a power of two; the weight comes in before the exponential loses digits."""
     x = np.clip(x, -100, 100)
     scaled = x * LEADING_BITS
     leading = scaled - (scaled - x)
-    rest = -factor * ((x - leading) * (x + leading))
-    exponential = np.exp(-factor * (leading * leading))
-    return exponential + exponential * np.expm1(rest)
+    rest = np.expm1(-factor * ((x - leading) * (x + leading)))
+    exponent = -factor * (leading * leading)
+    low = exponent < -700
+    weighted = weight * np.exp(np.where(low, exponent + 32, exponent))
+    return (weighted + weighted * rest) * np.where(low, np.exp(-32), 1)
 
 
-def _tail(a: Any, exponential: Any) -> Any:
-    """erfc(a) for a >= 0, of which exp(-a**2) is known."""
+def tail(a: Any) -> Any:
+    """exp(a**2) * erfc(a) for a >= 0."""
     a = np.minimum(a, 1e9)
     t = a / (a + TAIL_CENTER["f64"])
-    return exponential * (1 + t * np.polyval(TAIL["f64"][::-1], 2 * t - 1)) / (1 + 2 * a)
+    return (1 + t * polynomial(TAIL["f64"], 2 * t - 1)) / (1 + 2 * a)
 
 
-@_in_double
+@in_double
 def erfc(x: Any) -> Any:
     """1 - erf(x), precise where it is small."""
-    tail = _tail(np.abs(x), gauss(x, 1))
-    return np.where(x < 0, 2 - tail, tail)
+    beyond = gauss(x, 1) * tail(np.abs(x))
+    return np.where(x < 0, 2 - beyond, beyond)
 
 
-@_in_double
+@in_double
 def ndtr(x: Any) -> Any:
     """The probability that a standard normal variable is below x."""
-    tail = 0.5 * _tail(np.abs(x) * np.sqrt(0.5), gauss(x, 0.5))
-    return np.where(x > 0, 1 - tail, tail)
+    beyond = 0.5 * tail(np.abs(x) * np.sqrt(0.5)) * gauss(x, 0.5)
+    return np.where(x > 0, 1 - beyond, beyond)
 
 
 def sigmoid(x: Any) -> Any:
@@ -132,3 +160,8 @@ def sinpi(x: Any) -> Any:
 def cospi(x: Any) -> Any:
     """cos(pi * x)"""
     return np.sin(np.pi * (0.5 - np.abs(_turn(x))))
+
+
+def sinc(x: Any) -> Any:
+    """sin(pi * x) / (pi * x)"""
+    return np.where(x == 0, x.dtype.type(1), sinpi(x) / (np.pi * np.where(x == 0, x.dtype.type(1), x)))
