@@ -66,6 +66,21 @@ def _sinc_slope(x: Any) -> Any:
     return (mp.cospi(x) - mp.sinpi(x) / (mp.pi * x)) / x
 
 
+def _log_below(x: Any) -> Any:
+    if x > 0:
+        return mp.log1p(-_below(-x))
+    return mp.log(_below(x)) if x > -1000 else -x * x / 2 - mp.log(-x * mp.sqrt(2 * mp.pi)) + mp.log1p(_far(x))
+
+
+def _hazard(x: Any) -> Any:
+    return _normal(x) / _below(x) if x > -1000 else -x / (1 + _far(x))
+
+
+def _far(x: Any) -> Any:
+    """Of the asymptotic series of the tail of the normal distribution what is added to 1."""
+    return mp.fsum((-1) ** k * mp.fac2(2 * k - 1) / mp.power(x, 2 * k) for k in range(1, 13))
+
+
 def _special(name: str) -> Any:
     import scipy.special
 
@@ -77,6 +92,8 @@ def _functional(name: str, **params: Any) -> Any:
 
     return lambda x: getattr(functional, name)(x, **params)
 
+
+LOWEST = 1.4616321449683623  # where gamma has its minimum
 
 FUNCTIONS = {
     "exp": Function(np.exp, mp.exp, mp.exp, torch="exp", jax="numpy.exp"),
@@ -156,6 +173,31 @@ FUNCTIONS = {
     ),
     "erfc": Function(
         _special("erfc"), _erfc, lambda x: -2 * mp.exp(-x * x) / mp.sqrt(mp.pi), torch="erfc", jax="scipy.special.erfc"
+    ),
+    "log_ndtr": Function(
+        _special("log_ndtr"),
+        _log_below,
+        _hazard,
+        torch="special.log_ndtr",
+        jax="scipy.special.log_ndtr",
+    ),
+    "gammaln": Function(
+        _special("gammaln"),
+        lambda x: mp.loggamma(x).real,
+        mp.digamma,
+        low=0,
+        near=(1, 2, LOWEST),
+        torch="lgamma",
+        jax="scipy.special.gammaln",
+    ),
+    "digamma": Function(
+        _special("digamma"),
+        mp.digamma,
+        lambda x: mp.polygamma(1, x),
+        low=0,
+        near=(LOWEST,),
+        torch="digamma",
+        jax="scipy.special.digamma",
     ),
     "expit": Function(
         _special("expit"), _gate, lambda x: 1 / (2 + mp.exp(x) + mp.exp(-x)), torch="sigmoid", jax="nn.sigmoid"
@@ -308,18 +350,17 @@ def page(count: int) -> str:
     lines = [
         "# Accuracy",
         "",
-        "The largest error of value / derivative over the whole range, in units in the last place, against",
-        "mpmath's; half a unit is what rounding leaves at least. Points: of everyday size, of every magnitude and",
-        "sign, and closer and closer to where a function bends, and to the roots of gammaln and digamma and of",
-        "the slopes of silu and gelu. Left out are points whose true value is no normal number (it may come out",
-        "as 0). inf: not a number, or infinite where the truth is not. Written by `python -m benchmarks",
-        "accuracy`.",
+        "The largest error of value / derivative over the whole range, in units in the last place, against mpmath's;",
+        "half a unit is what rounding leaves at least. Points: of everyday size, of every magnitude and sign, closer",
+        "and closer to where a function bends, to the roots of gammaln and digamma and to those of the slopes of silu",
+        "and gelu. Left out are points whose true value is no normal number (it may come out as 0). inf: not a",
+        "number, or infinite where the truth is not. Written by `python -m benchmarks accuracy`.",
         "",
-        "Values of more than 2 ulp (exp, log, sqrt: 1; pow, erf, erfc, sinc, silu, gelu, logaddexp: 4) are",
-        "NumPy's or SciPy's own: those of float32 in eager mode, and log_ndtr, gammaln and digamma, which are",
-        "called. Between negative whole numbers these two have no digits next to their roots. The slope of sinc",
-        "is within 16 ulp down to a distance of 1e-6 from its first root, 1.43, and closer at the others; nearer",
-        "than that there are fewer and fewer digits in float64 and in compiled float32.",
+        "Values of more than 2 ulp (exp, log, sqrt: 1; pow, erf, erfc, sinc, silu, gelu, logaddexp: 4) rest on",
+        "functions of NumPy's or SciPy's: float32 in eager mode, and log_ndtr and digamma, which are called. The",
+        "slope of sinc is within 16 ulp down to a distance of 2e-6 from its first root, 1.43, and closer at the",
+        "others; nearer than that it has fewer digits in float64 and in compiled float32. Between negative whole",
+        "numbers gammaln and digamma are SciPy's, without digits next to their roots there.",
     ]
     for dtype in ("float64", "float32"):
         lines += ["", f"## {dtype}", "", f"| | {' | '.join(WAYS)} |", "|---" * (len(WAYS) + 1) + "|"]

@@ -22,6 +22,7 @@ __all__ = [
     "erfc",
     "gauss",
     "in_double",
+    "log_ndtr",
     "ndtr",
     "polynomial",
     "sech2",
@@ -131,6 +132,14 @@ def ndtr(x: Any) -> Any:
     """The probability that a standard normal variable is below x."""
     beyond = 0.5 * tail(np.abs(x) * np.sqrt(0.5)) * gauss(x, 0.5)
     return np.where(x > 0, 1 - beyond, beyond)
+
+
+@in_double
+def log_ndtr(x: Any) -> Any:
+    """The logarithm of `ndtr`; SciPy's has no digits where it is small."""
+    import scipy.special
+
+    return np.where(x > 0, np.log1p(-ndtr(-np.abs(x))), scipy.special.log_ndtr(np.minimum(x, 0)))
 
 
 def sigmoid(x: Any) -> Any:

@@ -13,7 +13,7 @@ before the exponent.
 sinc: with y = 1/(pi*x), the slope is (cos(pi*x) - y * sin(pi*x)) / x. Let h be half a turn less the angle, so that cos
 is the sine of pi*h and sin the cosine, sin(pi*h) = pi*h + h**3 * (a + h**2 * s(h**2)) and cos(pi*h) = 1 + h**2 * (b +
 h**2 * c(h**2)). pi*h - y and h*a - y*b are in two words; what is left is small next to the roots, and costs 16 ulp at a
-distance of 1e-6 from the first, less at the others. Up to x = 1/2 it is -x * p(x**2).
+distance of 2e-6 from the first, less at the others. Up to x = 1/2 it is -x * p(x**2).
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ import numpy as np
 
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.errors import ShapeError
+from tracegrad.ops import precise_gamma
 from tracegrad.ops.declare import Elementwise, elementwise, float_loop
 from tracegrad.ops.elementwise import divide, gauss, multiply
 from tracegrad.ops.op import bind, primitive
@@ -58,7 +59,7 @@ def _() -> Any:
 erfinv = elementwise("erfinv(x)", _scipy("erfinv"), None,
                      lambda t, ans, x: multiply(t, divide(math.sqrt(math.pi) / 2, gauss(ans))),
                      loop=float_loop, domain=(-0.9, 0.9), doc="inverse of the error function")  # fmt: skip
-lgamma = elementwise("lgamma(x)", _scipy("gammaln"), None, lambda t, ans, x: multiply(t, digamma(x)),
+lgamma = elementwise("lgamma(x)", precise_gamma.lgamma, None, lambda t, ans, x: multiply(t, digamma(x)),
                      loop=float_loop, domain=(0.5, 3), doc="log(abs(gamma(x)))")  # fmt: skip
 digamma = elementwise("digamma(x)", _scipy("digamma"), None, lambda t, ans, x: multiply(t, polygamma(x, n=1)),
                       loop=float_loop, domain=(0.5, 3), doc="logarithmic derivative of gamma(x)")  # fmt: skip

@@ -2,7 +2,8 @@
 
 `SLOPES[name]` has a function `(ans, *operands)` for each operand, or a text that says why there is none. They are the
 recurrences of DLMF, by chapter; where a formula has a quotient that is 0 / 0 somewhere, one that has none is taken.
-Functions that are made up for the sake of slopes, and have no name in SciPy, are in `VALUES`.
+Functions that are made up for the sake of slopes, and have no name in SciPy, are in `VALUES`, and so
+are those that SciPy computes with fewer digits than there are.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from tracegrad.avals import LITERALS
 from tracegrad.errors import UnsupportedError, located
+from tracegrad.ops import precise
 from tracegrad.ops.elementwise import (
     absolute,
     add,
@@ -24,11 +26,13 @@ from tracegrad.ops.elementwise import (
     equal,
     erf,
     exp,
+    gauss_half,
     greater_equal,
     less,
     log,
     maximum,
     multiply,
+    ndtr,
     negative,
     power,
     sign,
@@ -165,7 +169,13 @@ def _over(y: Any, x: Any, limit: float) -> Any:
 # -- 7: error functions --------------------------------------------------------------------------------------------
 def _bell(x: Any) -> Any:
     """The density of the normal distribution."""
-    return multiply(exp(multiply(square(x), -0.5)), 1 / _ROOT_2PI)
+    return multiply(gauss_half(x), 1 / _ROOT_2PI)
+
+
+def _hazard(x: Any) -> Any:
+    """The density of the normal distribution divided by the probability below x, on the left without both."""
+    left = divide(math.sqrt(2 / math.pi), apply("erfcx", multiply(where(less(x, 0.0), x, 0.0), -1 / _ROOT_2)))
+    return where(less(x, 0.0), left, divide(_bell(x), ndtr(where(less(x, 0.0), 0.0, x))))
 
 
 def _fresnel(function: Any) -> Slope:
@@ -178,7 +188,7 @@ _ERF: dict[str, tuple[Slope, ...]] = {
     "erfcinv": (lambda ans, x: multiply(exp(square(ans)), -_ROOT_PI / 2),),
     "dawsn": (lambda ans, x: subtract(1.0, _times(x, ans, 2.0)),),
     "ndtr": (lambda ans, x: _bell(x),),
-    "log_ndtr": (lambda ans, x: divide(math.sqrt(2 / math.pi), apply("erfcx", multiply(x, -1 / _ROOT_2))),),
+    "log_ndtr": (lambda ans, x: _hazard(x),),
     "ndtri": (lambda ans, p: multiply(exp(_half(square(ans))), _ROOT_2PI),),
     "ndtri_exp": (lambda ans, y: multiply(exp(add(y, _half(square(ans)))), _ROOT_2PI),),
     "fresnel.0": (_fresnel(sin),),
@@ -422,6 +432,7 @@ _DEGREES = (
     "expn", "spherical_jn", "spherical_yn", "spherical_in", "spherical_kn", "eval_hermite", "eval_hermitenorm",
 )  # fmt: skip
 VALUES: dict[str, Callable[..., Any]] = {
+    "log_ndtr": precise.log_ndtr,
     "lambertw_real": lambda x, k: _scipy("lambertw", x, np.asarray(k).astype(np.int64)).real,
     "lambertw_imag": lambda x, k: _scipy("lambertw", x, np.asarray(k).astype(np.int64)).imag,
     "_zeta": lambda x, q: _scipy("zeta", x, q),
