@@ -60,6 +60,7 @@ LAYERS = (
     "traced",
     "derived",
     "api",
+    "audit",
     "scipy",
     "implicit",
     "func",

@@ -160,6 +160,22 @@ def test_constraints_get_pytrees_and_compiled_derivatives(method: str) -> None:
         minimize(cost, start, constraints=optimize.LinearConstraint(np.ones((1, 3)), 0.0, 1.0))
 
 
+def test_a_function_may_be_the_cost_and_a_constraint() -> None:
+    def square(x: Any) -> Any:
+        return np.sum(x**2)
+
+    assert minimize(square, START, method="trust-exact").fun == pytest.approx(0.0, abs=1e-12)
+    limit = optimize.NonlinearConstraint(square, 2.0, np.inf)
+    start = np.array([1.5, 1.0])
+    found = minimize(square, start, method="trust-constr", constraints=limit)
+    by_hand = optimize.NonlinearConstraint(
+        square, 2.0, np.inf, lambda x: [2.0 * x], lambda x, v: 2.0 * v[0] * np.eye(2))  # fmt: skip
+    wanted = optimize.minimize(square, start, method="trust-constr", constraints=by_hand, jac=lambda x: 2.0 * x,
+                               hess=lambda x: 2.0 * np.eye(2))  # fmt: skip
+    assert found.nit == wanted.nit
+    np.testing.assert_allclose(found.x, wanted.x, rtol=1e-6)
+
+
 def test_derivatives_that_are_given_are_used() -> None:
     calls = []
 

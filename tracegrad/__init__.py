@@ -60,6 +60,7 @@ with at_rest():
 
 if TYPE_CHECKING:
     from tracegrad import func, implicit, random, scipy
+    from tracegrad.audit import check
     from tracegrad.pictures import visualize
     from tracegrad.torch import array_api, autograd, cuda, linalg, nn, special
     from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
@@ -92,6 +93,7 @@ __all__ = [
     "array_api",
     "associative_scan",
     "autograd",
+    "check",
     "checkpoint",
     "checkpoint_name",
     "checkpoint_policies",
@@ -155,6 +157,7 @@ _find, _names = later.names(
         **{name: f"tracegrad.torch.{name}" for name in ("array_api", "autograd", "cuda", "linalg", "nn", "special")},
     },
     members={
+        "check": "tracegrad.audit",
         "custom_jvp": "tracegrad.transforms.custom",
         "custom_vjp": "tracegrad.transforms.custom",
         "visualize": "tracegrad.pictures",

@@ -31,6 +31,7 @@ from tracegrad.api import trace as trace
 from tracegrad.api import value_and_grad as value_and_grad
 from tracegrad.api import vjp as vjp
 from tracegrad.api import vmap as vmap
+from tracegrad.audit import check as check
 from tracegrad.control.associative import associative_scan as associative_scan
 from tracegrad.control.checkpoint import checkpoint as checkpoint
 from tracegrad.control.checkpoint import checkpoint_name as checkpoint_name

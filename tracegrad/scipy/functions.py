@@ -113,7 +113,9 @@ class Residuals(OfVector):
 
     def weighted_hessian(self) -> Any:
         """`(v, weights) -> matrix`: the Hessian of the sum of the elements times weights."""
-        return self.made("Hessian", lambda flat: api.hessian(lambda v, w: np.dot(w, _elements(flat)(v))))
+        return self.made(
+            "Hessian of the elements", lambda flat: api.hessian(lambda v, w: np.dot(w, _elements(flat)(v)))
+        )
 
 
 def _elements(flat: Function) -> Function:

@@ -1,0 +1,245 @@
+"""`tg.check`: an audit of one call, in which everything is computed in two ways that know nothing of each other.
+
+Compiled code stands beside NumPy, reverse mode beside differences, forward mode beside reverse mode, and the second
+derivative beside differences of the first. Where compiled code differs from NumPy, the first node that does is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad import api, tree
+from tracegrad.derived import require_callable, standing_for
+from tracegrad.errors import UnsupportedError
+from tracegrad.ir import Graph, Node
+from tracegrad.ir.builder import sliced
+from tracegrad.ir.replay import evaluate
+from tracegrad.records import record
+from tracegrad.runtime.program import compile_program
+from tracegrad.settings import disable_jit, settings
+from tracegrad.trace.describe import describe
+from tracegrad.trace.drawn import rewind
+from tracegrad.traced import Traced
+from tracegrad.transforms.flat import inlined
+
+__all__ = ["Audit", "Comparison", "check"]
+
+Function = Callable[..., Any]
+
+_DIGITS = 1e4  # how many units of rounding two orders of summation may be apart
+_FEW_DIGITS = 0.05
+_MOST_NODES = 40  # up to here each node is compared; among more, the first is found by halving
+
+
+@record(frozen=True)
+class Comparison:
+    """Two ways to one value: how far they are apart, relative to the largest, and how far they may be."""
+
+    what: str
+    difference: float
+    allowed: float
+    told: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether they agree; what could not be compared counts as agreement, and `told` says why it could not."""
+        return not self.difference > self.allowed
+
+    def __str__(self) -> str:
+        found = f"{self.difference:9.1e} of {self.allowed:7.1e}" if self.allowed else " " * 20
+        return f"{'ok  ' if self.ok else 'FAIL'} {self.what:<44} {found}  {self.told}".rstrip()
+
+
+@record(frozen=True)
+class Audit:
+    """What `check` found; true if all of it agrees. Print it."""
+
+    name: str
+    comparisons: tuple[Comparison, ...]
+
+    def __bool__(self) -> bool:
+        return all(each.ok for each in self.comparisons)
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.name}: {'ok' if self else 'FAILED'}", *map(str, self.comparisons)])
+
+
+def check(fun: Function, *, seed: int = 0) -> Callable[..., Audit]:
+    """The function that audits a call of `fun`: `print(check(f)(*args))`, `assert check(f)(*args)`.
+
+    Arguments are those of `fun`, and stay as they are. Derivatives are with respect to all floating arrays and numbers
+    among them, of the sum of all floating results with random weights, along a random direction, both from `seed`.
+    Differences are taken with a step for their dtype; next to a kink they are not compared, which the row tells.
+
+    Raises what `fun` raises, and TypeError where it is no function.
+
+    >>> audit = check(lambda x: np.sum(np.sin(x) ** 2))(np.arange(3.0))
+    >>> print(bool(audit), audit.comparisons[0].what)
+    True value: compiled beside NumPy
+    """
+    require_callable(fun, "check")
+
+    def audit(*args: Any, **kwargs: Any) -> Audit:
+        return Audit(describe(fun).name, tuple(_Call(fun, args, kwargs, seed).comparisons()))
+
+    return audit
+
+
+class _Call:
+    """The function of the floating leaves of its arguments, to a number."""
+
+    def __init__(self, fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int):
+        self.fun, (self.leaves, self.structure) = fun, tree.flatten((args, kwargs))
+        self.places = [k for k, x in enumerate(self.leaves) if np.asarray(x).dtype.kind == "f"]
+        self.draws = np.random.default_rng(seed)
+        self.weights: list[Any] = []
+
+    def _arguments(self, floating: Sequence[Any]) -> Any:
+        leaves = [np.copy(x) if isinstance(x, np.ndarray) else x for x in self.leaves]
+        for k, x in zip(self.places, floating):
+            leaves[k] = x
+        return tree.unflatten(self.structure, leaves)
+
+    @property
+    def point(self) -> list[Any]:
+        return [np.copy(x) if isinstance(x := self.leaves[k], np.ndarray) else x for k in self.places]
+
+    def value(self, floating: Sequence[Any]) -> Any:
+        """What the function gives."""
+        args, kwargs = self._arguments(floating)
+        return inlined(self.fun)(*args, **kwargs)
+
+    def loss(self, floating: Sequence[Any]) -> Any:
+        """The weighted sum of its floating results."""
+        leaves = [x for x in tree.leaves(self.value(floating)) if getattr(x, "dtype", np.dtype(type(x))).kind == "f"]
+        return sum((np.sum(x * w) for x, w in zip(leaves, self.weights)), 0.0)
+
+    def _compiling(self, name: str, body: Function) -> Any:
+        """`body`, traced for this audit alone: what it reads of it is not guarded."""
+        return standing_for(self.fun, body, f"check: {name}")
+
+    def comparisons(self) -> list[Comparison]:
+        """All rows of the audit."""
+        with disable_jit():
+            plain = self.value(self.point)
+        found = [self._compiled("value", self._compiling("value", lambda x: self.value(x)), plain)]
+        outputs = [np.asarray(x) for x in tree.leaves(plain)]
+        self.weights = [self.draws.normal(size=x.shape).astype(x.dtype) for x in outputs if x.dtype.kind == "f"]
+        if not self.weights or not self.places:
+            return [*found, Comparison("derivatives", 0.0, 0.0, "none: there are no floating arguments or results")]
+        slope = self._compiling("gradient", lambda x: api.grad(self.loss)(x))
+        with disable_jit():
+            gradient = slope(self.point)
+        found.append(self._compiled("gradient", slope, gradient))
+        directions = [self.draws.normal(size=np.shape(x)).astype(np.asarray(x).dtype) for x in self.point]
+        directions = [d if d.shape else d[()] for d in directions]
+        along = _dot(gradient, directions)
+
+        def slopes(x: Any) -> Any:
+            return _dot(api.grad(self.loss)(x), directions)
+
+        second = self._compiling("second derivative", lambda x: api.grad(slopes)(x))
+        value, first = self._compiling("loss", lambda x: self.loss(x)), self._compiling("slope", slopes)
+        twice = _dot(second(self.point), directions)
+        return [
+            *found, self._forward(along, directions),
+            self._differences("gradient beside differences", value, along, directions),
+            self._differences("second derivative beside differences", first, twice, directions),
+        ]  # fmt: skip
+
+    def _forward(self, along: Any, directions: Sequence[Any]) -> Comparison:
+        what = "forward mode beside reverse mode"
+        push = self._compiling("forward", lambda x, t: api.jvp(self.loss, (x,), (t,))[1])
+        try:
+            tangent = push(self.point, directions)
+        except (TypeError, UnsupportedError) as error:  # as of a function with a rule for the other mode
+            return Comparison(what, 0.0, 0.0, f"not compared: {str(error).splitlines()[0]}")
+        return _beside(what, tangent, along, _DIGITS * self._rounding)
+
+    @property
+    def _rounding(self) -> float:
+        return max(float(np.finfo(np.asarray(x).dtype).eps) for x in self.point)
+
+    def _compiled(self, what: str, function: Traced[..., Any], wanted: Any) -> Comparison:
+        with settings.override(first_call="compile"):
+            found = function(self.point)
+        row = _beside(f"{what}: compiled beside NumPy", found, wanted, _DIGITS * _rounding_of(wanted))
+        return row if row.ok else Comparison(row.what, row.difference, row.allowed, _first_node(function, self.point))
+
+    def _differences(self, what: str, f: Function, slope: Any, directions: Sequence[Any]) -> Comparison:
+        """A slope beside central differences, whose error is known by those of another step."""
+        step = self._rounding ** (1 / 3)
+
+        def at(k: float) -> float:
+            return float(f([x + k * step * d for x, d in zip(self.point, directions)]))
+
+        ahead, here, behind = at(1.0), at(0.0), at(-1.0)
+        near, far = (ahead - behind) / (2 * step), (at(2.0) - at(-2.0)) / (4 * step)
+        size = abs(near) + abs(here) + abs(float(slope))
+        if abs((ahead - here) - (here - behind)) > 100 * step**2 * (1.0 + size):
+            return Comparison(what, 0.0, 0.0, "next to a kink, or too steep: not compared")
+        allowed = 10 * abs(near - far) / (1e-300 + size) + 100 * step**2
+        if allowed > _FEW_DIGITS:
+            return Comparison(what, 0.0, 0.0, "differences have too few digits here: not compared")
+        return _beside(what, slope, near, allowed, size)
+
+
+def _dot(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
+    return sum((np.sum(x * y) for x, y in zip(xs, ys)), 0.0)
+
+
+def _rounding_of(xs: Any) -> float:
+    kinds = [np.asarray(x).dtype for x in tree.leaves(xs)]
+    return max((float(np.finfo(kind).eps) for kind in kinds if kind.kind in "fc"), default=0.0)
+
+
+def _beside(what: str, found: Any, wanted: Any, allowed: float, size: float = 0.0) -> Comparison:
+    """How far two trees are apart; without limit where shapes, or what is no number, differ."""
+    differences = [0.0]
+    for a, b in zip(*(map(np.asarray, tree.leaves(x)) for x in (found, wanted)), strict=True):
+        differences.append(np.inf if a.shape != b.shape else _apart(a, b, size))
+    return Comparison(what, max(differences), allowed)
+
+
+def _apart(a: Any, b: Any, size: float) -> float:
+    if a.dtype.kind not in "fc":
+        return 0.0 if np.array_equal(a, b) else np.inf
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return np.inf
+    largest = max(size, np.max(np.abs(b[finite]), initial=0.0))
+    return float(np.max(np.abs(a[finite] - b[finite]), initial=0.0) / (largest or 1.0))
+
+
+def _first_node(function: Traced[..., Any], point: Any) -> str:
+    """The first node of the graph of a call whose compiled value is not NumPy's."""
+    call = function.binder.take_apart((point,), {})
+    path, _, captured = function.find(call)
+    rewind(call)
+    graph = path.trace.graph
+    computed = dict(zip(graph.inputs, map(np.asarray, (*call.leaves, *captured))))
+    nodes = [node for node in graph.nodes if not node.several]
+
+    def differs(node: Node) -> bool:
+        wanted = evaluate(node, computed)
+        found = _alone(graph, node, [computed[x] for x in graph.inputs])
+        return not _beside("", found, wanted, _DIGITS * _rounding_of(wanted)).ok
+
+    if len(nodes) > _MOST_NODES:
+        low, high = 0, len(nodes) - 1
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if differs(nodes[middle]) else (middle + 1, high)
+        nodes = nodes[low : low + 1]
+    found = next((node for node in nodes if differs(node)), None)
+    if found is None:
+        return "each node alone is as NumPy's: they differ together, or the trace does"
+    return f"first at {found.name} : {found.aval}" + (f" ({found.location})" if found.location else "")
+
+
+def _alone(graph: Graph, node: Node, arrays: Sequence[Any]) -> Any:
+    part = sliced(graph.inputs, graph.nodes, [node])
+    return compile_program(part, ("array",) * len(part.inputs), True).run(arrays)
