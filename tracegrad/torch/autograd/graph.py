@@ -99,6 +99,8 @@ class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
     def __init__(self) -> None:
         # By the memory that they are in, the values that are kept.
         self._kept: dict[int, weakref.WeakSet[_Value]] = {}
+        # Those that are copies by now.
+        self._copied: weakref.WeakSet[_Value] = weakref.WeakSet()
         self._room = _ROOM
         self._hooks = saved_tensors_hooks(self._pack, self._unpack)
 
@@ -116,10 +118,11 @@ class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
 
     def clear(self) -> None:
         """Forget what is kept."""
-        for values in self._kept.values():
+        for values in (*self._kept.values(), self._copied):
             for value in values:
                 value.tensor = None
         self._kept.clear()
+        self._copied.clear()
 
     def _pack(self, tensor: Any) -> _Value:
         value = _Value(tensor.detach())
@@ -144,6 +147,7 @@ class allow_mutation_on_saved_tensors(contextlib.ContextDecorator):
         """The memory of `array` is about to be overwritten."""
         for value in self._kept.pop(id(_memory(array)), ()):
             value.tensor = value.tensor.clone()
+            self._copied.add(value)
 
 
 # From how many memories on those are looked for of which nothing is kept any more.

@@ -30,8 +30,9 @@ def backward(
 ) -> None:
     """Add the derivative of the sum of `tensors`, weighted by `grad_tensors`, to the `grad` of the leaves.
 
-    Only to that of `inputs`, if given. Scalars need no weight. Without `retain_graph` (by default `create_graph`), what
-    the tape saved is freed; with `create_graph`, the gradients are recorded and can be differentiated.
+    Only to that of `inputs`, if given, which retain it where they are no leaves. Scalars need no weight. Without
+    `retain_graph` (by default `create_graph`), what the tape saved is freed; with `create_graph`, the gradients are
+    recorded and can be differentiated.
 
     Raises RuntimeError for tensors that do not require grad, weights of another shape, no weight for a tensor that is
     not a scalar, and a tape that has been freed or whose values were updated in place.
@@ -48,17 +49,13 @@ def backward(
         work, _ = run(roots, create_graph, keep)
         work.write()
         return
+    for x in ins:
+        if not isinstance(x, GradientEdge) and not x.is_leaf:
+            x.retain_grad()
     edges = [edge_of(x) for x in ins]
     work, found = run(roots, create_graph, keep, edges)
-    seen: set[Edge] = set()
-    for x, e, ct in zip(ins, edges, found):
-        if ct is None or e in seen:
-            continue
-        seen.add(e)
-        if e[0].__class__ is AccumulateGrad:
-            work.leaves.append((e[0], ct))
-        else:
-            work.retained.append((x, ct))
+    arrived = dict(zip(edges, found))
+    work.leaves += [(e[0], ct) for e, ct in arrived.items() if ct is not None and e[0].__class__ is AccumulateGrad]
     work.write()
 
 

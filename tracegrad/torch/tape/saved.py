@@ -152,7 +152,16 @@ class Packed:
     __slots__ = ("kept", "unpack")
 
     def __init__(self, tensor: Any, pack: Hook, unpack: Hook):
-        self.kept, self.unpack = pack(tensor), unpack
+        version = tensor._counter[0]
+        mode, STATE.enabled = STATE.enabled, False
+        try:
+            self.kept, self.unpack = pack(tensor), unpack
+        finally:
+            STATE.enabled = mode
+        if tensor._counter[0] != version:
+            raise RuntimeError(
+                located("A saved tensor pack hook is modifying its input in place. Let it give back another Tensor.")
+            )
 
     def __call__(self) -> Any:
         tensor = self.unpack(self.kept)

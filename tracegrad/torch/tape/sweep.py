@@ -19,6 +19,7 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.ops.op import Carrier
 from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
+from tracegrad.torch.functions.dims import type_name
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape.tape import AccumulateGrad, Masked, Node, added, owned, rewrap, unmasked, writing
 
@@ -136,6 +137,8 @@ class Sweep:
         hooks = node.hooks
         if hooks is not None and hooks.before:
             ct = self.before(node, ct)
+            if ct is None:
+                return [None] * len(node.edges)
         found = self.watched(node, ct) if self.watching else node.pull(ct, self.create_graph)
         return self.after(node, found, ct) if hooks is not None and hooks.after else found
 
@@ -176,6 +179,8 @@ class Sweep:
         if self.needed is None:
             if leaf.hooks is not None and leaf.hooks.before:
                 ct = self.before(leaf, ct)
+                if ct is None:
+                    return
             self.leaves.append((leaf, ct.ct if ct.__class__ is Masked else ct))
 
     # -- hooks ---------------------------------------------------------------------------------------------------
@@ -216,11 +221,7 @@ class Sweep:
         """The cotangent after a hook on a Tensor, which may have returned another one."""
         if result is None:
             return ct
-        if not hasattr(result, "_edge"):
-            raise TypeError(located(f"expected Variable, but hook returned '{type(result).__name__}'"))
-        shape = unmasked(ct).shape
-        if result.shape != shape:
-            raise RuntimeError(located(f"hook '{_called(hook)}' has changed the size of value"))
+        _fits(hook, unmasked(ct), result)
         return self.plain(result)
 
     def retain(self, node: Node, number: int, x: Any, ct: Any) -> None:
@@ -234,7 +235,7 @@ class Sweep:
         for hook in list(node.hooks.before.values()):
             result = hook(tuple([self.shown(x) for x in cts]))
             if result is not None:
-                cts = tuple([self.plain(x) for x in _counted(hook, result, len(cts))])
+                cts = tuple([self.plain(x) for x in _checked(hook, result, cts)])
         return cts if node.several else cts[0]
 
     def after(self, node: Node, found: Sequence[Any], ct: Any) -> Sequence[Any]:
@@ -246,7 +247,7 @@ class Sweep:
             result = hook(tuple([self.shown(found[k]) for k in places]), outputs)
             if result is not None:
                 replaced = list(found)
-                for k, x in zip(places, _counted(hook, result, len(places))):
+                for k, x in zip(places, _checked(hook, result, [found[k] for k in places])):
                     replaced[k] = self.plain(x)
                 found = replaced
         return found
@@ -300,17 +301,36 @@ def _called(hook: Callable[..., Any]) -> str:
     return getattr(hook, "__name__", type(hook).__name__)
 
 
-def _counted(hook: Callable[..., Any], result: Any, count: int) -> Sequence[Any]:
-    """What a hook on a node returned, as so many cotangents."""
-    results = result if isinstance(result, tuple | list) else (result,)
-    if len(results) != count:
+def _checked(hook: Callable[..., Any], result: Any, cts: Sequence[Any]) -> Sequence[Any]:
+    """What a hook on a node returned in the place of `cts`, None for zero."""
+    if not isinstance(result, tuple):
+        raise TypeError(located(f"expected tuple, but hook returned '{type(result).__name__}'"))
+    if len(result) != len(cts):
         raise RuntimeError(
             located(
-                f"hook '{_called(hook)}' has returned an incorrect number of values (got {len(results)}, "
-                f"but expected {count})"
+                f"hook '{_called(hook)}' has returned an incorrect number of values (got {len(result)}, "
+                f"but expected {len(cts)})"
             )
         )
-    return results
+    for ct, x in zip(map(unmasked, cts), result):
+        if ct is None and x is not None:
+            raise RuntimeError(located("can't replace a None gradient with a non-None value"))
+        if x is not None:
+            _fits(hook, ct, x)
+    return result
+
+
+def _fits(hook: Callable[..., Any], ct: Any, result: Any) -> None:
+    """Raise unless a hook returned a Tensor that can stand for the cotangent `ct`."""
+    if not hasattr(result, "_edge"):
+        raise TypeError(located(f"expected Variable, but hook returned '{type(result).__name__}'"))
+    if result.dtype != ct.dtype:
+        was, got = type_name(ct.dtype), type_name(result.dtype)
+        raise RuntimeError(
+            located(f"hook '{_called(hook)}' has changed the type of value (was {was}Tensor got {got}Tensor)")
+        )
+    if result.shape != ct.shape:
+        raise RuntimeError(located(f"hook '{_called(hook)}' has changed the size of value"))
 
 
 def run(

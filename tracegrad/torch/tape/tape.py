@@ -54,6 +54,12 @@ class Spec:
     def __init__(self, shape: tuple[int, ...], dtype: Any):
         self.shape, self.dtype = shape, dtype
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spec) and (self.shape, self.dtype) == (other.shape, other.dtype)
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype))
+
     @property
     def aval(self) -> Aval:
         return Aval(self.shape, self.dtype)

@@ -229,8 +229,8 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         return self.array.copy()
 
     def numpy(self, *, force: bool = False) -> np.ndarray[Any, Any]:
-        """The ndarray; shares memory. RuntimeError while the Tensor requires grad, unless by `force`."""
-        if self._requires and not force:
+        """The ndarray; shares memory. RuntimeError if the Tensor requires grad, but in `no_grad` or by `force`."""
+        if self._requires and STATE.enabled and not force:
             raise RuntimeError(located(_NO_NUMPY))
         array: np.ndarray[Any, Any] = self.array
         if not isinstance(array, np.ndarray):
@@ -238,7 +238,7 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         return array
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        if self._requires:
+        if self._requires and STATE.enabled:
             WARNED.refused += 1
             raise RuntimeError(located(f"{_NO_NUMPY} {ndarrays.no_ndarray()}"))
         return np.array(self.numpy(), dtype, copy=copy)

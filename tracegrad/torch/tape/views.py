@@ -190,7 +190,7 @@ def check(x: Any, recorded: bool) -> None:
         _check_view(x)
     if recorded and x._requires and x._edge is None:
         raise RuntimeError(located("a leaf Variable that requires grad is being used in an in-place operation."))
-    if any(n == 0 and m > 1 for n, m in zip(_strides(x), x.shape)):
+    if 0 not in x.shape and any(n == 0 and m > 1 for n, m in zip(_strides(x), x.shape)):
         raise RuntimeError(
             located(
                 "unsupported operation: more than one element of the written-to tensor refers to a single memory "
@@ -361,7 +361,9 @@ class CopySlices(Node):
         return x
 
     def release(self) -> None:
-        self.inner.release()
+        # What a recorded pass made of the answer of `inner` leads there: it runs in its turn, and frees what it saved.
+        if STATE.sweep is None or self.inner not in STATE.sweep.nodes:
+            self.inner.release()
 
 
 def _axes_in_memory(array: Any) -> tuple[int, ...] | None:
