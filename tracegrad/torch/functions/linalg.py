@@ -20,7 +20,7 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import linalg
 from tracegrad.ops.contraction import matmul_any, matrix_transpose
 from tracegrad.ops.elementwise import equal, multiply, square, subtract, where
-from tracegrad.ops.linear import broadcast_to, reduce_sum
+from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape
 from tracegrad.ops.op import named, one_node
 from tracegrad.torch.functions.complex_numbers import conj
 from tracegrad.torch.functions.dims import copied, dim_of, one, size_error
@@ -154,8 +154,10 @@ _Lstsq = return_type("linalg_lstsq", "solution", "residuals", "rank", "singular_
 def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = None) -> Any:
     """The X of least norm that minimizes the norm of A X - B, as `(solution, residuals, rank, singular_values)`.
 
-    Residuals and singular values are empty unless the driver is "gelsd" or "gelss"; residuals are squared norms, and
-    also empty where A has not more rows than columns.
+    B is a stack of matrices, or of vectors if it has the shape of A without columns. Singular values are empty unless
+    the driver is "gelsd" or "gelss", the rank is with "gels", which takes it to be full and looks at no `rcond`.
+    Residuals, which are squared norms, are empty with "gelsy" (None), and where A has not more rows than columns or, as
+    far as it was looked at, not full rank.
 
     >>> lstsq(np.array([[1.0], [1.0]]), np.array([[1.0], [3.0]])).solution.round(9).tolist()
     [[2.0]]
@@ -166,21 +168,32 @@ def lstsq(A: Any, B: Any, rcond: float | None = None, *, driver: str | None = No
         )
     x, y = promoted([to_float(v) for v in arrays(A, B)])
     x = matrices("lstsq", x)
-    rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if rcond is None else float(rcond)
+    known = rcond is None or driver == "gels"
+    rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if known else float(rcond)  # type: ignore[arg-type]
     solution = _lstsq(x, y, rtol=rtol)
-    empty = constant(np.empty(0, x.dtype), peer_of(x))
-    residuals = values = empty
+    residuals = values = constant(np.empty(0, x.dtype), peer_of(x))
+    rank = constant(np.empty(0, np.int64), peer_of(x)) if driver == "gels" else numpy_linalg.rank_of(x, 0.0, rtol)
+    full = driver == "gels"
     if driver in ("gelsd", "gelss"):
         values = numpy_linalg.svdvals(x)
-        if x.shape[-2] > x.shape[-1]:
-            rest = square(subtract(matmul_any(x, solution), y))
-            residuals = reduce_sum(rest, axes=(len(rest.shape) - 2,))
-    return _Lstsq(solution, residuals, numpy_linalg.rank_of(x, 0.0, rtol), values)
+        full = x.shape[-2] > x.shape[-1] and bool((rank == x.shape[-1]).all())
+    if full and x.shape[-2] > x.shape[-1]:
+        rest = square(subtract(matmul_any(x, _columns(x, solution, x.shape[-1])), _columns(x, y, x.shape[-2])))
+        residuals = reduce_sum(rest, axes=(len(rest.shape) - 2,))
+    return _Lstsq(solution, residuals, rank, values)
 
 
 @one_node("LinalgLstsqBackward0")
 def _lstsq(x: Any, y: Any, *, rtol: float) -> Any:
-    return matmul_any(numpy_linalg.pseudoinverse(x, 0.0, rtol), y)
+    columns = _columns(x, y, x.shape[-2])
+    solution = matmul_any(numpy_linalg.pseudoinverse(x, 0.0, rtol), columns)
+    return solution if columns is y else reshape(solution, shape=solution.shape[:-1])
+
+
+def _columns(x: Any, y: Any, rows: int) -> Any:
+    """`y` as a stack of matrices: as it is, or with its vectors, of which there is one for each matrix, as columns."""
+    vectors = len(y.shape) == 1 or y.shape == (*x.shape[:-2], rows)
+    return reshape(y, shape=(*y.shape, 1)) if vectors else y
 
 
 def matrix_rank(A: Any, *, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Any:
