@@ -77,11 +77,13 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 def dim_of(dim: Any, rank: int) -> int:
     """`dim` counted from the front; a value of no axes has the dimensions 0 and -1, as in PyTorch.
 
-    Raises `DimensionError` when there is no such dimension.
+    Raises `DimensionError` when there is no such dimension, TypeError for what is no integer.
 
     >>> dim_of(-1, 3)
     2
     """
+    if type(dim) is not int and not hasattr(dim, "__index__"):
+        raise TypeError(located(f"'dim' must be int, not {type(dim).__name__}"))
     k: int = dim if type(dim) is int else dim.__index__()
     n = rank or 1
     if not -n <= k < n:

@@ -39,7 +39,7 @@ def _axes(name: str, x: Any, dim: Any) -> tuple[int, ...]:
     axes = axes_of(dim, len(x.shape))
     if all(x.shape[k] for k in axes):
         return axes
-    if dim is None or len(axes) == len(x.shape) > 1:
+    if dim is None or (isinstance(dim, tuple | list) and not dim):
         message = f"{name}(): Expected reduction dim to be specified for input.numel() == 0."
         if name.startswith("arg"):
             raise IndexError(located(message))

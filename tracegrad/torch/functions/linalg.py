@@ -369,7 +369,9 @@ def matrix_power(A: Any, n: int) -> Any:
     """
     x = one(A)
     if n != 1:
-        return numpy_linalg.matrix_power(x, n)
+        power = numpy_linalg.matrix_power(x, n)
+        # The unit matrix is computed from x all the same, as in PyTorch, with a derivative of zeros.
+        return power if n else named("CopyBackwards", where(constant(np.zeros(x.shape, bool), peer_of(x)), x, power))
     x = square_matrices("matrix_power", x)
     return x.clone() if hasattr(x, "clone") else copied(x)
 
@@ -408,7 +410,8 @@ def vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
     """
     peer = peer_of(x, y)
     both = multiply(conj(array(x, peer)), array(y, peer))
-    return named("SumBackward1", reduce_sum(both, axes=(dim_of(dim, len(both.shape)),)))
+    axis = dim_of(dim, len(both.shape))
+    return named("SumBackward1", reduce_sum(both, axes=(axis,) if both.shape else ()))
 
 
 @with_aliases

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -200,6 +201,8 @@ def _class_weights(y: Any, weight: Any, ignored: int, dtype: Any) -> tuple[Any, 
 def _nll_loss(x: Any, skipped: Any, classes: Any, factor: Any, how: str) -> Any:
     picked = where(skipped, 0.0, reduction.pick(x, classes, axis=0 if len(x.shape) == 1 else 1))
     loss = multiply(picked, factor)
+    if how == "mean" and not size_of(loss):
+        return multiply(_reduced(loss, "sum"), math.nan)
     return loss if how == "none" else _reduced(loss, "sum")
 
 

@@ -143,10 +143,11 @@ def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = No
     if count == 1:
         raise ValueError(
             located(
-                f"Expected more than 1 value per channel when training, got input size torch.Size{lengths(x.shape)}"
+                f"Expected more than 1 value per channel when training, got input size torch.Size({lengths(x.shape)})"
             )
         )
-    _mix(running_mean, running_var, x, axes, momentum)
+    if count:
+        _mix(running_mean, running_var, x, axes, momentum)
     return as_node("NativeBatchNormBackward0", _by_batch, x, scale, shift, eps)
 
 

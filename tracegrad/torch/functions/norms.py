@@ -27,7 +27,8 @@ def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, 
     5.0
     """
     v = to_float(to_dtype(one(x), dtype))
-    return _vector_norm(v, ord=ord, dims=None if dim is None else dims_of(dim, len(v.shape)), keepdim=keepdim)
+    dims = None if dim is None else dims_of(dim, len(v.shape))
+    return _vector_norm(v, ord=ord, dims=dims if v.shape else None, keepdim=keepdim)
 
 
 @one_node("LinalgVectorNormBackward0")
@@ -107,4 +108,7 @@ def cond(A: Any, p: Any = None) -> Any:
     >>> float(cond(np.diag([8.0, 2.0])))
     4.0
     """
-    return numpy_linalg.cond(one(A), p)
+    x = one(A)
+    if len(x.shape) > 1 and not x.shape[-1] and not x.shape[-2]:
+        return reductions.sum(to_float(x), (-2, -1))
+    return numpy_linalg.cond(x, p)

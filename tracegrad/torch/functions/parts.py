@@ -230,11 +230,13 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
         raise size_error(f"maximum size for tensor at dimension {k} is {n} but size is {size}")
     if step <= 0:
         raise size_error(f"step is {step} but must be > 0")
-    return _windows(x if x.shape else linear.reshape(x, shape=(1,)), dim=k, size=size, step=step)
+    return _windows(x, dim=k, size=size, step=step)
 
 
 @one_node("UnfoldBackward0")
 def _windows(x: Any, *, dim: int, size: int, step: int) -> Any:
+    if not x.shape:
+        return linear.slice(linear.reshape(x, shape=(1,)), start=(0,), stop=(size,), step=(1,))
     starts = np.arange(0, x.shape[dim] - size + 1, step)
     found = picked(x, constant(starts[:, None] + np.arange(size), peer_of(x)), dim)
     rank = len(found.shape)
@@ -462,6 +464,8 @@ def roll(input: Any, shifts: Any, dims: Any = None) -> Any:
     along_dims = () if dims is None else integers((dims,))
     if len(by) != len(along_dims):
         raise size_error(f"shifts and dimensions must align. shifts: {len(by)}, dims:{len(along_dims)}")
+    if not x.shape:
+        raise index_error(f"Dimension specified as {along_dims[0]} but tensor has no dimensions")
     return _rolled(x, shifts=by, dims=tuple(dim_of(d, len(x.shape)) for d in along_dims))
 
 

@@ -199,16 +199,20 @@ def var_mean(input: Any, dim: Any = None, unbiased: bool | None = None, keepdim:
 # -- counting and logic --------------------------------------------------------------------------------------------
 @function("any")
 def any_(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Whether any element is true."""
+    """Whether any element is true; of `dim` without dimensions, whether each is."""
     x = to_dtype(one(input), bool)
-    return reduced("", reduction.reduce_any, x, axes_of(dim, len(x.shape)), keepdim)
+    return reduced("", reduction.reduce_any, x, _axes_or_none(dim, len(x.shape)), keepdim)
 
 
 @function("all")
 def all_(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    """Whether all elements are true."""
+    """Whether all elements are true; of `dim` without dimensions, whether each is."""
     x = to_dtype(one(input), bool)
-    return reduced("", reduction.reduce_all, x, axes_of(dim, len(x.shape)), keepdim)
+    return reduced("", reduction.reduce_all, x, _axes_or_none(dim, len(x.shape)), keepdim)
+
+
+def _axes_or_none(dim: Any, rank: int) -> tuple[int, ...]:
+    return () if isinstance(dim, tuple | list) and not dim else axes_of(dim, rank)
 
 
 @function("count_nonzero")

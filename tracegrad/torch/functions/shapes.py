@@ -353,6 +353,6 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
         if len(set(dims)) != len(dims):
             raise size_error(f"movedim: repeated dim in `{what}` ({lengths(said)})")
     perm = [k for k in range(rank) if k not in old]
-    for to, k in sorted(zip(new, old)):
+    for to, k in sorted(zip(new, old)) if rank else ():
         perm.insert(to, k)
     return named("PermuteBackward0", permuted(x, tuple(perm)))

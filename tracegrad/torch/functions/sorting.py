@@ -19,7 +19,7 @@ from tracegrad.ops import sorting
 from tracegrad.ops.indexing import gather
 from tracegrad.ops.linear import cast, reshape
 from tracegrad.ops.op import named, one_node
-from tracegrad.torch.functions.dims import dim_of, lengths, one, size_error
+from tracegrad.torch.functions.dims import dim_of, index_error, lengths, one, size_error
 from tracegrad.torch.functions.registry import function
 from tracegrad.torch.functions.return_types import return_type
 
@@ -40,6 +40,13 @@ def _with_axis(input: Any, dim: int) -> tuple[Any, int]:
     x = one(input)
     k = dim_of(dim, len(x.shape))
     return (x if x.shape else reshape(x, shape=(1,))), k
+
+
+def _with_elements(name: str, input: Any, dim: int) -> tuple[Any, int]:
+    x, k = _with_axis(input, dim)
+    if not x.shape[k]:
+        raise index_error(f"{name}(): Expected reduction dim {k} to have non-zero size.")
+    return x, k
 
 
 def _like(parts: tuple[Any, Any], shape: tuple[int, ...]) -> tuple[Any, ...]:
@@ -126,7 +133,7 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     array(0)
     """
     x, count = one(input), k.__index__()
-    v, axis = _with_axis(x, dim)
+    v, axis = _with_elements("kthvalue", x, dim)
     if not 1 <= count <= v.shape[axis]:
         raise size_error(f"kthvalue(): selected number k out of range for dimension {axis}")
     return _KthValue(*_kthvalue(x, k=count, dim=dim, keepdim=keepdim))
@@ -186,6 +193,7 @@ def mode(input: Any, dim: int = -1, keepdim: bool = False) -> Any:
     >>> mode(np.array([1.0, 3.0, 2.0, 3.0])).indices
     array(3)
     """
+    _with_elements("mode", input, dim)
     return _Mode(*_mode(one(input), dim=dim, keepdim=keepdim))
 
 

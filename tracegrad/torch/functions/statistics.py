@@ -81,11 +81,12 @@ def _quantile(name: str, input: Any, q: Any, dim: int | None, keepdim: bool, int
     if not hasattr(q, "shape") and not 0 <= q <= 1:
         raise RuntimeError(located(f"{name}() q must be in the range [0, 1] but got {q}"))
     axis = None if dim is None else dim_of(dim, len(x.shape))
+    if not size_of(levels):
+        return constant(np.empty((0, *_shape(x, axis, keepdim)), x.dtype), peer_of(x))
     return as_node("SqueezeBackward4", _between, x, levels, axis, keepdim, interpolation, name)
 
 
 def _between(x: Any, levels: Any, axis: int | None, keepdim: bool, interpolation: str, name: str) -> Any:
-    rank = len(x.shape)
     rows = _with_last(x, axis)
     n = rows.shape[-1]
     ordered = sorting.sort(rows, axis=len(rows.shape) - 1, descending=False, stable=True)[0]
@@ -102,13 +103,19 @@ def _between(x: Any, levels: Any, axis: int | None, keepdim: bool, interpolation
         where(lost, math.nan, _at(ordered, multiply(most, level), interpolation))
         for level in (_parts(levels) if levels.shape else [levels])
     ]
-    kept = tuple(1 for _ in x.shape) if axis is None else (*x.shape[:axis], 1, *x.shape[axis + 1 :])
-    shape = kept if keepdim and rank else found[0].shape
+    shape = _shape(x, axis, keepdim)
     found = [reshape(v, shape=shape) for v in found]
     if not levels.shape:
         return found[0]
     pieces = [reshape(v, shape=(1, *shape)) for v in found]
     return linear.concatenate(*pieces, axis=0) if len(pieces) > 1 else pieces[0]
+
+
+def _shape(x: Any, axis: int | None, keepdim: bool) -> tuple[int, ...]:
+    """The shape of one quantile along the axis, or of all elements."""
+    kept = range(len(x.shape)) if axis is None else (axis,)
+    lengths = [1 if k in kept else n for k, n in enumerate(x.shape) if keepdim or k not in kept]
+    return tuple(lengths)
 
 
 def _parts(levels: Any) -> list[Any]:
@@ -220,7 +227,7 @@ def _plain(x: Any) -> Any:
 
 
 @function("histogram")
-def histogram(input: Any, bins: Any, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
+def histogram(input: Any, bins: Any = 100, *, range: Any = None, weight: Any = None, density: bool = False) -> Any:
     """How many elements lie in each of `bins` equal parts of `range`, or between the edges `bins`, or the sum of their
     weights; as `(hist, bin_edges)`, both of the dtype of the input.
 
