@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.optimize
+from along import replayed
 from hatch import Hatch
 
 import tracegrad as tg
@@ -650,3 +652,50 @@ def test_a_tensor_of_a_users_class_is_called_as_it_is() -> None:
     out.backward()
     close(w.grad, w.detach() * 2.0 + x.detach())
     assert f.cache_info().traces == 0
+
+
+BODIES = {
+    "scan": lambda x: tg.scan(lambda c, k: (c * x[0] + x.clone().sum(), c), x[1], length=3)[0],
+    "while_loop": lambda x: tg.while_loop(lambda c: c < 3, lambda c: c + x[0] * x[1:].sum(), x[1]),
+    "fori_loop": lambda x: tg.fori_loop(0, 3, lambda i, c: c * x[..., 0] + x[None, 1].sum(), x[2]),
+    "cond": lambda x: tg.cond(x[0] > 0, lambda: x[0] * x.clone()[1], lambda: x[1]),
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=list(BODIES))
+def test_parts_and_copies_of_a_tensor_from_outside_have_derivatives_in_a_body(body: Any) -> None:
+    values = np.array([0.3, 0.7, 1.1])
+    x, y = (tg.tensor(values, requires_grad=True) for _ in range(2))
+    body(x).backward()
+    with replayed():
+        traced = tg.trace(body)(y)
+    traced.backward()
+    assert x.grad[0] != 0
+    np.testing.assert_allclose(y.grad, x.grad, rtol=1e-14)
+
+
+def test_a_solver_whose_function_reads_a_part_of_a_tensor_refuses_it() -> None:
+    traced = tg.trace(lambda x: scipy.optimize.brentq(lambda t: t**3 - x[0], 0.0, 5.0) * x[1])
+    with pytest.raises(tg.UnsupportedError, match="of a function of Tensors"):
+        traced(tg.tensor([0.3, 0.7], requires_grad=True))
+
+
+def test_grad_names_the_update_that_has_spoiled_a_derivative_as_backward_does() -> None:
+    @tg.trace
+    def spoiled(x: Any) -> Any:
+        y = x * 2.0
+        z = tg.sin(y)
+        y[:] = 0.0
+        return z.sum()
+
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    for _ in range(3):
+        for allowed in (False, True):
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                tg.autograd.grad(spoiled(x), x, allow_unused=allowed)
+
+
+def test_complex_of_a_tensor_warns_that_it_has_no_derivative() -> None:
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.warns(tg.DerivativeWarning, match=r"complex\(\) of a value"):
+        tg.trace(lambda x: complex(x[0], x[1]).real * x[0])(x)

@@ -69,11 +69,12 @@ class TensorCode(Code):
     def _node(self, captured: Sequence[str]) -> str:
         """The expression of the node that a call leaves."""
         tape = self.on_tape.tape
+        edges = "".join([f"{self._edge(source)}, " for source in tape.wanted])
         if tape.joint is None:
-            return f"spent({tape.spent!r}) if STATE.enabled else None" if tape.roots and tape.spent else "None"
+            made = f"spent({tape.spent!r}, ({edges}))"
+            return f"{made} if STATE.enabled else None" if tape.roots and tape.spent else "None"
         inputs = ", ".join([*self._leaves, *captured])
         tensors = ", ".join([f"{i}: {text}" for i, text in self._tensors.items()])
-        edges = "".join([f"{self._edge(source)}, " for source in tape.wanted])
         watched = "".join([f"{self._place(source)}, " for source, _ in tape.stand_ins])
         kept = f"r[{len(self.on_tape.graph.outputs) - self.on_tape.kept} :]" if self.on_tape.kept else "()"
         made = f"record(tape, like, [{inputs}], {{{tensors}}}, ({edges}), ({watched}), {kept}, self)"

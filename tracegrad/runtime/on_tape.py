@@ -131,9 +131,9 @@ class OnTape:
     def _node(self, call: Call, captured: Sequence[Any], outputs: Sequence[Any], owner: Any) -> Any:
         if not self.tape.roots or not STATE.enabled:
             return None
-        if self.tape.joint is None:
-            return Spent(self.tape.spent) if self.tape.spent else None
         edges = tuple([source.read()._edge_of() for source in self.tape.wanted])
+        if self.tape.joint is None:
+            return Spent(self.tape.spent, edges) if self.tape.spent else None
         watched = [source.read() for source, _ in self.tape.stand_ins]
         kept = tuple(outputs[len(outputs) - self.kept :])
         node = CompiledBackward(self, call, [*call.leaves, *captured], call.tensors, edges, watched, kept, owner)
@@ -163,8 +163,8 @@ class Spent(Node):
     __slots__ = ("why",)
     several = True
 
-    def __init__(self, why: str):
-        self.why, self.edges, self.hooks, self.number = why, (), None, next_number()
+    def __init__(self, why: str, edges: tuple[Any, ...]):
+        self.why, self.edges, self.hooks, self.number = why, edges, None, next_number()
 
     def name(self) -> str:
         return "CompiledBackward"

@@ -151,7 +151,7 @@ class Tensors:
 
     def swept(self, roots: Sequence[Any]) -> tuple[list[Node], list[Node], list[Source], str]:
         """The inputs that stand for the cotangents of `roots`; the cotangents of the stand-ins that require grad, and
-        where these are found; or why there are none."""
+        where these are found; or, of all of them, why there are none."""
         wanted = [s for _, s in self._known.values() if s.edge is not None]
         cts = [self.builder.cotangent(x.array) for x in roots]
         asked = len(self.builder.guards)
@@ -161,7 +161,7 @@ class Tensors:
         try:
             _, found = engine.run(pairs, False, True, [s.edge for s in wanted])
         except RuntimeError as error:
-            return [], [], [], str(error)
+            return [], [], [s.source for s in wanted], str(error)
         for guard in self.builder.guards[asked:]:
             if guard.node.depends_on({ct.node for ct in cts}):
                 raise UnsupportedError(

@@ -15,6 +15,7 @@ from tracegrad.errors import warn_of_constant
 from tracegrad.ops.linear import stop_gradient
 from tracegrad.ops.op import Carrier, Level, Op
 from tracegrad.torch.modes import STATE
+from tracegrad.torch.tape.indexing import get_item
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tensor import Tensor
 
@@ -60,6 +61,15 @@ class TracedTensor(Tensor):
     def composed(self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return super().composed(name, fn, tuple(map(entered, args)), kwargs)
 
+    def __getitem__(self, index: Any) -> Any:
+        return get_item(entered(self), index)
+
+    def clone(self, *, memory_format: Any = None) -> Any:
+        """A copy, which derivatives flow through."""
+        return super(TracedTensor, entered(self)).clone(memory_format=memory_format)
+
+    _alias = clone
+
     def _lift(self, x: Any) -> Any:
         if isinstance(x, Tensor):
             return entered(x if isinstance(x, TracedTensor) else self.array._stand_in(x))
@@ -71,7 +81,7 @@ class TracedTensor(Tensor):
 
     def _warn_of(self, asked: str) -> None:
         # To say `item()` is to mean it.
-        if asked == "float()" and self.requires_grad and STATE.enabled:
+        if asked in ("float()", "complex()") and self.requires_grad and STATE.enabled:
             warn_of_constant(asked)
 
     def _numbers(self, asked: str) -> Any:
