@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tracegrad.torch import array_api, modes
 from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
+from tracegrad.torch.functions import nn_functional
 from tracegrad.torch.functions.out import WITH_OUT, with_out
 from tracegrad.torch.functions.registry import FUNCTIONS
 from tracegrad.torch.tape import Tensor, conversion, dtypes, factories, printing, random
 
 __all__ = ["NAMES"]
+
+# Layers and losses that the package has under the names and with the parameters of `nn.functional`.
+_LAYERS = (
+    "adaptive_avg_pool1d", "avg_pool1d", "celu", "conv1d", "conv2d", "conv3d", "cosine_embedding_loss",
+    "cosine_similarity", "dropout", "group_norm", "hardshrink", "hinge_embedding_loss", "layer_norm",
+    "margin_ranking_loss", "max_pool1d", "max_pool2d", "max_pool3d", "pairwise_distance", "pdist", "pixel_shuffle",
+    "pixel_unshuffle", "prelu", "rms_norm", "selu", "threshold", "triplet_margin_loss",
+)  # fmt: skip
 
 NAMES: dict[str, Any] = {
     "Size": tuple,
@@ -25,6 +35,12 @@ NAMES: dict[str, Any] = {
     **dtypes.DTYPES,
     **{name: getattr(modes, name) for name in modes.__all__ if name not in ("STATE", "as_usual")},
     **{name: getattr(module, name) for module in (dtypes, factories, random, conversion) for name in module.__all__},
+    **{name: getattr(nn_functional, name) for name in _LAYERS},
+    "e": math.e,
+    "inf": math.inf,
+    "nan": math.nan,
+    "newaxis": None,
+    "pi": math.pi,
     **FUNCTIONS,
 }
 NAMES.update({name: with_out(name, NAMES[name]) for name in WITH_OUT if name in NAMES})

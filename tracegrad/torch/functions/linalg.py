@@ -28,11 +28,12 @@ from tracegrad.torch.functions.norms import cond, matrix_norm, norm, vector_norm
 from tracegrad.torch.functions.parts import diagonal as _diagonal
 from tracegrad.torch.functions.registry import function, with_aliases
 from tracegrad.torch.functions.return_types import return_type
+from tracegrad.torch.functions.unfolded import tensorinv, tensorsolve, vander
 
 __all__ = [
     "cholesky", "cond", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "lstsq", "matmul", "matrix_exp",
     "matrix_norm", "matrix_power", "matrix_rank", "multi_dot", "norm", "pinv", "qr", "slogdet", "solve",
-    "solve_triangular", "svd", "svdvals", "trace", "vecdot", "vector_norm",
+    "solve_triangular", "svd", "svdvals", "tensorinv", "tensorsolve", "trace", "vander", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 

@@ -33,18 +33,20 @@ from tracegrad.torch.functions.dims import lengths, one, size_error, type_name
 from tracegrad.torch.functions.special import xlogy
 
 __all__ = [
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "cosine_similarity", "cross_entropy", "huber_loss",
-    "kl_div", "l1_loss", "mse_loss", "nll_loss", "smooth_l1_loss",
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "checked", "cosine_similarity", "cross_entropy",
+    "huber_loss", "kl_div", "l1_loss", "mean_or_sum", "mse_loss", "nll_loss", "smooth_l1_loss",
 ]  # fmt: skip
 
 
-def _checked(reduction: str) -> str:
+def checked(reduction: str) -> str:
+    """`reduction`; ValueError for one that there is not."""
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(located(f"{reduction} is not a valid value for reduction"))
     return reduction
 
 
-def _reduced(loss: Any, how: str) -> Any:
+def mean_or_sum(loss: Any, how: str) -> Any:
+    """The losses as `how`, a reduction, says."""
     axes = tuple(range(len(loss.shape)))
     if how == "mean":
         return reduction.mean(loss, axes=axes)
@@ -78,18 +80,18 @@ def mse_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
         shape = alike((input, target))
         if shape is not None and input.dtype.kind == "f":  # type: ignore[attr-defined]
             return bind(losses.mse_loss, (input, target), {"axes": reductions.axes_of(None, len(shape))})
-    return _mse_loss(*_beside(input, target), _checked(reduction))
+    return _mse_loss(*_beside(input, target), checked(reduction))
 
 
 @one_node("MseLossBackward0")
 def _mse_loss(x: Any, y: Any, how: str) -> Any:
-    return _reduced(square(subtract(x, y)), how)
+    return mean_or_sum(square(subtract(x, y)), how)
 
 
 def l1_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
     """The magnitude of input - target."""
     x, y = _beside(input, target)
-    how, loss = _checked(reduction), absolute(subtract(x, y))
+    how, loss = checked(reduction), absolute(subtract(x, y))
     return loss if how == "none" else reductions.mean(loss) if how == "mean" else reductions.sum(loss)
 
 
@@ -100,7 +102,7 @@ def smooth_l1_loss(input: Any, target: Any, *, reduction: str = "mean", beta: fl
         raise RuntimeError(located("smooth_l1_loss does not support negative values for beta."))
     if beta == 0:
         return l1_loss(input, target, reduction=reduction)
-    return _smooth_l1_loss(*_beside(input, target), _checked(reduction), beta)
+    return _smooth_l1_loss(*_beside(input, target), checked(reduction), beta)
 
 
 @one_node("SmoothL1LossBackward0")
@@ -108,7 +110,7 @@ def _smooth_l1_loss(x: Any, y: Any, how: str, beta: float) -> Any:
     difference = subtract(x, y)
     size = absolute(difference)
     near = multiply(square(difference), 0.5 / beta)
-    return _reduced(where(less(size, beta), near, subtract(size, 0.5 * beta)), how)
+    return mean_or_sum(where(less(size, beta), near, subtract(size, 0.5 * beta)), how)
 
 
 def huber_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any = None, delta: float = 1.0) -> Any:
@@ -118,7 +120,7 @@ def huber_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any 
     """
     if delta <= 0:
         raise RuntimeError(located("huber_loss does not support non-positive values for delta."))
-    how, (x, y) = _checked(reduction), _beside(input, target)
+    how, (x, y) = checked(reduction), _beside(input, target)
     if weight is None:
         return _huber_loss(x, y, how, delta)
     return as_node("HuberLossBackward0", _weighted_huber_loss, x, y, floating(weight), how, delta)
@@ -126,12 +128,12 @@ def huber_loss(input: Any, target: Any, *, reduction: str = "mean", weight: Any 
 
 @one_node("HuberLossBackward0")
 def _huber_loss(x: Any, y: Any, how: str, delta: float) -> Any:
-    return _reduced(_huber(x, y, delta), how)
+    return mean_or_sum(_huber(x, y, delta), how)
 
 
 def _weighted_huber_loss(x: Any, y: Any, weight: Any, how: str, delta: float) -> Any:
     loss = multiply(_huber(x, y, delta), weight)
-    return divide(_reduced(loss, "sum"), _reduced(weight, "sum")) if how == "mean" else _reduced(loss, how)
+    return divide(mean_or_sum(loss, "sum"), mean_or_sum(weight, "sum")) if how == "mean" else mean_or_sum(loss, how)
 
 
 def _huber(x: Any, y: Any, delta: float) -> Any:
@@ -167,10 +169,10 @@ def nll_loss(input: Any, target: Any, weight: Any = None, size_average: None = N
         raise ValueError(located("Expected 1 or more dimensions (got 0)"))
     _check_classes(x.shape, y.shape)
     name = "NllLossBackward0" if rank < 3 else "NllLoss2DBackward0"
-    x, how = to_float(x), _checked(reduction)
+    x, how = to_float(x), checked(reduction)
     try:
         skipped, classes, factor = _class_weights(cast(y, dtype="int64"), weight, ignore_index, x.dtype)
-        factor = negative(divide(factor, _reduced(factor, "sum")) if how == "mean" else factor)
+        factor = negative(divide(factor, mean_or_sum(factor, "sum")) if how == "mean" else factor)
         return as_node(name, _nll_loss, x, skipped, classes, factor, how)
     except IndexError:
         raise IndexError(located("a target is out of bounds")) from None
@@ -202,8 +204,8 @@ def _nll_loss(x: Any, skipped: Any, classes: Any, factor: Any, how: str) -> Any:
     picked = where(skipped, 0.0, reduction.pick(x, classes, axis=0 if len(x.shape) == 1 else 1))
     loss = multiply(picked, factor)
     if how == "mean" and not size_of(loss):
-        return multiply(_reduced(loss, "sum"), math.nan)
-    return loss if how == "none" else _reduced(loss, "sum")
+        return multiply(mean_or_sum(loss, "sum"), math.nan)
+    return loss if how == "none" else mean_or_sum(loss, "sum")
 
 
 def cross_entropy(input: Any, target: Any, weight: Any = None, size_average: None = None, ignore_index: int = -100,
@@ -224,21 +226,21 @@ def cross_entropy(input: Any, target: Any, weight: Any = None, size_average: Non
     axis = 0 if len(x.shape) == 1 else 1
     logs = reductions.log_softmax(x, axis)
     if y.dtype.kind == "f":
-        return _soft_cross_entropy(logs, y, weight, _checked(reduction), label_smoothing, axis)
+        return _soft_cross_entropy(logs, y, weight, checked(reduction), label_smoothing, axis)
     loss = nll_loss(logs, y, weight, None, ignore_index, None, reduction)
     if not label_smoothing:
         return loss
     skipped, _, factor = _class_weights(y, weight, ignore_index, logs.dtype)
     smooth = as_node("SumBackward1", _smooth_loss, logs, weight, skipped, axis, reduction)
     if reduction == "mean":
-        smooth = divide(smooth, _reduced(factor, "sum"))
+        smooth = divide(smooth, mean_or_sum(factor, "sum"))
     return add(multiply(loss, 1 - label_smoothing), multiply(smooth, label_smoothing / logs.shape[axis]))
 
 
 def _smooth_loss(logs: Any, weight: Any, skipped: Any, axis: int, how: str) -> Any:
     weighted = logs if weight is None else multiply(logs, _by_class(one(weight), logs.shape, axis))
     loss = where(skipped, 0.0, negative(reduce_sum(weighted, axes=(axis,))))
-    return _reduced(loss, "sum" if how == "mean" else how)
+    return mean_or_sum(loss, "sum" if how == "mean" else how)
 
 
 def _by_class(weight: Any, shape: tuple[int, ...], axis: int) -> Any:
@@ -277,12 +279,12 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None, size_avera
             )
         )
     weight = None if weight is None else floating(weight)
-    return as_node("BinaryCrossEntropyBackward0", _binary_cross_entropy, x, y, weight, _checked(reduction))
+    return as_node("BinaryCrossEntropyBackward0", _binary_cross_entropy, x, y, weight, checked(reduction))
 
 
 def _binary_cross_entropy(x: Any, y: Any, weight: Any, how: str) -> Any:
     loss = activations.binary_cross_entropy(x, y)
-    return _reduced(loss if weight is None else multiply(loss, weight), how)
+    return mean_or_sum(loss if weight is None else multiply(loss, weight), how)
 
 
 def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None, size_average: None = None,
@@ -301,7 +303,7 @@ def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None
         raise ValueError(located(f"Target size ({y.shape}) must be the same as input size ({x.shape})"))
     weight, pos_weight = (None if v is None else floating(v) for v in (weight, pos_weight))
     name = "BinaryCrossEntropyWithLogitsBackward0"
-    return as_node(name, _with_logits, x, y, weight, pos_weight, _checked(reduction))
+    return as_node(name, _with_logits, x, y, weight, pos_weight, checked(reduction))
 
 
 def _with_logits(x: Any, y: Any, weight: Any, pos_weight: Any, how: str) -> Any:
@@ -309,7 +311,7 @@ def _with_logits(x: Any, y: Any, weight: Any, pos_weight: Any, how: str) -> Any:
     if pos_weight is not None:
         tail = multiply(tail, add(multiply(subtract(pos_weight, 1), y), 1))
     loss = add(multiply(subtract(1, y), x), tail)
-    return _reduced(loss if weight is None else multiply(loss, weight), how)
+    return mean_or_sum(loss if weight is None else multiply(loss, weight), how)
 
 
 def kl_div(input: Any, target: Any, size_average: None = None, reduce: None = None, reduction: str = "mean",
@@ -322,5 +324,5 @@ def kl_div(input: Any, target: Any, size_average: None = None, reduce: None = No
     loss = multiply(exp(y), subtract(y, x)) if log_target else subtract(xlogy(y, y), multiply(y, x))
     if reduction == "batchmean":
         return divide(reductions.sum(loss), float(x.shape[0] if x.shape else 1))
-    how = _checked(reduction)
+    how = checked(reduction)
     return loss if how == "none" else reductions.mean(loss) if how == "mean" else reductions.sum(loss)

@@ -105,6 +105,26 @@ def trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1) -> Any:
     return named("DivBackward1", divide(sum(multiply(steps, pairs), k), 2.0))
 
 
+@function("cumulative_trapezoid", methods=False)
+def cumulative_trapezoid(y: Any, x: Any = None, *, dx: Any = 1.0, dim: int = -1) -> Any:
+    """The integrals of `y` along `dim` from its first place to each other one, by the trapezoidal rule.
+
+    >>> import numpy as np
+    >>> cumulative_trapezoid(np.array([1.0, 2.0, 4.0])).tolist()
+    [1.5, 4.5]
+    """
+    v = floating(y)
+    k = dim_of(dim, len(v.shape))
+    n = v.shape[k]
+    pairs = add(along(v, k, min(1, n), n), along(v, k, 0, max(n - 1, 0)))
+    if x is None:
+        return multiply(cumsum(pairs, k), multiply(dx, 0.5))
+    points = floating(x)
+    if len(points.shape) == 1 and len(v.shape) > 1:
+        points = reshape(points, shape=tuple(points.shape[0] if i == k else 1 for i in range(len(v.shape))))
+    return multiply(cumsum(multiply(diff(points, dim=k - len(v.shape)), pairs), k), 0.5)
+
+
 @function("gradient", methods=False)
 def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int = 1) -> tuple[Any, ...]:
     """The slopes along each dimension of `dim`, or of all, by differences of neighbours: central ones inside, at the

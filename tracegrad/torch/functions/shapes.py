@@ -11,7 +11,16 @@ from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.shapes import permuted, reshaped
 from tracegrad.ops import linear
 from tracegrad.ops.op import named, one_node
-from tracegrad.torch.functions.dims import broadcast_shapes, dim_of, dims_of, integers, lengths, one, size_error
+from tracegrad.torch.functions.dims import (
+    broadcast_shapes,
+    copied,
+    dim_of,
+    dims_of,
+    integers,
+    lengths,
+    one,
+    size_error,
+)  # fmt: skip
 from tracegrad.torch.functions.registry import function, method
 
 __all__ = ["expanded", "reshape", "squeeze", "transpose", "unsqueeze", "wanted_shape"]
@@ -356,3 +365,26 @@ def movedim(input: Any, source: Any, destination: Any) -> Any:
     for to, k in sorted(zip(new, old)) if rank else ():
         perm.insert(to, k)
     return named("PermuteBackward0", permuted(x, tuple(perm)))
+
+
+# -- values as they are --------------------------------------------------------------------------------------------
+@function("clone", methods=False)
+def clone(input: Any, *, memory_format: Any = None) -> Any:
+    """A copy, which derivatives flow through.
+
+    >>> clone(np.ones(2)).tolist()
+    [1.0, 1.0]
+    """
+    x = one(input)
+    return x.clone() if hasattr(x, "clone") else copied(x)
+
+
+@function("detach", methods=False)
+def detach(input: Any) -> Any:
+    """The value without derivatives; of a Tensor in the same memory.
+
+    >>> detach(np.ones(2)).tolist()
+    [1.0, 1.0]
+    """
+    x = one(input)
+    return x.detach() if hasattr(x, "detach") else linear.stop_gradient(x)
