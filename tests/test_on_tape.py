@@ -7,6 +7,7 @@ outside (gradients, updates in place, versions) is compared with it too.
 from __future__ import annotations
 
 import gc
+import math
 import threading
 import warnings
 import weakref
@@ -699,3 +700,18 @@ def test_complex_of_a_tensor_warns_that_it_has_no_derivative() -> None:
     x = tg.tensor([1.0, 2.0], requires_grad=True)
     with pytest.warns(tg.DerivativeWarning, match=r"complex\(\) of a value"):
         tg.trace(lambda x: complex(x[0], x[1]).real * x[0])(x)
+
+
+@pytest.mark.parametrize("name", ["gamma", "lgamma", "erf", "erfc", "sin", "pow", "hypot"])
+def test_functions_of_math_have_derivatives_on_tensors_in_traced_functions(name: str) -> None:
+    def f(x: Any) -> Any:
+        return getattr(math, name)(*([x[0], x[1]] if name in ("pow", "hypot") else [x[0]])) * x[1]
+
+    values = np.array([0.3, 0.7])
+    x = tg.tensor(values, requires_grad=True)
+    with replayed():
+        value = tg.trace(f)(x)
+        value.backward()
+        expected = tg.grad(f)(values)
+    assert value.item() == pytest.approx(f(values), rel=1e-14)
+    np.testing.assert_allclose(x.grad, expected, rtol=1e-13)

@@ -186,7 +186,7 @@ def _traced(xs: Any) -> list[Any]:
 def _of_math(name: str) -> Callable[..., Any]:
     theirs = getattr(math, name)
     ours = _OURS.get(name) or (_row(*_ROWS[name], theirs) if name in _ROWS else valued(theirs))
-    beside = getattr(np, _ELSEWHERE.get(name, name), None) or UFUNCS.get(name)
+    beside = getattr(np, _ELSEWHERE.get(name, name), None) or UFUNCS.get(name) or _ROWS.get(name, (None,))[0]
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if _traced(args):
