@@ -60,3 +60,7 @@ twice(lambda: (torch.linalg.vander(x[0]) ** 2).sum(), x)
 print(torch.pi, torch.e, torch.inf, torch.nan, torch.newaxis)
 print(torch.clone(x).grad_fn.name(), torch.detach(x).requires_grad)
 print(torch.cosine_similarity(x, y).detach(), torch.layer_norm(x, (3,)).detach(), torch.dropout(x, 0.5, False).detach())
+for f in (torch.angle, torch.i0, torch.msort):
+    out = torch.zeros(2, 3)
+    print(f(x.detach(), out=out) is out, out)
+print(error(lambda: torch.angle(x, out=torch.zeros(2, 3))))

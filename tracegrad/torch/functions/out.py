@@ -18,17 +18,17 @@ __all__ = ["WITH_OUT", "store", "with_out"]
 
 # The functions that take out= in PyTorch.
 _NAMES = """
-    abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax any arange arccos
+    abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax angle any arange arccos
     arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin argsort asin asinh atan atan2 atanh baddbmm
     bernoulli bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm
     bucketize cat ceil cholesky clamp clamp_max clamp_min clip column_stack complex concat concatenate
     conj_physical copysign cos cosh cross cummax cummin cumprod cumsum deg2rad diag diff digamma div divide dot
     dstack empty eq erf erfc erfinv exp exp2 expm1 eye fix float_power floor floor_divide fmax fmin fmod frac
-    full gather gcd ge ger greater greater_equal gt heaviside histc hstack hypot index_add index_copy
+    full gather gcd ge ger greater greater_equal gt heaviside histc hstack hypot i0 index_add index_copy
     index_reduce index_select inner inverse isin isneginf isposinf kron kthvalue lcm ldexp le lerp less
     less_equal lgamma linspace log log10 log1p log2 log_softmax logaddexp logaddexp2 logcumsumexp logical_and
     logical_not logical_or logical_xor logit logspace logsumexp lt masked_select matmul matrix_power max maximum
-    mean median min minimum mm mode moveaxis mul multinomial multiply mv nan_to_num nanmean nanmedian
+    mean median min minimum mm mode moveaxis msort mul multinomial multiply mv nan_to_num nanmean nanmedian
     nanquantile nansum ne neg negative nextafter nonzero norm normal not_equal ones outer polar polygamma pow
     prod quantile rad2deg rand randint randn randperm range reciprocal remainder renorm round row_stack rsqrt
     scatter scatter_add scatter_reduce searchsorted sgn sigmoid sign signbit sin sinc sinh softmax sort sqrt
