@@ -28,7 +28,7 @@ def f(x, params=None, n=2):
         ((np.array(["a"]),), tg.DTypeError, "the argument x has dtype <U1.*supported are"),
         ((np.ones(1, np.clongdouble),), tg.DTypeError, "the argument x has dtype complex256"),
         ((np.array([None]),), tg.DTypeError, "the argument x has dtype object"),
-        ((X, {"h": np.ones(2, np.float16)}), tg.DTypeError, r"the argument params\['h'\] has dtype float16"),
+        ((X, {"h": np.ones(2, np.longdouble)}), tg.DTypeError, r"the argument params\['h'\] has dtype float128"),
         ((np.array("2020-01-01", "M8[D]"),), tg.DTypeError, "the argument x has dtype datetime64"),
         ((np.ma.masked_array([1.0], [True]),), tg.TraceError, "of type MaskedArray"),
         ((X, None, {1}), tg.TraceError, "the argument n is of type set"),

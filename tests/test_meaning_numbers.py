@@ -1037,8 +1037,11 @@ def test_a_complex_power_that_is_differentiated_is_told() -> None:
 
 @pytest.mark.parametrize("name", ["exp", "sqrt", "sin", "cbrt", "fabs", "deg2rad", "modf", "heaviside", "hypot"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "bool"])
-def test_results_in_float16_are_refused_by_name(name: str, dtype: str) -> None:
+def test_of_the_smallest_integers_functions_give_float16(name: str, dtype: str) -> None:
     function = getattr(np, name)
-    f = tg.trace(lambda x: function(*[x] * function.nin))
-    with pytest.raises(tg.DTypeError, match=r"float16.*test_meaning_numbers.py"):
-        f(np.ones(2, dtype))
+    x = np.array([0, 1, 1, 0], dtype)
+    found = tg.trace(lambda x: function(*[x] * function.nin), tiered=False)(x)
+    wanted = function(*[x] * function.nin)
+    for got, want in zip(np.atleast_2d(found), np.atleast_2d(wanted)):
+        assert got.dtype == want.dtype == np.float16
+        np.testing.assert_allclose(got, want, rtol=2**-10)

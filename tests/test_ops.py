@@ -100,7 +100,8 @@ def double(x: Any) -> Any:
 
 # Ops whose derivative is meant to differ from that of their values; ops that run regions have none, nor those that a
 # pass makes, when all derivatives have been taken.
-DECLARED = {"stop_gradient", "symmetric", "complement", "null_basis", "cond", "scan", "while_loop", "lu", "lu_solve"}
+DECLARED = {"stop_gradient", "symmetric", "complement", "null_basis", "cond", "scan", "while_loop", "lu", "lu_solve",
+            "round_to_half"}  # fmt: skip
 
 
 @every_op

@@ -102,10 +102,10 @@ def test_the_base_class_never_becomes_an_ndarray_in_silence() -> None:
 
 
 def test_unsupported_dtypes_are_refused() -> None:
-    with pytest.raises(TypeError, match="float16"):
-        TapeArray(np.asarray(A)).astype(np.float16)
-    with pytest.raises(TypeError, match="float16"):
-        TapeArray(np.asarray(A)) * np.ones(4, np.float16)
+    with pytest.raises(TypeError, match="float128"):
+        TapeArray(np.asarray(A)).astype(np.longdouble)
+    with pytest.raises(TypeError, match="float128"):
+        TapeArray(np.asarray(A)) * np.ones(4, np.longdouble)
     with pytest.raises(TypeError, match="complex256, which tracegrad does not support"):
         tg.trace(lambda x: x * np.ones(4, np.clongdouble))(A)
 

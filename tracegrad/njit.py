@@ -16,6 +16,7 @@ import numpy as np
 
 from tracegrad.codegen.walker import WALK, words_of_walk
 from tracegrad.errors import UnsupportedError, located
+from tracegrad.ops.single import HALF
 from tracegrad.runtime.dispatch import Dispatcher
 from tracegrad.runtime.machine_code import shared_function
 from tracegrad.runtime.paths import Path
@@ -88,6 +89,8 @@ def _path(fun: Dispatcher, args: tuple[Any, ...], who: str) -> tuple[Path, Seque
         why = "no program computes this call, which runs as plain Python"
     elif trace.world.draws is not None:
         why = "it draws random numbers"
+    elif any(aval.dtype == HALF for aval in (*[x for x, _ in path.program.image.inputs], *path.program.image.outputs)):
+        why = "Numba knows no float16"
     elif trace.effects:
         why = "it changes something outside"
     elif asked := trace.asked(path.program.checked):

@@ -1,7 +1,7 @@
 """How numbers are written down, as LLVM IR: neighbours, mantissas and exponents of floats, bits of integers.
 
-All but `popcount` are of floats, whose bits are integers in the order of their magnitudes. Values are scalars or
-vectors of float or double; nothing raises, and what is inf, nan or 0 is as NumPy has it.
+All but `popcount` and `half_value` are of floats, whose bits are integers in the order of their magnitudes. Values are
+scalars or vectors of float or double; nothing raises, and what is inf, nan or 0 is as NumPy has it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from tracegrad.codegen.lanes import element_of, intrinsic, number, shaped
 
-__all__ = ["OF_FLOATS", "popcount"]
+__all__ = ["OF_FLOATS", "half_value", "popcount"]
 
 
 class _Float:
@@ -95,6 +95,74 @@ def popcount(b: ir.IRBuilder, x: Any) -> Any:
     return b.call(intrinsic(b.module, "ctpop", [x.type], x.type, [x.type]), [x])
 
 
+# -- half precision: 10 digits, exponents from -14 to 15 ---------------------------------------------------------------
+class _Half(_Float):
+    """A float beside half precision: the bits of `one` and of its last digit there, and what becomes of the magnitude
+    where it is a normal number there (`near`, as bits of the float) and where not (`small`)."""
+
+    def __init__(self, b: ir.IRBuilder, x: Any):
+        super().__init__(b, x)
+        self.unit, self.cut = self.infinity & -self.infinity, self.digits - 10
+        self.one = self.infinity // self.unit // 2 * self.unit
+        odd = b.and_(b.lshr(self.magnitude, self.int(self.cut)), self.int(1))
+        self.near = b.add(self.magnitude, b.add(odd, self.int((1 << (self.cut - 1)) - 1)))
+        # Below the normal numbers all are as far apart as those that a sum with `shift` is rounded to.
+        self.shift = number(x.type, 2.0 ** (self.digits - 24))
+        self.shifted = b.fadd(b.bitcast(self.magnitude, x.type), self.shift)
+
+    def choose(self, *, normal: Any, small: Any, infinite: Any, nan: Any) -> Any:
+        """What the magnitude becomes, ties to even."""
+        b, limit = self.b, self.int(self.one + 16 * self.unit)
+        found = b.select(b.icmp_unsigned("<", self.near, limit), normal, infinite)
+        found = b.select(b.icmp_unsigned("<", self.magnitude, self.int(self.one - 14 * self.unit)), small, found)
+        return b.select(b.icmp_unsigned(">", self.magnitude, self.int(self.infinity)), nan, found)
+
+
+def _round_to_half(b: ir.IRBuilder, x: Any) -> Any:
+    """The number of half precision that is nearest to `x`."""
+    of = _Half(b, x)
+    return of.signed(
+        of.choose(
+            normal=b.and_(of.near, of.int(-1 << of.cut)),
+            small=b.bitcast(b.fsub(of.shifted, of.shift), of.t),
+            infinite=of.int(of.infinity),
+            nan=b.or_(of.magnitude, of.int(of.unit >> 1)),
+        )
+    )
+
+
+def _half_bits(b: ir.IRBuilder, x: Any) -> Any:
+    """The bits of that number; those of a nan of half precision stay."""
+    of = _Half(b, x)
+    payload = b.sub(b.lshr(of.magnitude, of.int(of.cut)), of.int((of.infinity >> of.cut) - 0x7C00))
+    bits = of.choose(
+        normal=b.sub(b.lshr(of.near, of.int(of.cut)), of.int((of.one - 15 * of.unit) >> of.cut)),
+        small=b.sub(b.bitcast(of.shifted, of.t), b.bitcast(of.shift, of.t)),
+        infinite=of.int(0x7C00),
+        nan=b.select(b.icmp_unsigned("==", payload, of.int(0x7C00)), of.int(0x7E00), payload),
+    )
+    sign = b.lshr(of.sign, of.int(element_of(of.t).width - 16))
+    return b.trunc(b.or_(bits, sign), shaped(ir.IntType(16), x))
+
+
+_HALF_OF_ONE, _BIAS = 0x3F000000, (127 - 15) << 23
+
+
+def half_value(b: ir.IRBuilder, x: Any) -> Any:
+    """The float that has, in half precision, the bits `x`."""
+    t, real = shaped(ir.IntType(32), x), shaped(ir.FloatType(), x)
+    wide = b.zext(x, t)
+    magnitude = b.and_(wide, number(t, 0x7FFF))
+    shifted = b.shl(magnitude, number(t, 13))
+    bias = b.select(b.icmp_unsigned("<", magnitude, number(t, 0x7C00)), number(t, _BIAS), number(t, 2 * _BIAS))
+    small = b.fsub(b.bitcast(b.or_(magnitude, number(t, _HALF_OF_ONE)), real), number(real, 0.5))
+    is_small = b.icmp_unsigned("<", magnitude, number(t, 0x400))
+    found = b.select(is_small, b.bitcast(small, t), b.add(shifted, bias))
+    sign = b.shl(b.and_(wide, number(t, 0x8000)), number(t, 16))
+    return b.bitcast(b.or_(found, sign), real)
+
+
 OF_FLOATS: dict[str, Callable[..., Any]] = {
     "nextafter": _nextafter, "spacing": _spacing, "mantissa": _mantissa, "exponent": _exponent,
+    "round_to_half": _round_to_half, "half_bits": _half_bits,
 }  # fmt: skip

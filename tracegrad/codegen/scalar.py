@@ -31,16 +31,25 @@ _FUNCTIONS = _names(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh "
     "arctanh sech2 sigmoid erf erfc ndtr gauss gauss_half power cbrt silu silu_slope x_ndtr x_ndtr_slope sinc_slope"
 )
-_WRITTEN = _names("nextafter spacing mantissa exponent")
+_WRITTEN = _names("nextafter spacing mantissa exponent round_to_half half_bits")
 _FLOAT = _FUNCTIONS | _WRITTEN | {"copysign", "div", "sqrt"}
-_INTEGER = _names("bit_and bit_or bit_xor shift_left shift_right popcount")
+_INTEGER = _names("bit_and bit_or bit_xor shift_left shift_right popcount half_value")
 
 FUNCTIONS = _ANY | _BOOLEAN | _FLOAT | _INTEGER
 
-_RESULTS = {"isfinite": "bool", "isinf": "bool", "exponent": "i32"}  # of other dtypes than the arguments
+# Of other dtypes than the arguments.
+_RESULTS = {"isfinite": "bool", "isinf": "bool", "exponent": "i32", "half_bits": "u16", "half_value": "f32"}
 
 # Rough costs of one scalar operation; what is not listed costs 1.
-COST = {"div": 4, "sqrt": 5, "floor_divide": 8, "remainder": 12, "power": 50, **dict.fromkeys(_WRITTEN, 6)}
+COST = {
+    "div": 4,
+    "sqrt": 5,
+    "floor_divide": 8,
+    "remainder": 12,
+    "power": 50,
+    "half_value": 6,
+    **dict.fromkeys(_WRITTEN, 6),
+}
 COST = dict.fromkeys(_FUNCTIONS, 20) | COST
 
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div"}

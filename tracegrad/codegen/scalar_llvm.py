@@ -13,7 +13,7 @@ from typing import Any
 from llvmlite import ir
 
 from tracegrad.codegen import vecmath
-from tracegrad.codegen.bits_llvm import OF_FLOATS, popcount
+from tracegrad.codegen.bits_llvm import OF_FLOATS, half_value, popcount
 from tracegrad.codegen.lanes import element_of, intrinsic, number, of_lanes, shaped
 from tracegrad.codegen.loops import SCATTERS, Reduce
 
@@ -278,6 +278,7 @@ _UNSIGNED = _INT | {
     "absolute": lambda b, x: x, "maximum": _select_by(">", False), "minimum": _select_by("<", False),
     "sign": lambda b, x: b.zext(b.icmp_unsigned("!=", x, _int(0, x)), x.type),
     "floor_divide": _divide_unsigned("udiv"), "remainder": _divide_unsigned("urem"), "shift_right": _shift("lshr"),
+    "half_value": half_value,
 }  # fmt: skip
 _BOOLEAN: dict[str, Callable[..., Any]] = {
     **{name: (lambda b, x, y: b.and_(x, y)) for name in ("logical_and", "mul", "minimum")},

@@ -30,6 +30,8 @@ __all__ = ["Work", "work_of", "work_together"]
 _THIRDS = {cholesky: 1, cholesky_pullback: 2, lu: 2}  # of n^3: the operations of a factorization
 _ARITHMETIC = {"add", "sub", "mul", "div", "sqrt", "maximum", "minimum", "floor", "ceil", "trunc", "rint"}
 
+_CONVERSIONS = {"half_value", "round_to_half"}
+
 
 @record(frozen=True)
 class Work:
@@ -171,7 +173,7 @@ class _Turns:
 
 
 def _flops(x: Compute) -> int:
-    if x.out.dtype[0] != "f":
+    if x.out.dtype[0] != "f" or x.op in _CONVERSIONS:
         return 0
     return 1 if x.op in _ARITHMETIC else COST.get(x.op, 0)
 

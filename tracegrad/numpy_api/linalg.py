@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.errors import ShapeError, located
+from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.numpy_api.joining import along
 from tracegrad.numpy_api.operands import arrays, broadcast_shapes, constant, peer_of, promoted, to_float
 from tracegrad.numpy_api.reductions import norm
@@ -21,11 +21,12 @@ from tracegrad.ops.elementwise import divide, greater, maximum, multiply, not_eq
 from tracegrad.ops.linear import broadcast_to, cast, concatenate, reduce_sum, reshape
 from tracegrad.ops.op import named, one_node
 from tracegrad.ops.reduction import reduce_any, reduce_max
+from tracegrad.ops.single import HALF
 
 __all__ = [
-    "MatrixError", "cholesky", "det", "eigh", "eigvalsh", "factor", "inv", "matrices", "matrix_power", "matrix_rank",
-    "multi_dot", "pinv", "pseudoinverse", "qr", "rank_of", "slogdet", "solve", "solved", "square_matrices", "svd",
-    "svdvals", "tolerance",
+    "MatrixError", "cholesky", "det", "eigh", "eigvalsh", "factor", "factorable", "inv", "matrices", "matrix_power",
+    "matrix_rank", "multi_dot", "pinv", "pseudoinverse", "qr", "rank_of", "slogdet", "solve", "solved",
+    "square_matrices", "svd", "svdvals", "tolerance",
 ]  # fmt: skip
 
 # NumPy's own classes of results, which it does not export.
@@ -40,11 +41,19 @@ class MatrixError(ShapeError, np.linalg.LinAlgError, RuntimeError):
     """An array that is no stack of matrices, or not of square ones: NumPy's LinAlgError, PyTorch's RuntimeError."""
 
 
-def matrices(name: str, a: Any) -> Any:
-    """`a` as a stack of matrices of a floating dtype."""
+def matrices(name: str, a: Any, halves: bool = False) -> Any:
+    """`a` as a stack of matrices of a floating dtype, which may be float16 if `halves`."""
     x = to_float(arrays(a)[0])
+    x = x if halves else factorable(name, x)
     if len(x.shape) < 2:
         raise MatrixError(located(f"linalg.{name}: The input tensor A must have at least 2 dimensions."))
+    return x
+
+
+def factorable(name: str, x: Any) -> Any:
+    """`x`, or a DTypeError if it has float16, as NumPy's."""
+    if x.dtype == HALF:
+        raise DTypeError(located(f"linalg.{name}: array type float16 is unsupported in linalg; use astype(np.float32)"))
     return x
 
 
@@ -81,7 +90,7 @@ def solve(a: Any, b: Any) -> Any:
 def solved(a: Any, b: Any, *, vector: bool) -> Any:
     """The solution of a @ y = b, where `b` is a stack of vectors or of matrices."""
     x, y = arrays(a, b)
-    x, y = promoted([square_matrices("solve", x), to_float(y)])
+    x, y = promoted([square_matrices("solve", x), factorable("solve", to_float(y))])
     rows = y.shape[-1:] if vector else y.shape[-2:-1]
     if rows != x.shape[-1:]:
         wide = 1 if vector or not y.shape else y.shape[-1]
@@ -212,6 +221,7 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
     x = to_float(arrays(A)[0])
     if len(x.shape) < 2:
         return cast(reduce_any(not_equal(x, 0.0), axes=tuple(range(len(x.shape)))), dtype="int64")
+    factorable("matrix_rank", x)
     if rtol is None:
         rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps)
     if tol is None:

@@ -19,6 +19,7 @@ from tracegrad.errors import DTypeError, ShapeError, TraceError, located
 from tracegrad.ops.linear import broadcast_to, cast, full, reshape
 from tracegrad.ops.op import Carrier, lead, normalize_axis
 from tracegrad.ops.pieces import stack
+from tracegrad.ops.single import HALF
 from tracegrad.ops.windows import counted, dynamic_slice
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "place_of",
     "promoted",
     "raveled",
+    "rounded_once",
     "size_of",
     "to_dtype",
     "to_float",
@@ -133,10 +135,18 @@ def to_dtype(x: Any, dtype: Any) -> Any:
 
 
 def to_inexact(x: Any) -> Any:
-    """`x` in the floating dtype in which ufuncs compute: that of the smallest integers is float16, which is refused."""
+    """`x` in the floating dtype in which ufuncs compute: that of the smallest integers is float16."""
     if is_literal(x) or x.dtype.kind in "fc":
         return to_float(x)
-    return cast(x, dtype=supported(np.result_type(x.dtype, np.float16), "the result of this ufunc").name)
+    return cast(x, dtype=np.result_type(x.dtype, HALF).name)
+
+
+def rounded_once(compute: Callable[..., Any], *xs: Any) -> Any:
+    """What `compute` makes of `xs`; of float16 in float32, for what is made of several ops is rounded at the end."""
+    if not any(not is_literal(x) and x.dtype == HALF for x in xs):
+        return compute(*xs)
+    return cast(compute(*[x if is_literal(x) or x.dtype != HALF else cast(x, dtype="float32") for x in xs]),
+                dtype=HALF.name)  # fmt: skip
 
 
 def assigned(x: Any, dtype: np.dtype[Any]) -> Any:

@@ -14,9 +14,10 @@ from tracegrad.numpy_api.operands import (
     broadcast_shapes,
     promoted,
     raveled,
+    rounded_once,
     to_dtype,
     to_float,
-)
+)  # fmt: skip
 from tracegrad.numpy_api.registry import UFUNC_METHODS, implements
 from tracegrad.numpy_api.ufuncs import isclose as _isclose
 from tracegrad.ops import linear, reduction, scans
@@ -177,7 +178,9 @@ def mean(
         return _in_integers(x, axis, keepdims, where)
     if where is True:
         return _reduce(reduction.mean, "mean", x, axis, keepdims)
-    return divide(sum(x, axis, None, None, keepdims, where=where), _counted(x, where, axis, keepdims))
+    return rounded_once(
+        lambda x: divide(sum(x, axis, None, None, keepdims, where=where), _counted(x, where, axis, keepdims)), x
+    )
 
 
 def _in_integers(x: Any, axis: Any, keepdims: bool, where: Any) -> Any:
@@ -205,7 +208,7 @@ def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: floa
         ddof = correction
     if where is True and mean is UNSET:
         return _reduce(reduction.var, "var", x, axis, keepdims, ddof=ddof)
-    return _var(x, axis, ddof, keepdims, where, mean)
+    return rounded_once(lambda x: _var(x, axis, ddof, keepdims, where, mean), x)
 
 
 def _var(x: Any, axis: Any, ddof: float, keepdims: bool, where: Any, center: Any) -> Any:
@@ -232,11 +235,8 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     if weights is None:
         x = to_float(_one(a))
         out = mean(x, axis, None, None, keepdims)
-        total = linear.full(
-            shape=out.shape,
-            value=float(reduction.count_of(x, normalize_axes("average", axis, len(x.shape)))),
-            dtype=out.dtype.name,
-        )
+        count = float(reduction.count_of(x, normalize_axes("average", axis, len(x.shape))))
+        total = linear.full(shape=out.shape, value=count, dtype=out.dtype.name)
     else:
         x, w = promoted([to_float(v) for v in arrays(a, weights)])
         w = _weights_along(x, w, axis)

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.avals import is_literal, supported, weak_dtype
+from tracegrad.avals import is_literal, weak_dtype
 from tracegrad.errors import DTypeError, located
 from tracegrad.numpy_api.memory import recomputed
-from tracegrad.numpy_api.operands import array, arrays, operands, peer_of, to_dtype, to_float, to_inexact
+from tracegrad.numpy_api.operands import array, arrays, operands, peer_of, rounded_once, to_dtype, to_float, to_inexact
 from tracegrad.numpy_api.registry import ufunc
 from tracegrad.ops import TABLE, bits, number_parts
 from tracegrad.ops.contraction import matmul_any
@@ -127,19 +127,29 @@ def frexp(x: Any) -> tuple[Any, Any]:
 @ufunc("deg2rad", "radians")
 def deg2rad(x: Any) -> Any:
     """Degrees in radians."""
-    return multiply(to_inexact(x), math.pi / 180)
+    return rounded_once(lambda x: multiply(x, math.pi / 180), to_inexact(x))
 
 
 @ufunc("rad2deg", "degrees")
 def rad2deg(x: Any) -> Any:
     """Radians in degrees."""
-    return multiply(to_inexact(x), 180 / math.pi)
+    return rounded_once(lambda x: multiply(x, 180 / math.pi), to_inexact(x))
 
 
 @ufunc("logaddexp2")
 def logaddexp2(x: Any, y: Any) -> Any:
     """log2(2**x + 2**y)."""
-    x, y = operands(x, y)
+    return rounded_once(_logaddexp2, *_inexact(np.logaddexp2, x, y))
+
+
+def _inexact(ufunc: np.ufunc, *xs: Any) -> list[Any]:
+    """The operands of a universal function in the dtypes that it computes in; literals as they are."""
+    given = operands(*xs)
+    loop = ufunc.resolve_dtypes((*map(weak_dtype, given), None))
+    return [x if is_literal(x) else to_dtype(x, dtype) for x, dtype in zip(given, loop)]
+
+
+def _logaddexp2(x: Any, y: Any) -> Any:
     # Extrema have the common dtype: a product with a Python float would be rounded to that of its operand.
     larger, smaller = multiply(maximum(x, y), math.log(2)), multiply(minimum(x, y), math.log(2))
     return divide(logaddexp(larger, smaller), math.log(2))
@@ -175,10 +185,7 @@ def fmin(x: Any, y: Any) -> Any:
 @ufunc("heaviside")
 def heaviside(x: Any, y: Any) -> Any:
     """0 below zero, `y` at zero, 1 above; nan for nan."""
-    x, y = operands(x, y)
-    loop = np.heaviside.resolve_dtypes((weak_dtype(x), weak_dtype(y), None))
-    supported(loop[-1], "the result of heaviside")
-    x, y = to_float(x), to_float(y)
+    x, y = _inexact(np.heaviside, x, y)
     beside = x if is_literal(x) else stop_gradient(x)
     return where(equal(x, 0), y, where(greater(x, 0), 1.0, where(less(x, 0), 0.0, beside)))
 

@@ -38,6 +38,7 @@ from tracegrad.ops.elementwise import (
 )  # fmt: skip
 from tracegrad.ops.op import Op, refusing_complex
 from tracegrad.ops.samples import uniform
+from tracegrad.ops.single import in_single
 
 Rule = Callable[..., Any]
 
@@ -49,7 +50,7 @@ def activation(
 
     def declare(definition: Rule) -> Op:
         name = definition.__name__
-        computed = refusing_complex(name, impl or definition)
+        computed = in_single(refusing_complex(name, impl or definition))
         op = Op(name, ("x",), computed, definition.__doc__ or "", variadic=False)
         op.bends = bends
         op.def_aval(_same_aval)

@@ -21,9 +21,10 @@ from tracegrad.ops.forms import Compose
 from tracegrad.ops.linear import cast
 from tracegrad.ops.op import AS_WRITTEN, TABLE, Op, primitive
 from tracegrad.ops.samples import uniform
+from tracegrad.ops.single import HALF
 
 __all__ = [
-    "angle", "complex_", "complex_of", "conj", "imag", "real", "real_of", "sgn",
+    "angle", "complex_", "complex_of", "conj", "imag", "lies", "real", "real_of", "sgn",
     "view_as_complex", "view_as_real",
 ]  # fmt: skip
 
@@ -36,6 +37,11 @@ def complex_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def real_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype of the parts of numbers of a complex `dtype`."""
     return np.finfo(dtype).dtype
+
+
+def lies(x: Aval) -> Aval:
+    """What lies in the memory of `x`: of complex numbers the parts, along a new last axis; else `x` itself."""
+    return Aval((*x.shape, 2), real_of(x.dtype)) if x.dtype.kind == "c" else x
 
 
 def sample(shape: tuple[int, ...], seed: int = 0, dtype: str = "complex128") -> Any:
@@ -74,6 +80,8 @@ def _complex_loop(x: Any, y: Any) -> Any:
     dtype = promote((x, y))
     if dtype.kind == "c":
         raise TypeError("the parts of complex numbers are real")
+    if dtype == HALF:
+        raise TypeError("there are no complex numbers of half precision")
     dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
     return dtype, dtype, complex_of(dtype)
 
@@ -190,6 +198,8 @@ def view_as_complex(x: Any) -> Any:
 def _(x: Aval) -> Aval:
     if not x.shape or x.shape[-1] != 2 or not x.is_float:
         raise ShapeError(f"view_as_complex: the last axis of floating numbers must have size 2, got {x}")
+    if x.dtype == HALF:
+        raise DTypeError(located("view_as_complex: there are no complex numbers of half precision"))
     return Aval(x.shape[:-1], complex_of(x.dtype))
 
 

@@ -44,7 +44,7 @@ def _outputs(*operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
     return operands[:count]
 
 
-@primitive(Compose(_outputs, fails=False), on_complex=AS_WRITTEN)
+@primitive(Compose(_outputs, fails=False), on_complex=AS_WRITTEN, typed=True)
 def custom_call(*operands: Any, count: int, rule: Rule) -> tuple[Any, ...]:
     """The first `count` operands, as the outputs of a call on the others whose derivative is `rule`."""
     return operands[:count]
@@ -90,7 +90,7 @@ def _() -> Any:
     yield (np.arange(3), np.arange(4) > 1, np.zeros((), np.int64)), {"count": 2, "rule": _NoRule()}
 
 
-@primitive(on_complex=AS_WRITTEN)
+@primitive(on_complex=AS_WRITTEN, typed=True)
 def opaque(*inputs: Any, results: tuple[tuple[tuple[int, ...], str], ...], call: Any) -> tuple[Any, ...]:
     """What the Python function `call` makes of the inputs: arrays of these shapes and dtypes."""
     return tuple(call(*inputs))

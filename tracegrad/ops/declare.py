@@ -29,6 +29,7 @@ from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.ops.forms import Map
 from tracegrad.ops.op import AS_WRITTEN, TABLE, Carrier, Op, bind, lead
 from tracegrad.ops.samples import uniform
+from tracegrad.ops.single import in_single
 
 __all__ = ["Elementwise", "elementwise", "float_loop", "promote", "same_loop"]
 
@@ -43,7 +44,8 @@ class Elementwise(Op):
     def __init__(self, name: str, operands: tuple[str, ...], impl: Callable[..., Any], doc: str, *,
                  scalar: str | None, rules: tuple[Callable[..., Any] | None, ...], loop: Any,
                  on_complex: str = "", aliases: bool = False, moves: bool = False, steps: bool = False):  # fmt: skip
-        super().__init__(name, operands, impl, doc, variadic=False, form=Map(scalar, moves))
+        computed = impl if isinstance(impl, np.ufunc) else in_single(impl)
+        super().__init__(name, operands, computed, doc, variadic=False, form=Map(scalar, moves))
         self.on_complex, self.aliases = on_complex or (AS_WRITTEN if moves else ""), aliases
         self.steps = steps
         self.aval = self._aval
@@ -219,7 +221,7 @@ def same_loop(*dtypes: Any) -> Loop:
 
 
 def float_loop(*dtypes: Any) -> Loop:
-    """As `same_loop`, with integers and booleans taken to float64 (small ones too, unlike NumPy's float16)."""
+    """As `same_loop`, with integers and booleans taken to float64 (small ones too, unlike NumPy's to float16)."""
     dtype = promote(dtypes)
     return (dtype if dtype.kind in "fc" else np.dtype(np.float64),) * (len(dtypes) + 1)
 

@@ -18,6 +18,7 @@ from tracegrad.ops.declare import elementwise as op
 from tracegrad.ops.linear import stop_gradient, zeros_like
 from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, TABLE
 from tracegrad.ops.samples import integers, uniform
+from tracegrad.ops.single import HALF
 
 BOOL = np.dtype(bool)
 
@@ -278,7 +279,7 @@ def _root(x: Any, squared: Any) -> Any:
     if x.dtype.kind == "c":
         return sqrt(squared)
     size = absolute(x)
-    return where(greater(size, 1e8), size, sqrt(squared))
+    return where(greater(size, 100.0 if x.dtype == HALF else 1e8), size, sqrt(squared))
 
 
 arcsinh = op("arcsinh(x)", np.arcsinh, "arcsinh(x)", lambda t, ans, x: divide(t, _root(x, add(square(x), 1))),
@@ -425,3 +426,6 @@ isinf = op("isinf(x)", np.isinf, "isinf(x)", on_complex=AS_WRITTEN, doc="whether
 
 for _op in (accumulate, add, equal, logical_and, logical_or, logical_xor, multiply, not_equal):
     _op.commutative = True
+for _op in (absolute, ceil, clamp, clamp_max, clamp_min, copysign, flat, floor, maximum, minimum, negative, rint, sign,
+            trunc, where):  # fmt: skip
+    _op.exact = True

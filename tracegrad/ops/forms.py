@@ -30,13 +30,14 @@ class Form:
     of a cotangent 0, and a rule tells of the places where cotangents can differ from 0, given as booleans, what becomes
     of them. `raises`: there may be values of the operands for which there is no answer but an exception;
     `foreseen`: code that could catch it is traced with the exception. `order`: how NumPy lays out the answer in memory
-    (`tracegrad.ops.memory`).
+    (`tracegrad.ops.memory`). `rounds`: the answer may have numbers that no operand has.
     """
 
     cheap: ClassVar[bool] = False
     raises: ClassVar[bool] = False
     foreseen: ClassVar[bool] = False
     order: ClassVar[str] = "C"
+    rounds: ClassVar[bool] = True
 
     @property
     def moves(self) -> bool:
@@ -65,6 +66,10 @@ class Compose(Form):
         """Pieces of arrays are moved for any values."""
         return self.fails and not self.moves
 
+    @property
+    def rounds(self) -> bool:  # type: ignore[override]
+        return not self.moves
+
 
 @record(frozen=True)
 class Map(Form):
@@ -83,6 +88,7 @@ class Map(Form):
 class Cast(Map):
     """Each element, converted to the dtype `dtype`."""
 
+    rounds = False
     moves: bool = True
 
 
@@ -94,6 +100,7 @@ class Move(Form):
     an operand may not be in the answer.
     """
 
+    rounds = False
     cheap = True
     reads: Callable[..., Any] | None = None
     partial: bool = False
@@ -130,6 +137,7 @@ class Gather(Form):
     """Elements of the first operand at the indices that the others hold, one for each of `axes`: the axes of the
     indices come first, then those that are not indexed."""
 
+    rounds = False
     raises = True
     order = "picked"
 
@@ -150,11 +158,16 @@ class Scatter(Form):
     def moves(self) -> bool:
         return self.combine == "add"
 
+    @property
+    def rounds(self) -> bool:  # type: ignore[override]
+        return self.combine in ("add", "mul")
+
 
 @record(frozen=True)
 class Checked(Form):
     """Indices of an axis of `length`, counted from the front; there is no answer for those out of range."""
 
+    rounds = False
     raises = True
     order = "K"
 
@@ -163,6 +176,7 @@ class Checked(Form):
 class Window(Form):
     """A window of the first operand, of `sizes` and every `step`-th element, that starts at the other operands."""
 
+    rounds = False
     cheap = True
 
     @property
@@ -174,6 +188,8 @@ class Window(Form):
 class Patch(Form):
     """The first operand with the second one in the place of a window, of every `step`-th element, that starts at the
     other operands."""
+
+    rounds = False
 
     @property
     def moves(self) -> bool:
@@ -197,6 +213,10 @@ class Fold(Form):
         """Whether equal elements combine to what each of them is."""
         return self.combine not in ("add", "mul")
 
+    @property
+    def rounds(self) -> bool:  # type: ignore[override]
+        return self.combine in ("add", "mul")
+
 
 @record(frozen=True)
 class Scan(Form):
@@ -209,6 +229,10 @@ class Scan(Form):
     def moves(self) -> bool:
         return self.combine == "add"
 
+    @property
+    def rounds(self) -> bool:  # type: ignore[override]
+        return self.combine in ("add", "mul")
+
 
 @record(frozen=True)
 class Contract(Form):
@@ -219,6 +243,7 @@ class Contract(Form):
 class Fill(Form):
     """An array that holds `value` everywhere."""
 
+    rounds = False
     cheap = True
 
 
@@ -233,12 +258,15 @@ class Progression(Form):
 class Result(Form):
     """Number `index` of the several results of the operand."""
 
+    rounds = False
+
 
 @record(frozen=True)
 class Repeat(Form):
     """A loop of `length` turns over the region `body`: the first `carries` results of a turn are the first operands of
     the next, `xs` operands are read row by row, and the other results are stacked."""
 
+    rounds = False
     raises = True
 
 
@@ -247,6 +275,7 @@ class While(Form):
     """A loop over the region `body` while the region `cond` holds, which carries and stacks as `Repeat` does, with room
     for the results of `capacity` turns. The number of turns is a result behind the carries."""
 
+    rounds = False
     raises = True
 
 
@@ -254,6 +283,7 @@ class While(Form):
 class Branch(Form):
     """The one of the regions `branches` that the first operand numbers, applied to the other operands."""
 
+    rounds = False
     raises = True
 
 
@@ -262,4 +292,5 @@ class Run(Form):
     """The region `body`, applied to the operands: as if it stood there itself if `inlined`, else as a step of its own,
     which computes what it needs whether or not it has been computed before."""
 
+    rounds = False
     raises = True

@@ -7,18 +7,13 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.ops.complex_numbers import complex_of, real_of
+from tracegrad.ops.complex_numbers import complex_of, lies, real_of
 from tracegrad.ops.op import TABLE, Op, Several, primitive
 from tracegrad.ops.samples import integers
 
-__all__ = ["call_joined", "lies"]
+__all__ = ["call_joined"]
 
 Given = tuple[tuple[str, Any], ...]
-
-
-def lies(x: Aval) -> Aval:
-    """What lies in the memory of `x`: of complex numbers the parts, along a new last axis; else `x` itself."""
-    return Aval((*x.shape, 2), real_of(x.dtype)) if x.dtype.kind == "c" else x
 
 
 @primitive()

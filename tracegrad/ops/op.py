@@ -36,6 +36,7 @@ from tracegrad.avals import LITERALS, Aval, aval_of
 from tracegrad.errors import ShapeError, UnsupportedError, located
 from tracegrad.ops.carriers import Abstract, Carrier, Level, lead, named, one_node
 from tracegrad.ops.forms import Call, Compose, Form, Move
+from tracegrad.ops.single import in_single
 from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 
 __all__ = [
@@ -102,10 +103,15 @@ class Op:
     - `steps`: of one operand, its derivative is 0 wherever there is one;
     - `bends`: of one operand, its derivative depends on that by steps alone;
     - `order`: how NumPy lays out the answer in memory (`tracegrad.ops.memory`), where the form does not say it;
+    - `exact`: of floating numbers it computes what their dtype has, so that nothing has to be rounded;
+    - `typed`: the answer is no function of the values alone, but of the dtype, too;
+    - `direct`: `impl` without asking whether there is float16 among the operands;
     - `commutative`: the operands may change places: the result has the same bits, but for the payload of a nan.
     """
 
     commutative = False
+    exact = False
+    typed = False
     on_complex = ""
     aliases = False
     steps = False
@@ -119,6 +125,7 @@ class Op:
                  form: Form = _CALL, listed: bool = True):  # fmt: skip
         self.name, self.operands, self.impl, self.__doc__ = name, operands, impl, doc
         self.variadic, self.form = variadic, form
+        self.direct = getattr(impl, "of_others", impl)
         self.aval: Callable[..., Aval] = self._no_aval
         self.samples: Callable[[], Iterable[Sample]] | None = None
         self.put: Callable[..., Any] | None = None
@@ -412,7 +419,7 @@ def transposed(op: Op, tangents: Sequence[Any], ans: Any, operands: tuple[Any, .
 
 
 def primitive(
-    form: Form = _CALL, *, on_complex: str | None = None, aliases: bool = False, order: str = ""
+    form: Form = _CALL, *, on_complex: str | None = None, aliases: bool = False, order: str = "", typed: bool = False
 ) -> Callable[[Callable[..., Any]], Op]:
     """Declare an op by decorating its NumPy implementation: positional arguments are operands, keywords params.
 
@@ -427,8 +434,10 @@ def primitive(
             names += (code.co_varnames[code.co_argcount + code.co_kwonlyargcount],)
         complex_rules = (AS_WRITTEN if form.moves else "") if on_complex is None else on_complex
         computed = impl if complex_rules else refusing_complex(impl.__name__, impl)
+        if form.rounds and not typed:
+            computed = in_single(computed)
         op = Op(impl.__name__, names, computed, impl.__doc__ or "", variadic, form)
-        op.on_complex, op.aliases, op._order = complex_rules, aliases, order
+        op.on_complex, op.aliases, op._order, op.typed = complex_rules, aliases, order, typed
         return op
 
     return declare

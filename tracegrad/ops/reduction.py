@@ -44,6 +44,7 @@ from tracegrad.ops.linear import (
 from tracegrad.ops.op import AS_WRITTEN, HOLOMORPHIC, TABLE, primitive
 from tracegrad.ops.places import place_of
 from tracegrad.ops.samples import integers, uniform
+from tracegrad.ops.single import HALF
 
 
 def _reduced(x: Aval, *, axes: tuple[int, ...]) -> Aval:
@@ -282,6 +283,13 @@ def count_of(x: Any, axes: tuple[int, ...]) -> int:
     return math.prod(aval_of(x).shape[a] for a in axes)
 
 
+def _shared(x: Any, count: float) -> Any:
+    """`x` / `count`, which may be too large for half precision."""
+    if x.dtype != HALF:
+        return divide(x, count)
+    return cast(divide(cast(x, dtype="float32"), count), dtype=HALF.name)
+
+
 @primitive(on_complex=AS_WRITTEN, order="K")
 def mean(x: Any, *, axes: tuple[int, ...]) -> Any:
     """The arithmetic mean over `axes`."""
@@ -302,7 +310,7 @@ mean.linear_in("x")
 
 @mean.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...]) -> Any:
-    return unreduce(divide(ct, float(count_of(x, axes))), x.shape, axes)
+    return unreduce(_shared(ct, float(count_of(x, axes))), x.shape, axes)
 
 
 @primitive(on_complex=AS_WRITTEN, order="K")
@@ -337,7 +345,7 @@ def _(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
 
 @var.def_vjp("x")
 def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
-    slope = divide(multiply(_deviation(x, axes), 2), _freedom(x, axes, ddof))
+    slope = _shared(multiply(_deviation(x, axes), 2), _freedom(x, axes, ddof))
     return multiply(unreduce(ct, x.shape, axes), slope)
 
 
@@ -367,7 +375,7 @@ def _(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
 def _(ct: Any, ans: Any, x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
     none = equal(ans, 0)
     share = where(none, 0.0, divide(ct, where(none, 1.0, ans)))
-    return multiply(unreduce(share, x.shape, axes), divide(_deviation(x, axes), _freedom(x, axes, ddof)))
+    return multiply(unreduce(share, x.shape, axes), _shared(_deviation(x, axes), _freedom(x, axes, ddof)))
 
 
 @std.def_samples

@@ -52,6 +52,8 @@ for _op in (gcd, lcm):
     _op.def_samples(_pairs)
     _op.commutative = True
 
+nextafter.typed = spacing.typed = True
+
 
 @bitwise_count.def_decompose
 def _(x: Any) -> Any:
@@ -73,7 +75,7 @@ def _() -> Any:
     yield (uniform((20,), dtype="float32"), integers((20,), -5, 5, dtype="int32")), {}
 
 
-@primitive()
+@primitive(typed=True)
 def reinterpret(x: Any, *, dtype: str) -> Any:
     """The same bits as elements of another dtype of the same size."""
     return x.view(dtype).copy()

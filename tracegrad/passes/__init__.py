@@ -15,7 +15,7 @@ from tracegrad.passes.decompose import decompose
 from tracegrad.passes.every_turn import join_products_of_turns
 from tracegrad.passes.factored import factor_once
 from tracegrad.passes.left import read_what_is_left
-from tracegrad.passes.real_numbers import without_complex
+from tracegrad.passes.real_numbers import without_complex, without_half
 from tracegrad.passes.segments import join_segments
 from tracegrad.passes.share import share_loops
 from tracegrad.passes.simplify import simplify
@@ -24,6 +24,7 @@ from tracegrad.settings import settings
 __all__ = [
     "PIPELINE", "Thresholds", "decompose", "factor_once", "join_products_of_turns", "join_segments", "optimize",
     "read_what_is_left", "run_in_blocks", "simplify", "unroll_small_contractions", "without_complex",
+    "without_half",
 ]  # fmt: skip
 
 Pass = Callable[[Graph], Graph]

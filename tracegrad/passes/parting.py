@@ -17,8 +17,9 @@ from tracegrad.errors import VerifyError
 from tracegrad.ir import Builder, Graph, replay
 from tracegrad.ir.builder import recorder, recording
 from tracegrad.ir.graph import map_regions
+from tracegrad.ops.complex_numbers import lies
 from tracegrad.ops.forms import Branch, Compose, Identity, Repeat, Run, While
-from tracegrad.ops.joined import call_joined, lies
+from tracegrad.ops.joined import call_joined
 from tracegrad.ops.op import Op
 from tracegrad.passes import pair_functions as pair_functions  # which enters its rules
 from tracegrad.passes.pairs import RULES, Pair, joined, parted

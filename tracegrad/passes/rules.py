@@ -88,6 +88,9 @@ RULES: tuple[Rule, ...] = (
     Rule("power(x, -1)", "reciprocal(x)"),
     Rule("power(x, 0.5)", "sqrt(x)"),
     Rule("power(x, 3)", "multiply(x, square(x))", "f", ulps=2),
+    # What is kept of numbers is rounded by that.
+    Rule("half_bits(round_to_half(x))", "half_bits(x)"),
+    Rule("round_to_half(round_to_half(x))", "round_to_half(x)"),
     # Choices.
     Rule("where(x, y, y)", "y", "b"),
     Rule("where(logical_not(x), y, z)", "where(x, z, y)", "b"),

@@ -27,6 +27,8 @@ from tracegrad.errors import CapacityError, TracegradError
 from tracegrad.ir import Graph, run
 from tracegrad.ir.builder import RECORDERS
 from tracegrad.logs import log
+from tracegrad.ops.complex_numbers import lies
+from tracegrad.ops.half import in_bits
 from tracegrad.records import record
 from tracegrad.runtime import native, planned
 from tracegrad.runtime.entry import MISS
@@ -179,7 +181,7 @@ class Program:
         self.image, self.foreseen = found.image, found.foreseen
 
     def _planned(self, clock: _Clock) -> tuple[Graph, Plan]:
-        optimized = passes.optimize(passes.without_complex(self.graph))
+        optimized = passes.optimize(passes.without_half(passes.without_complex(self.graph)))
         clock.stage("passes")
         return optimized, plan(optimized, self.checked, _given_away(self.graph, self._donated))
 
@@ -315,16 +317,15 @@ class Unplanned(Program):
 
 def _given_away(graph: Graph, donated: Collection[int]) -> Collection[int]:
     """Those of the inputs that are `donated` for which no output of another dtype can be taken: the plan knows complex
-    arrays by their parts."""
-    if not donated or all(x.dtype.kind != "c" for x in (*graph.avals, *graph.results)):
+    arrays by their parts, and those of half precision by their bits."""
+    if not donated or all(x.dtype.char not in "eFD" for x in (*graph.avals, *graph.results)):
         return donated
     return [j for j in donated if not any(_looks_like(x, graph.avals[j]) for x in graph.results)]
 
 
 def _looks_like(x: Aval, y: Aval) -> bool:
-    """Whether one is complex, and the other has the shape of its parts."""
-    whole, parts = (x, y) if x.dtype.kind == "c" else (y, x)
-    return whole.dtype.kind == "c" != parts.dtype.kind and (*whole.shape, 2) == parts.shape
+    """Whether two that are not of one dtype are to the plan."""
+    return x != y and in_bits(lies(x)) == in_bits(lies(y))
 
 
 def _still(missing: Mapping[str, float]) -> Missing:

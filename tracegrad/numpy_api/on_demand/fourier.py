@@ -16,6 +16,7 @@ from tracegrad.ops import fourier
 from tracegrad.ops.complex_numbers import complex_of
 from tracegrad.ops.linear import pad
 from tracegrad.ops.op import normalize_axis
+from tracegrad.ops.single import HALF
 
 __all__ = ["NAMES", "TRANSFORMS", "line", "resized", "several"]
 
@@ -63,8 +64,9 @@ def _rfft(x: Any, n: Any, axis: int, norm: Any) -> Any:
 
 def _irfft(x: Any, n: Any, axis: int, norm: Any) -> Any:
     n = _length(n, 2 * (x.shape[axis] - 1))
-    x = resized(to_dtype(x, complex_of(x.dtype)), n // 2 + 1, axis)
-    return fourier.irfft(x, n=n, axis=axis, norm=_norm(norm))
+    given = resized(to_dtype(x, complex_of(x.dtype)), n // 2 + 1, axis)
+    found = fourier.irfft(given, n=n, axis=axis, norm=_norm(norm))
+    return to_dtype(found, x.dtype) if x.dtype == HALF else found
 
 
 def _hfft(x: Any, n: Any, axis: int, norm: Any) -> Any:

@@ -27,6 +27,8 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     first, last = (to_float(x) for x in arrays(start, stop))
     if "c" in (first.dtype.kind, last.dtype.kind):
         raise refuse("np.geomspace of complex numbers")
+    kind = np.result_type(first.dtype, last.dtype, np.float64 if dtype is None else dtype)
+    first, last = to_dtype(first, kind), to_dtype(last, kind)
     side = sign(stop_gradient(first))
     zero, across = logical_or(equal(first, 0), equal(last, 0)), not_equal(side, sign(last))
     known = has_value(logical_or(zero, across))

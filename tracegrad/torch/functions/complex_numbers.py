@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.errors import located
+from tracegrad.errors import DTypeError, located
 from tracegrad.numpy_api.operands import arrays
 from tracegrad.ops import complex_numbers as ops
 from tracegrad.ops.elementwise import cos, equal, flat, isnan, less, logical_or, multiply, not_equal, sign, sin, where
 from tracegrad.ops.linear import cast, stop_gradient
 from tracegrad.ops.op import named, one_node
+from tracegrad.ops.single import HALF
 from tracegrad.torch.functions import parts
 from tracegrad.torch.functions.arguments import floating
 from tracegrad.torch.functions.dims import one, size_error, type_name
@@ -94,7 +95,7 @@ def view_as_complex(input: Any) -> Any:
     array = getattr(x, "array", x)
     if isinstance(array, np.ndarray) and array.strides[-1] != array.itemsize:
         raise RuntimeError(located("Tensor must have a last dimension with stride 1"))
-    return ops.view_as_complex(x)
+    return ops.view_as_complex(_not_half(x))
 
 
 # -- made of parts -------------------------------------------------------------------------------------------------
@@ -109,7 +110,14 @@ def _parts(x: Any, y: Any) -> tuple[Any, Any]:
         raise RuntimeError(
             located(f"Expected object of scalar type {first} but got scalar type {second} for second argument")
         )
-    return x, y
+    return _not_half(x), y
+
+
+def _not_half(x: Any) -> Any:
+    """Parts of complex numbers, which are of single precision at least."""
+    if x.dtype == HALF:
+        raise DTypeError(located("tracegrad has no complex numbers of half precision; take float() of the parts first"))
+    return x
 
 
 @function("complex", methods=False)

@@ -35,8 +35,9 @@ def size_error(message: str) -> SizeError:
 
 
 _TYPES = {
-    "float64": "Double", "float32": "Float", "complex128": "ComplexDouble", "complex64": "ComplexFloat",
-    "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char", "uint8": "Byte", "bool": "Bool",
+    "float64": "Double", "float32": "Float", "float16": "Half", "complex128": "ComplexDouble",
+    "complex64": "ComplexFloat", "int64": "Long", "int32": "Int", "int16": "Short", "int8": "Char",
+    "uint8": "Byte", "bool": "Bool",
 }  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def type_name(dtype: Any) -> str:
 
 def not_real(kind: str) -> RuntimeError:
     """The error for a complex number where one of the type `kind` has to be, in PyTorch's words for types."""
-    name = {"float64": "double", "float32": "float", "int64": "int64_t"}.get(kind, kind)
+    name = {"float64": "double", "float32": "float", "float16": "c10::Half", "int64": "int64_t"}.get(kind, kind)
     return RuntimeError(located(f"value cannot be converted to type {name} without overflow"))
 
 

@@ -58,7 +58,7 @@ def matrix_norm(
     >>> float(matrix_norm(np.array([[1.0, -2.0], [3.0, 4.0]]), 1))
     6.0
     """
-    x = numpy_linalg.matrices("matrix_norm", to_dtype(one(A), dtype))
+    x = numpy_linalg.matrices("matrix_norm", to_dtype(one(A), dtype), halves=ord not in ("nuc", 2, -2))
     dims = dims_of(dim, len(x.shape))
     if len(dims) != 2:
         raise size_error("linalg.matrix_norm: dim must be a 2-tuple.")

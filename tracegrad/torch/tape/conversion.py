@@ -77,22 +77,15 @@ def _to_dtype(name: str, dtype: np.dtype[Any]) -> None:
 
 for _name, _kind in {
     "float": "float32", "double": "float64", "int": "int32", "long": "int64", "short": "int16", "bool": "bool",
-    "byte": "uint8", "char": "int8", "cfloat": "complex64", "cdouble": "complex128",
+    "half": "float16", "byte": "uint8", "char": "int8", "cfloat": "complex64", "cdouble": "complex128",
 }.items():  # fmt: skip
     _to_dtype(_name, DTYPES[_kind])
 
 
-def _refused(name: str, dtype: str) -> None:
-    def convert(self: Any) -> Any:
-        raise DTypeError(located(f"tracegrad does not support {dtype}; supported are float32 and float64"))
-
-    convert.__name__ = convert.__qualname__ = name
-    convert.__doc__ = f"Not supported: there is no {dtype}."
-    tensor_method(name)(convert)
-
-
-_refused("half", "float16")
-_refused("bfloat16", "bfloat16")
+@tensor_method("bfloat16")
+def bfloat16(self: Any) -> Any:
+    """Not supported: NumPy has no bfloat16."""
+    raise DTypeError(located("tracegrad does not support bfloat16; supported are float16, float32 and float64"))
 
 
 @tensor_method("astype")
@@ -108,9 +101,9 @@ def type_as(self: Any, other: Any) -> Any:
 
 
 _TYPES = {
-    "float32": "Float", "float64": "Double", "complex64": "ComplexFloat", "complex128": "ComplexDouble",
-    "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long", "uint8": "Byte", "uint16": "UInt16",
-    "uint32": "UInt32", "uint64": "UInt64", "bool": "Bool",
+    "float32": "Float", "float64": "Double", "float16": "Half", "complex64": "ComplexFloat",
+    "complex128": "ComplexDouble", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long",
+    "uint8": "Byte", "uint16": "UInt16", "uint32": "UInt32", "uint64": "UInt64", "bool": "Bool",
 }  # fmt: skip
 _NAMED = {f"{stem}Tensor": name for name, stem in _TYPES.items()}
 

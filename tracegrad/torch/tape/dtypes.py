@@ -22,15 +22,15 @@ DType = np.dtype[Any]
 
 DTYPES: dict[str, DType] = {
     name: np.dtype(name)
-    for name in ("float32", "float64", "complex64", "complex128", "int8", "int16", "int32", "int64", "uint8", "uint16",
-                 "uint32", "uint64", "bool")
+    for name in ("float16", "float32", "float64", "complex64", "complex128", "int8", "int16", "int32", "int64", "uint8",
+                 "uint16", "uint32", "uint64", "bool")
 }  # fmt: skip
 DTYPES.update(
     {
         other: DTYPES[name]
         for other, name in (
-            ("float", "float32"), ("double", "float64"), ("cfloat", "complex64"), ("cdouble", "complex128"),
-            ("short", "int16"), ("int", "int32"), ("long", "int64"),
+            ("half", "float16"), ("float", "float32"), ("double", "float64"), ("cfloat", "complex64"),
+            ("cdouble", "complex128"), ("short", "int16"), ("int", "int32"), ("long", "int64"),
         )
     }
 )  # fmt: skip
@@ -52,7 +52,7 @@ def get_default_dtype() -> DType:
 
 
 def set_default_dtype(dtype: Any) -> None:
-    """Make `dtype`, float32 or float64, the one of Tensors made of Python floats; TypeError for others.
+    """Make `dtype`, a floating one, that of Tensors made of Python floats; TypeError for others.
 
     >>> set_default_dtype(np.float32)
     >>> get_default_dtype()
@@ -60,14 +60,15 @@ def set_default_dtype(dtype: Any) -> None:
     >>> set_default_dtype(np.float64)
     """
     given = np.dtype(dtype)
-    if given not in (DTYPES["float32"], DTYPES["float64"]):
+    if given not in (DTYPES["float16"], DTYPES["float32"], DTYPES["float64"]):
         raise TypeError(located("only floating-point types are supported as the default type"))
     _Default.dtype = DTYPES[given.name]
 
 
 def default_complex() -> DType:
-    """The dtype of a Tensor made of Python complex numbers: the one whose parts have the default dtype."""
-    return DTYPES["complex64" if _Default.dtype == DTYPES["float32"] else "complex128"]
+    """The dtype of a Tensor made of Python complex numbers: the one whose parts have the default dtype,
+    or are of single precision if that is half."""
+    return DTYPES["complex128" if _Default.dtype == DTYPES["float64"] else "complex64"]
 
 
 # -- questions about a dtype ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import numpy as np
 
 from tracegrad.avals import supported
 from tracegrad.errors import DTypeError, ShapeError, UnsupportedError, located
+from tracegrad.ops.single import HALF
 from tracegrad.torch.functions.generator import Generator, default_generator, source
 from tracegrad.torch.tape.dtypes import get_default_dtype
 from tracegrad.torch.tape.factories import check_device, like, plain, shape_of, tensor_method, wrap
@@ -71,12 +72,16 @@ def _floating(name: str, dtype: Any) -> np.dtype[Any]:
 def _uniform(bits: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if dtype.kind == "c":
         return _complex(bits.random((*shape, 2)), dtype)
+    if dtype == HALF:  # in steps of 2**-11: rounded, one of float32 may be 1
+        return np.asarray(np.floor(np.ldexp(bits.random(shape, np.float32), 11)) / 2048, HALF)
     return np.asarray(bits.random(shape, dtype.type))
 
 
 def _gaussian(bits: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if dtype.kind == "c":  # the variance of the whole is one
         return _complex(bits.standard_normal((*shape, 2)) * np.sqrt(0.5), dtype)
+    if dtype == HALF:
+        return np.asarray(bits.standard_normal(shape, np.float32), HALF)
     return np.asarray(bits.standard_normal(shape, dtype.type))
 
 

@@ -34,7 +34,7 @@ _NONE: dict[str, Any] = {}
 
 def of_one(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Callable[[Any], Any]:
     """The recorder of an op of one operand, of the class `cls`; its node is called `node`, if not by the op."""
-    function, plans = op.impl, dict[Any, Any]()
+    function, plans = op.direct, dict[Any, Any]()
 
     def apply(input: Any) -> Any:
         x = input
@@ -75,7 +75,7 @@ def of_one(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Cal
 
 def of_two(op: Op, cls: Any, general: Callable[..., Any], node: str = "") -> Callable[[Any, Any], Any]:
     """The recorder of an op of two operands, both of the class `cls`, or one of them and a number."""
-    function = op.impl
+    function = op.direct
     record = _of_two(op, node)
     cases = {(cls, cls): 0, (cls, float): 4, (cls, int): 4, (float, cls): 8, (int, cls): 8}
 
@@ -181,7 +181,7 @@ def of_form(
     `function` computes the op, if not its own meaning does: a function of the array and the parameters as a dictionary.
     If `fixed`, the parameters follow from the rank.
     """
-    aliases, meaning = op.aliases, op.impl
+    aliases, meaning = op.aliases, op.direct
     record, several = _of_form(op, node, fixed), _of_several(op, cls, node)
 
     def apply(operands: tuple[Any], params: dict[str, Any]) -> Any:

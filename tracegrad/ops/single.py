@@ -1,0 +1,44 @@
+"""float16, of which what is no universal function of NumPy's is computed as these are: in float32, and rounded once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import LITERALS
+
+__all__ = ["HALF", "SINGLE", "in_single"]
+
+HALF, SINGLE = np.dtype(np.float16), np.dtype(np.float32)
+
+
+def in_single(impl: Callable[..., Any]) -> Callable[..., Any]:
+    """`impl`, which of float16 computes in float32 and rounds its results."""
+
+    @functools.wraps(impl)
+    def call(*operands: Any, **params: Any) -> Any:
+        for x in operands:
+            if type(x) not in LITERALS and x.dtype.char == "e":
+                break
+        else:
+            return impl(*operands, **params)
+        found = impl(*map(_single, operands), **params)
+        return tuple(map(_half, found)) if isinstance(found, tuple) else _half(found)
+
+    call.of_others = impl  # type: ignore[attr-defined]
+    return call
+
+
+def _single(x: Any) -> Any:
+    """An operand beside float16, in single precision."""
+    if type(x) is float:
+        return float(HALF.type(x))
+    return x.astype(SINGLE) if type(x) not in LITERALS and x.dtype == HALF else x
+
+
+def _half(x: Any) -> Any:
+    x = np.asarray(x)
+    return x.astype(HALF) if x.dtype == SINGLE else x
