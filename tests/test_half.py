@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special as sp
 from along import differences, replayed
 from graphs import several
 
@@ -143,6 +144,18 @@ def test_fourier_transforms_have_numpys_dtypes() -> None:
         got, want = compiled(lambda x, function=function: function(x))(X), function(X)
         assert got.dtype == want.dtype
         np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3)
+
+
+def test_scipys_functions_take_the_dtypes_that_they_take_of_ndarrays() -> None:
+    x = X[2]
+
+    def every(x: Any) -> Any:
+        return sp.erf(x), sp.expit(x), sp.entr(x), sp.gamma(x), sp.xlogy(x, x), sp.ndtri(x / 4), sp.rel_entr(x, 2 * x)
+
+    for given in (x, x.astype(np.float32)):
+        for got, want in zip(compiled(every)(given), every(given), strict=True):
+            assert got.dtype == want.dtype
+            np.testing.assert_allclose(got, want, rtol=2e-6)
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from tracegrad.errors import UnsupportedError, located
 from tracegrad.numpy_api.operands import arrays, assigned, operands, to_dtype
 from tracegrad.ops import elementwise
 from tracegrad.ops.op import Carrier
+from tracegrad.ops.single import HALF
 
 __all__ = [
     "FUNCTIONS", "NO_VALUE", "UFUNCS", "UFUNC_METHODS", "dispatch_function", "dispatch_ufunc", "implements", "refuse",
@@ -178,6 +179,8 @@ def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: 
     mask = kwargs.pop("where", True) if kwargs else True
     if kwargs:
         inputs, kwargs = _in_loop(function, inputs, kwargs)
+    elif function in _OF_OTHERS:
+        inputs = _without_half(function, inputs)
     result = implementation(*inputs, **kwargs)
     if mask is not True:
         result = _where(mask, result, out)
@@ -218,6 +221,15 @@ def _in_loop(function: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     kinds = (*map(weak_dtype, given), *[None] * function.nout)
     loop = function.resolve_dtypes(kinds, signature=signature, casting=casting)
     return [_as(x, kind) for x, kind in zip(given, loop)], kwargs
+
+
+def _without_half(function: Any, inputs: tuple[Any, ...]) -> Any:
+    """The inputs of one of SciPy's functions, which know no float16, in the dtypes of the loop that it takes."""
+    given = operands(*inputs)
+    if all(is_literal(x) or x.dtype != HALF for x in given):
+        return inputs
+    loop = function.resolve_dtypes((*map(weak_dtype, given), *[None] * function.nout))
+    return [_as(x, kind) for x, kind in zip(given, loop)]
 
 
 _USUAL = ("same_kind", "safe", "unsafe")
@@ -266,6 +278,8 @@ def write(name: str, out: tuple[Any, ...], result: Any, any_dtype: bool = False)
 # Names of functions that never dispatch, for which traced code has others.
 REPLACED: set[str] = set()
 _NAMES: dict[Any, str] = {}
+# Universal functions that are not NumPy's.
+_OF_OTHERS: set[Any] = set()
 
 
 def _name_of(function: Any) -> str:
@@ -276,6 +290,8 @@ def _name_of(function: Any) -> str:
         if not any(getattr(home, name, None) is function for home in homes) and name not in _INTERNAL:
             name = f"unknown {name}"
         _NAMES[function] = name
+        if getattr(np, name, None) is not function and name not in _INTERNAL:
+            _OF_OTHERS.add(function)
     return name
 
 

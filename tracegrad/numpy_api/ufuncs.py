@@ -27,6 +27,7 @@ from tracegrad.ops.elementwise import (
     equal,
     floor_divide,
     greater,
+    greater_equal,
     isfinite,
     isnan,
     less,
@@ -250,8 +251,8 @@ def rel_entr(x: Any, y: Any) -> Any:
     x, y = (to_float(v) for v in operands(x, y))
     inside = logical_and(greater(x, 0), greater(y, 0))
     ratio = divide(where(inside, x, 1.0), where(inside, y, 1.0))
-    at_zero = logical_and(equal(x, 0), logical_not(less(y, 0)))
-    outside = where(logical_or(isnan(x), isnan(y)), math.nan, where(at_zero, 0.0, math.inf))
+    at_zero, unordered = logical_and(equal(x, 0), greater_equal(y, 0)), logical_or(isnan(x), isnan(y))
+    outside = where(at_zero, 0.0, where(unordered, stop_gradient(add(x, y)), math.inf))  # in the dtype of x and y
     return where(inside, multiply(x, log(ratio)), outside)
 
 
