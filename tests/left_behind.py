@@ -26,7 +26,7 @@ REGISTRIES: tuple[dict[Any, Any], ...] = (FUNCTIONS, UFUNCS, UFUNC_METHODS)
 def state() -> dict[str, Any]:
     """What there is, by name. What the package itself registers when it is needed does not count."""
     return {
-        "ops": _foreign((op.name, op.impl) for op in TABLE.values()),
+        "ops": _foreign((op.name, op.direct) for op in TABLE.values()),
         "functions": _foreign((repr(key), f) for table in REGISTRIES for key, f in table.items()),
         "settings": re.sub("num_threads=None", f"num_threads={num_threads()}", repr(settings)),
         "jit": not jit_disabled(),

@@ -436,6 +436,6 @@ def is_extended() -> bool:
 
 @functools.lru_cache(maxsize=4)
 def _extended(ops: tuple[str, ...], functions: tuple[Any, ...]) -> bool:
-    parts = [x for op in TABLE.values() for x in (op.impl, *op._vjp.values(), op._jvp, op._batch)]
+    parts = [x for op in TABLE.values() for x in (op.direct, *op._vjp.values(), op._jvp, op._batch)]
     modules = {x.__module__ for x in (*parts, *functions) if isinstance(x, types.FunctionType)}
     return not all(module.startswith("tracegrad.") for module in modules)
