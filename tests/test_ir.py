@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError, TraceError, VerifyError
 from tracegrad.ir import Builder, Graph, Node, build, parse, replay, run, to_text, turns, verify
+from tracegrad.ir.printing import located
 from tracegrad.ops import TABLE
 from tracegrad.ops.elementwise import add, exp, multiply, power, where
 from tracegrad.ops.indexing import gather
@@ -303,6 +304,20 @@ def test_turns_within_a_trace_are_recorded() -> None:
     turn = turns(build(lambda x: [add(x, full(shape=(), value=1.0, dtype="float64"))], [f64()]))
     again = build(lambda x: turn([x]), [f64()])
     assert [x.name for x in again.nodes] == ["full", "add"]
+
+
+def test_the_text_of_an_equal_graph_takes_the_lines_of_another() -> None:
+    text = """graph(%0: f64[2,3]) {
+  %1 = exp(%0) : f64[2,3]
+  %2 = multiply(%1, 2.0) : f64[2,3]
+  return %2
+}"""
+    graph = parse(text)
+    for node, line in zip(graph.nodes, ("", "model.py:7"), strict=True):
+        node.location = line
+    assert located(text, graph).split("\n") == [
+        *text.split("\n")[:2], "  %2 = multiply(%1, 2.0) : f64[2,3]  # model.py:7", "  return %2", "}",
+    ]  # fmt: skip
 
 
 def test_locations_survive_a_transform() -> None:

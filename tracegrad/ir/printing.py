@@ -12,7 +12,7 @@ from tracegrad.avals import LITERALS
 if TYPE_CHECKING:
     from tracegrad.ir.graph import Graph, Node
 
-__all__ = ["NAME", "digest_of", "named_regions", "names_of", "printable", "to_text"]
+__all__ = ["NAME", "digest_of", "located", "named_regions", "names_of", "printable", "to_text"]
 
 # The name of an input: that of a variable, and attributes, numbers and simple strings that lead on from there.
 NAME = r"[^\W\d]\w*(?:\.\w+|\[\d+\]|\['[\w ./-]*'\])*"
@@ -43,9 +43,28 @@ def to_text(graph: Graph, locations: bool = False) -> str:
     """The text of `graph`; with `locations`, each node ends in a comment naming the user's line."""
 
     def inside(name: str, region: Graph) -> Iterator[str]:
-        return (f"    {line}" for line in _lines(region, name, locations, inside))
+        return (f"    {line}" for line in _lines(region, name, inside))
 
-    return "\n".join(_lines(graph, "graph", locations, inside))
+    text = "\n".join(_lines(graph, "graph", inside))
+    return located(text, graph) if locations else text
+
+
+def located(text: str, graph: Graph) -> str:
+    """The text of a graph, or of one that is equal, with the user's lines that `graph` knows."""
+    lines = zip(text.split("\n"), _lines_of_user(graph), strict=True)
+    return "\n".join([f"{line}  # {location}" if location else line for line, location in lines])
+
+
+def _lines_of_user(graph: Graph) -> Iterator[str]:
+    """For each line of the text, the user's line, or ""."""
+    yield ""
+    for node in graph.nodes:
+        if node.picks is None:
+            yield node.location
+            if node.regions:
+                for _, region in named_regions(node):
+                    yield from _lines_of_user(region)
+    yield from ("", "")
 
 
 def digest_of(graph: Graph) -> bytes:
@@ -54,14 +73,14 @@ def digest_of(graph: Graph) -> bytes:
     def inside(name: str, region: Graph) -> Iterator[str]:
         yield f"{name} {region.digest.hex()}"
 
-    return blake2b("\n".join(_lines(graph, "graph", False, inside)).encode(), digest_size=20).digest()
+    return blake2b("\n".join(_lines(graph, "graph", inside)).encode(), digest_size=20).digest()
 
 
 # The lines of a region with this name.
 _Inside = Callable[[str, Any], Iterator[str]]
 
 
-def _lines(graph: Graph, head: str, locations: bool, inside: _Inside) -> Iterator[str]:
+def _lines(graph: Graph, head: str, inside: _Inside) -> Iterator[str]:
     names = names_of(graph)
     picked: dict[Node, dict[int, str]] = {}
     for node in graph.nodes:
@@ -80,7 +99,7 @@ def _lines(graph: Graph, head: str, locations: bool, inside: _Inside) -> Iterato
         else:
             named, kind = names[node], (node.aval.shape, node.aval.dtype)
             aval = avals.get(kind) or avals.setdefault(kind, str(node.aval))
-        yield _line(node, named, aval, names, locations)
+        yield _line(node, named, aval, names)
         if node.regions:
             for name, region in named_regions(node):
                 yield from inside(name, region)
@@ -88,15 +107,14 @@ def _lines(graph: Graph, head: str, locations: bool, inside: _Inside) -> Iterato
     yield "}"
 
 
-def _line(node: Node, named: str, aval: str, names: dict[Node, str], locations: bool) -> str:
+def _line(node: Node, named: str, aval: str, names: dict[Node, str]) -> str:
     params = node.params
     if node.regions:
         hidden = {name.partition(".")[0] for name, _ in named_regions(node)}
         params = tuple([(k, v) for k, v in params if k not in hidden])
     operands = ", ".join([repr(x) if type(x) in LITERALS else names[x] for x in node.inputs])
     shown = f" {{{', '.join([f'{k}={v!r}' for k, v in params])}}}" if params else ""
-    comment = f"  # {node.location}" if locations and node.location else ""
-    return f"  {named} = {node.name}({operands}){shown} : {aval}{comment}"
+    return f"  {named} = {node.name}({operands}){shown} : {aval}"
 
 
 def named_regions(node: Node) -> Iterator[tuple[str, Any]]:

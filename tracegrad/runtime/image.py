@@ -28,6 +28,7 @@ from tracegrad.codegen.steps import Matmul
 from tracegrad.codegen.walker import WALK, words_of_walk
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, Node, parse, to_text
+from tracegrad.ir.printing import located
 from tracegrad.ops import TABLE
 from tracegrad.ops.custom import custom_call
 from tracegrad.ops.results import result
@@ -70,7 +71,7 @@ class Image:
     arena_bytes: int
     released: bool  # whether it runs without the GIL
     donors: tuple[tuple[int, int], ...] = ()  # outputs that are inputs, which it overwrites, and these
-    # By what it says of lines and names, the text of a graph that this is the program of: see `written`.
+    # By the names in it, the text of a graph that this is the program of, without the user's lines: see `written`.
     texts: dict[Any, str] = field(default_factory=dict, init=False)
 
     @functools.cached_property
@@ -253,17 +254,18 @@ def require_plain(graph: Graph, rules: bool = False) -> None:
 
 def written(graph: Graph, image: Image | None) -> str:
     """The text of a graph, with the user's lines; `Unkept` where it does not say all. Graphs of one image are equal but
-    for lines and names, so it is written once for those that have the same."""
+    for lines and names, so what has the same names is written once, and the lines are put to it."""
     if image is None:
         require_plain(graph, rules=True)
         return to_text(graph, locations=True)
-    nodes = graph.everywhere()
-    said = (graph.names, *[x.location for x in nodes], *[y.names for x in nodes for y in x.regions])
+    said = (graph.names, *[y.names for x in graph.everywhere() for y in x.regions])
     text = image.texts.get(said)
     if text is None:
+        require_plain(graph, rules=True)
+        text = to_text(graph)
         image.texts.clear()
-        text = image.texts[said] = written(graph, None)
-    return text
+        image.texts[said] = text
+    return located(text, graph)
 
 
 def is_plain(x: Any) -> bool:
