@@ -163,17 +163,32 @@ def arange(
     if stop is None:
         start, stop = 0, start
     given = [x for x in (start, stop, step) if x is not None]
-    begin, end, by = _number(start), _number(stop), _number(1 if step is None else step)
-    if by == 0:
-        raise ZeroDivisionError(located("arange: the step is zero"))
     kinds = [getattr(x, "dtype", None) or np.asarray(x).dtype for x in given]
     kind = supported(np.result_type(*kinds, np.int64) if dtype is None else dtype, "arange")
+    step = 1 if step is None else step
+    if kind.kind == "f" and any(isinstance(x, Carrier) and x.aval.dtype.kind == "f" for x in given):
+        return _range_of_values(start, stop, step, kind)
+    begin, end, by = _number(start), _number(stop), _number(step)
+    if by == 0:
+        raise ZeroDivisionError(located("arange: the step is zero"))
     length = max(math.ceil((end - begin) / by), 0)
     if kind.kind in "iu" and all(isinstance(v, int) for v in (begin, by)):
         return linear.arange(start=int(begin), step=int(by), length=length, dtype=kind.name)
     # NumPy computes in the result's dtype the difference of the first two elements and steps by that.
     first, second = kind.type(begin), kind.type(begin + by)
     return linear.arange(start=first.item(), step=(second - first).item(), length=length, dtype=kind.name)
+
+
+def _range_of_values(start: Any, stop: Any, step: Any, kind: Any) -> Any:
+    """A range between traced numbers, of which only the length is asked for."""
+    _, (begin, end, by) = together(start, stop, step)
+    if bool(equal(by, 0)):
+        raise ZeroDivisionError(located("arange: the step is zero"))
+    turns = elementwise.ceil(divide(subtract(end, begin), by))
+    length = max(int(linear.stop_gradient(turns)), 0)
+    first, second = (array(x, kind) for x in (begin, add(begin, by)))
+    places = to_dtype(linear.arange(start=0, step=1, length=length, dtype="int64"), kind)
+    return add(first, multiply(places, subtract(second, first)))
 
 
 def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None,

@@ -84,6 +84,23 @@ class _Joining:
         return import_module(f"{__package__}.on_demand.iterating").joined(key, *self.how)
 
 
+class _Grid:
+    """Stands in traced code for `np.mgrid` or `np.ogrid`: where ends or steps are traced, for what NumPy would take
+    the numbers of."""
+
+    def __init__(self, real: Any):
+        self.real = real
+
+    def __getitem__(self, key: Any) -> Any:
+        slices = key if isinstance(key, tuple) else (key,)
+        if (
+            peer_of(*[x for each in slices if isinstance(each, slice) for x in (each.start, each.stop, each.step)])
+            is None
+        ):
+            return self.real[key]
+        return import_module(f"{__package__}.on_demand.iterating").grid(key, self.real.sparse)
+
+
 class Unless:
     """A function or class of NumPy's in traced code that is refused what is traced."""
 
@@ -110,4 +127,6 @@ SHADOWS: dict[str, Any] = {
     "asarray_chkfinite": _Shadow("asarray_chkfinite"),
     "r_": _Joining(0, 1, -1),
     "c_": _Joining(-1, 2, 0),
+    "mgrid": _Grid(np.mgrid),
+    "ogrid": _Grid(np.ogrid),
 } | {name: Unless(getattr(np, name), f"np.{name}", MATRICES) for name in ("asmatrix", "bmat")}

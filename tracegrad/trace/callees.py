@@ -7,6 +7,12 @@ of shadows it loads `float()` instead, which `shadow.Globals` knows.
 >>> marked((lambda x: (float(x), float)).__code__).co_names
 ('float', 'float()')
 
+So are NumPy's scalars and universal functions where `np` is asked for them by name, and what it gives is called, or a
+method of it named:
+
+>>> marked((lambda x: (np.float64(x), np.float64)).__code__).co_names
+('np', 'float64', 'float64()')
+
 `range`, `zip`, `enumerate` and `reversed` are others where a `for` loop calls them (`tracegrad.trace.rows`), and
 `is True` asks for traced truths (`tracegrad.trace.constants`).
 """
@@ -18,19 +24,31 @@ import functools
 import itertools
 from collections.abc import Callable
 from types import CodeType
+from typing import Any
 
 from tracegrad.trace.constants import asking, plain
 from tracegrad.trace.conversions import CALLED
 from tracegrad.trace.entrances import entering, without_entrances
+from tracegrad.trace.listed import LISTED, METHODS, NAMES
 
-__all__ = ["MARK", "counted_loops", "iterated", "marked", "unmarked"]
+__all__ = ["MARK", "callee", "counted_loops", "iterated", "marked", "unmarked"]
 
 MARK = "()"
 _LOAD, _LONG = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
-_NAMES = frozenset([f.__name__ for f in CALLED])
+_CALLED = {id(theirs): ours for theirs, ours in (*CALLED.items(), *LISTED.items())}
+_NAMES = frozenset([f.__name__ for f in CALLED]) | NAMES
+_NUMPY = ("np", "numpy")
+_LOADS_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
+# Whether the last bit of what these are given says that a method is called.
+_BIT = "LOAD_METHOD" not in dis.opmap
 _OF_LOOPS = frozenset(["enumerate", "range", "reversed", "zip"])
 # What these return goes to C code, which takes nothing that stands for a number.
 _FOR_PYTHON = frozenset(["__bool__", "__complex__", "__float__", "__hash__", "__index__", "__int__", "__len__"])
+
+
+def callee(x: Any) -> Any:
+    """What traced code calls in the place of `x`, a built-in function, or a class or universal function of NumPy's."""
+    return _CALLED.get(id(x), x)
 
 
 def marked(code: CodeType) -> CodeType:
@@ -59,13 +77,36 @@ def _renamed(
     if not places:
         return code if all(map(_is, consts, code.co_consts)) else code.replace(co_consts=consts)
     steps, loads = bytearray(code.co_code), {load for _, load, _ in _calling(code)}
+    methods = _methods(code)
     for k in range(0, len(steps), 2):
         place, called = divmod(steps[k + 1], 2)
         long = k and steps[k - 2] == _LONG
+        name, bit = divmod(methods.get(k, 0), 2) if _BIT else (methods.get(k, 0), 0)
+        if k in methods and not long and places.get(name, 128) < 128:
+            steps[k + 1] = 2 * places[name] + bit if _BIT else places[name]
         known = steps[k] == _LOAD and called and not long and places.get(place, 128) < 128
         if known and (k in loads or code.co_names[place] not in _OF_LOOPS):
             steps[k + 1] = 2 * places[place] + 1
     return code.replace(co_code=bytes(steps), co_names=names, co_consts=consts)
+
+
+def _methods(code: CodeType) -> dict[int, int]:
+    """The instructions that load functions of NumPy in order to call them, and the places of their names."""
+    if not any(name in code.co_names for name in _NUMPY):
+        return {}
+    found, steps = {}, _steps(code)
+    for x, y, z in zip(steps, steps[1:], steps[2:]):
+        if x.opcode == _LOAD and x.argval in _NUMPY and y.opname in _LOADS_ATTRIBUTE and y.arg is not None:
+            followed = z.opname in _LOADS_ATTRIBUTE
+            if z.argval in METHODS if followed else _is_called(x, y, z):
+                found[y.offset] = y.arg
+    return found
+
+
+def _is_called(x: dis.Instruction, y: dis.Instruction, z: dis.Instruction) -> bool:
+    """Whether the attribute `y` of the global `x` is loaded in order to be called."""
+    method = (y.arg or 0) & 1 if _BIT else y.opname == "LOAD_METHOD"
+    return bool(method or (x.arg or 0) & 1 or z.opname == "PUSH_NULL")
 
 
 def _is(x: object, y: object) -> bool:

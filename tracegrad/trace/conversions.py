@@ -1,7 +1,8 @@
 """Python's functions of numbers, `float`, `int`, `max` and their like, where traced code calls them.
 
-They give numbers of the trace, which have derivatives as other numbers have. What they do not take over, for other
-arguments or where Python's answer depends on more than the values (which of two objects `max` gives), is Python's.
+So are NumPy's scalars as functions, `np.float64(x)`. They give numbers of the trace, which have derivatives as other
+numbers have. What they do not take over, for other arguments or where Python's answer depends on more than the values
+(which of two objects `max` gives), is Python's.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tracegrad.avals import is_huge
+from tracegrad.numpy_api.creation import array
+from tracegrad.numpy_api.operands import peer_of
 from tracegrad.ops import TensorCarrier
 from tracegrad.ops import elementwise as ops
 from tracegrad.ops.complex_numbers import complex_
@@ -99,7 +104,20 @@ def _are_floats(xs: Sequence[Any]) -> bool:
     return bool(traced) and all(map(is_float, xs)) and all(x.builder.inner is None for x in traced)
 
 
+def _of_numpy(kind: Any) -> Any:
+    """A class of NumPy's scalars, as a function."""
+
+    def call(*args: Any) -> Any:
+        if len(args) != 1 or not isinstance(peer_of(*args), Tracer):
+            return kind(*args)
+        x = plain(args[0]) if isinstance(args[0], Either) else args[0]
+        return array(x, kind)[()]
+
+    return call
+
+
 _TYPES = (float, int, complex)
+_SCALARS = (np.float32, np.float64, np.complex64, np.complex128, np.int32, np.int64)
 # What takes the place of a built-in function that is called.
 CALLED: dict[Any, Callable[..., Any]] = {
     complex: _complex,
@@ -108,4 +126,5 @@ CALLED: dict[Any, Callable[..., Any]] = {
     map: _map,
     max: _extreme(max, ops.greater, max),
     min: _extreme(min, ops.less, min),
+    **{kind: _of_numpy(kind) for kind in _SCALARS},
 }

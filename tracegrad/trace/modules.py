@@ -22,6 +22,7 @@ from tracegrad.numpy_api.registry import FUNCTIONS
 from tracegrad.scipy_api import shadow_of, stand_in
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import OTHERS
+from tracegrad.trace.callees import MARK, callee
 from tracegrad.trace.drawing import MAKERS, RANDOM, method_of_global
 from tracegrad.trace.drawn import is_generator
 from tracegrad.trace.files import FILES, file_by_name
@@ -40,6 +41,8 @@ class _Numpy(types.ModuleType):
     """NumPy with functions that make arrays which traces see."""
 
     def __getattr__(self, name: str) -> Any:
+        if name.endswith(MARK):
+            return callee(getattr(self, name[: -len(MARK)]))
         found = getattr(np, name)
         value = module(None, found) if isinstance(found, types.ModuleType) else replacement(found) or found
         setattr(self, name, value)
@@ -82,6 +85,7 @@ class _UserModule(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         space, real = self.__dict__["_shadow"]
+        name = name.removesuffix(MARK)
         if name in real.__dict__ or dict.__contains__(space, name):
             return space[name]
         if not space.world.open:
@@ -101,6 +105,7 @@ class _Library(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         world, real = self.__dict__["_shadow"]
+        name = name.removesuffix(MARK)
         if not world.open:
             return getattr(real, name)
         value = self.__dict__[name] = _read(world, real, name)

@@ -8,8 +8,7 @@ from typing import Any
 
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import BUILTINS
-from tracegrad.trace.callees import MARK
-from tracegrad.trace.conversions import CALLED
+from tracegrad.trace.callees import MARK, callee
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.modules import imported, replacement
 from tracegrad.trace.rows import ITERATED
@@ -79,12 +78,9 @@ class Globals(Namespace):
         return default
 
 
-_OF_CALLS = {**CALLED, **ITERATED}
-
-
 def _callee(x: Any) -> Any:
     """What traced code calls in the place of `x`."""
-    return next((ours for theirs, ours in _OF_CALLS.items() if theirs is x), x)
+    return next((ours for theirs, ours in ITERATED.items() if theirs is x), callee(x))
 
 
 class _Names(dict[str, Any]):

@@ -1,5 +1,6 @@
 """What goes through arrays element by element, or is no function: `vectorize`, `nditer`, `ndenumerate`, `fromiter`,
-`broadcast`, `r_` and `c_`. NumPy's own would make ndarrays of what they are given, so traced code has these."""
+`broadcast`, `r_`, `c_`, `mgrid` and `ogrid`. NumPy's own would make ndarrays of what they are given, so traced code
+has these."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from tracegrad.numpy_api.shapes import broadcast_to
 from tracegrad.ops.linear import reshape, transpose
 from tracegrad.ops.op import Carrier
 
-__all__ = ["Broadcast", "NDEnumerate", "NDIter", "Vectorized", "asarray_chkfinite", "fromiter", "joined"]
+__all__ = ["Broadcast", "NDEnumerate", "NDIter", "Vectorized", "asarray_chkfinite", "fromiter", "grid", "joined"]
 
 
 # -- vectorize -------------------------------------------------------------------------------------------------------
@@ -247,6 +248,18 @@ def _part(x: Any, peer: Any, ndmin: int, trans1d: int) -> Any:
     new = list(range(ndmin - rank))
     perm = (*new[:at], *range(ndmin - rank, ndmin), *new[at:])
     return transpose(found, perm=perm)
+
+
+def grid(key: Any, sparse: bool) -> Any:
+    """`np.mgrid[key]`, or `np.ogrid[key]`, which is `sparse`."""
+    if isinstance(key, slice):
+        return _range(key)
+    lines = arrays(*map(_range, key))
+    common = np.result_type(*[x.dtype for x in lines])
+    lines = [to_dtype(x, common) for x in lines]
+    shape = tuple([x.shape[0] for x in lines])
+    open_ = [reshape(x, shape=(*(1,) * k, x.shape[0], *(1,) * (len(lines) - k - 1))) for k, x in enumerate(lines)]
+    return tuple(open_) if sparse else stack([broadcast_to(x, shape) for x in open_])
 
 
 def _range(x: slice) -> Any:

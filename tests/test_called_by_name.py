@@ -1,0 +1,86 @@
+"""NumPy's scalars, universal functions and ranges where traced code gives them traced numbers, alone or in lists."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+from along import differences, named, replayed, weighted
+
+import tracegrad as tg
+
+X, V = np.array([1.3, 0.7, 0.4]), np.array([0.3, -0.5, 0.1])
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "float64": lambda x: np.float64(x[0]) * x[1],
+    "float64_of_a_float": lambda x: np.float64(float(x[0])) * x[1],
+    "float64_of_a_list": lambda x: np.float64([x[0], x[1] ** 2]),
+    "exp": lambda x: np.exp([x[0], x[1] ** 2]),
+    "sqrt_of_a_tuple": lambda x: np.sqrt((x[0], x[1])),
+    "add_lists": lambda x: np.add(list(x), list(x**2)),
+    "power": lambda x: np.power([x[0], 2.0], x[1]),
+    "reduce": lambda x: np.multiply.reduce([x[0], x[1], 3.0]),
+    "accumulate": lambda x: np.multiply.accumulate([x[0], x[1], x[2]]),
+    "reduceat": lambda x: np.multiply.reduceat([x[0], x[1], x[2]], [0, 2]),
+    "outer": lambda x: np.multiply.outer([x[0], 1.0], x),
+    "arange_from": lambda x: np.arange(x[0], 4.0) ** 2,
+    "arange_by": lambda x: np.arange(0.0, 3.0, x[1]),
+    "arange_downwards": lambda x: np.arange(2.0, x[0] - 4.0, -x[1]),
+    "mgrid": lambda x: np.mgrid[0 : 3 : x[1], 0:2] ** 2,
+    "mgrid_of_one_axis": lambda x: np.mgrid[x[0] : 4],
+    "ogrid": lambda x: np.ogrid[0 : 3 : x[1], 0:2][0] ** 2,
+    "r_": lambda x: np.r_[0 : 3 : x[1], x],
+}
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["compiled", "eager"])
+@pytest.mark.parametrize("name", CALLS)
+def test_values_and_derivatives_are_those_of_numpy_and_differences(name: str, eager: bool) -> None:
+    f, total = CALLS[name], weighted(CALLS[name], name)
+    with tg.disable_jit() if eager else nullcontext(), replayed():
+        found = tg.trace(named(f, name))(X)
+        np.testing.assert_allclose(found, f(X), rtol=1e-13)
+        assert type(found) is type(f(X))
+        assert np.vdot(tg.grad(total)(X), V) == pytest.approx(differences(total, X, V), rel=1e-8)
+        assert tg.jvp(total, (X,), (V,))[1] == pytest.approx(differences(total, X, V), rel=1e-8)
+
+
+def test_scalars_have_the_type_they_are_asked_for() -> None:
+    def f(x: Any) -> Any:
+        narrow = np.float32(x[0])
+        assert isinstance(narrow, np.float32)
+        assert isinstance(np.float64(x[0]), float)
+        return narrow, np.int64(x[0] * 10), np.complex64(x), np.float64(3) * x
+
+    with replayed():
+        for found, wanted in zip(tg.trace(f)(X), f(X)):
+            assert type(found) is type(wanted)
+            assert found.dtype == wanted.dtype
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_masks_in_a_list_are_reduced() -> None:
+    f = lambda x: np.logical_and.reduce([x > 0.5, x < 1.0])  # noqa: E731
+    with replayed():
+        np.testing.assert_array_equal(tg.trace(f)(X), f(X))
+
+
+def test_only_the_length_of_a_range_is_asked_for() -> None:
+    f = tg.trace(lambda x: np.arange(0.0, 3.0, x))
+    for x in (0.7, 0.71, 0.72):
+        np.testing.assert_allclose(f(x), np.arange(0.0, 3.0, x), rtol=1e-13)
+    assert f.cache_info().traces == 1
+    with pytest.raises(ZeroDivisionError):
+        f(0.0)
+
+
+def test_a_module_of_another_name_for_numpy_has_its_own_functions() -> None:
+    other: Any = types.ModuleType("other")
+    other.float64 = lambda x: x * 2
+    space = {"np": other}
+    exec("def f(x):\n    return np.float64(x)", space)
+    assert tg.trace(space["f"])(3.0) == 6.0
