@@ -287,7 +287,7 @@ class World(Assumptions):
 
     def _array(self, value: Any, source: Source) -> Any:
         passed = self._passed.get(id(value))
-        if passed is not None and self.by_identity:
+        if passed is not None and (self.by_identity or self._one):
             self.assume(source, "same", passed[2])
             return passed[1]
         self._several = self._several or passed is not None
@@ -314,6 +314,11 @@ class World(Assumptions):
         raise UnsupportedError(
             located(f"{source} is a {type(value).__name__}; pass it to the traced function as an argument")
         )
+
+    def method(self, real: types.FunctionType) -> Callable[..., Any]:
+        """What runs in the place of a method of a class that traced code is given as it is."""
+        found: Callable[..., Any] = real if not self.open or self.natives.is_suspect(real) else self.adopt(real)
+        return found
 
     def _shadow(self, value: Any, source: Source) -> Any:
         if isinstance(value, types.FunctionType):

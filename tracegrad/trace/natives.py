@@ -1,9 +1,9 @@
 """What code that a trace runs as it is may read from outside.
 
-Methods of dataclasses, namedtuples and other pytrees, and of objects made inside a trace, run on the real functions of
-their classes, not on shadows; and classes are given to traced code as they are. Nobody sees these reads. So when the
-trace ends, everything that the names in such code may mean is guarded, whether it was read or not: attributes of
-classes, and globals and closure variables of methods and of the functions they call.
+Classes are given to traced code as they are. Their methods run as shadows (`tracegrad.trace.classes`), but for a few
+that Python calls by itself; what these and classes hold, nobody sees being read. So when the trace ends, everything
+that the names in such code may mean is guarded, whether it was read or not: attributes of classes, and globals and
+closure variables of such methods and of the functions they call.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 from tracegrad import tree
 from tracegrad.errors import TracegradError
 from tracegrad.trace import shadow
+from tracegrad.trace.classes import Lent, functions_of
 from tracegrad.trace.effects import fixed
 from tracegrad.trace.foreign import Opaque, State, attributes, is_constant, opaque_part
 from tracegrad.trace.identity import tells_objects_apart
@@ -45,19 +46,25 @@ class Natives:
         self._unseen, self._unasked = Unseen(), Unasked(world)
         self._states: list[tuple[State, Source]] = []
         self._names: set[str] = set()
+        self._lent = Lent()
 
     def note(self, cls: Any, methods: bool = True) -> None:
         """Traced code may read attributes of this class, and run its `methods` as they are."""
         if is_user_code(cls):
             if methods and not self._classes.get(cls, False):
                 for c in [c for c in cls.__mro__ if is_user_code(c)]:
-                    for function in [f for x in vars(c).values() for f in _functions_of(x) if is_user_function(f)]:
+                    for function in [f for x in vars(c).values() for f in functions_of(x) if is_user_function(f)]:
                         self._unseen.watch(function)
                         self._unasked.watch(function)
                         if tells_objects_apart(function, deep=True):
                             self.world.compares(always=True)
+                self._lent.take(cls)
             self._classes[cls] = self._classes.get(cls, False) or methods
             self.world.writes.watch(cls, self.world)
+
+    def is_suspect(self, function: types.FunctionType) -> bool:
+        """Whether a function may read what no call can ask for again: it runs as it is, and ends the trace."""
+        return self._unasked.is_suspect(function)
 
     def note_all(self, x: Any) -> None:
         """Note the classes of the nodes of a pytree."""
@@ -98,6 +105,7 @@ class Natives:
         for held, _ in self._states:
             held.restore()
         self._states.clear()
+        self._lent.restore()
         self._unseen.restore()
         self._unasked.restore()
 
@@ -126,10 +134,11 @@ class Natives:
                     continue
                 if isinstance(value, type):
                     self.note(value)
-                for function in _functions_of(value) if methods else ():
+                for function in functions_of(value) if methods else ():
                     if is_user_function(function):
                         self._names.add(name)
-                        self._add(function)
+                        if not self._lent.runs(function):
+                            self._add(function)
 
     def _add(self, function: Any) -> None:
         if function in self._functions:
@@ -200,12 +209,3 @@ def _codes(function: Any) -> Iterator[types.CodeType]:
         code = waiting.pop()
         yield code
         waiting += [x for x in code.co_consts if isinstance(x, types.CodeType)]
-
-
-def _functions_of(value: Any) -> list[Any]:
-    """The functions that an attribute of a class runs."""
-    if isinstance(value, property):
-        return [f for f in (value.fget, value.fset) if f is not None]
-    if isinstance(value, classmethod | staticmethod):
-        return [value.__func__]
-    return [value] if isinstance(value, types.FunctionType) else []

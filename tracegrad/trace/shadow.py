@@ -26,6 +26,7 @@ from tracegrad.ir import Value
 from tracegrad.ops import Carrier
 from tracegrad.trace.builtins import Shadowed, stands_for, unshadowed
 from tracegrad.trace.callees import marked
+from tracegrad.trace.classes import genuine
 from tracegrad.trace.constants import comparisons
 from tracegrad.trace.identity import has_identity, tells_objects_apart
 from tracegrad.trace.inline import Inlinable
@@ -314,7 +315,7 @@ def source_of(x: Any) -> Source | None:
 
 def _static(cls: type, name: str) -> Any:
     """What a class has under a name, itself or from a base, as it is; EMPTY for nothing."""
-    return next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), EMPTY)
+    return genuine(next((vars(c)[name] for c in cls.__mro__ if name in vars(c)), EMPTY))
 
 
 def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
@@ -378,7 +379,7 @@ def user_object(world: Any, real: Any, source: Source) -> Any:
     special = {
         name: found
         for c in reversed(cls.__mro__)
-        for name, found in vars(c).items()
+        for name, found in zip(vars(c), map(genuine, vars(c).values()))
         if name.startswith("__") and isinstance(found, types.FunctionType) and name not in _PLUMBING
     }
     made = object.__new__(_class_of(cls, tuple(special.items())))

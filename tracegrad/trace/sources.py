@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from tracegrad import tree
+from tracegrad.trace.classes import genuine
 
 __all__ = [
     "CALLS", "Alike", "Argument", "Attribute", "Cell", "Child", "Fixed", "Function", "Global", "Item", "Passed",
@@ -150,7 +151,7 @@ class Static(Source):
     def read(self) -> Any:
         for cls in self.parent.__mro__:
             if self.name in vars(cls):
-                return vars(cls)[self.name]
+                return genuine(vars(cls)[self.name])
         raise AttributeError(self.name)
 
     def inherited(self) -> Static:

@@ -36,6 +36,7 @@ class Unasked:
     def __init__(self, world: Any):
         self.world = world
         self._suspects: dict[int, tuple[types.CodeType, str]] = {}
+        self._as_they_are: dict[int, types.CodeType] = {}
         self._before: Any = None
 
     def watch(self, function: types.FunctionType) -> None:
@@ -52,6 +53,11 @@ class Unasked:
             what = next(filter(None, (_name_of(x, fun) for x in found)), "")
             if what:
                 self._suspect(fun, what)
+                self._as_they_are[id(function.__code__)] = function.__code__
+
+    def is_suspect(self, function: types.FunctionType) -> bool:
+        """Whether the trace may end where the function is called."""
+        return id(function.__code__) in self._as_they_are
 
     def _suspect(self, fun: types.FunctionType, what: str) -> None:
         if not self._suspects:
@@ -76,6 +82,7 @@ class Unasked:
         """Let Python tell of no more calls."""
         if self._suspects:
             self._suspects.clear()
+            self._as_they_are.clear()
             sys.setprofile(self._before)
             self._before = None
 

@@ -10,6 +10,7 @@ from operator import setitem
 from typing import Any
 
 from tracegrad.trace import shadow
+from tracegrad.trace.classes import genuine
 from tracegrad.trace.effects import (
     Effect,
     Template,
@@ -294,12 +295,12 @@ class Writes:
 
 def _attributes(x: Any) -> dict[str, Any]:
     """What a class holds, or users have put into a traced function."""
-    return dict(vars(x)) if isinstance(x, type) else x.labels()
+    return {k: genuine(held) for k, held in vars(x).items()} if isinstance(x, type) else x.labels()
 
 
 def _at(holder: Any, name: Any) -> Any:
     """What a class, a traced function or a dict holds; EMPTY for nothing."""
-    return (holder if isinstance(holder, dict) else vars(holder)).get(name, shadow.EMPTY)
+    return genuine((holder if isinstance(holder, dict) else vars(holder)).get(name, shadow.EMPTY))
 
 
 def _put(holder: Any, name: Any, value: Any) -> None:

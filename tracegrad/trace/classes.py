@@ -1,0 +1,126 @@
+"""Methods of the user's classes, which run as shadows in the trace of their thread, and as they are everywhere else.
+
+Traced code is given classes as they are, so Python finds the methods of what it makes of them, and of dataclasses and
+other pytrees, without asking anybody. While a trace may run them, the class has in the place of each function one that
+asks who calls; `genuine` gives what is behind it, for all that reads classes meanwhile.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import types
+from typing import Any
+
+from tracegrad.ir.builder import recorder
+from tracegrad.trace.users import is_user_code, is_user_function
+
+__all__ = ["Lent", "functions_of", "genuine"]
+
+# What Python calls by itself, before there is an object or beside what the code says.
+_PLUMBING = {
+    "__class_getitem__", "__del__", "__delattr__", "__getattribute__", "__getstate__", "__hash__", "__init_subclass__",
+    "__new__", "__reduce__", "__reduce_ex__", "__set_name__", "__setattr__", "__setstate__", "__subclasshook__",
+}  # fmt: skip
+_LOCK = threading.Lock()
+# How many traces have each attribute of each class.
+_TRACES: dict[tuple[type, str], int] = {}
+
+
+class _Property(property):
+    """A property whose functions ask who calls."""
+
+    genuine: Any
+
+
+class _ClassMethod(classmethod):  # type: ignore[type-arg]
+    genuine: Any
+
+
+class _StaticMethod(staticmethod):  # type: ignore[type-arg]
+    genuine: Any
+
+
+def genuine(x: Any) -> Any:
+    """What a class has, but for traces."""
+    if isinstance(x, types.FunctionType):
+        return x.__wrapped__ if x.__code__ is _CODE else x  # type: ignore[attr-defined]
+    return x.genuine if isinstance(x, _Property | _ClassMethod | _StaticMethod) else x
+
+
+def functions_of(x: Any) -> list[types.FunctionType]:
+    """The functions that an attribute of a class runs."""
+    x = genuine(x)
+    parts = (x.fget, x.fset, x.fdel) if isinstance(x, property) else (getattr(x, "__func__", x),)
+    return [f for f in parts if isinstance(f, types.FunctionType)]
+
+
+class Lent:
+    """The attributes of classes that one trace runs as shadows."""
+
+    def __init__(self) -> None:
+        self._taken: list[tuple[type, str]] = []
+        self._functions: set[Any] = set()
+
+    def runs(self, function: Any) -> bool:
+        """Whether this function runs as a shadow wherever the trace calls it."""
+        return function in self._functions
+
+    def take(self, cls: type) -> None:
+        """Let the functions of a class, and of its bases, run as shadows where a trace calls them."""
+        for c in cls.__mro__:
+            for name, x in list(vars(c).items()) if is_user_code(c) else ():
+                if name in _PLUMBING:
+                    continue
+                with _LOCK:
+                    made = _asking(x)
+                    if made is not x:
+                        type.__setattr__(c, name, made)
+                    if made is not x or genuine(x) is not x:
+                        self._functions.update(functions_of(genuine(x)))
+                        _TRACES[c, name] = _TRACES.get((c, name), 0) + 1
+                        self._taken.append((c, name))
+
+    def restore(self) -> None:
+        """Leave the classes as they were, unless another trace has them."""
+        for c, name in self._taken:
+            with _LOCK:
+                _TRACES[c, name] -= 1
+                if not _TRACES[c, name]:
+                    del _TRACES[c, name]
+                    x = vars(c).get(name)
+                    if genuine(x) is not x:
+                        type.__setattr__(c, name, genuine(x))
+        self._taken.clear()
+
+
+def _asking(x: Any) -> Any:
+    """What a class is to have in the place of `x`; `x` where there is nothing to ask."""
+    if isinstance(x, types.FunctionType):
+        return _function(x) if is_user_function(x) else x
+    made: Any = x
+    if type(x) is property:
+        parts = [f if f is None else _asking(f) for f in (x.fget, x.fset, x.fdel)]
+        if any(map(_differ, parts, (x.fget, x.fset, x.fdel))):
+            makes: Any = _Property
+            made = makes(*parts, x.__doc__)
+    elif type(x) in (classmethod, staticmethod) and _asking(x.__func__) is not x.__func__:
+        made = (_ClassMethod if type(x) is classmethod else _StaticMethod)(_asking(x.__func__))
+    if made is not x:
+        made.genuine = x
+    return made
+
+
+def _differ(x: Any, y: Any) -> bool:
+    return x is not y
+
+
+def _function(real: Any) -> Any:
+    def method(*args: Any, **kwargs: Any) -> Any:
+        world: Any = getattr(recorder(), "world", None)
+        return (real if world is None else world.method(real))(*args, **kwargs)
+
+    return functools.wraps(real)(method)
+
+
+_CODE = _function(lambda: None).__code__
