@@ -27,19 +27,19 @@ def _seen(x: Any) -> Any:
 class Listed:
     """A universal function, or a method of one."""
 
-    __slots__ = ("real",)
+    __slots__ = ("places", "real")
 
-    def __init__(self, real: Any):
-        self.real = real
+    def __init__(self, real: Any, places: int | None = None):
+        self.real, self.places = real, places  # which argument is of places, where a tuple is no array
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if any([type(x) in (list, tuple) for x in args]):  # noqa: C419
-            args = tuple(map(_seen, args))
+            args = tuple([x if k == self.places else _seen(x) for k, x in enumerate(args)])
         return self.real(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.real, name)
-        return Listed(found) if name in METHODS else found
+        return Listed(found, 1 if name == "at" else None) if name in METHODS else found
 
 
 LISTED: dict[Any, Any] = {f: Listed(f) for f in vars(np).values() if isinstance(f, np.ufunc)}
