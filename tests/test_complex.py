@@ -409,3 +409,15 @@ def test_conversions_keep_or_drop_the_imaginary_part() -> None:
     x.sum().backward()
     assert z.grad.tolist() == [1 + 0j]
     assert complex(z) == 1 + 2j
+
+
+@pytest.mark.parametrize("side", [0.0, -0.0])
+@pytest.mark.parametrize("x", [2.0, -2.0, 1.0001, -1.0001])
+@pytest.mark.parametrize("name", ["arcsin", "arccos", "arccosh"])
+def test_on_a_branch_cut_the_sign_of_zero_says_whose_derivative_it_is(name: str, x: float, side: float) -> None:
+    f, z, h = getattr(np, name), complex(x, side), 1e-6
+    beside = [f(np.complex128(complex(x + step, side))) for step in (h, -h)]
+    wanted = pytest.approx((beside[0] - beside[1]) / (2 * h), rel=1e-3)
+    with tg.settings.override(first_call="replay"):
+        assert tg.jvp(f, (np.complex128(z),), (np.complex128(1),))[1] == wanted
+        assert tg.grad(f, holomorphic=True)(np.complex128(z)) == wanted

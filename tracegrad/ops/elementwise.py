@@ -221,9 +221,16 @@ def _one_less_square(x: Any) -> Any:
     return multiply(subtract(1, x), add(x, 1))
 
 
-arcsin = op("arcsin(x)", np.arcsin, "arcsin(x)", lambda t, ans, x: divide(t, sqrt(_one_less_square(x))),
+def _cosine_of_arcsin(x: Any) -> Any:
+    """sqrt(1 - x**2); of complex numbers on the side of the branch cuts that the signs of zeros say."""
+    if x.dtype.kind != "c":
+        return sqrt(_one_less_square(x))
+    return multiply(sqrt(negative(subtract(x, 1))), sqrt(subtract(x, -1)))
+
+
+arcsin = op("arcsin(x)", np.arcsin, "arcsin(x)", lambda t, ans, x: divide(t, _cosine_of_arcsin(x)),
             domain=(-0.9, 0.9), on_complex=HOLOMORPHIC, doc="inverse sine")  # fmt: skip
-arccos = op("arccos(x)", np.arccos, "arccos(x)", lambda t, ans, x: negative(divide(t, sqrt(_one_less_square(x)))),
+arccos = op("arccos(x)", np.arccos, "arccos(x)", lambda t, ans, x: negative(divide(t, _cosine_of_arcsin(x))),
             domain=(-0.9, 0.9), on_complex=HOLOMORPHIC, doc="inverse cosine")  # fmt: skip
 arctan = op("arctan(x)", np.arctan, "arctan(x)", lambda t, ans, x: divide(t, add(square(x), 1)),
             on_complex=HOLOMORPHIC, doc="inverse tangent")  # fmt: skip
@@ -288,7 +295,7 @@ arcsinh = op("arcsinh(x)", np.arcsinh, "arcsinh(x)", lambda t, ans, x: divide(t,
 
 def _arccosh_rule(t: Any, ans: Any, x: Any) -> Any:
     if x.dtype.kind == "c":  # the root of the product is not the product of the roots
-        return divide(t, multiply(sqrt(subtract(x, 1)), sqrt(add(x, 1))))
+        return divide(t, multiply(sqrt(subtract(x, 1)), sqrt(subtract(x, -1))))
     return divide(t, _root(x, multiply(subtract(x, 1), add(x, 1))))
 
 
