@@ -73,6 +73,8 @@ np.geomspace(b[0], 4.0, 3, axis=1)
 """
 
 ROUGH = """
+np.unique_all(t)[0] | np.unique_counts(t)[1] | np.unique_inverse(t)[1] | np.unique_values(v)
+np.intersect1d(t, [0, 2, 3], return_indices=True)[1] | np.intersect1d(v, v[1:3], True, return_indices=True)[2]
 np.union1d(t, [1, 5]) | np.intersect1d(t, [0, 2, 3]) | np.setdiff1d(t, [0, 2]) | np.setxor1d(t, [0, 2, 90])
 np.union1d(v, v[:2]) | np.intersect1d(v, v[1:3], assume_unique=True) | np.setdiff1d(v, v[:2], assume_unique=True)
 np.trim_zeros(np.where(v > 0, v, 0.0)) | np.trim_zeros(np.where(v > 0, v, 0.0), "b") | np.trim_zeros(np.diag(v), axis=0)

@@ -33,6 +33,11 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "mgrid": lambda x: np.mgrid[0 : 3 : x[1], 0:2] ** 2,
     "mgrid_of_one_axis": lambda x: np.mgrid[x[0] : 4],
     "ogrid": lambda x: np.ogrid[0 : 3 : x[1], 0:2][0] ** 2,
+    "real_roots": lambda x: np.emath.sqrt(x) * np.emath.logn(2.5, x + 1),
+    "complex_roots": lambda x: (lambda z: np.concatenate([z.real, z.imag]))(np.emath.sqrt(x - 0.5)),
+    "complex_logarithm": lambda x: np.abs(np.emath.log(x - 0.5) + np.emath.log2(x - 0.6) + np.emath.log10(x)),
+    "complex_angle": lambda x: np.abs(np.emath.arccos(2 * x) + np.emath.arcsin(3 * x) + np.emath.arctanh(x)),
+    "complex_power": lambda x: np.emath.power(x - 0.5, 1.5).imag,
     "r_": lambda x: np.r_[0 : 3 : x[1], x],
 }
 
@@ -61,6 +66,15 @@ def test_scalars_have_the_type_they_are_asked_for() -> None:
             assert type(found) is type(wanted)
             assert found.dtype == wanted.dtype
             np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_whether_results_are_complex_is_asked_for_and_not_in_batches() -> None:
+    f = tg.trace(lambda x: np.emath.sqrt(x - 0.5))
+    with replayed():
+        assert f(X).dtype == np.complex128
+        assert f(X + 1).dtype == np.float64
+        with pytest.raises(tg.UnsupportedError, match=r"np\.emath of an element of a batch.* use NumPy's function"):
+            tg.vmap(np.emath.sqrt)(X)
 
 
 def test_masks_in_a_list_are_reduced() -> None:

@@ -23,7 +23,7 @@ MODULES = {
     "polynomials": "vander poly polyfit polyadd polysub polymul polydiv polyder polyint",
     "editing": "insert delete resize put place putmask copyto fill_diagonal put_along_axis choose array_equiv",
     "places": "diag_indices_from tril_indices_from triu_indices_from unravel_index ravel_multi_index isin lexsort",
-    "unique": "unique",
+    "unique": "unique unique_all unique_counts unique_inverse unique_values",
     "sets": "union1d intersect1d setdiff1d setxor1d trim_zeros",
     "functional": "apply_along_axis apply_over_axes piecewise",
     "padding": "pad",
@@ -33,6 +33,9 @@ MODULES = {
     "fourier": (
         "fft.fft fft.ifft fft.rfft fft.irfft fft.hfft fft.ihfft fft.fft2 fft.ifft2 fft.rfft2 fft.irfft2 "
         "fft.fftn fft.ifftn fft.rfftn fft.irfftn fft.fftshift fft.ifftshift"
+    ),
+    "complex_results": (
+        "emath.sqrt emath.log emath.log2 emath.log10 emath.logn emath.power emath.arccos emath.arcsin emath.arctanh"
     ),
     "strides": "lib.stride_tricks.sliding_window_view lib.stride_tricks.as_strided",
 }

@@ -17,6 +17,7 @@ import numpy as np
 
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Value
+from tracegrad.numpy_api.operands import size_of
 from tracegrad.ops import Carrier
 from tracegrad.ops.linear import stop_gradient
 from tracegrad.trace.arithmetic import holds
@@ -27,11 +28,10 @@ from tracegrad.trace.sources import Fixed
 
 __all__ = ["MAKERS", "RANDOM", "default_rng", "generator_of", "method_of", "method_of_global"]
 
-_NOT_DRAWN = frozenset({"bit_generator", "spawn", "get_state", "set_state", "bytes", "permuted"})
+_NOT_DRAWN = frozenset({"bit_generator", "spawn", "get_state", "set_state", "bytes"})
 
 _INSTEAD = {
     "bytes": "use integers(0, 256, n, dtype=np.uint8)", "spawn": "spawn outside and pass the generators",
-    "permuted": "use permutation, for each row",
 }  # fmt: skip
 
 
@@ -205,6 +205,16 @@ def _permutation(g: Traced, x: Any, axis: int = 0) -> Any:
     return np.take(x, g.draw("permutation", (x.shape[axis],), {}), axis=axis)
 
 
+def _permuted(g: Traced, x: Any, *, axis: Any = None, out: Any = None) -> Any:
+    x = _lifted(g, x)
+    places = np.arange(size_of(x)).reshape(x.shape)
+    found = np.take(np.ravel(x), g.draw("permuted", (places,), {"axis": axis}))
+    if out is None:
+        return found
+    out[...] = found
+    return out
+
+
 def _shuffle(g: Traced, x: Any, axis: int = 0) -> None:
     array: Any = x
     if not isinstance(x, Carrier):
@@ -219,7 +229,8 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "standard_gamma": _standard_gamma, "beta": _implicit("beta", "beta", count=2), "dirichlet": _dirichlet,
     "chisquare": _implicit("chisquare", "gamma", 2.0), "standard_t": _implicit("standard_t", "t"),
     "uniform": _uniform, "lognormal": _lognormal, "gamma": _gamma, "multivariate_normal": _multivariate_normal,
-    "choice": _choice, "permutation": _permutation, "shuffle": _shuffle,
+    "choice": _choice, "permutation": _permutation, "permuted": _permuted,
+    "shuffle": _shuffle,
 }  # fmt: skip
 
 

@@ -30,8 +30,8 @@ __all__ = ["Drawn", "Draws", "Needed", "Traced", "is_generator", "rewind"]
 _DISCRETE = frozenset(
     {
         "binomial", "choice", "geometric", "hypergeometric", "integers", "logseries", "multinomial",
-        "multivariate_hypergeometric", "negative_binomial", "permutation", "poisson", "randint", "random_integers",
-        "zipf",
+        "multivariate_hypergeometric", "negative_binomial", "permutation", "permuted", "poisson", "randint",
+        "random_integers", "zipf",
     }
 )  # fmt: skip
 

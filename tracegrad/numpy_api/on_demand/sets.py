@@ -28,12 +28,24 @@ def union1d(ar1: Any, ar2: Any) -> Any:
     return np.unique(np.concatenate(_rows(ar1, ar2)))
 
 
-@implements(np.intersect1d, refuses=("return_indices",))
+@implements(np.intersect1d)
 def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
     """`np.intersect1d`."""
     x, y = _rows(ar1, ar2)
-    x = np.sort(x) if assume_unique else np.unique(x)
-    return x[isin(x, y)]
+    if not return_indices:
+        x = np.sort(x) if assume_unique else np.unique(x)
+        return x[isin(x, y)]
+    (x, i), (y, j) = (_placed(each, assume_unique) for each in (x, y))
+    both = isin(x, y)
+    return x[both], i[both], j[isin(y, x)]
+
+
+def _placed(x: Any, distinct: bool) -> Any:
+    """The different elements in ascending order, and where they are."""
+    if not distinct:
+        return np.unique(x, return_index=True)
+    order = np.argsort(x)
+    return x[order], order
 
 
 @implements(np.setdiff1d)

@@ -54,6 +54,36 @@ def unique(ar: Any, return_index: bool = False, return_inverse: bool = False, re
     return tuple(found) if len(found) > 1 else found[0]
 
 
+@implements(np.unique_all)
+def unique_all(x: Any) -> Any:
+    """`np.unique_all`."""
+    return _ALL(*unique(x, True, True, True, equal_nan=False))
+
+
+@implements(np.unique_counts)
+def unique_counts(x: Any) -> Any:
+    """`np.unique_counts`."""
+    return _COUNTS(*unique(x, return_counts=True, equal_nan=False))
+
+
+@implements(np.unique_inverse)
+def unique_inverse(x: Any) -> Any:
+    """`np.unique_inverse`."""
+    return _INVERSE(*unique(x, return_inverse=True, equal_nan=False))
+
+
+@implements(np.unique_values)
+def unique_values(x: Any) -> Any:
+    """`np.unique_values`."""
+    return unique(x, equal_nan=False)
+
+
+# NumPy's own classes of results, which it does not export.
+_ALL: Any = type(np.unique_all(0))
+_COUNTS: Any = type(np.unique_counts(0))
+_INVERSE: Any = type(np.unique_inverse(0))
+
+
 def _rows(x: Any, k: int | None) -> Any:
     """What lies along an axis, each in a row."""
     x = moveaxis(x, k, 0)

@@ -1,0 +1,67 @@
+"""`np.emath`: functions whose results are complex where real ones would be nan. Whether they are is asked for, which
+leaves a guard; in batches there is nothing to ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.operands import arrays, has_value, to_dtype
+from tracegrad.numpy_api.reductions import any_
+from tracegrad.numpy_api.registry import implements, refuse
+from tracegrad.ops.elementwise import absolute, greater, less
+from tracegrad.ops.linear import stop_gradient
+
+__all__: list[str] = []
+
+
+def _complex(x: Any) -> Any:
+    return to_dtype(x, np.result_type(x.dtype, np.complex64))
+
+
+def _any(mask: Any) -> bool:
+    found = any_(mask)
+    if not has_value(found):
+        raise refuse(
+            "np.emath of an element of a batch", "use NumPy's function, of complex numbers if it may be needed"
+        )
+    return bool(found)
+
+
+def _not_negative(x: Any, kind: Any = _complex) -> Any:
+    """`x`, of another kind if one of its elements is a negative real number."""
+    (x,) = arrays(x)
+    return kind(x) if x.dtype.kind in "fi" and _any(less(stop_gradient(x), 0)) else x
+
+
+def _in_unit_interval(x: Any) -> Any:
+    (x,) = arrays(x)
+    return _complex(x) if x.dtype.kind != "c" and _any(greater(absolute(stop_gradient(x)), 1)) else x
+
+
+@implements(np.emath.logn)
+def logn(n: Any, x: Any) -> Any:
+    """`np.emath.logn`."""
+    x, n = _not_negative(x), _not_negative(n)
+    return np.log(x) / np.log(n)
+
+
+@implements(np.emath.power)
+def power(x: Any, p: Any) -> Any:
+    """`np.emath.power`."""
+    return np.power(_not_negative(x), _not_negative(p, lambda y: y * 1.0))
+
+
+def _of(function: Any, real: Any, fitting: Any) -> None:
+    def call(x: Any) -> Any:
+        return real(fitting(x))
+
+    call.__doc__ = f"`np.emath.{function.__name__}`."
+    implements(function)(call)
+
+
+for _name in ("sqrt", "log", "log2", "log10"):
+    _of(getattr(np.emath, _name), getattr(np, _name), _not_negative)
+for _name in ("arccos", "arcsin", "arctanh"):
+    _of(getattr(np.emath, _name), getattr(np, _name), _in_unit_interval)
