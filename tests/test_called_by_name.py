@@ -98,3 +98,15 @@ def test_a_module_of_another_name_for_numpy_has_its_own_functions() -> None:
     space = {"np": other}
     exec("def f(x):\n    return np.float64(x)", space)
     assert tg.trace(space["f"])(3.0) == 6.0
+
+
+def test_an_array_is_filled_in_order_by_its_flat() -> None:
+    def f(x: Any) -> Any:
+        y = np.zeros((2, 4))
+        y.flat = x**2
+        return y
+
+    total = weighted(f, "filled")
+    with replayed():
+        np.testing.assert_allclose(tg.trace(f)(X), f(X), rtol=1e-13)
+        assert np.vdot(tg.grad(total)(X), V) == pytest.approx(differences(total, X, V), rel=1e-8)

@@ -281,6 +281,11 @@ class ArrayMethods(ComplexMethods, InRowMajorOrder):
         """The elements in a row, to be read and written by place."""
         return Flat(self)
 
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        """Write over all elements; fewer values are repeated."""
+        Flat(self)[:] = np.resize(value, len(Flat(self)))
+
     # -- Python's protocols --------------------------------------------------------------------------------
     def __len__(self) -> int:
         if not self.shape:
