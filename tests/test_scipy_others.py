@@ -147,7 +147,6 @@ def test_another_spline_is_noticed() -> None:
             lambda x: interpolate.interp1d(KNOTS, x, "next", fill_value="extrapolate"),
             r"interpolate\.interp1d with kind=",
         ),
-        (lambda x: signal.lfilter(B, A, x, zi=x[:3]), r"the argument zi= of scipy\.signal\.lfilter"),
         (lambda x: distance.pdist(x[:, None], "jaccard"), r"scipy\.spatial\.distance\.pdist with metric='jaccard'"),
         (lambda x: CUBIC.roots(x), r"scipy\.interpolate\.CubicSpline\.roots"),
         (lambda x: ndimage.gaussian_filter(M, x[0]), r"scipy\.ndimage\.gaussian_filter1d with traced parameters"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,36 +14,90 @@ from tracegrad.ops.op import lead
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.scipy_api.signal import over_windows
 
-__all__: list[str] = []
+__all__ = ["along_axis"]
+
+
+def along_axis(filtered: Callable[[Any], Any], x: Any, axis: int) -> Any:
+    """A filter along an axis, given as a function of arrays along their first one: the matrix that it makes of the
+    identity, and what it adds."""
+    n = x.shape[axis]
+    added = filtered(np.zeros((n, 1)))[:, 0]
+    matrix = filtered(np.eye(n)) - added[:, None]
+    found = np.moveaxis(np.tensordot(matrix.astype(x.dtype), x, axes=(1, axis)), 0, axis)
+    if np.any(added):
+        found = found + added.astype(x.dtype).reshape([len(added) if i == axis else 1 for i in range(len(x.shape))])
+    return found
 
 
 def _along(name: str, x: Any, axis: int, *args: Any, **kwargs: Any) -> Any:
-    """The filter `name` of SciPy's along an axis: the matrix that it makes of the identity, and what it adds."""
+    """The filter `name` of SciPy's along an axis."""
     import scipy.ndimage
 
     if lead((*args, *kwargs.values())) is not None:
         raise refuse(f"scipy.ndimage.{name} with traced parameters", "only the image may be traced")
     filtered = getattr(scipy.ndimage, name)
-    n = x.shape[axis]
-    added = filtered(np.zeros(n), *args, **kwargs)
-    matrix = filtered(np.eye(n), *args, axis=0, **kwargs) - added[:, None]
-    found = np.moveaxis(np.tensordot(matrix.astype(x.dtype), x, axes=(1, axis)), 0, axis)
-    if np.any(added):
-        found = found + added.astype(x.dtype).reshape([n if i == axis else 1 for i in range(len(x.shape))])
-    return found
+    return along_axis(lambda v: filtered(v, *args, axis=0, **kwargs), x, axis)
 
 
 def _one_axis(name: str) -> None:
     @shadow(f"scipy.ndimage.{name}")
-    def filtered(input: Any, parameter: Any, axis: int = -1, *args: Any, output: Any = None, **kwargs: Any) -> Any:
-        if output is not None or (args and name != "gaussian_filter1d"):
-            raise refuse(f"the argument output= of scipy.ndimage.{name}", "give arguments by keyword")
-        x = to_float(arrays(input)[0])
-        return _along(name, x, axis % len(x.shape), parameter, **({"order": args[0]} if args else {}), **kwargs)
+    def filtered(*args: Any, **kwargs: Any) -> Any:
+        import scipy.ndimage
+
+        given = inspect.signature(getattr(scipy.ndimage, name)).bind(*args, **kwargs).arguments
+        if given.pop("output", None) is not None:
+            raise refuse(f"the argument output= of scipy.ndimage.{name}")
+        given.update(given.pop("kwargs", {}))
+        x = to_float(arrays(given.pop("input"))[0])
+        return _along(name, x, given.pop("axis", -1) % len(x.shape), **given)
 
 
 for _name in ("correlate1d", "convolve1d", "gaussian_filter1d", "uniform_filter1d"):
     _one_axis(_name)
+
+
+def _edges(name: str, across: tuple[float, float, float]) -> None:
+    @shadow(f"scipy.ndimage.{name}")
+    def slope(input: Any, axis: int = -1, output: Any = None, mode: Any = "reflect", cval: float = 0.0) -> Any:
+        if output is not None:
+            raise refuse(f"the argument output= of scipy.ndimage.{name}")
+        x = to_float(arrays(input)[0])
+        for k, m in _modes(x, mode):
+            weights = (-1.0, 0.0, 1.0) if k == axis % len(x.shape) else across
+            x = _along("correlate1d", x, k, weights, mode=m, cval=cval)
+        return x
+
+
+_edges("sobel", (1.0, 2.0, 1.0))
+_edges("prewitt", (1.0, 1.0, 1.0))
+
+
+def _modes(x: Any, mode: Any) -> Any:
+    """Each axis, and the mode along it."""
+    return enumerate(mode if isinstance(mode, list | tuple) else [mode] * len(x.shape))
+
+
+@shadow("scipy.ndimage.uniform_filter")
+def uniform_filter(input: Any, size: Any = 3, output: Any = None, mode: Any = "reflect", cval: float = 0.0,
+                   origin: Any = 0, *, axes: Any = None) -> Any:  # fmt: skip
+    """`scipy.ndimage.uniform_filter`"""
+    if output is not None or axes is not None:
+        raise refuse("the argument output= or axes= of scipy.ndimage.uniform_filter")
+    x = to_float(arrays(input)[0])
+    sizes, origins = (v if isinstance(v, list | tuple) else [v] * len(x.shape) for v in (size, origin))
+    for axis, m in _modes(x, mode):
+        if sizes[axis] > 1:
+            x = _along("uniform_filter1d", x, axis, sizes[axis], mode=m, cval=cval, origin=origins[axis])
+    return x
+
+
+@shadow("scipy.ndimage.laplace")
+def laplace(input: Any, output: Any = None, mode: Any = "reflect", cval: float = 0.0, *, axes: Any = None) -> Any:
+    """`scipy.ndimage.laplace`"""
+    if output is not None or axes is not None:
+        raise refuse("the argument output= or axes= of scipy.ndimage.laplace")
+    x = to_float(arrays(input)[0])
+    return sum(_along("correlate1d", x, k, (1.0, -2.0, 1.0), mode=m, cval=cval) for k, m in _modes(x, mode))
 
 
 @shadow("scipy.ndimage.gaussian_filter")
@@ -67,11 +123,12 @@ def _correlated(name: str, input: Any, weights: Any, output: Any, mode: str, cva
                 flipped: bool) -> Any:  # fmt: skip
     if output is not None:
         raise refuse(f"the argument output= of scipy.ndimage.{name}")
-    if mode not in _PADDING or origin not in (0, (0,), [0]):
-        raise refuse(f"scipy.ndimage.{name} with mode={mode!r} and origin={origin!r}")
+    if mode not in _PADDING:
+        raise refuse(f"scipy.ndimage.{name} with mode={mode!r}")
     x, w = (to_float(v) for v in arrays(input, weights))
     w = np.flip(w) if flipped else w
-    before = [(n - 1) // 2 if flipped else n // 2 for n in w.shape]
+    moved = [origin] * len(w.shape) if isinstance(origin, int) else list(origin)
+    before = [(n - 1) // 2 - o if flipped else n // 2 + o for n, o in zip(w.shape, moved)]
     sides = [(b, n - 1 - b) for b, n in zip(before, w.shape)]
     extra = {"constant_values": cval} if mode == "constant" else {}
     wide = np.pad(x, sides, mode=_PADDING[mode], **extra)  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""`scipy.signal`: convolutions and recursive filters of real signals."""
+"""`scipy.signal`: convolutions and correlations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops.filters import lfilter as _lfilter
 from tracegrad.scipy_api.registry import shadow
 
 __all__ = ["correlated", "over_windows"]
@@ -18,9 +17,13 @@ def over_windows(x: Any, w: Any) -> Any:
     """Of each window of `x` that has the shape of `w`, the sum of its products with `w`."""
     rank = len(x.shape)
     if rank == 1:
-        return np.correlate(x, w, "valid")
+        return np.correlate(x, _conj(w), "valid")  # which takes the conjugate of the second
     windows = np.lib.stride_tricks.sliding_window_view(x, w.shape)
     return np.sum(windows * w, axis=tuple(range(rank, 2 * rank)))
+
+
+def _conj(x: Any) -> Any:
+    return np.conj(x) if x.dtype.kind == "c" else x
 
 
 def _full(x: Any, y: Any) -> Any:
@@ -54,39 +57,52 @@ def convolve(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> An
     return convolved("convolve", in1, in2, mode)
 
 
+@shadow("scipy.signal.convolve2d")
+def convolve2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
+    """`scipy.signal.convolve2d`, of images that end in zeros."""
+    if boundary not in ("fill", "pad") or fillvalue != 0:
+        raise refuse("scipy.signal.convolve2d with boundary= or fillvalue=", "use scipy.ndimage.convolve")
+    return convolved("convolve2d", in1, in2, mode)
+
+
 @shadow("scipy.signal.fftconvolve", "scipy.signal.oaconvolve")
 def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any:
-    """`scipy.signal.fftconvolve`, without a Fourier transform."""
-    if axes is not None:
-        raise refuse("the argument axes= of scipy.signal.fftconvolve")
-    return convolved("fftconvolve", in1, in2, mode)
+    """`scipy.signal.fftconvolve`, without a Fourier transform but where it is along some axes only."""
+    return convolved("fftconvolve", in1, in2, mode) if axes is None else _along(axes, in1, in2, mode)
+
+
+def _along(axes: Any, in1: Any, in2: Any, mode: str) -> Any:
+    x, y = promoted([to_float(v) for v in arrays(in1, in2)])
+    rank = len(x.shape)
+    if rank != len(y.shape) or mode not in ("full", "same", "valid"):
+        raise ValueError(
+            "fftconvolve: in1 and in2 should have the same dimensionality, and mode be full, same or valid"
+        )
+    along = sorted({a % rank for a in np.atleast_1d(axes).tolist()})
+    if mode == "valid" and any(x.shape[a] < y.shape[a] for a in along):
+        x, y = y, x
+    sizes = [x.shape[a] + y.shape[a] - 1 for a in along]
+    there, back = (np.fft.fftn, np.fft.ifftn) if x.dtype.kind == "c" else (np.fft.rfftn, np.fft.irfftn)
+    full: Any = back(there(x, sizes, along) * there(y, sizes, along), sizes, along)
+    if mode == "full":
+        return full
+    short = [x.shape[a] if mode == "same" else x.shape[a] - y.shape[a] + 1 for a in along]
+    middle = dict(zip(along, short))
+    return _cut(full, [middle.get(a, n) for a, n in enumerate(full.shape)])
 
 
 @shadow("scipy.signal.correlate")
 def correlated(in1: Any, in2: Any, mode: str = "full", method: str = "auto") -> Any:
     """`scipy.signal.correlate`"""
-    (y,) = arrays(in2)
-    if mode == "valid" and any(m < n for m, n in zip(np.shape(in1), y.shape)):
-        raise refuse("scipy.signal.correlate with mode='valid' and a longer second signal")
-    return convolved("correlate", in1, np.flip(y), mode)
+    x, y = arrays(in1, in2)
+    if mode == "valid" and any(m < n for m, n in zip(x.shape, y.shape)):
+        return _conj(np.flip(correlated(in2, in1, mode)))
+    return convolved("correlate", x, _conj(np.flip(y)), mode)
 
 
-@shadow("scipy.signal.lfilter")
-def lfilter(b: Any, a: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
-    """`scipy.signal.lfilter`, from rest."""
-    if zi is not None:
-        raise refuse("the argument zi= of scipy.signal.lfilter")
-    b, a, x = promoted([to_float(v) for v in arrays(b, a, x)])
-    b, a = (v if v.shape else v.reshape(1) for v in (b, a))
-    return np.moveaxis(_lfilter(b, a, np.moveaxis(x, axis, -1)), -1, axis)
-
-
-@shadow("scipy.signal.sosfilt")
-def sosfilt(sos: Any, x: Any, axis: int = -1, zi: Any = None) -> Any:
-    """`scipy.signal.sosfilt`, from rest."""
-    if zi is not None:
-        raise refuse("the argument zi= of scipy.signal.sosfilt")
-    sos, x = arrays(sos, x)
-    for section in range(sos.shape[0]):
-        x = lfilter(sos[section, :3], sos[section, 3:], x, axis)
-    return x
+@shadow("scipy.signal.correlate2d")
+def correlate2d(in1: Any, in2: Any, mode: str = "full", boundary: str = "fill", fillvalue: Any = 0) -> Any:
+    """`scipy.signal.correlate2d`, of images that end in zeros."""
+    if boundary not in ("fill", "pad") or fillvalue != 0:
+        raise refuse("scipy.signal.correlate2d with boundary= or fillvalue=", "use scipy.ndimage.correlate")
+    return correlated(in1, in2, mode)
