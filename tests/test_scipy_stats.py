@@ -184,10 +184,113 @@ def test_no_nan_leaks_from_outside_of_the_support() -> None:
     [
         (lambda x: st.skewnorm.logpdf(x, 2.0), "scipy.stats.skewnorm.logpdf"),
         (lambda x: st.norm.expect(lambda y: y, loc=x), "scipy.stats.norm.expect"),
-        (lambda x: st.norm(x).entropy(), "scipy.stats.norm.entropy"),
+        (lambda x: st.poisson(x).entropy(), "scipy.stats.poisson.entropy"),
         (lambda x: x + st.norm.rvs(), "scipy.stats.norm.rvs in a traced function would be drawn once"),
     ],
 )
 def test_what_is_not_known_is_refused_by_name(f: Any, what: str) -> None:
     with pytest.raises(UnsupportedError, match=what.replace(".", r"\.")):
         tg.trace(f)(0.3)
+
+
+# -- moments, and how arguments are given ----------------------------------------------------------------------------
+# Parameters with which there are means and variances.
+FINITE = CONTINUOUS | {"f": (3.5, 9.0), "pareto": (2.7,)}
+
+
+@pytest.mark.parametrize("name", [*CONTINUOUS, *DISCRETE])
+def test_moments_are_scipys_and_have_the_slopes_of_differences(name: str) -> None:
+    dist, shapes = getattr(st, name), [*(FINITE | DISCRETE)[name]]
+    discrete, whole = name in DISCRETE, name == "binom"
+    methods = ["mean", "var", "std", *([] if name in ("poisson", "binom", "nbinom") else ["entropy"])]
+
+    def all_of(*given: Any) -> Any:
+        given = given if not whole else (4, *given)
+        own = [getattr(dist, method)(*given) for method in methods]
+        return np.array([*own, *([] if discrete else [*dist.interval(0.8, *given), dist(*given).median()])])
+
+    parameters = [*shapes[whole:], 0.3, *([] if discrete else [1.4])]
+    of = weighted(lambda *xs: all_of(*xs), name)
+    with replayed():
+        np.testing.assert_allclose(tg.trace(named(all_of, name))(*parameters), all_of(*parameters), rtol=1e-12)
+        if name == "cauchy":
+            return  # which has no mean
+        slopes = tg.grad(of, argnums=tuple(range(len(parameters))))(*parameters)
+        both = named(lambda *xs: dist.stats(*((4,) if whole else ()), *xs, moments="mv"), name)
+        np.testing.assert_allclose(tg.trace(both)(*parameters), both(*parameters), rtol=1e-12)
+    for i, slope in enumerate(slopes):
+        assert slope == pytest.approx(differences(of, parameters, i), rel=1e-8, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes"), [("t", (1.0,)), ("t", (1.5,)), ("f", (3.0, 2.0)), ("pareto", (0.5,)), ("invgamma", (1.0,))]
+)
+def test_moments_that_there_are_not_are_scipys(name: str, shapes: tuple[float, ...]) -> None:
+    dist = getattr(st, name)
+    f = named(lambda *a: (dist.mean(*a), dist.var(*a)), name)
+    with replayed():
+        np.testing.assert_array_equal(tg.trace(f)(*map(np.array, shapes)), f(*shapes))
+
+
+def test_moments_have_the_shapes_of_all_parameters() -> None:
+    locs, scales = np.array([0.5, 1.5]), np.array([[1.0], [2.0], [-1.0]])
+    f = tg.trace(lambda m, s: (st.norm.mean(m, s), st.norm(m, s).var(), st.norm.entropy(m, s), st.gamma.std(m, 0, s)))
+    for got, want in zip(f(locs, scales), f.__wrapped__(locs, scales)):
+        np.testing.assert_allclose(got, want, rtol=1e-13)
+
+
+BEYOND: dict[str, tuple[Any, ...]] = {
+    "bernoulli": (1.5,), "geom": (1.2,), "nbinom": (2.0, 1.1), "binom": (4.0, 1.1), "binom, half": (4.5, 0.3),
+    "binom, none": (-1.0, 0.3), "poisson": (-0.1,),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_what_is_no_probability_and_no_number_of_trials_gives_nan_as_in_scipy(name: str) -> None:
+    dist, k = getattr(st, name.partition(",")[0]), np.array([0, 1, 3])
+    f = named(lambda *p: np.array([dist.logpmf(k, *p), dist.pmf(k, *p), dist.cdf(k, *p), dist.logsf(k, *p)]), name)
+    with replayed():
+        np.testing.assert_array_equal(tg.trace(f)(*map(np.float64, BEYOND[name])), f(*BEYOND[name]))
+
+
+def test_arguments_have_scipys_names_in_frozen_distributions_too() -> None:
+    def f(x: Any, a: Any) -> Any:
+        ours = st.gamma(a, scale=2.0).logpdf(x=x) + st.norm.cdf(x=x, loc=a) + st.beta.ppf(q=x, a=a, b=2.0)
+        return ours + st.poisson(mu=a).logpmf(k=3) + st.binom.logpmf(k=2, n=5, p=x)
+
+    x = np.array([0.2, 0.4])
+    with replayed():
+        np.testing.assert_allclose(tg.trace(f)(x, 1.7), f(x, 1.7), rtol=1e-12)
+
+
+def test_densities_of_single_precision_are_doubles_as_scipys() -> None:
+    x = np.float32([0.5, 1.5])
+    f = tg.trace(lambda x: (st.norm.logpdf(x, x, 2), st.gamma.cdf(x, x), st.multivariate_normal.logpdf(x, x)))
+    for got, want in zip(f(x), f.__wrapped__(x)):
+        assert got.dtype == want.dtype == np.float64
+        np.testing.assert_allclose(got, want, rtol=1e-13)
+
+
+C = np.array([[0.7, 0.2], [0.2, 1.1]])
+P = np.array([0.9, 1.7, 2.6])
+OF_VECTORS: dict[str, Callable[[Any], Any]] = {
+    "normal entropy": lambda p: st.multivariate_normal(p[:2], C * p[2]).entropy(),
+    "normal entropy of numbers": lambda p: st.multivariate_normal.entropy(cov=p[0]),
+    "normal that may be singular": lambda p: st.multivariate_normal.logpdf(C, p[:2], C * p[2], allow_singular=True),
+    "dirichlet": lambda p: np.concatenate([st.dirichlet.mean(p), st.dirichlet(p).var(), [st.dirichlet.entropy(p)]]),
+    "multinomial": lambda p: st.multinomial.cov(4, p / np.sum(p)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_VECTORS)
+def test_moments_of_vectors_are_scipys(name: str) -> None:
+    f, v = OF_VECTORS[name], np.array([0.3, -0.2, 0.5])
+    of, along = weighted(lambda p: np.asarray(f(p)), name), lambda t: of(P + t * v)
+    with replayed():
+        np.testing.assert_allclose(tg.trace(named(f, name))(P), f(P), rtol=1e-12)
+        assert np.sum(tg.grad(of)(P) * v) == pytest.approx(differences(along, [0.0], 0), rel=1e-8)
+
+
+def test_a_normal_distribution_on_a_line_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match=r"scipy\.stats\.multivariate_normal with a singular matrix"):
+        tg.trace(lambda c: st.multivariate_normal.logpdf([0.1, 0.1], cov=c, allow_singular=True))(np.ones((2, 2)))

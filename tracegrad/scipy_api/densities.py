@@ -17,20 +17,20 @@ from tracegrad.numpy_api.registry import UFUNCS
 from tracegrad.scipy_api.registry import SHADOWS
 from tracegrad.scipy_api.special import call
 
-__all__ = ["CONTINUOUS", "DISCRETE", "Row"]
+__all__ = ["CONTINUOUS", "DISCRETE", "Row", "betaln", "gammaln", "of_special", "xlog1my", "xlogy"]
 
 Function = Callable[..., Any]
 
 _LOG_2PI, _LOG_PI = math.log(2 * math.pi), math.log(math.pi)
 
 
-def _special(name: str) -> Function:
+def of_special(name: str) -> Function:
     return SHADOWS.get(f"scipy.special.{name}") or UFUNCS.get(name) or (lambda *xs: call(name, *xs))
 
 
-gammaln, betaln, ndtr, ndtri, log_ndtr = map(_special, ("gammaln", "betaln", "ndtr", "ndtri", "log_ndtr"))
-gammainc, gammaincc, gammaincinv = map(_special, ("gammainc", "gammaincc", "gammaincinv"))
-betainc, betaincc, betaincinv = map(_special, ("betainc", "betaincc", "betaincinv"))
+gammaln, betaln, ndtr, ndtri, log_ndtr = map(of_special, ("gammaln", "betaln", "ndtr", "ndtri", "log_ndtr"))
+gammainc, gammaincc, gammaincinv = map(of_special, ("gammainc", "gammaincc", "gammaincinv"))
+betainc, betaincc, betaincinv = map(of_special, ("betainc", "betaincc", "betaincinv"))
 
 
 def xlogy(x: Any, y: Any) -> Any:
@@ -61,6 +61,8 @@ class Row:
     low: float = -math.inf
     high: float = math.inf
     signs: tuple[bool, ...] = ()  # of parameters that may be 0
+    most: tuple[float, ...] = ()  # what parameters are at most
+    whole: tuple[bool, ...] = ()  # of parameters that are whole numbers
     open: bool = False  # whether the density is 0 at `low`
 
 
@@ -121,7 +123,7 @@ CONTINUOUS: dict[str, Row] = {
     "norm": Row(lambda z: -0.5 * z * z - 0.5 * _LOG_2PI, ndtr, lambda z: ndtr(-z), ndtri, lambda q: -ndtri(q),
                 log_ndtr, lambda z: log_ndtr(-z)),
     "halfnorm": Row(lambda z: -0.5 * z * z + 0.5 * math.log(2 / math.pi),
-                    lambda z: _special("erf")(z / math.sqrt(2)), lambda z: 2.0 * ndtr(-z),
+                    lambda z: of_special("erf")(z / math.sqrt(2)), lambda z: 2.0 * ndtr(-z),
                     lambda q: ndtri(0.5 * (1.0 + q)), lambda q: -ndtri(0.5 * q), low=0.0),
     "t": Row(_t_log, lambda z, df: call("stdtr", df, z), lambda z, df: call("stdtr", df, -z),
              _t_ppf, lambda q, df: -_t_ppf(q, df)),
@@ -144,8 +146,8 @@ CONTINUOUS: dict[str, Row] = {
                    lambda z, s: log_ndtr(np.log(z) / s), lambda z, s: log_ndtr(-np.log(z) / s), low=0.0, open=True),
     "laplace": Row(lambda z: -np.abs(z) - math.log(2), _laplace_cdf, lambda z: _laplace_cdf(-z), _laplace_ppf,
                    lambda q: -_laplace_ppf(q)),
-    "logistic": Row(_logistic_log, _special("expit"), lambda z: _special("expit")(-z), _special("logit"),
-                    lambda q: -_special("logit")(q),
+    "logistic": Row(_logistic_log, of_special("expit"), lambda z: of_special("expit")(-z), of_special("logit"),
+                    lambda q: -of_special("logit")(q),
                     lambda z: -np.logaddexp(-z, 0.0), lambda z: -np.logaddexp(z, 0.0)),
     "cauchy": Row(lambda z: -_LOG_PI - np.log1p(z * z), lambda z: np.arctan2(1.0, -z) / math.pi,
                   lambda z: np.arctan2(1.0, z) / math.pi, _cauchy_ppf, lambda q: -_cauchy_ppf(q)),
@@ -193,11 +195,12 @@ def _binom_sf(k: Any, n: Any, p: Any) -> Any:
 DISCRETE: dict[str, Row] = {
     "poisson": Row(lambda k, mu: xlogy(k, mu) - gammaln(k + 1.0) - mu, lambda k, mu: gammaincc(k + 1.0, mu),
                    lambda k, mu: gammainc(k + 1.0, mu), signs=(True,), low=0.0),
-    "binom": Row(_binom_log, _binom_cdf, _binom_sf, signs=(True, True), low=0.0),
+    "binom": Row(_binom_log, _binom_cdf, _binom_sf, signs=(True, True), most=(math.inf, 1.0), whole=(True, False),
+                 low=0.0),
     "bernoulli": Row(lambda k, p: xlogy(k, p) + xlog1my(1.0 - k, p), lambda k, p: np.where(k >= 1, 1.0, 1.0 - p),
-                     lambda k, p: np.where(k >= 1, 0.0, p), signs=(True,), low=0.0, high=1.0),
+                     lambda k, p: np.where(k >= 1, 0.0, p), signs=(True,), most=(1.0,), low=0.0, high=1.0),
     "nbinom": Row(_nbinom_log, lambda k, n, p: betainc(n, k + 1.0, p), lambda k, n, p: betaincc(n, k + 1.0, p),
-                  low=0.0),
+                  most=(math.inf, 1.0), low=0.0),
     "geom": Row(lambda k, p: xlog1my(k - 1.0, p) + np.log(p), lambda k, p: -np.expm1(np.log1p(-p) * k),
-                lambda k, p: np.exp(np.log1p(-p) * k), low=1.0),
+                lambda k, p: np.exp(np.log1p(-p) * k), most=(1.0,), low=1.0),
 }  # fmt: skip

@@ -15,10 +15,11 @@ import numpy as np
 
 from tracegrad.avals import is_literal
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.numpy_api.operands import operands, to_float
+from tracegrad.numpy_api.operands import arrays, operands, to_dtype, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.op import lead
 from tracegrad.scipy_api.densities import CONTINUOUS, DISCRETE, Row
+from tracegrad.scipy_api.moments import MOMENTS
 from tracegrad.scipy_api.registry import stands_for
 from tracegrad.scipy_api.vectors import VECTORS
 
@@ -47,8 +48,7 @@ class Distribution:
                 return found(*args, **kwargs)
             if ours is None:
                 raise refuse(f"scipy.stats.{self._name}.{method}")
-            made = ours(*args, **kwargs)
-            return made if made.shape else made[()]  # a number, as SciPy gives for one
+            return _numbers(ours(*args, **kwargs))
 
         return call
 
@@ -56,6 +56,13 @@ class Distribution:
         return Frozen(self, args, kwargs)
 
     freeze = __call__
+
+
+def _numbers(made: Any) -> Any:
+    """What a method gives, with numbers where SciPy gives some."""
+    if isinstance(made, tuple):
+        return tuple(map(_numbers, made))
+    return made if made.shape else made[()]
 
 
 class Frozen:
@@ -71,7 +78,7 @@ class Frozen:
         found = getattr(self.dist, method)
         if not callable(found):
             return found
-        return lambda *xs: found(*xs, *self.args, **self.kwds)
+        return lambda *xs, **named: found(*xs, *self.args, **self.kwds, **named)
 
 
 def _methods(name: str) -> dict[str, Callable[..., Any]]:
@@ -94,7 +101,8 @@ def _of_row(row: Row, name: str, discrete: bool) -> dict[str, Callable[..., Any]
         "isf": (row.isf, _Inverse(row, row.isf)),
     }
     count = len(inspect.signature(row.log).parameters) - 1
-    return {method: _bound(of, count, name) for method, (known, of) in found.items() if known is not None}
+    own = {method: _bound(of, count, name, method) for method, (known, of) in found.items() if known is not None}
+    return own | _of_moments(row, count, name, own)
 
 
 def _log_of(function: Any) -> Callable[..., Any]:
@@ -108,32 +116,90 @@ _NAMES = {
 }  # fmt: skip
 
 
-def _bound(of: Any, count: int, name: str) -> Callable[..., Any]:
-    """`of(x, shapes, loc, scale)` with SciPy's signature: the parameters of the shape, then location and scale."""
+def _parameters(name: str, count: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """By name: the parameters of the shape, location and scale."""
     names = (*_NAMES.get(name, ()), "loc", *(() if name in DISCRETE else ("scale",)))
-    defaults = {"loc": 0.0, "scale": 1.0}
+    given = {"loc": 0.0, "scale": 1.0, **dict(zip(names, args)), **kwargs}
+    unknown = [k for k in given if k not in (*names, "scale")]
+    if unknown or len(args) > len(names) or any(k not in given for k in names):
+        raise TypeError(f"scipy.stats.{name} takes {', '.join(names)}, got {len(args)} arguments and {[*kwargs]}")
+    return given
 
-    def call(x: Any, *args: Any, **kwargs: Any) -> Any:
-        given = {**defaults, **dict(zip(names, args)), **kwargs}
-        unknown = [k for k in given if k not in (*names, "scale")]
-        if unknown or len(args) > len(names) or any(k not in given for k in names):
-            raise TypeError(f"scipy.stats.{name} takes {', '.join(names)}, got {len(args)} arguments and {[*kwargs]}")
-        x, loc, scale, *shapes = [to_float(v) for v in operands(x, given["loc"], given["scale"],
-                                                                *[given[k] for k in names[:count]])]  # fmt: skip
+
+def _doubles(*xs: Any) -> list[Any]:
+    """Of numbers of any dtype, as which SciPy computes."""
+    return [v if is_literal(v) else to_dtype(v, np.dtype(np.float64)) for v in map(to_float, operands(*xs))]
+
+
+def _bound(of: Any, count: int, name: str, method: str) -> Callable[..., Any]:
+    """`of(x, shapes, loc, scale)` with SciPy's signature: the parameters of the shape, then location and scale."""
+    first = "q" if method in ("ppf", "isf") else "k" if name in DISCRETE else "x"
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not args or first in kwargs:
+            args = (kwargs.pop(first), *args)
+        x, *rest = args
+        given = _parameters(name, count, tuple(rest), kwargs)
+        shapes = [given[k] for k in _NAMES.get(name, ())[:count]]
+        x, loc, scale, *shapes = _doubles(x, given["loc"], given["scale"], *shapes)
         return of(x, shapes, loc, scale)
 
     return call
 
 
-def _is_known_positive(x: Any) -> bool:
-    return is_literal(x) and x > 0
+def _of_moments(row: Row, count: int, name: str, own: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """What is of no point: moments, the entropy, the median, and the interval around it."""
+    mean, var, entropy = MOMENTS[name]
+
+    def moment(of: Callable[..., Any], outer: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            given = _parameters(name, count, args, kwargs)
+            shapes = [given[k] for k in _NAMES.get(name, ())[:count]]
+            loc, scale, *shapes = _doubles(given["loc"], given["scale"], *shapes)
+            (made,) = arrays(outer(of(*shapes), loc, scale))
+            return _checked(made, row, shapes, scale)
+
+        return call
+
+    def stats(*args: Any, moments: str = "mv", **kwargs: Any) -> Any:
+        if set(moments) - {"m", "v"}:
+            raise refuse(f"scipy.stats.{name}.stats with moments={moments!r}")
+        both = {"m": found["mean"], "v": found["var"]}
+        each = tuple([both[k](*args, **kwargs) for k in "mv" if k in moments])
+        return each if len(each) > 1 else each[0]
+
+    def interval(confidence: Any, *args: Any, **kwargs: Any) -> Any:
+        below = 0.5 * (1.0 - confidence)
+        return own["ppf"](below, *args, **kwargs), own["ppf"](1.0 - below, *args, **kwargs)
+
+    found = {
+        "mean": moment(mean, lambda m, loc, scale: m * scale + loc),
+        "var": moment(var, lambda v, loc, scale: v * scale * scale + 0.0 * loc),
+        "std": moment(var, lambda v, loc, scale: np.sqrt(v) * scale + 0.0 * loc),
+        "stats": stats,
+    }
+    if entropy is not None:
+        found["entropy"] = moment(entropy, lambda h, loc, scale: h + np.log(scale) + 0.0 * loc)
+    if "ppf" in own:
+        found |= {"median": lambda *args, **kwargs: own["ppf"](0.5, *args, **kwargs), "interval": interval}
+    return found
+
+
+def _fits(x: Any, row: Row, i: int) -> Any:
+    """Whether it is a parameter of the shape, the `i`-th, or a scale (-1)."""
+    inside = x >= 0 if 0 <= i < len(row.signs) and row.signs[i] else x > 0
+    if 0 <= i < len(row.most) and row.most[i] < math.inf:
+        inside = inside & (x <= row.most[i])
+    if 0 <= i < len(row.whole) and row.whole[i]:
+        inside = inside & (np.floor(x) == x)
+    return inside
 
 
 def _checked(found: Any, row: Row, shapes: list[Any], scale: Any) -> Any:
     """nan where a parameter is none."""
-    for i, x in enumerate([scale, *shapes]):
-        if not _is_known_positive(x):
-            fits = x >= 0 if i and i <= len(row.signs) and row.signs[i - 1] else x > 0
+    for i, x in enumerate([scale, *shapes], -1):
+        fits = _fits(x, row, i)
+        if not (is_literal(x) and fits):
             found = np.where(fits, found, math.nan)
     return found
 

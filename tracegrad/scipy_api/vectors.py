@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import located
-from tracegrad.numpy_api.operands import arrays, to_float
+from tracegrad.numpy_api.operands import arrays, to_dtype, to_float
 from tracegrad.numpy_api.registry import refuse
-from tracegrad.scipy_api.densities import gammaln, xlogy
+from tracegrad.ops.linear import stop_gradient
+from tracegrad.scipy_api.densities import gammaln, of_special, xlogy
 from tracegrad.scipy_api.linalg import solve_triangular
 
 __all__ = ["VECTORS"]
@@ -19,20 +20,37 @@ __all__ = ["VECTORS"]
 
 def _normal(x: Any, mean: Any = None, cov: Any = 1, allow_singular: bool = False) -> Any:
     """Of `multivariate_normal`: vectors along the last axis."""
-    if allow_singular:
-        raise refuse("scipy.stats.multivariate_normal with allow_singular=True")
-    given = [to_float(v) for v in arrays(x, 0.0 if mean is None else mean, cov)]
-    x, mean, cov = given
-    dim = max(mean.shape[-1] if mean.shape else 1, cov.shape[-1] if cov.shape else 1)
-    if len(cov.shape) < 2:
-        cov = np.eye(dim) * cov
-    if not mean.shape:
-        mean = mean + np.zeros(dim)
+    (x,) = _doubles(x)
+    mean, factor = _shape_of(mean, cov, allow_singular)
+    dim = factor.shape[0]
     x = _vectors(x, dim)
-    factor = np.linalg.cholesky(cov)
     scaled = solve_triangular(factor, (x - mean).reshape(-1, dim).T, lower=True)
     distance = np.sum(scaled * scaled, axis=0).reshape(x.shape[:-1])
     return -0.5 * (dim * math.log(2 * math.pi) + distance) - np.sum(np.log(np.diagonal(factor)))
+
+
+def _shape_of(mean: Any, cov: Any, allow_singular: bool) -> tuple[Any, Any]:
+    """The mean as a vector, and the Cholesky factor of the covariances as a matrix."""
+    if hasattr(cov, "whiten"):
+        raise refuse("scipy.stats.multivariate_normal with a scipy.stats.Covariance", "give the matrix")
+    mean, cov = _doubles(0.0 if mean is None else mean, cov)
+    dim = max(mean.shape[-1] if mean.shape else 1, cov.shape[-1] if cov.shape else 1)
+    if len(cov.shape) < 2:
+        cov = np.eye(dim) * cov
+    if allow_singular:
+        sizes = np.abs(np.linalg.eigvalsh(stop_gradient(cov)))
+        if bool(np.min(sizes) <= 1e6 * np.finfo(np.float64).eps * np.max(sizes)):
+            raise refuse("scipy.stats.multivariate_normal with a singular matrix", "add something to its diagonal")
+    return (mean if mean.shape else mean + np.zeros(dim)), np.linalg.cholesky(cov)
+
+
+def _normal_entropy(mean: Any = None, cov: Any = 1) -> Any:
+    factor = _shape_of(mean, cov, True)[1]
+    return 0.5 * factor.shape[0] * (math.log(2 * math.pi) + 1.0) + np.sum(np.log(np.diagonal(factor)))
+
+
+def _doubles(*xs: Any) -> list[Any]:
+    return [to_dtype(to_float(v), np.dtype(np.float64)) for v in arrays(*xs)]
 
 
 def _vectors(x: Any, dim: int) -> Any:
@@ -46,7 +64,7 @@ def _vectors(x: Any, dim: int) -> Any:
 
 def _dirichlet(x: Any, alpha: Any) -> Any:
     """Of `dirichlet`: vectors along the first axis, the last element of which may be left out."""
-    x, alpha = (to_float(v) for v in arrays(x, alpha))
+    x, alpha = _doubles(x, alpha)
     n = alpha.shape[0]
     if x.shape[0] + 1 == n:
         x = np.concatenate([x, (1.0 - np.sum(x, axis=0))[None]])
@@ -56,9 +74,34 @@ def _dirichlet(x: Any, alpha: Any) -> Any:
     return np.sum(xlogy(alpha - 1.0, x.T), axis=-1) - scale
 
 
+def _dirichlet_entropy(alpha: Any) -> Any:
+    (alpha,) = _doubles(alpha)
+    total, digamma = np.sum(alpha), of_special("psi")
+    scale = np.sum(gammaln(alpha)) - gammaln(total)
+    return scale + (total - alpha.shape[0]) * digamma(total) - np.sum((alpha - 1.0) * digamma(alpha))
+
+
+def _dirichlet_mean(alpha: Any) -> Any:
+    (alpha,) = _doubles(alpha)
+    return alpha / np.sum(alpha)
+
+
+def _dirichlet_var(alpha: Any) -> Any:
+    (alpha,) = _doubles(alpha)
+    total = np.sum(alpha)
+    return alpha * (total - alpha) / (total * total * (total + 1.0))
+
+
+def _multinomial_cov(n: Any, p: Any) -> Any:
+    n, p = _doubles(n, p)
+    if len(p.shape) != 1 or n.shape:
+        raise refuse("scipy.stats.multinomial.cov of several distributions")
+    return n * (np.diag(p) - np.outer(p, p))
+
+
 def _multinomial(x: Any, n: Any, p: Any) -> Any:
     """Of `multinomial`: counts along the last axis; -inf where they do not make up `n`."""
-    x, n, p = (to_float(v) for v in arrays(x, n, p))
+    x, n, p = _doubles(x, n, p)
     # The last probability is what the others leave.
     p = np.concatenate([p[..., :-1], 1.0 - np.sum(p[..., :-1], axis=-1, keepdims=True)], axis=-1)
     found = gammaln(n + 1.0) + np.sum(xlogy(x, p) - gammaln(x + 1.0), axis=-1)
@@ -70,7 +113,8 @@ def _with_density(name: str, log: Callable[..., Any]) -> dict[str, Callable[...,
 
 
 VECTORS: dict[str, dict[str, Callable[..., Any]]] = {
-    "multivariate_normal": _with_density("pdf", _normal),
-    "dirichlet": _with_density("pdf", _dirichlet),
-    "multinomial": _with_density("pmf", _multinomial),
-}
+    "multivariate_normal": _with_density("pdf", _normal) | {"entropy": _normal_entropy},
+    "dirichlet": _with_density("pdf", _dirichlet) | {
+        "mean": _dirichlet_mean, "var": _dirichlet_var, "entropy": _dirichlet_entropy},
+    "multinomial": _with_density("pmf", _multinomial) | {"cov": _multinomial_cov},
+}  # fmt: skip
