@@ -19,7 +19,7 @@ def _computed(x: Any, *, kind: str, degree: int, ends: str, size: int) -> tuple[
     """Of the spline that SciPy makes at `x` of `size` values: the coefficients of each piece by those values,
     `[power, piece, value]`, the highest power first, and where the pieces begin and end.
 
-    `kind` is SciPy's name of it, `ends` what holds at the ends.
+    `kind` is SciPy's name of it, `ends` what holds at the ends; "1|2" stands for given derivatives of these orders.
     """
     import scipy.interpolate as of
 
@@ -30,7 +30,11 @@ def _computed(x: Any, *, kind: str, degree: int, ends: str, size: int) -> tuple[
         return pieces(of.make_interp_spline(x, unit, degree, bc_type=ends or None))
     if ends == "periodic":  # the values at both ends are one
         unit[-1] = unit[0]
-    found = of.CubicSpline(x, unit, bc_type=ends)
+    conditions: Any = ends
+    if "|" in ends:  # what holds at each end is a value too, behind those at the knots
+        conditions = [(int(k), row) if k.isdigit() else k for k, row in zip(ends.split("|"), unit[-2:])]
+        unit = unit[:-2]
+    found = of.CubicSpline(x, unit, bc_type=conditions)
     return found.c.astype(np.float64), found.x.astype(np.float64)
 
 
@@ -40,14 +44,17 @@ spline_map = Op("spline_map", ("x",), _computed, _computed.__doc__ or "", variad
 
 
 def pieces(spline: Any) -> tuple[Any, Any]:
-    """The coefficients of a `BSpline` of SciPy's by pieces, which begin at its knots; many are empty."""
-    powers = range(spline.k, -1, -1)
-    return np.stack([spline(spline.t[:-1], nu=m) / math.factorial(m) for m in powers]), spline.t.astype(np.float64)
+    """The coefficients of a `BSpline` of SciPy's by pieces, which begin at its knots; some are empty."""
+    powers, k = range(spline.k, -1, -1), spline.k
+    knots = spline.t[k : len(spline.t) - k]  # outside of these SciPy extrapolates
+    return np.stack([spline(knots[:-1], nu=m) / math.factorial(m) for m in powers]), knots.astype(np.float64)
 
 
 @spline_map.def_aval
 def _(x: Aval, *, kind: str, degree: int, ends: str, size: int) -> Several:
-    if x.ndim != 1 or (x.shape[0] < size + degree + 1 if kind == "BSpline" else x.shape[0] != size):
+    if x.ndim != 1 or (
+        x.shape[0] != size + degree + 1 if kind == "BSpline" else x.shape[0] != size - 2 * ("|" in ends)
+    ):
         raise ShapeError(f"{kind} of {size} values at {x}")
     shapes = _shapes(x.shape[0], kind, degree, ends, size)
     return Several([Aval(shape, np.dtype(np.float64)) for shape in shapes])

@@ -14,13 +14,14 @@ import numpy as np
 from tracegrad.numpy_api.operands import array, arrays, peer_of, promoted, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.sorting import searchsorted
-from tracegrad.ops.splines import pieces, spline_map
-from tracegrad.scipy_api.registry import shadow, stands_for
+from tracegrad.ops.splines import spline_map
+from tracegrad.scipy_api.registry import shadow
 from tracegrad.scipy_api.slopes import akima, hermite, pchip
 
-__all__ = ["Piecewise"]
+__all__ = ["PLACES", "SPLINES", "Piecewise", "Table", "make_interp_spline"]
 
-_SPLINES = ("CubicSpline", "PchipInterpolator", "Akima1DInterpolator", "CubicHermiteSpline", "PPoly")
+_OF_BASES = ("BSpline", "make_interp_spline", "interp1d", "UnivariateSpline")
+SPLINES = ("CubicSpline", "PchipInterpolator", "Akima1DInterpolator", "CubicHermiteSpline", "PPoly")
 
 
 class Piecewise:
@@ -34,17 +35,52 @@ class Piecewise:
         self.c, self.x, self.extrapolate, self._name, self.axis = c, x, extrapolate, name, axis
 
     def __call__(self, x: Any, nu: int = 0, extrapolate: Any = None) -> Any:
+        if nu < 0:
+            raise ValueError("Order of derivative cannot be negative")
         return self.derivative(nu)._at(x, self.extrapolate if extrapolate is None else extrapolate)
 
     def derivative(self, nu: int = 1) -> Piecewise:
         """The derivative of order `nu`, as a piecewise polynomial."""
         if nu < 0:
-            raise refuse(f"the antiderivative of scipy.interpolate.{self._name}")
+            return self.antiderivative(-nu)
         c = self.c
         for _ in range(nu):
             degrees = np.arange(c.shape[0] - 1, 0, -1, dtype=np.float64)
             c = c[:-1] * degrees.reshape(-1, *(1,) * (len(c.shape) - 1)) if c.shape[0] > 1 else c * 0.0
         return Piecewise(c, self.x, self.extrapolate, self._name, self.axis)
+
+    def antiderivative(self, nu: int = 1) -> Piecewise:
+        """The antiderivative of order `nu`, which is 0 where the first piece begins."""
+        if nu < 0:
+            return self.derivative(-nu)
+        if self._name in _OF_BASES:
+            raise refuse(f"scipy.interpolate.{self._name}.antiderivative", "use integrate, or a PPoly")
+        found = self
+        for _ in range(nu):
+            found = found._raised()
+        return found
+
+    def _raised(self) -> Piecewise:
+        c, x = (to_float(v) for v in arrays(self.c, self.x))
+        columns = (1,) * (len(c.shape) - 2)
+        powers = np.arange(c.shape[0], 0, -1, dtype=np.float64).reshape(-1, 1, *columns)
+        c, width = c / powers, (x[1:] - x[:-1]).reshape(-1, *columns)
+        whole: Any = 0.0
+        for k in range(c.shape[0]):
+            whole = (whole + c[k]) * width
+        before = np.concatenate([0.0 * whole[:1], np.cumsum(whole, axis=0)[:-1]])
+        extrapolate = False if self.extrapolate == "periodic" else self.extrapolate
+        return Piecewise(np.concatenate([c, before[None]]), x, extrapolate, self._name, self.axis)
+
+    def integrate(self, a: Any, b: Any, extrapolate: Any = None) -> Any:
+        """The integral from `a` to `b`."""
+        extrapolate = self.extrapolate if extrapolate is None else extrapolate
+        if extrapolate == "periodic":
+            raise refuse(f"scipy.interpolate.{self._name}.integrate of a periodic one")
+        whole = self._raised()
+        if self._name in _OF_BASES and not extrapolate:  # which are 0 outside, to SciPy's integrals
+            a, b = (np.clip(v, *arrays(whole.x[0], whole.x[-1])) for v in arrays(a, b))
+        return whole._at(b, extrapolate) - whole._at(a, extrapolate)
 
     def __getattr__(self, name: str) -> Any:
         raise refuse(f"scipy.interpolate.{self._name}.{name}")
@@ -127,12 +163,20 @@ def piecewise(c: Any, x: Any, extrapolate: Any = None, axis: int = 0) -> Any:
 
 @shadow("scipy.interpolate.CubicSpline")
 def cubic_spline(x: Any, y: Any, axis: int = 0, bc_type: Any = "not-a-knot", extrapolate: Any = None) -> Any:
-    """`scipy.interpolate.CubicSpline`, with the conditions at the ends that have names."""
-    if not isinstance(bc_type, str):
-        raise refuse("scipy.interpolate.CubicSpline with another bc_type= than a name")
+    """`scipy.interpolate.CubicSpline`, with derivatives in values, and in those given at the ends."""
     if extrapolate is None:
-        extrapolate = "periodic" if bc_type == "periodic" else True
-    return _through_values("CubicSpline", x, y, axis, extrapolate, 3, bc_type)
+        extrapolate = "periodic" if isinstance(bc_type, str) and bc_type == "periodic" else True
+    if isinstance(bc_type, str):
+        return _through_values("CubicSpline", x, y, axis, extrapolate, 3, bc_type)
+    conditions = [{"natural": (2, 0.0), "clamped": (1, 0.0)}.get(v, v) if isinstance(v, str) else v for v in bc_type]
+    ends = "|".join(v if isinstance(v, str) else str(int(v[0])) for v in conditions)
+    (values,) = arrays(y)
+    values = np.moveaxis(to_float(values), axis, 0)
+    given = [to_float(arrays(0.0 if isinstance(v, str) else v[1], values)[0]) for v in conditions]
+    rows = [np.broadcast_to(v, values.shape[1:])[None] for v in given]
+    found = _through_values("CubicSpline", x, np.concatenate([values, *rows]), 0, extrapolate, 3, ends)
+    found.axis = axis % len(values.shape)
+    return found
 
 
 @shadow("scipy.interpolate.BSpline")
@@ -167,7 +211,7 @@ class Table:
         elif self.kind == "linear":
             found = _on_lines(knots, y, flat, column)
         else:
-            found = np.take(y, _PLACES[self.kind](knots, flat), axis=0)
+            found = np.take(y, PLACES[self.kind](knots, flat), axis=0)
         if not isinstance(self._fill, str):
             below, above = self._fill if isinstance(self._fill, tuple) else (self._fill, self._fill)
             under, over = (v.reshape(column) for v in (flat < knots[0], flat > knots[-1]))
@@ -191,7 +235,7 @@ def _nearest(knots: Any, points: Any, right: bool) -> Any:
 
 
 # By kind, the numbers of the knots whose values stand for points.
-_PLACES: dict[str, Any] = {
+PLACES: dict[str, Any] = {
     "nearest": lambda knots, points: _nearest(knots, points, False),
     "nearest-up": lambda knots, points: _nearest(knots, points, True),
     "previous": lambda knots, points: np.clip(searchsorted(knots, points, right=True) - 1, 0, knots.shape[0] - 1),
@@ -205,7 +249,7 @@ def interp1d(x: Any, y: Any, kind: Any = "linear", axis: int = -1, copy: bool = 
              fill_value: Any = np.nan, assume_sorted: bool = False) -> Any:  # fmt: skip
     """`scipy.interpolate.interp1d` through traced values."""
     degree = _DEGREES.get(kind, kind)
-    if not isinstance(degree, int) and kind != "linear" and kind not in _PLACES:
+    if not isinstance(degree, int) and kind != "linear" and kind not in PLACES:
         raise NotImplementedError(f"{kind} is unsupported: Use fitpack routines for other types.")
     extrapolates = isinstance(fill_value, str)
     if extrapolates and kind in ("previous", "next"):
@@ -222,86 +266,15 @@ def interp1d(x: Any, y: Any, kind: Any = "linear", axis: int = -1, copy: bool = 
     return Table(knots, values, str(kind), fill_value, bool(strict), axis, spline)
 
 
-class Grid:
-    """Stands for a `RegularGridInterpolator` of the method "linear" or "nearest"."""
-
-    def __init__(self, grid: Any, values: Any, bounds_error: bool, fill_value: Any, method: str = "linear"):
-        self.grid, self.values, self._strict, self._fill, self.method = grid, values, bounds_error, fill_value, method
-
-    def __call__(self, xi: Any, method: Any = None) -> Any:
-        method = self.method if method is None else method
-        if method not in ("linear", "nearest"):
-            raise refuse(f"scipy.interpolate.RegularGridInterpolator with method={method!r}")
-        if isinstance(xi, tuple):
-            xi = np.stack(np.broadcast_arrays(*arrays(*xi)), axis=-1)
-        points, values = (to_float(v) for v in arrays(xi, self.values))
-        shape, points = points.shape[:-1], points.reshape(-1, points.shape[-1])
-        outside: Any = False
-        corners: list[tuple[Any, Any]] = [(0, 1.0)]
-        for axis, knots in enumerate(self.grid):
-            x, knots = (to_float(v) for v in arrays(points[:, axis], knots))
-            n = knots.shape[0]
-            place = np.clip(searchsorted(knots, x, right=True) - 1, 0, n - 2)
-            share = (x - np.take(knots, place)) / (np.take(knots, place + 1) - np.take(knots, place))
-            outside = outside | (x < knots[0]) | (x > knots[-1])
-            if method == "nearest":
-                corners = [(at * n + place + np.where(share <= 0.5, 0, 1), 1.0) for at, _ in corners]
-                continue
-            corners = [
-                (at * n + place + up, weight * (share if up else 1.0 - share))
-                for at, weight in corners
-                for up in (0, 1)
-            ]
-        if self._strict and bool(np.any(outside)):
-            raise ValueError("One of the requested xi is out of bounds")
-        trailing = values.shape[len(self.grid) :]
-        table = values.reshape(-1, *trailing)
-        columns = (-1, *(1,) * len(trailing))
-        total: Any = 0.0
-        for at, weight in corners:
-            total = total + np.take(table, at, axis=0) * np.reshape(weight, columns)
-        if self._fill is not None:
-            total = np.where(outside.reshape(columns), self._fill, total)
-        return total.reshape(*shape, *trailing)
-
-
-@shadow("scipy.interpolate.RegularGridInterpolator")
-def regular_grid(points: Any, values: Any, method: str = "linear", bounds_error: bool = True,
-                 fill_value: Any = np.nan, **others: Any) -> Any:  # fmt: skip
-    """`scipy.interpolate.RegularGridInterpolator` through traced values, of the methods "linear" and "nearest"."""
-    if method not in ("linear", "nearest"):
-        raise refuse(f"scipy.interpolate.RegularGridInterpolator with method={method!r} through traced values")
-    return Grid(points, values, bounds_error, fill_value, method)
-
-
-def _fill(given: Any) -> Any:
-    """What is outside, which SciPy keeps as an array of no axes."""
-    return given.item() if isinstance(given, np.ndarray) and not given.shape else given
-
-
-@stands_for("scipy.interpolate")
-def _of_interpolate(value: Any, read: Any) -> Any:
-    if read is None or isinstance(value, type):
-        return None
-    name = type(value).__name__
-    if name in _SPLINES:
-        return Piecewise(read("c"), read("x"), read("extrapolate"), name, value.axis)
-    if name == "BSpline":
-        read.whole()
-        return Piecewise(*pieces(value), value.extrapolate, name, value.axis)
-    if name == "interp1d":
-        return _table(value, read)
-    if name == "RegularGridInterpolator" and value.method in ("linear", "nearest"):
-        return Grid(read("grid"), read("values"), read("bounds_error"), _fill(read("fill_value")), read("method"))
-    return None
-
-
-def _table(value: Any, read: Any) -> Any:
-    spline, fill, kind = None, _fill(read("fill_value")), value._kind
-    if kind == "spline":
-        read.whole()
-        spline = Piecewise(*pieces(value._spline), True, "interp1d")
-    elif kind not in ("linear", *_PLACES) or (kind in ("previous", "next") and isinstance(fill, str)):
-        return None
-    axis, strict = value.axis % value.y.ndim, read("bounds_error")
-    return Table(read("x"), np.moveaxis(read("y"), axis, 0), kind, fill, strict, axis, spline)
+@shadow("scipy.interpolate.splev")
+def splev(x: Any, tck: Any, der: int = 0, ext: int = 0) -> Any:
+    """`scipy.interpolate.splev`, which extrapolates."""
+    if ext:
+        raise refuse("the argument ext= of scipy.interpolate.splev")
+    if isinstance(tck, Piecewise):
+        return tck(x, der)
+    t, c, k = tck
+    if isinstance(c, list):
+        raise refuse("scipy.interpolate.splev of a curve in space")
+    t, c = arrays(t, c)
+    return b_spline(t, c[: t.shape[0] - int(k) - 1], k)(x, der)
