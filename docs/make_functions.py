@@ -191,9 +191,9 @@ def _finite(result: Any) -> bool:
 # The tables of the tests of SciPy's functions, and the arguments of those that do not say which.
 TABLES = {
     "special": ("ONE", None), "slopes": ("ONE", None), "linalg": ("CASES", None), "others": ("CASES", None),
-    "filters": ("CASES", None), "splines": ("CASES", None), "images": ("CASES", None), "solvers": ("CASES", "P"),
-    "fits": ("CASES", "P"), "ode": ("CASES", "P"), "minima": ("CASES", "P"), "constraints": ("CASES", "P"),
-    "sparse": ("CASES", "X"),
+    "equations": ("CASES", None), "filters": ("CASES", None), "splines": ("CASES", None), "images": ("CASES", None),
+    "solvers": ("CASES", "P"), "fits": ("CASES", "P"), "ode": ("CASES", "P"), "minima": ("CASES", "P"),
+    "constraints": ("CASES", "P"), "sparse": ("CASES", "X"),
 }  # fmt: skip
 
 

@@ -173,8 +173,9 @@ def test_the_kind_of_matrix_that_is_refused_raises_as_scipy_does() -> None:
 @pytest.mark.parametrize(
     ("f", "what"),
     [
-        (lambda x: la.qr(x, pivoting=True), r"the argument pivoting= of scipy\.linalg\.qr"),
-        (lambda x: la.eigh(x, subset_by_index=[0, 1]), r"the argument subset_by_index= of scipy\.linalg\.eigh"),
+        (lambda x: la.qr(x, mode="raw"), r"scipy\.linalg\.qr with mode='raw'"),
+        (lambda x: la.eigh(x, subset_by_value=[0, 9]), r"the argument subset_by_value= of scipy\.linalg\.eigh"),
+        (lambda x: la.solve_continuous_are(x, B, S, T[:2, :2], e=S), r"e= of scipy\.linalg\.solve_continuous_are"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(f: Any, what: str) -> None:

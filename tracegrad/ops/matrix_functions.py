@@ -1,7 +1,7 @@
 """What SciPy's linear algebra has beyond NumPy's: LU factors, banded systems, Sylvester's equation, roots, logarithms.
 
-Operands are real matrices and stacks of them. These ops are imported by what makes them, and by the parser of graphs
-when it meets one (`tracegrad.ir.text`).
+Operands are matrices and stacks of them; of complex ones, roots and logarithms are refused. These ops are imported by
+what makes them, and by the parser of graphs when it meets one (`tracegrad.ir.text`).
 """
 
 from __future__ import annotations
@@ -13,15 +13,26 @@ import numpy as np
 
 from tracegrad.avals import Aval
 from tracegrad.errors import ShapeError
+from tracegrad.ops.complex_numbers import conj
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import equal, multiply, negative, where
 from tracegrad.ops.factorizations import pinv
 from tracegrad.ops.linalg import along_matrix, band, matrices, rows, solve_triangular, square, well_conditioned
 from tracegrad.ops.linear import arange, cast, concatenate, pad, reduce_sum, reshape, slice, zeros_like
-from tracegrad.ops.op import Several, primitive
+from tracegrad.ops.op import AS_WRITTEN, Several, primitive
 from tracegrad.ops.samples import uniform
 
-__all__ = ["exchanging", "logm", "lu_packed", "null_basis", "permutation", "solve_banded", "sqrtm", "sylvester"]
+__all__ = [
+    "column_order",
+    "exchanging",
+    "logm",
+    "lu_packed",
+    "null_basis",
+    "permutation",
+    "solve_banded",
+    "sqrtm",
+    "sylvester",
+]
 
 _INTEGER = np.dtype(np.int64)
 
@@ -35,8 +46,13 @@ def _each(function: Callable[..., Any], shape: tuple[int, ...], dtype: Any, *xs:
     return out
 
 
+def _conj(x: Any) -> Any:
+    """As rules for real matrices want it of complex ones."""
+    return conj(x) if x.dtype.kind == "c" else x
+
+
 # -- LU ------------------------------------------------------------------------------------------------------------
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def lu_packed(x: Any) -> tuple[Any, Any]:
     """The factors of matrices with rows exchanged: L below the diagonal, whose own is of ones, U on it and above. Row i
     was exchanged with row `pivots[i]`."""
@@ -57,7 +73,7 @@ def _(x: Aval) -> Several:
 def _(wanted: Any, cts: Any, ans: Any, x: Any) -> list[Any]:
     # F. de Hoog, R. Anderssen, M. Lukas, "Differentiation of matrix functionals using triangular factorization",
     # Math. Comp. 80 (2011).
-    (packed, pivots), ct = ans, cts[0]
+    (packed, pivots), ct = (_conj(ans[0]), ans[1]), cts[0]
     n = x.shape[-1]
     below = band(n, n, -1)
     lower = where(below, packed, where(band(n, n, 0), 1.0, zeros_like(packed)))
@@ -103,8 +119,31 @@ def _() -> Any:
     yield (np.array([[1, 1], [0, 1]]),), {}
 
 
+@primitive(on_complex=AS_WRITTEN)
+def column_order(x: Any) -> Any:
+    """The order of columns by which `qr` with `pivoting=True` makes the diagonal of R fall."""
+    from scipy.linalg import qr
+
+    order = np.empty((*x.shape[:-2], x.shape[-1]), _INTEGER)
+    for i in np.ndindex(x.shape[:-2]):
+        order[i] = qr(x[i], mode="r", pivoting=True)[1]
+    return order
+
+
+@column_order.def_aval
+def _(x: Aval) -> Aval:
+    *lead, _, n = matrices("qr", x).shape
+    return Aval((*lead, n), _INTEGER)
+
+
+@column_order.def_samples
+def _() -> Any:
+    yield (uniform((3, 4)),), {}
+    yield (uniform((2, 4, 3)),), {}
+
+
 # -- Sylvester's equation, square roots and logarithms ---------------------------------------------------------------
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def sylvester(a: Any, b: Any, q: Any) -> Any:
     """The x with a @ x + x @ b = q."""
     from scipy.linalg import solve_sylvester
@@ -121,8 +160,8 @@ def _(a: Aval, b: Aval, q: Aval) -> Aval:
 
 @sylvester.def_vjp_all
 def _(wanted: Any, ct: Any, ans: Any, a: Any, b: Any, q: Any) -> list[Any]:
-    found = sylvester(matrix_transpose(a), matrix_transpose(b), ct)
-    flipped = matrix_transpose(ans)
+    found = sylvester(matrix_transpose(_conj(a)), matrix_transpose(_conj(b)), ct)
+    flipped = matrix_transpose(_conj(ans))
     each = (
         lambda: negative(matmul(found, flipped)),
         lambda: negative(matmul(flipped, found)),
@@ -230,7 +269,7 @@ def _() -> Any:
 
 
 # -- banded systems ------------------------------------------------------------------------------------------------
-@primitive()
+@primitive(on_complex=AS_WRITTEN)
 def solve_banded(ab: Any, b: Any, *, lower: int, upper: int) -> Any:
     """The y with a @ y = b, where a has `lower` diagonals below its own and `upper` above: row k of `ab` is the
     diagonal at j - i = upper - k, and has a[i, j] in column j."""
@@ -262,7 +301,7 @@ def _row(x: Any, k: int) -> Any:
 
 @solve_banded.def_vjp_all
 def _(wanted: Any, ct: Any, ans: Any, ab: Any, b: Any, *, lower: int, upper: int) -> list[Any]:
-    last = len(ab.shape) - 1
+    last, ans, ab = len(ab.shape) - 1, _conj(ans), _conj(ab)
     # Row k of a.T is its diagonal at j - i = lower - k, which is that of `a` at i - j = lower - k, moved along.
     flipped = [moved(_row(ab, upper + lower - k), k - lower) for k in range(lower + upper + 1)]
     ct_b = solve_banded(concatenate(*flipped, axis=last - 1), ct, lower=upper, upper=lower)

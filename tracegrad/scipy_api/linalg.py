@@ -33,10 +33,10 @@ from tracegrad.ops.complex_numbers import complex_of, conj
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import logical_not, where
 from tracegrad.ops.linalg import band
-from tracegrad.ops.linear import broadcast_to, concatenate, pad, reshape, zeros_like
+from tracegrad.ops.linear import broadcast_to, concatenate, pad, reshape, stop_gradient, zeros_like
 from tracegrad.scipy_api.registry import shadow
 
-__all__: list[str] = []
+__all__ = ["entry", "solve"]
 
 _HARMLESS = frozenset({
     "overwrite_a", "overwrite_b", "overwrite_ab", "check_finite", "lwork", "lapack_driver", "driver", "disp",
@@ -237,32 +237,63 @@ def lu_solve(lu_and_piv: Any, b: Any, trans: Any = 0, overwrite_b: bool = False,
 @entry("lu")
 def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
        p_indices: bool = False) -> Any:  # fmt: skip
-    packed, pivots = matrix_functions.lu_packed(square_matrices("lu", a))
-    lower, upper = _unit_lower_of(packed), _upper_of(packed)
-    back = matrix_transpose(matrix_functions.exchanging(pivots, packed))
-    if permute_l:
-        return matmul(back, lower), upper
-    if p_indices:
-        raise refuse("scipy.linalg.lu with p_indices=True")
-    return back, lower, upper
+    x = matrices("lu", a)
+    pivots, lower, upper = _of_any_shape(x)
+    exchange = matrix_functions.exchanging(pivots, np.real(x) if x.dtype.kind == "c" else x)
+    if p_indices and not permute_l:  # a[p] is what is factored, P the inverse
+        inverse = np.argsort(matrix_functions.permutation(pivots))
+        return to_dtype(inverse, np.dtype(np.int32)), lower, upper
+    back = matrix_transpose(exchange)
+    return (matmul(to_dtype(back, x.dtype), lower), upper) if permute_l else (back, lower, upper)
+
+
+def _of_any_shape(x: Any) -> tuple[Any, Any, Any]:
+    """The exchanges of rows, L and U of matrices that may be tall or wide."""
+    m, n = x.shape[-2:]
+    if m <= n:
+        packed, pivots = matrix_functions.lu_packed(x[..., :m])
+        lower, upper = _unit_lower_of(packed), _upper_of(packed)
+        if m < n:
+            right = matmul(matrix_functions.exchanging(pivots, x), x[..., m:])
+            right = _triangular(lower, right, lower=True, transposed=False, unit=True)
+            upper = concatenate(upper, right, axis=len(x.shape) - 1)
+        return pivots, lower, upper
+    # Columns of ones behind make it square. They do not change the rows that the first columns choose, and, with rows
+    # in that order, not the factors of these.
+    ones = broadcast_to(constant(np.eye(m, m - n, -n, x.dtype), peer_of(x)), shape=(*x.shape[:-1], m - n))
+    _, pivots = matrix_functions.lu_packed(stop_gradient(concatenate(x, ones, axis=len(x.shape) - 1)))
+    rest = broadcast_to(constant(np.arange(n, m), peer_of(x)), shape=(*x.shape[:-2], m - n))
+    pivots = concatenate(pivots[..., :n], rest, axis=len(x.shape) - 2)
+    ordered = concatenate(matmul(matrix_functions.exchanging(pivots, x), x), ones, axis=len(x.shape) - 1)
+    packed, _ = matrix_functions.lu_packed(ordered)
+    return pivots, _unit_lower_of(packed)[..., :n], _upper_of(packed)[..., :n, :n]
 
 
 # -- other factorizations -------------------------------------------------------------------------------------------
 @entry("qr")
 def qr(a: Any, overwrite_a: bool = False, lwork: Any = None, mode: str = "full", pivoting: bool = False,
        check_finite: bool = True) -> Any:  # fmt: skip
-    _refused("qr", pivoting=pivoting)
     x = matrices("qr", a)
-    m, n = x.shape[-2:]
     if mode not in ("full", "r", "economic"):
         raise refuse(f"scipy.linalg.qr with mode={mode!r}")
+    if not pivoting:
+        q, r = _orthogonal(x, mode)
+        return (r,) if mode == "r" else (q, r)
+    order = matrix_functions.column_order(stop_gradient(x))
+    q, r = _orthogonal(np.take_along_axis(x, order[..., None, :], -1), mode)
+    order = to_dtype(order, np.dtype(np.int32))  # as LAPACK counts
+    return (r, order) if mode == "r" else (q, r, order)
+
+
+def _orthogonal(x: Any, mode: str) -> tuple[Any, Any]:
+    m, n = x.shape[-2:]
     q, r = factorizations.qr(x)
     if mode != "economic" and m > n:
         # The columns that are added count as constants; what they are multiplied with is 0.
         last = len(x.shape) - 1
         q = concatenate(q, factorizations.complement(q), axis=last)
         r = pad(r, low=(0,) * (last + 1), high=(*(0,) * (last - 1), m - n, 0), interior=(0,) * (last + 1), value=0)
-    return (r,) if mode == "r" else (q, r)
+    return q, r
 
 
 @entry("svd")
@@ -280,20 +311,31 @@ def svdvals(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any
 @entry("eigh")
 def eigh(a: Any, b: Any = None, *, lower: bool = True, eigvals_only: bool = False, type: int = 1,
          subset_by_index: Any = None, subset_by_value: Any = None) -> Any:  # fmt: skip
-    _refused("eigh", subset_by_index=subset_by_index, subset_by_value=subset_by_value, type=None if type == 1 else type)
-    x = square_matrices("eigh", a)
+    _refused("eigh", subset_by_value=subset_by_value)
+    found = _eigh(square_matrices("eigh", a), b, bool(lower), eigvals_only, type)
+    if subset_by_index is None:
+        return found
+    first, last = (int(k) for k in subset_by_index)
+    return found[..., first : last + 1] if eigvals_only else tuple([v[..., first : last + 1] for v in found])
+
+
+def _eigh(x: Any, b: Any, lower: bool, eigvals_only: bool, kind: int) -> Any:
+    """Of matrices (`b` None), or of A v = w B v (`kind` 1), A B v = w v (2), B A v = w v (3)."""
     if b is None:
         x = linalg.symmetric(x, lower=lower)
         return factorizations.eigvalsh(x) if eigvals_only else factorizations.eigh(x)
     x, y, _ = _system(x, square_matrices("eigh", b))
     factor = numpy_linalg.factor(y, upper=not lower)
-    factor = factor if lower else linalg.adjoint(factor)
-    half = _triangular(factor, linalg.symmetric(x, lower=lower), lower=True, transposed=False)
-    reduced = _triangular(factor, linalg.adjoint(half), lower=True, transposed=False)
+    factor, x = factor if lower else linalg.adjoint(factor), linalg.symmetric(x, lower=lower)
+    if kind == 1:
+        half = _triangular(factor, x, lower=True, transposed=False)
+        reduced = _triangular(factor, linalg.adjoint(half), lower=True, transposed=False)
+    else:
+        reduced = matmul(linalg.adjoint(factor), matmul(x, factor))
     if eigvals_only:
         return factorizations.eigvalsh(reduced)
     w, v = factorizations.eigh(reduced)
-    return w, _flipped(factor, v, lower=True)
+    return w, (matmul(factor, v) if kind == 3 else _flipped(factor, v, lower=True))
 
 
 @entry("eigvalsh")
@@ -370,23 +412,15 @@ def null_space(A: Any, rcond: Any = None) -> Any:
 
 @entry("lstsq")
 def lstsq(a: Any, b: Any, cond: Any = None, **others: Any) -> Any:
-    return numpy_lstsq(a, b, cond)
+    solution, residuals, rank, values = numpy_lstsq(a, b, cond)
+    if len(solution.shape) == 1 and residuals.shape == (1,):
+        residuals = reshape(residuals, shape=())
+    return solution, residuals, rank, values
 
 
 @entry("norm")
 def norm(a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False, check_finite: bool = True) -> Any:
     return _norm(a, ord, axis, keepdims)
-
-
-@entry("solve_sylvester")
-def solve_sylvester(a: Any, b: Any, q: Any) -> Any:
-    return matrix_functions.sylvester(*promoted([to_float(x) for x in arrays(a, b, q)]))
-
-
-@entry("solve_continuous_lyapunov")
-def solve_continuous_lyapunov(a: Any, q: Any) -> Any:
-    x, y = promoted([to_float(x) for x in arrays(a, q)])
-    return matrix_functions.sylvester(x, matrix_transpose(x), y)
 
 
 # -- matrices of a form ---------------------------------------------------------------------------------------------
@@ -418,6 +452,12 @@ def toeplitz(c: Any, r: Any = None) -> Any:
     m, n = column.shape[0], row.shape[0]
     values = np.concatenate([column[::-1], row[1:]])
     return np.take(values, np.arange(m - 1, -1, -1)[:, None] + np.arange(n))
+
+
+@entry("matmul_toeplitz")
+def matmul_toeplitz(c_or_cr: Any, x: Any, check_finite: bool = False, workers: Any = None) -> Any:
+    c, r = c_or_cr if isinstance(c_or_cr, tuple) else (c_or_cr, None)
+    return np.matmul(toeplitz(c, r), arrays(x, c)[0])
 
 
 @entry("circulant")
