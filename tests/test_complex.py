@@ -421,3 +421,11 @@ def test_on_a_branch_cut_the_sign_of_zero_says_whose_derivative_it_is(name: str,
     with tg.settings.override(first_call="replay"):
         assert tg.jvp(f, (np.complex128(z),), (np.complex128(1),))[1] == wanted
         assert tg.grad(f, holomorphic=True)(np.complex128(z)) == wanted
+
+
+def test_complex_numbers_are_computed_with_numbers_of_python() -> None:
+    f = tg.trace(lambda x, y: (1j * x * y, 1j * x + y, y - 1j * x, 1j * x / y, (1j * x) ** y, y * (1j * x)))
+    for got, want in zip(f(1.5, 2.0), f.__wrapped__(1.5, 2.0)):
+        assert type(got) is complex
+        assert got == pytest.approx(want, rel=1e-15)
+    assert tg.grad(lambda x, y: np.exp(1j * x * y).imag)(1.5, 2.0) == pytest.approx(2 * np.cos(3.0))

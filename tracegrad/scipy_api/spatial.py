@@ -9,6 +9,7 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.numpy_api.registry import refuse
+from tracegrad.numpy_api.ufuncs import rel_entr
 from tracegrad.scipy_api.registry import shadow
 
 __all__: list[str] = []
@@ -19,65 +20,118 @@ def _root(x: Any) -> Any:
     return np.where(zero, 0.0, np.sqrt(np.where(zero, 1.0, x)))
 
 
-def _cosine(x: Any, y: Any) -> Any:
-    return 1.0 - np.sum(x * y, axis=-1) / (np.sqrt(np.sum(x * x, axis=-1)) * np.sqrt(np.sum(y * y, axis=-1)))
+def _sum(x: Any, w: Any = None) -> Any:
+    return np.sum(x if w is None else w * x, axis=-1)
 
 
-def _correlation(x: Any, y: Any) -> Any:
-    return _cosine(x - np.mean(x, axis=-1, keepdims=True), y - np.mean(y, axis=-1, keepdims=True))
+def _cosine(x: Any, y: Any, w: Any = None) -> Any:
+    return 1.0 - _sum(x * y, w) / (np.sqrt(_sum(x * x, w)) * np.sqrt(_sum(y * y, w)))
 
 
-def _minkowski(x: Any, y: Any, p: float = 2) -> Any:
+def _correlation(x: Any, y: Any, w: Any = None) -> Any:
+    if w is None:
+        return _cosine(x - np.mean(x, axis=-1, keepdims=True), y - np.mean(y, axis=-1, keepdims=True))
+    w = w / np.sum(w)
+    x, y = (v - _sum(v, w)[..., None] for v in (x, y))
+    return _cosine(x, y, w)
+
+
+def _minkowski(x: Any, y: Any, p: float = 2, w: Any = None) -> Any:
     gaps = np.abs(x - y)
-    total = np.sum(np.where(gaps == 0, 0.0, np.where(gaps == 0, 1.0, gaps) ** p), axis=-1)
+    total = _sum(np.where(gaps == 0, 0.0, np.where(gaps == 0, 1.0, gaps) ** p), w)
     zero = total == 0
     return np.where(zero, 0.0, np.where(zero, 1.0, total) ** (1.0 / p))
 
 
-def _canberra(x: Any, y: Any) -> Any:
+def _canberra(x: Any, y: Any, w: Any = None) -> Any:
     below = np.abs(x) + np.abs(y)
     zero = below == 0
-    return np.sum(np.where(zero, 0.0, np.abs(x - y) / np.where(zero, 1.0, below)), axis=-1)
+    return _sum(np.where(zero, 0.0, np.abs(x - y) / np.where(zero, 1.0, below)), w)
+
+
+def _seuclidean(x: Any, y: Any, V: Any) -> Any:
+    return _root(_sum((x - y) ** 2 / V))
+
+
+def _mahalanobis(x: Any, y: Any, VI: Any) -> Any:
+    gaps = x - y
+    return _root(_sum(np.matmul(gaps, VI) * gaps))
+
+
+def _jensenshannon(p: Any, q: Any, base: Any = None) -> Any:
+    p, q = (v / np.sum(v, axis=-1, keepdims=True) for v in (p, q))
+    middle = (p + q) / 2.0
+    total = _sum(rel_entr(p, middle) + rel_entr(q, middle))
+    return _root(np.maximum(total if base is None else total / np.log(base), 0.0) / 2.0)
 
 
 _METRICS: dict[str, Callable[..., Any]] = {
-    "euclidean": lambda x, y: _root(np.sum((x - y) ** 2, axis=-1)),
-    "sqeuclidean": lambda x, y: np.sum((x - y) ** 2, axis=-1),
-    "cityblock": lambda x, y: np.sum(np.abs(x - y), axis=-1),
+    "euclidean": lambda x, y, w=None: _root(_sum((x - y) ** 2, w)),
+    "sqeuclidean": lambda x, y, w=None: _sum((x - y) ** 2, w),
+    "cityblock": lambda x, y, w=None: _sum(np.abs(x - y), w),
     "chebyshev": lambda x, y: np.max(np.abs(x - y), axis=-1),
-    "braycurtis": lambda x, y: np.sum(np.abs(x - y), axis=-1) / np.sum(np.abs(x + y), axis=-1),
+    "braycurtis": lambda x, y, w=None: _sum(np.abs(x - y), w) / _sum(np.abs(x + y), w),
     "canberra": _canberra,
     "cosine": _cosine,
     "correlation": _correlation,
     "minkowski": _minkowski,
+    "seuclidean": _seuclidean,
+    "mahalanobis": _mahalanobis,
+    "jensenshannon": _jensenshannon,
 }
+_TAKES = {"minkowski": {"p", "w"}, "seuclidean": {"V"}, "mahalanobis": {"VI"}, "jensenshannon": {"base"},
+          "chebyshev": set()}  # fmt: skip
+_OTHER_NAMES = {
+    "euclid": "euclidean", "eu": "euclidean", "e": "euclidean", "sqe": "sqeuclidean", "sqeuclid": "sqeuclidean",
+    "cblock": "cityblock", "cb": "cityblock", "c": "cityblock", "chebychev": "chebyshev", "cheby": "chebyshev",
+    "cheb": "chebyshev", "ch": "chebyshev", "cos": "cosine", "co": "correlation", "mi": "minkowski", "m": "minkowski",
+    "pnorm": "minkowski", "se": "seuclidean", "s": "seuclidean", "mahal": "mahalanobis", "mah": "mahalanobis",
+    "js": "jensenshannon",
+}  # fmt: skip
 
 
-def _metric(name: str, metric: Any, out: Any, given: dict[str, Any]) -> Callable[..., Any]:
+def _metric(name: str, metric: Any, out: Any, given: dict[str, Any], points: Callable[[], Any]) -> Callable[..., Any]:
+    """The distance between rows. `points()` has all, for metrics that are made of their variances."""
     if out is not None:
         raise refuse(f"the argument out= of scipy.spatial.distance.{name}")
-    if callable(metric):
-        metric = getattr(metric, "__name__", metric)
+    if callable(metric) and not str(getattr(metric, "__module__", "")).startswith("scipy."):
+        return lambda x, y: _each(lambda u, v: metric(u, v, **given), x, y)
+    metric = getattr(metric, "__name__", metric)
+    metric = _OTHER_NAMES.get(metric, metric)
     known = _METRICS.get(metric)
-    if known is None or (given and set(given) != {"p"}):
+    given = {k: v for k, v in given.items() if v is not None}
+    if known is None or set(given) - _TAKES.get(metric, {"w"}):
         others = f" and {', '.join(given)}" if given else ""
         raise refuse(f"scipy.spatial.distance.{name} with metric={metric!r}{others}")
-    return lambda x, y: known(x, y, **given)
+    if metric == "seuclidean" and not given:
+        given["V"] = np.var(points(), axis=0, ddof=1)
+    if metric == "mahalanobis" and not given:
+        given["VI"] = np.linalg.inv(np.atleast_2d(np.cov(points().T))).T
+    with_arrays = {k: to_float(arrays(v)[0]) if k in ("V", "VI", "w") else v for k, v in given.items()}
+    return lambda x, y: known(x, y, **with_arrays)
+
+
+def _each(metric: Callable[[Any, Any], Any], x: Any, y: Any) -> Any:
+    """What a function of two vectors gives for all rows of `x` and `y`, one after the other."""
+    x, y = np.broadcast_arrays(x, y)
+    shape = x.shape[:-1]
+    rows = zip(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]))
+    return np.stack(arrays(*[metric(u, v) for u, v in rows])).reshape(shape)
 
 
 @shadow("scipy.spatial.distance.cdist")
 def cdist(XA: Any, XB: Any, metric: Any = "euclidean", *, out: Any = None, **kwargs: Any) -> Any:
     """`cdist`: between each row of `XA` and each row of `XB`."""
-    of = _metric("cdist", metric, out, kwargs)
     x, y = (to_float(v) for v in arrays(XA, XB))
+    of = _metric("cdist", metric, out, kwargs, lambda: np.concatenate([x, y]))
     return of(x[:, None, :], y[None, :, :])
 
 
 @shadow("scipy.spatial.distance.pdist")
 def pdist(X: Any, metric: Any = "euclidean", *, out: Any = None, **kwargs: Any) -> Any:
     """`pdist`: between each two rows."""
-    of = _metric("pdist", metric, out, kwargs)
     x = to_float(arrays(X)[0])
+    of = _metric("pdist", metric, out, kwargs, lambda: x)
     first, second = np.triu_indices(x.shape[0], 1)
     return of(np.take(x, first, axis=0), np.take(x, second, axis=0))
 
@@ -102,12 +156,14 @@ def squareform(X: Any, force: str = "no", checks: bool = True) -> Any:
 
 def _between(name: str) -> None:
     @shadow(f"scipy.spatial.distance.{name}")
-    def distance(u: Any, v: Any, *args: Any, w: Any = None, **kwargs: Any) -> Any:
-        if w is not None:
-            raise refuse(f"the argument w= of scipy.spatial.distance.{name}")
+    def distance(u: Any, v: Any, *args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(_POSITIONS.get(name, ("w",)), args)) | kwargs
+        if name == "jensenshannon" and set(given) - {"base"}:
+            raise refuse("scipy.spatial.distance.jensenshannon along an axis", "transpose the arrays")
         x, y = (to_float(t) for t in arrays(u, v))
-        return _METRICS[name](x, y, *args, **kwargs)[()]
+        return _metric(name, name, None, given, lambda: np.stack([x, y]))(x, y)[()]
 
 
+_POSITIONS = {"minkowski": ("p", "w"), "seuclidean": ("V",), "mahalanobis": ("VI",), "jensenshannon": ("base",)}
 for _name in _METRICS:
     _between(_name)

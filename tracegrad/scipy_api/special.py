@@ -29,10 +29,12 @@ from tracegrad.ops.elementwise import (
     expm1,
     floor,
     greater,
+    greater_equal,
     less,
     log,
     log1p,
     logaddexp,
+    logical_and,
     logical_or,
     multiply,
     rint,
@@ -188,25 +190,28 @@ for _name, _made in _DISTRIBUTIONS.items():
 # -- functions of Python -----------------------------------------------------------------------------------------------
 @shadow("scipy.special.logsumexp")
 def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False) -> Any:
-    """`scipy.special.logsumexp`, without signs."""
-    if return_sign:
-        raise refuse("scipy.special.logsumexp with return_sign=True")
-    if b is not None:
-        x, weights = promoted([to_float(v) for v in arrays(a, b)])
-        return _weighted(x, weights, axis, keepdims)
+    """`scipy.special.logsumexp`"""
     x = to_float(arrays(a)[0])
+    if b is not None or return_sign or x.dtype.kind == "c":
+        x, weights = promoted([to_float(v) for v in arrays(a, 1.0 if b is None else b)])
+        out, sign = _weighted(x, weights, axis, keepdims, return_sign)
+        return (out, sign) if return_sign else out
     axes = normalize_axes("logsumexp", axis, len(x.shape))
     out = reduction.logsumexp(x, axes=axes)
     return keep_axes(out, x.shape, axes) if keepdims else out
 
 
-def _weighted(x: Any, weights: Any, axis: Any, keepdims: bool) -> Any:
+def _weighted(x: Any, weights: Any, axis: Any, keepdims: bool, signed: bool) -> tuple[Any, Any]:
+    """The logarithm of the sum, or that of its magnitude and its sign."""
     shifted = add(x, multiply(weights, 0.0))
     axes = normalize_axes("logsumexp", axis, len(shifted.shape))
-    top = stop_gradient(_max(where(equal(weights, 0), -1e300, shifted), axes))
-    total = reduce_sum(multiply(weights, exp(subtract(shifted, unreduce(top, shifted.shape, axes)))), axes=axes)
-    out = add(log(total), top)
-    return keep_axes(out, shifted.shape, axes) if keepdims else out
+    sizes = np.real(shifted) if shifted.dtype.kind == "c" else shifted
+    top = stop_gradient(_max(where(equal(weights, 0), -1e300, sizes), axes))
+    powers = exp(subtract(shifted, unreduce(top, shifted.shape, axes)))
+    total = reduce_sum(multiply(weights, powers), axes=axes)
+    sign = np.sign(total) if signed else total
+    out = add(log(np.abs(total) if signed else total), top)
+    return (keep_axes(out, shifted.shape, axes), keep_axes(sign, shifted.shape, axes)) if keepdims else (out, sign)
 
 
 @shadow("scipy.special.softmax")
@@ -270,7 +275,8 @@ def comb(N: Any, k: Any, *, exact: bool = False, repetition: bool = False) -> An
         raise refuse("scipy.special.comb with exact=True", "exact=False computes in floats")
     n, k = _floats(N, k)
     if repetition:
-        n = subtract(add(n, k), 1.0)
+        found = call("binom", subtract(add(n, k), 1.0), k)
+        return where(logical_and(equal(k, 0.0), greater_equal(n, 0.0)), 1.0, found)
     outside = logical_or(greater(k, n), logical_or(less(n, 0.0), less(k, 0.0)))
     return where(outside, 0.0, call("binom", n, k))
 

@@ -61,6 +61,9 @@ def _one_array(f: Callable[..., Any], shape: tuple[int, ...] | None) -> Callable
 def shaped(y: Any, shape: tuple[int, ...] | None) -> Any:
     """`y`, an array, a number or a list of them, in float64 and with this shape."""
     (y,) = arrays(y)
+    if y.dtype.kind == "c":
+        what = "complex numbers in what a solver of SciPy's is given, and its functions give, are not supported"
+        raise UnsupportedError(located(f"{what}; give their real and imaginary parts"))
     y = to_float(y)
     y = y if y.dtype == np.float64 else cast(y, dtype="float64")
     return y if shape is None or y.shape == shape else np.reshape(y, shape)

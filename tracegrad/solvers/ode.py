@@ -21,6 +21,7 @@ from tracegrad.control.values import inlined, joined
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build, replay, turns
 from tracegrad.ir.batch import replay_batched
+from tracegrad.numpy_api.operands import arrays
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier, Op, TapeCarrier
 from tracegrad.ops.batching import repeated
@@ -301,13 +302,15 @@ def _refused_options(what: str, given: dict[str, Any], usual: Mapping[str, Any],
 
 @shadow("scipy.integrate.solve_ivp", of_functions=True)
 def solve_ivp(*args: Any, **kwargs: Any) -> Any:
-    """`scipy.integrate.solve_ivp`, without events and dense output. Without `t_eval`, the steps between the ends that
-    SciPy chose are times that do not move."""
+    """`scipy.integrate.solve_ivp`, without events. Without `t_eval`, the steps between the ends that SciPy chose are
+    times that do not move."""
     from scipy import integrate
 
     what = "scipy.integrate.solve_ivp"
     given, options = _bound(integrate.solve_ivp, args, kwargs)
-    _refused_options(what, given, {"dense_output": False}, "ask for the times by t_eval=")
+    first = arrays(given["y0"])[0]
+    if first.dtype.kind == "c":
+        return _of_complex(first, given, options)
     _refused_options(what, given, {"events": None}, "find the time with scipy.optimize.brentq")
     method = given["method"]
     if method not in ("RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA"):
@@ -322,8 +325,52 @@ def solve_ivp(*args: Any, **kwargs: Any) -> Any:
     ends = [_scalar(x) for x in given["t_span"]]
     times, y, facts = _solution(system, ends, times, [y0, *captured])
     nfev, njev, nlu, status = (facts[k] for k in range(4))
-    return Result(what, t=times, y=np.transpose(y), sol=None, t_events=None, y_events=None, nfev=nfev, njev=njev,
+    dense = _Dense(system, ends, [y0, *captured]) if given["dense_output"] else None
+    return Result(what, t=times, y=np.transpose(y), sol=dense, t_events=None, y_events=None, nfev=nfev, njev=njev,
                   nlu=nlu, status=status, success=status >= 0)  # fmt: skip
+
+
+class _Dense:
+    """The solution as a function of time, between the ends: where SciPy steps no more and interpolates."""
+
+    def __init__(self, system: _System, ends: Sequence[Any], values: Sequence[Any]):
+        self._of = system, ends, values
+
+    def __call__(self, t: Any) -> Any:
+        system, ends, values = self._of
+        times = shaped(t, None)
+        flat_times = np.reshape(times, (-1,))
+        order = np.argsort(np.where(ends[1] >= ends[0], flat_times, -flat_times))
+        _, y, _ = _solution(system, ends, np.take(flat_times, order), values)
+        found = np.take(np.transpose(y), np.argsort(order), axis=1)
+        return found if times.shape else np.reshape(found, (-1,))
+
+
+def _of_complex(y0: Any, given: dict[str, Any], options: dict[str, Any]) -> Any:
+    """The solution of a complex system, by that of its real and imaginary parts."""
+    if options.get("jac") is not None:
+        raise refuse("the argument jac= of scipy.integrate.solve_ivp of complex systems")
+    n, fun, args = y0.shape[0] if y0.shape else 1, given["fun"], given["args"] or ()
+
+    def both(z: Any) -> Any:
+        (z,) = arrays(z)
+        z = np.reshape(z, (-1,))
+        return np.concatenate([np.real(z), np.imag(z)])
+
+    def slope(t: Any, z: Any, *rest: Any) -> Any:
+        return both(inlined(fun)(t, z[:n] + 1j * z[n:], *rest))
+
+    names = {k: given[k] for k in ("t_span", "method", "t_eval", "dense_output", "events")}
+    found = solve_ivp(slope, y0=both(y0), args=args, **names, **options)
+    dense = found["sol"]
+
+    def whole(z: Any) -> Any:
+        return z[:n] + 1j * z[n:]
+
+    found["y"] = whole(found["y"])
+    if dense is not None:
+        found["sol"] = lambda t: whole(dense(t))
+    return found
 
 
 def _bound(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

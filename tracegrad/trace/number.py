@@ -155,7 +155,9 @@ _NAMES = {"b": "bool", "i": "int", "f": "float", "c": "complex"}
 
 def _beside(x: Number, other: Any) -> Any:
     """What `x` computes with: NumPy's float64 is a float as well, and Python's complex numbers take it for that."""
-    scalar = kind_of(x) == "c" and isinstance(other, Tracer) and not other.shape and not other.is_array
+    if kind_of(x) != "c" or not isinstance(other, Tracer) or isinstance(other, Number):
+        return other
+    scalar = not other.shape and not other.is_array
     return other.item() if scalar and other.dtype == np.float64 else other
 
 
