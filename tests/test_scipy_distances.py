@@ -1,4 +1,4 @@
-"""Distances of every metric, signs of logsumexp, and complex systems of differential equations, in traced code."""
+"""Distances of every metric, and what else of SciPy's takes unusual arguments, in traced code."""
 
 from __future__ import annotations
 
@@ -46,6 +46,9 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "logsumexp, signs": (
         lambda x: np.multiply(*special.logsumexp(x, axis=1, b=[1.0, -2.0, 0.5], return_sign=True, keepdims=True)), M),
     "logsumexp of complex numbers": (lambda x: np.real(special.logsumexp(x * (1 + 0.5j), 0)), M),
+    "lists": (lambda x: special.gammaln([x[0, 0], 2.0]) + special.xlogy([1.0, x[1, 1]], (x[0, 1], 3.0)), M),
+    "rosen": (lambda x: optimize.rosen(x[0]) + optimize.rosen_der(x[1]) + optimize.rosen_hess(x[2])
+              @ optimize.rosen_hess_prod(x[3], x[4]) + optimize.rosen(x), M),
     "comb with repetition": (lambda x: special.comb(x, 2, repetition=True), M),
     "dense output": (lambda x: integrate.solve_ivp(
         grown, SPAN, x[0, :2], dense_output=True, **EXACTLY).sol(TIMES * x[1, 0]), M),

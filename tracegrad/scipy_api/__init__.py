@@ -5,6 +5,15 @@ and lies in the module of this folder that has the name of SciPy's; that is impo
 asked for. Universal functions need none: they come by NumPy's protocol (`tracegrad.numpy_api.registry`).
 """
 
-from tracegrad.scipy_api.registry import Attributes, is_factors, of_ufunc, shadow, shadow_of, shadows, stand_in
+from tracegrad.scipy_api.registry import (
+    Attributes,
+    is_factors,
+    is_special,
+    of_ufunc,
+    shadow,
+    shadow_of,
+    shadows,
+    stand_in,
+)
 
-__all__ = ["Attributes", "is_factors", "of_ufunc", "shadow", "shadow_of", "shadows", "stand_in"]
+__all__ = ["Attributes", "is_factors", "is_special", "of_ufunc", "shadow", "shadow_of", "shadows", "stand_in"]

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tracegrad.numpy_api import registry
 from tracegrad.ops.op import Op, lead
 
@@ -19,6 +21,7 @@ __all__ = [
     "SHADOWS",
     "Attributes",
     "is_factors",
+    "is_special",
     "of_ufunc",
     "public_name",
     "shadow",
@@ -160,6 +163,12 @@ def shadow_of(function: Any) -> Any:
         return stand_in(made, Attributes(made)) or made
 
     return call
+
+
+def is_special(function: Any) -> bool:
+    """Whether a universal function is one of `scipy.special`, and none of NumPy's."""
+    home, name = sys.modules.get("scipy.special"), function.__name__
+    return getattr(home, name, None) is function and getattr(np, name, None) is not function
 
 
 def of_ufunc(function: Any) -> Any:

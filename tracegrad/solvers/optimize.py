@@ -6,9 +6,9 @@ from typing import Any
 
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.scipy_api.registry import shadow
-from tracegrad.solvers import everywhere, fits, linear, minima, old_names, roots, scalar
+from tracegrad.solvers import everywhere, fits, linear, minima, old_names, roots, rosenbrock, scalar
 
-__all__ = ["everywhere", "fits", "linear", "minima", "old_names", "roots", "scalar"]
+__all__ = ["everywhere", "fits", "linear", "minima", "old_names", "roots", "rosenbrock", "scalar"]
 
 _INSTEAD = {
     "approx_fprime": "use tracegrad.grad", "check_grad": "use tracegrad.grad", "bracket": "use minimize_scalar",

@@ -4,19 +4,19 @@ they give (see `tracegrad.trace.host`)."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 import numpy as np
 
 from tracegrad.ir import Node
-from tracegrad.numpy_api.operands import peer_of
+from tracegrad.numpy_api.operands import array, peer_of
 from tracegrad.numpy_api.registry import dispatch_function
 from tracegrad.trace.builder import TraceBuilder, current_trace
 from tracegrad.trace.host import Host, hosted, of_function, on_hosts
 from tracegrad.trace.tracer import Tracer
 
-__all__ = ["MOST_MADE", "making", "of_lists"]
+__all__ = ["MOST_MADE", "making", "of_lists", "ufunc_of_lists"]
 
 # Arrays with more elements are nodes from the beginning: they are computed where they are used, rather than read from
 # memory.
@@ -55,6 +55,19 @@ def of_lists(function: Any) -> Any:
             return of_function(function, args, kwargs, peer.builder)
         return dispatch_function(function, args, kwargs)
 
+    return call
+
+
+@cache
+def ufunc_of_lists(function: np.ufunc) -> Any:
+    """A universal function of SciPy's that sees traced values in the lists it is given."""
+
+    @wraps(function, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = [array(x, peer_of(x)) if type(x) in (list, tuple) and peer_of(x) is not None else x for x in args]
+        return function(*given, **kwargs)
+
+    call.__dict__.update({name: getattr(function, name) for name in ("nin", "nout", "nargs", "types", "ntypes")})
     return call
 
 

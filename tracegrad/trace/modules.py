@@ -19,14 +19,14 @@ import numpy as np
 from tracegrad.numpy_api.creation import REPLACEMENTS
 from tracegrad.numpy_api.deferred import MATRICES, SHADOWS, Unless
 from tracegrad.numpy_api.registry import FUNCTIONS
-from tracegrad.scipy_api import shadow_of, stand_in
+from tracegrad.scipy_api import is_special, shadow_of, stand_in
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import OTHERS
 from tracegrad.trace.callees import MARK, callee
 from tracegrad.trace.drawing import MAKERS, RANDOM, method_of_global
 from tracegrad.trace.drawn import is_generator
 from tracegrad.trace.files import FILES, file_by_name
-from tracegrad.trace.making import making, of_lists
+from tracegrad.trace.making import making, of_lists, ufunc_of_lists
 from tracegrad.trace.math_functions import MATH, valued
 from tracegrad.trace.readers import READERS, Modules
 from tracegrad.trace.refusals import BY_NAME, REFUSED, InPlace, Refusal, draws, refused_by_name
@@ -216,6 +216,8 @@ def replacement(value: Any) -> Any:
         return shadow_of(value)
     if _is_of_scipy(type(value).__module__):
         return stand_in(value)
+    if isinstance(value, np.ufunc) and is_special(value):
+        return ufunc_of_lists(value)
     if value is sys.modules:
         return Modules()
     if isinstance(value, types.FunctionType) and value.__module__ == "statistics":

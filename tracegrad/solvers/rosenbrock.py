@@ -1,0 +1,44 @@
+"""`scipy.optimize`: Rosenbrock's function, its derivatives, and its Hessian times a vector."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.operands import arrays, promoted, to_float
+from tracegrad.scipy_api.registry import shadow
+
+__all__: list[str] = []
+
+
+@shadow("scipy.optimize.rosen")
+def rosen(x: Any) -> Any:
+    """`scipy.optimize.rosen`"""
+    (v,) = arrays(x)
+    return np.sum(100.0 * (v[1:] - v[:-1] ** 2.0) ** 2.0 + (1 - v[:-1]) ** 2.0, axis=0)
+
+
+@shadow("scipy.optimize.rosen_der")
+def rosen_der(x: Any) -> Any:
+    """`scipy.optimize.rosen_der`"""
+    v = to_float(arrays(x)[0])
+    rise = 200.0 * (v[1:] - v[:-1] ** 2)
+    none = 0.0 * v[:1]
+    return np.concatenate([-2.0 * rise * v[:-1] - 2.0 * (1.0 - v[:-1]), none]) + np.concatenate([none, rise])
+
+
+@shadow("scipy.optimize.rosen_hess")
+def rosen_hess(x: Any) -> Any:
+    """`scipy.optimize.rosen_hess`"""
+    v = to_float(arrays(x)[0])
+    beside, none = -400.0 * v[:-1], 0.0 * v[:1]
+    own = np.concatenate([1200.0 * v[:-1] ** 2 - 400.0 * v[1:] + 2.0, none])
+    return np.diag(own + np.concatenate([none, 200.0 + 0.0 * v[1:]])) + np.diag(beside, 1) + np.diag(beside, -1)
+
+
+@shadow("scipy.optimize.rosen_hess_prod")
+def rosen_hess_prod(x: Any, p: Any) -> Any:
+    """`scipy.optimize.rosen_hess_prod`"""
+    v, along = promoted([to_float(u) for u in arrays(x, p)])
+    return np.matmul(rosen_hess(v), along)
