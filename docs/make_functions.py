@@ -191,9 +191,9 @@ def _finite(result: Any) -> bool:
 # The tables of the tests of SciPy's functions, and the arguments of those that do not say which.
 TABLES = {
     "special": ("ONE", None), "slopes": ("ONE", None), "linalg": ("CASES", None), "others": ("CASES", None),
-    "equations": ("CASES", None), "filters": ("CASES", None), "splines": ("CASES", None), "images": ("CASES", None),
-    "solvers": ("CASES", "P"), "fits": ("CASES", "P"), "ode": ("CASES", "P"), "minima": ("CASES", "P"),
-    "constraints": ("CASES", "P"), "sparse": ("CASES", "X"),
+    "distances": ("CASES", None), "equations": ("CASES", None), "filters": ("CASES", None), "splines": ("CASES", None),
+    "images": ("CASES", None), "solvers": ("CASES", "P"), "fits": ("CASES", "P"), "ode": ("CASES", "P"),
+    "minima": ("CASES", "P"), "constraints": ("CASES", "P"), "sparse": ("CASES", "X"),
 }  # fmt: skip
 
 
@@ -257,6 +257,10 @@ def of_stats(dist: str, method: str) -> Iterator[Case]:
     shapes = (tests.DISCRETE if discrete else tests.CONTINUOUS).get(dist, ())
     shapes = [np.asarray(int(x) if discrete and x.is_integer() else x) for x in shapes]
     points = [[1, 2], [0, 1], [0]] if discrete else [[0.3, 0.62, 0.95], [1.3, 1.62]]
+    if method in OF_NO_POINT:
+        case = of_parameters(dist, method, shapes, discrete)
+        yield from [case] if _finite(case.function(*case.arguments)) else []
+        return
     text = ", ".join(["x", *"abcd"[: len(shapes)]])
     call = f"scipy.stats.{dist}.{method}({text})"
     f = eval(f"lambda {text}: {call}", {"scipy": scipy})
@@ -266,6 +270,17 @@ def of_stats(dist: str, method: str) -> Iterator[Case]:
 
 
 # -- what becomes of a call ------------------------------------------------------------------------------------------
+OF_NO_POINT = ("mean", "var", "std", "stats", "entropy", "median", "interval")
+
+
+def of_parameters(dist: str, method: str, shapes: list[Any], discrete: bool) -> Case:
+    """The call of a method of a distribution that is given its parameters only."""
+    given = [*shapes, np.asarray(0.3), *([] if discrete else [np.asarray(1.4)])]
+    text = ", ".join("abcdef"[: len(given)])
+    call = f"scipy.stats.{dist}.{method}({'0.9, ' if method == 'interval' else ''}{text})"
+    return Case(call, eval(f"lambda {text}: {call}", {"scipy": scipy}), given)
+
+
 def row(name: str, known: dict[int, list[Case]]) -> dict[str, str]:
     """The cells of a function: those of the call that has the most answers."""
     best = dict.fromkeys(COLUMNS, NONE) | {"tried": "no call"}

@@ -98,6 +98,7 @@ OF_COMPLEX: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "solve_continuous_lyapunov": (lambda z: la.solve_continuous_lyapunov(z, S * 1j), Z),
     "solve_discrete_lyapunov": (lambda z: la.solve_discrete_lyapunov(0.2 * z, S), Z),
     "qr, pivoting": (lambda z: la.qr(z, pivoting=True, mode="r")[0], Z),
+    "cosm": (lambda z: la.cosm(0.3 * z) + la.sinm(0.3 * z), Z),
 }
 
 

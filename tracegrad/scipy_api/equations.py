@@ -83,12 +83,12 @@ def solve_discrete_are(a: Any, b: Any, q: Any, r: Any, e: Any = None, s: Any = N
 
 # -- functions of matrices ------------------------------------------------------------------------------------------
 def _turned(name: str, A: Any) -> tuple[Any, Any]:
-    """The cosine and the sine of real matrices."""
+    """The cosine and the sine, which are blocks of one exponential."""
     x = square_matrices(name, A)
-    if x.dtype.kind == "c":
-        raise refuse(f"scipy.linalg.{name} of complex matrices", "scipy.linalg.expm has these")
-    found = linalg.matrix_exp(1j * x)
-    return np.real(found), np.imag(found)
+    n, none = x.shape[-1], 0.0 * x
+    rows = [np.concatenate([none, -x], axis=-1), np.concatenate([x, none], axis=-1)]
+    found = linalg.matrix_exp(np.concatenate(rows, axis=-2))
+    return found[..., :n, :n], found[..., n:, :n]
 
 
 @entry("cosm")

@@ -158,12 +158,18 @@ def _between(name: str) -> None:
     @shadow(f"scipy.spatial.distance.{name}")
     def distance(u: Any, v: Any, *args: Any, **kwargs: Any) -> Any:
         given = dict(zip(_POSITIONS.get(name, ("w",)), args)) | kwargs
-        if name == "jensenshannon" and set(given) - {"base"}:
-            raise refuse("scipy.spatial.distance.jensenshannon along an axis", "transpose the arrays")
         x, y = (to_float(t) for t in arrays(u, v))
         return _metric(name, name, None, given, lambda: np.stack([x, y]))(x, y)[()]
 
 
-_POSITIONS = {"minkowski": ("p", "w"), "seuclidean": ("V",), "mahalanobis": ("VI",), "jensenshannon": ("base",)}
-for _name in _METRICS:
+@shadow("scipy.spatial.distance.jensenshannon")
+def jensenshannon(p: Any, q: Any, base: Any = None, *, axis: int = 0, keepdims: bool = False) -> Any:
+    """`jensenshannon`, along an axis."""
+    x, y = (np.moveaxis(to_float(t), axis, -1) for t in np.broadcast_arrays(*arrays(p, q)))
+    found = _jensenshannon(x, y, base)
+    return (np.expand_dims(found, axis) if keepdims else found)[()]
+
+
+_POSITIONS = {"minkowski": ("p", "w"), "seuclidean": ("V",), "mahalanobis": ("VI",)}
+for _name in _METRICS.keys() - {"jensenshannon"}:
     _between(_name)
