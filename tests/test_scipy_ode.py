@@ -126,7 +126,6 @@ def test_what_the_solver_did_not_reach_is_nan() -> None:
     ("f", "what"),
     [
         (lambda p: integrate.solve_ivp(pendulum, (0, 1), p, events=pendulum, args=(p,)), r"events= of scipy"),
-        (lambda p: integrate.solve_ivp(pendulum, (0, 1), p, dense_output=True, args=(p,)), r"dense_output= of"),
         (lambda p: integrate.solve_ivp(pendulum, (0, 1), p, args=(p,)).message, r"the field 'message'"),
         (lambda p: integrate.solve_ivp(pendulum, (0, 1), p, args=(p,), rtol=p[0]), r"traced value for rtol="),
         (lambda p: integrate.odeint(decay, p, TIMES, full_output=True), r"full_output= of scipy\.integrate\.odeint"),
