@@ -105,6 +105,9 @@ _OTHERS = """
     np.linalg.tensorsolve(d.reshape(15, 17, 255), r[:255].reshape(15, 17)); np.poly(x[:100]); np.polyder(x)
     np.roots(x[:30]); np.union1d(g, h); np.intersect1d(g, h); np.setdiff1d(g, h); np.setxor1d(g, h); np.trim_zeros(x)
     np.polyint(x); np.polymul(x, y[:9]); np.polydiv(x[:1000], y[:9])[0]; np.polyfit(x, y, 3); np.polyval(y[:9], x)
+    np.lib.scimath.sqrt(x); np.lib.scimath.log(x); np.lib.scimath.log2(x); np.lib.scimath.log10(x)
+    np.lib.scimath.logn(3.0, x); np.lib.scimath.power(x, 2.5); np.lib.scimath.arccos(x); np.lib.scimath.arcsin(x)
+    np.lib.scimath.arctanh(x); np.unique_all(g); np.unique_counts(g); np.unique_inverse(g); np.unique_values(g)
     np.sum(a, axis=0); np.argmax(a, axis=1); np.cumsum(a, axis=0); np.cumprod(a, axis=1); np.sort(a, axis=0)
 """
 _WRITING = {

@@ -299,3 +299,55 @@ def test_an_unused_factor_costs_no_call_and_parts_share_one() -> None:
     assert [n.name for n in graph.nodes if n.name.startswith("svd")] == ["svdvals"]
     graph = tg.grad(lambda x: np.linalg.eigh(x).eigenvalues[0]).explain(SPD).optimized
     assert [n.name for n in graph.nodes if n.name.startswith("eig")] == ["eigh"]
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (2, 3), (5, 2), (2, 5), (2, 4, 3), (2, 3, 4), (3, 3)])
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_full_factorizations_are_numpys_and_what_depends_on_spaces_has_their_derivatives(
+    shape: tuple[int, ...], dtype: str
+) -> None:
+    draws = np.random.default_rng(3)
+
+    def drawn() -> Any:
+        real = draws.normal(size=shape)
+        return real + 1j * draws.normal(size=shape) if dtype == "complex128" else real
+
+    x, d, k = drawn(), drawn(), min(shape[-2:])
+
+    def spaces(x: Any) -> Any:
+        u, _, vh = np.linalg.svd(x)
+        q, r = np.linalg.qr(x, "complete")
+        parts = u[..., k:], np.swapaxes(vh[..., k:, :], -1, -2).conj(), q[..., k:]
+        return *(part @ np.swapaxes(part, -1, -2).conj() for part in parts), r
+
+    for found, wanted in zip(tg.trace(np.linalg.svd)(x), np.linalg.svd(x)):
+        np.testing.assert_allclose(found, wanted, atol=1e-14)
+    for found, wanted in zip(tg.trace(lambda x: tuple(np.linalg.qr(x, "complete")))(x), np.linalg.qr(x, "complete")):
+        np.testing.assert_allclose(found, wanted, atol=1e-13)
+    with tg.settings.override(first_call="replay"):
+        tangents = tg.jvp(spaces, (x,), (d,))[1]
+        for tangent, ahead, behind in zip(tangents, spaces(x + 1e-6 * d), spaces(x - 1e-6 * d), strict=True):
+            np.testing.assert_allclose(tangent, (ahead - behind) / 2e-6, rtol=1e-6, atol=1e-7)
+        weights = [np.cos(np.arange(np.size(t))).reshape(np.shape(t)) for t in tangents]
+
+        def loss(x: Any) -> Any:
+            return sum(np.sum(w * np.real(part)) for w, part in zip(weights, spaces(x)))
+
+        slope = tg.grad(loss)(x)
+        assert np.sum(np.real(np.conj(slope) * d)) == pytest.approx(tg.jvp(loss, (x,), (d,))[1], rel=1e-9)
+
+
+def test_a_vector_that_is_added_alone_has_the_derivatives_of_numpys_to_second_order() -> None:
+    x, d = np.random.default_rng(1).normal(size=(2, 4, 3))
+
+    def added(x: Any) -> Any:
+        return np.linalg.svd(x)[0][:, 3], np.linalg.qr(x, "complete")[0][:, 3]
+
+    for k in range(2):
+        of = lambda x, k=k: np.sum(added(x)[k] ** 3)  # noqa: E731
+        slope = tg.grad(of)
+        with tg.settings.override(first_call="replay"):
+            differences = (of(x + 1e-6 * d) - of(x - 1e-6 * d)) / 2e-6
+            assert np.sum(slope(x) * d) == pytest.approx(differences, rel=1e-6)
+            twice = (slope(x + 1e-6 * d) - slope(x - 1e-6 * d)) / 2e-6
+            np.testing.assert_allclose(tg.jvp(slope, (x,), (d,))[1], twice, rtol=1e-6, atol=1e-7)

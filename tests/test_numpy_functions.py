@@ -152,7 +152,7 @@ np.linalg.svd(c, full_matrices=False) | np.linalg.svd(a, compute_uv=False) | np.
 np.linalg.matrix_rank(a, tol=1.5) | np.linalg.matrix_rank(v) | np.linalg.cond(a) | np.linalg.cond(q, 1)
 np.linalg.cond(w4, -2) | np.linalg.lstsq(w, v) | np.linalg.lstsq(a, x3[:3]) | np.linalg.lstsq(x3, y3)
 np.linalg.inv(p[:, :3]) | np.sort(a) | np.sort(i, axis=0) | np.sort(n, None) | np.sort(k, kind="stable")
-np.sort(m, axis=0, stable=True) | np.argsort(a) | np.argsort(i, axis=0, kind="stable")
+np.lib.scimath.logn(2.5, p) | np.sort(m, axis=0, stable=True) | np.argsort(a) | np.argsort(i, axis=0, kind="stable")
 np.argsort(n, None, stable=True) | a.argsort(0)
 np.partition(a, 3) | np.argpartition(v, 3) | v.argpartition(3) | np.searchsorted(np.sort(v), a)
 np.searchsorted(v, a, side="right", sorter=np.argsort(v)) | np.searchsorted(np.sort(i[0]), 3)

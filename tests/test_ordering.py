@@ -56,8 +56,13 @@ def same(got: Any, want: Any) -> None:
 def test_elements_and_indices_are_in_the_order_of_numpy(dtype: str, kind: Any) -> None:
     for shape, axis in SHAPES:
         x = numbers(shape, dtype)
-        for f in (partial(np.sort, axis=axis, kind=kind), partial(np.argsort, axis=axis, kind=kind)):
-            same(tg.trace(f)(x), f(x))
+        found, places = (tg.trace(partial(f, axis=axis, kind=kind))(x) for f in (np.sort, np.argsort))
+        if dtype == "float16" and kind is None:  # sorted in float32, whose ties NumPy leaves in another order
+            for ordered in (found, np.take_along_axis(x, places, axis)):
+                np.testing.assert_array_equal(ordered, np.sort(x, axis))
+        else:
+            same(found, np.sort(x, axis, kind))
+            same(places, np.argsort(x, axis, kind))
 
 
 @pytest.mark.parametrize(("shape", "axis"), SHAPES)

@@ -15,10 +15,10 @@ from tracegrad.numpy_api.joining import along
 from tracegrad.numpy_api.operands import arrays, broadcast_shapes, constant, peer_of, promoted, to_float
 from tracegrad.numpy_api.reductions import norm
 from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
-from tracegrad.ops import factorizations, linalg
+from tracegrad.ops import complements, factorizations, linalg
 from tracegrad.ops.contraction import matmul
 from tracegrad.ops.elementwise import divide, greater, maximum, multiply, not_equal
-from tracegrad.ops.linear import broadcast_to, cast, concatenate, reduce_sum, reshape
+from tracegrad.ops.linear import broadcast_to, cast, concatenate, full, reduce_sum, reshape
 from tracegrad.ops.op import named, one_node
 from tracegrad.ops.reduction import reduce_any, reduce_max
 from tracegrad.ops.single import HALF
@@ -269,19 +269,22 @@ _cholesky = one_node("LinalgCholeskyExBackward0")(factor)
 
 @implements(np.linalg.qr)
 def qr(a: Any, mode: str = "reduced") -> Any:
-    """`np.linalg.qr` with the modes "reduced", "r", and "complete" where it is not more than the reduced one."""
+    """`np.linalg.qr` with the modes "reduced", "r" and "complete"."""
     x = matrices("qr", a)
     if mode not in ("reduced", "complete", "r"):
         raise refuse(f"np.linalg.qr with mode={mode!r}")
-    if mode == "complete" and x.shape[-2] > x.shape[-1]:
-        raise refuse("np.linalg.qr with mode='complete' of matrices with more rows than columns", "use mode='reduced'")
-    q, r = _qr(x)
+    q, r = _qr(x, complete=mode == "complete")
     return r if mode == "r" else _QR(q, r)
 
 
 @one_node("LinalgQrBackward0")
-def _qr(x: Any) -> tuple[Any, Any]:
-    return factorizations.qr(x)  # type: ignore[no-any-return]
+def _qr(x: Any, *, complete: bool) -> tuple[Any, Any]:
+    q, r = factorizations.qr(x)
+    *lead, m, n = x.shape
+    if complete and m > n:
+        q = concatenate(q, complements.complement(q), axis=len(lead) + 1)
+        r = concatenate(r, full(shape=(*lead, m - n, n), value=0, dtype=r.dtype.name), axis=len(lead))
+    return q, r
 
 
 @implements(np.linalg.eigh)
@@ -310,20 +313,20 @@ def _eigvalsh(x: Any, *, lower: bool) -> Any:
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
     """`np.linalg.svd`; derivatives through vectors of equal singular values are inf or nan, as in PyTorch.
 
-    The vectors that `full_matrices` adds count as constants.
+    The vectors that `full_matrices` adds follow the space that they span without turning in it.
     """
-    return _SVD(*_svd(matrices("svd", a), full=full_matrices)) if compute_uv else svdvals(a)
+    return _SVD(*_svd(matrices("svd", a), whole=full_matrices)) if compute_uv else svdvals(a)
 
 
 @one_node("LinalgSvdBackward0")
-def _svd(x: Any, *, full: bool) -> tuple[Any, Any, Any]:
+def _svd(x: Any, *, whole: bool) -> tuple[Any, Any, Any]:
     m, n = x.shape[-2:]
     u, s, vh = factorizations.svd(x)
     last = len(x.shape) - 1
-    if full and m > n:
-        u = concatenate(u, factorizations.complement(u), axis=last)
-    if full and n > m:
-        rest = factorizations.complement(linalg.adjoint(vh))
+    if whole and m > n:
+        u = concatenate(u, complements.added_by_svd(x, u, left=True), axis=last)
+    if whole and n > m:
+        rest = complements.added_by_svd(x, linalg.adjoint(vh), left=False)
         vh = concatenate(vh, linalg.adjoint(rest), axis=last - 1)
     return u, s, vh
 

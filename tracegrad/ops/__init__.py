@@ -3,6 +3,7 @@
 from tracegrad.ops import (
     activations,
     bits,
+    complements,
     complex_numbers,
     contraction,
     correlation,
@@ -40,6 +41,7 @@ __all__ = [
     "activations",
     "bind",
     "bits",
+    "complements",
     "complex_numbers",
     "contraction",
     "correlation",

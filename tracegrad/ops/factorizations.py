@@ -26,7 +26,7 @@ from tracegrad.ops.linear import concatenate, reduce_sum, reshape, zeros_like
 from tracegrad.ops.op import AS_WRITTEN, Several, primitive
 from tracegrad.ops.samples import uniform
 
-__all__ = ["cholesky", "cholesky_pullback", "complement", "eigh", "eigvalsh", "pinv", "qr", "svd", "svdvals"]
+__all__ = ["cholesky", "cholesky_pullback", "eigh", "eigvalsh", "pinv", "qr", "svd", "svdvals"]
 
 
 def _as_row(v: Any) -> Any:
@@ -217,29 +217,6 @@ def _() -> Any:
     yield (well_conditioned((2, 9, 9), dtype="float32"),), {}
     yield (uniform((0, 3)),), {}
     yield (uniform((2, 0)),), {}
-
-
-@primitive(on_complex=AS_WRITTEN)
-def complement(q: Any) -> Any:
-    """Orthonormal columns that complete the orthonormal columns of `q` to a basis.
-
-    They are not a function of `q` alone, only the space they span is; for derivatives they are constants.
-    """
-    return np.linalg.qr(q, mode="complete")[0][..., q.shape[-1] :]
-
-
-@complement.def_aval
-def _(q: Aval) -> Aval:
-    *lead, m, n = matrices("complement", q).shape
-    if n > m:
-        raise ShapeError(f"complement: {q} has more columns than rows")
-    return Aval((*lead, m, m - n), q.dtype)
-
-
-@complement.def_samples
-def _() -> Any:
-    yield (np.linalg.qr(uniform((5, 2)))[0],), {}
-    yield (np.linalg.qr(uniform((2, 3, 3), dtype="float32"))[0],), {}
 
 
 # -- eigh ------------------------------------------------------------------------------------------------

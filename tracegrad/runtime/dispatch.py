@@ -364,7 +364,7 @@ class Dispatcher(Inlinable):
                 self._counts["hits"] += 1
                 return found
             self._counts["misses"] += 1
-            if len(spec.paths) >= MAX_PATHS and not spec.forget(answers) and plainly and self.body is self.fun:
+            if len(spec.paths) >= MAX_PATHS and not spec.forget(answers, self.body is not self.fun) and plainly:
                 return spec.paths[0], None, ()
             try:
                 return self._extend(spec, call, answers)

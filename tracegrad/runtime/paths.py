@@ -240,10 +240,10 @@ class Specialization:
         elif not self.paths or self.paths[0] is not path:
             self.paths = (path, *others)
 
-    def forget(self, answers: Answers) -> bool:
-        """Whether no path assumes what is outside now, as none led to `answers`: what was outside longest ago is
-        forgotten for it."""
-        if answers.keys:
+    def forget(self, answers: Answers, derived: bool) -> bool:
+        """Whether there is room for another path, as the one that was used longest ago is forgotten: where no path
+        assumes what is outside now, as none led to `answers`, and of derivatives, which do not run as plain Python."""
+        if answers.keys and not derived:
             return False
         self.paths = self.paths[:-1]
         return True

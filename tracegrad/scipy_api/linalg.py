@@ -286,13 +286,7 @@ def qr(a: Any, overwrite_a: bool = False, lwork: Any = None, mode: str = "full",
 
 
 def _orthogonal(x: Any, mode: str) -> tuple[Any, Any]:
-    m, n = x.shape[-2:]
-    q, r = factorizations.qr(x)
-    if mode != "economic" and m > n:
-        # The columns that are added count as constants; what they are multiplied with is 0.
-        last = len(x.shape) - 1
-        q = concatenate(q, factorizations.complement(q), axis=last)
-        r = pad(r, low=(0,) * (last + 1), high=(*(0,) * (last - 1), m - n, 0), interior=(0,) * (last + 1), value=0)
+    q, r = numpy_linalg.qr(x, "reduced" if mode == "economic" else "complete")
     return q, r
 
 

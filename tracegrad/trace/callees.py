@@ -90,6 +90,7 @@ def _renamed(
     return code.replace(co_code=bytes(steps), co_names=names, co_consts=consts)
 
 
+@functools.lru_cache(maxsize=4096)
 def _methods(code: CodeType) -> dict[int, int]:
     """The instructions that load functions of NumPy in order to call them, and the places of their names."""
     if not any(name in code.co_names for name in _NUMPY):

@@ -300,8 +300,8 @@ _Svd = return_type("svd", "U", "S", "V")
 def svd(A: Any, full_matrices: bool = True) -> Any:
     """The singular value decomposition A = U diag(S) Vh, as `(U, S, Vh)`.
 
-    The vectors that `full_matrices` adds count as constants. A derivative through the vectors of equal singular values
-    is inf or nan.
+    The vectors that `full_matrices` adds follow their space without turning in it. A derivative through the vectors of
+    equal singular values is inf or nan.
 
     >>> svd(np.diag([2.0, 1.0])).S.tolist()
     [2.0, 1.0]
