@@ -57,7 +57,7 @@ np.clip({F}, {c}, {c} + 1.0)
 np.sign({F}) * {G}
 np.square({F}) - {c}
 np.expm1({F} * 0.1)
-np.cbrt({F} + 3.0)
+np.cbrt(np.abs({F}) + 3.0)
 np.sinc({F})
 np.heaviside({F}, 0.5) + {F}
 np.floor({F} * 2.0) * {c}

@@ -12,6 +12,7 @@ import numpy as np
 
 from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.numpy_api.joining import along
+from tracegrad.numpy_api.memory import in_new_memory
 from tracegrad.numpy_api.operands import arrays, broadcast_shapes, constant, peer_of, promoted, to_float
 from tracegrad.numpy_api.reductions import norm
 from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
@@ -186,7 +187,7 @@ def matrix_power(a: Any, n: int) -> Any:
         square_matrices("matrix_power", x)
     if n == 0:
         identity = constant(np.eye(x.shape[-1], dtype=x.dtype), peer_of(x))
-        return broadcast_to(identity, shape=x.shape)
+        return in_new_memory(broadcast_to(identity, shape=x.shape), "C")
     out = None
     while True:
         if n & 1:

@@ -440,8 +440,6 @@ def _viewed(found: Parted, x: Any, op: Op, params: dict[str, Any]) -> Any:
     if not _is_parted(found):
         found.value.frozen = "a view of an array whose size is a number of a loop"
         return found.value
-    if isinstance(op, Elementwise):
-        return Span(found)
 
     def again(base: Parted) -> Parted:
         if not _is_parted(base):  # its size is known by now
