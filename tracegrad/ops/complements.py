@@ -16,6 +16,7 @@ from tracegrad.errors import ShapeError
 from tracegrad.ops.contraction import matmul
 from tracegrad.ops.elementwise import negative
 from tracegrad.ops.linalg import adjoint, matrices
+from tracegrad.ops.linear import zeros_like
 from tracegrad.ops.op import AS_WRITTEN, primitive
 from tracegrad.ops.samples import uniform
 
@@ -60,6 +61,9 @@ def added_by_svd(x: Any, q: Any, *, left: bool) -> Any:
 @added_by_svd.def_aval
 def _(x: Aval, q: Aval, *, left: bool) -> Aval:
     *lead, m, n = matrices("added_by_svd", q).shape
+    rows, columns = matrices("added_by_svd", x).shape[-2:]
+    if (m, n) != (rows if left else columns, min(rows, columns)):
+        raise ShapeError(f"added_by_svd: {q} are not the {'left' if left else 'right'} vectors of {x}")
     return Aval((*lead, m, m - n), q.dtype)
 
 
@@ -68,9 +72,13 @@ def _(ct: Any, ans: Any, x: Any, q: Any, *, left: bool) -> Any:
     return _pulled(ct, ans, q)
 
 
+@added_by_svd.def_vjp("x")
+def _(ct: Any, ans: Any, x: Any, q: Any, *, left: bool) -> Any:
+    return zeros_like(x)  # all of it is that of the vectors
+
+
 @added_by_svd.def_samples
 def _() -> Any:
-    x = uniform((2, 4, 3))
-    u, _, vh = np.linalg.svd(x, full_matrices=False)
-    yield (x, u), {"left": True}
-    yield (np.swapaxes(x, -1, -2).copy(), np.swapaxes(vh, -1, -2).copy()), {"left": False}
+    tall, wide = uniform((2, 4, 3)), uniform((3, 4))
+    yield (tall, np.linalg.svd(tall, full_matrices=False)[0]), {"left": True}
+    yield (wide, np.linalg.svd(wide, full_matrices=False)[2].T.copy()), {"left": False}
