@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.special as sp
@@ -303,3 +305,26 @@ def test_quotient_and_remainder_are_results_of_one_op() -> None:
     np.testing.assert_array_equal(u.grad.numpy(), -np.floor(x / y) * [1.0, 10.0, 100.0])
     graph = tg.trace(divmod).graph(x, y)
     assert [node.name for node in graph.nodes if node.picks is None] == ["divmod"]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda s: np.pad(s, 1),
+        lambda s: np.pad(s, 1, mode="reflect"),
+        lambda s: np.block(s),
+        lambda s: np.piecewise(s, [s > 0], [np.sin, np.cos]),
+    ],
+)
+def test_what_numpy_gives_as_an_array_without_axes_can_be_written_to_through_a_view(made: Any) -> None:
+    def f(x: Any) -> Any:
+        y = made(np.sum(x) * 0.5)
+        z = np.ravel(y)
+        z *= 3.0
+        return y, z
+
+    x = np.arange(3.0)
+    with tg.settings.override(first_call="replay"):
+        for found, wanted in zip(tg.trace(f)(x), f(x), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+            assert type(found) is type(wanted)

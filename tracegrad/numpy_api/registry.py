@@ -143,7 +143,7 @@ def dispatch_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, An
 _ARRAYS = frozenset(
     {
         np.where, np.select, np.copy, np.zeros_like, np.ones_like, np.full_like, np.empty_like, np.broadcast_to,
-        np.tensordot, np.cov, np.cross,
+        np.tensordot, np.cov, np.cross, np.pad, np.block, np.piecewise,
     }
 )  # fmt: skip
 _AS_GIVEN = frozenset(
