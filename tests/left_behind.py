@@ -17,6 +17,7 @@ from tracegrad.numpy_api.registry import FUNCTIONS, UFUNC_METHODS, UFUNCS
 from tracegrad.ops import TABLE
 from tracegrad.runtime.threads import num_threads
 from tracegrad.settings import jit_disabled, settings
+from tracegrad.trace.garbage import thresholds
 
 __all__ = ["state"]
 
@@ -33,7 +34,7 @@ def state() -> dict[str, Any]:
         "gradients": (tg.is_grad_enabled(), tg.is_inference_mode_enabled()),
         "dtype": repr(tg.get_default_dtype()),
         "errors": np.geterr(),
-        "collector": (gc.isenabled(), gc.get_threshold()),
+        "collector": (gc.isenabled(), thresholds()),  # not those of a thread that still traces
         "threads": sorted(thread.name for thread in threading.enumerate() if not thread.daemon),
         **{name: x for name, x in os.environ.items() if name.startswith("TRACEGRAD_")},
     }
