@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
-from tracegrad.trace.garbage import impatient, patient
+from tracegrad.trace.garbage import _share, impatient, patient, thresholds
 
 X = np.linspace(-1.0, 2.0, 6).reshape(2, 3)
 
@@ -72,4 +72,17 @@ def test_the_garbage_collector_of_a_fork_is_the_users_though_another_thread_trac
     done.set()
     thread.join()
     assert os.waitpid(child, 0)[1] == 0
+    assert gc.get_threshold() == before
+
+
+def test_the_garbage_collector_is_the_users_again_where_an_interrupt_came_as_a_trace_ended() -> None:
+    before = gc.get_threshold()
+    lost = patient()
+    lost.__enter__()
+    _share.patient.clear()  # as if it had died without its end
+    assert gc.get_threshold() != before == thresholds()
+    with patient():
+        assert thresholds() == before
+    assert gc.get_threshold() == before
+    lost.__exit__(None, None, None)
     assert gc.get_threshold() == before

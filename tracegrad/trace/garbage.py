@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from weakref import WeakSet
 
 __all__ = ["at_rest", "impatient", "patient", "thresholds"]
 
@@ -23,37 +24,47 @@ _PATIENCE, _YOUNG = 1000, 20_000
 Thresholds = tuple[int, int, int]
 
 
+class _Within:
+    """A thread within one of the contexts. It is gone with the context, also where an interrupt came as that ended."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+
+
 class _Share:
     """What the threads of this process want of the one collector that they have."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.patient: list[int] = []  # the threads, once for each time that they are within
-        self.impatient: list[int] = []
+        self.patient: WeakSet[_Within] = WeakSet()
+        self.impatient: WeakSet[_Within] = WeakSet()
         self.before: Thresholds = gc.get_threshold()
         self.ours: Thresholds = self.before
 
     @contextmanager
-    def within(self, threads: list[int]) -> Iterator[None]:
-        """While this thread is one of these."""
-        thread = threading.get_ident()
-        self._change(lambda: threads.append(thread))
+    def within(self, those: WeakSet[_Within]) -> Iterator[None]:
+        """While this thread is one of those."""
+        one = _Within()
         try:
+            self._change(lambda: those.add(one))
             yield
         finally:
-            self._change(lambda: threads.remove(thread))
+            self._change(lambda: those.discard(one))
 
     def forked(self) -> None:
         """In a new process, which has one thread of all."""
-        for threads in (self.patient, self.impatient):
-            self._change(partial(_keep_only, threads, threading.get_ident()))
+        thread = threading.get_ident()
+        for those in (self.patient, self.impatient):
+            for one in list(those):
+                if one.thread != thread:
+                    self._change(partial(those.discard, one))
         self.lock.release()
 
     def _change(self, change: Callable[[], None]) -> None:
         """What the user's code has set in the meantime stays until no thread is patient."""
         with self.lock:
             found = gc.get_threshold()
-            if not self.patient:
+            if not self.patient and found != self.ours:
                 self.before = self.ours = found
             change()
             if found == self.ours:
@@ -67,10 +78,6 @@ class _Share:
         if young and not self.impatient:  # 0: never
             young = max(young, _YOUNG)
         return (young, middle, max(old, _PATIENCE))
-
-
-def _keep_only(threads: list[int], thread: int) -> None:
-    threads[:] = [other for other in threads if other == thread]
 
 
 _share = _Share()
@@ -120,7 +127,7 @@ def thresholds() -> Thresholds:
     True
     """
     now = gc.get_threshold()
-    return _share.before if _share.patient and now == _share.ours else now
+    return _share.before if now == _share.ours else now
 
 
 if hasattr(os, "register_at_fork"):
