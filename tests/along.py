@@ -7,10 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
+import tracegrad as tg
 from tracegrad.settings import settings
 
-__all__ = ["differences", "named", "replayed", "weighted"]
+__all__ = ["check_along", "differences", "named", "replayed", "weighted"]
 
 
 def named(f: Any, name: str) -> Any:
@@ -36,3 +38,24 @@ def replayed() -> Any:
 def differences(f: Callable[[Any], Any], x: Any, v: Any, step: float = 1e-4) -> float:
     """The slope of `f` at `x` along `v`, by central differences of fourth order."""
     return float((8 * (f(x + step * v) - f(x - step * v)) - f(x + 2 * step * v) + f(x - 2 * step * v)) / (12 * step))
+
+
+def check_along(
+    f: Callable[[Any], Any], x: Any, name: str, values: tuple[float, float], first: tuple[float, float],
+    second: tuple[float, float] | None = None,
+) -> None:  # fmt: skip
+    """Values of `f` at `x` are those of the plain function; the first derivative in both modes, and the second by
+    reverse mode, are those of differences along a direction: each within a relative and an absolute bound."""
+    of, v = weighted(f, name), np.sin(1.0 + np.arange(x.size)).reshape(x.shape)
+    slope, want = tg.grad(of), differences(of, x, v)
+    with replayed():
+        got = tg.trace(f)(x)
+        assert np.shape(got) == np.shape(f(x))
+        np.testing.assert_allclose(got, f(x), *values)
+        assert np.sum(slope(x) * v) == pytest.approx(want, *first)
+        assert tg.jvp(of, (x,), (v,))[1] == pytest.approx(want, *first)
+        if second is None:
+            return
+        twice = tg.grad(named(lambda x: np.sum(slope(x) * v), name))(x)
+        want = differences(lambda x: np.sum(slope(x) * v), x, v)
+    assert np.sum(twice * v) == pytest.approx(want, *second)

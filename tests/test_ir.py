@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from tracegrad.avals import Aval
 from tracegrad.errors import DTypeError, ShapeError, TraceError, VerifyError
 from tracegrad.ir import Builder, Graph, Node, build, parse, replay, run, to_text, turns, verify
-from tracegrad.ir.printing import located
+from tracegrad.ir.printing import with_locations
 from tracegrad.ops import TABLE
 from tracegrad.ops.elementwise import add, exp, multiply, power, where
 from tracegrad.ops.indexing import gather
@@ -315,7 +315,7 @@ def test_the_text_of_an_equal_graph_takes_the_lines_of_another() -> None:
     graph = parse(text)
     for node, line in zip(graph.nodes, ("", "model.py:7"), strict=True):
         node.location = line
-    assert located(text, graph).split("\n") == [
+    assert with_locations(text, graph).split("\n") == [
         *text.split("\n")[:2], "  %2 = multiply(%1, 2.0) : f64[2,3]  # model.py:7", "  return %2", "}",
     ]  # fmt: skip
 

@@ -62,7 +62,6 @@ CASES = [
 CASES = [case for case in CASES if moves(*case.values)]
 every_differentiable = pytest.mark.parametrize(("op", "operands", "params"), CASES)
 
-# Those whose derivative is that of their values: of the others, it is meant to differ.
 # Ops whose derivative is meant to differ from that of their values.
 DECLARED = {"symmetric", "complement", "added_by_svd"}
 with_differences = pytest.mark.parametrize(

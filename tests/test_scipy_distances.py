@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from along import differences, named, replayed, weighted
+from along import check_along, differences, named, replayed, weighted
 from scipy import integrate, optimize, special
 from scipy.spatial import distance
 
@@ -61,15 +61,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> None:
-    f, x = CASES[name]
-    of, v = weighted(f, name), np.sin(1.0 + np.arange(x.size)).reshape(x.shape)
-    slope, want = tg.grad(of), differences(of, x, v)
-    with replayed():
-        got = tg.trace(f)(x)
-        assert np.shape(got) == np.shape(f(x))
-        np.testing.assert_allclose(got, f(x), rtol=1e-10, atol=1e-12)
-        assert np.sum(slope(x) * v) == pytest.approx(want, rel=1e-7, abs=1e-7)
-        assert tg.jvp(of, (x,), (v,))[1] == pytest.approx(want, rel=1e-7, abs=1e-7)
+    check_along(*CASES[name], name, (1e-10, 1e-12), (1e-7, 1e-7))
 
 
 @pytest.mark.parametrize("name", ["seuclidean", "mahalanobis", "jensenshannon", "a function", "logsumexp, signs"])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.linalg as la
-from along import differences, named, replayed, weighted
+from along import check_along, differences, named, replayed
 
 import tracegrad as tg
 
@@ -50,18 +50,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> None:
-    f, x = CASES[name]
-    of, v = weighted(f, name), np.sin(1.0 + np.arange(x.size)).reshape(x.shape)
-    slope, want = tg.grad(of), differences(of, x, v)
-    with replayed():
-        got = tg.trace(f)(x)
-        assert np.shape(got) == np.shape(f(x))
-        np.testing.assert_allclose(got, f(x), rtol=1e-9, atol=1e-11)
-        assert np.sum(slope(x) * v) == pytest.approx(want, rel=1e-7, abs=1e-7)
-        assert tg.jvp(of, (x,), (v,))[1] == pytest.approx(want, rel=1e-7, abs=1e-7)
-        second = tg.grad(named(lambda x: np.sum(slope(x) * v), name))(x)
-        want = differences(lambda x: np.sum(slope(x) * v), x, v)
-    assert np.sum(second * v) == pytest.approx(want, rel=1e-5, abs=1e-5)
+    check_along(*CASES[name], name, (1e-9, 1e-11), (1e-7, 1e-7), (1e-5, 1e-5))
 
 
 def test_riccatis_solution_has_third_derivatives() -> None:

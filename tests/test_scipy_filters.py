@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from along import differences, named, replayed, weighted
+from along import check_along, differences, named, replayed
 from scipy import ndimage, signal
 
 import tracegrad as tg
@@ -58,16 +58,7 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> None:
-    f, x = CASES[name]
-    of, v = weighted(f, name), np.sin(1.0 + np.arange(x.size)).reshape(x.shape)
-    slope, want = tg.grad(of), differences(of, x, v)
-    with replayed():
-        np.testing.assert_allclose(tg.trace(f)(x), f(x), rtol=1e-9, atol=1e-11)
-        assert np.sum(slope(x) * v) == pytest.approx(want, rel=1e-7, abs=1e-8)
-        assert tg.jvp(of, (x,), (v,))[1] == pytest.approx(want, rel=1e-7, abs=1e-8)
-        second = tg.grad(named(lambda x: np.sum(slope(x) * v), name))(x)
-        want = differences(lambda x: np.sum(slope(x) * v), x, v)
-    assert np.sum(second * v) == pytest.approx(want, rel=1e-6, abs=1e-6)
+    check_along(*CASES[name], name, (1e-9, 1e-11), (1e-7, 1e-8), (1e-6, 1e-6))
 
 
 def test_compiled_filters_keep_their_state_from_block_to_block() -> None:

@@ -12,7 +12,7 @@ from tracegrad.avals import LITERALS
 if TYPE_CHECKING:
     from tracegrad.ir.graph import Graph, Node
 
-__all__ = ["NAME", "digest_of", "located", "named_regions", "names_of", "printable", "to_text"]
+__all__ = ["NAME", "digest_of", "named_regions", "names_of", "printable", "to_text", "with_locations"]
 
 # The name of an input: that of a variable, and attributes, numbers and simple strings that lead on from there.
 NAME = r"[^\W\d]\w*(?:\.\w+|\[\d+\]|\['[\w ./-]*'\])*"
@@ -46,10 +46,10 @@ def to_text(graph: Graph, locations: bool = False) -> str:
         return (f"    {line}" for line in _lines(region, name, inside))
 
     text = "\n".join(_lines(graph, "graph", inside))
-    return located(text, graph) if locations else text
+    return with_locations(text, graph) if locations else text
 
 
-def located(text: str, graph: Graph) -> str:
+def with_locations(text: str, graph: Graph) -> str:
     """The text of a graph, or of one that is equal, with the user's lines that `graph` knows."""
     lines = zip(text.split("\n"), _lines_of_user(graph), strict=True)
     return "\n".join([f"{line}  # {location}" if location else line for line, location in lines])

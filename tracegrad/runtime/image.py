@@ -28,7 +28,7 @@ from tracegrad.codegen.steps import Matmul
 from tracegrad.codegen.walker import WALK, words_of_walk
 from tracegrad.errors import CapacityError
 from tracegrad.ir import Graph, Node, parse, to_text
-from tracegrad.ir.printing import located
+from tracegrad.ir.printing import with_locations
 from tracegrad.ops import TABLE
 from tracegrad.ops.custom import custom_call
 from tracegrad.ops.results import result
@@ -265,7 +265,7 @@ def written(graph: Graph, image: Image | None) -> str:
         text = to_text(graph)
         image.texts.clear()
         image.texts[said] = text
-    return located(text, graph)
+    return with_locations(text, graph)
 
 
 def is_plain(x: Any) -> bool:

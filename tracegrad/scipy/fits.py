@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad import api, tree
-from tracegrad.scipy.functions import OfVector, Residuals, derived, of_scipy
+from tracegrad.scipy.functions import OfVector, Residuals, compiled, of_scipy
 from tracegrad.scipy.vectors import Vector, as_given, joined
 from tracegrad.transforms.flat import inlined
 
@@ -85,9 +85,9 @@ def curve_fit(
         model.__wrapped__ = f  # type: ignore[attr-defined]
         return model
 
-    value = derived(f, ("value", what, place), of_vector, what)
+    value = compiled(f, ("value", what, place), of_vector, what)
     if jac is None:
-        slopes = derived(f, ("slopes", what, place), lambda f: api.jacfwd(of_vector(f), 1), f"{what}: Jacobian")
+        slopes = compiled(f, ("slopes", what, place), lambda f: api.jacfwd(of_vector(f), 1), f"{what}: Jacobian")
         jac = lambda x, *p: slopes(x, joined(p))  # noqa: E731
 
     @functools.wraps(f)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -17,7 +18,7 @@ from tracegrad.scipy_api.registry import shadow_of
 from tracegrad.trace.builder import current_trace
 from tracegrad.transforms.flat import inlined
 
-__all__ = ["OfVector", "Residuals", "checked", "derived", "number", "of_scipy"]
+__all__ = ["OfVector", "Residuals", "checked", "compiled", "number", "of_scipy"]
 
 Function = Callable[..., Any]
 
@@ -29,7 +30,7 @@ def of_scipy(name: str) -> Any:
     return found if current_trace() is None else shadow_of(found)
 
 
-def derived(fun: Function, key: Any, make: Callable[[Function], Function], name: str) -> Any:
+def compiled(fun: Function, key: Any, make: Callable[[Function], Function], name: str) -> Any:
     """What `make` makes of a function, compiled and kept with it under this key; messages call it `name`."""
 
     def body(*args: Any) -> Any:
@@ -51,6 +52,9 @@ class OfVector:
         self.fun, self.vector, self.place = fun, vector, place
 
     def __call__(self, *args: Any) -> Any:
+        return self.plain(*args)
+
+    def plain(self, *args: Any) -> Any:
         """The function itself."""
         x = self.vector.unpack(args[self.place])
         return inlined(self.fun)(*args[: self.place], x, *args[self.place + 1 :])
@@ -60,11 +64,11 @@ class OfVector:
         call it."""
 
         key = (self.vector.key, self.place, name)
-        return derived(self.fun, key, lambda _: make(self._as_function()), f"{self.vector.what}: {name}")
+        return compiled(self.fun, key, lambda _: make(self._as_function()), f"{self.vector.what}: {name}")
 
     def _as_function(self) -> Function:
         def flat(*args: Any) -> Any:
-            return OfVector.__call__(self, *args)
+            return self.plain(*args)
 
         flat.__wrapped__ = self.fun  # type: ignore[attr-defined]
         return flat
@@ -95,30 +99,40 @@ class Residuals(OfVector):
 
     rows: int | None = None
 
+    @functools.cached_property
+    def _elements(self) -> Any:
+        return self.made("elements", _in_a_row)
+
+    @functools.cached_property
+    def _slopes(self) -> Any:
+        assert self.rows is not None
+        by = api.jacfwd if self.rows >= self.vector.size else api.jacrev
+        return self.made(by.__name__, lambda flat: by(_in_a_row(flat), self.place))
+
     def __call__(self, *args: Any) -> Any:
-        found = self.made("elements", _elements)(*args)
+        found = self._elements(*args)
         self.rows = found.size
         return found
 
     def jacobian(self, *args: Any) -> Any:
         """`(*args) -> matrix`: with a row for each element of the result."""
-        rows = self(*args).size if self.rows is None else self.rows
-        by = api.jacfwd if rows >= self.vector.size else api.jacrev
-        return self.made(by.__name__, lambda flat: by(_elements(flat), self.place))(*args)
+        if self.rows is None:
+            self(*args)
+        return self._slopes(*args)
 
     def with_jacobian(self, *args: Any) -> tuple[Any, Any]:
         """Of a function that gives its Jacobian beside its result: both."""
-        found, jacobian = OfVector.__call__(self, *args)
+        found, jacobian = self.plain(*args)
         return joined(tree.leaves(found)), jacobian
 
     def weighted_hessian(self) -> Any:
         """`(v, weights) -> matrix`: the Hessian of the sum of the elements times weights."""
         return self.made(
-            "Hessian of the elements", lambda flat: api.hessian(lambda v, w: np.dot(w, _elements(flat)(v)))
+            "Hessian of the elements", lambda flat: api.hessian(lambda v, w: np.dot(w, _in_a_row(flat)(v)))
         )
 
 
-def _elements(flat: Function) -> Function:
+def _in_a_row(flat: Function) -> Function:
     return lambda *args: joined(tree.leaves(flat(*args)))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracegrad import api, tree
-from tracegrad.scipy.functions import Residuals, derived, number, of_scipy
+from tracegrad.scipy.functions import Residuals, compiled, number, of_scipy
 from tracegrad.scipy.vectors import Vector, as_given
 from tracegrad.transforms.flat import inlined
 
@@ -26,7 +27,7 @@ def quad(func: Callable[..., Any], a: Any, b: Any, args: Any = (), **options: An
     1.253314137316
     """
     what = "tracegrad.scipy.quad"
-    value = number(derived(func, ("value", what), lambda f: f, what))
+    value = number(compiled(func, ("value", what), lambda f: f, what))
     return of_scipy("integrate.quad")(value, a, b, args, **options)
 
 
@@ -65,8 +66,9 @@ def solve_ivp(
 class Slope(Residuals):
     """A right hand side: what it gives has the structure of what it gets."""
 
-    def __call__(self, *args: Any) -> Any:
-        return self.made("slope", lambda flat: lambda *args: self.vector.pack(flat(*args)))(*args)
+    @functools.cached_property
+    def _elements(self) -> Any:
+        return self.made("slope", lambda flat: lambda *args: self.vector.pack(flat(*args)))
 
 
 def _column(y: Any) -> Any:
@@ -116,11 +118,11 @@ def solve_bvp(fun: Callable[..., Any], bc: Callable[..., Any], x: Any, y: Any, p
     what = "tracegrad.scipy.solve_bvp"
     many = p is not None
     if fun_jac is None:
-        fun_jac = derived(fun, ("columns", what, many), _columns, f"{what}: Jacobian of fun")
+        fun_jac = compiled(fun, ("columns", what, many), _columns, f"{what}: Jacobian of fun")
     if bc_jac is None:
         ends = (0, 1, 2) if many else (0, 1)
-        bc_jac = derived(bc, ("ends", what, many), lambda bc: api.jacfwd(bc, ends), f"{what}: Jacobian of bc")
-    f, ends_meet = (derived(g, ("value", what, many), lambda g: g, what) for g in (fun, bc))
+        bc_jac = compiled(bc, ("ends", what, many), lambda bc: api.jacfwd(bc, ends), f"{what}: Jacobian of bc")
+    f, ends_meet = (compiled(g, ("value", what, many), lambda g: g, what) for g in (fun, bc))
     return of_scipy("integrate.solve_bvp")(f, ends_meet, x, y, p, S, fun_jac, bc_jac, **options)
 
 

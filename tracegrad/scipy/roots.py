@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tracegrad import api
-from tracegrad.scipy.functions import OfVector, Residuals, derived, number, of_scipy
+from tracegrad.scipy.functions import OfVector, Residuals, compiled, number, of_scipy
 from tracegrad.scipy.vectors import Vector, as_given
 from tracegrad.trace.builder import current_trace
 
@@ -68,11 +68,11 @@ def root_scalar(
     if method is None and bracket is None and x1 is None and fprime2 is None and x0 is not None:
         method = "newton"
     if method == "halley" and fprime2 is None:
-        fprime2 = number(derived(f, ("second", what), _second, f"{what}: second derivative"))
+        fprime2 = number(compiled(f, ("second", what), _second, f"{what}: second derivative"))
     if method in ("newton", "halley") and fprime is None:
-        fprime = number(derived(f, ("first", what), api.grad, f"{what}: derivative"))
+        fprime = number(compiled(f, ("first", what), api.grad, f"{what}: derivative"))
     if fprime is not True:
-        f = number(derived(f, ("value", what), lambda f: f, what))
+        f = number(compiled(f, ("value", what), lambda f: f, what))
     given = {"fprime": fprime, "fprime2": fprime2, "x0": x0, "x1": x1, "bracket": bracket, "method": method}
     given |= {"xtol": xtol, "rtol": rtol, "maxiter": maxiter, "options": None if options is None else dict(options)}
     return of_scipy("optimize.root_scalar")(f, args, **given)
