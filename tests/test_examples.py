@@ -18,7 +18,9 @@ def run(cache, name, *arguments):
     environment = {**os.environ, "TRACEGRAD_CACHE_DIR": str(cache), "PYTHONUTF8": "1"}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)]))
     command = [sys.executable, *WARNINGS, str(EXAMPLES / name), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, encoding="utf-8", check=False)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, encoding="utf-8", check=False, cwd=cache
+    )
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +86,23 @@ def test_the_tour_of_autograd_finds_what_it_asserts(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("error:") == 2
     assert [line[0] for line in done.stdout.splitlines() if line[:1].isdigit()] == list("123456789")
+
+
+@pytest.mark.parametrize(
+    ("name", "needs", "progress", "arguments"),
+    [
+        ("gaussian_process", "sklearn", "minimize, L-BFGS-B: ", ()),
+    ],
+)
+def test_an_example_finds_what_it_checks_tells_how_far_it_is_and_saves_a_picture(
+    tmp_path, name, needs, progress, arguments
+):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip(needs)
+    done = run(tmp_path, f"{name}.py", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert progress in done.stderr
+    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
