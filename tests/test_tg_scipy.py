@@ -227,6 +227,16 @@ def test_a_line_tells_of_iterations(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
 
 
+def test_a_line_tells_of_jacobians_and_the_cost_of_least_squares(capsys: pytest.CaptureFixture[str]) -> None:
+    found = least_squares(lambda p, y: [p["a"] ** 2 - y, p["a"]], {"a": 1.0}, args=(2.0,), disp=True)
+    cost = f"{found.cost:.6g}"
+    told = capsys.readouterr().err
+    assert told == f"least_squares: {found.njev} iterations, {found.nfev} evaluations, f = {cost}\n"
+    assert cost == "0.875"
+    least_squares(lambda p: [p["a"], 1.0], {"a": 1.0})
+    assert capsys.readouterr().err == ""
+
+
 def test_the_line_of_a_terminal_is_written_over() -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -10,7 +10,9 @@ import numpy as np
 
 from tracegrad import api, tree
 from tracegrad.scipy.functions import OfVector, Residuals, compiled, of_scipy
+from tracegrad.scipy.progress import Progress
 from tracegrad.scipy.vectors import Vector, as_given, joined
+from tracegrad.trace.builder import current_trace
 from tracegrad.transforms.flat import inlined
 
 __all__ = ["curve_fit", "least_squares"]
@@ -18,14 +20,15 @@ __all__ = ["curve_fit", "least_squares"]
 
 def least_squares(
     fun: Callable[..., Any], x0: Any, jac: Any = None, bounds: Any = (-np.inf, np.inf), *, x_scale: Any = None,
-    args: Any = (), kwargs: Mapping[str, Any] | None = None, **options: Any,
+    args: Any = (), kwargs: Mapping[str, Any] | None = None, disp: bool = False, **options: Any,
 ) -> Any:  # fmt: skip
     """The least sum of squares of residuals, by `scipy.optimize.least_squares`, whose arguments and result these are.
 
     `x0` is an array of any shape, a list of numbers, or a pytree of arrays; `fun` gets, and the result has as `x` and
     `grad`, what has its structure and shapes. What `fun` gives, of any structure, are the residuals. Their Jacobian is
     derived, by the mode that is cheaper, and compiled, if `jac` is None. `bounds` is a pair `(low, high)` of numbers or
-    of pytrees, and `x_scale` may be one. `options` are SciPy's other arguments, `method` and the like. In a traced
+    of pytrees, and `x_scale` may be one. With `disp`, a line on stderr tells of the Jacobians, of the evaluations of
+    `fun`, and of half the sum of squares. `options` are SciPy's other arguments, `method` and the like. In a traced
     function it is `scipy.optimize.least_squares` there, with derivatives of the result.
 
     >>> t = np.linspace(0, 1, 20)
@@ -44,11 +47,21 @@ def least_squares(
     if x_scale is not None:
         options["x_scale"] = x_scale if isinstance(x_scale, str) else vector.spread(x_scale, 1.0)
     limits = vector.spread(low, -np.inf), vector.spread(high, np.inf)
-    found = of_scipy("optimize.least_squares")(residuals, vector.pack(x0), jac, limits, args=args, **options)
+    solver, start = of_scipy("optimize.least_squares"), vector.pack(x0)
+    if current_trace() is not None:
+        found = solver(residuals, start, jac, limits, args=args, **options)
+    else:
+        with Progress("least_squares", disp) as progress:
+            fun, jac = progress.counting(residuals, _cost), progress.iterating(jac)
+            found = solver(fun, start, jac, limits, args=args, **options)
     for field in ("x", "grad", "active_mask"):
         if field in found:
             found[field] = vector.unpack(found[field])
     return found
+
+
+def _cost(residuals: Any) -> float:
+    return 0.5 * float(np.sum(np.square(residuals)))
 
 
 def curve_fit(

@@ -31,16 +31,30 @@ class Progress:
         if self.shown:
             self._write("\n")
 
-    def counting(self, fun: Callable[..., Any]) -> Callable[..., Any]:
-        """`fun`, a function to a value, or to a value and more, each call of which is counted."""
+    def counting(self, fun: Callable[..., Any], cost: Callable[[Any], float] | None = None) -> Callable[..., Any]:
+        """`fun`, a function to a value, to a value and more, or to what has a `cost`; each call of it is counted."""
         if not self.shown:
             return fun
 
         def call(*args: Any) -> Any:
             found = fun(*args)
             self.evaluations += 1
-            self.value = found[0] if isinstance(found, tuple) else found
+            if cost is not None:
+                self.value = cost(found)
+            else:
+                self.value = found[0] if isinstance(found, tuple) else found
             return found
+
+        return call
+
+    def iterating(self, jac: Any) -> Any:
+        """`jac`, if it is a function, each call of which is an iteration."""
+        if not self.shown or not callable(jac):
+            return jac
+
+        def call(*args: Any) -> Any:
+            self.iterated()
+            return jac(*args)
 
         return call
 
