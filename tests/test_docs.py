@@ -19,18 +19,10 @@ import pytest
 from test_architecture import LAYERS
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = (
-    "README.md",
-    "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "examples/README.md",
-    "docs/life_of_a_call.md",
-    "docs/forms.md",
-    "docs/profile.md",
-    "docs/visualize.md",
-)
-WITH_CODE = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/forms.md", "docs/profile.md", "docs/visualize.md")
+OF_THE_SITE = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", *OF_THE_SITE)
+
+
 # Files that an example tells the reader to make.
 MADE_BY_READERS = {"tracegrad/ops/convolution.py", "tracegrad/passes/transposes.py"}
 
@@ -39,6 +31,19 @@ every_document = pytest.mark.parametrize("name", DOCUMENTS)
 
 def text_of(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+def with_code() -> dict[str, list[str]]:
+    """The documents that have Python code, by folder of the site; those of the root, which change the table of ops,
+    are each by themselves."""
+    groups: dict[str, list[str]] = {}
+    for name in DOCUMENTS:
+        if "```python\n" in text_of(name):
+            groups.setdefault(name if "/" not in name else name.rpartition("/")[0], []).append(name)
+    return groups
+
+
+WITH_CODE = with_code()
 
 
 class Block(NamedTuple):
@@ -86,21 +91,31 @@ def run_blocks(name: str) -> dict[str, Any]:
     return space
 
 
+def run_pages(caches: dict[str, str]) -> None:
+    """Run the code of documents, each with a disk cache of its own."""
+    from tracegrad.settings import settings
+
+    for name, folder in caches.items():
+        with settings.override(cache_dir=folder):
+            run_blocks(name)
+
+
 def run_elsewhere(program: str, **more: str) -> None:
     """Run `program` in a process of its own, where it may add to the table of ops, with `more` in its environment;
     warnings are errors."""
     path = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
     run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", f"from test_docs import *; {program}"],
+        [sys.executable, "-W", "error", "-c", f"from test_docs import *\n{program}"],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": path} | more, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("name", WITH_CODE)
-def test_the_code_runs_and_prints_what_is_said(name: str, tmp_path: Path) -> None:
-    # As readers have it, who set nothing, and have run nothing.
-    run_elsewhere(f"run_blocks({name!r})", TRACEGRAD_FIRST_CALL="replay", TRACEGRAD_CACHE_DIR=str(tmp_path))
+@pytest.mark.parametrize("group", WITH_CODE)
+def test_the_code_runs_and_prints_what_is_said(group: str, tmp_path: Path) -> None:
+    # As readers have it, who set nothing, and have run nothing. Pages share a process, which is what takes time.
+    caches = {name: str(tmp_path / name.replace("/", ".")) for name in WITH_CODE[group]}
+    run_elsewhere(f"run_pages({caches!r})", TRACEGRAD_FIRST_CALL="replay")
 
 
 def suite_on_examples() -> None:
@@ -154,11 +169,11 @@ def test_commands_name_extras_and_files_that_exist() -> None:
     assert all((ROOT / m.replace(".", "/")).exists() for m in modules)
 
 
-def test_the_readme_lists_every_environment_variable() -> None:
+def test_the_settings_page_lists_every_environment_variable() -> None:
     from tracegrad.settings import Settings
 
     known = {switch.variable for switch in vars(Settings).values() if hasattr(switch, "variable")}
-    assert set(re.findall(r"^\| `(TRACEGRAD_\w+)`", text_of("README.md"), re.MULTILINE)) == known
+    assert set(re.findall(r"^\| `(TRACEGRAD_\w+)`", text_of("docs/reference/settings.md"), re.MULTILINE)) == known
 
 
 # -- links and names -------------------------------------------------------------------------------------------
