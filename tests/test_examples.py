@@ -95,6 +95,7 @@ def test_the_tour_of_autograd_finds_what_it_asserts(tmp_path):
         ("bayesian_regression", "sklearn", "1300 of 1300", ()),
         ("epidemic", "pints", "least_squares: ", ()),
         ("bundle_adjustment", "gtsam", "least_squares: ", ()),
+        ("cart_pole", "scipy", "minimize, SLSQP: ", ()),
     ],
 )
 def test_an_example_finds_what_it_checks_tells_how_far_it_is_and_saves_a_picture(
