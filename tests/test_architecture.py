@@ -62,6 +62,7 @@ LAYERS = (
     "api",
     "audit",
     "scipy",
+    "dask",
     "implicit",
     "func",
     "pictures",
@@ -72,7 +73,7 @@ LAYERS = (
 
 # What may be imported inside a function; nothing else is, but for modules of the package that `import tracegrad` is to
 # leave out (`test_import.py`).
-LAZY = {"numba", "llvmlite", "scipy", "scipy_openblas32", "platformdirs", "tracegrad"}
+LAZY = {"numba", "llvmlite", "scipy", "scipy_openblas32", "platformdirs", "dask", "cloudpickle", "tracegrad"}
 
 # What `import tracegrad` must not import.
 SLOW = {"numba", "scipy", "scipy_openblas32"}

@@ -134,11 +134,33 @@ def test_copies_are_the_function_and_of_methods_that_of_the_copied_instance() ->
     assert copied["slope"] is part["slope"]
 
 
-@pytest.mark.parametrize("way", [x for x in ("spawn", "forkserver") if x in multiprocessing.get_all_start_methods()])
+WAYS = [x for x in ("spawn", "forkserver", "fork") if x in multiprocessing.get_all_start_methods()]
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+@pytest.mark.parametrize("way", WAYS)
 def test_other_processes_compute_what_this_one_does(way: str) -> None:
     with ProcessPoolExecutor(1, multiprocessing.get_context(way)) as pool:
         for f in (loss, tg.grad(loss), tg.hessian(plain)):
             same(pool.submit(f, X).result(), f(X))
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+@pytest.mark.parametrize("way", WAYS)
+def test_a_pool_maps_a_derivative(way: str) -> None:
+    with multiprocessing.get_context(way).Pool(1) as pool:
+        same(tuple(pool.map(tg.grad(loss), [X, 2.0 * X])), (3.0 * X**2, 12.0 * X**2))
+
+
+def test_joblib_carries_functions_that_cannot_be_imported() -> None:
+    joblib = pytest.importorskip("joblib")
+    weights = np.arange(3.0)
+    slope = tg.grad(lambda x: np.sum(weights * x**2))
+    try:
+        found = joblib.Parallel(n_jobs=2)(joblib.delayed(slope)(k * X) for k in (1.0, 2.0))
+    finally:
+        joblib.externals.loky.get_reusable_executor().shutdown(wait=True)
+    same(tuple(found), (2.0 * weights * X, 4.0 * weights * X))
 
 
 PROGRAM = """

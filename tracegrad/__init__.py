@@ -59,7 +59,7 @@ with at_rest():
     from tracegrad.tree import register_pytree_node
 
 if TYPE_CHECKING:
-    from tracegrad import func, implicit, random, scipy
+    from tracegrad import dask, func, implicit, random, scipy
     from tracegrad.audit import check
     from tracegrad.pictures import visualize
     from tracegrad.torch import array_api, autograd, cuda, linalg, nn, special
@@ -101,6 +101,7 @@ __all__ = [
     "cuda",
     "custom_jvp",
     "custom_vjp",
+    "dask",
     "disable_jit",
     "enable_grad",
     "errors",
@@ -150,6 +151,7 @@ __all__ = [
 _find, _names = later.names(
     globals(),
     modules={
+        "dask": "tracegrad.dask",
         "func": "tracegrad.func",
         "implicit": "tracegrad.implicit",
         "random": "tracegrad.random",

@@ -9,6 +9,7 @@ import numpy as _np
 from tracegrad import array_api as array_api
 from tracegrad import autograd as autograd
 from tracegrad import cuda as cuda
+from tracegrad import dask as dask
 from tracegrad import errors as errors
 from tracegrad import func as func
 from tracegrad import implicit as implicit

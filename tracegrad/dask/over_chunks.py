@@ -1,0 +1,215 @@
+"""The transforms: `tg.dask.value_and_grad` and `tg.dask.grad`."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tracegrad.dask.columns import Columns, of_dask
+from tracegrad.dask.job import How, Job, in_order, of_chunk
+from tracegrad.dask.partial import Partial, along_tree, finished, mean_of, sum_of
+from tracegrad.derived import check
+from tracegrad.errors import TraceError, located
+from tracegrad.trace.builder import current_trace
+from tracegrad.trace.describe import describe
+from tracegrad.transforms.grad import positional, positions
+
+__all__ = ["chunk_of", "grad", "value_and_grad"]
+
+Function = Callable[..., Any]
+Argnums = int | tuple[int, ...]
+_TOGETHER = {"sum": sum_of, "mean": mean_of}
+
+
+def value_and_grad(
+    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
+    batched_argnums: Argnums, reduction: str = "sum", scheduler: Any = None, compute: bool = True,
+    optimize: int | None = None,
+) -> Function:  # fmt: skip
+    """The function `(*args) -> (value, gradient)` of a loss over all chunks of the arguments `batched_argnums`.
+
+    Those are Dask arrays in chunks along axis 0, or lists of partitions: delayed values or futures of arrays or
+    pytrees, or these themselves; or tuples, dicts and other pytrees of such, with the same chunks each. `fun` is called
+    with one chunk in their places, and what it gives is added up over the chunks, as are the gradients, which have the
+    structure, shapes and dtypes of the arguments `argnums`. So it is to be a sum over rows; a term that does not
+    depend on them, such as a penalty, would count once a chunk. With `reduction="mean"` chunks count by their rows
+    instead: then `fun` is to be a mean over rows, with such terms or without. With `has_aux`, aux is the list of what
+    the chunks gave (those that have rows, for a mean). Other options are those of `tracegrad.value_and_grad`.
+
+    The other arguments and the function, with what it has captured, are sent once a call. `scheduler` is as in
+    `dask.compute`: by default the cluster of the current client, or threads; where no chunk is Dask's, this process
+    computes one after the other, without Dask. With `compute=False` the result is a `Delayed` of the pair. For the same
+    chunks the bits are the same in all of these, on processors of one kind: sums are taken along a tree that is fixed
+    by the order of the chunks. On workers kernels run on one thread, unless `TRACEGRAD_NUM_THREADS` says otherwise.
+
+    Raises TypeError for an argument without chunks, for a function that cannot be pickled, and what
+    `tracegrad.value_and_grad` raises; ValueError for argnums that are batched or none; `ShapeError` for chunks that do
+    not fit; RuntimeError where workers die again and again at one chunk; ImportError where Dask is needed and is not
+    there. What `fun` raises comes from the workers, with a note that says at which chunk.
+
+    >>> import numpy as np
+    >>> def loss(w, x, y):
+    ...     return np.sum((x @ w - y) ** 2)
+    >>> x, y = np.eye(4, 2), np.arange(4.0)
+    >>> value, gradient = value_and_grad(loss, batched_argnums=(1, 2))(np.ones(2), [x[:3], x[3:]], [y[:3], y[3:]])
+    >>> print(value, gradient)
+    14.0 [2. 0.]
+    """
+    how = How(argnums, has_aux, holomorphic, optimize, reduction)
+    return _over_chunks("value_and_grad", fun, how, batched_argnums, scheduler, compute, _both)
+
+
+def grad(
+    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False, *,
+    batched_argnums: Argnums, reduction: str = "sum", scheduler: Any = None, compute: bool = True,
+    optimize: int | None = None,
+) -> Function:  # fmt: skip
+    """The function `(*args) -> gradient` of such a loss; with `has_aux`, `(gradient, aux)`. See `value_and_grad`.
+
+    >>> import numpy as np
+    >>> print(grad(lambda w, x: np.mean(w * x), batched_argnums=1, reduction="mean")(2.0, [np.zeros(1), np.ones(3)]))
+    0.75
+    """
+    how = How(argnums, has_aux, holomorphic, optimize, reduction)
+    return _over_chunks("grad", fun, how, batched_argnums, scheduler, compute, _gradient)
+
+
+def _both(part: Partial, has_aux: bool) -> Any:
+    return finished(part, has_aux)
+
+
+def _gradient(part: Partial, has_aux: bool) -> Any:
+    value, gradient = finished(part, has_aux)
+    return (gradient, value[1]) if has_aux else gradient
+
+
+def _over_chunks(
+    transform: str, fun: Function, how: How, batched: Argnums, scheduler: Any, compute: bool, result: Function
+) -> Function:
+    check(fun, how.argnums, f"dask.{transform}", (None, how.optimize))
+    if not _several(batched) or not all(type(i) is int for i in _several(batched)):
+        text = f"batched_argnums must be an int or a tuple of ints, got {batched!r}"
+        raise TypeError(located(f"dask.{transform}: {text}"))
+    if how.reduction not in _TOGETHER:
+        raise ValueError(located(f"dask.{transform}: reduction must be 'sum' or 'mean', got {how.reduction!r}"))
+    name = f"tracegrad.dask.{transform} of {describe(fun).name}"
+    here = how.of(fun)  # made once, so that the next call finds what this one has compiled
+
+    @functools.wraps(fun, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if current_trace() is not None:
+            raise TraceError(located(f"{name} computes on a cluster, and cannot be called in a traced function"))
+        given, keywords = positional(fun, args, kwargs)
+        columns, placed = _placed(fun, name, how.argnums, batched, given)
+        job = Job(how, name, placed, keywords, columns.check(), False)
+        job.fun, job.function = fun, here
+        if scheduler is None and compute and not columns.of_dask():
+            rows = columns.rows()
+            total = along_tree(job.chunks, lambda i: of_chunk(job, i, *rows[i]), _TOGETHER[how.reduction])
+            return result(total, how.has_aux)
+        return _by_dask(job, columns, scheduler, compute, result)
+
+    return call
+
+
+def _several(argnums: Argnums) -> tuple[int, ...]:
+    return argnums if isinstance(argnums, tuple) else (argnums,)
+
+
+def _placed(
+    fun: Function, name: str, argnums: Argnums, batched: Argnums, args: Sequence[Any]
+) -> tuple[Columns, list[Any]]:
+    """The chunks of a call, and its arguments with places for them."""
+    who, count = describe(fun, "grad of "), len(args)
+    slopes = positions(_several(argnums), count, who)
+    for i in _several(batched):
+        if not -count <= i < count:
+            text = f"batched_argnums names argument {i}, but there are {count} positional arguments"
+            raise ValueError(located(f"{name}: {text}"))
+    chunks = [i % count for i in _several(batched)]
+    columns, found = Columns(name), []
+    for i, x in enumerate(args):
+        said = who.argument(i)
+        if i not in chunks:
+            if of_dask(x):
+                raise TypeError(located(f"{name}: {said} is Dask's; name it in batched_argnums, or compute it before"))
+            found.append(in_order(x))
+        elif i in slopes:
+            raise ValueError(located(f"{name}: argnums names {said}, which is batched and has no gradient to add up"))
+        else:
+            found.append(columns.placed(x, said))
+    return columns, found
+
+
+def _by_dask(job: Job, columns: Columns, scheduler: Any, compute: bool, result: Function) -> Any:
+    """The same by tasks of Dask's, whose keys say which chunk they are for."""
+    dask = _dask()
+    elsewhere, job.crowded = _where(dask, scheduler)
+    if elsewhere:
+        job.pack()
+    rows = columns.rows()
+    token = uuid.uuid4().hex[:8]
+
+    def task(what: Function, key: str, *given: Any, nout: int | None = None) -> Any:
+        return dask.delayed(what, pure=False, nout=nout)(*given, dask_key_name=f"{key}-{token}")
+
+    # A task, and not data of the graph, which Dask would send along with each chunk. And not scattered: what a cluster
+    # has of a task that is lost with its workers is computed again.
+    sent = task(_itself, "job", job)
+    serial = itertools.count()
+
+    def leaf(i: int) -> Any:
+        return task(of_chunk, f"chunk-{i}", sent, i, *rows[i])
+
+    def together(parts: list[Any]) -> Any:
+        return task(_TOGETHER[job.how.reduction], f"{job.how.reduction}-{next(serial)}", parts)
+
+    total = along_tree(job.chunks, leaf, together)
+    final = task(result, "result", total, job.how.has_aux, nout=2 if result is _both or job.how.has_aux else None)
+    if not compute:
+        return final
+    limit = "distributed.admin.large-graph-warning-threshold"
+    usual = dask.utils.parse_bytes(dask.config.get(limit, "10MB"))
+    died = getattr(sys.modules.get("distributed"), "KilledWorker", ())
+    try:
+        with dask.config.set({limit: usual + job.size()}):
+            return final.compute(scheduler=scheduler)
+    except died as error:
+        which = chunk_of(str(error.task), rows, f"chunk-{{}}-{token}")
+        text = f"{job.name}: the workers that computed {which} died, one after the other; their logs say why"
+        raise RuntimeError(located(f"{text}. If it was for want of memory, make the chunks smaller")) from error
+
+
+def _itself(job: Job) -> Job:
+    return job
+
+
+def _dask() -> Any:
+    try:
+        import dask.local
+        import dask.threaded
+        import dask.utils
+    except ImportError as error:
+        raise ImportError(f"this needs Dask, which is not installed: pip install tracegrad[dask] ({error})") from error
+    return dask
+
+
+def _where(dask: Any, scheduler: Any) -> tuple[bool, bool]:
+    """Whether other processes compute what this scheduler is given, and whether several chunks at a time."""
+    get = dask.base.get_scheduler(scheduler=scheduler) or dask.threaded.get
+    return get not in (dask.local.get_sync, dask.threaded.get), get is not dask.local.get_sync
+
+
+def chunk_of(key: str, rows: Sequence[tuple[Any, ...]], own: str) -> str:
+    """Which chunk a task is for, by its key: that of the chunk itself, or of what it is made of."""
+    for i, entries in enumerate(rows):
+        which = f"chunk {i} (of {len(rows)}, from 0)"
+        if key == own.format(i):
+            return which
+        if any(key == str(getattr(x, "key", "")) for x in entries):
+            return f"the data of {which} ({key})"
+    return f"what the {len(rows)} chunks are made of ({key})"

@@ -1,0 +1,96 @@
+"""What one chunk of the data gives, and how that of many becomes one: along a tree that is fixed by their order.
+
+Floating-point sums depend on the order of their terms. Here neither the workers nor the time at which they are ready
+have a part in it: neighbours are added in groups of eight, from the first to the last, and so are the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from tracegrad import tree
+
+__all__ = ["GROUP", "Partial", "along_tree", "finished", "mean_of", "sum_of"]
+
+GROUP = 8  # neighbours that one task adds: fewer tasks than in pairs, and as many can be added at a time
+
+T = TypeVar("T")
+
+
+class Partial(NamedTuple):
+    """Of some chunks: how many rows they have (None where nobody asks), value and gradient over these, and the aux of
+    each. Chunks without rows have no mean: value and gradient are None."""
+
+    rows: int | None
+    value: Any
+    gradient: Any
+    aux: list[Any]
+
+
+def along_tree(count: int, leaf: Callable[[int], T], together: Callable[[list[T]], T]) -> T:
+    """`leaf(i)` of all `i` below `count`, put together group by group; at most a few of them are there at a time.
+
+    >>> along_tree(10, str, "+".join)
+    '0+1+2+3+4+5+6+7+8+9'
+    >>> along_tree(10, str, lambda group: f"({' '.join(group)})")
+    '((0 1 2 3 4 5 6 7) (8 9))'
+    """
+    width = 1
+    while width < count:
+        width *= GROUP
+
+    def below(first: int, width: int) -> T:
+        if width == 1:
+            return leaf(first)
+        step = width // GROUP
+        parts = [below(i, step) for i in range(first, min(first + width, count), step)]
+        return together(parts) if len(parts) > 1 else parts[0]
+
+    return below(0, width)
+
+
+def sum_of(parts: Sequence[Partial]) -> Partial:
+    """The sums over the rows of all parts.
+
+    >>> sum_of([Partial(None, 1.0, (2.0,), []), Partial(None, 10.0, (20.0,), [])])
+    Partial(rows=None, value=11.0, gradient=(22.0,), aux=[])
+    """
+    value, gradient = parts[0].value, parts[0].gradient
+    for part in parts[1:]:
+        value, gradient = value + part.value, tree.map(_plus, gradient, part.gradient)
+    return Partial(None, value, gradient, _all_aux(parts))
+
+
+def mean_of(parts: Sequence[Partial]) -> Partial:
+    """The means over the rows of all parts: each counts by its rows.
+
+    >>> mean_of([Partial(1, 1.0, (2.0,), []), Partial(3, 5.0, (6.0,), [])])
+    Partial(rows=4, value=4.0, gradient=(5.0,), aux=[])
+    """
+    full = [part for part in parts if part.rows]
+    rows = sum(part.rows or 0 for part in full)
+    if len(full) < 2:
+        return (full or parts)[0]._replace(aux=_all_aux(parts))
+    # Shares, rather than sums that are divided at the end: these have no bound, which float16 has.
+    shared = [_times(part, (part.rows or 0) / rows) for part in full]
+    return sum_of(shared)._replace(rows=rows, aux=_all_aux(parts))
+
+
+def finished(part: Partial, has_aux: bool) -> tuple[Any, Any]:
+    """What the caller gets; ValueError for the mean over no rows."""
+    if part.rows == 0:
+        raise ValueError("the chunks have no rows, and nothing has no mean")
+    return (part.value, part.aux) if has_aux else part.value, part.gradient
+
+
+def _times(part: Partial, share: float) -> Partial:
+    return part._replace(value=part.value * share, gradient=tree.map(lambda x: x * share, part.gradient))
+
+
+def _plus(x: Any, y: Any) -> Any:
+    return x + y
+
+
+def _all_aux(parts: Sequence[Partial]) -> list[Any]:
+    return [aux for part in parts for aux in part.aux]
