@@ -11,7 +11,7 @@ import importlib
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
@@ -29,7 +29,8 @@ Real = Callable[[Any], Any]
 @dataclass(frozen=True)
 class Function:
     """A function of one number as users call it, its true value and slope, where it is defined and where it bends, and
-    what the peers call it, if they have it; `near` are such places, and roots.
+    what the peers call it, if they have it; `near` are such places, and roots. One with `poles` has them at all whole
+    numbers.
     """
 
     call: Real
@@ -40,6 +41,8 @@ class Function:
     torch: str = ""
     jax: str = ""
     near: tuple[float, ...] = ()
+    poles: bool = False
+    params: dict[str, Any] = field(default_factory=dict)  # that PyTorch is given
 
 
 def _normal(x: Any) -> Any:
@@ -81,6 +84,15 @@ def _far(x: Any) -> Any:
     return mp.fsum((-1) ** k * mp.fac2(2 * k - 1) / mp.power(x, 2 * k) for k in range(1, 13))
 
 
+def _cubic(x: Any) -> Any:
+    """Twice the argument of the hyperbolic tangent in the approximation of gelu."""
+    return 2 * mp.sqrt(2 / mp.pi) * x * (1 + mpf("0.044715") * x * x)
+
+
+def _cubic_gate_slope(x: Any) -> Any:
+    return _gate(_cubic(x)) * (1 + (3 * _cubic(x) - 4 * mp.sqrt(2 / mp.pi) * x) * _gate(-_cubic(x)))
+
+
 def _special(name: str) -> Any:
     import scipy.special
 
@@ -94,6 +106,16 @@ def _functional(name: str, **params: Any) -> Any:
 
 
 LOWEST = 1.4616321449683623  # where gamma has its minimum
+SINC_LOWEST = (1.4302966531242027, 2.459024032956761, 17.49420894051568)  # roots of its slope
+LEFT_LOWEST = (-0.5040830082644554, -1.5734984731623904, -2.6107208684441447, -16.734356723955734)
+# Roots of gammaln.
+LEFT_ROOTS = (
+    -2.4570247382208006,
+    -2.7476826467274127,
+    -3.14358088834998,
+    -3.955294284858598,
+    -5.998607480080875,
+)  # of gammaln
 
 FUNCTIONS = {
     "exp": Function(np.exp, mp.exp, mp.exp, torch="exp", jax="numpy.exp"),
@@ -155,7 +177,9 @@ FUNCTIONS = {
     "arctanh": Function(
         np.arctanh, mp.atanh, lambda x: 1 / ((1 - x) * (1 + x)), -1, 1, near=(-1, 1), torch="atanh", jax="numpy.arctanh"
     ),
-    "sinc": Function(np.sinc, lambda x: mp.sincpi(x), _sinc_slope, near=(1, 2), torch="sinc", jax="numpy.sinc"),
+    "sinc": Function(
+        np.sinc, lambda x: mp.sincpi(x), _sinc_slope, near=(1, 2, *SINC_LOWEST), torch="sinc", jax="numpy.sinc"
+    ),
     "hypot(x, 3)": Function(lambda x: np.hypot(x, 3.0), lambda x: mp.hypot(x, 3), lambda x: x / mp.hypot(x, 3)),
     "arctan2(x, 3)": Function(lambda x: np.arctan2(x, 3.0), lambda x: mp.atan2(x, 3), lambda x: 3 / (x * x + 9)),
     "logaddexp(x, 3)": Function(
@@ -190,12 +214,34 @@ FUNCTIONS = {
         torch="lgamma",
         jax="scipy.special.gammaln",
     ),
+    "gammaln, x < 0": Function(
+        _special("gammaln"),
+        lambda x: mp.loggamma(x).real,
+        mp.digamma,
+        low=-40,
+        high=0,
+        near=(*LEFT_ROOTS, *LEFT_LOWEST),
+        poles=True,
+        torch="lgamma",
+        jax="scipy.special.gammaln",
+    ),
     "digamma": Function(
         _special("digamma"),
         mp.digamma,
         lambda x: mp.polygamma(1, x),
         low=0,
         near=(LOWEST,),
+        torch="digamma",
+        jax="scipy.special.digamma",
+    ),
+    "digamma, x < 0": Function(
+        _special("digamma"),
+        mp.digamma,
+        lambda x: mp.polygamma(1, x),
+        low=-40,
+        high=0,
+        near=LEFT_LOWEST,
+        poles=True,
         torch="digamma",
         jax="scipy.special.digamma",
     ),
@@ -231,6 +277,15 @@ FUNCTIONS = {
         lambda x: _below(x) + x * _normal(x),
         near=(-0.7517915246935645,),
         torch="nn.functional.gelu",
+    ),
+    "gelu, tanh": Function(
+        _functional("gelu", approximate="tanh"),
+        lambda x: x * _gate(_cubic(x)),
+        _cubic_gate_slope,
+        near=(-0.7524614220710163,),
+        torch="nn.functional.gelu",
+        params={"approximate": "tanh"},
+        jax="nn.gelu",  # unless told otherwise
     ),
 }
 
@@ -271,6 +326,8 @@ def points(function: Function, dtype: Any, count: int) -> Any:
     usual = [random.uniform(-size, size, count) for size in (3, 40, 800)]
     with np.errstate(over="ignore"):
         x = np.unique(np.concatenate([*usual, wide, near]).astype(dtype))
+    if function.poles:
+        x = x[x != np.rint(x)]
     inside = (x > function.low) & (x < function.high) & np.isfinite(x) & (x != 0)
     return x[inside]
 
@@ -329,7 +386,7 @@ def eager(function: Function, x: Any) -> tuple[Any, Any]:
 def torch(function: Function, x: Any) -> tuple[Any, Any]:
     module = peers.need("torch")
     t = module.tensor(x, requires_grad=True)
-    value = attrgetter(function.torch)(module)(t)
+    value = attrgetter(function.torch)(module)(t, **function.params)
     value.sum().backward()
     return value.detach().numpy(), t.grad.numpy()
 
@@ -352,15 +409,13 @@ def page(count: int) -> str:
         "",
         "The largest error of value / derivative over the whole range, in units in the last place, against mpmath's;",
         "half a unit is what rounding leaves at least. Points: of everyday size, of every magnitude and sign, closer",
-        "and closer to where a function bends, to the roots of gammaln and digamma and to those of the slopes of silu",
-        "and gelu. Left out are points whose true value is no normal number (it may come out as 0). inf: not a",
+        "and closer to where a function bends, to the roots of gammaln and digamma and to those of the slopes of sinc,",
+        "silu and gelu. Left out are points whose true value is no normal number (it may come out as 0). inf: not a",
         "number, or infinite where the truth is not. Written by `python -m benchmarks accuracy`.",
         "",
         "Values of more than 2 ulp (exp, log, sqrt: 1; pow, erf, erfc, sinc, silu, gelu, logaddexp: 4) rest on",
-        "functions of NumPy's or SciPy's: float32 in eager mode, and log_ndtr and digamma, which are called. The",
-        "slope of sinc is within 16 ulp down to a distance of 2e-6 from its first root, 1.43, and closer at the",
-        "others; nearer than that it has fewer digits in float64 and in compiled float32. Between negative whole",
-        "numbers gammaln and digamma are SciPy's, without digits next to their roots there.",
+        "functions of NumPy's or SciPy's: float32 in eager mode, and log_ndtr, gammaln and digamma, which are called.",
+        "The numbers of float64 next to the roots -2.46, -2.75 and -3.96 of gammaln have up to 12 ulp.",
     ]
     for dtype in ("float64", "float32"):
         lines += ["", f"## {dtype}", "", f"| | {' | '.join(WAYS)} |", "|---" * (len(WAYS) + 1) + "|"]

@@ -28,8 +28,8 @@ BINARY = ("arctan2", "power")
 UNARY = tuple(name for name in vecmath.FUNCTIONS if name not in BINARY)
 SCALAR = ()  # left to the C library
 ONE_ULP = ("exp", "log")
-FOUR_ULP = ("erfc", "ndtr", "sech2", "silu", "x_ndtr")
-EIGHT_ULP = ("silu_slope", "sinc_slope", "x_ndtr_slope")
+FOUR_ULP = ("erfc", "gelu_tanh", "ndtr", "sech2", "silu", "x_ndtr")
+EIGHT_ULP = ("gelu_tanh_slope", "silu_slope", "sinc_slope", "x_ndtr_slope")
 FLUSHED = ("sech2",)  # 0 where the result would be no normal number
 
 each_format = pytest.mark.parametrize("fmt", DTYPES)
@@ -134,6 +134,14 @@ def normal(x: Any) -> Any:
     return mp.exp(-x * x / 2) / mp.sqrt(2 * mp.pi)
 
 
+def cubic(x: Any) -> Any:
+    return 2 * mp.sqrt(2 / mp.pi) * (x + mpf("0.044715") * x**3)
+
+
+def below_cubic(x: Any) -> Any:
+    return 1 / (1 + mp.exp(-cubic(x)))
+
+
 MP: dict[str, Callable[..., Any]] = {
     "arctan2": lambda y, x: mp.atan2(y, x),
     "cbrt": lambda x: mp.sign(x) * mp.cbrt(abs(x)),
@@ -141,6 +149,8 @@ MP: dict[str, Callable[..., Any]] = {
     "exp2": lambda x: mpf(2) ** x,
     "gauss": lambda x: mp.exp(-x * x),
     "gauss_half": lambda x: mp.exp(-x * x / 2),
+    "gelu_tanh": lambda x: x * below_cubic(x),
+    "gelu_tanh_slope": lambda x: below_cubic(x) * (1 + (3 * cubic(x) - 4 * mp.sqrt(2 / mp.pi) * x) * below_cubic(-x)),
     "log2": lambda x: mp.log(x) / mp.log(2),
     "log1p": lambda x: mp.log1p(x),
     "ndtr": lambda x: mp.erfc(-x / mp.sqrt(2)) / 2 if abs(x) < 1000 else mpf(x > 0),
@@ -182,7 +192,16 @@ LANDMARKS = (
     *(0.1, 0.25, 1 / 3, 0.3466, 0.41421356, 0.4769, 0.5, 0.70710678, 0.75, 0.84375, 1.0, 1.41421356, 2.0, 2.41421356),
     *(math.pi / 4 * k for k in (1, 2, 3, 4, 6, 8, 22, 355, 710, 2**16, 2**20 + 1)),
     *(3.92, 4.0, 5.92, 6.0, 8.66, 9.01, 10.0, 16.6, 18.71, 19.06, 20.0, 36.04, 37.4, 40.0, 44.36, 53.0, 87.33, 88.72),
-    *(0.7517915246935645, 1.2784645427610737, 12.99, 14.42, 37.52, 38.6, 750.0),  # roots, and ends of tails
+    *(
+        0.7517915246935645,
+        0.7524614220710163,
+        1.2784645427610737,
+        12.99,
+        14.42,
+        37.52,
+        38.6,
+        750.0,
+    ),  # roots, and ends of tails
     *(89.41, 103.97, 126.0, 127.5, 128.0, 149.0, 150.0, 708.39, 709.78, 710.47, 744.44, 745.13, 1022.0, 1024.0, 1074.0),
     *(1075.0, 2.0**13, 2.0**17, 2.0**28, 2.0**40, 2.0**120, 1e22, 1e300),
     *(16367173 * 2.0**72, 6381956970095103 * 2.0**797),  # the closest to multiples of pi/2
@@ -285,6 +304,8 @@ def slope_with_limits(name: str, x: float) -> float:
 NARROW: dict[str, Callable[[float], float]] = {
     "erf": math.erf,
     "erfc": math.erfc,
+    "gelu_tanh": lambda x: -0.0 if x < -1000 else x if x > 1000 else x * float(below_cubic(mpf(x))),
+    "gelu_tanh_slope": partial(slope_with_limits, "gelu_tanh_slope"),
     "ndtr": normal_below,
     "silu_slope": partial(slope_with_limits, "silu_slope"),
     "sinc_slope": lambda x: -x if x == 0 else math.nan if math.isinf(x) else float(sinc_slope(mpf(x))),

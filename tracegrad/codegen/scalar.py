@@ -29,7 +29,8 @@ _ANY = COMPARISONS | _names(
 _BOOLEAN = _names("logical_and logical_or logical_not eq ne where add mul maximum minimum")
 _FUNCTIONS = _names(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh arccosh "
-    "arctanh sech2 sigmoid erf erfc ndtr gauss gauss_half power cbrt silu silu_slope x_ndtr x_ndtr_slope sinc_slope"
+    "arctanh sech2 sigmoid erf erfc ndtr gauss gauss_half power cbrt silu silu_slope gelu_tanh gelu_tanh_slope "
+    "x_ndtr x_ndtr_slope sinc_slope"
 )
 _WRITTEN = _names("nextafter spacing mantissa exponent round_to_half half_bits")
 _FLOAT = _FUNCTIONS | _WRITTEN | {"copysign", "div", "sqrt"}

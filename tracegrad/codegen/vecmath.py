@@ -6,12 +6,12 @@ any machine, and the vector body and the scalar tail give the same bits. NaN, in
 denormals, in and out, are as NumPy has them; no fast-math flag is set and the control register is not
 touched. The floating-point exception flags mean nothing.
 
-The error is at most 1 ulp for exp and log, 4 ulp for erfc, ndtr, sech2, silu and x_ndtr, 8 ulp for the slopes, where
-that of sinc is not very close to a root, and 2 ulp for the others, over the whole range, in both formats.
+The error is at most 1 ulp for exp and log, 4 ulp for erfc, ndtr, sech2, silu, gelu_tanh and x_ndtr, 8 ulp for the
+slopes, and 2 ulp for the others, over the whole range, in both formats.
 All are polynomials of this package (`vecmath_exp`, `vecmath_log`, `vecmath_trig`, `vecmath_erf`, `vecmath_slopes`,
 `vecmath_power`); nothing calls the C library. sin, cos and tan compute a huge argument (from 2**40 on,
-2**17 in float32) out of line, lane by lane; of vectors, power does so with all that is not a normal number
-made of a positive one.
+2**17 in float32) out of line, lane by lane, and sinc_slope what is very close to its roots; of vectors, power does so
+with all that is not a normal number made of a positive one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,15 @@ from tracegrad.codegen.vecmath_exp import cosh, exp, exp2, expm1, sech2, sigmoid
 from tracegrad.codegen.vecmath_lang import FORMATS, Format, Real, format_of
 from tracegrad.codegen.vecmath_log import arccosh, arcsinh, arctanh, log, log1p, log2, log10
 from tracegrad.codegen.vecmath_power import cbrt, power
-from tracegrad.codegen.vecmath_slopes import silu, silu_slope, sinc_slope, x_ndtr, x_ndtr_slope
+from tracegrad.codegen.vecmath_slopes import (
+    gelu_tanh,
+    gelu_tanh_slope,
+    silu,
+    silu_slope,
+    sinc_slope,
+    x_ndtr,
+    x_ndtr_slope,
+)
 from tracegrad.codegen.vecmath_trig import arccos, arcsin, arctan, arctan2, cos, sin, tan
 
 __all__ = ["FUNCTIONS", "RARE", "call", "rare_module"]
@@ -51,6 +59,8 @@ FUNCTIONS: Final[dict[str, Callable[..., Real]]] = {
     "expm1": expm1,
     "gauss": gauss,
     "gauss_half": gauss_half,
+    "gelu_tanh": gelu_tanh,
+    "gelu_tanh_slope": gelu_tanh_slope,
     "log": log,
     "log10": log10,
     "log1p": log1p,
@@ -70,8 +80,9 @@ FUNCTIONS: Final[dict[str, Callable[..., Real]]] = {
     "x_ndtr_slope": x_ndtr_slope,
 }
 
-# Functions that compute huge arguments out of line, in a function that a module may leave to others.
-RARE: Final = ("sin", "cos", "tan")
+# Functions that compute huge arguments, or what is close to a root, out of line, in a function that a module may leave
+# to others.
+RARE: Final = ("sin", "cos", "tan", "sinc_slope")
 
 
 def call(builder: ir.IRBuilder, name: str, *args: ir.Value) -> ir.Value:

@@ -33,6 +33,7 @@ __all__ = [
     "expm1",
     "power_of_two",
     "product_with_exp",
+    "product_with_small_exp",
     "reduced_exp",
     "scale_by_power_of_two",
     "sech2",
@@ -120,7 +121,12 @@ def exp_of_pair(x: Pair) -> Real:
 def product_with_exp(x: Pair, *factors: Real) -> Real:
     """The same times factors, which may be as large as e**hi is small: the product is scaled, and rounded, last."""
     counts = absolute(x.hi) < -x.hi.pick(UNDERFLOW)
-    p, word = reduced_exp(Pair(_clamped(x.hi), select(counts, x.lo, 0.0)))
+    return product_with_small_exp(Pair(_clamped(x.hi), select(counts, x.lo, 0.0)), *factors)
+
+
+def product_with_small_exp(x: Pair, *factors: Real) -> Real:
+    """The same where e**hi does not overflow, and hi is not far below where it underflows."""
+    p, word = reduced_exp(x)
     half = word >> 1
     product = (1.0 + p) * power_of_two(half)
     for factor in factors:

@@ -44,6 +44,7 @@ __all__ = [
     "select",
     "sqrt",
     "two_product",
+    "two_sum",
 ]
 
 T = TypeVar("T")
@@ -312,6 +313,13 @@ def fast_two_sum(a: Real, b: Real) -> Pair:
     """a + b exactly, if |a| >= |b| or a is zero."""
     hi = a + b
     return Pair(hi, b - (hi - a))
+
+
+def two_sum(a: Real, b: Real) -> Pair:
+    """a + b exactly."""
+    hi = a + b
+    back = hi - a
+    return Pair(hi, (a - (hi - back)) + (b - back))
 
 
 def two_product(a: Real, b: Real | float) -> Pair:

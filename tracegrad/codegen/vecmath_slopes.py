@@ -1,14 +1,17 @@
 """Slopes of silu, gelu and sinc in `vecmath`, with their digits next to their roots, and the values that go to zero
-where an exponential is no normal number: silu, silu_slope, x_ndtr, x_ndtr_slope, sinc_slope.
+where an exponential is no normal number: silu, silu_slope, gelu_tanh, gelu_tanh_slope, x_ndtr, x_ndtr_slope and
+sinc_slope.
 
 Formulas and polynomials are those of `ops.precise_slopes`. Value and slope of silu have one exponential, e**(-|x| - r)
-with the root r, which LLVM then computes once; so have those of gelu.
+with the root r, which LLVM then computes once; so have those of gelu and of gelu_tanh.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tracegrad.codegen.vecmath_erf import ROOT_HALF, minus_half_square, of_tail, tail_variable
-from tracegrad.codegen.vecmath_exp import UNDERFLOW, product_with_exp, reduced_exp, scale_by_power_of_two
+from tracegrad.codegen.vecmath_exp import UNDERFLOW, product_with_small_exp, reduced_exp, scale_by_power_of_two
 from tracegrad.codegen.vecmath_lang import (
     Bits,
     Pair,
@@ -21,16 +24,26 @@ from tracegrad.codegen.vecmath_lang import (
     multiply_pairs,
     round_half_even,
     select,
+    sqrt,
     two_product,
+    two_sum,
 )
+from tracegrad.codegen.vecmath_rare import call_where
 from tracegrad.ops.precise import TAIL_END
 from tracegrad.ops.precise_slopes import (
     GELU_ROOT,
     GELU_SLOPE,
+    GELU_TANH_BEND,
+    GELU_TANH_CUBE,
+    GELU_TANH_END,
+    GELU_TANH_EXP,
+    GELU_TANH_LINE,
+    GELU_TANH_ROOT,
     INVERSE_PI,
     PI,
     SILU_EXP,
     SILU_ROOT,
+    SINC_ARCTAN,
     SINC_COS,
     SINC_CUBE,
     SINC_NEAR,
@@ -38,9 +51,10 @@ from tracegrad.ops.precise_slopes import (
     SINC_SQUARE,
 )
 
-__all__ = ["silu", "silu_slope", "sinc_slope", "x_ndtr", "x_ndtr_slope"]
+__all__ = ["gelu_tanh", "gelu_tanh_slope", "silu", "silu_slope", "sinc_slope", "x_ndtr", "x_ndtr_slope"]
 
 SINC_END = {"f64": 1e18, "f32": 1e9}  # the sine does not count in the slope
+CLOSE = 2.0**-13  # what is left of a cosine and a sine that nearly cancel: there other formulas have more digits
 
 
 def _below(x: Real) -> Real:
@@ -48,9 +62,9 @@ def _below(x: Real) -> Real:
     return (-absolute(x)).at_least(x.pick(UNDERFLOW))
 
 
-def _from_root(x: Real) -> Pair:
+def _from_root(x: Real, table: Mapping[str, tuple[float, float]]) -> Pair:
     """x - r in two words."""
-    root, root_low = x.pick(SILU_ROOT)
+    root, root_low = x.pick(table)
     d = fast_two_sum(x, x.constant(-root))
     return Pair(d.hi, d.lo - root_low)
 
@@ -58,14 +72,14 @@ def _from_root(x: Real) -> Pair:
 def silu(x: Real) -> Real:
     """x / (1 + e**-x), where x < 0 by e**x."""
     below = _below(x)
-    p, word = reduced_exp(_from_root(below))
+    p, word = reduced_exp(_from_root(below, SILU_ROOT))
     weight = (1.0 + p) * SILU_EXP
     small = scale_by_power_of_two(weight * below, word)
     return select(x < 0.0, small, x) / fma(weight, _power(word), 1.0)
 
 
 def silu_slope(x: Real) -> Real:
-    d = _from_root(_below(x))
+    d = _from_root(_below(x), SILU_ROOT)
     p, word = reduced_exp(d)
     weight, power = (1.0 + p) * SILU_EXP, _power(word)
     numerator = d.hi + fma(fma(power, p, power - 1.0), SILU_EXP, d.lo)
@@ -79,6 +93,39 @@ def _power(word: Bits) -> Real:
     return scale_by_power_of_two(word.real.constant(1.0), word)
 
 
+def _gelu_tanh_parts(x: Real) -> tuple[Real, Pair, Real, Pair]:
+    """-|x|, d, m, and what u is more than at the root."""
+    below = -absolute(x).at_most(x.pick(GELU_TANH_END))
+    root, root_low = x.pick(GELU_TANH_ROOT)
+    s = fast_two_sum(below, x.constant(root))
+    m = multiply_pairs(Pair(below, x.constant(0.0)), Pair(s.hi, s.lo + root_low))
+    cubic = multiply_pairs(m, Pair(*map(x.constant, x.pick(GELU_TANH_CUBE))))
+    line, line_low = x.pick(GELU_TANH_LINE)
+    factor = two_sum(cubic.hi, x.constant(line))
+    d = _from_root(below, GELU_TANH_ROOT)
+    return below, d, m.hi, multiply_pairs(d, Pair(factor.hi, factor.lo + (cubic.lo + line_low)))
+
+
+def gelu_tanh(x: Real) -> Real:
+    """x / (1 + e**-u), where x < 0 by e**u."""
+    below, _, _, more = _gelu_tanh_parts(x)
+    p, word = reduced_exp(more)
+    weight = (1.0 + p) * GELU_TANH_EXP
+    small = scale_by_power_of_two(weight * below, word)
+    return select(x < 0.0, small, x) / fma(weight, _power(word), 1.0)
+
+
+def gelu_tanh_slope(x: Real) -> Real:
+    _, d, m, more = _gelu_tanh_parts(x)
+    p, word = reduced_exp(more)
+    weight, power = (1.0 + p) * GELU_TANH_EXP, _power(word)
+    bend = fma(m, 3 * x.pick(GELU_TANH_CUBE)[0], GELU_TANH_BEND)
+    numerator = fma(d.hi, bend, fma(fma(power, p, power - 1.0), GELU_TANH_EXP, d.lo * bend))
+    denominator = fma(weight, power, 1.0)
+    slope = scale_by_power_of_two(weight * numerator / (denominator * denominator), word)
+    return select(x < 0.0, slope, 1.0 - slope)
+
+
 def _size(x: Real) -> tuple[Real, Real]:
     """|x|, up to where e**(-x**2 / 2) has underflowed, and |x| / sqrt(2)."""
     a = absolute(x).at_most(x.pick(TAIL_END) * 1.4)
@@ -88,7 +135,7 @@ def _size(x: Real) -> tuple[Real, Real]:
 def x_ndtr(x: Real) -> Real:
     """x times the probability that a standard normal variable is below x."""
     a, b = _size(x)
-    tail = product_with_exp(minus_half_square(x), of_tail(b) * (a * -0.5))
+    tail = product_with_small_exp(minus_half_square(a), of_tail(b) * (a * -0.5))
     return select(x < 0.0, tail, x + tail)
 
 
@@ -96,7 +143,7 @@ def x_ndtr_slope(x: Real) -> Real:
     (root, root_low), (a, b) = x.pick(GELU_ROOT), _size(x)
     _, variable = tail_variable(b)
     h = horner(variable, x.pick(GELU_SLOPE))
-    slope = product_with_exp(minus_half_square(x), ((root - a) + root_low) * h)
+    slope = product_with_small_exp(minus_half_square(a), ((root - a) + root_low) * h)
     return select(x < 0.0, slope, 1.0 - slope)
 
 
@@ -106,20 +153,42 @@ def _times(x: Real, word: Real, constant: tuple[float, float]) -> Pair:
     return Pair(product.hi, fma(x, constant[1], fma(word, constant[0], product.lo)))
 
 
-def sinc_slope(x: Real) -> Real:
-    size, zero = absolute(x), x.constant(0.0)
+def _angles(x: Real) -> tuple[Real, Pair, Pair]:
+    """h, pi*h and y of `ops.precise_slopes`."""
+    size = absolute(x)
     turn = size - round_half_even(size * 0.5) * 2.0
     h = 0.5 - absolute(turn)
-    square = two_product(h, h)
     a = size.at_least(0.25).at_most(x.pick(SINC_END))
     inverse = copysign(1.0 / a, turn)
     y = _times(inverse, fma(-a, absolute(inverse), 1.0) * inverse, x.pick(INVERSE_PI))
-    lead = _times(h, zero, x.pick(PI))
+    return h, _times(h, x.constant(0.0), x.pick(PI)), y
+
+
+def sinc_slope(x: Real) -> Real:
+    zero = x.constant(0.0)
+    h, lead, y = _angles(x)
+    square = two_product(h, h)
     of_sin, of_cos = _times(h, zero, x.pick(SINC_CUBE)), _times(y.hi, y.lo, x.pick(SINC_SQUARE))
     bend = fast_two_sum(-of_cos.hi, of_sin.hi)
     second = multiply_pairs(Pair(bend.hi, bend.lo + (of_sin.lo - of_cos.lo)), square)
     cos, sin = horner(square.hi, x.pick(SINC_COS)), horner(square.hi, x.pick(SINC_SIN))
     rest = fma(square.hi * square.hi, fma(h, sin, -y.hi * cos), second.lo)
-    far = (((lead.hi - y.hi) + second.hi) + ((lead.lo - y.lo) + rest)) / x
+    difference = ((lead.hi - y.hi) + second.hi) + ((lead.lo - y.lo) + rest)
     near = -x * horner(x * x, x.pick(SINC_NEAR))
-    return select(size < 0.5, near, far)
+    usual = select(absolute(x) < 0.5, near, difference / x)
+    return call_where(absolute(difference) < absolute(y.hi) * CLOSE, "sinc_slope", _at_a_root, x, usual)
+
+
+def _at_a_root(x: Real) -> Real:
+    """`sinc_slope` so close to one of its roots that only a difference of angles in two words has digits."""
+    _, lead, y = _angles(x)
+    square, table = multiply_pairs(y, y), [Pair(*map(x.constant, words)) for words in x.pick(SINC_ARCTAN)]
+    total = table[-1]
+    for coefficient in table[-2::-1]:
+        product = multiply_pairs(total, square)
+        sum_ = fast_two_sum(coefficient.hi, product.hi)
+        total = Pair(sum_.hi, sum_.lo + (product.lo + coefficient.lo))
+    angle = multiply_pairs(total, y)
+    small = (lead.hi - angle.hi) + (lead.lo - angle.lo)
+    sine = fma(small * small * (-1.0 / 6.0), small, small)
+    return sqrt(fma(y.hi, y.hi, 1.0)) * sine / x

@@ -174,28 +174,45 @@ x_ndtr = elementwise(
     doc="x times the probability that a standard normal variable is below x",
 )
 
-_ROOT = math.sqrt(2 / math.pi)
-_CUBIC = 0.044715
+# gelu_tanh is x * sigmoid(u) with u = LINE * x + CUBE * x**3.
+_LINE = 2 * math.sqrt(2 / math.pi)
+_CUBE = 0.044715 * _LINE
 
 
-def _cubic(x: Any) -> Any:
-    """Twice the argument of the hyperbolic tangent in the approximation of `gelu`."""
-    return multiply(multiply(x, add(multiply(square(x), _CUBIC), 1)), 2 * _ROOT)
+def _gelu_tanh_bend(x: Any) -> Any:
+    exponent = multiply(x, add(multiply(square(x), _CUBE), _LINE))
+    slope, bend = add(multiply(square(x), 3 * _CUBE), _LINE), multiply(x, 6 * _CUBE)
+    gate, rest = sigmoid(exponent), sigmoid(negative(exponent))
+    steep = add(bend, multiply(square(slope), subtract(rest, gate)))
+    return multiply(multiply(gate, rest), add(multiply(x, steep), multiply(slope, 2)))
+
+
+gelu_tanh_slope = elementwise(
+    "gelu_tanh_slope(x)",
+    precise_slopes.gelu_tanh_slope,
+    "gelu_tanh_slope(x)",
+    lambda t, ans, x: multiply(t, _gelu_tanh_bend(x)),
+    loop=float_loop,
+    doc="the slope of gelu_tanh",
+)
+gelu_tanh = elementwise(
+    "gelu_tanh(x)",
+    precise_slopes.gelu_tanh,
+    "gelu_tanh(x)",
+    lambda t, ans, x: multiply(t, gelu_tanh_slope(x)),
+    loop=float_loop,
+    doc="the approximation of x_ndtr by a hyperbolic tangent",
+)
 
 
 def _gelu_rule(t: Any, ans: Any, x: Any, *, approximate: str) -> Any:
-    if approximate == "tanh":
-        bend = _cubic(x)
-        slope = multiply(add(multiply(square(x), 3 * _CUBIC), 1), 2 * _ROOT)
-        gate = sigmoid(bend)
-        return multiply(t, multiply(gate, add(multiply(multiply(x, slope), sigmoid(negative(bend))), 1)))
-    return multiply(t, x_ndtr_slope(x))
+    return multiply(t, gelu_tanh_slope(x) if approximate == "tanh" else x_ndtr_slope(x))
 
 
 @activation(_gelu_rule, approximate="none")
 def gelu(x: Any, *, approximate: str) -> Any:
     """x times the probability that a standard normal variable is below x, exactly or by its approximation "tanh" """
-    return multiply(x, sigmoid(_cubic(x))) if approximate == "tanh" else x_ndtr(x)
+    return gelu_tanh(x) if approximate == "tanh" else x_ndtr(x)
 
 
 # -- the logarithmic loss of a probability -------------------------------------------------------------

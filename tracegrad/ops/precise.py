@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad.ops.two_words import LEADING_BITS
+
 __all__ = [
-    "LEADING_BITS",
     "TAIL",
     "TAIL_CENTER",
     "TAIL_END",
@@ -31,9 +32,6 @@ __all__ = [
     "sinpi",
     "tail",
 ]
-
-LEADING_BITS = 2.0**27 + 1  # Veltkamp's factor: half of the bits of a float64
-
 
 TAIL = {
     "f64": (

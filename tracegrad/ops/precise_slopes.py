@@ -1,5 +1,7 @@
 """What precise slopes of silu, gelu and sinc rest on, next to their roots and in their tails, and their NumPy meaning.
 
+Here `gelu` is x times the normal distribution's probability, and `gelu_tanh` its approximation by a hyperbolic tangent.
+
 silu: let r be the root of the slope, where 1 + r + e**r = 0, and d = x - r. For x < 0 the slope is
 e**x * (1 + x + e**x) / (1 + e**x)**2, and 1 + x + e**x = d + e**r * (e**d - 1) has two terms of one sign.
 
@@ -7,13 +9,18 @@ gelu: for x = -a < 0 the slope is e**(-a**2/2) * (r - a) * h(2*t - 1), with its 
 and t = b / (b + k), b = a / sqrt(2), as in the tail of erfc. h interpolates at Chebyshev's points, for a relative error
 under 2**-53 (float64) and 2**-25 (float32).
 
-Both slopes are 1 - slope(-x) for x > 0. A product with an exponential that is no normal number takes the other factor
+gelu_tanh: x / (1 + e**-u) with u = c*x * (1 + k*x**2); the slope for x < 0 is e**u * (1 + e**u + c*x * (1 + 3*k*x**2))
+/ (1 + e**u)**2. With its root r, d = x - r and m = x * (x + r), u is c*d * (1 + k*r**2 + k*m) more than at the root, in
+two words, and the sum in the numerator, which is 0 there, has again two terms of one sign.
+
+These slopes are 1 - slope(-x) for x > 0. A product with an exponential that is no normal number takes the other factor
 before the exponent.
 
 sinc: with y = 1/(pi*x), the slope is (cos(pi*x) - y * sin(pi*x)) / x. Let h be half a turn less the angle, so that cos
 is the sine of pi*h and sin the cosine, sin(pi*h) = pi*h + h**3 * (a + h**2 * s(h**2)) and cos(pi*h) = 1 + h**2 * (b +
-h**2 * c(h**2)). pi*h - y and h*a - y*b are in two words; what is left is small next to the roots, and costs 16 ulp at a
-distance of 2e-6 from the first, less at the others. Up to x = 1/2 it is -x * p(x**2).
+h**2 * c(h**2)). pi*h - y and h*a - y*b are in two words; what is left is small next to the roots. Closer to them than
+that is enough for, the difference of cosine and sine is sqrt(1 + y**2) * sin(pi*h - arctan(y)), whose angles are in two
+words, the second by Taylor's series. Up to x = 1/2 the slope is -x * p(x**2).
 """
 
 from __future__ import annotations
@@ -22,20 +29,30 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.ops.precise import LEADING_BITS, TAIL_CENTER, TAIL_END, cospi, gauss, in_double, polynomial, sinpi, tail
+from tracegrad.ops.precise import TAIL_CENTER, TAIL_END, cospi, gauss, in_double, polynomial, sinpi, tail
+from tracegrad.ops.two_words import ARCTAN, add, divide, in_two_words, multiply, series
 
 __all__ = [
     "GELU_ROOT",
     "GELU_SLOPE",
+    "GELU_TANH_BEND",
+    "GELU_TANH_CUBE",
+    "GELU_TANH_END",
+    "GELU_TANH_EXP",
+    "GELU_TANH_LINE",
+    "GELU_TANH_ROOT",
     "INVERSE_PI",
     "PI",
     "SILU_EXP",
     "SILU_ROOT",
+    "SINC_ARCTAN",
     "SINC_COS",
     "SINC_CUBE",
     "SINC_NEAR",
     "SINC_SIN",
     "SINC_SQUARE",
+    "gelu_tanh",
+    "gelu_tanh_slope",
     "silu",
     "silu_slope",
     "sinc_slope",
@@ -55,6 +72,21 @@ INVERSE_PI = {
     "f32": (0.31830987334251404, 1.2841276486597053e-08),
 }
 SILU_EXP = 0.2784645427610738  # e**r
+GELU_TANH_ROOT = {
+    "f64": (-0.7524614220710163, 3.635560509207687e-17),
+    "f32": (-0.7524614334106445, 1.1339627903339533e-08),
+}
+GELU_TANH_LINE = {
+    "f64": (1.6361700895487292, -3.241452378397557e-17),
+    "f32": (1.6361701488494873, -5.9300759858160745e-08),
+}  # c * (1 + k*r**2)
+GELU_TANH_CUBE = {
+    "f64": (0.07135481627260025, -6.175149918155315e-19),
+    "f32": (0.07135481387376785, 2.3988324659995897e-09),
+}  # c*k
+GELU_TANH_BEND = 1.716972025434726  # c * (1 + 3*k*r**2)
+GELU_TANH_EXP = 0.29195521191476714  # e**u at the root
+GELU_TANH_END = {"f64": 22.0, "f32": 11.2}  # e**u has underflowed
 
 GELU_SLOPE = {
     "f64": (
@@ -141,6 +173,10 @@ SINC_NEAR = {
 }
 
 
+# Of arctan(y) / y in y**2: enough terms up to y = 1/4.
+SINC_ARCTAN = {"f64": ARCTAN, "f32": [in_two_words((-1) ** k, 2 * k + 1, np.float32) for k in range(12)]}
+
+
 def _product_with_exp(x: Any, e: Any, factor: Any) -> Any:
     """factor * e for e = exp(x), with the digits of the product where e is no normal number."""
     product = np.asarray(factor * e)
@@ -175,6 +211,37 @@ def silu_slope(x: Any) -> Any:
     return np.where(x < 0, slope, 1 - slope)
 
 
+def _gelu_tanh_parts(x: Any) -> tuple[Any, Any, Any, Any]:
+    """-|x|, d, and in two words what u is more than at the root."""
+    root, root_low = GELU_TANH_ROOT["f64"]
+    below = -np.minimum(np.abs(x), 100)
+    d = add((below, 0.0), (-root, -root_low))
+    m = multiply((below, 0.0), add((below, 0.0), (root, root_low)))
+    more, low = multiply(d, add(GELU_TANH_LINE["f64"], multiply(m, GELU_TANH_CUBE["f64"])))
+    return below, d[0], more, low
+
+
+@in_double
+def gelu_tanh(x: Any) -> Any:
+    """x / (1 + exp(-2 * sqrt(2 / pi) * (x + 0.044715 * x**3)))"""
+    below, _, more, low = _gelu_tanh_parts(x)
+    weight = GELU_TANH_EXP * (1 + low)
+    e = np.exp(more)
+    small = _product_with_exp(more, e, weight * below) / (1 + weight * e)
+    return np.where(x < 0, small, x + small)
+
+
+@in_double
+def gelu_tanh_slope(x: Any) -> Any:
+    """The derivative of `gelu_tanh`."""
+    below, d, more, low = _gelu_tanh_parts(x)
+    weight, e = GELU_TANH_EXP * (1 + low), np.exp(more)
+    bend = GELU_TANH_BEND + 3 * GELU_TANH_CUBE["f64"][0] * (below * (below + GELU_TANH_ROOT["f64"][0]))
+    numerator = d * bend + GELU_TANH_EXP * np.expm1(more + low)
+    slope = _product_with_exp(more, e, weight * numerator) / np.square(1 + weight * e)
+    return np.where(x < 0, slope, 1 - slope)
+
+
 @in_double
 def x_ndtr(x: Any) -> Any:
     """x times the probability that a standard normal variable is below x."""
@@ -193,24 +260,6 @@ def x_ndtr_slope(x: Any) -> Any:
     return np.where(x < 0, slope, 1 - slope)
 
 
-def _product(a: Any, b: Any) -> tuple[Any, Any]:
-    """a * b in two words (Dekker 1971), for numbers below 1e290."""
-    high = a * b
-    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
-    return high, ((a_high * b_high - high) + a_high * b_low + a_low * b_high) + a_low * b_low
-
-
-def _halves(a: Any) -> tuple[Any, Any]:
-    scaled = a * LEADING_BITS
-    high = scaled - (scaled - a)
-    return high, a - high
-
-
-def _product_of_pair(a: Any, b: tuple[float, float]) -> tuple[Any, Any]:
-    high, low = _product(a, b[0])
-    return high, low + a * b[1]
-
-
 @in_double
 def sinc_slope(x: Any) -> Any:
     """The derivative of sin(pi * x) / (pi * x)."""
@@ -226,18 +275,7 @@ def sinc_slope(x: Any) -> Any:
 def _sinc_difference(x: Any) -> Any:
     """cos(pi * x) - sin(pi * x) / (pi * x) for x > 1 next to its roots."""
     turn = x - 2 * np.rint(x * 0.5)
-    h = 0.5 - np.abs(turn)
-    square, square_low = _product(h, h)
-    inverse = np.where(turn < 0, -1, 1) / x
-    one, one_low = _product(np.abs(inverse), x)
-    y, y_low = _product_of_pair(inverse, INVERSE_PI["f64"])
-    y_low = y_low + ((1 - one) - one_low) * y
-    lead, lead_low = _product_of_pair(h, PI["f64"])
-    of_sin, of_sin_low = _product_of_pair(h, SINC_CUBE["f64"])
-    of_cos, of_cos_low = _product_of_pair(y, SINC_SQUARE["f64"])
-    bend = of_sin - of_cos
-    bend_low = (of_sin - (bend + of_cos)) + (of_sin_low - (of_cos_low + y_low * SINC_SQUARE["f64"][0]))
-    second, second_low = _product(bend, square)
-    rest = square * square * (h * polynomial(SINC_SIN["f64"], square) - y * polynomial(SINC_COS["f64"], square))
-    low = (lead_low - y_low) + (second_low + bend * square_low + bend_low * square) + rest
-    return ((lead - y) + second) + low
+    y = divide(INVERSE_PI["f64"], (np.where(turn < 0, -x, x), 0.0))
+    angle, angle_low = multiply(y, series(ARCTAN, multiply(y, y)))
+    lead, lead_low = multiply((0.5 - np.abs(turn), 0.0), PI["f64"])
+    return np.sqrt(1 + y[0] * y[0]) * np.sin((lead - angle) + (lead_low - angle_low))

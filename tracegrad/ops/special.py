@@ -37,7 +37,7 @@ def polygamma(x: Any, *, n: int) -> Any:
     """The `n`-th derivative of digamma at `x`."""
     import scipy.special
 
-    return np.asarray(scipy.special.polygamma(n, x), x.dtype)
+    return np.asarray(precise_gamma.trigamma(x) if n == 1 else scipy.special.polygamma(n, x), x.dtype)
 
 
 @polygamma.def_aval
@@ -61,7 +61,7 @@ erfinv = elementwise("erfinv(x)", _scipy("erfinv"), None,
                      loop=float_loop, domain=(-0.9, 0.9), doc="inverse of the error function")  # fmt: skip
 lgamma = elementwise("lgamma(x)", precise_gamma.lgamma, None, lambda t, ans, x: multiply(t, digamma(x)),
                      loop=float_loop, domain=(0.5, 3), doc="log(abs(gamma(x)))")  # fmt: skip
-digamma = elementwise("digamma(x)", _scipy("digamma"), None, lambda t, ans, x: multiply(t, polygamma(x, n=1)),
+digamma = elementwise("digamma(x)", precise_gamma.digamma, None, lambda t, ans, x: multiply(t, polygamma(x, n=1)),
                       loop=float_loop, domain=(0.5, 3), doc="logarithmic derivative of gamma(x)")  # fmt: skip
 
 
