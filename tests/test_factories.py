@@ -349,8 +349,17 @@ def test_threads_draw_disjoint_parts_of_one_sequence() -> None:
     assert set(seen) == alone
 
 
-@pytest.mark.parametrize("draw", DRAWS)
-def test_drawing_inside_a_trace_is_refused(draw: str) -> None:
+@pytest.mark.parametrize("draw", [d for d in DRAWS if d.startswith(("rand(", "randn(", "rand_like("))])
+def test_a_trace_draws_uniform_and_normal_numbers_at_each_call(draw: str) -> None:
+    compiled = trace(lambda x: x + made(draw))
+    random.manual_seed(4)
+    eager = [made(draw).tolist() for _ in range(3)]
+    random.manual_seed(4)
+    assert [compiled(np.zeros(1)).tolist() for _ in range(3)] == eager
+
+
+@pytest.mark.parametrize("draw", [d for d in DRAWS if not d.startswith(("rand(", "randn(", "rand_like("))])
+def test_other_draws_inside_a_trace_are_refused(draw: str) -> None:
     def program(x: Any) -> Any:
         return x + made(draw).array[0]
 

@@ -47,6 +47,8 @@ SECOND = {
     "linalg": True,
     "nn": True,
     "nn.functional": True,
+    "nn.init": False,
+    "nn.utils": False,
     "special": True,
 }
 

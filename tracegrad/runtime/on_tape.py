@@ -27,6 +27,7 @@ from tracegrad.torch.tape import Tensor, engine, views
 from tracegrad.torch.tape.saved import Packed, made_by, modified
 from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Masked, Node, next_number, rewrap
 from tracegrad.trace.builder import current_trace
+from tracegrad.trace.drawn import again
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument
 from tracegrad.trace.trace import Trace
@@ -229,7 +230,8 @@ class CompiledBackward(Node):
         """The cotangents by a call of the derived function on the Tensors of this call."""
         leaves = [self.tensors.get(k, x) for k, x in enumerate(self.inputs[: self.path.arguments])]
         args, kwargs = self.call.rebuild(leaves)
-        found: Sequence[Any] = self.path.derived(self.owner.derive)(args, kwargs, dict(self.tensors), cts)
+        with again(self.call):  # which draws what this call has drawn
+            found: Sequence[Any] = self.path.derived(self.owner.derive)(args, kwargs, dict(self.tensors), cts)
         return found
 
     def pack(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:

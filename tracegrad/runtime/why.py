@@ -75,7 +75,13 @@ def show_kind(kind: Any) -> str:
     """
     if isinstance(kind, type):
         return kind.__name__
-    return str(kind[1]) if kind[0] is int else str(Aval(kind[1], kind[0]))
+    if isinstance(kind[0], np.dtype):
+        return str(Aval(kind[1], kind[0]))
+    if kind[0] in (int, complex):
+        return str(kind[1])
+    cls, dtype, shape, requires_grad, is_leaf = kind  # of a Tensor
+    text = f"{cls.__name__} {Aval(shape, dtype)}"
+    return text if not requires_grad else f"{text} that requires grad" if is_leaf else f"{text} on the tape"
 
 
 def new_key(binder: Binder, known: Iterable[tuple[Any, ...]], call: Call) -> str:

@@ -156,6 +156,10 @@ class World(Assumptions):
                 read(made)
         return known[1]
 
+    def generator_in(self, holder: Any, name: str) -> Any:
+        """What stands for the generator of random numbers that an object outside has as an attribute."""
+        return generator_of(self, getattr(holder, name), Attribute(Fixed(holder, type(holder).__name__), name))
+
     def _number_or_value(self, value: Any, source: Source) -> Any:
         planted = self.writes.planted(source)
         if planted is None and isinstance(value, VARYING) and source.key in self.varying:

@@ -11,8 +11,9 @@ and has derivatives with respect to them.
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from tracegrad.trace.builder import current_trace
 from tracegrad.trace.counters import tell
 from tracegrad.trace.sources import CALLS, Names, Source
 
-__all__ = ["Drawn", "Draws", "Needed", "Traced", "is_generator", "rewind"]
+__all__ = ["Drawn", "Draws", "Needed", "Traced", "again", "is_generator", "rewind"]
 
 _DISCRETE = frozenset(
     {
@@ -56,21 +57,42 @@ def _noted(call: Any, x: Any) -> Any:
     """The generator, of which the call knows from now on where it was."""
     if call.drawn is None:
         call.drawn = _Drawing()
-    if id(x) not in call.drawn.before:
-        state = x.get_state(legacy=False) if isinstance(x, np.random.RandomState) else x.bit_generator.state
-        call.drawn.before[id(x)] = x, state
+    _note(call.drawn, x)
     return x
+
+
+def _note(drawn: _Drawing, x: Any) -> None:
+    if id(x) not in drawn.before:
+        state = x.get_state(legacy=False) if isinstance(x, np.random.RandomState) else x.bit_generator.state
+        drawn.before[id(x)] = x, state
 
 
 def rewind(call: Any) -> None:
     """Put the generators back to where they were when the call began."""
-    if call is None or call.drawn is None:
-        return
-    for x, state in call.drawn.before.values():
+    if call is not None and call.drawn is not None:
+        _put_back(call.drawn)
+
+
+def _put_back(drawn: _Drawing) -> None:
+    for x, state in drawn.before.values():
         if isinstance(x, np.random.RandomState):
             x.set_state(state)
         else:
             x.bit_generator.state = state
+
+
+@contextlib.contextmanager
+def again(call: Any) -> Iterator[None]:
+    """Within the block, the generators are where they were when the call began; after it, where they were before."""
+    drawn = getattr(call, "drawn", None)
+    here = _Drawing()
+    for x, _ in drawn.before.values() if drawn is not None else ():
+        _note(here, x)
+    rewind(call)
+    try:
+        yield
+    finally:
+        _put_back(here)
 
 
 # -- what a trace draws --------------------------------------------------------------------------------------------

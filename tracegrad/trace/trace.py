@@ -276,8 +276,6 @@ def _argument(builder: TraceBuilder, call: Call, i: int, x: Any) -> Any:
 
 def _finish(builder: TraceBuilder, world: World, call: Call, result: Any) -> Trace:
     made = Outputs(builder, world)
-    if world.draws is not None and (builder.has_tensors or made.tensors):
-        raise builder.gives_up("random numbers are drawn in a function of Tensors")
     answer, done = made.of_call(result)
     bases = made.views()
     if bases:

@@ -1,4 +1,7 @@
-"""Whose code it is: functions, classes and modules of the user's, and those of Python and of installed packages."""
+"""Whose code it is: functions, classes and modules of the user's, and those of Python and of installed packages.
+
+What tracegrad has as a user would write it, its modules and optimizers, counts as the user's.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,16 @@ _FOREIGN = tuple(
     }
 )
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+# Modules, and what is written like them, read and write what users look at: their code is traced like the users' own.
+_TRACED = tuple(os.path.join(_PACKAGE, "torch", name, "") for name in ("nn", "optim"))
 _HEAP = 1 << 9  # the flag of classes that are made by a statement, not in C
 _OF_PYTHON = sys.stdlib_module_names | set(sys.builtin_module_names)
 
 
 @functools.cache
 def _is_user_file(filename: str) -> bool:
+    if filename.startswith(_TRACED):
+        return True
     return not filename.startswith((*_FOREIGN, _PACKAGE, "<frozen")) and "site-packages" not in filename
 
 
@@ -42,9 +49,11 @@ def is_user_module(x: types.ModuleType) -> bool:
 
 def is_user_function(x: Any) -> bool:
     """Whether `x` is a function written in a file of the user's, or a wrapper of one, as `contextmanager` makes it."""
-    while isinstance(x, types.FunctionType) and not x.__code__.co_filename.startswith(_PACKAGE):
+    while isinstance(x, types.FunctionType):
         if _is_user_file(x.__code__.co_filename):
             return True
+        if x.__code__.co_filename.startswith(_PACKAGE):
+            return False
         x = getattr(x, "__wrapped__", None)
     return False
 

@@ -1,7 +1,7 @@
 """Where random numbers come from: generators with PyTorch's interface over NumPy's PCG64.
 
-Drawing is safe from several threads. It is refused while a trace is under way, since a program would repeat what was
-drawn when it was traced.
+Drawing is safe from several threads. While a trace is under way, functions that compute on what is drawn draw anew at
+each call of the program (`stream`); others are refused, since a program would repeat what was drawn when it was traced.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ops.op import Op
 
-__all__ = ["Generator", "default_generator", "drawn", "source"]
+__all__ = ["Generator", "default_generator", "drawn", "source", "stream"]
 
 _SEED = 67280421310721  # of every new generator, so that each starts a sequence that is known
 _WORD = 1 << 64
@@ -96,6 +96,13 @@ default_generator.seed()
 
 # How often anything was drawn: a function of several ops that draws does another thing at each call.
 drawn = [0]
+
+
+def stream(name: str, generator: Generator | None = None) -> Any:
+    """What the function `name` draws from, as `source`; within a trace what gives traced arrays, drawn at each call."""
+    given = default_generator if generator is None else generator
+    world: Any = getattr(Op.ambient() if Op.ambient is not None else None, "world", None)
+    return source(name, given) if world is None else world.generator_in(given, "bits")
 
 
 def source(name: str, generator: Generator | None = None) -> np.random.Generator:

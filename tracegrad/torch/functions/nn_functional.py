@@ -61,7 +61,7 @@ from tracegrad.torch.functions.attention import (
 from tracegrad.torch.functions.convolution import conv1d, conv2d, conv3d
 from tracegrad.torch.functions.dims import integers, one, size_error, type_name
 from tracegrad.torch.functions.extrema import amax, amin
-from tracegrad.torch.functions.generator import source
+from tracegrad.torch.functions.generator import stream
 from tracegrad.torch.functions.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -119,7 +119,8 @@ __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
     "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm", "binary_cross_entropy",
     "binary_cross_entropy_with_logits", "celu", "conv1d", "conv2d", "conv3d", "cosine_embedding_loss",
-    "cosine_similarity", "cross_entropy", "dropout", "elu", "embedding", "gaussian_nll_loss", "gelu", "glu",
+    "cosine_similarity", "cross_entropy", "dropout", "dropout1d", "dropout2d", "dropout3d",
+    "elu", "embedding", "gaussian_nll_loss", "gelu", "glu",
     "group_norm", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hinge_embedding_loss", "huber_loss",
     "instance_norm", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear", "local_response_norm", "log_softmax",
     "logsigmoid", "lp_pool1d", "lp_pool2d", "lp_pool3d", "margin_ranking_loss", "max_pool1d", "max_pool2d",
@@ -213,22 +214,53 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = F
     """`input` with each element 0 with probability `p`, and the others larger by 1 / (1 - p); not changed unless
     `training`.
 
-    Draws from the default generator, which `manual_seed` sets; refused inside a trace. ValueError if p is no
+    Draws from the default generator, which `manual_seed` sets; within a trace, at each call. ValueError if p is no
     probability.
 
     >>> dropout(np.ones(2), training=False).tolist()
     [1.0, 1.0]
     """
+    x = _with_noise("dropout", input, p)
+    return _dropout(x, p, x.shape, inplace=inplace) if training else input
+
+
+def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """`dropout` of whole channels: of (N, C, L), or of (C, L)."""
+    return _of_channels("dropout1d", input, 1, p, training, inplace)
+
+
+def dropout2d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """`dropout` of whole channels: of (N, C, H, W), or of (C, H, W)."""
+    return _of_channels("dropout2d", input, 2, p, training, inplace)
+
+
+def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """`dropout` of whole channels: of (N, C, D, H, W), or of (C, D, H, W)."""
+    return _of_channels("dropout3d", input, 3, p, training, inplace)
+
+
+def _of_channels(name: str, input: Any, count: int, p: float, training: bool, inplace: bool) -> Any:
+    x = _with_noise(name, input, p)
+    if len(x.shape) not in (count + 1, count + 2):
+        raise RuntimeError(
+            located(f"{name}: Expected {count + 1}D or {count + 2}D input, but received a {len(x.shape)}D input")
+        )
+    shape = (*x.shape[: len(x.shape) - count], *(1,) * count)
+    return _dropout(x, p, shape, inplace=inplace) if training else input
+
+
+def _with_noise(name: str, input: Any, p: float) -> Any:
     if not 0.0 <= p <= 1.0:
-        raise ValueError(located(f"dropout probability has to be between 0 and 1, but got {p}"))
-    return _dropout(floating(input), p, inplace=inplace) if training else input
+        raise ValueError(located(f"{name} probability has to be between 0 and 1, but got {p}"))
+    return floating(input)
 
 
 @updating
-def _dropout(x: Any, p: float) -> Any:
-    kept = source("dropout").random(x.shape) >= p
-    noise = (kept / (1 - p) if p < 1 else np.zeros(x.shape)).astype(x.dtype)
-    return multiply(*operands(x, noise))
+def _dropout(x: Any, p: float, shape: tuple[int, ...]) -> Any:
+    if p == 1:
+        return multiply(x, 0.0)
+    kept = stream("dropout").random(shape, np.float32) >= p
+    return multiply(*operands(x, kept.astype(x.dtype) * (1 / (1 - p))))
 
 
 # -- padding -------------------------------------------------------------------------------------------------------

@@ -1,5 +1,38 @@
-"""What `torch.nn` offers."""
+"""What `torch.nn` offers: modules, their parameters, and what initialises and clips these."""
 
-from tracegrad.torch.nn import functional
+from tracegrad.torch.nn import (
+    activation,
+    containers,
+    convolution,
+    dropout,
+    functional,
+    init,
+    linear,
+    losses,
+    normalization,
+    pooling,
+    shapes,
+    utils,
+)
+from tracegrad.torch.nn.activation import *  # noqa: F403
+from tracegrad.torch.nn.containers import *  # noqa: F403
+from tracegrad.torch.nn.convolution import *  # noqa: F403
+from tracegrad.torch.nn.dropout import *  # noqa: F403
+from tracegrad.torch.nn.linear import *  # noqa: F403
+from tracegrad.torch.nn.losses import *  # noqa: F403
+from tracegrad.torch.nn.module import Module
+from tracegrad.torch.nn.normalization import *  # noqa: F403
+from tracegrad.torch.nn.parameter import Buffer, Parameter
+from tracegrad.torch.nn.pooling import *  # noqa: F403
+from tracegrad.torch.nn.shapes import *  # noqa: F403
 
-__all__ = ["functional"]
+__all__ = ["Buffer", "Module", "Parameter", "functional", "init", "utils"]
+__all__ += activation.__all__
+__all__ += containers.__all__
+__all__ += convolution.__all__
+__all__ += dropout.__all__
+__all__ += linear.__all__
+__all__ += losses.__all__
+__all__ += normalization.__all__
+__all__ += pooling.__all__
+__all__ += shapes.__all__

@@ -250,7 +250,8 @@ def text_of(tensor: Any) -> str:
     if not isinstance(array, np.ndarray):  # in a trace the elements are not known
         return f"{PREFIX}{array!r})"
     tangent = "" if tensor._dual is None or tensor._dual.tangent is None else format_of(tensor._dual.tangent, "")
-    return text_of_array(array, tensor.requires_grad, None if node is None else node.name(), tangent)
+    text = text_of_array(array, tensor.requires_grad, None if node is None else node.name(), tangent)
+    return f"Parameter containing:\n{text}" if getattr(tensor, "_is_param", False) else text
 
 
 def format_of(tensor: Any, spec: str) -> str:

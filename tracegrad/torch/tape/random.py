@@ -1,6 +1,7 @@
 """Tensors of random numbers, with PyTorch's names and arguments; the numbers are those of NumPy's PCG64.
 
-What is drawn has no history: nothing is differentiated through a draw. Within a trace drawing raises UnsupportedError.
+What is drawn has no history: nothing is differentiated through a draw. Within a trace `rand`, `randn` and
+those with `_like` draw at each call; other functions raise UnsupportedError.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import numpy as np
 
 from tracegrad.avals import supported
 from tracegrad.errors import DTypeError, ShapeError, UnsupportedError, located
+from tracegrad.ops.op import Carrier
 from tracegrad.ops.single import HALF
-from tracegrad.torch.functions.generator import Generator, default_generator, source
+from tracegrad.torch.functions.generator import Generator, default_generator, source, stream
 from tracegrad.torch.tape.dtypes import get_default_dtype
 from tracegrad.torch.tape.factories import check_device, like, plain, shape_of, tensor_method, wrap
 
@@ -69,20 +71,24 @@ def _floating(name: str, dtype: Any) -> np.dtype[Any]:
     return kind
 
 
-def _uniform(bits: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def _uniform(bits: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "c":
         return _complex(bits.random((*shape, 2)), dtype)
     if dtype == HALF:  # in steps of 2**-11: rounded, one of float32 may be 1
         return np.asarray(np.floor(np.ldexp(bits.random(shape, np.float32), 11)) / 2048, HALF)
-    return np.asarray(bits.random(shape, dtype.type))
+    return _array(bits.random(shape, dtype.type))
 
 
-def _gaussian(bits: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def _array(x: Any) -> Any:
+    return x if isinstance(x, Carrier) else np.asarray(x)
+
+
+def _gaussian(bits: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "c":  # the variance of the whole is one
         return _complex(bits.standard_normal((*shape, 2)) * np.sqrt(0.5), dtype)
     if dtype == HALF:
         return np.asarray(bits.standard_normal(shape, np.float32), HALF)
-    return np.asarray(bits.standard_normal(shape, dtype.type))
+    return _array(bits.standard_normal(shape, dtype.type))
 
 
 def _complex(parts: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -113,7 +119,7 @@ def rand(*sizes: Any, size: Any = None, generator: Generator | None = None, dtyp
     """
     check_device(device)
     kind = _floating("rand", dtype)
-    return wrap(_uniform(source("rand", generator), shape_of("rand", sizes, size), kind), requires_grad)
+    return wrap(_uniform(stream("rand", generator), shape_of("rand", sizes, size), kind), requires_grad)
 
 
 def randn(*sizes: Any, size: Any = None, generator: Generator | None = None, dtype: Any = None, device: Any = None,
@@ -125,7 +131,7 @@ def randn(*sizes: Any, size: Any = None, generator: Generator | None = None, dty
     """
     check_device(device)
     kind = _floating("randn", dtype)
-    return wrap(_gaussian(source("randn", generator), shape_of("randn", sizes, size), kind), requires_grad)
+    return wrap(_gaussian(stream("randn", generator), shape_of("randn", sizes, size), kind), requires_grad)
 
 
 def randint(low: Any = 0, high: Any = None, size: Any = None, *, generator: Generator | None = None,

@@ -1,0 +1,395 @@
+"""Modules of activations: each is a function of `nn.functional`, with its parameters."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from tracegrad.torch.functions import nn_functional as F
+from tracegrad.torch.nn.init import constant_
+from tracegrad.torch.nn.module import Module
+from tracegrad.torch.nn.parameter import Parameter
+from tracegrad.torch.tape.factories import empty
+
+__all__ = [
+    "CELU",
+    "ELU",
+    "GELU",
+    "GLU",
+    "SELU",
+    "Hardshrink",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
+    "LeakyReLU",
+    "LogSigmoid",
+    "LogSoftmax",
+    "Mish",
+    "PReLU",
+    "ReLU",
+    "ReLU6",
+    "SiLU",
+    "Sigmoid",
+    "Softmax",
+    "Softmax2d",
+    "Softmin",
+    "Softplus",
+    "Softshrink",
+    "Softsign",
+    "Tanh",
+    "Tanhshrink",
+    "Threshold",
+]  # fmt: skip
+
+
+# -- of no parameters -------------------------------------------------------------------------------------------------
+class _InPlace(Module):
+    """An activation whose one parameter says whether it overwrites its input."""
+
+    def __init__(self, inplace: bool = False):
+        super().__init__()
+        self.inplace = inplace
+
+    def extra_repr(self) -> str:
+        return "inplace=True" if self.inplace else ""
+
+
+class ReLU(_InPlace):
+    """max(x, 0), element by element.
+
+    >>> import numpy as np
+    >>> ReLU()(np.array([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.relu(input, inplace=self.inplace)
+
+
+class ReLU6(_InPlace):
+    """min(max(x, 0), 6), element by element."""
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.relu6(input, inplace=self.inplace)
+
+
+class SELU(_InPlace):
+    """1.0507 times x where x > 0, else times 1.6733 (exp(x) - 1), which keeps mean 0 and variance 1."""
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.selu(input, inplace=self.inplace)
+
+
+class SiLU(_InPlace):
+    """x sigmoid(x), element by element."""
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.silu(input, inplace=self.inplace)
+
+
+class Mish(_InPlace):
+    """x tanh(softplus(x)), element by element."""
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.mish(input, inplace=self.inplace)
+
+
+class Hardsigmoid(_InPlace):
+    """x / 6 + 1/2 between 0 and 1, element by element."""
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.hardsigmoid(input, inplace=self.inplace)
+
+
+class Hardswish(_InPlace):
+    """x times x / 6 + 1/2 between 0 and 1, element by element."""
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.hardswish(input, inplace=self.inplace)
+
+
+class Sigmoid(Module):
+    """1 / (1 + exp(-x)), element by element."""
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.sigmoid(input)
+
+
+class Tanh(Module):
+    """tanh(x), element by element."""
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.tanh(input)
+
+
+class LogSigmoid(Module):
+    """log(sigmoid(x)), element by element."""
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.logsigmoid(input)
+
+
+class Softsign(Module):
+    """x / (1 + |x|), element by element."""
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.softsign(input)
+
+
+class Tanhshrink(Module):
+    """x - tanh(x), element by element."""
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.tanhshrink(input)
+
+
+# -- of parameters ----------------------------------------------------------------------------------------------------
+def _with(text: str, inplace: bool) -> str:
+    return f"{text}, inplace=True" if inplace else text
+
+
+class LeakyReLU(Module):
+    """x where x > 0, else `negative_slope` times x."""
+
+    def __init__(self, negative_slope: float = 1e-2, inplace: bool = False):
+        super().__init__()
+        self.negative_slope, self.inplace = negative_slope, inplace
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.leaky_relu(input, self.negative_slope, inplace=self.inplace)
+
+    def extra_repr(self) -> str:
+        return _with(f"negative_slope={self.negative_slope}", self.inplace)
+
+
+class ELU(Module):
+    """x where x > 0, else `alpha` times exp(x) - 1."""
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False):
+        super().__init__()
+        self.alpha, self.inplace = alpha, inplace
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.elu(input, self.alpha, inplace=self.inplace)
+
+    def extra_repr(self) -> str:
+        return _with(f"alpha={self.alpha}", self.inplace)
+
+
+class CELU(Module):
+    """x where x > 0, else `alpha` times exp(x / alpha) - 1."""
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False):
+        super().__init__()
+        self.alpha, self.inplace = alpha, inplace
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.celu(input, self.alpha, inplace=self.inplace)
+
+    def extra_repr(self) -> str:
+        return _with(f"alpha={self.alpha}", self.inplace)
+
+
+class GELU(Module):
+    """x times the normal distribution function of x; `approximate="tanh"` takes a tanh for that."""
+
+    def __init__(self, approximate: str = "none"):
+        super().__init__()
+        self.approximate = approximate
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.gelu(input, approximate=self.approximate)
+
+    def extra_repr(self) -> str:
+        return f"approximate={self.approximate!r}"
+
+
+class Hardtanh(Module):
+    """x between `min_val` and `max_val`. AssertionError unless `max_val` is larger."""
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False):
+        super().__init__()
+        if max_val <= min_val:
+            raise AssertionError("max_val must be larger than min_val")
+        self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.hardtanh(input, self.min_val, self.max_val, inplace=self.inplace)
+
+    def extra_repr(self) -> str:
+        return _with(f"min_val={self.min_val}, max_val={self.max_val}", self.inplace)
+
+
+class Threshold(Module):
+    """x where x > `threshold`, else `value`."""
+
+    def __init__(self, threshold: float, value: float, inplace: bool = False):
+        super().__init__()
+        self.threshold, self.value, self.inplace = threshold, value, inplace
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.threshold(input, self.threshold, self.value, inplace=self.inplace)
+
+    def extra_repr(self) -> str:
+        return _with(f"threshold={self.threshold}, value={self.value}", self.inplace)
+
+
+class Hardshrink(Module):
+    """x where |x| > `lambd`, else 0."""
+
+    def __init__(self, lambd: float = 0.5):
+        super().__init__()
+        self.lambd = lambd
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.hardshrink(input, self.lambd)
+
+    def extra_repr(self) -> str:
+        return str(self.lambd)
+
+
+class Softshrink(Module):
+    """x nearer to 0 by `lambd`, and 0 where |x| is not larger than that."""
+
+    def __init__(self, lambd: float = 0.5):
+        super().__init__()
+        self.lambd = lambd
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.softshrink(input, self.lambd)
+
+    def extra_repr(self) -> str:
+        return str(self.lambd)
+
+
+class Softplus(Module):
+    """log(1 + exp(beta x)) / beta; x itself where beta x > `threshold`."""
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0):
+        super().__init__()
+        self.beta, self.threshold = beta, threshold
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.softplus(input, self.beta, self.threshold)
+
+    def extra_repr(self) -> str:
+        return f"beta={self.beta}, threshold={self.threshold}"
+
+
+class PReLU(Module):
+    """x where x > 0, else `weight` times x: one parameter, or one for each of `num_parameters` channels (dimension 1).
+
+    >>> import tracegrad as tg
+    >>> PReLU()(tg.tensor([-1.0, 2.0])).detach()
+    tensor([-0.2500,  2.0000])
+    """
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None):
+        super().__init__()
+        self.num_parameters, self.init = num_parameters, init
+        self.weight = Parameter(empty(num_parameters, device=device, dtype=dtype))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the parameters to what they were at first."""
+        constant_(self.weight, self.init)
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.prelu(input, self.weight)
+
+    def extra_repr(self) -> str:
+        return f"num_parameters={self.num_parameters}"
+
+
+# -- along a dimension ------------------------------------------------------------------------------------------------
+class GLU(Module):
+    """The first half along `dim` times the sigmoid of the second half."""
+
+    def __init__(self, dim: int = -1):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, input: Any) -> Any:
+        """The output, half as large along `dim`."""
+        return F.glu(input, self.dim)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
+
+
+def _dim(name: str, dim: int | None, input: Any) -> int:
+    if dim is not None:
+        return dim
+    warnings.warn(
+        f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X as an argument.",
+        stacklevel=3,
+    )
+    return 0 if len(input.shape) in (0, 1, 3) else 1
+
+
+class Softmax(Module):
+    """exp(x) / sum(exp(x)) along `dim`. Without `dim`, a warning, and PyTorch's choice of one.
+
+    >>> import numpy as np
+    >>> Softmax(dim=0)(np.zeros(4)).tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    """
+
+    def __init__(self, dim: int | None = None):
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.softmax(input, _dim("softmax", self.dim, input))
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}"
+
+
+class Softmin(Softmax):
+    """`Softmax` of -x."""
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.softmin(input, _dim("softmin", self.dim, input))
+
+
+class LogSoftmax(Softmax):
+    """The logarithm of `Softmax`."""
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.log_softmax(input, _dim("log_softmax", self.dim, input))
+
+
+class Softmax2d(Module):
+    """`Softmax` over the channels of (N, C, H, W) or (C, H, W)."""
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input. ValueError for another number of dimensions."""
+        if len(input.shape) not in (3, 4):
+            raise ValueError(f"Softmax2d: expected input to be 3D or 4D, got {len(input.shape)}D instead")
+        return F.softmax(input, -3)

@@ -1,0 +1,381 @@
+"""Modules that hold others, and hold parameters: `Sequential`, `ModuleList`, `ModuleDict` and the like."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tracegrad.torch.nn.module import Module
+from tracegrad.torch.nn.parameter import Parameter
+from tracegrad.torch.tape import Tensor
+
+__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+
+
+def _place(index: Any, count: int) -> int:
+    k: int = operator.index(index)
+    if not -count <= k < count:
+        raise IndexError(f"index {k} is out of range")
+    return k % count
+
+
+class _Numbered(Module):
+    """Submodules in order, whose names are their numbers."""
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._modules.values())
+
+    def _renumber(self, modules: Iterable[Any]) -> None:
+        given = list(modules)
+        self._modules.clear()
+        for k, module in enumerate(given):
+            self._modules[str(k)] = module
+
+    def _name(self, index: Any) -> str:
+        return list(self._modules)[_place(index, len(self))]
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return self._part(list(self._modules.items())[index])
+        return self._modules[self._name(index)]
+
+    def _part(self, items: list[tuple[str, Any]]) -> Any:
+        return type(self)([module for _, module in items])
+
+    def __setitem__(self, index: Any, module: Any) -> None:
+        setattr(self, self._name(index), module)
+
+    def __delitem__(self, index: Any) -> None:
+        names = list(self._modules)
+        for name in names[index] if isinstance(index, slice) else [self._name(index)]:
+            del self._modules[name]
+        self._renumber(self._modules.values())
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.isdigit()]
+
+    def append(self, module: Any) -> Any:
+        """Add a module at the end; returns the container."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Any]) -> Any:
+        """Add modules at the end; returns the container. TypeError for what cannot be iterated."""
+        if not isinstance(modules, Iterable):
+            raise TypeError(
+                f"{type(self).__name__}.extend should be called with an iterable, but got {type(modules).__name__}"
+            )
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Any) -> Any:
+        """Put a module before the one at `index`; returns the container."""
+        if not isinstance(module, Module):
+            raise TypeError(f"{type(module).__name__} is not a Module subclass")
+        modules = list(self._modules.values())
+        modules.insert(index, module)
+        self._renumber(modules)
+        return self
+
+    def pop(self, index: Any) -> Any:
+        """Take the module at `index` out, and return it."""
+        found = self[index]
+        del self[index]
+        return found
+
+
+class Sequential(_Numbered):
+    """Modules one after the other: the output of each is the input of the next.
+
+    They are given as arguments, or with names of their own as one dict.
+
+    >>> import tracegrad as tg
+    >>> from tracegrad.torch.nn import Linear, ReLU
+    >>> net = Sequential(Linear(3, 4), ReLU(), Linear(4, 1))
+    >>> net(tg.ones(5, 3)).shape
+    (5, 1)
+    >>> net
+    Sequential(
+      (0): Linear(in_features=3, out_features=4, bias=True)
+      (1): ReLU()
+      (2): Linear(in_features=4, out_features=1, bias=True)
+    )
+    """
+
+    def __init__(self, *args: Any):
+        super().__init__()
+        if len(args) == 1 and isinstance(args[0], Mapping):
+            for name, module in args[0].items():
+                self.add_module(name, module)
+        else:
+            for k, module in enumerate(args):
+                self.add_module(str(k), module)
+
+    def forward(self, input: Any) -> Any:
+        """The output of the last module."""
+        for module in self._modules.values():
+            input = module(input)
+        return input
+
+    def _part(self, items: list[tuple[str, Any]]) -> Any:
+        return type(self)(dict(items))
+
+    def __add__(self, other: Any) -> Any:
+        if not isinstance(other, Sequential):
+            raise ValueError(f"add operator supports only objects of Sequential class, but {type(other)} is given.")
+        return Sequential(*self, *other)
+
+
+class ModuleList(_Numbered):
+    """A list of modules, which are submodules of what the list is an attribute of.
+
+    >>> from tracegrad.torch.nn import Linear
+    >>> layers = ModuleList([Linear(2, 2) for _ in range(3)])
+    >>> len(layers), layers[-1]
+    (3, Linear(in_features=2, out_features=2, bias=True))
+    """
+
+    def __init__(self, modules: Iterable[Any] | None = None):
+        super().__init__()
+        if modules is not None:
+            self.extend(modules)
+
+    def __add__(self, other: Iterable[Any]) -> Any:
+        return ModuleList([*self, *other])
+
+    def __iadd__(self, other: Iterable[Any]) -> Any:
+        return self.extend(other)
+
+    def forward(self, *input: Any) -> Any:
+        """A list computes nothing: NotImplementedError."""
+        raise NotImplementedError('Module [ModuleList] is missing the required "forward" function')
+
+
+class ModuleDict(Module):
+    """Modules by name, which are submodules of what the dict is an attribute of.
+
+    >>> from tracegrad.torch.nn import Linear, ReLU
+    >>> parts = ModuleDict({"first": Linear(2, 2), "act": ReLU()})
+    >>> list(parts), parts["act"]
+    (['first', 'act'], ReLU())
+    """
+
+    def __init__(self, modules: Any = None):
+        super().__init__()
+        if modules is not None:
+            self.update(modules)
+
+    def __getitem__(self, key: str) -> Any:
+        return self._modules[key]
+
+    def __setitem__(self, key: str, module: Any) -> None:
+        self.add_module(key, module)
+
+    def __delitem__(self, key: str) -> None:
+        del self._modules[key]
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._modules
+
+    def clear(self) -> None:
+        """Take all modules out."""
+        self._modules.clear()
+
+    def pop(self, key: str) -> Any:
+        """Take a module out, and return it."""
+        return self._modules.pop(key)
+
+    def keys(self) -> Any:
+        """The names."""
+        return self._modules.keys()
+
+    def items(self) -> Any:
+        """The names with their modules."""
+        return self._modules.items()
+
+    def values(self) -> Any:
+        """The modules."""
+        return self._modules.values()
+
+    def update(self, modules: Any) -> None:
+        """Take the modules of a mapping, or of pairs of names and modules. TypeError for other things."""
+        if not isinstance(modules, Iterable):
+            raise TypeError(
+                "ModuleDict.update should be called with an iterable of key/value pairs, but got "
+                f"{type(modules).__name__}"
+            )
+        for name, module in modules.items() if hasattr(modules, "items") else modules:
+            self[name] = module
+
+
+# -- parameters -------------------------------------------------------------------------------------------------------
+def _as_parameter(x: Any) -> Any:
+    return Parameter(x) if isinstance(x, Tensor) and not isinstance(x, Parameter) else x
+
+
+def _line(name: str, x: Any) -> str:
+    if isinstance(x, Tensor):
+        kind = "Parameter" if isinstance(x, Parameter) else "Tensor"
+        return f"({name}): {kind} containing: [tracegrad.{x.dtype} of size {'x'.join(map(str, x.shape))}]"
+    return f"({name}): Object of type: {type(x).__name__}"
+
+
+class ParameterList(Module):
+    """A list of parameters; Tensors become parameters as they are entered, other objects stay what they are.
+
+    >>> import tracegrad as tg
+    >>> weights = ParameterList([tg.ones(2), tg.zeros(3)])
+    >>> [name for name, _ in weights.named_parameters()], len(weights)
+    (['0', '1'], 2)
+    """
+
+    def __init__(self, values: Iterable[Any] | None = None):
+        super().__init__()
+        self._size = 0
+        if values is not None:
+            self.extend(values)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return type(self)([self[k] for k in range(*index.indices(len(self)))])
+        return getattr(self, str(_place(index, len(self))))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        setattr(self, str(_place(index, len(self))), _as_parameter(value))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self[k] for k in range(len(self))])
+
+    def append(self, value: Any) -> Any:
+        """Add a parameter at the end; returns the list."""
+        k = self._size
+        self._size += 1
+        self[k] = value
+        return self
+
+    def extend(self, values: Iterable[Any]) -> Any:
+        """Add parameters at the end; returns the list. TypeError for what cannot be iterated, or is one Tensor."""
+        if not isinstance(values, Iterable) or isinstance(values, Tensor):
+            raise TypeError(f"ParameterList.extend should be called with an iterable, but got {type(values).__name__}")
+        for value in values:
+            self.append(value)
+        return self
+
+    def __iadd__(self, values: Iterable[Any]) -> Any:
+        return self.extend(values)
+
+    def pop(self, index: int = -1) -> Any:
+        """Take the parameter at `index` out, and return it."""
+        k = _place(index, len(self))
+        found, rest = self[k], [self[n] for n in range(k + 1, len(self))]
+        for n, value in enumerate(rest):
+            self[k + n] = value
+        self._size -= 1
+        delattr(self, str(self._size))
+        return found
+
+    def extra_repr(self) -> str:
+        return "\n".join(_line(str(k), x) for k, x in enumerate(self))
+
+
+class ParameterDict(Module):
+    """Parameters by name; Tensors become parameters as they are entered, other objects stay what they are.
+
+    >>> import tracegrad as tg
+    >>> weights = ParameterDict({"scale": tg.ones(2)})
+    >>> list(weights), weights["scale"].requires_grad
+    (['scale'], True)
+    """
+
+    def __init__(self, parameters: Any = None):
+        super().__init__()
+        self._keys: dict[str, None] = {}
+        if parameters is not None:
+            self.update(parameters)
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._keys:
+            raise KeyError(key)
+        return getattr(self, key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if not isinstance(key, str):
+            raise TypeError(
+                "Index given to ParameterDict cannot be used as a key as it is not a string (type is "
+                f"'{type(key).__name__}')."
+            )
+        setattr(self, key, _as_parameter(value))
+        self._keys[key] = None
+
+    def __delitem__(self, key: str) -> None:
+        del self._keys[key]
+        delattr(self, key)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def keys(self) -> Iterable[str]:
+        """The names."""
+        return self._keys.keys()
+
+    def values(self) -> Iterable[Any]:
+        """The parameters."""
+        return [self[key] for key in self._keys]
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """The names with their parameters."""
+        return [(key, self[key]) for key in self._keys]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The parameter of this name, or `default`."""
+        return self[key] if key in self._keys else default
+
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """The parameter of this name, which is `default` if there was none."""
+        if key not in self._keys:
+            self[key] = default
+        return self[key]
+
+    def pop(self, key: str) -> Any:
+        """Take a parameter out, and return it."""
+        found = self[key]
+        del self[key]
+        return found
+
+    def clear(self) -> None:
+        """Take all parameters out."""
+        for key in list(self._keys):
+            del self[key]
+
+    def update(self, parameters: Any) -> None:
+        """Take the parameters of a mapping, or of pairs of names and parameters. TypeError for other things."""
+        if not isinstance(parameters, Iterable):
+            raise TypeError(
+                "ParameterDict.update should be called with an iterable of key/value pairs, but got "
+                f"{type(parameters).__name__}"
+            )
+        for key, value in parameters.items() if hasattr(parameters, "items") else parameters:
+            self[key] = value
+
+    def extra_repr(self) -> str:
+        return "\n".join(_line(key, x) for key, x in self.items())

@@ -1,0 +1,141 @@
+"""Modules of convolutions over one, two and three dimensions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tracegrad.torch.functions import nn_functional as F
+from tracegrad.torch.functions.convolution import for_each
+from tracegrad.torch.nn import init
+from tracegrad.torch.nn.module import Module
+from tracegrad.torch.nn.parameter import Parameter
+from tracegrad.torch.tape.factories import empty
+
+__all__ = ["Conv1d", "Conv2d", "Conv3d"]
+
+_MODES = ("zeros", "reflect", "replicate", "circular")
+
+
+class _Conv(Module):
+    """A convolution over `_count` dimensions."""
+
+    _count: int
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+        dilation: Any = 1, groups: int = 1, bias: bool = True, padding_mode: str = "zeros", device: Any = None,
+        dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        if groups <= 0:
+            raise ValueError("groups must be a positive integer")
+        if in_channels % groups:
+            raise ValueError("in_channels must be divisible by groups")
+        if out_channels % groups:
+            raise ValueError("out_channels must be divisible by groups")
+        if padding_mode not in _MODES:
+            raise ValueError(f"padding_mode must be one of {set(_MODES)}, but got padding_mode='{padding_mode}'")
+        if isinstance(padding, str) and padding not in ("same", "valid"):
+            raise ValueError(f"Invalid padding string {padding!r}, should be one of {{'valid', 'same'}}")
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size, self.stride = for_each(kernel_size, self._count), for_each(stride, self._count)
+        if padding == "same" and any(n != 1 for n in self.stride):
+            raise ValueError("padding='same' is not supported for strided convolutions")
+        self.padding = padding if isinstance(padding, str) else for_each(padding, self._count)
+        self.dilation, self.padding_mode = for_each(dilation, self._count), padding_mode
+        shape = (out_channels, in_channels // groups, *self.kernel_size)
+        self.weight = Parameter(empty(shape, device=device, dtype=dtype))
+        self.register_parameter("bias", Parameter(empty(out_channels, dtype=dtype)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            inputs = init.fans(self.weight)[0]
+            if inputs:
+                init.uniform_(self.bias, -1 / math.sqrt(inputs), 1 / math.sqrt(inputs))
+
+    def forward(self, input: Any) -> Any:
+        """The output, (N, out_channels, ...) or (out_channels, ...)."""
+        padding: Any = self.padding
+        if self.padding_mode != "zeros":
+            input, padding = F.pad(input, self._around(), mode=self.padding_mode), 0
+        return self._convolution(input, padding)
+
+    def _convolution(self, input: Any, padding: Any) -> Any:
+        raise NotImplementedError
+
+    def _around(self) -> list[int]:
+        """How much is put around the input, as `nn.functional.pad` takes it."""
+        found, padding = list[int](), self.padding
+        for k in reversed(range(self._count)):
+            total = self.dilation[k] * (self.kernel_size[k] - 1)
+            if padding == "same":
+                found += [total // 2, total - total // 2]
+            else:
+                found += [0, 0] if isinstance(padding, str) else [padding[k]] * 2
+        return found
+
+    def extra_repr(self) -> str:
+        parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"]
+        if self.padding != (0,) * self._count:
+            parts.append(f"padding={self.padding}")
+        if self.dilation != (1,) * self._count:
+            parts.append(f"dilation={self.dilation}")
+        if self.groups != 1:
+            parts.append(f"groups={self.groups}")
+        if self.bias is None:
+            parts.append("bias=False")
+        if self.padding_mode != "zeros":
+            parts.append(f"padding_mode={self.padding_mode}")
+        return ", ".join(parts)
+
+
+class Conv1d(_Conv):
+    """`nn.functional.conv1d` of (N, in_channels, L) or (in_channels, L), with `weight` and `bias` as parameters.
+
+    They begin as uniform numbers between ±1 / sqrt(in_channels / groups * kernel_size). ValueError for groups that do
+    not divide the channels.
+
+    >>> import tracegrad as tg
+    >>> Conv1d(2, 4, 3)(tg.ones(1, 2, 8)).shape
+    (1, 4, 6)
+    """
+
+    _count = 1
+
+    def _convolution(self, input: Any, padding: Any) -> Any:
+        return F.conv1d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+
+
+class Conv2d(_Conv):
+    """`nn.functional.conv2d` of (N, in_channels, H, W) or (in_channels, H, W), with `weight` and `bias` as parameters;
+    else as `Conv1d`.
+
+    >>> import tracegrad as tg
+    >>> layer = Conv2d(3, 4, kernel_size=3, padding=1)
+    >>> layer, layer(tg.ones(2, 3, 5, 5)).shape
+    (Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1)), (2, 4, 5, 5))
+    """
+
+    _count = 2
+
+    def _convolution(self, input: Any, padding: Any) -> Any:
+        return F.conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+
+
+class Conv3d(_Conv):
+    """`nn.functional.conv3d` of (N, in_channels, D, H, W) or (in_channels, D, H, W), with `weight` and `bias` as
+    parameters; else as `Conv1d`.
+
+    >>> import tracegrad as tg
+    >>> Conv3d(1, 2, 2)(tg.ones(1, 1, 3, 3, 3)).shape
+    (1, 2, 2, 2, 2)
+    """
+
+    _count = 3
+
+    def _convolution(self, input: Any, padding: Any) -> Any:
+        return F.conv3d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)

@@ -1,0 +1,213 @@
+"""Hooks of modules: functions that are called before and after `forward`, and when gradients go through the module."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from tracegrad.torch.autograd.function import Function
+from tracegrad.torch.tape import Tensor
+from tracegrad.torch.tape.hooks import RemovableHandle
+
+__all__ = ["Hooked", "called"]
+
+Hook = Callable[..., Any]
+
+
+class ModuleHooks:
+    """The hooks of one module, by kind and in order."""
+
+    def __init__(self) -> None:
+        self.before: dict[int, Hook] = {}
+        self.after: dict[int, Hook] = {}
+        self.backward_before: dict[int, Hook] = {}
+        self.backward: dict[int, Hook] = {}
+        self.keywords: set[int] = set()
+        self.always: set[int] = set()
+
+
+class Hooked:
+    """The methods of a module that register hooks."""
+
+    _hooks: Any
+
+    def _hooks_made(self) -> ModuleHooks:
+        if self._hooks is None:
+            object.__setattr__(self, "_hooks", ModuleHooks())
+        hooks: ModuleHooks = self._hooks
+        return hooks
+
+    def register_forward_pre_hook(
+        self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, args)` before `forward`: what it returns, a tuple or one value, are the arguments then.
+
+        With `with_kwargs` it is `hook(module, args, kwargs)`, and returns None or both.
+        """
+        hooks = self._hooks_made()
+        handle = _added(hooks.before, hook, prepend)
+        if with_kwargs:
+            hooks.keywords.add(handle.id)
+        return handle
+
+    def register_forward_hook(
+        self, hook: Hook, *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
+    ) -> RemovableHandle:
+        """Call `hook(module, args, output)` after `forward`; what it returns, unless None, is the output then.
+
+        With `with_kwargs` it is `hook(module, args, kwargs, output)`. With `always_call` it is called too, with the
+        output None, if `forward` raises.
+        """
+        hooks = self._hooks_made()
+        handle = _added(hooks.after, hook, prepend)
+        if with_kwargs:
+            hooks.keywords.add(handle.id)
+        if always_call:
+            hooks.always.add(handle.id)
+        return handle
+
+    def register_full_backward_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
+        """Call `hook(module, grad_output)` before gradients go through the module; what it returns takes their place.
+
+        `grad_output` is the tuple of the gradients of the outputs.
+        """
+        return _added(self._hooks_made().backward_before, hook, prepend)
+
+    def register_full_backward_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
+        """Call `hook(module, grad_input, grad_output)` when the gradients of the inputs have been computed; what it
+        returns takes the place of `grad_input`. Both are tuples, of positional arguments and of outputs.
+        """
+        return _added(self._hooks_made().backward, hook, prepend)
+
+
+def _added(hooks: dict[int, Hook], hook: Hook, first: bool) -> RemovableHandle:
+    handle = RemovableHandle(hooks, hook)
+    if first:
+        others = {k: x for k, x in hooks.items() if k != handle.id}
+        for k, x in others.items():
+            del hooks[k]
+            hooks[k] = x
+    return handle
+
+
+def called(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The output of a module that has hooks."""
+    hooks = module._hooks
+    args, kwargs = _before(module, hooks, args, kwargs)
+    way = _Way(module) if hooks.backward or hooks.backward_before else None
+    if way is not None:
+        args = way.into(args)
+    try:
+        output = module.forward(*args, **kwargs)
+    except Exception:
+        for number, hook in list(hooks.after.items()):
+            if number in hooks.always:
+                hook(module, args, kwargs, None) if number in hooks.keywords else hook(module, args, None)
+        raise
+    for number, hook in list(hooks.after.items()):
+        found = hook(module, args, kwargs, output) if number in hooks.keywords else hook(module, args, output)
+        output = output if found is None else found
+    return output if way is None else way.out(output)
+
+
+def _before(module: Any, hooks: ModuleHooks, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    for number, hook in list(hooks.before.items()):
+        if number in hooks.keywords:
+            found = hook(module, args, kwargs)
+            if found is not None:
+                if not isinstance(found, tuple) or len(found) != 2:
+                    raise RuntimeError(
+                        f"forward pre-hook must return None or a tuple of (new_args, new_kwargs), but got {found}."
+                    )
+                args, kwargs = found
+        else:
+            found = hook(module, args)
+            if found is not None:
+                args = found if isinstance(found, tuple) else (found,)
+    return args, kwargs
+
+
+# -- the way back ----------------------------------------------------------------------------------------------------
+class _Way:
+    """What the gradients of one call pass: at the outputs, then at the inputs."""
+
+    def __init__(self, module: Any):
+        self.module = module
+        self.grad_output: Any = None
+        self.has_inputs = False
+
+    def into(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments, where the gradients of the inputs pass."""
+        places = [k for k, x in enumerate(args) if isinstance(x, Tensor) and x.requires_grad]
+        self.has_inputs = bool(places)
+        self.count = len(args)
+        self.places = places
+        if not places:
+            return args
+        passed = _Passed.apply(self.at_inputs, *[args[k] for k in places])
+        made = list(args)
+        for k, x in zip(places, passed):
+            made[k] = x
+        return tuple(made)
+
+    def out(self, output: Any) -> Any:
+        """The output, where the gradients of the outputs pass."""
+        several = isinstance(output, tuple)
+        outputs = output if several else (output,)
+        places = [k for k, x in enumerate(outputs) if isinstance(x, Tensor) and x.requires_grad]
+        if not places:
+            return output
+        self.outputs, self.of_outputs = len(outputs), places
+        passed = _Passed.apply(self.at_outputs, *[outputs[k] for k in places])
+        made = list(outputs)
+        for k, x in zip(places, passed):
+            made[k] = x
+        return tuple(made) if several else made[0]
+
+    def at_outputs(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Call the hooks before; and the hooks after, if no input has a gradient."""
+        whole = _spread(grads, self.of_outputs, self.outputs)
+        for hook in list(self.module._hooks.backward_before.values()):
+            found = hook(self.module, whole)
+            if found is not None:
+                whole = found if isinstance(found, tuple) else (found,)
+        self.grad_output = whole
+        if not self.has_inputs and self.module._hooks.backward:
+            warnings.warn(
+                "Full backward hook is firing when gradients are computed with respect to module outputs since no "
+                "inputs require gradients.",
+                stacklevel=2,
+            )
+            for hook in list(self.module._hooks.backward.values()):
+                hook(self.module, (None,) * self.count, whole)
+        return tuple([whole[k] for k in self.of_outputs])
+
+    def at_inputs(self, grads: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Call the hooks after."""
+        whole = _spread(grads, self.places, self.count)
+        for hook in list(self.module._hooks.backward.values()):
+            found = hook(self.module, whole, self.grad_output)
+            if found is not None:
+                whole = found if isinstance(found, tuple) else (found,)
+        return tuple([whole[k] for k in self.places])
+
+
+def _spread(xs: tuple[Any, ...], places: list[int], count: int) -> tuple[Any, ...]:
+    found: list[Any] = [None] * count
+    for k, x in zip(places, xs):
+        found[k] = x
+    return tuple(found)
+
+
+class _Passed(Function):
+    """The Tensors themselves; their gradients are what `way` makes of all."""
+
+    @staticmethod
+    def forward(ctx: Any, way: Any, *xs: Any) -> Any:
+        ctx.way = way
+        return tuple([x.clone() for x in xs])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, *ctx.way(grads)

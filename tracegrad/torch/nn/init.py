@@ -1,0 +1,261 @@
+"""What `torch.nn.init` offers: functions that fill a Tensor in place, and return it.
+
+They draw from the default generator, which `manual_seed` seeds, or from the `generator` that is given; nothing is
+recorded. `fan_in` and `fan_out` of a weight of shape (out, in, ...) are `in` and `out` times the product of the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.torch.functions.generator import source
+from tracegrad.torch.modes import no_grad
+from tracegrad.torch.tape import Tensor
+from tracegrad.torch.tape import random as draws
+from tracegrad.torch.tape.random import Generator
+
+__all__ = [
+    "calculate_gain", "constant_", "dirac_", "eye_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_",
+    "orthogonal_", "sparse_", "trunc_normal_", "uniform_", "xavier_normal_", "xavier_uniform_", "zeros_",
+]  # fmt: skip
+
+_GAINS = {
+    "linear": 1.0, "conv1d": 1.0, "conv2d": 1.0, "conv3d": 1.0, "conv_transpose1d": 1.0, "conv_transpose2d": 1.0,
+    "conv_transpose3d": 1.0, "sigmoid": 1.0, "tanh": 5.0 / 3.0, "relu": math.sqrt(2.0), "selu": 3.0 / 4.0,
+}  # fmt: skip
+
+
+def _filling(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is not recorded, and returns the Tensor that it fills."""
+
+    @wraps(function)
+    def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        with no_grad():
+            function(tensor, *args, **kwargs)
+        return tensor
+
+    return call
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The factor that keeps the variance of what passes a nonlinearity; `param` is the slope of "leaky_relu".
+
+    ValueError for an unknown nonlinearity.
+
+    >>> calculate_gain("tanh") == 5 / 3
+    True
+    """
+    if nonlinearity == "leaky_relu":
+        slope = 0.01 if param is None else param
+        if isinstance(slope, bool) or not isinstance(slope, int | float):
+            raise ValueError(located(f"negative_slope {slope} not a valid number"))
+        return math.sqrt(2.0 / (1 + slope**2))
+    if nonlinearity not in _GAINS:
+        raise ValueError(located(f"Unsupported nonlinearity {nonlinearity}"))
+    return _GAINS[nonlinearity]
+
+
+# -- one value, or independent ones --------------------------------------------------------------------------------
+@_filling
+def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Any:
+    """Numbers from the uniform distribution on [a, b)."""
+    draws.uniform_(tensor, a, b, generator=generator)
+
+
+@_filling
+def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Any:
+    """Numbers from the normal distribution of this mean and standard deviation."""
+    draws.normal_(tensor, mean, std, generator=generator)
+
+
+@_filling
+def trunc_normal_(
+    tensor: Any,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Generator | None = None,
+) -> Any:
+    """Numbers from the normal distribution of `mean` and `std`, given that they are in [a, b].
+
+    >>> import tracegrad as tg
+    >>> bool((trunc_normal_(tg.empty(100)).abs() <= 2).all())
+    True
+    """
+    from scipy.special import ndtr, ndtri
+
+    low, high = ndtr((a - mean) / std), ndtr((b - mean) / std)
+    drawn = low + (high - low) * source("trunc_normal_", generator).random(tensor.shape)
+    tensor.copy_(_as(tensor, np.clip(mean + std * ndtri(drawn), a, b)))
+
+
+@_filling
+def constant_(tensor: Any, val: float) -> Any:
+    """The value `val` everywhere."""
+    tensor.fill_(val)
+
+
+@_filling
+def ones_(tensor: Any) -> Any:
+    """Ones."""
+    tensor.fill_(1.0)
+
+
+@_filling
+def zeros_(tensor: Any) -> Any:
+    """Zeros."""
+    tensor.zero_()
+
+
+# -- matrices --------------------------------------------------------------------------------------------------------
+@_filling
+def eye_(tensor: Any) -> Any:
+    """The identity matrix. ValueError unless there are two dimensions.
+
+    >>> import tracegrad as tg
+    >>> eye_(tg.empty(2, 3))
+    tensor([[1., 0., 0.],
+            [0., 1., 0.]])
+    """
+    _require(tensor, 2)
+    tensor.copy_(_as(tensor, np.eye(*tensor.shape)))
+
+
+@_filling
+def dirac_(tensor: Any, groups: int = 1) -> Any:
+    """The weight of a convolution that keeps its input: in each group, output channel k is input channel k.
+
+    ValueError unless there are 3, 4 or 5 dimensions and the groups divide the first.
+    """
+    if len(tensor.shape) not in (3, 4, 5):
+        raise ValueError(located("Only tensors with 3, 4, or 5 dimensions are supported"))
+    if tensor.shape[0] % groups:
+        raise ValueError(located("dim 0 must be divisible by groups"))
+    made, each = np.zeros(tensor.shape), tensor.shape[0] // groups
+    middle = tuple(n // 2 for n in tensor.shape[2:])
+    for group in range(groups):
+        for k in range(min(each, tensor.shape[1])):
+            made[(group * each + k, k, *middle)] = 1.0
+    tensor.copy_(_as(tensor, made))
+
+
+@_filling
+def orthogonal_(tensor: Any, gain: float = 1, generator: Generator | None = None) -> Any:
+    """`gain` times a matrix, of the first dimension and all others, whose rows or columns are orthonormal
+    (Saxe et al. 2014). ValueError for less than two dimensions.
+
+    >>> import tracegrad as tg
+    >>> w = orthogonal_(tg.empty(3, 3))
+    >>> bool(tg.allclose(w @ w.T, tg.eye(3)))
+    True
+    """
+    if len(tensor.shape) < 2:
+        raise ValueError(located("Only tensors with 2 or more dimensions are supported"))
+    if not tensor.numel():
+        return
+    rows, columns = tensor.shape[0], tensor.numel() // tensor.shape[0]
+    drawn = source("orthogonal_", generator).standard_normal((rows, columns))
+    q, r = np.linalg.qr(drawn.T if rows < columns else drawn)
+    q = q * np.sign(np.diag(r))
+    tensor.copy_(_as(tensor, gain * (q.T if rows < columns else q).reshape(tensor.shape)))
+
+
+@_filling
+def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Any:
+    """A matrix of normal numbers, of which in each column the part `sparsity` is zero (Martens 2010).
+
+    ValueError unless there are two dimensions.
+    """
+    _require(tensor, 2)
+    bits = source("sparse_", generator)
+    made = bits.standard_normal(tensor.shape) * std
+    for column in made.T:
+        column[bits.permutation(len(column))[: math.ceil(sparsity * len(column))]] = 0.0
+    tensor.copy_(_as(tensor, made))
+
+
+# -- by the number of inputs and outputs ------------------------------------------------------------------------------
+@_filling
+def xavier_uniform_(tensor: Any, gain: float = 1.0, generator: Generator | None = None) -> Any:
+    """Uniform numbers of standard deviation gain * sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio 2010).
+
+    ValueError for less than two dimensions.
+    """
+    bound = math.sqrt(3.0) * gain * math.sqrt(2.0 / sum(fans(tensor)))
+    draws.uniform_(tensor, -bound, bound, generator=generator)
+
+
+@_filling
+def xavier_normal_(tensor: Any, gain: float = 1.0, generator: Generator | None = None) -> Any:
+    """Normal numbers of standard deviation gain * sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio 2010).
+
+    ValueError for less than two dimensions.
+    """
+    draws.normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fans(tensor))), generator=generator)
+
+
+@_filling
+def kaiming_uniform_(
+    tensor: Any,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Any:
+    """Uniform numbers of standard deviation gain / sqrt(fan), for the gain of `nonlinearity` with the parameter `a`
+    (He et al. 2015). ValueError for less than two dimensions, and for an unknown mode.
+
+    >>> import tracegrad as tg
+    >>> bool((kaiming_uniform_(tg.empty(5, 6)).abs() <= 1).all())
+    True
+    """
+    if 0 in tensor.shape:
+        return
+    bound = math.sqrt(3.0) * _spread(tensor, a, mode, nonlinearity)
+    draws.uniform_(tensor, -bound, bound, generator=generator)
+
+
+@_filling
+def kaiming_normal_(
+    tensor: Any,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Any:
+    """Normal numbers of standard deviation gain / sqrt(fan), for the gain of `nonlinearity` with the parameter `a`
+    (He et al. 2015). ValueError for less than two dimensions, and for an unknown mode.
+    """
+    if 0 not in tensor.shape:
+        draws.normal_(tensor, 0.0, _spread(tensor, a, mode, nonlinearity), generator=generator)
+
+
+def fans(tensor: Any) -> tuple[int, int]:
+    """`(fan_in, fan_out)` of a weight. ValueError for less than two dimensions."""
+    if len(tensor.shape) < 2:
+        raise ValueError(located("Fan in and fan out can not be computed for tensor with fewer than 2 dimensions"))
+    rest = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * rest, tensor.shape[0] * rest
+
+
+def _spread(tensor: Any, a: float, mode: str, nonlinearity: str) -> float:
+    modes = ("fan_in", "fan_out")
+    if mode not in modes:
+        raise ValueError(located(f"Mode {mode} not supported, please use one of {modes}"))
+    return calculate_gain(nonlinearity, a) / math.sqrt(fans(tensor)[modes.index(mode)])
+
+
+def _require(tensor: Any, count: int) -> None:
+    if len(tensor.shape) != count:
+        raise ValueError(located(f"Only tensors with {count} dimensions are supported"))
+
+
+def _as(tensor: Any, array: Any) -> Any:
+    return Tensor(np.asarray(array, tensor.dtype))

@@ -1,0 +1,163 @@
+"""Modules of products with weights: `Linear`, `Bilinear`, and `Embedding`, which takes rows of a weight."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tracegrad.errors import UnsupportedError
+from tracegrad.torch.functions import nn_functional as F
+from tracegrad.torch.functions.products import einsum
+from tracegrad.torch.modes import no_grad
+from tracegrad.torch.nn import init
+from tracegrad.torch.nn.module import Module
+from tracegrad.torch.nn.parameter import Parameter
+from tracegrad.torch.tape.factories import empty
+
+__all__ = ["Bilinear", "Embedding", "Identity", "Linear"]
+
+
+class Identity(Module):
+    """Gives back its input; takes and ignores any arguments.
+
+    >>> Identity(54)(1.5)
+    1.5
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__()
+
+    def forward(self, input: Any) -> Any:
+        """The input."""
+        return input
+
+
+class Linear(Module):
+    """input @ weight.T + bias, for inputs of shape (..., in_features): (..., out_features).
+
+    `weight`, (out_features, in_features), and `bias`, (out_features) or None, begin as uniform numbers between
+    ±1 / sqrt(in_features).
+
+    >>> import tracegrad as tg
+    >>> layer = Linear(3, 2)
+    >>> layer, layer(tg.ones(5, 3)).shape
+    (Linear(in_features=3, out_features=2, bias=True), (5, 2))
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None):
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = Parameter(empty(out_features, in_features, device=device, dtype=dtype))
+        self.register_parameter("bias", Parameter(empty(out_features, dtype=dtype)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew."""
+        init.kaiming_uniform_(self.weight, a=math.sqrt(5))
+        if self.bias is not None:
+            bound = 1 / math.sqrt(self.in_features) if self.in_features else 0.0
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.linear(input, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Bilinear(Module):
+    """x1 @ weight[k] @ x2 + bias[k] for each k, of inputs (..., in1_features) and (..., in2_features).
+
+    `weight`, (out_features, in1_features, in2_features), and `bias`, (out_features) or None, begin as uniform numbers
+    between ±1 / sqrt(in1_features).
+
+    >>> import tracegrad as tg
+    >>> Bilinear(3, 4, 2)(tg.ones(5, 3), tg.ones(5, 4)).shape
+    (5, 2)
+    """
+
+    def __init__(
+        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True, device: Any = None,
+        dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        if in1_features <= 0:
+            raise ValueError(f"in1_features must be > 0, but got {in1_features}")
+        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
+        self.weight = Parameter(empty(out_features, in1_features, in2_features, device=device, dtype=dtype))
+        self.register_parameter("bias", Parameter(empty(out_features, dtype=dtype)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew."""
+        bound = 1 / math.sqrt(self.in1_features)
+        for parameter in self.parameters():
+            init.uniform_(parameter, -bound, bound)
+
+    def forward(self, input1: Any, input2: Any) -> Any:
+        """The output."""
+        found = einsum("...i,kij,...j->...k", input1, self.weight, input2)
+        return found if self.bias is None else found + self.bias
+
+    def extra_repr(self) -> str:
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+class Embedding(Module):
+    """The rows of `weight`, (num_embeddings, embedding_dim), at the indices of an integer array of any shape.
+
+    The rows begin as standard normal numbers. The row `padding_idx` begins as zeros and gets no gradient.
+    UnsupportedError for `max_norm`, `scale_grad_by_freq` and `sparse`.
+
+    >>> import tracegrad as tg
+    >>> Embedding(10, 3)(tg.tensor([[1, 2], [0, 9]])).shape
+    (2, 2, 3)
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, max_norm: float | None = None,
+        norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False, _weight: Any = None,
+        _freeze: bool = False, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        if max_norm is not None or scale_grad_by_freq or sparse:
+            raise UnsupportedError("Embedding: max_norm, scale_grad_by_freq and sparse are not supported")
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise AssertionError("Padding_idx must be within num_embeddings")
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        if _weight is None:
+            _weight = empty(num_embeddings, embedding_dim, device=device, dtype=dtype)
+            self.weight = Parameter(_weight, not _freeze)
+            self.reset_parameters()
+        else:
+            if tuple(_weight.shape) != (num_embeddings, embedding_dim):
+                raise AssertionError("Shape of weight does not match num_embeddings and embedding_dim")
+            self.weight = Parameter(_weight, not _freeze)
+
+    def reset_parameters(self) -> None:
+        """Draw the rows anew."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx].fill_(0)
+
+    def forward(self, input: Any) -> Any:
+        """The rows."""
+        return F.embedding(input, self.weight, self.padding_idx)
+
+    @classmethod
+    def from_pretrained(cls, embeddings: Any, freeze: bool = True, padding_idx: int | None = None) -> Any:
+        """An Embedding of the rows of `embeddings`, (num_embeddings, embedding_dim); they require no grad if frozen."""
+        if len(embeddings.shape) != 2:
+            raise AssertionError("Embeddings parameter is expected to be 2-dimensional")
+        rows, columns = embeddings.shape
+        return cls(rows, columns, padding_idx, _weight=embeddings, _freeze=freeze)
+
+    def extra_repr(self) -> str:
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"

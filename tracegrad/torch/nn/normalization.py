@@ -1,0 +1,298 @@
+"""Modules of normalization: over the last dimensions, over channels of a batch, and over groups of channels."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from tracegrad.torch.functions import nn_functional as F
+from tracegrad.torch.nn.init import ones_, zeros_
+from tracegrad.torch.nn.module import Module
+from tracegrad.torch.nn.parameter import Parameter
+from tracegrad.torch.tape.factories import empty, tensor
+
+__all__ = [
+    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",
+    "LayerNorm", "LocalResponseNorm", "RMSNorm",
+]  # fmt: skip
+
+
+def _scale_and_shift(module: Any, shape: Any, affine: bool, bias: bool, device: Any, dtype: Any) -> None:
+    """Give a module the parameters `weight` and `bias`, or None in their place."""
+    for name, wanted in (("weight", affine), ("bias", affine and bias)):
+        module.register_parameter(name, Parameter(empty(shape, device=device, dtype=dtype)) if wanted else None)
+
+
+def _begin(module: Any) -> None:
+    """Ones for the weight, zeros for the bias."""
+    if module.weight is not None:
+        ones_(module.weight)
+    if module.bias is not None:
+        zeros_(module.bias)
+
+
+# -- over the last dimensions ----------------------------------------------------------------------------------------
+def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    if isinstance(normalized_shape, Sequence):
+        return tuple(map(operator.index, normalized_shape))
+    return (operator.index(normalized_shape),)
+
+
+class LayerNorm(Module):
+    """Mean 0 and variance 1 over the last dimensions, `normalized_shape`; then times `weight` plus `bias`, parameters
+    of that shape, unless `elementwise_affine` is false (Ba et al. 2016).
+
+    >>> import tracegrad as tg
+    >>> LayerNorm(2, eps=0.0)(tg.tensor([[1.0, 3.0]])).detach()
+    tensor([[-1.,  1.]])
+    """
+
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, elementwise_affine: bool = True,
+        bias: bool = True, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        self.normalized_shape, self.eps, self.elementwise_affine = _shape(normalized_shape), eps, elementwise_affine
+        _scale_and_shift(self, self.normalized_shape, elementwise_affine, bias, device, dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the parameters to what they were at first."""
+        _begin(self)
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+class RMSNorm(Module):
+    """Mean square 1 over the last dimensions, `normalized_shape`; then times `weight`, a parameter of that shape,
+    unless `elementwise_affine` is false (Zhang and Sennrich 2019). `eps` is that of the dtype unless given.
+
+    >>> import tracegrad as tg
+    >>> RMSNorm(2)(tg.tensor([[3.0, 3.0]])).detach()
+    tensor([[1., 1.]])
+    """
+
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True,
+        device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        self.normalized_shape, self.eps, self.elementwise_affine = _shape(normalized_shape), eps, elementwise_affine
+        weight = Parameter(empty(self.normalized_shape, device=device, dtype=dtype)) if elementwise_affine else None
+        self.register_parameter("weight", weight)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the parameter to what it was at first."""
+        if self.weight is not None:
+            ones_(self.weight)
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+# -- over groups of channels ------------------------------------------------------------------------------------------
+class GroupNorm(Module):
+    """Mean 0 and variance 1 in each of `num_groups` groups of the channels of (N, num_channels, ...); then times
+    `weight` plus `bias`, parameters (num_channels), unless `affine` is false (Wu and He 2018).
+
+    ValueError if the groups do not divide the channels.
+
+    >>> import tracegrad as tg
+    >>> GroupNorm(2, 4)(tg.ones(3, 4, 5)).shape
+    (3, 4, 5)
+    """
+
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, device: Any = None,
+        dtype: Any = None, *, bias: bool = True,
+    ):  # fmt: skip
+        super().__init__()
+        if num_channels % num_groups:
+            raise ValueError(
+                f"num_channels must be divisible by num_groups, got num_channels={num_channels}, "
+                f"num_groups={num_groups}"
+            )
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        _scale_and_shift(self, num_channels, affine, bias, device, dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the parameters to what they were at first."""
+        _begin(self)
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+class LocalResponseNorm(Module):
+    """`nn.functional.local_response_norm`: each channel by what its neighbours are."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0):
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input."""
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+# -- over channels ----------------------------------------------------------------------------------------------------
+class _Channels(Module):
+    """Normalization of each channel, with running statistics as buffers unless `track_running_stats` is false."""
+
+    _ranks: tuple[int, ...]
+
+    def __init__(
+        self, num_features: int, eps: float, momentum: float | None, affine: bool, track_running_stats: bool,
+        device: Any, dtype: Any, bias: bool,
+    ):  # fmt: skip
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        _scale_and_shift(self, num_features, affine, bias, device, dtype)
+        for name in ("running_mean", "running_var"):
+            self.register_buffer(name, empty(num_features, dtype=dtype) if track_running_stats else None)
+        self.register_buffer("num_batches_tracked", tensor(0) if track_running_stats else None)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Set the running statistics to what they were at first."""
+        if self.track_running_stats:
+            self.running_mean.zero_()
+            self.running_var.fill_(1)
+            self.num_batches_tracked.zero_()
+
+    def reset_parameters(self) -> None:
+        """Set the parameters and the running statistics to what they were at first."""
+        self.reset_running_stats()
+        _begin(self)
+
+    def _check(self, input: Any) -> None:
+        if len(input.shape) not in self._ranks:
+            ranks = " or ".join(f"{n}D" for n in self._ranks)
+            raise ValueError(f"expected {ranks} input (got {len(input.shape)}D input)")
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(_Channels):
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
+        track_running_stats: bool = True, device: Any = None, dtype: Any = None, *, bias: bool = True,
+    ):  # fmt: skip
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input; in training the running statistics are updated."""
+        self._check(input)
+        share: Any = 0.0 if self.momentum is None else self.momentum
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            if self.momentum is None:  # the mean of all batches
+                share = 1.0 / self.num_batches_tracked
+        used = not self.training or self.track_running_stats
+        mean, var = (self.running_mean, self.running_var) if used else (None, None)
+        by_batch = self.training or self.running_mean is None
+        return F.batch_norm(input, mean, var, self.weight, self.bias, by_batch, share, self.eps)
+
+
+class BatchNorm1d(_BatchNorm):
+    """Mean 0 and variance 1 in each channel of (N, num_features) or (N, num_features, L), over the batch in training,
+    else by the running statistics; then times `weight` plus `bias`, parameters (Ioffe and Szegedy 2015).
+
+    In training the running statistics move towards those of the batch by the share `momentum`; if that is None they
+    are the mean of all batches. ValueError for another number of dimensions, and in training for one value a channel.
+
+    >>> import tracegrad as tg
+    >>> norm = BatchNorm1d(1, eps=0.0)
+    >>> norm(tg.tensor([[1.0], [3.0]])).detach()
+    tensor([[-1.],
+            [ 1.]])
+    >>> norm.running_mean
+    tensor([0.2000])
+    """
+
+    _ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """`BatchNorm1d` for (N, num_features, H, W)."""
+
+    _ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """`BatchNorm1d` for (N, num_features, D, H, W)."""
+
+    _ranks = (5,)
+
+
+class _InstanceNorm(_Channels):
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float = 0.1, affine: bool = False,
+        track_running_stats: bool = False, device: Any = None, dtype: Any = None, *, bias: bool = True,
+    ):  # fmt: skip
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias)
+
+    def forward(self, input: Any) -> Any:
+        """The output, in the shape of the input; in training running statistics are updated, if there are any."""
+        self._check(input)
+        alone = len(input.shape) == self._ranks[0]
+        by_input = self.training or not self.track_running_stats
+        found = F.instance_norm(
+            input[None] if alone else input, self.running_mean, self.running_var, self.weight, self.bias, by_input,
+            self.momentum or 0.0, self.eps,
+        )  # fmt: skip
+        return found[0] if alone else found
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Mean 0 and variance 1 in each channel of each example, (N, num_features, L) or (num_features, L); then times
+    `weight` plus `bias` if `affine` (Ulyanov et al. 2016).
+
+    >>> import tracegrad as tg
+    >>> InstanceNorm1d(1, eps=0.0)(tg.tensor([[1.0, 3.0]]))
+    tensor([[-1.,  1.]])
+    """
+
+    _ranks = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """`InstanceNorm1d` for (N, num_features, H, W) or (num_features, H, W)."""
+
+    _ranks = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """`InstanceNorm1d` for (N, num_features, D, H, W) or (num_features, D, H, W)."""
+
+    _ranks = (4, 5)

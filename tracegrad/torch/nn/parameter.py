@@ -1,0 +1,86 @@
+"""Parameters and buffers: Tensors with a mark, which a `Module` finds among its attributes by it.
+
+A parameter is a Tensor whose class is `Tensor`, so that operations on it take the short way of all Tensors. What
+`isinstance` asks is the mark; copies and pickles keep it, and what is computed from a parameter has none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.torch.tape import Tensor
+from tracegrad.torch.tape.dtypes import get_default_dtype
+
+__all__ = ["Buffer", "Parameter", "is_buffer", "is_parameter"]
+
+
+def is_parameter(x: Any) -> bool:
+    """Whether `x` is a parameter."""
+    return isinstance(x, Tensor) and getattr(x, "_is_param", False)
+
+
+def is_buffer(x: Any) -> bool:
+    """Whether `x` is a Tensor that was marked as a buffer."""
+    return isinstance(x, Tensor) and getattr(x, "_is_buffer", False)
+
+
+class _OfParameters(type):
+    def __instancecheck__(cls, x: Any) -> bool:
+        return is_parameter(x) if cls is Parameter else super().__instancecheck__(x)
+
+
+class _OfBuffers(type):
+    def __instancecheck__(cls, x: Any) -> bool:
+        return is_buffer(x) if cls is Buffer else super().__instancecheck__(x)
+
+
+def _leaf(data: Any, requires_grad: bool) -> Any:
+    """A leaf that shares the memory of `data`."""
+    if data is None:
+        data = np.empty(0, get_default_dtype())
+    if not isinstance(data, Tensor | np.ndarray):
+        raise TypeError(located(f"a parameter or buffer is made of a Tensor or ndarray, got a {type(data).__name__}"))
+    array = data.array if isinstance(data, Tensor) else data
+    if requires_grad and array.dtype.kind not in "fc":
+        raise RuntimeError(
+            located("Only Tensors of floating point and complex dtype can require gradients: pass requires_grad=False")
+        )
+    made = Tensor._inside if not isinstance(array, np.ndarray) else Tensor
+    return made(array, requires_grad)
+
+
+class Parameter(Tensor, metaclass=_OfParameters):
+    """A Tensor that is a parameter of the `Module` it becomes an attribute of: a leaf that requires grad.
+
+    It shares the memory of `data`, a Tensor or ndarray; of nothing, it has no elements. TypeError for other data,
+    RuntimeError if `requires_grad` and the dtype is neither floating nor complex.
+
+    >>> import numpy as np
+    >>> Parameter(np.ones(2))
+    Parameter containing:
+    tensor([1., 1.], requires_grad=True)
+    """
+
+    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
+        out = _leaf(data, requires_grad)
+        out._is_param = True
+        return out
+
+
+class Buffer(Tensor, metaclass=_OfBuffers):
+    """A Tensor that is a buffer of the `Module` it becomes an attribute of: state that is no parameter.
+
+    Buffers that are `persistent` are in the `state_dict`. It shares the memory of `data`, a Tensor or ndarray.
+
+    >>> import numpy as np
+    >>> Buffer(np.zeros(2), persistent=False)
+    tensor([0., 0.])
+    """
+
+    def __new__(cls, data: Any = None, *, persistent: bool = True) -> Any:
+        out = _leaf(data, bool(getattr(data, "requires_grad", False)))
+        out._is_buffer, out.persistent = True, persistent
+        return out

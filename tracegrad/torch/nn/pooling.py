@@ -1,0 +1,279 @@
+"""Modules of pooling: each is a function of `nn.functional`, with its parameters.
+
+`stride` is the size of the windows unless it is given. Inputs are (N, C, ...) or (C, ...).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.torch.functions import nn_functional as F
+from tracegrad.torch.functions.convolution import for_each
+from tracegrad.torch.nn.module import Module
+
+__all__ = [
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "LPPool1d", "LPPool2d", "LPPool3d", "MaxPool1d",
+    "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
+]  # fmt: skip
+
+
+# -- maxima -----------------------------------------------------------------------------------------------------------
+class _MaxPool(Module):
+    def __init__(
+        self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, return_indices: bool = False,
+        ceil_mode: bool = False,
+    ):  # fmt: skip
+        super().__init__()
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding, self.dilation = padding, dilation
+        self.return_indices, self.ceil_mode = return_indices, ceil_mode
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return (
+            self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
+            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
+        )
+
+
+class MaxPool1d(_MaxPool):
+    """`nn.functional.max_pool1d`; with `return_indices` a pair.
+
+    >>> import tracegrad as tg
+    >>> MaxPool1d(2)(tg.tensor([[1.0, 2.0, 4.0, 3.0]]))
+    tensor([[2., 4.]])
+    """
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.max_pool1d(input, *self._arguments())
+
+
+class MaxPool2d(_MaxPool):
+    """`nn.functional.max_pool2d`; with `return_indices` a pair."""
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.max_pool2d(input, *self._arguments())
+
+
+class MaxPool3d(_MaxPool):
+    """`nn.functional.max_pool3d`; with `return_indices` a pair."""
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.max_pool3d(input, *self._arguments())
+
+
+class _MaxUnpool(Module):
+    _count: int
+
+    def __init__(self, kernel_size: Any, stride: Any = None, padding: Any = 0):
+        super().__init__()
+        self.kernel_size = for_each(kernel_size, self._count)
+        self.stride = for_each(kernel_size if stride is None else stride, self._count)
+        self.padding = for_each(padding, self._count)
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """`nn.functional.max_unpool1d`: zeros, and the input where `MaxPool1d` has found the maxima."""
+
+    _count = 1
+
+    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
+        """The output."""
+        return F.max_unpool1d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """`nn.functional.max_unpool2d`: zeros, and the input where `MaxPool2d` has found the maxima."""
+
+    _count = 2
+
+    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
+        """The output."""
+        return F.max_unpool2d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """`nn.functional.max_unpool3d`: zeros, and the input where `MaxPool3d` has found the maxima."""
+
+    _count = 3
+
+    def forward(self, input: Any, indices: Any, output_size: Any = None) -> Any:
+        """The output."""
+        return F.max_unpool3d(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+# -- means ------------------------------------------------------------------------------------------------------------
+class AvgPool1d(Module):
+    """`nn.functional.avg_pool1d`.
+
+    >>> import tracegrad as tg
+    >>> AvgPool1d(2)(tg.tensor([[1.0, 2.0, 4.0, 3.0]]))
+    tensor([[1.5000, 3.5000]])
+    """
+
+    def __init__(
+        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ):  # fmt: skip
+        super().__init__()
+        self.kernel_size = for_each(kernel_size, 1)
+        self.stride = for_each(kernel_size if stride is None else stride, 1)
+        self.padding, self.ceil_mode, self.count_include_pad = for_each(padding, 1), ceil_mode, count_include_pad
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class _AvgPool(Module):
+    def __init__(
+        self, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+        count_include_pad: bool = True, divisor_override: int | None = None,
+    ):  # fmt: skip
+        super().__init__()
+        self.kernel_size, self.stride = kernel_size, kernel_size if stride is None else stride
+        self.padding, self.ceil_mode = padding, ceil_mode
+        self.count_include_pad, self.divisor_override = count_include_pad, divisor_override
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return (
+            self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad, self.divisor_override
+        )  # fmt: skip
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AvgPool2d(_AvgPool):
+    """`nn.functional.avg_pool2d`."""
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.avg_pool2d(input, *self._arguments())
+
+
+class AvgPool3d(_AvgPool):
+    """`nn.functional.avg_pool3d`."""
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.avg_pool3d(input, *self._arguments())
+
+
+class _LPPool(Module):
+    def __init__(self, norm_type: float, kernel_size: Any, stride: Any = None, ceil_mode: bool = False):
+        super().__init__()
+        self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
+
+    def extra_repr(self) -> str:
+        return (
+            f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
+            f"ceil_mode={self.ceil_mode}"
+        )
+
+
+class LPPool1d(_LPPool):
+    """`nn.functional.lp_pool1d`."""
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.lp_pool1d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+
+
+class LPPool2d(_LPPool):
+    """`nn.functional.lp_pool2d`."""
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.lp_pool2d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+
+
+class LPPool3d(_LPPool):
+    """`nn.functional.lp_pool3d`."""
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.lp_pool3d(input, self.norm_type, self.kernel_size, self.stride, self.ceil_mode)
+
+
+# -- to a given size --------------------------------------------------------------------------------------------------
+class _Adaptive(Module):
+    def __init__(self, output_size: Any):
+        super().__init__()
+        self.output_size = output_size
+
+    def extra_repr(self) -> str:
+        return f"output_size={self.output_size}"
+
+
+class AdaptiveAvgPool1d(_Adaptive):
+    """`nn.functional.adaptive_avg_pool1d`.
+
+    >>> import tracegrad as tg
+    >>> AdaptiveAvgPool1d(2)(tg.tensor([[1.0, 2.0, 4.0, 3.0]]))
+    tensor([[1.5000, 3.5000]])
+    """
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.adaptive_avg_pool1d(input, self.output_size)
+
+
+class AdaptiveAvgPool2d(_Adaptive):
+    """`nn.functional.adaptive_avg_pool2d`."""
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.adaptive_avg_pool2d(input, self.output_size)
+
+
+class AdaptiveAvgPool3d(_Adaptive):
+    """`nn.functional.adaptive_avg_pool3d`."""
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.adaptive_avg_pool3d(input, self.output_size)
+
+
+class _AdaptiveMax(_Adaptive):
+    def __init__(self, output_size: Any, return_indices: bool = False):
+        super().__init__(output_size)
+        self.return_indices = return_indices
+
+
+class AdaptiveMaxPool1d(_AdaptiveMax):
+    """`nn.functional.adaptive_max_pool1d`; with `return_indices` a pair."""
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.adaptive_max_pool1d(input, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool2d(_AdaptiveMax):
+    """`nn.functional.adaptive_max_pool2d`; with `return_indices` a pair."""
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.adaptive_max_pool2d(input, self.output_size, self.return_indices)
+
+
+class AdaptiveMaxPool3d(_AdaptiveMax):
+    """`nn.functional.adaptive_max_pool3d`; with `return_indices` a pair."""
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.adaptive_max_pool3d(input, self.output_size, self.return_indices)

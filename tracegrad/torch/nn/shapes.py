@@ -1,0 +1,221 @@
+"""Modules that move elements: `Flatten`, `Unflatten`, padding, and between channels and pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tracegrad.torch.functions import nn_functional as F
+from tracegrad.torch.functions.convolution import for_each
+from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.nn.module import Module
+
+__all__ = [
+    "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d", "Flatten",
+    "PixelShuffle", "PixelUnshuffle", "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d",
+    "ReplicationPad2d", "ReplicationPad3d", "Unflatten", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d",
+]  # fmt: skip
+
+_flatten, _unflatten = FUNCTIONS["flatten"], FUNCTIONS["unflatten"]
+
+
+class Flatten(Module):
+    """The dimensions from `start_dim` to `end_dim` as one: by default all but the batch.
+
+    >>> import tracegrad as tg
+    >>> Flatten()(tg.ones(2, 3, 4)).shape
+    (2, 12)
+    """
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1):
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return _flatten(input, self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """The dimension `dim` as several, of the sizes `unflattened_size`. TypeError for sizes that are no integers.
+
+    >>> import tracegrad as tg
+    >>> Unflatten(1, (3, 4))(tg.ones(2, 12)).shape
+    (2, 3, 4)
+    """
+
+    def __init__(self, dim: int, unflattened_size: Sequence[int]):
+        super().__init__()
+        for k, n in enumerate(unflattened_size):
+            if not isinstance(n, int):
+                raise TypeError(
+                    f"unflattened_size must be tuple of ints, but found element of type {type(n).__name__} at pos {k}"
+                )
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return _unflatten(input, self.dim, self.unflattened_size)
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+
+
+class PixelShuffle(Module):
+    """(..., C r r, H, W) as (..., C, H r, W r), for r = `upscale_factor`."""
+
+    def __init__(self, upscale_factor: int):
+        super().__init__()
+        self.upscale_factor = upscale_factor
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.pixel_shuffle(input, self.upscale_factor)
+
+    def extra_repr(self) -> str:
+        return f"upscale_factor={self.upscale_factor}"
+
+
+class PixelUnshuffle(Module):
+    """(..., C, H r, W r) as (..., C r r, H, W), for r = `downscale_factor`."""
+
+    def __init__(self, downscale_factor: int):
+        super().__init__()
+        self.downscale_factor = downscale_factor
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.pixel_unshuffle(input, self.downscale_factor)
+
+    def extra_repr(self) -> str:
+        return f"downscale_factor={self.downscale_factor}"
+
+
+# -- padding ----------------------------------------------------------------------------------------------------------
+class _Pad(Module):
+    """Elements before and after the last dimensions: one count for all, or a pair for each, the last one's first."""
+
+    _count: int
+    _mode = "constant"
+
+    def __init__(self, padding: Any):
+        super().__init__()
+        self.padding = for_each(padding, 2 * self._count)
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.pad(input, self.padding, self._mode)
+
+    def extra_repr(self) -> str:
+        return f"{self.padding}"
+
+
+class _ConstantPad(_Pad):
+    def __init__(self, padding: Any, value: float):
+        super().__init__(padding)
+        self.value = value
+
+    def forward(self, input: Any) -> Any:
+        """The output."""
+        return F.pad(input, self.padding, "constant", self.value)
+
+    def extra_repr(self) -> str:
+        return f"padding={self.padding}, value={self.value}"
+
+
+class ConstantPad1d(_ConstantPad):
+    """`value` around the last dimension.
+
+    >>> import tracegrad as tg
+    >>> ConstantPad1d((1, 2), 7.0)(tg.zeros(1, 2))
+    tensor([[7., 0., 0., 7., 7.]])
+    """
+
+    _count = 1
+
+
+class ConstantPad2d(_ConstantPad):
+    """`value` around the last two dimensions."""
+
+    _count = 2
+
+
+class ConstantPad3d(_ConstantPad):
+    """`value` around the last three dimensions."""
+
+    _count = 3
+
+
+class ZeroPad1d(_Pad):
+    """Zeros around the last dimension."""
+
+    _count = 1
+
+
+class ZeroPad2d(_Pad):
+    """Zeros around the last two dimensions."""
+
+    _count = 2
+
+
+class ZeroPad3d(_Pad):
+    """Zeros around the last three dimensions."""
+
+    _count = 3
+
+
+class ReflectionPad1d(_Pad):
+    """The mirror image of the elements around the last dimension."""
+
+    _count, _mode = 1, "reflect"
+
+
+class ReflectionPad2d(_Pad):
+    """The mirror image of the elements around the last two dimensions."""
+
+    _count, _mode = 2, "reflect"
+
+
+class ReflectionPad3d(_Pad):
+    """The mirror image of the elements around the last three dimensions."""
+
+    _count, _mode = 3, "reflect"
+
+
+class ReplicationPad1d(_Pad):
+    """The elements at the edges around the last dimension."""
+
+    _count, _mode = 1, "replicate"
+
+
+class ReplicationPad2d(_Pad):
+    """The elements at the edges around the last two dimensions."""
+
+    _count, _mode = 2, "replicate"
+
+
+class ReplicationPad3d(_Pad):
+    """The elements at the edges around the last three dimensions."""
+
+    _count, _mode = 3, "replicate"
+
+
+class CircularPad1d(_Pad):
+    """The elements from the other end around the last dimension."""
+
+    _count, _mode = 1, "circular"
+
+
+class CircularPad2d(_Pad):
+    """The elements from the other end around the last two dimensions."""
+
+    _count, _mode = 2, "circular"
+
+
+class CircularPad3d(_Pad):
+    """The elements from the other end around the last three dimensions."""
+
+    _count, _mode = 3, "circular"

@@ -1,0 +1,170 @@
+"""The state of modules as a dict of arrays: what `state_dict` gives, and `load_state_dict` takes from any library."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.torch.modes import no_grad
+from tracegrad.torch.nn.parameter import Parameter, is_parameter
+from tracegrad.torch.tape import Tensor
+
+__all__ = ["Stateful"]
+
+
+class IncompatibleKeys(NamedTuple):
+    """What `load_state_dict` found to be missing, and to have no place."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not self.missing_keys and not self.unexpected_keys:
+            return "<All keys matched successfully>"
+        return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+
+
+class _Place(NamedTuple):
+    """Where an entry of the state belongs: a parameter or buffer of a module."""
+
+    table: dict[str, Any]
+    name: str
+
+    @property
+    def now(self) -> Any:
+        """What is there."""
+        return self.table[self.name]
+
+
+class Stateful:
+    """The methods of a module that give and take its state."""
+
+    _parameters: dict[str, Any]
+    _buffers: dict[str, Any]
+    _modules: dict[str, Any]
+    _transient: frozenset[str]
+
+    def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+        """The parameters and persistent buffers by their dotted names, which `prefix` is put before.
+
+        They are detached Tensors that share the memory, or those of the module itself if `keep_vars`. With
+        `destination` they are entered there.
+
+        >>> from tracegrad.torch.nn import Linear
+        >>> {name: x.shape for name, x in Linear(3, 2).state_dict().items()}
+        {'weight': (2, 3), 'bias': (2,)}
+        """
+        found = OrderedDict() if destination is None else destination
+        for name, place in self._places(prefix):
+            found[name] = place.now if keep_vars else place.now.detach()
+        return found
+
+    def _places(self, prefix: str = "") -> Iterator[tuple[str, _Place]]:
+        """The places of all that is in the state, by their names."""
+        for name, x in self._parameters.items():
+            if x is not None:
+                yield prefix + name, _Place(self._parameters, name)
+        for name, x in self._buffers.items():
+            if x is not None and name not in self._transient:
+                yield prefix + name, _Place(self._buffers, name)
+        for name, module in self._modules.items():
+            if module is not None:
+                yield from module._places(f"{prefix}{name}.")
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> IncompatibleKeys:
+        """Take the values of `state_dict`: copy them into the parameters and buffers, or put them in their place
+        (`assign`), in the dtype that they have.
+
+        The values are Tensors, ndarrays or other arrays, PyTorch's among them. All is checked before anything is
+        written. RuntimeError where a shape differs and, if `strict`, where keys are missing or have no place; without
+        `strict` these are returned. TypeError if `state_dict` is no mapping.
+
+        >>> import numpy as np
+        >>> from tracegrad.torch.nn import Linear
+        >>> layer = Linear(2, 1, bias=False)
+        >>> layer.load_state_dict({"weight": np.array([[1.0, 2.0]])})
+        <All keys matched successfully>
+        >>> layer.weight
+        Parameter containing:
+        tensor([[1., 2.]], requires_grad=True)
+        """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
+        places = dict(self._places())
+        missing = [name for name in places if name not in state_dict]
+        unexpected = [name for name in state_dict if name not in places]
+        errors, given = [], {}
+        for name, place in places.items():
+            if name in state_dict:
+                array = array_of(state_dict[name])
+                error = _mismatch(name, place.now, array, state_dict[name])
+                errors += [error] if error else []
+                given[name] = array
+        if strict:
+            errors = [*_listed("Missing", missing), *_listed("Unexpected", unexpected), *errors]
+        if errors:
+            whole = "".join(f"\n\t{error}" for error in errors)
+            raise RuntimeError(located(f"Error(s) in loading state_dict for {type(self).__name__}:{whole}"))
+        for name, array in given.items():
+            (_assign if assign else _copy)(places[name], array)
+        return IncompatibleKeys(missing, unexpected)
+
+
+def array_of(x: Any) -> Any:
+    """The array of an entry, of whatever library; None for what is none."""
+    if isinstance(x, Tensor):
+        return x.array
+    if isinstance(x, np.ndarray):
+        return x
+    if hasattr(x, "detach"):
+        x = x.detach().cpu()
+        # NumPy has no such numbers, and float32 all of theirs.
+        x = x.float() if "bfloat16" in str(x.dtype) else x
+        return x.numpy()
+    if hasattr(x, "__array__"):
+        return np.asarray(x)
+    return np.from_dlpack(x) if hasattr(x, "__dlpack__") else None
+
+
+def _mismatch(name: str, now: Any, array: Any, given: Any) -> str:
+    """What is wrong with an entry for the place that has `now`; "" for nothing."""
+    if array is None:
+        return (
+            f'While copying the parameter named "{name}", expected a Tensor or another array from checkpoint but '
+            f"received {type(given)}."
+        )
+    if array.shape != now.shape:
+        return (
+            f"size mismatch for {name}: copying a param with shape {_size(array.shape)} from checkpoint, the shape in "
+            f"current model is {_size(now.shape)}."
+        )
+    if array.dtype.kind not in "biufc" or (array.dtype.kind == "c" and now.dtype.kind != "c"):
+        return (
+            f"dtype mismatch for {name}: copying {array.dtype} from checkpoint, the dtype in current model is "
+            f"{now.dtype}."
+        )
+    return ""
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return f"torch.Size({list(shape)})"
+
+
+def _listed(what: str, keys: list[str]) -> list[str]:
+    names = ", ".join(f'"{key}"' for key in keys)
+    return [f"{what} key(s) in state_dict: {names}. "] if keys else []
+
+
+def _copy(place: _Place, array: Any) -> None:
+    with no_grad():
+        place.now.copy_(Tensor(np.asarray(array)))
+
+
+def _assign(place: _Place, array: Any) -> None:
+    now = place.now
+    made = Parameter(array, now.requires_grad) if is_parameter(now) else Tensor(array)
+    place.table[place.name] = made

@@ -1,0 +1,119 @@
+"""What `torch.nn.utils` offers: bounds on gradients, and parameters as one vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tracegrad.errors import located
+from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.modes import no_grad
+from tracegrad.torch.tape import Tensor
+from tracegrad.torch.tape.factories import tensor
+
+__all__ = [
+    "clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm", "parameters_to_vector",
+    "vector_to_parameters",
+]  # fmt: skip
+
+_stack, _cat = FUNCTIONS["stack"], FUNCTIONS["cat"]
+
+
+def _all(parameters: Any) -> list[Any]:
+    return [parameters] if isinstance(parameters, Tensor) else list(parameters)
+
+
+def _gradients(parameters: list[Any]) -> list[Any]:
+    return [p.grad for p in parameters if p.grad is not None]
+
+
+def get_total_norm(
+    tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
+) -> Any:
+    """The `norm_type`-norm of all elements of the Tensors as one vector.
+
+    RuntimeError if `error_if_nonfinite` and it is not finite.
+
+    >>> import tracegrad as tg
+    >>> get_total_norm([tg.tensor([3.0]), tg.tensor([4.0])])
+    tensor(5.)
+    """
+    given = _all(tensors)
+    if not given:
+        return tensor(0.0)
+    total = _stack([x.reshape(-1).norm(float(norm_type)) for x in given]).norm(float(norm_type))
+    if error_if_nonfinite and not bool(total.isfinite()):
+        raise RuntimeError(
+            located(
+                f"The total norm of order {float(norm_type)} for gradients from `parameters` is non-finite, so it "
+                "cannot be clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
+                "`error_if_nonfinite=False`"
+            )
+        )
+    return total
+
+
+def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Any, foreach: bool | None = None) -> None:
+    """Scale the gradients, whose norm is `total_norm`, in place, so that it is at most `max_norm`."""
+    with no_grad():
+        factor = (max_norm / (total_norm + 1e-6)).clamp(max=1.0)
+        for grad in _gradients(_all(parameters)):
+            grad.mul_(factor)
+
+
+def clip_grad_norm_(
+    parameters: Any, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Any:  # fmt: skip
+    """Scale the gradients of all parameters in place, so that their norm as one vector is at most `max_norm`; returns
+    what it was.
+
+    RuntimeError if `error_if_nonfinite` and that is not finite; then nothing is scaled.
+
+    >>> from tracegrad.torch.nn import Linear
+    >>> layer = Linear(3, 1)
+    >>> layer(layer.weight.detach() * 100).sum().backward()
+    >>> norm = clip_grad_norm_(layer.parameters(), 1.0)
+    >>> bool(get_total_norm([p.grad for p in layer.parameters()]) < 1.0001)
+    True
+    """
+    given = _all(parameters)
+    with no_grad():
+        total = get_total_norm(_gradients(given), norm_type, error_if_nonfinite)
+        clip_grads_with_norm_(given, max_norm, total)
+    return total
+
+
+def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+    """Bound all elements of the gradients, in place, to ±`clip_value`."""
+    with no_grad():
+        for grad in _gradients(_all(parameters)):
+            grad.clamp_(-float(clip_value), float(clip_value))
+
+
+def parameters_to_vector(parameters: Iterable[Any]) -> Any:
+    """The elements of all parameters as one vector.
+
+    >>> from tracegrad.torch.nn import Linear
+    >>> parameters_to_vector(Linear(3, 2).parameters()).shape
+    (8,)
+    """
+    return _cat([p.reshape(-1) for p in parameters])
+
+
+def vector_to_parameters(vec: Any, parameters: Iterable[Any]) -> None:
+    """Give the parameters, in place, the elements that a vector has of them, as `parameters_to_vector`.
+
+    TypeError if `vec` is no Tensor, RuntimeError if it has too few or too many elements; then nothing is changed.
+    """
+    if not isinstance(vec, Tensor):
+        raise TypeError(located(f"expected a Tensor, but got: {type(vec).__name__}"))
+    given = list(parameters)
+    count = sum(p.numel() for p in given)
+    if vec.shape != (count,):
+        raise RuntimeError(located(f"the parameters have {count} elements, and the vector the shape {vec.shape}"))
+    with no_grad():
+        start = 0
+        for p in given:
+            p.copy_(vec[start : start + p.numel()].reshape(p.shape))
+            start += p.numel()
