@@ -37,6 +37,7 @@ from tracegrad.codegen.ordering import is_ordering  # noqa: E402
 from tracegrad.codegen.plan import calls_of, plan, plans_of  # noqa: E402
 from tracegrad.codegen.steps import Matmul  # noqa: E402
 from tracegrad.errors import TraceError  # noqa: E402
+from tracegrad.passes.parting import in_pairs  # noqa: E402
 from tracegrad.scipy_api import registry as of_scipy  # noqa: E402
 from tracegrad.scipy_api.densities import CONTINUOUS, DISCRETE  # noqa: E402
 from tracegrad.scipy_api.special import on_carriers  # noqa: E402
@@ -50,11 +51,13 @@ MOST = 4  # calls of a function that are tried, of which the best counts
 
 
 class Case(NamedTuple):
-    """A call that is tried: its text, the function, and its arguments."""
+    """A call that is tried: its text, the function, its arguments, and the step of differences, which is larger where
+    an answer is rough."""
 
     text: str
     function: Callable[..., Any]
     arguments: list[Any]
+    step: float = 1e-4
 
 
 # -- which functions there are, and calls of them ------------------------------------------------------------------
@@ -114,7 +117,11 @@ scipy.optimize.check_grad(lambda i_: np.sum(i_ * h[:2]), lambda i_: h[:2], np.on
 scipy.optimize.approx_fprime(np.ones(2), lambda i_: np.sum(i_**2 * h[:2]))
 scipy.optimize.fmin_cobyla(lambda i_: np.sum((i_ - h[:2]) ** 2), np.zeros(2), [lambda i_: 9.0 - i_[0]], rhoend=1e-12)
 scipy.optimize.milp(h).x | scipy.optimize.quadratic_assignment(q, q)["fun"]
-scipy.optimize.excitingmixing(lambda i_: 2.0 * i_ - h[:2], np.array([0.5, 0.5]), f_tol=1e-12)
+scipy.optimize.excitingmixing(lambda i_: h[:2] - i_, np.array([0.5, 0.5]), f_tol=1e-12)
+scipy.optimize.diagbroyden(lambda i_: i_**3 + h[:2] * i_ - 1.0, np.array([0.5, 0.5]), f_tol=1e-12)
+scipy.optimize.brute(lambda i_: np.sum((i_ - h[:2]) ** 2), [(-1.0, 2.0), (-1.0, 2.0)], Ns=5, finish=None)
+scipy.optimize.differential_evolution(lambda i_: np.sum((i_ - h[:2]) ** 2), [(-1.0, 2.0), (-1.0, 2.0)], rng=1).x
+scipy.optimize.direct(lambda i_: (i_[0] - h[0]) ** 2, [(-1.0, 2.0)], vol_tol=1e-30, len_tol=1e-13).x
 scipy.integrate.solve_bvp(lambda i_, j_: h[:2, None] * j_, lambda j_, k_: j_ - 1.0, np.arange(3.0), np.ones((2, 3))).y
 scipy.sparse.random(4, 4, 0.5, rng=1) @ v | scipy.sparse.rand(4, 4, 0.5, rng=1) @ v
 scipy.sparse.random_array((4, 4), density=0.5, rng=1) @ v
@@ -192,8 +199,8 @@ def _finite(result: Any) -> bool:
 TABLES = {
     "special": ("ONE", None), "slopes": ("ONE", None), "linalg": ("CASES", None), "others": ("CASES", None),
     "distances": ("CASES", None), "equations": ("CASES", None), "filters": ("CASES", None), "splines": ("CASES", None),
-    "images": ("CASES", None), "solvers": ("CASES", "P"), "fits": ("CASES", "P"), "ode": ("CASES", "P"),
-    "minima": ("CASES", "P"), "constraints": ("CASES", "P"), "sparse": ("CASES", "X"),
+    "images": ("CASES", None), "spectra": ("CASES", None), "solvers": ("CASES", "P"), "fits": ("CASES", "P"),
+    "ode": ("CASES", "P"), "minima": ("CASES", "P"), "constraints": ("CASES", "P"), "sparse": ("CASES", "X"),
 }  # fmt: skip
 
 
@@ -205,7 +212,8 @@ def tables() -> dict[int, list[Case]]:
         for key, row in getattr(home, variable).items():
             f, x = (row, getattr(home, point)) if point else row
             for value in {id(value): value for value in named_in(f)}.values():
-                known.setdefault(id(value), []).append(Case(f"test_scipy_{table}: {key}", f, [np.asarray(x)]))
+                case = Case(f"test_scipy_{table}: {key}", f, [np.asarray(x)], getattr(home, "STEP", 1e-4))
+                known.setdefault(id(value), []).append(case)
     return known
 
 
@@ -347,7 +355,7 @@ def eager(case: Case) -> str:
 
 def compiled(case: Case) -> str:
     """What the program of the call is made of."""
-    made = plan(passes.optimize(tg.trace(case.function).graph(*case.arguments)))
+    made = plan(passes.optimize(in_pairs(tg.trace(case.function).graph(*case.arguments))))
     called = [step.node for step in calls_of(made)]
     if any(not is_native(node) and not is_ordering(node) for node in called):
         return "called"
@@ -406,7 +414,7 @@ def derivatives(case: Case) -> dict[str, str]:
 
     def cell(ask: Callable[[], Any], of: Callable[..., Any], v: list[Any], rtol: float) -> str:
         def compare(_: Case) -> str:
-            ours, wanted = ask(), slope(of, point, v)
+            ours, wanted = ask(), slope(of, point, v, case.step)
             return YES if np.isfinite(wanted) and near(ours, wanted, rtol) else OTHER
 
         return attempt(compare, case)
@@ -415,7 +423,7 @@ def derivatives(case: Case) -> dict[str, str]:
         "first": cell(lambda: along(*point), number, e, 1e-5),
         "forward": cell(lambda: tg.jvp(number, tuple(point), tuple(e))[1], number, e, 1e-5),
     }
-    if cells == {"first": YES, "forward": YES} and slope(number, point, e) == 0.0:
+    if cells == {"first": YES, "forward": YES} and slope(number, point, e, case.step) == 0.0:
         return nothing
     second = (
         cell(lambda: tg.jvp(along, tuple(point), tuple(d))[1], along, d, 1e-4)

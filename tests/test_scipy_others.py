@@ -45,6 +45,12 @@ CASES: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "simpson": (lambda x: integrate.simpson(x, axis=0) + integrate.simpson(x, x=KNOTS, axis=0), M),
     "simpson of an even number": (lambda x: integrate.simpson(x[:4], axis=0), M),
     "simpson at traced places": (lambda x: integrate.simpson(x[:4].T, x=np.cumsum(x[:4, 0] ** 2)), M),
+    "romb": (lambda x: integrate.romb(x, axis=0, dx=0.3) + integrate.romb(x.T[:, :3], x[0, 1]), M[:, [0, 1, 2, 0, 1]]),
+    "cumulative_simpson": (lambda x: integrate.cumulative_simpson(x, axis=0, dx=0.2, initial=1.5), M),
+    "cumulative_simpson at places": (lambda x: integrate.cumulative_simpson(x[:4], x=KNOTS[:4], axis=0), M),
+    "cumulative_simpson at traced places": (
+        lambda x: integrate.cumulative_simpson(x.T, x=np.cumsum(x.T**2 + 0.1, axis=1), initial=x[:3, :1]), M),
+    "cumulative_simpson of two": (lambda x: integrate.cumulative_simpson(x[:2], axis=0, initial=0), M),
     "cumulative_trapezoid": (lambda x: integrate.cumulative_trapezoid(x, KNOTS, axis=0, initial=0), M),
     "convolve": (lambda x: signal.convolve(x, x[:3] + 1.0), V),
     "convolve, same": (lambda x: signal.convolve(x, [1.0, 2.0, -1.0, 0.5], mode="same"), V),

@@ -88,6 +88,18 @@ CASES: dict[str, Callable[[Any], Any]] = {
         lambda x, q: np.exp(-q * x * x) * np.cos(p[1] * x), -np.inf, np.inf, args=(p[0],))[0],
     "quad, ends": lambda p: integrate.quad(
         lambda x: np.exp(-p[0] * x * x) * np.cos(p[1] * x), p[0] - 1.0, p[1] ** 2)[0],
+    "quad, points": lambda p: integrate.quad(
+        lambda x: np.abs(x - 0.3) * np.exp(-p[0] * x) * p[1], 0.0, p[0] + 1.0, points=[0.3])[0],
+    "quad, weight cos": lambda p: integrate.quad(
+        lambda x, c: np.exp(-p[0] * x * x) * c, p[0] * 0.1, p[1], (p[1],), weight="cos", wvar=3.0)[0],
+    "quad, weight sin": lambda p: integrate.quad(
+        lambda x: np.exp(-p[0] * x) / p[1], p[0], np.inf, weight="sin", wvar=2.0, epsabs=1e-12)[0],
+    "quad, weight cauchy": lambda p: integrate.quad(
+        lambda x: np.exp(-p[0] * x) * p[1], -1.0, p[1], weight="cauchy", wvar=0.3)[0],
+    "quad, weight alg": lambda p: integrate.quad(
+        lambda x: np.exp(-p[0] * x) * p[1], 0.0, 1.5, weight="alg", wvar=(-0.5, 0.2))[0],
+    "quad, complex": lambda p: np.abs(integrate.quad(
+        lambda x: np.exp(1j * p[0] * x) * p[1], 0.0, p[1], complex_func=True)[0]) ** 2,
     "quad in quad": lambda p: integrate.quad(
         lambda x: integrate.quad(lambda y: np.sin(x * y * p[0]), 0.0, x)[0] * p[1], 0.0, 1.0)[0],
     "dblquad": lambda p: integrate.dblquad(
@@ -245,7 +257,11 @@ def test_a_process_that_finds_the_program_stored_solves_with_its_own_numbers() -
     [
         (lambda t: optimize.root(lambda x: x - t, [1.0]).message, r"the field 'message' .* scipy\.optimize\.root"),
         (lambda t: optimize.brentq(lambda x: x - t, 0.0, 3.0, xtol=t), r"scipy\.optimize\.brentq .* for xtol="),
-        (lambda t: integrate.quad(lambda x: x * t, 0.0, 3.0, weight="cos", wvar=1.0)[0], r"the argument weight= of"),
+        (lambda t: integrate.quad(lambda x: x, 0.0, 3.0, weight="cos", wvar=t)[0], r"a traced wvar= of"),
+        (
+            lambda t: integrate.quad(lambda x: x, 0.0, t, weight="alg", wvar=(0.5, 0.5))[0],
+            r"traced ends with weight='alg'",
+        ),
         (lambda t: tg.grad(lambda t: optimize.brentq(lambda x: t - 1.0, 0.0, 3.0))(t), r"brentq has no derivative"),
     ],
 )

@@ -294,3 +294,21 @@ def test_moments_of_vectors_are_scipys(name: str) -> None:
 def test_a_normal_distribution_on_a_line_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedError, match=r"scipy\.stats\.multivariate_normal with a singular matrix"):
         tg.trace(lambda c: st.multivariate_normal.logpdf([0.1, 0.1], cov=c, allow_singular=True))(np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("name", DISCRETE)
+def test_quantiles_of_discrete_distributions_are_scipys_and_have_no_slopes(name: str) -> None:
+    dist, shapes = getattr(st, name), DISCRETE[name]
+    q = np.array([-0.5, 0.0, 1e-12, 0.1, 0.3, 0.5, 0.9, 0.999, 1.0, 2.0])
+    for method in ("ppf", "isf"):
+        f = named(lambda q, loc, *p, method=method: getattr(dist, method)(q, *p, loc), f"{name} {method}")
+        f.__kwdefaults__ = {"method": method}
+        with replayed():
+            np.testing.assert_array_equal(tg.trace(f)(q, 2, *map(np.float64, shapes)), f(q, 2, *shapes))
+            of = weighted(lambda q, *p, f=f: f(q, 0, *p), f"{name} {method} slopes")
+            of.__closure__[0].cell_contents.__kwdefaults__ = {"f": f}
+            slopes = tg.grad(of, argnums=(0, len(shapes)))(q[3:7], *map(float, shapes))
+        np.testing.assert_array_equal(np.concatenate([slopes[0], [slopes[1]]]), 0.0)
+    with replayed():
+        frozen = named(lambda *p: np.array([*dist(*p).interval(0.6), dist(*p).median()]), name)
+        np.testing.assert_array_equal(tg.trace(frozen)(*map(np.float64, shapes)), frozen(*shapes))

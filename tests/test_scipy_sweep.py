@@ -34,7 +34,7 @@ GIVEN: tuple[Callable[[int], list[Any]], ...] = (
 )  # fmt: skip
 
 # It draws random numbers; it gives a generator; it gives complex numbers; the signs of its vectors are arbitrary.
-OTHERS = {"multiscale_graphcorr", "generate_knots", "lambertw", "eigh"}
+OTHERS = {"multiscale_graphcorr", "generate_knots", "lambertw", "eigh", "eig_banded"}
 PACKAGES = (
     "special", "linalg", "stats", "signal", "interpolate", "integrate", "optimize", "ndimage", "spatial.distance",
 )  # fmt: skip

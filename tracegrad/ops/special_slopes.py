@@ -431,6 +431,20 @@ def _of_draws(name: str) -> Callable[..., Any]:
 _DEGREES = (
     "expn", "spherical_jn", "spherical_yn", "spherical_in", "spherical_kn", "eval_hermite", "eval_hermitenorm",
 )  # fmt: skip
+_COUNTS = ("poisson", "binom", "bernoulli", "nbinom", "geom")
+
+
+def _of_discrete(name: str, inverse: str) -> Callable[..., Any]:
+    """The inverse of a distribution on whole numbers, which are its only values."""
+
+    def call(*xs: Any) -> Any:
+        import scipy.stats
+
+        return getattr(getattr(scipy.stats, name), inverse)(*xs)
+
+    return call
+
+
 VALUES: dict[str, Callable[..., Any]] = {
     "log_ndtr": precise.log_ndtr,
     "lambertw_real": lambda x, k: _scipy("lambertw", x, np.asarray(k).astype(np.int64)).real,
@@ -439,5 +453,6 @@ VALUES: dict[str, Callable[..., Any]] = {
     "_riemann_zeta": lambda x: _scipy("zeta", x),
     **{name: _of_degree(name) for name in _DEGREES},
     **{name: _of_draws(name) for name in ("bdtr", "bdtrc", "bdtri")},
+    **{f"_{name}_{inverse}": _of_discrete(name, inverse) for name in _COUNTS for inverse in ("ppf", "isf")},
     **VALUES_OF_DRAWN,
 }

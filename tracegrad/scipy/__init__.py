@@ -7,9 +7,10 @@ them (`tracegrad.solvers`): a node with derivatives by the implicit function the
 
 from tracegrad.scipy.fits import curve_fit, least_squares
 from tracegrad.scipy.integrate import quad, solve_bvp, solve_ivp
+from tracegrad.scipy.losses import LossPlot
 from tracegrad.scipy.minimize import minimize
 from tracegrad.scipy.roots import root, root_scalar
 
 __all__ = [
-    "curve_fit", "least_squares", "minimize", "quad", "root", "root_scalar", "solve_bvp", "solve_ivp",
+    "LossPlot", "curve_fit", "least_squares", "minimize", "quad", "root", "root_scalar", "solve_bvp", "solve_ivp",
 ]  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 
 from tracegrad import api, tree
 from tracegrad.scipy.functions import OfVector, Residuals, compiled, of_scipy
+from tracegrad.scipy.losses import LossPlot
 from tracegrad.scipy.progress import Progress
 from tracegrad.scipy.vectors import Vector, as_given, joined
 from tracegrad.trace.builder import current_trace
@@ -54,6 +55,8 @@ def least_squares(
         with Progress("least_squares", disp) as progress:
             fun, jac = progress.counting(residuals, _cost), progress.iterating(jac)
             found = solver(fun, start, jac, limits, args=args, **options)
+        if isinstance(options.get("callback"), LossPlot):
+            options["callback"].finish()
     for field in ("x", "grad", "active_mask"):
         if field in found:
             found[field] = vector.unpack(found[field])

@@ -10,6 +10,7 @@ import numpy as np
 
 from tracegrad.scipy.constraints import bounds_of, constraints_of
 from tracegrad.scipy.functions import OfVector, checked, number, of_scipy
+from tracegrad.scipy.losses import LossPlot
 from tracegrad.scipy.progress import Progress
 from tracegrad.scipy.vectors import Vector, as_given
 from tracegrad.trace.builder import current_trace
@@ -36,7 +37,7 @@ def minimize(
     vector, and none is given, it is derived from `fun` and compiled. So are the derivatives of constraints, whose
     functions get what `fun` gets. `bounds` are those of SciPy for an array; for a pytree a pair `(low, high)` of
     pytrees or numbers, with None for what has none. `args` may be arrays or pytrees. With `disp`, a line on stderr
-    tells of the iterations.
+    tells of the iterations; `LossPlot()` as `callback` draws the loss.
 
     In a traced function it is `scipy.optimize.minimize` there: compiled with the rest, with derivatives of the result
     by the implicit function theorem with respect to what `fun` reads.
@@ -62,7 +63,14 @@ def minimize(
     else:
         with Progress(f"minimize{f', {method}' if name else ''}", disp) as progress:
             given["fun"] = progress.counting(given["fun"])
-            found = solver(x0=vector.pack(x0), callback=_callback(vector, callback, progress), **given)
+
+            def value(v: Any) -> Any:
+                both = given["fun"](v, *args)
+                return both[0] if given["jac"] is True else both
+
+            found = solver(x0=vector.pack(x0), callback=_callback(vector, callback, progress, value), **given)
+        if isinstance(callback, LossPlot):
+            callback.finish()
     for field in ("x", "jac", "grad"):
         if field in found and np.shape(found[field]) == (vector.size,):
             found[field] = vector.unpack(found[field])
@@ -104,15 +112,19 @@ def _packed_gradient(both: OfVector) -> Callable[..., Any]:
     return call
 
 
-def _callback(vector: Vector, callback: Any, progress: Progress) -> Any:
-    """What SciPy calls after each iteration: it looks at the names of the arguments to know what to give."""
+def _callback(vector: Vector, callback: Any, progress: Progress, value: Callable[[Any], Any]) -> Any:
+    """What SciPy calls after each iteration: it looks at the names of the arguments to know what to give, but gives
+    some methods a place alone. `value` is the function of that."""
     if callback is None:
         return (lambda *_: progress.iterated()) if progress.shown else None
     if set(inspect.signature(callback).parameters) == {"intermediate_result"}:
+        from scipy.optimize import OptimizeResult
 
         def of_result(intermediate_result: Any) -> Any:
             progress.iterated()
-            given = type(intermediate_result)(intermediate_result)
+            if isinstance(intermediate_result, np.ndarray):
+                intermediate_result = OptimizeResult(x=intermediate_result, fun=value(intermediate_result))
+            given = OptimizeResult(intermediate_result)
             given.x = vector.unpack(np.array(given.x))
             return callback(intermediate_result=given)
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from tracegrad.avals import is_literal
 from tracegrad.numpy_api.registry import UFUNCS
+from tracegrad.ops.linear import stop_gradient
 from tracegrad.scipy_api.registry import SHADOWS
 from tracegrad.scipy_api.special import call
 
@@ -192,7 +194,7 @@ def _binom_sf(k: Any, n: Any, p: Any) -> Any:
     return np.where(last, 0.0, betainc(np.where(last, 1.0, k + 1.0), np.where(last, 1.0, n - k), p))
 
 
-DISCRETE: dict[str, Row] = {
+_DISCRETE: dict[str, Row] = {
     "poisson": Row(lambda k, mu: xlogy(k, mu) - gammaln(k + 1.0) - mu, lambda k, mu: gammaincc(k + 1.0, mu),
                    lambda k, mu: gammainc(k + 1.0, mu), signs=(True,), low=0.0),
     "binom": Row(_binom_log, _binom_cdf, _binom_sf, signs=(True, True), most=(math.inf, 1.0), whole=(True, False),
@@ -204,3 +206,11 @@ DISCRETE: dict[str, Row] = {
     "geom": Row(lambda k, p: xlog1my(k - 1.0, p) + np.log(p), lambda k, p: -np.expm1(np.log1p(-p) * k),
                 lambda k, p: np.exp(np.log1p(-p) * k), most=(1.0,), low=1.0),
 }  # fmt: skip
+
+
+def _inverse(name: str, which: str) -> Function:
+    """Steps, which have no slopes."""
+    return lambda *xs: call(f"_{name}_{which}", *[x if is_literal(x) else stop_gradient(x) for x in xs])
+
+
+DISCRETE = {name: replace(row, ppf=_inverse(name, "ppf"), isf=_inverse(name, "isf")) for name, row in _DISCRETE.items()}

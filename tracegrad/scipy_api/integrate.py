@@ -69,3 +69,54 @@ def _parabolas(y: Any, gaps: Any) -> Any:
     both = g + h
     first = y[..., 0:-2:2] * (2.0 - h / g) + y[..., 1:-1:2] * (both * both / (g * h)) + y[..., 2::2] * (2.0 - g / h)
     return np.sum(both / 6.0 * first, axis=-1)
+
+
+@shadow("scipy.integrate.romb")
+def romb(y: Any, dx: Any = 1.0, axis: int = -1, show: Any = False) -> Any:
+    """`scipy.integrate.romb`, which shows no table."""
+    if show:
+        raise refuse("the argument show= of scipy.integrate.romb")
+    y, gap = _samples(y, None, dx, axis)
+    step = y.shape[-1] - 1
+    if step < 1 or step & (step - 1):
+        raise ValueError("Number of samples must be one plus a non-negative power of 2.")
+    row = [(y[..., 0] + y[..., -1]) * 0.5 * (step * gap)]
+    while step > 1:
+        inner, step = y[..., step // 2 :: step], step // 2
+        finer = [0.5 * row[0] + (step * gap) * np.sum(inner, axis=-1)]
+        for k, coarse in enumerate(row, 1):
+            finer.append(finer[-1] + (finer[-1] - coarse) / (4.0**k - 1.0))
+        row = finer
+    return row[-1]
+
+
+@shadow("scipy.integrate.cumulative_simpson")
+def cumulative_simpson(y: Any, *, x: Any = None, dx: Any = 1.0, axis: int = -1, initial: Any = None) -> Any:
+    """`scipy.integrate.cumulative_simpson`"""
+    y, gaps = _samples(y, x, dx, axis)
+    n = y.shape[-1]
+    gaps = np.moveaxis(gaps, axis, -1) if x is None and gaps.shape else gaps
+    gaps = np.broadcast_to(gaps, (*y.shape[:-1], n - 1))
+    if n < 3:
+        parts = gaps * (y[..., 1:] + y[..., :-1]) * 0.5
+    else:
+        ahead = _first_of_two(y, gaps)
+        behind = np.flip(_first_of_two(np.flip(y, -1), np.flip(gaps, -1)), -1)
+        early = np.arange(n - 1) % 2 == 0
+        early[-1] = False  # there is nothing ahead of the last
+        end = [(0, 0)] * (len(y.shape) - 1)
+        parts = np.where(early, np.pad(ahead, [*end, (0, 1)]), np.pad(behind, [*end, (1, 0)]))
+    found = np.cumsum(parts, axis=-1)
+    if initial is not None:
+        first = np.moveaxis(to_float(arrays(initial, found)[0]) * np.ones((1,) * len(y.shape)), axis, -1)
+        first = np.broadcast_to(first, (*found.shape[:-1], 1))
+        found = np.concatenate([first, found + first], axis=-1)
+    return np.moveaxis(found, -1, axis)
+
+
+def _first_of_two(y: Any, gaps: Any) -> Any:
+    """The integrals over the first of two intervals each, of the parabolas through their three samples."""
+    g, h = gaps[..., :-1], gaps[..., 1:]
+    share = g / (g + h)
+    bend = share * g / h
+    return g / 6.0 * ((3.0 - share) * y[..., :-2] + (3.0 + bend + share) * y[..., 1:-1] - bend * y[..., 2:])

@@ -40,7 +40,7 @@ __all__ = ["entry", "solve"]
 
 _HARMLESS = frozenset({
     "overwrite_a", "overwrite_b", "overwrite_ab", "check_finite", "lwork", "lapack_driver", "driver", "disp",
-    "blocksize",
+    "blocksize", "overwrite_a_band",
 })  # fmt: skip
 
 
@@ -401,7 +401,12 @@ def pinvh(a: Any, atol: Any = None, rtol: Any = None, lower: bool = True, return
 def null_space(A: Any, rcond: Any = None) -> Any:
     x = matrices("null_space", A)
     rtol = max(x.shape[-2:]) * float(np.finfo(x.dtype).eps) if rcond is None else float(rcond)
-    return matrix_functions.null_basis(x, rank=int(numpy_linalg.rank_of(x, 0.0, rtol)))
+    ranks = np.reshape(numpy_linalg.rank_of(x, 0.0, rtol), (-1,))
+    rank = int(ranks[0])
+    if ranks.shape[0] > 1 and not bool(np.all(ranks == rank)):
+        text = "scipy.linalg.null_space of matrices of several ranks has results of several shapes; call it for each"
+        raise ValueError(located(text))
+    return matrix_functions.null_basis(x, rank=rank)
 
 
 @entry("lstsq")

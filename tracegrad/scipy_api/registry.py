@@ -43,9 +43,10 @@ _HOMES = {
     "scipy.fft": ("scipy_api.fft",), "scipy.integrate": (
         "scipy_api.integrate", "solvers.integrate", "solvers.several", "solvers.ode"),
     "scipy.interpolate": ("scipy_api.interpolate", "scipy_api.grids", "scipy_api.interpolators"),
-    "scipy.linalg": ("scipy_api.linalg", "scipy_api.equations"),
+    "scipy.linalg": ("scipy_api.linalg", "scipy_api.equations", "scipy_api.banded"),
     "scipy.ndimage": ("scipy_api.ndimage", "scipy_api.resampling"), "scipy.optimize": ("solvers.optimize",),
-    "scipy.signal": ("scipy_api.signal", "scipy_api.filters"), "scipy.sparse": ("scipy_api.sparse",),
+    "scipy.signal": ("scipy_api.signal", "scipy_api.filters", "scipy_api.spectra"),
+    "scipy.sparse": ("scipy_api.sparse",),
     "scipy.sparse.linalg": ("scipy_api.sparse", "solvers.iterative"), "scipy.spatial.distance": ("scipy_api.spatial",),
     "scipy.special": ("scipy_api.special",), "scipy.stats": ("scipy_api.stats",),
 }  # fmt: skip

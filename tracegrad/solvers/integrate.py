@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from tracegrad.ir import Graph, build, replay, turns
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier, Op, TapeCarrier
 from tracegrad.ops.custom import custom_call, opaque
-from tracegrad.ops.elementwise import absolute, add, less, multiply, negative, where
+from tracegrad.ops.elementwise import absolute, add, cos, divide, less, multiply, negative, sin, subtract, where
 from tracegrad.ops.linear import reduce_sum
 from tracegrad.scipy_api.registry import shadow
 from tracegrad.solvers.host import Functions, WaysOf, plain_options, shaped
@@ -59,10 +59,19 @@ class _Quadrature:
                 found = integrate.quad_vec(lambda x: self._at(x, given), a, b, **self.options)
             elif aval.size == 1:
                 found = integrate.quad(lambda x: self._at(x, given).item(), a, b, **self.options)
+            elif "weight" in self.options:  # which only QUADPACK knows
+                each = [self._element(k, given, a, b) for k in range(aval.size)]
+                found = [x for x, _ in each], max(error for _, error in each)
             else:
                 known = {k: v for k, v in self.options.items() if k in ("epsabs", "epsrel", "points")}
                 found = integrate.quad_vec(lambda x: self._at(x, given), a, b, norm="max", **known)
         return np.asarray(found[0], np.float64).reshape(aval.shape), np.asarray(found[1], np.float64)
+
+    def _element(self, k: int, given: Sequence[Any], a: float, b: float) -> tuple[float, float]:
+        from scipy import integrate
+
+        found = integrate.quad(lambda x: self._at(x, given).flat[k].item(), a, b, **self.options)
+        return found[0], found[1]
 
     def _at(self, x: float, given: Sequence[Any]) -> Any:
         return np.array(self.turn([np.asarray(x, np.float64), *given])[0])
@@ -94,7 +103,7 @@ def _ways(call: _Quadrature) -> WaysOf:
 
     def pull(cts: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
         moving, values = inputs[:count], inputs[count:]
-        heights = [_height(graph, x, sign, values) for x, sign in zip(moving, signs)]
+        heights = [_height(call, x, sign, values) for x, sign in zip(moving, signs)]
         found = {k: _summed(multiply(cts[0], y)) for k, y in enumerate(heights)}
         both, places = joint(graph, wrt, [0])
         if not places:
@@ -106,7 +115,7 @@ def _ways(call: _Quadrature) -> WaysOf:
 
     def push(tangents: Sequence[Any], outputs: Sequence[Any], inputs: Sequence[Any]) -> dict[int, Any]:
         moving, values = inputs[:count], inputs[count:]
-        terms = [multiply(t, _height(graph, x, sign, values)) for x, sign, t in zip(moving, signs, tangents)]
+        terms = [multiply(t, _height(call, x, sign, values)) for x, sign, t in zip(moving, signs, tangents)]
         both, found = pushed(graph, wrt)
         if found:
             inside = build(lambda *args: replay(both, args)[0][1:], both.avals)
@@ -116,11 +125,22 @@ def _ways(call: _Quadrature) -> WaysOf:
     return WaysOf(call.name, {"pull": pull, "push": push})
 
 
-def _height(graph: Graph, x: Any, sign: float, values: Sequence[Any]) -> Any:
-    """The function at an end, with a sign; 0 at infinity."""
+def _height(call: _Quadrature, x: Any, sign: float, values: Sequence[Any]) -> Any:
+    """The function at an end, with its weight and a sign; 0 at infinity."""
     finite = less(absolute(x), np.inf)
-    y = replay(graph, [where(finite, x, 0.0), *values])[0][0]
+    place = where(finite, x, 0.0)
+    y = replay(call.graph, [place, *values])[0][0]
+    if "weight" in call.options:
+        y = multiply(y, _WEIGHTS[call.options["weight"]](place, call.options["wvar"]))
     return where(finite, y if sign > 0 else negative(y), 0.0)
+
+
+# By name, those that are finite at the ends.
+_WEIGHTS: dict[str, Callable[[Any, float], Any]] = {
+    "cos": lambda x, w: cos(multiply(x, float(w))),
+    "sin": lambda x, w: sin(multiply(x, float(w))),
+    "cauchy": lambda x, c: divide(1.0, subtract(x, float(c))),
+}
 
 
 def _summed(x: Any) -> Any:
@@ -143,9 +163,21 @@ def quad(*args: Any, **kwargs: Any) -> Any:
     bound = inspect.signature(integrate.quad).bind(*args, **kwargs)
     bound.apply_defaults()
     given = dict(bound.arguments)
-    for name in ("full_output", "weight", "wvar", "wopts", "complex_func"):
+    for name in ("full_output", "wopts"):
         if given.pop(name):
             raise refuse(f"the argument {name}= of {what}")
+    if given.pop("complex_func"):
+        func, others = given.pop("func"), {k: x for k, x in given.items() if k != "func"}
+        of_parts = [
+            quad(lambda x, *xs, part=part: part(inlined(func)(x, *xs)), **others) for part in (np.real, np.imag)
+        ]
+        return tuple([x + 1j * y for x, y in zip(*of_parts)])
+    if given["weight"] is None:
+        del given["wvar"]
+    elif isinstance(given["wvar"], Carrier):
+        raise refuse(f"a traced wvar= of {what}", "let the function have the weight as a factor")
+    elif given["weight"] not in _WEIGHTS and any(isinstance(given[name], Carrier) for name in ("a", "b")):
+        raise refuse(f"{what} between traced ends with weight={given['weight']!r}", "integrate over a fixed interval")
     functions = Functions(what, [(with_args(given.pop("func"), given.pop("args")), ())], None)
     ends = [_end(what, given.pop(name)) for name in ("a", "b")]
     options = plain_options(what, {k: v for k, v in given.items() if v is not None})

@@ -1,0 +1,167 @@
+"""A callback that draws the loss while a solver runs."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tracegrad.drawing import LETTER, TEXT, document, number, rectangle, words
+from tracegrad.errors import located
+
+__all__ = ["LossPlot"]
+
+BETWEEN = 0.25  # seconds until the picture is drawn again
+WIDTH, HEIGHT = 560.0, 300.0
+LEFT, RIGHT, TOP, BOTTOM = 84.0, 24.0, 46.0, 44.0
+MOST = 400  # points of the line
+STEEP = 100.0  # from this ratio of the largest to the least loss on, the axis is of their logarithms
+
+
+class LossPlot:
+    """A callback of `minimize`, of this package or of SciPy, that keeps the loss of each iteration and draws it.
+
+    In a notebook the picture appears when the solver begins and follows it; elsewhere nothing is shown. `losses` is the
+    list of them, the picture is `_repr_svg_()`, which notebooks show by themselves, and `save` writes it to a file. The
+    axis is of logarithms where all losses are positive and differ much. Runs that share one follow each other in it.
+
+    Raises TypeError where what it is called with has no loss.
+
+    >>> from tracegrad.scipy import minimize
+    >>> plot = LossPlot("a parabola")
+    >>> found = minimize(lambda x: (x - 1.0) ** 2 + 1.0, 3.0, callback=plot)
+    >>> plot
+    LossPlot('a parabola', 2 iterations, the last loss 1)
+    """
+
+    def __init__(self, title: str = "loss"):
+        self.title = title
+        self.losses: list[float] = []
+        self._next, self._display, self._drawn = 0.0, None, 0
+
+    def __call__(self, intermediate_result: Any) -> None:
+        """An iteration has ended with this result, whose `fun` or `cost` is the loss."""
+        loss = _loss_of(intermediate_result)
+        if loss is None:
+            text = f"a {type(self).__name__} is called with results that have `fun` or `cost`"
+            raise TypeError(located(f"{text}, not with a {type(intermediate_result).__name__}"))
+        self.losses.append(loss)
+        now = time.perf_counter()
+        if now >= self._next:
+            self._show()
+            self._next = now + BETWEEN
+
+    def finish(self) -> None:
+        """Show what has not been shown; `tracegrad.scipy.minimize` calls it at its end."""
+        if self._drawn != len(self.losses):
+            self._show()
+
+    def _show(self) -> None:
+        if not _in_notebook():
+            return
+        self._drawn = len(self.losses)
+        if self._display is None:
+            self._display = importlib.import_module("IPython.display").display(self, display_id=True)
+        else:
+            self._display.update(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write the SVG to a file, whose name ends in `.svg` (ValueError otherwise)."""
+        path = Path(path)
+        if path.suffix.lower() != ".svg":
+            raise ValueError(located(f"the picture is an SVG: save it as {path.stem}.svg, not as {path.name}"))
+        path.write_text(self._repr_svg_(), encoding="utf-8")
+
+    def _repr_svg_(self) -> str:
+        return drawn(self.title, self.losses)
+
+    def __repr__(self) -> str:
+        count = len(self.losses)
+        last = f", the last loss {self.losses[-1]:.6g}" if count else ""
+        return f"LossPlot({self.title!r}, {count} iteration{'s' * (count != 1)}{last})"
+
+
+def _loss_of(result: Any) -> float | None:
+    found = getattr(result, "cost", None)
+    found = getattr(result, "fun", None) if found is None else found
+    return None if found is None else float(found)
+
+
+def _in_notebook() -> bool:
+    """Whether a kernel of IPython's runs, which has a page to draw on; its terminal has none."""
+    shell = sys.modules.get("IPython")
+    running = None if shell is None else shell.get_ipython()
+    return running is not None and hasattr(running, "kernel")
+
+
+# -- the picture -------------------------------------------------------------------------------------------------------
+def drawn(title: str, losses: Sequence[float]) -> str:
+    """The text of an SVG of the losses, those that are finite."""
+    points = [(float(k), x) for k, x in enumerate(losses, 1) if math.isfinite(x)]
+    body = [rectangle("page", 0.5, 0.5, WIDTH - 1, HEIGHT - 1, 8), words(title, LEFT, 26, "text heading")]
+    last = f"{losses[-1]:.6g} after {len(losses)}" if losses else "no iteration yet"
+    body.append(words(last, WIDTH - RIGHT, 26, "pale", "end"))
+    body.append(words("iteration", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, "pale", "middle"))
+    return document(f"{title}: {last}", WIDTH, HEIGHT, [*body, *_curve(points)])
+
+
+def _curve(points: list[tuple[float, float]]) -> Iterator[str]:
+    if not points:
+        return
+    ys = [y for _, y in points]
+    steep = min(ys) > 0 and max(ys) >= STEEP * min(ys)
+    low, high, ticks = _decades(min(ys), max(ys)) if steep else _steps(min(ys), max(ys))
+    height = math.log10 if steep else float
+    last = max(points[-1][0], 2.0)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = LEFT + (x - 1.0) / (last - 1.0) * (WIDTH - LEFT - RIGHT)
+        return across, HEIGHT - BOTTOM - (height(y) - height(low)) / (height(high) - height(low)) * (
+            HEIGHT - TOP - BOTTOM
+        )
+
+    for tick in ticks:
+        _, y = place(1.0, tick)
+        yield f'<path class="line dashed" opacity="0.4" d="M{number(LEFT)} {number(y)}H{number(WIDTH - RIGHT)}"/>'
+        yield words(f"{tick:g}", LEFT - 8, y + 4, "pale", "end")
+    for tick in _steps(1.0, last, most=6)[2]:
+        if 1.0 <= tick <= last and tick == int(tick):
+            yield words(f"{tick:g}", place(tick, low)[0], HEIGHT - BOTTOM + 4 + TEXT, "pale", "middle")
+    thin = _thinned(points)
+    path = " ".join(f"{number(x)},{number(y)}" for x, y in (place(*point) for point in thin))
+    if len(thin) > 1:
+        yield f'<polyline class="line" points="{path}"/>'
+    x, y = place(*points[-1])
+    yield f'<circle class="result" cx="{number(x)}" cy="{number(y)}" r="{number(LETTER * 6)}"/>'
+
+
+def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """At most so many of the points, with the last."""
+    step = -(-len(points) // MOST)
+    return points[::-step][::-1]
+
+
+def _decades(low: float, high: float) -> tuple[float, float, list[float]]:
+    """The ends of an axis of logarithms, and its ticks."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    step = max(1, -(-(last - first) // 6))
+    return 10.0**first, 10.0**last, [10.0**k for k in range(first, last + 1, step)]
+
+
+def _steps(low: float, high: float, most: int = 5) -> tuple[float, float, list[float]]:
+    """The ends of an axis, and its ticks, which are round numbers."""
+    wide = high - low or abs(high) or 1.0
+    rough = wide / most
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * k for k in (1.0, 2.0, 5.0, 10.0) if power * k >= rough * (1 - 1e-12))
+    first, last = math.floor(low / step), math.ceil(high / step)
+    last += first == last
+    return (
+        first * step,
+        last * step,
+        [round(k * step, 12 - math.floor(math.log10(step))) for k in range(first, last + 1)],
+    )
