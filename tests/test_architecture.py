@@ -40,6 +40,7 @@ LAYERS = (
     "torch.autograd",
     "torch.linalg",
     "torch.nn",
+    "torch.optim",
     "torch.special",
     "torch.array_api",
     "torch.cuda",

@@ -49,6 +49,9 @@ SECOND = {
     "nn.functional": True,
     "nn.init": False,
     "nn.utils": False,
+    "optim": False,
+    "optim.lr_scheduler": False,
+    "optim.schedules": False,
     "special": True,
 }
 

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from tracegrad import dask, func, implicit, random, scipy
     from tracegrad.audit import check
     from tracegrad.pictures import visualize
-    from tracegrad.torch import array_api, autograd, cuda, linalg, nn, special
+    from tracegrad.torch import array_api, autograd, cuda, linalg, nn, optim, special
     from tracegrad.torch.autograd.anomaly import is_anomaly_check_nan_enabled, is_anomaly_enabled
     from tracegrad.torch.modes import (
         enable_grad,
@@ -126,6 +126,7 @@ __all__ = [
     "map",
     "nn",
     "no_grad",
+    "optim",
     "random",
     "register_pytree_node",
     "scan",
@@ -156,7 +157,10 @@ _find, _names = later.names(
         "implicit": "tracegrad.implicit",
         "random": "tracegrad.random",
         "scipy": "tracegrad.scipy",
-        **{name: f"tracegrad.torch.{name}" for name in ("array_api", "autograd", "cuda", "linalg", "nn", "special")},
+        **{
+            name: f"tracegrad.torch.{name}"
+            for name in ("array_api", "autograd", "cuda", "linalg", "nn", "optim", "special")
+        },
     },
     members={
         "check": "tracegrad.audit",

@@ -15,6 +15,7 @@ from tracegrad import func as func
 from tracegrad import implicit as implicit
 from tracegrad import linalg as linalg
 from tracegrad import nn as nn
+from tracegrad import optim as optim
 from tracegrad import random as random
 from tracegrad import scipy as scipy
 from tracegrad import special as special

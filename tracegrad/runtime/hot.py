@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["hot_call"]
 
 # Beyond, making the code takes longer than it saves.
-MOST_GUARDS = 256
+MOST_GUARDS = 4096
 
 
 def hot_call(

@@ -71,6 +71,15 @@ def _fields(x: Any) -> list[Any]:
     return found if same else []
 
 
+def _is_rate(value: Any, source: Source) -> bool:
+    """Whether this is the learning rate of a group of an optimizer's parameters, which schedules change: an input from
+    the first trace on."""
+    if source.name != "lr" or type(value) is not float or type(source) is not Item:
+        return False
+    group = source.parent
+    return isinstance(group, Item) and group.parent.name == "param_groups"
+
+
 class World(Assumptions):
     """What one trace has read; `inline` and `adopt` make the shadows it runs."""
 
@@ -162,7 +171,8 @@ class World(Assumptions):
 
     def _number_or_value(self, value: Any, source: Source) -> Any:
         planted = self.writes.planted(source)
-        if planted is None and isinstance(value, VARYING) and source.key in self.varying:
+        varies = isinstance(value, VARYING) and (source.key in self.varying or _is_rate(value, source))
+        if planted is None and varies:
             return self.builder.capture_number(value, source)
         if planted is None:
             self._value(value, source)

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from tracegrad.ops import TensorCarrier
 from tracegrad.tree.kinds import KINDS
 
 __all__ = ["LENT", "Loan", "lend", "passes_methods", "read", "real_of", "touching"]
@@ -163,7 +164,8 @@ class LentSet(_Lent, set[Any]):
 
 @_lent(dict, {"__getitem__", "__setitem__", "get", "__contains__"})
 class LentDict(_Lent, dict[Any, Any]):
-    """A dict; an item that is read by its key says nothing of the others, and one that is written nothing at all."""
+    """A dict; an item that is read by its key says nothing of the others, and one that is written nothing at all. Where
+    a Tensor is a key, what stands for it is that key."""
 
     __slots__ = ("_loan",)
 
@@ -186,23 +188,32 @@ class LentDict(_Lent, dict[Any, Any]):
         dict.__setitem__(self, key, found)
 
     def __getitem__(self, key: Any) -> Any:
+        key = _real_key(key)
         self._item(key)
         return dict.__getitem__(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        loan = self._loan
+        key, loan = _real_key(key), self._loan
         if not loan.whole and key not in loan.known:
             loan.known.add(key)
             loan.blind[key] = None
         dict.__setitem__(self, key, value)
 
     def get(self, key: Any, default: Any = None) -> Any:
+        key = _real_key(key)
         self._item(key)
         return dict.get(self, key, default)
 
     def __contains__(self, key: Any) -> bool:
+        key = _real_key(key)
         self._item(key)
         return dict.__contains__(self, key)
+
+
+def _real_key(key: Any) -> Any:
+    """The Tensor from outside that a key stands for; any other key as it is."""
+    outside = getattr(key, "_outside", None) if isinstance(key, TensorCarrier) else None
+    return key if outside is None else outside.source.read()
 
 
 _CLASSES: dict[type, Any] = {list: LentList, dict: LentDict, deque: LentDeque, set: LentSet}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from tracegrad import tree
+from tracegrad.ops import Carrier
 from tracegrad.trace.classes import genuine
 
 __all__ = [
@@ -36,7 +37,7 @@ class Source:
     def key(self) -> Hashable:
         """Equal for equal places, as long as the objects on the way live."""
         above = self.parent.key if isinstance(self.parent, Source) else id(self.parent)
-        return type(self), above, repr(self.name)
+        return type(self), above, id(self.name) if isinstance(self.name, Carrier) else repr(self.name)
 
     def read(self) -> Any:
         """What the place holds now; LookupError, AttributeError, ValueError or ReferenceError when it is gone."""
@@ -186,7 +187,7 @@ class Item(Source):
 
     @property
     def path(self) -> str:
-        return f"{self.parent.path}[{self.name!r}]"
+        return f"{self.parent.path}[{'a Tensor' if isinstance(self.name, Carrier) else repr(self.name)}]"
 
 
 class Alike(Source):

@@ -39,6 +39,13 @@ class StandIn:
     grad: Any = None  # the stand-in of its gradient, if that was read and there is one
     read: bool = False  # whether the gradient was read or replaced
 
+    def replaces(self) -> None:
+        """The gradient is replaced, and nobody has read what it was."""
+        self.read, self.grad = True, _UNREAD
+
+
+_UNREAD = object()
+
 
 class _Given(TapeNode):
     """What made a stand-in of a Tensor that is not a leaf: the tape outside."""

@@ -74,7 +74,7 @@ def _flatten_dict(x: Any) -> tuple[Children, Any]:
     order = tuple(x)
     try:
         keys = tuple(sorted(order))
-    except TypeError:
+    except (TypeError, RuntimeError):  # Tensors are compared element by element
         return [x[key] for key in order], (order, _exact(order), None)
     # Strings compare only with strings: all keys are strings if the first one is.
     exact = () if keys and type(keys[0]) is str else _exact(keys)

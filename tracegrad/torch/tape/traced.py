@@ -42,7 +42,7 @@ class TracedTensor(Tensor):
     @_grad.setter
     def _grad(self, value: Any) -> None:
         if self._outside is not None and not self._outside.read:
-            self.array._grad_of(self._outside)
+            self._outside.replaces()
         self._kept_grad = self._lift(value) if isinstance(value, Recorded) else value
 
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:

@@ -1,0 +1,12 @@
+"""What `torch.optim` offers, and in lower case the same rules as pure functions of pytrees."""
+
+from tracegrad.torch.optim import lr_scheduler, schedules
+from tracegrad.torch.optim.lbfgs import LBFGS
+from tracegrad.torch.optim.optimizer import Optimizer
+from tracegrad.torch.optim.optimizers import SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop
+from tracegrad.torch.optim.pure import adagrad, adam, adamw, clip_by_global_norm, rmsprop, sgd
+
+__all__ = [
+    "LBFGS", "SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "Optimizer", "RAdam", "RMSprop",
+    "adagrad", "adam", "adamw", "clip_by_global_norm", "lr_scheduler", "rmsprop", "schedules", "sgd",
+]  # fmt: skip

@@ -1,0 +1,91 @@
+"""Groups of parameters: what an optimizer is given, as dicts with the settings of each."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.torch.tape import Tensor
+
+__all__ = ["checked", "grouped", "required"]
+
+
+class _Required:
+    """What stands for a setting that a group must give itself, as there is no default."""
+
+    def __repr__(self) -> str:
+        return "<required parameter>"
+
+
+required = _Required()
+
+
+def grouped(params: Any) -> list[dict[str, Any]]:
+    """The groups that `params` are: one, unless they are dicts."""
+    if isinstance(params, Tensor | np.ndarray):
+        text = "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
+        raise TypeError(located(f"{text}{type(params).__name__}"))
+    found = list(params)
+    if not found:
+        raise ValueError(located("optimizer got an empty parameter list"))
+    return found if isinstance(found[0], dict) else [{"params": found}]
+
+
+def checked(given: Any, defaults: Mapping[str, Any], others: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The group that joins the others."""
+    if not isinstance(given, dict):
+        raise TypeError(located(f"param_group must be a dict, but got {type(given)}"))
+    params = given["params"]
+    if isinstance(params, set):
+        raise TypeError(
+            located(
+                "optimizer parameters need to be organized in ordered collections, but the ordering of tensors in sets "
+                "will change between runs. Please use a list instead."
+            )
+        )
+    params = [params] if isinstance(params, Tensor) else list(params)
+    named = [isinstance(p, tuple) for p in params]
+    if any(named) and not all(named):
+        raise ValueError(located("all optimizer params should be with/without names."))
+    group = {**given, "params": [p[1] for p in params] if any(named) else params}
+    if any(named):
+        group["param_names"] = [p[0] for p in params]
+    for p in group["params"]:
+        _check(p)
+    for name, default in defaults.items():
+        if default is required and name not in group:
+            raise ValueError(
+                located(f"parameter group didn't specify a value of required optimization parameter {name}")
+            )
+        group.setdefault(name, default)
+    _apart(group["params"], others)
+    if any(("param_names" in other) != any(named) for other in others):
+        raise ValueError(located("all optimizer param groups should be with/without names."))
+    return group
+
+
+def _check(p: Any) -> None:
+    if not isinstance(p, Tensor):
+        what = f"an {type(p).__name__}; make a Tensor of it" if isinstance(p, np.ndarray) else type(p).__name__
+        raise TypeError(located(f"optimizer can only optimize Tensors, but one of the params is {what}"))
+    if not (p.is_leaf or p.retains_grad):
+        raise ValueError(located("can't optimize a non-leaf Tensor"))
+
+
+def _apart(params: Sequence[Any], others: Sequence[dict[str, Any]]) -> None:
+    """That no parameter is there twice."""
+    mine = {id(p) for p in params}
+    if len(mine) != len(params):
+        warnings.warn(
+            located(
+                "optimizer contains a parameter group with duplicate parameters; in future, this will cause an error; "
+                "it is updated more than once in each step"
+            ),
+            stacklevel=4,
+        )
+    if any(id(p) in mine for other in others for p in other["params"]):
+        raise ValueError(located("some parameters appear in more than one parameter group"))

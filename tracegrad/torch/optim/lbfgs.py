@@ -1,0 +1,224 @@
+"""LBFGS: steps along directions that past gradients give, with a closure that is called several times in each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.ops import Level
+from tracegrad.torch.modes import enable_grad
+from tracegrad.torch.optim.optimizer import Optimizer
+from tracegrad.torch.optim.wolfe import Point, search
+from tracegrad.torch.tape import Tensor
+from tracegrad.torch.tape.factories import from_numpy
+
+__all__ = ["LBFGS"]
+
+Array = np.ndarray[Any, Any]
+_LEAST_CURVATURE = 1e-10
+
+
+class LBFGS(Optimizer):
+    """The limited-memory method of Broyden, Fletcher, Goldfarb and Shanno, as PyTorch's.
+
+    `step(closure)` calls the closure, which takes the gradients away, computes the loss and calls `backward`, up to
+    `max_eval` times in `max_iter` iterations. `line_search_fn` is None or "strong_wolfe". There is one group of
+    parameters. The steps themselves are NumPy's; what is worth compiling is the closure. An error in the closure leaves
+    the parameters as they were before the step.
+
+    Raises ValueError for several groups and settings out of range, RuntimeError for an unknown line search, and
+    `UnsupportedError` inside a traced function.
+
+    >>> from tracegrad import tensor
+    >>> w = tensor([-1.0, 2.0], requires_grad=True)
+    >>> lbfgs = LBFGS([w], line_search_fn="strong_wolfe")
+    >>> def closure():
+    ...     lbfgs.zero_grad()
+    ...     loss = (1 - w[0]) ** 2 + 100 * (w[1] - w[0] ** 2) ** 2
+    ...     loss.backward()
+    ...     return loss
+    >>> for _ in range(3):
+    ...     loss = lbfgs.step(closure)
+    >>> w
+    tensor([1.0000, 1.0000], requires_grad=True)
+    """
+
+    def __init__(
+        self, params: Any, lr: Any = 1, max_iter: int = 20, max_eval: int | None = None, tolerance_grad: float = 1e-7,
+        tolerance_change: float = 1e-9, history_size: int = 100, line_search_fn: str | None = None,
+    ):  # fmt: skip
+        if not lr >= 0.0:
+            raise ValueError(located(f"Invalid learning rate: {lr}"))
+        if line_search_fn not in (None, "strong_wolfe"):
+            raise RuntimeError(located(f"only 'strong_wolfe' is supported as line_search_fn, not {line_search_fn!r}"))
+        defaults = {
+            "lr": lr, "max_iter": max_iter, "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
+            "tolerance_grad": tolerance_grad, "tolerance_change": tolerance_change, "history_size": history_size,
+            "line_search_fn": line_search_fn,
+        }  # fmt: skip
+        super().__init__(params, defaults)
+        if len(self.param_groups) != 1:
+            raise ValueError(located("LBFGS doesn't support per-parameter options (parameter groups)"))
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Some iterations, of which the `closure` computes the losses and gradients; returns the first loss."""
+        group, params = self.param_groups[0], self.param_groups[0]["params"]
+        if closure is None:
+            raise TypeError(located("LBFGS.step needs a closure that computes the loss and its gradients again"))
+        if any(p.level is not Level.TENSOR for p in params):
+            raise UnsupportedError(
+                located(
+                    "LBFGS.step inside a traced function: how often it calls the closure depends on the losses; call "
+                    "step outside, with a closure that is traced"
+                )
+            )
+        before = [p.array.copy() for p in params]
+        steps = _Steps(params, group, self.state.get(params[0]) or {}, closure)
+        try:
+            first = steps.run()
+        except BaseException:
+            for p, x in zip(params, before):
+                _write(p, x)
+            raise
+        self.state[params[0]] = steps.state()
+        return first
+
+
+def _write(p: Any, x: Array) -> None:
+    p.data.copy_(from_numpy(x))
+
+
+class _Steps:
+    """The iterations of one step, on vectors of all parameters."""
+
+    def __init__(self, params: list[Any], group: dict[str, Any], state: dict[str, Any], closure: Callable[[], Any]):
+        self._params, self._group, self._closure = params, group, closure
+        self._sizes = np.cumsum([p.numel() * (2 if p.dtype.kind == "c" else 1) for p in params])[:-1]
+        self.calls, self.iterations = state.get("func_evals", 0), state.get("n_iter", 0)
+        self.direction, self.t = _array(state.get("d")), state.get("t", 0.0)
+        self.differences = [_array(x) for x in state.get("old_dirs", ())]
+        self.moves = [_array(x) for x in state.get("old_stps", ())]
+        self.inverses = [float(x) for x in state.get("ro", ())]
+        self.scale = state.get("H_diag", 1)
+        self.previous, self.previous_loss = _array(state.get("prev_flat_grad")), state.get("prev_loss", 0.0)
+        self.products: list[Any] = list(state.get("al", ()))
+
+    def state(self) -> dict[str, Any]:
+        """What the next step begins from, by PyTorch's names."""
+        found: dict[str, Any] = {"func_evals": self.calls, "n_iter": self.iterations}
+        if self.direction is None:
+            return found
+        found |= {"al": self.products} if self.products else {}
+        found |= {"d": from_numpy(self.direction), "t": self.t}
+        found |= {
+            "old_dirs": [from_numpy(x) for x in self.differences],
+            "old_stps": [from_numpy(x) for x in self.moves],
+        }
+        found |= {"ro": self.inverses, "H_diag": self.scale, "prev_flat_grad": from_numpy(self.previous)}
+        return found | {"prev_loss": self.previous_loss}
+
+    def run(self) -> Any:
+        """All iterations; the loss before them."""
+        group = self._group
+        first, loss, gradient = self._evaluated()
+        if _greatest(gradient) <= group["tolerance_grad"]:
+            return first
+        calls = 1
+        for n in range(1, group["max_iter"] + 1):
+            self.iterations += 1
+            self._turn(gradient)
+            self.previous, self.previous_loss = gradient.copy(), loss
+            rate = group["lr"].item() if isinstance(group["lr"], Tensor) else group["lr"]
+            self.t = min(1.0, 1.0 / float(np.abs(gradient).sum())) * rate if self.iterations == 1 else rate
+            slope = float(gradient @ self.direction)
+            if slope > -group["tolerance_change"]:
+                break
+            loss, gradient, evaluated = self._move(Point(0.0, loss, gradient, slope), last=n == group["max_iter"])
+            calls += evaluated
+            if n == group["max_iter"] or calls >= group["max_eval"] or self._rests(gradient, loss):
+                break
+        return first
+
+    def _rests(self, gradient: Array, loss: float) -> bool:
+        change = self._group["tolerance_change"]
+        if _greatest(gradient) <= self._group["tolerance_grad"] or _greatest(self.direction * self.t) <= change:
+            return True
+        return bool(abs(loss - self.previous_loss) < change)
+
+    def _turn(self, gradient: Array) -> None:
+        """The direction of the next move: the gradient's opposite, times what is known of the inverse Hessian."""
+        if self.iterations == 1:
+            self.direction, self.scale = -gradient, 1
+            self.differences, self.moves, self.inverses = [], [], []
+            return
+        difference, move = gradient - self.previous, self.direction * self.t
+        curvature = float(difference @ move)
+        if curvature > _LEAST_CURVATURE:
+            self.differences.append(difference)
+            self.moves.append(move)
+            self.inverses.append(1.0 / curvature)
+            for history in (self.differences, self.moves, self.inverses):
+                del history[: -self._group["history_size"]]
+            self.scale = curvature / float(difference @ difference)
+        self._project(gradient)
+
+    def _project(self, gradient: Array) -> None:
+        past = list(zip(self.differences, self.moves, self.inverses))
+        rest, weights = -gradient, []
+        for difference, move, inverse in reversed(past):
+            weight = float(move @ rest) * inverse
+            weights.append(weight)
+            rest = rest - difference * weight
+        found = rest * self.scale
+        for (difference, move, inverse), weight in zip(past, reversed(weights)):
+            found = found + move * (weight - float(difference @ found) * inverse)
+        self.direction = found
+        size = self._group["history_size"]
+        self.products = ([*reversed(weights)] + [None] * size)[:size]
+
+    def _move(self, start: Point, last: bool) -> tuple[float, Array, int]:
+        """Move along the direction: the loss and gradient there, and how often they were computed."""
+        places = [p.array.copy() for p in self._params]
+        if self._group["line_search_fn"] is None:
+            self._go(places, self.t)
+            if last:  # nobody looks at them any more
+                return start.loss, start.gradient, 0
+            _, loss, gradient = self._evaluated()
+            return loss, gradient, 1
+
+        def at(t: float) -> Point:
+            self._go(places, t)
+            _, loss, gradient = self._evaluated()
+            return Point(t, loss, gradient, float(gradient @ self.direction))
+
+        longest = _greatest(self.direction)
+        found, calls = search(at, start, self.t, longest, self._group["tolerance_change"])
+        self.t = found.t
+        self._go(places, self.t)
+        return found.loss, found.gradient, calls
+
+    def _go(self, places: list[Array], t: float) -> None:
+        """Set the parameters to `t` times the direction from these places."""
+        for p, x, d in zip(self._params, places, np.split(self.direction, self._sizes)):
+            d = d.view(p.dtype) if p.dtype.kind == "c" else d
+            _write(p, x + d.reshape(x.shape).astype(x.dtype) * x.dtype.type(t))
+
+    def _evaluated(self) -> tuple[Any, float, Array]:
+        """What the closure returns, as a number too, and the gradient."""
+        with enable_grad():
+            loss = self._closure()
+        self.calls += 1
+        parts = [np.zeros(p.shape, p.dtype) if p.grad is None else p.grad.detach().numpy() for p in self._params]
+        flat = [x.ravel().view(x.real.dtype) if x.dtype.kind == "c" else x.ravel() for x in parts]
+        return loss, float(loss.detach() if isinstance(loss, Tensor) else loss), np.concatenate(flat)
+
+
+def _array(x: Any) -> Any:
+    return x if x is None else np.asarray(x.detach() if hasattr(x, "detach") else x)
+
+
+def _greatest(x: Array) -> float:
+    return float(np.abs(x).max())

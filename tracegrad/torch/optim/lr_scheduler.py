@@ -1,0 +1,327 @@
+"""What `torch.optim.lr_scheduler` offers: schedules of learning rates, which change the groups of an optimizer.
+
+A schedule sets `group["lr"]` when it is made and at each `step`, mostly as a multiple of what it was: so several of
+them may be chained. A rate is an input of a traced step, so another one is no reason to compile it again.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import types
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from tracegrad.errors import located
+from tracegrad.torch.optim.cycles import CosineAnnealingWarmRestarts, CyclicLR, OneCycleLR
+from tracegrad.torch.optim.plateau import ReduceLROnPlateau
+from tracegrad.torch.optim.scheduler import LRScheduler, set_rates
+
+__all__ = [
+    "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts", "CyclicLR", "ExponentialLR",
+    "LRScheduler", "LambdaLR", "LinearLR", "MultiStepLR", "MultiplicativeLR", "OneCycleLR", "PolynomialLR",
+    "ReduceLROnPlateau", "SequentialLR", "StepLR",
+]  # fmt: skip
+
+Factor = Callable[[int], float]
+
+
+class _OfFunctions(LRScheduler):
+    """A schedule of functions of the epoch, one for all groups or one for each."""
+
+    lr_lambdas: list[Factor]
+
+    def __init__(self, optimizer: Any, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1):
+        groups = len(optimizer.param_groups)
+        found: list[Any] = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * groups
+        if len(found) != groups:
+            raise ValueError(located(f"Expected {groups} lr_lambdas, but got {len(found)}"))
+        self.lr_lambdas = found
+        super().__init__(optimizer, last_epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state; of functions nothing, of callable objects their attributes."""
+        state = {k: x for k, x in vars(self).items() if k not in ("optimizer", "lr_lambdas")}
+        plain = types.FunctionType | types.BuiltinFunctionType | types.MethodType
+        return state | {"lr_lambdas": [None if isinstance(f, plain) else dict(vars(f)) for f in self.lr_lambdas]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict({k: x for k, x in state_dict.items() if k != "lr_lambdas"})
+        for f, state in zip(self.lr_lambdas, state_dict["lr_lambdas"]):
+            if state is not None:
+                vars(f).update(state)
+
+
+class LambdaLR(_OfFunctions):
+    """The initial rate times a function of the epoch.
+
+    >>> from tracegrad import optim, tensor
+    >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=0.5)
+    >>> schedule = LambdaLR(sgd, lambda epoch: 1 / (1 + epoch))
+    >>> sgd.step(), schedule.step()
+    (None, None)
+    >>> schedule.get_last_lr()
+    [0.25]
+    """
+
+    def get_lr(self) -> list[Any]:
+        return [base * f(self.last_epoch) for f, base in zip(self.lr_lambdas, self.base_lrs)]
+
+
+class MultiplicativeLR(_OfFunctions):
+    """The rate times a function of the epoch, each time."""
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 0:
+            return self.rates()
+        return [rate * f(self.last_epoch) for f, rate in zip(self.lr_lambdas, self.rates())]
+
+
+class StepLR(LRScheduler):
+    """The rate times `gamma` every `step_size` epochs.
+
+    >>> from tracegrad import optim, tensor
+    >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=0.5)
+    >>> schedule = StepLR(sgd, step_size=2, gamma=0.1)
+    >>> for _ in range(5):
+    ...     sgd.step()
+    ...     schedule.step()
+    >>> sgd.param_groups[0]["lr"]
+    0.005000000000000001
+    """
+
+    def __init__(self, optimizer: Any, step_size: int, gamma: float = 0.1, last_epoch: int = -1):
+        self.step_size, self.gamma = step_size, gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        changes = self.last_epoch != 0 and self.last_epoch % self.step_size == 0
+        return self.rates(self.gamma) if changes else self.rates()
+
+    def _get_closed_form_lr(self) -> list[Any]:
+        return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
+
+
+class MultiStepLR(LRScheduler):
+    """The rate times `gamma` at each of these epochs."""
+
+    def __init__(self, optimizer: Any, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1):
+        self.milestones, self.gamma = Counter(milestones), gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        times = self.milestones.get(self.last_epoch, 0)
+        return self.rates(self.gamma**times) if times else self.rates()
+
+    def _get_closed_form_lr(self) -> list[Any]:
+        times = bisect.bisect_right(sorted(self.milestones.elements()), self.last_epoch)
+        return [base * self.gamma**times for base in self.base_lrs]
+
+
+class ConstantLR(LRScheduler):
+    """The rate times `factor` for `total_iters` epochs."""
+
+    def __init__(self, optimizer: Any, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1):
+        if not 0 <= factor <= 1.0:
+            raise ValueError(located("Constant multiplicative factor expected to be between 0 and 1."))
+        self.factor, self.total_iters = factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 0:
+            return self.rates(self.factor)
+        return self.rates(1.0 / self.factor) if self.last_epoch == self.total_iters else self.rates()
+
+    def _get_closed_form_lr(self) -> list[Any]:
+        return [base * (self.factor if self.last_epoch < self.total_iters else 1) for base in self.base_lrs]
+
+
+class LinearLR(LRScheduler):
+    """The rate times a factor that goes from `start_factor` to `end_factor` in `total_iters` epochs."""
+
+    def __init__(
+        self, optimizer: Any, start_factor: float = 1.0 / 3, end_factor: float = 1.0, total_iters: int = 5,
+        last_epoch: int = -1,
+    ):  # fmt: skip
+        if not 0 < start_factor <= 1.0:
+            raise ValueError(
+                located("Starting multiplicative factor expected to be greater than 0 and less or equal to 1.")
+            )
+        if not 0 <= end_factor <= 1.0:
+            raise ValueError(located("Ending multiplicative factor expected to be between 0 and 1."))
+        self.start_factor, self.end_factor, self.total_iters = start_factor, end_factor, total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        if self.last_epoch == 0:
+            return self.rates(self.start_factor)
+        if self.last_epoch > self.total_iters:
+            return self.rates()
+        change = self.end_factor - self.start_factor
+        before = self.total_iters * self.start_factor + (self.last_epoch - 1) * change
+        return self.rates(1.0 + change / before)
+
+    def _get_closed_form_lr(self) -> list[Any]:
+        done = min(self.total_iters, self.last_epoch) / self.total_iters
+        return [base * (self.start_factor + (self.end_factor - self.start_factor) * done) for base in self.base_lrs]
+
+
+class ExponentialLR(LRScheduler):
+    """The rate times `gamma` at each epoch."""
+
+    def __init__(self, optimizer: Any, gamma: float, last_epoch: int = -1):
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        return self.rates(self.gamma) if self.last_epoch else self.rates()
+
+    def _get_closed_form_lr(self) -> list[Any]:
+        return [base * self.gamma**self.last_epoch for base in self.base_lrs]
+
+
+class PolynomialLR(LRScheduler):
+    """The rate falls to 0 as a power of the epochs that are left of `total_iters`."""
+
+    def __init__(self, optimizer: Any, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1):
+        self.total_iters, self.power = total_iters, power
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        n, total = self.last_epoch, self.total_iters
+        if n == 0 or n > total:
+            return self.rates()
+        return self.rates(((1.0 - n / total) / (1.0 - (n - 1) / total)) ** self.power)
+
+    def _get_closed_form_lr(self) -> list[Any]:
+        done = min(self.total_iters, self.last_epoch) / self.total_iters
+        return [base * (1.0 - done) ** self.power for base in self.base_lrs]
+
+
+class CosineAnnealingLR(LRScheduler):
+    """The rate goes to `eta_min` along half a wave of a cosine in `T_max` epochs, and back.
+
+    The source is Loshchilov and Hutter (2017).
+
+    >>> from tracegrad import optim, tensor
+    >>> sgd = optim.SGD([tensor([1.0], requires_grad=True)], lr=1.0)
+    >>> schedule = CosineAnnealingLR(sgd, T_max=4)
+    >>> for _ in range(2):
+    ...     sgd.step()
+    ...     schedule.step()
+    >>> round(schedule.get_last_lr()[0], 12)
+    0.5
+    """
+
+    def __init__(self, optimizer: Any, T_max: int, eta_min: float = 0.0, last_epoch: int = -1):
+        self.T_max, self.eta_min = T_max, eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[Any]:
+        n, whole = self.last_epoch, self.T_max
+        if n == 0:
+            return self.rates()
+        if self._step_count == 1 and n > 0:
+            return self._get_closed_form_lr()
+        if (n - 1 - whole) % (2 * whole) == 0:  # it was at its least, and the quotient below is 0 / 0
+            rise = (1 - math.cos(math.pi / whole)) / 2
+            return [rate + (base - self.eta_min) * rise for rate, base in zip(self.rates(), self.base_lrs)]
+        quotient = (1 + math.cos(math.pi * n / whole)) / (1 + math.cos(math.pi * (n - 1) / whole))
+        return [quotient * (rate - self.eta_min) + self.eta_min for rate in self.rates()]
+
+    def _get_closed_form_lr(self) -> list[Any]:
+        wave = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
+        return [self.eta_min + (base - self.eta_min) * wave for base in self.base_lrs]
+
+
+class SequentialLR(LRScheduler):
+    """One schedule after the other, from each of the `milestones` on."""
+
+    def __init__(self, optimizer: Any, schedulers: Sequence[Any], milestones: Sequence[int], last_epoch: int = -1):
+        if not schedulers:
+            raise ValueError(located("SequentialLR expects at least one scheduler, but got no scheduler."))
+        _of_one(optimizer, schedulers)
+        if len(milestones) != len(schedulers) - 1:
+            raise ValueError(
+                located(
+                    "Sequential Schedulers expects number of schedulers provided to be one more than the number of "
+                    f"milestone points, but got number of schedulers {len(schedulers)} and the number of milestones to "
+                    f"be equal to {len(milestones)}"
+                )
+            )
+        self.optimizer, self._schedulers, self._milestones = optimizer, list(schedulers), list(milestones)
+        self.last_epoch = last_epoch + 1
+        # Those that have begun take that back, and the first begins again.
+        set_rates(optimizer, [group["initial_lr"] for group in optimizer.param_groups])
+        for each in self._schedulers:
+            each.last_epoch -= 1
+        self._schedulers[0]._initial_step()
+        self._last_lr = self._schedulers[0].get_last_lr()
+
+    def step(self, epoch: Any = None) -> None:
+        """The next epoch, of the schedule whose turn it is."""
+        self.last_epoch += 1
+        turn = bisect.bisect_right(self._milestones, self.last_epoch)
+        schedule = self._schedulers[turn]
+        if turn > 0 and self._milestones[turn - 1] == self.last_epoch:
+            schedule._update(0)
+        else:
+            schedule.step()
+        self._last_lr = schedule.get_last_lr()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state, with those of the schedules."""
+        return _with_states(self, {k: x for k, x in vars(self).items() if k not in ("optimizer", "_schedulers")})
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        _load(self, state_dict)
+
+
+class ChainedScheduler(LRScheduler):
+    """Several schedules, each of which changes what the one before it has set."""
+
+    def __init__(self, schedulers: Sequence[Any], optimizer: Any = None):
+        if not schedulers:
+            raise ValueError(
+                located("ChainedScheduler expects at least one scheduler to be chained, but got no scheduler.")
+            )
+        self.optimizer = schedulers[0].optimizer if optimizer is None else optimizer
+        _of_one(self.optimizer, schedulers)
+        self._schedulers = list(schedulers)
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+    def step(self, epoch: Any = None) -> None:
+        """The next epoch, of all."""
+        for each in self._schedulers:
+            each.step()
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state, with those of the schedules."""
+        return _with_states(self, {k: x for k, x in vars(self).items() if k not in ("optimizer", "_schedulers")})
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        _load(self, state_dict)
+
+
+def _of_one(optimizer: Any, schedulers: Sequence[Any]) -> None:
+    for k, each in enumerate(schedulers):
+        if not hasattr(each, "optimizer"):
+            raise TypeError(located(f"the scheduler at index {k} has no optimizer"))
+        if isinstance(each, ReduceLROnPlateau):
+            raise ValueError(located(f"the scheduler at index {k} is a ReduceLROnPlateau, whose step needs a metric"))
+        if each.optimizer is not optimizer:
+            raise ValueError(
+                located(f"the scheduler at index {k} belongs to another optimizer than the one at index 0")
+            )
+
+
+def _with_states(scheduler: Any, state: dict[str, Any]) -> dict[str, Any]:
+    return state | {"_schedulers": [each.state_dict() for each in scheduler._schedulers]}
+
+
+def _load(scheduler: Any, state: dict[str, Any]) -> None:
+    vars(scheduler).update({k: x for k, x in state.items() if k != "_schedulers"})
+    for each, inner in zip(scheduler._schedulers, state["_schedulers"]):
+        each.load_state_dict(inner)

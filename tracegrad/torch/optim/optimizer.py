@@ -1,0 +1,324 @@
+"""The base of all optimizers: groups of parameters, their states, and what a step is.
+
+An optimizer computes all that a step changes before it writes anything, so an error leaves parameters and states as
+they were. The state of a parameter is there from the beginning, zeros that take no memory before they are written to:
+so the first call of a traced step is the program of all others.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tracegrad.errors import located
+from tracegrad.torch.functions.complex_numbers import view_as_complex, view_as_real
+from tracegrad.torch.modes import enable_grad, no_grad
+from tracegrad.torch.optim.groups import checked, grouped
+from tracegrad.torch.optim.rules import Rule
+from tracegrad.torch.optim.states import exported, imported
+from tracegrad.torch.tape import Tensor
+from tracegrad.torch.tape.factories import from_numpy, tensor
+from tracegrad.torch.tape.hooks import RemovableHandle
+
+__all__ = ["Optimizer"]
+
+_LIVE: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class _Turns:
+    """Which of two optimizers that have a parameter in common made the last step, and which of them made any."""
+
+    def __init__(self, text: str):
+        self.text, self.last, self.told = text, "", False
+        self.met: list[str] = []
+
+
+class Optimizer:
+    """The base class of optimizers, as PyTorch's.
+
+    `params` are Tensors, pairs of a name and a Tensor, or dicts with the settings of a group of them beside its
+    `"params"`; `defaults` are the settings of groups that do not have their own. A subclass has a `rule`, or its own
+    `step`.
+
+    Raises TypeError for what is no Tensor, ValueError for Tensors that are no leaves, an empty list, and a parameter in
+    several groups.
+
+    >>> from tracegrad import nn, tensor
+    >>> class Descent(Optimizer):
+    ...     def step(self):
+    ...         for group in self.param_groups:
+    ...             for p in group["params"]:
+    ...                 p.data -= group["lr"] * p.grad
+    >>> w = tensor([3.0], requires_grad=True)
+    >>> descent = Descent([w], {"lr": 0.5})
+    >>> (w * w).sum().backward()
+    >>> descent.step()
+    >>> w
+    tensor([0.], requires_grad=True)
+    """
+
+    rule: Rule | None = None
+    _HOOKS = ("_before", "_after", "_before_saving", "_after_saving", "_before_loading", "_after_loading")
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "step" in vars(cls):
+            cls.step = _with_hooks(cls.step)  # type: ignore[method-assign]
+
+    def __init__(self, params: Any, defaults: dict[str, Any]):
+        self.defaults = defaults
+        self.param_groups: list[dict[str, Any]] = []
+        self.state: dict[Any, Any] = {}
+        self._prepare()
+        for group in grouped(params):
+            self.add_param_group(group)
+
+    def _prepare(self) -> None:
+        """What is not part of the state."""
+        for name in self._HOOKS:
+            setattr(self, name, {})
+        self._stepped = False
+        self._turns: list[_Turns] = []
+        _LIVE.add(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._prepare()
+
+    def __repr__(self) -> str:
+        text = f"{type(self).__name__} ("
+        for number, group in enumerate(self.param_groups):
+            text += f"\nParameter Group {number}\n"
+            text += "".join([f"    {key}: {group[key]}\n" for key in sorted(group) if key != "params"])
+        return text + ")"
+
+    # -- groups --------------------------------------------------------------------------------------------------------
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Optimize these parameters too: a dict with `"params"` and the settings in which they differ.
+
+        Raises as the constructor does, and leaves the optimizer as it was then.
+        """
+        group = checked(param_group, self.defaults, self.param_groups)
+        fresh = {p: self._begin(p, group) for p in group["params"]}
+        self.param_groups.append(group)
+        self.state.update(fresh)
+        self._meet(group["params"])
+
+    def _begin(self, p: Any, group: Mapping[str, Any]) -> dict[str, Any]:
+        """The state of a parameter that was never changed."""
+        if self.rule is None:
+            return {}
+        counted = {"step": tensor(0.0)} if self.rule.counts else {}
+        arrays = self.rule.begin(p, group)
+        return counted | {name: x if x is None else from_numpy(x) for name, x in arrays.items()}
+
+    def _meet(self, params: list[Any]) -> None:
+        """Look for other optimizers of these parameters."""
+        mine = {id(p) for p in params}
+        for other in list(_LIVE):
+            shared = [p for group in other.param_groups for p in group["params"] if id(p) in mine]
+            if other is not self and shared:
+                names = f"{type(self).__name__} and {type(other).__name__}"
+                shape = tuple(shared[0].shape)
+                turns = _Turns(
+                    f"a parameter of the shape {shape} is shared by two optimizers, {names}, whose steps come in turn: "
+                    "each has a state of its own and knows nothing of what the other does to the parameter; give each "
+                    "parameter to one of them, in groups of their own where settings differ"
+                )
+                self._turns.append(turns)
+                other._turns.append(turns)
+
+    def _take_turn(self) -> None:
+        """Warn, once, where another optimizer has changed the parameters since the last step of this one."""
+        mine = str(id(self))
+        for turns in self._turns:
+            if not turns.told and turns.last != mine and mine in turns.met:
+                turns.told = True
+                warnings.warn(located(turns.text), UserWarning, stacklevel=4)
+            turns.last = mine
+            if mine not in turns.met:
+                turns.met.append(mine)
+
+    # -- steps ---------------------------------------------------------------------------------------------------------
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Take the gradients of all parameters away, or set them to zero."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if set_to_none:
+                    p.grad = None  # whatever it was: to look at it would tell a first call from the others
+                elif p.grad is not None:
+                    p.grad.detach_() if p.grad.grad_fn is not None else p.grad.requires_grad_(False)
+                    p.grad.zero_()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Change all parameters that have gradients. `closure` computes the loss again, and its gradients, before."""
+        if self.rule is None:
+            raise NotImplementedError(f"{type(self).__name__} has no rule, and no step of its own")
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        with no_grad():
+            self._change(self.rule)
+        return loss
+
+    def _change(self, rule: Rule) -> None:
+        written: list[tuple[Any, Any]] = []
+        made: list[tuple[Any, str, Any]] = []
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                if p not in self.state:
+                    self.state[p] = self._begin(p, group)
+                state = self.state[p]
+                new, changed = _changed(rule, p, p.grad, state, group)
+                written += [(p, new), *[(state[k], x) for k, x in changed.items() if state.get(k) is not None]]
+                made += [(state, k, x.clone()) for k, x in changed.items() if state.get(k) is None]
+        for place, x in written:
+            self._fit(place, x)
+        for place, x in written:
+            place.copy_(x)
+        for state, name, x in made:
+            state[name] = x
+
+    def _fit(self, place: Any, x: Any) -> None:
+        if place.shape != x.shape:
+            shapes = f"the shape {tuple(x.shape)} where there is {tuple(place.shape)}"
+            raise RuntimeError(
+                located(f"{type(self).__name__}: a state that does not fit its parameter gives {shapes}")
+            )
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(optimizer, args, kwargs)` before each step; it may return other arguments, as a pair."""
+        return RemovableHandle(self._before, hook)  # type: ignore[attr-defined]
+
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook(optimizer, args, kwargs)` after each step."""
+        return RemovableHandle(self._after, hook)  # type: ignore[attr-defined]
+
+    # -- saving --------------------------------------------------------------------------------------------------------
+    def state_dict(self) -> dict[str, Any]:
+        """`"state"`, of the parameters by their numbers, and `"param_groups"`: PyTorch's, with the Tensors themselves.
+
+        What has made no step has no state there.
+        """
+        for hook in self._hooks("_before_saving"):
+            hook(self)
+        found = exported(self)
+        for hook in self._hooks("_after_saving"):
+            changed = hook(self, found)
+            found = found if changed is None else changed
+        return found
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Take the state and the settings of a `state_dict`, PyTorch's with its Tensors too; arrays are copied.
+
+        Raises ValueError where its groups or shapes are others, and leaves the optimizer as it was then.
+        """
+        state_dict = {**state_dict}
+        for hook in self._hooks("_before_loading"):
+            changed = hook(self, state_dict)
+            state_dict = state_dict if changed is None else changed
+        states, groups = imported(self, state_dict)
+        for group in groups:
+            for p in group["params"]:
+                states[p] = self._begin(p, group) | states.get(p, {})
+        self.state, self.param_groups = states, groups
+        for hook in self._hooks("_after_loading"):
+            hook(self)
+
+    def _hooks(self, kind: str) -> list[Callable[..., Any]]:
+        return list(getattr(self, kind).values())
+
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call `hook(optimizer)` before `state_dict`."""
+        return self._registered("_before_saving", hook, prepend)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call `hook(optimizer, state_dict)` after `state_dict`; it may return another one."""
+        return self._registered("_after_saving", hook, prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call `hook(optimizer, state_dict)` before `load_state_dict`; it may return another one."""
+        return self._registered("_before_loading", hook, prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call `hook(optimizer)` after `load_state_dict`."""
+        return self._registered("_after_loading", hook, prepend)
+
+    def _registered(self, kind: str, hook: Callable[..., Any], first: bool) -> RemovableHandle:
+        hooks = getattr(self, kind)
+        handle = RemovableHandle(hooks, hook)
+        if first:
+            others = {k: x for k, x in hooks.items() if k != handle.id}
+            for k in others:
+                del hooks[k]
+            hooks.update(others)
+        return handle
+
+
+def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A step with the hooks of the optimizer around it."""
+    if getattr(step, "hooked", False):
+        return step
+
+    @functools.wraps(step)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        args = (self, *args)
+        for hook in list(self._before.values()):
+            given = hook(self, args, kwargs)
+            if given is not None:
+                if not (isinstance(given, tuple) and len(given) == 2):
+                    raise RuntimeError(
+                        located(f"{hook} must return None or a tuple of (new_args, new_kwargs), but got {given}")
+                    )
+                args, kwargs = given
+        if self._turns:
+            self._take_turn()
+        out = step(*args, **kwargs)
+        self._stepped = True
+        for hook in list(self._after.values()):
+            hook(self, args, kwargs)
+        return out
+
+    call.hooked = True  # type: ignore[attr-defined]
+    return call
+
+
+Optimizer.step = _with_hooks(Optimizer.step)  # type: ignore[method-assign]
+
+
+def _changed(rule: Rule, p: Any, g: Any, state: Any, group: Any) -> tuple[Any, dict[str, Any]]:
+    """The new parameter, and what is new in its state."""
+    counted = {}
+    t = None
+    if rule.counts:
+        step = state["step"]
+        if not isinstance(step, Tensor):  # as some write it into a state
+            step = tensor(float(step))
+        counted = {"step": step + 1}
+        t = counted["step"].double()
+    g = -g if group.get("maximize") else g
+    if p.dtype.kind != "c":
+        new, now = rule.change(p, g, state, t, group)
+        return new, counted | now
+    parts = {k: _real(x) for k, x in state.items()}
+    new, now = rule.change(_real(p), _real(g), parts, t, group)
+    whole = {k: view_as_complex(x) if _is_complex(state.get(k, p)) else x for k, x in now.items()}
+    return view_as_complex(new), counted | whole
+
+
+def _is_complex(x: Any) -> bool:
+    return x is None or (isinstance(x, Tensor) and x.dtype.kind == "c")
+
+
+def _real(x: Any) -> Any:
+    """A complex Tensor as one of its parts, along a last axis; anything else as it is."""
+    return view_as_real(x) if isinstance(x, Tensor) and x.dtype.kind == "c" else x

@@ -1,0 +1,321 @@
+"""PyTorch's optimizers: their settings, checked, and their rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.torch.optim.optimizer import Optimizer
+from tracegrad.torch.optim.rules import RULES
+from tracegrad.torch.tape import Tensor
+
+__all__ = ["SGD", "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop"]
+
+Betas = tuple[float, float]
+
+
+def _not_negative(**settings: Any) -> None:
+    """Raise where one of these is negative, or no number; the names are those that PyTorch's errors have."""
+    for name, x in settings.items():
+        if not x >= 0.0:
+            raise ValueError(located(f"Invalid {name.replace('__', ' ')}: {x}"))
+
+
+def _share(what: str, x: Any) -> None:
+    if not 0.0 <= x <= 1.0:
+        raise ValueError(located(f"Invalid {what}: {x}"))
+
+
+def _betas(betas: Any) -> None:
+    for k, beta in enumerate(betas):
+        if not 0.0 <= beta < 1.0:
+            raise ValueError(located(f"Invalid beta parameter at index {k}: {beta}"))
+
+
+def _usual(cls: str, defaults: dict[str, Any]) -> dict[str, Any]:
+    """The defaults, checked; `foreach`, `fused` and `capturable` choose among PyTorch's ways, and mean nothing here."""
+    if defaults.get("differentiable"):
+        raise UnsupportedError(
+            located(
+                f"{cls}(differentiable=True): steps update parameters in place; for derivatives of training use the "
+                "pure functions, as tracegrad.optim.sgd, in a function of what is differentiated"
+            )
+        )
+    if defaults.get("fused") and defaults.get("foreach"):
+        raise RuntimeError(located("`fused` and `foreach` cannot be `True` together."))
+    rate = defaults["lr"]
+    if isinstance(rate, Tensor) and rate.numel() != 1:
+        raise ValueError(located("Tensor lr must be 1-element"))
+    return defaults
+
+
+class SGD(Optimizer):
+    """Gradient descent, with momentum (Nesterov's too) and weight decay, as PyTorch's.
+
+    Raises ValueError for settings out of range, and as `Optimizer` does.
+
+    >>> from tracegrad import tensor
+    >>> w = tensor([1.0, -2.0], requires_grad=True)
+    >>> sgd = SGD([w], lr=0.25)
+    >>> (w * w).sum().backward()
+    >>> sgd.step()
+    >>> w
+    tensor([ 0.5000, -1.0000], requires_grad=True)
+    """
+
+    rule = RULES["sgd"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, momentum: float = 0, dampening: float = 0, weight_decay: float = 0,
+        nesterov: bool = False, *, maximize: bool = False, foreach: bool | None = None, differentiable: bool = False,
+        fused: bool | None = None,
+    ):  # fmt: skip
+        _not_negative(learning__rate=lr, momentum__value=momentum, weight_decay__value=weight_decay)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise ValueError(located("Nesterov momentum requires a momentum and zero dampening"))
+        defaults = {
+            "lr": lr, "momentum": momentum, "dampening": dampening, "weight_decay": weight_decay, "nesterov": nesterov,
+            "maximize": maximize, "foreach": foreach, "differentiable": differentiable, "fused": fused,
+        }  # fmt: skip
+        super().__init__(params, _usual("SGD", defaults))
+
+
+class Adam(Optimizer):
+    """Steps along the mean of past gradients, over the root of that of their squares, as PyTorch's.
+
+    `weight_decay` is added to the gradient; `decoupled_weight_decay` takes it from the parameter, as `AdamW` does. With
+    `amsgrad` the greatest mean of squares counts. Raises ValueError for settings out of range, and as `Optimizer` does.
+
+    >>> from tracegrad import tensor
+    >>> w = tensor([1.0, -2.0], requires_grad=True)
+    >>> adam = Adam([w], lr=0.25)
+    >>> (w * w).sum().backward()
+    >>> adam.step()
+    >>> w
+    tensor([ 0.7500, -1.7500], requires_grad=True)
+    """
+
+    rule = RULES["adam"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
+        amsgrad: bool = False, *, foreach: bool | None = None, maximize: bool = False, capturable: bool = False,
+        differentiable: bool = False, fused: bool | None = None, decoupled_weight_decay: bool = False,
+    ):  # fmt: skip
+        _not_negative(learning__rate=lr, epsilon__value=eps)
+        _betas(betas)
+        _not_negative(weight_decay__value=weight_decay)
+        defaults = {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
+            "maximize": maximize, "foreach": foreach, "capturable": capturable, "differentiable": differentiable,
+            "fused": fused, "decoupled_weight_decay": decoupled_weight_decay,
+        }  # fmt: skip
+        super().__init__(params, _usual(type(self).__name__, defaults))
+
+
+class AdamW(Adam):
+    """`Adam` with weight decay that is taken from the parameter and not added to the gradient, as PyTorch's.
+
+    >>> from tracegrad import tensor
+    >>> w = tensor([1.0, -2.0], requires_grad=True)
+    >>> adam = AdamW([w], lr=0.25, weight_decay=0.1)
+    >>> (w * w).sum().backward()
+    >>> adam.step()
+    >>> w
+    tensor([ 0.7250, -1.7000], requires_grad=True)
+    """
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2,
+        amsgrad: bool = False, *, maximize: bool = False, foreach: bool | None = None, capturable: bool = False,
+        differentiable: bool = False, fused: bool | None = None,
+    ):  # fmt: skip
+        super().__init__(
+            params, lr, betas, eps, weight_decay, amsgrad, foreach=foreach, maximize=maximize, capturable=capturable,
+            differentiable=differentiable, fused=fused, decoupled_weight_decay=True,
+        )  # fmt: skip
+
+
+class Adamax(Optimizer):
+    """`Adam` with the greatest gradient, which decays, in the place of the root of squares, as PyTorch's.
+
+    Raises ValueError for settings out of range, and as `Optimizer` does.
+
+    >>> from tracegrad import tensor
+    >>> w = tensor([1.0, -2.0], requires_grad=True)
+    >>> adamax = Adamax([w], lr=0.25)
+    >>> (w * w).sum().backward()
+    >>> adamax.step()
+    >>> w
+    tensor([ 0.7500, -1.7500], requires_grad=True)
+    """
+
+    rule = RULES["adamax"]
+
+    def __init__(
+        self, params: Any, lr: Any = 2e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
+        foreach: bool | None = None, *, maximize: bool = False, differentiable: bool = False, capturable: bool = False,
+    ):  # fmt: skip
+        _not_negative(learning__rate=lr, epsilon__value=eps)
+        _betas(betas)
+        _not_negative(weight_decay__value=weight_decay)
+        defaults = {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "foreach": foreach,
+            "maximize": maximize, "differentiable": differentiable, "capturable": capturable,
+        }  # fmt: skip
+        super().__init__(params, _usual("Adamax", defaults))
+
+
+class NAdam(Optimizer):
+    """`Adam` with Nesterov's momentum, as PyTorch's.
+
+    Raises ValueError for settings out of range, and as `Optimizer` does.
+
+    >>> from tracegrad import tensor
+    >>> w = tensor([1.0, -2.0], requires_grad=True)
+    >>> nadam = NAdam([w], lr=0.25)
+    >>> (w * w).sum().backward()
+    >>> nadam.step()
+    >>> w
+    tensor([ 0.7359, -1.7359], requires_grad=True)
+    """
+
+    rule = RULES["nadam"]
+
+    def __init__(
+        self, params: Any, lr: Any = 2e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
+        momentum_decay: float = 4e-3, decoupled_weight_decay: bool = False, *, foreach: bool | None = None,
+        maximize: bool = False, capturable: bool = False, differentiable: bool = False,
+    ):  # fmt: skip
+        _not_negative(learning__rate=lr, epsilon__value=eps)
+        _betas(betas)
+        _not_negative(weight_decay__value=weight_decay, momentum_decay__value=momentum_decay)
+        defaults = {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "momentum_decay": momentum_decay,
+            "decoupled_weight_decay": decoupled_weight_decay, "maximize": maximize, "foreach": foreach,
+            "capturable": capturable, "differentiable": differentiable,
+        }  # fmt: skip
+        super().__init__(params, _usual("NAdam", defaults))
+
+
+class RAdam(Optimizer):
+    """`Adam` whose first steps, of unknown variance, are those of the mean alone, as PyTorch's.
+
+    Raises ValueError for settings out of range, and as `Optimizer` does.
+
+    >>> from tracegrad import tensor
+    >>> w = tensor([1.0, -2.0], requires_grad=True)
+    >>> radam = RAdam([w], lr=0.25)
+    >>> (w * w).sum().backward()
+    >>> radam.step()
+    >>> w
+    tensor([ 0.5000, -1.0000], requires_grad=True)
+    """
+
+    rule = RULES["radam"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-3, betas: Betas = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0,
+        decoupled_weight_decay: bool = False, *, foreach: bool | None = None, maximize: bool = False,
+        capturable: bool = False, differentiable: bool = False,
+    ):  # fmt: skip
+        _not_negative(learning__rate=lr, epsilon__value=eps)
+        _betas(betas)
+        _not_negative(weight_decay__value=weight_decay)
+        defaults = {
+            "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
+            "foreach": foreach, "capturable": capturable, "decoupled_weight_decay": decoupled_weight_decay,
+            "differentiable": differentiable,
+        }  # fmt: skip
+        super().__init__(params, _usual("RAdam", defaults))
+
+
+class RMSprop(Optimizer):
+    """Gradients over the root of the mean of their squares, centered or not, with momentum, as PyTorch's.
+
+    Raises ValueError for settings out of range, and as `Optimizer` does.
+
+    >>> from tracegrad import tensor
+    >>> w = tensor([1.0, -2.0], requires_grad=True)
+    >>> rmsprop = RMSprop([w], lr=0.025)
+    >>> (w * w).sum().backward()
+    >>> rmsprop.step()
+    >>> w
+    tensor([ 0.7500, -1.7500], requires_grad=True)
+    """
+
+    rule = RULES["rmsprop"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-2, alpha: float = 0.99, eps: float = 1e-8, weight_decay: float = 0,
+        momentum: float = 0, centered: bool = False, capturable: bool = False, foreach: bool | None = None,
+        maximize: bool = False, differentiable: bool = False,
+    ):  # fmt: skip
+        _not_negative(learning__rate=lr, epsilon__value=eps, momentum__value=momentum)
+        _not_negative(weight_decay__value=weight_decay, alpha__value=alpha)
+        defaults = {
+            "lr": lr, "momentum": momentum, "alpha": alpha, "eps": eps, "centered": centered,
+            "weight_decay": weight_decay, "capturable": capturable, "foreach": foreach, "maximize": maximize,
+            "differentiable": differentiable,
+        }  # fmt: skip
+        super().__init__(params, _usual("RMSprop", defaults))
+
+
+class Adagrad(Optimizer):
+    """Gradients over the root of the sum of all their squares, as PyTorch's.
+
+    Raises ValueError for settings out of range, and as `Optimizer` does.
+
+    >>> from tracegrad import tensor
+    >>> w = tensor([1.0, -2.0], requires_grad=True)
+    >>> adagrad = Adagrad([w], lr=0.25)
+    >>> (w * w).sum().backward()
+    >>> adagrad.step()
+    >>> w
+    tensor([ 0.7500, -1.7500], requires_grad=True)
+    """
+
+    rule = RULES["adagrad"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1e-2, lr_decay: float = 0, weight_decay: float = 0,
+        initial_accumulator_value: float = 0, eps: float = 1e-10, foreach: bool | None = None, *,
+        maximize: bool = False, differentiable: bool = False, fused: bool | None = None,
+    ):  # fmt: skip
+        _not_negative(learning__rate=lr, lr_decay__value=lr_decay, weight_decay__value=weight_decay)
+        _not_negative(initial_accumulator_value__value=initial_accumulator_value, epsilon__value=eps)
+        defaults = {
+            "lr": lr, "lr_decay": lr_decay, "eps": eps, "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value, "foreach": foreach, "maximize": maximize,
+            "differentiable": differentiable, "fused": fused,
+        }  # fmt: skip
+        super().__init__(params, _usual("Adagrad", defaults))
+
+
+class Adadelta(Optimizer):
+    """Gradients times the root of the mean square of past steps over that of past gradients, as PyTorch's.
+
+    Raises ValueError for settings out of range, and as `Optimizer` does.
+
+    >>> from tracegrad import tensor
+    >>> w = tensor([1.0, -2.0], requires_grad=True)
+    >>> adadelta = Adadelta([w], eps=0.01)
+    >>> (w * w).sum().backward()
+    >>> adadelta.step()
+    >>> w
+    tensor([ 0.6877, -1.6848], requires_grad=True)
+    """
+
+    rule = RULES["adadelta"]
+
+    def __init__(
+        self, params: Any, lr: Any = 1.0, rho: float = 0.9, eps: float = 1e-6, weight_decay: float = 0,
+        foreach: bool | None = None, *, capturable: bool = False, maximize: bool = False, differentiable: bool = False,
+    ):  # fmt: skip
+        _not_negative(learning__rate=lr, epsilon__value=eps, weight_decay__value=weight_decay)
+        _share("rho value", rho)
+        defaults = {
+            "lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize,
+            "capturable": capturable, "foreach": foreach, "differentiable": differentiable,
+        }  # fmt: skip
+        super().__init__(params, _usual("Adadelta", defaults))

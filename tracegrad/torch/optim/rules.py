@@ -1,0 +1,204 @@
+"""The rules by which optimizers change a parameter, in ops: of ndarrays, Tensors and traced values.
+
+A rule has two parts. `begin(p, h)` gives the state of a parameter that was never changed: a dict of arrays, by the
+names that PyTorch gives them. `change(p, g, s, t, h)` gives the new parameter and the new state, of the gradient `g`,
+the state `s`, the number `t` of the step, from 1 on, in float64, and the hyperparameters `h`, by PyTorch's names.
+Neither writes anything. What is computed of numbers alone is in float64 and rounded once, where it meets the parameter.
+
+The sources are the papers: Adam by Kingma and Ba (2015), AdamW by Loshchilov and Hutter (2019), AMSGrad by Reddi et al.
+(2018), NAdam by Dozat (2016), RAdam by Liu et al. (2020), Adagrad by Duchi et al. (2011), Adadelta by Zeiler (2012),
+RMSprop by Hinton (lecture 6e, 2012) and, centered, by Graves (2013).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracegrad.ops.elementwise import maximum, sqrt, where
+from tracegrad.ops.linear import cast
+
+__all__ = ["RULES", "Rule"]
+
+State = dict[str, Any]
+Settings = Mapping[str, Any]
+
+
+class Rule(NamedTuple):
+    """What an optimizer does to one parameter, and whether it counts its steps."""
+
+    begin: Callable[[Any, Settings], State]
+    change: Callable[[Any, Any, Any, Any, Settings], tuple[Any, State]]
+    counts: bool = True
+
+
+def _zeros(p: Any, dtype: Any = None) -> np.ndarray[Any, Any]:
+    return np.zeros(p.shape, p.dtype if dtype is None else dtype)
+
+
+def _to(x: Any, p: Any) -> Any:
+    """A number, in the dtype of the parameter; Python's numbers have that of what they meet."""
+    return x if type(x) in (int, float) else cast(x, dtype=p.dtype.name)
+
+
+def _toward(x: Any, y: Any, weight: float) -> Any:
+    """From `x` some of the way to `y`."""
+    return x + (y - x) * weight
+
+
+def _decayed(p: Any, g: Any, h: Settings) -> Any:
+    """The gradient of the loss and of the penalty on large parameters."""
+    return g + p * h["weight_decay"] if h["weight_decay"] else g
+
+
+def _shrunk(p: Any, g: Any, h: Settings) -> tuple[Any, Any]:
+    """The parameter and the gradient after weight decay, of the one or of the other."""
+    if not h["weight_decay"]:
+        return p, g
+    if h["decoupled_weight_decay"]:
+        return p * _to(1 - h["lr"] * h["weight_decay"], p), g
+    return p, _decayed(p, g, h)
+
+
+# -- gradient descent --------------------------------------------------------------------------------------------------
+def _begin_sgd(p: Any, h: Settings) -> State:
+    # A first step with dampening takes the whole gradient, which zeros do not.
+    return {"momentum_buffer": None if h["dampening"] else _zeros(p)} if h["momentum"] else {}
+
+
+def _sgd(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+    g = _decayed(p, g, h)
+    if not h["momentum"]:
+        return p - g * _to(h["lr"], p), {}
+    before = s.get("momentum_buffer")
+    buffer = g if before is None else before * h["momentum"] + g * (1 - h["dampening"])
+    g = g + buffer * h["momentum"] if h["nesterov"] else buffer
+    return p - g * _to(h["lr"], p), {"momentum_buffer": buffer}
+
+
+# -- moments -----------------------------------------------------------------------------------------------------------
+def _begin_adam(p: Any, h: Settings) -> State:
+    greatest = {"max_exp_avg_sq": _zeros(p)} if h["amsgrad"] else {}
+    return {"exp_avg": _zeros(p), "exp_avg_sq": _zeros(p), **greatest}
+
+
+def _adam(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+    first, second = h["betas"]
+    p, g = _shrunk(p, g, h)
+    now = _moments(g, s, h)
+    square = now["exp_avg_sq"]
+    if h["amsgrad"]:
+        square = now["max_exp_avg_sq"] = maximum(s["max_exp_avg_sq"], square)
+    root = sqrt(square) / _to(sqrt(1 - second**t), p) + h["eps"]
+    return p - now["exp_avg"] / root * _to(h["lr"] / (1 - first**t), p), now
+
+
+def _moments(g: Any, s: State, h: Settings) -> State:
+    first, second = h["betas"]
+    square = s["exp_avg_sq"] * second + g * g * (1 - second)
+    return {"exp_avg": _toward(s["exp_avg"], g, 1 - first), "exp_avg_sq": square}
+
+
+def _begin_adamax(p: Any, h: Settings) -> State:
+    return {"exp_avg": _zeros(p), "exp_inf": _zeros(p)}
+
+
+def _adamax(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+    first, second = h["betas"]
+    g = _decayed(p, g, h)
+    mean = _toward(s["exp_avg"], g, 1 - first)
+    norm = maximum(s["exp_inf"] * second, abs(g) + h["eps"])
+    return p - mean / norm * _to(h["lr"] / (1 - first**t), p), {"exp_avg": mean, "exp_inf": norm}
+
+
+def _begin_moments(p: Any, h: Settings) -> State:
+    return {"exp_avg": _zeros(p), "exp_avg_sq": _zeros(p)}
+
+
+def _begin_nadam(p: Any, h: Settings) -> State:
+    return {"mu_product": np.ones(()), **_begin_moments(p, h)}
+
+
+def _nadam(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+    first, second = h["betas"]
+    p, g = _shrunk(p, g, h)
+    now = _moments(g, s, h)
+    mu, following = (first * (1 - 0.5 * 0.96 ** (n * h["momentum_decay"])) for n in (t, t + 1))
+    product = cast(s["mu_product"], dtype="float64") * mu
+    root = sqrt(now["exp_avg_sq"] / _to(1 - second**t, p)) + h["eps"]
+    of_gradient = _to(h["lr"] * (1 - mu) / (1 - product), p)
+    of_mean = _to(h["lr"] * following / (1 - product * following), p)
+    new = p - g / root * of_gradient - now["exp_avg"] / root * of_mean
+    return new, {"mu_product": cast(product, dtype=s["mu_product"].dtype.name), **now}
+
+
+def _radam(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+    first, second = h["betas"]
+    p, g = _shrunk(p, g, h)
+    now = _moments(g, s, h)
+    last = 2 / (1 - second) - 1
+    length = last - 2 * t * second**t / (1 - second**t)
+    known = length > 5  # else the variance of the step is not
+    safe = where(known, length, 6.0)
+    factor = sqrt((safe - 4) * (safe - 2) * last / ((last - 4) * (last - 2) * safe) * (1 - second**t))
+    mean = now["exp_avg"] / _to(1 - first**t, p)
+    step = where(known, _to(factor, p) / (sqrt(now["exp_avg_sq"]) + h["eps"]), 1.0)
+    return p - mean * step * _to(h["lr"], p), now
+
+
+# -- squares -----------------------------------------------------------------------------------------------------------
+def _begin_rmsprop(p: Any, h: Settings) -> State:
+    names = ["square_avg"] + ["momentum_buffer"] * (h["momentum"] > 0) + ["grad_avg"] * bool(h["centered"])
+    return {name: _zeros(p) for name in names}
+
+
+def _rmsprop(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+    g = _decayed(p, g, h)
+    now = {"square_avg": s["square_avg"] * h["alpha"] + g * g * (1 - h["alpha"])}
+    spread = now["square_avg"]
+    if h["centered"]:
+        mean = now["grad_avg"] = _toward(s["grad_avg"], g, 1 - h["alpha"])
+        spread = spread - mean * mean
+    step = g / (sqrt(spread) + h["eps"])
+    if h["momentum"] > 0:
+        step = now["momentum_buffer"] = s["momentum_buffer"] * h["momentum"] + step
+    return p - step * _to(h["lr"], p), now
+
+
+def _begin_adagrad(p: Any, h: Settings) -> State:
+    value = h["initial_accumulator_value"]
+    return {"sum": np.full(p.shape, complex(value, value) if p.dtype.kind == "c" else value, p.dtype)}
+
+
+def _adagrad(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+    g = _decayed(p, g, h)
+    total = s["sum"] + g * g
+    rate = h["lr"] / (1 + (t - 1) * h["lr_decay"])
+    return p - g / (sqrt(total) + h["eps"]) * _to(rate, p), {"sum": total}
+
+
+def _begin_adadelta(p: Any, h: Settings) -> State:
+    return {"square_avg": _zeros(p), "acc_delta": _zeros(p)}
+
+
+def _adadelta(p: Any, g: Any, s: State, t: Any, h: Settings) -> tuple[Any, State]:
+    g = _decayed(p, g, h)
+    rho, eps = h["rho"], h["eps"]
+    square = s["square_avg"] * rho + g * g * (1 - rho)
+    step = sqrt(s["acc_delta"] + eps) / sqrt(square + eps) * g
+    new = {"square_avg": square, "acc_delta": s["acc_delta"] * rho + step * step * (1 - rho)}
+    return p - step * _to(h["lr"], p), new
+
+
+RULES = {
+    "sgd": Rule(_begin_sgd, _sgd, counts=False),
+    "adam": Rule(_begin_adam, _adam),
+    "adamax": Rule(_begin_adamax, _adamax),
+    "nadam": Rule(_begin_nadam, _nadam),
+    "radam": Rule(_begin_moments, _radam),
+    "rmsprop": Rule(_begin_rmsprop, _rmsprop),
+    "adagrad": Rule(_begin_adagrad, _adagrad),
+    "adadelta": Rule(_begin_adadelta, _adadelta),
+}

@@ -1,0 +1,79 @@
+"""The state of an optimizer as plain containers, in PyTorch's format, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.torch.tape import Tensor
+from tracegrad.torch.tape.factories import from_numpy
+
+__all__ = ["exported", "imported"]
+
+
+def exported(optimizer: Any) -> dict[str, Any]:
+    """The states by the numbers of the parameters, but for those that no step has changed, and the groups."""
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    numbers = {id(p): k for k, p in enumerate(params)}
+    groups = [
+        {**{k: x for k, x in group.items() if k != "params"}, "params": [numbers[id(p)] for p in group["params"]]}
+        for group in optimizer.param_groups
+    ]
+    states = {numbers.get(id(p), p): s for p, s in optimizer.state.items() if _begun(s)}
+    return {"state": states, "param_groups": groups}
+
+
+def _begun(state: Any) -> bool:
+    """Whether a step has been made with a state, as far as that can be seen."""
+    if not isinstance(state, Mapping):
+        return True
+    steps = state.get("step", 1)
+    return any(x is not None for x in state.values()) and (not isinstance(steps, Tensor) or bool(steps.item()))
+
+
+def imported(optimizer: Any, given: Mapping[str, Any]) -> tuple[dict[Any, Any], list[dict[str, Any]]]:
+    """The states by the parameters of this optimizer, in memory of their own, and its groups, of `given`.
+
+    ValueError where the groups are others, or an array of a state does not fit its parameter.
+    """
+    groups, saved = optimizer.param_groups, [dict(group) for group in given["param_groups"]]
+    if len(groups) != len(saved):
+        raise ValueError(located("loaded state dict has a different number of parameter groups"))
+    if any(len(mine["params"]) != len(theirs["params"]) for mine, theirs in zip(groups, saved)):
+        text = "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
+        raise ValueError(located(text))
+    numbers = [number for group in saved for number in group["params"]]
+    params = dict(zip(numbers, [p for group in groups for p in group["params"]]))
+    alone = len(params) == 1 and "history_size" in groups[0]  # whose state is of all parameters together
+    states = {}
+    for number, state in given["state"].items():
+        p = params.get(number, number)
+        known = isinstance(p, Tensor) and not alone
+        states[p] = {k: _arrived(x, k, number, p if known else None) for k, x in state.items()}
+    return states, [_updated(mine, theirs, optimizer.defaults) for mine, theirs in zip(groups, saved)]
+
+
+def _updated(mine: dict[str, Any], theirs: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    names = {"param_names": mine["param_names"]} if "param_names" in mine else {}
+    return {**defaults, **theirs, **names, "params": mine["params"]}
+
+
+def _arrived(x: Any, name: str, number: Any, p: Any) -> Any:
+    """A value of a state, in memory of its own, with the dtype of its parameter."""
+    if isinstance(x, Mapping):
+        return {k: _arrived(each, name, number, None) for k, each in x.items()}
+    if isinstance(x, list | tuple):
+        return type(x)([_arrived(each, name, number, None) for each in x])
+    if not hasattr(x, "__array__"):
+        return x
+    array = np.array(x.detach() if hasattr(x, "detach") else x)
+    if p is None or name in ("step", "mu_product"):
+        return from_numpy(array)
+    if array.shape != tuple(p.shape):
+        raise ValueError(
+            located(f"{name} of parameter {number} has the shape {array.shape}, and the parameter {tuple(p.shape)}")
+        )
+    return from_numpy(array.astype(p.dtype))
