@@ -102,7 +102,7 @@ def package(function: str) -> str:
 def table(dotted: str) -> str:
     """A row for each function that a namespace or class of the package offers, with what its docstring says first."""
     rows = [f"| `{name}{parameters(function)}` | {said_first(function)} |" for name, function in members(dotted)]
-    return "\n".join(['<div class="functions" markdown>', "", "| function | |", "|---|---|", *rows, "", "</div>"])
+    return "\n".join(["| function | |", "|---|---|", *rows])
 
 
 def said_first(function: Any) -> str:
