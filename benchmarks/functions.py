@@ -23,6 +23,7 @@ SIZE = 100_000
 # Functions that answer a question about an array, or name its memory.
 ASKED = [
     "can_cast",
+    "common_type",
     "isfortran",
     "isscalar",
     "iscomplexobj",

@@ -185,3 +185,23 @@ def test_another_thread_computes_numbers_while_a_trace_has_the_class() -> None:
         lent.restore()
     assert seen == [pytest.approx(Halved(np.ones(3)).total())]
     assert classes.genuine(vars(Filled)["total"]) is vars(Filled)["total"]
+
+
+def test_objects_made_of_the_class_of_one_have_derivatives() -> None:
+    class Scaled:
+        def __init__(self, parts: Any) -> None:
+            self.parts = np.array([parts[0], parts[1]])
+
+        def times(self, x: Any) -> Any:
+            return self.__class__([self.parts[0] * x, self.parts[1]])
+
+        def twice(self, x: Any) -> Any:
+            return type(self)([self.parts[0] * x * x, self.parts[1]])
+
+        @classmethod
+        def made(cls, x: Any) -> Any:
+            return cls([x, 1.0])
+
+    held = Scaled([1.0, 2.0])
+    for f, want in ((held.times, 1.0), (held.twice, 4.0), (held.made, 1.0)):
+        assert tg.grad(lambda x, f=f: f(x).parts[0])(2.0) == want

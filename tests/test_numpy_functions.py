@@ -126,6 +126,7 @@ np.zeros_like(a, dtype=np.float32) | np.ones_like(a, shape=5) | np.full_like(a, 
 np.angle(a) | np.angle(f, deg=True) | np.angle(i) | np.angle(n) | np.iscomplex(a) | np.isreal(n) | np.imag(i)
 np.copy(a) | np.real(a) | np.imag(a) | np.shape(a) | np.ndim(c) | np.size(a) | np.size(a, 1) | np.isscalar(a)
 np.iscomplexobj(a) | np.isrealobj(a) | np.result_type(f, 1.0) | np.result_type(f, a) | np.can_cast(f, np.float64)
+np.common_type(f, a)
 np.dot(a, w) | np.dot(v, v) | np.dot(c, w) | np.dot(a, c.transpose(0, 2, 1)) | np.dot(a, 2.0) | np.dot(i, i.T)
 a.dot(v) | np.vdot(a, b) | np.inner(a, b) | np.inner(v, v) | np.inner(c, v) | np.inner(a, s) | np.outer(v, a)
 np.linalg.outer(v, v) | a @ w | a @ v | v @ w | v @ v | c @ w | c @ v | q @ q | a @ c.mT | i @ i.T | f @ w

@@ -409,6 +409,13 @@ def result_type(*arrays_and_dtypes: Any) -> Any:
     return np.result_type(*(x(0) if x in (bool, int, float) and isinstance(x, type) else x for x in plain))
 
 
+@implements(np.common_type)
+def common_type(*arrays: Any) -> Any:
+    """`np.common_type`, which asks of the arrays no more than their dtypes."""
+    plain: list[Any] = [np.empty(0, getattr(x, "dtype", None)) if isinstance(x, Carrier) else x for x in arrays]
+    return np.common_type(*plain)
+
+
 @implements(np.can_cast)
 def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
     """`np.can_cast`."""

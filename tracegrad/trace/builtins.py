@@ -82,12 +82,20 @@ class _TypeMeta(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and (cls is _Type or _is_traced(args[0])):
-            found = stands_for(args[0]) if _is_traced(args[0]) else type(unshadowed(args[0]))
+            found = stands_for(args[0]) if _is_traced(args[0]) else _class_of(args[0])
             return ARRAYS if found is np.ndarray else found
         return type(*args, **kwargs) if cls is _Type else super().__call__(*args, **kwargs)
 
     def __instancecheck__(cls, x: Any) -> bool:
         return isinstance(x, type) if cls is _Type else super().__instancecheck__(x)
+
+
+def _class_of(x: Any) -> Any:
+    """The class of what is not traced. Traced code may make objects of that of a shadow."""
+    found = type(unshadowed(x))
+    if isinstance(type(x), type) and issubclass(type(x), Shadowed):
+        _get(x, "_world").natives.note(found)
+    return found
 
 
 class _Type(type, metaclass=_TypeMeta):

@@ -15,6 +15,7 @@ import dataclasses
 import dis
 import enum
 import functools
+import sys
 import types
 from collections import deque
 from typing import Any
@@ -35,7 +36,7 @@ from tracegrad.trace.modules import replacement
 from tracegrad.trace.namespaces import EMPTY, Globals, lacks
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Item, Source, Variable
 from tracegrad.trace.state import Called
-from tracegrad.trace.users import is_user_class, is_user_function
+from tracegrad.trace.users import is_user_class, is_user_file, is_user_function
 
 __all__ = [
     "COLLECTIONS",
@@ -241,8 +242,7 @@ class _Object(Shadowed):
             writes.clear()
             return lent
         if (name.startswith("__") and name.endswith("__")) or not world.open:
-            own = vars(_get(self, "__class__")).get(name) if world.open else None
-            return types.MethodType(own, self) if isinstance(own, types.FunctionType) else getattr(real, name)
+            return _of_python(self, name)
         found = _static(type(real), name)
         if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
             world.assume(_of_class(self, name), "is", found)
@@ -278,6 +278,15 @@ class _Object(Shadowed):
 
     def __repr__(self) -> str:
         return repr(_get(self, "_real"))
+
+
+def _of_python(made: Any, name: str) -> Any:
+    """What the shadow of an object has under a name that is Python's own, and under any once the trace has ended."""
+    world, real = _get(made, "_world"), _get(made, "_real")
+    if name == "__class__" and is_user_file(sys._getframe(2).f_code.co_filename):
+        world.natives.note(type(real))  # traced code may make objects of it; ours only asks for the type
+    own = vars(_get(made, "__class__")).get(name) if world.open else None
+    return types.MethodType(own, made) if isinstance(own, types.FunctionType) else getattr(real, name)
 
 
 def write(made: Any, name: str, value: Any) -> None:
@@ -325,6 +334,7 @@ def _attribute(world: Any, owner: Any, real: Any, name: str, found: Any) -> Any:
         if isinstance(found, types.FunctionType):
             return types.MethodType(world.translate(found, Attribute(source, "__func__")), owner)
         if isinstance(found, classmethod) and isinstance(found.__func__, types.FunctionType):
+            world.natives.note(type(real))
             return types.MethodType(world.translate(found.__func__, Attribute(source, "__func__")), type(real))
         if isinstance(found, staticmethod):
             return world.translate(found.__func__, source)

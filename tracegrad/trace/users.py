@@ -12,7 +12,9 @@ import sysconfig
 import types
 from typing import Any
 
-__all__ = ["is_library_module", "is_user_class", "is_user_code", "is_user_function", "is_user_module"]
+import numpy as np
+
+__all__ = ["is_library_module", "is_user_class", "is_user_code", "is_user_file", "is_user_function", "is_user_module"]
 
 _FOREIGN = tuple(
     {
@@ -22,14 +24,19 @@ _FOREIGN = tuple(
     }
 )
 _PACKAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
-# Modules, and what is written like them, read and write what users look at: their code is traced like the users' own.
-_TRACED = tuple(os.path.join(_PACKAGE, "torch", name, "") for name in ("nn", "optim"))
+# Folders of packages whose code is traced like the users' own: `numpy.polynomial`, which is NumPy code and nothing
+# else, and modules and optimizers, which read and write what users look at.
+_TRACED = (
+    os.path.join(os.path.dirname(np.__file__), "polynomial", ""),
+    *[os.path.join(_PACKAGE, "torch", name, "") for name in ("nn", "optim")],
+)
 _HEAP = 1 << 9  # the flag of classes that are made by a statement, not in C
 _OF_PYTHON = sys.stdlib_module_names | set(sys.builtin_module_names)
 
 
 @functools.cache
-def _is_user_file(filename: str) -> bool:
+def is_user_file(filename: str) -> bool:
+    """Whether the code of a file is the user's, or read as if it were."""
     if filename.startswith(_TRACED):
         return True
     return not filename.startswith((*_FOREIGN, _PACKAGE, "<frozen")) and "site-packages" not in filename
@@ -44,13 +51,13 @@ def is_library_module(x: types.ModuleType) -> bool:
 def is_user_module(x: types.ModuleType) -> bool:
     """Whether a module is the user's: in a file of the user's, or in none, made at run time."""
     filename = getattr(x, "__file__", None)
-    return _is_user_file(str(filename)) if filename else not is_library_module(x)
+    return is_user_file(str(filename)) if filename else not is_library_module(x)
 
 
 def is_user_function(x: Any) -> bool:
     """Whether `x` is a function written in a file of the user's, or a wrapper of one, as `contextmanager` makes it."""
     while isinstance(x, types.FunctionType):
-        if _is_user_file(x.__code__.co_filename):
+        if is_user_file(x.__code__.co_filename):
             return True
         if x.__code__.co_filename.startswith(_PACKAGE):
             return False
@@ -65,7 +72,7 @@ def is_user_code(cls: Any) -> bool:
         return bool(cls.__flags__ & _HEAP)  # made where there is no name of a module
     if cls.__module__ in sys.stdlib_module_names:
         return False
-    return _is_user_file(getattr(sys.modules.get(cls.__module__), "__file__", "") or "")
+    return is_user_file(getattr(sys.modules.get(cls.__module__), "__file__", "") or "")
 
 
 @functools.lru_cache(maxsize=4096)
