@@ -68,8 +68,8 @@ def test_batches_of_gradients(t: Any) -> None:
 
 
 def test_what_is_not_there_says_so() -> None:
-    with pytest.raises(tg.UnsupportedError, match="no modules yet"):
-        _ = func.functional_call
+    with pytest.raises(tg.UnsupportedError, match="no functionalize"):
+        _ = func.functionalize
     with pytest.raises(tg.UnsupportedError, match="random numbers"):
         func.vmap(np.sin, randomness="different")
     with pytest.raises(ValueError, match="randomness must be"):

@@ -6,13 +6,17 @@ They work on Tensors, ndarrays and pytrees of them, nest in any order, and are c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracegrad import api
 from tracegrad.errors import UnsupportedError, located
 
+if TYPE_CHECKING:
+    from tracegrad.torch.nn.stateless import functional_call, stack_module_state
+
 __all__ = [
-    "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp", "vmap",
+    "functional_call", "grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+    "stack_module_state", "vjp", "vmap",
 ]  # fmt: skip
 
 Function = Callable[..., Any]
@@ -146,6 +150,10 @@ def _require_no_randomness(name: str, randomness: str) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("functional_call", "stack_module_state", "functionalize"):
-        raise UnsupportedError(f"tracegrad.func has no {name}: there are no modules yet; pass parameters as a pytree")
+    if name in ("functional_call", "stack_module_state"):
+        from tracegrad.torch.nn import stateless
+
+        return getattr(stateless, name)
+    if name == "functionalize":
+        raise UnsupportedError("tracegrad.func has no functionalize: traces take updates in place as they are")
     raise AttributeError(f"module 'tracegrad.func' has no attribute {name!r}")

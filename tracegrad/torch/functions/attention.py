@@ -7,7 +7,6 @@ from typing import Any
 
 from tracegrad.errors import located
 from tracegrad.numpy_api.operands import arrays, promoted, to_float
-from tracegrad.numpy_api.registry import refuse
 from tracegrad.numpy_api.selection import band
 from tracegrad.ops.contraction import matmul, matrix_transpose
 from tracegrad.ops.elementwise import add, equal, multiply, subtract, where
@@ -16,6 +15,8 @@ from tracegrad.ops.op import named
 from tracegrad.torch.functions import reductions
 from tracegrad.torch.functions.activations import softmax
 from tracegrad.torch.functions.arguments import as_node
+from tracegrad.torch.functions.noise import dropout
+from tracegrad.torch.functions.registry import FUNCTIONS
 
 __all__ = ["pairwise_distance", "pixel_shuffle", "pixel_unshuffle", "scaled_dot_product_attention"]
 
@@ -82,6 +83,7 @@ def _moved(x: Any, parts: tuple[int, ...], last: tuple[int, ...], shape: tuple[i
     return reshape(transpose(reshape(x, shape=parts), perm=perm), shape=shape)
 
 
+# -- attention ---------------------------------------------------------------------------------------------------------
 def scaled_dot_product_attention(
     query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
@@ -90,15 +92,16 @@ def scaled_dot_product_attention(
 
     `scale` is 1 / sqrt(E) unless given. A mask of booleans says what takes part, one of floats is added; with
     `is_causal` there is none but that of positions up to one's own. RuntimeError for both. Rows from which the mask
-    hides everything are 0. Dropout and heads in groups are not supported (`UnsupportedError`).
+    hides everything are 0. Of the weights, `dropout_p` are dropped. With `enable_gqa`, (..., H, S, E) of `key` and
+    `value` may have fewer heads, each for as many of `query`.
     """
-    if dropout_p or enable_gqa:
-        raise refuse("scaled_dot_product_attention with dropout_p or enable_gqa", "use dropout, repeat_interleave")
     if is_causal and attn_mask is not None:
         raise RuntimeError(
             located("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True")
         )
     q, k, v = arrays(query, key, value)
+    if enable_gqa:
+        k, v = (FUNCTIONS["repeat_interleave"](x, q.shape[-3] // x.shape[-3], -3) for x in (k, v))
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = multiply(matmul(q, matrix_transpose(k)), factor)
     mask = band(q.shape[-2], k.shape[-2], 0) if is_causal else attn_mask
@@ -109,5 +112,5 @@ def scaled_dot_product_attention(
         weights = where(hidden, 0.0, softmax(where(hidden, 0.0, scores), -1))
     else:
         weights = softmax(scores, -1)
-    out = matmul(weights, v)
+    out = matmul(dropout(weights, dropout_p), v) if dropout_p else matmul(weights, v)
     return named("MmBackward0" if len(out.shape) == 2 else "UnsafeViewBackward0", out)

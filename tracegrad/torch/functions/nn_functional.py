@@ -15,13 +15,10 @@ import numpy as np
 from tracegrad.errors import located
 from tracegrad.numpy_api.joining import along
 from tracegrad.numpy_api.on_demand.padding import pad as numpy_pad
-from tracegrad.numpy_api.operands import arrays, operands
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import linear as moves
-from tracegrad.ops.elementwise import add, equal, multiply, where
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import cast, reshape, stop_gradient, transpose
-from tracegrad.ops.op import named
+from tracegrad.ops.elementwise import equal
+from tracegrad.ops.linear import cast, reshape
 from tracegrad.torch.functions.activations import (
     celu,
     elu,
@@ -47,11 +44,10 @@ from tracegrad.torch.functions.activations import (
     softsign,
     tanhshrink,
     threshold,
-    updating,
 )  # fmt: skip
 from tracegrad.torch.functions.activations import sigmoid_ as sigmoid
 from tracegrad.torch.functions.activations import tanh_ as tanh
-from tracegrad.torch.functions.arguments import as_node, floating
+from tracegrad.torch.functions.arguments import as_node
 from tracegrad.torch.functions.attention import (
     pairwise_distance,
     pixel_shuffle,
@@ -59,9 +55,9 @@ from tracegrad.torch.functions.attention import (
     scaled_dot_product_attention,
 )
 from tracegrad.torch.functions.convolution import conv1d, conv2d, conv3d
-from tracegrad.torch.functions.dims import integers, one, size_error, type_name
+from tracegrad.torch.functions.dims import integers, one, size_error
 from tracegrad.torch.functions.extrema import amax, amin
-from tracegrad.torch.functions.generator import stream
+from tracegrad.torch.functions.layers import embedding, linear
 from tracegrad.torch.functions.losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -83,6 +79,8 @@ from tracegrad.torch.functions.margins import (
     soft_margin_loss,
     triplet_margin_loss,
 )
+from tracegrad.torch.functions.multi_head import multi_head_attention_forward
+from tracegrad.torch.functions.noise import dropout, dropout1d, dropout2d, dropout3d
 from tracegrad.torch.functions.normalization import (
     batch_norm,
     group_norm,
@@ -112,7 +110,6 @@ from tracegrad.torch.functions.pooling import (
     max_unpool2d,
     max_unpool3d,
 )
-from tracegrad.torch.functions.products import addmm, matmul, mm
 from tracegrad.torch.functions.statistics import pdist
 
 __all__ = [
@@ -124,65 +121,13 @@ __all__ = [
     "group_norm", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hinge_embedding_loss", "huber_loss",
     "instance_norm", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear", "local_response_norm", "log_softmax",
     "logsigmoid", "lp_pool1d", "lp_pool2d", "lp_pool3d", "margin_ranking_loss", "max_pool1d", "max_pool2d",
-    "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d", "mish", "mse_loss", "nll_loss", "normalize",
+    "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d", "mish", "mse_loss",
+    "multi_head_attention_forward", "nll_loss", "normalize",
     "one_hot", "pad", "pairwise_distance", "pdist", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "prelu",
     "relu", "relu6", "rms_norm", "scaled_dot_product_attention", "selu", "sigmoid", "silu", "smooth_l1_loss",
     "soft_margin_loss", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold",
     "triplet_margin_loss",
 ]  # fmt: skip
-
-
-# -- products ------------------------------------------------------------------------------------------------------
-def linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    """input @ weight.T + bias, for an input of shape (..., n), a weight of shape (m, n) or (n), a bias of shape (m).
-
-    RuntimeError if the sizes do not fit.
-
-    >>> linear(np.array([[1.0, 2.0]]), np.array([[3.0, 4.0], [5.0, 6.0]]), np.array([0.5, 0.0])).tolist()
-    [[11.5, 17.0]]
-    """
-    x, w, *rest = arrays(*(v for v in (input, weight, bias) if v is not None))
-    if len(w.shape) != 2:
-        product = matmul(x, w)
-        return add(product, rest[0]) if rest else product
-    turned = named("TBackward0", transpose(w, perm=(1, 0)))
-    if len(x.shape) == 2:
-        return addmm(rest[0], x, turned) if rest else mm(x, turned)
-    if len(x.shape) == 1 and not rest:
-        return matmul(x, turned)
-    rows = named("ViewBackward0", reshape(x, shape=(math.prod(x.shape[:-1]), *x.shape[-1:])))
-    out = addmm(rest[0], rows, turned) if rest else mm(rows, turned)
-    return named("ViewBackward0" if rest else "UnsafeViewBackward0", reshape(out, shape=(*x.shape[:-1], w.shape[0])))
-
-
-def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:
-    """The rows of `weight` at the indices `input`; the row `padding_idx` gets no gradient.
-
-    IndexError for an index out of range.
-
-    >>> embedding(np.array([2, 0]), np.array([[1.0], [2.0], [3.0]])).tolist()
-    [[3.0], [1.0]]
-    """
-    index, table = arrays(input, weight)
-    if index.dtype.kind not in "iu":
-        raise RuntimeError(
-            located(
-                "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but "
-                f"got {type_name(index.dtype)} instead (while checking arguments for embedding)"
-            )
-        )
-    return as_node("EmbeddingBackward0", _embedding, table, index, padding_idx)
-
-
-def _embedding(table: Any, index: Any, padding: int | None) -> Any:
-    try:
-        rows = gather(table, index, axes=(0,))
-    except IndexError:
-        raise IndexError(located("index out of range in self")) from None
-    if padding is None:
-        return rows
-    blank = reshape(equal(index, padding % table.shape[0]), shape=(*index.shape, *(1 for _ in table.shape[1:])))
-    return where(blank, stop_gradient(rows), rows)
 
 
 def one_hot(tensor: Any, num_classes: int = -1) -> Any:
@@ -207,60 +152,6 @@ def one_hot(tensor: Any, num_classes: int = -1) -> Any:
     n = most + 1 if num_classes == -1 else num_classes
     classes = moves.arange(start=0, step=1, length=n, dtype=x.dtype.name)
     return cast(equal(reshape(x, shape=(*x.shape, 1)), classes), dtype="int64")
-
-
-# -- noise ---------------------------------------------------------------------------------------------------------
-def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """`input` with each element 0 with probability `p`, and the others larger by 1 / (1 - p); not changed unless
-    `training`.
-
-    Draws from the default generator, which `manual_seed` sets; within a trace, at each call. ValueError if p is no
-    probability.
-
-    >>> dropout(np.ones(2), training=False).tolist()
-    [1.0, 1.0]
-    """
-    x = _with_noise("dropout", input, p)
-    return _dropout(x, p, x.shape, inplace=inplace) if training else input
-
-
-def dropout1d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """`dropout` of whole channels: of (N, C, L), or of (C, L)."""
-    return _of_channels("dropout1d", input, 1, p, training, inplace)
-
-
-def dropout2d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """`dropout` of whole channels: of (N, C, H, W), or of (C, H, W)."""
-    return _of_channels("dropout2d", input, 2, p, training, inplace)
-
-
-def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """`dropout` of whole channels: of (N, C, D, H, W), or of (C, D, H, W)."""
-    return _of_channels("dropout3d", input, 3, p, training, inplace)
-
-
-def _of_channels(name: str, input: Any, count: int, p: float, training: bool, inplace: bool) -> Any:
-    x = _with_noise(name, input, p)
-    if len(x.shape) not in (count + 1, count + 2):
-        raise RuntimeError(
-            located(f"{name}: Expected {count + 1}D or {count + 2}D input, but received a {len(x.shape)}D input")
-        )
-    shape = (*x.shape[: len(x.shape) - count], *(1,) * count)
-    return _dropout(x, p, shape, inplace=inplace) if training else input
-
-
-def _with_noise(name: str, input: Any, p: float) -> Any:
-    if not 0.0 <= p <= 1.0:
-        raise ValueError(located(f"{name} probability has to be between 0 and 1, but got {p}"))
-    return floating(input)
-
-
-@updating
-def _dropout(x: Any, p: float, shape: tuple[int, ...]) -> Any:
-    if p == 1:
-        return multiply(x, 0.0)
-    kept = stream("dropout").random(shape, np.float32) >= p
-    return multiply(*operands(x, kept.astype(x.dtype) * (1 / (1 - p))))
 
 
 # -- padding -------------------------------------------------------------------------------------------------------

@@ -231,11 +231,10 @@ class Module(Walked, Stateful, Hooked):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or make them zeros."""
         for p in self.parameters():
-            if p.grad is not None:
-                if set_to_none:
-                    p.grad = None
-                else:
-                    p.grad = p.grad.detach().zero_()
+            if set_to_none:
+                p.grad = None
+            elif p.grad is not None:
+                p.grad = p.grad.detach().zero_()
 
     def apply(self, fn: Callable[[Any], None]) -> Any:
         """Call `fn(module)` for all modules inside, then for this one; returns it."""

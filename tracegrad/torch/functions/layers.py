@@ -1,0 +1,70 @@
+"""Layers that a weight makes of an input: PyTorch's `linear` and `embedding`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.operands import arrays
+from tracegrad.ops.elementwise import add, equal, where
+from tracegrad.ops.indexing import gather
+from tracegrad.ops.linear import reshape, stop_gradient, transpose
+from tracegrad.ops.op import named
+from tracegrad.torch.functions.arguments import as_node
+from tracegrad.torch.functions.dims import type_name
+from tracegrad.torch.functions.products import addmm, matmul, mm
+
+__all__ = ["embedding", "linear"]
+
+
+def linear(input: Any, weight: Any, bias: Any = None) -> Any:
+    """input @ weight.T + bias, for an input of shape (..., n), a weight of shape (m, n) or (n), a bias of shape (m).
+
+    RuntimeError if the sizes do not fit.
+
+    >>> linear(np.array([[1.0, 2.0]]), np.array([[3.0, 4.0], [5.0, 6.0]]), np.array([0.5, 0.0])).tolist()
+    [[11.5, 17.0]]
+    """
+    x, w, *rest = arrays(*(v for v in (input, weight, bias) if v is not None))
+    if len(w.shape) != 2:
+        product = matmul(x, w)
+        return add(product, rest[0]) if rest else product
+    turned = named("TBackward0", transpose(w, perm=(1, 0)))
+    if len(x.shape) == 2:
+        return addmm(rest[0], x, turned) if rest else mm(x, turned)
+    if len(x.shape) == 1 and not rest:
+        return matmul(x, turned)
+    rows = named("ViewBackward0", reshape(x, shape=(math.prod(x.shape[:-1]), *x.shape[-1:])))
+    out = addmm(rest[0], rows, turned) if rest else mm(rows, turned)
+    return named("ViewBackward0" if rest else "UnsafeViewBackward0", reshape(out, shape=(*x.shape[:-1], w.shape[0])))
+
+
+def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:
+    """The rows of `weight` at the indices `input`; the row `padding_idx` gets no gradient.
+
+    IndexError for an index out of range.
+
+    >>> embedding(np.array([2, 0]), np.array([[1.0], [2.0], [3.0]])).tolist()
+    [[3.0], [1.0]]
+    """
+    index, table = arrays(input, weight)
+    if index.dtype.kind not in "iu":
+        raise RuntimeError(
+            located(
+                "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but "
+                f"got {type_name(index.dtype)} instead (while checking arguments for embedding)"
+            )
+        )
+    return as_node("EmbeddingBackward0", _embedding, table, index, padding_idx)
+
+
+def _embedding(table: Any, index: Any, padding: int | None) -> Any:
+    try:
+        rows = gather(table, index, axes=(0,))
+    except IndexError:
+        raise IndexError(located("index out of range in self")) from None
+    if padding is None:
+        return rows
+    blank = reshape(equal(index, padding % table.shape[0]), shape=(*index.shape, *(1 for _ in table.shape[1:])))
+    return where(blank, stop_gradient(rows), rows)

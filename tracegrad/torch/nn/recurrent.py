@@ -1,0 +1,366 @@
+"""Recurrent networks: `RNN`, `LSTM` and `GRU` over sequences, and their cells, which do one step.
+
+A step multiplies the state with `weight_hh`; what the inputs contribute is one product for all steps. The parameters
+of layer k are `weight_ih_lk`, `weight_hh_lk`, `bias_ih_lk` and `bias_hh_lk`, those of the other direction have
+`_reverse` behind. All begin as uniform numbers between ±1 / sqrt(hidden_size).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+from tracegrad.errors import UnsupportedError
+from tracegrad.torch.functions import nn_functional as F
+from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.nn.init import uniform_
+from tracegrad.torch.nn.module import Module
+from tracegrad.torch.nn.parameter import Parameter
+from tracegrad.torch.tape.factories import empty, zeros
+
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNBase", "RNNCell"]
+
+_cat, _stack, _chunk = FUNCTIONS["cat"], FUNCTIONS["stack"], FUNCTIONS["chunk"]
+_relu, _tanh, _sigmoid = FUNCTIONS["relu"], FUNCTIONS["tanh"], FUNCTIONS["sigmoid"]
+
+
+# -- one step ---------------------------------------------------------------------------------------------------------
+def _step_tanh(given: Any, state: Any, weight: Any, bias: Any) -> Any:
+    return (_tanh(given + F.linear(state[0], weight, bias)),)
+
+
+def _step_relu(given: Any, state: Any, weight: Any, bias: Any) -> Any:
+    return (_relu(given + F.linear(state[0], weight, bias)),)
+
+
+def _step_lstm(given: Any, state: Any, weight: Any, bias: Any) -> Any:
+    h, c = state
+    i, f, g, o = _chunk(given + F.linear(h, weight, bias), 4, -1)
+    c = _sigmoid(f) * c + _sigmoid(i) * _tanh(g)
+    return _sigmoid(o) * _tanh(c), c
+
+
+def _step_gru(given: Any, state: Any, weight: Any, bias: Any) -> Any:
+    (h,) = state
+    r, z, n = _chunk(given, 3, -1)
+    of_r, of_z, of_n = _chunk(F.linear(h, weight, bias), 3, -1)
+    update = _sigmoid(z + of_z)
+    new = _tanh(n + _sigmoid(r + of_r) * of_n)
+    return ((1 - update) * new + update * h,)
+
+
+# Of each kind: how many gates, how many parts of the state, and the step.
+_KINDS: dict[str, Any] = {
+    "RNN_TANH": (1, 1, _step_tanh), "RNN_RELU": (1, 1, _step_relu), "LSTM": (4, 2, _step_lstm),
+    "GRU": (3, 1, _step_gru),
+}  # fmt: skip
+
+
+def _kind_of(nonlinearity: str) -> str:
+    if nonlinearity not in ("tanh", "relu"):
+        raise ValueError(f"Unknown nonlinearity '{nonlinearity}'. Select from 'tanh' or 'relu'.")
+    return f"RNN_{nonlinearity.upper()}"
+
+
+# -- sequences --------------------------------------------------------------------------------------------------------
+class RNNBase(Module):
+    """What recurrent networks of all kinds have; `mode` is "RNN_TANH", "RNN_RELU", "LSTM" or "GRU"."""
+
+    def __init__(
+        self, mode: str, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0,
+        device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        if isinstance(dropout, bool) or not 0 <= dropout <= 1:
+            raise ValueError(
+                "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
+            )
+        if dropout > 0 and num_layers == 1:
+            warnings.warn(
+                "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
+                f"num_layers greater than 1, but got dropout={dropout} and num_layers={num_layers}",
+                stacklevel=3,
+            )
+        if hidden_size <= 0:
+            raise ValueError("hidden_size must be greater than zero")
+        if num_layers <= 0:
+            raise ValueError("num_layers must be greater than zero")
+        if proj_size:
+            raise UnsupportedError("proj_size is not supported; put a Linear behind the network")
+        self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.dropout, self.bidirectional = bias, batch_first, dropout, bidirectional
+        gates, directions = _KINDS[mode][0], 2 if bidirectional else 1
+        for k in range(num_layers):
+            width = input_size if k == 0 else hidden_size * directions
+            for suffix in self._suffixes(k):
+                shapes: dict[str, Any] = {
+                    "weight_ih": (gates * hidden_size, width),
+                    "weight_hh": (gates * hidden_size, hidden_size),
+                }
+                if bias:
+                    shapes |= {"bias_ih": (gates * hidden_size,), "bias_hh": (gates * hidden_size,)}
+                for name, shape in shapes.items():
+                    setattr(self, f"{name}_{suffix}", Parameter(empty(*shape, device=device, dtype=dtype)))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            uniform_(parameter, -bound, bound)
+
+    def flatten_parameters(self) -> None:
+        """Nothing: where parameters lie in memory makes no difference here."""
+
+    def _suffixes(self, layer: int) -> list[str]:
+        return [f"l{layer}", f"l{layer}_reverse"] if self.bidirectional else [f"l{layer}"]
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        """The states of the last layer at all steps, and those of all layers after the last step.
+
+        `input` is (L, N, input_size), (N, L, input_size) if `batch_first`, or (L, input_size); `hx`, zeros unless
+        given, is (layers times directions, N, hidden_size), or (layers times directions, hidden_size), or, of an LSTM,
+        a pair of these. So are the results. RuntimeError for other sizes, ValueError for other numbers of dimensions.
+        """
+        name, rank = self._get_name(), len(input.shape)
+        if rank not in (2, 3):
+            raise ValueError(f"{name}: Expected input to be 2D or 3D, got {rank}D instead")
+        if input.shape[-1] != self.input_size:
+            raise RuntimeError(
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.shape[-1]}"
+            )
+        x = input.reshape(input.shape[0], 1, input.shape[1]) if rank == 2 else input
+        x = x.transpose(0, 1) if self.batch_first and rank == 3 else x
+        output, states = self._run(x, self._begin(hx, x, rank == 2))
+        if self.batch_first and rank == 3:
+            output = output.transpose(0, 1)
+        if rank == 2:
+            output, states = output.squeeze(1), [s.squeeze(1) for s in states]
+        return output, tuple(states) if self.mode == "LSTM" else states[0]
+
+    def _begin(self, hx: Any, x: Any, alone: bool) -> list[Any]:
+        """The states before the first step, one for each part."""
+        count = self.num_layers * (2 if self.bidirectional else 1)
+        shape = (count, x.shape[1], self.hidden_size)
+        if hx is None:
+            return [zeros(*shape, dtype=x.dtype) for _ in range(_KINDS[self.mode][1])]
+        given = list(hx) if self.mode == "LSTM" else [hx]
+        if self.mode == "LSTM" and len(given) != 2:
+            raise RuntimeError("LSTM: the state is a pair (h_0, c_0)")
+        for state, label in zip(given, ("hidden[0]", "hidden[1]") if self.mode == "LSTM" else ("hidden",)):
+            wanted = (count, self.hidden_size) if alone else shape
+            if tuple(state.shape) != wanted:
+                raise RuntimeError(f"Expected {label} size {wanted}, got {list(state.shape)}")
+        return [state.reshape(*shape) for state in given]
+
+    def _run(self, x: Any, states: list[Any]) -> tuple[Any, list[Any]]:
+        """The outputs at all steps, and the states after the last."""
+        last: list[list[Any]] = [[] for _ in states]
+        place = 0
+        for k in range(self.num_layers):
+            found = []
+            for suffix in self._suffixes(k):
+                outputs, ended = self._pass(x, [state[place] for state in states], suffix)
+                found.append(outputs)
+                for part, state in zip(last, ended):
+                    part.append(state)
+                place += 1
+            x = _cat(found, -1) if len(found) == 2 else found[0]
+            if self.dropout and self.training and k < self.num_layers - 1:
+                x = F.dropout(x, self.dropout)
+        return x, [_stack(part) for part in last]
+
+    def _pass(self, x: Any, state: Any, suffix: str) -> tuple[Any, Any]:
+        """The outputs at all steps in one direction of one layer, and the state after the last."""
+        step, length = _KINDS[self.mode][2], x.shape[0]
+        bias_ih = getattr(self, f"bias_ih_{suffix}") if self.bias else None
+        bias_hh = getattr(self, f"bias_hh_{suffix}") if self.bias else None
+        weight = getattr(self, f"weight_hh_{suffix}")
+        given = F.linear(x, getattr(self, f"weight_ih_{suffix}"), bias_ih)
+        backwards = suffix.endswith("_reverse")
+        outputs = []
+        for k in range(length):
+            state = step(given[length - 1 - k if backwards else k], state, weight, bias_hh)
+            outputs.append(state[0])
+        return _stack(outputs[::-1] if backwards else outputs), state
+
+    def extra_repr(self) -> str:
+        parts = [f"{self.input_size}, {self.hidden_size}"]
+        parts += [f"num_layers={self.num_layers}"] if self.num_layers != 1 else []
+        parts += [f"bias={self.bias}"] if not self.bias else []
+        parts += [f"batch_first={self.batch_first}"] if self.batch_first else []
+        parts += [f"dropout={self.dropout}"] if self.dropout else []
+        parts += [f"bidirectional={self.bidirectional}"] if self.bidirectional else []
+        return ", ".join(parts)
+
+
+class RNN(RNNBase):
+    """h' = tanh(W_ih x + b_ih + W_hh h + b_hh), or relu, step by step (Elman 1990).
+
+    >>> import tracegrad as tg
+    >>> output, h = RNN(3, 4, num_layers=2)(tg.randn(5, 2, 3))
+    >>> output.shape, h.shape
+    ((5, 2, 4), (2, 2, 4))
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, nonlinearity: str = "tanh", bias: bool = True,
+        batch_first: bool = False, dropout: float = 0.0, bidirectional: bool = False, device: Any = None,
+        dtype: Any = None,
+    ):  # fmt: skip
+        self.__dict__["nonlinearity"] = nonlinearity
+        super().__init__(
+            _kind_of(nonlinearity), input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            device=device, dtype=dtype,
+        )  # fmt: skip
+
+
+class LSTM(RNNBase):
+    """Long short-term memory (Hochreiter and Schmidhuber 1997): c' = sigmoid(f) c + sigmoid(i) tanh(g) and
+    h' = sigmoid(o) tanh(c'), for the gates i, f, g, o of W_ih x + b_ih + W_hh h + b_hh.
+
+    UnsupportedError for `proj_size`.
+
+    >>> import tracegrad as tg
+    >>> output, (h, c) = LSTM(3, 4, batch_first=True, bidirectional=True)(tg.randn(2, 5, 3))
+    >>> output.shape, h.shape, c.shape
+    ((2, 5, 8), (2, 2, 4), (2, 2, 4))
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
+        dropout: float = 0.0, bidirectional: bool = False, proj_size: int = 0, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__(
+            "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size, device,
+            dtype,
+        )  # fmt: skip
+
+
+class GRU(RNNBase):
+    """Gated recurrent units (Cho et al. 2014): h' = (1 - sigmoid(z)) n + sigmoid(z) h, n = tanh(n_x + sigmoid(r) n_h),
+    for the gates r, z, n of W_ih x + b_ih and of W_hh h + b_hh.
+
+    >>> import tracegrad as tg
+    >>> output, h = GRU(3, 4)(tg.randn(5, 3))
+    >>> output.shape, h.shape
+    ((5, 4), (1, 4))
+    """
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False,
+        dropout: float = 0.0, bidirectional: bool = False, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__(
+            "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device=device,
+            dtype=dtype,
+        )  # fmt: skip
+
+
+# -- cells ------------------------------------------------------------------------------------------------------------
+class _Cell(Module):
+    """One step of a network; the parameters are `weight_ih`, `weight_hh`, `bias_ih` and `bias_hh`."""
+
+    _mode: str
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool, device: Any, dtype: Any):
+        super().__init__()
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        gates = _KINDS[self._mode][0]
+        for name, width in (("weight_ih", input_size), ("weight_hh", hidden_size)):
+            setattr(self, name, Parameter(empty(gates * hidden_size, width, device=device, dtype=dtype)))
+        for name in ("bias_ih", "bias_hh"):
+            self.register_parameter(name, Parameter(empty(gates * hidden_size, dtype=dtype)) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            uniform_(parameter, -bound, bound)
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        """The state after the step; `input` is (N, input_size) or (input_size), the states, zeros unless given, are
+        (N, hidden_size) or (hidden_size). ValueError for other numbers of dimensions, RuntimeError for other sizes.
+        """
+        name, rank = self._get_name(), len(input.shape)
+        if rank not in (1, 2):
+            raise ValueError(f"{name}: Expected input to be 1D or 2D, got {rank}D instead")
+        if input.shape[-1] != self.input_size:
+            raise RuntimeError(f"input has inconsistent input_size: got {input.shape[-1]} expected {self.input_size}")
+        _, parts, step = _KINDS[self._mode]
+        if hx is None:
+            hx = tuple([zeros(*input.shape[:-1], self.hidden_size, dtype=input.dtype) for _ in range(parts)])
+        elif parts == 1:
+            hx = (hx,)
+        for k, state in enumerate(hx):
+            if len(state.shape) not in (1, 2):
+                raise ValueError(f"{name}: Expected hidden to be 1D or 2D, got {len(state.shape)}D instead")
+            if state.shape[-1] != self.hidden_size:
+                raise RuntimeError(
+                    f"hidden{k} has inconsistent hidden_size: got {state.shape[-1]}, expected {self.hidden_size}"
+                )
+        given = F.linear(input, self.weight_ih, self.bias_ih)
+        found = step(given, hx, self.weight_hh, self.bias_hh)
+        return found if parts == 2 else found[0]
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.input_size}, {self.hidden_size}"
+            if self.bias
+            else (f"{self.input_size}, {self.hidden_size}, bias={self.bias}")
+        )
+
+
+class RNNCell(_Cell):
+    """One step of an `RNN`.
+
+    >>> import tracegrad as tg
+    >>> RNNCell(3, 4)(tg.randn(2, 3)).shape
+    (2, 4)
+    """
+
+    _mode = "RNN_TANH"
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh", device: Any = None,
+        dtype: Any = None,
+    ):  # fmt: skip
+        self.__dict__["_mode"] = _kind_of(nonlinearity)
+        super().__init__(input_size, hidden_size, bias, device, dtype)
+        self.nonlinearity = nonlinearity
+
+    def extra_repr(self) -> str:
+        other = f", nonlinearity={self.nonlinearity}" if self.nonlinearity != "tanh" else ""
+        return super().extra_repr() + other
+
+
+class LSTMCell(_Cell):
+    """One step of an `LSTM`, from a pair (h, c) to the next.
+
+    >>> import tracegrad as tg
+    >>> h, c = LSTMCell(3, 4)(tg.randn(2, 3))
+    >>> h.shape, c.shape
+    ((2, 4), (2, 4))
+    """
+
+    _mode = "LSTM"
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None):
+        super().__init__(input_size, hidden_size, bias, device, dtype)
+
+
+class GRUCell(_Cell):
+    """One step of a `GRU`.
+
+    >>> import tracegrad as tg
+    >>> GRUCell(3, 4)(tg.randn(2, 3)).shape
+    (2, 4)
+    """
+
+    _mode = "GRU"
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None):
+        super().__init__(input_size, hidden_size, bias, device, dtype)

@@ -1,0 +1,129 @@
+"""Calls of modules as functions of their parameters: `functional_call` and `stack_module_state` of `tracegrad.func`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tracegrad.errors import located
+from tracegrad.torch.functions.registry import FUNCTIONS
+
+__all__ = ["functional_call", "stack_module_state"]
+
+_stack = FUNCTIONS["stack"]
+
+
+def functional_call(
+    module: Any, parameter_and_buffer_dicts: Any, args: Any = None, kwargs: Mapping[str, Any] | None = None, *,
+    tie_weights: bool = True, strict: bool = False,
+) -> Any:  # fmt: skip
+    """`module(*args, **kwargs)` with other parameters and buffers: a pure function of them, for `grad` and `vmap`.
+
+    `parameter_and_buffer_dicts` is a dict by dotted names, or a sequence of them, of Tensors or ndarrays; what it does
+    not name is the module's own. One argument need be no tuple. A parameter that is shared is replaced everywhere,
+    unless `tie_weights` is false. The module is as it was afterwards. ValueError for a name in several dicts;
+    RuntimeError if `strict` and names are missing or have no place.
+
+    >>> import numpy as np
+    >>> import tracegrad as tg
+    >>> layer = tg.nn.Linear(2, 1, bias=False)
+    >>> loss = lambda p: functional_call(layer, p, np.array([3.0, 4.0])).sum()
+    >>> print(tg.grad(loss)({"weight": np.zeros((1, 2))})["weight"])
+    [[3. 4.]]
+    """
+    given = _merged(parameter_and_buffer_dicts)
+    places = dict(_places(module))
+    if strict:
+        _require_names(given, places)
+    wanted = {name: x for name, x in given.items() if name in places}
+    if tie_weights:
+        wanted |= _twins(wanted, places)
+    before = {name: places[name][0][places[name][1]] for name in wanted}
+    arguments = () if args is None else args if isinstance(args, tuple) else (args,)
+    try:
+        _put(wanted, places)
+        return module(*arguments, **({} if kwargs is None else kwargs))
+    finally:
+        _put(before, places)
+
+
+Places = dict[str, tuple[dict[str, Any], str]]
+
+
+def _places(module: Any) -> Iterator[tuple[str, tuple[dict[str, Any], str]]]:
+    """The dotted names of parameters and buffers, with the tables that they are in."""
+    for path, each in module.named_modules(remove_duplicate=False):
+        for table in (each._parameters, each._buffers):
+            for name in table:
+                yield (f"{path}.{name}" if path else name), (table, name)
+
+
+def _put(values: dict[str, Any], places: Places) -> None:
+    for name, value in values.items():
+        table, key = places[name]
+        table[key] = value
+
+
+def _twins(wanted: dict[str, Any], places: Places) -> dict[str, Any]:
+    """What takes the place of parameters that are shared, under their other names."""
+    known = {id(places[name][0][places[name][1]]): x for name, x in wanted.items()}
+    rest = {name: table[key] for name, (table, key) in places.items() if name not in wanted}
+    return {name: known[id(x)] for name, x in rest.items() if x is not None and id(x) in known}
+
+
+def _merged(dicts: Any) -> dict[str, Any]:
+    if isinstance(dicts, Mapping):
+        return dict(dicts)
+    if not isinstance(dicts, Sequence):
+        raise ValueError(
+            located(f"Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of dicts, got {type(dicts)}")
+        )
+    found: dict[str, Any] = {}
+    for each in dicts:
+        for name, value in each.items():
+            if name in found:
+                raise ValueError(
+                    located(f"{name} appears in multiple dictionaries; behavior of functional call is ambiguous")
+                )
+            found[name] = value
+    return found
+
+
+def _require_names(given: dict[str, Any], places: Places) -> None:
+    missing = [name for name, (table, key) in places.items() if name not in given and table[key] is not None]
+    unexpected = [name for name in given if name not in places]
+    texts = [
+        f"{what} key(s): {', '.join(keys)}."
+        for what, keys in (("Missing", missing), ("Unexpected", unexpected))
+        if keys
+    ]
+    if texts:
+        raise RuntimeError(located(f"Error(s) in functional_call: {' '.join(texts)}"))
+
+
+def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parameters, and the buffers, of modules of one class, stacked along a new first dimension: for `vmap`.
+
+    They are leaves; parameters require grad as they did. RuntimeError for no modules, for modules of several classes,
+    and for modules of which some are in training and others are not.
+
+    >>> from tracegrad.torch.nn import Linear
+    >>> params, buffers = stack_module_state([Linear(2, 1) for _ in range(3)])
+    >>> {name: x.shape for name, x in params.items()}
+    {'weight': (3, 1, 2), 'bias': (3, 1)}
+    """
+    if not models:
+        raise RuntimeError(located("stack_module_state: Expected at least one model, got 0."))
+    if len({model.training for model in models}) > 1:
+        raise RuntimeError(located("stack_module_state: Expected all models to have the same training/eval mode."))
+    if len({type(model) for model in models}) > 1:
+        raise RuntimeError(located("stack_module_state: Expected all models to be of the same class."))
+    params = {
+        name: _stacked([model.get_parameter(name) for model in models]) for name, _ in models[0].named_parameters()
+    }
+    buffers = {name: _stacked([model.get_buffer(name) for model in models]) for name, _ in models[0].named_buffers()}
+    return params, buffers
+
+
+def _stacked(xs: list[Any]) -> Any:
+    return _stack([x.detach() for x in xs]).requires_grad_(xs[0].requires_grad)

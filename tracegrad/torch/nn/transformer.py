@@ -1,0 +1,241 @@
+"""Transformers: layers of attention and of two products, for encoders and decoders (Vaswani et al. 2017).
+
+Inputs are (L, N, d_model), with the batch first if `batch_first`, or without a batch. Masks are those of
+`MultiheadAttention`.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.torch.functions import nn_functional as F
+from tracegrad.torch.functions.registry import FUNCTIONS
+from tracegrad.torch.nn.attention import MultiheadAttention
+from tracegrad.torch.nn.containers import ModuleList
+from tracegrad.torch.nn.dropout import Dropout
+from tracegrad.torch.nn.init import xavier_uniform_
+from tracegrad.torch.nn.linear import Linear
+from tracegrad.torch.nn.module import Module
+from tracegrad.torch.nn.normalization import LayerNorm
+from tracegrad.torch.tape.dtypes import get_default_dtype
+from tracegrad.torch.tape.factories import from_numpy
+
+__all__ = [
+    "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer",
+]  # fmt: skip
+
+_relu = FUNCTIONS["relu"]
+_ACTIVATIONS: dict[str, Callable[[Any], Any]] = {"relu": _relu, "gelu": F.gelu}
+
+
+def _activation(given: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
+    if not isinstance(given, str):
+        return given
+    if given not in _ACTIVATIONS:
+        raise RuntimeError(f"activation should be relu/gelu, not {given}")
+    return _ACTIVATIONS[given]
+
+
+def _copies(module: Any, count: int) -> Any:
+    return ModuleList([copy.deepcopy(module) for _ in range(count)])
+
+
+class _Layer(Module):
+    """What layers of both kinds have: attention to oneself, and two products."""
+
+    _norms: int
+
+    def __init__(
+        self, d_model: int, nhead: int, dim_feedforward: int = 2048, dropout: float = 0.1,
+        activation: str | Callable[[Any], Any] = _relu, layer_norm_eps: float = 1e-5, batch_first: bool = False,
+        norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        attention = (d_model, nhead, dropout, bias)
+        self.self_attn = MultiheadAttention(*attention, batch_first=batch_first, device=device, dtype=dtype)
+        if self._norms == 3:
+            self.multihead_attn = MultiheadAttention(*attention, batch_first=batch_first, dtype=dtype)
+        self.linear1 = Linear(d_model, dim_feedforward, bias=bias, dtype=dtype)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias=bias, dtype=dtype)
+        self.norm_first = norm_first
+        for k in range(1, self._norms + 1):
+            setattr(self, f"norm{k}", LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype))
+        for k in range(1, self._norms + 1):
+            setattr(self, f"dropout{k}", Dropout(dropout))
+        self.activation = _activation(activation)
+
+    def _feed_forward(self, x: Any) -> Any:
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+    def _attend(self, attention: Any, x: Any, memory: Any, masks: tuple[Any, Any, bool]) -> Any:
+        mask, padding, causal = masks
+        return attention(
+            x, memory, memory, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=causal
+        )[0]
+
+    def _attend_to_itself(self, x: Any, masks: tuple[Any, Any, bool]) -> Any:
+        mask, padding, causal = masks
+        return self.self_attn(x, x, x, attn_mask=mask, key_padding_mask=padding, need_weights=False, is_causal=causal)[
+            0
+        ]
+
+
+class TransformerEncoderLayer(_Layer):
+    """Attention to oneself and two products with an activation between, each added to its input and normalized:
+    afterwards, or before if `norm_first`.
+
+    >>> import tracegrad as tg
+    >>> TransformerEncoderLayer(8, 2, 16, batch_first=True)(tg.randn(3, 5, 8)).shape
+    (3, 5, 8)
+    """
+
+    _norms = 2
+
+    def forward(self, src: Any, src_mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False) -> Any:
+        """The output, in the shape of `src`."""
+        masks = (src_mask, src_key_padding_mask, is_causal)
+        if self.norm_first:
+            x = src + self.dropout1(self._attend_to_itself(self.norm1(src), masks))
+            return x + self.dropout2(self._feed_forward(self.norm2(x)))
+        x = self.norm1(src + self.dropout1(self._attend_to_itself(src, masks)))
+        return self.norm2(x + self.dropout2(self._feed_forward(x)))
+
+
+class TransformerDecoderLayer(_Layer):
+    """Attention to oneself, attention to what an encoder gave, and two products with an activation between, each added
+    to its input and normalized: afterwards, or before if `norm_first`.
+
+    >>> import tracegrad as tg
+    >>> TransformerDecoderLayer(8, 2, 16, batch_first=True)(tg.randn(3, 5, 8), tg.randn(3, 7, 8)).shape
+    (3, 5, 8)
+    """
+
+    _norms = 3
+
+    def forward(
+        self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None, tgt_is_causal: bool = False, memory_is_causal: bool = False,
+    ) -> Any:  # fmt: skip
+        """The output, in the shape of `tgt`."""
+        own = (tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        others = (memory_mask, memory_key_padding_mask, memory_is_causal)
+        if self.norm_first:
+            x = tgt + self.dropout1(self._attend_to_itself(self.norm1(tgt), own))
+            x = x + self.dropout2(self._attend(self.multihead_attn, self.norm2(x), memory, others))
+            return x + self.dropout3(self._feed_forward(self.norm3(x)))
+        x = self.norm1(tgt + self.dropout1(self._attend_to_itself(tgt, own)))
+        x = self.norm2(x + self.dropout2(self._attend(self.multihead_attn, x, memory, others)))
+        return self.norm3(x + self.dropout3(self._feed_forward(x)))
+
+
+class TransformerEncoder(Module):
+    """`num_layers` copies of a layer one after the other, and a normalization if one is given.
+
+    >>> import tracegrad as tg
+    >>> TransformerEncoder(TransformerEncoderLayer(8, 2, 16), 2)(tg.randn(5, 3, 8)).shape
+    (5, 3, 8)
+    """
+
+    def __init__(
+        self, encoder_layer: Any, num_layers: int, norm: Any = None, enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ):  # fmt: skip
+        super().__init__()
+        self.layers, self.num_layers, self.norm = _copies(encoder_layer, num_layers), num_layers, norm
+
+    def forward(
+        self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
+    ) -> Any:
+        """The output, in the shape of `src`."""
+        for layer in self.layers:
+            src = layer(src, mask, src_key_padding_mask, bool(is_causal))
+        return src if self.norm is None else self.norm(src)
+
+
+class TransformerDecoder(Module):
+    """`num_layers` copies of a layer one after the other, and a normalization if one is given.
+
+    >>> import tracegrad as tg
+    >>> TransformerDecoder(TransformerDecoderLayer(8, 2, 16), 2)(tg.randn(5, 3, 8), tg.randn(7, 3, 8)).shape
+    (5, 3, 8)
+    """
+
+    def __init__(self, decoder_layer: Any, num_layers: int, norm: Any = None):
+        super().__init__()
+        self.layers, self.num_layers, self.norm = _copies(decoder_layer, num_layers), num_layers, norm
+
+    def forward(
+        self, tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, tgt_key_padding_mask: Any = None,
+        memory_key_padding_mask: Any = None, tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
+    ) -> Any:  # fmt: skip
+        """The output, in the shape of `tgt`."""
+        for layer in self.layers:
+            tgt = layer(
+                tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, bool(tgt_is_causal),
+                memory_is_causal,
+            )  # fmt: skip
+        return tgt if self.norm is None else self.norm(tgt)
+
+
+class Transformer(Module):
+    """An encoder, and a decoder that looks at what it gives; with a normalization at the end of both.
+
+    >>> import tracegrad as tg
+    >>> model = Transformer(8, 2, 1, 1, 16, batch_first=True)
+    >>> model(tg.randn(3, 7, 8), tg.randn(3, 5, 8)).shape
+    (3, 5, 8)
+    """
+
+    def __init__(
+        self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048, dropout: float = 0.1, activation: str | Callable[[Any], Any] = _relu,
+        custom_encoder: Any = None, custom_decoder: Any = None, layer_norm_eps: float = 1e-5,
+        batch_first: bool = False, norm_first: bool = False, bias: bool = True, device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        super().__init__()
+        of_layer = (
+            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, device,
+            dtype,
+        )  # fmt: skip
+
+        def norm() -> Any:
+            return LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
+
+        if custom_encoder is None:
+            custom_encoder = TransformerEncoder(TransformerEncoderLayer(*of_layer), num_encoder_layers, norm())
+        if custom_decoder is None:
+            custom_decoder = TransformerDecoder(TransformerDecoderLayer(*of_layer), num_decoder_layers, norm())
+        self.encoder, self.decoder = custom_encoder, custom_decoder
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+        for parameter in self.parameters():
+            if len(parameter.shape) > 1:
+                xavier_uniform_(parameter)
+
+    def forward(
+        self, src: Any, tgt: Any, src_mask: Any = None, tgt_mask: Any = None, memory_mask: Any = None,
+        src_key_padding_mask: Any = None, tgt_key_padding_mask: Any = None, memory_key_padding_mask: Any = None,
+        src_is_causal: bool | None = None, tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
+    ) -> Any:  # fmt: skip
+        """The output, in the shape of `tgt`. RuntimeError for another number of features, or of examples."""
+        if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
+            raise RuntimeError("the feature number of src and tgt must be equal to d_model")
+        batch = 0 if self.batch_first else 1
+        if len(src.shape) == 3 and src.shape[batch] != tgt.shape[batch]:
+            raise RuntimeError("the batch number of src and tgt must be equal")
+        memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
+        return self.decoder(
+            tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal,
+            memory_is_causal,
+        )  # fmt: skip
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
+        """The mask that lets each position look at those up to its own: 0 there, and -inf behind."""
+        kind = get_default_dtype() if dtype is None else dtype
+        return from_numpy(np.triu(np.full((sz, sz), -math.inf, kind), 1))
