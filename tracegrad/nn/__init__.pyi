@@ -44,6 +44,8 @@ from tracegrad.torch.nn.linear import Embedding as Embedding
 from tracegrad.torch.nn.shapes import Flatten as Flatten
 from tracegrad.torch.nn.activation import GELU as GELU
 from tracegrad.torch.nn.activation import GLU as GLU
+from tracegrad.torch.nn.recurrent import GRU as GRU
+from tracegrad.torch.nn.recurrent import GRUCell as GRUCell
 from tracegrad.torch.nn.losses import GaussianNLLLoss as GaussianNLLLoss
 from tracegrad.torch.nn.normalization import GroupNorm as GroupNorm
 from tracegrad.torch.nn.activation import Hardshrink as Hardshrink
@@ -61,6 +63,8 @@ from tracegrad.torch.nn.losses import L1Loss as L1Loss
 from tracegrad.torch.nn.pooling import LPPool1d as LPPool1d
 from tracegrad.torch.nn.pooling import LPPool2d as LPPool2d
 from tracegrad.torch.nn.pooling import LPPool3d as LPPool3d
+from tracegrad.torch.nn.recurrent import LSTM as LSTM
+from tracegrad.torch.nn.recurrent import LSTMCell as LSTMCell
 from tracegrad.torch.nn.normalization import LayerNorm as LayerNorm
 from tracegrad.torch.nn.activation import LeakyReLU as LeakyReLU
 from tracegrad.torch.nn.linear import Linear as Linear
@@ -79,6 +83,7 @@ from tracegrad.torch.nn.activation import Mish as Mish
 from tracegrad.torch.nn.module import Module as Module
 from tracegrad.torch.nn.containers import ModuleDict as ModuleDict
 from tracegrad.torch.nn.containers import ModuleList as ModuleList
+from tracegrad.torch.nn.attention import MultiheadAttention as MultiheadAttention
 from tracegrad.torch.nn.losses import NLLLoss as NLLLoss
 from tracegrad.torch.nn.activation import PReLU as PReLU
 from tracegrad.torch.nn.losses import PairwiseDistance as PairwiseDistance
@@ -89,6 +94,9 @@ from tracegrad.torch.nn.shapes import PixelShuffle as PixelShuffle
 from tracegrad.torch.nn.shapes import PixelUnshuffle as PixelUnshuffle
 from tracegrad.torch.nn.losses import PoissonNLLLoss as PoissonNLLLoss
 from tracegrad.torch.nn.normalization import RMSNorm as RMSNorm
+from tracegrad.torch.nn.recurrent import RNN as RNN
+from tracegrad.torch.nn.recurrent import RNNBase as RNNBase
+from tracegrad.torch.nn.recurrent import RNNCell as RNNCell
 from tracegrad.torch.nn.activation import ReLU as ReLU
 from tracegrad.torch.nn.activation import ReLU6 as ReLU6
 from tracegrad.torch.nn.shapes import ReflectionPad1d as ReflectionPad1d
@@ -112,6 +120,11 @@ from tracegrad.torch.nn.activation import Softsign as Softsign
 from tracegrad.torch.nn.activation import Tanh as Tanh
 from tracegrad.torch.nn.activation import Tanhshrink as Tanhshrink
 from tracegrad.torch.nn.activation import Threshold as Threshold
+from tracegrad.torch.nn.transformer import Transformer as Transformer
+from tracegrad.torch.nn.transformer import TransformerDecoder as TransformerDecoder
+from tracegrad.torch.nn.transformer import TransformerDecoderLayer as TransformerDecoderLayer
+from tracegrad.torch.nn.transformer import TransformerEncoder as TransformerEncoder
+from tracegrad.torch.nn.transformer import TransformerEncoderLayer as TransformerEncoderLayer
 from tracegrad.torch.nn.losses import TripletMarginLoss as TripletMarginLoss
 from tracegrad.torch.nn.losses import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
 from tracegrad.torch.nn.shapes import Unflatten as Unflatten

@@ -23,6 +23,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
 
     RuntimeError if the sizes do not fit.
 
+    >>> import numpy as np
     >>> linear(np.array([[1.0, 2.0]]), np.array([[3.0, 4.0], [5.0, 6.0]]), np.array([0.5, 0.0])).tolist()
     [[11.5, 17.0]]
     """
@@ -45,6 +46,7 @@ def embedding(input: Any, weight: Any, padding_idx: int | None = None) -> Any:
 
     IndexError for an index out of range.
 
+    >>> import numpy as np
     >>> embedding(np.array([2, 0]), np.array([[1.0], [2.0], [3.0]])).tolist()
     [[3.0], [1.0]]
     """
