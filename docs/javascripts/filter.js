@@ -7,7 +7,7 @@ function addFilter() {
   if (rows.length < LONG || article.querySelector(".filter")) return;
   const texts = rows.map((row) => row.textContent.toLowerCase());
   const field = Object.assign(document.createElement("input"), {
-    type: "search", className: "filter", placeholder: `Filter ${rows.length} rows, as: fft`, ariaLabel: "Filter the rows",
+    type: "search", className: "filter", placeholder: `Filter ${rows.length} rows`, ariaLabel: "Filter the rows",
   });
   const count = Object.assign(document.createElement("p"), { className: "count" });
   count.setAttribute("role", "status");

@@ -10,7 +10,7 @@ import inspect
 import pkgutil
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,13 @@ PAGES = {
 }
 SOURCES = {page: source for source, page in PAGES.items() if page != "index.md"}
 
+KINDS: dict[str, Callable[[Any], bool]] = {"functions": inspect.isroutine, "classes": inspect.isclass}
+
 _CODE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 _ROW = re.compile(r"\| (?:np|scipy)\.")
 _SECTION = re.compile(r'^<!-- section "(.+)" of (\S+) -->$', re.MULTILINE)
-_TABLE = re.compile(r"^<!-- functions of ([\w.]+) -->$", re.MULTILINE)
+_TABLE = re.compile(r"^<!-- (functions|classes) of ([\w.]+) -->$", re.MULTILINE)
 
 
 def on_files(files: Files, *, config: Any) -> Files:
@@ -50,7 +52,9 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     source = SOURCES.get(here, f"docs/{here}")
     text = at_home(markdown, source, here)
     text = _SECTION.sub(lambda found: at_home(section(found[2], found[1]), found[2], here), text)
-    text = _TABLE.sub(lambda found: table(found[1]), text)
+    text = _TABLE.sub(
+        lambda found: table(found[2], inspect.isclass if found[1] == "classes" else inspect.isroutine), text
+    )
     return by_package(text) if here == "functions.md" else text
 
 
@@ -99,10 +103,11 @@ def package(function: str) -> str:
 
 
 # -- tables of functions -----------------------------------------------------------------------------------------------
-def table(dotted: str) -> str:
-    """A row for each function that a namespace or class of the package offers, with what its docstring says first."""
-    rows = [f"| `{name}{parameters(function)}` | {said_first(function)} |" for name, function in members(dotted)]
-    return "\n".join(["| function | |", "|---|---|", *rows])
+def table(dotted: str, wanted: Callable[[Any], bool]) -> str:
+    """A row for each function, or class, that a namespace or class of the package offers, with what its docstring says
+    first."""
+    rows = [f"| `{name}{parameters(member)}` | {said_first(member)} |" for name, member in members(dotted, wanted)]
+    return "\n".join(["| name | |", "|---|---|", *rows])
 
 
 def said_first(function: Any) -> str:
@@ -110,14 +115,14 @@ def said_first(function: Any) -> str:
     return " ".join(first.split()).replace("|", "\\|")
 
 
-def members(dotted: str) -> Iterator[tuple[str, Any]]:
-    """The functions of a module, those of its `NAMES` or else of its `__all__`; the methods of a class that are no
+def members(dotted: str, wanted: Callable[[Any], bool]) -> Iterator[tuple[str, Any]]:
+    """What is wanted of a module, those of its `NAMES` or else of its `__all__`; the methods of a class that are no
     functions of the package too."""
     home: Any = pkgutil.resolve_name(dotted)
     names = set(dir(home)) - set(dir(tracegrad)) if inspect.isclass(home) else home.__all__
     found = getattr(home, "NAMES", None) or {name: getattr(home, name, None) for name in names}
     for name in sorted(found):
-        if not name.startswith("_") and inspect.isroutine(found[name]):
+        if not name.startswith("_") and wanted(found[name]):
             yield name, found[name]
 
 
