@@ -33,6 +33,7 @@ DISTRIBUTIONS = (
     "torch",
     "autograd",
     "pytensor",
+    "dask",
 )
 
 

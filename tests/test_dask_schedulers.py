@@ -164,7 +164,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     distributed = pytest.importorskip("distributed")
     folder = str(tmp_path_factory.mktemp("cluster"))
     path = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
-    given = {"env": {"PYTHONPATH": path}, "dashboard_address": None, "local_directory": folder}
+    given = {"env": {"PYTHONPATH": path}, "dashboard_address": ":0", "local_directory": folder}
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, silence_logs=50, **given) as cluster,
         distributed.Client(cluster) as client,
