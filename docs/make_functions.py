@@ -212,8 +212,9 @@ def tables() -> dict[int, list[Case]]:
         for key, row in getattr(home, variable).items():
             f, x = (row, getattr(home, point)) if point else row
             for value in {id(value): value for value in named_in(f)}.values():
-                case = Case(f"test_scipy_{table}: {key}", f, [np.asarray(x)], getattr(home, "STEP", 1e-4))
-                known.setdefault(id(value), []).append(case)
+                for step in {1e-4, getattr(home, "STEP", 1e-4)}:
+                    case = Case(f"test_scipy_{table}: {key}", f, [np.asarray(x)], step)
+                    known.setdefault(id(value), []).append(case)
     return known
 
 

@@ -27,7 +27,50 @@ def decay(y: Any, t: Any, a: Any, b: Any) -> Any:
     return -a * y**2 + b * np.cos(t)
 
 
+def falls(t: Any, y: Any, p: Any) -> Any:
+    return [y[1], -9.81 * p[0] - 0.1 * y[1]]
+
+
+def ground(t: Any, y: Any, p: Any) -> Any:
+    return y[0]
+
+
+def highest(t: Any, y: Any, p: Any) -> Any:
+    return y[1]
+
+
+ground.terminal, ground.direction = True, -1  # type: ignore[attr-defined]
+
+
+def swing_by(p: Any) -> Any:
+    """Crossings of a line that moves, of which the third ends it."""
+
+    def line(t: Any, y: Any) -> Any:
+        return y[0] - 0.1 * p[1] * t
+
+    line.terminal = 3  # type: ignore[attr-defined]
+    found = integrate.solve_ivp(lambda t, y: [y[1], -p[0] * y[0]], (0.0, 99.0), [p[1], 0.0], events=line, **EXACT)
+    return np.concatenate([found.t_events[0], found.y_events[0][:, 1], found.t[-1:], found.y[:, -1]])
+
+
+def thrown(p: Any, **options: Any) -> Any:
+    return integrate.solve_ivp(falls, (0.0, 5.0), [p[1], 3.0], events=[ground, highest], args=(p,), **options, **EXACT)
+
+
+def all_of(found: Any) -> Any:
+    parts = [found.t, found.y, *found.t_events, *found.y_events]
+    return np.concatenate([np.reshape(x, -1) for x in parts])
+
+
 CASES: dict[str, Callable[[Any], Any]] = {
+    "events, the last terminal": lambda p: thrown(p, method="DOP853").y[:, -1] * thrown(p, method="DOP853").t[-1],
+    "events, times and states": lambda p: np.concatenate(
+        [*thrown(p).t_events, *np.reshape(thrown(p).y_events, (2, 2))]),
+    "events, at times": lambda p: all_of(thrown(p, t_eval=np.linspace(0.0, 5.0, 9))),
+    "events, the third terminal": swing_by,
+    "events, backwards": lambda p: integrate.solve_ivp(
+        lambda t, y: decay(y, t, p[0], p[1]), (p[0], -2.0), [0.3], events=lambda t, y: y[0] + 0.1 * p[1] * t - 0.1,
+        **EXACT).t_events[0],
     "parameters": lambda p: integrate.solve_ivp(
         pendulum, (0.0, 1.5), [1.0, 0.3], t_eval=TIMES, args=(p,), **EXACT).y,
     "initial value": lambda p: integrate.solve_ivp(
@@ -64,12 +107,35 @@ def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> No
         assert V @ tg.hessian(of)(P) @ V == pytest.approx(np.sum(second * V), rel=1e-6, abs=1e-8)
 
 
-@pytest.mark.parametrize("name", ["parameters", "its own steps", "odeint"])
+@pytest.mark.parametrize("name", ["parameters", "its own steps", "odeint", "events, times and states"])
 def test_derivatives_without_jit_are_the_same(name: str) -> None:
     compiled = tg.jacrev(CASES[name])(P)
     with tg.disable_jit():
         np.testing.assert_allclose(CASES[name](P), tg.trace(CASES[name])(P), rtol=1e-12)
         np.testing.assert_allclose(tg.jacrev(CASES[name])(P), compiled, rtol=1e-9, atol=1e-12)
+
+
+def test_events_of_which_there_are_none_are_empty_and_their_number_is_asked_at_each_call() -> None:
+    def times(p: Any) -> Any:
+        return integrate.solve_ivp(
+            lambda t, y: [y[1], -p[0] * y[0]],
+            (0.0, 9.0),
+            [1.0, 0.0],
+            events=[lambda t, y: y[0] - p[1], beyond],
+            **EXACT,
+        )
+
+    def beyond(t: Any, y: Any) -> Any:
+        return y[0] + 1.2
+
+    f = tg.trace(lambda p: (times(p).t_events, times(p).y_events, times(p).status))
+    for p in (np.array([0.7, 0.2]), np.array([2.7, 0.4]), np.array([0.7, 1.5]), np.array([0.7, 0.3])):
+        found = times(p)
+        ours = f(p)
+        assert [x.shape for x in ours[0]] == [x.shape for x in found.t_events]
+        assert [x.shape for x in ours[1]] == [x.shape for x in found.y_events]
+        np.testing.assert_allclose(np.concatenate(ours[0]), np.concatenate(found.t_events), rtol=1e-12)
+        assert ours[2] == found.status
 
 
 def test_the_compiled_program_solves_at_each_call() -> None:
@@ -125,7 +191,7 @@ def test_what_the_solver_did_not_reach_is_nan() -> None:
 @pytest.mark.parametrize(
     ("f", "what"),
     [
-        (lambda p: integrate.solve_ivp(pendulum, (0, 1), p, events=pendulum, args=(p,)), r"events= of scipy"),
+        (lambda p: integrate.solve_ivp(lambda t, y: 1j * y, (0, 1), p + 0j, events=highest), r"events= of scipy"),
         (lambda p: integrate.solve_ivp(pendulum, (0, 1), p, args=(p,)).message, r"the field 'message'"),
         (lambda p: integrate.solve_ivp(pendulum, (0, 1), p, args=(p,), rtol=p[0]), r"traced value for rtol="),
         (lambda p: integrate.odeint(decay, p, TIMES, full_output=True), r"full_output= of scipy\.integrate\.odeint"),

@@ -10,36 +10,29 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracegrad.avals import Aval, name_of
-from tracegrad.control.values import inlined, joined
-from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph, build, replay, turns
 from tracegrad.ir.batch import replay_batched
-from tracegrad.numpy_api.operands import arrays
-from tracegrad.numpy_api.registry import refuse
-from tracegrad.ops import Carrier, Op, TapeCarrier
+from tracegrad.ops import Op
 from tracegrad.ops.batching import repeated
 from tracegrad.ops.custom import custom_call, opaque
 from tracegrad.ops.elementwise import add, equal, multiply, negative
 from tracegrad.ops.linear import arange, broadcast_to, cast, concatenate, full, reduce_sum, reshape, slice
-from tracegrad.scipy_api.registry import shadow
-from tracegrad.solvers.host import Result, WaysOf, plain_options, shaped
+from tracegrad.solvers.host import WaysOf
 from tracegrad.solvers.rows import flat, parts
-from tracegrad.trace.subtrace import closed
 from tracegrad.transforms.jvp import pushed
 
-__all__: list[str] = []
+__all__ = ["NUMBER", "System", "of_length", "on_host", "row", "solution"]
 
-_NUMBER = Aval((), np.dtype(np.float64))
+NUMBER = Aval((), np.dtype(np.float64))
 
 
-class _System:
+class System:
     """z(t0) = begin(t0, *values) and dz/dt = slope(t, z, *values), where z is flat; `jac` is a graph of the derivative
     of the slope in z, or None. It remembers its last solution."""
 
@@ -63,22 +56,37 @@ class _System:
         return found
 
     def _solve(self, ends: Sequence[float], times: Any, values: Sequence[Any]) -> Any:
-        from scipy import integrate
-
-        begin, *others = self.turns
-        first = np.array(begin([np.asarray(ends[0], np.float64), *values])[0])
-        slope, *jac = [_on_host(turn, values) for turn in others]
         if self.method == "odeint":
-            ways = {"Dfun": jac[0]} if jac else {}
-            y, facts = integrate.odeint(slope, first, times, tfirst=True, full_output=True, **ways, **self.options)
-            return times, y, (facts["message"] == "Integration successful.",)
-        ways = {"jac": jac[0]} if jac else {}
-        found = integrate.solve_ivp(slope, ends, first, self.method, times, **ways, **self.options)
+            return self._by_odeint(ends, times, values)
+        found = self.run(ends, times, values)
         rows = np.transpose(found.y) if len(found.y) else np.zeros((0, self.size))
         return np.asarray(found.t), rows, (found.nfev, found.njev, found.nlu, found.status)
 
+    def run(self, ends: Sequence[float], times: Any, values: Sequence[Any], **more: Any) -> Any:
+        """What `scipy.integrate.solve_ivp` finds."""
+        from scipy import integrate
 
-def _on_host(turn: Callable[..., Any], values: Sequence[Any]) -> Callable[..., Any]:
+        first, slope, jac = self._given(ends, values)
+        ways = {"jac": jac} if jac else {}
+        return integrate.solve_ivp(slope, ends, first, self.method, times, **ways, **more, **self.options)
+
+    def _by_odeint(self, ends: Sequence[float], times: Any, values: Sequence[Any]) -> Any:
+        from scipy import integrate
+
+        first, slope, jac = self._given(ends, values)
+        ways = {"Dfun": jac} if jac else {}
+        y, facts = integrate.odeint(slope, first, times, tfirst=True, full_output=True, **ways, **self.options)
+        return times, y, (facts["message"] == "Integration successful.",)
+
+    def _given(self, ends: Sequence[float], values: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """The initial value, the slope, and the Jacobian of that, or None."""
+        begin, *others = self.turns
+        first = np.array(begin([np.asarray(ends[0], np.float64), *values])[0])
+        slope, *jac = [on_host(turn, values) for turn in others]
+        return first, slope, jac[0] if jac else None
+
+
+def on_host(turn: Callable[..., Any], values: Sequence[Any]) -> Callable[..., Any]:
     def call(t: Any, z: Any) -> Any:
         return np.array(turn([np.asarray(t, np.float64), np.asarray(z, np.float64), *values])[0])
 
@@ -91,7 +99,7 @@ class _Solution:
     Where the solver does not come to the end, what it has not reached is nan.
     """
 
-    def __init__(self, system: _System, kind: str, count: int = 0):
+    def __init__(self, system: System, kind: str, count: int = 0):
         self.system, self.kind, self.count = system, kind, count
 
     def __repr__(self) -> str:
@@ -103,17 +111,17 @@ class _Solution:
         t, y, facts = self.system.solved((float(first), float(last)), times, values)
         if self.kind == "count":
             return (np.asarray(len(t)),)
-        y, numbers = _of_length(y, self.count), np.asarray(facts, np.int64)
-        return (y, numbers) if self.kind == "at" else (y, numbers, _of_length(t, self.count))
+        y, numbers = of_length(y, self.count), np.asarray(facts, np.int64)
+        return (y, numbers) if self.kind == "at" else (y, numbers, of_length(t, self.count))
 
 
-def _of_length(x: Any, n: int) -> Any:
+def of_length(x: Any, n: int) -> Any:
     found = np.full((n, *x.shape[1:]), np.nan)
     found[: len(x)] = x[:n]
     return found
 
 
-def _solution(system: _System, ends: Sequence[Any], times: Any, values: Sequence[Any]) -> tuple[Any, Any, Any]:
+def solution(system: System, ends: Sequence[Any], times: Any, values: Sequence[Any]) -> tuple[Any, Any, Any]:
     """The times, the solution at each of them, and facts of the solver."""
     facts = (4,) if system.method != "odeint" else (1,)
     if times is None:
@@ -122,7 +130,7 @@ def _solution(system: _System, ends: Sequence[Any], times: Any, values: Sequence
         kinds: Any = (((n, system.size), "f64"), (facts, "i64"), ((n,), "f64"))
         *found, steps = opaque(*ends, *values, results=kinds, call=_Solution(system, "steps", n))
         inner = slice(steps, start=(1,), stop=(n - 1,), step=(1,))
-        times = concatenate(_row(ends[0]), inner, _row(ends[1]), axis=0)
+        times = concatenate(row(ends[0]), inner, row(ends[1]), axis=0)
     else:
         n = times.shape[0]
         kinds = (((n, system.size), "f64"), (facts, "i64"))
@@ -131,7 +139,7 @@ def _solution(system: _System, ends: Sequence[Any], times: Any, values: Sequence
     return times, y, numbers
 
 
-def _row(x: Any) -> Any:
+def row(x: Any) -> Any:
     return reshape(x, shape=(1,))
 
 
@@ -154,7 +162,7 @@ def _tangents(graph: Graph, wrt: Sequence[int]) -> Callable[..., tuple[Any, Any]
     return lambda args, moved, size=0: many(args, moved, size) if size else one(args, moved)
 
 
-def _widened(system: _System, moved: Sequence[int], size: int) -> _System:
+def _widened(system: System, moved: Sequence[int], size: int) -> System:
     """The system with the tangents of its solution for those of t0 (0) and of the values (from 1 on) `moved`, which
     follow its values; for `size` directions at once, or for one (0)."""
     slope, n, wrt = system.slope, system.size, [i for i in moved if i]
@@ -180,9 +188,9 @@ def _widened(system: _System, moved: Sequence[int], size: int) -> _System:
         return [flat(list(rest([t, own, *values], [s, *ways], size)))]
 
     wide = Aval((n * (1 + (size or 1)),), np.dtype(np.float64))
-    return _System(
+    return System(
         build(begin, [*system.begin.avals, *extra]),
-        build(both, [_NUMBER, wide, *system.slope.avals[2:], *extra]),
+        build(both, [NUMBER, wide, *system.slope.avals[2:], *extra]),
         system.method,
         _tolerances(system.options, size or 1),
     )
@@ -202,7 +210,7 @@ def _tolerances(options: Mapping[str, Any], more: int) -> dict[str, Any]:
     return {k: np.tile(v, 1 + more) if k in ("rtol", "atol") and np.ndim(v) else v for k, v in found.items()}
 
 
-def _ways(system: _System) -> WaysOf:
+def _ways(system: System) -> WaysOf:
     """The rule of a solution, on the two ends, the times and the values."""
 
     def slopes(outputs: Sequence[Any], inputs: Sequence[Any]) -> Any:
@@ -220,7 +228,7 @@ def _ways(system: _System) -> WaysOf:
             avals = [Aval(inputs[i].shape, np.dtype(inputs[i].dtype)) for i in places]
             size = sum(a.size for a in avals)
             wider = _widened(system, [i and i - 2 for i in places], size)
-            _, both, _ = _solution(wider, inputs[:2], inputs[2], [*inputs[3:], *_basis(avals, size)])
+            _, both, _ = solution(wider, inputs[:2], inputs[2], [*inputs[3:], *_basis(avals, size)])
             count, n = outputs[0].shape
             s = reshape(slice(both, start=(0, n), stop=both.shape, step=(1, 1)), shape=(count, size, n))
             total = reduce_sum(multiply(s, reshape(cts[0], shape=(count, 1, n))), axes=(0, 2))
@@ -235,7 +243,7 @@ def _ways(system: _System) -> WaysOf:
         places = [i for i in moved if i == 0 or i > 2]
         if places:
             wider = _widened(system, [i and i - 2 for i in places], 0)
-            _, both, _ = _solution(wider, inputs[:2], inputs[2], [*inputs[3:], *(given[i] for i in places)])
+            _, both, _ = solution(wider, inputs[:2], inputs[2], [*inputs[3:], *(given[i] for i in places)])
             terms.append(slice(both, start=(0, system.size), stop=both.shape, step=(1, 1)))
         return {0: terms[0] if len(terms) == 1 else add(*terms)} if terms else {}
 
@@ -252,156 +260,3 @@ def _basis(avals: Sequence[Aval], size: int) -> list[Any]:
         found.append(cast(reshape(columns, shape=(size, *aval.shape)), dtype=name_of(aval.dtype)))
         start += aval.size
     return found
-
-
-# -- the functions -------------------------------------------------------------------------------------------------
-def _recorded(what: str, fun: Any, jac: Any, y0: Any, args: Sequence[Any]) -> tuple[Any, list[Any], list[Graph]]:
-    """The initial value, what the functions capture, and their graphs."""
-    y0 = shaped(y0, None)
-    if len(y0.shape) > 1:
-        raise ValueError(f"{what}: y0 must be 1-dimensional, but has the shape {y0.shape}")
-    n = y0.shape[0] if y0.shape else 1
-    like = (0.0, Aval((n,), np.dtype(np.float64)))
-    fs = [(fun, (n,)), *([(jac, (n, n))] if jac is not None else [])]
-    regions = [closed(_one(f, shape, args), like, f"a function that {what} calls") for f, shape in fs]
-    captured, graphs = joined(regions, 2)
-    if any(isinstance(v, TapeCarrier) for v in [y0, *captured]):
-        raise UnsupportedError(located(f"{what} of Tensors is not supported; give it arrays"))
-    return reshape(y0, shape=(n,)), captured, graphs
-
-
-def _one(f: Callable[..., Any], shape: tuple[int, ...], args: Sequence[Any]) -> Callable[..., Any]:
-    return lambda t, y: shaped(inlined(f)(t, y, *args), shape)
-
-
-def _system(y0: Any, graphs: Sequence[Graph], method: str, options: Mapping[str, Any]) -> _System:
-    """Of values that begin with the initial one."""
-    rest = graphs[0].avals[2:]
-    begin = build(lambda t, y, *_: [y], [_NUMBER, Aval(y0.shape, np.dtype(np.float64)), *rest])
-    slope, *jac = [_given_first(graph, y0) for graph in graphs]
-    return _System(begin, slope, method, options, jac[0] if jac else None)
-
-
-def _given_first(graph: Graph, y0: Any) -> Graph:
-    """`graph`, with the initial value before what it captures."""
-    avals = graph.avals
-    first = Aval(y0.shape, np.dtype(np.float64))
-    return build(lambda t, z, y, *rest: replay(graph, [t, z, *rest])[0], [*avals[:2], first, *avals[2:]])
-
-
-def _scalar(x: Any) -> Any:
-    return shaped(x, ()) if isinstance(x, Carrier) else full(shape=(), value=float(x), dtype="float64")
-
-
-def _refused_options(what: str, given: dict[str, Any], usual: Mapping[str, Any], instead: str = "") -> None:
-    for name, default in usual.items():
-        value = given.pop(name, default)
-        if value is not default and value != default:
-            raise refuse(f"the argument {name}= of {what}", instead)
-
-
-@shadow("scipy.integrate.solve_ivp", of_functions=True)
-def solve_ivp(*args: Any, **kwargs: Any) -> Any:
-    """`scipy.integrate.solve_ivp`, without events. Without `t_eval`, the steps between the ends that SciPy chose are
-    times that do not move."""
-    from scipy import integrate
-
-    what = "scipy.integrate.solve_ivp"
-    given, options = _bound(integrate.solve_ivp, args, kwargs)
-    first = arrays(given["y0"])[0]
-    if first.dtype.kind == "c":
-        return _of_complex(first, given, options)
-    _refused_options(what, given, {"events": None}, "find the time with scipy.optimize.brentq")
-    method = given["method"]
-    if method not in ("RK23", "RK45", "DOP853", "Radau", "BDF", "LSODA"):
-        raise refuse(f"{what} with method={method!r}", "use a method's name")
-    jac = options.pop("jac", None)
-    if jac is not None and not callable(jac):
-        matrix = jac
-        jac = lambda t, y: matrix  # noqa: E731
-    y0, captured, graphs = _recorded(what, given["fun"], jac, given["y0"], given["args"] or ())
-    system = _system(y0, graphs, method, plain_options(what, options))
-    times = None if given["t_eval"] is None else shaped(given["t_eval"], None)
-    ends = [_scalar(x) for x in given["t_span"]]
-    times, y, facts = _solution(system, ends, times, [y0, *captured])
-    nfev, njev, nlu, status = (facts[k] for k in range(4))
-    dense = _Dense(system, ends, [y0, *captured]) if given["dense_output"] else None
-    return Result(what, t=times, y=np.transpose(y), sol=dense, t_events=None, y_events=None, nfev=nfev, njev=njev,
-                  nlu=nlu, status=status, success=status >= 0)  # fmt: skip
-
-
-class _Dense:
-    """The solution as a function of time, between the ends: where SciPy steps no more and interpolates."""
-
-    def __init__(self, system: _System, ends: Sequence[Any], values: Sequence[Any]):
-        self._of = system, ends, values
-
-    def __call__(self, t: Any) -> Any:
-        system, ends, values = self._of
-        times = shaped(t, None)
-        flat_times = np.reshape(times, (-1,))
-        order = np.argsort(np.where(ends[1] >= ends[0], flat_times, -flat_times))
-        _, y, _ = _solution(system, ends, np.take(flat_times, order), values)
-        found = np.take(np.transpose(y), np.argsort(order), axis=1)
-        return found if times.shape else np.reshape(found, (-1,))
-
-
-def _of_complex(y0: Any, given: dict[str, Any], options: dict[str, Any]) -> Any:
-    """The solution of a complex system, by that of its real and imaginary parts."""
-    if options.get("jac") is not None:
-        raise refuse("the argument jac= of scipy.integrate.solve_ivp of complex systems")
-    n, fun, args = y0.shape[0] if y0.shape else 1, given["fun"], given["args"] or ()
-
-    def both(z: Any) -> Any:
-        (z,) = arrays(z)
-        z = np.reshape(z, (-1,))
-        return np.concatenate([np.real(z), np.imag(z)])
-
-    def slope(t: Any, z: Any, *rest: Any) -> Any:
-        return both(inlined(fun)(t, z[:n] + 1j * z[n:], *rest))
-
-    names = {k: given[k] for k in ("t_span", "method", "t_eval", "dense_output", "events")}
-    found = solve_ivp(slope, y0=both(y0), args=args, **names, **options)
-    dense = found["sol"]
-
-    def whole(z: Any) -> Any:
-        return z[:n] + 1j * z[n:]
-
-    found["y"] = whole(found["y"])
-    if dense is not None:
-        found["sol"] = lambda t: whole(dense(t))
-    return found
-
-
-def _bound(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """By name, the arguments of a function of SciPy's with its defaults, and the options behind them."""
-    found = inspect.signature(function).bind(*args, **kwargs)
-    found.apply_defaults()
-    given = dict(found.arguments)
-    return given, given.pop("options", {})
-
-
-_PLAIN_ODEINT = {"full_output": 0, "col_deriv": 0, "ixpr": 0, "printmessg": 0}
-
-
-@shadow("scipy.integrate.odeint", of_functions=True)
-def odeint(*args: Any, **kwargs: Any) -> Any:
-    """`scipy.integrate.odeint`"""
-    from scipy import integrate
-
-    what = "scipy.integrate.odeint"
-    given, _ = _bound(integrate.odeint, args, kwargs)
-    _refused_options(what, given, _PLAIN_ODEINT)
-    others = given.pop("args")
-    others = others if isinstance(others, tuple) else (others,)
-    times = shaped(given.pop("t"), None)
-    func, jac = (f if f is None or given["tfirst"] else _turned(f) for f in (given.pop("func"), given.pop("Dfun")))
-    y0, captured, graphs = _recorded(what, func, jac, given.pop("y0"), others)
-    del given["tfirst"]
-    options = plain_options(what, {k: v for k, v in given.items() if v is not None})
-    ends = [times[0], times[-1]]
-    return _solution(_system(y0, graphs, "odeint", options), ends, times, [y0, *captured])[1]
-
-
-def _turned(f: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda t, y, *rest: inlined(f)(y, t, *rest)
