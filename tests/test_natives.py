@@ -230,3 +230,24 @@ def test_globals_named_as_a_field_is_are_not_looked_at(monkeypatch):
         monkeypatch.setitem(globals(), "w", k)
         np.testing.assert_array_equal(g(X), X * X * SCALE)
     assert g.cache_info().traces == 1
+
+
+def test_one_guard_looks_for_all_names_that_a_class_does_not_have():
+    class Asked:
+        def __init__(self):
+            self.held = {f"w{k}": float(k) for k in range(20)}
+
+        def __getattr__(self, name):
+            return self.__dict__["held"][name]
+
+    asked = Asked()
+    g = tg.trace(lambda x: x * (asked.w3 + asked.w4 + asked.w5) * sum(asked.held[f"w{k}"] for k in range(20)))
+    np.testing.assert_array_equal(g(X), X * 12 * 190)
+    told = [line for line in str(g.explain(X)).splitlines() if "Asked has under" in line]
+    assert len(told) == 1
+    assert " names that were not there is None" in told[0]
+    Asked.w4 = 10.0
+    np.testing.assert_array_equal(g(X), X * 18 * 190)
+    del Asked.w4
+    np.testing.assert_array_equal(g(X), X * 12 * 190)
+    assert g.cache_info().traces == 2

@@ -42,6 +42,7 @@ from tracegrad.trace.sources import (
     Fixed,
     Function,
     Global,
+    Hiding,
     Item,
     Passed,
     Source,
@@ -71,7 +72,7 @@ _KNOWN: dict[str, Callable[[], Any]] = {
 # The functions in what a class has.
 _PARTS: dict[Any, Sequence[str]] = {property: ("fget", "fset", "fdel"), (classmethod, staticmethod): ("__func__",)}
 _OF_PARENT: tuple[type[Source], ...] = (Attribute, Item, Child)
-_OF_OBJECT: tuple[type[Source], ...] = (Global, Cell, Fixed, Static, Name, Context)
+_OF_OBJECT: tuple[type[Source], ...] = (Global, Cell, Fixed, Static, Hiding, Name, Context)
 _OF_CALL: tuple[type[Source], ...] = (Argument, Function, Passed, GradMode)
 _SOURCES: dict[str, Any] = {cls.__name__: cls for cls in (*_OF_PARENT, *_OF_OBJECT, *_OF_CALL)}
 _MOST_BYTES = 2**18  # of an array that is kept

@@ -26,7 +26,7 @@ from tracegrad.trace.foreign import Opaque, State, attributes, is_constant, opaq
 from tracegrad.trace.identity import tells_objects_apart
 from tracegrad.trace.inline import Inlinable
 from tracegrad.trace.lent import read
-from tracegrad.trace.sources import Attribute, Cell, Fixed, Global, Source, Static
+from tracegrad.trace.sources import Attribute, Cell, Global, Hiding, Source, Static
 from tracegrad.trace.unasked import Unasked
 from tracegrad.trace.unseen import Unseen
 from tracegrad.trace.users import is_user_code, is_user_function, is_user_module
@@ -123,8 +123,9 @@ class Natives:
             for name in sorted(self._names & state.keys()):
                 self._found(state[name], Attribute(source, name))
         for cls in list(self._classes):
-            for name in sorted(self._names):
-                self._static(Static(cls, name))
+            missing = frozenset([name for name in sorted(self._names) if not self._static(Static(cls, name))])
+            if missing and not self._names.isdisjoint(("__dict__", "vars")):
+                self.world.assume(Hiding(cls, missing), "is", None)
 
     def _follow(self) -> None:
         """Add what is reached from the classes and functions known so far."""
@@ -165,15 +166,15 @@ class Natives:
                 self._modules.append((value, source))
         self._guard(value, source)
 
-    def _static(self, source: Static) -> None:
+    def _static(self, source: Static) -> bool:
+        """Guard what a class has under a name, if it has something."""
         try:
             value = source.read()
         except AttributeError:
-            if "__dict__" in self._names or "vars" in self._names:
-                self.world.assume(Attribute(Fixed(source.parent, source.parent.__name__), source.name), "absent", None)
-            return
+            return False
         if not isinstance(value, types.GetSetDescriptorType):
             self._guard(value, source)
+        return True
 
     def _guard(self, value: Any, source: Source) -> None:
         if isinstance(value, (np.ndarray, *shadow.VALUES)) or tree.is_node(value):

@@ -13,8 +13,8 @@ from tracegrad.ops import Carrier
 from tracegrad.trace.classes import genuine
 
 __all__ = [
-    "CALLS", "Alike", "Argument", "Attribute", "Cell", "Child", "Fixed", "Function", "Global", "Item", "Passed",
-    "Source", "Static", "Variable", "Weak", "on_call",
+    "CALLS", "Alike", "Argument", "Attribute", "Cell", "Child", "Fixed", "Function", "Global", "Hiding", "Item",
+    "Passed", "Source", "Static", "Variable", "Weak", "on_call",
 ]  # fmt: skip
 
 Names = Callable[[Any], str]
@@ -166,6 +166,26 @@ class Static(Source):
     @property
     def path(self) -> str:
         return f"{self.parent.__name__}.{self.name}"
+
+
+class Hiding(Source):
+    """The first of some names, a frozenset, that a class, the parent, has, itself or from a base; None if it has none
+    of them. One look at the class serves for all the names."""
+
+    __slots__ = ()
+
+    def read(self) -> Any:
+        for cls in self.parent.__mro__[:-1]:
+            if not self.name.isdisjoint(vars(cls)):
+                return min(self.name & vars(cls).keys())
+        return None
+
+    def text(self, name: Names) -> str:
+        return f"{name(self.read)}()"
+
+    @property
+    def path(self) -> str:
+        return f"what {self.parent.__name__} has under {len(self.name)} names that were not there"
 
 
 class Item(Source):
