@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import tracegrad as tg
+from tracegrad import drawing
 from tracegrad.pictures import Picture
 
 FOLDER = Path(__file__).parent / "images"
@@ -56,9 +57,58 @@ def gradient() -> Picture:
     return tg.visualize(tg.grad(loss), np.ones(4), np.ones((8, 4)))
 
 
+# What there is after each step, and the steps between.
+PIPELINE = (
+    ("function", "Python on NumPy arrays, and the arguments of a call"),
+    ("tracer", "runs it once, on tracers: NumPy calls become nodes,", "questions that Python asks become guards"),
+    ("graph", "arrays in single static assignment"),
+    ("vjp", "sweeps the graph backwards, and adds the nodes", "of the derivative; again for each order"),
+    ("graph, forward and backward", "one graph of both"),
+    ("passes", "composites apart, small products to loops,", "algebra that holds for every float"),
+    ("graph, simplified", "what is computed twice is there once"),
+    ("schedule", "which values are stored, which ops share a loop;", "products of matrices go to the BLAS"),
+    ("kernels", "loop nests over scalars; sizes are arguments"),
+    ("LLVM", "object code by the text of each kernel,", "in memory and on disk"),
+    ("entry point", "checks arrays, runs the program, returns arrays"),
+)
+CALLS = (
+    ("call", "step(params, x, y)"),
+    ("entry point", "are dtypes, shapes and memory those of the program?"),
+    ("program", "kernels run; guards are outputs like others"),
+    ("compare", "are the answers those that the trace was made with?"),
+    ("result", "new arrays; what the function writes is written"),
+)
+
+
+def column(title: str, steps: tuple[tuple[str, ...], ...]) -> str:
+    """An SVG of boxes below each other: things, and in round boxes between them what is done to these."""
+    width, y, body = 430.0, 16.0, []
+    for k, (name, *lines) in enumerate(steps):
+        thing = k % 2 == 0
+        height = 26.0 + 16.0 * len(lines)
+        if k:
+            body.append(f'<path class="line" d="M{width / 2} {y - 18}V{y - 5}"/>')
+            body.append(f'<path class="arrow" d="M{width / 2 - 4} {y - 7}h8l-4 7z"/>')
+        if thing:
+            body.append(drawing.rectangle("op" if k < len(steps) - 1 else "result", 16.0, y, width - 32.0, height, 6.0))
+        else:
+            body.append(drawing.rectangle("backward", 16.0, y, width - 32.0, height, 18.0))
+        body.append(drawing.words(name, width / 2, y + 17.0, "text title", "middle"))
+        body += [drawing.words(line, width / 2, y + 34.0 + 16.0 * i, "pale", "middle") for i, line in enumerate(lines)]
+        y += height + 18.0
+    frame = drawing.rectangle("page", 0.5, 0.5, width - 1.0, y - 3.0, 8.0)
+    return drawing.document(title, width, y - 2.0, [frame, *body])
+
+
 PICTURES = {"chain": chain, "unbind": unbind, "network": network, "gradient": gradient}
+COLUMNS = {
+    "pipeline": column("from a function to its program", PIPELINE),
+    "calls": column("a call that is known", CALLS),
+}
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for name, make in PICTURES.items():
         make().save(FOLDER / f"{name}.svg")
+    for name, svg in COLUMNS.items():
+        (FOLDER / f"{name}.svg").write_text(svg, encoding="utf-8")

@@ -51,6 +51,8 @@ def titles(picture: Picture) -> list[list[str]]:
 def test_the_pictures_of_the_docs_are_what_is_drawn_now() -> None:
     for name, make in make_images.PICTURES.items():
         assert make().svg == (DOCS / "images" / f"{name}.svg").read_text(encoding="utf-8"), name
+    for name, svg in make_images.COLUMNS.items():
+        assert svg == (DOCS / "images" / f"{name}.svg").read_text(encoding="utf-8"), name
 
 
 def test_a_tape_shows_leaves_operations_nodes_and_saved_values_under_the_users_names() -> None:
