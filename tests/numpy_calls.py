@@ -113,7 +113,60 @@ np.tril_indices_from(q) | np.triu_indices_from(a, 1) | np.unique(a) | np.unique(
 np.unique(small % 2, axis=1, return_index=True, return_inverse=True, return_counts=True) | np.unique(n[:0], axis=1)
 np.unique(a[[0, 1, 0]], axis=0)
 np.unique(n, axis=0) | np.unique(f[[0, 0]], axis=-2, return_counts=True) | np.unique(v, axis=0)
+np.packbits(m) | np.packbits(i > 0, axis=1, bitorder="little") | np.unpackbits(t) | np.unpackbits(t, axis=0, count=-3)
 np.unique(small % 2 + 1j) | np.unique((small % 2) * (1 + 1j), axis=1, return_inverse=True)
+"""
+
+
+# The same of arguments and numbers that are rarer: complex numbers in order, every method of quantiles, traced indices
+# that change shapes.
+RARE_SMOOTH = """
+np.max(a + 1j * b) | np.min(a + 1j * b, axis=0) | (a + 1j * b).max(1, keepdims=True) | np.ptp(a + 1j * b, axis=(0, 1))
+np.max(a + 1j * b, axis=1, initial=0.5j) | np.min(a + 1j * b, axis=1, initial=9.0, where=m)
+np.maximum(a + 1j * b, u) | np.minimum(a + 1j * b, 0.25j) | np.fmax(a + 1j * b, b) | np.clip(a + 1j * b, -0.5, 0.5 + 1j)
+np.maximum.accumulate(a + 1j * b, axis=1) | np.minimum.accumulate(a - 1j * b) | np.median(a + 1j * b, axis=1)
+np.median(a.T + 1j * b.T, axis=1) | np.sort(a + 1j * b, axis=0) | np.nanmax(a + 1j * b, 1)
+np.minimum.reduce(a + 1j * b)
+np.partition(a[0] + 1j * b[0], 1) | np.where(a + 1j * b < b + 1j * a, a, b) | np.fmin.reduce(a + 1j * b)
+np.polyval(v, v[:2]) | np.polyval(a + 1j, 0.5) | np.polyfit(up, h, 2, full=True)[:2] | np.polyfit(up, h, 1, cov=True)
+np.polyfit(up, h, 2, cov="unscaled") | np.polyfit(up, np.stack([h, up**2], 1), 1, cov=True, w=h)
+np.quantile(a, 0.3, method="averaged_inverted_cdf") | np.quantile(a, v[0]**2 / 9, axis=1, method="midpoint")
+np.quantile(a, [0.1, 0.6], axis=1, weights=b, method="inverted_cdf")
+np.percentile(a, 40, axis=0, weights=b[:, 0], method="inverted_cdf", keepdims=True)
+np.nanpercentile(a, [20, 75], axis=1, method="closest_observation")
+np.nanquantile(a, 0.4, weights=b, method="inverted_cdf")
+np.linalg.svd(q + q.T, hermitian=True) | np.linalg.svd(q + q.T, compute_uv=False, hermitian=True)
+np.linalg.svd(tensor + tensor.mT, hermitian=True) | np.linalg.eigh(q + q.T, UPLO="U")
+np.linalg.eig(q) | np.linalg.eig(q + 1j * w4[0]) | np.linalg.eig(w4)
+np.matmul(a, a, axes=[(0, 1), (1, 0), (0, 1)]) | np.matmul(c, a, axes=[(0, 2), (1, 0), (0, 1)])
+np.vecdot(a, b, axes=[0, 0]) | np.vecdot(a, b, keepdims=True) | np.matvec(a, b[:, 0], axes=[(1, 0), 0, 0])
+np.delete(v, v > 0) | np.delete(a, a[:, 0] > 0, axis=0) | np.delete(h, np.argsort(h)[:2])
+np.delete(a, -np.argsort(v)[:2], 1)
+np.insert(v, np.argsort(v)[:2], h[:2]) | np.insert(a, np.argsort(v)[:2], b[:, :2], axis=1) | np.insert(v, v > 0, 9.0)
+np.insert(v, np.argsort(v)[:1], h[:2]) | np.insert(v, [1], h[:2]) | np.insert(a, np.argsort(a[:, 0])[:2], b[:2], axis=0)
+"""
+
+RARE_ROUGH = """
+a + 1j * b < b | a + 1j * b >= 0.5 | a > 1j * b | (a <= a + 0j) & (f > 1j) | np.argmax(a + 1j * b)
+np.argmin(small + 1j * i, 1)
+np.max(small + 1j * i, 1) | np.max(n + 1j, 1) | np.argmin(n - 1j * n) | np.less(n + 1j * n.T[:3, :1], n)
+np.nanargmin(n + 1j)
+np.searchsorted(np.sort(small[0] + 1j * i[0]), small + 1j, "right") | np.argpartition(a[0] + 1j * b[0], 2)
+np.quantile(i, 0.4, method="lower") | np.quantile(t, [0.3, 0.4], method="inverted_cdf") | np.quantile(i, 1)
+np.quantile(k, 1, 1)
+np.percentile(t, [50, 60], 0, method="higher", keepdims=True) | np.nanpercentile(i, 50, 1, method="nearest")
+np.nanquantile(gaps, [0.0, 0.3, 0.6, 1.0], axis=0, method="averaged_inverted_cdf")
+np.nanquantile(gaps, 0.3, axis=0, method="midpoint") | np.nanquantile(gaps, 0.3, method="higher")
+np.nanquantile(gaps, [0.3, 0.5], axis=0, method="closest_observation") | np.nanquantile(gaps, 0.3, 0, method="nearest")
+np.nanquantile(gaps, [0.3, 0.5], axis=1, method="inverted_cdf") | np.nanquantile(gaps, 0.5, 0, method="lower")
+np.nanquantile(gaps, 0.6, axis=0, weights=x3**2, method="inverted_cdf") | np.nanquantile(f, 0.3, axis=0, method="hazen")
+np.quantile(a, 0.5, weights=b, method="inverted_cdf") | np.quantile(a, v[:1]**2 / 9, method="nearest")
+np.histogram(a, bins="auto") | np.histogram(a, "fd", range=(-1, 1)) | np.histogram(c, bins="doane", density=True)
+np.histogram(a, bins="scott") | np.histogram(a, bins="stone") | np.histogram(i, bins="rice")
+np.histogram(f, bins="sqrt")
+np.histogram_bin_edges(a, "sturges") | np.polyfit(up, h, 1, full=True)
+np.unpackbits(t, axis=1, count=40, bitorder="little") | np.cov(a, dtype=np.float32) | np.corrcoef(a, dtype=np.float32)
+np.cov(f, dtype=np.float32, bias=True)
 """
 
 
@@ -131,6 +184,11 @@ np.modf(a, out=(y, np.zeros((3, 4)))) | np.cumsum(a, axis=1, out=y) | np.log(a, 
 np.sqrt(a, where=a > 0, out=y) | np.maximum.accumulate(a, 1, out=y) | np.clip(a, 0, 1, out=y)
 np.subtract.reduce(a, 0, out=y[0]) | np.multiply.reduce(a, axis=1, out=y[:, 0])
 np.logaddexp.outer(a[0, :3], b[0], out=y)
+np.maximum.at(y, np.argsort(v)[:3] % 3, b[:3]) | np.multiply.at(y, (np.argsort(v) % 3, np.argsort(v)), b[0])
+np.power.at(y, (np.argsort(v) % 2, 1), 2) | np.negative.at(y, np.argsort(v) % 2)
+np.subtract.at(y, [v.argmax() % 3, 1], v)
+y.shape = (4, 3) | y.shape = -1 | q = y[1]; y.shape = 12; y[4] = b[0, 0] * q[1]; q[1] *= 2.0
+q = y[1]; q.shape = (2, 2); q[0] = b[0, :2] | q = y.T; y.shape = (2, 6); q[1] = y[0, :3] * 3.0
 """
 
 

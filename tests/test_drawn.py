@@ -336,3 +336,16 @@ def test_functions_of_tensors_draw_at_each_call():
     reset()
     np.testing.assert_allclose(x.grad.numpy(), sum(RNG.normal(size=3) for _ in range(3)), rtol=1e-12)
     assert f.cache_info().traces == 1
+
+
+def test_generators_that_are_made_inside_spawn_the_same_children_at_each_call():
+    def f(x):
+        rng = np.random.default_rng(7)
+        first, second = rng.spawn(2)
+        (third,), (fourth,) = first.spawn(1), rng.spawn(1)
+        return x * first.normal(size=3) + second.uniform() + third.normal() - fourth.gamma(2.0) * rng.normal()
+
+    x, g = np.array([1.0, 2.0, 3.0]), tg.trace(f)
+    for _ in range(3):
+        np.testing.assert_allclose(g(x), f(x), rtol=1e-14)
+    np.testing.assert_allclose(tg.grad(lambda x: np.sum(f(x)))(x), f(x + 1.0) - f(x), rtol=1e-12)

@@ -102,6 +102,16 @@ CASES: dict[str, Callable[[Any], Any]] = {
     "broadcast": lambda x: np.stack([u * v for u, v in np.broadcast(x, x[:2, None])]),
     "asarray_chkfinite": lambda x: np.asarray_chkfinite(x) * x,
     "indices": lambda x: np.indices((2, 2)) * x[0],
+    "poly1d": lambda x: np.poly1d([1.0, -2.0, 3.0])(x) + np.polyval(np.poly1d([2.0, 1.0]), x),
+    "poly1d of traced": lambda x: np.poly1d(x)(x[:2]) * np.polyval(np.poly1d(x[:3]), x[0]),
+    "poly1d of traced roots": lambda x: np.poly1d(x[:3], True).coeffs,
+    "poly1d arithmetic": lambda x: ((np.poly1d(x[:3]) ** 2 - 2.0 * np.poly1d(x) + x[1]) * x[2]).coeffs,
+    "poly1d quotients": lambda x: np.concatenate([p.coeffs for p in np.poly1d(x) / np.poly1d(x[:2])]),
+    "poly1d in functions": lambda x: np.polymul(np.poly1d(x), [1.0, 2.0])(x) + np.polyder(np.poly1d(x))(x[0]),
+    "poly1d of poly1d": lambda x: np.poly1d(x[:2])(np.poly1d(x[1:3])).coeffs,
+    "poly1d integrated": lambda x: np.poly1d(x).integ(2, [1.0, 2.0]).deriv()(x),
+    "frompyfunc": lambda x: np.frompyfunc(lambda u, v: u * v if u > 0 else v, 2, 1)(x, x[::-1]).astype(float),
+    "frompyfunc of several": lambda x: np.frompyfunc(lambda u: (u, u * u), 1, 2)(x)[1].astype(float),
     "where and out": lambda x: np.log(x, out=np.zeros_like(x), where=x > 0),
 }
 

@@ -22,7 +22,7 @@ A = np.arange(12.0).reshape(3, 4)
 
 REFUSED: dict[str, Callable[[Any], Any]] = {
     "np.save": lambda t: np.save("never.npy", t),
-    "np.packbits": lambda t: np.packbits(t > 0),
+    "np.linalg.qr with mode='raw'": lambda t: np.linalg.qr(t, mode="raw"),
     "the argument out= of np.sum": lambda t: np.sum(t, out=np.zeros(())),
     "the argument out= of np.concatenate": lambda t: np.concatenate([t, t], out=np.zeros((6, 4))),
     "the argument out= of np.einsum": lambda t: np.einsum("ij->j", t, out=np.zeros(4)),
@@ -33,11 +33,8 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "ndarray.view of a dtype of another size": lambda t: t.view(np.int32),
     "ndarray.view of another class": lambda t: t.view(np.matrix),
     "np.pad with mode=": lambda t: np.pad(t, 1, mode=lambda *args: None),
-    "np.unpackbits": lambda t: np.unpackbits(t > 0),
     "np.less.reduce": lambda t: np.less.reduce(t),
     "np.power.reduce of 600 elements": lambda t: np.power.reduce(np.tile(t[0], 150)),
-    "np.histogram with bins='auto'": lambda t: np.histogram(t, "auto"),
-    "the argument weights= of np.quantile": lambda t: np.quantile(t, 0.5, weights=A, method="inverted_cdf"),
     "np.put into an ndarray": lambda t: np.put(np.zeros(4), [0], t[0, 0]),
 }
 
@@ -60,7 +57,7 @@ def test_a_refusal_says_what_to_use_instead() -> None:
 
 def test_refusals_are_not_implemented_errors_too() -> None:
     with pytest.raises(NotImplementedError):
-        np.packbits(TapeArray(np.asarray(A[0])))
+        np.less.reduce(TapeArray(np.asarray(A[0])))
 
 
 def test_adding_a_tensor_to_an_ndarray_in_place_is_refused() -> None:

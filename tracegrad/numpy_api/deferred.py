@@ -9,8 +9,9 @@ import numpy as np
 
 from tracegrad.numpy_api.operands import peer_of
 from tracegrad.numpy_api.registry import FUNCTIONS, UFUNC_METHODS, refuse
+from tracegrad.tree import register_pytree_node
 
-__all__ = ["MATRICES", "MODULES", "SHADOWS", "Unless"]
+__all__ = ["MATRICES", "MODULES", "POLYNOMIAL", "SHADOWS", "Unless"]
 
 # The names behind `np.`, by module.
 MODULES = {
@@ -20,8 +21,9 @@ MODULES = {
     "ranges": "geomspace linspace logspace",
     "histograms": "histogram histogram_bin_edges histogram2d histogramdd bincount digitize",
     "samples": "interp gradient convolve correlate unwrap",
-    "polynomials": "vander poly polyfit polyadd polysub polymul polydiv polyder polyint",
+    "polynomials": "vander poly polyfit polyadd polysub polymul polydiv polyder polyint polyval",
     "editing": "insert delete resize put place putmask copyto fill_diagonal put_along_axis choose array_equiv",
+    "bits": "packbits unpackbits",
     "places": "diag_indices_from tril_indices_from triu_indices_from unravel_index ravel_multi_index isin lexsort",
     "unique": "unique unique_all unique_counts unique_inverse unique_values",
     "sets": "union1d intersect1d setdiff1d setxor1d trim_zeros",
@@ -62,7 +64,7 @@ def _function(path: str) -> Any:
 for _module, _paths in MODULES.items():
     for _function_at in map(_function, _paths.split()):
         FUNCTIONS[_function_at] = _Deferred(_module, FUNCTIONS, _function_at)
-for _method in ("reduce", "accumulate", "reduceat", "outer", "at"):
+for _method in ("reduce", "accumulate", "reduceat", "outer", "at", "axes"):
     UFUNC_METHODS["", _method] = _Deferred("ufunc_methods", UFUNC_METHODS, ("", _method))
 
 
@@ -70,11 +72,11 @@ for _method in ("reduce", "accumulate", "reduceat", "outer", "at"):
 class _Shadow:
     """Stands in traced code for a function or class of NumPy's that does not dispatch."""
 
-    def __init__(self, name: str):
-        self.name = name
+    def __init__(self, name: str, module: str = "iterating"):
+        self.name, self.module = name, module
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return getattr(import_module(f"{__package__}.on_demand.iterating"), self.name)(*args, **kwargs)
+        return getattr(import_module(f"{__package__}.on_demand.{self.module}"), self.name)(*args, **kwargs)
 
 
 class _Joining:
@@ -119,6 +121,9 @@ class Unless:
         return getattr(self.real, name)
 
 
+# What stands for `np.poly1d`, when it is called.
+POLYNOMIAL = _Shadow("polynomial", "polynomials")
+register_pytree_node(np.poly1d, lambda p: ((p.coeffs,), p.variable), _Shadow("of_coefficients", "polynomials"))
 MATRICES = "use arrays of two axes, whose product is x @ y"
 # By name, what stands for functions and objects that would make ndarrays of what they are given.
 SHADOWS: dict[str, Any] = {
@@ -127,6 +132,7 @@ SHADOWS: dict[str, Any] = {
     "ndenumerate": _Shadow("NDEnumerate"),
     "broadcast": _Shadow("Broadcast"),
     "fromiter": _Shadow("fromiter"),
+    "frompyfunc": _Shadow("frompyfunc"),
     "asarray_chkfinite": _Shadow("asarray_chkfinite"),
     "r_": _Joining(0, 1, -1),
     "c_": _Joining(-1, 2, 0),

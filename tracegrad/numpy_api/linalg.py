@@ -16,10 +16,12 @@ from tracegrad.numpy_api.memory import in_new_memory
 from tracegrad.numpy_api.operands import arrays, broadcast_shapes, constant, peer_of, promoted, to_float
 from tracegrad.numpy_api.reductions import norm
 from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
+from tracegrad.numpy_api.selection import take_along_axis
+from tracegrad.numpy_api.sorting import argsort
 from tracegrad.ops import complements, factorizations, linalg
 from tracegrad.ops.contraction import matmul
-from tracegrad.ops.elementwise import divide, greater, maximum, multiply, not_equal
-from tracegrad.ops.linear import broadcast_to, cast, concatenate, full, reduce_sum, reshape
+from tracegrad.ops.elementwise import absolute, divide, greater, maximum, multiply, not_equal, sign
+from tracegrad.ops.linear import broadcast_to, cast, concatenate, flip, full, reduce_sum, reshape
 from tracegrad.ops.op import named, one_node
 from tracegrad.ops.reduction import reduce_any, reduce_max
 from tracegrad.ops.single import HALF
@@ -272,8 +274,10 @@ _cholesky = one_node("LinalgCholeskyExBackward0")(factor)
 def qr(a: Any, mode: str = "reduced") -> Any:
     """`np.linalg.qr` with the modes "reduced", "r" and "complete"."""
     x = matrices("qr", a)
+    if mode in ("raw", "economic"):
+        raise refuse(f"np.linalg.qr with mode={mode!r}", "use mode='reduced', which gives Q and R")
     if mode not in ("reduced", "complete", "r"):
-        raise refuse(f"np.linalg.qr with mode={mode!r}")
+        raise ValueError(located(f"Unrecognized mode '{mode}'"))
     q, r = _qr(x, complete=mode == "complete")
     return r if mode == "r" else _QR(q, r)
 
@@ -296,7 +300,7 @@ def eigh(a: Any, UPLO: str = "L") -> Any:
 
 @one_node("LinalgEighBackward0")
 def _eigh(x: Any, *, lower: bool) -> tuple[Any, Any]:
-    return factorizations.eigh(linalg.symmetric(x, lower=lower))  # type: ignore[no-any-return]
+    return factorizations.eigh(linalg.symmetric(x, lower=lower), lower=lower)  # type: ignore[no-any-return]
 
 
 @implements(np.linalg.eigvalsh)
@@ -310,13 +314,27 @@ def _eigvalsh(x: Any, *, lower: bool) -> Any:
     return factorizations.eigvalsh(linalg.symmetric(x, lower=lower))
 
 
-@implements(np.linalg.svd, refuses=("hermitian",))
+@implements(np.linalg.svd)
 def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
     """`np.linalg.svd`; derivatives through vectors of equal singular values are inf or nan, as in PyTorch.
 
     The vectors that `full_matrices` adds follow the space that they span without turning in it.
     """
+    if hermitian:
+        return _of_hermitian(square_matrices("svd", a), compute_uv)
     return _SVD(*_svd(matrices("svd", a), whole=full_matrices)) if compute_uv else svdvals(a)
+
+
+def _of_hermitian(x: Any, vectors: bool) -> Any:
+    """The singular values of symmetric or Hermitian matrices, which are the sizes of the eigenvalues; with vectors."""
+    w, v = _eigh(x, lower=True) if vectors else (_eigvalsh(x, lower=True), None)
+    order = flip(argsort(absolute(w)), axes=(len(w.shape) - 1,))
+    w = take_along_axis(w, order, -1)
+    if v is None:
+        return absolute(w)
+    signs, order = (reshape(u, shape=(*u.shape[:-1], 1, u.shape[-1])) for u in (sign(w), order))
+    v = take_along_axis(v, broadcast_to(order, shape=v.shape), -1)
+    return _SVD(v, absolute(w), linalg.adjoint(multiply(v, cast(signs, dtype=v.dtype.name))))
 
 
 @one_node("LinalgSvdBackward0")

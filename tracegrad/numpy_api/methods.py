@@ -31,7 +31,7 @@ from tracegrad.numpy_api.complex_numbers import ComplexMethods, in_pairs
 from tracegrad.numpy_api.flat import Flat
 from tracegrad.numpy_api.memory import InRowMajorOrder, dtype_of_view, in_new_memory, laid, with_order
 from tracegrad.numpy_api.operands import operand, to_dtype
-from tracegrad.numpy_api.registry import UFUNC_METHODS, refuse
+from tracegrad.numpy_api.registry import UFUNC_METHODS, UFUNCS, refuse
 from tracegrad.ops import bits, elementwise, representation
 from tracegrad.ops.op import Carrier, Level
 
@@ -218,10 +218,10 @@ class ArrayMethods(ComplexMethods, InRowMajorOrder):
     __xor__, __rxor__ = _binary(ufuncs.bitwise_xor, arithmetic=False)
     __lshift__, __rlshift__ = _binary(bits.left_shift)
     __rshift__, __rrshift__ = _binary(bits.right_shift)
-    __lt__, _ = _binary(elementwise.less, arithmetic=False)
-    __le__, _ = _binary(elementwise.less_equal, arithmetic=False)
-    __gt__, _ = _binary(elementwise.greater, arithmetic=False)
-    __ge__, _ = _binary(elementwise.greater_equal, arithmetic=False)
+    __lt__, _ = _binary(UFUNCS["less"], arithmetic=False)
+    __le__, _ = _binary(UFUNCS["less_equal"], arithmetic=False)
+    __gt__, _ = _binary(UFUNCS["greater"], arithmetic=False)
+    __ge__, _ = _binary(UFUNCS["greater_equal"], arithmetic=False)
     __eq__, _ = _binary(elementwise.equal, arithmetic=False)
     __ne__, _ = _binary(elementwise.not_equal, arithmetic=False)
     del _

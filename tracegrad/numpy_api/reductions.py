@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api import ordered
 from tracegrad.numpy_api.operands import (
     arrays,
     assigned,
@@ -30,8 +31,6 @@ from tracegrad.ops.elementwise import (
     isnan,
     logical_and,
     logical_or,
-    maximum,
-    minimum,
     multiply,
     not_equal,
     power,
@@ -219,7 +218,7 @@ def _var(x: Any, axis: Any, ddof: float, keepdims: bool, where: Any, center: Any
         count: Any = float(reduction.count_of(x, normalize_axes("var", axis, len(x.shape))))
     else:
         count = _counted(x, where, axis, keepdims)
-    return divide(total, maximum(subtract(count, ddof), 0.0))
+    return divide(total, ordered.maximum(subtract(count, ddof), 0.0))
 
 
 @implements(np.std, refuses=("out",))
@@ -239,13 +238,13 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         total = linear.full(shape=out.shape, value=count, dtype=out.dtype.name)
     else:
         x, w = promoted([to_float(v) for v in arrays(a, weights)])
-        w = _weights_along(x, w, axis)
+        w = weights_along(x, w, axis)
         total = sum(w, axis, None, None, keepdims)
         out = divide(sum(multiply(x, w), axis, None, None, keepdims), total)
     return (out, total) if returned else out
 
 
-def _weights_along(x: Any, w: Any, axis: Any) -> Any:
+def weights_along(x: Any, w: Any, axis: Any) -> Any:
     if w.shape == x.shape:
         return w
     if len(w.shape) != 1 or axis is None:
@@ -288,10 +287,10 @@ def _extreme(op: Any, name: str, a: Any, axis: Any, keepdims: bool, initial: Any
     x = _one(a)
     axes = normalize_axes(name, axis, len(x.shape))
     if not any(_is_nothing(x.shape[k], initial is not UNSET) for k in axes):
-        found = _reduce(op, name, x, axes, keepdims)
+        found = _reduce(op if x.dtype.kind != "c" else ordered.REDUCTIONS[name], name, x, axes, keepdims)
         if initial is UNSET:
             return found
-        return (maximum if name == "max" else minimum)(found, assigned(initial, found.dtype))
+        return (ordered.maximum if name == "max" else ordered.minimum)(found, assigned(initial, found.dtype))
     if initial is UNSET:
         raise ShapeError(located(f"np.{name}: zero-size array of shape {x.shape} has no {name}imum"))
     nothing = _reduce(reduce_sum, name, x, axes, keepdims)  # zeros of the shape and dtype
@@ -316,6 +315,7 @@ def _arg(op: Any, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
     x = _one(a)
     if any(map(_is_nothing, x.shape if axis is None else (x.shape[normalize_axis(name, axis, len(x.shape))],))):
         raise ShapeError(located(f"attempt to get {name} of an empty sequence"))
+    op = ordered.REDUCTIONS[name] if x.dtype.kind == "c" else op
     if axis is None:
         flat = op(raveled(x), axis=0)
         return reshape(flat, shape=(1,) * len(x.shape)) if keepdims else flat

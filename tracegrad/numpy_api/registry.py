@@ -177,6 +177,9 @@ def dispatch_ufunc(function: Any, method: str, inputs: tuple[Any, ...], kwargs: 
         raise refuse(public_ufunc(function), "use np.vectorize" if _of_objects(function) else "")
     out, order = kwargs.pop("out", None), kwargs.pop("order", "K")
     mask = kwargs.pop("where", True) if kwargs else True
+    if kwargs and function.signature and not kwargs.keys().isdisjoint(_OF_AXES):
+        result = UFUNC_METHODS["", "axes"](function, inputs, kwargs)
+        return result if out is None else write(public_ufunc(function), out, result)
     if kwargs:
         inputs, kwargs = _in_loop(function, inputs, kwargs)
     elif function in _OF_OTHERS:
@@ -233,6 +236,8 @@ def _without_half(function: Any, inputs: tuple[Any, ...]) -> Any:
 
 
 _USUAL = ("same_kind", "safe", "unsafe")
+# Arguments of functions that work on whole vectors and matrices.
+_OF_AXES = ("axes", "keepdims")
 
 
 def _as(x: Any, dtype: Any) -> Any:

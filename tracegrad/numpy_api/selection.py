@@ -11,7 +11,7 @@ import numpy as np
 from tracegrad.avals import is_literal, weak_dtype
 from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.numpy_api.chosen import nonzero
-from tracegrad.numpy_api.joining import along, picked
+from tracegrad.numpy_api.joining import picked
 from tracegrad.numpy_api.memory import in_new_memory, laid
 from tracegrad.numpy_api.operands import (
     array,
@@ -28,6 +28,7 @@ from tracegrad.numpy_api.operands import (
     to_float,
     together,
 )  # fmt: skip
+from tracegrad.numpy_api.ordered import is_complex, maximum, minimum
 from tracegrad.numpy_api.reductions import sum as _sum
 from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
 from tracegrad.numpy_api.shapes import as_shape
@@ -97,6 +98,8 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     high = max if a_max is None or a_max is NO_VALUE else a_max
     peer = peer_of(a, low, high)
     x = array(a, peer)
+    if is_complex(x, *operands(*[v for v in (low, high) if v is not None])):
+        return _clipped_complex(x, low, high)
     # Python integers beyond the dtype bound nothing; on the other side they are NumPy's OverflowError.
     if _is_integer(low, x) and low < np.iinfo(x.dtype).min:
         low = None
@@ -107,6 +110,12 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     if high is not None:
         x = _bounded(x, operand(high, peer), greater)
     return x._alias() if low is None and high is None else x
+
+
+def _clipped_complex(x: Any, low: Any, high: Any) -> Any:
+    x = x._alias() if low is None and high is None else x
+    x = x if low is None else maximum(x, low)
+    return x if high is None else minimum(x, high)
 
 
 def _is_integer(bound: Any, x: Any) -> bool:
@@ -384,16 +393,6 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subo
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
     """`np.astype`."""
     return _one(x).astype(dtype, copy=copy)
-
-
-@implements(np.polyval)
-def polyval(p: Any, x: Any) -> Any:
-    """`np.polyval`, by Horner's rule; an array of coefficients may be traced."""
-    coefficients, v = arrays(p, x)
-    out = zeros_like(v)
-    for k in range(coefficients.shape[0]):
-        out = add(multiply(out, v), reshape(along(coefficients, 0, k, k + 1), shape=()))
-    return out
 
 
 @implements(np.copy)

@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
+from tracegrad.numpy_api.joining import along
 from tracegrad.numpy_api.memory import laid
-from tracegrad.numpy_api.operands import along_axis, array, arrays, peer_of, promoted
+from tracegrad.numpy_api.operands import along_axis, array, arrays, peer_of, promoted, raveled, to_dtype
 from tracegrad.numpy_api.registry import implements
 from tracegrad.numpy_api.selection import take_along_axis
 from tracegrad.ops import selecting, sorting
 from tracegrad.ops.complex_numbers import imag, real
+from tracegrad.ops.elementwise import greater_equal, less
+from tracegrad.ops.linear import concatenate, reshape
+from tracegrad.ops.scans import cumsum
 
 __all__ = ["argpartition", "argsort", "complex_order", "partition", "searchsorted", "sort"]
 
@@ -30,6 +34,11 @@ def complex_order(x: Any, axis: int) -> Any:
     for key in (re, 2 * np.isnan(re) + 1 * np.isnan(im)):
         order = take_along_axis(order, argsort(take_along_axis(key, order, axis), axis, stable=True), axis)
     return order
+
+
+def _ranks(x: Any, axis: int) -> Any:
+    """The places of complex numbers in their order: integers in the same order."""
+    return argsort(complex_order(x, axis), axis)
 
 
 @implements(np.sort, refuses=("order",))
@@ -74,6 +83,7 @@ def _partition(x: Any, kth: Any, axis: int) -> Any:
     n = x.shape[axis]
     if n < 2 or 0 in x.shape:
         return sorting.argsort(x, axis=axis, descending=False, stable=False)
+    x = _ranks(x, axis) if x.dtype.kind == "c" else x
     places = [int(k) for k in np.ravel(kth)]
     for k in places:
         if not -n <= k < n:
@@ -92,4 +102,17 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
         raise ValueError(located(f"search side must be one of 'left' or 'right' (got {side!r})"))
     if sorter is not None:
         x = take_along_axis(x, array(sorter, peer), 0)
+    if x.dtype.kind == "c":
+        return _searched(x, values, side == "right")
     return sorting.searchsorted(x, values, right=side == "right")
+
+
+def _searched(x: Any, values: Any, right: bool) -> Any:
+    """Where complex values belong in a sorted row: the number of its elements before each when all are in order."""
+    sought = raveled(values)
+    m, n = sought.shape[0], x.shape[0]
+    both = concatenate(*((x, sought) if right else (sought, x)), axis=0)  # of equal ones, the first come first
+    order = complex_order(both, 0)
+    of_row = less(order, n) if right else greater_equal(order, m)
+    before = take_along_axis(cumsum(to_dtype(of_row, "int64"), axis=0), argsort(order, 0), 0)
+    return reshape(along(before, 0, n, n + m) if right else along(before, 0, 0, m), shape=values.shape)

@@ -16,6 +16,7 @@ from tracegrad.avals import is_literal, weak_dtype
 from tracegrad.errors import DTypeError, located
 from tracegrad.numpy_api.memory import recomputed
 from tracegrad.numpy_api.operands import array, arrays, operands, peer_of, rounded_once, to_dtype, to_float, to_inexact
+from tracegrad.numpy_api.ordered import ORDERED, maximum, minimum
 from tracegrad.numpy_api.registry import ufunc
 from tracegrad.ops import TABLE, bits, number_parts
 from tracegrad.ops.contraction import matmul_any
@@ -39,8 +40,6 @@ from tracegrad.ops.elementwise import (
     logical_not,
     logical_or,
     logical_xor,
-    maximum,
-    minimum,
     multiply,
     negative,
     not_equal,
@@ -73,7 +72,8 @@ def _register(op: Elementwise, *names: str) -> None:
 
 for _op in TABLE.values():
     if isinstance(_op, Elementwise) and isinstance(getattr(np, _op.name, None), np.ufunc):
-        _register(_op, _op.name)
+        if _op not in ORDERED:
+            _register(_op, _op.name)
         DIRECT[getattr(np, _op.name)] = _op
 _register(sigmoid, "expit")
 for _name in ("erf", "erfc", "ndtr"):
@@ -164,9 +164,9 @@ def matmul(x: Any, y: Any, dtype: Any = None) -> Any:
 
 
 # -- extrema that pass over nan --------------------------------------------------------------------------
-def _ignoring_nan(op: Elementwise, x: Any, y: Any) -> Any:
+def _ignoring_nan(op: Callable[..., Any], x: Any, y: Any) -> Any:
     x, y = operands(x, y)
-    if any(not is_literal(v) and v.dtype.kind == "f" for v in (x, y)):
+    if any(not is_literal(v) and v.dtype.kind in "fc" for v in (x, y)):
         return where(isnan(x), y, where(isnan(y), x, op(x, y)))
     return op(x, y)
 

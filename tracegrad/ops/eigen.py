@@ -5,8 +5,8 @@ Both are complex, of real matrices too, and in LAPACK's order. The rules are tho
 L. Drude, J. Heymann, R. Haeb-Umbach, "On the computation of complex-valued gradients with application to statistically
 optimum beamforming" (2017), arXiv:1701.00392, for vectors of length 1.
 
-Vectors are determined but for their phases; a function that depends on these has the derivative that it has where they
-do not turn. Where eigenvalues are equal, a cotangent of their vectors comes back as inf or nan.
+Vectors are determined but for their phases: LAPACK turns each so that the element of it that is largest is real, and
+the derivative keeps that so. Where eigenvalues are equal, a cotangent of their vectors comes back as inf or nan.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from tracegrad.avals import Aval
-from tracegrad.ops.complex_numbers import complex_of, conj, real, sample
+from tracegrad.ops.complex_numbers import complex_of, conj, imag, real, sample
 from tracegrad.ops.contraction import matmul
-from tracegrad.ops.elementwise import add, divide, multiply, subtract, where
+from tracegrad.ops.elementwise import absolute, add, divide, equal, multiply, subtract, where
 from tracegrad.ops.linalg import adjoint, band, solve, square, well_conditioned
-from tracegrad.ops.linear import cast, reduce_sum, reshape
+from tracegrad.ops.linear import arange, broadcast_to, cast, reduce_sum, reshape, unreduce
 from tracegrad.ops.op import AS_WRITTEN, Several, primitive
+from tracegrad.ops.reduction import argmax
 
 __all__ = ["eig", "eigvals"]
 
@@ -69,11 +70,40 @@ def _lengths(x: Any, v: Any) -> Any:
     return _row(cast(real(products), dtype=v.dtype.name))
 
 
+def _real_elements(v: Any) -> Any:
+    """Where in each column the element is that LAPACK made real: the largest of those that are."""
+    axis = len(v.shape) - 2
+    of_reals = equal(imag(v), 0.0)
+    if not v.shape[-1]:
+        return of_reals
+    size = where(of_reals, absolute(v), -1.0)
+    rows = reshape(arange(start=0, step=1, length=v.shape[-1], dtype="int64"), shape=(v.shape[-1], 1))
+    return equal(unreduce(argmax(size, axis=axis), v.shape, (axis,)), broadcast_to(rows, shape=v.shape))
+
+
+def _turns(x: Any, v: Any) -> Any:
+    """1j times the imaginary parts of what the columns of `x` are of those of `v` at the real elements, in a row."""
+    chosen = _real_elements(v)
+    quotients = where(chosen, divide(x, where(chosen, v, 1.0)), 0.0)
+    return _row(_imaginary(reduce_sum(quotients, axes=(len(v.shape) - 2,))))
+
+
+def _turns_back(x: Any, v: Any) -> Any:
+    """The transpose of `v` times `_turns`."""
+    chosen = _real_elements(v)
+    products = _row(_imaginary(reduce_sum(multiply(conj(v), x), axes=(len(v.shape) - 2,))))
+    return where(chosen, divide(products, where(chosen, conj(v), 1.0)), 0.0)
+
+
+def _imaginary(x: Any) -> Any:
+    return multiply(cast(imag(x), dtype=x.dtype.name), 1j)
+
+
 def _pulled(w: Any, v: Any, ct_w: Any, ct_v: Any) -> Any:
     flipped = adjoint(v)
     inner: Any = 0.0
     if ct_v is not None:
-        across = subtract(ct_v, multiply(v, _lengths(ct_v, v)))
+        across = subtract(subtract(ct_v, multiply(v, _lengths(ct_v, v))), _turns_back(ct_v, v))
         inner = _over_gaps(matmul(flipped, across), conj(w))
     inner = _on_diagonal(multiply(w, 0.0) if ct_w is None else ct_w, inner)
     return solve(flipped, matmul(inner, flipped))
@@ -104,7 +134,7 @@ def _(tangents: Any, ans: Any, x: Any) -> tuple[Any, Any]:
     w, v = ans
     inner = _moved(v, tangents[0])
     turned = matmul(v, _over_gaps(inner, w))
-    return _diagonal(inner), subtract(turned, multiply(v, _lengths(turned, v)))
+    return _diagonal(inner), subtract(turned, multiply(v, add(_lengths(turned, v), _turns(turned, v))))
 
 
 def _spread() -> Any:

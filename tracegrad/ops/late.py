@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from tracegrad.ops import eigen, filters, fourier, joined, lambert, least_squares, matrix_functions, membership
+from tracegrad.ops import (
+    eigen,
+    estimates,
+    filters,
+    fourier,
+    joined,
+    lambert,
+    least_squares,
+    matrix_functions,
+    membership,
+)  # fmt: skip
 from tracegrad.ops import row_order as row_order
 
 __all__ = [
-    "eigen", "filters", "fourier", "joined", "lambert", "least_squares", "matrix_functions", "membership", "row_order",
+    "eigen", "estimates", "filters", "fourier", "joined", "lambert", "least_squares", "matrix_functions", "membership",
+    "row_order",
 ]  # fmt: skip

@@ -317,7 +317,7 @@ def _eigh(x: Any, b: Any, lower: bool, eigvals_only: bool, kind: int) -> Any:
     """Of matrices (`b` None), or of A v = w B v (`kind` 1), A B v = w v (2), B A v = w v (3)."""
     if b is None:
         x = linalg.symmetric(x, lower=lower)
-        return factorizations.eigvalsh(x) if eigvals_only else factorizations.eigh(x)
+        return factorizations.eigvalsh(x) if eigvals_only else factorizations.eigh(x, lower=True)
     x, y, _ = _system(x, square_matrices("eigh", b))
     factor = numpy_linalg.factor(y, upper=not lower)
     factor, x = factor if lower else linalg.adjoint(factor), linalg.symmetric(x, lower=lower)
@@ -328,7 +328,7 @@ def _eigh(x: Any, b: Any, lower: bool, eigvals_only: bool, kind: int) -> Any:
         reduced = matmul(linalg.adjoint(factor), matmul(x, factor))
     if eigvals_only:
         return factorizations.eigvalsh(reduced)
-    w, v = factorizations.eigh(reduced)
+    w, v = factorizations.eigh(reduced, lower=True)
     return w, (matmul(factor, v) if kind == 3 else _flipped(factor, v, lower=True))
 
 

@@ -28,11 +28,9 @@ from tracegrad.trace.sources import Fixed
 
 __all__ = ["MAKERS", "RANDOM", "default_rng", "generator_of", "method_of", "method_of_global"]
 
-_NOT_DRAWN = frozenset({"bit_generator", "spawn", "get_state", "set_state", "bytes"})
+_NOT_DRAWN = frozenset({"bit_generator", "get_state", "set_state", "bytes"})
 
-_INSTEAD = {
-    "bytes": "use integers(0, 256, n, dtype=np.uint8)", "spawn": "spawn outside and pass the generators",
-}  # fmt: skip
+_INSTEAD = {"bytes": "use integers(0, 256, n, dtype=np.uint8)"}
 
 
 def _traced(*xs: Any) -> bool:

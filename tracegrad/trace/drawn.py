@@ -26,7 +26,7 @@ from tracegrad.trace.builder import current_trace
 from tracegrad.trace.counters import tell
 from tracegrad.trace.sources import CALLS, Names, Source
 
-__all__ = ["Drawn", "Draws", "Needed", "Traced", "again", "is_generator", "rewind"]
+__all__ = ["Drawn", "Draws", "Needed", "Spawned", "Traced", "again", "is_generator", "rewind"]
 
 _DISCRETE = frozenset(
     {
@@ -112,6 +112,15 @@ class Made:
 
 
 @record(frozen=True, slots=True, eq=False)
+class Spawned:
+    """One of `count` generators that another spawns, which traced code makes: that of this number."""
+
+    parent: int
+    number: int
+    count: int
+
+
+@record(frozen=True, slots=True, eq=False)
 class Step:
     """A method of one of the generators, with its arguments; the result as a scalar of NumPy's, if it is to be one."""
 
@@ -132,7 +141,7 @@ class Draws:
     """The steps of one trace, and the places of the generators."""
 
     def __init__(self) -> None:
-        self.places: list[Source | Made] = []
+        self.places: list[Source | Made | Spawned] = []
         self.steps: list[Step] = []
         self._inputs: dict[Node, Any] = {}  # that arguments depend on: the number of a leaf, or a capture
 
@@ -165,6 +174,10 @@ class Draws:
 
         made: list[Any] = []
         for place in self.places:
+            if isinstance(place, Spawned):
+                if place.number == 0:
+                    made.extend(made[place.parent].spawn(place.count))
+                continue
             fresh = isinstance(place, Made)
             made.append(place.function(*map(value, place.args)) if fresh else _noted(call, place.read()))  # type: ignore[union-attr]
         results: list[Any] = []
@@ -212,7 +225,7 @@ class Traced:
     __slots__ = ("_number", "_real", "_world")
     method: Any = None  # gives a method by its name; set by `tracegrad.trace.drawing`
 
-    def __init__(self, world: Any, real: Any, place: Source | Made):
+    def __init__(self, world: Any, real: Any, place: Source | Made | Spawned):
         if world.draws is None:
             world.draws = Draws()
         self._world, self._real, self._number = world, real, len(world.draws.places)
@@ -226,6 +239,20 @@ class Traced:
         if not self._world.open:
             return getattr(self._real, name)
         return self.method(name)
+
+    def spawn(self, count: int) -> list[Traced]:
+        """Generators of their own, of one that traced code makes."""
+        world, count = self._world, operator.index(count)
+        if not isinstance(world.draws.places[self._number], Made | Spawned):
+            raise UnsupportedError(
+                located(
+                    "spawn of a random generator from outside of the traced function is not supported; spawn outside "
+                    "and pass the generators, or make the generator inside"
+                )
+            )
+        reals = self._real.spawn(count)
+        world.made.update({id(real): real for real in reals})
+        return [Traced(world, real, Spawned(self._number, k, count)) for k, real in enumerate(reals)]
 
     @property
     def is_old(self) -> bool:

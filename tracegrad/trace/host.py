@@ -28,6 +28,7 @@ from tracegrad.ops.memory import is_row_major
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.endings import COMPUTED
 from tracegrad.trace.tracer import Tracer
+from tracegrad.trace.views import take_shape
 
 __all__ = ["Constants", "Host", "hosted", "of_function", "on_hosts"]
 
@@ -464,3 +465,4 @@ for _name in sorted((set(dir(np.ndarray)) & set(dir(Tracer))) - _ALREADY):
         _OF_TRACERS[_name] = _usual
         _install(_name, _usual)
 Host.__hash__ = Tracer.__hash__  # type: ignore[method-assign]
+Host.shape = Host.shape.setter(take_shape)  # type: ignore[method-assign, attr-defined]

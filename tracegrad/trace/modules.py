@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.numpy_api.creation import REPLACEMENTS
-from tracegrad.numpy_api.deferred import MATRICES, SHADOWS, Unless
+from tracegrad.numpy_api.deferred import MATRICES, POLYNOMIAL, SHADOWS, Unless
 from tracegrad.numpy_api.registry import FUNCTIONS
 from tracegrad.scipy_api import is_special, shadow_of, stand_in
 from tracegrad.trace.builder import current_trace
@@ -197,6 +197,7 @@ _REPLACED.update({id(getattr(np, name)): shadow for name, shadow in SHADOWS.item
 _REPLACED.update(OTHERS)
 _matrix = Unless(np.matrix, "np.matrix", MATRICES)
 _REPLACED[id(np.matrix)] = InPlace("matrix", (), {"real": np.matrix, "other": {"__call__": _matrix}})
+_REPLACED[id(np.poly1d)] = InPlace("poly1d", (), {"real": np.poly1d, "other": {"__call__": POLYNOMIAL}})
 _REPLACED.update({id(getattr(np.random, name)): x for name, x in MAKERS.items()})
 
 

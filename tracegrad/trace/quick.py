@@ -17,6 +17,7 @@ from tracegrad.errors import TracegradError
 from tracegrad.ir import Node
 from tracegrad.numpy_api.indexing import setitem
 from tracegrad.numpy_api.methods import ArrayMethods
+from tracegrad.numpy_api.ordered import ORDERED, is_complex
 from tracegrad.numpy_api.registry import dispatch_ufunc
 from tracegrad.numpy_api.ufuncs import DIRECT
 from tracegrad.ops import elementwise
@@ -26,6 +27,7 @@ from tracegrad.ops.op import TABLE, lead
 from tracegrad.trace.nodes import mark
 from tracegrad.trace.number import Number
 from tracegrad.trace.tracer import Tracer
+from tracegrad.trace.views import take_shape
 
 __all__: list[str] = []
 
@@ -73,6 +75,8 @@ def _planned(op: Elementwise, builder: Any, kinds: tuple[Any, ...], operands: tu
 
 
 def _generally(op: Elementwise, operands: tuple[Any, ...]) -> Any:
+    if op in ORDERED and is_complex(*operands):
+        return ORDERED[op](*operands)
     ready = op.conformed(operands)
     return lead(ready).bind(op, ready, {})
 
@@ -292,3 +296,4 @@ def _item(self: Any, index: Any) -> Any:
 
 
 Tracer.__getitem__ = _item  # type: ignore[method-assign]
+Tracer.shape = Tracer.shape.setter(take_shape)

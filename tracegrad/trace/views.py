@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tracegrad.avals import is_literal
+from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Node
 from tracegrad.trace.builder import TraceBuilder
 
 if TYPE_CHECKING:
     from tracegrad.trace.tracer import Tracer
 
-__all__ = ["Origin", "replayed"]
+__all__ = ["Origin", "replayed", "take_shape"]
 
 
 class Origin(NamedTuple):
@@ -48,3 +50,44 @@ def replayed(builder: TraceBuilder, result: Node, old: Node, new: Node) -> Node:
     made = builder.emit(result.op, (builder.value(first), *others), dict(result.params))  # type: ignore[arg-type]
     node: Node = made[0].node.operands[0] if type(made) is tuple else made.node
     return node
+
+
+# -- x.shape = ... -------------------------------------------------------------------------------------------------
+def take_shape(x: Any, shape: Any) -> None:
+    """Let an array have another shape, as assigning to its `shape` does: it and its views stay views of one memory."""
+    x = x.join()
+    if not x.shape and not x.is_array:
+        raise AttributeError("attribute 'shape' of a NumPy scalar is not writable")
+    if x.outside or x.frozen or x.builder.inner is not None:
+        what = "assigning to the shape of an array from outside of the traced function is not supported"
+        raise UnsupportedError(located(f"{what}; use reshape"))
+    view = x.reshape(shape)
+    origin = view.origin
+    if origin is None or not origin.shared:
+        if x.origin is not None or any(r() not in (None, view) for r in x.views):
+            what = (
+                "Incompatible shape for in-place modification. Use `.reshape()` to make a copy with the desired shape."
+            )
+            raise AttributeError(located(what))
+        x.node, x.stand_in, x.asks, x.is_array = view.node, view.stand_in, view.asks, True
+        return
+    whole = _whole(x)
+    for name in ("node", "stand_in", "asks", "starts"):
+        setattr(x, name, getattr(view, name))
+    x.origin, x.views, x.is_array = origin._replace(base=whole), (), True
+    whole.views = [*[r for r in whole.views if r() is not view], weakref.ref(x)]
+
+
+def _whole(x: Any) -> Any:
+    """An array that takes the place of `x` among the arrays that share its memory."""
+    whole = type(x)(x.builder, x.node)
+    for name in ("asks", "frozen", "is_array", "origin", "outside", "stand_in", "starts", "views"):
+        setattr(whole, name, getattr(x, name))
+    for reference in x.views:
+        view = reference()
+        if view is not None:
+            view.origin = view.origin._replace(base=whole)
+    if x.origin is not None:
+        base = x.origin.base
+        base.views = [*[r for r in base.views if r() is not x], weakref.ref(whole)]
+    return whole

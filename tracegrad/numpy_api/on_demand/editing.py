@@ -10,6 +10,8 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.errors import DTypeError, ShapeError, located
 from tracegrad.numpy_api import reductions
+from tracegrad.numpy_api.by_value import compress
+from tracegrad.numpy_api.chosen import nonzero
 from tracegrad.numpy_api.joining import along, concatenate, picked, stack
 from tracegrad.numpy_api.last_writes import is_known
 from tracegrad.numpy_api.memory import in_new_memory, laid
@@ -20,6 +22,7 @@ from tracegrad.numpy_api.operands import (
     broadcast_arrays,
     broadcast_shapes,
     constant,
+    has_value,
     peer_of,
     promoted,
     raveled,
@@ -30,24 +33,59 @@ from tracegrad.numpy_api.operands import (
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.numpy_api.selection import clip, positions, take_along_axis
 from tracegrad.numpy_api.shapes import as_shape, moveaxis
+from tracegrad.numpy_api.sorting import argsort
 from tracegrad.ops import elementwise, scans
-from tracegrad.ops.elementwise import equal, logical_and, remainder, subtract
-from tracegrad.ops.indexing import gather
-from tracegrad.ops.linear import broadcast_to, reshape
-from tracegrad.ops.op import normalize_axis
+from tracegrad.ops.elementwise import (
+    add,
+    equal,
+    greater,
+    greater_equal,
+    less,
+    less_equal,
+    logical_and,
+    logical_not,
+    remainder,
+    subtract,
+)
+from tracegrad.ops.indexing import gather, scatter_add
+from tracegrad.ops.linear import broadcast_to, full, reshape
+from tracegrad.ops.op import Carrier, normalize_axis
 
 
-def _place(obj: Any, name: str) -> Any:
-    """An index that decides shapes, as NumPy takes it: it is known, or an integer that is asked for."""
+def _place(obj: Any) -> Any:
+    """An index that decides shapes, as NumPy takes it: it is known, or an integer that is asked for; None for arrays of
+    indices that are not known."""
     if isinstance(obj, slice):
         return obj
     if hasattr(obj, "__index__") and not getattr(obj, "shape", ()):
         return obj.__index__()
     if isinstance(obj, list | tuple):
-        return [_place(each, name) for each in obj]
+        places = [_place(each) for each in obj]
+        return None if any(each is None for each in places) else places
     if is_known(obj):
         return obj.concrete("an index") if hasattr(obj, "concrete") else obj
-    raise refuse(f"np.{name} at a traced array of indices", "use indices that are computed without the arguments")
+    return None
+
+
+def _counted(obj: Any, n: int, most: int) -> Any:
+    """Traced indices into `n` elements as a row of places of at most `most`; of a mask, those where it is true."""
+    (x,) = arrays(obj)
+    if x.dtype.kind == "b":
+        if x.shape != (n,):
+            raise ValueError(located(f"boolean array argument to delete must be one dimensional of length {n}"))
+        return nonzero(x)[0]
+    if x.dtype.kind not in "iu":
+        raise IndexError(located("arrays used as indices must be of integer (or boolean) type"))
+    place = to_dtype(raveled(x), "int64")
+    inside = reductions.all_(logical_and(greater_equal(place, -n), less_equal(place, most)))
+    if has_value(inside) and not bool(inside):
+        raise IndexError(located(f"an index is out of bounds for axis 0 with size {n}"))
+    return elementwise.where(less(place, 0), add(place, n), place)
+
+
+def _at_places(values: Any, place: Any, n: int) -> Any:
+    """A row of `n` zeros, with integers added to it at places."""
+    return scatter_add(values, place, shape=(n,), axes=(0,))
 
 
 _MOST_RUNS = 8  # of elements that lie one behind the other, which are cut out and put together
@@ -65,32 +103,65 @@ def _in_runs(x: Any, codes: np.ndarray[Any, Any], axis: int) -> Any:
 # -- insert and delete -------------------------------------------------------------------------------------------------
 @implements(np.insert)
 def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
-    """`np.insert`, before indices that are known or asked for."""
+    """`np.insert`. How many elements of a traced mask are true is asked for, and a single traced index."""
     peer = peer_of(arr, values, obj)
     x, k = along_axis("insert", array(arr, peer), axis)
     v = to_dtype(array(values, peer), x.dtype)
-    place = _place(obj, "insert")
+    place = _place(obj)
     rank, n = len(x.shape), x.shape[k]
     v = reshape(v, shape=(*(1,) * (rank - len(v.shape)), *v.shape))
     if isinstance(place, int):
         v = moveaxis(v, 0, k)
         count = v.shape[k]
         codes = np.insert(np.arange(n), [place] * count, n + np.arange(count))
+    elif place is None:
+        place = _counted(obj, n, n)
+        if place.shape[0] == 1:
+            place = broadcast_to(place, shape=(v.shape[k],))
+        count = place.shape[0]
     else:
         count = len(np.insert(np.zeros(n), place, 0)) - n
-        if count and v.shape[k] not in (1, count):
-            raise ValueError(located(f"np.insert: {v.shape[k]} values do not fit {count} indices"))
-        codes = np.insert(np.arange(n), place, n + np.arange(count))
+        count = v.shape[k] if count == 1 else count
+    if count and v.shape[k] not in (1, count):
+        raise ValueError(located(f"np.insert: {v.shape[k]} values do not fit {count} indices"))
     wanted = tuple(count if i == k else m for i, m in enumerate(x.shape))
     joined = concatenate([x, broadcast_to(v, shape=wanted)], k)
+    if isinstance(place, Carrier):
+        return laid(picked(joined, _codes(place, n), k), "C")
+    if not isinstance(place, int):
+        codes = np.insert(np.arange(n), place, n + np.arange(count))
     return laid(_in_runs(joined, codes, k), "C")
+
+
+def _codes(place: Any, n: int) -> Any:
+    """Of `n` elements and those that are put before traced places, where each of all in their order comes from."""
+    count = place.shape[0]
+    order = argsort(place, kind="stable")
+    behind = add(take_along_axis(place, order, 0), positions(count))
+    whole = n + count
+    new = _at_places(
+        broadcast_to(constant(full(shape=(), value=1, dtype="int64"), place), shape=(count,)), behind, whole
+    )
+    old = subtract(scans.cumsum(subtract(1, new), axis=0), 1)
+    return elementwise.where(greater(new, 0), _at_places(add(order, n), behind, whole), old)
 
 
 @implements(np.delete)
 def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
-    """`np.delete`, of indices that are known or asked for."""
-    x, k = along_axis("delete", arr, axis)
-    kept = np.delete(np.arange(x.shape[k]), _place(obj, "delete"))
+    """`np.delete`. How many elements are left is asked for where indices are traced."""
+    peer = peer_of(arr, obj)
+    x, k = along_axis("delete", array(arr, peer), axis)
+    n, place = x.shape[k], _place(obj)
+    if place is None:
+        (mask,) = arrays(obj)
+        if mask.dtype.kind != "b":
+            gone = _counted(mask, n, n - 1)
+            one = constant(full(shape=gone.shape, value=1, dtype="int64"), peer)
+            mask = greater(_at_places(one, gone, n), 0)
+        elif mask.shape != (n,):
+            raise ValueError(located(f"boolean array argument obj to delete must be one dimensional and match {n}"))
+        return laid(compress(logical_not(mask), x, k), "C")
+    kept = np.delete(np.arange(n), place)
     return laid(_in_runs(x, kept, k), "C")
 
 

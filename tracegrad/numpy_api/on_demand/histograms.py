@@ -12,7 +12,17 @@ from tracegrad.avals import is_literal, supported
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api import creation, reductions, sorting
 from tracegrad.numpy_api.joining import diff
-from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, raveled, size_of, to_dtype, to_float
+from tracegrad.numpy_api.operands import (
+    array,
+    arrays,
+    constant,
+    has_value,
+    peer_of,
+    raveled,
+    size_of,
+    to_dtype,
+    to_float,
+)
 from tracegrad.numpy_api.registry import implements, refuse
 from tracegrad.ops import linear
 from tracegrad.ops.elementwise import (
@@ -30,12 +40,15 @@ from tracegrad.ops.elementwise import (
     subtract,
     where,
 )  # fmt: skip
+from tracegrad.ops.estimates import bin_count
 from tracegrad.ops.indexing import gather, scatter_add
 from tracegrad.ops.linear import flip, reshape, stop_gradient
 
+_ESTIMATORS = ("auto", "doane", "fd", "rice", "scott", "sqrt", "stone", "sturges")
+
 
 def _is_count(bins: Any) -> bool:
-    return not isinstance(bins, str | list | tuple) and np.ndim(bins) == 0
+    return isinstance(bins, str) or (not isinstance(bins, list | tuple) and np.ndim(bins) == 0)
 
 
 # -- edges -----------------------------------------------------------------------------------------------------------
@@ -61,7 +74,7 @@ def _ends(x: Any, bounds: Any) -> tuple[Any, Any]:
 
 def _edges(name: str, x: Any, bins: Any, bounds: Any) -> Any:
     if isinstance(bins, str):
-        raise refuse(f"np.{name} with bins={bins!r}", "give the number of bins, or their edges")
+        bins = _estimated(name, x, bins, bounds)
     if not _is_count(bins):
         (edges,) = arrays(bins)
         if len(edges.shape) != 1:
@@ -76,6 +89,24 @@ def _edges(name: str, x: Any, bins: Any, bounds: Any) -> Any:
     kind = np.result_type(*kinds, x.dtype)
     kind = supported(kind if kind.kind == "f" else np.result_type(kind, float))
     return to_dtype(creation.linspace(first, last, bins.__index__() + 1), kind)
+
+
+def _estimated(name: str, x: Any, how: str, bounds: Any) -> int:
+    """The number of bins by one of NumPy's estimators, which is asked for."""
+    if how not in _ESTIMATORS:
+        raise ValueError(located(f"{how!r} is not a valid estimator for `bins`"))
+    peer = peer_of(x, bounds)
+    ends = constant(np.zeros(0), peer) if bounds is None else to_dtype(array(list(bounds), peer), float)
+    found = bin_count(stop_gradient(x), stop_gradient(ends), how=how)
+    if not has_value(found):
+        raise refuse(f"np.{name} with bins={how!r} of what differs between examples or turns", "give a number of bins")
+    return int(found)
+
+
+def _require_no_weights(bins: Any, weights: Any) -> None:
+    if isinstance(bins, str) and weights is not None:
+        why = "Automated estimation of the number of bins is not supported for weighted data"
+        raise TypeError(located(why))
 
 
 def _bin_of(x: Any, edges: Any, even: bool) -> tuple[Any, Any]:
@@ -107,6 +138,7 @@ def _even_bin_of(x: Any, edges: Any, n: int) -> tuple[Any, Any]:
 @implements(np.histogram_bin_edges)
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
     """`np.histogram_bin_edges`."""
+    _require_no_weights(bins, weights)
     return _edges("histogram_bin_edges", raveled(arrays(a)[0]), bins, range)
 
 
@@ -136,6 +168,7 @@ def _weights_of(x: Any, weights: Any) -> Any:
 @implements(np.histogram)
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> tuple[Any, Any]:
     """`np.histogram`: counts have no derivative, sums of weights have one with respect to the weights."""
+    _require_no_weights(bins, weights)
     given = arrays(*(v for v in (a, weights) if v is not None))
     w = _weights_of(given[0], given[1]) if weights is not None else None
     x = raveled(given[0])
@@ -151,9 +184,11 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, we
 def histogramdd(sample: Any, bins: Any = 10, range: Any = None, density: Any = None,
                 weights: Any = None) -> tuple[Any, list[Any]]:  # fmt: skip
     """`np.histogramdd`."""
+    if isinstance(bins, str):
+        raise TypeError(located("histogramdd: `bins` must be numbers or edges"))
     columns = _columns(sample)
     rank = len(columns)
-    several = not isinstance(bins, str) and not _is_count(bins)
+    several = not _is_count(bins)
     if several and len(bins) != rank:
         raise ValueError(located("The dimension of bins must be equal to the dimension of the sample x."))
     each = list(bins) if several else [bins] * rank
@@ -193,7 +228,7 @@ def _columns(sample: Any) -> list[Any]:
 def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, density: Any = None,
                 weights: Any = None) -> tuple[Any, Any, Any]:  # fmt: skip
     """`np.histogram2d`."""
-    if not isinstance(bins, str) and not _is_count(bins) and len(bins) not in (1, 2):
+    if not _is_count(bins) and len(bins) not in (1, 2):
         bins = [bins, bins]
     found, edges = histogramdd([x, y], bins, range, density, weights)
     return found, edges[0], edges[1]

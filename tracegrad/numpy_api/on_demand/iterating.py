@@ -21,7 +21,9 @@ from tracegrad.numpy_api.shapes import broadcast_to
 from tracegrad.ops.linear import reshape, transpose
 from tracegrad.ops.op import Carrier
 
-__all__ = ["Broadcast", "NDEnumerate", "NDIter", "Vectorized", "asarray_chkfinite", "fromiter", "grid", "joined"]
+__all__ = [
+    "Broadcast", "NDEnumerate", "NDIter", "Vectorized", "asarray_chkfinite", "fromiter", "frompyfunc", "grid", "joined",
+]  # fmt: skip
 
 
 # -- vectorize -------------------------------------------------------------------------------------------------------
@@ -72,6 +74,17 @@ class Vectorized:
         dtype = found[0].dtype if self.otypes is None else self.otypes[number]
         found = [to_dtype(x, dtype) for x in found]
         return reshape(stack(found, 0), shape=(*lead, *found[0].shape)) if lead else found[0]
+
+
+def frompyfunc(func: Any, /, nin: int, nout: int, **kwargs: Any) -> Any:
+    """`np.frompyfunc`; what it gives for traced arrays are arrays of numbers, not of Python's objects."""
+    of_numpy: Any = np.frompyfunc(func, nin, nout, **kwargs)
+    traced = Vectorized(func)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return of_numpy(*args, **kwargs) if peer_of(*args) is None else traced(*args, **kwargs)
+
+    return call
 
 
 # -- nditer and ndenumerate ------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def filled(x: Any, value: float) -> Any:
 # -- extrema ---------------------------------------------------------------------------------------------------------
 def _extreme(of: Callable[..., Any], worst: float, a: Any, axis: Any, keepdims: bool, initial: Any, where: Any) -> Any:
     x = _one(a)
-    if x.dtype.kind != "f":
+    if x.dtype.kind not in "fc":
         return of(x, axis, None, keepdims, initial, where)
     found = of(filled(x, worst), axis, None, keepdims, initial, where)
     if initial is not UNSET:
@@ -63,7 +63,7 @@ def nanmin(
 
 def _arg(of: Callable[..., Any], worst: float, a: Any, axis: Any, keepdims: bool) -> Any:
     x = _one(a)
-    if x.dtype.kind != "f":
+    if x.dtype.kind not in "fc":
         return of(x, axis, keepdims=keepdims)
     if not bool(reductions.all_(reductions.any_(valid(x), axis))):
         raise ValueError(located("All-NaN slice encountered"))

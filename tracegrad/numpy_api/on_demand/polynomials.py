@@ -2,29 +2,97 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import along, concatenate, stack
+from tracegrad.numpy_api.linalg import inv
 from tracegrad.numpy_api.on_demand.eigen import eigvals, sort_complex
-from tracegrad.numpy_api.on_demand.least_squares import solved
+from tracegrad.numpy_api.on_demand.least_squares import lstsq, solved
 from tracegrad.numpy_api.on_demand.samples import convolve
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, to_dtype, to_float
-from tracegrad.numpy_api.registry import implements, refuse
+from tracegrad.numpy_api.registry import dispatch_function, implements
 from tracegrad.numpy_api.shapes import matrix_transpose
 from tracegrad.ops import scans
 from tracegrad.ops.complex_numbers import real
+from tracegrad.ops.contraction import matmul_any
 from tracegrad.ops.elementwise import add, divide, multiply, sqrt, subtract
-from tracegrad.ops.linear import broadcast_to, flip, full, pad, reduce_sum, reshape
+from tracegrad.ops.linear import broadcast_to, flip, full, pad, reduce_sum, reshape, zeros_like
+from tracegrad.tree import treat_as
 
 
 def _coefficients(name: str, *given: Any) -> list[Any]:
-    xs = [reshape(x, shape=(1,)) if not x.shape else x for x in arrays(*given)]
+    plain = [p.coeffs if isinstance(p, np.poly1d) else p for p in given]
+    xs = [reshape(x, shape=(1,)) if not x.shape else x for x in arrays(*plain)]
     if any(len(x.shape) != 1 for x in xs):
         raise ShapeError(located(f"np.{name} wants polynomials as rows of coefficients"))
     return xs
+
+
+class Polynomial(np.poly1d):
+    """A `np.poly1d` whose coefficients are traced: what NumPy's functions make of it is traced, too."""
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if function not in _OF_POLYNOMIALS:
+            args = tuple([x.coeffs if isinstance(x, np.poly1d) else x for x in args])
+        return dispatch_function(function, args, kwargs)
+
+
+def _traced_too(name: str) -> None:
+    of_numpy = getattr(np.poly1d, name)
+
+    @functools.wraps(of_numpy)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = of_numpy(self, *args, **kwargs)
+        if isinstance(found, tuple):
+            return tuple(map(polynomial, found))
+        return polynomial(found) if isinstance(found, np.poly1d) else found
+
+    setattr(Polynomial, name, method)
+
+
+for _name in ("__neg__", "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__pow__", "__truediv__",
+              "__rtruediv__", "__call__", "deriv", "integ"):  # fmt: skip
+    _traced_too(_name)
+_OF_POLYNOMIALS = (np.polyadd, np.polysub, np.polymul, np.polydiv, np.polyder, np.polyint, np.polyval)
+
+
+def polynomial(c_or_r: Any, r: bool = False, variable: str | None = None) -> Any:
+    """`np.poly1d` in traced code."""
+    given = c_or_r.coeffs if isinstance(c_or_r, np.poly1d) else c_or_r
+    kind = np.poly1d if peer_of(given) is None else Polynomial
+    return kind(c_or_r, r, variable)
+
+
+def of_coefficients(variable: str, given: Any) -> Any:
+    """The polynomial of this array of coefficients, which may be zeros."""
+    kind = np.poly1d if peer_of(*given) is None else Polynomial
+    made: Any = kind.__new__(kind)
+    made.__dict__["coeffs"], made._variable = given[0], variable
+    return made
+
+
+treat_as(Polynomial, np.poly1d)
+
+
+def _kept(result: Any, *given: Any) -> Any:
+    """The result as a `np.poly1d` if one was given."""
+    return polynomial(result) if any(isinstance(p, np.poly1d) for p in given) else result
+
+
+@implements(np.polyval)
+def polyval(p: Any, x: Any) -> Any:
+    """`np.polyval`, by Horner's rule; coefficients may be traced. Of a polynomial, the one that is put together."""
+    composed = isinstance(x, np.poly1d)
+    coefficients, v = arrays(p.coeffs if isinstance(p, np.poly1d) else p, x.coeffs if composed else x)
+    out: Any = polynomial([0]) if composed else zeros_like(v)
+    for k in range(coefficients.shape[0]):
+        c = reshape(along(coefficients, 0, k, k + 1), shape=coefficients.shape[1:])
+        out = out * x + c if composed else add(multiply(out, v), c)
+    return out
 
 
 def _ones(shape: tuple[int, ...], like: Any) -> Any:
@@ -79,9 +147,7 @@ def _padded(x: Any, low: int, high: int) -> Any:
 
 @implements(np.polyfit)
 def polyfit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: Any = None, cov: Any = False) -> Any:
-    """`np.polyfit`: the coefficients, with derivatives with respect to points, values and weights."""
-    if full or cov:
-        raise refuse("np.polyfit with full or cov", "use np.linalg.lstsq of np.vander(x, deg + 1)")
+    """`np.polyfit`, with derivatives with respect to points, values and weights."""
     v, values, *weights = (to_float(u) for u in arrays(*(u for u in (x, y, w) if u is not None)))
     degree = deg.__index__()
     if degree < 0:
@@ -93,17 +159,37 @@ def polyfit(x: Any, y: Any, deg: int, rcond: Any = None, full: bool = False, w: 
         column = reshape(weights[0], shape=(v.shape[0], 1))
         left = multiply(left, column)
         right = multiply(right, weights[0] if len(right.shape) == 1 else column)
-    rcond = v.shape[0] * float(np.finfo(v.dtype).eps) if rcond is None else rcond
+    rcond = v.shape[0] * np.finfo(v.dtype).eps if rcond is None else rcond
     scale = sqrt(reduce_sum(multiply(left, left), axes=(0,)))
-    found, _, _ = solved(divide(left, scale), right, float(rcond))
-    return matrix_transpose(divide(matrix_transpose(found), scale)) if len(found.shape) > 1 else divide(found, scale)
+    left = divide(left, scale)
+    if full:
+        found, residuals, rank, s = lstsq(left, right, rcond)
+    else:
+        found, _, _ = solved(left, right, float(rcond))
+        rest = subtract(matmul_any(left, found), right)
+    found = matrix_transpose(divide(matrix_transpose(found), scale)) if len(found.shape) > 1 else divide(found, scale)
+    if full:
+        return found, residuals, rank, s, rcond
+    return (found, _covariance(left, scale, rest, cov)) if cov else found
+
+
+def _covariance(x: Any, scale: Any, rest: Any, cov: Any) -> Any:
+    """The covariances of coefficients for the columns of `x`, each divided by its scale; `rest` is what they leave."""
+    n, order = x.shape
+    base = divide(inv(matmul_any(matrix_transpose(x), x)), multiply(reshape(scale, shape=(order, 1)), scale))
+    base = base if len(rest.shape) == 1 else reshape(base, shape=(order, order, 1))
+    if isinstance(cov, str) and cov == "unscaled":
+        return base
+    if n <= order:
+        raise ValueError(located("the number of data points must exceed order to scale the covariance matrix"))
+    return multiply(base, divide(reduce_sum(multiply(rest, rest), axes=(0,)), float(n - order)))
 
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------
 def _sum(a1: Any, a2: Any, of: Any, name: str) -> Any:
     x, y = _coefficients(name, a1, a2)
     n = max(x.shape[0], y.shape[0])
-    return of(_padded(x, n - x.shape[0], 0), _padded(y, n - y.shape[0], 0))
+    return _kept(of(_padded(x, n - x.shape[0], 0), _padded(y, n - y.shape[0], 0)), a1, a2)
 
 
 @implements(np.polyadd)
@@ -121,7 +207,7 @@ def polysub(a1: Any, a2: Any) -> Any:
 @implements(np.polymul)
 def polymul(a1: Any, a2: Any) -> Any:
     """`np.polymul`."""
-    return convolve(*_coefficients("polymul", a1, a2))
+    return _kept(convolve(*_coefficients("polymul", a1, a2)), a1, a2)
 
 
 @implements(np.polydiv)
@@ -130,14 +216,15 @@ def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
     x, y = promoted([to_float(c) for c in _coefficients("polydiv", u, v)])
     m, n = x.shape[0], y.shape[0]
     if m < n:
-        return _ones((1,), x) * 0, x
+        return _kept(_ones((1,), x) * 0, u, v), _kept(x, u, v)
     quotient, rest = [], x
     for k in range(m - n + 1):
         factor = divide(along(rest, 0, 0, 1), along(y, 0, 0, 1))
         quotient.append(factor)
         head = subtract(along(rest, 0, 1, n), multiply(factor, along(y, 0, 1, n)))
         rest = concatenate([head, along(rest, 0, n, m - k)], 0)
-    return concatenate(quotient, 0), rest if n > 1 else _ones((1,), x) * 0
+    rest = rest if n > 1 else _ones((1,), x) * 0
+    return _kept(concatenate(quotient, 0), u, v), _kept(rest, u, v)
 
 
 @implements(np.polyder)
@@ -150,7 +237,7 @@ def polyder(p: Any, m: int = 1) -> Any:
     for _ in range(times):
         n = c.shape[0] - 1
         c = multiply(along(c, 0, 0, n), np.arange(n, 0, -1))
-    return c
+    return _kept(c, p)
 
 
 @implements(np.polyint)
@@ -166,4 +253,4 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
     for each in free[:times]:
         constant_ = reshape(to_dtype(array(each, peer_of(c, each)), c.dtype), shape=(1,))
         c = concatenate([divide(c, np.arange(c.shape[0], 0, -1, dtype=c.dtype)), constant_], 0)
-    return c
+    return _kept(c, p)

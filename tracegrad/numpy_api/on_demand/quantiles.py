@@ -12,26 +12,36 @@ from tracegrad.errors import ShapeError, located
 from tracegrad.numpy_api.joining import along, picked
 from tracegrad.numpy_api.memory import laid
 from tracegrad.numpy_api.operands import array, arrays, constant, peer_of, promoted, to_dtype, to_float
-from tracegrad.numpy_api.registry import NO_VALUE, implements, refuse
+from tracegrad.numpy_api.reductions import weights_along
+from tracegrad.numpy_api.registry import NO_VALUE, implements
 from tracegrad.numpy_api.selection import take_along_axis
+from tracegrad.numpy_api.sorting import argsort, sort
 from tracegrad.ops import selecting, sorting
 from tracegrad.ops.elementwise import (
     add,
+    ceil,
     divide,
     equal,
     floor,
     floor_divide,
     greater_equal,
     isnan,
+    less,
+    logical_and,
     logical_not,
     maximum,
     minimum,
     multiply,
+    not_equal,
+    remainder,
+    rint,
     subtract,
     where,
 )  # fmt: skip
-from tracegrad.ops.linear import broadcast_to, concatenate, full, reduce_sum, reshape, transpose
+from tracegrad.ops.linear import broadcast_to, concatenate, full, reduce_sum, reshape, stop_gradient, transpose
 from tracegrad.ops.op import Carrier, normalize_axes
+from tracegrad.ops.scans import cumsum
+from tracegrad.ops.sorting import searchsorted
 
 # The places of continuous methods in n elements: n q + a + q (1 - a - b) - 1.
 _BETWEEN = {
@@ -40,10 +50,14 @@ _BETWEEN = {
 }  # fmt: skip
 
 
+# Methods that choose elements, and all.
+_DISCRETE = ("inverted_cdf", "closest_observation", "lower", "higher", "nearest")
+_METHODS = (*_BETWEEN, *_DISCRETE, "averaged_inverted_cdf", "midpoint")
+
+
 def _rows(name: str, a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
     """`a` with the axes that are reduced as the last one, and its shape with 1 for them."""
     (x,) = arrays(a)
-    x = to_float(x)
     rank = len(x.shape)
     axes = normalize_axes(name, axis, rank)
     rest = [k for k in range(rank) if k not in axes]
@@ -62,6 +76,8 @@ LEAST_SELECTED = 1024
 
 
 def _sorted(x: Any) -> Any:
+    if x.dtype.kind == "c":
+        return sort(x)
     return sorting.sort(x, axis=len(x.shape) - 1, descending=False, stable=False)[0]
 
 
@@ -74,9 +90,10 @@ def _at(x: Any, k: int) -> Any:
 @implements(np.median, refuses=("out",))
 def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """`np.median`; of two middle elements each has half of the derivative."""
-    rows, kept = _rows("median", a, axis)
+    rows, kept = _rows("median", to_float(arrays(a)[0]), axis)
     n = rows.shape[-1]
-    found = selecting.select(rows, places=(n - 1, n // 2) if n % 2 else (n - 1, n // 2, n // 2 - 1))
+    places = (n - 1, n // 2) if n % 2 else (n - 1, n // 2, n // 2 - 1)
+    found = _sorted(rows)[..., list(places)] if rows.dtype.kind == "c" else selecting.select(rows, places=places)
     middle = _at(found, 1) if n % 2 else divide(add(_at(found, 2), _at(found, 1)), 2.0)
     middle = where(isnan(_at(found, 0)), math.nan, middle)
     return reshape(middle, shape=kept) if keepdims else middle
@@ -85,7 +102,7 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
 @implements(np.nanmedian, refuses=("out",))
 def nanmedian(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
     """`np.nanmedian`."""
-    rows, kept = _rows("nanmedian", a, axis)
+    rows, kept = _rows("nanmedian", to_float(arrays(a)[0]), axis)
     count = _count(rows)
     low, high = floor_divide(maximum(subtract(count, 1), 0), 2), minimum(floor_divide(count, 2), rows.shape[-1] - 1)
     found = _ordered(rows, concatenate(*(reshape(k, shape=(*k.shape, 1)) for k in (low, high)), axis=len(low.shape)))
@@ -112,17 +129,23 @@ def _between(low: Any, high: Any, part: Any) -> Any:
     return where(greater_equal(part, 0.5), subtract(high, multiply(step, subtract(1.0, part))), near)
 
 
-def _checked(name: str, a: Any, q: Any, method: str, weights: Any, scale: float) -> tuple[Any, Any]:
-    """`a` as an array of floats, and `q` as a number, an ndarray or a traced array, between 0 and 1."""
-    if weights is not None:
-        raise refuse(f"the argument weights= of np.{name}", "sort by np.argsort and sum the weights by np.cumsum")
+def _checked(name: str, a: Any, q: Any, method: str, scale: float) -> tuple[Any, Any]:
+    """`a` as an array, of floats unless elements are only chosen, and `q` as a number, an ndarray or a traced array,
+    between 0 and 1."""
     peer = peer_of(a, q)
-    x = to_float(array(a, peer))
-    if peer_of(q) is not None:
-        q = array(q, peer)
+    x = array(a, peer)
+    if x.dtype.kind == "c":
+        raise TypeError(located("a must be an array of real numbers"))
+    if method not in _METHODS:
+        raise ValueError(located(f"{method!r} is not a valid method. Use one of: {', '.join(_METHODS)}"))
+    traced = peer_of(q) is not None
+    kind = q.dtype.kind if traced else np.asarray(q).dtype.kind
+    x = x if method in _DISCRETE or (method == "linear" and kind in "iu" and scale == 1) else to_float(x)
+    if traced:
+        q = to_float(array(q, peer))
         return x, (q if scale == 1 else divide(q, scale))
     plain = is_literal(q)
-    q = np.true_divide(q, scale) if scale != 1 else np.asarray(q, float)
+    q = np.true_divide(q, scale) if scale != 1 else np.asarray(q, None if kind == "f" else float)
     if not ((q >= 0) & (q <= 1)).all():
         what = "Percentiles must be in the range [0, 100]" if scale != 1 else "Quantiles must be in the range [0, 1]"
         raise ValueError(located(what))
@@ -139,21 +162,27 @@ def _shaped(found: Any, depth: int, kept: tuple[int, ...], keepdims: bool) -> An
 
 def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool, weights: Any, scale: float,
               nans: bool) -> Any:  # fmt: skip
-    x, q = _checked(name, a, q, method, weights, scale)
+    if weights is not None and method != "inverted_cdf":
+        raise ValueError(located(f"Only method 'inverted_cdf' supports weights. Got: {method}."))
+    x, q = _checked(name, a, q, method, scale)
     rows, kept = _rows(name, x, axis)
-    if not isinstance(q, float):
+    if not isinstance(q, float) and rows.dtype.kind == "f" and method not in _DISCRETE:
         rows, q = promoted([rows, q]) if isinstance(q, Carrier) else (promoted([rows, np.zeros((), q.dtype)])[0], q)
     n, depth = rows.shape[-1], len(getattr(q, "shape", ()))
-    if nans or isinstance(q, Carrier):
-        count = to_dtype(_count(rows), rows.dtype) if nans else float(n)
-        found, last = _computed(name, rows, count, q, method, depth)
+    if weights is not None:
+        found, last = _weighted(rows, _rows(name, weights_along(x, arrays(weights, x)[0], axis), axis)[0], q, nans)
+    elif nans or isinstance(q, Carrier):
+        count = _count(rows) if nans else float(n)
+        found, last = _computed(rows, count, q, method, depth)
     else:
         place = np.quantile(np.arange(float(n)), q, method=method)  # type: ignore[call-overload]
         found, last = _known(rows, place, depth)
-    if not nans:
+    if not nans and rows.dtype.kind == "f":
         last = reshape(isnan(last), shape=(*rows.shape[:-1], *(1,) * depth))
         found = where(broadcast_to(last, shape=found.shape), math.nan, found)
     found = _shaped(found, depth, kept, keepdims)
+    if weights is not None and not found.shape:
+        return found.zero_d()
     return found if nans else laid(found, "C")  # NumPy's nanquantile gives a transposed view
 
 
@@ -169,43 +198,103 @@ def _known(rows: Any, place: Any, depth: int) -> tuple[Any, Any]:
         below = _at(x, int(low))
         return (below if low == high else _between(below, _at(x, int(high)), float(part))), _at(x, len(places) - 1)
     axis = len(x.shape) - 1
+    if (low == high).all():
+        return picked(x, constant(np.ascontiguousarray(low), peer_of(x)), axis), _at(x, len(places) - 1)
     below, above = (picked(x, constant(np.ascontiguousarray(k), peer_of(x)), axis) for k in (low, high))
     parts, same = (broadcast_to(array(v, peer_of(x)), shape=below.shape) for v in (part.astype(x.dtype), low == high))
     return where(same, below, _between(below, above, parts)), _at(x, len(places) - 1)
 
 
-def _computed(name: str, x: Any, count: Any, q: Any, method: str, depth: int) -> tuple[Any, Any]:
-    """Between the sorted elements at places that depend on values, and the last element where the count is known."""
-    if method not in _BETWEEN:
-        raise refuse(f"np.{name} with method={method!r} at traced places", "use one of " + ", ".join(_BETWEEN))
-    a, b = _BETWEEN[method]
-    shape = (*x.shape[:-1], *getattr(q, "shape", ()))
-    if depth and not is_literal(count):
-        count = broadcast_to(reshape(count, shape=(*count.shape, *(1,) * depth)), shape=shape)
-    q = q if is_literal(q) else broadcast_to(array(q, peer_of(x)), shape=shape)
+def _place(method: str, q: Any, count: Any) -> tuple[Any, Any]:
+    """The place that is meant among `count` sorted elements, from 0, and where the part of the way from the element
+    before to the one behind it is another than what the place says, that."""
+    if method in _BETWEEN and method != "linear":
+        a, b = _BETWEEN[method]
+        return add(add(multiply(q, count), a), subtract(multiply(q, 1 - a - b), 1.0)), None
+    if method.endswith("inverted_cdf") or method == "closest_observation":
+        closest = method == "closest_observation"
+        place = subtract(subtract(multiply(q, count), 1.0), 0.5 if closest else 0.0)
+        low = floor(place)
+        whole = equal(place, low)
+        if method == "averaged_inverted_cdf":
+            return place, subtract(1.0, multiply(to_dtype(whole, place.dtype), 0.5))
+        stays = logical_and(whole, equal(remainder(low, 2.0), 1.0)) if closest else whole
+        return where(stays, low, add(low, 1.0)), None
+    place = multiply(q, subtract(count, 1.0))
+    if method == "midpoint":
+        place = multiply(add(floor(place), ceil(place)), 0.5)
+        return place, multiply(to_dtype(not_equal(place, floor(place)), place.dtype), 0.5)
+    return {"lower": floor, "higher": ceil, "nearest": rint}.get(method, lambda x: x)(place), None
+
+
+def _beside(method: str, q: Any, count: Any) -> tuple[Any, Any, Any]:
+    """Of `count` sorted elements, the numbers of the two between which the quantile is, and the part of the way."""
+    place, part = _place(method, q, count)
     last = maximum(subtract(count, 1.0), 0.0)
-    place = add(add(multiply(q, count), a), subtract(multiply(q, 1 - a - b), 1.0))
-    place = multiply(q, last) if (a, b) == (1, 1) else maximum(minimum(place, last), 0.0)
-    low = minimum(floor(place), last)
-    high = minimum(add(low, 1.0), last)
-    lead, m = x.shape[:-1], math.prod(shape[len(x.shape) - 1 :])
+    inside = maximum(minimum(place, last), 0.0)
+    low = minimum(floor(inside), last)
+    high = where(less(place, 0.0), low, minimum(add(low, 1.0), last))
+    return low, high, subtract(inside, low) if part is None else part
+
+
+def _computed(x: Any, count: Any, q: Any, method: str, depth: int) -> tuple[Any, Any]:
+    """Between the sorted elements at places that depend on values, and the last element where the count is known."""
+    *lead, n = x.shape
+    shape = (*lead, *getattr(q, "shape", ()))
+    if isinstance(q, Carrier) or method in _BETWEEN:
+        if not is_literal(count):
+            count = to_dtype(count, q.dtype if getattr(q, "shape", ()) else float)
+            count = broadcast_to(reshape(count, shape=(*lead, *(1,) * depth)), shape=shape)
+        q = q if is_literal(q) else broadcast_to(array(q, peer_of(x)), shape=shape)
+        low, high, part = _beside(method, q, count)
+    else:
+        # For each count as NumPy computes it: by a rounding, a place is a whole number or is none.
+        counts = np.arange(n + 1, dtype=q.dtype if np.shape(q) else float).reshape(-1, *[1] * depth)
+        whole = (n + 1, *np.shape(q))
+        rows = _beside(method, np.broadcast_to(q, whole), np.broadcast_to(counts, whole))
+        low, high, part = (picked(array(np.array(k), peer_of(x)), count, 0) for k in rows)
+    m = math.prod(shape[len(lead) :])
 
     def index(k: Any) -> Any:
-        k = k if hasattr(k, "shape") and k.shape == shape else broadcast_to(k, shape=shape)
         return reshape(to_dtype(k, "int64"), shape=(*lead, m))
 
     axis = len(lead)
-    end = constant(full(shape=(*lead, 1), value=x.shape[-1] - 1, dtype="int64"), peer_of(x))
-    ordered = _ordered(x, concatenate(index(low), index(high), *[end] * (not isinstance(count, Carrier)), axis=axis))
+    end = constant(full(shape=(*lead, 1), value=n - 1, dtype="int64"), peer_of(x))
+    ordered = _ordered(x, concatenate(index(low), index(high), *[end] * is_literal(count), axis=axis))
     below, above = (reshape(along(ordered, axis, k, k + m), shape=shape) for k in (0, m))
-    part = subtract(place, low)
-    return where(equal(below, above), below, _between(below, above, part)), _at(ordered, ordered.shape[-1] - 1)
+    last = _at(ordered, ordered.shape[-1] - 1)
+    if x.dtype.kind != "f" or method in _DISCRETE:
+        return below, last
+    return where(equal(below, above), below, _between(below, above, to_dtype(part, x.dtype))), last
+
+
+def _weighted(x: Any, weights: Any, q: Any, nans: bool) -> tuple[Any, Any]:
+    """The first of the sorted elements at which the sum of the weights up to there is the share `q` of all; and the
+    last element. Of `nans`, none has a weight."""
+    axis, n = len(x.shape) - 1, x.shape[-1]
+    order = argsort(x, axis)
+    if nans and x.dtype.kind == "f":
+        weights = where(isnan(x), 0.0, to_float(weights))
+    ordered, shares = take_along_axis(x, order, axis), stop_gradient(take_along_axis(weights, order, axis))
+    sums = cumsum(to_dtype(shares, float), axis=axis)
+    shares = divide(sums, broadcast_to(along(sums, axis, n - 1, n), shape=sums.shape))
+    shares = where(equal(shares, 0.0), -1.0, shares)
+    shape = np.shape(q) if is_literal(q) else q.shape
+    sought = reshape(to_dtype(array(q, peer_of(x)), float), shape=(1,) * axis + (math.prod(shape),))
+    sought = broadcast_to(stop_gradient(sought), shape=(*x.shape[:-1], sought.shape[-1]))
+    place = searchsorted(shares, sought, right=False)
+    most: Any = n - 1
+    if nans:
+        most = maximum(subtract(_count(x), 1), 0)
+        most = broadcast_to(reshape(most, shape=(*most.shape, 1)), shape=place.shape)
+    found = take_along_axis(ordered, minimum(place, most), axis)
+    return reshape(found, shape=(*x.shape[:-1], *shape)), _at(ordered, n - 1)
 
 
 @implements(np.quantile, refuses=("out", "interpolation"))
 def quantile(a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
              keepdims: bool = False, *, weights: Any = None, interpolation: Any = None) -> Any:  # fmt: skip
-    """`np.quantile`; `q` may be traced where `method` is continuous."""
+    """`np.quantile`; `q` may be traced."""
     return _quantile("quantile", a, q, axis, method, keepdims, weights, 1, False)
 
 
@@ -213,7 +302,7 @@ def quantile(a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input:
 def percentile(a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
                method: str = "linear", keepdims: bool = False, *, weights: Any = None,
                interpolation: Any = None) -> Any:  # fmt: skip
-    """`np.percentile`; `q` may be traced where `method` is continuous."""
+    """`np.percentile`; `q` may be traced."""
     return _quantile("percentile", a, q, axis, method, keepdims, weights, 100, False)
 
 
@@ -221,7 +310,7 @@ def percentile(a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_inpu
 def nanquantile(a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
                 method: str = "linear", keepdims: Any = NO_VALUE, *, weights: Any = None,
                 interpolation: Any = None) -> Any:  # fmt: skip
-    """`np.nanquantile`, of a continuous `method`."""
+    """`np.nanquantile`; `q` may be traced."""
     return _quantile("nanquantile", a, q, axis, method, keepdims is True, weights, 1, True)
 
 
@@ -229,5 +318,5 @@ def nanquantile(a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_inp
 def nanpercentile(a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
                   method: str = "linear", keepdims: Any = NO_VALUE, *, weights: Any = None,
                   interpolation: Any = None) -> Any:  # fmt: skip
-    """`np.nanpercentile`, of a continuous `method`."""
+    """`np.nanpercentile`; `q` may be traced."""
     return _quantile("nanpercentile", a, q, axis, method, keepdims is True, weights, 100, True)

@@ -57,11 +57,11 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: in
         total = _sum(both)
         lost: Any = float(ddof) if w is None else divide(multiply(_sum(multiply(both, w)), float(ddof)), total)
         factor = subtract(total, lost)
-        x = subtract(x, divide(_sum(multiply(x, both), 1, keepdims=True), total))
+        x = to_dtype(subtract(x, divide(_sum(multiply(x, both), 1, keepdims=True), total)), kind)
         weighted = multiply(x, both)
     weighted = conj(weighted) if kind.kind == "c" else weighted
     found = multiply(matmul_any(x, transpose(weighted, perm=(1, 0))), np.divide(1, factor))
-    return squeeze(found)
+    return squeeze(to_dtype(found, kind) if both is None else found)
 
 
 @implements(np.corrcoef)

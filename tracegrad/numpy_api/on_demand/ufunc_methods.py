@@ -7,6 +7,7 @@ elements take log(n) steps; those that are not, element by element, of which the
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ from tracegrad.numpy_api.last_writes import is_known
 from tracegrad.numpy_api.on_demand.nans import nanmax, nanmin
 from tracegrad.numpy_api.operands import array, arrays, peer_of, to_dtype
 from tracegrad.numpy_api.registry import NO_VALUE, UFUNC_METHODS, public_ufunc, refuse, write
-from tracegrad.numpy_api.shapes import broadcast_to
+from tracegrad.numpy_api.shapes import broadcast_to, moveaxis
 from tracegrad.ops import reduction, scans, selecting
 from tracegrad.ops.elementwise import negative, remainder, sqrt, square, where
 from tracegrad.ops.linear import keep_axes, reshape
@@ -184,8 +185,8 @@ def _doubled(function: Ufunc, x: Any, axis: int) -> Any:
 _ACCUMULATED: dict[str, Callable[[Any, int], Any]] = {
     "subtract": lambda x, axis: scans.cumsum(_turned(x, axis, negative), axis=axis),
     "multiply": lambda x, axis: reductions.cumprod(x, axis),
-    "maximum": lambda x, axis: selecting.cummax(x, axis=axis),
-    "minimum": lambda x, axis: selecting.cummin(x, axis=axis),
+    "maximum": lambda x, axis: _doubled(np.maximum, x, axis) if x.dtype.kind == "c" else selecting.cummax(x, axis=axis),
+    "minimum": lambda x, axis: _doubled(np.minimum, x, axis) if x.dtype.kind == "c" else selecting.cummin(x, axis=axis),
     "logaddexp": lambda x, axis: scans.logcumsumexp(x, axis=axis),
 }
 
@@ -240,13 +241,13 @@ def outer(function: Ufunc, a: Any, b: Any, /, **kwargs: Any) -> Any:
 
 # -- at ----------------------------------------------------------------------------------------------------------------
 def at(function: Ufunc, a: Any, indices: Any, b: Any = None, /) -> None:
-    """`ufunc.at`: unbuffered, so equal indices count one after the other; the indices must be known."""
+    """`ufunc.at`: unbuffered, so equal indices count one after the other; those that are traced do so step by step."""
     if not hasattr(a, "_assign"):
         raise refuse(f"{public_ufunc(function)}.at on an ndarray that the traced function did not make")
     entries = indices if isinstance(indices, tuple) else (indices,)
     if not all(map(_is_known, entries)):
-        hint = "use np.add.at, or indices that are computed without the arguments"
-        raise refuse(f"{public_ufunc(function)}.at with traced indices", hint)
+        _at_traced(function, a, entries, b)
+        return
     places = np.arange(math.prod(a.shape)).reshape(a.shape)[tuple(map(_plain, entries))]
     spots = places.reshape(-1)
     if function.nin == 2:
@@ -254,6 +255,30 @@ def at(function: Ufunc, a: Any, indices: Any, b: Any = None, /) -> None:
     for turn in _turns(spots):
         also = (values[turn],) if function.nin == 2 else ()
         a.flat[spots[turn]] = function(a.flat[spots[turn]], *also)
+
+
+def _at_traced(function: Ufunc, a: Any, entries: tuple[Any, ...], b: Any) -> None:
+    """The same at places that are arrays of traced integers."""
+    if _has_slices(entries) or any(x.dtype.kind not in "iu" for x in arrays(*entries)):
+        raise refuse(
+            f"{public_ufunc(function)}.at with a traced mask or slice", "use indices, or where= of the function"
+        )
+    places = np.broadcast_arrays(*arrays(*entries))
+    shape = (*places[0].shape, *a.shape[len(places) :])
+    n = math.prod(places[0].shape)
+    if n > MOST_STEPS:
+        what = f"{public_ufunc(function)}.at with {n} traced indices"
+        raise refuse(what, "use np.add.at, or indices that are computed without the arguments")
+    if function.nin == 2:
+        values = broadcast_to(array(b, peer_of(a, b)), shape).reshape(n, *shape[len(places[0].shape) :])
+    rows = [x.reshape(n) for x in places]
+    for k in range(n):
+        place = tuple([row[k] for row in rows])
+        a[place] = function(a[place], *((values[k],) if function.nin == 2 else ()))
+
+
+def _has_slices(entries: tuple[Any, ...]) -> bool:
+    return any(isinstance(x, slice) or x is None or x is Ellipsis for x in entries)
 
 
 def _is_known(entry: Any) -> bool:
@@ -278,5 +303,27 @@ def _turns(spots: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
     return [np.array(turn) for turn in turns]
 
 
-for _function in (reduce, accumulate, reduceat, outer, at):
+# -- axes=, keepdims= --------------------------------------------------------------------------------------------------
+def axes(function: Ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A function of vectors and matrices that lie along other axes than the last ones."""
+    where_, kept = kwargs.pop("axes", None), kwargs.pop("keepdims", False)
+    cores = [[name.strip() for name in group.split(",") if name.strip()] for group in
+             re.findall(r"\(([^)]*)\)", function.signature)]  # fmt: skip
+    given = arrays(*inputs)
+    if where_ is None:
+        axis = kwargs.pop("axis", -1)
+        where_ = [(axis,) if core else () for core in cores]
+    if not isinstance(where_, list) or len(where_) not in (len(given), len(cores)):
+        raise ValueError(located("axes should be a list with an entry for all inputs and outputs"))
+    places = [(each,) if isinstance(each, int) else tuple(each) for each in where_]
+    moved = [moveaxis(x, place, tuple(range(-len(place), 0))) for x, place in zip(given, places)]
+    found = function(*moved, **kwargs)
+    target = places[len(given)] if len(places) > len(given) else ()
+    if kept:  # the vectors are gone, and leave an axis where they were in the first input
+        target = places[0]
+        found = reshape(found, shape=(*found.shape, *(1,) * len(target)))
+    return moveaxis(found, tuple(range(-len(target), 0)), target) if target else found
+
+
+for _function in (reduce, accumulate, reduceat, outer, at, axes):
     UFUNC_METHODS["", _function.__name__] = _function

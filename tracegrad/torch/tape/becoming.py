@@ -18,7 +18,7 @@ from tracegrad.torch.functions import shapes
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import views
 
-__all__ = ["BecomesView"]
+__all__ = ["BecomesView", "take_shape"]
 
 
 def _method(name: str, fn: Callable[..., Any], node: str) -> Any:
@@ -70,6 +70,15 @@ def _check(x: Any, name: str) -> None:
         raise UnsupportedError(
             located(f"{name} of a Tensor from outside of the traced function is not supported; use {name[:-1]}")
         )
+
+
+def take_shape(x: Any, shape: Any) -> None:
+    """Let an array have another shape, as assigning to its `shape` does."""
+    if not x.array.flags.c_contiguous:
+        view = x.array.view()
+        view.shape = shape  # which is NumPy's own error where that cannot be
+    sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
+    _become(x, "reshape_", "ViewBackward0", lambda whole: shapes.reshape(whole, sizes))
 
 
 class BecomesView:

@@ -23,7 +23,7 @@ from tracegrad.torch.functions.dims import not_real
 from tracegrad.torch.functions.methods import TensorMethods
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import engine, ndarrays, views
-from tracegrad.torch.tape.becoming import BecomesView
+from tracegrad.torch.tape.becoming import BecomesView, take_shape
 from tracegrad.torch.tape.dtypes import get_default_dtype
 from tracegrad.torch.tape.hooks import Hooks, RemovableHandle
 from tracegrad.torch.tape.indexing import get_item, set_item
@@ -363,6 +363,8 @@ class TapeArray(Recorded, ArrayMethods):
 
     def __getitem__(self, index: Any) -> Any:
         return get_item(self, index)
+
+    shape = property(lambda self: self.array.shape, take_shape)
 
     def _alias(self) -> Any:
         return self.bind(fresh, (self,), {"tag": 0})

@@ -1,0 +1,64 @@
+"""Bits that are packed in bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.errors import located
+from tracegrad.numpy_api.joining import along, concatenate
+from tracegrad.numpy_api.operands import along_axis, array, constant, peer_of, to_dtype
+from tracegrad.numpy_api.registry import implements
+from tracegrad.numpy_api.shapes import moveaxis
+from tracegrad.ops.bits import bitwise_and, right_shift
+from tracegrad.ops.elementwise import multiply, not_equal
+from tracegrad.ops.linear import full, reduce_sum, reshape
+
+
+def _places(bitorder: str) -> Any:
+    if bitorder not in ("big", "little"):
+        raise ValueError(located("'order' must be either 'little' or 'big'"))
+    return np.arange(8, dtype=np.uint8)[:: 1 if bitorder == "little" else -1]
+
+
+def _rows(name: str, a: Any, axis: int | None) -> tuple[Any, int]:
+    x, k = along_axis(name, a, axis)
+    return moveaxis(x, k, -1), k
+
+
+def _lengthened(x: Any, more: int) -> Any:
+    """Rows with that many zeros behind them."""
+    zeros = full(shape=(*x.shape[:-1], more), value=0, dtype=x.dtype.name)
+    return concatenate([x, constant(zeros, peer_of(x))], -1) if more else x
+
+
+@implements(np.packbits)
+def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> Any:
+    """`np.packbits`."""
+    x, k = _rows("packbits", a, axis)
+    if x.dtype.kind not in "iub":
+        raise TypeError(located("Expected an input array of integer or boolean data type"))
+    bits = to_dtype(not_equal(x, 0), np.uint8)
+    bits = _lengthened(bits, -bits.shape[-1] % 8)
+    weights = array(np.left_shift(np.uint8(1), _places(bitorder)), peer_of(x))
+    split = reshape(bits, shape=(*bits.shape[:-1], bits.shape[-1] // 8, 8))
+    return moveaxis(reduce_sum(multiply(split, weights), axes=(len(split.shape) - 1,)), -1, k)
+
+
+@implements(np.unpackbits)
+def unpackbits(a: Any, /, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Any:
+    """`np.unpackbits`."""
+    x, k = _rows("unpackbits", a, axis)
+    if x.dtype != np.uint8:
+        raise TypeError(located("Expected an input array of unsigned byte data type"))
+    places = array(np.ascontiguousarray(_places(bitorder)), peer_of(x))
+    one = bitwise_and(right_shift(reshape(x, shape=(*x.shape, 1)), places), 1)
+    bits = reshape(one, shape=(*x.shape[:-1], x.shape[-1] * 8))
+    n = bits.shape[-1]
+    if count is not None:
+        wanted = count if count >= 0 else n + count
+        if wanted < 0:
+            raise ValueError(located(f"-ve count ({count}) is larger than the number of bits ({n})"))
+        bits = _lengthened(along(bits, len(bits.shape) - 1, 0, min(wanted, n)), max(wanted - n, 0))
+    return moveaxis(bits, -1, k)

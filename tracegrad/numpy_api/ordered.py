@@ -1,0 +1,106 @@
+"""The order of complex numbers, which NumPy's functions know and the ops do not: by the real parts, then by the
+imaginary ones. Comparisons, extrema and their places; what is chosen has the whole derivative, the first of equal ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tracegrad.avals import is_literal
+from tracegrad.numpy_api.operands import operands, together
+from tracegrad.numpy_api.registry import ufunc
+from tracegrad.ops import elementwise, reduction
+from tracegrad.ops.complex_numbers import imag, real
+from tracegrad.ops.declare import Elementwise
+from tracegrad.ops.elementwise import equal, isnan, logical_and, logical_not, logical_or, where
+from tracegrad.ops.linear import reshape, transpose, unreduce
+
+__all__ = [
+    "ORDERED", "REDUCTIONS", "greater", "greater_equal", "is_complex", "less", "less_equal", "maximum", "minimum",
+]  # fmt: skip
+
+# What ops that ask for an order are on operands of which one is complex.
+ORDERED: dict[Elementwise, Callable[[Any, Any], Any]] = {}
+
+
+def is_complex(*xs: Any) -> bool:
+    """Whether one of these operands is complex."""
+    return any(type(x) is complex if is_literal(x) else x.dtype.kind == "c" for x in xs)
+
+
+def _parts(x: Any) -> tuple[Any, Any]:
+    if is_literal(x):
+        return x.real, x.imag
+    return (real(x), imag(x)) if x.dtype.kind == "c" else (x, 0)
+
+
+def _compared(op: Elementwise, strict: Elementwise) -> Callable[[Any, Any], Any]:
+    def compare(x: Any, y: Any) -> Any:
+        x, y = operands(x, y)
+        if not is_complex(x, y):
+            return op(x, y)
+        (a, b), (c, d) = _parts(x), _parts(y)
+        known = logical_not(logical_or(isnan(b), isnan(d)))
+        return where(equal(a, c), op(b, d), logical_and(strict(a, c), known))
+
+    compare.__doc__ = f"{op.__doc__}; of complex numbers in their order."
+    ORDERED[op] = compare
+    return ufunc(op.name)(compare)
+
+
+less = _compared(elementwise.less, elementwise.less)
+less_equal = _compared(elementwise.less_equal, elementwise.less)
+greater = _compared(elementwise.greater, elementwise.greater)
+greater_equal = _compared(elementwise.greater_equal, elementwise.greater)
+
+
+def _chosen(op: Elementwise, first: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def choose(x: Any, y: Any) -> Any:
+        x, y = operands(x, y)
+        if not is_complex(x, y):
+            return op(x, y)
+        _, (x, y) = together(x, y)
+        return where(logical_or(isnan(x), first(x, y)), x, y)
+
+    choose.__doc__ = f"{op.__doc__}; of complex numbers in their order."
+    ORDERED[op] = choose
+    return ufunc(op.name)(choose)
+
+
+maximum = _chosen(elementwise.maximum, greater_equal)
+minimum = _chosen(elementwise.minimum, less_equal)
+
+
+# -- along an axis ---------------------------------------------------------------------------------------------------
+def _place(x: Any, axis: int, largest: bool) -> Any:
+    """The index along `axis` of the first extremum of complex numbers, or of the first that has a nan."""
+    reduce, worst = (reduction.reduce_max, -math.inf) if largest else (reduction.reduce_min, math.inf)
+    unordered = isnan(x)
+    # Among the elements that are left, all of them at first, those with an extreme part are.
+    left = logical_not(unordered)
+    for part in (real(x), imag(x)):
+        top = unreduce(reduce(where(left, part, worst), axes=(axis,)), x.shape, (axis,))
+        left = logical_and(left, equal(part, top))
+    none = unreduce(reduction.reduce_any(unordered, axes=(axis,)), x.shape, (axis,))
+    return reduction.argmax(where(none, unordered, left), axis=axis)
+
+
+def _extreme(x: Any, axes: tuple[int, ...], largest: bool) -> Any:
+    """The extremum of complex numbers over `axes`, none of which is empty."""
+    if not axes:
+        return x
+    rest = [k for k in range(len(x.shape)) if k not in axes]
+    shape = tuple([x.shape[k] for k in rest])
+    rows = reshape(transpose(x, perm=(*rest, *axes)), shape=(*shape, math.prod([x.shape[k] for k in axes])))
+    return reduction.pick(rows, _place(rows, len(rest), largest), axis=len(rest))
+
+
+# NumPy's reductions by this order, by name, with the parameters of the ops.
+REDUCTIONS: dict[str, Callable[..., Any]] = {
+    "max": lambda x, axes: _extreme(x, axes, True),
+    "min": lambda x, axes: _extreme(x, axes, False),
+    "argmax": lambda x, axis: _place(x, axis, True),
+    "argmin": lambda x, axis: _place(x, axis, False),
+}
