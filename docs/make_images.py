@@ -108,6 +108,7 @@ COLUMNS = {
 
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
+    tg.settings.cache_traces = False  # graphs that are read from disk do not say which line a node came from
     for name, make in PICTURES.items():
         make().save(FOLDER / f"{name}.svg")
     for name, svg in COLUMNS.items():
