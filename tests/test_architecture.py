@@ -23,6 +23,7 @@ LAYERS = (
     "avals",
     "tree",
     "drawing",
+    "markup",
     "pickling",
     "units",
     "logs",

@@ -235,3 +235,45 @@ def test_names_are_no_part_of_what_machine_code_is_found_by():
     graphs = left.graph(x, y), right.graph(x, y)
     assert graphs[0] == graphs[1]
     assert str(graphs[0]) != str(graphs[1])
+
+
+def test_a_call_with_tensors_is_explained_with_what_they_are_on_the_tape():
+    w = tg.tensor(np.ones((3, 2)), requires_grad=True)
+
+    @tg.trace
+    def step(x, y):
+        loss = ((x @ w) ** 2).sum() + y
+        loss.backward()
+        return loss
+
+    explained = step.explain(tg.tensor(np.ones((4, 3))), w.sum().detach().requires_grad_())
+    assert explained.entry_guards == ("x: Tensor f64[4,3]", "y: Tensor f64[] that requires grad")
+    assert "matmul(x, w.array)" in str(explained)
+    assert w.grad is None  # it was not called
+
+
+def test_each_kind_of_argument_has_words():
+    kinds = tg.trace(lambda *xs: xs[0]).explain(np.ones(2), 1.5, 2**70, 1j, np.float32(1), (w := tg.tensor(1.0)), w * 2)
+    assert [text.partition(": ")[2] for text in kinds.entry_guards] == [
+        "f64[2]", "float", str(2**70), "1j", "f32[]", "Tensor f64[]", "Tensor f64[]",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("look", ["explain", "graph", "profile"])
+def test_looking_at_a_call_without_its_arguments_is_an_error_that_names_them(look):
+    def g(x, y):
+        return x + y
+
+    with pytest.raises(TypeError, match=r"g \(.*test_explain.py:\d+\): missing a required argument: 'y'"):
+        getattr(tg.trace(g), look)(X)
+    with pytest.raises(TypeError, match="missing a required argument: 'x'"):
+        getattr(tg.grad(g), look)()
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        getattr(tg.trace(g), look)(X, X, X)
+
+
+def test_a_call_that_runs_as_plain_python_is_explained_by_the_reason():
+    explained = tg.trace(lambda x: np.linalg.inv(np.zeros((2, 2)))).explain(X)
+    assert "Singular matrix" in explained.plain
+    assert f"runs as plain Python, uncompiled: {explained.plain}" in str(explained)
+    assert not f.explain({"w": X}, X).plain

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracegrad.codegen.nested import regions_of
@@ -13,10 +13,9 @@ from tracegrad.ops.forms import Repeat, While
 from tracegrad.records import record
 from tracegrad.runtime.dispatch import Dispatcher
 from tracegrad.runtime.paths import Path
-from tracegrad.runtime.why import show_kind
+from tracegrad.runtime.why import show_key
 from tracegrad.trace.describe import describe
 from tracegrad.trace.drawn import rewind
-from tracegrad.trace.signature import Binder, Call
 
 if TYPE_CHECKING:
     from tracegrad.codegen.memory import Memory
@@ -44,40 +43,48 @@ class Explanation:
     cache: str
     pieces: tuple[str, ...]
     seconds: dict[str, float]
+    plain: str = ""
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
+    def _repr_html_(self) -> str:
+        from tracegrad.markup import block, note, piece
+
+        parts = [note(f"runs as plain Python, uncompiled: {self.plain}")] if self.plain else []
+        parts += [block(title, lines) for title, lines in self._sections()]
+        return piece(self.name, f"({self.where})" if self.where else "", parts)
+
     def _lines(self) -> Iterator[str]:
         yield f"{self.name} ({self.where})" if self.where else self.name
-        yield from _section("entry guards", self.entry_guards)
-        yield from _section("captured variables", self.world_guards)
-        yield from _section("value guards", self.value_guards)
-        yield from _section("loops", self.loops)
-        yield from _section(f"graph, {len(self.graph.nodes)} nodes", to_text(self.graph, locations=True).splitlines())
+        if self.plain:
+            yield f"runs as plain Python, uncompiled: {self.plain}"
+        for title, lines in self._sections():
+            yield from ("", f"{title}:")
+            yield from (f"  {line}" for line in (lines or ["none"]))
+
+    def _sections(self) -> Iterator[tuple[str, Sequence[str]]]:
+        yield "entry guards", self.entry_guards
+        yield "captured variables", self.world_guards
+        yield "value guards", self.value_guards
+        yield "loops", self.loops
+        yield f"graph, {len(self.graph.nodes)} nodes", to_text(self.graph, locations=True).splitlines()
         if self.optimized is not None:
-            title = f"graph after the passes, {len(self.optimized.nodes)} nodes"
-            yield from _section(title, to_text(self.optimized).splitlines())
-        yield from _section("fusion groups", self.groups)
-        yield from _section("kernels", [line for text in self.kernels for line in text.splitlines()])
+            yield f"graph after the passes, {len(self.optimized.nodes)} nodes", to_text(self.optimized).splitlines()
+        yield "fusion groups", self.groups
+        yield "kernels", [line for text in self.kernels for line in text.splitlines()]
         if self.memory is not None:
-            yield from _section("memory", self.memory.lines())
-        yield from _section("cache", [self.cache])
-        yield from _section("machine code", self.pieces)
-        yield from _section("times", [f"{stage}: {1e3 * s:.2f} ms" for stage, s in self.seconds.items()])
-
-
-def _section(title: str, lines: Any) -> Iterator[str]:
-    yield ""
-    yield f"{title}:"
-    yield from (f"  {line}" for line in (lines or ["none"]))
+            yield "memory", list(self.memory.lines())
+        yield "cache", [self.cache]
+        yield "machine code", self.pieces
+        yield "times", [f"{stage}: {1e3 * s:.2f} ms" for stage, s in self.seconds.items()]
 
 
 def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Explanation:
     """The explanation of a call of `fun`, which is traced and compiled if it has not been."""
     from tracegrad.codegen.memory import memory_of
 
-    call = fun.binder.take_apart(args, kwargs)
+    call = fun.binder.take_apart_fitting(args, kwargs)
     waited = fun.waiting(call)
     path, *_ = fun.find(call)
     rewind(call)
@@ -90,7 +97,7 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
     return Explanation(
         name=fun.name,
         where=describe(fun.fun).where,
-        entry_guards=tuple(_entry_guards(fun.binder, call)),
+        entry_guards=tuple(show_key(fun.binder, call.key)),
         world_guards=tuple(_world_guards(path, names_of(graph))),
         value_guards=tuple(_value_guards(path, names_of(graph))),
         loops=tuple(_loops(path, graph)),
@@ -104,15 +111,8 @@ def explain(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any]) -> E
         + (", until now answered op by op" if path in waited else ""),
         pieces=tuple(_pieces(report)) if report is not None else (),
         seconds={"trace": path.seconds["trace"], **getattr(report, "seconds", {"program": path.seconds["program"]})},
+        plain=path.trace.raised,
     )
-
-
-def _entry_guards(binder: Binder, call: Call) -> Iterator[str]:
-    kinds = call.key[1]
-    for name, kind in zip(binder.leaf_names(call), kinds):
-        yield f"{name}: {show_kind(kind)}"
-    for place, value in call.statics:
-        yield f"{place if isinstance(place, str) else binder.parameter(place)} == {value!r} (static)"
 
 
 def _world_guards(path: Path, names: dict[Node, str]) -> Iterator[str]:

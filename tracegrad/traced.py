@@ -12,6 +12,8 @@ from tracegrad.ir import Graph
 from tracegrad.pickling import Recipe, bound_method, reduced
 from tracegrad.runtime.dispatch import Dispatcher
 from tracegrad.runtime.methods import Method
+from tracegrad.runtime.why import show_key
+from tracegrad.trace.describe import describe
 from tracegrad.trace.drawn import rewind
 
 if TYPE_CHECKING:
@@ -72,6 +74,19 @@ class Traced(_Typed[Parameters, Result]):
         if isinstance(self.fun, Method):
             return bound_method(copy.deepcopy(self.fun.instance, memo), self.fun.__wrapped__.__name__)
         return self
+
+    def _repr_html_(self) -> str:
+        from tracegrad.markup import note, piece, table
+
+        rows = [
+            (", ".join(show_key(self.binder, key)), str(len(path.trace.graph.nodes)), path.stage)
+            for key, found in self._specializations.items()
+            for path in found.paths
+        ]
+        info = self.cache_info()
+        told = f"{info.traces} traces, {info.retraces} of them retraces"
+        parts = [note(told), table(("calls with", "nodes", "computed by"), rows)] if rows else [note("not called yet")]
+        return piece(f"traced {self.name}", describe(self.fun).where, parts)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """How a call with these arguments is computed; print it. Traces and compiles when need be.
@@ -138,7 +153,7 @@ class Traced(_Typed[Parameters, Result]):
           return %1
         }
         """
-        call = self.binder.take_apart(args, kwargs)
+        call = self.binder.take_apart_fitting(args, kwargs)
         made = self.find(call)[0].trace
         rewind(call)
         return made.graph.named(made.input_names(self.binder.leaf_names(call)))

@@ -118,6 +118,12 @@ class Graph:
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        from tracegrad.markup import code, piece
+
+        lines = to_text(self, locations=True).splitlines()
+        return piece("graph", f"{len(self.nodes)} nodes", [code(lines)])
+
     @property
     def text(self) -> str:
         """What is printed, without names."""

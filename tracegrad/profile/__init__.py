@@ -97,10 +97,16 @@ class Profile:
     def _repr_svg_(self) -> str:
         return bars(self)
 
+    def _repr_html_(self) -> str:
+        from tracegrad.markup import code, fold, piece
+
+        first, *lines = lines_of(self)
+        return piece(first, "", [bars(self), fold("steps", code(lines))])
+
 
 def profile(fun: Dispatcher, args: tuple[Any, ...], kwargs: dict[str, Any], seconds: float = 0.5) -> Profile:
     """The profile of a call of `fun`, which is traced and compiled if it has not been; see `Traced.profile`."""
-    call = fun.binder.take_apart(args, kwargs)
+    call = fun.binder.take_apart_fitting(args, kwargs)
     path, outputs, captured = fun.find_in_full(call)
     report = getattr(path.program, "report", None)
     if report is None or outputs is None:

@@ -196,6 +196,13 @@ class Path:
         """Whether the program has no machine code yet."""
         return self.program is not None and self.program.tier is not None
 
+    @property
+    def stage(self) -> str:
+        """What computes calls of this path, in words."""
+        if self.program is None:
+            return "plain Python"
+        return "NumPy, op by op" if self.waits or isinstance(self.program, Interpreted) else "machine code"
+
     def overlaps(self, call: Call, captured: Sequence[Any]) -> bool:
         """Whether what the call writes to is also something else that it reads, or cannot be written: the graph does
         not know that. Within `on_call`."""

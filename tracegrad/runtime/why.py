@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tracegrad import tree
 from tracegrad.avals import Aval
 from tracegrad.errors import PerformanceWarning, located
 from tracegrad.logs import log
@@ -17,7 +18,7 @@ from tracegrad.trace.guards import ValueGuard
 from tracegrad.trace.signature import Binder, Call
 from tracegrad.trace.trace import Trace
 
-__all__ = ["Warnings", "log_compile", "new_answer", "new_key", "new_world", "show_kind"]
+__all__ = ["Warnings", "log_compile", "new_answer", "new_key", "new_world", "show_key", "show_kind"]
 
 
 # So many times, a function may be traced again for one reason, and for all, before it is told to be slow.
@@ -68,7 +69,7 @@ _ARGUMENT = "each state makes another program; pass what changes with each call 
 
 
 def show_kind(kind: Any) -> str:
-    """A leaf's part of the key: `f64[3,2]`, or the type of a Python number.
+    """A leaf's part of the key: `f64[3,2]`, or the type of a Python number; of a Tensor, what it is on the tape too.
 
     >>> show_kind((np.dtype("float32"), (2,))), show_kind(float)
     ('f32[2]', 'float')
@@ -82,6 +83,15 @@ def show_kind(kind: Any) -> str:
     cls, dtype, shape, requires_grad, is_leaf = kind  # of a Tensor
     text = f"{cls.__name__} {Aval(shape, dtype)}"
     return text if not requires_grad else f"{text} that requires grad" if is_leaf else f"{text} on the tape"
+
+
+def show_key(binder: Binder, key: tuple[Any, ...]) -> list[str]:
+    """What calls of a key are like: the leaves of their arguments, and what is static."""
+    structure, kinds, statics = key
+    names = [path for name, part in binder.arguments(structure, statics) for path in tree.paths(part, name)]
+    fixed = [(p if isinstance(p, str) else binder.parameter(p), _exactly(value)) for p, value in statics]
+    leaves = [f"{n}: {show_kind(kind)}" for n, kind in zip(names, kinds)]
+    return leaves + [f"{n} == {text} (static)" for n, text in fixed]
 
 
 def new_key(binder: Binder, known: Iterable[tuple[Any, ...]], call: Call) -> str:

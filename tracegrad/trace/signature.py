@@ -117,10 +117,7 @@ class Binder:
     def take_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
         """The call in canonical form; TypeError as Python raises it when the arguments do not fit the signature."""
         if kwargs and self.signature:
-            try:
-                args, kwargs = self._bound(args, kwargs)
-            except TypeError as error:
-                raise TypeError(located(f"{describe(self.fun)}: {error}")) from None
+            args, kwargs = self._bound(args, kwargs)
         statics: tuple[tuple[Any, Any], ...] = ()
         dynamic: Any = (args, kwargs)
         if self.static_nums or self.static_names:
@@ -135,12 +132,20 @@ class Binder:
         call.key = (structure, kinds, tuple([(place, exact(value)) for place, value in statics]))
         return call
 
+    def take_apart_fitting(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+        """The same for a call that nobody makes, in which Python would not find out that arguments do not fit."""
+        return self.take_apart(*self._bound(args, kwargs))
+
     def _bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments in canonical form."""
-        assert self.signature is not None
+        """The arguments in canonical form; TypeError for others than the signature has."""
+        if self.signature is None:
+            return args, kwargs
         # To `bind`, a keyword that is also the name of a positional-only parameter is an error.
         own = {k: x for k, x in kwargs.items() if k not in self._surplus}
-        bound = self.signature.bind(*args, **own)
+        try:
+            bound = self.signature.bind(*args, **own)
+        except TypeError as error:
+            raise TypeError(located(f"{describe(self.fun)}: {error}")) from None
         return bound.args, {**bound.kwargs, **{k: x for k, x in kwargs.items() if k in self._surplus}}
 
     def _split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[tuple[Any, Any], ...], Any]:

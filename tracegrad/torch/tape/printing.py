@@ -17,7 +17,7 @@ import numpy as np
 from tracegrad.records import record
 from tracegrad.torch.tape.dtypes import DTYPES, default_complex, get_default_dtype
 
-__all__ = ["format_of", "get_printoptions", "options_set", "set_printoptions", "text_of", "text_of_array"]
+__all__ = ["format_of", "get_printoptions", "html_of", "options_set", "set_printoptions", "text_of", "text_of_array"]
 
 PREFIX = "tensor("
 
@@ -217,6 +217,20 @@ def _notes(array: np.ndarray[Any, Any], requires_grad: bool, grad_fn: str | None
         yield f"grad_fn=<{grad_fn}>"
     elif requires_grad:
         yield "requires_grad=True"
+
+
+def html_of(x: Any) -> str:
+    """What a notebook shows of a Tensor: its shape, its dtype and what it is on the tape; then its text, and its grad's
+    where it has one."""
+    from tracegrad.markup import block, piece
+
+    size = " x ".join(map(str, x.shape)) if x.shape else "of one number"
+    node = x.grad_fn
+    told = [str(x.dtype)] + ["requires grad"] * (x.requires_grad and node is None)
+    parts = [block("values", text_of(x).splitlines())]
+    if x._grad is not None:
+        parts.append(block("grad", text_of(x._grad).splitlines(), shown=False))
+    return piece(f"Tensor {size}", ", ".join([*told, *([f"grad_fn {node.name()}"] if node is not None else [])]), parts)
 
 
 def text_of_array(

@@ -28,7 +28,7 @@ from tracegrad.torch.tape.dtypes import get_default_dtype
 from tracegrad.torch.tape.hooks import Hooks, RemovableHandle
 from tracegrad.torch.tape.indexing import get_item, set_item
 from tracegrad.torch.tape.moves import is_saved, move
-from tracegrad.torch.tape.printing import format_of, text_of
+from tracegrad.torch.tape.printing import format_of, html_of, text_of
 from tracegrad.torch.tape.recorded import Recorded
 from tracegrad.torch.tape.tape import AccumulateGrad, Moving, wrapper
 
@@ -320,6 +320,9 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
 
     def __repr__(self) -> str:
         return text_of(self)
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
 
     def __format__(self, spec: str) -> str:
         return format_of(self, spec)

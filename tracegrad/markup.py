@@ -1,0 +1,90 @@
+"""What notebooks show of Tensors, graphs, explanations and profiles: HTML of the same content as the text.
+
+A piece stands by itself: all text is escaped, there are no ids and no scripts, and one style sheet, which takes its
+colours from the page around it, so that it can be read on light pages and on dark ones. Long parts are folded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from tracegrad.drawing import escaped
+
+__all__ = ["block", "code", "fold", "note", "piece", "table"]
+
+OPEN = 24  # so many lines are shown without being asked for
+
+_STYLE = (
+    ".tracegrad-html{color:inherit;font-size:13px;line-height:1.45;max-width:100%}"
+    ".tracegrad-html .head{font-weight:600}"
+    ".tracegrad-html .pale{opacity:.65}"
+    ".tracegrad-html details{margin:3px 0}"
+    ".tracegrad-html summary{cursor:pointer}"
+    ".tracegrad-html .code,.tracegrad-html td,.tracegrad-html th{"
+    "font-family:ui-monospace,'SF Mono',Menlo,Consolas,'DejaVu Sans Mono',monospace;font-size:12px}"
+    ".tracegrad-html .code{white-space:pre;overflow-x:auto;margin:3px 0;padding:6px 10px;border-radius:4px;"
+    "border:1px solid rgba(128,128,128,.35);background:rgba(128,128,128,.08);color:inherit}"
+    ".tracegrad-html .code .code{padding:0;margin:0;border:none;background:none}"
+    ".tracegrad-html table{border-collapse:collapse;margin:3px 0;color:inherit}"
+    ".tracegrad-html th,.tracegrad-html td{padding:2px 10px;text-align:left;color:inherit;background:none;"
+    "border-bottom:1px solid rgba(128,128,128,.35)}"
+    ".tracegrad-html svg{max-width:100%;height:auto}"
+)
+
+
+def piece(title: str, said: str, parts: Iterable[str]) -> str:
+    """What a notebook shows of one thing: what it is, what is said of that beside it, and its parts."""
+    beside = f' <span class="pale">{escaped(said)}</span>' if said else ""
+    head = f'<div><span class="head">{escaped(title)}</span>{beside}</div>'
+    return f'<div class="tracegrad-html"><style>{_STYLE}</style>{head}{"".join(parts)}</div>'
+
+
+def note(text: str) -> str:
+    """A line of text."""
+    return f"<div>{escaped(text)}</div>"
+
+
+def fold(title: str, body: str, shown: bool = False) -> str:
+    """A part behind its title, open if it is `shown`.
+
+    >>> fold("a < b", "<b>c</b>")
+    '<details><summary>a &lt; b</summary><b>c</b></details>'
+    """
+    return f"<details{' open' if shown else ''}><summary>{escaped(title)}</summary>{body}</details>"
+
+
+def block(title: str, lines: Sequence[str], shown: bool | None = None) -> str:
+    """Lines of text behind a title that counts them; what is short is open, unless `shown` says."""
+    if not lines:
+        return f'<div class="pale">{escaped(title)}: none</div>'
+    return fold(title, code(lines), len(lines) <= OPEN if shown is None else shown)
+
+
+def code(lines: Sequence[str]) -> str:
+    """Lines in letters of one width. What a line ending in `{` opens is folded where it is nested; what stands behind
+    `#` is paler."""
+    out, depth = ['<div class="code">'], 0
+    for k, line in enumerate(lines):
+        if line.endswith("{") and line[:1] == " ":
+            out.append(f'<details><summary>{_coloured(line)}</summary><div class="code">')
+            depth += 1
+        elif line.strip() == "}" and depth:
+            out.append(f"{_coloured(line)}</div></details>")
+            depth -= 1
+        else:
+            out.append(_coloured(line) + ("\n" if k < len(lines) - 1 else ""))
+    return "".join([*out, "</div></details>" * depth, "</div>"])
+
+
+def _coloured(line: str) -> str:
+    text, mark, rest = line.partition("  # ")
+    found = re.sub(r"(?<== )\w+(?=\()", r"<b>\g<0></b>", escaped(text))
+    return found + (f'<span class="pale">{escaped(mark + rest)}</span>' if mark else "")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of text."""
+    titles = "".join(f"<th>{escaped(x)}</th>" for x in head)
+    body = "".join(f"<tr>{''.join(f'<td>{escaped(x)}</td>' for x in row)}</tr>" for row in rows)
+    return f"<table><tr>{titles}</tr>{body}</table>"
