@@ -21,9 +21,11 @@ __all__ = ["WATCHED", "applied", "evaluate", "replay", "run", "turns"]
 
 
 class _Watched(threading.local):
-    """Who is told, in this thread, of each graph that is about to be replayed."""
+    """Who is told, in this thread, of each graph that is about to be replayed; and, `after` that, of its operands and
+    outputs too."""
 
     by: Callable[[Graph], None] | None = None
+    after: Callable[[Graph, Sequence[Any], Sequence[Any]], None] | None = None
 
 
 WATCHED = _Watched()
@@ -48,7 +50,10 @@ def replay(graph: Graph, operands: Sequence[Any]) -> tuple[list[Any], list[Entry
         params = dict(node.params)
         env[node] = applied(node, args, params, builder)
         tape.append((env[node], node.op, args, params))
-    return [env[x] for x in graph.outputs], tape
+    outputs = [env[x] for x in graph.outputs]
+    if WATCHED.after is not None:
+        WATCHED.after(graph, operands, outputs)
+    return outputs, tape
 
 
 def turns(graph: Graph) -> Callable[[Sequence[Any]], list[Any]]:
@@ -63,7 +68,7 @@ def turns(graph: Graph) -> Callable[[Sequence[Any]], list[Any]]:
     wanted = _taking([places[x] for x in graph.outputs])
 
     def turn(operands: Sequence[Any]) -> list[Any]:
-        if recorder() is not None or not all([type(x) is np.ndarray for x in operands]):  # noqa: C419
+        if recorder() is not None or WATCHED.after or not all([type(x) is np.ndarray for x in operands]):  # noqa: C419
             return replay(graph, operands)[0]
         if WATCHED.by is not None:
             WATCHED.by(graph)

@@ -33,6 +33,7 @@ from tracegrad.ir.builder import RECORDERS
 from tracegrad.logs import enabled, log
 from tracegrad.ops import Carrier, Level
 from tracegrad.quiet import noted, restore_traps, sprung, traps
+from tracegrad.runtime.anomalies import look
 from tracegrad.runtime.eagerly import eagerly
 from tracegrad.runtime.entry import MISS
 from tracegrad.runtime.methods import ALONE, Method
@@ -187,11 +188,10 @@ class Dispatcher(Inlinable):
 
     def _is_method_call(self, args: tuple[Any, ...]) -> bool:
         """Whether the first argument is the instance that this is a method of, as in `Model.forward(model, x)`."""
-        if not args or isinstance(args[0], _VALUES) or not isinstance(self.fun, types.FunctionType):
+        if not args or isinstance(args[0], _VALUES) or self.body is not self.fun:  # a derivative is not the method's
             return False
-        if self.body is not self.fun:  # a derivative, which is not that of the method
-            return False
-        return 0 not in self.binder.static_nums and not tree.is_node(args[0]) and is_user_object(args[0])
+        plain = isinstance(self.fun, types.FunctionType) and 0 not in self.binder.static_nums
+        return plain and not tree.is_node(args[0]) and is_user_object(args[0])
 
     def _method_of(self, instance: Any) -> Any:
         """The traced method of one instance, whose attributes are its captured variables."""
@@ -274,10 +274,10 @@ class Dispatcher(Inlinable):
             if path.overlaps(call, captured):
                 rewind(call)
                 return self.body(*args, **kwargs)
-            if path.on_tape is not None:
-                result = path.on_tape.finish(call, captured, outputs, self)
-            else:
-                result = path.trace.finish(outputs, effects=self.effects)
+            if STATE.watching:
+                look(self, call, path, outputs, captured)
+            tape, effects = path.on_tape, self.effects
+            result = tape.finish(call, captured, outputs, self) if tape else path.trace.finish(outputs, effects=effects)
         finally:
             CALLS.call = before
         self._heat(path, call, captured)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tracegrad.control.until import room_for
 from tracegrad.errors import WARNED, CapacityError, TracegradError, UnsupportedError, holding
 from tracegrad.quiet import sprung
+from tracegrad.runtime.anomalies import look
 from tracegrad.runtime.paths import ROOM, Found, Interpreted, Path
 from tracegrad.settings import jit_disabled
 from tracegrad.torch.modes import STATE
@@ -101,6 +102,8 @@ def _overlaps(call: Call, found: Found) -> bool:
 def _finished(function: Dispatcher, call: Call, found: Found) -> Any:
     """The result of a call that was recorded."""
     path, outputs, captured = found
+    if STATE.watching:
+        look(function, call, path, outputs or (), captured)
     with on_call(call):
         if path.on_tape is None:
             return path.trace.finish(outputs or (), effects=function.effects)

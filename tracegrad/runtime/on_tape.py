@@ -19,10 +19,11 @@ from tracegrad import tree
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph
 from tracegrad.ops.linear import zeros_like
+from tracegrad.runtime.anomalies import raise_origin
 from tracegrad.runtime.paths import Interpreted
 from tracegrad.runtime.program import MISS, compile_program, conformed
 from tracegrad.settings import disable_jit
-from tracegrad.torch.modes import STATE
+from tracegrad.torch.modes import STATE, enable_grad
 from tracegrad.torch.tape import Tensor, engine, views
 from tracegrad.torch.tape.saved import Packed, made_by, modified
 from tracegrad.torch.tape.tape import RELEASED, SECOND_TIME, Masked, Node, next_number, rewrap
@@ -73,6 +74,12 @@ class OnTape:
             for overwritten in (set[int](), updated)
         ]
         self.arguments = len(trace.graph.inputs) - len(trace.captures)
+
+    @property
+    def graph_back(self) -> Graph:
+        """The graph of `backward`."""
+        assert self._graph is not None
+        return self._graph
 
     @property
     def backward(self) -> Any:
@@ -211,28 +218,46 @@ class CompiledBackward(Node):
         for counter, version, array, needed in self.checks:
             if counter[0] != version and (needed or recording):
                 raise modified(array, counter, version, made_by(None, counter))
-        path = self.path
-        given = [
-            np.zeros(a.shape, a.dtype) if ct is None else ct.ct if ct.__class__ is Masked else ct
-            for a, ct in zip(path.tape.roots, cts)
-        ]
+        path, given = self.path, self._given(cts)
         if recording:
             return self._recorded([rewrap(ct, None) if isinstance(ct, np.ndarray) else ct for ct in given])
-        kept = [x() if x.__class__ is Packed else x for x in self.kept]
-        values = [*[self.inputs[k] for k in path.saved], *kept, *given]
+        values = self._values(given)
         program = path.backward
         found = program.entry(*values)  # which takes what lies as it was, and raises nothing
         if found is MISS:
             found = program.run([conformed(x) for x in values])
         return (found,) if program.single else found
 
+    def blame(self, cts: Any, found: Sequence[Any]) -> None:
+        given = self._given(cts)
+        if not self.path.trace.effects:  # the tape of a call of plain Python knows the lines
+            with enable_grad(), again(self.call):
+                self.path._pulled(*self._arguments(), dict(self.tensors), [rewrap(ct, None) for ct in given])
+        raise_origin(f"the derivative of {self.path.name}", self.path.graph_back, self._values(given), found)
+
     def _recorded(self, cts: Sequence[Any]) -> Sequence[Any]:
         """The cotangents by a call of the derived function on the Tensors of this call."""
+        with again(self.call):  # which draws what this call has drawn
+            found: Sequence[Any] = self.path.derived(self.owner.derive)(*self._arguments(), dict(self.tensors), cts)
+        return found
+
+    def _given(self, cts: Any) -> list[Any]:
+        """The cotangents as arrays."""
+        return [
+            np.zeros(a.shape, a.dtype) if ct is None else ct.ct if ct.__class__ is Masked else ct
+            for a, ct in zip(self.path.tape.roots, cts)
+        ]
+
+    def _values(self, given: Sequence[Any]) -> list[Any]:
+        """The operands of the program for cotangents."""
+        kept = [x() if x.__class__ is Packed else x for x in self.kept]
+        return [*[self.inputs[k] for k in self.path.saved], *kept, *given]
+
+    def _arguments(self) -> tuple[Any, Any]:
+        """The arguments of the call, and those by name."""
         leaves = [self.tensors.get(k, x) for k, x in enumerate(self.inputs[: self.path.arguments])]
         args, kwargs = self.call.rebuild(leaves)
-        with again(self.call):  # which draws what this call has drawn
-            found: Sequence[Any] = self.path.derived(self.owner.derive)(args, kwargs, dict(self.tensors), cts)
-        return found
+        return args, kwargs
 
     def pack(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
         self.kept = tuple([Packed(rewrap(np.asarray(x), None), pack, unpack) for x in self.kept])

@@ -1,20 +1,41 @@
-"""Anomaly detection: which operation made the nan of a gradient, and where in the user's code it stands."""
+"""Anomaly detection: which operation made the nan of a gradient, and where in the user's code it stands.
+
+Compiled functions look at their results meanwhile, off their hot paths (`tracegrad.runtime.anomalies`).
+"""
 
 from __future__ import annotations
 
+import threading
 import warnings
+import weakref
 from typing import Any
 
+from tracegrad.settings import unusual
 from tracegrad.torch.modes import STATE
 
 __all__ = ["detect_anomaly", "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "set_detect_anomaly"]
+
+
+class _Thread(threading.local):
+    """Of each thread, the key by which it keeps calls from hot paths; it goes with the thread."""
+
+    def __init__(self) -> None:
+        self.key: Any = _Thread._Key()
+        weakref.finalize(self.key, unusual.pop, id(self.key), None)
+
+    class _Key:
+        pass
+
+
+_thread = _Thread()
 
 
 class set_detect_anomaly:
     """Look for anomalies from now on in this thread, or not; as a context manager, for a while.
 
     Nodes recorded meanwhile know the lines that made them. A backward pass gives a warning with the lines of a node
-    whose derivative fails; with `check_nan`, nan in a result is a failure (RuntimeError).
+    whose derivative fails; with `check_nan`, nan in a result is a failure (RuntimeError). So it is in the result of a
+    compiled function, whose error names the user's line where the nan arose.
 
     >>> with set_detect_anomaly(True):
     ...     is_anomaly_enabled()
@@ -34,6 +55,7 @@ class set_detect_anomaly:
 
 class detect_anomaly:
     """A context in which anomalies are looked for, see `set_detect_anomaly`. It is slow, and says so in a warning.
+    Compiled functions are as fast as ever where no nan is, but for what calls cost beside their programs.
 
     >>> from tracegrad import tensor
     >>> x = tensor([0.0], requires_grad=True)
@@ -55,15 +77,24 @@ class detect_anomaly:
     def __enter__(self) -> None:
         self._previous = STATE.watching, STATE.check_nan, STATE.unusual
         STATE.watching, STATE.check_nan, STATE.unusual = True, self.check_nan, True
+        unusual[id(_thread.key)] = None
 
     def __exit__(self, *_: object) -> None:
         STATE.watching, STATE.check_nan, STATE.unusual = self._previous
-        STATE.settle()
+        _settle()
 
 
 def _set(mode: Any, check_nan: bool) -> None:
     STATE.watching, STATE.check_nan = bool(mode), check_nan
+    _settle()
+
+
+def _settle() -> None:
     STATE.settle()
+    if STATE.watching:
+        unusual[id(_thread.key)] = None
+    else:
+        unusual.pop(id(_thread.key), None)
 
 
 def is_anomaly_enabled() -> bool:

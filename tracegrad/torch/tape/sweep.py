@@ -9,6 +9,7 @@ Without `create_graph`, cotangents are arrays and nothing is recorded; with it t
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.errors import located
+from tracegrad.errors import located, user_file
 from tracegrad.ops.op import Carrier
 from tracegrad.quiet import QUIET, restore_traps, set_traps, traps
 from tracegrad.torch.functions.dims import type_name
@@ -262,9 +263,9 @@ class Sweep:
                 for k, x in enumerate(found):
                     value = getattr(unmasked(x), "array", unmasked(x))
                     if isinstance(value, np.ndarray | np.generic) and np.isnan(value).any():
-                        raise RuntimeError(
-                            located(f"Function '{node.name()}' returned nan values in its {k}th output.")
-                        )
+                        node.blame(ct, found)
+                        told = f"Function '{node.name()}' returned nan values in its {k}th output."
+                        raise RuntimeError(located(told, _made_at(node)))
         except Exception:
             trace = node.hooks.metadata.get("traceback_") if node.hooks is not None else None
             known = f"Traceback of forward call that caused the error:\n{''.join(trace)}" if trace else (
@@ -295,6 +296,15 @@ class Sweep:
         for x, ct in self.retained:
             new = ct if self.create_graph else rewrap(owned(ct, self.given), None)
             x._grad = new if x._grad is None else x._grad + new
+
+
+def _made_at(node: Node) -> str:
+    """The user's line that made a node, if that was recorded."""
+    for frame in reversed(node.hooks.metadata.get("traceback_", ()) if node.hooks is not None else ()):
+        found = re.match(r'\s*File "(.*)", line (\d+)', frame)
+        if found and user_file(found[1]):
+            return f"{found[1]}:{found[2]}"
+    return ""
 
 
 def _called(hook: Callable[..., Any]) -> str:

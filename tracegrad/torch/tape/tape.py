@@ -144,6 +144,9 @@ class Node:
         """The cotangents of the inputs, in the order of `edges`; None for zero. Tensors where `recording`."""
         raise NotImplementedError
 
+    def blame(self, ct: Any, found: Sequence[Any]) -> None:
+        """Raise for nan in what `pull` found, if more is known of where it arose than the node."""
+
     def release(self) -> None:
         """Free what was saved."""
 
