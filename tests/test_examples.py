@@ -85,6 +85,7 @@ def test_the_tour_of_autograd_finds_what_it_asserts(tmp_path):
         ("image_registration", "sklearn", "least_squares: ", ()),
         ("cluster", "distributed", "gradient   5", ("--iterations", "4", "--accuracy", "0.8")),
         ("digits_nn", "sklearn", "compiled: epoch 3 of 3", ("--epochs", "3", "--accuracy", "0.8")),
+        ("transformer", "matplotlib", "step 40 of 40", ("--steps", "40", "--loss", "3")),
     ],
 )
 def test_an_example_finds_what_it_checks_tells_how_far_it_is_and_saves_a_picture(
