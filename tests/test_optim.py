@@ -9,6 +9,7 @@ import contextlib
 import copy
 import gc
 import pickle
+import sys
 import warnings
 import weakref
 from collections.abc import Callable
@@ -258,7 +259,7 @@ def test_a_training_step_is_traced_once_and_takes_few_python_calls() -> None:
         schedule.step()
     assert step.cache_info().traces == 1
     slow = step.cache_info()
-    assert most_calls(step) <= 240
+    assert most_calls(step) <= 70
     assert step.cache_info() == slow
 
 
@@ -342,6 +343,73 @@ def test_many_parameters_are_traced_quickly_and_updated_in_few_kernels() -> None
     assert step.cache_info().traces == 1
     assert len(step.explain().kernels) < 3 * len(p)
     np.testing.assert_allclose(p[0].detach().numpy()[0, 0], 1.0 - 3 * 0.1 - 0.003, atol=2e-3)
+
+
+def test_a_signal_handler_sees_parameters_and_states_of_one_step() -> None:
+    p = parameters()
+    optimizer = optim.Adam([*p.values()], lr=0.1)
+    step = tg.trace(step_of(p, optimizer))
+    for _ in range(4):
+        step()
+    seen: list[set[float]] = []
+
+    def look(frame: Any, event: str, argument: Any) -> None:
+        seen.append({state["step"].item() for state in optimizer.state.values()})
+
+    sys.setprofile(look)
+    try:
+        for _ in range(3):
+            step()
+    finally:
+        sys.setprofile(None)
+    assert {len(each) for each in seen} == {1}
+    assert {n for each in seen for n in each} == {4.0, 5.0, 6.0, 7.0}
+
+
+def test_an_unread_gradient_is_replaced_whatever_it_was() -> None:
+    p = parameters()
+    step = tg.trace(step_of(p, optim.SGD([*p.values()], lr=0.1)))
+    for n in range(4):
+        if n == 2:
+            p["b"].grad = tg.tensor([100.0, 100.0])
+        step()
+    assert step.cache_info().traces == 1
+    same(values(p), by_formula(lambda *x: sgd(*x, 0.0, False, 0.0), 4))
+
+
+def test_a_loss_of_classes_is_not_traced_again_for_other_classes() -> None:
+    w = tg.tensor(np.zeros((4, 5)), requires_grad=True)
+    optimizer = optim.SGD([w], lr=0.1)
+
+    @tg.trace
+    def step(x: Any, y: Any) -> Any:
+        optimizer.zero_grad()
+        loss = tg.nn.functional.cross_entropy(x @ w, y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for k in range(6):
+        step(tg.ones(3, 4), tg.tensor([k % 5, 0, 4]))
+    assert step.cache_info().traces == 1
+    assert step.cache_info().hits <= 1  # calls on the slow path that found a program
+
+
+def test_dicts_by_tensors_are_read_and_written_by_traced_code() -> None:
+    a, b = tg.tensor([1.0, 2.0]), tg.tensor([3.0])
+    held = {a: {"n": tg.tensor(1.0)}}
+
+    @tg.trace
+    def f() -> Any:
+        held[a]["n"].add_(1.0)
+        if b not in held:
+            held[b] = {"n": tg.tensor(10.0)}
+        held[b]["n"] = held[b]["n"] + 1.0
+        return held[a]["n"] * held[b]["n"] + held.get(a)["n"]  # type: ignore[index]
+
+    assert [f().item() for _ in range(4)] == [2 * 11 + 2, 3 * 12 + 3, 4 * 13 + 4, 5 * 14 + 5]
+    assert len(held) == 2
+    assert (held[a]["n"].item(), held[b]["n"].item()) == (5.0, 14.0)
 
 
 def test_custom_optimizers_compile_too() -> None:

@@ -249,10 +249,12 @@ def _result(trace: Trace, code: Code) -> str:
 def _effects(trace: Trace, code: Code) -> list[str]:
     """Code that does what each call does to objects from outside."""
     code.objects |= NAMES
+    others = [effect for effect in trace.effects if not code.overwrites(effect)]
     ready = []
-    for i, effect in enumerate(trace.effects):
-        ready += [f"h{i} = {effect.holder.text(code.name)}", f"v{i} = {effect.piece.text(code)}"]
-    return [f"    {line}" for line in (*ready, *statements(trace.effects, code.name))]
+    for i, effect in enumerate(others):
+        ready += [f"h{i} = {code.place(effect.holder)}", f"v{i} = {effect.piece.text(code)}"]
+    whole = code.overwritten([effect for effect in trace.effects if code.overwrites(effect)])
+    return [f"    {line}" for line in (*ready, *statements(others, code.name, whole))]
 
 
 def _written(trace: Trace, code: Code, leaves: Sequence[str], alone: bool) -> list[str]:

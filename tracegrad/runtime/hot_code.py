@@ -18,6 +18,7 @@ from tracegrad.runtime.entry import MISS, can_watch
 from tracegrad.runtime.places import exact
 from tracegrad.settings import unusual
 from tracegrad.trace.assumed import Guard
+from tracegrad.trace.effects import Effect
 from tracegrad.trace.foreign import state_key
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument, Function, Global, Passed, Source
@@ -100,6 +101,18 @@ class Code:
     def captured(self, texts: list[str]) -> list[str]:
         """The expressions for captured arrays, given those that lead to them."""
         return texts
+
+    def place(self, source: Source) -> str:
+        """The expression of what is at a place, once all has been checked."""
+        return self._locals.get(source.key) or source.text(self.name)
+
+    def overwrites(self, effect: Effect) -> bool:
+        """Whether an effect is one of those that are written by `overwritten`."""
+        return False
+
+    def overwritten(self, effects: Sequence[Effect]) -> list[str]:
+        """The lines that write these effects, of which only the last calls anything."""
+        return []
 
     def recorded(self, captured: Sequence[str]) -> list[str]:
         """The lines for what is recorded of a call, after the program has run."""

@@ -7,16 +7,21 @@ Calls go this way in the usual mode, but for those on Tensors that are neither l
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
+from operator import setitem
 from typing import Any
 
 from tracegrad.runtime.hot_code import Code, NotSimple, Then
 from tracegrad.runtime.on_tape import CompiledBackward, OnTape, Spent, tensor_of
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import views
+from tracegrad.trace.effects import Effect
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument, Source
+from tracegrad.trace.templates import TensorOutput
 
 __all__ = ["TensorCode"]
 
@@ -30,7 +35,7 @@ class TensorCode(Code):
         super().__init__(program, args, kwargs)
         self.on_tape = on_tape
         self.objects |= {"STATE": STATE, "tensor": tensor_of, "record": CompiledBackward, "tape": on_tape}
-        self.objects |= {"spent": Spent, "check": views.check}
+        self.objects |= {"spent": Spent, "check": views.check, "check_all": views.check_all}
         self._tensors: dict[int, str] = {}
         self._leaves: list[str] = []  # as the call has them
 
@@ -63,8 +68,24 @@ class TensorCode(Code):
 
     def recorded(self, captured: Sequence[str]) -> list[str]:
         updated = [e for e in self.on_tape.trace.effects if e.recorded is not None]
-        checks = [f"    check({e.holder.text(self.name)}, {e.recorded})" for e in updated]
-        return [f"    node = {self._node(captured)}", *checks]
+        checks = [f"    check({self.place(e.holder)}, True)" for e in updated if e.recorded]
+        plain = "".join([f"{self.place(e.holder)}, " for e in updated if not e.recorded])
+        return [f"    node = {self._node(captured)}", *checks, *[f"    check_all(({plain}))"] * bool(plain)]
+
+    def overwrites(self, effect: Effect) -> bool:
+        return effect.recorded is False
+
+    def overwritten(self, effects: Sequence[Effect]) -> list[str]:
+        if not effects:
+            return []
+        # Item by item in one call of C code, so that no signal handler runs between two.
+        self.objects |= {"put": deque[None](maxlen=0).extend, "setitem": setitem, "all": repeat(...)}
+        places = [self.place(effect.holder) for effect in effects]
+        arrays = "".join([f"{place}.array, " for place in places])
+        positions = [effect.piece.position for effect in effects if isinstance(effect.piece, TensorOutput)]
+        values = "".join([f"{self.output(position)}, " for position in positions])
+        counts = [f"{place}._counter[0] += {effect.key}" for place, effect in zip(places, effects)]
+        return [*counts, f"put(map(setitem, ({arrays}), all, ({values})))"]
 
     def _node(self, captured: Sequence[str]) -> str:
         """The expression of the node that a call leaves."""

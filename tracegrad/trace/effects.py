@@ -103,11 +103,11 @@ def fixed(x: Any) -> Fixed:
     return Fixed(x, getattr(x, "__name__", "the function"))
 
 
-def statements(effects: Sequence[Effect], name: Callable[[Any], str]) -> list[str]:
+def statements(effects: Sequence[Effect], name: Callable[[Any], str], following: Sequence[str] = ()) -> list[str]:
     """The statements that write the effects, between which no signal handler runs, to `h0`, `h1`, ... the values `v0`,
-    `v1`, ...; `name` gives the names of objects."""
-    found = [effect.text(f"h{i}", f"v{i}", name) for i, effect in enumerate(effects)]
-    several = ";".join(STATEMENTS[effect.kind] for effect in effects)
+    `v1`, ...; `name` gives the names of objects. In `following`, which run then, only the last may call anything."""
+    found = [*[effect.text(f"h{i}", f"v{i}", name) for i, effect in enumerate(effects)], *following]
+    several = ";".join([STATEMENTS[effect.kind] for effect in effects] + ["-"] * bool(following))
     if ";" not in several or "(" not in several:
         return found
     return [f"with {name(uninterrupted)}():", *[f"    {text}" for text in found]]
@@ -240,8 +240,8 @@ def _listed(values: Sequence[Any], template: Template) -> Piece:
 def _of_dict(
     now: dict[Any, Any], before: Any, holder: Source, template: Template, blind: Collection[Any]
 ) -> Iterator[Effect]:
-    kept = [k for k in before if k in now]
-    if [*now][: len(kept)] != kept:  # another order: everything anew
+    places = {k: i for i, k in enumerate(now)}  # keys are found, not compared: they may be Tensors
+    if any(places[k] != i for i, k in enumerate([k for k in before if k in now])):  # another order: everything anew
         kind = KINDS[dict]
         assert kind is not None
         values, aux = kind.flatten(now)

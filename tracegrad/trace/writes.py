@@ -229,7 +229,7 @@ class Writes:
                 yield appended(loan.added, loan.source, template, kind)
             else:
                 yield from changes(
-                    lent, contents(loan.before), loan.source, template, [plain_key(k) for k in loan.blind]
+                    lent, contents(loan.before), loan.source, template, dict.fromkeys(map(plain_key, loan.blind))
                 )
         for copy in list(self._copies.values()):
             yield from changes(copy.copy, copy.before, copy.source, template)

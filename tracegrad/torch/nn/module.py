@@ -81,14 +81,10 @@ class Module(Walked, Stateful, Hooked):
 
     # -- attributes ------------------------------------------------------------------------------------------------
     def __getattr__(self, name: str) -> Any:
-        own = self.__dict__
-        if "_parameters" in own:
-            if name in own["_parameters"]:
-                return own["_parameters"][name]
-            if name in own["_buffers"]:
-                return own["_buffers"][name]
-            if name in own["_modules"]:
-                return own["_modules"][name]
+        # Where code names `__dict__`, a trace has to guard that classes lack each name in it.
+        for table in (self._parameters, self._buffers, self._modules) if name not in _TABLES else ():
+            if name in table:
+                return table[name]
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
     def __setattr__(self, name: str, value: Any) -> None:

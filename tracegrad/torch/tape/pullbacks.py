@@ -51,7 +51,8 @@ class _Term(Abstract):
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         text = self.text
         avals = [x if is_literal(x) else aval_of(x) for x in operands]
-        written = [x.name if isinstance(x, _Term) else repr(x) for x in operands]
+        # Of an array that the rule makes, which may be traced, only that there is one counts.
+        written = [x.name if isinstance(x, _Term) else repr(x) if is_literal(x) else type(x).__name__ for x in operands]
         text.plain = text.plain and not params and all(isinstance(x, _Term) or is_literal(x) for x in operands)
         text.space[op.name] = op.impl
         result = text.term(f"t{len(text.lines)}", op.aval(*avals, **params))

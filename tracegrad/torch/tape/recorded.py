@@ -54,6 +54,7 @@ class Recorded(TapeCarrier):
     _base: Any = None
     _steps: Any = None  # of a view: the steps of what it is a view of, and the one from there
     _kind_of_view = ""
+    _frozen = ""  # what it is, if it must not be updated in place
     _views: Any = None
     _accumulator: Any = None
     _hooks: Any = None

@@ -347,7 +347,6 @@ class TapeArray(Recorded, ArrayMethods):
     _of_ufunc: dict[Any, Any]
     __array_ufunc__ = Tensor.__array_ufunc__
     _tracks_views = False
-    _frozen = ""
 
     def __init__(self, array: Any, requires_grad: bool = False):
         self.array = array

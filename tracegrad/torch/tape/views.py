@@ -23,7 +23,7 @@ from tracegrad.torch.tape.opnode import summed_to
 from tracegrad.torch.tape.saved import short_name
 from tracegrad.torch.tape.tape import Masked, Node, Spec, next_number, rewrap, unmasked
 
-__all__ = ["CopySlices", "overwrite", "restore", "retain", "update"]
+__all__ = ["CopySlices", "check", "check_all", "overwrite", "restore", "retain", "update"]
 
 
 class Stale:
@@ -181,7 +181,7 @@ def check(x: Any, recorded: bool) -> None:
                 "a normal tensor before doing inplace update."
             )
         )
-    frozen = getattr(x, "_frozen", "")
+    frozen = x._frozen
     if frozen is READ_ONLY:
         raise ValueError(READ_ONLY)
     if frozen:
@@ -197,6 +197,13 @@ def check(x: Any, recorded: bool) -> None:
                 "location. Please clone() the tensor before performing the operation."
             )
         )
+
+
+def check_all(xs: Sequence[Any]) -> None:
+    """Raise if one of these must not be overwritten, which takes no part in derivatives."""
+    for x in xs:
+        if x._counter is None or x._frozen or 0 in x.array.strides:
+            check(x, False)
 
 
 def _strides(x: Any) -> tuple[int, ...]:
