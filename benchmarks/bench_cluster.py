@@ -1,4 +1,4 @@
-"""What do workers bring? A compute-bound loss over 32 chunks, by Dask on two local workers, on one, and without Dask.
+"""What do workers bring? A compute-bound loss over 16 chunks, by Dask on two local workers, on one, and without Dask.
 
 The loss is that of a network of tanh layers, on one thread in each worker. All must give the same bits as the walk
 through the chunks in this process, which is expected to be right.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import tempfile
 from typing import Any
 
@@ -17,7 +18,7 @@ from benchmarks.harness import Case, Factory, Run, Settings
 from benchmarks.peers import need
 
 PACKAGES = ("tracegrad", "dask", "distributed")
-CHUNKS, ROWS, WIDTHS = 32, 2048, (64, 256, 256, 1)
+CHUNKS, ROWS, WIDTHS = 16, 8192, (64, 256, 256, 1)
 
 
 def loss(params: Any, x: Any, y: Any) -> Any:
@@ -43,6 +44,7 @@ def walk(params: Any, x: Any, y: Any) -> Any:
 def cluster(workers: int, params: Any, x: Any, y: Any) -> Run:
     """The same by workers that have the chunks in memory."""
     distributed = need("distributed")
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
     folder = tempfile.TemporaryDirectory(prefix="cluster-")
     cluster = distributed.LocalCluster(
         n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50, local_directory=folder.name
