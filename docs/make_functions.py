@@ -117,6 +117,7 @@ scipy.optimize.check_grad(lambda i_: np.sum(i_ * h[:2]), lambda i_: h[:2], np.on
 scipy.optimize.approx_fprime(np.ones(2), lambda i_: np.sum(i_**2 * h[:2]))
 scipy.optimize.fmin_cobyla(lambda i_: np.sum((i_ - h[:2]) ** 2), np.zeros(2), [lambda i_: 9.0 - i_[0]], rhoend=1e-12)
 scipy.optimize.milp(h).x | scipy.optimize.quadratic_assignment(q, q)["fun"]
+scipy.spatial.KDTree(a).query(a[::-1] * 1.1, k=2)[0] | scipy.spatial.cKDTree(a * 1.1).query(a[0])[0]
 scipy.optimize.excitingmixing(lambda i_: h[:2] - i_, np.array([0.5, 0.5]), f_tol=1e-12)
 scipy.optimize.diagbroyden(lambda i_: i_**3 + h[:2] * i_ - 1.0, np.array([0.5, 0.5]), f_tol=1e-12)
 scipy.optimize.brute(lambda i_: np.sum((i_ - h[:2]) ** 2), [(-1.0, 2.0), (-1.0, 2.0)], Ns=5, finish=None)

@@ -8,12 +8,17 @@ asked for. Universal functions need none: they come by NumPy's protocol (`traceg
 from tracegrad.scipy_api.registry import (
     Attributes,
     is_factors,
+    is_fortran,
     is_special,
     of_ufunc,
+    routine,
     shadow,
     shadow_of,
     shadows,
     stand_in,
 )
 
-__all__ = ["Attributes", "is_factors", "is_special", "of_ufunc", "shadow", "shadow_of", "shadows", "stand_in"]
+__all__ = [
+    "Attributes", "is_factors", "is_fortran", "is_special", "of_ufunc", "routine", "shadow", "shadow_of", "shadows",
+    "stand_in",
+]  # fmt: skip

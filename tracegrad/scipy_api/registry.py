@@ -21,9 +21,11 @@ __all__ = [
     "SHADOWS",
     "Attributes",
     "is_factors",
+    "is_fortran",
     "is_special",
     "of_ufunc",
     "public_name",
+    "routine",
     "shadow",
     "shadow_of",
     "shadows",
@@ -47,7 +49,8 @@ _HOMES = {
     "scipy.ndimage": ("scipy_api.ndimage", "scipy_api.resampling"), "scipy.optimize": ("solvers.optimize",),
     "scipy.signal": ("scipy_api.signal", "scipy_api.filters", "scipy_api.spectra"),
     "scipy.sparse": ("scipy_api.sparse",),
-    "scipy.sparse.linalg": ("scipy_api.sparse", "solvers.iterative"), "scipy.spatial.distance": ("scipy_api.spatial",),
+    "scipy.sparse.linalg": ("scipy_api.sparse", "solvers.iterative"), "scipy.spatial": ("scipy_api.neighbours",),
+    "scipy.spatial.distance": ("scipy_api.spatial",),
     "scipy.special": ("scipy_api.special",), "scipy.stats": ("scipy_api.stats",),
 }  # fmt: skip
 
@@ -110,6 +113,18 @@ def stand_in(value: Any, read: Any = None) -> Any:
 def is_factors(value: Any) -> bool:
     """Whether it is what `scipy.sparse.linalg.splu` gives, whose class has no home."""
     return type(value).__name__ == "SuperLU" and type(value).__module__ == "builtins"
+
+
+def is_fortran(value: Any) -> bool:
+    """Whether it is a routine of Fortran, whose class has no home."""
+    return type(value).__name__ == "fortran" and type(value).__module__ in ("builtins", "fortran")
+
+
+def routine(value: Any) -> Any:
+    """What stands for a routine of Fortran in traced code."""
+    from tracegrad.scipy_api.fortran import of_fortran
+
+    return of_fortran(value)
 
 
 def _import(package: str) -> None:

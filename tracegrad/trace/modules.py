@@ -19,7 +19,7 @@ import numpy as np
 from tracegrad.numpy_api.creation import REPLACEMENTS
 from tracegrad.numpy_api.deferred import MATRICES, POLYNOMIAL, SHADOWS, Unless
 from tracegrad.numpy_api.registry import FUNCTIONS
-from tracegrad.scipy_api import is_special, shadow_of, stand_in
+from tracegrad.scipy_api import is_fortran, is_special, routine, shadow_of, stand_in
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.builtins import OTHERS
 from tracegrad.trace.callees import MARK, callee
@@ -219,6 +219,8 @@ def replacement(value: Any) -> Any:
         return stand_in(value)
     if isinstance(value, np.ufunc) and is_special(value):
         return ufunc_of_lists(value)
+    if is_fortran(value):
+        return routine(value)
     if value is sys.modules:
         return Modules()
     if isinstance(value, types.FunctionType) and value.__module__ == "statistics":

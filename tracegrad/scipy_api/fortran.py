@@ -1,0 +1,75 @@
+"""`scipy.linalg.blas` and `scipy.linalg.lapack`: routines of Fortran. Those that only multiply are there; what does the
+same as others is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.operands import arrays, to_dtype
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.op import lead
+
+__all__ = ["of_fortran"]
+
+_DTYPES = {"s": "f4", "d": "f8", "c": "c8", "z": "c16"}
+_LAPACK = {
+    "potrf": "cholesky", "potrs": "cho_solve", "posv": "solve with assume_a='pos'", "getrf": "lu_factor",
+    "getrs": "lu_solve", "gesv": "solve", "getri": "inv", "geqrf": "qr", "gesdd": "svd", "gesvd": "svd", "syev": "eigh",
+    "syevd": "eigh", "syevr": "eigh", "heev": "eigh", "heevd": "eigh", "heevr": "eigh", "geev": "eig",
+    "trtrs": "solve_triangular", "trtri": "inv", "gelsd": "lstsq", "gelsy": "lstsq", "gtsv": "solve_banded",
+    "gbsv": "solve_banded", "pbsv": "solveh_banded", "stev": "eigh_tridiagonal", "stemr": "eigh_tridiagonal",
+}  # fmt: skip
+_BLAS = {
+    "trsm": "scipy.linalg.solve_triangular", "trsv": "scipy.linalg.solve_triangular", "axpy": "a * x + y",
+    "scal": "a * x", "ger": "np.outer", "syrk": "a @ a.T", "symm": "np.matmul", "symv": "np.matmul",
+}  # fmt: skip
+
+
+def of_fortran(value: Any) -> Any:
+    """What stands for a routine in traced code."""
+    name = value.__name__.split()[-1]  # "function dgemm"
+    letter, kind = name[:1], name[1:]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if lead((*args, *kwargs.values())) is None:
+            return value(*args, **kwargs)
+        ours = _ROUTINES.get(kind)
+        if ours is None or letter not in _DTYPES:
+            raise refuse(f"the routine {name} of scipy.linalg", _instead(kind))
+        given = [None if x is None else to_dtype(arrays(x)[0], np.dtype(_DTYPES[letter])) for x in args]
+        return ours(*given, **kwargs)
+
+    return call
+
+
+def _instead(kind: str) -> str:
+    if kind in _LAPACK:
+        return f"use scipy.linalg.{_LAPACK[kind]}"
+    return f"use {_BLAS.get(kind, 'the functions of scipy.linalg and numpy.linalg')}"
+
+
+def _turned(x: Any, trans: int) -> Any:
+    return x if not trans else x.T if trans == 1 else np.conj(x.T)
+
+
+def _gemm(alpha: Any, a: Any, b: Any, beta: Any = 0.0, c: Any = None, trans_a: int = 0, trans_b: int = 0,
+          overwrite_c: int = 0) -> Any:  # fmt: skip
+    found = alpha * (_turned(a, int(trans_a)) @ _turned(b, int(trans_b)))
+    return found if c is None else found + beta * c
+
+
+def _gemv(alpha: Any, a: Any, x: Any, beta: Any = 0.0, y: Any = None, *, trans: int = 0, overwrite_y: int = 0) -> Any:
+    found = alpha * (_turned(a, int(trans)) @ x)
+    return found if y is None else found + beta * y
+
+
+def _dot(x: Any, y: Any) -> Any:
+    return np.sum(x * y)
+
+
+_ROUTINES: dict[str, Callable[..., Any]] = {
+    "gemm": _gemm, "gemv": _gemv, "dot": _dot, "nrm2": np.linalg.norm, "asum": lambda x: np.sum(np.abs(x)),
+}  # fmt: skip

@@ -1,0 +1,83 @@
+"""`scipy.spatial`: trees of points, asked for neighbours. Which these are is no function with derivatives; how far away
+they are is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.operands import arrays, promoted, to_float
+from tracegrad.numpy_api.registry import refuse
+from tracegrad.ops.custom import opaque
+from tracegrad.scipy_api.registry import shadow, stands_for
+
+__all__ = ["Tree"]
+
+
+class _Query:
+    """The numbers of the neighbours of points; `real` is the tree of what may be the data."""
+
+    def __init__(self, real: Any, made: dict[str, Any], asked: dict[str, Any]):
+        self.real, self.made, self.asked = real, made, asked
+
+    def __repr__(self) -> str:
+        return repr(f"scipy.spatial.KDTree.query {self.made} {self.asked}")
+
+    def __call__(self, x: Any, data: Any) -> tuple[Any, ...]:
+        from scipy.spatial import KDTree
+
+        x, data = np.asarray(x), np.asarray(data)
+        known = self.real is not None and np.array_equal(self.real.data, data)
+        tree = self.real if known else KDTree(data, **self.made)
+        return (np.asarray(tree.query(x, **self.asked)[1], np.int64),)
+
+
+class Tree:
+    """Stands for a tree, of points that may be traced."""
+
+    def __init__(self, data: Any, made: dict[str, Any], real: Any = None):
+        self.data, self._made, self._real = data, made, real
+
+    @property
+    def n(self) -> int:
+        return int(self.data.shape[0])
+
+    @property
+    def m(self) -> int:
+        return int(self.data.shape[1])
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise refuse(f"scipy.spatial.KDTree.{name}", "use KDTree.query, or call it outside of the traced function")
+
+    def query(self, x: Any, k: Any = 1, eps: float = 0.0, p: float = 2.0, distance_upper_bound: float = np.inf,
+              workers: int = 1) -> tuple[Any, Any]:  # fmt: skip
+        """`scipy.spatial.KDTree.query`"""
+        points, data = promoted([to_float(v) for v in arrays(x, self.data)], np.dtype(np.float64))
+        asked = {"k": k, "eps": eps, "p": p, "distance_upper_bound": distance_upper_bound, "workers": workers}
+        count = () if isinstance(k, int | np.integer) and k == 1 else (np.size(k) if np.ndim(k) else int(k),)
+        shape = (*points.shape[:-1], *count)
+        (found,) = opaque(points, data, results=((shape, "i64"),), call=_Query(self._real, self._made, asked))
+        there = found < data.shape[0]
+        near = np.take(data, np.where(there, found, 0), axis=0)
+        gaps = (points[..., None, :] if count else points) - near
+        return np.where(there, np.linalg.norm(gaps, p, axis=-1), np.inf), found
+
+
+@shadow("scipy.spatial.KDTree", "scipy.spatial.cKDTree")
+def tree(data: Any, leafsize: int = 10, compact_nodes: bool = True, copy_data: bool = False,
+         balanced_tree: bool = True, boxsize: Any = None) -> Tree:  # fmt: skip
+    """`scipy.spatial.KDTree` of traced points"""
+    if boxsize is not None:
+        raise refuse("the argument boxsize= of scipy.spatial.KDTree")
+    made = {"leafsize": leafsize, "compact_nodes": compact_nodes, "balanced_tree": balanced_tree}
+    return Tree(to_float(arrays(data)[0]), made)
+
+
+@stands_for("scipy.spatial")
+def _of_spatial(value: Any, read: Any) -> Any:
+    if type(value).__name__ not in ("KDTree", "cKDTree") or read is None or value.boxsize is not None:
+        return None
+    return Tree(read("data"), {"leafsize": value.leafsize}, value)
