@@ -93,3 +93,52 @@ def test_what_is_not_a_number_counts_as_a_difference_where_it_is_one_in_one_way(
         assert tg.check(lambda x: x / 0.0)(X * 0.0).comparisons[0].ok
     x = np.array([1.0, np.nan])
     assert tg.check(lambda x: x * 2.0)(x).comparisons[0].ok
+
+
+def test_a_wrong_rule_is_named_with_its_line() -> None:
+    wrong = tg.custom_vjp(lambda x: x**2)
+    wrong.defvjp(lambda x: (wrong(x), x), lambda x, ct: (ct * x,))
+
+    def f(x):
+        return np.sum(np.sin(wrong(x * 2.0)))
+
+    row = next(each for each in tg.check(f)(np.array([0.3, 0.5])).comparisons if not each.ok)
+    assert row.what == "gradient beside differences"
+    line = f.__code__.co_firstlineno + 1
+    assert "each op has the right derivative: look at the rule of " in row.told
+    assert f"test_audit.py:{line})" in row.told
+
+
+def test_an_op_with_a_wrong_rule_is_named() -> None:
+    from tracegrad.ops.elementwise import sin
+
+    rules = sin._vjp
+    (operand,) = rules
+    right = rules[operand]
+    try:
+        rules[operand] = lambda ct, ans, x: 2.0 * right(ct, ans, x)
+        audit = tg.check(lambda x: np.sum(np.sin(np.exp(x))))(np.array([0.3, 0.5]))
+    finally:
+        rules[operand] = right
+    told = [each.told for each in audit.comparisons if not each.ok]
+    assert any(text.startswith("first at sin (") for text in told), str(audit)
+
+
+def test_nan_in_the_value_is_told_with_its_line_and_nothing_is_said_of_differences() -> None:
+    def f(x):
+        return np.sum(np.log(x - 1.0))
+
+    audit = tg.check(f)(np.array([0.5, 3.0]))
+    assert audit
+    assert "'log'" in audit.comparisons[-1].told
+    assert f"test_audit.py:{f.__code__.co_firstlineno + 1}" in audit.comparisons[-1].told
+    infinite = tg.check(lambda x: np.sum(np.sqrt(x)))(np.zeros(2))
+    assert all(each.difference == 0 for each in infinite.comparisons[-2:])
+    assert "not finite here" in infinite.comparisons[-1].told
+
+
+def test_tensors_that_require_grad_are_audited_and_stay_as_they_are() -> None:
+    t = tg.tensor([0.5, 1.0], requires_grad=True)
+    assert tg.check(lambda t: (t * t).sum())(t)
+    assert t.grad is None
+    assert t.requires_grad

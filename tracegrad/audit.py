@@ -1,11 +1,14 @@
 """`tg.check`: an audit of one call, in which everything is computed in two ways that know nothing of each other.
 
 Compiled code stands beside NumPy, reverse mode beside differences, forward mode beside reverse mode, and the second
-derivative beside differences of the first. Where compiled code differs from NumPy, the first node that does is named.
+derivative beside differences of the first. Where compiled code differs from NumPy, the first node that does is named;
+where the gradient differs from differences, the first node whose own derivative does, as one with a rule of the user's;
+and where the value is no number, the node that made it so.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +20,11 @@ from tracegrad.errors import UnsupportedError
 from tracegrad.ir import Graph, Node
 from tracegrad.ir.builder import sliced
 from tracegrad.ir.replay import evaluate
+from tracegrad.ops.carriers import TensorCarrier
+from tracegrad.ops.custom import custom_call
+from tracegrad.ops.op import bind
 from tracegrad.records import record
+from tracegrad.runtime.anomalies import origin
 from tracegrad.runtime.program import compile_program
 from tracegrad.settings import disable_jit, settings
 from tracegrad.trace.describe import describe
@@ -83,7 +90,8 @@ def check(fun: Function, *, seed: int = 0) -> Callable[..., Audit]:
     require_callable(fun, "check")
 
     def audit(*args: Any, **kwargs: Any) -> Audit:
-        return Audit(describe(fun).name, tuple(_Call(fun, args, kwargs, seed).comparisons()))
+        with np.errstate(all="ignore"):
+            return Audit(describe(fun).name, tuple(_Call(fun, args, kwargs, seed).comparisons()))
 
     return audit
 
@@ -92,7 +100,8 @@ class _Call:
     """The function of the floating leaves of its arguments, to a number."""
 
     def __init__(self, fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int):
-        self.fun, (self.leaves, self.structure) = fun, tree.flatten((args, kwargs))
+        self.fun, (leaves, self.structure) = fun, tree.flatten((args, kwargs))
+        self.leaves: list[Any] = [_detached(x) if isinstance(x, TensorCarrier) else x for x in leaves]
         self.places = [k for k, x in enumerate(self.leaves) if np.asarray(x).dtype.kind == "f"]
         self.draws = np.random.default_rng(seed)
         self.weights: list[Any] = []
@@ -136,19 +145,65 @@ class _Call:
         found.append(self._compiled("gradient", slope, gradient))
         directions = [self.draws.normal(size=np.shape(x)).astype(np.asarray(x).dtype) for x in self.point]
         directions = [d if d.shape else d[()] for d in directions]
-        along = _dot(gradient, directions)
+        along, value = _dot(gradient, directions), self._compiling("loss", lambda x: self.loss(x))
 
         def slopes(x: Any) -> Any:
             return _dot(api.grad(self.loss)(x), directions)
 
+        if not np.isfinite(float(value(self.point))):
+            return [*found, self._forward(along, directions), Comparison("differences", 0.0, 0.0, self._not_finite())]
         second = self._compiling("second derivative", lambda x: api.grad(slopes)(x))
-        value, first = self._compiling("loss", lambda x: self.loss(x)), self._compiling("slope", slopes)
+        first = self._compiling("slope", slopes)
         twice = _dot(second(self.point), directions)
         return [
-            *found, self._forward(along, directions),
-            self._differences("gradient beside differences", value, along, directions),
-            self._differences("second derivative beside differences", first, twice, directions),
+            *found, self._forward(along, directions), self._gradient(value, along, directions),
+            self._differences("second derivative beside differences", first, twice, directions, self.point),
         ]  # fmt: skip
+
+    def _gradient(self, value: Any, along: Any, directions: Sequence[Any]) -> Comparison:
+        row = self._differences("gradient beside differences", value, along, directions, self.point)
+        return row if row.ok else Comparison(row.what, row.difference, row.allowed, self._first_rule(value))
+
+    def _not_finite(self) -> str:
+        """Where the value becomes nan, or infinite."""
+        graph, arrays = _graph_of(self._compiling("value", lambda x: self.loss(x)), self.point)
+        told = origin(graph, arrays)
+        return f"not compared: {told}" if told else "not compared: the value is infinite"
+
+    def _first_rule(self, function: Traced[..., Any]) -> str:
+        """The first node of the graph of a call whose own derivative is not that of its value."""
+        graph, arrays = _graph_of(function, self.point)
+        computed = dict(zip(graph.inputs, arrays))
+        for node in graph.nodes:
+            evaluate(node, computed)
+            with contextlib.suppress(Exception):  # whatever it is, the node cannot be looked at alone
+                if node.picks is None and node.op is not custom_call and not self._has_right_rule(node, computed):
+                    return f"first at {_told(node.name, node)}"
+        rules = [_told(f"the rule of {dict(x.params)['rule']}", x) for x in graph.nodes if x.op is custom_call]
+        own = " or ".join(dict.fromkeys(rules)) or "what has a backward of its own, as an autograd.Function"
+        return f"each op has the right derivative: look at {own}"
+
+    def _has_right_rule(self, node: Node, computed: dict[Node, Any]) -> bool:
+        """Whether what a node has as its derivative is that of its value, in the operands that it has one in."""
+        op, params = node.op, dict(node.params)
+        assert op is not None
+        given: list[Any] = [computed[x] if isinstance(x, Node) else x for x in node.inputs]
+        floating = [k for k, x in enumerate(given) if isinstance(x, np.ndarray) and x.dtype.kind == "f"]
+        places = [k for k in floating if op.differentiable_in(k)]
+        found = computed[node] if node.several else (computed[node],)
+        weights = [self.draws.normal(size=x.shape).astype(x.dtype) if x.dtype.kind == "f" else None for x in found]
+        if not places or all(w is None for w in weights):
+            return True
+
+        def value(point: Any) -> Any:
+            found = bind(op, tuple([point[places.index(k)] if k in places else x for k, x in enumerate(given)]), params)
+            found = found if isinstance(found, tuple) else (found,)
+            return sum((np.sum(x * w) for x, w in zip(found, weights) if w is not None), 0.0)
+
+        point = [given[k] for k in places]
+        directions = [np.asarray(self.draws.normal(size=x.shape), x.dtype) for x in point]
+        slope = _dot(self._compiling(f"derivative of {node.name}", lambda x: api.grad(value)(x))(point), directions)
+        return self._differences("", value, slope, directions, point).ok
 
     def _forward(self, along: Any, directions: Sequence[Any]) -> Comparison:
         what = "forward mode beside reverse mode"
@@ -169,22 +224,34 @@ class _Call:
         row = _beside(f"{what}: compiled beside NumPy", found, wanted, _DIGITS * _rounding_of(wanted))
         return row if row.ok else Comparison(row.what, row.difference, row.allowed, _first_node(function, self.point))
 
-    def _differences(self, what: str, f: Function, slope: Any, directions: Sequence[Any]) -> Comparison:
+    def _differences(
+        self, what: str, f: Function, slope: Any, directions: Sequence[Any], point: Sequence[Any]
+    ) -> Comparison:
         """A slope beside central differences, whose error is known by those of another step."""
         step = self._rounding ** (1 / 3)
 
         def at(k: float) -> float:
-            return float(f([x + k * step * d for x, d in zip(self.point, directions)]))
+            return float(f([x + k * step * d for x, d in zip(point, directions)]))
 
         ahead, here, behind = at(1.0), at(0.0), at(-1.0)
         near, far = (ahead - behind) / (2 * step), (at(2.0) - at(-2.0)) / (4 * step)
         size = abs(near) + abs(here) + abs(float(slope))
+        if not np.isfinite(size + far):
+            return Comparison(what, 0.0, 0.0, "not finite here, or next to it: not compared")
         if abs((ahead - here) - (here - behind)) > 100 * step**2 * (1.0 + size):
             return Comparison(what, 0.0, 0.0, "next to a kink, or too steep: not compared")
         allowed = 10 * abs(near - far) / (1e-300 + size) + 100 * step**2
         if allowed > _FEW_DIGITS:
             return Comparison(what, 0.0, 0.0, "differences have too few digits here: not compared")
         return _beside(what, slope, near, allowed, size)
+
+
+def _told(what: str, node: Node) -> str:
+    return f"{what} ({node.location})" if node.location else what
+
+
+def _detached(x: Any) -> Any:
+    return x.detach()
 
 
 def _dot(xs: Sequence[Any], ys: Sequence[Any]) -> Any:
@@ -214,13 +281,18 @@ def _apart(a: Any, b: Any, size: float) -> float:
     return float(np.max(np.abs(a[finite] - b[finite]), initial=0.0) / (largest or 1.0))
 
 
-def _first_node(function: Traced[..., Any], point: Any) -> str:
-    """The first node of the graph of a call whose compiled value is not NumPy's."""
+def _graph_of(function: Traced[..., Any], point: Any) -> tuple[Graph, list[Any]]:
+    """The graph of a call, and its inputs."""
     call = function.binder.take_apart((point,), {})
     path, _, captured = function.find(call)
     rewind(call)
-    graph = path.trace.graph
-    computed = dict(zip(graph.inputs, map(np.asarray, (*call.leaves, *captured))))
+    return path.trace.graph, list(map(np.asarray, (*call.leaves, *captured)))
+
+
+def _first_node(function: Traced[..., Any], point: Any) -> str:
+    """The first node of the graph of a call whose compiled value is not NumPy's."""
+    graph, arrays = _graph_of(function, point)
+    computed = dict(zip(graph.inputs, arrays))
     nodes = [node for node in graph.nodes if not node.several]
 
     def differs(node: Node) -> bool:

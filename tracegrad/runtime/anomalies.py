@@ -19,7 +19,7 @@ from tracegrad.ops.forms import Fill
 from tracegrad.torch.modes import STATE
 from tracegrad.trace.drawn import rewind
 
-__all__ = ["has_nan", "look", "raise_origin"]
+__all__ = ["has_nan", "look", "origin", "raise_origin"]
 
 
 class BackwardError(RuntimeError):
@@ -60,6 +60,16 @@ def raise_origin(name: str, graph: Graph, inputs: Sequence[Any], results: Sequen
     raise RuntimeError(
         located(f"{name} returned nan values, and none where NumPy computes it op by op; tracegrad.check compares them")
     )
+
+
+def origin(graph: Graph, inputs: Sequence[Any]) -> str:
+    """Where nan arose of which the first output has some, in words; "" where it has none."""
+    try:
+        with np.errstate(all="ignore"):
+            _follow("it", graph, [np.asarray(x) for x in inputs], 0)
+    except RuntimeError as error:
+        return str(error)
+    return ""
 
 
 def _follow(name: str, graph: Graph, arrays: Sequence[Any], k: int) -> None:
