@@ -121,6 +121,10 @@ np.unique(small % 2 + 1j) | np.unique((small % 2) * (1 + 1j), axis=1, return_inv
 # The same of arguments and numbers that are rarer: complex numbers in order, every method of quantiles, traced indices
 # that change shapes.
 RARE_SMOOTH = """
+np.average(c, axis=(2, 0), weights=c[:, 0].T ** 2) | np.average(c, axis=(1, 2), weights=b, returned=True, keepdims=True)
+np.cross(a[:, :2], b[:, :2]) | np.cross(a[:, :2], b[:, 1:]) | np.cross(x3, b[0, :2])
+np.clip(a, -1, b, dtype=np.float64)
+np.nanvar(b, axis=0, mean=np.mean(a, 0, keepdims=True)) | np.pad(a, {0: 1, -1: (2, 0)}, mode="linear_ramp")
 np.max(a + 1j * b) | np.min(a + 1j * b, axis=0) | (a + 1j * b).max(1, keepdims=True) | np.ptp(a + 1j * b, axis=(0, 1))
 np.max(a + 1j * b, axis=1, initial=0.5j) | np.min(a + 1j * b, axis=1, initial=9.0, where=m)
 np.maximum(a + 1j * b, u) | np.minimum(a + 1j * b, 0.25j) | np.fmax(a + 1j * b, b) | np.clip(a + 1j * b, -0.5, 0.5 + 1j)
@@ -147,6 +151,8 @@ np.insert(v, np.argsort(v)[:1], h[:2]) | np.insert(v, [1], h[:2]) | np.insert(a,
 """
 
 RARE_ROUGH = """
+np.clip(i, -2, 2, dtype=np.int64) | np.clip(a, -1, 1, dtype=np.int64, casting="unsafe")
+np.nanstd(gaps, 0, mean=np.zeros((1, 3)))
 a + 1j * b < b | a + 1j * b >= 0.5 | a > 1j * b | (a <= a + 0j) & (f > 1j) | np.argmax(a + 1j * b)
 np.argmin(small + 1j * i, 1)
 np.max(small + 1j * i, 1) | np.max(n + 1j, 1) | np.argmin(n - 1j * n) | np.less(n + 1j * n.T[:3, :1], n)

@@ -27,6 +27,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "the argument out= of np.concatenate": lambda t: np.concatenate([t, t], out=np.zeros((6, 4))),
     "the argument out= of np.einsum": lambda t: np.einsum("ij->j", t, out=np.zeros(4)),
     "the argument out= of np.clip": lambda t: np.clip(t, 0, 1, out=np.zeros((3, 4))),
+    "the argument order= of np.clip": lambda t: np.clip(t, 0, 1, order="F"),
     "np.exp writing into an ndarray": lambda t: np.exp(t, out=np.zeros((3, 4))),
     "ndarray.byteswap": lambda t: t.byteswap(),
     "ndarray.tobytes": lambda t: t.tobytes(),

@@ -192,13 +192,17 @@ def vecmat(x: Any, y: Any) -> Any:
 
 @implements(np.cross)
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
-    """`np.cross` of vectors of three components."""
+    """`np.cross` of vectors of three components; of two of two, the third component of the product."""
     if axis is not None:
         axisa = axisb = axisc = axis
     x, y = promoted(arrays(a, b))
     left, right = unstack(x, axis=axisa), unstack(y, axis=axisb)
-    if len(left) != 3 or len(right) != 3:
-        raise ShapeError(located(f"cross: vectors must have 3 components, got {len(left)} and {len(right)}"))
+    if not {len(left), len(right)} <= {2, 3}:
+        what = f"vectors must have 2 or 3 components, got {len(left)} and {len(right)}"
+        raise ShapeError(located(f"cross: incompatible dimensions for cross product: {what}"))
+    if len(left) == len(right) == 2:
+        return subtract(multiply(left[0], right[1]), multiply(left[1], right[0]))
+    left, right = ([*each, multiply(each[0], 0)] if len(each) == 2 else each for each in (left, right))
     parts = []
     for i, j in ((1, 2), (2, 0), (0, 1)):
         parts.append(subtract(multiply(left[i], right[j]), multiply(left[j], right[i])))

@@ -12,7 +12,6 @@ from tracegrad.numpy_api import ordered
 from tracegrad.numpy_api.operands import (
     arrays,
     assigned,
-    broadcast_shapes,
     promoted,
     raveled,
     rounded_once,
@@ -245,15 +244,16 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
 
 
 def weights_along(x: Any, w: Any, axis: Any) -> Any:
+    """A weight for each element: `w` has all axes, or those named, in their order."""
     if w.shape == x.shape:
         return w
-    if len(w.shape) != 1 or axis is None:
+    if axis is None:
+        raise TypeError(located("Axis must be specified when shapes of a and weights differ."))
+    axes = [normalize_axis("average", k, len(x.shape)) for k in np.atleast_1d(axis).tolist()]
+    if w.shape != tuple([x.shape[k] for k in axes]):
         raise ShapeError(located(f"average: weights of shape {w.shape} do not fit shape {x.shape} along axis {axis}"))
-    k = normalize_axis("average", axis, len(x.shape))
-    column = reshape(
-        w, shape=tuple(n if i == k else 1 for i, n in enumerate((*x.shape[:k], *w.shape, *x.shape[k + 1 :])))
-    )
-    return broadcast_to(column, shape=broadcast_shapes("average", column.shape, x.shape))
+    w = transpose(w, perm=tuple(sorted(range(len(axes)), key=axes.__getitem__)))
+    return broadcast_to(reshape(w, shape=tuple([n if k in axes else 1 for k, n in enumerate(x.shape)])), shape=x.shape)
 
 
 # -- extrema -------------------------------------------------------------------------------------------------

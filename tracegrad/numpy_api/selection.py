@@ -23,6 +23,7 @@ from tracegrad.numpy_api.operands import (
     operand,
     operands,
     peer_of,
+    promoted,
     raveled,
     to_dtype,
     to_float,
@@ -92,12 +93,19 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 @implements(np.clip, refuses=("out",))
-def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None) -> Any:
+def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None,
+         dtype: Any = None, casting: str = "same_kind", **others: Any) -> Any:  # fmt: skip
     """`np.clip`; at a bound all of the cotangent goes to `a`."""
+    if others:
+        raise refuse(f"the argument {next(iter(others))}= of np.clip", "use np.minimum and np.maximum")
     low = min if a_min is None or a_min is NO_VALUE else a_min
     high = max if a_max is None or a_max is NO_VALUE else a_max
     peer = peer_of(a, low, high)
     x = array(a, peer)
+    if dtype is not None:
+        (x,) = promoted([x], dtype, casting)
+        bounds = [v if v is None or is_literal(v) else array(v, peer) for v in (low, high)]
+        low, high = (v if v is None or is_literal(v) else promoted([v], dtype, casting)[0] for v in bounds)
     if is_complex(x, *operands(*[v for v in (low, high) if v is not None])):
         return _clipped_complex(x, low, high)
     # Python integers beyond the dtype bound nothing; on the other side they are NumPy's OverflowError.

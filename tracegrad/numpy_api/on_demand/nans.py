@@ -102,7 +102,7 @@ def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> 
     return reductions.cumprod(filled(_one(a), 1.0), axis, dtype)
 
 
-@implements(np.nanvar, refuses=("out", "mean"))
+@implements(np.nanvar, refuses=("out",))
 def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
            where: Any = True, mean: Any = UNSET, correction: Any = UNSET) -> Any:  # fmt: skip
     """`np.nanvar`; nan where no more than `ddof` elements are left."""
@@ -112,15 +112,16 @@ def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: f
     axes = normalize_axes("nanvar", axis, len(x.shape))
     count = reductions.sum(to_dtype(counted, x.dtype), axes, None, None, True)
     safe = _where(counted, x, 0.0)
-    apart = _where(counted, subtract(safe, divide(reductions.sum(safe, axes, None, None, True), count)), 0.0)
+    center = divide(reductions.sum(safe, axes, None, None, True), count) if mean is UNSET else _one(mean)
+    apart = _where(counted, subtract(safe, center), 0.0)
     total = reductions.sum(multiply(apart, apart), axes, None, None, keepdims)
     left = subtract(reductions.sum(to_dtype(counted, x.dtype), axes, None, None, keepdims), ddof)
     none = less_equal(left, 0.0)
     return _where(none, math.nan, divide(total, _where(none, 1.0, left)))
 
 
-@implements(np.nanstd, refuses=("out", "mean"))
+@implements(np.nanstd, refuses=("out",))
 def nanstd(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0, keepdims: bool = False, *,
            where: Any = True, mean: Any = UNSET, correction: Any = UNSET) -> Any:  # fmt: skip
     """`np.nanstd`: the square root of `np.nanvar`."""
-    return reductions.root(nanvar(a, axis, dtype, None, ddof, keepdims, where=where, correction=correction))
+    return reductions.root(nanvar(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))

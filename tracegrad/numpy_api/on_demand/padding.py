@@ -96,7 +96,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
     rank = len(x.shape)
     if isinstance(pad_width, dict):
         full = {normalize_axis("pad", k, rank): v for k, v in pad_width.items()}
-        pad_width = [full.get(k, 0) for k in range(rank)]
+        pad_width = [(w, w) if np.ndim(w) == 0 else w for w in (full.get(k, 0) for k in range(rank))]
     widths = _pairs(pad_width, rank)
     if any(w < 0 for pair in widths for w in pair):
         raise ValueError(located("index can't contain negative values"))
