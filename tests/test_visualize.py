@@ -267,3 +267,33 @@ def test_a_region_has_a_panel_of_its_own() -> None:
     svg = tg.visualize(tg.trace(f), np.ones(2)).svg
     assert "body of scan" in svg
     assert svg.count(">sin<") == 1
+
+
+def test_what_one_kernel_computes_has_one_colour_and_the_legend_names_the_steps() -> None:
+    def f(x: Any, w: Any) -> Any:
+        y = np.tanh(x @ w)
+        for _ in range(60):
+            y = y * 0.5 + np.sin(y) * y
+        return np.sum(np.exp(y) * 2.0, axis=0)
+
+    traced, args = tg.trace(f), (np.ones((40, 30)), np.ones((30, 30)))
+    picture = tg.visualize(traced, *args, fused=True)
+    colours: dict[str, str] = {}
+    for group in ET.fromstring(picture.svg).iter(f"{SVG}g"):
+        title, rects = group.find(f"{SVG}title"), group.findall(f"{SVG}rect")
+        if title is not None and "transform" not in group.attrib:
+            colours.setdefault(str(title.text).partition("\n")[0], str(rects[-1].get("style")))
+    assert colours["exp"] == colours["reduce_sum"] != "None"
+    assert len({colours[name] for name in ("matmul", "tanh", "scan", "exp")}) == 4
+    assert colours["x"] == colours["sin"] == "None"  # an argument, and what the body of the loop computes
+    steps = [line.split(":")[0] for line in traced.explain(*args).groups if re.match(r"\d+: ", line)]
+    told = [t.text or "" for t in ET.fromstring(picture.svg).iter(f"{SVG}text")]
+    assert [t.partition(":")[0] for t in told if re.match(r"\d+: ", t)] == steps
+    assert any(t.endswith("loop: scan") for t in told)
+
+
+def test_only_what_is_compiled_is_drawn_fused() -> None:
+    with pytest.raises(TypeError, match="fused is for a function"):
+        tg.visualize(leaf(2) * 2.0, fused=True)
+    with pytest.raises(tg.errors.UnsupportedError, match="no program computes this call"):
+        tg.visualize(lambda x: np.linalg.inv(np.zeros((2, 2))), np.ones(2), fused=True)

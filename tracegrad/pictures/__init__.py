@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tracegrad import tree
-from tracegrad.errors import located
-from tracegrad.pictures.graph import graph_diagram
+from tracegrad.errors import UnsupportedError, located
+from tracegrad.pictures.graph import fusion_groups, graph_diagram
 from tracegrad.pictures.model import Diagram
 from tracegrad.pictures.svg import render
 from tracegrad.pictures.tape import Names, is_tensor, tape_diagram, tensors_in
@@ -54,6 +54,7 @@ def visualize(
     direction: str = "down",
     title: str = "",
     max_nodes: int = 1000,
+    fused: bool = False,
     **kwargs: Any,
 ) -> Picture:
     """Draw the graph of `x`: of a Tensor (or of several, in a tuple, list or dict), or of a function called on `args`.
@@ -61,6 +62,9 @@ def visualize(
     Of Tensors, the picture shows what they were computed from, and the nodes of the backward pass with the values that
     these have saved. Of a traced function of arrays it shows the graph that the compiler starts from. Tensors have the
     names that the caller's variables give them, or those in `names`.
+
+    With `fused` it is the graph of a function after the passes, in which what one kernel computes has one colour; the
+    legend says which steps of `explain` these are. A loop is one box, and its body a panel beside it.
 
     Without `forward` only the backward graph is drawn, without `saved` no saved values. Levels go "down" or to the
     "right". ValueError for more than `max_nodes` boxes; TypeError for what is neither a Tensor nor a function.
@@ -76,7 +80,11 @@ def visualize(
     known = list(tensors_in(dict(names), "")) if names else []
     known = [(name[2:-2], t) for name, t in known]
     if callable(x) and not is_tensor(x):
+        if fused:
+            return Picture(_of_program(x, args, kwargs, title, max_nodes), direction)
         return Picture(_of_function(x, args, kwargs, known, forward, saved, title, max_nodes), direction)
+    if fused:
+        raise TypeError(located("fused is for a function, which is compiled"))
     if args or kwargs:
         raise TypeError(located("only a function is drawn with arguments"))
     roots = list(tensors_in(x))
@@ -110,6 +118,20 @@ def _of_function(
     leaves = [path for key, value in given.items() for path in tree.paths(tree.structure(value), key)]
     derived = name.startswith(_DERIVED)
     return graph_diagram(traced.graph(*args, **kwargs), leaves, title=title or name, derived=derived, most=most)
+
+
+def _of_program(function: Callable[..., Any], args: Any, kwargs: Any, title: str, most: int) -> Diagram:
+    """The diagram of what the compiler makes of a call; UnsupportedError where it makes no program."""
+    traced = function if isinstance(function, Traced) else Traced(function)
+    call = traced.binder.take_apart_fitting(args, kwargs)
+    path, *_ = traced.find_in_full(call)
+    made = getattr(getattr(path.program, "report", None), "plan", None)
+    if made is None:
+        raise UnsupportedError(located(f"{traced.name}: no program computes this call; `explain` tells why"))
+    names = path.trace.input_names(traced.binder.leaf_names(call))
+    graph, groups = made.graph.named(names), fusion_groups(made)
+    own = names[: len(call.leaves)]
+    return graph_diagram(graph, own, title=title or traced.name, derived=False, most=most, groups=groups)
 
 
 def _read_by(function: Any) -> list[tuple[str, Any]]:

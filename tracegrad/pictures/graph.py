@@ -13,7 +13,7 @@ from tracegrad.ir.printing import named_regions
 from tracegrad.ops.forms import Fill
 from tracegrad.pictures.model import Box, Diagram, Line, Panel, number_text, shortened
 
-__all__ = ["graph_diagram"]
+__all__ = ["fusion_groups", "graph_diagram"]
 
 LEGEND = {
     "leaf": "argument",
@@ -24,12 +24,15 @@ LEGEND = {
 }
 
 
-def graph_diagram(graph: Graph, names: Sequence[str], *, title: str, derived: bool, most: int) -> Diagram:
-    """The diagram of `graph`; `names` are those of its first inputs. Each region has a panel of its own.
+def graph_diagram(
+    graph: Graph, names: Sequence[str], *, title: str, derived: bool, most: int, groups: Sequence[Group] = ()
+) -> Diagram:
+    """The diagram of `graph`; `names` are those of its first inputs. Each region has a panel of its own; the nodes of
+    each of the `groups` have a colour.
 
     Where it is a derivative, what depends on the cotangent of the result, the number 1, belongs to the backward pass.
     """
-    drawing = _Drawing()
+    drawing = _Drawing({node: k for k, (_, nodes) in reversed(list(enumerate(groups))) for node in nodes})
     drawing.add("graph", graph, names, _backward(graph) if derived else set())
     if drawing.count > most:
         raise ValueError(
@@ -38,13 +41,34 @@ def graph_diagram(graph: Graph, names: Sequence[str], *, title: str, derived: bo
                 "may be drawn by max_nodes="
             )
         )
-    return Diagram(title, drawing.count, drawing.edges, drawing.panels, LEGEND, drawing.several)
+    told = [what for what, _ in groups]
+    return Diagram(title, drawing.count, drawing.edges, drawing.panels, LEGEND, drawing.several, told)
+
+
+Group = tuple[str, Sequence[Node]]  # what a step of a program is called, and the nodes that it computes
+
+
+def fusion_groups(made: Any) -> list[Group]:
+    """The steps of a plan with the nodes that each computes; one that several compute anew is of the first."""
+    found: list[Group] = []
+    stored = {root for step in made.schedule.steps for root in step.roots}
+    for i, step in enumerate(made.schedule.steps):
+        nodes, stack = list(step.roots), [x for root in step.roots for x in root.operands]
+        while stack:
+            x = stack.pop()
+            if x.op is not None and x not in stored and x not in nodes:
+                nodes.append(x)
+                stack += x.operands
+        names = ", ".join(dict.fromkeys(x.name for x in reversed(nodes) if x.picks is None))
+        found.append((f"{i}: {'loop' if step.kind == 'nested' else step.kind}: {names}", nodes))
+    return found
 
 
 class _Drawing:
     """Panels of a graph and of its regions, side by side."""
 
-    def __init__(self) -> None:
+    def __init__(self, groups: dict[Node, int]) -> None:
+        self.groups = groups
         self.count = 0
         self.edges: list[tuple[int, int, int, str]] = []
         self.panels: list[Panel] = []
@@ -58,6 +82,8 @@ class _Drawing:
         source = {x: x if x.picks is None else x.operands[0] for x in (*graph.inputs, *graph.nodes)}
         called = [*names, *graph.names[len(names) :]]
         boxes = {place[value]: _box(value, i, names, called, value in later) for i, value in enumerate(values)}
+        for value in values:
+            boxes[place[value]].group = self.groups.get(value, -1)
         edges = [(place[source[x]], place[node], x.picks or 0, "") for node in place for x in node.operands]
         for k, output in enumerate(graph.outputs):
             at = first + len(values) + k

@@ -31,12 +31,13 @@ class Line:
 
 @record(slots=True)
 class Box:
-    """One box; `kind` chooses its colours."""
+    """One box; `kind` chooses its colours, and `group`, if it is not negative, another over them."""
 
     kind: str
     title: str
     lines: list[Line] = field(default_factory=list)
     hint: str = ""
+    group: int = -1
 
 
 @record(slots=True)
@@ -58,6 +59,7 @@ class Diagram:
     panels: list[Panel]
     legend: dict[str, str]
     several: set[int] = field(default_factory=set)  # places whose edges carry the number of the output
+    groups: list[str] = field(default_factory=list)  # what the legend says of each
 
 
 # -- text ------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,8 @@ from tracegrad.pictures.model import Diagram, Line, Panel, shortened
 
 __all__ = ["render"]
 
+# Of groups, over the colours of boxes: seen on light pages and on dark ones.
+GROUPS = ("#e4572e", "#2e86ab", "#8f5bd1", "#2a9d5c", "#c98a00", "#d6457f", "#3d9e9e", "#7a7f87")
 PADDING, LINE = 10.0, 16.0
 MARGIN, HEADING = 20.0, 26.0
 WIDEST = 1500.0
@@ -142,6 +144,8 @@ class _Drawing:
         yield f"<g><title>{escaped(full)}</title>"
         round_ = {"leaf": 12, "constant": 12, "accumulate": 12}.get(box.kind, 4)
         yield rectangle(box.kind, x, y, w, h, round_)
+        if box.group >= 0:
+            yield _over(box.group, x, y, w, h, round_)
         top = centre[1] - (LINE * len(box.lines)) / 2 + 4.5
         middle = number(centre[0])
         place = f'x="{middle}" y="{number(top)}" text-anchor="middle"'
@@ -168,7 +172,18 @@ class _Drawing:
             yield f'<rect class="{kind}" x="{number(x)}" y="{number(y - 10)}" width="16" height="12" rx="3"/>'
             yield f'<text class="text" x="{number(x + 24)}" y="{number(y)}">{escaped(said)}</text>'
             x += width
+        for group, said in enumerate(self.diagram.groups):
+            x, y = MARGIN, y + 22
+            yield _over(group, x, y - 10, 16, 12, 3)
+            yield f'<text class="text" x="{number(x + 24)}" y="{number(y)}">{escaped(shortened(said, 90))}</text>'
         self.height = y + MARGIN
+
+
+def _over(group: int, x: float, y: float, width: float, height: float, radius: float) -> str:
+    """The colour of a group over a box."""
+    colour = GROUPS[group % len(GROUPS)]
+    box = rectangle("", x, y, width, height, radius).replace('class="" ', "")
+    return box.replace("/>", f' style="fill:{colour};fill-opacity:.2;stroke:{colour};stroke-width:2"/>')
 
 
 def _shown(line: Line) -> str:
