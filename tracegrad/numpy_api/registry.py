@@ -314,9 +314,11 @@ def public_ufunc(function: Any) -> str:
 
 
 def caller_in_scipy() -> str:
-    """The function of SciPy's that the user called, which has led here, in words; "" if none has."""
+    """The function of SciPy's, or of `np.polynomial`, that the user called, which has led here, in words; "" if none
+    has."""
     called = _caller()
-    return f"{called}, which tracegrad does not know on traced arrays and Tensors," if called else ""
+    instead = " (use np.poly1d, np.polyval or np.polyfit)" if called.startswith("numpy.polynomial.") else ""
+    return f"{called}, which tracegrad does not know on traced arrays and Tensors{instead}," if called else ""
 
 
 def _caller() -> str:
@@ -324,7 +326,7 @@ def _caller() -> str:
     called = ""
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if module.startswith("scipy."):
+        if module.startswith(("scipy.", "numpy.polynomial.")):
             called = _public_of(frame, module) or called
         elif called and not module.startswith(("numpy.", "tracegrad.")):
             break
