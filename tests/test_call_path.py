@@ -494,3 +494,61 @@ def test_known_calls_keep_no_tensor_alive() -> None:
     del x, y, out
     gc.collect()
     assert [each() for each in gone] == [None] * 3
+
+
+# -- random numbers ----------------------------------------------------------------------------------------------------
+def test_calls_that_draw_stay_on_the_hot_path_and_draw_what_plain_python_draws() -> None:
+    rng = np.random.default_rng(0)
+
+    def noisy(x: Any) -> Any:
+        return x * rng.normal(size=3) + rng.random()
+
+    def dropped(x: Any) -> Any:
+        return tg.nn.functional.dropout(x, 0.5) * 2
+
+    for f, x in ((noisy, np.ones(3)), (dropped, np.ones(8)), (dropped, tg.ones(8, requires_grad=True))):
+        compiled = tg.trace(f)
+        for _ in range(8):
+            compiled(x)
+        before = on_slow_path(compiled)
+        for g in (f, compiled):
+            tg.manual_seed(1)
+            rng.bit_generator.state = np.random.default_rng(1).bit_generator.state
+            found = [np.asarray(y.detach() if isinstance(y, Tensor) else y) for y in (g(x) for _ in range(30))]
+            if g is f:
+                expected = found
+        np.testing.assert_allclose(found, expected, rtol=1e-13)
+        assert on_slow_path(compiled) == before
+
+
+def test_a_call_that_leaves_the_hot_path_draws_once() -> None:
+    rng = np.random.default_rng(0)
+
+    @tg.trace
+    def f(x: Any) -> Any:
+        y = x + rng.normal()
+        return y if y[0] > 0 else -y
+
+    def plain(x: Any) -> Any:
+        y = x + rng.normal()
+        return y if y[0] > 0 else -y
+
+    for _ in range(30):
+        f(np.zeros(2))
+    rng.bit_generator.state = np.random.default_rng(3).bit_generator.state
+    found = [f(np.zeros(n)) for n in (2, 2, 3, 2, 4, 2) * 5]
+    rng.bit_generator.state = np.random.default_rng(3).bit_generator.state
+    expected = [plain(np.zeros(n)) for n in (2, 2, 3, 2, 4, 2) * 5]
+    for x, y in zip(found, expected):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_a_second_derivative_of_a_call_on_the_hot_path_is_of_what_it_drew() -> None:
+    f = tg.trace(lambda x: (tg.nn.functional.dropout(x, 0.5) ** 3).sum())
+    x = tg.ones(16, requires_grad=True)
+    for _ in range(12):
+        (slope,) = tg.autograd.grad(f(x), x, create_graph=True)
+        state = tg.get_rng_state()
+        (second,) = tg.autograd.grad(slope.sum(), x)
+        np.testing.assert_allclose(second.numpy(), np.where(slope.detach().numpy() > 0, 48.0, 0.0))
+        assert bool((state == tg.get_rng_state()).all())

@@ -39,6 +39,7 @@ from tracegrad.runtime.layouts import Lies
 from tracegrad.runtime.places import apart_of, empty, places_of
 from tracegrad.runtime.program import conformed
 from tracegrad.settings import unusual
+from tracegrad.trace.drawn import Drawn
 from tracegrad.trace.effects import NAMES, apart, statements
 from tracegrad.trace.signature import Call
 from tracegrad.trace.templates import Node, Output
@@ -65,8 +66,9 @@ def hot_call(
     arrays that are not in row-major order by what their `lies` say.
 
     Where the program overwrites inputs, the path is for calls that own these, with nothing else in their memory."""
-    if trace.world.draws is not None:
-        return None  # how often random numbers are drawn is for the slow path to see to
+    draws = trace.world.draws
+    if draws is not None and not draws.at_hand:
+        return None
     if len(trace.world.guards) > MOST_GUARDS or not (lies or all(x.plain for x in trace.layouts)):
         return None  # the entry point takes row-major arrays only
     try:
@@ -84,6 +86,10 @@ def hot_call(
         code.count([guard.source for guard in unwatched] + [c.source for c in trace.captures if c.source])
         for guard in unwatched:
             code.guard(guard)
+        if draws is not None:
+            code.draw(draws.draw)
+            if any(isinstance(x, Drawn) for x in (*trace.written, *[x for group in trace.groups for x in group])):
+                return None
         captured = code.captured(_captured(trace, code))
         apart = apart_of(trace, len(code.leaves), program.donors) if code.native else None
         ready = _written(trace, code, [*code.leaves, *captured], apart is None)
@@ -109,7 +115,11 @@ def hot_call(
         return None  # a parameter of the user's has a name that the code needs
     begin = [header.line, *[f"    {text}" for text in header.ready]]
     begin[1:1] = [f"    if {' or '.join(trouble)}: return {header.otherwise}"] if trouble else []
-    lines = [*begin, *_body(code, given, ready, tests, header.otherwise), *recorded, *_ending(result, effects)]
+    otherwise = header.otherwise
+    if draws is not None:  # who answers then draws by itself
+        begin.append("    drawn = None")
+        otherwise = f"(put_back(drawn), {otherwise})[1]"
+    lines = [*begin, *_body(code, given, ready, tests, otherwise), *recorded, *_ending(result, effects)]
     exec(_compiled("\n".join(lines)), space)
     made: Callable[..., Any] = space["call"]
     return made

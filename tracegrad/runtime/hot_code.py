@@ -6,7 +6,7 @@ import dataclasses
 import operator
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from tracegrad.runtime.entry import MISS, can_watch
 from tracegrad.runtime.places import exact
 from tracegrad.settings import unusual
 from tracegrad.trace.assumed import Guard
+from tracegrad.trace.drawn import Drawn, put_back
 from tracegrad.trace.effects import Effect
 from tracegrad.trace.foreign import state_key
 from tracegrad.trace.signature import Call
@@ -59,6 +60,7 @@ class Code:
     # What calls on Tensors need beside; and what, beside an unusual mode, keeps calls from the hot path.
     on_tape: Any = None
     trouble: Sequence[str] = ()
+    draws = False
 
     def __init__(self, program: Any, args: Sequence[str], kwargs: Mapping[str, str]) -> None:
         self.single, self.checked, self._args, self._kwargs = program.single, program.checked, args, kwargs
@@ -113,6 +115,12 @@ class Code:
     def overwritten(self, effects: Sequence[Effect]) -> list[str]:
         """The lines that write these effects, of which only the last calls anything."""
         return []
+
+    def draw(self, draw: Callable[[], Any]) -> None:
+        """Code that draws the random numbers of a call, once all checks before hold."""
+        self.objects |= {"draw": draw, "put_back": put_back, "drawn": None}
+        self.draws = True
+        self.checks.append(Then("drawn = draw()"))
 
     def recorded(self, captured: Sequence[str]) -> list[str]:
         """The lines for what is recorded of a call, after the program has run."""
@@ -211,6 +219,8 @@ class Code:
 
     def read(self, source: Source) -> str:
         """The expression for what is at a place; what is read more than once has a name from the first time on."""
+        if type(source) is Drawn:
+            return f"drawn.results[{source.number}]"
         known = self._locals.get(source.key)
         if known is not None:
             return known

@@ -98,7 +98,11 @@ class TensorCode(Code):
         tensors = ", ".join([f"{i}: {text}" for i, text in self._tensors.items()])
         watched = "".join([f"{self._place(source)}, " for source, _ in tape.stand_ins])
         kept = f"r[{len(self.on_tape.graph.outputs) - self.on_tape.kept} :]" if self.on_tape.kept else "()"
-        made = f"record(tape, like, [{inputs}], {{{tensors}}}, ({edges}), ({watched}), {kept}, self)"
+        like = "like"
+        if self.draws:
+            self.objects["replace"] = replace
+            like = "replace(like, drawn=drawn)"
+        made = f"record(tape, {like}, [{inputs}], {{{tensors}}}, ({edges}), ({watched}), {kept}, self)"
         return f"{made} if STATE.enabled else None"
 
     def _place(self, source: Source) -> str:

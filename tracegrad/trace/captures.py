@@ -433,7 +433,10 @@ class World(Assumptions):
             self._tell_apart()
         for source, value in self._structural if self.by_identity else ():
             self.assume(source, "is", value)
-        self.natives.guard(made for _, made in self._seen.values())
+        try:
+            self.natives.guard(made for _, made in self._seen.values())
+        finally:
+            self.natives.restore()  # of the classes that were found on the way
         self.open = False
         self.guards = [g for g in self._guards.values() if g.holds()]
         self._guards.clear()

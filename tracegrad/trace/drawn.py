@@ -24,9 +24,11 @@ from tracegrad.numpy_api.operands import from_sequence
 from tracegrad.records import record
 from tracegrad.trace.builder import current_trace
 from tracegrad.trace.counters import tell
-from tracegrad.trace.sources import CALLS, Names, Source
+from tracegrad.trace.sources import CALLS, Cell, Fixed, Global, Names, Source
 
-__all__ = ["Drawn", "Draws", "Needed", "Spawned", "Traced", "again", "is_generator", "rewind"]
+__all__ = [
+    "Drawing", "Drawn", "Draws", "Needed", "Spawned", "Traced", "again", "is_generator", "put_back", "rewind",
+]  # fmt: skip
 
 _DISCRETE = frozenset(
     {
@@ -43,7 +45,7 @@ def is_generator(x: Any) -> bool:
 
 
 # -- the generators of a call --------------------------------------------------------------------------------------
-class _Drawing:
+class Drawing:
     """What a call has drawn: how to rewind the generators, and the results of the steps."""
 
     __slots__ = ("before", "results")
@@ -56,12 +58,12 @@ class _Drawing:
 def _noted(call: Any, x: Any) -> Any:
     """The generator, of which the call knows from now on where it was."""
     if call.drawn is None:
-        call.drawn = _Drawing()
+        call.drawn = Drawing()
     _note(call.drawn, x)
     return x
 
 
-def _note(drawn: _Drawing, x: Any) -> None:
+def _note(drawn: Drawing, x: Any) -> None:
     if id(x) not in drawn.before:
         state = x.get_state(legacy=False) if isinstance(x, np.random.RandomState) else x.bit_generator.state
         drawn.before[id(x)] = x, state
@@ -70,10 +72,13 @@ def _note(drawn: _Drawing, x: Any) -> None:
 def rewind(call: Any) -> None:
     """Put the generators back to where they were when the call began."""
     if call is not None and call.drawn is not None:
-        _put_back(call.drawn)
+        put_back(call.drawn)
 
 
-def _put_back(drawn: _Drawing) -> None:
+def put_back(drawn: Drawing | None) -> None:
+    """Put the generators back to where they were before this was drawn."""
+    if drawn is None:
+        return
     for x, state in drawn.before.values():
         if isinstance(x, np.random.RandomState):
             x.set_state(state)
@@ -85,14 +90,14 @@ def _put_back(drawn: _Drawing) -> None:
 def again(call: Any) -> Iterator[None]:
     """Within the block, the generators are where they were when the call began; after it, where they were before."""
     drawn = getattr(call, "drawn", None)
-    here = _Drawing()
+    here = Drawing()
     for x, _ in drawn.before.values() if drawn is not None else ():
         _note(here, x)
     rewind(call)
     try:
         yield
     finally:
-        _put_back(here)
+        put_back(here)
 
 
 # -- what a trace draws --------------------------------------------------------------------------------------------
@@ -159,6 +164,27 @@ class Draws:
             stack.extend(fresh)
         return Needed(node)
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether the steps need nothing of the call: generators that stay in their places, and arguments that are
+        always the same."""
+        given = [x for step in self.steps for x in (*step.args, *step.kwargs.values())]
+        fixed = all(isinstance(x, Source) and type(_root(x)) in (Fixed, Global, Cell) for x in self.places)
+        return fixed and not any(isinstance(x, Needed) for x in given)
+
+    def draw(self) -> Drawing:
+        """Do all steps, where they are at hand. Where one raises, nothing has been drawn."""
+        found = Drawing()
+        generators = [place.read() for place in self.places]  # type: ignore[union-attr]
+        for x in generators:
+            _note(found, x)
+        try:
+            found.results = [step.done(generators[step.generator], _itself) for step in self.steps]
+        except BaseException:
+            put_back(found)
+            raise
+        return found
+
     def run(self) -> None:
         """Do all steps, for the call under way. Raises what reading a source does where it is gone."""
         call, computed = CALLS.call, dict[Node, Any]()
@@ -181,10 +207,20 @@ class Draws:
             fresh = isinstance(place, Made)
             made.append(place.function(*map(value, place.args)) if fresh else _noted(call, place.read()))  # type: ignore[union-attr]
         results: list[Any] = []
-        call.drawn = call.drawn or _Drawing()
+        call.drawn = call.drawn or Drawing()
         call.drawn.results = results
         for step in self.steps:
             results.append(step.done(made[step.generator], value))
+
+
+def _root(source: Source) -> Source:
+    while isinstance(source.parent, Source):
+        source = source.parent
+    return source
+
+
+def _itself(x: Any) -> Any:
+    return x
 
 
 def _input(node: Node, source: Any, call: Any) -> Any:

@@ -29,7 +29,7 @@ from tracegrad.trace.lent import read
 from tracegrad.trace.sources import Attribute, Cell, Global, Hiding, Source, Static
 from tracegrad.trace.unasked import Unasked
 from tracegrad.trace.unseen import Unseen
-from tracegrad.trace.users import is_user_code, is_user_function, is_user_module
+from tracegrad.trace.users import is_own_class, is_user_code, is_user_function, is_user_module
 
 __all__ = ["Natives"]
 
@@ -123,6 +123,8 @@ class Natives:
             for name in sorted(self._names & state.keys()):
                 self._found(state[name], Attribute(source, name))
         for cls in list(self._classes):
+            if is_own_class(cls):
+                continue
             missing = frozenset([name for name in sorted(self._names) if not self._static(Static(cls, name))])
             if missing and not self._names.isdisjoint(("__dict__", "vars")):
                 self.world.assume(Hiding(cls, missing), "is", None)

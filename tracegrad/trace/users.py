@@ -14,7 +14,15 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["is_library_module", "is_user_class", "is_user_code", "is_user_file", "is_user_function", "is_user_module"]
+__all__ = [
+    "is_library_module",
+    "is_own_class",
+    "is_user_class",
+    "is_user_code",
+    "is_user_file",
+    "is_user_function",
+    "is_user_module",
+]
 
 _FOREIGN = tuple(
     {
@@ -79,3 +87,8 @@ def is_user_code(cls: Any) -> bool:
 def is_user_class(cls: Any) -> bool:
     """Whether `cls` is written in Python in the user's code, with nothing built in beneath."""
     return is_user_code(cls) and all(c is object or c.__flags__ & _HEAP for c in cls.__mro__)
+
+
+def is_own_class(cls: Any) -> bool:
+    """Whether a class is one of tracegrad's, which is taken to stay as it is, though its methods are traced."""
+    return bool(cls.__module__.partition(".")[0] == "tracegrad")
