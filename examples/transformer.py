@@ -3,7 +3,7 @@
 Two blocks of causal attention over 64 characters, float32, AdamW, in `tg.nn` as in PyTorch; `@tg.trace` compiles the
 whole training step. The exit code is 1 unless it predicts text it has not read better than the counts of pairs of
 characters do, and compiled slopes are the eager ones. It prints the times and what the transformer writes, saves
-`transformer.png`, and takes half a minute.
+`transformer.png`, and takes half a minute of processor time.
 """
 
 from __future__ import annotations
