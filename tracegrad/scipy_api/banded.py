@@ -31,7 +31,7 @@ def _whole(bands: Any, lower: bool) -> Any:
 def _eigen(x: Any, eigvals_only: bool, select: Any, select_range: Any) -> Any:
     """All eigenvalues with their vectors, or those that are selected."""
     x = linalg.symmetric(x, lower=True)
-    w, v = (factorizations.eigvalsh(x), None) if eigvals_only else factorizations.eigh(x)
+    w, v = (factorizations.eigvalsh(x), None) if eigvals_only else factorizations.eigh(x, lower=True)
     if select in (0, "a", "all"):
         return w if v is None else (w, v)
     if select in (2, "i", "index"):
