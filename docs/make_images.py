@@ -57,6 +57,15 @@ def gradient() -> Picture:
     return tg.visualize(tg.grad(loss), np.ones(4), np.ones((8, 4)))
 
 
+def kernels() -> Picture:
+    """What is compiled of it, with a colour for each kernel."""
+
+    def loss(w, x):
+        return np.mean(np.tanh(x @ w) ** 2)
+
+    return tg.visualize(tg.grad(loss), np.ones(4), np.ones((8, 4)), fused=True)
+
+
 # What there is after each step, and the steps between.
 PIPELINE = (
     ("function", "Python on NumPy arrays, and the arguments of a call"),
@@ -100,7 +109,7 @@ def column(title: str, steps: tuple[tuple[str, ...], ...]) -> str:
     return drawing.document(title, width, y - 2.0, [frame, *body])
 
 
-PICTURES = {"chain": chain, "unbind": unbind, "network": network, "gradient": gradient}
+PICTURES = {"chain": chain, "unbind": unbind, "network": network, "gradient": gradient, "kernels": kernels}
 COLUMNS = {
     "pipeline": column("from a function to its program", PIPELINE),
     "calls": column("a call that is known", CALLS),
