@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 BENCHMARKS = (
-    "call_overhead", "guards", "elementwise", "mlp_step", "logistic", "kernels", "functions", "compile", "transforms",
-    "loops", "programs", "factorizations", "workloads", "first_calls", "warm_start", "eager", "cluster",
+    "call_overhead", "guards", "elementwise", "mlp_step", "encoder_step", "logistic", "kernels", "functions", "compile",
+    "transforms", "loops", "programs", "factorizations", "workloads", "first_calls", "warm_start", "eager", "cluster",
 )  # fmt: skip
 
 PAGES = ("accuracy", "speed")  # pages of the documentation, each of which comes alone

@@ -383,6 +383,15 @@ def test_tracegrad_agrees_with_numpy_by_hand_in_the_benchmark(name):
     assert [row.status for row in result.rows] == ["ok", "ok", "ok"], harness.table(result)
 
 
+def test_the_encoder_trains_compiled_as_operation_by_operation(monkeypatch):
+    from benchmarks import bench_encoder_step as encoder_step
+
+    for name, size in {"LAYERS": 2, "WIDTH": 16, "LENGTH": 5, "BATCH": 3}.items():
+        monkeypatch.setattr(encoder_step, name, size)
+    (found,) = encoder_step.cases(harness.QUICK)
+    check("tracegrad", found.peers["tracegrad"]()(), found.peers["tracegrad eager"]()(), found.tolerance)
+
+
 @pytest.mark.parametrize(
     "name", ["lu_by_elements", "lu_by_rows", "lu_by_outer_products", "cholesky_by_elements", "cholesky_by_rows"]
 )

@@ -279,6 +279,89 @@ def test_a_rate_that_a_schedule_changes_is_that_of_the_call() -> None:
     same(*found)
 
 
+def test_a_schedule_that_begins_later_does_not_trace_the_step_again() -> None:
+    p = parameters()
+    optimizer = optim.SGD([*p.values()], lr=0.1)
+    step = tg.trace(step_of(p, optimizer))
+    step()
+    schedule = optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    for _ in range(3):
+        step()
+        schedule.step()
+    assert step.cache_info().traces == 1
+
+
+def accumulated(p: Any, optimizer: Any, x: Any) -> Any:
+    """Two losses, whose gradients add up."""
+    optimizer.zero_grad()
+    loss = ((x[:2] @ p["w"]) ** 2).mean()
+    loss.backward()
+    other = ((x[2:] @ p["w"] + p["b"]) ** 2).mean()
+    other.backward()
+    optimizer.step()
+    return loss + other
+
+
+def zeroed(p: Any, optimizer: Any, x: Any) -> Any:
+    """Gradients that are set to zero."""
+    optimizer.zero_grad(set_to_none=False)
+    loss = ((x @ p["w"] + p["b"]) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+
+def scheduled(p: Any, optimizer: Any, x: Any) -> Any:
+    """The schedule is a part of the step."""
+    optimizer.zero_grad()
+    loss = ((x @ p["w"] + p["b"]) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    SCHEDULES[-1].step()
+    return loss
+
+
+def closed(p: Any, optimizer: Any, x: Any) -> Any:
+    """The step calls a closure."""
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        loss = ((x @ p["w"] + p["b"]) ** 2).mean()
+        loss.backward()
+        return loss
+
+    return optimizer.step(closure)
+
+
+def zeroed_behind(p: Any, optimizer: Any, x: Any) -> Any:
+    """No gradient is left behind."""
+    loss = ((x @ p["w"] + p["b"]) ** 2).mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss.detach()
+
+
+SCHEDULES: list[Any] = []
+
+
+@pytest.mark.parametrize("rate", ["a number", "a Tensor"])
+@pytest.mark.parametrize("step", [accumulated, zeroed, scheduled, closed, zeroed_behind], ids=lambda f: f.__name__)
+def test_steps_of_all_kinds_compile_and_are_those_of_eager_mode(step: Any, rate: str) -> None:
+    found = []
+    for trace in (tg.trace, lambda f: f):
+        p = parameters()
+        optimizer = optim.AdamW([*p.values()], lr=0.1 if rate == "a number" else tg.tensor(0.1))
+        SCHEDULES.append(optim.lr_scheduler.ExponentialLR(optimizer, 0.9))
+        f = trace(lambda x: step(p, optimizer, x))  # noqa: B023
+        rng = np.random.default_rng(2)
+        losses = [f(tg.tensor(rng.normal(size=(6, 3)))).item() for _ in range(6)]
+        rates = [float(group["lr"]) for group in optimizer.param_groups]
+        found.append(values(p) | {"losses": np.array(losses), "rates": np.array(rates)})
+        SCHEDULES.clear()
+    same(*found)
+
+
 def test_a_step_without_gradients_changes_nothing_and_counts_nothing() -> None:
     p = parameters()
     optimizer = optim.Adam([*p.values()], lr=0.1)

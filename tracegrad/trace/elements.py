@@ -11,7 +11,7 @@ from tracegrad.ops.linear import full, reshape
 from tracegrad.ops.windows import dynamic_slice
 from tracegrad.trace.builder import TraceBuilder
 from tracegrad.trace.either import Either, as_either, plain
-from tracegrad.trace.lent import LentDict, LentList
+from tracegrad.trace.lent import LentDict, LentList, real_of
 from tracegrad.trace.number import Number
 from tracegrad.trace.tracer import Tracer
 
@@ -43,12 +43,15 @@ _KINDS: dict[Any, str] = {
     Tracer: "scalar", Number: "number", Either: "either", np.ndarray: "array", np.float64: "scalar",
 }  # fmt: skip
 _FLOATS = ("number", "scalar", "either")
+_NO_ROWS = (bool, str, type(None))
 
 
 def form(x: Any, classes: Collection[Any] = (tuple,)) -> Form:
     """What kind of element it is, if what has parts is of these classes; None if there are no rows for it."""
     cls = class_of(x)
     if cls in classes:
+        if cls is dict and any(type(each) in _NO_ROWS for each in real_of(x).values()):
+            return None  # as can be seen without reading all of it, which the trace would depend on then
         parts = tuple([form(each, classes) for each in parts_of(x)])
         return _Parts(cls.__name__, tuple(x) if cls is dict else (), parts) if parts and None not in parts else None
     if isinstance(x, Tracer):
