@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tracegrad as tg
+from tracegrad.drawing import LETTER, TEXT
 from tracegrad.pictures import Picture
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -290,6 +291,14 @@ def test_what_one_kernel_computes_has_one_colour_and_the_legend_names_the_steps(
     told = [t.text or "" for t in ET.fromstring(picture.svg).iter(f"{SVG}text")]
     assert [t.partition(":")[0] for t in told if re.match(r"\d+: ", t)] == steps
     assert any(t.endswith("loop: scan") for t in told)
+
+
+def test_the_legend_of_kernels_is_within_the_picture() -> None:
+    picture = make_images.kernels()
+    texts = [x for x in ET.fromstring(picture.svg).iter() if x.tag.endswith("text") and "kernel: " in (x.text or "")]
+    assert len(texts) == 3
+    for text in texts:
+        assert float(text.attrib["x"]) + LETTER * TEXT * len(text.text or "") < picture.width
 
 
 def test_only_what_is_compiled_is_drawn_fused() -> None:

@@ -173,9 +173,10 @@ class _Drawing:
             yield f'<text class="text" x="{number(x + 24)}" y="{number(y)}">{escaped(said)}</text>'
             x += width
         for group, said in enumerate(self.diagram.groups):
-            x, y = MARGIN, y + 22
+            x, y, said = MARGIN, y + 22, shortened(said, 90)
+            self.width = max(self.width, x + 24 + LETTER * TEXT * len(said) + MARGIN)
             yield _over(group, x, y - 10, 16, 12, 3)
-            yield f'<text class="text" x="{number(x + 24)}" y="{number(y)}">{escaped(shortened(said, 90))}</text>'
+            yield f'<text class="text" x="{number(x + 24)}" y="{number(y)}">{escaped(said)}</text>'
         self.height = y + MARGIN
 
 
