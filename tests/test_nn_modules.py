@@ -108,6 +108,25 @@ def test_safetensors_keep_a_state(tmp_path: Any) -> None:
     assert same(values(other), values(net))
 
 
+@pytest.mark.parametrize("kind", ["Linear(3, 2)", "LSTM(3, 4, 2)", "MultiheadAttention(4, 2)", "BatchNorm1d(3)"])
+def test_a_state_of_pytorch_loads_and_gives_its_outputs(kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    theirs, ours = eval(kind, vars(torch.nn)).double(), eval(kind, vars(nn))
+    assert list(theirs.state_dict()) == list(ours.state_dict())
+    ours.load_state_dict(theirs.state_dict())
+    x = np.random.default_rng(0).normal(size=(5, 4 if "Attention" in kind else 3))
+    count = 3 if "Attention" in kind else 1
+    expected, found = theirs(*[torch.tensor(x)] * count), ours(*[tg.tensor(x)] * count)
+    expected, found = (y[0] if isinstance(y, tuple) else y for y in (expected, found))
+    np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), rtol=1e-9)
+
+
+def test_a_parameter_is_one_inside_traces_too() -> None:
+    layer = nn.Linear(2, 2)
+    compiled = tg.trace(lambda x: x * (2.0 if isinstance(layer.weight, nn.Parameter) else 3.0))
+    assert compiled(np.ones(2)).tolist() == [2.0, 2.0]
+
+
 @pytest.mark.parametrize(
     "bad",
     [{"one.bias": np.ones(4)}, {"one.bias": None}, {"one.bias": "text"}, {"one.bias": np.ones(3, complex)},

@@ -114,6 +114,8 @@ class Tensors:
     def _stand_in(self, real: Tensor, source: Source, node: Node) -> TracedTensor:
         self.builder.world.assume(GradMode(None, ""), "equals", STATE.enabled)
         tensor = TracedTensor(self.builder.value(node), real.requires_grad)
+        if getattr(real, "_is_param", False):
+            tensor._is_param = True  # type: ignore[attr-defined]
         if not real.is_leaf:
             tensor._edge = _Given()
         found = StandIn(source, tensor, node)
