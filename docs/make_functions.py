@@ -201,7 +201,8 @@ TABLES = {
     "special": ("ONE", None), "slopes": ("ONE", None), "linalg": ("CASES", None), "others": ("CASES", None),
     "distances": ("CASES", None), "equations": ("CASES", None), "filters": ("CASES", None), "splines": ("CASES", None),
     "images": ("CASES", None), "spectra": ("CASES", None), "solvers": ("CASES", "P"), "fits": ("CASES", "P"),
-    "ode": ("CASES", "P"), "minima": ("CASES", "P"), "constraints": ("CASES", "P"), "sparse": ("CASES", "X"),
+    "samples": ("CASES", "X"), "rotations": ("CASES", None), "ode": ("CASES", "P"), "minima": ("CASES", "P"),
+    "constraints": ("CASES", "P"), "sparse": ("CASES", "X"),
 }  # fmt: skip
 
 
@@ -252,7 +253,7 @@ def read_by(code: types.CodeType, scope: dict[str, Any]) -> Iterator[Any]:
 
 def cases(name: str, known: dict[int, list[Case]]) -> Iterator[Case]:
     """Calls of a function."""
-    if name.startswith("scipy.stats."):
+    if name.startswith("scipy.stats.") and name.count(".") == 3:
         yield from of_stats(*name.split(".")[2:])
         return
     if name.startswith("scipy."):

@@ -45,13 +45,14 @@ _HOMES = {
     "scipy.fft": ("scipy_api.fft",), "scipy.integrate": (
         "scipy_api.integrate", "solvers.integrate", "solvers.several", "solvers.initial_values"),
     "scipy.interpolate": ("scipy_api.interpolate", "scipy_api.grids", "scipy_api.interpolators"),
-    "scipy.linalg": ("scipy_api.linalg", "scipy_api.equations", "scipy_api.banded"),
+    "scipy.linalg": ("scipy_api.linalg", "scipy_api.equations", "scipy_api.banded", "scipy_api.procrustes"),
     "scipy.ndimage": ("scipy_api.ndimage", "scipy_api.resampling"), "scipy.optimize": ("solvers.optimize",),
     "scipy.signal": ("scipy_api.signal", "scipy_api.filters", "scipy_api.spectra"),
     "scipy.sparse": ("scipy_api.sparse",),
-    "scipy.sparse.linalg": ("scipy_api.sparse", "solvers.iterative"), "scipy.spatial": ("scipy_api.neighbours",),
-    "scipy.spatial.distance": ("scipy_api.spatial",),
-    "scipy.special": ("scipy_api.special",), "scipy.stats": ("scipy_api.stats",),
+    "scipy.sparse.linalg": ("scipy_api.sparse", "solvers.iterative"),
+    "scipy.spatial": ("scipy_api.neighbours", "scipy_api.procrustes"),
+    "scipy.spatial.distance": ("scipy_api.spatial",), "scipy.spatial.transform": ("scipy_api.rotations",),
+    "scipy.special": ("scipy_api.special",), "scipy.stats": ("scipy_api.stats", "scipy_api.samples"),
 }  # fmt: skip
 
 # By package, what stands for an object of it, given that and, where it comes from outside, how to read its attributes.
@@ -166,8 +167,8 @@ def shadow_of(function: Any) -> Any:
         return None
     _import(package)
     ours = SHADOWS.get(name)
-    if ours is None:
-        return None
+    if ours is None or isinstance(ours, type):
+        return ours
 
     @functools.wraps(function, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,0 +1,45 @@
+"""`scipy.linalg.orthogonal_procrustes` and `scipy.spatial.procrustes`: the rotation that brings points to others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracegrad.numpy_api.operands import arrays, to_float
+from tracegrad.scipy_api.registry import shadow
+
+__all__: list[str] = []
+
+
+@shadow("scipy.linalg.orthogonal_procrustes")
+def orthogonal_procrustes(A: Any, B: Any, check_finite: bool = True) -> tuple[Any, Any]:
+    """`scipy.linalg.orthogonal_procrustes`: the orthogonal matrix, and the sum of the singular values."""
+    a, b = arrays(A, B)
+    if a.ndim != 2:
+        raise ValueError(f"expected ndim to be 2, but observed {a.ndim}")
+    if a.shape != b.shape:
+        raise ValueError(f"the shapes of A and B differ ({a.shape} vs {b.shape})")
+    u, s, vh = np.linalg.svd(np.conj(a).T @ b)
+    return u @ vh, np.sum(s)
+
+
+def _standard(x: Any) -> Any:
+    x = x - np.mean(x, axis=0)
+    return x / np.linalg.norm(x)
+
+
+@shadow("scipy.spatial.procrustes")
+def procrustes(data1: Any, data2: Any) -> tuple[Any, Any, Any]:
+    """`scipy.spatial.procrustes`: both sets of points in standard form, and how far they are apart."""
+    x, y = (to_float(v) for v in arrays(data1, data2))
+    if x.ndim != 2 or y.ndim != 2:
+        raise ValueError("Input matrices must be two-dimensional")
+    if x.shape != y.shape:
+        raise ValueError("Input matrices must be of same shape")
+    if not x.size:
+        raise ValueError("Input matrices must be >0 rows and >0 cols")
+    x, y = _standard(x), _standard(y)
+    turn, scale = orthogonal_procrustes(x, y)
+    y = y @ turn.T * scale
+    return x, y, np.sum((x - y) ** 2)
