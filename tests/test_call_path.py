@@ -15,6 +15,7 @@ import pytest
 import tracegrad as tg
 from tracegrad.runtime.program import machine_code_count
 from tracegrad.torch.tape import Tensor
+from tracegrad.trace.effects import apart
 
 # Of a gradient of some twenty nodes, whose machine code is known.
 MOST_CALLS = 4500
@@ -552,3 +553,17 @@ def test_a_second_derivative_of_a_call_on_the_hot_path_is_of_what_it_drew() -> N
         (second,) = tg.autograd.grad(slope.sum(), x)
         np.testing.assert_allclose(second.numpy(), np.where(slope.detach().numpy() > 0, 48.0, 0.0))
         assert bool((state == tg.get_rng_state()).all())
+
+
+def test_memory_that_is_shared_is_what_numpy_says() -> None:
+    rng, found = np.random.default_rng(0), set()
+    for _ in range(2000):
+        base = np.zeros(40)
+        bounds = np.sort(rng.integers(0, 41, (4, 2)))
+        arrays = [x for x in (base[a : b : rng.integers(1, 3)] for a, b in bounds) if x.size]
+        written = [x for x in arrays if rng.random() < 0.4]
+        expected = all(sum(np.may_share_memory(x, y) for y in arrays) == 1 for x in written)
+        assert apart(written, arrays) == expected
+        found.add(expected)
+    assert found == {True, False}
+    assert not apart([np.broadcast_to(1.0, 3)], [])

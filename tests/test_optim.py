@@ -702,6 +702,24 @@ def test_lbfgs_finds_the_minimum(trace: Any) -> None:
     np.testing.assert_allclose(w.detach().numpy(), np.ones(6), rtol=1e-7)
 
 
+def test_the_state_of_lbfgs_may_hold_tensors_where_it_has_numbers() -> None:
+    found = []
+    for loaded in (False, True):
+        w = tg.tensor(np.linspace(-1.0, 1.0, 6), requires_grad=True)
+        optimizer = optim.LBFGS([w], line_search_fn="strong_wolfe", max_iter=4)
+        optimizer.step(closure_of(w, optimizer))
+        if loaded:
+            state = optimizer.state_dict()
+            held = state["state"][0]
+            numbers = {k: tg.tensor(held[k]) for k in ("t", "H_diag", "prev_loss")}
+            state["state"][0] = held | numbers | {"ro": [tg.tensor(x) for x in held["ro"]]}
+            optimizer = optim.LBFGS([w], line_search_fn="strong_wolfe", max_iter=4)
+            optimizer.load_state_dict(state)
+        optimizer.step(closure_of(w, optimizer))
+        found.append({"w": w.detach().numpy(), "d": optimizer.state_dict()["state"][0]["d"].numpy()})
+    same(*found)
+
+
 def test_an_error_in_the_closure_leaves_the_parameters_of_lbfgs() -> None:
     w = tg.tensor(np.zeros(4), requires_grad=True)
     optimizer = optim.LBFGS([w], line_search_fn="strong_wolfe")

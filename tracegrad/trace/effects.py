@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from tracegrad.errors import MADE
 from tracegrad.signals import uninterrupted
@@ -130,9 +130,17 @@ def writer(effects: Sequence[Effect]) -> Callable[[Any, Any], None]:
 
 def apart(written: Sequence[Any], arrays: Sequence[Any]) -> bool:
     """Whether the arrays that a call writes to can be written, and share no memory with any other of its `arrays`."""
-    return all(x.flags.writeable for x in written) and all(
-        sum([np.may_share_memory(x, y) for y in arrays]) == 1 for x in written
-    )
+    if not all(x.flags.writeable for x in written):
+        return False
+    targets = {byte_bounds(x) for x in written}
+    end = end_of_written = 0
+    for first, behind in sorted([byte_bounds(x) for x in arrays if x.size]):
+        is_written = (first, behind) in targets
+        if first < (end if is_written else end_of_written):
+            return False
+        end = max(end, behind)
+        end_of_written = max(end_of_written, behind) if is_written else end_of_written
+    return True
 
 
 # -- containers and objects that traced code was given copies of -----------------------------------------------------

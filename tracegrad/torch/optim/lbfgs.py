@@ -98,12 +98,12 @@ class _Steps:
         self._params, self._group, self._closure = params, group, closure
         self._sizes = np.cumsum([p.numel() * (2 if p.dtype.kind == "c" else 1) for p in params])[:-1]
         self.calls, self.iterations = state.get("func_evals", 0), state.get("n_iter", 0)
-        self.direction, self.t = _array(state.get("d")), state.get("t", 0.0)
+        self.direction, self.t = _array(state.get("d")), _number(state.get("t", 0.0))
         self.differences = [_array(x) for x in state.get("old_dirs", ())]
         self.moves = [_array(x) for x in state.get("old_stps", ())]
         self.inverses = [float(x) for x in state.get("ro", ())]
-        self.scale = state.get("H_diag", 1)
-        self.previous, self.previous_loss = _array(state.get("prev_flat_grad")), state.get("prev_loss", 0.0)
+        self.scale = _number(state.get("H_diag", 1))
+        self.previous, self.previous_loss = _array(state.get("prev_flat_grad")), _number(state.get("prev_loss", 0.0))
         self.products: list[Any] = list(state.get("al", ()))
 
     def state(self) -> dict[str, Any]:
@@ -214,6 +214,10 @@ class _Steps:
         parts = [np.zeros(p.shape, p.dtype) if p.grad is None else p.grad.detach().numpy() for p in self._params]
         flat = [x.ravel().view(x.real.dtype) if x.dtype.kind == "c" else x.ravel() for x in parts]
         return loss, float(loss.detach() if isinstance(loss, Tensor) else loss), np.concatenate(flat)
+
+
+def _number(x: Any) -> Any:
+    return x.item() if hasattr(x, "item") else x
 
 
 def _array(x: Any) -> Any:
