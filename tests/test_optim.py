@@ -291,6 +291,21 @@ def test_a_schedule_that_begins_later_does_not_trace_the_step_again() -> None:
     assert step.cache_info().traces == 1
 
 
+def test_a_schedule_of_rates_and_moments_does_not_trace_the_step_again() -> None:
+    found = []
+    for trace in (tg.trace, lambda f: f):
+        p = parameters()
+        optimizer = optim.AdamW([*p.values()], lr=0.1)
+        schedule = optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=12)
+        step = trace(step_of(p, optimizer))
+        for _ in range(8):
+            step()
+            schedule.step()
+        found.append(values(p))
+        assert trace is not tg.trace or step.cache_info().traces == 1  # type: ignore[attr-defined]
+    same(*found)
+
+
 def accumulated(p: Any, optimizer: Any, x: Any) -> Any:
     """Two losses, whose gradients add up."""
     optimizer.zero_grad()

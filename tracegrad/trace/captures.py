@@ -72,12 +72,13 @@ def _fields(x: Any) -> list[Any]:
 
 
 def _is_rate(value: Any, source: Source) -> bool:
-    """Whether this is the learning rate of a group of an optimizer's parameters, which schedules change: an input from
-    the first trace on."""
-    if source.name != "lr" or type(value) is not float or type(source) is not Item:
+    """Whether this is the learning rate of a group of an optimizer's parameters, or one of its `betas`, which schedules
+    change: an input from the first trace on."""
+    if type(value) is not float or type(source) is not Item or type(source.parent) is not Item:
         return False
-    group = source.parent
-    return isinstance(group, Item) and group.parent.name == "param_groups"
+    place = source.parent if source.parent.name == "betas" else source
+    group = place.parent
+    return place.name in ("lr", "betas") and isinstance(group, Item) and group.parent.name == "param_groups"
 
 
 class World(Assumptions):
