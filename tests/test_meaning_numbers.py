@@ -177,10 +177,15 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "(math.gcd(n, 12), math.lcm(n, 5))": [(16,), (9,), (1.5,)],
     "math.pow(x, 0.5)": [(4.0,), (-4.0,)],
     "math.pow(x, -1)": [(4,), (0,)],
-    "math.fsum([x, 1e16, -1e16])": [(1.0,)],
+    "math.fsum([x, 1e16, -1e16])": [(1.0,), (2,), (math.inf,), (math.nan,)],
+    "math.fsum(v for v in (x, 0.1, -math.inf))": [(1.0,), (math.inf,)],
+    "math.fsum([x, 0.1, 0.2, 1e100, 0.3, -1e100])": [(1.0,), (1e-3,), (True,)],
+    "math.dist([x, 1.0], (2, 3.0))": [(1.0,), (math.inf,)],
+    "math.dist([x], [])": [(1.0,)],
     "math.prod([x, 2, 3])": [(2,), (1.5,), (2**62,)],
     "math.hypot(x, 3, 4)": [(2,)],
-    "math.dist([x], [2])": [(1.0,)],
+    "math.hypot(x)": [(2,), (-2.5,), (-0.0,)],
+    "math.dist([x], [2])": [(1.0,), (2,)],
     "math.isclose(x, 1.0)": [(1.0,), (1.0 + 1e-10,), (2,), (math.nan,)],
     "(math.modf(x), math.frexp(x), math.ldexp(x, 3))": [(2.5,), (-0.5,)],
     "(math.fmod(x, 2), math.copysign(3, x), math.fabs(x))": [(2.5,), (math.inf,), (-0.0,)],
@@ -215,6 +220,17 @@ def test_an_expression_of_python_numbers_is_pythons(text: str) -> None:
 
 def _words(text: str) -> list[str]:
     return "".join(c if c.isalnum() or c == "_" else " " for c in text).split()
+
+
+def test_sums_and_distances_of_math_have_derivatives() -> None:
+    def f(x: Any) -> Any:
+        return math.fsum(x[i] * x[i + 1] for i in range(3)) + math.dist(x[:2], [x[2], x[3]]) * math.prod(x)
+
+    x, step = np.array([0.3, 0.5, 0.7, 0.2]), 1e-6
+    want = [(f(x + step * e) - f(x - step * e)) / (2 * step) for e in np.eye(4)]
+    np.testing.assert_allclose(tg.grad(f)(x), want, rtol=1e-8)
+    with tg.disable_jit():
+        np.testing.assert_allclose(tg.grad(f)(x), want, rtol=1e-8)
 
 
 # -- random expressions ----------------------------------------------------------------------------------------

@@ -115,11 +115,40 @@ _LOG = _row(*_ROWS["log"], math.log)
 
 
 def _hypot(*xs: Any) -> Any:
-    return functools.reduce(_row(np.hypot, None, math.hypot), xs)
+    first, *others = map(_python_number, xs)
+    return functools.reduce(_row(np.hypot, None, math.hypot), others, abs(first) * 1.0)
 
 
 def _prod(xs: Any, *, start: Any = 1) -> Any:
     return functools.reduce(operator.mul, xs, start)
+
+
+def _fsum(xs: Any) -> Any:
+    """The sum with what each addition has rounded off, which makes it exact but for the last digit."""
+    given = [_python_number(x) for x in xs]
+    total: Any = 0.0
+    lost: Any = 0.0
+    for x in map(real, given):
+        after = ops.add(total, x)
+        kept = ops.subtract(after, total)
+        rounded = ops.add(ops.subtract(total, ops.subtract(after, kept)), ops.subtract(x, kept))
+        total, lost = after, ops.add(lost, ops.where(ops.isfinite(after), rounded, 0.0))
+    result = number(ops.add(total, lost))
+    if holds(ops.isfinite(result)):
+        return result
+    return by_python(lambda *xs: math.fsum(xs), *given, usual=result)
+
+
+def _dist(p: Any, q: Any) -> Any:
+    if len(p) != len(q):
+        raise ValueError("both points must have the same number of dimensions")
+    return _hypot(*map(operator.sub, p, q)) if len(p) else 0.0
+
+
+def _sumprod(p: Any, q: Any) -> Any:
+    if len(p) != len(q):
+        raise ValueError("Inputs are not the same length")
+    return _fsum(map(operator.mul, p, q))
 
 
 def _modf(x: Any) -> Any:
@@ -142,10 +171,15 @@ def _trunc(x: Any) -> Any:
 
 _OURS: dict[str, Callable[..., Any]] = {
     "log": _log, "hypot": _hypot, "prod": _prod, "modf": _modf, "isclose": _isclose,
+    "fsum": _fsum, "dist": _dist, "sumprod": _sumprod,
     "floor": lambda x: whole(ops.floor, _python_number(x), math.floor),
     "ceil": lambda x: whole(ops.ceil, _python_number(x), math.ceil),
     "trunc": _trunc,
 }  # fmt: skip
+
+
+# These take anything that has elements.
+_OF_SEQUENCES = frozenset(["fsum", "prod", "dist", "sumprod"])
 
 
 def _value(x: Any) -> Any:
@@ -189,6 +223,8 @@ def _of_math(name: str) -> Callable[..., Any]:
     beside = getattr(np, _ELSEWHERE.get(name, name), None) or UFUNCS.get(name) or _ROWS.get(name, (None,))[0]
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if name in _OF_SEQUENCES:
+            args = tuple(map(list, args))
         if _traced(args):
             return ours(*args, **kwargs)
         if beside is not None and any(isinstance(x, Carrier) for x in args):  # a Tensor stays one
