@@ -22,6 +22,7 @@ from __future__ import annotations
 import dis
 import functools
 import itertools
+import sys
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
@@ -40,7 +41,7 @@ _NAMES = frozenset([f.__name__ for f in CALLED]) | NAMES
 _NUMPY = ("np", "numpy")
 _LOADS_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
 # Whether the last bit of what these are given says that a method is called.
-_BIT = "LOAD_METHOD" not in dis.opmap
+_BIT = sys.version_info >= (3, 12)
 _OF_LOOPS = frozenset(["enumerate", "range", "reversed", "zip"])
 # What these return goes to C code, which takes nothing that stands for a number.
 _FOR_PYTHON = frozenset(["__bool__", "__complex__", "__float__", "__hash__", "__index__", "__int__", "__len__"])
