@@ -101,7 +101,7 @@ _OTHERS = """
     np.kron(a, np.ones((2, 2))); np.cross(t[:, :3, 0], u[:, :3, 0]); np.linalg.cross(t[:, :3, 0], u[:, :3, 0])
     np.gradient(a); np.einsum("ij,ij->i", a, b); np.einsum_path("ij,ij->i", a, b)[1]; np.tensordot(a, B, 1)
     np.linalg.tensordot(a, B, axes=1); np.inner(a, b); np.linalg.solve(d, r[:255]); np.linalg.multi_dot([a, B, a])
-    np.linalg.matrix_power(d, 5)
+    np.linalg.matrix_power(d, 5); np.packbits(m); np.unpackbits(g.astype(np.uint8))
     np.linalg.lstsq(a, c)[0]; np.linalg.norm(a, axis=1); np.linalg.tensorinv(d.reshape(15, 17, 15, 17))
     np.linalg.tensorsolve(d.reshape(15, 17, 255), r[:255].reshape(15, 17)); np.poly(x[:100]); np.polyder(x)
     np.roots(x[:30]); np.union1d(g, h); np.intersect1d(g, h); np.setdiff1d(g, h); np.setxor1d(g, h); np.trim_zeros(x)

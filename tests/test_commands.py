@@ -152,7 +152,7 @@ numbers = (np.ones(3), np.ones((4, 3)))
 
 
 def refused(x):
-    return np.packbits(x > 0)
+    return np.busday_count(x, x)
 """
 
 

@@ -442,7 +442,7 @@ def test_random_derivatives_compiled(graph: Graph) -> None:
 def test_results_that_nothing_uses_have_no_buffer() -> None:
     def fn(x: Any) -> list[Any]:
         u, s, _ = factorizations.svd(sin(x))
-        w, v = factorizations.eigh(contraction.matmul(x, transpose(x, perm=(1, 0))))
+        w, v = factorizations.eigh(contraction.matmul(x, transpose(x, perm=(1, 0))), lower=True)
         return [add(s, 1.0), add(u, 1.0), w, broadcast_to(w, shape=(2, 9)), v, v]
 
     graph = build(fn, [f64(9, 9)])
@@ -455,7 +455,7 @@ def test_results_that_nothing_uses_have_no_buffer() -> None:
 
 def test_what_reads_results_fuses_and_what_makes_them_is_one_call() -> None:
     def fn(x: Any) -> list[Any]:
-        values, vectors = factorizations.eigh(exp(x))
+        values, vectors = factorizations.eigh(exp(x), lower=True)
         rest, whole = number_parts.modf(multiply(x, 3.0))
         scaled = multiply(vectors, linear.broadcast_to(values, shape=(12, 12)))
         return [add(add(scaled, rest), multiply(whole, 0.5))]

@@ -241,10 +241,13 @@ SCENARIOS: list[Scenario] = [branches, derivatives, loops, tape, exceptions, eff
 
 @pytest.fixture(autouse=True)
 def _what_cannot_be_raised() -> Iterator[None]:
+    # Processes that a shell has put into the background ignore the signal, and none of ours would wait for it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with warnings.catch_warnings():
         # An interrupt in a finalizer is told and dropped; detect_anomaly warns that it is slow.
         warnings.simplefilter("ignore")
         yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -46,7 +46,8 @@ def _total(values: Any) -> Any:
     if isinstance(values, tuple | list):
         parts = [part for part in map(_total, values) if part is not None]
         return sum(parts[1:], parts[0]) if parts else None
-    floating = hasattr(values, "shape") and hasattr(values, "dtype") and values.dtype.kind == "f"
+    kind = getattr(values, "dtype", None)  # of a class it is no dtype
+    floating = hasattr(values, "shape") and isinstance(kind, np.dtype) and kind.kind == "f"
     return np.sum(values) if floating else None
 
 

@@ -591,6 +591,15 @@ def test_an_optimizer_is_copied_and_pickled_with_its_parameters() -> None:
     assert p["w"] is optimizer.param_groups[0]["params"][0]
 
 
+def test_copies_of_several_parameters_have_the_gradients_of_each() -> None:
+    made = [tg.tensor(np.ones(k), requires_grad=True) for k in range(1, 40)]
+    for k, x in enumerate(made):
+        x.grad = tg.full(x.shape, float(k))
+    for k, x in enumerate(copy.deepcopy(made)):
+        assert x.grad is not made[k].grad
+        np.testing.assert_array_equal(x.grad.numpy(), np.full(k + 1, float(k)))
+
+
 def _usual_adam(p: Any, g: Any, s: Arrays, t: int) -> Any:
     s["m"] = 0.9 * s.get("m", 0.0) + 0.1 * g
     s["v"] = 0.999 * s.get("v", 0.0) + 0.001 * g**2

@@ -59,7 +59,7 @@ def _sample(x: Any, axis: Any) -> tuple[Any, Any]:
     """The sample with its axis last, and what gives a result of it the axes of the sample."""
     (x,) = arrays(x)
     x = to_float(x)
-    if axis is None:
+    if axis is None or not x.ndim:  # a number is a sample of one
         return np.ravel(x), lambda y: np.reshape(y, (1,) * x.ndim)
     return np.moveaxis(x, axis, -1), lambda y: np.expand_dims(y, axis)
 

@@ -178,7 +178,8 @@ def deepcopy_tensor(self: Any, memo: dict[int, Any]) -> Any:
         )
     out = memo[id(self)] = _remade(type(self), self.array.copy(), self.requires_grad, {})
     if self.grad is not None:
-        out.grad = deepcopy_tensor(self.grad.detach(), memo)
+        # Without its history, and kept for what else has it: what was made for a moment must not be in `memo`.
+        out.grad = deepcopy_tensor(self.grad.detach(), {})
     vars(out).update({name: deepcopy(x, memo) for name, x in _state(self).items()})
     return out
 

@@ -51,13 +51,20 @@ class _Term(Abstract):
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         text = self.text
         avals = [x if is_literal(x) else aval_of(x) for x in operands]
-        # Of an array that the rule makes, which may be traced, only that there is one counts.
-        written = [x.name if isinstance(x, _Term) else repr(x) if is_literal(x) else type(x).__name__ for x in operands]
+        written = list(map(_in_text, operands))
         text.plain = text.plain and not params and all(isinstance(x, _Term) or is_literal(x) for x in operands)
         text.space[op.name] = op.impl
         result = text.term(f"t{len(text.lines)}", op.aval(*avals, **params))
         text.lines.append((_names(result), f"{op.name}({', '.join(written)})", frozenset(written)))
         return result
+
+
+def _in_text(x: Any) -> str:
+    """What a text says of an operand. Of an array that the rule makes, and which is traced, that there is one: to look
+    at its values would guard them."""
+    if isinstance(x, _Term):
+        return x.name
+    return repr(x) if is_literal(x) or isinstance(x, np.ndarray | np.generic) else type(x).__name__
 
 
 def _names(x: Any) -> tuple[str, ...]:
