@@ -205,3 +205,25 @@ def test_objects_made_of_the_class_of_one_have_derivatives() -> None:
     held = Scaled([1.0, 2.0])
     for f, want in ((held.times, 1.0), (held.twice, 4.0), (held.made, 1.0)):
         assert tg.grad(lambda x, f=f: f(x).parts[0])(2.0) == want
+
+
+def test_a_class_given_first_is_read_again_when_it_has_changed() -> None:
+    class Model:
+        scale = 1.0
+
+    @tg.trace
+    def scaled(cls: Any, x: Any) -> Any:
+        return x * cls.scale
+
+    x = np.arange(3.0)
+    for scale in (1.0, 1.0, 2.0, 5.0):
+        Model.scale = scale
+        np.testing.assert_array_equal(scaled(Model, x), x * scale)
+
+
+def test_a_truth_that_is_turned_around_is_one() -> None:
+    def f(x: Any) -> Any:
+        return x * (3.0 if not x else 2.0), not x
+
+    for x in (0.0, 2.0):
+        assert tg.trace(f)(x) == f(x)

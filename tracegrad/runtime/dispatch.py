@@ -49,7 +49,7 @@ from tracegrad.trace.drawn import rewind
 from tracegrad.trace.garbage import patient
 from tracegrad.trace.guards import Answers
 from tracegrad.trace.inline import Inlinable
-from tracegrad.trace.shadow import is_user_object
+from tracegrad.trace.shadow import has_user_attributes
 from tracegrad.trace.signature import Binder, Call
 from tracegrad.trace.sources import CALLS, on_call
 from tracegrad.trace.trace import trace_call
@@ -187,11 +187,11 @@ class Dispatcher(Inlinable):
         family.begun = True
 
     def _is_method_call(self, args: tuple[Any, ...]) -> bool:
-        """Whether the first argument is the instance that this is a method of, as in `Model.forward(model, x)`."""
+        """Whether the first argument is the instance, or class, that this is a method of: `Model.forward(model, x)`."""
         if not args or isinstance(args[0], _VALUES) or self.body is not self.fun:  # a derivative is not the method's
             return False
         plain = isinstance(self.fun, types.FunctionType) and 0 not in self.binder.static_nums
-        return plain and not tree.is_node(args[0]) and is_user_object(args[0])
+        return plain and not tree.is_node(args[0]) and has_user_attributes(args[0])
 
     def _method_of(self, instance: Any) -> Any:
         """The traced method of one instance, whose attributes are its captured variables."""

@@ -158,6 +158,7 @@ def _jumps(code: CodeType) -> _Jumps:
     """The instructions within loops that ask for the truth of a value on the stack, and those that begin turns."""
     steps = list(dis.get_instructions(code))
     follows = {a.offset: b.offset for a, b in itertools.pairwise(steps)}
+    behind = {a.offset: b for a, b in itertools.pairwise([x for x in steps if x.opname != "EXTENDED_ARG"])}
     depth, edges = _flow(steps, follows)
     loops = _loops([range(y, x + 1) for x, ys in edges.items() for y in ys if y <= x])
     turns = {step.offset: range(step.offset, step.argval) for step in steps if step.opname == "FOR_ITER"}
@@ -183,12 +184,14 @@ def _jumps(code: CodeType) -> _Jumps:
     counting = {at: jump(at, [True], {True: follows[at], False: turns[at].stop}, (at,), turns[at]) for at in bare}
     found = {}
     for step in steps:
-        jumps = step if step.opname != "TO_BOOL" else next(x for x in steps if _may_jump(x) and x.offset > step.offset)
-        asks = step.opname.startswith(("POP_JUMP", "TO_BOOL")) and "NONE" not in jumps.opname
+        jumps = step if step.opname.startswith("POP_JUMP") else behind.get(step.offset)
+        taken = _truth_of(step)
         around = [loop for loop in loops if step.offset in loop]
         within = tuple([at for at in turns if step.offset in turns[at]])
-        if not asks or not around or depth.get(step.offset) != 1 + len(within):
+        if not taken or jumps is None or not around or depth.get(step.offset) != taken + len(within):
             continue
+        if not jumps.opname.startswith("POP_JUMP") or "NONE" in jumps.opname:
+            continue  # the truth is for `not`, or a value
         if_jumps = "TRUE" in jumps.opname
         ends = {if_jumps: jumps.argval, not if_jumps: follows[jumps.offset]}
         inside = min(around, key=len)
@@ -196,6 +199,14 @@ def _jumps(code: CodeType) -> _Jumps:
         if back:
             found[step.offset] = jump(step.offset, back, ends, within, inside)
     return _Jumps(found, counting)
+
+
+def _truth_of(step: Any) -> int:
+    """How many values an instruction takes from the stack to ask for the truth of them, or of how they compare, for a
+    jump: since Python 3.13 that is not the jump itself. 0 for one that asks for none."""
+    if step.opname == "COMPARE_OP" and sys.version_info >= (3, 13):
+        return 2 if step.arg & 16 else 0
+    return int(step.opname.startswith(("POP_JUMP", "TO_BOOL")))
 
 
 def _may_jump(step: Any) -> bool:

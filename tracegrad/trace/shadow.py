@@ -45,6 +45,7 @@ __all__ = [
     "Globals",
     "contents",
     "function",
+    "has_user_attributes",
     "is_structural",
     "is_user_object",
     "unshadowed",
@@ -376,6 +377,11 @@ def is_user_object(x: Any) -> bool:
     cls: Any = type(x)
     known = is_user_class(cls) or (cls.__module__, cls.__qualname__) in _NAMESPACES
     return known and not isinstance(x, type | Carrier | Inlinable | _Object)
+
+
+def has_user_attributes(x: Any) -> bool:
+    """Whether `x` is such an instance, or a class of the user's: what `classmethod` hands on."""
+    return is_user_class(x) if isinstance(x, type) else is_user_object(x)
 
 
 # Objects that are only their attributes.
