@@ -51,7 +51,7 @@ def test_arguments_that_cannot_be_traced_are_named(args, error, message):
         (lambda x: np.flip(x, -2), IndexError, f"flip: axis -2 is out of bounds .*{HERE}"),
         (lambda x: x.mean(axis="rows"), TypeError, f"mean: an axis is an integer, got axis='rows' .*{HERE}"),
         (lambda x: np.concatenate([x, np.ones((2, 2))]), ValueError, "concatenate"),
-        (lambda x: np.busday_count(x, x), tg.UnsupportedError, r"np\.busday_count"),
+        (lambda x: np.busday_count(x, x), tg.UnsupportedError, r"np\.busday_count is not .*; compute it outside"),
         (lambda x: np.positive(x > 0), tg.DTypeError, r"positive is not defined for dtypes \(bool\)"),
     ],
 )

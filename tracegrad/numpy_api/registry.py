@@ -119,6 +119,7 @@ def ufunc(*names: str) -> Callable[[Implementation], Implementation]:
 
 
 _OUTSIDE = "return the array, and do that outside"
+_BEFORE = "compute it outside of the traced function, and pass what it gives"
 # What to use in the place of functions that are refused.
 _INSTEAD = {f"np.{name}": _OUTSIDE for name in ("array2string", "array_repr", "array_str", "save", "savetxt", "savez")}
 
@@ -129,7 +130,7 @@ def dispatch_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, An
     implementation = FUNCTIONS.get(function)
     if implementation is None:
         name = public_name(function)
-        raise refuse(name, _INSTEAD.get(name, ""))
+        raise refuse(name, _INSTEAD.get(name, _BEFORE))
     if kwargs:
         kwargs = {k: v for k, v in kwargs.items() if v is not NO_VALUE}
     found = implementation(*args, **kwargs)
