@@ -122,7 +122,6 @@ np.unique(small % 2 + 1j) | np.unique((small % 2) * (1 + 1j), axis=1, return_inv
 # that change shapes.
 RARE_SMOOTH = """
 np.average(c, axis=(2, 0), weights=c[:, 0].T ** 2) | np.average(c, axis=(1, 2), weights=b, returned=True, keepdims=True)
-np.cross(a[:, :2], b[:, :2]) | np.cross(a[:, :2], b[:, 1:]) | np.cross(x3, b[0, :2])
 np.clip(a, -1, b, dtype=np.float64)
 np.nanvar(b, axis=0, mean=np.mean(a, 0, keepdims=True)) | np.pad(a, {0: 1, -1: (2, 0)}, mode="linear_ramp")
 np.max(a + 1j * b) | np.min(a + 1j * b, axis=0) | (a + 1j * b).max(1, keepdims=True) | np.ptp(a + 1j * b, axis=(0, 1))
@@ -149,6 +148,8 @@ np.delete(a, -np.argsort(v)[:2], 1)
 np.insert(v, np.argsort(v)[:2], h[:2]) | np.insert(a, np.argsort(v)[:2], b[:, :2], axis=1) | np.insert(v, v > 0, 9.0)
 np.insert(v, np.argsort(v)[:1], h[:2]) | np.insert(v, [1], h[:2]) | np.insert(a, np.argsort(a[:, 0])[:2], b[:2], axis=0)
 """
+if np.lib.NumpyVersion(np.__version__) < "2.5.0":  # which takes vectors of three components only
+    RARE_SMOOTH += "np.cross(a[:, :2], b[:, :2]) | np.cross(a[:, :2], b[:, 1:]) | np.cross(x3, b[0, :2])\n"
 
 RARE_ROUGH = """
 np.clip(i, -2, 2, dtype=np.int64) | np.clip(a, -1, 1, dtype=np.int64, casting="unsafe")

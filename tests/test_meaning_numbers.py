@@ -209,6 +209,7 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("text", CASES)
 @pytest.mark.filterwarnings("ignore::tracegrad.errors.DerivativeWarning")
+@pytest.mark.filterwarnings("ignore:Bitwise inversion:DeprecationWarning")  # of truths, since Python 3.12
 def test_an_expression_of_python_numbers_is_pythons(text: str) -> None:
     names = sorted({x for x in ("n", "k", "x", "y", "b") if x in set(_words(text))}, key="nkxyb".index)
     f = eval(f"lambda {', '.join(names)}: {text}", {"math": math, "statistics": statistics})

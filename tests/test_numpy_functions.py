@@ -215,6 +215,7 @@ def _same(ours: object, theirs: object, where: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:numpy.fix is deprecated")  # since NumPy 2.5
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_a_function_of_tensors_is_the_function_of_ndarrays(expression: str) -> None:
     theirs = eval(expression, SCOPE | ARRAYS)

@@ -190,15 +190,19 @@ def vecmat(x: Any, y: Any) -> Any:
     return reshape(out, shape=(*out.shape[:-2], out.shape[-1]))
 
 
+# How many components the vectors of `np.cross` may have.
+_CROSSED = frozenset({2, 3} if np.lib.NumpyVersion(np.__version__) < "2.5.0" else {3})
+
+
 @implements(np.cross)
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
-    """`np.cross` of vectors of three components; of two of two, the third component of the product."""
+    """`np.cross` of vectors of three components; before NumPy 2.5 of two too: of two of two, the third component."""
     if axis is not None:
         axisa = axisb = axisc = axis
     x, y = promoted(arrays(a, b))
     left, right = unstack(x, axis=axisa), unstack(y, axis=axisb)
-    if not {len(left), len(right)} <= {2, 3}:
-        what = f"vectors must have 2 or 3 components, got {len(left)} and {len(right)}"
+    if not {len(left), len(right)} <= _CROSSED:
+        what = f"vectors must have {' or '.join(map(str, _CROSSED))} components, got {len(left)} and {len(right)}"
         raise ShapeError(located(f"cross: incompatible dimensions for cross product: {what}"))
     if len(left) == len(right) == 2:
         return subtract(multiply(left[0], right[1]), multiply(left[1], right[0]))

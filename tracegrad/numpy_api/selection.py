@@ -20,6 +20,7 @@ from tracegrad.numpy_api.operands import (
     broadcast_arrays,
     broadcast_shapes,
     constant,
+    has_value,
     operand,
     operands,
     peer_of,
@@ -73,8 +74,25 @@ def where(condition: Any, x: Any = NO_VALUE, y: Any = NO_VALUE, /) -> Any:
             raise ValueError(located("either both or neither of x and y should be given"))
         return nonzero(condition)
     condition, x, y = operands(condition, x, y)
-    _, chosen = together(x, y)
+    dtype, chosen = together(x, y)
+    if not _WRAPS and dtype.kind in "iu":
+        for given in (x, y):
+            _fitting(given, dtype)
     return elementwise.where(condition, *chosen)
+
+
+# Whether numbers of Python that are chosen wrap around: since NumPy 2.5 those that do not fit raise.
+_WRAPS = np.lib.NumpyVersion(np.__version__) < "2.5.0"
+
+
+def _fitting(x: Any, dtype: np.dtype[Any]) -> None:
+    """An `OverflowError`, as NumPy's, where a Python number does not fit; a traced one is asked for what it is."""
+    if type(x) is int:
+        dtype.type(x)
+    elif getattr(x, "weak", False) and x.dtype.kind == "i" and dtype != x.dtype and has_value(x):
+        limits = np.iinfo(dtype)
+        if not (x >= limits.min and x <= limits.max):
+            raise OverflowError(located(f"where: a Python integer is out of bounds for {dtype}"))
 
 
 @implements(np.select)

@@ -19,13 +19,16 @@ from tracegrad.ops.linear import reshape
 
 __all__ = ["eig", "eigvals", "roots", "sort_complex"]
 
-_Eig: Any = type(np.linalg.eig(np.eye(1)))
+_OF_NUMPY: Any = np.linalg.eig(np.eye(1))
+_Eig: Any = type(_OF_NUMPY)
+# Since NumPy 2.5 the results are complex always.
+_ASKS = _OF_NUMPY.eigenvalues.dtype.kind != "c"
 
 
 def _all_real(x: Any, values: Any) -> bool:
     """Whether NumPy gives real results: for real matrices of which all eigenvalues are. That is asked for, but where
     there are no values to ask: there results are complex."""
-    return x.dtype.kind != "c" and has_value(values) and bool(np.all(imag(values) == 0))
+    return _ASKS and x.dtype.kind != "c" and has_value(values) and bool(np.all(imag(values) == 0))
 
 
 @implements(np.linalg.eig)
