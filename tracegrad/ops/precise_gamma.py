@@ -6,7 +6,7 @@ relative error under 2**-56, and SciPy's right of that.
 Left of 0 all are told by what they are at y = 1 - x: log(pi / abs(sin(pi*x))) - lgamma(y), digamma(y) -
 pi * cot(pi*x), and pi**2 / sin(pi*x)**2 - trigamma(y). Where these differences cancel, next to the roots between
 negative whole numbers, both terms are computed in two words, those at y by Stirling's series (DLMF 5.11.1 and 5.11.2)
-at y + 12.
+at y + 12. At the numbers next to three roots two words are not enough: lgamma is a power series about the root there.
 """
 
 from __future__ import annotations
@@ -80,6 +80,16 @@ BERNOULLI = [
 ]
 STIRLING = [in_two_words(p, q * 2 * k * (2 * k - 1)) for k, (p, q) in enumerate(BERNOULLI, 1)]
 STIRLING_SLOPE = [in_two_words(-p, q * 2 * k) for k, (p, q) in enumerate(BERNOULLI, 1)]
+
+
+# Roots of lgamma, of two words each, and the powers of its series there from the first one on.
+ROOTS: list[tuple[Words, tuple[float, ...]]] = [
+    ((-2.4570247382208006, -3.7075610815513266e-17), (1.5156034480216574, 4.8583209516339965, 1.41129114307798)),
+    ((-2.7476826467274127, 9.055340329338315e-17), (-1.9143501856115988, 9.575189475709667, -20.095134916842603)),
+    ((-3.955294284858598, -1.999428391746348e-17), (-20.725060845803707, 251.7146825868894, -3730.6047156806126)),
+]
+# Within this distance of a root the next power is below 2**-54 of the sum.
+NEXT_TO_ROOT = 2.0**-24
 
 
 @in_double
@@ -169,7 +179,11 @@ def _lgamma_in_two_words(x: Any) -> Any:
     stirling = add(multiply(inverse, series(STIRLING, multiply(inverse, inverse))), HALF_LOG_OF_TWO_PI)
     stirling = add(add(stirling, multiply(add(z, (-0.5, 0.0)), log(z))), (-z[0], -z[1]))
     size = np.where(sine[0] < 0, -1.0, 1.0)
-    return add(log(divide(product, (sine[0] * size, sine[1] * size))), (-stirling[0], -stirling[1]))[0]
+    found = add(log(divide(product, (sine[0] * size, sine[1] * size))), (-stirling[0], -stirling[1]))[0]
+    for (high, low), powers in ROOTS:
+        gap = (x - high) - low
+        found = np.where(np.abs(gap) < NEXT_TO_ROOT, gap * np.polyval(powers[::-1], gap), found)
+    return found
 
 
 def _at_turn(x: Any) -> tuple[Words, Words]:
