@@ -32,6 +32,7 @@ OUTSIDE = Polynomial([1.0, 2.0, 3.0])
 CASES: dict[str, Callable[[Any], Any]] = {
     "polyval": lambda c: polynomial.polyval(0.7, c),
     "polyval at a traced point": lambda c: polynomial.polyval(c, [1.0, 2.0, 3.0]),
+    "by its whole name": lambda c: np.polynomial.polynomial.polyval(0.7, c) * np.polynomial.Chebyshev(c)(0.3),
     "polyder": polynomial.polyder,
     "polyint": lambda c: polynomial.polyint(c, 2, [0.5, 1.0]),
     "polymul": lambda c: polynomial.polymul(c, c),
