@@ -64,13 +64,6 @@ def _sample(x: Any, axis: Any) -> tuple[Any, Any]:
     return np.moveaxis(x, axis, -1), lambda y: np.expand_dims(y, axis)
 
 
-def _weights(weights: Any, x: Any, axis: Any) -> Any:
-    if weights is None:
-        return None
-    w = _sample(weights, axis)[0]
-    return w if w.shape == x.shape else np.broadcast_to(w, x.shape)
-
-
 def _average(x: Any, w: Any) -> Any:
     return np.mean(x, axis=-1) if w is None else np.sum(w * x, axis=-1) / np.sum(w, axis=-1)
 
@@ -106,7 +99,7 @@ def _along(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             x, kept = _sample(values.pop(next(iter(values))), axis)
             x = x if dtype is None else x.astype(dtype)
             if values.get("weights") is not None:
-                values["weights"] = _weights(values["weights"], x, axis)
+                values["weights"] = np.broadcast_to(_sample(values["weights"], axis)[0], x.shape)
             found = function(x, **values)
             return kept(found) if keepdims else found
 
@@ -124,17 +117,17 @@ def moment(x: Any, order: Any = 1, center: Any = None) -> Any:
     return _central(x, int(order), center)
 
 
-def _ratio(x: Any, order: int, power: float) -> tuple[Any, Any, Any]:
-    """A moment over a power of the variance, nan where all elements are the same, where that is, and the variance."""
+def _ratio(x: Any, order: int, power: float) -> Any:
+    """A moment over a power of the variance, nan where all elements are the same."""
     m2, center = _central(x, 2), np.mean(x, axis=-1)
     same = m2 <= (np.finfo(m2.dtype).eps * center) ** 2
-    return np.where(same, math.nan, _central(x, order) / np.where(same, 1.0, m2) ** power), same, m2
+    return np.where(same, math.nan, _central(x, order) / np.where(same, 1.0, m2) ** power)
 
 
 @_along("skew")
 def skew(x: Any, bias: bool = True) -> Any:
     """`scipy.stats.skew`."""
-    found, _, _ = _ratio(x, 3, 1.5)
+    found = _ratio(x, 3, 1.5)
     n = x.shape[-1]
     return found if bias or n < 3 else math.sqrt((n - 1.0) * n) / (n - 2.0) * found
 
@@ -142,7 +135,7 @@ def skew(x: Any, bias: bool = True) -> Any:
 @_along("kurtosis")
 def kurtosis(x: Any, fisher: bool = True, bias: bool = True) -> Any:
     """`scipy.stats.kurtosis`."""
-    found, _, _ = _ratio(x, 4, 2.0)
+    found = _ratio(x, 4, 2.0)
     n = x.shape[-1]
     if not bias and n > 3:
         found = ((n**2 - 1.0) * found - 3.0 * (n - 1) ** 2.0) / ((n - 2) * (n - 3)) + 3.0

@@ -44,9 +44,8 @@ class _Numpy(types.ModuleType):
         if name.endswith(MARK):
             return callee(getattr(self, name[: -len(MARK)]))
         found = getattr(np, name)
-        world: Any = getattr(current_trace(), "world", None)
-        if name == "polynomial" and world is not None:  # whose code is read (`tracegrad.trace.users`), by each trace
-            return _Library(world, found)
+        if isinstance(found, types.ModuleType) and is_user_module(found):  # `np.polynomial`, read by each trace anew
+            return module(getattr(current_trace(), "world", None), found)
         value = module(None, found) if isinstance(found, types.ModuleType) else replacement(found) or found
         setattr(self, name, value)
         return value
