@@ -285,6 +285,6 @@ def test_processes_that_start_at_once_on_an_empty_cache_fill_it_and_the_next_com
     last, log = start().communicate(timeout=120)
     assert {found for found, _ in told} == {last}
     assert len(last.split()) == 2
-    assert "compiled in" in told[0][1]
+    assert any("compiled in" in said for _, said in told)  # whichever came first
     assert "compiled in" not in log
     assert log.count("from the disk cache") == 2

@@ -141,16 +141,3 @@ def test_what_scipy_asks_for_as_an_ndarray_is_refused_by_the_name_of_the_functio
     }.items():
         with pytest.raises(TraceError, match=f"{re.escape(what)}, which tracegrad does not know"):
             call()
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda x: np.polynomial.polynomial.polyval(x, x),
-        lambda x: np.polynomial.Polynomial([1.0, 2.0])(x),
-        lambda x: np.polynomial.chebyshev.chebval(x, x),
-    ],
-)
-def test_functions_of_np_polynomial_are_refused_by_name(call: Callable[[Any], Any]) -> None:
-    with pytest.raises(TraceError, match=r"numpy\.polynomial\.\w+\..* \(use np\.poly1d, np\.polyval or np\.poly"):
-        tg.trace(call)(A[0])
