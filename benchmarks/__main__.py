@@ -76,6 +76,8 @@ def report(options: argparse.Namespace) -> dict[str, Any]:
         for variable in ("TRACEGRAD_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
             os.environ[variable] = str(Path(folder) / variable.lower())
         os.environ["TRACEGRAD_FIRST_CALL"] = "compile"  # which is what peers do in their first calls
+        # New processes find the byte code that the ones before wrote, as they find what pip wrote of the peers'.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         results, faults = run(options.names or list(BENCHMARKS), options.quick)
     from benchmarks import peers
 
