@@ -1,7 +1,8 @@
-"""What do workers bring? A compute-bound loss over 16 chunks, by Dask on two local workers, on one, and without Dask.
+"""What do workers bring? A compute-bound loss over 32 chunks, by Dask on two local workers, on one, and without Dask.
 
 The loss is that of a network of tanh layers, on one thread in each worker. All must give the same bits as the walk
-through the chunks in this process, which is expected to be right.
+through the chunks in this process, which is expected to be right. Two processes that have half of the chunks each, and
+say nothing to each other before they are done, show what there is to gain on this machine.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+import multiprocessing
+import operator
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,7 +22,8 @@ from benchmarks.harness import Case, Factory, Run, Settings
 from benchmarks.peers import need
 
 PACKAGES = ("tracegrad", "dask", "distributed")
-CHUNKS, ROWS, WIDTHS = 16, 8192, (64, 256, 256, 1)
+CHUNKS, ROWS, WIDTHS = 32, 8192, (64, 256, 256, 1)
+GROUP = 8  # neighbours that are added first
 
 
 def loss(params: Any, x: Any, y: Any) -> Any:
@@ -45,6 +50,7 @@ def cluster(workers: int, params: Any, x: Any, y: Any) -> Run:
     """The same by workers that have the chunks in memory."""
     distributed = need("distributed")
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    need("dask").config.set({"distributed.worker.profile.enabled": False})  # which looks at each worker every 10 ms
     folder = tempfile.TemporaryDirectory(prefix="cluster-")
     cluster = distributed.LocalCluster(
         n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50, local_directory=folder.name
@@ -60,11 +66,38 @@ def cluster(workers: int, params: Any, x: Any, y: Any) -> Run:
     return run
 
 
+def walk_half(barrier: Any, half: range) -> list[Any]:
+    """Half of the chunks, in one thread of a process that waits for the other: the sums of groups of the tree."""
+    need("tracegrad").settings.num_threads = 1
+    params, x, y = _data()
+    barrier.wait()
+    return [walk(params, x[i : i + GROUP], y[i : i + GROUP]) for i in half]
+
+
+_data = functools.cache(data)
+
+
+def halves() -> Run:
+    """The chunks in two processes, without a cluster."""
+    spawn = multiprocessing.get_context("spawn")
+    pool, manager = ProcessPoolExecutor(2, spawn), spawn.Manager()
+    half = functools.partial(walk_half, manager.Barrier(2))
+    parts = range(0, CHUNKS // 2, GROUP), range(CHUNKS // 2, CHUNKS, GROUP)
+    add = functools.partial(need("tracegrad").tree.map, operator.add)
+
+    def run() -> Any:
+        assert manager  # which has the barrier
+        return functools.reduce(add, itertools.chain(*pool.map(half, parts)))
+
+    return run
+
+
 def cases(settings: Settings) -> list[Case]:
     params, x, y = data()
     peers: dict[str, Factory] = {
         "tracegrad": lambda: cluster(2, params, x, y),
         "one worker": lambda: cluster(1, params, x, y),
+        "two processes, no cluster": halves,
         "this process": lambda: functools.partial(walk, params, x, y),
     }
     name = f"cluster: network of tanh layers, {CHUNKS} chunks of {ROWS} rows, two workers"
