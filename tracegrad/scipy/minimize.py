@@ -13,6 +13,7 @@ from tracegrad.scipy.functions import OfVector, checked, number, of_scipy
 from tracegrad.scipy.losses import LossPlot
 from tracegrad.scipy.progress import Progress
 from tracegrad.scipy.vectors import Vector, as_given
+from tracegrad.solvers.blas_threads import threads_for
 from tracegrad.trace.builder import current_trace
 
 __all__ = ["minimize"]
@@ -61,7 +62,7 @@ def minimize(
     if current_trace() is not None:
         found = solver(x0=vector.pack(x0), callback=callback, **given)
     else:
-        with Progress(f"minimize{f', {method}' if name else ''}", disp) as progress:
+        with Progress(f"minimize{f', {method}' if name else ''}", disp) as progress, threads_for(name):
             given["fun"] = progress.counting(given["fun"])
 
             def value(v: Any) -> Any:

@@ -19,6 +19,7 @@ from tracegrad.ops.custom import opaque
 from tracegrad.ops.elementwise import greater, where
 from tracegrad.ops.op import lead
 from tracegrad.scipy_api.registry import shadow
+from tracegrad.solvers.blas_threads import threads_for
 from tracegrad.solvers.host import Functions, Result, Starts, called, plain_options, shaped
 from tracegrad.solvers.implicit import gradient_of, solution
 from tracegrad.solvers.kkt import FACTS, Between, Constraint, Run, constrained
@@ -157,8 +158,10 @@ def minimize(*args: Any, **kwargs: Any) -> Any:
     start = {"x0": x0} | (ends(limits, shape) if limits is not None else {})
 
     def run(fs: Any, begin: Any, made: Any) -> Any:
-        return told(real("minimize")(number(fs[0]), begin["x0"], bounds=limits_of(begin), constraints=made,
-                                     **slopes.on_host(fs), **options))  # fmt: skip
+        given = slopes.on_host(fs) | options
+        with threads_for(method):
+            found = real("minimize")(number(fs[0]), begin["x0"], bounds=limits_of(begin), constraints=made, **given)
+        return told(found)
 
     found = minimum(what, slopes, start, constraints, run, repr(options), shape, method in _AT_BOUNDS)
     absent = {"njev": method in _WITHOUT_SLOPES, "nhev": method not in _WITH_BENDS}

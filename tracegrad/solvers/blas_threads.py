@@ -1,0 +1,85 @@
+"""The BLAS that comes in SciPy's wheels: its threads, held to one while a solver needs no more.
+
+SciPy's L-BFGS-B and SLSQP give it factors of a few rows, thousands of times a second (scipy/scipy#23191). OpenBLAS
+wakes its threads for them, which then wait for each other: with two, a minimisation takes some fifty times the
+processor time, and where processors are busy that much time too. NumPy's BLAS and that of compiled code are other
+libraries.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+from tracegrad.signals import uninterrupted
+
+__all__ = ["one_thread", "threads_for"]
+
+_OF_SHORT_FACTORS = ("", "l-bfgs-b", "slsqp")  # methods of `scipy.optimize.minimize`; "" is those and BFGS
+
+_lock = threading.Lock()
+_inside: set[object] = set()  # blocks that have begun and not ended, in all threads
+_threads = 1  # how many there were before the first
+
+
+def threads_for(method: str) -> AbstractContextManager[None]:
+    """The block in which a method of `scipy.optimize.minimize`, in lower case, is to run."""
+    return one_thread() if method in _OF_SHORT_FACTORS else nullcontext()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A block in which SciPy's OpenBLAS runs on one thread, in all threads of Python; nothing where SciPy has another.
+
+    >>> with one_thread():
+    ...     pass
+    """
+    library = _openblas()
+    if library is None:
+        yield
+        return
+    block = object()
+    try:
+        _enter(library, block)
+        yield
+    finally:
+        _leave(library, block)
+
+
+def _enter(library: ctypes.CDLL, block: object) -> None:
+    global _threads
+    with uninterrupted(), _lock:
+        if not _inside:
+            _threads = library.scipy_openblas_get_num_threads()
+            library.scipy_openblas_set_num_threads(1)
+        _inside.add(block)
+
+
+def _leave(library: ctypes.CDLL, block: object) -> None:
+    with uninterrupted(), _lock:
+        if block in _inside:
+            _inside.remove(block)
+            if not _inside:
+                library.scipy_openblas_set_num_threads(_threads)
+
+
+@functools.cache
+def _openblas() -> ctypes.CDLL | None:
+    """The library, found as what a module of SciPy's depends on, if its functions have the names of SciPy's wheels."""
+    module = importlib.import_module("scipy.linalg.cython_blas")
+    try:
+        library = ctypes.CDLL(str(module.__file__))
+        for name in ("get", "set"):
+            library[f"scipy_openblas_{name}_num_threads"]
+    except (OSError, AttributeError):
+        return None
+    return library
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
