@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -194,6 +195,31 @@ def test_derivatives_that_are_given_are_used() -> None:
     assert "product" in calls
     both = minimize(lambda p: (np.sum((p["a"] - 1.0) ** 2), gradient(p)), {"a": np.zeros(3)}, jac=True)
     np.testing.assert_allclose(both.x["a"], 1.0)
+
+
+@pytest.mark.parametrize("method", ["trust-ncg", "Newton-CG", "trust-exact", "trust-constr"])
+@pytest.mark.parametrize("start", [START, {"a": START[:2], "b": START[2:].reshape(2, 2)}], ids=["array", "pytree"])
+def test_second_derivatives_of_a_function_with_its_gradient_are_those_of_the_gradient(method: str, start: Any) -> None:
+    def fun(x: Any, scale: float) -> Any:
+        return scale * rosenbrock(np.concatenate([np.ravel(leaf) for leaf in tg.tree.leaves(x)]))
+
+    found = minimize(tg.value_and_grad(fun), start, 2.0, jac=True, method=method, tol=1e-10)
+    wanted = minimize(fun, start, 2.0, method=method, tol=1e-10)
+    assert (found.nit, found.nfev) == (wanted.nit, wanted.nfev)
+    for x, y in zip(tg.tree.leaves(found.x), tg.tree.leaves(wanted.x)):
+        np.testing.assert_allclose(x, y, rtol=1e-12)
+        np.testing.assert_allclose(x, 1.0, rtol=1e-6)
+
+
+def test_scipy_calls_a_function_with_its_gradient_itself_if_it_takes_a_vector() -> None:
+    callers = []
+
+    def both(x: Any) -> Any:
+        callers.append(sys._getframe(1).f_code.co_filename)
+        return rosenbrock(x), slope(x)
+
+    assert minimize(both, START, jac=True).success
+    assert all("scipy" in name and "tracegrad" not in name for name in callers)
 
 
 @pytest.mark.parametrize("method", ["BFGS", "trust-constr"])

@@ -18,7 +18,7 @@ from tracegrad.scipy_api.registry import shadow_of
 from tracegrad.trace.builder import current_trace
 from tracegrad.transforms.flat import inlined
 
-__all__ = ["OfVector", "Residuals", "checked", "compiled", "number", "of_scipy"]
+__all__ = ["OfVector", "Residuals", "WithGradient", "checked", "compiled", "number", "of_scipy"]
 
 Function = Callable[..., Any]
 
@@ -92,6 +92,32 @@ class OfVector:
             return lambda v, p, *args: api.hvp(lambda v: flat(v, *args), (v,), (p.astype(np.float64),))
 
         return self.made("Hessian-vector product", make)
+
+
+class WithGradient(OfVector):
+    """A function that gives its gradient beside its value, of which second derivatives are those of that gradient."""
+
+    def __call__(self, *args: Any) -> Any:
+        value, gradient = self.plain(*args)
+        return value, self.vector.pack(gradient)
+
+    def value_and_gradient(self) -> Any:
+        return self.fun if self.vector.flat and current_trace() is None else self
+
+    def hessian(self) -> Any:
+        return self.made("Jacobian of the gradient", lambda flat: api.jacfwd(self._gradient(flat), self.place))
+
+    def product(self) -> Any:
+        def make(flat: Function) -> Function:
+            def along(v: Any, p: Any, *args: Any) -> Any:
+                return api.jvp(lambda v: self._gradient(flat)(v, *args), (v,), (p.astype(np.float64),))[1]
+
+            return along
+
+        return self.made("derivative of the gradient", make)
+
+    def _gradient(self, flat: Function) -> Function:
+        return lambda *args: self.vector.pack(flat(*args)[1])
 
 
 class Residuals(OfVector):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.scipy.constraints import bounds_of, constraints_of
-from tracegrad.scipy.functions import OfVector, checked, number, of_scipy
+from tracegrad.scipy.functions import OfVector, WithGradient, checked, number, of_scipy
 from tracegrad.scipy.losses import LossPlot
 from tracegrad.scipy.progress import Progress
 from tracegrad.scipy.vectors import Vector, as_given
@@ -54,7 +54,8 @@ def minimize(
     vector = Vector(WHAT, "x0", x0)
     name = method.lower() if isinstance(method, str) else ""
     args = args if isinstance(args, tuple) else (args,)
-    given = _derivatives(OfVector(fun, vector), name, jac, hess, hessp)
+    objective = (WithGradient if jac is True else OfVector)(fun, vector)
+    given = _derivatives(objective, name, jac, hess, hessp)
     constraints = constraints_of(vector, constraints, bends=name == "trust-constr")
     given |= {"bounds": bounds_of(vector, bounds), "constraints": constraints, "tol": tol}
     given |= {"args": args, "method": method, "options": None if options is None else dict(options)}
@@ -86,7 +87,7 @@ def _derivatives(objective: OfVector, method: str, jac: Any, hess: Any, hessp: A
     elif jac is None:
         given = {"fun": checked(vector, objective.value_and_gradient()), "jac": True}
     elif jac is True:
-        given = {"fun": _packed_gradient(objective), "jac": True}
+        given = {"fun": objective.value_and_gradient(), "jac": True}
     else:
         given = {"fun": number(objective), "jac": _packed(OfVector(jac, vector))}
     if hess is None and hessp is None:
@@ -103,14 +104,6 @@ def _derivatives(objective: OfVector, method: str, jac: Any, hess: Any, hessp: A
 
 def _packed(gradient: OfVector) -> Callable[..., Any]:
     return lambda v, *args: gradient.vector.pack(gradient(v, *args))
-
-
-def _packed_gradient(both: OfVector) -> Callable[..., Any]:
-    def call(v: Any, *args: Any) -> Any:
-        value, gradient = both(v, *args)
-        return value, both.vector.pack(gradient)
-
-    return call
 
 
 def _callback(vector: Vector, callback: Any, progress: Progress, value: Callable[[Any], Any]) -> Any:
