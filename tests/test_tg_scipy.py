@@ -400,6 +400,26 @@ def test_curves_are_fitted_as_scipy_does() -> None:
     assert info["nfev"] < 20
 
 
+def test_the_data_of_a_fit_may_be_a_pytree() -> None:
+    def model(x: Any, p: Any) -> Any:
+        return {"falls": p["a"] * np.exp(-p["k"] * x["early"]), "rises": [p["a"] + p["k"] * x["late"]]}
+
+    def by_hand(x: Any, a: Any, k: Any) -> Any:
+        return np.concatenate([a * np.exp(-k * TIMES), a + k * TIMES[:7]])
+
+    x = {"early": TIMES, "late": TIMES[:7]}
+    y = {"falls": SAMPLES, "rises": [3.0 + 2.0 * TIMES[:7] + 0.01 * np.sin(40.0 * TIMES[:7])]}
+    rows = np.concatenate([y["falls"], y["rises"][0]])
+    sigma = np.linspace(0.1, 0.3, rows.size)
+    for given in (sigma, {"falls": sigma[:20], "rises": [sigma[20:]]}, np.diag(sigma**2)):
+        found, covariance = curve_fit(model, x, y, {"a": 1.0, "k": 1.0}, given)
+        wanted, expected = optimize.curve_fit(by_hand, TIMES, rows, [1.0, 1.0], sigma)
+        np.testing.assert_allclose([found["a"], found["k"]], wanted, rtol=1e-6)
+        np.testing.assert_allclose(covariance, expected, rtol=1e-4)
+    with pytest.raises(ShapeError, match="does not fit ydata"):
+        curve_fit(lambda x, p: model(x, p)["falls"], x, y, {"a": 1.0, "k": 1.0})
+
+
 def swinging(t: Any, y: Any, mu: Any) -> Any:
     return {"x": y["v"], "v": mu * (1.0 - y["x"] ** 2) * y["v"] - y["x"]}
 
@@ -454,6 +474,98 @@ def test_boundary_value_problems_are_solved_as_scipy_does(parameters: bool) -> N
     np.testing.assert_allclose(found.sol(TIMES), wanted.sol(TIMES), atol=1e-6)
     if parameters:
         assert found.p[0] == pytest.approx(2.0 * np.pi, rel=1e-6)
+
+
+@pytest.mark.parametrize("jacobians", [False, True])
+def test_boundary_value_problems_of_pytrees_are_solved_as_those_of_their_vectors(jacobians: bool) -> None:
+    x = np.linspace(0.0, 1.0, 9)
+    rows = np.stack([np.sin(np.pi * x), np.pi * np.cos(np.pi * x)])
+    y, p = {"u": rows[:1], "v": rows[1:].reshape(1, 9)}, {"tension": [8.0], "scale": 1.0}
+
+    def law(x: Any, y: Any, p: Any) -> Any:
+        return {"u": y["v"], "v": np.cos(x) - p["tension"][0] * y["u"]}
+
+    def ends(a: Any, b: Any, p: Any) -> Any:
+        return {"left": a["u"], "right": [b["u"][0], a["v"][0] - p["scale"]], "norm": p["scale"] - 1.0}
+
+    def slopes(x: Any, y: Any, p: Any) -> Any:  # parameters in the order of the leaves: scale, tension
+        nothing, one = np.zeros(x.size), np.ones(x.size)
+        by_y = np.array([[nothing, one], [-p["tension"][0] * one, nothing]])
+        return by_y, np.array([[nothing, nothing], [nothing, -y["u"][0]]])
+
+    def law_by_hand(x: Any, y: Any, p: Any) -> Any:
+        return np.stack([y[1], np.cos(x) - p[1] * y[0]])
+
+    def ends_by_hand(a: Any, b: Any, p: Any) -> Any:
+        return np.array([a[0], p[0] - 1.0, b[0], a[1] - p[0]])
+
+    given = {"fun_jac": slopes} if jacobians else {}
+    found = solve_bvp(law, ends, x, y, p, tol=1e-8, **given)
+    wanted = integrate.solve_bvp(law_by_hand, ends_by_hand, x, rows, [1.0, 8.0], tol=1e-8)
+    assert found.success
+    assert found.p["tension"][0] == pytest.approx(wanted.p[1], rel=1e-7)
+    assert found.p["scale"] == pytest.approx(1.0)
+    assert found.y["u"].shape == found.yp["v"].shape == (1, found.x.size)
+    assert found.sol(0.3)["u"].shape == (1,)
+    np.testing.assert_allclose(found.sol(TIMES)["u"][0], wanted.sol(TIMES)[0], atol=1e-7)
+    np.testing.assert_allclose(found.sol(TIMES)["v"][0], wanted.sol(TIMES)[1], atol=1e-7)
+
+
+def test_the_slopes_of_boundary_value_problems_are_those_of_differences() -> None:
+    seen = []
+
+    def law(x: Any, y: Any, p: Any) -> Any:
+        return {"u": y["u"] * y["v"][0, 1] * p["k"], "v": np.sin(y["v"]) * np.cos(x) + y["u"] ** 2}
+
+    def ends(a: Any, b: Any, p: Any) -> Any:
+        return {"all": a["v"] * b["u"], "k": [p["k"] * a["u"]]}
+
+    def solver(fun: Any, bc: Any, x: Any, y: Any, p: Any, S: Any, fun_jac: Any, bc_jac: Any) -> Any:
+        seen.extend([fun, bc, fun_jac, bc_jac])
+        return optimize.OptimizeResult(x=x, y=y, yp=y, p=p, sol=None)
+
+    patch = pytest.MonkeyPatch()
+    with patch.context() as given:
+        given.setattr(integrate, "solve_bvp", solver)
+        x, rng = np.linspace(0.0, 1.0, 4), np.random.default_rng(3)
+        y = {"u": np.zeros(4), "v": np.zeros((1, 2, 4))}
+        solve_bvp(law, ends, x, y, {"k": 2.0})
+    fun, bc, fun_jac, bc_jac = seen
+    rows, moved, p, step = rng.normal(size=(3, 4)), rng.normal(size=(3, 4)), np.array([2.0]), 1e-6
+    by_y, by_p = fun_jac(x, rows, p)
+    slope = (fun(x, rows + step * moved, p) - fun(x, rows - step * moved, p)) / (2 * step)
+    np.testing.assert_allclose(np.einsum("ijm,jm->im", by_y, moved), slope, rtol=1e-7, atol=1e-9)
+    slope = (fun(x, rows, p + step) - fun(x, rows, p - step)) / (2 * step)
+    np.testing.assert_allclose(by_p[:, 0], slope, rtol=1e-7, atol=1e-9)
+    a, b = rows[:, 0], rows[:, 1]
+    for k, by in enumerate(bc_jac(a, b, p)):
+        low, high = ([*(a, b, p)] for _ in range(2))
+        direction = rng.normal(size=low[k].shape)
+        low[k], high[k] = low[k] - step * direction, high[k] + step * direction
+        np.testing.assert_allclose(by @ direction, (bc(*high) - bc(*low)) / (2 * step), rtol=1e-7, atol=1e-9)
+
+
+def test_lists_stand_for_arrays_as_in_scipy() -> None:
+    found = solve_ivp(as_list, (0.0, 2.0), np.array([2.0, 0.0]), "Radau", args=(5.0,))
+    wanted = integrate.solve_ivp(as_list, (0.0, 2.0), [2.0, 0.0], "Radau", args=(5.0,))
+    np.testing.assert_allclose(found.y[:, -1], wanted.y[:, -1], rtol=1e-3)
+    x = np.linspace(0.0, 1.0, 5)
+    for start in (np.zeros((2, 5)), [np.zeros(5), np.zeros(5)], np.zeros((2, 5)).tolist()):
+        solved = solve_bvp(lambda x, y: [y[1], -y[0]], lambda a, b: [a[0], b[0] - 1.0], x, start)
+        assert solved.sol(0.5).shape == (2,)
+        assert solved.sol(0.5)[0] == pytest.approx(np.sin(0.5) / np.sin(1.0), rel=1e-5)
+    with pytest.raises(ShapeError, match=r"does not fit y0: y0 has \(2,\)"):
+        solve_ivp(lambda t, y: [y[0]], (0.0, 1.0), np.ones(2))
+
+
+def test_a_boundary_value_problem_that_does_not_fit_is_refused() -> None:
+    x, y = np.linspace(0.0, 1.0, 5), {"u": np.zeros(5), "v": np.zeros((2, 4))}
+    with pytest.raises(ShapeError, match=r"y\['v'\] of shape \(2, 4\) has no last axis for the mesh x"):
+        solve_bvp(lambda x, y: y, lambda a, b: a, x, y)
+    with pytest.raises(ShapeError, match=r"\['u'\] of shape \(2, 5\) does not fit y: y\['u'\] has \(5,\)"):
+        solve_bvp(lambda x, y: {"u": np.stack([y["u"], y["u"]])}, lambda a, b: a, x, {"u": np.zeros(5)})
+    with pytest.raises(ValueError, match=r"`bc` return is expected to have shape \(1,\)"):
+        solve_bvp(lambda x, y: y, lambda a, b: (a, b), x, {"u": np.zeros(5)})
 
 
 def test_integrals_are_scipys() -> None:

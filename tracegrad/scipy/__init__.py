@@ -5,8 +5,9 @@ in Python and C and call compiled functions. Within traced functions these are S
 them (`tracegrad.solvers`): a node with derivatives by the implicit function theorem.
 """
 
+from tracegrad.scipy.boundary import solve_bvp
 from tracegrad.scipy.fits import curve_fit, least_squares
-from tracegrad.scipy.integrate import quad, solve_bvp, solve_ivp
+from tracegrad.scipy.integrate import quad, solve_ivp
 from tracegrad.scipy.losses import LossPlot
 from tracegrad.scipy.minimize import minimize
 from tracegrad.scipy.roots import root, root_scalar

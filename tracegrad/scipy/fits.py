@@ -77,8 +77,9 @@ def curve_fit(
 
     The model is `f(xdata, *parameters)`, numbers that begin at the list `p0`, or `f(xdata, parameters)` if `p0` is a
     pytree, such as a dictionary; then so is what is found, whose elements the covariance has in the order of the
-    leaves. The Jacobian of the model is derived and compiled if `jac` is None. In a traced function it is
-    `scipy.optimize.curve_fit` there, with derivatives of both results.
+    leaves. `xdata` may be a pytree, and so may `ydata`, which the model then gives and `sigma` may be. The Jacobian of
+    the model is derived and compiled if `jac` is None. In a traced function it is `scipy.optimize.curve_fit` there,
+    with derivatives of both results.
 
     >>> t = np.linspace(0, 1, 20)
     >>> found, covariance = curve_fit(lambda t, a, k: a * np.exp(-k * t), t, 3 * np.exp(-2 * t))
@@ -86,17 +87,21 @@ def curve_fit(
     [3. 2.] (2, 2)
     """
     what = "tracegrad.scipy.curve_fit"
-    p0, vector = as_given(p0), None
+    p0, ydata, vector, data = as_given(p0), as_given(ydata), None, None
     if p0 is not None and (tree.is_node(p0) or np.ndim(p0) > 1):
         vector = Vector(what, "p0", p0)
         bounds = (vector.spread(bounds[0], -np.inf), vector.spread(bounds[1], np.inf))
         p0 = vector.pack(p0)
-    place = None if vector is None else vector.key
+    if tree.is_node(ydata):
+        data = Vector(what, "ydata", ydata)
+        ydata, sigma = data.pack(ydata), data.pack(sigma) if sigma is not None and tree.is_node(sigma) else sigma
+    place = tuple([None if part is None else part.key for part in (vector, data)])
 
     def of_vector(f: Callable[..., Any]) -> Callable[..., Any]:
         def model(x: Any, v: Any) -> Any:
             given = [v[k] for k in range(v.shape[0])] if vector is None else [vector.unpack(v)]
-            return inlined(f)(x, *given)
+            found = inlined(f)(x, *given)
+            return found if data is None else data.pack(found)
 
         model.__wrapped__ = f  # type: ignore[attr-defined]
         return model

@@ -1,4 +1,4 @@
-"""`scipy.integrate`'s `solve_ivp`, `solve_bvp` and `quad` with compiled functions and Jacobians."""
+"""`scipy.integrate`'s `solve_ivp` and `quad` with compiled functions and Jacobians."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad import api, tree
+from tracegrad import tree
 from tracegrad.scipy.functions import Residuals, compiled, number, of_scipy
 from tracegrad.scipy.vectors import Vector, as_given
-from tracegrad.transforms.flat import inlined
 
-__all__ = ["quad", "solve_bvp", "solve_ivp"]
+__all__ = ["quad", "solve_ivp"]
 
 _IMPLICIT = ("Radau", "BDF", "LSODA")
 
@@ -99,46 +98,3 @@ def _unpacked(vector: Vector, found: Any) -> Any:
     if found.get("y_events") is not None:
         found["y_events"] = [vector.along(np.reshape(y, (-1, vector.size)).T, (len(y),)) for y in found["y_events"]]
     return found
-
-
-def solve_bvp(fun: Callable[..., Any], bc: Callable[..., Any], x: Any, y: Any, p: Any = None, S: Any = None,
-              fun_jac: Any = None, bc_jac: Any = None, **options: Any) -> Any:  # fmt: skip
-    """The solution of a boundary value problem, by `scipy.integrate.solve_bvp`, whose arguments and result these are.
-
-    The derivatives of `fun(x, y)` and `bc(ya, yb)`, and with `p` those in the parameters, are derived and compiled if
-    none are given. As SciPy requires, column k of what `fun` gives depends on column k of `y` alone. States and
-    parameters are arrays. It is not for traced functions.
-
-    >>> x = np.linspace(0, 1, 5)
-    >>> found = solve_bvp(lambda x, y: np.stack([y[1], -np.exp(y[0])]), lambda a, b: np.stack([a[0], b[0]]), x,
-    ...                   np.zeros((2, 5)), tol=1e-8)
-    >>> print(f"{found.sol(0.5)[0]:.5f}")
-    0.14054
-    """
-    what = "tracegrad.scipy.solve_bvp"
-    many = p is not None
-    if fun_jac is None:
-        fun_jac = compiled(fun, ("columns", what, many), _columns, f"{what}: Jacobian of fun")
-    if bc_jac is None:
-        ends = (0, 1, 2) if many else (0, 1)
-        bc_jac = compiled(bc, ("ends", what, many), lambda bc: api.jacfwd(bc, ends), f"{what}: Jacobian of bc")
-    f, ends_meet = (compiled(g, ("value", what, many), lambda g: g, what) for g in (fun, bc))
-    return of_scipy("integrate.solve_bvp")(f, ends_meet, x, y, p, S, fun_jac, bc_jac, **options)
-
-
-def _columns(fun: Callable[..., Any]) -> Callable[..., Any]:
-    """The derivatives of each column of the result in that column of `y`, and in the parameters."""
-
-    def call(x: Any, y: Any, *p: Any) -> Any:
-        n, m = y.shape
-
-        def along(row: Any) -> Any:
-            return api.jvp(lambda y: inlined(fun)(x, y, *p), (y,), (row,))[1]
-
-        rows = np.broadcast_to(np.eye(n)[:, :, None], (n, n, m))
-        slopes = np.transpose(api.vmap(along)(rows), (1, 0, 2))
-        if not p:
-            return slopes
-        return slopes, np.swapaxes(api.jacfwd(lambda p: inlined(fun)(x, y, p))(p[0]), 1, 2)
-
-    return call

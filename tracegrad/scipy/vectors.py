@@ -59,15 +59,19 @@ class Vector:
         """What tells it from others that lay their leaves otherwise."""
         return self.structure, self.shapes, self.dtypes
 
-    def pack(self, x: Any) -> Any:
-        """The vector of a pytree of this structure. ShapeError for another one."""
+    def pack(self, x: Any, behind: tuple[int, ...] = ()) -> Any:
+        """The vector of a pytree of this structure, whose leaves may have more axes `behind` theirs; a list may stand
+        for an array. ShapeError for another one."""
+        if self.is_array and isinstance(x, list | tuple):
+            x = np.reshape(joined(tree.leaves(x), behind), (-1, *self.shapes[0][1:], *behind))
         leaves, structure = tree.flatten(x)
         if not tree.alike(structure, self.structure):
             self._refuse(f"the structure {structure}", self.structure)
         for leaf, shape, path in zip(leaves, self.shapes, self.paths):
-            if np.shape(leaf) != shape:
-                self._refuse(f"{path or 'a leaf'} of shape {np.shape(leaf)}", f"{self.name}{path} has {shape}")
-        return joined(leaves)
+            if np.shape(leaf) != shape + behind:
+                found, wanted = np.shape(leaf), shape + behind
+                self._refuse(f"{path or 'a leaf'} of shape {found}", f"{self.name}{path} has {wanted}")
+        return joined(leaves, behind)
 
     def _refuse(self, found: Any, wanted: Any) -> None:
         raise ShapeError(located(f"{self.what}: {found} does not fit {self.name}: {wanted}"))
@@ -104,10 +108,10 @@ _LEAF = tree.structure(0.0)
 _NUMBERS = (bool, int, float, np.generic)
 
 
-def joined(leaves: Sequence[Any]) -> Any:
-    """Leaves, ndarrays or traced, in a row, as float64."""
+def joined(leaves: Sequence[Any], behind: tuple[int, ...] = ()) -> Any:
+    """Leaves, ndarrays or traced, in a row, as float64; with more axes `behind` those that become one."""
     rows: list[Any] = [leaf if isinstance(leaf, Carrier) else np.asarray(leaf, np.float64) for leaf in leaves]
-    rows = [np.ravel(row) for row in rows]
+    rows = [np.reshape(row, (-1, *behind)) for row in rows]
     rows = [row if row.dtype == np.float64 else row.astype(np.float64) for row in rows]
     return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
