@@ -10,9 +10,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,7 +20,7 @@ import numpy as np
 
 from benchmarks import peers
 from benchmarks.bench_workloads import PEERS, right
-from benchmarks.harness import QUICK, Case, Factory, Run, Settings, Timed, leaves
+from benchmarks.harness import QUICK, Case, Factory, Run, Settings, Timed, leaves, printed
 from benchmarks.peers import need
 from benchmarks.workloads import Workload, workloads
 
@@ -77,17 +74,10 @@ def _peak(reset: bool = False) -> int:
 def in_new_process(
     workload: Workload, peer: str, folder: str, first_call: str = "compile", second: bool = False
 ) -> Timed:
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD.format(name=workload.name, peer=peer, second=second)],
-        cwd=Path(__file__).parent.parent,
-        env={**os.environ, "TRACEGRAD_CACHE_DIR": folder, "TRACEGRAD_FIRST_CALL": first_call or "compile"},
-        capture_output=True,
-        text=True,
-        check=False,
+    found = printed(
+        CHILD.format(name=workload.name, peer=peer, second=second),
+        {"TRACEGRAD_CACHE_DIR": folder, "TRACEGRAD_FIRST_CALL": first_call or "compile"},
     )
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip().rpartition("\n")[2])
-    found = json.loads(done.stdout)
     return Timed(found["seconds"], np.array(found["sums"]), found["peak"])
 
 

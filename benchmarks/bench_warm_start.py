@@ -7,8 +7,6 @@ called one after the other in one process, each of the larger ones in a process 
 from __future__ import annotations
 
 import functools
-import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -17,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Case, Factory, Run, Settings, Timed
+from benchmarks.harness import Case, Factory, Run, Settings, Timed, printed
 from benchmarks.peers import need, torch_compiler
 
 PACKAGES: tuple[str, ...] = ()
@@ -154,11 +152,7 @@ def run_process(program: str, environment: dict[str, str], alone: str = "") -> d
         source = ALONE.format(
             imports=words["imports"], larger=larger, prepare=prepare, program=alone, size=SIZES[alone]
         )
-    environment = {**os.environ, **environment}
-    done = subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip().rpartition("\n")[2])
-    report: dict[str, Any] = json.loads(done.stdout)
+    report: dict[str, Any] = printed(source, environment)
     return report
 
 

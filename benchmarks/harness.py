@@ -17,10 +17,15 @@ from __future__ import annotations
 
 import gc
 import itertools
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -210,6 +215,21 @@ def _autorange(run: Run, least: float) -> int:
         if elapsed >= least or inner >= 10**7:
             return inner
         inner = max(2 * inner, min(20 * inner, int(1.1 * inner * least / max(elapsed, 1e-9))))
+
+
+def printed(source: str, environment: Mapping[str, str]) -> Any:
+    """What a process of its own that runs this code prints as JSON. RuntimeError, with its last line, if it fails."""
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        cwd=Path(__file__).parent.parent,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().rpartition("\n")[2])
+    return json.loads(done.stdout)
 
 
 def settle(rest: float) -> float:

@@ -383,6 +383,18 @@ def test_tracegrad_agrees_with_numpy_by_hand_in_the_benchmark(name):
     assert [row.status for row in result.rows] == ["ok", "ok", "ok"], harness.table(result)
 
 
+@pytest.mark.parametrize("method", ["L-BFGS-B", "Newton-CG"])
+def test_minimizations_end_at_the_minimum_also_in_a_new_process(method, monkeypatch):
+    from benchmarks import bench_minimize
+
+    warm = next(case for case in bench_minimize.cases(harness.QUICK) if case.name.endswith(method))
+    monkeypatch.setattr(bench_minimize, "START", np.zeros(20))
+    check("tracegrad", warm.peers["tracegrad"]()(), np.ones(20), warm.tolerance)
+    measured = bench_minimize.cold(method, "tracegrad")()
+    assert measured.seconds > 0
+    check("tracegrad", measured.result, np.ones(1000), warm.tolerance)
+
+
 def test_the_encoder_trains_compiled_as_operation_by_operation(monkeypatch):
     from benchmarks import bench_encoder_step as encoder_step
 
