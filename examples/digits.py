@@ -16,13 +16,13 @@ import tempfile
 import time
 
 import numpy as np
+from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 from threadpoolctl import threadpool_limits
 
 import tracegrad as tg
 
-SIZES, BATCH = (64, 128, 64, 10), 64
-DECAY1, DECAY2, EPSILON = 0.9, 0.999, 1e-8
+SIZES, BATCH, DECAY1, DECAY2, EPSILON = (64, 128, 64, 10), 64, 0.9, 0.999, 1e-8
 
 
 def logits(params, x):
@@ -40,25 +40,15 @@ def loss(params, x, labels):
     return np.mean(np.log(np.sum(np.exp(z), axis=1)) - z[np.arange(len(labels)), labels])
 
 
-def adam(param, slope, mean, square, t, rate):
-    """One array's new value and moments (Kingma and Ba, 2015, algorithm 1)."""
-    mean = DECAY1 * mean + (1 - DECAY1) * slope
-    square = DECAY2 * square + (1 - DECAY2) * slope**2
-    step = (mean / (1 - DECAY1**t)) / (np.sqrt(square / (1 - DECAY2**t)) + EPSILON)
-    return param - rate * step, mean, square
-
-
 @tg.trace
-def train_step(params, moments, t, rate, x, labels):
-    """Loss, gradient and Adam's update, compiled as one program: plain functions of lists of arrays."""
+def train_step(params, means, squares, t, rate, x, labels):
+    """Loss, gradient and Adam's update (Kingma and Ba, 2015, algorithm 1), compiled as one program."""
     value, slopes = tg.value_and_grad(loss)(params, x, labels)
-    new_params, new_moments = [], []
-    for (w, b), (dw, db), (mw, sw, mb, sb) in zip(params, slopes, moments, strict=True):
-        w, mw, sw = adam(w, dw, mw, sw, t, rate)
-        b, mb, sb = adam(b, db, mb, sb, t, rate)
-        new_params.append((w, b))
-        new_moments.append((mw, sw, mb, sb))
-    return value, new_params, new_moments
+    means = tg.tree.map(lambda m, g: DECAY1 * m + (1 - DECAY1) * g, means, slopes)
+    squares = tg.tree.map(lambda s, g: DECAY2 * s + (1 - DECAY2) * g**2, squares, slopes)
+    rate, weight = rate / (1 - DECAY1**t), 1 / (1 - DECAY2**t)
+    params = tg.tree.map(lambda p, m, s: p - rate * m / (np.sqrt(weight * s) + EPSILON), params, means, squares)
+    return value, params, means, squares
 
 
 @tg.trace
@@ -77,33 +67,44 @@ def load(seed=0):
 
 def initial(seed=0):
     """Parameters (Glorot and Bengio, 2010) and Adam's moments, all zero."""
-    rng = np.random.default_rng(seed)
-    params, moments = [], []
+    rng, params = np.random.default_rng(seed), []
     for m, n in itertools.pairwise(SIZES):
-        w = (rng.standard_normal((m, n)) * np.sqrt(2.0 / (m + n))).astype(np.float32)
-        params.append((w, np.zeros(n, np.float32)))
-        moments.append(tuple(np.zeros(shape, np.float32) for shape in ((m, n), (m, n), n, n)))
-    return params, moments
+        w = rng.standard_normal((m, n)) * np.sqrt(2.0 / (m + n))
+        params.append((w.astype(np.float32), np.zeros(n, np.float32)))
+    return params, tg.tree.map(np.zeros_like, params), tg.tree.map(np.zeros_like, params)
 
 
 def train(epochs, seed=0):
-    """Train, with a line for each epoch; gives back the held-out accuracy and the median time of a step."""
+    """Train, with a line for each epoch: parameters, the losses, held-out accuracy and the median time of a step."""
     x, labels, x_held_out, labels_held_out = load(seed)
-    params, moments = initial(seed)
-    rng, t, times = np.random.default_rng(seed), 0, []
+    state, rng, losses, times = initial(seed), np.random.default_rng(seed), [], []
     for epoch in range(1, epochs + 1):
-        losses, rate = [], np.float32(3e-3 * 0.9**epoch)
+        before, rate = len(losses), np.float32(3e-3 * 0.9**epoch)
         # The last batch is smaller: the step is traced anew for it, not compiled anew.
         for rows in np.split(rng.permutation(len(x)), range(BATCH, len(x), BATCH)):
-            t += 1
             clock = time.perf_counter()
-            value, params, moments = train_step(params, moments, np.float32(t), rate, x[rows], labels[rows])
+            value, *state = train_step(*state, np.float32(len(losses) + 1), rate, x[rows], labels[rows])
             times.append(time.perf_counter() - clock)
             losses.append(float(value))
-        accuracy = float(np.mean(predict(params, x_held_out) == labels_held_out))
-        step = 1e6 * statistics.median(times[-len(losses) :])
-        print(f"epoch {epoch:2}  loss {np.mean(losses):.4f}  accuracy {accuracy:.1%}  step {step:.0f} µs")
-    return accuracy, statistics.median(times)
+        accuracy = float(np.mean(predict(state[0], x_held_out) == labels_held_out))
+        value, step = np.mean(losses[before:]), 1e6 * statistics.median(times[before:])
+        print(f"epoch {epoch:2}  loss {value:.4f}  accuracy {accuracy:.1%}  step {step:.0f} µs")
+    return state[0], losses, accuracy, statistics.median(times)
+
+
+def draw(params, losses):
+    """The losses, and the mean slopes of each digit's score by the pixels of its images."""
+    x, labels, *_ = load()
+    slopes = tg.grad(lambda x: np.sum(logits(params, x)[np.arange(len(x)), labels]))(x).reshape(-1, 8, 8)
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    left, right = figure.subfigures(1, 2)
+    left.subplots().semilogy(losses, lw=0.5)
+    left.suptitle("Loss of each batch")
+    right.suptitle("Where ink makes it more that digit (red), and less (blue)")
+    for digit, axes in enumerate(right.subplots(2, 5).ravel()):
+        axes.imshow(np.mean(slopes[labels == digit], axis=0), cmap="RdBu_r", vmin=-3, vmax=3)
+        axes.set(title=digit, xticks=[], yticks=[])
+    figure.savefig("digits.png", dpi=120)
 
 
 def first_call():
@@ -126,13 +127,12 @@ def main():
     parser.add_argument("--first-call", action="store_true", help="print the seconds of one first step, end")
     options = parser.parse_args()
     if options.first_call:
-        print(first_call())
-        return 0
-
-    accuracy, compiled = train(options.epochs)
+        return print(first_call())
+    params, losses, accuracy, compiled = train(options.epochs)
+    draw(params, losses)
     print("\nthe same code eagerly, two epochs")
     with threadpool_limits(1), tg.disable_jit():  # for products this small, threads of NumPy's BLAS cost time
-        _, eager = train(2)
+        *_, eager = train(2)
     with tempfile.TemporaryDirectory() as folder:
         replayed, cold, warm = [first_call_in_new_process(folder, by) for by in ("replay", "compile", "compile")]
     print(f"""

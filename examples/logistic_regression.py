@@ -10,7 +10,7 @@ import sys
 import time
 
 import numpy as np
-from scipy.optimize import minimize
+from matplotlib.figure import Figure
 from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 
@@ -40,21 +40,35 @@ def main():
     value_and_grad(theta, x, y)
     first = time.perf_counter() - clock
     clock = time.perf_counter()
-    tight = {"ftol": 1e-14, "gtol": 1e-7}
-    fit = minimize(value_and_grad, theta, args=(x, y), jac=True, method="L-BFGS-B", options=tight)
+    tight = {"method": "L-BFGS-B", "options": {"ftol": 1e-14, "gtol": 1e-7}}
+    fit = tg.scipy.minimize(value_and_grad, theta, (x, y), jac=True, disp=True, **tight)
     elapsed = time.perf_counter() - clock
 
     clock = time.perf_counter()
     reference = LogisticRegression(C=STRENGTH, tol=1e-10, max_iter=10_000).fit(x, y)
     other = time.perf_counter() - clock
     distance = np.max(np.abs(fit.x - np.append(reference.coef_, reference.intercept_)))
-    accuracy = np.mean((x @ fit.x[:-1] + fit.x[-1] > 0) == y)
+    scores = x @ fit.x[:-1] + fit.x[-1]
+    accuracy = np.mean((scores > 0) == y)
 
     print(f"first call (op by op, or loaded)        {1e3 * first:6.1f} ms")
     print(f"L-BFGS-B, gradient from tracegrad       {1e3 * elapsed:6.1f} ms, {fit.nit} iterations")
     print(f"scikit-learn's LogisticRegression       {1e3 * other:6.1f} ms, {reference.n_iter_[0]} iterations")
     print(f"accuracy on the training data           {accuracy:.1%}")
     print(f"greatest difference of a coefficient    {distance:.1e}")
+
+    figure = Figure(figsize=(11, 6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    order = np.argsort(fit.x[:-1])
+    left.barh(data.feature_names[order], fit.x[:-1][order], label="tracegrad")
+    left.plot(reference.coef_[0, order], data.feature_names[order], "k|", label="scikit-learn")
+    left.set(title="Coefficients of the standardised measurements")
+    left.legend()
+    right.hist([scores[y == k] for k in (0, 1)], bins=40, stacked=True, label=list(data.target_names))
+    right.axvline(0, color="black", lw=1)
+    right.set(title=f"Log odds of the tumours, {accuracy:.1%} on their side of 0", ylabel="tumours")
+    right.legend()
+    figure.savefig("logistic_regression.png", dpi=120)
     return 0 if fit.success and distance < 1e-4 else 1
 
 

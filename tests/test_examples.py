@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("sklearn")
+pytest.importorskip("matplotlib")
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
@@ -23,14 +24,24 @@ def run(cache, name, *arguments):
     )
 
 
+def drawn(folder, name):
+    return (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.fixture(scope="module")
-def digits(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("digits"), "digits.py", "--epochs", "4", "--accuracy", "0.94")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("digits")
 
 
-def test_digits_learns_and_prints_progress_and_the_table(digits):
+@pytest.fixture(scope="module")
+def digits(folder):
+    return run(folder, "digits.py", "--epochs", "4", "--accuracy", "0.94")
+
+
+def test_digits_learns_prints_progress_and_the_table_and_saves_a_picture(folder, digits):
     done = digits
     assert done.returncode == 0, done.stdout + done.stderr
+    assert drawn(folder, "digits")
     assert done.stdout.count("epoch ") == 4 + 2
     for heading in (
         "time per step, eager",
@@ -57,12 +68,6 @@ def test_digits_fails_when_the_accuracy_is_not_reached(tmp_path):
     assert "held-out accuracy" in done.stdout
 
 
-def test_logistic_regression_finds_scikit_learns_coefficients(tmp_path):
-    done = run(tmp_path, "logistic_regression.py")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "greatest difference of a coefficient" in done.stdout
-
-
 def test_the_tour_of_autograd_finds_what_it_asserts(tmp_path):
     done = run(tmp_path, "autograd_tour.py")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -76,6 +81,7 @@ def test_the_tour_of_autograd_finds_what_it_asserts(tmp_path):
         ("cavity", "numpy", "done", ()),
         ("predators", "scipy", "minimize, BFGS: ", ()),
         ("wave", "scipy", "minimize, L-BFGS-B: ", ()),
+        ("logistic_regression", "sklearn", "minimize, L-BFGS-B: ", ()),
         ("gaussian_process", "sklearn", "minimize, L-BFGS-B: ", ()),
         ("bayesian_regression", "sklearn", "1300 of 1300", ()),
         ("epidemic", "pints", "least_squares: ", ()),
@@ -91,12 +97,11 @@ def test_the_tour_of_autograd_finds_what_it_asserts(tmp_path):
 def test_an_example_finds_what_it_checks_tells_how_far_it_is_and_saves_a_picture(
     tmp_path, name, needs, progress, arguments
 ):
-    pytest.importorskip("matplotlib")
     pytest.importorskip(needs)
     done = run(tmp_path, f"{name}.py", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     assert progress in done.stderr
-    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert drawn(tmp_path, name)
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
