@@ -12,7 +12,7 @@ import pytest
 import tracegrad as tg
 from tracegrad.settings import settings
 
-__all__ = ["check_along", "differences", "named", "replayed", "weighted"]
+__all__ = ["HALF", "check_along", "check_found", "differences", "named", "replayed", "weighted"]
 
 
 def named(f: Any, name: str) -> Any:
@@ -38,6 +38,19 @@ def replayed() -> Any:
 def differences(f: Callable[[Any], Any], x: Any, v: Any, step: float = 1e-4) -> float:
     """The slope of `f` at `x` along `v`, by central differences of fourth order."""
     return float((8 * (f(x + step * v) - f(x - step * v)) - f(x + 2 * step * v) + f(x - 2 * step * v)) / (12 * step))
+
+
+# Half of the digits, and some: functions that are rounded otherwise have their minima there.
+HALF = 3e-7
+
+
+def check_found(f: Callable[[Any], Any], x: Any) -> None:
+    """What a minimizer finds is what the plain function gives: where NumPy computes, and of compiled functions to half
+    of the digits."""
+    want = f(x)
+    with tg.disable_jit():
+        np.testing.assert_allclose(tg.vjp(f, x)[0], want, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(tg.trace(f)(x), want, rtol=HALF, atol=1e-9)
 
 
 def check_along(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from along import differences, named, replayed, weighted
+from along import HALF, check_found, differences, named, replayed, weighted
 from scipy import optimize
 
 import tracegrad as tg
@@ -85,7 +85,7 @@ CASES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> None:
     f = named(CASES[name], name)
-    np.testing.assert_allclose(tg.trace(f)(P), f(P), rtol=1e-12, atol=1e-14)
+    check_found(f, P)
     of = weighted(f, name)
     slope = tg.grad(of)
     assert np.sum(slope(P) * V) == pytest.approx(differences(of, P, V, STEP), rel=1e-6, abs=NOISE)
@@ -134,7 +134,7 @@ def test_slopes_of_a_robust_fit_are_those_of_the_root_of_its_gradient(loss: str)
 def test_derivatives_without_jit_are_the_same(name: str) -> None:
     compiled = tg.jacrev(CASES[name])(P)
     with tg.disable_jit():
-        np.testing.assert_allclose(tg.jacrev(CASES[name])(P), compiled, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(tg.jacrev(CASES[name])(P), compiled, rtol=HALF, atol=1e-12)
 
 
 def test_each_of_a_batch_is_fitted() -> None:
@@ -149,7 +149,9 @@ def test_the_facts_of_a_fit_are_scipys() -> None:
         scalar = optimize.minimize_scalar(lambda x: (x - p[0]) ** 4 + p[1] * x**2)
         return found.cost, found.fun, found.active_mask, found.nfev, found.status, scalar.fun, scalar.nit, scalar.nfev
 
-    for got, want in zip(tg.trace(f)(P), f(P)):
+    with tg.disable_jit():  # who rounds otherwise may take another number of steps
+        ours, _ = tg.jvp(f, (P,), (V,))
+    for got, want in zip(ours, f(P)):
         np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-14)
 
 

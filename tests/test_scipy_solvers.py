@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from along import differences, named, replayed, weighted
+from along import check_found, differences, named, replayed, weighted
 from scipy import integrate, optimize
 
 import tracegrad as tg
@@ -117,7 +117,10 @@ CASES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_scipys_and_derivatives_those_of_differences(name: str) -> None:
     f = named(CASES[name], name)
-    np.testing.assert_allclose(tg.trace(f)(P), f(P), rtol=1e-12, atol=1e-14)
+    if name in ("minimize", "least_squares"):
+        check_found(f, P)
+    else:
+        np.testing.assert_allclose(tg.trace(f)(P), f(P), rtol=1e-12, atol=1e-14)
     of = weighted(f, name)
     slope = tg.grad(of)
     assert np.sum(slope(P) * V) == pytest.approx(differences(of, P, V, STEP), rel=1e-7, abs=1e-9)

@@ -18,8 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from tracegrad.errors import CapacityError, PerformanceWarning, located
-from tracegrad.ir import Graph
+from tracegrad.ir import Graph, turns
 from tracegrad.ir.replay import WATCHED
 from tracegrad.runtime.by_numpy import own_outputs
 from tracegrad.runtime.effort import COMPILE, FIRST_TOUCH, SHARED, Effort, TooLong, alive_bytes, to_compile, to_replay
@@ -101,7 +103,7 @@ def tier_of(first_call: str, graph: Graph, missing: Callable[[], Missing], spent
     if len(_met) > MOST_MET:
         _met.clear()
     _met.update(found.pieces)
-    return Tier(most, found.pieces, spent)
+    return (Turns if first_call == "turns" else Tier)(most, found.pieces, spent)
 
 
 class Tier:
@@ -143,6 +145,29 @@ class Tier:
         if program.checked and not outputs.pop():
             return Answer(MISS)
         return Answer(outputs[0] if program.single else tuple(outputs))
+
+
+class Turns(Tier):
+    """Calls are answered by replays until these have taken as long as it does to compile, in all."""
+
+    turn: Callable[[Sequence[Any]], list[Any]] | None = None
+
+    def answers(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
+        if waits_for_compiler():
+            program.compile()
+            return None
+        if self.turn is None:
+            self.turn, self.effort = turns(program.graph), Effort(self.most)
+        before = WATCHED.by
+        try:
+            WATCHED.by = self.effort.spend
+            (found,) = self.turn([np.asarray(x) for x in leaves])
+        except TooLong:
+            program.compile()
+            return None
+        finally:
+            WATCHED.by = before
+        return Answer(np.array(found) if found.ndim else found[()])
 
 
 class Behind(Tier):

@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from tracegrad.ir import Graph, turns
+from tracegrad.ir import Graph
 from tracegrad.ir.batch import replay_batched
 from tracegrad.ops import Op
 from tracegrad.ops.batching import repeated
 from tracegrad.ops.custom import opaque
 from tracegrad.ops.elementwise import add, divide, subtract
 from tracegrad.ops.linear import concatenate, full, slice, stop_gradient
-from tracegrad.solvers.ode import System, of_length, on_host, row, solution
+from tracegrad.solvers.callbacks import Callback
+from tracegrad.solvers.ode import System, of_length, row, solution
 from tracegrad.transforms.jvp import pushed
 
 __all__ = ["Event", "Events"]
@@ -30,7 +31,7 @@ class Event:
     user's function: whether, or at which occurrence, it is terminal, and its direction."""
 
     def __init__(self, graph: Graph, function: Any):
-        self.graph, self.turn = graph, turns(graph)
+        self.graph, self._callback = graph, Callback(graph, "scipy.integrate.solve_ivp", 2)
         self.terminal = getattr(function, "terminal", None)
         self.direction = getattr(function, "direction", 0)
 
@@ -38,7 +39,7 @@ class Event:
         return f"{self.graph} {self.terminal} {self.direction}"
 
     def on_host(self, values: Sequence[Any]) -> Any:
-        of = on_host(self.turn, values)
+        of = self._callback.at(values)
 
         def call(t: Any, z: Any) -> float:
             return float(of(t, z))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,12 +14,13 @@ from tracegrad import tree
 from tracegrad.avals import LITERALS, Aval
 from tracegrad.control.values import inlined, joined
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.ir import Graph, build, turns
+from tracegrad.ir import Graph, build
 from tracegrad.numpy_api.chosen import known
 from tracegrad.numpy_api.operands import arrays, to_float
 from tracegrad.ops import Carrier, Op, TapeCarrier
 from tracegrad.ops.custom import custom_call, opaque
 from tracegrad.ops.linear import cast
+from tracegrad.solvers.callbacks import Callback
 from tracegrad.trace.rules import RuleGraph
 from tracegrad.trace.subtrace import Closed, closed
 
@@ -48,7 +50,11 @@ class Functions:
 
     def on_host(self, values: Sequence[Any]) -> list[Callable[..., Any]]:
         """The functions, for values of what they capture."""
-        return [_on_host(turns(graph), values, self.x is None) for graph in self.graphs]
+        return [callback.at(values) for callback in self._callbacks]
+
+    @functools.cached_property
+    def _callbacks(self) -> list[Callback]:
+        return [Callback(graph, self.what) for graph in self.graphs]
 
 
 def _one_array(f: Callable[..., Any], shape: tuple[int, ...] | None) -> Callable[..., Any]:
@@ -67,14 +73,6 @@ def shaped(y: Any, shape: tuple[int, ...] | None) -> Any:
     y = to_float(y)
     y = y if y.dtype == np.float64 else cast(y, dtype="float64")
     return y if shape is None or y.shape == shape else np.reshape(y, shape)
-
-
-def _on_host(turn: Callable[..., Any], values: Sequence[Any], number: bool) -> Callable[..., Any]:
-    def call(x: Any, *_: Any) -> Any:
-        y = turn([np.asarray(x, np.float64), *values])[0]
-        return float(y) if number and not np.ndim(y) else np.array(y)
-
-    return call
 
 
 class Starts:

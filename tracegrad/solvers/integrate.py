@@ -16,13 +16,14 @@ import numpy as np
 
 from tracegrad.control.values import inlined
 from tracegrad.errors import UnsupportedError, located
-from tracegrad.ir import Graph, build, replay, turns
+from tracegrad.ir import Graph, build, replay
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops import Carrier, Op, TapeCarrier
 from tracegrad.ops.custom import custom_call, opaque
 from tracegrad.ops.elementwise import absolute, add, cos, divide, less, multiply, negative, sin, subtract, where
 from tracegrad.ops.linear import reduce_sum
 from tracegrad.scipy_api.registry import shadow
+from tracegrad.solvers.callbacks import Callback
 from tracegrad.solvers.host import Functions, WaysOf, plain_options, shaped
 from tracegrad.solvers.roots import with_args
 from tracegrad.solvers.rows import flat, parts
@@ -40,7 +41,7 @@ class _Quadrature:
 
     def __init__(self, graph: Graph, ends: Ends, options: dict[str, Any], several: bool = False):
         self.graph, self.ends, self.options = graph, ends, options
-        self.turn, self.several = turns(graph), several
+        self._callback, self.several = Callback(graph, "scipy.integrate.quad"), several
         key = hashlib.sha256(f"{graph} {ends} {options!r} {several}".encode()).hexdigest()[:16]
         self.name = f"scipy.integrate.quad {key}"
 
@@ -55,26 +56,18 @@ class _Quadrature:
         aval = self.graph.outputs[0].aval
         builder: Any = Op.ambient() if Op.ambient is not None else None
         with contextlib.nullcontext() if builder is None else builder.aside():
+            f = self._callback.at(given)
             if self.several:
-                found = integrate.quad_vec(lambda x: self._at(x, given), a, b, **self.options)
-            elif aval.size == 1:
-                found = integrate.quad(lambda x: self._at(x, given).item(), a, b, **self.options)
+                found = integrate.quad_vec(f, a, b, **self.options)
+            elif not aval.ndim:
+                found = integrate.quad(f, a, b, **self.options)
             elif "weight" in self.options:  # which only QUADPACK knows
-                each = [self._element(k, given, a, b) for k in range(aval.size)]
+                each = [integrate.quad(lambda x, k=k: f(x).flat[k], a, b, **self.options) for k in range(aval.size)]
                 found = [x for x, _ in each], max(error for _, error in each)
             else:
                 known = {k: v for k, v in self.options.items() if k in ("epsabs", "epsrel", "points")}
-                found = integrate.quad_vec(lambda x: self._at(x, given), a, b, norm="max", **known)
+                found = integrate.quad_vec(f, a, b, norm="max", **known)
         return np.asarray(found[0], np.float64).reshape(aval.shape), np.asarray(found[1], np.float64)
-
-    def _element(self, k: int, given: Sequence[Any], a: float, b: float) -> tuple[float, float]:
-        from scipy import integrate
-
-        found = integrate.quad(lambda x: self._at(x, given).flat[k].item(), a, b, **self.options)
-        return found[0], found[1]
-
-    def _at(self, x: float, given: Sequence[Any]) -> Any:
-        return np.array(self.turn([np.asarray(x, np.float64), *given])[0])
 
 
 def _integral(graph: Graph, ends: Sequence[Any], values: Sequence[Any], options: dict[str, Any],

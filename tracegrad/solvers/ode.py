@@ -23,11 +23,12 @@ from tracegrad.ops.batching import repeated
 from tracegrad.ops.custom import custom_call, opaque
 from tracegrad.ops.elementwise import add, equal, multiply, negative
 from tracegrad.ops.linear import arange, broadcast_to, cast, concatenate, full, reduce_sum, reshape, slice
+from tracegrad.solvers.callbacks import Callback
 from tracegrad.solvers.host import WaysOf
 from tracegrad.solvers.rows import flat, parts
 from tracegrad.transforms.jvp import pushed
 
-__all__ = ["NUMBER", "System", "of_length", "on_host", "row", "solution"]
+__all__ = ["NUMBER", "System", "of_length", "row", "solution"]
 
 NUMBER = Aval((), np.dtype(np.float64))
 
@@ -39,7 +40,9 @@ class System:
     def __init__(self, begin: Graph, slope: Graph, method: str, options: Mapping[str, Any], jac: Graph | None = None):
         self.begin, self.slope, self.method, self.options = begin, slope, method, dict(options)
         self.size = slope.avals[1].size
-        self.turns = [turns(g) for g in (begin, slope, *([jac] if jac is not None else []))]
+        what = f"scipy.integrate.{method}"
+        self._begin, self._slope = turns(begin), Callback(slope, what, 2)
+        self._jac = Callback(jac, what, 2) if jac is not None else None
         key = f"{begin} {slope} {method} {self.options!r} {jac}"
         self.name = f"scipy.integrate.{method} {hashlib.sha256(key.encode()).hexdigest()[:16]}"
         self._last: tuple[Any, Any] = None, None
@@ -80,17 +83,8 @@ class System:
 
     def _given(self, ends: Sequence[float], values: Sequence[Any]) -> tuple[Any, Any, Any]:
         """The initial value, the slope, and the Jacobian of that, or None."""
-        begin, *others = self.turns
-        first = np.array(begin([np.asarray(ends[0], np.float64), *values])[0])
-        slope, *jac = [on_host(turn, values) for turn in others]
-        return first, slope, jac[0] if jac else None
-
-
-def on_host(turn: Callable[..., Any], values: Sequence[Any]) -> Callable[..., Any]:
-    def call(t: Any, z: Any) -> Any:
-        return np.array(turn([np.asarray(t, np.float64), np.asarray(z, np.float64), *values])[0])
-
-    return call
+        first = np.array(self._begin([np.asarray(ends[0], np.float64), *values])[0])
+        return first, self._slope.at(values), self._jac.at(values) if self._jac is not None else None
 
 
 class _Solution:

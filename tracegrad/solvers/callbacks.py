@@ -1,0 +1,70 @@
+"""Graphs as functions of ndarrays that a solver calls, thousands of times, with values that stay as they are.
+
+Such a graph is a program of its own. Where its machine code is not known, NumPy answers until that has taken as long as
+compiling it does (`tracegrad.runtime.tiers`), in this solution or a later one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.ir import Graph, turns
+from tracegrad.runtime.program import MISS, Program, compile_program, conformed
+from tracegrad.settings import jit_disabled, settings
+
+__all__ = ["Callback"]
+
+
+class Callback:
+    """A graph of `count` arguments, numbers (f64 without axes) and arrays of float64, and of values; `what` calls it.
+
+    It is compiled once, whatever the values are: they are read at each call.
+    """
+
+    def __init__(self, graph: Graph, what: str, count: int = 1):
+        self.graph, self.what, self.count = graph, what, count
+        self._arguments = graph.avals[:count]
+
+    @functools.cached_property
+    def program(self) -> Program:
+        """What computes it, once the machine code is known."""
+        kinds = tuple([_kind(x.ndim) if i < self.count else "array" for i, x in enumerate(self.graph.avals)])
+        first_call = "turns" if settings.first_call == "replay" else settings.first_call
+        name = f"a function that {self.what} calls"
+        return compile_program(self.graph, kinds, True, name, first_call=first_call, optimize=settings.optimize)
+
+    @functools.cached_property
+    def _by_numpy(self) -> Callable[[Sequence[Any]], list[Any]]:
+        return turns(self.graph)
+
+    def at(self, values: Sequence[Any]) -> Callable[..., Any]:
+        """The function of the arguments, for these values. It gives arrays of its own, or a number. What an op raises
+        names the user's line."""
+        if jit_disabled():
+            given = [np.asarray(x) for x in values]
+            return lambda *xs: _own(self._by_numpy([*(np.asarray(x, np.float64) for x in xs), *given])[0])
+        program, rest = self.program, [conformed(x) for x in values]
+        number = not self._arguments[0].ndim
+
+        def call(x: Any, *more: Any) -> Any:
+            found = program.entry(float(x) if number else x, *more, *rest)
+            return program.run([*map(_argument, (x, *more), self._arguments), *rest]) if found is MISS else found
+
+        return call
+
+
+def _kind(ndim: int) -> str:
+    return "array" if ndim else "float"
+
+
+def _argument(x: Any, aval: Any) -> Any:
+    """An argument as a program takes it."""
+    return conformed(np.asarray(x, np.float64).reshape(aval.shape)) if aval.ndim else float(x)
+
+
+def _own(x: Any) -> Any:
+    return np.array(x) if x.ndim else x[()]
