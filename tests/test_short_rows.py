@@ -10,7 +10,7 @@ import pytest
 import tracegrad as tg
 from tests.test_vectors import numbers, ran, v
 from tracegrad.codegen import vectors
-from tracegrad.codegen.loops import Compute, Guard, Index, Kernel, Load, Loop, Operand, Reduce, Store
+from tracegrad.codegen.loops import Compute, Guard, Index, Kernel, Load, Loop, Operand, Reduce, Store, flattened
 from tracegrad.codegen.nest import arrange
 from tracegrad.codegen.poly import ONE, ZERO, Poly, poly
 from tracegrad.codegen.vectors import vectors_of
@@ -215,6 +215,43 @@ def rng_with_nans(*shape: int) -> Any:
     x = np.random.default_rng(1).normal(size=shape)
     x.flat[3] = np.nan
     return x
+
+
+@pytest.mark.parametrize("op", ["maximum", "add"])
+def test_pairs_of_a_window_are_written_out(op: str) -> None:
+    """b1[i, j] = the best of b0[i, :, j, :]: both elements of a pair are loaded with all other pairs of a row."""
+    i3, i4 = Poly.symbol("i3"), Poly.symbol("i4")
+    loops = [Loop("i0", n), Loop("i3", poly(2)), Loop("i2", m), Loop("i4", poly(2))]
+    load = Load(v(0, "f64"), "b0", i4 + 2 * k + 2 * m * i3 + 4 * m * o)
+    body = [load, Reduce("b1", k + m * o, op, v(0, "f64"), ("i3", "i4"), n * m)]
+    kernel = arrange(Kernel({"b0": ("f64", "in"), "b1": ("f64", "out")}, loops, body, 2))
+    assert [loop.var for loop in kernel.loops] == ["i0", "i2"]
+    assert vectors_of(kernel) is not None
+    for rows, columns in ((1, 1), (3, 4), (2, 19)):
+        x = rng_with_nans(rows, 2, columns, 2)
+        given = {"b0": x, "b1": np.zeros((rows, columns))}
+        got = ran(kernel, {"s0": rows, "s1": columns, "rows": rows}, given, True)["b1"]
+        want = x.max(axis=(1, 3)) if op == "maximum" else x.sum(axis=(1, 3))
+        np.testing.assert_allclose(got, want, rtol=1e-15, atol=1e-15)
+
+
+def test_guards_that_ask_for_an_element_of_a_window_are_answered() -> None:
+    """b2[i] = the sum over t < 3 of b0[i] for t = 0, else b1[i + t]; or of 1 for each t where i >= s1."""
+    t, one = Poly.symbol("i3"), Operand("", "f64", "1.0")
+    late = Guard(v(1, "f64"), ((ONE, t, poly(3), ONE),), [Load(v(0, "f64"), "b1", r + t)], v(0, "f64"), one)
+    early = Guard(v(3, "f64"), ((ZERO, t, ONE, ONE),), [Load(v(2, "f64"), "b0", r)], v(2, "f64"), v(1, "f64"))
+    inside = Guard(v(4, "f64"), ((ZERO, r, m, ONE), (ZERO, t, poly(3), ONE)), [late, early], v(3, "f64"), one)
+    loops = [Loop("i3", poly(3)), Loop("i1", n)]
+    body = [inside, Reduce("b2", r, "add", v(4, "f64"), ("i3",), n)]
+    kernel = arrange(Kernel({"b0": ("f64", "in"), "b1": ("f64", "in"), "b2": ("f64", "out")}, loops, body, 4))
+    assert [loop.var for loop in kernel.loops] == ["i1"]
+    assert [x.ranges for x in flattened(kernel.body) if isinstance(x, Guard)] == [((ZERO, r, m, ONE),)] * 3
+    for rows in ROWS[1:]:
+        x, y = numbers("f64", rows), numbers("f64", rows + 2)
+        given = {"b0": x, "b1": y, "b2": np.zeros(rows)}
+        got = ran(kernel, {"s0": rows, "s1": 9, "rows": rows}, given, rows % 2 == 0)["b2"]
+        want = np.where(np.arange(rows) < 9, x + y[1 : rows + 1] + y[2:], 3.0)
+        np.testing.assert_allclose(got, want, rtol=1e-14, atol=1e-15)
 
 
 def test_what_runs_along_memory_is_no_window() -> None:

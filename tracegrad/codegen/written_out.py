@@ -1,7 +1,8 @@
 """Reductions over a few elements that lie apart, as the windows of a pooling, written out.
 
 Such loops would stand around the innermost one, and a result be combined in memory with each element of its window.
-Written out, an element of the result is a few loads and what combines them.
+Written out, an element of the result is a few loads and what combines them. Guards that ask which element of its window
+one is, as where windows overlap, are answered then.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from tracegrad.codegen.loops import Compute, Index, Kernel, Load, Operand, Reduce, Store
+from tracegrad.codegen.loops import Compute, Guard, Index, Kernel, Load, Operand, Reduce, Store, flattened
 from tracegrad.codegen.poly import Poly
 
 __all__ = ["write_out_reductions"]
 
-MOST = 64  # instructions
+MOST = 96  # instructions
 MOST_TIMES = 16
 
 
@@ -31,26 +32,29 @@ def write_out_reductions(kernel: Kernel) -> None:
         return
     short = [loop for loop in short if _is_apart(kernel, loop.var) and _is_alike(kernel, reductions, loop.var)]
     extents = [loop.extent.value or 0 for loop in short]
-    times = math.prod(extents)
-    few = 1 < times <= MOST_TIMES and times * len(kernel.body) <= MOST
-    if not few or len(short) == len(kernel.loops):
+    times, size = math.prod(extents), len(flattened(kernel.body))
+    if not 1 < times <= MOST_TIMES or len(short) == len(kernel.loops) or size > MOST:
         return
-    kernel.body[:] = _Copies(kernel).written({loop.var for loop in short}, extents, [loop.var for loop in short])
+    copies = _Copies(kernel)
+    body = copies.written({loop.var for loop in short}, extents, [loop.var for loop in short])
+    if copies.copied > MOST:
+        return
+    kernel.body[:] = body
     kernel.loops[:] = [loop for loop in kernel.loops if loop not in short]
-    kernel.cost *= times
+    kernel.cost = kernel.cost * copies.copied // size
 
 
 def _is_plain(body: list[Any]) -> bool:
     """Whether a kernel computes, and reduces each result to an element of its own."""
-    for x in body:
-        if not isinstance(x, Compute | Load | Index | Reduce) or (isinstance(x, Reduce) and x.scatters):
+    for x in flattened(body):
+        if not isinstance(x, Compute | Load | Index | Guard | Reduce) or (isinstance(x, Reduce) and x.scatters):
             return False
     return True
 
 
 def _is_apart(kernel: Kernel, var: str) -> bool:
     """Whether no access runs along memory with `var`, or all can run along another loop."""
-    accesses = [x for x in kernel.body if isinstance(x, Load | Reduce)]
+    accesses = [x for x in flattened(kernel.body) if isinstance(x, Load | Reduce)]
     if not any(x.address.coefficient(var).value in (-1, 1) for x in accesses):
         return True
     others = [loop.var for loop in kernel.loops if loop.var != var]
@@ -59,7 +63,7 @@ def _is_apart(kernel: Kernel, var: str) -> bool:
 
 def _runs_along(x: Load | Reduce, var: str) -> bool:
     step = x.address.coefficient(var)
-    return step == 1 if isinstance(x, Reduce) else step in (0, 1)
+    return step == 1 if isinstance(x, Reduce) else step in (0, 1, 2)
 
 
 def _is_alike(kernel: Kernel, reductions: list[Reduce], var: str) -> bool:
@@ -69,7 +73,7 @@ def _is_alike(kernel: Kernel, reductions: list[Reduce], var: str) -> bool:
     """
     if all(var in x.over for x in reductions):
         return True
-    moves = [x for x in kernel.body if isinstance(x, Load | Reduce)]
+    moves = [x for x in flattened(kernel.body) if isinstance(x, Load | Reduce)]
     for loop in kernel.loops:
         if all(x.address.coefficient(var) == x.address.coefficient(loop.var) * loop.extent for x in moves):
             return False
@@ -83,13 +87,13 @@ class _Copies:
     def __init__(self, kernel: Kernel):
         self.kernel = kernel
         self.body: list[Any] = []
-        self.count = 0
+        self.count = self.copied = 0  # values that have names, and instructions that have copies
         self.loads: dict[tuple[str, Poly], Operand] = {}
         self.totals: dict[tuple[int, Poly], Operand] = {}
 
     def written(self, gone: set[str], extents: list[int], names: list[str]) -> list[Any]:
         for turn in product(*map(range, extents)):
-            self._copy({name: Poly.constant(i) for name, i in zip(names, turn)})
+            _Copy(self, {name: Poly.constant(i) for name, i in zip(names, turn)}).write(self.kernel.body)
         for (k, address), total in self.totals.items():
             x = self.kernel.body[k]
             over = tuple(var for var in x.over if var not in gone)
@@ -97,39 +101,79 @@ class _Copies:
             self.body.append(reduced if over else Store(x.buffer, address, total))
         return self.body
 
-    def _copy(self, at: dict[str, Poly]) -> None:
-        names: dict[str, Operand] = {}
-
-        def moved(p: Poly) -> Poly:
-            return p.substitute(at | {name: Poly.symbol(x.name) for name, x in names.items()})
-
-        def named(x: Operand) -> Operand:
-            return names.get(x.name, x)
-
-        for k, x in enumerate(self.kernel.body):
-            match x:
-                case Load():
-                    key = (x.buffer, moved(x.address))
-                    if key not in self.loads:
-                        self.loads[key] = self._emit(Load(self._new(x.out), *key))
-                    names[x.out.name] = self.loads[key]
-                case Index():
-                    names[x.out.name] = self._emit(Index(self._new(x.out), moved(x.value)))
-                case Compute():
-                    args = tuple(map(named, x.args))
-                    names[x.out.name] = self._emit(Compute(self._new(x.out), x.op, args, x.rounded))
-                case Reduce():
-                    self._add((k, moved(x.address)), x.combiner, named(x.value))
-
-    def _add(self, k: tuple[int, Poly], combiner: str, value: Operand) -> None:
-        before = self.totals.get(k)
-        self.totals[k] = value if before is None else self._emit(Compute(self._new(value), combiner, (before, value)))
-
-    def _new(self, like: Operand) -> Operand:
+    def new(self, like: Operand) -> Operand:
         self.count += 1
         return Operand(f"v{self.count - 1}", like.dtype)
 
-    def _emit(self, x: Any) -> Operand:
+    def emit(self, x: Any) -> Operand:
         self.body.append(x)
         out: Operand = x.out
         return out
+
+
+class _Copy:
+    """A copy of the body, for a turn in which loops are `at` these values."""
+
+    def __init__(self, copies: _Copies, at: dict[str, Poly]):
+        self.copies, self.at = copies, at
+        self.names: dict[str, Operand] = {}
+
+    def write(self, body: list[Any]) -> None:
+        for k, x in enumerate(body):
+            self.copies.copied += 1
+            match x:
+                case Reduce():
+                    self._add((k, self._moved(x.address)), x.combiner, self._named(x.value))
+                case Guard():
+                    self.names[x.out.name] = self._guard(x)
+                case _:
+                    self.names[x.out.name] = self._value(x)
+
+    def _value(self, x: Load | Index | Compute) -> Operand:
+        copies = self.copies
+        match x:
+            case Load():
+                key = (x.buffer, self._moved(x.address))
+                if key not in copies.loads:
+                    copies.loads[key] = copies.emit(Load(copies.new(x.out), *key))
+                return copies.loads[key]
+            case Index():
+                return copies.emit(Index(copies.new(x.out), self._moved(x.value)))
+        return copies.emit(Compute(copies.new(x.out), x.op, tuple(map(self._named, x.args)), x.rounded))
+
+    def _guard(self, x: Guard) -> Operand:
+        """What a guard gives: its result or its fill, if this turn says which."""
+        ranges = [tuple(map(self._moved, four)) for four in x.ranges]
+        known = [_is_within(four) for four in ranges]
+        if False in known:
+            return self._named(x.fill)
+        if None not in known:
+            self.write(x.body)
+            return self._named(x.result)
+        copies = self.copies
+        outside, loads = copies.body, copies.loads
+        copies.body, copies.loads = [], dict(loads)
+        self.write(x.body)
+        within, result = copies.body, self._named(x.result)
+        copies.body, copies.loads = outside, loads
+        open_ = tuple([four for four, is_known in zip(ranges, known) if is_known is None])
+        return copies.emit(Guard(copies.new(x.out), open_, within, result, self._named(x.fill)))  # type: ignore[arg-type]
+
+    def _moved(self, p: Poly) -> Poly:
+        return p.substitute(self.at | {name: Poly.symbol(x.name) for name, x in self.names.items()})
+
+    def _named(self, x: Operand) -> Operand:
+        return self.names.get(x.name, x)
+
+    def _add(self, k: tuple[int, Poly], combiner: str, value: Operand) -> None:
+        copies, before = self.copies, self.copies.totals.get(k)
+        both = Compute(copies.new(value), combiner, (before, value)) if before is not None else None
+        copies.totals[k] = value if both is None else copies.emit(both)
+
+
+def _is_within(four: tuple[Poly, ...]) -> bool | None:
+    """Whether a range of a guard has its value; None if that is not known."""
+    low, value, high, step = (x.value for x in four)
+    if low is None or value is None or high is None or step is None:
+        return None
+    return low <= value < high and (value - low) % step == 0

@@ -19,8 +19,10 @@ from tracegrad.ops import indexing as ops
 from tracegrad.ops import linear, reduction
 from tracegrad.ops.contraction import matmul_any
 from tracegrad.ops.elementwise import absolute, add, divide, multiply, power, sign
+from tracegrad.ops.first_max import first_max, first_place
 from tracegrad.ops.linear import broadcast_to, reduce_sum, reshape, transpose
 from tracegrad.ops.op import named
+from tracegrad.ops.patches import patches
 from tracegrad.records import record
 from tracegrad.torch.functions.activations import relu
 from tracegrad.torch.functions.arguments import as_node, floating
@@ -57,9 +59,21 @@ class Windows:
     high: Sizes
     out: Sizes
 
-    def of(self, x: Any, value: float) -> Any:
-        """The elements of all windows of `x`, (N, C, d1, ...), padded with `value`, along the third axis."""
-        return windows_of(padded_by(x, self.low, self.high, value), self.kernel, self.stride, self.dilation, self.out)
+    def of(self, x: Any, value: float) -> tuple[Any, tuple[int, ...]]:
+        """The elements of all windows of `x`, (N, C, d1, ...), padded with `value`, and the axes within a window."""
+        x, count = padded_by(x, self.low, self.high, value), len(self.kernel)
+        if self.kernel != self.stride or any(d != 1 for d in self.dilation):
+            lead = x.shape[:2]
+            windows = patches(x, counts=(*lead, *self.out), sizes=(1, 1, *self.kernel), start=(0,) * (2 + count),
+                              step=(1, 1, *self.stride), gap=(1, 1, *self.dilation))  # fmt: skip
+            within = tuple(range(2 + count, 2 + 2 * count))
+            return reshape(windows, shape=(*lead, *self.out, *self.kernel)), within
+        # Windows that tile the array are its elements, each of them once.
+        stop = (*x.shape[:2], *(m * k for m, k in zip(self.out, self.kernel)))
+        if x.shape != stop:
+            x = linear.slice(x, start=(0,) * len(stop), stop=stop, step=(1,) * len(stop))
+        tiled = reshape(x, shape=(*x.shape[:2], *itertools.chain(*zip(self.out, self.kernel))))
+        return tiled, tuple(range(3, len(tiled.shape), 2))
 
     def counts(self, inside: bool) -> Any:
         """How many elements each window has: of the input, if `inside`, or with what `padding` adds to it."""
@@ -114,10 +128,9 @@ def _without_batch(result: Any) -> Any:
 def _max_pool(count: int, input: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool,
               return_indices: bool) -> Any:  # fmt: skip
     def largest(x: Any, windows: Windows) -> Any:
-        elements = windows.of(x, -math.inf)
-        places = reduction.argmax(elements, axis=2)
-        found = reduction.pick(elements, places, axis=2)
-        return (found, windows.numbers(places)) if return_indices else found
+        elements, axes = windows.of(x, -math.inf)
+        found = first_max(elements, axes=axes)
+        return (found, windows.numbers(first_place(elements, found, axes))) if return_indices else found
 
     return _pool(f"max_pool{count}d", f"MaxPool{count}DWithIndicesBackward0", input, kernel_size, stride, padding,
                  dilation, ceil_mode, count, largest)  # fmt: skip
@@ -150,13 +163,13 @@ def max_pool3d(input: Any, kernel_size: Any, stride: Any = None, padding: Any = 
 def _avg_pool(count: int, input: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool,
               count_include_pad: bool, divisor_override: int | None) -> Any:  # fmt: skip
     def average(x: Any, windows: Windows) -> Any:
-        elements = windows.of(x, 0.0)
-        total = reduce_sum(elements, axes=(2,))
+        elements, axes = windows.of(x, 0.0)
+        total = reduce_sum(elements, axes=axes)
         if divisor_override is not None:
             return divide(total, divisor_override)
-        divisor = windows.counts(not count_include_pad)
-        if np.all(divisor == elements.shape[2]):
-            return divide(total, float(elements.shape[2]))
+        divisor, size = windows.counts(not count_include_pad), math.prod(windows.kernel)
+        if np.all(divisor == size):
+            return divide(total, float(size))
         return divide(total, constant(divisor.astype(x.dtype), peer_of(x)))
 
     return _pool(f"avg_pool{count}d", f"AvgPool{count}DBackward0", input, kernel_size, stride, padding, 1, ceil_mode,
