@@ -343,6 +343,35 @@ def test_the_kernels_fit_the_features_of_the_cpu_unless_the_user_chose():
 
 
 @needs_openblas
+@pytest.mark.parametrize(
+    ("cpu", "cpus", "tiles"), [("znver4", 1, "1"), ("sapphirerapids", 2, "2"), ("haswell", 9, "4")]
+)
+def test_products_on_other_machines(cpu, cpus, tiles):
+    """Tiles follow from how many CPUs there are and from whose they are; bits still not from how many threads run."""
+    run_python(f"""
+import os
+import llvmlite.binding, numpy as np
+llvmlite.binding.get_host_cpu_name = lambda: {cpu!r}
+os.cpu_count = lambda: {cpus}
+import tracegrad as tg
+from tracegrad.runtime import blas
+tiling = blas._tiling("SkylakeX")
+assert tiling["tiles"] == {tiles!r} and (int(tiling["largest"]) == 2**62) == {cpu.startswith("zn")}
+for m, k, n in (300, 200, 250), (140, 150, 160), (520, 40, 300):
+    a, b = np.random.default_rng(0).random((m, k)), np.random.default_rng(1).random((k, n))
+    c, d = np.ascontiguousarray(a.T), np.ascontiguousarray(b.T)
+    for f, x, y in (lambda x, y: x @ y, a, b), (lambda x, y: x.T @ y, c, b), (lambda x, y: x @ y.T, a, d):
+        results = []
+        for count in 1, 3:
+            with tg.settings.override(num_threads=count, first_call="compile"):
+                results.append(tg.trace(f)(x, y))
+        assert results[0].tobytes() == results[1].tobytes()
+        np.testing.assert_allclose(results[0], a @ b, rtol=1e-12)
+print("fine")
+""")
+
+
+@needs_openblas
 def test_the_libraries_of_numpy_and_scipy_are_left_alone():
     pytest.importorskip("threadpoolctl")
     run_python("""

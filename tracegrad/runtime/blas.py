@@ -228,21 +228,33 @@ def _tiled(addresses: Mapping[str, int], core: str) -> dict[str, int]:
         if name.endswith(("gemm", "syrk", "omatcopy")):
             native.define_symbol(_RAW + name, addresses[name])
     native.define_symbol(_PARALLEL_FOR, threads.parallel_for_address())
-    unpacked = tiled.UNPACKED.get(core, 0)
+    words = _tiling(core)
     source = (
         f"declare void @{_PARALLEL_FOR}(ptr, ptr, i64)\n"
         + tiled.WORDS
-        + "".join([_tiled_source(name, unpacked) for name in names])
+        + "".join([_tiled_source(name, words) for name in names])
     )
     return dict(zip(names, threads.compile_forever(source, *names), strict=True))
 
 
-def _tiled_source(name: str, unpacked: int) -> str:
-    words = {
+def _tiling(core: str) -> dict[str, str]:
+    """What the tiles of all products have in common on this machine, by kernels for `core`."""
+    import llvmlite.binding as llvm  # slow to import
+
+    without_end = 1 << 62
+    is_zen = llvm.get_host_cpu_name().startswith("znver")
+    return {
+        "unpacked": str(tiled.UNPACKED.get(core, without_end)),
+        "largest": str(without_end if is_zen else tiled.LARGEST_UNPACKED),
+        "tiles": str(min(4, 1 << ((os.cpu_count() or 4) - 1).bit_length())),
+    }
+
+
+def _tiled_source(name: str, tiling: dict[str, str]) -> str:
+    words = tiling | {
         "name": name,
         "type": "float" if name.startswith("s") else "double",
         "narrow": "128" if name.startswith("s") else "64",
-        "unpacked": str(unpacked or (1 << 62)),
         "raw": f"@{_RAW}{name}",
         "syrk": f"@{_RAW}{name[0]}syrk",
         "copy": f"@{_RAW}{name[0]}omatcopy",

@@ -1,27 +1,30 @@
 """A matrix product cut into tiles for threads, as LLVM IR beside the gemm of `blas`.
 
-The tiles depend only on the sizes, on which factor is transposed, and on how far apart columns lie, so bits do not
-depend on the number of threads.
+The tiles depend only on the sizes, on which factor is transposed, on how far apart columns lie, and on the machine, so
+bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
 
 from string import Template
 
-__all__ = ["FIELDS", "TILED", "UNPACKED", "WORDS"]
+__all__ = ["FIELDS", "LARGEST_UNPACKED", "TILED", "UNPACKED", "WORDS"]
 
 # `threads.parallel_for` over the tiles of C. Products below 2**21 multiply-adds (some 50 us) run in the calling thread.
 # Each tile packs its operands anew: one that is narrower by half costs as much again, 2 % at 128 columns of doubles.
 # And one that ends before the columns do writes C in shreds: a quarter of the time of 2000 by 16 by 2000. So C is cut
-# into whole columns, up to 512 of them, down to 512 bytes, until there are four tiles; then into rows, down to 64, or
-# 256 where that costs nothing. A tile has at most 2**30 multiply-adds, for balance, and at least 2**18, for when m, n
-# or k is tiny; 2**20 if A is transposed, as which OpenBLAS's kernels for small matrices read it slowly.
+# into whole columns, up to 512 of them, down to 512 bytes, until there are four tiles, or as many as the machine has
+# CPUs: four cost 10 to 20 % on one thread at 256 to 512 cubed, two 5. Then into rows, down to 64, or 256 where that
+# costs nothing. A tile has at most 2**30 multiply-adds, for balance, and at least 2**18, for when m, n or k is tiny;
+# 2**20 if A is transposed, as which OpenBLAS's kernels for small matrices read it slowly.
 #
 # These kernels do not pack. Up to `UNPACKED` multiply-adds they are faster by 5 to 15 %, if A is small, a transposed B
 # does not reach too far, and the columns of A and C are not far apart. Then a product is cut into tiles of that size,
 # of up to 96 rows and some dozens of columns: four more than a dozen cost 10 %. If only A is transposed, `turned` makes
-# a copy that is not.
+# a copy that is not. On CPUs of Intel's they gain that up to 160 cubed; from 200 on they lose 10 to 30 %, and twice the
+# time at 512, where columns of doubles are a page apart.
 UNPACKED = dict.fromkeys(("SkylakeX", "Cooperlake", "SapphireRapids"), 1_000_000)  # dgemm_small_kernel_permit
+LARGEST_UNPACKED = 2**22  # multiply-adds in all, on CPUs that are no Zen
 TILED = Template("""
 declare void $raw(ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr)
 
@@ -52,7 +55,9 @@ measured:
   %apart = call i64 @llvm.smax.i64(i64 %a_lies, i64 %c_lies)
   %near = icmp sle i64 %apart, 528
   %shallow = icmp sle i64 %depth, 800
-  %several = icmp sgt i64 %work, $unpacked
+  %large = icmp sgt i64 %work, $unpacked
+  %not_too_large = icmp sle i64 %work, $largest
+  %several = and i1 %large, %not_too_large
   %a_area = mul i64 %height, %depth
   %little = icmp sle i64 %a_area, 262144
   %b_plain = call i1 @is_plain(ptr %transb)
@@ -115,11 +120,11 @@ measure:
   %tiles_so_far = mul i64 %rows_so_far, %columns_so_far
   %edge_down = call i64 @ceil_div(i64 %height, i64 %rows_so_far)
   %edge_across = call i64 @ceil_div(i64 %width, i64 %columns_so_far)
-  %few = icmp slt i64 %tiles_so_far, 4
+  %few = icmp slt i64 %tiles_so_far, $tiles
   %tall = icmp sgt i64 %edge_down, 64
   %wide = icmp sgt i64 %edge_across, $narrow
-  %large = or i1 %tall, %wide
-  %more = and i1 %few, %large
+  %divisible = or i1 %tall, %wide
+  %more = and i1 %few, %divisible
   br i1 %more, label %halve, label %limit
 halve:
   %rows_double = shl i64 %rows_so_far, 1
