@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import platform
 from typing import Any
 
 import numpy as np
@@ -131,8 +132,8 @@ def elementwise_cases() -> Any:
 
 
 def undecided(op: Any, operands: Any, want: Any) -> Any:
-    """Where the reference is no judge: the larger of 0.0 and -0.0 depends on the machine."""
-    if op.name in ("maximum", "minimum"):
+    """Where the reference is no judge: which of 0.0 and -0.0 is the larger, on machines other than x86."""
+    if op.name in ("maximum", "minimum") and platform.machine() not in ("x86_64", "AMD64"):
         return (operands[0] == 0) & (operands[1] == 0)
     return np.zeros(want.shape, bool)
 

@@ -7,6 +7,7 @@ flags of their own, at the end of the module. `maximum` and `minimum` propagate 
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +36,6 @@ __all__ = [
 BOOL, I8, I32, I64 = ir.IntType(1), ir.IntType(8), ir.IntType(32), ir.IntType(64)
 REASSOCIATE = ("reassoc",)
 _NUMBERS = ("nnan", "nsz")
-_EITHER_ZERO = ("nsz",)  # NumPy's extrema do not tell zeros apart, which would take twice as long
 
 _TYPES: dict[str, Any] = {
     "f64": ir.DoubleType(), "f32": ir.FloatType(), "bool": BOOL,
@@ -142,12 +142,26 @@ def _unsigned(b: ir.IRBuilder, x: Any) -> Any:
 
 
 # -- arithmetic, by kind of dtype ----------------------------------------------------------------------
-def _intrinsic(name: str, count: int, flags: tuple[str, ...] = ()) -> Callable[..., Any]:
+def _intrinsic(name: str, count: int) -> Callable[..., Any]:
     def emit(b: ir.IRBuilder, *args: Any) -> Any:
         t = args[0].type
-        return b.call(intrinsic(b.module, name, [t], t, [t] * count), args, fastmath=flags)
+        return b.call(intrinsic(b.module, name, [t], t, [t] * count), args)
 
     return emit
+
+
+def _extremum(op: str) -> Callable[..., Any]:
+    """NumPy's, which has what the instruction of x86 gives: of two zeros the second. A sum keeps nans apart from that,
+    which a second select of `x` does not: LLVM would make one of both, and no use of the instruction."""
+
+    def emit(b: ir.IRBuilder, x: Any, y: Any) -> Any:
+        best = b.select(b.fcmp_ordered(op, x, y, flags=("nnan",)), x, y, flags=("nnan",))
+        return b.select(b.fcmp_unordered("uno", x, y), b.fadd(x, y), best)
+
+    return emit
+
+
+_SECOND_ZERO = platform.machine() in ("x86_64", "AMD64")
 
 
 def multiply_add(b: ir.IRBuilder, x: Any, y: Any, z: Any, flags: tuple[str, ...] = ()) -> Any:
@@ -201,8 +215,8 @@ _FLOAT: dict[str, Callable[..., Any]] = {
     "mul": lambda b, x, y: b.fmul(x, y),
     "div": lambda b, x, y: b.fdiv(x, y),
     "neg": lambda b, x: b.fneg(x),
-    "maximum": _intrinsic("maximum", 2, _EITHER_ZERO), "minimum": _intrinsic("minimum", 2, _EITHER_ZERO),
-    "absolute": _intrinsic("fabs", 1),
+    "maximum": _extremum(">") if _SECOND_ZERO else _intrinsic("maximum", 2),
+    "minimum": _extremum("<") if _SECOND_ZERO else _intrinsic("minimum", 2), "absolute": _intrinsic("fabs", 1),
     "sqrt": _intrinsic("sqrt", 1), "floor": _intrinsic("floor", 1), "ceil": _intrinsic("ceil", 1),
     "trunc": _intrinsic("trunc", 1), "rint": _intrinsic("rint", 1), "copysign": _intrinsic("copysign", 2),
     "sign": _sign_float, "remainder": _remainder_float, "floor_divide": _floor_divide_float,
