@@ -177,13 +177,17 @@ class Behind(Tier):
         super().__init__(most, missing, spent)
         self.error: BaseException | None = None
 
+    def begin(self, program: Any) -> None:
+        """Let the other thread compile it, if it has not been told."""
+        if not self.begun:
+            self.begun = True
+            _compiler.add(program)
+
     def answers(self, program: Any, leaves: Sequence[Any]) -> Answer | None:
         if waits_for_compiler():
             program.compile()
             return None
-        if not self.begun:
-            self.begun = True
-            _compiler.add(program)
+        self.begin(program)
         error, self.error = self.error, None
         if error is not None:
             text = f"{program.name or 'a program'} is not compiled, and runs op by op: {type(error).__name__}: {error}"

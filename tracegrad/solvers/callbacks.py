@@ -1,7 +1,8 @@
-"""Graphs as functions of ndarrays that a solver calls, thousands of times, with values that stay as they are.
+"""Graphs as programs of their own, where a solver needs them: of what it calls, and of what takes its place.
 
-Such a graph is a program of its own. Where its machine code is not known, NumPy answers until that has taken as long as
-compiling it does (`tracegrad.runtime.tiers`), in this solution or a later one.
+A solver calls a function thousands of times with values that stay as they are. Where its machine code is not known,
+NumPy answers until that has taken as long as compiling it does (`tracegrad.runtime.tiers`), in this solution or a later
+one.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import numpy as np
 
 from tracegrad.ir import Graph, turns
 from tracegrad.runtime.program import MISS, Program, compile_program, conformed
-from tracegrad.settings import jit_disabled, settings
+from tracegrad.settings import jit_disabled, settings, waits_for_compiler
 
-__all__ = ["Callback"]
+__all__ = ["Callback", "Substitute"]
 
 
 class Callback:
@@ -55,6 +56,34 @@ class Callback:
             return program.run([*map(_argument, (x, *more), self._arguments), *rest]) if found is MISS else found
 
         return call
+
+
+class Substitute:
+    """A graph that computes what a solver of SciPy's does. SciPy answers the first call, others the compiled graph; its
+    first `numbers` inputs are floats, its outputs several."""
+
+    def __init__(self, make: Callable[[], Graph], what: str, numbers: int):
+        self._make, self.what, self.numbers, self._begun = make, what, numbers, False
+
+    @functools.cached_property
+    def program(self) -> Program:
+        """What computes it."""
+        graph = self._make()
+        kinds = tuple(["float"] * self.numbers + ["array"] * (len(graph.inputs) - self.numbers))
+        first_call = "background" if settings.first_call == "background" else "compile"
+        return compile_program(graph, kinds, False, self.what, first_call=first_call, optimize=settings.optimize)
+
+    def answer(self, *leaves: Any) -> Any:
+        """The outputs; None where SciPy is to answer."""
+        waits = settings.first_call == "compile" or waits_for_compiler()
+        if jit_disabled() or not (self._begun or waits):
+            self._begun = True
+            return None
+        tier: Any = self.program.tier
+        if tier is not None:  # another thread compiles
+            tier.begin(self.program)
+            return None
+        return self.program.run([conformed(x) for x in leaves])
 
 
 def _kind(ndim: int) -> str:

@@ -1,0 +1,310 @@
+"""Explicit Runge-Kutta methods as loops of a graph: the steps of SciPy's `RK23`, `RK45` and `DOP853`, without Python.
+
+Step sizes, tests and interpolation are those of `scipy.integrate`, in the same order; sums of products may be rounded
+otherwise. What SciPy warns of or refuses is left to SciPy.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracegrad.avals import Aval
+from tracegrad.control import cond, scan, while_loop
+from tracegrad.ir import Graph, build, replay
+from tracegrad.ops.elementwise import (
+    absolute,
+    add,
+    divide,
+    equal,
+    greater,
+    greater_equal,
+    less,
+    less_equal,
+    logical_and,
+    logical_or,
+    maximum,
+    minimum,
+    multiply,
+    power,
+    sign,
+    sqrt,
+    subtract,
+    where,
+)
+from tracegrad.ops.linear import arange, cast, full, reduce_sum, reshape, slice
+from tracegrad.ops.representation import nextafter
+from tracegrad.ops.windows import dynamic_slice, dynamic_update_slice
+
+__all__ = ["METHODS", "fits", "integrator", "tables", "tolerances"]
+
+METHODS = ("RK23", "RK45", "DOP853")
+
+_USUAL: dict[str, Any] = {"rtol": 1e-3, "atol": 1e-6, "max_step": np.inf, "first_step": None}
+_RUNNING, _FINISHED, _FAILED = 1, 0, -1
+_SAFETY, _SMALLEST, _LARGEST = 0.9, 0.2, 10.0  # how much longer the next step may be
+
+
+def tolerances(options: Mapping[str, Any]) -> list[Any]:
+    """`rtol` and `atol`, as arrays."""
+    return [np.asarray(options.get(name, _USUAL[name]), np.float64) for name in ("rtol", "atol")]
+
+
+def fits(options: Mapping[str, Any], size: int, ends: Sequence[float], times: Any) -> bool:
+    """Whether SciPy would solve for `size` elements without a warning or an error, in a step at least."""
+    given, (rtol, atol), length = _USUAL | dict(options), tolerances(options), ends[1] - ends[0]
+    way, first = np.sign(length), given["first_step"]
+    return bool(
+        given.keys() == _USUAL.keys()
+        and {rtol.shape, atol.shape} <= {(), (size,)}
+        and np.all(rtol >= 100 * np.finfo(np.float64).eps)
+        and np.all(atol >= 0)
+        and given["max_step"] > 0
+        and (first is None or 0 < first <= abs(length))
+        and size * len(times) * way
+        and np.isfinite(length)
+        and way * (times[0] - ends[0]) >= 0
+        and way * (ends[1] - times[-1]) >= 0
+        and np.all(way * np.diff(times) > 0)
+    )
+
+
+def integrator(begin: Graph, slope: Graph, method: str, options: Mapping[str, Any], count: int) -> Graph:
+    """(t0, t1, times, rtol, atol, *tables, *values) -> the solution at each of `count` times, how often the slope was
+    called, and SciPy's status. What the solver has not reached is nan."""
+    law = (_DormandPrince8 if method == "DOP853" else _Pair)(slope, method, _USUAL | dict(options))
+
+    def solve(t0: Any, t1: Any, times: Any, rtol: Any, atol: Any, *rest: Any) -> list[Any]:
+        values = rest[law.tables :]
+        y = replay(begin, [t0, *values])[0][0]
+        f, given = law.slope(t0, y, values), (t1, sign(subtract(t1, t0)), rtol, atol, times, *rest)
+        h, calls = _first_step(law, t0, y, f, *given)
+        rows = full(shape=(count, y.shape[0]), value=np.nan, dtype="float64")
+        carry = [t0, y, f, h, _number(False), rows, _number(0), _number(calls), _number(_RUNNING)]
+        kinds = _kinds([*carry, *given])
+        turn = build(lambda *xs: _attempt(law, *xs), kinds)
+        goes_on = build(lambda *xs: [equal(xs[8], _RUNNING)], kinds)
+        found = while_loop(*carry, *given, cond=goes_on, body=turn, carries=9, capacity=0)
+        return [found[5], found[7], found[8]]
+
+    shapes = ((), (), (count,), *(x.shape for x in (*tolerances(options), *tables(method))))
+    return build(solve, [*(Aval(shape, np.dtype(np.float64)) for shape in shapes), *begin.avals[1:]])
+
+
+@functools.cache
+def tables(name: str) -> list[Any]:
+    """What SciPy knows of a method: for each stage the weights of those before it, and its place in the step; the
+    weights of the error, or of two; and those of the interpolant, by row."""
+    from scipy import integrate
+
+    method = getattr(integrate, name)
+    n, behind = method.n_stages, getattr(method, "C_EXTRA", np.zeros(0))
+    size = n + 1 + len(behind)
+    weights, nodes = np.zeros((size, size)), np.ones(size)
+    weights[:n, : method.A.shape[1]], weights[n, :n], nodes[:n], nodes[n + 1 :] = method.A, method.B, method.C, behind
+    if len(behind):
+        weights[n + 1 :], errors, between = method.A_EXTRA, [method.E3, method.E5], method.D
+    else:
+        errors, between = [method.E], method.P.T
+    errors = [np.pad(row, (0, size - len(row))) for row in errors]
+    return [np.ascontiguousarray(x, np.float64) for x in (weights, nodes, errors, between)]
+
+
+class _Method:
+    """A method of SciPy's for a system with this slope. The slopes of its stages, `ks`, are rows."""
+
+    tables = 4
+
+    def __init__(self, slope: Graph, name: str, options: Mapping[str, Any]):
+        from scipy import integrate
+
+        method = getattr(integrate, name)
+        self._slope, self.stages, self.order = slope, method.n_stages, method.error_estimator_order
+        self.longest, self.first_step = float(options["max_step"]), options["first_step"]
+
+    def slope(self, t: Any, y: Any, values: Sequence[Any]) -> Any:
+        return replay(self._slope, [t, y, *values])[0][0]
+
+    def more(self, ks: Any, first: int, last: int, step: Sequence[Any], weights: Any, nodes: Any,
+             values: Sequence[Any]) -> Sequence[Any]:  # fmt: skip
+        """The slopes with those of the stages from `first` to `last`, and the state at that, in a step from (t, y) of
+        the length h."""
+
+        def turn(ks: Any, z: Any, k: Any, row: Any, c: Any, t: Any, y: Any, h: Any, *values: Any) -> list[Any]:
+            z = add(y, multiply(_sum(row, ks), h))
+            new = self.slope(add(t, multiply(c, h)), z, values)
+            return [dynamic_update_slice(ks, reshape(new, shape=(1, *new.shape)), k, 0, step=(1, 1)), z]
+
+        length = last + 1 - first
+        rows = slice(weights, start=(first, 0), stop=(last + 1, weights.shape[1]), step=(1, 1))
+        places = slice(nodes, start=(first,), stop=(last + 1,), step=(1,))
+        numbers = arange(start=first, step=1, length=length, dtype="int64")
+        operands = [ks, step[1], numbers, rows, places, *step, *values]
+        kinds = [Aval(x.shape[1:], x.dtype) if 2 <= i < 5 else x for i, x in enumerate(_kinds(operands))]
+        found: Sequence[Any] = scan(*operands, body=build(turn, kinds), carries=2, xs=3, length=length, reverse=False)
+        return found
+
+
+class _Pair(_Method):
+    """Two methods with the same stages, whose difference is the error."""
+
+    behind = 0  # how many stages the interpolant needs behind those of a step
+
+    def error(self, ks: Any, h: Any, scale: Any, errors: Any) -> Any:
+        return _norm(divide(multiply(_sum(_row(errors, 0), ks), h), scale))
+
+    def known(self, ks: Any, step: Sequence[Any], new: Any, tables: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+        """The coefficients of the interpolant in a step."""
+        return [_sum(_row(tables[3], j), ks) for j in range(tables[3].shape[0])]
+
+    def between(self, x: Any, y: Any, h: Any, known: Sequence[Any]) -> Any:
+        """The state after the part `x` of a step."""
+        powers = [x]
+        while len(powers) < len(known):
+            powers.append(multiply(powers[-1], x))
+        return add(multiply(h, functools.reduce(add, map(multiply, known, powers))), y)
+
+
+class _DormandPrince8(_Method):
+    """The method of order 8 with errors of order 5 and 3."""
+
+    behind = 3
+
+    def error(self, ks: Any, h: Any, scale: Any, errors: Any) -> Any:
+        third, fifth = (_squares(divide(_sum(_row(errors, j), ks), scale)) for j in range(2))
+        both = sqrt(multiply(add(fifth, multiply(third, 0.01)), float(scale.shape[0])))
+        return where(equal(both, 0.0), 0.0, divide(multiply(absolute(h), fifth), both))
+
+    def known(self, ks: Any, step: Sequence[Any], new: Any, tables: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+        n, (_, y, h), (weights, nodes, _, between) = self.stages, step, tables
+        every, _ = self.more(ks, n + 1, n + self.behind, step, weights, nodes, values)
+        moved, first, last = subtract(new, y), multiply(h, _row(ks, 0)), add(_row(ks, n), _row(ks, 0))
+        ends = [moved, subtract(first, moved), subtract(multiply(moved, 2.0), multiply(h, last))]
+        return [*ends, *(multiply(h, _sum(_row(between, j), every)) for j in range(between.shape[0]))]
+
+    def between(self, x: Any, y: Any, h: Any, known: Sequence[Any]) -> Any:
+        factors, found = (x, subtract(1.0, x)), multiply(known[-1], x)
+        for k, row in enumerate(reversed(known[:-1]), 1):
+            found = multiply(add(found, row), factors[k % 2])
+        return add(found, y)
+
+
+def _first_step(
+    law: Any, t0: Any, y: Any, f: Any, t1: Any, way: Any, rtol: Any, atol: Any, times: Any, *rest: Any
+) -> tuple[Any, int]:
+    """The length of the first step, and how often the slope has been called: as `select_initial_step` of SciPy's, by
+    Hairer, Norsett and Wanner, "Solving Ordinary Differential Equations I", section II.4."""
+    if law.first_step is not None:
+        return _number(float(law.first_step)), 1
+    length, scale = absolute(subtract(t1, t0)), add(atol, multiply(absolute(y), rtol))
+    d0, d1 = _norm(divide(y, scale)), _norm(divide(f, scale))
+    flat = logical_or(less(d0, 1e-5), less(d1, 1e-5))
+    h0 = _least(where(flat, 1e-6, divide(multiply(d0, 0.01), d1)), length)
+    ahead = law.slope(add(t0, multiply(h0, way)), add(y, multiply(multiply(h0, way), f)), rest[law.tables :])
+    d2 = divide(_norm(divide(subtract(ahead, f), scale)), h0)
+    still = logical_and(less_equal(d1, 1e-15), less_equal(d2, 1e-15))
+    by_order = power(divide(0.01, _most(d1, d2)), 1.0 / (law.order + 1))
+    h1 = where(still, _most(1e-6, multiply(h0, 1e-3)), by_order)
+    return _least(_least(_least(multiply(h0, 100.0), h1), length), law.longest), 2
+
+
+def _attempt(
+    law: Any, t: Any, y: Any, f: Any, h: Any, again: Any, rows: Any, i: Any, calls: Any, status: Any,
+    t1: Any, way: Any, rtol: Any, atol: Any, times: Any, *rest: Any,
+) -> list[Any]:  # fmt: skip
+    """A step, or a trial of one, of the length `h`, which is the first or comes `again` after another: what is carried
+    on, from `t` to `status`."""
+    tables, values = rest[: law.tables], rest[law.tables :]
+    least = multiply(absolute(subtract(nextafter(t, multiply(way, np.inf)), t)), 10.0)
+    length = where(again, h, where(greater(h, law.longest), law.longest, _most(h, least)))
+    fails = less(length, least)
+    ahead = add(t, multiply(length, way))
+    ahead = where(greater(multiply(way, subtract(ahead, t1)), 0.0), t1, ahead)
+    h = subtract(ahead, t)
+
+    zeros = full(shape=(tables[0].shape[0], *f.shape), value=0.0, dtype="float64")
+    ks = dynamic_update_slice(zeros, reshape(f, shape=(1, *f.shape)), 0, 0, step=(1, 1))
+    ks, new = law.more(ks, 1, law.stages, (t, y, h), *tables[:2], values)
+    error = law.error(ks, h, add(atol, multiply(maximum(absolute(y), absolute(new)), rtol)), tables[2])
+    good = less(error, 1.0)
+    factor = multiply(power(error, -1.0 / (law.order + 1)), _SAFETY)
+    longer = _least(_LARGEST, factor)
+    factor = where(good, where(again, _least(1.0, longer), longer), _most(_SMALLEST, factor))
+
+    goes, again = where(fails, False, good), where(good, False, True)
+    rows, i, more = _filled(law, goes, (ks, t, y, h, new, *rest), ahead, way, times, rows, i)
+    calls = add(calls, where(fails, 0, add(more, law.stages)))
+    over = logical_and(good, greater_equal(multiply(way, subtract(ahead, t1)), 0.0))
+    status = where(fails, _FAILED, where(over, _FINISHED, _RUNNING))
+    t, y, f = (where(goes, *each) for each in ((ahead, t), (new, y), (_row(ks, law.stages), f)))
+    return [t, y, f, multiply(absolute(h), factor), again, rows, i, calls, status]
+
+
+def _filled(
+    law: Any, goes: Any, step: Sequence[Any], ahead: Any, way: Any, times: Any, rows: Any, i: Any
+) -> tuple[Any, Any, Any]:
+    """The rows with those of the times that a step passes, from number `i` on, the number of the next, and how many
+    stages that took."""
+    count, (_, t, y, h, *_) = times.shape[0], step
+
+    def passed(i: Any, goes: Any, ahead: Any, way: Any, times: Any) -> Any:
+        early = less_equal(multiply(way, subtract(_element(times, i), ahead)), 0.0)
+        return logical_and(goes, logical_and(less(i, count), early))
+
+    def known(ks: Any, t: Any, y: Any, h: Any, new: Any, *rest: Any) -> list[Any]:
+        found: list[Any] = law.known(ks, (t, y, h), new, rest[: law.tables], rest[law.tables :])
+        return found
+
+    def fill(i: Any, rows: Any, goes: Any, ahead: Any, way: Any, times: Any, t: Any, y: Any, h: Any, *each: Any) -> Any:
+        row = law.between(divide(subtract(_element(times, i), t), h), y, h, each)
+        return [add(i, 1), dynamic_update_slice(rows, reshape(row, shape=(1, *row.shape)), i, 0, step=(1, 1))]
+
+    kinds, any_of = _kinds(step), passed(i, goes, ahead, way, times)
+    found = build(known, kinds)
+    none = build(lambda *_: [full(shape=x.shape, value=0.0, dtype="float64") for x in found.results], kinds)
+    each = cond(cast(any_of, dtype="int64"), *step, branches=(none, found))
+    operands = [i, rows, goes, ahead, way, times, t, y, h, *each]
+    goes_on = build(lambda i, rows, *xs: [passed(i, *xs[:4])], _kinds(operands))
+    i, rows, _ = while_loop(*operands, cond=goes_on, body=build(fill, _kinds(operands)), carries=2, capacity=0)
+    return rows, i, where(any_of, law.behind, 0)
+
+
+def _element(x: Any, i: Any) -> Any:
+    return reshape(dynamic_slice(x, minimum(i, x.shape[0] - 1), sizes=(1,), step=(1,)), shape=())
+
+
+def _number(x: Any) -> Any:
+    return full(shape=(), value=x, dtype={bool: "bool", int: "int64", float: "float64"}[type(x)])
+
+
+def _kinds(xs: Sequence[Any]) -> list[Aval]:
+    return [Aval(x.shape, np.dtype(x.dtype)) for x in xs]
+
+
+def _row(x: Any, k: int) -> Any:
+    return reshape(slice(x, start=(k, 0), stop=(k + 1, x.shape[1]), step=(1, 1)), shape=(x.shape[1],))
+
+
+def _sum(weights: Any, rows: Any) -> Any:
+    """The sum of rows with weights."""
+    return reduce_sum(multiply(reshape(weights, shape=(weights.shape[0], 1)), rows), axes=(0,))
+
+
+def _squares(x: Any) -> Any:
+    return reduce_sum(multiply(x, x), axes=(0,))
+
+
+def _norm(x: Any) -> Any:
+    return divide(sqrt(_squares(x)), x.shape[0] ** 0.5)
+
+
+def _least(x: Any, y: Any) -> Any:
+    """What Python's `min` gives, of nan too."""
+    return where(less(y, x), y, x)
+
+
+def _most(x: Any, y: Any) -> Any:
+    return where(greater(y, x), y, x)
