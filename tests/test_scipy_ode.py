@@ -195,7 +195,6 @@ def test_what_the_solver_did_not_reach_is_nan() -> None:
         (lambda p: integrate.solve_ivp(pendulum, (0, 1), p, args=(p,)).message, r"the field 'message'"),
         (lambda p: integrate.solve_ivp(pendulum, (0, 1), p, args=(p,), rtol=p[0]), r"traced value for rtol="),
         (lambda p: integrate.odeint(decay, p, TIMES, full_output=True), r"full_output= of scipy\.integrate\.odeint"),
-        (lambda p: integrate.solve_bvp(lambda x, y: y, lambda a, b: a, p, p), r"scipy\.integrate\.solve_bvp"),
     ],
 )
 def test_what_is_not_known_is_refused_by_name(f: Any, what: str) -> None:

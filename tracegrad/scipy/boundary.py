@@ -30,7 +30,9 @@ def solve_bvp(fun: Function, bc: Function, x: Any, y: Any, p: Any = None, S: Any
 
     The derivatives of `fun` and `bc` are derived and compiled if none are given. As SciPy requires, what `fun` gives
     for a point of the mesh depends on `y` at that point alone. Matrices, `S` and what `fun_jac` and `bc_jac` give, have
-    rows and columns for the elements of a state in the order of the leaves. It is not for traced functions.
+    rows and columns for the elements of a state in the order of the leaves. In a traced function it is
+    `scipy.integrate.solve_bvp` there, without `S`: with derivatives of the result by the implicit function theorem, in
+    what `fun` and `bc` read and in the ends of the mesh.
 
     Raises a `ShapeError` where `fun` gives other than `y`, and what SciPy raises.
 
@@ -60,7 +62,7 @@ def _state(x: Any, y: Any) -> Vector:
         if np.ndim(x) != 1 or np.shape(leaf)[-1:] != np.shape(x):
             text = f"y{path} of shape {np.shape(leaf)} has no last axis for the mesh x of shape {np.shape(x)}"
             raise ShapeError(located(f"{WHAT}: {text}"))
-    return Vector(WHAT, "y", tree.map(lambda leaf: np.asarray(leaf)[..., 0], y))
+    return Vector(WHAT, "y", tree.map(lambda leaf: leaf[..., 0], y))
 
 
 class Places:
@@ -97,11 +99,11 @@ class Places:
     def solved(self, found: Any) -> Any:
         """A solution with pytrees in it; of an array it stays a spline."""
         if not self.state.flat:
-            spline = found.sol
-            found.sol = lambda x: self.state.along(spline(x), np.shape(x))
-            found.y, found.yp = (self.state.along(rows, found.x.shape) for rows in (found.y, found.yp))
+            spline, shape = found["sol"], found["x"].shape
+            found["sol"] = lambda x: self.state.along(spline(x), np.shape(x))
+            found |= {name: self.state.along(found[name], shape) for name in ("y", "yp")}
         if self.unknown is not None:
-            found.p = self.unknown.unpack(found.p)
+            found["p"] = self.unknown.unpack(found["p"])
         return found
 
     def _given(self, columns: tuple[Any, ...], p: tuple[Any, ...]) -> list[Any]:

@@ -43,7 +43,7 @@ _OF_FUNCTIONS: set[str] = set()
 # The packages of SciPy's that have shadows, by the modules that have these.
 _HOMES = {
     "scipy.fft": ("scipy_api.fft",), "scipy.integrate": (
-        "scipy_api.integrate", "solvers.integrate", "solvers.several", "solvers.initial_values"),
+        "scipy_api.integrate", "solvers.integrate", "solvers.several", "solvers.initial_values", "solvers.boundary"),
     "scipy.interpolate": ("scipy_api.interpolate", "scipy_api.grids", "scipy_api.interpolators"),
     "scipy.linalg": ("scipy_api.linalg", "scipy_api.equations", "scipy_api.banded", "scipy_api.procrustes"),
     "scipy.ndimage": ("scipy_api.ndimage", "scipy_api.resampling"), "scipy.optimize": ("solvers.optimize",),

@@ -227,9 +227,3 @@ def fixed_quad(*args: Any, **kwargs: Any) -> Any:
     several = given["args"]
     y = inlined(given["func"])((b - a) * (places + 1.0) / 2.0 + a, *several)
     return (b - a) / 2.0 * np.sum(weights * y, axis=-1), None
-
-
-@shadow("scipy.integrate.solve_bvp", of_functions=True)
-def solve_bvp(*args: Any, **kwargs: Any) -> Any:
-    """`scipy.integrate.solve_bvp`, which is refused."""
-    raise refuse("scipy.integrate.solve_bvp", "use scipy.optimize.root")
