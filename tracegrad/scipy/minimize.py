@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracegrad.scipy.constraints import bounds_of, constraints_of
-from tracegrad.scipy.functions import OfVector, WithGradient, checked, number, of_scipy
+from tracegrad.scipy.functions import Both, OfVector, WithGradient, checked, number, of_scipy
 from tracegrad.scipy.losses import LossPlot
 from tracegrad.scipy.progress import Progress
 from tracegrad.scipy.vectors import Vector, as_given
@@ -65,12 +65,8 @@ def minimize(
     else:
         with Progress(f"minimize{f', {method}' if name else ''}", disp) as progress, threads_for(name):
             given["fun"] = progress.counting(given["fun"])
-
-            def value(v: Any) -> Any:
-                both = given["fun"](v, *args)
-                return both[0] if given["jac"] is True else both
-
-            found = solver(x0=vector.pack(x0), callback=_callback(vector, callback, progress, value), **given)
+            told = _callback(vector, callback, progress, lambda v: given["fun"](v, *args))
+            found = solver(x0=vector.pack(x0), callback=told, **given)
         if isinstance(callback, LossPlot):
             callback.finish()
     for field in ("x", "jac", "grad"):
@@ -81,13 +77,13 @@ def minimize(
 
 def _derivatives(objective: OfVector, method: str, jac: Any, hess: Any, hessp: Any) -> dict[str, Any]:
     """The function and its derivatives as SciPy takes them."""
-    vector = objective.vector
-    if method in _NOTHING or (jac not in (None, True) and not callable(jac)):
-        given: dict[str, Any] = {"fun": number(objective.value()), "jac": jac}
-    elif jac is None:
-        given = {"fun": checked(vector, objective.value_and_gradient()), "jac": True}
-    elif jac is True:
-        given = {"fun": objective.value_and_gradient(), "jac": True}
+    vector, given = objective.vector, dict[str, Any]()
+    if jac is True or (jac is None and method not in _NOTHING):
+        both = objective.value_and_gradient()
+        apart = Both(both if jac is True else checked(vector, both))
+        given = {"fun": apart.value, "jac": apart.gradient} if current_trace() is None else {"fun": both, "jac": True}
+    elif method in _NOTHING or not callable(jac):
+        given = {"fun": number(objective.value()), "jac": jac}
     else:
         given = {"fun": number(objective), "jac": _packed(OfVector(jac, vector))}
     if hess is None and hessp is None:
