@@ -55,6 +55,7 @@ from tracegrad.trace.packages import of_python
 from tracegrad.trace.signature import is_plain_array
 from tracegrad.trace.sources import Alike, Argument, Attribute, Child, Fixed, Function, Item, Source, Static, Weak
 from tracegrad.trace.templates import Same
+from tracegrad.trace.users import is_of_numba
 from tracegrad.trace.writes import Writes
 
 __all__ = ["World"]
@@ -131,7 +132,8 @@ class World(Assumptions):
             return tree.map(lambda leaf: self.adopt(leaf) if is_generator(leaf) else leaf, x)
         if any([isinstance(leaf, Carrier) for leaf in leaves]):  # noqa: C419
             return x
-        if isinstance(x, types.FunctionType | types.MethodType | functools.partial) or shadow.is_user_object(x):
+        function = isinstance(x, types.FunctionType | types.MethodType | functools.partial) or is_of_numba(x)
+        if function or shadow.is_user_object(x):
             name = getattr(x, "__name__", type(x).__name__)
             source = Function(None, name) if x is self.shared else Fixed(x, name)
             return self.translate(x, source, guard=False)
@@ -354,6 +356,8 @@ class World(Assumptions):
             return module(self, value)
         if shadow.is_user_object(value):
             return shadow.user_object(self, value, source)
+        if is_of_numba(value):
+            return self.translate(value.py_func, Attribute(source, "py_func"))
         return of_python(self, value, source)
 
     def _partial(self, value: Any, source: Source) -> Any:

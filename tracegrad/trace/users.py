@@ -16,6 +16,7 @@ import numpy as np
 
 __all__ = [
     "is_library_module",
+    "is_of_numba",
     "is_own_class",
     "is_user_class",
     "is_user_code",
@@ -92,3 +93,8 @@ def is_user_class(cls: Any) -> bool:
 def is_own_class(cls: Any) -> bool:
     """Whether a class is one of tracegrad's, which is taken to stay as it is, though its methods are traced."""
     return bool(cls.__module__.partition(".")[0] == "tracegrad")
+
+
+def is_of_numba(x: Any) -> bool:
+    """Whether `x` is a function that Numba compiles, by `njit` or `jit`; the user's own is its `py_func`."""
+    return type(x).__module__.startswith("numba.") and isinstance(getattr(x, "py_func", None), types.FunctionType)
