@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -114,6 +117,7 @@ def ran(kernel: Kernel, sizes: dict[str, int], arrays: dict[str, Any], at_end: b
 def width(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     """The bytes of a vector, as machines have them; for none, LLVM makes the vectors."""
     monkeypatch.setattr(vectors, "vector_bytes", lambda: request.param)
+    monkeypatch.setattr(vectors, "narrowest_bytes", lambda: 1)
     monkeypatch.setattr(f"{__name__}.CODE", {})
     found: int = request.param
     return found
@@ -122,7 +126,7 @@ def width(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
 def kernel_of(loops: list[Loop], body: list[Any], cost: int, **buffers: str) -> Kernel:
     """A kernel whose buffers are given as "f64 in"; it is one that vectors are made of, where there are any."""
     made = Kernel({k: tuple(v.split()) for k, v in buffers.items()}, loops, body, cost)  # type: ignore[misc]
-    assert vectors_of(made) is not None or not vectors.vector_bytes()
+    assert vectors_of(made) is not None or not vectors.vector_bytes() or vectors.narrowest_bytes() > 1
     return made
 
 
@@ -278,6 +282,58 @@ def test_masks_that_are_kept_on_the_stack() -> None:
             got = ran(kernel, {"s0": size, "rows": size}, given, at_end)
             assert got["b4"].all()
             np.testing.assert_allclose(got["b3"], np.cosh(x), rtol=1e-14)
+
+
+def test_short_elements_have_scalar_loops_where_masks_are_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(dtype: str) -> Any:
+        body = [Load(v(0, dtype), "b0", i), Store("b1", i, v(0, dtype))]
+        return vectors_of(Kernel({"b0": (dtype, "in"), "b1": (dtype, "out")}, [Loop("i0", n)], body, LIGHT))
+
+    monkeypatch.setattr(vectors, "vector_bytes", lambda: 32)
+    for narrowest, those in (1, ("f64", "f32", "i16", "bool")), (4, ("f64", "f32")):
+        monkeypatch.setattr(vectors, "narrowest_bytes", lambda narrowest=narrowest: narrowest)
+        assert [dtype for dtype in ("f64", "f32", "i16", "bool") if made(dtype) is not None] == list(those)
+
+
+ON_AVX2 = """
+import numpy as np, tracegrad as tg
+from tracegrad.codegen import vectors
+assert (vectors.vector_bytes(), vectors.narrowest_bytes()) == (32, 4)
+rng = np.random.default_rng(0)
+functions = [
+    lambda x, y: np.sin(x) * np.exp(-y * y),
+    lambda x, y: np.where(x > y, x, 2 * y)[::-1].sum() + np.pad(x, 2),
+    lambda x, y: (x > y, np.argmax(x), np.any(y > 9), np.stack([x, y], 1), x[::2], np.cumsum(y)),
+    lambda x, y: x[(np.abs(y) * 2 % x.size).astype(int)],
+]
+for dtype in np.float32, np.float64:
+    for size in 1, 3, 7, 8, 33, 100:
+        x, y = rng.standard_normal((2, size)).astype(dtype)
+        for f in functions:
+            got, want = tg.trace(f)(x, y), f(x, y)
+            for a, b in zip(*(v if isinstance(v, tuple) else (v,) for v in (got, want))):
+                np.testing.assert_allclose(a, b, rtol=1e-5 if dtype == np.float32 else 1e-13, atol=1e-6)
+print("fine")
+"""
+
+
+@pytest.mark.skipif("avx2" not in vectors.features(), reason="needs AVX2")
+def test_code_for_a_machine_that_has_avx2_and_no_more(tmp_path: Any) -> None:
+    features = [name for name in sorted(vectors.features()) if not name.startswith(("avx512", "avx10", "amx"))]
+    without = [f"-{name}" for name in sorted(vectors.features() - {*features})]
+    found = subprocess.run(
+        [sys.executable, "-c", ON_AVX2],
+        env=os.environ
+        | {
+            "NUMBA_CPU_NAME": "haswell",
+            "NUMBA_CPU_FEATURES": ",".join([*(f"+{name}" for name in features), *without]),
+            "TRACEGRAD_FIRST_CALL": "compile",
+            "TRACEGRAD_CACHE_DIR": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert found.stdout == "fine\n", found.stderr
 
 
 def long_kernel(dtype: str) -> Kernel:
