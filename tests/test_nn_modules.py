@@ -169,6 +169,11 @@ def test_layers_begin_with_the_distributions_that_pytorch_gives_them() -> None:
     bound = (4 * 9) ** -0.5
     assert abs(conv.weight.detach().numpy()).max() <= bound
     assert conv.weight.detach().numpy().std() == pytest.approx(bound / 3**0.5, rel=0.05)
+    back = nn.ConvTranspose2d(8, 64, 3, groups=2)
+    bound = 1 / (32 * 9) ** 0.5
+    assert abs(back.weight.detach().numpy()).max() <= bound
+    assert abs(back.bias.detach().numpy()).max() <= bound
+    assert back.weight.detach().numpy().std() == pytest.approx(bound / 3**0.5, rel=0.05)
     assert nn.Embedding(100, 50).weight.detach().numpy().std() == pytest.approx(1.0, rel=0.05)
     tg.manual_seed(3)
     assert np.array_equal(nn.Linear(400, 300).weight.detach().numpy(), layer.weight.detach().numpy())
@@ -219,3 +224,32 @@ def test_modules_compute_on_ndarrays_too() -> None:
     np.testing.assert_allclose(
         layer(x).detach().numpy(), x @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
     )
+
+
+def test_a_transposed_convolution_is_the_transpose_compiled_and_eager() -> None:
+    rng = np.random.default_rng(0)
+    for stride, padding, dilation, groups, size in (
+        (1, 0, 1, 1, 7),
+        (2, 1, 1, 2, 9),
+        (3, 2, 2, 1, 11),
+        (2, 0, 3, 2, 12),
+    ):
+        x, w = rng.normal(size=(2, 4, size, size)), rng.normal(size=(6, 4 // groups, 3, 3))
+
+        def forth(x: Any, w: Any) -> Any:
+            return nn.functional.conv2d(x, w, None, stride, padding, dilation, groups)  # noqa: B023
+
+        y = rng.normal(size=np.shape(forth(x, w)))
+        more = (size + 2 * padding - 2 * dilation - 1) % stride
+
+        def back(y: Any, w: Any) -> Any:
+            return nn.functional.conv_transpose2d(y, w, None, stride, padding, more, groups, dilation)  # noqa: B023
+
+        wanted = tg.vjp(forth, x, w)[1](y)[0]
+        np.testing.assert_allclose(back(y, w), wanted, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(tg.trace(back)(y, w), wanted, rtol=1e-12, atol=1e-12)
+        # What is linear in each has the other for a slope.
+        slopes = tg.grad(lambda y, w: np.sum(back(y, w) * x), (0, 1))(y, w)  # noqa: B023
+        np.testing.assert_allclose(slopes[0], forth(x, w), rtol=1e-12, atol=1e-12)
+        slope_in_w = tg.grad(lambda w: np.sum(forth(x, w) * y))(w)  # noqa: B023
+        np.testing.assert_allclose(slopes[1], slope_in_w, rtol=1e-12, atol=1e-12)

@@ -32,6 +32,9 @@ from tracegrad.torch.nn.shapes import ConstantPad3d as ConstantPad3d
 from tracegrad.torch.nn.convolution import Conv1d as Conv1d
 from tracegrad.torch.nn.convolution import Conv2d as Conv2d
 from tracegrad.torch.nn.convolution import Conv3d as Conv3d
+from tracegrad.torch.nn.convolution import ConvTranspose1d as ConvTranspose1d
+from tracegrad.torch.nn.convolution import ConvTranspose2d as ConvTranspose2d
+from tracegrad.torch.nn.convolution import ConvTranspose3d as ConvTranspose3d
 from tracegrad.torch.nn.losses import CosineEmbeddingLoss as CosineEmbeddingLoss
 from tracegrad.torch.nn.losses import CosineSimilarity as CosineSimilarity
 from tracegrad.torch.nn.losses import CrossEntropyLoss as CrossEntropyLoss

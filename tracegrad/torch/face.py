@@ -16,9 +16,10 @@ __all__ = ["NAMES"]
 
 # Layers and losses that the package has under the names and with the parameters of `nn.functional`.
 _LAYERS = (
-    "adaptive_avg_pool1d", "avg_pool1d", "celu", "conv1d", "conv2d", "conv3d", "cosine_embedding_loss",
-    "cosine_similarity", "dropout", "group_norm", "hardshrink", "hinge_embedding_loss", "layer_norm",
-    "margin_ranking_loss", "max_pool1d", "max_pool2d", "max_pool3d", "pairwise_distance", "pdist", "pixel_shuffle",
+    "adaptive_avg_pool1d", "avg_pool1d", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
+    "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss", "cosine_similarity",
+    "dropout", "group_norm", "hardshrink", "hinge_embedding_loss", "layer_norm", "margin_ranking_loss",
+    "max_pool1d", "max_pool2d", "max_pool3d", "pairwise_distance", "pdist", "pixel_shuffle",
     "pixel_unshuffle", "prelu", "rms_norm", "selu", "threshold", "triplet_margin_loss",
 )  # fmt: skip
 

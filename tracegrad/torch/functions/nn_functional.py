@@ -54,7 +54,14 @@ from tracegrad.torch.functions.attention import (
     pixel_unshuffle,
     scaled_dot_product_attention,
 )
-from tracegrad.torch.functions.convolution import conv1d, conv2d, conv3d
+from tracegrad.torch.functions.convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+)
 from tracegrad.torch.functions.dims import integers, one, size_error
 from tracegrad.torch.functions.extrema import amax, amin
 from tracegrad.torch.functions.layers import embedding, linear
@@ -115,9 +122,10 @@ from tracegrad.torch.functions.statistics import pdist
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
     "adaptive_max_pool3d", "avg_pool1d", "avg_pool2d", "avg_pool3d", "batch_norm", "binary_cross_entropy",
-    "binary_cross_entropy_with_logits", "celu", "conv1d", "conv2d", "conv3d", "cosine_embedding_loss",
-    "cosine_similarity", "cross_entropy", "dropout", "dropout1d", "dropout2d", "dropout3d",
-    "elu", "embedding", "gaussian_nll_loss", "gelu", "glu",
+    "binary_cross_entropy_with_logits", "celu", "conv1d", "conv2d", "conv3d", "conv_transpose1d",
+    "conv_transpose2d", "conv_transpose3d", "cosine_embedding_loss", "cosine_similarity",
+    "cross_entropy", "dropout", "dropout1d", "dropout2d", "dropout3d", "elu", "embedding", "gaussian_nll_loss", "gelu",
+    "glu",
     "group_norm", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "hinge_embedding_loss", "huber_loss",
     "instance_norm", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear", "local_response_norm", "log_softmax",
     "logsigmoid", "lp_pool1d", "lp_pool2d", "lp_pool3d", "margin_ranking_loss", "max_pool1d", "max_pool2d",

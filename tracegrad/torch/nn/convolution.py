@@ -1,4 +1,4 @@
-"""Modules of convolutions over one, two and three dimensions."""
+"""Modules of convolutions over one, two and three dimensions, and of transposed ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tracegrad.torch.nn.module import Module
 from tracegrad.torch.nn.parameter import Parameter
 from tracegrad.torch.tape.factories import empty
 
-__all__ = ["Conv1d", "Conv2d", "Conv3d"]
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
 
 _MODES = ("zeros", "reflect", "replicate", "circular")
 
@@ -21,6 +21,7 @@ class _Conv(Module):
     """A convolution over `_count` dimensions."""
 
     _count: int
+    output_padding: tuple[int, ...] = ()
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
@@ -44,10 +45,13 @@ class _Conv(Module):
             raise ValueError("padding='same' is not supported for strided convolutions")
         self.padding = padding if isinstance(padding, str) else for_each(padding, self._count)
         self.dilation, self.padding_mode = for_each(dilation, self._count), padding_mode
-        shape = (out_channels, in_channels // groups, *self.kernel_size)
-        self.weight = Parameter(empty(shape, device=device, dtype=dtype))
+        self.weight = Parameter(empty(self._shape(), device=device, dtype=dtype))
         self.register_parameter("bias", Parameter(empty(out_channels, dtype=dtype)) if bias else None)
         self.reset_parameters()
+
+    def _shape(self) -> tuple[int, ...]:
+        """The shape of the weight."""
+        return self.out_channels, self.in_channels // self.groups, *self.kernel_size
 
     def reset_parameters(self) -> None:
         """Draw the parameters anew."""
@@ -84,6 +88,8 @@ class _Conv(Module):
             parts.append(f"padding={self.padding}")
         if self.dilation != (1,) * self._count:
             parts.append(f"dilation={self.dilation}")
+        if any(self.output_padding):
+            parts.append(f"output_padding={self.output_padding}")
         if self.groups != 1:
             parts.append(f"groups={self.groups}")
         if self.bias is None:
@@ -139,3 +145,92 @@ class Conv3d(_Conv):
 
     def _convolution(self, input: Any, padding: Any) -> Any:
         return F.conv3d(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+
+
+class _Transposed(_Conv):
+    """A transposed convolution over `_count` dimensions."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1, padding: Any = 0,
+        output_padding: Any = 0, groups: int = 1, bias: bool = True, dilation: Any = 1, padding_mode: str = "zeros",
+        device: Any = None, dtype: Any = None,
+    ):  # fmt: skip
+        if padding_mode != "zeros":
+            raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
+        super().__init__(
+            in_channels, out_channels, kernel_size, stride, for_each(padding, self._count), dilation, groups, bias,
+            padding_mode, device, dtype,
+        )  # fmt: skip
+        self.output_padding = for_each(output_padding, self._count)
+
+    def _shape(self) -> tuple[int, ...]:
+        return self.in_channels, self.out_channels // self.groups, *self.kernel_size
+
+    def forward(self, input: Any, output_size: Any = None) -> Any:
+        """The output, (N, out_channels, ...) or (out_channels, ...); of `output_size`, if that is given, in the place
+        of what `output_padding` says."""
+        more = self.output_padding if output_size is None else self._behind(input, tuple(output_size))
+        convolution = getattr(F, f"conv_transpose{self._count}d")
+        return convolution(input, self.weight, self.bias, self.stride, self.padding, more, self.groups, self.dilation)
+
+    def _behind(self, input: Any, wanted: tuple[int, ...]) -> tuple[int, ...]:
+        """The output padding that gives this size; ValueError where none does."""
+        n, lead = self._count, len(input.shape) - self._count
+        if len(wanted) not in (n, n + lead):
+            raise ValueError(
+                f"ConvTranspose{n}D: for {len(input.shape)}D input, output_size must have {n} or {n + lead} elements "
+                f"(got {len(wanted)})"
+            )
+        padding: Any = self.padding
+        each = zip(input.shape[lead:], self.stride, padding, self.dilation, self.kernel_size)
+        least = [(size - 1) * s - 2 * p + d * (k - 1) + 1 for size, s, p, d, k in each]
+        most = [size + s - 1 for size, s in zip(least, self.stride)]
+        sizes = wanted[-n:]
+        if not all(a <= size <= b for a, size, b in zip(least, sizes, most)):
+            raise ValueError(
+                f"requested an output size of {list(sizes)}, but valid sizes range from {least} to {most} "
+                f"(for an input of torch.Size({list(input.shape[lead:])}))"
+            )
+        return tuple([size - a for size, a in zip(sizes, least)])
+
+
+class ConvTranspose1d(_Transposed):
+    """`nn.functional.conv_transpose1d` of (N, in_channels, L) or (in_channels, L), with `weight`, (in_channels,
+    out_channels / groups, kernel_size), and `bias` as parameters.
+
+    They begin as uniform numbers between ±1 / sqrt(out_channels / groups * kernel_size). ValueError for groups that do
+    not divide the channels.
+
+    >>> import tracegrad as tg
+    >>> layer = ConvTranspose1d(2, 4, 3, stride=2)
+    >>> layer(tg.ones(1, 2, 8)).shape, layer(tg.ones(1, 2, 8), output_size=[18]).shape
+    ((1, 4, 17), (1, 4, 18))
+    """
+
+    _count = 1
+
+
+class ConvTranspose2d(_Transposed):
+    """`nn.functional.conv_transpose2d` of (N, in_channels, H, W) or (in_channels, H, W); else as `ConvTranspose1d`.
+
+    >>> import tracegrad as tg
+    >>> layer = ConvTranspose2d(3, 4, kernel_size=3, stride=2, padding=1, output_padding=1)
+    >>> layer
+    ConvTranspose2d(3, 4, kernel_size=(3, 3), stride=(2, 2), padding=(1, 1), output_padding=(1, 1))
+    >>> layer(tg.ones(2, 3, 5, 5)).shape
+    (2, 4, 10, 10)
+    """
+
+    _count = 2
+
+
+class ConvTranspose3d(_Transposed):
+    """`nn.functional.conv_transpose3d` of (N, in_channels, D, H, W) or (in_channels, D, H, W); else as
+    `ConvTranspose1d`.
+
+    >>> import tracegrad as tg
+    >>> ConvTranspose3d(1, 2, 2)(tg.ones(1, 1, 3, 3, 3)).shape
+    (1, 2, 4, 4, 4)
+    """
+
+    _count = 3
