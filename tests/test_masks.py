@@ -84,6 +84,7 @@ REDUCED = {
     "mean": lambda x: np.mean(np.sqrt(x[x > 0])),
     "std": lambda x: x[x > 0].std(),
     "var": lambda x: np.var(x[x > 0], ddof=1),
+    "var of complex numbers": lambda x: np.var((x + 1j * x**2)[x > 0]),
     "max": lambda x: x[x > 0].max() - np.min(x[x < 0.5]),
     "prod": lambda x: np.prod(x[x > 0]),
     "any": lambda x: np.any(x[x > 0] > 1) * x[0],

@@ -21,7 +21,6 @@ from tracegrad.numpy_api.operands import (
 from tracegrad.numpy_api.registry import UFUNC_METHODS, implements
 from tracegrad.numpy_api.ufuncs import isclose as _isclose
 from tracegrad.ops import linear, reduction, scans
-from tracegrad.ops.complex_numbers import imag, real
 from tracegrad.ops.elementwise import (
     absolute,
     add,
@@ -211,12 +210,12 @@ def var(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: floa
 
 def _var(x: Any, axis: Any, ddof: float, keepdims: bool, where: Any, center: Any) -> Any:
     center = mean(x, axis, None, None, True, where=where) if center is UNSET else center
-    apart = subtract(x, center)
-    total = sum(_squares(apart), axis, None, None, keepdims, where=where)
+    apart = reduction.squares(subtract(x, center))
+    total = sum(apart, axis, None, None, keepdims, where=where)
     if where is True:
         count: Any = float(reduction.count_of(x, normalize_axes("var", axis, len(x.shape))))
     else:
-        count = _counted(x, where, axis, keepdims)
+        count = _counted(apart, where, axis, keepdims)
     return divide(total, ordered.maximum(subtract(count, ddof), 0.0))
 
 
@@ -414,15 +413,8 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     return norm(x, ord, (-2, -1), keepdims)
 
 
-def _squares(x: Any) -> Any:
-    if x.dtype.kind != "c":
-        return multiply(x, x)
-    first, second = real(x), imag(x)
-    return add(multiply(first, first), multiply(second, second))
-
-
 def _length(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    return root(_reduce(reduce_sum, "norm", _squares(x), axes, keepdims))
+    return root(_reduce(reduce_sum, "norm", reduction.squares(x), axes, keepdims))
 
 
 def root(total: Any) -> Any:

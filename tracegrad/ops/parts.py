@@ -17,7 +17,7 @@ import numpy as np
 from tracegrad.avals import is_literal
 from tracegrad.ops.contraction import matmul
 from tracegrad.ops.declare import Elementwise
-from tracegrad.ops.elementwise import divide, greater, greater_equal, less, multiply, square, subtract, where
+from tracegrad.ops.elementwise import divide, greater, greater_equal, less, multiply, subtract, where
 from tracegrad.ops.fills import arange
 from tracegrad.ops.linear import (
     broadcast_to,
@@ -42,6 +42,7 @@ from tracegrad.ops.reduction import (
     reduce_max,
     reduce_min,
     reduce_prod,
+    squares,
     var,
 )
 from tracegrad.ops.scans import cumsum
@@ -246,9 +247,9 @@ def _mean(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Part
 def _var(op: Op, params: Params, given: Sequence[Parted], shape: Shape) -> Parted:
     (x,), axes, ddof = given, params["axes"], params["ddof"]
     center = _mean(mean, {"axes": axes}, given, shape).value
-    off = square(subtract(x.value, unreduce(center, x.value.shape, axes)))
+    off = squares(subtract(x.value, unreduce(center, x.value.shape, axes)))
     total = _reduced(reduce_sum, {"axes": axes}, [Parted(off, x.parts)], shape)
-    free = subtract(_like(x.value, _count(x, axes)), float(ddof))
+    free = subtract(_like(off, _count(x, axes)), float(ddof))
     return Parted(divide(total.value, where(less(free, 0.0), 0.0, free)), total.parts)
 
 

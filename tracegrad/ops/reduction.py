@@ -332,15 +332,18 @@ def _deviation(x: Any, axes: tuple[int, ...]) -> Any:
     return subtract(x, unreduce(mean(x, axes=axes), x.shape, axes))
 
 
+def squares(x: Any) -> Any:
+    """The squares of the absolute values."""
+    return square(x) if x.dtype.kind != "c" else add(square(TABLE["real"](x)), square(TABLE["imag"](x)))
+
+
 def _freedom(x: Any, axes: tuple[int, ...], ddof: float) -> float:
     return float(max(count_of(x, axes) - ddof, 0))
 
 
 @var.def_decompose
 def _(x: Any, *, axes: tuple[int, ...], ddof: float) -> Any:
-    away = _deviation(x, axes)
-    squares = square(away) if x.dtype.kind != "c" else add(square(TABLE["real"](away)), square(TABLE["imag"](away)))
-    return divide(reduce_sum(squares, axes=axes), _freedom(x, axes, ddof))
+    return divide(reduce_sum(squares(_deviation(x, axes)), axes=axes), _freedom(x, axes, ddof))
 
 
 @var.def_vjp("x")

@@ -12,9 +12,10 @@ from tracegrad.errors import located
 from tracegrad.numpy_api import reductions
 from tracegrad.numpy_api.operands import arrays, to_dtype, to_float
 from tracegrad.numpy_api.registry import implements
-from tracegrad.ops.elementwise import divide, isnan, less_equal, logical_and, logical_not, multiply, subtract
+from tracegrad.ops.elementwise import divide, isnan, less_equal, logical_and, logical_not, subtract
 from tracegrad.ops.elementwise import where as _where
 from tracegrad.ops.op import normalize_axes
+from tracegrad.ops.reduction import squares
 
 UNSET: Any = np._NoValue
 
@@ -114,8 +115,8 @@ def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: f
     safe = _where(counted, x, 0.0)
     center = divide(reductions.sum(safe, axes, None, None, True), count) if mean is UNSET else _one(mean)
     apart = _where(counted, subtract(safe, center), 0.0)
-    total = reductions.sum(multiply(apart, apart), axes, None, None, keepdims)
-    left = subtract(reductions.sum(to_dtype(counted, x.dtype), axes, None, None, keepdims), ddof)
+    total = reductions.sum(squares(apart), axes, None, None, keepdims)
+    left = subtract(reductions.sum(to_dtype(counted, total.dtype), axes, None, None, keepdims), ddof)
     none = less_equal(left, 0.0)
     return _where(none, math.nan, divide(total, _where(none, 1.0, left)))
 
