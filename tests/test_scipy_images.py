@@ -85,3 +85,17 @@ def test_an_image_of_float32_stays_one() -> None:
 def test_what_is_not_known_is_refused_by_name(f: Any, what: str) -> None:
     with pytest.raises((UnsupportedError, tg.errors.TraceError), match=what):
         tg.trace(f)(IMAGE)
+
+
+@pytest.mark.parametrize("mode", ["mirror", "reflect", "grid-wrap"])
+@pytest.mark.parametrize("order", [2, 5])
+def test_the_filter_of_a_long_axis_is_that_of_all_its_elements(mode: str, order: int) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((300, 4)), rng.standard_normal((300, 4))
+    value, slope = tg.value_and_grad(lambda x: np.sum(w * ndimage.spline_filter(x, order, mode=mode)))(x)
+    assert value == pytest.approx(np.sum(w * ndimage.spline_filter(x, order, mode=mode)), rel=1e-12)
+    want = w
+    for axis, n in enumerate(x.shape):
+        matrix = ndimage.spline_filter1d(np.eye(n), order, axis=0, mode=mode)
+        want = np.moveaxis(np.tensordot(matrix.T, want, axes=(1, axis)), 0, axis)
+    np.testing.assert_allclose(slope, want, rtol=1e-12, atol=1e-13)
