@@ -38,6 +38,7 @@ class StandIn:
     edge: Any = None
     grad: Any = None  # the stand-in of its gradient, if that was read and there is one
     read: bool = False  # whether the gradient was read or replaced
+    hooks: list[tuple[Any, Any]] | None = None  # once these were read: where the hooks from outside are, and their keys
 
     def replaces(self) -> None:
         """The gradient is replaced, and nobody has read what it was."""
@@ -70,6 +71,7 @@ class Tensors:
     def __init__(self, builder: Any):
         self.builder = builder
         self._known: dict[int, tuple[Any, StandIn]] = {}
+        self._ending = False  # whether what is returned is swept, whose cotangents meet the hooks outside
 
     def close(self) -> None:
         """End the trace: keep no Tensor alive."""
@@ -136,6 +138,24 @@ class Tensors:
         stand_in.grad = self.captured(real.grad, place)
         return stand_in.grad
 
+    def hooks_of(self, stand_in: StandIn) -> None:
+        """Let the hooks that a leaf has outside run, before its own, in the passes of the traced code."""
+        if stand_in.hooks is not None or self._ending:
+            return
+        stand_in.hooks = []
+        real = next(r for r, s in self._known.values() if s is stand_in)
+        if real._hooks is None:
+            self.builder.world.assume(Attribute(stand_in.source, "_hooks"), "equals", None)
+            return
+        found = self.builder.world.translate(real._hooked, Attribute(stand_in.source, "_hooked"))
+        own = stand_in.tensor._leaf_hooks()
+        for held, hooks in zip((own.tensor.setdefault(0, {}), own.accumulated, own.before, own.after), found):
+            later = dict(held)
+            held.clear()
+            held.update(enumerate(hooks, -len(hooks)))
+            held.update(later)
+            stand_in.hooks += [(held, k) for k in range(-len(hooks), 0)]
+
     def places(self, inputs: Sequence[Node]) -> tuple[tuple[Source, int], ...]:
         """Where the Tensors are found, and the numbers of their values among the `inputs` (-1: not among them)."""
         numbers = {x: k for k, x in enumerate(inputs)}
@@ -161,7 +181,10 @@ class Tensors:
     def swept(self, roots: Sequence[Any]) -> tuple[list[Node], list[Node], list[Source], str]:
         """The inputs that stand for the cotangents of `roots`; the cotangents of the stand-ins that require grad, and
         where these are found; or, of all of them, why there are none."""
+        self._ending = True
         wanted = [s for _, s in self._known.values() if s.edge is not None]
+        for held, k in [place for s in wanted for place in s.hooks or ()]:
+            del held[k]
         cts = [self.builder.cotangent(x.array) for x in roots]
         asked = len(self.builder.guards)
         pairs = [(x._edge_of(), ct) for x, ct in zip(roots, cts)]

@@ -275,6 +275,9 @@ class Recorded(TapeCarrier):
     def _leaf_hooks(self) -> Any:
         raise NotImplementedError
 
+    def _reached(self) -> None:
+        """A backward pass is about to reach this leaf."""
+
     @property
     def grad_fn(self) -> Any:
         """The node of the operation that made this value, or None."""

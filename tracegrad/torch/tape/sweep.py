@@ -355,6 +355,8 @@ def run(
     work = Sweep(recording, keep)
     work.given.update([id(ct) for _, ct in roots])
     nodes = work.reachable(edges)
+    for leaf in work.waiting:
+        leaf.variable._reached()  # type: ignore[attr-defined]
     if wanted:
         work.restrict(nodes, wanted)
     mode, outer, before = STATE.enabled, STATE.sweep, traps()

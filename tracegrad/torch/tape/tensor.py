@@ -285,6 +285,13 @@ class Tensor(Recorded, BecomesView, TensorMethods, TensorCarrier):
         hooks: Hooks = self._hooks
         return hooks
 
+    @property
+    def _hooked(self) -> Any:
+        """The hooks of this leaf, those of a kind in a tuple: on the gradient, after it was added, before, after."""
+        hooks = self._leaf_hooks()
+        kinds = (hooks.tensor.get(0, {}), hooks.accumulated, hooks.before, hooks.after)
+        return tuple([tuple(kind.values()) for kind in kinds])
+
     # -- updates in place --------------------------------------------------------------------------------------------
     def copy_(self, src: Any, non_blocking: bool = False) -> Tensor:
         """Take the values of `src`, broadcast to this shape and converted to this dtype."""

@@ -45,6 +45,10 @@ class TracedTensor(Tensor):
             self._outside.replaces()
         self._kept_grad = self._lift(value) if isinstance(value, Recorded) else value
 
+    def _reached(self) -> None:
+        if self._outside is not None:
+            self.array.builder.tensors.hooks_of(self._outside)
+
     def bind(self, op: Op, operands: tuple[Any, ...], params: dict[str, Any]) -> Any:
         given = tuple([self._lift(x) if isinstance(x, Recorded) else x for x in operands])
         arrays = tuple([x.array if isinstance(x, Recorded) else x for x in given])
@@ -74,6 +78,9 @@ class TracedTensor(Tensor):
         if isinstance(x, Tensor):
             return entered(x if isinstance(x, TracedTensor) else self.array._stand_in(x))
         return self._like(x if isinstance(x, Carrier) else self.array._lift(np.asarray(x)))
+
+    def _constant(self, x: np.ndarray[Any, Any]) -> Any:
+        return self._lift(x)
 
     def concrete(self, asked: str) -> Any:
         self._warn_of(asked)
