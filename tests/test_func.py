@@ -137,3 +137,27 @@ def test_chunk_sizes_are_positive_ints() -> None:
             func.vmap(np.sin, chunk_size=size)
     with pytest.raises(TypeError, match="chunk_size should be None or an int, got a float"):
         func.vmap(np.sin, chunk_size=2.0)
+
+
+def test_forward_mode_of_the_gradient_of_several_tensors() -> None:
+    params = {"w": tg.tensor(x), "b": tg.tensor(2.0)}
+
+    def energy(p: Any) -> Any:
+        return (p["w"] ** 2 * p["b"] ** 3).sum()
+
+    ones = {name: tg.ones_like(p) for name, p in params.items()}
+    value, slope = func.jvp(func.grad(energy), (params,), (ones,))
+    np.testing.assert_allclose(plain(value["w"]), 2 * x * 8.0)
+    np.testing.assert_allclose(plain(slope["w"]), 2 * 8.0 + 2 * x * 3 * 4.0)
+    np.testing.assert_allclose(plain(slope["b"]), np.sum(2 * x * 12.0 + x**2 * 12.0))
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, tg.trace], ids=["eager", "traced"])
+def test_gradients_of_a_tensor_from_outside_in_a_batch(wrap: Any) -> None:
+    def slopes(v: Any) -> Any:
+        return func.vmap(lambda row: func.grad(lambda u: (u * u * row * row).sum())(v))(tg.tensor(rows))
+
+    found = wrap(func.grad(lambda v: slopes(v).sum()))(tg.tensor(x))
+    np.testing.assert_allclose(plain(found), 2 * (rows**2).sum(0))
+    unused = wrap(lambda v: func.vmap(lambda row: func.grad(lambda u: (row * row).sum())(v))(tg.tensor(rows)))
+    np.testing.assert_allclose(plain(unused(tg.tensor(x))), np.zeros((3, 4)))

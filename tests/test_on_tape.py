@@ -715,3 +715,25 @@ def test_functions_of_math_have_derivatives_on_tensors_in_traced_functions(name:
         expected = tg.grad(f)(values)
     assert value.item() == pytest.approx(f(values), rel=1e-14)
     np.testing.assert_allclose(x.grad, expected, rtol=1e-13)
+
+
+def nested(x: Any, w: Any) -> Any:
+    square = x**2 * w
+    return {"b": square, "a": [x**3, w, square], "c": (x, square)}
+
+
+def test_recorded_gradients_of_results_in_containers_are_those_of_each() -> None:
+    def slopes(f: Callable[..., Any]) -> list[Any]:
+        x, w = tensor([2.0, 3.0], requires_grad=True), tensor([5.0, 6.0], requires_grad=True)
+        out = f(x, w)
+        total = out["b"].sum() + 10 * out["a"][0].sum() + 100 * out["a"][2].sum() + 1000 * out["c"][1].sum()
+        first = grad(total, (x, w), create_graph=True)
+        return [*first, *grad(first[0].sum(), (x, w))]
+
+    for got, want in zip(slopes(tg.trace(nested)), slopes(nested)):
+        close(got, want)
+
+
+def test_only_inputs_is_taken_and_means_nothing() -> None:
+    x = leaf(2)
+    close(tg.autograd.grad((x**3).sum(), x, None, None, True, True)[0], 3 * x**2)

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from tracegrad import tree
 from tracegrad.errors import UnsupportedError, located
 from tracegrad.ir import Graph
 from tracegrad.ops.linear import zeros_like
@@ -31,8 +30,10 @@ from tracegrad.trace.builder import current_trace
 from tracegrad.trace.drawn import again
 from tracegrad.trace.signature import Call
 from tracegrad.trace.sources import Argument
+from tracegrad.trace.templates import in_turn
 from tracegrad.trace.trace import Trace
 from tracegrad.transforms.partition import partition
+from tracegrad.tree.kinds import kind_of
 
 __all__ = ["CompiledBackward", "OnTape", "Spent", "tensor_of"]
 
@@ -113,8 +114,9 @@ class OnTape:
         trace = current_trace()
         body = self.body if trace is None else trace.world.inline(self.body)
         result = body(*args, **kwargs)
-        given = {id(x) for x in leaves.values()}
-        outputs = [x for x in tree.leaves(result) if isinstance(x, Tensor) and x.requires_grad and id(x) not in given]
+        read = [_stand_in(trace, source) for source, _ in self.tape.stand_ins if not isinstance(source, Argument)]
+        given = {id(x) for x in (*leaves.values(), *read)}
+        outputs = [x for x in _made(result, set()) if x.requires_grad and id(x) not in given]
         if len(outputs) != len(cts):
             raise UnsupportedError(
                 located(
@@ -163,6 +165,21 @@ def tensor_of(array: Any, root: int, node: Any) -> Tensor:
 def _stand_in(trace: Any, source: Any) -> Any:
     real = source.read()
     return real if trace is None else trace.tensors.captured(real, source)
+
+
+def _made(x: Any, seen: set[int]) -> Iterator[Tensor]:
+    """The Tensors in a result, each once, in the order in which a trace numbers them."""
+    if id(x) in seen:
+        return
+    seen.add(id(x))
+    kind = kind_of(type(x))
+    if isinstance(x, Tensor):
+        yield x
+    elif kind is not None:
+        children, aux = kind.flatten(x)
+        held = list(children)
+        for i in in_turn(kind, aux, len(held)):
+            yield from _made(held[i], seen)
 
 
 class Spent(Node):

@@ -65,6 +65,7 @@ def grad(
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool | None = None,
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
@@ -73,7 +74,8 @@ def grad(
 
     With `create_graph` they are recorded, so that derivatives of any order can be taken. An input that the outputs do
     not depend on raises RuntimeError, or gives None with `allow_unused`, or zeros with `materialize_grads`. With
-    `is_grads_batched`, `grad_outputs` have one more axis in front, and so has the result.
+    `is_grads_batched`, `grad_outputs` have one more axis in front, and so has the result. `only_inputs` means nothing,
+    as in PyTorch.
 
     >>> from tracegrad import tensor
     >>> x = tensor(3.0, requires_grad=True)
@@ -128,7 +130,7 @@ def _batched(
     for k in range(size):
         keep = True if k < size - 1 else retain_graph
         some = [None if w is None else w[k] for w in weights]
-        rows.append(grad(outs, ins, some, keep, create_graph, allow_unused, False, materialize))
+        rows.append(grad(outs, ins, some, keep, create_graph, True, allow_unused, False, materialize))
     if not rows:
         return tuple([rewrap(full(shape=(0, *x.shape), value=0.0, dtype=x.dtype.name), None) for x in ins])
     return tuple([None if column[0] is None else _stacked(column) for column in zip(*rows)])

@@ -21,7 +21,6 @@ from tracegrad.ops.op import Carrier
 from tracegrad.torch.modes import STATE
 from tracegrad.torch.tape import engine
 from tracegrad.torch.tape.recorded import Recorded
-from tracegrad.torch.tape.tape import AccumulateGrad
 from tracegrad.torch.tape.tensor import TapeArray, WeakArray
 
 __all__ = ["eager_vjp"]
@@ -87,9 +86,10 @@ def _input(i: int, primal: Any) -> Recorded:
         source = TapeArray(np.asarray(primal))
     if source.dtype.kind not in "fc":
         raise DTypeError(located(f"derivatives need floating inputs, argument {i} has dtype {source.dtype}"))
-    if source.requires_grad:
-        alias: Recorded = fresh(source, tag=0)
-    else:
+    # In a region of a trace, what stands for a value from outside leads nowhere: the region as a whole leads back.
+    alias: Recorded = fresh(source, tag=0) if source.requires_grad else source
+    if not alias.requires_grad:
+        source = alias
         alias = type(source)(source._snapshot(), requires_grad=True)  # type: ignore[call-arg]
         alias._inner = True  # type: ignore[attr-defined]
     if source.weak:
@@ -117,7 +117,7 @@ def _pull(
 ) -> list[Any]:
     pairs = [(x, _cotangent(x, ct)) for x, ct in zip(outputs, cotangents) if ct is not None and x.requires_grad]
     if not pairs:
-        return [_of_face(x, x._like(np.zeros(x.shape, x.dtype))) for x in inputs]
+        return [_of_face(x, x._constant(np.zeros(x.shape, x.dtype))) for x in inputs]
     outs, cts = zip(*pairs)
     found = engine.grad(outs, inputs, cts, retain_graph=True, create_graph=create_graph, materialize_grads=True)
     return [_of_face(x, ct) for x, ct in zip(inputs, found)]
@@ -153,7 +153,8 @@ def _leads_out(x: Recorded) -> bool:
         if not node or node in seen:
             continue
         seen.add(node)
-        if isinstance(node, AccumulateGrad) and not getattr(node.variable, "_inner", False):
+        # A node that nothing is behind is a leaf, or the tape outside of a trace.
+        if not node.edges and not getattr(getattr(node, "variable", None), "_inner", False):
             return True
         edges.extend(node.edges)
     return False
