@@ -98,6 +98,24 @@ UPDATE = """
     def function(x):
         return np.asarray(np.sum(x * np.array([1.0, 2.0, 3.0]))), x * np.array([1.0, 2.0, 3.0])
 """
+DECORATED = """
+    import tracegrad as tg
+    scale = 2.0
+    @tg.no_grad()
+    def scaled(x):
+        return x**2 * scale
+    def outer(x):
+        return scaled(x).sum(), tg.is_grad_enabled()
+    def make(tg):
+        traced = tg.trace(outer)
+        def made(x):
+            found, enabled = traced(tg.tensor(x))
+            return found.numpy(), enabled
+        made.cache_info = traced.cache_info
+        return made
+    def function(x):
+        return np.asarray(np.sum(x**2 * scale)), True
+"""
 WANTED = "slope * k, slope * x"
 CASES = {
     "tensors": same(READ),
@@ -137,6 +155,14 @@ CASES = {
     "gradient_that_is_added_to": Case(
         WITHIN, WITHIN.replace("w.grad = None", "w.grad = tg.ones(3)").replace("2.0 * x * k", "2.0 * x * k + 1.0"), 1
     ),
+    "hook_of_a_parameter": Case(
+        WITHIN, WITHIN.replace("def step(", "model.w.register_hook(lambda g: 3.0 * g)\n    def step(").replace(
+            "2.0 * x * k", "6.0 * x * k"), 1
+    ),
+    "decorated_function": same(DECORATED),
+    "number_in_a_decorated_function": changed(DECORATED, "scale = 2.0", "scale = 3.0"),
+    "code_of_a_decorated_function": Case(DECORATED, DECORATED.replace("x**2 * scale", "x**3 * scale"), 1),
+    "other_decorator": changed(DECORATED, "@tg.no_grad()", "@tg.enable_grad()"),
     "tensors_made_within": same(MADE),
     "default_dtype": changed(MADE, "extra = 1", "tg.set_default_dtype(tg.float32)"),
     "second_derivatives": same(TWICE),

@@ -36,7 +36,7 @@ from tracegrad.trace.modules import replacement
 from tracegrad.trace.namespaces import EMPTY, Globals, lacks
 from tracegrad.trace.sources import Attribute, Cell, Fixed, Item, Source, Variable
 from tracegrad.trace.state import Called
-from tracegrad.trace.users import is_user_class, is_user_file, is_user_function
+from tracegrad.trace.users import is_decorated, is_user_class, is_user_file, is_user_function
 
 __all__ = [
     "COLLECTIONS",
@@ -77,6 +77,8 @@ def function(world: Any, fun: types.FunctionType, where: Source) -> Any:
         return replaced
     if not is_user_function(fun) or isinstance(fun.__globals__, Globals):
         return fun
+    if is_decorated(fun):
+        return _decorated(world, fun, where)
     names = enumerate(fun.__code__.co_freevars)
     closure = tuple([_cell(world, c, k, name, where) for c, (k, name) in zip(fun.__closure__ or (), names)])
     space = world.writes.globals_of(fun.__globals__, world)
@@ -95,6 +97,29 @@ def function(world: Any, fun: types.FunctionType, where: Source) -> Any:
     for c in closure:
         world.writes.fill(c, world.translate)
     return made
+
+
+def _decorated(world: Any, fun: Any, where: Source) -> types.FunctionType:
+    """A function that a decorator of ours made, around the shadow of the user's function in it."""
+    cells = tuple([types.CellType() if contents(c) is fun.__wrapped__ else c for c in fun.__closure__])
+    made = types.FunctionType(fun.__code__, fun.__globals__, fun.__name__, None, cells)
+    world.enter(fun, made)
+    inside = world.translate(fun.__wrapped__, Attribute(where, "__wrapped__"))
+    for c, name in zip(cells, fun.__code__.co_freevars):
+        if contents(c) is EMPTY:
+            c.cell_contents = inside
+        else:
+            _guard_mode(world, Attribute(Cell(c, name), "__self__"))
+    functools.update_wrapper(made, inside)
+    return made
+
+
+def _guard_mode(world: Any, place: Source) -> None:
+    """Guard which mode a decorator of ours sets."""
+    mode = place.read()
+    world.assume(Attribute(place, "__class__"), "is", type(mode))
+    if "mode" in vars(mode):
+        world.assume(Attribute(place, "mode"), "equals", mode.mode)
 
 
 def is_dispatched(fun: types.FunctionType) -> bool:
@@ -179,7 +204,7 @@ def _compares_truths(code: types.CodeType) -> bool:
 def is_structural(x: Any) -> bool:
     """Whether another object can do as well as `x`, if what is read of it is the same."""
     if isinstance(x, types.FunctionType):
-        return is_user_function(x) and not is_dispatched(x) and replacement(x) is None
+        return is_user_function(x) and not (is_dispatched(x) or is_decorated(x)) and replacement(x) is None
     return is_user_object(x)
 
 
@@ -226,6 +251,8 @@ class _Object(Shadowed):
     def __getattribute__(self, name: str) -> Any:
         known, writes = _get(self, "_known"), _get(self, "__dict__")
         lent = known.get("__dict__")
+        if writes and lent is not None and _get(self, "_world").open:
+            _move(writes, lent)
         if name in writes or (lent is not None and name in vars(_get(self, "_real"))):
             found = writes.get(name, EMPTY) if lent is None else lent.get(name, EMPTY)
             if found is EMPTY:
@@ -238,9 +265,7 @@ class _Object(Shadowed):
         real, world = _get(self, "_real"), _get(self, "_world")
         if name == "__dict__" and world.open:
             lent = known[name] = world.translate(real.__dict__, Attribute(_get(self, "_source"), name))
-            for k, x in writes.items():
-                lent.pop(k, None) if x is EMPTY else lent.__setitem__(k, x)
-            writes.clear()
+            _move(writes, lent)
             return lent
         if (name.startswith("__") and name.endswith("__")) or not world.open:
             return _of_python(self, name)
@@ -281,6 +306,13 @@ class _Object(Shadowed):
         return repr(_get(self, "_real"))
 
 
+def _move(writes: dict[str, Any], lent: Any) -> None:
+    """Put what `object.__setattr__` has written to a shadow into the lent `__dict__` of its object."""
+    for k, x in writes.items():
+        lent.pop(k, None) if x is EMPTY else lent.__setitem__(k, x)
+    writes.clear()
+
+
 def _of_python(made: Any, name: str) -> Any:
     """What the shadow of an object has under a name that is Python's own, and under any once the trace has ended."""
     world, real = _get(made, "_world"), _get(made, "_real")
@@ -308,6 +340,8 @@ def write(made: Any, name: str, value: Any) -> None:
 def written(made: Any) -> tuple[dict[str, Any], dict[str, Any], Source]:
     """What was written to the shadow of an object, what is known to have been there before, and where the object is."""
     writes, known = _get(made, "__dict__"), _get(made, "_known")
+    if writes and "__dict__" in known and _get(made, "_world").open:
+        _move(writes, known["__dict__"])
     now = {k: x for k, x in writes.items() if x is not EMPTY}
     before = {k: known.get(k, EMPTY) for k in writes if k in known or k not in now}
     return now, before, _get(made, "_source")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "is_decorated",
     "is_library_module",
     "is_of_numba",
     "is_own_class",
@@ -39,6 +40,8 @@ _TRACED = (
     os.path.join(os.path.dirname(np.__file__), "polynomial", ""),
     *[os.path.join(_PACKAGE, "torch", name, "") for name in ("nn", "optim")],
 )
+# Where decorators of ours are made, which run a function of the user's.
+_DECORATORS = [os.path.join(_PACKAGE, "torch", *place) for place in (("modes.py",), ("autograd", "once.py"))]
 _HEAP = 1 << 9  # the flag of classes that are made by a statement, not in C
 _OF_PYTHON = sys.stdlib_module_names | set(sys.builtin_module_names)
 
@@ -64,14 +67,20 @@ def is_user_module(x: types.ModuleType) -> bool:
 
 
 def is_user_function(x: Any) -> bool:
-    """Whether `x` is a function written in a file of the user's, or a wrapper of one, as `contextmanager` makes it."""
+    """Whether `x` is a function written in a file of the user's, or a wrapper of one, as `contextmanager` and `no_grad`
+    make it."""
     while isinstance(x, types.FunctionType):
         if is_user_file(x.__code__.co_filename):
             return True
-        if x.__code__.co_filename.startswith(_PACKAGE):
+        if x.__code__.co_filename.startswith(_PACKAGE) and not is_decorated(x):
             return False
         x = getattr(x, "__wrapped__", None)
     return False
+
+
+def is_decorated(x: types.FunctionType) -> bool:
+    """Whether a decorator of tracegrad's that sets a mode, as `no_grad`, made the function around another one."""
+    return x.__code__.co_filename in _DECORATORS and hasattr(x, "__wrapped__")
 
 
 @functools.lru_cache(maxsize=4096)
