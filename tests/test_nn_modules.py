@@ -253,3 +253,29 @@ def test_a_transposed_convolution_is_the_transpose_compiled_and_eager() -> None:
         np.testing.assert_allclose(slopes[0], forth(x, w), rtol=1e-12, atol=1e-12)
         slope_in_w = tg.grad(lambda w: np.sum(forth(x, w) * y))(w)  # noqa: B023
         np.testing.assert_allclose(slopes[1], slope_in_w, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("assign", [False, True])
+def test_a_state_that_hooks_refuse_changes_nothing(assign: bool) -> None:
+    model = nn.Sequential(nn.Linear(2, 1), nn.Linear(1, 1))
+    given = {name: x + 1.0 for name, x in model.state_dict().items()}
+    before, parameters = {name: x.clone() for name, x in model.state_dict().items()}, list(model.parameters())
+    seen = []
+
+    def refusing(module: Any, keys: Any) -> None:
+        seen.append(model[0].bias.item())
+        raise KeyError
+
+    handle = model.register_load_state_dict_post_hook(refusing)
+    with pytest.raises(KeyError):
+        model.load_state_dict(given, assign=assign)
+    assert seen == [before["0.bias"].item() + 1.0]
+    handle.remove()
+    model.register_load_state_dict_post_hook(lambda module, keys: None)
+    with pytest.raises(RuntimeError, match="Unexpected"):
+        model.load_state_dict({**given, "more": given["0.bias"]}, assign=assign)
+    assert all(x is y for x, y in zip(model.parameters(), parameters))
+    for name, x in model.state_dict().items():
+        np.testing.assert_array_equal(x.numpy(), before[name].numpy())
+    assert model.load_state_dict(given, assign=assign) == ([], [])
+    np.testing.assert_array_equal(model[0].bias.detach().numpy(), given["0.bias"].numpy())

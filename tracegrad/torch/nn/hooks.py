@@ -1,4 +1,5 @@
-"""Hooks of modules: functions that are called before and after `forward`, and when gradients go through the module."""
+"""Hooks of modules: functions that are called before and after `forward`, when gradients go through the module, and
+when its state is given and taken."""
 
 from __future__ import annotations
 
@@ -23,6 +24,10 @@ class ModuleHooks:
         self.after: dict[int, Hook] = {}
         self.backward_before: dict[int, Hook] = {}
         self.backward: dict[int, Hook] = {}
+        self.saving: dict[int, Hook] = {}
+        self.saved: dict[int, Hook] = {}
+        self.loading: dict[int, Hook] = {}
+        self.loaded: dict[int, Hook] = {}
         self.keywords: set[int] = set()
         self.always: set[int] = set()
 
@@ -79,6 +84,28 @@ class Hooked:
         returns takes the place of `grad_input`. Both are tuples, of positional arguments and of outputs.
         """
         return _added(self._hooks_made().backward, hook, prepend)
+
+    def register_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:
+        """Call `hook(module, prefix, keep_vars)` before the module enters what it has into a state."""
+        return _added(self._hooks_made().saving, hook, False)
+
+    def register_state_dict_post_hook(self, hook: Hook) -> RemovableHandle:
+        """Call `hook(module, state_dict, prefix, local_metadata)` when the module, with what is in it, has entered the
+        state, which the hook may change."""
+        return _added(self._hooks_made().saved, hook, False)
+
+    def register_load_state_dict_pre_hook(self, hook: Hook) -> RemovableHandle:
+        """Call `hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)`
+        before the module takes its values from a state; what the hook changes in that, a copy, is what it takes."""
+        return _added(self._hooks_made().loading, hook, False)
+
+    def register_load_state_dict_post_hook(self, hook: Hook) -> RemovableHandle:
+        """Call `hook(module, incompatible_keys)` when the module has taken its values; what the hook removes from the
+        two lists is no error."""
+        return _added(self._hooks_made().loaded, hook, False)
+
+    def _hooks_of(self, kind: str) -> list[Hook]:
+        return [] if self._hooks is None else list(getattr(self._hooks, kind).values())
 
 
 def _added(hooks: dict[int, Hook], hook: Hook, first: bool) -> RemovableHandle:

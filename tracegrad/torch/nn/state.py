@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,13 @@ class IncompatibleKeys(NamedTuple):
     def __repr__(self) -> str:
         if not self.missing_keys and not self.unexpected_keys:
             return "<All keys matched successfully>"
-        return f"IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+        return f"_IncompatibleKeys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+
+
+_NONE_EXPECTED = (
+    "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new values, if "
+    "incompatible_keys need to be modified, it should be done inplace."
+)
 
 
 class _Place(NamedTuple):
@@ -47,6 +53,7 @@ class Stateful:
     _buffers: dict[str, Any]
     _modules: dict[str, Any]
     _transient: frozenset[str]
+    _hooks_of: Callable[[str], list[Any]]
 
     def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
         """The parameters and persistent buffers by their dotted names, which `prefix` is put before.
@@ -59,29 +66,55 @@ class Stateful:
         {'weight': (2, 3), 'bias': (2,)}
         """
         found = OrderedDict() if destination is None else destination
-        for name, place in self._places(prefix):
-            found[name] = place.now if keep_vars else place.now.detach()
-        return found
-
-    def _places(self, prefix: str = "") -> Iterator[tuple[str, _Place]]:
-        """The places of all that is in the state, by their names."""
-        for name, x in self._parameters.items():
-            if x is not None:
-                yield prefix + name, _Place(self._parameters, name)
-        for name, x in self._buffers.items():
-            if x is not None and name not in self._transient:
-                yield prefix + name, _Place(self._buffers, name)
+        for hook in self._hooks_of("saving"):
+            hook(self, prefix, keep_vars)
+        for name, place in self._places():
+            found[prefix + name] = place.now if keep_vars else place.now.detach()
         for name, module in self._modules.items():
             if module is not None:
-                yield from module._places(f"{prefix}{name}.")
+                module.state_dict(destination=found, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        for hook in self._hooks_of("saved"):
+            if hook(self, found, prefix, {"version": 1}) is not None:
+                raise RuntimeError(located("state_dict post-hook must return None"))
+        return found
+
+    def _places(self) -> Iterator[tuple[str, _Place]]:
+        """The places of what the module itself has in the state, by their names."""
+        for name, x in self._parameters.items():
+            if x is not None:
+                yield name, _Place(self._parameters, name)
+        for name, x in self._buffers.items():
+            if x is not None and name not in self._transient:
+                yield name, _Place(self._buffers, name)
+
+    def _find(self, given: dict[str, Any], prefix: str, found: _Found) -> None:
+        """Look up in `given` what the module has, and what is in it; the hooks before are called on the way."""
+        for hook in self._hooks_of("loading"):
+            hook(self, given, prefix, {}, True, found.keys.missing_keys, found.keys.unexpected_keys, found.errors)
+        places = dict(self._places())
+        for name, place in places.items():
+            if prefix + name in given:
+                found.take(prefix + name, place, given[prefix + name])
+            else:
+                found.keys.missing_keys.append(prefix + name)
+        for key in given:
+            first, *inside = key.removeprefix(prefix).split(".", 1)
+            if key.startswith(prefix) and first not in (self._modules if inside else places):
+                found.keys.unexpected_keys.append(key)
+        for name, module in self._modules.items():
+            if module is not None:
+                start = f"{prefix}{name}."
+                module._find({k: v for k, v in given.items() if k.startswith(start)}, start, found)
+        found.after += [(self, hook) for hook in self._hooks_of("loaded")]
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> IncompatibleKeys:
         """Take the values of `state_dict`: copy them into the parameters and buffers, or put them in their place
         (`assign`), in the dtype that they have.
 
         The values are Tensors, ndarrays or other arrays, PyTorch's among them. All is checked before anything is
-        written. RuntimeError where a shape differs and, if `strict`, where keys are missing or have no place; without
-        `strict` these are returned. TypeError if `state_dict` is no mapping.
+        written; where a hook raises afterwards, or leaves what is an error, the values are again what they were.
+        RuntimeError where a shape differs and, if `strict`, where keys are missing or have no place; without `strict`
+        these are returned. TypeError if `state_dict` is no mapping.
 
         >>> import numpy as np
         >>> from tracegrad.torch.nn import Linear
@@ -94,24 +127,53 @@ class Stateful:
         """
         if not isinstance(state_dict, Mapping):
             raise TypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")
-        places = dict(self._places())
-        missing = [name for name in places if name not in state_dict]
-        unexpected = [name for name in state_dict if name not in places]
-        errors, given = [], {}
-        for name, place in places.items():
-            if name in state_dict:
-                array = array_of(state_dict[name])
-                error = _mismatch(name, place.now, array, state_dict[name])
-                errors += [error] if error else []
-                given[name] = array
-        if strict:
-            errors = [*_listed("Missing", missing), *_listed("Unexpected", unexpected), *errors]
+        found = _Found()
+        self._find(dict(state_dict), "", found)
+        if found.errors or (strict and not found.after):
+            self._refuse(found, strict)
+        before = [(place, place.now, place.now.detach().clone().array) for place, _ in found.given if found.after]
+        for place, array in found.given:
+            (_assign if assign else _copy)(place, array)
+        try:
+            for module, hook in found.after:
+                if hook(module, found.keys) is not None:
+                    raise AssertionError(located(_NONE_EXPECTED))
+            self._refuse(found, strict)
+        except BaseException:
+            for place, now, array in before:
+                place.table[place.name] = now
+                _copy(place, array)
+            raise
+        return found.keys
+
+    def _refuse(self, found: _Found, strict: bool) -> None:
+        """RuntimeError for what does not fit, and, if strict, for keys that are missing or have no place."""
+        keys = found.keys
+        errors = (
+            [*_listed("Missing", keys.missing_keys), *_listed("Unexpected", keys.unexpected_keys)] if strict else []
+        )
+        errors += found.errors
         if errors:
             whole = "".join(f"\n\t{error}" for error in errors)
             raise RuntimeError(located(f"Error(s) in loading state_dict for {type(self).__name__}:{whole}"))
-        for name, array in given.items():
-            (_assign if assign else _copy)(places[name], array)
-        return IncompatibleKeys(missing, unexpected)
+
+
+class _Found:
+    """What a state has for a module, what it lacks and what does not fit, and the hooks to be called afterwards."""
+
+    def __init__(self) -> None:
+        self.keys = IncompatibleKeys([], [])
+        self.errors: list[str] = []
+        self.given: list[tuple[_Place, Any]] = []
+        self.after: list[tuple[Any, Any]] = []
+
+    def take(self, name: str, place: _Place, value: Any) -> None:
+        array = array_of(value)
+        error = _mismatch(name, place.now, array, value)
+        if error:
+            self.errors.append(error)
+        else:
+            self.given.append((place, array))
 
 
 def array_of(x: Any) -> Any:
