@@ -99,3 +99,16 @@ def test_the_filter_of_a_long_axis_is_that_of_all_its_elements(mode: str, order:
         matrix = ndimage.spline_filter1d(np.eye(n), order, axis=0, mode=mode)
         want = np.moveaxis(np.tensordot(matrix.T, want, axes=(1, axis)), 0, axis)
     np.testing.assert_allclose(slope, want, rtol=1e-12, atol=1e-13)
+
+
+def test_nan_is_carried_along_a_long_axis_as_scipy_does() -> None:
+    x = np.ones((300, 4))
+    x[17, 2] = np.nan
+    np.testing.assert_array_equal(np.isnan(tg.trace(ndimage.spline_filter)(x)), np.isnan(ndimage.spline_filter(x)))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-30])
+def test_a_filter_of_a_long_axis_has_all_its_weights(scale: float) -> None:
+    x, weights = np.random.default_rng(0).standard_normal((300, 3)), (scale, -3.0 * scale, 1e-6 * scale, 2.0 * scale)
+    got = tg.trace(lambda x: ndimage.correlate1d(x, weights, axis=0))(x)
+    np.testing.assert_allclose(got, ndimage.correlate1d(x, weights, axis=0), rtol=1e-12, atol=1e-13 * scale)

@@ -17,15 +17,13 @@ import numpy as np
 from tracegrad.numpy_api.operands import arrays, to_dtype, to_float
 from tracegrad.numpy_api.registry import refuse
 from tracegrad.ops.op import lead
+from tracegrad.scipy_api.ndimage import product
 from tracegrad.scipy_api.registry import shadow
 
 __all__: list[str] = []
 
 _PAD = 12  # elements, which SciPy puts around images whose filter has no form of its own for a mode
 _F8 = np.dtype(np.float64)
-# A filter is a matrix whose elements fall with the distance from the diagonal: those of order 3 to a quarter at each
-# step. What is less than this does not change a sum.
-_NOTHING, _ROWS = 1e-20, 128
 
 
 # -- where a coordinate is ---------------------------------------------------------------------------------------------
@@ -130,20 +128,9 @@ def _filtered(c: Any, order: int, mode: str) -> Any:
 
     for axis, n in enumerate(c.shape):
         if n > 1:
-            c = _product(scipy.ndimage.spline_filter1d(np.eye(n), order, axis=0, mode=mode), c, axis)
+            everywhere = 0.0 * np.sum(c, axis=axis, keepdims=True)  # nan, where SciPy's recursion carries it along
+            c = product(scipy.ndimage.spline_filter1d(np.eye(n), order, axis=0, mode=mode), c, axis) + everywhere
     return c
-
-
-def _product(matrix: Any, c: Any, axis: int) -> Any:
-    """The product with `c` along an axis, of so many rows at a time with the elements that they reach."""
-    found = []
-    for i in range(0, len(matrix), _ROWS):
-        rows = matrix[i : i + _ROWS]
-        reached = np.flatnonzero(np.any(np.abs(rows) > _NOTHING, axis=0)).tolist()
-        first, last = reached[0], reached[-1] + 1
-        part = c[(*[slice(None)] * axis, slice(first, last))]
-        found.append(np.tensordot(rows[:, first:last], part, axes=(1, axis)))
-    return np.moveaxis(found[0] if len(found) == 1 else np.concatenate(found), 0, axis)
 
 
 def _resampled(name: str, input: Any, coordinates: Any, output: Any, order: int, mode: str, cval: Any,
