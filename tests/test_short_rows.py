@@ -34,6 +34,7 @@ def kernel_of(size: int, body: list[Any], cost: int = 5, **buffers: str) -> Kern
 def width(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     """The bytes of a vector, as machines have them."""
     monkeypatch.setattr(vectors, "vector_bytes", lambda: request.param)
+    monkeypatch.setattr(vectors, "dear_bytes", lambda: request.param)
     monkeypatch.setattr(vectors, "narrowest_bytes", lambda: 1)
     monkeypatch.setattr("tests.test_vectors.CODE", {})
     found: int = request.param

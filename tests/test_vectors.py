@@ -117,6 +117,7 @@ def ran(kernel: Kernel, sizes: dict[str, int], arrays: dict[str, Any], at_end: b
 def width(request: Any, monkeypatch: pytest.MonkeyPatch) -> int:
     """The bytes of a vector, as machines have them; for none, LLVM makes the vectors."""
     monkeypatch.setattr(vectors, "vector_bytes", lambda: request.param)
+    monkeypatch.setattr(vectors, "dear_bytes", lambda: request.param)
     monkeypatch.setattr(vectors, "narrowest_bytes", lambda: 1)
     monkeypatch.setattr(f"{__name__}.CODE", {})
     found: int = request.param
