@@ -442,6 +442,30 @@ def test_a_traced_index_out_of_range_raises_at_the_line_of_the_user() -> None:
         np.testing.assert_array_equal(traced(x, k), caught(x, k))
 
 
+def _written(n: int, k: Any) -> Any:
+    x = np.ones(n)
+    x[k] = 1.0
+    return x
+
+
+@pytest.mark.parametrize(
+    ("size", "read"),
+    [
+        (3, lambda k: np.ones(3)[k]),
+        (3, lambda k: np.full((3, 2), 2.0)[k]),
+        (1, lambda k: np.array([5.0])[k]),
+        (3, lambda k: _written(3, k)),
+        (1, lambda k: _written(1, k)),
+    ],
+)
+def test_indices_are_checked_where_all_elements_are_the_same(size: int, read: Any) -> None:
+    f = tg.trace(read)
+    np.testing.assert_array_equal(f(np.array(size - 1)), read(size - 1))
+    for k in (size, -size - 1):
+        with pytest.raises(IndexError, match=f"index {k} is out of bounds for axis 0 with size {size}"):
+            f(np.array(k))
+
+
 def test_loops_of_control_functions_read_and_write_by_their_counter() -> None:
     def cholesky(a: Any) -> Any:
         n = a.shape[0]

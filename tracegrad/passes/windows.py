@@ -174,11 +174,16 @@ def _step(x: Any) -> Shape:
     return step
 
 
+def _fail(starts: Sequence[Any]) -> bool:
+    """Whether starts are indices that may be out of range: then something has to ask for them."""
+    return any(not is_literal(a) and producer(a) is counted for a in starts)
+
+
 def _written(starts: Sequence[Any], shape: Shape, window: Shape, step: Shape) -> list[Any]:
     """Starts that are known, as literals: an axis that the window fills begins at 0."""
     found = []
     for a, n, m, s in zip(starts, shape, window, step):
-        known = 0 if n == m and s == 1 else a if is_literal(a) else constant(a)
+        known = 0 if n == m and s == 1 and not _fail([a]) else a if is_literal(a) else constant(a)
         found.append(a if known is None else known)
     return found
 
@@ -198,7 +203,7 @@ def _(x: Any, *, length: int, axis: int) -> Any:
 
 @rule_for(dynamic_slice)
 def _(x: Any, *starts: Any, sizes: Shape, step: Shape) -> Any:
-    if x.shape == sizes:
+    if x.shape == sizes and not _fail(starts):
         return x
     known = _written(starts, x.shape, sizes, step)
     if all(is_literal(a) for a in known):
@@ -208,14 +213,14 @@ def _(x: Any, *starts: Any, sizes: Shape, step: Shape) -> Any:
         return dynamic_slice(x, *known, sizes=sizes, step=step)
     if producer(x) is dynamic_update_slice and _is_window(x, 2, operand(x, 1).shape, (sizes, starts, step)):
         return operand(x, 1)
-    return reshaped(x, sizes)
+    return None if _fail(starts) else reshaped(x, sizes)
 
 
 @rule_for(dynamic_update_slice)
 def _(x: Any, update: Any, *starts: Any, step: Shape) -> Any:
-    if update.shape == x.shape:
+    if update.shape == x.shape and not _fail(starts):
         return update
-    if 0 in update.shape or _same_everywhere(x, update):
+    if (0 in update.shape or _same_everywhere(x, update)) and not _fail(starts):
         return x
     known = _written(starts, x.shape, update.shape, step)
     if _unlike(known, starts):
