@@ -214,3 +214,32 @@ def test_an_average_of_weights(trace: Any) -> Any:
 
     for k in range(4):
         yield step(batch(k)), [*average.parameters()]
+
+
+def test_an_optimizer_around_another_is_traced_once() -> None:
+    model = net(nn.Linear(3, 1))
+    inner = tg.optim.SGD(model.parameters(), lr=0.1)
+    outer = tg.optim.Optimizer(model.parameters(), {"radius": 0.1})
+
+    @tg.no_grad()
+    def climb() -> None:
+        for p in outer.param_groups[0]["params"]:
+            outer.state[p]["before"] = p.detach().clone()
+            p.add_(p.grad, alpha=outer.param_groups[0]["radius"])
+
+    @tg.trace
+    def step(x: Any) -> Any:
+        inner.zero_grad()
+        (model(x) ** 2).mean().backward()
+        climb()
+        inner.zero_grad()
+        loss = (model(x) ** 2).mean()
+        loss.backward()
+        for p in model.parameters():
+            p.data = outer.state[p]["before"]
+        inner.step()
+        return loss.detach()
+
+    losses = [step(batch(0)).item() for _ in range(6)]
+    assert losses == sorted(losses, reverse=True)
+    assert step.cache_info().traces <= 2

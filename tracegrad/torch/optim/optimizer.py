@@ -29,11 +29,11 @@ _LIVE: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class _Turns:
-    """Which of two optimizers that have a parameter in common made the last step, and which of them made any."""
+    """Which of two optimizers, 0 and 1, that have a parameter in common made the last step, and which made any."""
 
     def __init__(self, text: str):
-        self.text, self.last, self.told = text, "", False
-        self.met: list[str] = []
+        self.text, self.last, self.told = text, 0, False
+        self.begun = [False, False]
 
 
 class Optimizer:
@@ -81,7 +81,7 @@ class Optimizer:
         for name in self._HOOKS:
             setattr(self, name, {})
         self._stepped = False
-        self._turns: list[_Turns] = []
+        self._turns: list[tuple[_Turns, int]] = []
         _LIVE.add(self)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -131,19 +131,17 @@ class Optimizer:
                     "each has a state of its own and knows nothing of what the other does to the parameter; give each "
                     "parameter to one of them, in groups of their own where settings differ"
                 )
-                self._turns.append(turns)
-                other._turns.append(turns)
+                self._turns.append((turns, 0))
+                other._turns.append((turns, 1))
 
     def _take_turn(self) -> None:
         """Warn, once, where another optimizer has changed the parameters since the last step of this one."""
-        mine = str(id(self))
-        for turns in self._turns:
-            if not turns.told and turns.last != mine and mine in turns.met:
+        for turns, mine in self._turns:
+            if not turns.told and turns.last != mine and turns.begun[mine]:
                 turns.told = True
                 warnings.warn(located(turns.text), UserWarning, stacklevel=4)
             turns.last = mine
-            if mine not in turns.met:
-                turns.met.append(mine)
+            turns.begun[mine] = True
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def zero_grad(self, set_to_none: bool = True) -> None:
