@@ -243,3 +243,26 @@ def test_an_optimizer_around_another_is_traced_once() -> None:
     losses = [step(batch(0)).item() for _ in range(6)]
     assert losses == sorted(losses, reverse=True)
     assert step.cache_info().traces <= 2
+
+
+@program
+def test_buffers_that_are_set_are_read_as_they_were_set(trace: Any) -> Any:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", tg.zeros(3))
+            self.weight = nn.Parameter(tg.ones(3))
+
+        def forward(self, x: Any) -> Any:
+            self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+            self.weight = nn.Parameter(self.weight.detach() * 2)
+            return (x - self.mean) * self.weight
+
+    model = Scaled()
+
+    @trace
+    def run(x: Any) -> Any:
+        return model(x).detach(), model.mean
+
+    for k in range(3):
+        yield run(batch(k)), model.mean, model.weight

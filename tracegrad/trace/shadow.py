@@ -274,7 +274,8 @@ class _Object(Shadowed):
             world.assume(_of_class(self, name), "is", found)
             return world.adopt(found.fget)(self)
         value = _attribute(world, self, real, name, found)
-        if name not in writes:  # as it is where `__getattr__` keeps what it has computed
+        # What `__getattr__` gives is asked for again: it may have kept it, and may give something else next.
+        if name not in writes and (found is not EMPTY or name in getattr(real, "__dict__", ())):
             known[name] = value
         return value
 
